@@ -9,7 +9,7 @@
 //! number. No position is named twice (within 2^58 bytes). The stamp works as a seqlock.
 
 use crate::copy::Mem;
-use crate::shared_word::{Word64, Words};
+use crate::shared_word::{SharedU64, SharedWords};
 use crate::sync::{Ordering, fence};
 
 /// Maximum length in bytes of a short message.
@@ -30,8 +30,8 @@ const _: () = assert!(SHORT < 1 << COUNT_BITS);
 /// Words of the copy in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Short {
-    pub(crate) stamp: Word64,
-    pub(crate) words: Words,
+    pub(crate) stamp: SharedU64,
+    pub(crate) words: SharedWords,
 }
 
 impl Short {
@@ -117,9 +117,9 @@ mod tests {
         Short {
             // SAFETY: the array is aligned, outlives the view in every test, and is not used
             // otherwise meanwhile.
-            stamp: unsafe { Word64::new(at) },
+            stamp: unsafe { SharedU64::new(at) },
             // SAFETY: as above; the words follow the stamp.
-            words: unsafe { Words::new(at.map_addr(|at| at.saturating_add(8)), WORDS) },
+            words: unsafe { SharedWords::new(at.map_addr(|at| at.saturating_add(8)), WORDS) },
         }
     }
 

@@ -42,7 +42,7 @@ pub use layout::{
     HAZARD_BYTES, HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, REPLY_LINE_BYTES, RING_DATA_BYTES, RING_SLOTS,
 };
 pub use limiter::Limiter;
-pub use shared_word::{Word32, Word64, Words, full_fence};
+pub use shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
 pub use spsc::{Consumer, Producer, Record};
 pub use stream::{STREAM_BYTES, STREAM_ROOM, StreamRx, StreamTx};
 pub use wake_word::{Settle, Tell, Waiting};

@@ -19,7 +19,7 @@ use crate::layout::{
     KeyHeader, KeySlot, OfferLine, PartLine, ProducerLine, ReplyHalf, ReplyLine, RingRegion, Slot,
 };
 use crate::reply_line::ReplyHalfRef;
-use crate::shared_word::{Word32, Word64};
+use crate::shared_word::{SharedU32, SharedU64};
 use crate::spsc::{ConsumerOf, ProducerOf};
 use crate::stream::{Apart, StreamRx, StreamTx};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
@@ -305,7 +305,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 /// Returns both ends of a stream of three bytes, the close word, and the descriptor word.
-pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [Word32; 2]) {
+pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [SharedU32; 2]) {
     let boxed = Arc::new(Stream {
         apart: Apart {
             positions: [word(), word()],
@@ -318,9 +318,9 @@ pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [Word32; 2])
         others: [half(), half()],
     });
     // SAFETY: kept by the ends of the stream, which the models drop last.
-    let own = |i: usize| unsafe { Word64::new(NonNull::from(&boxed.own[i]).cast()) };
+    let own = |i: usize| unsafe { SharedU64::new(NonNull::from(&boxed.own[i]).cast()) };
     // SAFETY: as above.
-    let other = |i: usize| unsafe { Word32::new(NonNull::from(&boxed.others[i]).cast()) };
+    let other = |i: usize| unsafe { SharedU32::new(NonNull::from(&boxed.others[i]).cast()) };
     let (tx, rx) = (
         StreamTx::apart(&boxed.apart, own(0), own(1)),
         StreamRx::apart(&boxed.apart, own(2)),

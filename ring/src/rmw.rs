@@ -10,7 +10,7 @@ use crate::copy::Mem;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// A word that the processor updates atomically: `u8`, `u16`, `u32` or `u64`.
-pub trait Word: Copy + Eq + sealed::Sealed {
+pub trait AtomicPrimitive: Copy + Eq + sealed::Sealed {
     /// The atomic of that width.
     #[doc(hidden)]
     type Atomic;
@@ -46,7 +46,7 @@ macro_rules! word {
         impl sealed::Sealed for $t {}
         // An atomic of this width has the size and validity of the word.
         const _: () = assert!(size_of::<$a>() == size_of::<$t>() && align_of::<$a>() == size_of::<$t>());
-        impl Word for $t {
+        impl AtomicPrimitive for $t {
             type Atomic = $a;
             #[inline(always)]
             fn load(a: &$a) -> $t {
@@ -95,7 +95,7 @@ word!(u64, AtomicU64);
 
 /// Returns the atomic at the beginning of `target`.
 #[inline(always)]
-fn atomic<T: Word>(target: &Mem) -> Option<&T::Atomic> {
+fn atomic<T: AtomicPrimitive>(target: &Mem) -> Option<&T::Atomic> {
     if target.len() < size_of::<T>() || !target.addr().is_multiple_of(size_of::<T>()) {
         return None;
     }
@@ -107,7 +107,7 @@ fn atomic<T: Word>(target: &Mem) -> Option<&T::Atomic> {
 
 /// Replaces the word by `f` of its value; returns the old value. `f` may run more than once.
 #[inline]
-pub fn update<T: Word>(target: &Mem, mut f: impl FnMut(T) -> T) -> Option<T> {
+pub fn update<T: AtomicPrimitive>(target: &Mem, mut f: impl FnMut(T) -> T) -> Option<T> {
     let a = atomic::<T>(target)?;
     let mut old = T::load(a);
     loop {
@@ -120,51 +120,51 @@ pub fn update<T: Word>(target: &Mem, mut f: impl FnMut(T) -> T) -> Option<T> {
 
 /// Reads the word.
 #[inline]
-pub fn load<T: Word>(target: &Mem) -> Option<T> {
+pub fn load<T: AtomicPrimitive>(target: &Mem) -> Option<T> {
     Some(T::load(atomic::<T>(target)?))
 }
 
 /// Writes the word.
 #[inline]
-pub fn store<T: Word>(target: &Mem, v: T) -> Option<()> {
+pub fn store<T: AtomicPrimitive>(target: &Mem, v: T) -> Option<()> {
     T::store(atomic::<T>(target)?, v);
     Some(())
 }
 
 /// Writes the word; returns the old value.
 #[inline]
-pub fn swap<T: Word>(target: &Mem, v: T) -> Option<T> {
+pub fn swap<T: AtomicPrimitive>(target: &Mem, v: T) -> Option<T> {
     Some(T::swap(atomic::<T>(target)?, v))
 }
 
 /// Adds to the word with wrapping; returns the old value.
 #[inline]
-pub fn fetch_add<T: Word>(target: &Mem, v: T) -> Option<T> {
+pub fn fetch_add<T: AtomicPrimitive>(target: &Mem, v: T) -> Option<T> {
     Some(T::add(atomic::<T>(target)?, v))
 }
 
 /// Bitwise AND on the word; returns the old value.
 #[inline]
-pub fn fetch_and<T: Word>(target: &Mem, v: T) -> Option<T> {
+pub fn fetch_and<T: AtomicPrimitive>(target: &Mem, v: T) -> Option<T> {
     Some(T::and(atomic::<T>(target)?, v))
 }
 
 /// Bitwise OR on the word; returns the old value.
 #[inline]
-pub fn fetch_or<T: Word>(target: &Mem, v: T) -> Option<T> {
+pub fn fetch_or<T: AtomicPrimitive>(target: &Mem, v: T) -> Option<T> {
     Some(T::or(atomic::<T>(target)?, v))
 }
 
 /// Bitwise XOR on the word; returns the old value.
 #[inline]
-pub fn fetch_xor<T: Word>(target: &Mem, v: T) -> Option<T> {
+pub fn fetch_xor<T: AtomicPrimitive>(target: &Mem, v: T) -> Option<T> {
     Some(T::xor(atomic::<T>(target)?, v))
 }
 
 /// Writes `new` if the word equals `current`. Returns `Ok` with the old value on success, otherwise
 /// `Err` with the present value.
 #[inline]
-pub fn compare_exchange<T: Word>(target: &Mem, current: T, new: T) -> Option<Result<T, T>> {
+pub fn compare_exchange<T: AtomicPrimitive>(target: &Mem, current: T, new: T) -> Option<Result<T, T>> {
     Some(T::exchange(atomic::<T>(target)?, current, new))
 }
 
@@ -180,7 +180,7 @@ mod tests {
         unsafe { Mem::new(words.as_mut_ptr().cast(), 16) }
     }
 
-    fn each<T: Word + From<u8> + core::fmt::Debug>() {
+    fn each<T: AtomicPrimitive + From<u8> + core::fmt::Debug>() {
         let mut words = [0u64; 2];
         // SAFETY: the words outlive the Mem and are not used otherwise meanwhile.
         let m = unsafe { mem(&mut words) };

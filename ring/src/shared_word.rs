@@ -111,7 +111,7 @@ macro_rules! word {
             /// Compare-and-exchange: stores `new` if the word equals `from`; returns whether it
             /// did. SYNC POINT: pairs with every method that orders.
             #[inline]
-            pub fn change(&self, from: $int, new: $int) -> bool {
+            pub fn compare_exchange(&self, from: $int, new: $int) -> bool {
                 self.atomic()
                     .compare_exchange(from, new, Ordering::AcqRel, Ordering::Acquire)
                     .is_ok()
@@ -120,10 +120,10 @@ macro_rules! word {
     };
 }
 
-word!(Word32, u32, AtomicU32, "A word of 32 bits.");
-word!(Word64, u64, AtomicU64, "A word of 64 bits.");
+word!(SharedU32, u32, AtomicU32, "A word of 32 bits.");
+word!(SharedU64, u64, AtomicU64, "A word of 64 bits.");
 
-impl Word32 {
+impl SharedU32 {
     /// Prefetches its cache line for writing: a hint to the processor.
     #[inline]
     pub(crate) fn prefetch_for_write(&self) {
@@ -133,33 +133,33 @@ impl Word32 {
 
 /// An array of 64-bit words.
 #[derive(Clone, Copy, Debug)]
-pub struct Words {
+pub struct SharedWords {
     base: NonNull<u8>,
     count: usize,
 }
 
-// SAFETY: only an address and a count; the contract of `Words::new` permits the accesses.
-unsafe impl Send for Words {}
+// SAFETY: only an address and a count; the contract of `SharedWords::new` permits the accesses.
+unsafe impl Send for SharedWords {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl Sync for SharedWords {}
 
-impl Words {
+impl SharedWords {
     /// Returns a view of `count` words from `base` on.
     ///
     /// # Safety
     ///
-    /// Each of the words satisfies the contract of [`Word64::new`].
-    pub const unsafe fn new(base: NonNull<u8>, count: usize) -> Words {
-        Words { base, count }
+    /// Each of the words satisfies the contract of [`SharedU64::new`].
+    pub const unsafe fn new(base: NonNull<u8>, count: usize) -> SharedWords {
+        SharedWords { base, count }
     }
 
     /// Returns word `i`, or `None` beyond the end.
     #[inline]
-    pub fn get(&self, i: usize) -> Option<Word64> {
+    pub fn get(&self, i: usize) -> Option<SharedU64> {
         (i < self.count).then(|| {
             let at = self.base.map_addr(|at| at.saturating_add(8 * i));
             // SAFETY: i < count, so the contract of `new` covers the word.
-            unsafe { Word64::new(at) }
+            unsafe { SharedU64::new(at) }
         })
     }
 }
@@ -174,15 +174,15 @@ mod tests {
         let at = NonNull::from(&mut memory).cast::<u8>();
         // SAFETY: the array outlives the words, is aligned to 8, and is not used otherwise
         // meanwhile.
-        let wide = unsafe { Word64::new(at) };
+        let wide = unsafe { SharedU64::new(at) };
         // SAFETY: as above; eight bytes on is within the array.
-        let narrow = unsafe { Word32::new(at.map_addr(|at| at.saturating_add(8))) };
+        let narrow = unsafe { SharedU32::new(at.map_addr(|at| at.saturating_add(8))) };
         wide.set(u64::MAX);
         assert_eq!(
             (wide.add(2), wide.sub(1), wide.swap(7), wide.get()),
             (u64::MAX, 1, 0, 7)
         );
-        assert!(narrow.change(0, 3) && !narrow.change(0, 4));
+        assert!(narrow.compare_exchange(0, 3) && !narrow.compare_exchange(0, 4));
         narrow.set_relaxed(narrow.get_relaxed() + 1);
         full_fence();
         assert_eq!(narrow.get(), 4);

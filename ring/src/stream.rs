@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 
 use crate::copy::Mem;
 use crate::inline_copy::{SHORT, SHORT_BYTES, Short, ShortBytes, WORDS};
-use crate::shared_word::{Word32, Word64, Words, full_fence};
+use crate::shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
 use crate::wake_word::{Settle, Tell, Waiting};
 
 /// Size in bytes of the memory of one direction.
@@ -57,8 +57,8 @@ pub struct BadPosition;
 /// Memory of one direction.
 #[derive(Clone, Copy, Debug)]
 struct StreamRegion {
-    head: Word64,
-    tail: Word64,
+    head: SharedU64,
+    tail: SharedU64,
     short: Short,
     bytes: NonNull<u8>,
     data: Waiting,
@@ -82,9 +82,9 @@ pub(crate) struct Apart {
 impl StreamRegion {
     pub(crate) fn apart(apart: &Apart) -> StreamRegion {
         // SAFETY: the views keep these atomics alive.
-        let wide = |i: usize| unsafe { Word64::new(NonNull::from(&apart.positions[i]).cast()) };
+        let wide = |i: usize| unsafe { SharedU64::new(NonNull::from(&apart.positions[i]).cast()) };
         // SAFETY: as above.
-        let word = |i: usize| unsafe { Word32::new(NonNull::from(&apart.words[i]).cast()) };
+        let word = |i: usize| unsafe { SharedU32::new(NonNull::from(&apart.words[i]).cast()) };
         let waiting = |i: usize| Waiting {
             bell: word(i),
             sleepers: word(i + 1),
@@ -95,9 +95,9 @@ impl StreamRegion {
             tail: wide(1),
             short: Short {
                 // SAFETY: as above.
-                stamp: unsafe { Word64::new(NonNull::from(&apart.short[0]).cast()) },
+                stamp: unsafe { SharedU64::new(NonNull::from(&apart.short[0]).cast()) },
                 // SAFETY: as above: one word.
-                words: unsafe { Words::new(NonNull::from(&apart.short[1]).cast(), WORDS) },
+                words: unsafe { SharedWords::new(NonNull::from(&apart.short[1]).cast(), WORDS) },
             },
             bytes: NonNull::from(&apart.bytes).cast(),
             data: waiting(0),
@@ -127,7 +127,7 @@ impl StreamRegion {
         // SAFETY: `at` is within the STREAM_BYTES of the caller's contract.
         let place = |at: usize| unsafe { base.add(at) };
         // SAFETY: mapped and aligned by the caller's contract; every offset is a multiple of 4.
-        let word = |at: usize| unsafe { Word32::new(place(at)) };
+        let word = |at: usize| unsafe { SharedU32::new(place(at)) };
         let waiting = |bell: usize, sleepers: usize, seq: usize| Waiting {
             bell: word(bell),
             sleepers: word(sleepers),
@@ -135,14 +135,14 @@ impl StreamRegion {
         };
         StreamRegion {
             // SAFETY: as above, a multiple of 8.
-            head: unsafe { Word64::new(place(HEAD)) },
+            head: unsafe { SharedU64::new(place(HEAD)) },
             // SAFETY: as above, a multiple of 8.
-            tail: unsafe { Word64::new(place(TAIL)) },
+            tail: unsafe { SharedU64::new(place(TAIL)) },
             short: Short {
                 // SAFETY: as above, a multiple of 8.
-                stamp: unsafe { Word64::new(place(SHORT_STAMP)) },
+                stamp: unsafe { SharedU64::new(place(SHORT_STAMP)) },
                 // SAFETY: as above, for each of them.
-                words: unsafe { Words::new(place(SHORT_WORDS), WORDS) },
+                words: unsafe { SharedWords::new(place(SHORT_WORDS), WORDS) },
             },
             bytes: place(BYTES),
             data: waiting(DATA_BELL, DATA_SLEEPERS, DATA_SEQ),
@@ -180,14 +180,14 @@ fn distance(head: u64, tail: u64) -> Result<usize, BadPosition> {
 pub struct StreamTx {
     region: StreamRegion,
     /// Number of bytes published, in private memory.
-    own: Word64,
+    own: SharedU64,
     /// The consumer's position when last loaded.
-    seen: Word64,
+    seen: SharedU64,
 }
 
 #[cfg(loom)]
 impl StreamTx {
-    pub(crate) fn apart(apart: &Apart, own: Word64, seen: Word64) -> StreamTx {
+    pub(crate) fn apart(apart: &Apart, own: SharedU64, seen: SharedU64) -> StreamTx {
         let region = StreamRegion::apart(apart);
         StreamTx { region, own, seen }
     }
@@ -211,7 +211,7 @@ impl StreamTx {
 
 #[cfg(loom)]
 impl StreamRx {
-    pub(crate) fn apart(apart: &Apart, own: Word64) -> StreamRx {
+    pub(crate) fn apart(apart: &Apart, own: SharedU64) -> StreamRx {
         let region = StreamRegion::apart(apart);
         StreamRx { region, own }
     }
@@ -225,7 +225,7 @@ impl StreamTx {
     ///
     /// `base` is aligned to 128 and begins [`STREAM_BYTES`] bytes that stay mapped readable and
     /// writable while the value exists and were zeroed when created.
-    pub unsafe fn new(base: NonNull<u8>, own: Word64, seen: Word64) -> StreamTx {
+    pub unsafe fn new(base: NonNull<u8>, own: SharedU64, seen: SharedU64) -> StreamTx {
         StreamTx {
             // SAFETY: the caller's contract.
             region: unsafe { StreamRegion::new(base) },
@@ -368,7 +368,7 @@ impl StreamTx {
 pub struct StreamRx {
     region: StreamRegion,
     /// Number of bytes taken, in private memory.
-    own: Word64,
+    own: SharedU64,
 }
 
 impl StreamRx {
@@ -377,8 +377,8 @@ impl StreamRx {
     ///
     /// # Safety
     ///
-    /// The contract of [`StreamTx::new`] holds.
-    pub unsafe fn new(base: NonNull<u8>, own: Word64) -> StreamRx {
+    /// As [`StreamTx::new`].
+    pub unsafe fn new(base: NonNull<u8>, own: SharedU64) -> StreamRx {
         StreamRx {
             // SAFETY: the caller's contract.
             region: unsafe { StreamRegion::new(base) },
@@ -501,7 +501,7 @@ mod tests {
         let base = NonNull::from(&mut memory.0).cast::<u8>();
         let words = NonNull::from(&mut memory.1).cast::<u8>();
         // SAFETY: the array holds three aligned words; `Memory` outlives the streams in every test.
-        let word = |i: usize| unsafe { Word64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
+        let word = |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
         // SAFETY: zeroed, aligned, and outlives the stream.
         let tx = unsafe { StreamTx::new(base, word(0), word(1)) };
         // SAFETY: as above.

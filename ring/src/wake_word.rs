@@ -9,7 +9,7 @@
 //! that side is about to signal it. `RUNG`: the descriptor shows readiness, or the waiter is about
 //! to make it do so.
 
-use crate::shared_word::{Word32, full_fence};
+use crate::shared_word::{SharedU32, full_fence};
 
 const IDLE: u32 = 0;
 const ARMED: u32 = 1;
@@ -41,9 +41,9 @@ pub struct Tell {
 /// Words of one kind of waiting: for bytes, or for space.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    pub(crate) bell: Word32,
-    pub(crate) sleepers: Word32,
-    pub(crate) seq: Word32,
+    pub(crate) bell: SharedU32,
+    pub(crate) sleepers: SharedU32,
+    pub(crate) seq: SharedU32,
 }
 
 impl Waiting {
@@ -58,7 +58,7 @@ impl Waiting {
     #[inline]
     pub(crate) fn tell(&self) -> Tell {
         Tell {
-            ring: self.bell.get_relaxed() == ARMED && self.bell.change(ARMED, RINGING),
+            ring: self.bell.get_relaxed() == ARMED && self.bell.compare_exchange(ARMED, RINGING),
             wake: self.sleepers.get_relaxed() != 0 && {
                 self.seq.add(1);
                 true
@@ -71,7 +71,7 @@ impl Waiting {
     pub(crate) fn retell(&self, ready: bool) -> Tell {
         self.seq.add(1);
         Tell {
-            ring: self.bell.get_relaxed() == RINGING || ready && self.bell.change(ARMED, RINGING),
+            ring: self.bell.get_relaxed() == RINGING || ready && self.bell.compare_exchange(ARMED, RINGING),
             wake: true,
         }
     }
@@ -80,7 +80,7 @@ impl Waiting {
     #[inline]
     pub fn enter(&self) {
         if self.bell.get_relaxed() == ARMED {
-            self.bell.change(ARMED, IDLE);
+            self.bell.compare_exchange(ARMED, IDLE);
         }
     }
 
@@ -114,7 +114,7 @@ impl Waiting {
     /// `stream_late_ring_needs_the_comparison`).
     #[inline]
     pub fn rang(&self) {
-        self.bell.change(RINGING, RUNG);
+        self.bell.compare_exchange(RINGING, RUNG);
     }
 
     /// Notes that the descriptor shows no readiness now.
@@ -143,7 +143,7 @@ impl Waiting {
                     if !ready() {
                         return Settle::Done;
                     }
-                    if self.bell.change(ARMED, RUNG) {
+                    if self.bell.compare_exchange(ARMED, RUNG) {
                         return Settle::Show;
                     }
                 }
@@ -158,14 +158,14 @@ impl Waiting {
     /// `stream_late_ring_needs_the_second_hiding`). [`Waiting::armed`] follows.
     #[inline]
     pub fn disarm(&self) -> bool {
-        self.bell.change(ARMED, RUNG)
+        self.bell.compare_exchange(ARMED, RUNG)
     }
 
     /// Takes over the bell from a peer that never finished signalling; returns whether it
     /// succeeded. If true, clear the descriptor, call [`Waiting::armed`], and repeat the query.
     #[inline]
     pub fn give_up_waiting(&self) -> bool {
-        self.bell.change(RINGING, RUNG)
+        self.bell.compare_exchange(RINGING, RUNG)
     }
 
     /// Takes over the bell after a process of the waiting side died, perhaps asleep, or between
@@ -176,7 +176,7 @@ impl Waiting {
         self.sleepers.set(0);
         [RUNG, IDLE, ARMED]
             .into_iter()
-            .any(|said| self.bell.change(said, RUNG))
+            .any(|said| self.bell.compare_exchange(said, RUNG))
     }
 
     /// Registers a sleeper; returns the value of the word to sleep on. The caller checks the queue
@@ -197,7 +197,7 @@ impl Waiting {
 
     /// Returns the word to sleep on.
     #[inline]
-    pub fn seq(&self) -> Word32 {
+    pub fn seq(&self) -> SharedU32 {
         self.seq
     }
 

@@ -20,7 +20,7 @@ use scif_ring::spsc::InlineRecord;
 use scif_ring::{
     BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, ClaimShare, Corrupt, DIRECTION_BYTES,
     HAZARD_BYTES, HEAD_MAX, HazardPointer, KEYTABLE_BYTES, KeyReader, Mem, PushError, STREAM_BYTES,
-    STREAM_ROOM, StreamRx, StreamTx, Word64,
+    STREAM_ROOM, SharedU64, StreamRx, StreamTx,
 };
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
@@ -59,7 +59,7 @@ proptest! {
         let mut own = [0u64; 3];
         let words = NonNull::from(&mut own).cast::<u8>();
         // SAFETY: three words, aligned, which nothing else uses and which outlive the stream.
-        let word = |i: usize| unsafe { Word64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
+        let word = |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
         let base = NonNull::new(memory.base()).unwrap();
         // SAFETY: as long as a stream, zeroed, and outlives it.
         let tx = unsafe { StreamTx::new(base, word(0), word(1)) };

@@ -7,7 +7,7 @@
 //!
 //! Not about the meaning of the words, nor about the search for a holder (`transport`).
 
-use scif_ring::{Word64, Words};
+use scif_ring::{SharedU64, SharedWords};
 
 use crate::error::{Error, Result};
 use crate::node::Node;
@@ -20,7 +20,7 @@ const NAME_MAX: usize = 64;
 /// A shared table, as one holder sees it.
 #[derive(Debug)]
 pub struct Board {
-    words: Words,
+    words: SharedWords,
     writable: bool,
     maker: Maker,
     /// Last field, so that it is dropped last.
@@ -100,7 +100,7 @@ impl Board {
     /// board opened for reading.
     pub fn store(&self, at: usize, value: u64) {
         if let Some(word) = self.words.get(at).filter(|_| self.writable) {
-            Word64::set(&word, value);
+            SharedU64::set(&word, value);
         }
     }
 

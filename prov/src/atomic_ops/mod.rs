@@ -432,7 +432,7 @@ fn execute_locked<E: Element>(op: Op, target: &Mem, operand: E, compare: E) -> E
 
 /// Executes on a target that fits a machine word, through conversions that keep every bit.
 #[inline]
-fn execute_word<E: Element, W: rmw::Word>(
+fn execute_word<E: Element, W: rmw::AtomicPrimitive>(
     op: Op,
     target: &Mem,
     operand: E,

@@ -5,7 +5,7 @@
 use loom::sync::Arc;
 use loom::thread::{spawn, yield_now};
 use scif_ring::model::stream;
-use scif_ring::{Mem, Settle, StreamRx, StreamTx, Tell, Waiting, Word32};
+use scif_ring::{Mem, Settle, SharedU32, StreamRx, StreamTx, Tell, Waiting};
 
 /// Model of futex(2): the comparison and the start of the sleep are one step.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ impl Futex {
         Futex(Arc::new((loom::sync::Mutex::new(()), loom::sync::Condvar::new())))
     }
 
-    fn wait(&self, word: Word32, seen: u32) {
+    fn wait(&self, word: SharedU32, seen: u32) {
         let held = self.0.0.lock().unwrap();
         if word.get() == seen {
             drop(self.0.1.wait(held).unwrap());
@@ -187,7 +187,7 @@ pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
 }
 
 /// Ends a call of the receiver without waiting for a signal, which may arrive at any later time.
-fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
+fn leave(rx: &StreamRx, shown: SharedU32, late: &mut bool, twice: bool) {
     let mut hidden = !twice;
     loop {
         match rx.settle() {
@@ -215,7 +215,7 @@ fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
 
 /// After both sides have left, the descriptor shows the content of the queue; it shows nothing
 /// after one more call that takes everything.
-fn shows_what_is_so(rx: &StreamRx, shown: Word32, late: &mut bool, next: &mut u8, twice: bool) {
+fn shows_what_is_so(rx: &StreamRx, shown: SharedU32, late: &mut bool, next: &mut u8, twice: bool) {
     assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
     while take_next(rx, next) != 0 {}
     leave(rx, shown, late, twice);

@@ -21,7 +21,7 @@
 //! | 320, 328 | outgoing stream: bytes published, the peer's position as last seen |
 //! | 384 | incoming stream: bytes consumed |
 
-use scif_ring::{Word32, Word64};
+use scif_ring::{SharedU32, SharedU64};
 
 use super::failure::Result;
 use super::stat::Record;
@@ -52,19 +52,19 @@ pub(crate) struct Holder {
     pub(crate) control: SharedLock,
     pub(crate) sending: SharedLock,
     pub(crate) receiving: SharedLock,
-    state: Word32,
-    event: Word32,
-    port: Word32,
-    peer: Word32,
-    asynchronous: Word32,
-    shut: Word32,
-    pub(crate) leaving: Word32,
-    pub(crate) left: Word32,
-    late: Word32,
-    deadline: Word64,
-    pub(crate) sent: Word64,
-    pub(crate) sent_seen: Word64,
-    pub(crate) received: Word64,
+    state: SharedU32,
+    event: SharedU32,
+    port: SharedU32,
+    peer: SharedU32,
+    asynchronous: SharedU32,
+    shut: SharedU32,
+    pub(crate) leaving: SharedU32,
+    pub(crate) left: SharedU32,
+    late: SharedU32,
+    deadline: SharedU64,
+    pub(crate) sent: SharedU64,
+    pub(crate) sent_seen: SharedU64,
+    pub(crate) received: SharedU64,
     /// Record of this endpoint in the memfd that other processes may read.
     pub(crate) record: Record,
     _map: Mapping,
@@ -109,7 +109,7 @@ impl Holder {
 
     /// Enters a state from another one. Returns whether the endpoint was in that one.
     pub(crate) fn pass(&self, from: State, to: State) -> bool {
-        let passed = self.state.change(from as u32, to as u32);
+        let passed = self.state.compare_exchange(from as u32, to as u32);
         if passed {
             self.record.set_state(to as u32);
             self.happened();

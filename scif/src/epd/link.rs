@@ -15,7 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use scif_ring::{STREAM_BYTES, StreamRx, StreamTx, Tell, Waiting, Word32};
+use scif_ring::{STREAM_BYTES, SharedU32, StreamRx, StreamTx, Tell, Waiting};
 
 use super::failure::{Failure, Result};
 use super::holder::Holder;
@@ -61,9 +61,9 @@ pub(crate) fn adopt_segment(fd: &OwnedFd) -> Result<Mapping> {
 pub(crate) struct Link {
     pub(crate) tx: StreamTx,
     pub(crate) rx: StreamRx,
-    closed: [Word32; 2],
+    closed: [SharedU32; 2],
     /// Own word, then the peer's.
-    finished: [Word32; 2],
+    finished: [SharedU32; 2],
     pub(crate) own: OwnSpace,
     pub(crate) peer: PeerSpace,
     peer_bell: OwnedFd,
@@ -103,7 +103,7 @@ impl Link {
             peer_pid,
         } = parts;
         let (mine, theirs) = (index(side), index(side.other()));
-        let word = |places: [usize; 2], i: usize| -> Result<Word32> {
+        let word = |places: [usize; 2], i: usize| -> Result<SharedU32> {
             let place = places.get(i).copied().ok_or(Failure::Broken)?;
             Ok(segment.word32(place)?)
         };
@@ -228,7 +228,7 @@ impl Link {
     }
 
     /// Returns the word that changes when an RMA of this side, or of the peer, finishes.
-    pub(crate) fn finished(&self, of_peer: bool) -> Word32 {
+    pub(crate) fn finished(&self, of_peer: bool) -> SharedU32 {
         let [mine, theirs] = self.finished;
         if of_peer { theirs } else { mine }
     }

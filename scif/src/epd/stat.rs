@@ -19,7 +19,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use scif_ring::{Word32, Word64};
+use scif_ring::{SharedU32, SharedU64};
 
 use super::endpoint::take;
 use super::failure::Result;
@@ -156,18 +156,18 @@ impl Stats {
 /// Record of one endpoint, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Record {
-    number: Word32,
-    state: Word32,
-    own: Word32,
-    peer: Word32,
-    windows: Word64,
-    sent: Word64,
-    received: Word64,
+    number: SharedU32,
+    state: SharedU32,
+    own: SharedU32,
+    peer: SharedU32,
+    windows: SharedU64,
+    sent: SharedU64,
+    received: SharedU64,
     /// Number of operations, and their bytes.
-    reads: [Word64; 2],
-    writes: [Word64; 2],
-    peer_pid: Word32,
-    mapped: Word64,
+    reads: [SharedU64; 2],
+    writes: [SharedU64; 2],
+    peer_pid: SharedU32,
+    mapped: SharedU64,
     node: u16,
     index: Option<usize>,
     shown: Arc<Shown>,

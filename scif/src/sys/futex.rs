@@ -9,28 +9,28 @@
 )]
 
 use rustix::io::Errno;
-use scif_ring::Word32;
+use scif_ring::SharedU32;
 
 use super::errno::keep_errno;
 use super::process::last_errno;
 
 /// Sleeps while `word` equals `value`. EAGAIN: it did not. May end spuriously.
-pub(crate) fn wait(word: &Word32, value: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
+pub(crate) fn wait(word: &SharedU32, value: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
     let limit = timeout_ns.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     });
     let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     keep_errno(|| {
-        // SAFETY: the word is mapped while its handle exists (contract of `Word32::new`), and the
-        // kernel only reads it; `limit_at` is null or a live timespec.
+        // SAFETY: the word is mapped while its handle exists (contract of `SharedU32::new`), and
+        // the kernel only reads it; `limit_at` is null or a live timespec.
         let rc = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit_at) };
         if rc == 0 { Ok(()) } else { Err(last_errno()) }
     })
 }
 
 /// Wakes all sleepers on `word`.
-pub(crate) fn wake_all(word: &Word32) {
+pub(crate) fn wake_all(word: &SharedU32) {
     // SAFETY: only the address is used, as the name of a queue.
     let _ = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
@@ -51,7 +51,7 @@ const WORDS_MAX: usize = 128;
 const BRIEFLY: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// Sleeps while each word has its value, at most for `timeout_ns`. May end spuriously.
-pub(crate) fn wait_any(words: &[(Word32, u32)], timeout_ns: Option<u64>) {
+pub(crate) fn wait_any(words: &[(SharedU32, u32)], timeout_ns: Option<u64>) {
     if let [(word, value)] = words {
         let _ = wait(word, *value, timeout_ns);
         return;
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn any_word_ends_a_sleep_for_several() {
         let map = Mapping::anonymous(4096).unwrap();
-        let words: Vec<Word32> = (0..3).map(|i| map.word32(i * 64).unwrap()).collect();
-        let watched: Vec<(Word32, u32)> = words.iter().map(|word| (*word, 0)).collect();
+        let words: Vec<SharedU32> = (0..3).map(|i| map.word32(i * 64).unwrap()).collect();
+        let watched: Vec<(SharedU32, u32)> = words.iter().map(|word| (*word, 0)).collect();
         wait_any(&watched, Some(1000));
         for word in &words {
             let other = *word;
@@ -120,7 +120,7 @@ mod tests {
             wait_any(&watched, None);
             word.set(0);
         }
-        let many: Vec<(Word32, u32)> = (0..200).map(|_| (words[0], 0)).collect();
+        let many: Vec<(SharedU32, u32)> = (0..200).map(|_| (words[0], 0)).collect();
         wait_any(&many, Some(1000));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::ptr::NonNull;
 
-use scif_ring::{STREAM_BYTES, StreamRx, StreamTx, Word32, Word64, Words};
+use scif_ring::{STREAM_BYTES, SharedU32, SharedU64, SharedWords, StreamRx, StreamTx};
 
 use super::lock::{LOCK_BYTES, SharedLock};
 use super::mmap::{Mapping, OutOfRange};
@@ -16,26 +16,26 @@ impl Mapping {
     }
 
     /// Returns a 32-bit word that this side may write.
-    pub(crate) fn word32(&self, offset: usize) -> Result<Word32, OutOfRange> {
+    pub(crate) fn word32(&self, offset: usize) -> Result<SharedU32, OutOfRange> {
         let at = self.place(offset, 4, 4, true)?;
         // SAFETY: `at` checked range, alignment and writability; the range outlives the view
         // (invariant of `mmap`).
-        Ok(unsafe { Word32::new(at) })
+        Ok(unsafe { SharedU32::new(at) })
     }
 
     /// Returns a 64-bit word that this side may write.
-    pub(crate) fn word64(&self, offset: usize) -> Result<Word64, OutOfRange> {
+    pub(crate) fn word64(&self, offset: usize) -> Result<SharedU64, OutOfRange> {
         let at = self.place(offset, 8, 8, true)?;
         // SAFETY: as in `word32`.
-        Ok(unsafe { Word64::new(at) })
+        Ok(unsafe { SharedU64::new(at) })
     }
 
     /// Returns words that this side only reads, unless the mapping is writable.
-    pub(crate) fn words(&self, offset: usize, count: usize) -> Result<Words, OutOfRange> {
+    pub(crate) fn words(&self, offset: usize, count: usize) -> Result<SharedWords, OutOfRange> {
         let len = count.checked_mul(8).ok_or(OutOfRange)?;
         let at = self.place(offset, len, 8, false)?;
         // SAFETY: as in `word32`; the callers write only to mappings that they made writable.
-        Ok(unsafe { Words::new(at, count) })
+        Ok(unsafe { SharedWords::new(at, count) })
     }
 
     /// Creates a lock. The caller creates one at each offset, in memory that no peer maps.
@@ -47,14 +47,19 @@ impl Mapping {
     }
 
     /// Returns the sending side of the byte stream at `offset`.
-    pub(crate) fn stream_tx(&self, offset: usize, own: Word64, seen: Word64) -> Result<StreamTx, OutOfRange> {
+    pub(crate) fn stream_tx(
+        &self,
+        offset: usize,
+        own: SharedU64,
+        seen: SharedU64,
+    ) -> Result<StreamTx, OutOfRange> {
         let at = self.place(offset, STREAM_BYTES, 128, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { StreamTx::new(at, own, seen) })
     }
 
     /// Returns the receiving side of the byte stream at `offset`.
-    pub(crate) fn stream_rx(&self, offset: usize, own: Word64) -> Result<StreamRx, OutOfRange> {
+    pub(crate) fn stream_rx(&self, offset: usize, own: SharedU64) -> Result<StreamRx, OutOfRange> {
         let at = self.place(offset, STREAM_BYTES, 128, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { StreamRx::new(at, own) })

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use scif_ring::{Mem, Word32, Word64, full_fence};
+use scif_ring::{Mem, SharedU32, SharedU64, full_fence};
 
 use crate::epd::{Failure, Result};
 use crate::memory::{AccessError, RemoteMem};
@@ -164,11 +164,11 @@ pub(crate) fn store(spot: &Spot, value: u64) -> Result<()> {
     match spot {
         Spot::Here { map, at, .. } => {
             if let Ok(word) = map.word64(*at) {
-                Word64::set(&word, value);
+                SharedU64::set(&word, value);
             } else {
                 let [low, high] = halves(value);
-                Word32::set(&map.word32(*at)?, low);
-                Word32::set(&map.word32(*at + 4)?, high);
+                SharedU32::set(&map.word32(*at)?, low);
+                SharedU32::set(&map.word32(*at + 4)?, high);
             }
             Ok(())
         }

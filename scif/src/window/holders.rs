@@ -10,7 +10,7 @@
 use std::sync::Mutex;
 
 use scif_ring::counter::AtomicCounter;
-use scif_ring::{Word64, Words, full_fence};
+use scif_ring::{SharedU64, SharedWords, full_fence};
 
 use crate::epd::{Failure, Result, take};
 use crate::sys::process::{self, Sight};
@@ -28,11 +28,11 @@ const COPYING: usize = 2;
 /// Places, for reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holders {
-    places: Words,
+    places: SharedWords,
     /// Number of RMAs queued so far.
-    queued: Word64,
+    queued: SharedU64,
     /// Number of calls that copy now, of processes without a place.
-    others_copying: Word64,
+    others_copying: SharedU64,
 }
 
 /// Returns the token of this process: process id and start time in one word, never 0.
@@ -62,7 +62,7 @@ fn is_dead(who: u64) -> bool {
 }
 
 impl Holders {
-    pub(crate) fn over(places: Words, queued: Word64, others_copying: Word64) -> Holders {
+    pub(crate) fn over(places: SharedWords, queued: SharedU64, others_copying: SharedU64) -> Holders {
         Holders {
             places,
             queued,
@@ -70,7 +70,7 @@ impl Holders {
         }
     }
 
-    fn word(&self, place: usize, which: usize) -> Result<Word64> {
+    fn word(&self, place: usize, which: usize) -> Result<SharedU64> {
         self.places
             .get(place * HOLDER_WORDS + which)
             .ok_or(Failure::Broken)
@@ -148,7 +148,7 @@ impl Holders {
         let all = !named.is_empty() && alone();
         let mut found = false;
         for (who, name, oldest, copying) in named {
-            if (all || is_dead(name)) && who.change(name, who_am_i()) {
+            if (all || is_dead(name)) && who.compare_exchange(name, who_am_i()) {
                 oldest.set(0);
                 copying.set(0);
                 who.set(0);
@@ -252,7 +252,7 @@ fn claim(holders: &Holders) -> Option<usize> {
             let who = holders.word(place, WHO).ok()?;
             let before = who.get();
             let free = before == 0 || (ends && is_dead(before));
-            if free && who.change(before, me) {
+            if free && who.compare_exchange(before, me) {
                 holders.word(place, OLDEST).ok()?.set(0);
                 holders.word(place, COPYING).ok()?.set(0);
                 return Some(place);
@@ -264,7 +264,7 @@ fn claim(holders: &Holders) -> Option<usize> {
 
 /// Marker of a call that copies, see [`Own::copying`].
 #[derive(Debug)]
-pub(crate) struct Copying(Word64);
+pub(crate) struct Copying(SharedU64);
 
 impl Drop for Copying {
     fn drop(&mut self) {

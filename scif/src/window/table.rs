@@ -17,7 +17,7 @@
 //! | 512 | places of sharers, 64 bytes each |
 //! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial, process |
 
-use scif_ring::{Word64, Words, full_fence};
+use scif_ring::{SharedU64, SharedWords, full_fence};
 
 use super::holders::{Copying, HOLDER_WORDS, HOLDERS_MAX, Holders, Own};
 use crate::epd::{Failure, Result};
@@ -164,8 +164,8 @@ impl Run {
 /// Table for reading.
 #[derive(Debug)]
 pub(crate) struct Table {
-    front: Words,
-    entries: Words,
+    front: SharedWords,
+    entries: SharedWords,
     pub(crate) holders: Holders,
     _map: Mapping,
 }
@@ -196,7 +196,7 @@ impl Table {
         })
     }
 
-    fn front(&self, i: usize) -> Result<Word64> {
+    fn front(&self, i: usize) -> Result<SharedU64> {
         self.front.get(i).ok_or(Failure::Broken)
     }
 
@@ -403,7 +403,7 @@ impl OwnTable {
                 .and_then(|at| Some((at, at.checked_add(len)?)))
                 .filter(|&(_, end)| end <= large::ROOM_BYTES)
                 .ok_or(Failure::NoMemory)?;
-            if given.change(before, end) {
+            if given.compare_exchange(before, end) {
                 return Ok(wanted.room() + at);
             }
         }
@@ -421,7 +421,7 @@ impl OwnTable {
     }
 
     /// Changes entries. `how` gets their number and returns the new number.
-    fn change<T>(&self, how: impl FnOnce(&Words, usize) -> Result<(T, usize)>) -> Result<T> {
+    fn change<T>(&self, how: impl FnOnce(&SharedWords, usize) -> Result<(T, usize)>) -> Result<T> {
         let seq = self.0.front(SEQ)?;
         let count = self.0.front(COUNT)?;
         let before = usize::try_from(count.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
@@ -546,13 +546,13 @@ impl OwnTable {
     }
 }
 
-fn put(entries: &Words, i: usize, n: u64) {
+fn put(entries: &SharedWords, i: usize, n: u64) {
     if let Some(word) = entries.get(i) {
         word.set_relaxed(n);
     }
 }
 
-fn copy(entries: &Words, from: usize, to: usize) {
+fn copy(entries: &SharedWords, from: usize, to: usize) {
     if let Some(word) = entries.get(from) {
         put(entries, to, word.get_relaxed());
     }

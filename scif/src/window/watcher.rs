@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use scif_ring::Word32;
+use scif_ring::SharedU32;
 
 use super::copies::Spot;
 use super::dma::{end_after_panic, store_all};
@@ -32,7 +32,7 @@ struct Awaited {
 pub(super) struct Watcher {
     awaited: Mutex<Vec<Awaited>>,
     /// Word that changes when an entry is added.
-    news: Word32,
+    news: SharedU32,
     _map: Mapping,
 }
 

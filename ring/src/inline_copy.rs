@@ -14,38 +14,38 @@ use crate::sync::{Ordering, fence};
 
 /// Maximum length in bytes of a short message.
 #[cfg(not(loom))]
-pub const SHORT: usize = 48;
+pub const INLINE_MAX: usize = 48;
 /// Maximum in the loom models, which need longer messages as well.
 #[cfg(loom)]
-pub const SHORT: usize = 1;
-pub(crate) const WORDS: usize = SHORT.div_ceil(8);
-pub(crate) const SHORT_BYTES: usize = 8 * WORDS;
+pub const INLINE_MAX: usize = 1;
+pub(crate) const WORDS: usize = INLINE_MAX.div_ceil(8);
+pub(crate) const INLINE_BYTES: usize = 8 * WORDS;
 /// Buffer for one short message, in whole words.
-pub(crate) type ShortBytes = [u8; SHORT_BYTES];
+pub(crate) type InlineBytes = [u8; INLINE_BYTES];
 /// Number of bits of the stamp that hold the byte count.
 const COUNT_BITS: u32 = 6;
 
-const _: () = assert!(SHORT < 1 << COUNT_BITS);
+const _: () = assert!(INLINE_MAX < 1 << COUNT_BITS);
 
 /// Words of the copy in shared memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Short {
+pub(crate) struct InlineCopy {
     pub(crate) stamp: SharedU64,
     pub(crate) words: SharedWords,
 }
 
-impl Short {
+impl InlineCopy {
     /// Stores the `n` bytes of a push that ends at position `head`, before that position is
     /// published.
     #[inline]
-    pub(crate) fn leave(&self, head: u64, bytes: &ShortBytes, n: usize) {
-        self.take_away();
+    pub(crate) fn publish(&self, head: u64, bytes: &InlineBytes, n: usize) {
+        self.invalidate();
         self.put(head, bytes, n);
     }
 
     /// Invalidates the copy before new bytes are stored.
     #[inline]
-    fn take_away(&self) {
+    fn invalidate(&self) {
         self.stamp.set_relaxed(0);
         // SYNC POINT: pairs with the fence in `take`: a reader of one of the following words finds
         // no older stamp afterwards.
@@ -53,7 +53,7 @@ impl Short {
     }
 
     #[inline]
-    fn put(&self, head: u64, bytes: &ShortBytes, n: usize) {
+    fn put(&self, head: u64, bytes: &InlineBytes, n: usize) {
         for (i, word) in bytes.as_chunks::<8>().0.iter().enumerate().take(n.div_ceil(8)) {
             if let Some(place) = self.words.get(i) {
                 place.set_relaxed(u64::from_ne_bytes(*word));
@@ -67,19 +67,19 @@ impl Short {
     /// copy holds them all. Returns the number of bytes.
     #[inline]
     pub(crate) fn take(&self, head: u64, ready: usize, dst: &Mem) -> Option<usize> {
-        // SYNC POINT: pairs with the store in `leave`: the words are written before the stamp.
+        // SYNC POINT: pairs with the store in `publish`: the words are written before the stamp.
         let stamp = self.stamp.get();
         let n = (stamp & ((1 << COUNT_BITS) - 1)) as usize;
-        if stamp >> COUNT_BITS != head << COUNT_BITS >> COUNT_BITS || n > SHORT || ready > n {
+        if stamp >> COUNT_BITS != head << COUNT_BITS >> COUNT_BITS || n > INLINE_MAX || ready > n {
             return None;
         }
-        let mut bytes = [0; SHORT_BYTES];
+        let mut bytes = [0; INLINE_BYTES];
         let words = bytes.as_chunks_mut::<8>().0;
         for (i, word) in words.iter_mut().enumerate().take(n.div_ceil(8)) {
             *word = self.words.get(i)?.get_relaxed().to_ne_bytes();
         }
-        // SYNC POINT: pairs with the fence in `leave`: words of another push are detected by their
-        // stamp.
+        // SYNC POINT: pairs with the fence in `publish`: words of another push are detected by
+        // their stamp.
         fence(Ordering::Acquire);
         if self.stamp.get_relaxed() != stamp {
             return None;
@@ -87,15 +87,15 @@ impl Short {
         Some(dst.copy_from_slice(bytes.get(n - ready..n)?))
     }
 
-    /// Variant of `leave` without invalidation, for a loom model that must fail.
+    /// Variant of `publish` without invalidation, for a loom model that must fail.
     #[cfg(loom)]
-    pub(crate) fn leave_over(&self, head: u64, bytes: &ShortBytes, n: usize) {
+    pub(crate) fn overwrite(&self, head: u64, bytes: &InlineBytes, n: usize) {
         self.put(head, bytes, n);
     }
 
-    /// Variant of `leave` without the fence, for a loom model that must fail.
+    /// Variant of `publish` without the fence, for a loom model that must fail.
     #[cfg(loom)]
-    pub(crate) fn leave_without_fence(&self, head: u64, bytes: &ShortBytes, n: usize) {
+    pub(crate) fn publish_without_fence(&self, head: u64, bytes: &InlineBytes, n: usize) {
         self.stamp.set_relaxed(0);
         self.put(head, bytes, n);
     }
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
     use core::ptr::NonNull;
 
-    fn short(memory: &mut [u64; 1 + WORDS]) -> Short {
+    fn inline_copy(memory: &mut [u64; 1 + WORDS]) -> InlineCopy {
         let at = NonNull::from(memory).cast::<u8>();
-        Short {
+        InlineCopy {
             // SAFETY: the array is aligned, outlives the view in every test, and is not used
             // otherwise meanwhile.
             stamp: unsafe { SharedU64::new(at) },
@@ -128,42 +128,42 @@ mod tests {
         unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    fn taken(short: &Short, head: u64, ready: usize, room: usize) -> Option<Vec<u8>> {
+    fn taken(copy: &InlineCopy, head: u64, ready: usize, room: usize) -> Option<Vec<u8>> {
         let mut dst = vec![0; room];
-        short.take(head, ready, &mem(&mut dst)).map(|n| dst[..n].to_vec())
+        copy.take(head, ready, &mem(&mut dst)).map(|n| dst[..n].to_vec())
     }
 
     #[test]
-    fn what_is_left_is_taken_by_its_position() {
+    fn published_bytes_are_found_by_position() {
         let mut memory = [0; 1 + WORDS];
-        let short = short(&mut memory);
-        assert_eq!(taken(&short, 0, 1, 8), None, "nothing was left");
+        let copy = inline_copy(&mut memory);
+        assert_eq!(taken(&copy, 0, 1, 8), None, "nothing was left");
         let src: Vec<u8> = (1..=48).collect();
         for n in 1..=48 {
-            short.leave(1000 + n as u64, src.first_chunk().unwrap(), n);
-            assert_eq!(taken(&short, 1000 + n as u64, n, 64).as_deref(), Some(&src[..n]));
+            copy.publish(1000 + n as u64, src.first_chunk().unwrap(), n);
+            assert_eq!(taken(&copy, 1000 + n as u64, n, 64).as_deref(), Some(&src[..n]));
         }
         assert_eq!(
-            taken(&short, 1048, 5, 64).as_deref(),
+            taken(&copy, 1048, 5, 64).as_deref(),
             Some(&src[43..]),
             "the last ones"
         );
         assert_eq!(
-            taken(&short, 1048, 5, 2).as_deref(),
+            taken(&copy, 1048, 5, 2).as_deref(),
             Some(&src[43..45]),
             "in parts"
         );
-        assert_eq!(taken(&short, 1048, 49, 64), None, "more than are here");
-        assert_eq!(taken(&short, 1049, 1, 64), None, "others");
+        assert_eq!(taken(&copy, 1048, 49, 64), None, "more than are here");
+        assert_eq!(taken(&copy, 1049, 1, 64), None, "others");
     }
 
     #[test]
-    fn a_stamp_that_cannot_be_is_not_believed() {
+    fn impossible_stamp_is_rejected() {
         let mut memory = [0; 1 + WORDS];
-        let short = short(&mut memory);
+        let copy = inline_copy(&mut memory);
         for count in 49..64 {
-            short.stamp.set(1000 << COUNT_BITS | count);
-            assert_eq!(taken(&short, 1000, 1, 64), None);
+            copy.stamp.set(1000 << COUNT_BITS | count);
+            assert_eq!(taken(&copy, 1000, 1, 64), None);
         }
     }
 }

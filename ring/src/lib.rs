@@ -35,7 +35,7 @@ pub use counter::{AtomicCounter, AtomicFlag};
 pub use domain_lock::{ElidableLock, ElidableLockGuard};
 pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};
 pub use error::{Corrupt, LayoutError, PushError};
-pub use inline_copy::SHORT;
+pub use inline_copy::INLINE_MAX;
 pub use keytable::{HazardPointer, KeyEntry, KeyReader, KeyTable};
 pub use layout::{
     BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, CLAIM_PART_MAX, DIRECTION_BYTES,

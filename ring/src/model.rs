@@ -309,7 +309,7 @@ pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [SharedU32; 
     let boxed = Arc::new(Stream {
         apart: Apart {
             positions: [word(), word()],
-            short: [word(), word()],
+            inline: [word(), word()],
             words: core::array::from_fn(|_| half()),
             bytes: core::cell::UnsafeCell::new([0; 4]),
             cells: core::array::from_fn(|_| UnsafeCell::new(())),

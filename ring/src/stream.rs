@@ -14,7 +14,7 @@
 use core::ptr::NonNull;
 
 use crate::copy::Mem;
-use crate::inline_copy::{SHORT, SHORT_BYTES, Short, ShortBytes, WORDS};
+use crate::inline_copy::{INLINE_BYTES, INLINE_MAX, InlineBytes, InlineCopy, WORDS};
 use crate::shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
 use crate::wake_word::{Settle, Tell, Waiting};
 
@@ -31,8 +31,8 @@ const QUEUE: usize = 4;
 /// Offset of the producer's word: number of bytes published.
 const HEAD: usize = 0;
 /// Offsets in the same line: copy of the last push, if it was short.
-const SHORT_STAMP: usize = 8;
-const SHORT_WORDS: usize = 16;
+const COPY_STAMP: usize = 8;
+const COPY_WORDS: usize = 16;
 /// Offset of the consumer's word: number of bytes taken.
 const TAIL: usize = 128;
 /// Offsets of the words of a consumer that waits for bytes: bell, sleepers, and the futex word.
@@ -45,7 +45,7 @@ const SPACE_SLEEPERS: usize = 516;
 const SPACE_SEQ: usize = 640;
 const BYTES: usize = 4096;
 
-const _: () = assert!(SHORT_WORDS + 8 * WORDS <= 64);
+const _: () = assert!(COPY_WORDS + 8 * WORDS <= 64);
 const _: () = assert!(BYTES + QUEUE <= STREAM_BYTES && QUEUE.is_power_of_two());
 #[cfg(not(loom))]
 const _: () = assert!(BYTES + QUEUE == STREAM_BYTES);
@@ -59,7 +59,7 @@ pub struct BadPosition;
 struct StreamRegion {
     head: SharedU64,
     tail: SharedU64,
-    short: Short,
+    inline_copy: InlineCopy,
     bytes: NonNull<u8>,
     data: Waiting,
     space: Waiting,
@@ -72,7 +72,7 @@ struct StreamRegion {
 #[derive(Debug)]
 pub(crate) struct Apart {
     pub(crate) positions: [crate::sync::AtomicU64; 2],
-    pub(crate) short: [crate::sync::AtomicU64; 2],
+    pub(crate) inline: [crate::sync::AtomicU64; 2],
     pub(crate) words: [crate::sync::AtomicU32; 6],
     pub(crate) bytes: core::cell::UnsafeCell<[u8; QUEUE]>,
     pub(crate) cells: [crate::sync::UnsafeCell<()>; QUEUE],
@@ -93,11 +93,11 @@ impl StreamRegion {
         StreamRegion {
             head: wide(0),
             tail: wide(1),
-            short: Short {
+            inline_copy: InlineCopy {
                 // SAFETY: as above.
-                stamp: unsafe { SharedU64::new(NonNull::from(&apart.short[0]).cast()) },
+                stamp: unsafe { SharedU64::new(NonNull::from(&apart.inline[0]).cast()) },
                 // SAFETY: as above: one word.
-                words: unsafe { SharedWords::new(NonNull::from(&apart.short[1]).cast(), WORDS) },
+                words: unsafe { SharedWords::new(NonNull::from(&apart.inline[1]).cast(), WORDS) },
             },
             bytes: NonNull::from(&apart.bytes).cast(),
             data: waiting(0),
@@ -138,11 +138,11 @@ impl StreamRegion {
             head: unsafe { SharedU64::new(place(HEAD)) },
             // SAFETY: as above, a multiple of 8.
             tail: unsafe { SharedU64::new(place(TAIL)) },
-            short: Short {
+            inline_copy: InlineCopy {
                 // SAFETY: as above, a multiple of 8.
-                stamp: unsafe { SharedU64::new(place(SHORT_STAMP)) },
+                stamp: unsafe { SharedU64::new(place(COPY_STAMP)) },
                 // SAFETY: as above, for each of them.
-                words: unsafe { SharedWords::new(place(SHORT_WORDS), WORDS) },
+                words: unsafe { SharedWords::new(place(COPY_WORDS), WORDS) },
             },
             bytes: place(BYTES),
             data: waiting(DATA_BELL, DATA_SLEEPERS, DATA_SEQ),
@@ -199,13 +199,13 @@ impl StreamTx {
 
     /// Variant of `push` that overwrites the copy in the line without invalidation, for a loom
     /// model that must fail.
-    pub fn push_over(&self, byte: &Mem) {
-        self.publish(self.own.get_relaxed(), byte, 1, Short::leave_over);
+    pub fn push_overwriting(&self, byte: &Mem) {
+        self.publish(self.own.get_relaxed(), byte, 1, InlineCopy::overwrite);
     }
 
     /// Variant of `push` without the fence after the invalidation, for a loom model that must fail.
     pub fn push_without_fence(&self, byte: &Mem) {
-        self.publish(self.own.get_relaxed(), byte, 1, Short::leave_without_fence);
+        self.publish(self.own.get_relaxed(), byte, 1, InlineCopy::publish_without_fence);
     }
 }
 
@@ -267,7 +267,7 @@ impl StreamTx {
         let head = self.own.get_relaxed();
         let n = self.known_room(head, src.len())?.min(src.len());
         if n != 0 {
-            self.publish(head, src, n, Short::leave);
+            self.publish(head, src, n, InlineCopy::publish);
         }
         Ok(n)
     }
@@ -278,19 +278,25 @@ impl StreamTx {
         let (head, n) = (self.own.get_relaxed(), src.len());
         let fits = self.known_room(head, n + 1).is_ok_and(|room| room > n);
         if fits {
-            self.publish(head, src, n, Short::leave);
+            self.publish(head, src, n, InlineCopy::publish);
         }
         fits
     }
 
     /// Publishes the first `n` bytes of `src`, which must fit behind `head`.
     #[inline]
-    fn publish(&self, head: u64, src: &Mem, n: usize, leave: impl FnOnce(&Short, u64, &ShortBytes, usize)) {
+    fn publish(
+        &self,
+        head: u64,
+        src: &Mem,
+        n: usize,
+        publish_copy: impl FnOnce(&InlineCopy, u64, &InlineBytes, usize),
+    ) {
         #[cfg(loom)]
         self.region.model_access(head, n, true);
         let (a, b) = self.region.runs(head, n);
-        let mut bytes = [0; SHORT_BYTES];
-        let short = bytes.get_mut(..n).filter(|_| n <= SHORT);
+        let mut bytes = [0; INLINE_BYTES];
+        let short = bytes.get_mut(..n).filter(|_| n <= INLINE_MAX);
         // A short message is read once, so that both places get the same bytes.
         let is_short = if let Some(bytes) = short {
             src.copy_to_slice(bytes);
@@ -308,7 +314,7 @@ impl StreamTx {
         // SYNC POINT: pairs with `retell`, which publishes it for a process killed at this point.
         self.own.set(head);
         if is_short {
-            leave(&self.region.short, head, &bytes, n);
+            publish_copy(&self.region.inline_copy, head, &bytes, n);
         }
         // SYNC POINT: pairs with `StreamRx::ready`.
         self.region.head.set(head);
@@ -407,7 +413,7 @@ impl StreamRx {
         if n != 0 {
             let tail = self.own.get_relaxed();
             let head = tail.wrapping_add(ready as u64);
-            if self.region.short.take(head, ready, dst).is_none() {
+            if self.region.inline_copy.take(head, ready, dst).is_none() {
                 #[cfg(loom)]
                 self.region.model_access(tail, n, false);
                 let (a, b) = self.region.runs(tail, n);
@@ -596,7 +602,7 @@ mod tests {
             tx.region.runs(head, 3).0.copy_from_slice(&[4, 5, 6]);
             tx.own.set(head + 3);
             if let Some(stamp) = stamp {
-                tx.region.short.stamp.set(stamp);
+                tx.region.inline_copy.stamp.set(stamp);
             }
             assert_eq!(rx.ready(), Ok(0));
             tx.retell();

@@ -93,7 +93,7 @@ mod models {
             stream_short(|tx, byte| assert_eq!(tx.push(byte), Ok(1)))
         }),
         broken("stream_short_needs_the_stamp_taken_away", || {
-            stream_short(StreamTx::push_over)
+            stream_short(StreamTx::push_overwriting)
         }),
         broken("stream_short_needs_the_fence_of_who_sends", || {
             stream_short(StreamTx::push_without_fence)

@@ -8,7 +8,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use scif_ring::{Mem, SHORT, Settle, Waiting};
+use scif_ring::{INLINE_MAX, Mem, Settle, Waiting};
 
 use super::endpoint::Epd;
 use super::failure::{Failure, Result};
@@ -41,7 +41,7 @@ fn once_connected(epd: &Epd) -> Result<&Link> {
 #[inline]
 pub(crate) fn send_short(inner: &Inner, fd: RawFd, src: &Mem) -> Option<usize> {
     let n = src.len();
-    let mut bytes = [0; SHORT];
+    let mut bytes = [0; INLINE_MAX];
     // A page fault in the program's memory must happen before any lock is taken.
     src.copy_to_slice(bytes.get_mut(..n)?);
     let awaited = slice::with_bytes(bytes.get(..n)?, |src| {

@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 use crate::copy::Mem;
 use crate::inline_copy::{INLINE_BYTES, INLINE_MAX, InlineBytes, InlineCopy, WORDS};
 use crate::shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
-use crate::wake_word::{Settle, Tell, Waiting};
+use crate::wake_word::{FdAction, WakeWords, Wakeups};
 
 /// Size in bytes of the memory of one direction.
 pub const STREAM_BYTES: usize = 8192;
@@ -35,12 +35,13 @@ const COPY_STAMP: usize = 8;
 const COPY_WORDS: usize = 16;
 /// Offset of the consumer's word: number of bytes taken.
 const TAIL: usize = 128;
-/// Offsets of the words of a consumer that waits for bytes: bell, sleepers, and the futex word.
-const DATA_BELL: usize = 256;
+/// Offsets of the words of a consumer that waits for bytes: wake-up word, sleepers, and the futex
+/// word.
+const DATA_WAKE_WORD: usize = 256;
 const DATA_SLEEPERS: usize = 260;
 const DATA_SEQ: usize = 384;
 /// Offsets of the words of a producer that waits for space.
-const SPACE_BELL: usize = 512;
+const SPACE_WAKE_WORD: usize = 512;
 const SPACE_SLEEPERS: usize = 516;
 const SPACE_SEQ: usize = 640;
 const BYTES: usize = 4096;
@@ -61,8 +62,8 @@ struct StreamRegion {
     tail: SharedU64,
     inline_copy: InlineCopy,
     bytes: NonNull<u8>,
-    data: Waiting,
-    space: Waiting,
+    data: WakeWords,
+    space: WakeWords,
     #[cfg(loom)]
     cells: *const crate::sync::UnsafeCell<()>,
 }
@@ -85,8 +86,8 @@ impl StreamRegion {
         let wide = |i: usize| unsafe { SharedU64::new(NonNull::from(&apart.positions[i]).cast()) };
         // SAFETY: as above.
         let word = |i: usize| unsafe { SharedU32::new(NonNull::from(&apart.words[i]).cast()) };
-        let waiting = |i: usize| Waiting {
-            bell: word(i),
+        let wake_words = |i: usize| WakeWords {
+            state: word(i),
             sleepers: word(i + 1),
             seq: word(i + 2),
         };
@@ -100,8 +101,8 @@ impl StreamRegion {
                 words: unsafe { SharedWords::new(NonNull::from(&apart.inline[1]).cast(), WORDS) },
             },
             bytes: NonNull::from(&apart.bytes).cast(),
-            data: waiting(0),
-            space: waiting(3),
+            data: wake_words(0),
+            space: wake_words(3),
             cells: apart.cells.as_ptr(),
         }
     }
@@ -128,8 +129,8 @@ impl StreamRegion {
         let place = |at: usize| unsafe { base.add(at) };
         // SAFETY: mapped and aligned by the caller's contract; every offset is a multiple of 4.
         let word = |at: usize| unsafe { SharedU32::new(place(at)) };
-        let waiting = |bell: usize, sleepers: usize, seq: usize| Waiting {
-            bell: word(bell),
+        let wake_words = |state: usize, sleepers: usize, seq: usize| WakeWords {
+            state: word(state),
             sleepers: word(sleepers),
             seq: word(seq),
         };
@@ -145,8 +146,8 @@ impl StreamRegion {
                 words: unsafe { SharedWords::new(place(COPY_WORDS), WORDS) },
             },
             bytes: place(BYTES),
-            data: waiting(DATA_BELL, DATA_SLEEPERS, DATA_SEQ),
-            space: waiting(SPACE_BELL, SPACE_SLEEPERS, SPACE_SEQ),
+            data: wake_words(DATA_WAKE_WORD, DATA_SLEEPERS, DATA_SEQ),
+            space: wake_words(SPACE_WAKE_WORD, SPACE_SLEEPERS, SPACE_SEQ),
             #[cfg(loom)]
             cells: core::ptr::null(),
         }
@@ -192,9 +193,9 @@ impl StreamTx {
         StreamTx { region, own, seen }
     }
 
-    /// Variant of `tell` without the fence, for a loom model that must fail.
-    pub fn tell_without_fence(&self) -> Tell {
-        self.region.data.tell()
+    /// Variant of `prepare_wake` without the fence, for a loom model that must fail.
+    pub fn prepare_wake_without_fence(&self) -> Wakeups {
+        self.region.data.prepare_wake()
     }
 
     /// Variant of `push` that overwrites the copy in the line without invalidation, for a loom
@@ -311,7 +312,8 @@ impl StreamTx {
             false
         };
         let head = head.wrapping_add(n as u64);
-        // SYNC POINT: pairs with `retell`, which publishes it for a process killed at this point.
+        // SYNC POINT: pairs with `repeat_wake`, which publishes it for a process killed at this
+        // point.
         self.own.set(head);
         if is_short {
             publish_copy(&self.region.inline_copy, head, &bytes, n);
@@ -326,7 +328,7 @@ impl StreamTx {
         distance(self.own.get_relaxed(), self.seen.get_relaxed()) == Ok(STREAM_ROOM)
     }
 
-    /// Whether a consumer waits for bytes, after a push. If so, `tell` must follow.
+    /// Whether a consumer waits for bytes, after a push. If so, `prepare_wake` must follow.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         full_fence();
@@ -335,36 +337,36 @@ impl StreamTx {
 
     /// Returns the wake-ups owed to the consumer after a push.
     #[inline]
-    pub fn tell(&self) -> Tell {
+    pub fn prepare_wake(&self) -> Wakeups {
         full_fence();
-        self.region.data.tell()
+        self.region.data.prepare_wake()
     }
 
     /// Completes the work of a producer that died, perhaps between publishing and its wake-ups;
     /// called under the same lock. Returns the wake-ups owed.
-    pub fn retell(&self) -> Tell {
+    pub fn repeat_wake(&self) -> Wakeups {
         let head = self.own.get();
         // SYNC POINT: as in `push`, whose end the dead producer may not have reached.
         self.region.head.set(head);
         full_fence();
-        self.region.data.retell(self.region.tail.get() != head)
+        self.region.data.repeat_wake(self.region.tail.get() != head)
     }
 
     /// Returns the action that the descriptor needs for its writability.
     #[inline]
-    pub fn settle(&self) -> Settle {
-        self.region.space.settle(|| self.room() != Ok(0))
+    pub fn next_fd_action(&self) -> FdAction {
+        self.region.space.next_fd_action(|| self.room() != Ok(0))
     }
 
     /// Returns the words by which the consumer waits for bytes.
     #[inline]
-    pub fn data(&self) -> Waiting {
+    pub fn data(&self) -> WakeWords {
         self.region.data
     }
 
     /// Returns the words by which this side waits for space.
     #[inline]
-    pub fn space(&self) -> Waiting {
+    pub fn space(&self) -> WakeWords {
         self.region.space
     }
 }
@@ -423,7 +425,7 @@ impl StreamRx {
                 }
             }
             let tail = tail.wrapping_add(n as u64);
-            // SYNC POINT: pairs with `retell`.
+            // SYNC POINT: pairs with `repeat_wake`.
             self.own.set(tail);
             // SYNC POINT: pairs with `StreamTx::room`: our reads end before the space is reused.
             self.region.tail.set(tail);
@@ -433,55 +435,57 @@ impl StreamRx {
 
     /// Returns the wake-ups owed to the producer after a pull.
     #[inline]
-    pub fn tell(&self) -> Tell {
+    pub fn prepare_wake(&self) -> Wakeups {
         full_fence();
-        self.region.space.tell()
+        self.region.space.prepare_wake()
     }
 
-    /// Completes the work of a consumer that died, as [`StreamTx::retell`] does for a producer.
-    pub fn retell(&self) -> Tell {
+    /// Completes the work of a consumer that died, as [`StreamTx::repeat_wake`] does for a
+    /// producer.
+    pub fn repeat_wake(&self) -> Wakeups {
         let tail = self.own.get();
         // SYNC POINT: as in `pull`.
         self.region.tail.set(tail);
         full_fence();
         let full = distance(self.region.head.get(), tail) == Ok(STREAM_ROOM);
-        self.region.space.retell(!full)
+        self.region.space.repeat_wake(!full)
     }
 
-    /// Prefetches the bell word for a [`leave`](Self::leave) that follows, when bytes are available
-    /// after [`Waiting::enter`]. The peer read the bell when it sent, so the word comes from its
-    /// cache, in parallel with the bytes.
+    /// Prefetches the wake-up word for a [`stop_polling`](Self::stop_polling) that follows, when
+    /// bytes are available after [`WakeWords::start_polling`]. The peer read the word when it sent,
+    /// so the word comes from its cache, in parallel with the bytes.
     #[inline]
-    pub fn will_leave(&self) {
-        self.region.data.will_leave();
+    pub fn prefetch_wake_word(&self) {
+        self.region.data.prefetch_wake_word();
     }
 
-    /// Combines `settle` and `tell` with one fence, after a pull by a caller of [`Waiting::enter`]:
-    /// arms the bell of an empty queue and returns the wake-ups owed to the producer. `None` if the
-    /// queue is not empty or the bell was not idle: both must then be called.
+    /// Combines `next_fd_action` and `prepare_wake` with one fence, after a pull by a caller of
+    /// [`WakeWords::start_polling`]: arms the wake-up word of an empty queue and returns the
+    /// wake-ups owed to the producer. `None` if the queue is not empty or the word was not idle:
+    /// both must then be called.
     #[inline]
-    pub fn leave(&self) -> Option<Tell> {
-        if self.ready() != Ok(0) || !self.region.data.leave() {
+    pub fn stop_polling(&self) -> Option<Wakeups> {
+        if self.ready() != Ok(0) || !self.region.data.stop_polling() {
             return None;
         }
-        (self.ready() == Ok(0)).then(|| self.region.space.tell())
+        (self.ready() == Ok(0)).then(|| self.region.space.prepare_wake())
     }
 
     /// Returns the action that the descriptor needs for its readability.
     #[inline]
-    pub fn settle(&self) -> Settle {
-        self.region.data.settle(|| self.ready() != Ok(0))
+    pub fn next_fd_action(&self) -> FdAction {
+        self.region.data.next_fd_action(|| self.ready() != Ok(0))
     }
 
     /// Returns the words by which this side waits for bytes.
     #[inline]
-    pub fn data(&self) -> Waiting {
+    pub fn data(&self) -> WakeWords {
         self.region.data
     }
 
     /// Returns the words by which the producer waits for space.
     #[inline]
-    pub fn space(&self) -> Waiting {
+    pub fn space(&self) -> WakeWords {
         self.region.space
     }
 }
@@ -529,32 +533,32 @@ mod tests {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut bytes = [7; 8];
-        // No `enter` before: the state of the descriptor is unknown.
+        // No `start_polling` before: the state of the descriptor is unknown.
         rx.data().armed();
-        assert_eq!(rx.leave(), None);
+        assert_eq!(rx.stop_polling(), None);
         // A byte is left in the queue.
-        rx.data().enter();
+        rx.data().start_polling();
         tx.push(&mem(&mut bytes)).unwrap();
-        assert_eq!(tx.tell(), Tell::default());
-        assert_eq!(rx.leave(), None);
+        assert_eq!(tx.prepare_wake(), Wakeups::default());
+        assert_eq!(rx.stop_polling(), None);
         rx.pull(&mem(&mut bytes)).unwrap();
-        rx.will_leave();
-        assert_eq!(rx.leave(), Some(Tell::default()));
-        assert!(!rx.data().shows());
+        rx.prefetch_wake_word();
+        assert_eq!(rx.stop_polling(), Some(Wakeups::default()));
+        assert!(!rx.data().is_signalled());
         tx.push(&mem(&mut bytes)).unwrap();
-        assert!(tx.tell().ring && rx.data().shows());
-        tx.data().rang();
+        assert!(tx.prepare_wake().ring && rx.data().is_signalled());
+        tx.data().complete_signal();
         // A waiter for space is reported.
-        assert_eq!(rx.settle(), Settle::Done);
+        assert_eq!(rx.next_fd_action(), FdAction::Done);
         rx.pull(&mem(&mut bytes)).unwrap();
-        assert_eq!(rx.settle(), Settle::Hide);
+        assert_eq!(rx.next_fd_action(), FdAction::Clear);
         rx.data().armed();
-        rx.data().enter();
+        rx.data().start_polling();
         tx.space().sleep_begins();
         tx.space().armed();
         assert_eq!(
-            rx.leave(),
-            Some(Tell {
+            rx.stop_polling(),
+            Some(Wakeups {
                 ring: true,
                 wake: true
             })
@@ -605,7 +609,7 @@ mod tests {
                 tx.region.inline_copy.stamp.set(stamp);
             }
             assert_eq!(rx.ready(), Ok(0));
-            tx.retell();
+            tx.repeat_wake();
             assert_eq!((rx.pull(&mem(&mut dst)), &dst[..3]), (Ok(3), &[4, 5, 6][..]));
         }
     }
@@ -666,30 +670,42 @@ mod tests {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut byte = [1u8];
-        assert_eq!(rx.settle(), Settle::Done, "empty and armed");
+        assert_eq!(rx.next_fd_action(), FdAction::Done, "empty and armed");
         tx.push(&mem(&mut byte)).unwrap();
         assert_eq!(
-            tx.tell(),
-            Tell {
+            tx.prepare_wake(),
+            Wakeups {
                 ring: true,
                 wake: false
             }
         );
-        assert_eq!(rx.settle(), Settle::Done, "being rung, and there is something");
+        assert_eq!(
+            rx.next_fd_action(),
+            FdAction::Done,
+            "being rung, and there is something"
+        );
         tx.data().rung();
         tx.push(&mem(&mut byte)).unwrap();
-        assert_eq!(tx.tell(), Tell::default(), "rung already");
+        assert_eq!(tx.prepare_wake(), Wakeups::default(), "rung already");
         let mut two = [0u8; 2];
         assert_eq!(rx.pull(&mem(&mut two)), Ok(2));
-        assert_eq!(rx.settle(), Settle::Hide);
+        assert_eq!(rx.next_fd_action(), FdAction::Clear);
         rx.data().armed();
-        assert_eq!(rx.settle(), Settle::Done);
-        rx.data().enter();
+        assert_eq!(rx.next_fd_action(), FdAction::Done);
+        rx.data().start_polling();
         tx.push(&mem(&mut byte)).unwrap();
-        assert_eq!(tx.tell(), Tell::default(), "the receiver looks for itself");
-        assert_eq!(rx.settle(), Settle::Show, "and leaves something behind");
+        assert_eq!(
+            tx.prepare_wake(),
+            Wakeups::default(),
+            "the receiver looks for itself"
+        );
+        assert_eq!(
+            rx.next_fd_action(),
+            FdAction::Signal,
+            "and leaves something behind"
+        );
         rx.data().rung();
-        assert_eq!(rx.settle(), Settle::Done);
+        assert_eq!(rx.next_fd_action(), FdAction::Done);
     }
 
     #[test]
@@ -699,15 +715,15 @@ mod tests {
         let mut src = vec![0u8; STREAM_ROOM];
         tx.push(&mem(&mut src)).unwrap();
         tx.space().rung();
-        assert_eq!(tx.settle(), Settle::Hide);
+        assert_eq!(tx.next_fd_action(), FdAction::Clear);
         tx.space().armed();
-        assert_eq!(tx.settle(), Settle::Done);
+        assert_eq!(tx.next_fd_action(), FdAction::Done);
         let before = tx.space().sleep_begins();
         let mut one = [0u8];
         rx.pull(&mem(&mut one)).unwrap();
         assert_eq!(
-            rx.tell(),
-            Tell {
+            rx.prepare_wake(),
+            Wakeups {
                 ring: true,
                 wake: true
             }
@@ -715,6 +731,9 @@ mod tests {
         assert_ne!(tx.space().seq().get(), before);
         tx.space().sleep_ends();
         rx.space().rung();
-        assert_eq!((tx.settle(), rx.tell()), (Settle::Done, Tell::default()));
+        assert_eq!(
+            (tx.next_fd_action(), rx.prepare_wake()),
+            (FdAction::Done, Wakeups::default())
+        );
     }
 }

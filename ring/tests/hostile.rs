@@ -79,17 +79,17 @@ proptest! {
             let _ = (
                 tx.push_whole(&part(&src, out % 64 + 1)),
                 tx.is_awaited(),
-                tx.tell(),
-                tx.settle(),
+                tx.prepare_wake(),
+                tx.next_fd_action(),
                 tx.looks_full(),
             );
             prop_assert!(rx.pull(&part(&dst, into)).map_or(true, |n| n <= into.min(STREAM_ROOM)));
             let _ = (
-                rx.leave(),
-                rx.tell(),
-                rx.settle(),
-                tx.retell(),
-                rx.retell(),
+                rx.stop_polling(),
+                rx.prepare_wake(),
+                rx.next_fd_action(),
+                tx.repeat_wake(),
+                rx.repeat_wake(),
             );
         }
     }

@@ -5,7 +5,7 @@
 use loom::sync::Arc;
 use loom::thread::{spawn, yield_now};
 use scif_ring::model::stream;
-use scif_ring::{Mem, Settle, SharedU32, StreamRx, StreamTx, Tell, Waiting};
+use scif_ring::{FdAction, Mem, SharedU32, StreamRx, StreamTx, WakeWords, Wakeups};
 
 /// Model of futex(2): the comparison and the start of the sleep are one step.
 #[derive(Clone)]
@@ -29,8 +29,8 @@ impl Futex {
         drop(held);
     }
 
-    fn told(&self, tell: Tell) {
-        if tell.wake {
+    fn wake_if_owed(&self, wakeups: Wakeups) {
+        if wakeups.wake {
             self.wake();
         }
     }
@@ -52,16 +52,16 @@ fn take_next(rx: &StreamRx, next: &mut u8) -> usize {
     n
 }
 
-fn sleep(futex: &Futex, waiting: Waiting, fenced: bool, nothing: impl Fn() -> bool) {
+fn sleep(futex: &Futex, wake_words: WakeWords, fenced: bool, nothing: impl Fn() -> bool) {
     let seq = if fenced {
-        waiting.sleep_begins()
+        wake_words.sleep_begins()
     } else {
-        waiting.sleep_begins_without_fence()
+        wake_words.sleep_begins_without_fence()
     };
     if nothing() {
-        futex.wait(waiting.seq(), seq);
+        futex.wait(wake_words.seq(), seq);
     }
-    waiting.sleep_ends();
+    wake_words.sleep_ends();
 }
 
 /// Bytes arrive once and in order, over the end of the queue, and none is overwritten before it is
@@ -126,10 +126,10 @@ pub(crate) fn stream_sleepers(without: Without, leaves: bool) {
                 continue;
             }
             byte += 1;
-            theirs.told(if without == Without::SendersFence {
-                tx.tell_without_fence()
+            theirs.wake_if_owed(if without == Without::SendersFence {
+                tx.prepare_wake_without_fence()
             } else {
-                tx.tell()
+                tx.prepare_wake()
             });
         }
     });
@@ -139,8 +139,8 @@ pub(crate) fn stream_sleepers(without: Without, leaves: bool) {
             let fenced = without != Without::SleepersFence;
             sleep(&data, rx.data(), fenced, || rx.ready() == Ok(0));
         } else {
-            let left = if leaves { rx.leave() } else { None };
-            space.told(left.unwrap_or_else(|| rx.tell()));
+            let left = if leaves { rx.stop_polling() } else { None };
+            space.wake_if_owed(left.unwrap_or_else(|| rx.prepare_wake()));
         }
     }
     t.join().unwrap();
@@ -154,12 +154,12 @@ pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
     let t = spawn(move || {
         for byte in 1..=2 {
             assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
-            let tell = if fenced {
-                tx.tell()
+            let wakeups = if fenced {
+                tx.prepare_wake()
             } else {
-                tx.tell_without_fence()
+                tx.prepare_wake_without_fence()
             };
-            if tell.ring {
+            if wakeups.ring {
                 shown.set(1);
                 tx.data().rung();
             }
@@ -167,18 +167,18 @@ pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
         tx
     });
     let mut next = 1;
-    rx.data().enter();
+    rx.data().start_polling();
     take_next(&rx, &mut next);
-    let left = leaves && rx.leave().is_some();
+    let left = leaves && rx.stop_polling().is_some();
     while !left {
-        match rx.settle() {
-            Settle::Done => break,
-            Settle::Show => shown.set(1),
-            Settle::Hide => {
+        match rx.next_fd_action() {
+            FdAction::Done => break,
+            FdAction::Signal => shown.set(1),
+            FdAction::Clear => {
                 shown.set(0);
                 rx.data().armed();
             }
-            Settle::Wait => yield_now(),
+            FdAction::Wait => yield_now(),
         }
     }
     let tx = t.join().unwrap();
@@ -190,19 +190,19 @@ pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
 fn leave(rx: &StreamRx, shown: SharedU32, late: &mut bool, twice: bool) {
     let mut hidden = !twice;
     loop {
-        match rx.settle() {
-            Settle::Done if *late && !hidden && rx.data().disarm() => {
+        match rx.next_fd_action() {
+            FdAction::Done if *late && !hidden && rx.data().disarm() => {
                 shown.set(0);
                 rx.data().armed();
                 hidden = true;
             }
-            Settle::Done => return,
-            Settle::Show => shown.set(1),
-            Settle::Hide => {
+            FdAction::Done => return,
+            FdAction::Signal => shown.set(1),
+            FdAction::Clear => {
                 shown.set(0);
                 rx.data().armed();
             }
-            Settle::Wait => {
+            FdAction::Wait => {
                 *late = true;
                 if rx.data().give_up_waiting() {
                     shown.set(0);
@@ -233,10 +233,14 @@ pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
     let t = spawn(move || {
         for byte in 1..=count {
             assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
-            if tx.tell().ring {
+            if tx.prepare_wake().ring {
                 shown.set(1);
-                let said = if compared { Waiting::rang } else { Waiting::rung };
-                said(&tx.data());
+                let signalled = if compared {
+                    WakeWords::complete_signal
+                } else {
+                    WakeWords::rung
+                };
+                signalled(&tx.data());
             }
         }
         tx
@@ -258,17 +262,21 @@ pub(crate) fn teller_killed(retold: bool) {
     leave(&rx, shown, &mut late, true);
     let t = spawn(move || {
         assert_eq!(tx.push(&mem(&mut [1])), Ok(1));
-        if tx.tell().ring {
-            let tell = if retold { tx.retell() } else { Tell::default() };
-            if tell.ring {
+        if tx.prepare_wake().ring {
+            let wakeups = if retold {
+                tx.repeat_wake()
+            } else {
+                Wakeups::default()
+            };
+            if wakeups.ring {
                 shown.set(1);
-                tx.data().rang();
+                tx.data().complete_signal();
             }
         }
         assert_eq!(tx.push(&mem(&mut [2])), Ok(1));
-        if tx.tell().ring {
+        if tx.prepare_wake().ring {
             shown.set(1);
-            tx.data().rang();
+            tx.data().complete_signal();
         }
         tx
     });
@@ -286,9 +294,9 @@ pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
     let t = spawn(move || {
         for byte in 1..=2 {
             assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
-            if tx.tell().ring {
+            if tx.prepare_wake().ring {
                 shown.set(1);
-                tx.data().rang();
+                tx.data().complete_signal();
             }
         }
         tx
@@ -297,12 +305,12 @@ pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
     if take_next(&rx, &mut next) == 0 {
         rx.data().sleep_begins();
     }
-    match rx.settle() {
-        Settle::Show if shows => shown.set(1),
-        Settle::Hide if shows => shown.set(0),
+    match rx.next_fd_action() {
+        FdAction::Signal if shows => shown.set(1),
+        FdAction::Clear if shows => shown.set(0),
         _ => {}
     }
-    if doubted && rx.data().doubt() {
+    if doubted && rx.data().reset_after_crash() {
         shown.set(0);
         rx.data().armed();
     }
@@ -319,10 +327,10 @@ pub(crate) fn stream_closed_by_who_sends() {
     let t = spawn(move || {
         for byte in 1..=2 {
             assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
-            theirs.told(tx.tell());
+            theirs.wake_if_owed(tx.prepare_wake());
         }
         closed.set(1);
-        tx.data().disturb();
+        tx.data().advance_seq();
         theirs.wake();
     });
     let mut next = 1;
@@ -364,10 +372,10 @@ pub(crate) fn stream_closed_by_who_receives() {
     });
     let mut next = 1;
     if take_next(&rx, &mut next) != 0 {
-        space.told(rx.tell());
+        space.wake_if_owed(rx.prepare_wake());
     }
     closed.set(1);
-    rx.space().disturb();
+    rx.space().advance_seq();
     space.wake();
     t.join().unwrap();
 }

@@ -15,7 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use scif_ring::{STREAM_BYTES, SharedU32, StreamRx, StreamTx, Tell, Waiting};
+use scif_ring::{STREAM_BYTES, SharedU32, StreamRx, StreamTx, WakeWords, Wakeups};
 
 use super::failure::{Failure, Result};
 use super::holder::Holder;
@@ -150,18 +150,18 @@ impl Link {
     /// Signals the peer after sending, if it waits for bytes.
     #[inline]
     pub(crate) fn tell_data(&self) {
-        let tell = self.tx.tell();
-        if tell != Tell::default() {
-            self.ring(tell, self.tx.data(), |bell| descriptor::show_data(bell));
+        let wakeups = self.tx.prepare_wake();
+        if wakeups != Wakeups::default() {
+            self.ring(wakeups, self.tx.data(), |bell| descriptor::show_data(bell));
         }
     }
 
     /// Signals the peer after receiving, if it waits for space.
     #[inline]
     pub(crate) fn tell_space(&self) {
-        let tell = self.rx.tell();
-        if tell != Tell::default() {
-            self.ring(tell, self.rx.space(), |bell| descriptor::show_space(bell));
+        let wakeups = self.rx.prepare_wake();
+        if wakeups != Wakeups::default() {
+            self.ring(wakeups, self.rx.space(), |bell| descriptor::show_space(bell));
         }
     }
 
@@ -169,35 +169,37 @@ impl Link {
     /// descriptor. Returns whether that was possible.
     #[inline]
     pub(crate) fn leaves_empty(&self) -> bool {
-        let Some(tell) = self.rx.leave() else { return false };
-        if tell != Tell::default() {
-            self.ring(tell, self.rx.space(), |bell| descriptor::show_space(bell));
+        let Some(wakeups) = self.rx.stop_polling() else {
+            return false;
+        };
+        if wakeups != Wakeups::default() {
+            self.ring(wakeups, self.rx.space(), |bell| descriptor::show_space(bell));
         }
         true
     }
 
     /// Repeats the signal of a sharer that died while it sent.
     pub(crate) fn retell_data(&self) {
-        self.ring(self.tx.retell(), self.tx.data(), |bell| {
+        self.ring(self.tx.repeat_wake(), self.tx.data(), |bell| {
             descriptor::show_data(bell)
         });
     }
 
     /// Repeats the signal of a sharer that died while it received.
     pub(crate) fn retell_space(&self) {
-        self.ring(self.rx.retell(), self.rx.space(), |bell| {
+        self.ring(self.rx.repeat_wake(), self.rx.space(), |bell| {
             descriptor::show_space(bell)
         });
     }
 
     #[cold]
-    fn ring(&self, tell: Tell, waiting: Waiting, show: impl FnOnce(&OwnedFd)) {
-        if tell.ring {
+    fn ring(&self, wakeups: Wakeups, wake_words: WakeWords, show: impl FnOnce(&OwnedFd)) {
+        if wakeups.ring {
             show(&self.peer_bell);
-            waiting.rang();
+            wake_words.complete_signal();
         }
-        if tell.wake {
-            futex::wake_all(&waiting.seq());
+        if wakeups.wake {
+            futex::wake_all(&wake_words.seq());
         }
     }
 
@@ -235,9 +237,9 @@ impl Link {
 
     /// Wakes all threads of this side that wait for any event of this connection.
     pub(crate) fn disturb(&self) {
-        for waiting in [self.rx.data(), self.tx.space()] {
-            waiting.disturb();
-            futex::wake_all(&waiting.seq());
+        for wake_words in [self.rx.data(), self.tx.space()] {
+            wake_words.advance_seq();
+            futex::wake_all(&wake_words.seq());
         }
         for word in &self.finished {
             word.add(1);
@@ -249,9 +251,9 @@ impl Link {
     pub(crate) fn say_bye(&self) {
         let [mine, _] = &self.closed;
         mine.set(1);
-        for waiting in [self.tx.data(), self.rx.space()] {
-            waiting.disturb();
-            futex::wake_all(&waiting.seq());
+        for wake_words in [self.tx.data(), self.rx.space()] {
+            wake_words.advance_seq();
+            futex::wake_all(&wake_words.seq());
         }
         self.say(Packet::Bye);
         descriptor::shut(&self.socket);

@@ -8,7 +8,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use scif_ring::{INLINE_MAX, Mem, Settle, Waiting};
+use scif_ring::{FdAction, INLINE_MAX, Mem, WakeWords};
 
 use super::endpoint::Epd;
 use super::failure::{Failure, Result};
@@ -119,7 +119,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
     }
     // A polling sharer gets no signals. If it were killed, the others would get none either.
     if wait && !family::has_relatives() {
-        link.rx.data().enter();
+        link.rx.data().start_polling();
     }
     let mut done = 0;
     let outcome = loop {
@@ -149,7 +149,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
         if let Err(failure) = sleep(epd, fd, link.rx.data(), spin_ns, empty) {
             break Err(failure);
         }
-        link.rx.will_leave();
+        link.rx.prefetch_wake_word();
     };
     // A late peer may have left a signal to undo, which needs the slow path.
     let quick = done != 0 && epd.holder.state() == State::Connected && !epd.holder.peer_was_late();
@@ -181,7 +181,13 @@ fn partial(done: usize, outcome: Result<()>) -> Result<usize> {
 }
 
 /// Waits while `nothing` is true: spins for `spin_ns`, then sleeps.
-fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn() -> bool) -> Result<()> {
+fn sleep(
+    epd: &Epd,
+    fd: RawFd,
+    wake_words: WakeWords,
+    spin_ns: u64,
+    nothing: impl Fn() -> bool,
+) -> Result<()> {
     let mut since = None;
     let mut looks = 0u32;
     while nothing() {
@@ -198,13 +204,13 @@ fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn(
         return Ok(());
     }
     epd.verify(fd)?;
-    let seq = waiting.sleep_begins();
+    let seq = wake_words.sleep_begins();
     let slept = if nothing() {
-        futex::wait(&waiting.seq(), seq, None)
+        futex::wait(&wake_words.seq(), seq, None)
     } else {
         Ok(())
     };
-    waiting.sleep_ends();
+    wake_words.sleep_ends();
     match slept {
         Ok(()) | Err(rustix::io::Errno::AGAIN) => Ok(()),
         Err(errno) => Err(errno.into()),
@@ -215,13 +221,13 @@ fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn(
 /// lock.
 pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     let make = |show| make_data(epd, fd, show);
-    settle(epd, link.rx.data(), || link.rx.settle(), make)
+    settle(epd, link.rx.data(), || link.rx.next_fd_action(), make)
 }
 
 /// Makes the descriptor show whether there is space to send. The caller holds the sending lock.
 pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     let make = |show| make_space(epd, fd, show);
-    settle(epd, link.tx.space(), || link.tx.settle(), make)
+    settle(epd, link.tx.space(), || link.tx.next_fd_action(), make)
 }
 
 fn make_data(epd: &Epd, fd: RawFd, show: bool) -> Result<()> {
@@ -246,8 +252,8 @@ fn make_space(epd: &Epd, fd: RawFd, show: bool) -> Result<()> {
 
 fn settle(
     epd: &Epd,
-    waiting: Waiting,
-    look: impl Fn() -> Settle,
+    wake_words: WakeWords,
+    look: impl Fn() -> FdAction,
     make: impl Fn(bool) -> Result<()>,
 ) -> Result<()> {
     let mut since = None;
@@ -258,25 +264,25 @@ fn settle(
             return Ok(());
         }
         match look() {
-            Settle::Done if epd.holder.peer_was_late() && !hidden && waiting.disarm() => {
+            FdAction::Done if epd.holder.peer_was_late() && !hidden && wake_words.disarm() => {
                 make(false)?;
-                waiting.armed();
+                wake_words.armed();
                 hidden = true;
             }
-            Settle::Done => return Ok(()),
-            Settle::Show => make(true)?,
-            Settle::Hide => {
+            FdAction::Done => return Ok(()),
+            FdAction::Signal => make(true)?,
+            FdAction::Clear => {
                 make(false)?;
-                waiting.armed();
+                wake_words.armed();
             }
-            Settle::Wait => {
+            FdAction::Wait => {
                 let now = now_ns();
                 if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
                     // Set first: the sharer that recovers after our death must know.
                     epd.holder.set_peer_late();
-                    if waiting.give_up_waiting() {
+                    if wake_words.give_up_waiting() {
                         make(false)?;
-                        waiting.armed();
+                        wake_words.armed();
                     }
                 }
                 cpu_relax_or_yield(u32::MAX);
@@ -289,7 +295,7 @@ fn settle(
 /// for the peer.
 fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
     link.retell_space();
-    if epd.holder.state() == State::Connected && link.rx.data().doubt() {
+    if epd.holder.state() == State::Connected && link.rx.data().reset_after_crash() {
         make_data(epd, fd, false)?;
         link.rx.data().armed();
     }
@@ -301,7 +307,7 @@ fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<
 /// Recovers from a sharer that died with the sending lock, like `mend_receiving`.
 fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
     link.retell_data();
-    if epd.holder.state() == State::Connected && link.tx.space().doubt() {
+    if epd.holder.state() == State::Connected && link.tx.space().reset_after_crash() {
         make_space(epd, fd, false)?;
         link.tx.space().armed();
     }
@@ -334,7 +340,7 @@ pub(crate) fn put_right(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
 /// Requests signals for bytes from now on, and shows bytes that already arrived. The caller holds
 /// the receiving lock. The connection is new, so there is nothing to hide.
 pub(crate) fn show_data(epd: &Epd, link: &Link) {
-    if link.rx.settle() == Settle::Show {
+    if link.rx.next_fd_action() == FdAction::Signal {
         descriptor::show_data(&epd.bell);
     }
 }
@@ -367,12 +373,12 @@ mod tests {
             crate::sys::slice::with_bytes(&[7], |mem| link.tx.push(mem)),
             Ok(1)
         );
-        assert!(link.tx.tell().ring);
+        assert!(link.tx.prepare_wake().ring);
         let mut byte = [0];
         assert_eq!(scif.receive_bytes(a, &mut byte, false), Ok(1));
         assert!(!shows());
         descriptor::show_data(link.peer_bell());
-        link.tx.data().rang();
+        link.tx.data().complete_signal();
         rustix::io::write(&go, &[1]).unwrap();
         assert_eq!(child.result(), 1);
     }
@@ -427,7 +433,7 @@ mod tests {
                 let link = sender.link().unwrap();
                 let held = sender.holder.sending.lock();
                 let pushed = crate::sys::slice::with_bytes(&[7], |mem| link.tx.push(mem));
-                let rings = link.tx.tell().ring;
+                let rings = link.tx.prepare_wake().ring;
                 let _ = std::mem::ManuallyDrop::new(held);
                 i32::from(pushed == Ok(1) && rings)
             });

@@ -21,7 +21,7 @@ use crate::layout::{
 use crate::reply_line::ReplyHalfRef;
 use crate::shared_word::{SharedU32, SharedU64};
 use crate::spsc::{ConsumerOf, ProducerOf};
-use crate::stream::{Apart, StreamRx, StreamTx};
+use crate::stream::{StreamParts, StreamRx, StreamTx};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -294,7 +294,7 @@ pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
 /// of a descriptor.
 #[derive(Debug)]
 pub struct Stream {
-    apart: Apart,
+    parts: StreamParts,
     own: [AtomicU64; 3],
     others: [AtomicU32; 2],
 }
@@ -307,7 +307,7 @@ unsafe impl Sync for Stream {}
 /// Returns both ends of a stream of three bytes, the close word, and the descriptor word.
 pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [SharedU32; 2]) {
     let boxed = Arc::new(Stream {
-        apart: Apart {
+        parts: StreamParts {
             positions: [word(), word()],
             inline: [word(), word()],
             words: core::array::from_fn(|_| half()),
@@ -322,8 +322,8 @@ pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [SharedU32; 
     // SAFETY: as above.
     let other = |i: usize| unsafe { SharedU32::new(NonNull::from(&boxed.others[i]).cast()) };
     let (tx, rx) = (
-        StreamTx::apart(&boxed.apart, own(0), own(1)),
-        StreamRx::apart(&boxed.apart, own(2)),
+        StreamTx::from_parts(&boxed.parts, own(0), own(1)),
+        StreamRx::from_parts(&boxed.parts, own(2)),
     );
     let words = [other(0), other(1)];
     (

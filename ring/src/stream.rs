@@ -21,13 +21,13 @@ use crate::wake_word::{FdAction, WakeWords, Wakeups};
 /// Size in bytes of the memory of one direction.
 pub const STREAM_BYTES: usize = 8192;
 /// Capacity in bytes of an empty queue: one less than its memory, as in the driver.
-pub const STREAM_ROOM: usize = QUEUE - 1;
+pub const STREAM_ROOM: usize = QUEUE_BYTES - 1;
 
 #[cfg(not(loom))]
-const QUEUE: usize = 4096;
+const QUEUE_BYTES: usize = 4096;
 /// Size in bytes of the queue in the loom models.
 #[cfg(loom)]
-const QUEUE: usize = 4;
+const QUEUE_BYTES: usize = 4;
 /// Offset of the producer's word: number of bytes published.
 const HEAD: usize = 0;
 /// Offsets in the same line: copy of the last push, if it was short.
@@ -47,9 +47,9 @@ const SPACE_SEQ: usize = 640;
 const BYTES: usize = 4096;
 
 const _: () = assert!(COPY_WORDS + 8 * WORDS <= 64);
-const _: () = assert!(BYTES + QUEUE <= STREAM_BYTES && QUEUE.is_power_of_two());
+const _: () = assert!(BYTES + QUEUE_BYTES <= STREAM_BYTES && QUEUE_BYTES.is_power_of_two());
 #[cfg(not(loom))]
-const _: () = assert!(BYTES + QUEUE == STREAM_BYTES);
+const _: () = assert!(BYTES + QUEUE_BYTES == STREAM_BYTES);
 
 /// Error: the other side wrote an impossible position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -71,21 +71,21 @@ struct StreamRegion {
 /// Words and bytes of a direction as separate objects, for the loom models.
 #[cfg(loom)]
 #[derive(Debug)]
-pub(crate) struct Apart {
+pub(crate) struct StreamParts {
     pub(crate) positions: [crate::sync::AtomicU64; 2],
     pub(crate) inline: [crate::sync::AtomicU64; 2],
     pub(crate) words: [crate::sync::AtomicU32; 6],
-    pub(crate) bytes: core::cell::UnsafeCell<[u8; QUEUE]>,
-    pub(crate) cells: [crate::sync::UnsafeCell<()>; QUEUE],
+    pub(crate) bytes: core::cell::UnsafeCell<[u8; QUEUE_BYTES]>,
+    pub(crate) cells: [crate::sync::UnsafeCell<()>; QUEUE_BYTES],
 }
 
 #[cfg(loom)]
 impl StreamRegion {
-    pub(crate) fn apart(apart: &Apart) -> StreamRegion {
+    pub(crate) fn from_parts(parts: &StreamParts) -> StreamRegion {
         // SAFETY: the views keep these atomics alive.
-        let wide = |i: usize| unsafe { SharedU64::new(NonNull::from(&apart.positions[i]).cast()) };
+        let wide = |i: usize| unsafe { SharedU64::new(NonNull::from(&parts.positions[i]).cast()) };
         // SAFETY: as above.
-        let word = |i: usize| unsafe { SharedU32::new(NonNull::from(&apart.words[i]).cast()) };
+        let word = |i: usize| unsafe { SharedU32::new(NonNull::from(&parts.words[i]).cast()) };
         let wake_words = |i: usize| WakeWords {
             state: word(i),
             sleepers: word(i + 1),
@@ -96,21 +96,21 @@ impl StreamRegion {
             tail: wide(1),
             inline_copy: InlineCopy {
                 // SAFETY: as above.
-                stamp: unsafe { SharedU64::new(NonNull::from(&apart.inline[0]).cast()) },
+                stamp: unsafe { SharedU64::new(NonNull::from(&parts.inline[0]).cast()) },
                 // SAFETY: as above: one word.
-                words: unsafe { SharedWords::new(NonNull::from(&apart.inline[1]).cast(), WORDS) },
+                words: unsafe { SharedWords::new(NonNull::from(&parts.inline[1]).cast(), WORDS) },
             },
-            bytes: NonNull::from(&apart.bytes).cast(),
+            bytes: NonNull::from(&parts.bytes).cast(),
             data: wake_words(0),
             space: wake_words(3),
-            cells: apart.cells.as_ptr(),
+            cells: parts.cells.as_ptr(),
         }
     }
 
     /// Reports a read or write of bytes to loom, which detects races.
     fn model_access(&self, pos: u64, n: usize, write: bool) {
-        for at in (pos..pos + n as u64).map(|pos| (pos % QUEUE as u64) as usize) {
-            // SAFETY: one of the cells of `Apart`.
+        for at in (pos..pos + n as u64).map(|pos| (pos % QUEUE_BYTES as u64) as usize) {
+            // SAFETY: one of the cells of `StreamParts`.
             let cell = unsafe { &*self.cells.add(at) };
             if write {
                 cell.with_mut(|_| ());
@@ -157,11 +157,12 @@ impl StreamRegion {
     #[inline]
     fn runs(&self, pos: u64, n: usize) -> (Mem, Mem) {
         #[expect(clippy::cast_possible_truncation, reason = "masked to the queue")]
-        let at = (pos % QUEUE as u64) as usize;
-        let first = n.min(QUEUE - at);
-        // SAFETY: `at + first` is at most QUEUE, and the queue is mapped by the contract of `new`.
+        let at = (pos % QUEUE_BYTES as u64) as usize;
+        let first = n.min(QUEUE_BYTES - at);
+        // SAFETY: `at + first` is at most QUEUE_BYTES, and the queue is mapped by the contract of
+        // `new`.
         let a = unsafe { Mem::new(self.bytes.as_ptr().wrapping_add(at), first) };
-        // SAFETY: `n - first` is at most QUEUE, likewise.
+        // SAFETY: `n - first` is at most QUEUE_BYTES, likewise.
         let b = unsafe { Mem::new(self.bytes.as_ptr(), n - first) };
         (a, b)
     }
@@ -181,16 +182,20 @@ fn distance(head: u64, tail: u64) -> Result<usize, BadPosition> {
 pub struct StreamTx {
     region: StreamRegion,
     /// Number of bytes published, in private memory.
-    own: SharedU64,
+    position: SharedU64,
     /// The consumer's position when last loaded.
     seen: SharedU64,
 }
 
 #[cfg(loom)]
 impl StreamTx {
-    pub(crate) fn apart(apart: &Apart, own: SharedU64, seen: SharedU64) -> StreamTx {
-        let region = StreamRegion::apart(apart);
-        StreamTx { region, own, seen }
+    pub(crate) fn from_parts(parts: &StreamParts, position: SharedU64, seen: SharedU64) -> StreamTx {
+        let region = StreamRegion::from_parts(parts);
+        StreamTx {
+            region,
+            position,
+            seen,
+        }
     }
 
     /// Variant of `prepare_wake` without the fence, for a loom model that must fail.
@@ -201,36 +206,41 @@ impl StreamTx {
     /// Variant of `push` that overwrites the copy in the line without invalidation, for a loom
     /// model that must fail.
     pub fn push_overwriting(&self, byte: &Mem) {
-        self.publish(self.own.get_relaxed(), byte, 1, InlineCopy::overwrite);
+        self.publish(self.position.get_relaxed(), byte, 1, InlineCopy::overwrite);
     }
 
     /// Variant of `push` without the fence after the invalidation, for a loom model that must fail.
     pub fn push_without_fence(&self, byte: &Mem) {
-        self.publish(self.own.get_relaxed(), byte, 1, InlineCopy::publish_without_fence);
+        self.publish(
+            self.position.get_relaxed(),
+            byte,
+            1,
+            InlineCopy::publish_without_fence,
+        );
     }
 }
 
 #[cfg(loom)]
 impl StreamRx {
-    pub(crate) fn apart(apart: &Apart, own: SharedU64) -> StreamRx {
-        let region = StreamRegion::apart(apart);
-        StreamRx { region, own }
+    pub(crate) fn from_parts(parts: &StreamParts, position: SharedU64) -> StreamRx {
+        let region = StreamRegion::from_parts(parts);
+        StreamRx { region, position }
     }
 }
 
 impl StreamTx {
-    /// Returns the producer of the direction at `base`. `own` and `seen` are private words, zero in
-    /// a new stream, shared by all producers of this direction.
+    /// Returns the producer of the direction at `base`. `position` and `seen` are private words,
+    /// zero in a new stream, shared by all producers of this direction.
     ///
     /// # Safety
     ///
     /// `base` is aligned to 128 and begins [`STREAM_BYTES`] bytes that stay mapped readable and
     /// writable while the value exists and were zeroed when created.
-    pub unsafe fn new(base: NonNull<u8>, own: SharedU64, seen: SharedU64) -> StreamTx {
+    pub unsafe fn new(base: NonNull<u8>, position: SharedU64, seen: SharedU64) -> StreamTx {
         StreamTx {
             // SAFETY: the caller's contract.
             region: unsafe { StreamRegion::new(base) },
-            own,
+            position,
             seen,
         }
     }
@@ -241,13 +251,13 @@ impl StreamTx {
     /// The consumer's position is impossible.
     #[inline]
     pub fn room(&self) -> Result<usize, BadPosition> {
-        Ok(STREAM_ROOM - distance(self.own.get_relaxed(), self.region.tail.get())?)
+        Ok(STREAM_ROOM - distance(self.position.get_relaxed(), self.region.tail.get())?)
     }
 
     /// Returns the free space in bytes behind `head`. Loads the consumer's position only if the
     /// last known one does not leave `enough`.
     #[inline]
-    fn known_room(&self, head: u64, enough: usize) -> Result<usize, BadPosition> {
+    fn cached_room(&self, head: u64, enough: usize) -> Result<usize, BadPosition> {
         if let Ok(waiting) = distance(head, self.seen.get_relaxed())
             && STREAM_ROOM - waiting >= enough
         {
@@ -265,8 +275,8 @@ impl StreamTx {
     /// The consumer's position is impossible.
     #[inline]
     pub fn push(&self, src: &Mem) -> Result<usize, BadPosition> {
-        let head = self.own.get_relaxed();
-        let n = self.known_room(head, src.len())?.min(src.len());
+        let head = self.position.get_relaxed();
+        let n = self.cached_room(head, src.len())?.min(src.len());
         if n != 0 {
             self.publish(head, src, n, InlineCopy::publish);
         }
@@ -276,8 +286,8 @@ impl StreamTx {
     /// Publishes all of `src` if free space remains after it; returns whether it did.
     #[inline]
     pub fn push_whole(&self, src: &Mem) -> bool {
-        let (head, n) = (self.own.get_relaxed(), src.len());
-        let fits = self.known_room(head, n + 1).is_ok_and(|room| room > n);
+        let (head, n) = (self.position.get_relaxed(), src.len());
+        let fits = self.cached_room(head, n + 1).is_ok_and(|room| room > n);
         if fits {
             self.publish(head, src, n, InlineCopy::publish);
         }
@@ -314,7 +324,7 @@ impl StreamTx {
         let head = head.wrapping_add(n as u64);
         // SYNC POINT: pairs with `repeat_wake`, which publishes it for a process killed at this
         // point.
-        self.own.set(head);
+        self.position.set(head);
         if is_short {
             publish_copy(&self.region.inline_copy, head, &bytes, n);
         }
@@ -324,8 +334,8 @@ impl StreamTx {
 
     /// Whether the queue was full at the last known position of the consumer.
     #[inline]
-    pub fn looks_full(&self) -> bool {
-        distance(self.own.get_relaxed(), self.seen.get_relaxed()) == Ok(STREAM_ROOM)
+    pub fn appears_full(&self) -> bool {
+        distance(self.position.get_relaxed(), self.seen.get_relaxed()) == Ok(STREAM_ROOM)
     }
 
     /// Whether a consumer waits for bytes, after a push. If so, `prepare_wake` must follow.
@@ -345,7 +355,7 @@ impl StreamTx {
     /// Completes the work of a producer that died, perhaps between publishing and its wake-ups;
     /// called under the same lock. Returns the wake-ups owed.
     pub fn repeat_wake(&self) -> Wakeups {
-        let head = self.own.get();
+        let head = self.position.get();
         // SYNC POINT: as in `push`, whose end the dead producer may not have reached.
         self.region.head.set(head);
         full_fence();
@@ -376,21 +386,21 @@ impl StreamTx {
 pub struct StreamRx {
     region: StreamRegion,
     /// Number of bytes taken, in private memory.
-    own: SharedU64,
+    position: SharedU64,
 }
 
 impl StreamRx {
-    /// Returns the consumer of the direction at `base`. `own` is a private word, zero in a new
+    /// Returns the consumer of the direction at `base`. `position` is a private word, zero in a new
     /// stream, shared by all consumers of this direction.
     ///
     /// # Safety
     ///
     /// As [`StreamTx::new`].
-    pub unsafe fn new(base: NonNull<u8>, own: SharedU64) -> StreamRx {
+    pub unsafe fn new(base: NonNull<u8>, position: SharedU64) -> StreamRx {
         StreamRx {
             // SAFETY: the caller's contract.
             region: unsafe { StreamRegion::new(base) },
-            own,
+            position,
         }
     }
 
@@ -401,7 +411,7 @@ impl StreamRx {
     #[inline]
     pub fn ready(&self) -> Result<usize, BadPosition> {
         // SYNC POINT: pairs with `StreamTx::push`.
-        distance(self.region.head.get(), self.own.get_relaxed())
+        distance(self.region.head.get(), self.position.get_relaxed())
     }
 
     /// Takes as many bytes as `dst` holds; returns their number.
@@ -413,7 +423,7 @@ impl StreamRx {
         let ready = self.ready()?;
         let n = ready.min(dst.len());
         if n != 0 {
-            let tail = self.own.get_relaxed();
+            let tail = self.position.get_relaxed();
             let head = tail.wrapping_add(ready as u64);
             if self.region.inline_copy.take(head, ready, dst).is_none() {
                 #[cfg(loom)]
@@ -426,7 +436,7 @@ impl StreamRx {
             }
             let tail = tail.wrapping_add(n as u64);
             // SYNC POINT: pairs with `repeat_wake`.
-            self.own.set(tail);
+            self.position.set(tail);
             // SYNC POINT: pairs with `StreamTx::room`: our reads end before the space is reused.
             self.region.tail.set(tail);
         }
@@ -443,7 +453,7 @@ impl StreamRx {
     /// Completes the work of a consumer that died, as [`StreamTx::repeat_wake`] does for a
     /// producer.
     pub fn repeat_wake(&self) -> Wakeups {
-        let tail = self.own.get();
+        let tail = self.position.get();
         // SYNC POINT: as in `pull`.
         self.region.tail.set(tail);
         full_fence();
@@ -505,12 +515,13 @@ mod tests {
     use super::*;
 
     #[repr(C, align(4096))]
-    struct Memory([u8; STREAM_BYTES], [u64; 3]);
+    struct StreamMemory([u8; STREAM_BYTES], [u64; 3]);
 
-    fn streams(memory: &mut Memory) -> (StreamTx, StreamRx) {
+    fn streams(memory: &mut StreamMemory) -> (StreamTx, StreamRx) {
         let base = NonNull::from(&mut memory.0).cast::<u8>();
         let words = NonNull::from(&mut memory.1).cast::<u8>();
-        // SAFETY: the array holds three aligned words; `Memory` outlives the streams in every test.
+        // SAFETY: the array holds three aligned words; `StreamMemory` outlives the streams in every
+        // test.
         let word = |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
         // SAFETY: zeroed, aligned, and outlives the stream.
         let tx = unsafe { StreamTx::new(base, word(0), word(1)) };
@@ -519,8 +530,8 @@ mod tests {
         (tx, rx)
     }
 
-    fn memory() -> Box<Memory> {
-        Box::new(Memory([0; STREAM_BYTES], [0; 3]))
+    fn memory() -> Box<StreamMemory> {
+        Box::new(StreamMemory([0; STREAM_BYTES], [0; 3]))
     }
 
     fn mem(bytes: &mut [u8]) -> Mem {
@@ -602,9 +613,9 @@ mod tests {
         for stamp in [None, Some(0)] {
             tx.push(&mem(&mut [1, 2, 3])).unwrap();
             assert_eq!(rx.pull(&mem(&mut dst)), Ok(3));
-            let head = tx.own.get();
+            let head = tx.position.get();
             tx.region.runs(head, 3).0.copy_from_slice(&[4, 5, 6]);
-            tx.own.set(head + 3);
+            tx.position.set(head + 3);
             if let Some(stamp) = stamp {
                 tx.region.inline_copy.stamp.set(stamp);
             }

@@ -81,7 +81,7 @@ proptest! {
                 tx.is_awaited(),
                 tx.prepare_wake(),
                 tx.next_fd_action(),
-                tx.looks_full(),
+                tx.appears_full(),
             );
             prop_assert!(rx.pull(&part(&dst, into)).map_or(true, |n| n <= into.min(STREAM_ROOM)));
             let _ = (

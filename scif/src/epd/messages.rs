@@ -104,7 +104,7 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
             break Err(failure);
         }
     };
-    if link.tx.looks_full() && !epd.over(link) {
+    if link.tx.appears_full() && !epd.over(link) {
         settled(done, settle_space(epd, link, fd))?;
     }
     partial(done, outcome)

@@ -198,11 +198,11 @@ mod tests {
     use crate::layout::{BELL_BITS, BELL_BYTES};
 
     #[repr(align(4096))]
-    struct Page([u8; BELL_BYTES]);
+    struct BellMemory([u8; BELL_BYTES]);
 
     #[test]
     fn bits_come_out_once() {
-        let mut page = Box::new(Page([0; BELL_BYTES]));
+        let mut page = Box::new(BellMemory([0; BELL_BYTES]));
         let base = page.0.as_mut_ptr();
         // SAFETY: the page is aligned, zeroed and outlives both.
         let bell = unsafe { Bell::new(base) };
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_page_of_ones_is_bounded() {
-        let mut page = Box::new(Page([0xff; BELL_BYTES]));
+        let mut page = Box::new(BellMemory([0xff; BELL_BYTES]));
         // SAFETY: the page is aligned and outlives the bell.
         let bell = unsafe { Bell::new(page.0.as_mut_ptr()) };
         let mut n = 0;

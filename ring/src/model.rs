@@ -37,19 +37,19 @@ fn half() -> AtomicU32 {
 
 /// A view that keeps its memory alive.
 #[derive(Debug)]
-pub struct Held<V, B> {
+pub struct OwnedView<V, B> {
     view: V,
     _boxed: Arc<B>,
 }
 
-impl<V, B> Deref for Held<V, B> {
+impl<V, B> Deref for OwnedView<V, B> {
     type Target = V;
     fn deref(&self) -> &V {
         &self.view
     }
 }
 
-impl<V, B> DerefMut for Held<V, B> {
+impl<V, B> DerefMut for OwnedView<V, B> {
     fn deref_mut(&mut self) -> &mut V {
         &mut self.view
     }
@@ -57,7 +57,7 @@ impl<V, B> DerefMut for Held<V, B> {
 
 /// Memory of one direction.
 #[derive(Debug)]
-pub struct Direction {
+pub struct ModelRing {
     lines: ControlLines,
     slots: Box<[Slot]>,
     cells: Box<[UnsafeCell<()>]>,
@@ -65,13 +65,13 @@ pub struct Direction {
 }
 
 // SAFETY: the protocol orders accesses to the bytes, and loom checks this on `cells`.
-unsafe impl Send for Direction {}
+unsafe impl Send for ModelRing {}
 // SAFETY: as above.
-unsafe impl Sync for Direction {}
+unsafe impl Sync for ModelRing {}
 
-fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<Direction>, RingRegion) {
+fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<ModelRing>, RingRegion) {
     assert!(SLOTS.is_power_of_two() && DATA.is_power_of_two() && DATA >= 256);
-    let boxed = Arc::new(Direction {
+    let boxed = Arc::new(ModelRing {
         lines: ControlLines {
             producer: ProducerLine { layout: half() },
             consumer: ConsumerLine {
@@ -102,16 +102,16 @@ fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<Direction>, RingRegion) 
 
 /// Returns both ends of a direction with a small geometry.
 pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
-    Held<ProducerOf<SLOTS, DATA>, Direction>,
-    Held<ConsumerOf<SLOTS, DATA>, Direction>,
+    OwnedView<ProducerOf<SLOTS, DATA>, ModelRing>,
+    OwnedView<ConsumerOf<SLOTS, DATA>, ModelRing>,
 ) {
     let (boxed, region) = lay::<SLOTS, DATA>();
     (
-        Held {
+        OwnedView {
             view: ProducerOf::over(region),
             _boxed: Arc::clone(&boxed),
         },
-        Held {
+        OwnedView {
             view: ConsumerOf::over(region),
             _boxed: boxed,
         },
@@ -120,23 +120,23 @@ pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
 
 /// Memory of a connection's rings and reply line.
 #[derive(Debug)]
-pub struct Rings {
-    _directions: [Arc<Direction>; 2],
+pub struct ModelConnection {
+    _directions: [Arc<ModelRing>; 2],
     reply_line: ReplyLine,
 }
 
-// SAFETY: as for `Direction`; the protocol orders accesses to the line, and loom checks this.
-unsafe impl Send for Rings {}
+// SAFETY: as for `ModelRing`; the protocol orders accesses to the line, and loom checks this.
+unsafe impl Send for ModelConnection {}
 // SAFETY: as above.
-unsafe impl Sync for Rings {}
+unsafe impl Sync for ModelConnection {}
 
 /// Returns the ends of a connection with a reply line: producer and consumer of each side.
 pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
-    Held<ProducerOf<SLOTS, DATA>, Rings>,
-    Held<ConsumerOf<SLOTS, DATA>, Rings>,
+    OwnedView<ProducerOf<SLOTS, DATA>, ModelConnection>,
+    OwnedView<ConsumerOf<SLOTS, DATA>, ModelConnection>,
 ); 2] {
     let (first, second) = (lay::<SLOTS, DATA>(), lay::<SLOTS, DATA>());
-    let boxed = Arc::new(Rings {
+    let boxed = Arc::new(ModelConnection {
         _directions: [first.0, second.0],
         reply_line: ReplyLine {
             halves: core::array::from_fn(|_| ReplyHalf {
@@ -158,11 +158,11 @@ pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
         tx.attach_reply_half(half(mine == 1));
         rx.attach_reply_half(half(mine == 0));
         (
-            Held {
+            OwnedView {
                 view: tx,
                 _boxed: Arc::clone(&boxed),
             },
-            Held {
+            OwnedView {
                 view: rx,
                 _boxed: Arc::clone(&boxed),
             },
@@ -172,8 +172,8 @@ pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
 
 /// Returns a doorbell and two handles of it.
 pub fn bell<const WORDS: usize>() -> (
-    Held<BellOf<WORDS>, BellPage<WORDS>>,
-    [Held<BellHandleOf<WORDS>, BellPage<WORDS>>; 2],
+    OwnedView<BellOf<WORDS>, BellPage<WORDS>>,
+    [OwnedView<BellHandleOf<WORDS>, BellPage<WORDS>>; 2],
 ) {
     let boxed = Arc::new(BellPage {
         owner: BellOwner {
@@ -184,13 +184,13 @@ pub fn bell<const WORDS: usize>() -> (
         words: core::array::from_fn(|_| word()),
     });
     let page: *const BellPage<WORDS> = &raw const *boxed;
-    let handle = || Held {
+    let handle = || OwnedView {
         view: BellHandleOf { page },
         _boxed: Arc::clone(&boxed),
     };
     let handles = [handle(), handle()];
     (
-        Held {
+        OwnedView {
             view: BellOf { page },
             _boxed: boxed,
         },
@@ -200,13 +200,16 @@ pub fn bell<const WORDS: usize>() -> (
 
 /// Memory of a key table.
 #[derive(Debug)]
-pub struct Keys {
+pub struct ModelKeyTable {
     header: KeyHeader,
     slots: Box<[KeySlot]>,
 }
 
 /// Returns both sides of a key table.
-pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyReaderOf<SLOTS>, Keys>) {
+pub fn keys<const SLOTS: usize>() -> (
+    OwnedView<KeyTableOf<SLOTS>, ModelKeyTable>,
+    OwnedView<KeyReaderOf<SLOTS>, ModelKeyTable>,
+) {
     let slot = |_| KeySlot {
         generation: word(),
         key: word(),
@@ -217,7 +220,7 @@ pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyRea
         window: word(),
         window_len: word(),
     };
-    let boxed = Arc::new(Keys {
+    let boxed = Arc::new(ModelKeyTable {
         header: KeyHeader {
             layout: half(),
             notify: half(),
@@ -229,11 +232,11 @@ pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyRea
         slots: boxed.slots.as_ptr(),
     };
     (
-        Held {
+        OwnedView {
             view: KeyTableOf::over(table),
             _boxed: Arc::clone(&boxed),
         },
-        Held {
+        OwnedView {
             view: KeyReaderOf { table },
             _boxed: boxed,
         },
@@ -241,15 +244,15 @@ pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyRea
 }
 
 /// Returns both views of a hazard pointer.
-pub fn hazard_pointer() -> [Held<HazardPointer, HazardLine>; 2] {
+pub fn hazard_pointer() -> [OwnedView<HazardPointer, HazardLine>; 2] {
     let boxed = Arc::new(HazardLine { slot: word() });
     let line: *const HazardLine = &raw const *boxed;
     [
-        Held {
+        OwnedView {
             view: HazardPointer { line },
             _boxed: Arc::clone(&boxed),
         },
-        Held {
+        OwnedView {
             view: HazardPointer { line },
             _boxed: boxed,
         },
@@ -257,12 +260,12 @@ pub fn hazard_pointer() -> [Held<HazardPointer, HazardLine>; 2] {
 }
 
 /// Variant of `HazardPointer::set` without the fence, for a loom model that must fail.
-pub fn set_hazard_without_fence(hazard: &Held<HazardPointer, HazardLine>, slot: u32) {
+pub fn set_hazard_without_fence(hazard: &OwnedView<HazardPointer, HazardLine>, slot: u32) {
     hazard._boxed.slot.store(u64::from(slot) + 1, Ordering::Relaxed);
 }
 
 /// Returns both views of a claim block.
-pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
+pub fn claim() -> [OwnedView<Claim, ClaimBlock>; 2] {
     let boxed = Arc::new(ClaimBlock {
         offer: OfferLine {
             word: word(),
@@ -279,11 +282,11 @@ pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
     });
     let block: *const ClaimBlock = &raw const *boxed;
     [
-        Held {
+        OwnedView {
             view: Claim { block },
             _boxed: Arc::clone(&boxed),
         },
-        Held {
+        OwnedView {
             view: Claim { block },
             _boxed: boxed,
         },
@@ -293,20 +296,24 @@ pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
 /// Memory of a stream, with a word by which its sides announce their close, and one for the state
 /// of a descriptor.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ModelStream {
     parts: StreamParts,
     own: [AtomicU64; 3],
     others: [AtomicU32; 2],
 }
 
 // SAFETY: the protocol orders accesses to the bytes, and loom checks this on `cells`.
-unsafe impl Send for Stream {}
+unsafe impl Send for ModelStream {}
 // SAFETY: as above.
-unsafe impl Sync for Stream {}
+unsafe impl Sync for ModelStream {}
 
 /// Returns both ends of a stream of three bytes, the close word, and the descriptor word.
-pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [SharedU32; 2]) {
-    let boxed = Arc::new(Stream {
+pub fn stream() -> (
+    OwnedView<StreamTx, ModelStream>,
+    OwnedView<StreamRx, ModelStream>,
+    [SharedU32; 2],
+) {
+    let boxed = Arc::new(ModelStream {
         parts: StreamParts {
             positions: [word(), word()],
             inline: [word(), word()],
@@ -327,11 +334,11 @@ pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [SharedU32; 
     );
     let words = [other(0), other(1)];
     (
-        Held {
+        OwnedView {
             view: tx,
             _boxed: Arc::clone(&boxed),
         },
-        Held {
+        OwnedView {
             view: rx,
             _boxed: boxed,
         },

@@ -94,8 +94,8 @@ mod tests {
         }
         // Five per second continue, of which every second one is a report.
         assert!((150..=156).contains(&lines.len()), "{}", lines.len());
-        let said = lines.len() as u64 - lines.windows(2).filter(|two| two[0] == two[1]).count() as u64;
-        assert_eq!(said + reported + limiter.take_suppressed(), asked);
+        let granted = lines.len() as u64 - lines.windows(2).filter(|two| two[0] == two[1]).count() as u64;
+        assert_eq!(granted + reported + limiter.take_suppressed(), asked);
         assert_eq!(limiter.take_suppressed(), 0);
     }
 

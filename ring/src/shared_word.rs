@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_read_what_was_written() {
+    fn words_read_their_last_value() {
         let mut memory = [0u64; 2];
         let at = NonNull::from(&mut memory).cast::<u8>();
         // SAFETY: the array outlives the words, is aligned to 8, and is not used otherwise

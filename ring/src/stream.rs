@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_an_empty_queue_is_told_from_then_on() {
+    fn waiter_that_stops_polling_is_woken_afterwards() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut bytes = [7; 8];
@@ -606,7 +606,7 @@ mod tests {
     /// Producer killed between recording its position privately and publishing it: the bytes of the
     /// queue arrive, whatever the line holds.
     #[test]
-    fn what_somebody_died_on_the_way_of_publishing_arrives() {
+    fn push_of_a_dead_producer_arrives() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut dst = [0; 8];
@@ -651,7 +651,7 @@ mod tests {
     /// A process that only reads the free space between two pushes of another leaves no stale state
     /// behind.
     #[test]
-    fn who_looks_at_the_room_disturbs_nobody() {
+    fn query_of_the_room_changes_nothing() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut bytes = vec![0; STREAM_ROOM];
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_that_cannot_be_are_found_out() {
+    fn impossible_positions_are_rejected() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut bytes = [0u8; 8];
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_is_rung_once_and_shows_what_is_so() {
+    fn descriptor_is_signalled_once() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut byte = [1u8];

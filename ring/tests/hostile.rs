@@ -250,7 +250,7 @@ fn a_ring_of_another_layout_is_corrupt() {
 }
 
 #[test]
-fn counters_that_never_were_are_not_believed() {
+fn impossible_counters_are_rejected() {
     for wild in [u64::MAX, 257, 1 << 63, 300] {
         let memory = Guarded::new(DIRECTION_BYTES);
         let (mut tx, _rx) = ring(&memory);

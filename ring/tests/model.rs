@@ -298,7 +298,7 @@ fn a_list_too_short_publishes_nothing() {
 }
 
 #[test]
-fn many_laps_of_stamps() {
+fn lap_number_wraps() {
     let memory = Guarded::new(DIRECTION_BYTES);
     let (mut tx, mut rx) = ring(&memory);
     let laps = if cfg!(miri) { 3 } else { 65_540 };
@@ -317,7 +317,7 @@ fn many_laps_of_stamps() {
 /// The consumer writes to each line of a freed record and to nothing else, so that its core alone
 /// owns them.
 #[test]
-fn what_is_freed_is_written_to() {
+fn freed_lines_are_scrubbed() {
     let memory = Guarded::new(DIRECTION_BYTES);
     let (mut tx, mut rx) = ring(&memory);
     let word = |n: usize| (0..8).any(|i| memory.peek(SLOTS_OFFSET + 64 * n + i) != 0);
@@ -360,7 +360,7 @@ fn idle_is_seen_by_the_producer() {
 }
 
 #[test]
-fn unfit_regions_are_refused() {
+fn invalid_regions_are_rejected() {
     let memory = Guarded::new(DIRECTION_BYTES);
     // SAFETY: refused before any access.
     let short = unsafe { scif_ring::Producer::new(memory.base(), DIRECTION_BYTES - 1) };

@@ -150,7 +150,7 @@ fn random(seed: &mut u64) -> u64 {
 }
 
 #[test]
-fn answers_keep_their_place() {
+fn replies_keep_ring_order() {
     let memory = memory();
     let mut sides = sides(&memory);
     let mut seed = 7;
@@ -193,7 +193,7 @@ fn answers_keep_their_place() {
 }
 
 #[test]
-fn a_game_of_answers_takes_no_slot() {
+fn ping_pong_uses_no_slot() {
     let memory = memory();
     let [mut a, mut b] = sides(&memory);
     assert_eq!(a.send(), Some(false), "nothing has come");
@@ -207,7 +207,7 @@ fn a_game_of_answers_takes_no_slot() {
 }
 
 #[test]
-fn a_half_is_free_when_its_answer_was_taken() {
+fn half_is_free_once_its_reply_is_acked() {
     let memory = memory();
     let [mut a, mut b] = sides(&memory);
     b.send();
@@ -231,7 +231,7 @@ fn a_half_is_free_when_its_answer_was_taken() {
 
 /// A reply left before a thousand others must not free the half of a reply that was not taken.
 #[test]
-fn a_count_of_long_ago_frees_nothing() {
+fn stale_ack_frees_nothing() {
     let memory = memory();
     let [mut a, mut b] = sides(&memory);
     a.send();
@@ -258,7 +258,7 @@ fn a_count_of_long_ago_frees_nothing() {
 }
 
 #[test]
-fn answers_between_threads() {
+fn replies_between_threads() {
     let memory = memory();
     let [mut a, mut b] = sides(&memory);
     let wait = |side: &mut Side| {
@@ -298,7 +298,7 @@ fn answers_between_threads() {
 
 /// Random bytes in the reply line yield a wrong record or none, and no access outside the memory.
 #[test]
-fn a_line_full_of_lies_is_harmless() {
+fn corrupt_reply_line_is_harmless() {
     let memory = memory();
     let [mut a, mut b] = sides(&memory);
     let (mut seed, mut corrupt, mut taken) = (1, 0_u32, 0_u32);

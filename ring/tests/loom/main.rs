@@ -35,8 +35,9 @@ mod streams;
 #[cfg(loom)]
 mod models {
     use crate::streams::{
-        Without, late_ring, stream_bytes_in_order, stream_closed_by_who_receives, stream_closed_by_who_sends,
-        stream_descriptor, stream_short, stream_sleepers, teller_killed, waiter_killed,
+        Without, late_ring, stream_bytes_in_order, stream_closed_by_the_receiver,
+        stream_closed_by_the_sender, stream_descriptor, stream_short, stream_sleepers, teller_killed,
+        waiter_killed,
     };
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -92,30 +93,32 @@ mod models {
         model("stream_short_in_order", 3, || {
             stream_short(|tx, byte| assert_eq!(tx.push(byte), Ok(1)))
         }),
-        broken("stream_short_needs_the_stamp_taken_away", || {
+        broken("stream_short_needs_the_invalidation", || {
             stream_short(StreamTx::push_overwriting)
         }),
-        broken("stream_short_needs_the_fence_of_who_sends", || {
+        broken("stream_short_needs_the_fence_of_the_sender", || {
             stream_short(StreamTx::push_without_fence)
         }),
         model("stream_sleepers_are_woken", 2, || {
             stream_sleepers(Without::Nothing, false)
         }),
-        model("stream_sleepers_are_woken_by_who_leaves", 2, || {
+        model("stream_sleepers_are_woken_by_a_stop_of_polling", 2, || {
             stream_sleepers(Without::Nothing, true)
         }),
-        broken("stream_sleepers_need_the_fence_of_who_sleeps", || {
+        broken("stream_sleepers_need_the_fence_of_the_sleeper", || {
             stream_sleepers(Without::SleepersFence, false)
         }),
-        broken("stream_sleepers_need_the_fence_of_who_sends", || {
+        broken("stream_sleepers_need_the_fence_of_the_sender", || {
             stream_sleepers(Without::SendersFence, false)
         }),
-        model("stream_descriptor_shows_what_is_left", 3, || {
+        model("stream_descriptor_shows_bytes_left", 3, || {
             stream_descriptor(true, false)
         }),
-        model("stream_descriptor_shows_what_is_left_by_who_leaves", 3, || {
-            stream_descriptor(true, true)
-        }),
+        model(
+            "stream_descriptor_shows_bytes_left_by_a_stop_of_polling",
+            3,
+            || stream_descriptor(true, true),
+        ),
         broken("stream_descriptor_needs_the_fence_if_left", || {
             stream_descriptor(false, true)
         }),
@@ -131,7 +134,7 @@ mod models {
             late_ring(1, true, false)
         }),
         model("stream_teller_killed", 3, || teller_killed(true)),
-        broken("stream_teller_killed_needs_the_telling_again", || {
+        broken("stream_teller_killed_needs_the_repeated_wake", || {
             teller_killed(false)
         }),
         model("stream_waiter_killed_before_it_did", 3, || {
@@ -140,11 +143,11 @@ mod models {
         model("stream_waiter_killed_before_it_said", 3, || {
             waiter_killed(true, true)
         }),
-        broken("stream_waiter_killed_needs_the_doubt", || {
+        broken("stream_waiter_killed_needs_the_reset", || {
             waiter_killed(false, false)
         }),
-        model("stream_closed_by_who_sends", 2, stream_closed_by_who_sends),
-        model("stream_closed_by_who_receives", 2, stream_closed_by_who_receives),
+        model("stream_closed_by_the_sender", 2, stream_closed_by_the_sender),
+        model("stream_closed_by_the_receiver", 2, stream_closed_by_the_receiver),
         model("bell_loses_nothing", 2, bell_loses_nothing),
         model("keys_are_read_whole", 3, keys_are_read_whole),
         model("hazard_or_removal_is_seen", 3, || hazard_or_removal_is_seen(true)),

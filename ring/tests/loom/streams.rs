@@ -215,7 +215,7 @@ fn leave(rx: &StreamRx, shown: SharedU32, late: &mut bool, twice: bool) {
 
 /// After both sides have left, the descriptor shows the content of the queue; it shows nothing
 /// after one more call that takes everything.
-fn shows_what_is_so(rx: &StreamRx, shown: SharedU32, late: &mut bool, next: &mut u8, twice: bool) {
+fn shows_the_queue(rx: &StreamRx, shown: SharedU32, late: &mut bool, next: &mut u8, twice: bool) {
     assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
     while take_next(rx, next) != 0 {}
     leave(rx, shown, late, twice);
@@ -250,7 +250,7 @@ pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
         leave(&rx, shown, &mut late, twice);
     }
     let _tx = t.join().unwrap();
-    shows_what_is_so(&rx, shown, &mut late, &mut next, twice);
+    shows_the_queue(&rx, shown, &mut late, &mut next, twice);
 }
 
 /// A sender is killed after it announced a signal, and another one continues in its place. The
@@ -283,7 +283,7 @@ pub(crate) fn teller_killed(retold: bool) {
     take_next(&rx, &mut next);
     leave(&rx, shown, &mut late, true);
     let _tx = t.join().unwrap();
-    shows_what_is_so(&rx, shown, &mut late, &mut next, true);
+    shows_the_queue(&rx, shown, &mut late, &mut next, true);
 }
 
 /// A receiver is killed at any point of a call, and another one continues in its place.
@@ -316,11 +316,11 @@ pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
     }
     leave(&rx, shown, &mut late, true);
     let _tx = t.join().unwrap();
-    shows_what_is_so(&rx, shown, &mut late, &mut next, true);
+    shows_the_queue(&rx, shown, &mut late, &mut next, true);
 }
 
 /// A sender closes: the receiver gets every byte, then the end, asleep or not.
-pub(crate) fn stream_closed_by_who_sends() {
+pub(crate) fn stream_closed_by_the_sender() {
     let (tx, rx, [closed, _]) = stream();
     let data = Futex::new();
     let theirs = data.clone();
@@ -351,7 +351,7 @@ pub(crate) fn stream_closed_by_who_sends() {
 }
 
 /// A receiver closes while the other side waits for space.
-pub(crate) fn stream_closed_by_who_receives() {
+pub(crate) fn stream_closed_by_the_receiver() {
     let (tx, rx, [closed, _]) = stream();
     let space = Futex::new();
     let room = space.clone();

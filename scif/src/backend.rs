@@ -266,7 +266,7 @@ impl Backend {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::epd::Failure;
+    use crate::failure::Failure;
 
     #[test]
     fn a_driver_is_taken_if_there_is_one_and_demanded_if_said_so() {

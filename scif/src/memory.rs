@@ -11,28 +11,7 @@ use scif_ring::Mem;
 use crate::denial::Denial;
 use crate::sys::process_vm::{self, Direction};
 
-/// A range of the peer's address space.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct RemoteMem {
-    /// Start in the peer's address space.
-    pub addr: u64,
-    /// Length in bytes.
-    pub len: u64,
-}
-
-// Addresses of a peer have the width of ours.
-const _: () = assert!(size_of::<usize>() == size_of::<u64>());
-
-impl RemoteMem {
-    #[expect(clippy::cast_possible_truncation, reason = "as wide, asserted above")]
-    pub(crate) fn address(&self) -> usize {
-        self.addr as usize
-    }
-
-    pub(crate) fn len_bytes(&self) -> usize {
-        usize::try_from(self.len).unwrap_or(usize::MAX)
-    }
-}
+pub use crate::sys::process_vm::{AccessError, RemoteMem};
 
 /// Best path to a peer's memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,19 +22,6 @@ pub enum Access {
     ProcessVm,
     /// No path: only the ring.
     None,
-}
-
-/// Error of a copy that did not happen, or not completely.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum AccessError {
-    /// An address of either side is not mapped with the needed rights.
-    Fault,
-    /// The process may not be accessed. [`PeerMemory::deny`] avoids further attempts.
-    Denied,
-    /// The process no longer exists, or has left the connection.
-    Gone,
-    /// The copy stopped after this many bytes.
-    Short(usize),
 }
 
 /// The memory of one peer.

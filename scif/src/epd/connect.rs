@@ -11,7 +11,6 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::endpoint::{Epd, take};
-use super::failure::{Failure, Result};
 use super::holder::Async;
 use super::link::{Link, Parts, adopt_segment, new_segment};
 use super::nodes;
@@ -19,6 +18,7 @@ use super::registry::{Inner, Kind};
 use super::state::State;
 use super::wire::{HELLO_FDS, PACKET, Packet, WELCOME_FDS};
 use crate::addr::{DYNAMIC_PORTS, PortId};
+use crate::failure::{Failure, Result};
 use crate::logging::{warn_about_call, warn_about_peer};
 use crate::segment::Side;
 use crate::sys::mmap::Mapping;

@@ -12,12 +12,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::connect::Pending;
-use super::failure::{Failure, Result};
 use super::holder::Holder;
 use super::link::Link;
 use super::stat::Stats;
 use super::state::State;
 use super::vault::Vault;
+use crate::failure::{Failure, Result};
 use crate::sys::descriptor::{self, Identity};
 use crate::sys::fork::{self, Section};
 use crate::window::WindowState;

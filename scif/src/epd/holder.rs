@@ -23,10 +23,10 @@
 
 use scif_ring::{SharedU32, SharedU64};
 
-use super::failure::Result;
 use super::stat::Record;
 use super::state::State;
 use crate::addr::PortId;
+use crate::failure::Result;
 use crate::sys::futex;
 use crate::sys::lock::SharedLock;
 use crate::sys::mmap::Mapping;

@@ -15,10 +15,10 @@ use rustix::io::Errno;
 
 use super::Endpoints;
 use super::endpoint::{Epd, take};
-use super::failure::{Failure, Result};
 use super::link::Link;
 use super::memory::Pages;
 use super::registry::Inner;
+use crate::failure::{Failure, Result};
 use crate::logging::{warn_about_call, warn_about_peer};
 use crate::sys::fork::{self, Maker};
 use crate::sys::mmap::Mapping;

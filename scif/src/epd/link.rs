@@ -17,9 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use scif_ring::{STREAM_BYTES, SharedU32, StreamRx, StreamTx, WakeWords, Wakeups};
 
-use super::failure::{Failure, Result};
 use super::holder::Holder;
 use super::wire::{PACKET, Packet};
+use crate::failure::{Failure, Result};
 use crate::segment::Side;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;

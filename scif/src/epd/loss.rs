@@ -16,12 +16,12 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use super::endpoint::{Epd, take};
-use super::failure::{Failure, Result};
 use super::nodes::{self, Presence};
 use super::registry::Inner;
 use super::state::State;
 use super::wire::{PACKET, Packet};
 use crate::config::Config;
+use crate::failure::{Failure, Result};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, process, unix};
 

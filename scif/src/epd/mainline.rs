@@ -22,12 +22,12 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use super::endpoint::{Epd, take};
-use super::failure::{Failure, Result};
 use super::holder::Async;
 use super::registry::Inner;
 use super::state::State;
 use super::wire::{PACKET, Packet};
 use crate::addr::PortId;
+use crate::failure::{Failure, Result};
 use crate::sys::fork::{self, PrivateFd};
 use crate::sys::{thread, unix};
 

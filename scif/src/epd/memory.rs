@@ -7,7 +7,7 @@
 use std::os::fd::RawFd;
 
 use super::Endpoints;
-use super::failure::{Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::PAGE;
 use crate::sys::slice;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use scif_ring::{FdAction, INLINE_MAX, Mem, WakeWords};
 
 use super::endpoint::Epd;
-use super::failure::{Failure, Result};
 use super::link::Link;
 use super::registry::Inner;
 use super::state::State;
+use crate::failure::{Failure, Result};
 use crate::sys::lock::Held;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
 use crate::sys::{descriptor, family, futex, slice};

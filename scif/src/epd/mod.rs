@@ -7,7 +7,7 @@
 
 mod connect;
 mod endpoint;
-mod failure;
+
 mod holder;
 mod kernel_mode;
 mod link;
@@ -38,9 +38,9 @@ use crate::transport::soft::whereabouts::{note_answer, warn_of_silence};
 use crate::window::{Near, Way};
 use state::State;
 
-pub use crate::window::{FenceSide, Signal};
+pub use crate::failure::{Failure, Result};
+pub use crate::fence::{FenceSide, Signal};
 pub(crate) use endpoint::{Epd, take};
-pub use failure::{Failure, Result};
 #[cfg(test)]
 pub(crate) use kernel_mode::tests::{connected, endpoints};
 pub use kernel_mode::{NodeEvent, PeerPages, PinnedPages};

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 
 use super::Endpoints;
 use super::endpoint::take;
-use super::failure::Result;
+use crate::failure::Result;
 use crate::sys::descriptor;
 
 impl Endpoints {

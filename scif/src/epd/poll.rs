@@ -11,11 +11,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::endpoint::{Epd, take};
-use super::failure::{Failure, Result};
 use super::holder::Async;
 use super::messages;
 use super::registry::Inner;
 use super::state::State;
+use crate::failure::{Failure, Result};
 use crate::sys::descriptor;
 use crate::sys::time::now_ns;
 

@@ -11,13 +11,13 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::endpoint::{Epd, take};
-use super::failure::{Failure, Result};
 use super::holder::Async;
 use super::kernel_mode::KernelMode;
 use super::mainline::ConnectWorker;
 use super::nodes;
 use super::stat::Stats;
 use super::state::State;
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 

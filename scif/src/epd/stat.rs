@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use scif_ring::{SharedU32, SharedU64};
 
 use super::endpoint::take;
-use super::failure::Result;
 use crate::addr::PortId;
+use crate::failure::Result;
 use crate::sys::mmap::Mapping;
 use crate::sys::{fork, memfd, process};
 

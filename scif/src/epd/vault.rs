@@ -20,12 +20,12 @@ use rustix::io::Errno;
 
 use super::connect::Pending;
 use super::endpoint::{Epd, take};
-use super::failure::{Failure, Result};
 use super::holder::{Async, Holder};
 use super::link::{Link, Parts, adopt_segment};
 use super::registry::{Inner, Kind};
 use super::state::State;
 use super::wire::{LEFT, Left, What};
+use crate::failure::{Failure, Result};
 use crate::logging::warn_about_peer;
 use crate::segment::Side;
 use crate::sys::{descriptor, epoll, fork, unix};

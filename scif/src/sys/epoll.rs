@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::errno::keep_errno;
 use super::fork::PrivateFd;
-use crate::logging::warn_of_denied;
+use super::logging::warn_of_denied;
 
 /// Maximum number of events taken per call; the next call returns the rest.
 const EVENTS_PER_WAIT: usize = 64;

@@ -12,9 +12,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
+use super::logging::warn_of_denied;
 use super::pages::PAGE;
 use super::process::last_errno;
-use crate::logging::warn_of_denied;
 
 const UFFD_API: u64 = 0xAA;
 const FEATURE_WP: u64 = 1;

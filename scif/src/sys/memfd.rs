@@ -8,8 +8,8 @@ use std::sync::Once;
 use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
+use super::logging::warn_of_denied;
 use super::maps::{FileId, file_id};
-use crate::logging::warn_of_denied;
 
 /// Seals that fix the size: mapped memory stays backed.
 pub(crate) const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -56,7 +56,7 @@ pub(crate) fn may_reach(len: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     let may = limit.is_none_or(|limit| limit >= len);
     if !may {
-        crate::logging::warn_about_call!(
+        super::logging::warn_about_call!(
             "no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)"
         );
     }

@@ -18,6 +18,7 @@ pub(crate) mod futex;
 mod guard;
 pub(crate) mod large;
 pub(crate) mod lock;
+pub mod logging;
 mod maps;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;

@@ -11,10 +11,45 @@ use rustix::io::Errno;
 use scif_ring::{Mem, copy_iov};
 
 use super::errno::keep_errno;
-use crate::memory::{AccessError, RemoteMem};
 
 /// Number of list elements passed to the kernel at once. Its limit is 1024.
 const BATCH: usize = 64;
+
+/// A range of the peer's address space.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RemoteMem {
+    /// Start in the peer's address space.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+// Addresses of a peer have the width of ours.
+const _: () = assert!(size_of::<usize>() == size_of::<u64>());
+
+impl RemoteMem {
+    #[expect(clippy::cast_possible_truncation, reason = "as wide, asserted above")]
+    pub(crate) fn address(&self) -> usize {
+        self.addr as usize
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        usize::try_from(self.len).unwrap_or(usize::MAX)
+    }
+}
+
+/// Error of a copy that did not happen, or not completely.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AccessError {
+    /// An address of either side is not mapped with the needed rights.
+    Fault,
+    /// The process may not be accessed. [`PeerMemory::deny`](crate::PeerMemory::deny) avoids further attempts.
+    Denied,
+    /// The process no longer exists, or has left the connection.
+    Gone,
+    /// The copy stopped after this many bytes.
+    Short(usize),
+}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Direction {

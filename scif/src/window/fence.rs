@@ -11,28 +11,11 @@ use super::copies::Spot;
 use super::rma::spots;
 use super::table::Table;
 use crate::epd::{Epd, Failure, Inner, Link, Result};
+use crate::fence::{FenceSide, Signal};
 use crate::sys::futex;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
 
 const MARK_BITS: u64 = (1 << 31) - 1;
-
-/// Side that issued the RMAs of a fence.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum FenceSide {
-    /// RMAs of this side.
-    Own,
-    /// RMAs of the peer.
-    Peer,
-}
-
-/// Value to store in a registered address space.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Signal {
-    /// Offset of the target.
-    pub offset: i64,
-    /// Value to store.
-    pub value: u64,
-}
 
 fn table(link: &Link, of_peer: bool) -> &Table {
     if of_peer {

@@ -26,7 +26,7 @@ mod watcher;
 pub(crate) use back::TriedBack;
 pub(crate) use dma::Workers;
 pub(crate) use ended::EndedArenas;
-pub use fence::{FenceSide, Signal};
+
 pub(crate) use filled::Filled;
 pub(crate) use register::is_movable;
 pub(crate) use rma::{Near, Way};

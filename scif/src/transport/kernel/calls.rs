@@ -17,8 +17,8 @@ use scif_ring::AtomicCounter;
 
 use super::sender::Sender;
 use crate::addr::PortId;
-use crate::epd::Failure;
 use crate::error::{Error, Result};
+use crate::failure::Failure;
 use crate::sys::thread;
 use crate::sys::time::now_ns;
 

@@ -72,7 +72,7 @@ impl Kernel {
     /// Finds the driver.
     pub(crate) fn open(config: &Config) -> Result<Kernel> {
         let failed = |call| {
-            move |failure: crate::epd::Failure| Error::Os {
+            move |failure: crate::failure::Failure| Error::Os {
                 call,
                 errno: Errno::from_raw_os_error(failure.raw_os_error()),
             }

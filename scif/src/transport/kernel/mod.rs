@@ -32,6 +32,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
+use libc::pollfd as PollFd;
 use rustix::io::Errno;
 use scif_ring::Mem;
 
@@ -39,8 +40,9 @@ use self::abi::{Call, Encoding};
 pub(crate) use self::carry::Kernel;
 use crate::addr::PortId;
 use crate::config::Config;
-use crate::epd::{Failure, FenceSide, PollFd, Result, Signal};
 use crate::error::Error;
+use crate::failure::{Failure, Result};
+use crate::fence::{FenceSide, Signal};
 use crate::sys::descriptor;
 
 /// Paths of the drivers' devices.
@@ -71,7 +73,7 @@ impl Driver {
 }
 
 /// A driver, with endpoints of this process named by descriptors, as in
-/// [`Endpoints`](crate::epd::Endpoints).
+/// [`Endpoints`](crate::Endpoints).
 #[derive(Debug)]
 pub struct Device {
     path: CString,

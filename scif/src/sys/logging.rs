@@ -23,8 +23,8 @@ use std::sync::{Mutex, Once};
 use rustix::io::Errno;
 use scif_ring::Limiter;
 
-use crate::sys::errno::lock;
-use crate::sys::time::now_ns;
+use super::errno::lock;
+use super::time::now_ns;
 
 /// Causes that have been logged in this process.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ pub(crate) fn settle() {
 macro_rules! warn_within {
     ($budget:ident, $($arg:tt)+) => {
         if log::log_enabled!(log::Level::Warn)
-            && $crate::logging::$budget.allows(|report| log::warn!("{report}"))
+            && $crate::sys::logging::$budget.allows(|report| log::warn!("{report}"))
         {
             log::warn!($($arg)+);
         }
@@ -172,12 +172,12 @@ macro_rules! warn_within {
 
 /// Logs a line at warn that a peer, or another holder of an endpoint, can cause.
 macro_rules! warn_about_peer {
-    ($($arg:tt)+) => { $crate::logging::warn_within!(PEERS, $($arg)+) };
+    ($($arg:tt)+) => { $crate::sys::logging::warn_within!(PEERS, $($arg)+) };
 }
 
 /// Logs a line at warn that the program can cause by a call.
 macro_rules! warn_about_call {
-    ($($arg:tt)+) => { $crate::logging::warn_within!(CALLS, $($arg)+) };
+    ($($arg:tt)+) => { $crate::sys::logging::warn_within!(CALLS, $($arg)+) };
 }
 pub(crate) use {warn_about_call, warn_about_peer, warn_within};
 

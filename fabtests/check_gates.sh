@@ -322,7 +322,7 @@ loom_kofi() {
 installation() {
     gate "the installation, and the examples against it"
     cases_of "configure, install, install-strip, uninstall, --disable-provider" install fabtests/install.sh "$BUILD"
-    case_of "cargo build --examples" examples "${CARGO[@]}" build --release --locked -p scif --examples
+    case_of "cargo build --examples" examples "${CARGO[@]}" build --release --locked -p scif-api --examples
     cases_of "examples in C, C++ and Rust, memcheck" scif-examples examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
 }
 

@@ -59,7 +59,7 @@ sources() {
         rule "system calls are in scif/src/sys and the listed files only"
     files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|libkofi/src/param\.rs|fabtests/|libscif/conformance/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
         code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/env.rs and libkofi/src/param.rs"
-    files .rs | grep -E '^(ring|scif|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
+    files .rs | grep -E '^(ring|scif|scif-api|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
         grep -v '^prov/src/lib\.rs' | rule "one exported symbol below the libraries, in prov/src/lib.rs"
     # reason.rs: reason for which the current call of a thread is refused.
     files .rs | grep '^prov/src/' | grep -v '^prov/src/reason\.rs' | code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"

@@ -11,8 +11,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
-use scif::epd::{Endpoints, Failure, Pages};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Failure, Pages};
 
 const PORT: u16 = 2052;
 const PAGE: usize = 0x1000;

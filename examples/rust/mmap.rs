@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::process::Command;
 
-use scif::epd::{Endpoints, Failure, Pages};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Failure, Pages};
 
 const PORT: u16 = 2054;
 const PAGE: usize = 4096;

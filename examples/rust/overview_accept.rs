@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use scif::Config;
-use scif::epd::{Endpoints, Pages};
+use scif_api::{Endpoints, Pages};
 
 const PORT: u16 = 2050;
 const PAGE: usize = 4096;

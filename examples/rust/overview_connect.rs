@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use scif::epd::{Endpoints, Failure, FenceSide, Pages, Signal};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Failure, FenceSide, Pages, Signal};
 
 const PORT: u16 = 2050;
 const PAGE: usize = 4096;

@@ -7,8 +7,8 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 
-use scif::epd::{Endpoints, Failure, PollFd};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Failure, PollFd};
 
 const CLIENTS: u8 = 3;
 const PORT: u16 = 2051;

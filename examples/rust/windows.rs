@@ -8,8 +8,8 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 
-use scif::epd::{Endpoints, Failure, FenceSide, Pages, Signal};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Failure, FenceSide, Pages, Signal};
 
 const PORT: u16 = 2053;
 const PAGE: usize = 4096;

@@ -5,8 +5,8 @@
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use scif::epd::{Endpoints, Pages, PollFd};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Pages, PollFd};
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 use scif_fabtests::{check, check_eq};
 
@@ -99,7 +99,7 @@ fn disturbed(scif: &Endpoints, rng: &mut Rng, fd: RawFd, honest: Option<bool>, p
         1 => scif.read_to_memory(fd, at, PAGE, far, 0),
         2 => scif.write_from_memory(fd, at, 64, far, 4),
         3 => scif.read_from(fd, WINDOW, 64, far, 0),
-        4 => scif.fence_mark(fd, scif::epd::FenceSide::Own).map(drop),
+        4 => scif.fence_mark(fd, scif_api::FenceSide::Own).map(drop),
         5 => scif.map_pages(fd, PAGE, far, false).map(drop),
         _ => scif.poll(&mut [entry(fd, 5)], 0).map(drop),
     };

@@ -14,7 +14,7 @@ use crate::rig::{
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;
-use scif::epd::{Answers, Failure, LostNode, restore};
+use scif_api::{Answers, Failure, LostNode, restore};
 
 /// Loses a node with a long time-out, so that all processes answer on a busy machine.
 fn lose(node: u16) -> (LostNode, Answers) {

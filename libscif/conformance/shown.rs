@@ -7,7 +7,7 @@
 use crate::Case;
 use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, two, until};
 use scif::Config;
-use scif::look::{self, Endpoint, Registered};
+use scif_api::look::{self, Endpoint, Registered};
 
 /// Returns the endpoints of a process that are in a state.
 fn of(pid: u32, state: &str) -> Vec<Endpoint> {

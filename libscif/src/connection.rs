@@ -8,7 +8,7 @@
 
 use libc::{c_int, c_long, c_short, c_uint, c_void};
 use scif::PortId;
-use scif::epd::{Failure, PollFd, check_entries};
+use scif_api::{Failure, PollFd, check_entries};
 
 use crate::entry::{count, guard, length, memory};
 

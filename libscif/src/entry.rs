@@ -9,8 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void};
-use scif::epd::{Failure, Result};
-use scif::{Backend, Config};
+use scif::Config;
+use scif_api::Backend;
+use scif_api::{Failure, Result};
 use scif_ring::Mem;
 
 static ENDPOINTS: OnceLock<Backend> = OnceLock::new();

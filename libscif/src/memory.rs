@@ -7,7 +7,7 @@
 )]
 
 use libc::{c_int, c_void, off_t};
-use scif::epd::{Failure, FenceSide, Signal};
+use scif_api::{Failure, FenceSide, Signal};
 
 use crate::entry::guard;
 

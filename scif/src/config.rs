@@ -147,7 +147,7 @@ impl Config {
     }
 
     /// Logs the warnings about the environment, once per process: they are equal for all objects.
-    pub(crate) fn warn(&self) {
+    pub fn warn(&self) {
         static WARNED: Once = Once::new();
         if !self.warnings.is_empty() {
             WARNED.call_once(|| self.warnings.iter().for_each(|warning| log::warn!("{warning}")));

@@ -91,7 +91,7 @@ pub(crate) fn prospect() -> Result<String, String> {
 }
 
 /// Logs, once for each cause, that this process cannot reach pages of a window that were not moved.
-pub(crate) fn warn_of_window(pid: i32) {
+pub fn warn_of_window(pid: i32) {
     static SAID: OnceEach<DenialCause> = OnceEach::new(16);
     let denial = Denial::explain(pid, Errno::PERM);
     if SAID.first(denial.cause()) {

@@ -7,8 +7,9 @@
 //! liveness, and the paths to its memory. The layers above define the meaning of ring records; this
 //! one never inspects them. Only the waits of a [`Waiter`] block, and no thread is started.
 //!
-//! [`epd`] is the second interface: endpoints as in `scif.h`, named by descriptors, with blocking
-//! calls, windows, RMA and a service thread.
+//! The crate `scif-api` builds the second interface on this one: endpoints as in `scif.h`, named by
+//! descriptors, with blocking calls, windows, RMA and a service thread. It also uses the hidden
+//! modules, which are no interface for others.
 //!
 //! The peer is hostile: everything that it sends or writes is checked, and the worst consequence is
 //! a reset of its connection.
@@ -16,42 +17,43 @@
 #![warn(missing_docs)]
 
 mod addr;
-mod backend;
 mod board;
 mod config;
 mod connection;
-mod denial;
+#[doc(hidden)]
+pub mod denial;
 mod endpoint;
-pub mod epd;
 mod error;
-mod failure;
+pub mod failure;
 mod fence;
 mod keys;
-mod life;
+#[doc(hidden)]
+pub mod life;
 
-pub mod look;
 mod memory;
 mod migrate;
 mod node;
-mod segment;
+#[doc(hidden)]
+pub mod segment;
 mod slab;
 mod spelling;
-mod sys;
+#[doc(hidden)]
+pub mod sys;
 mod transport;
 mod waiter;
-mod window;
 
-#[cfg(any(test, feature = "conformance"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 
 pub use addr::{DYNAMIC_PORTS, PortId};
-pub use backend::Backend;
 pub use board::{Board, BoardLock};
 pub use config::{Carrier, Config};
 pub use connection::{ConnId, Connection};
 pub use denial::{Denial, DenialCause};
 pub use endpoint::{CloseHow, Endpoint, LinkEvent};
 pub use error::{Error, Reason, Refusal, Result, Scope};
+pub use failure::Failure;
+pub use fence::{FenceSide, Signal};
 pub use keys::{Exports, SharedKeys};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
@@ -64,4 +66,6 @@ pub use sys::pages::threads;
 pub use sys::process::memory_limit;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use transport::kernel::{Device, Driver, abi};
+#[doc(hidden)]
+pub use transport::soft::{names, whereabouts};
 pub use waiter::{Waiter, Woken};

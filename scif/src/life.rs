@@ -19,7 +19,7 @@ const HIDDEN_NS: u64 = 50_000_000;
 
 /// One process at a process id, for its lifetime.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub struct Life {
     pid: i32,
     /// Start time; `None` if the process is not visible, so that this proof gives no information.
     start: Option<u64>,
@@ -29,7 +29,7 @@ pub(crate) struct Life {
 
 impl Life {
     /// Returns the present process with id `pid`; 0 for a process of another pid namespace.
-    pub(crate) fn of(pid: i32) -> Life {
+    pub fn of(pid: i32) -> Life {
         let sight = if pid > 0 {
             process::look(pid)
         } else {
@@ -52,7 +52,7 @@ impl Life {
         self.pid
     }
 
-    pub(crate) fn start(&self) -> Option<u64> {
+    pub fn start(&self) -> Option<u64> {
         self.start
     }
 

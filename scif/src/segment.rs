@@ -57,7 +57,7 @@ const HEADER: Header = Header {
 
 /// End of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Side {
+pub enum Side {
     Opener,
     Acceptor,
 }
@@ -71,7 +71,7 @@ impl Side {
         }
     }
 
-    pub(crate) fn other(self) -> Side {
+    pub fn other(self) -> Side {
         match self {
             Side::Opener => Side::Acceptor,
             Side::Acceptor => Side::Opener,

@@ -9,8 +9,8 @@ use std::os::fd::RawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use scif::epd::{Endpoints, Failure, Pages};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Failure, Pages};
 
 use crate::args::Args;
 use crate::json::{self, Object};

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use scif::Config;
-use scif::epd::{self, Failure, LostNode};
+use scif_api::{self, Failure, LostNode};
 
 use crate::args::Args;
 use crate::json::{self, Object};
@@ -35,7 +35,7 @@ pub(crate) fn ping(config: &Config, node: u16, args: &Args) -> Result<()> {
         if round > 0 {
             sleep(Duration::from_secs(1));
         }
-        let answers = epd::ping(config, node).map_err(|failure| match failure {
+        let answers = scif_api::ping(config, node).map_err(|failure| match failure {
             Failure::NoNode => Problem::Failed(format!("node {node} is not online")),
             other => Problem::Failed(format!("node {node}: {other}")),
         })?;
@@ -121,7 +121,7 @@ pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
 
 /// Restores a node.
 pub(crate) fn restore(config: &Config, node: u16) -> Result<()> {
-    epd::restore(config, node).map_err(|failure| {
+    scif_api::restore(config, node).map_err(|failure| {
         Problem::Failed(match failure {
             Failure::NoNode => format!("node {node} is not lost"),
             Failure::NoAccess => format!("node {node}: another user lost it"),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Nodes, endpoints, connections and windows, as tables or JSON, once or repeatedly.
 //!
-//! Not about the source of the data (`scif::look`). An endpoint that several processes share after
-//! a fork is listed for each of them.
+//! Not about the source of the data (`scif_api::look`). An endpoint that several processes share
+//! after a fork is listed for each of them.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use scif::Config;
-use scif::look::{self, Endpoint, Node, Process, Registered};
+use scif_api::look::{self, Endpoint, Node, Process, Registered};
 
 use crate::Result;
 use crate::args::{Args, What};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use scif::PortId;
 use scif::abi::{self, Call, Encoding};
-use scif::epd::{Endpoints, Failure, FenceSide, Result, Signal};
+use scif_api::{Endpoints, Failure, FenceSide, Result, Signal};
 
 use scif_ring::counter::AtomicCounter;
 

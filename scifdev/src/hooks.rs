@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use libc::{epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
 use scif::abi::{self, Encoding};
-use scif::epd::{Endpoints, Failure, Result};
+use scif_api::{Endpoints, Failure, Result};
 
 use crate::ours::{self, inside};
 use crate::{calls, ready, real, sets};

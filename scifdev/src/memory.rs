@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use scif::epd::{Failure, Result};
+use scif_api::{Failure, Result};
 use scif_ring::Mem;
 use zerocopy::{FromBytes, IntoBytes};
 

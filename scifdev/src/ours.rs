@@ -16,7 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use scif::Config;
 use scif::abi::Encoding;
-use scif::epd::{Endpoints, Failure, Result};
+use scif_api::{Endpoints, Failure, Result};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use crate::real;

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_ulong};
 use std::time::{Duration, Instant};
 
 use libc::{nfds_t, pollfd, sigset_t, timespec};
-use scif::epd::{Endpoints, Failure, Result};
+use scif_api::{Endpoints, Failure, Result};
 
 use crate::{ours, real};
 

@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::{epoll_event, sigset_t};
-use scif::epd::{Endpoints, Failure, PollFd, Result, WaitsFor};
+use scif_api::{Endpoints, Failure, PollFd, Result, WaitsFor};
 
 use crate::{ours, real};
 

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use scif::epd::{Endpoints, Failure, FenceSide, Pages, PollFd};
+use scif_api::{Endpoints, Failure, FenceSide, Pages, PollFd};
 use scif_fabtests::fi::pattern_bytes;
 use scif_fabtests::harness::{Fail, Outcome, Rng};
 use scif_fabtests::payload::{Head, RankId, SEQUENCES};

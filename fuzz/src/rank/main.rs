@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use scif::epd::{Endpoints, Failure};
 use scif::{Config, PortId};
+use scif_api::{Endpoints, Failure};
 use scif_fabtests::check;
 use scif_fabtests::harness::confine::{self, in_child};
 use scif_fabtests::harness::rank::Target;

@@ -19,23 +19,23 @@ fn alive() -> MutexGuard<'static, usize> {
 
 /// Waits until no test has a child, and prevents new ones while the guard exists: then closing a
 /// descriptor really closes its object.
-pub(crate) fn none() -> MutexGuard<'static, usize> {
+pub fn none() -> MutexGuard<'static, usize> {
     ENDED
         .wait_while(alive(), |alive| *alive > 0)
         .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts a program, which inherits none of our descriptors.
-pub(crate) fn spawn(program: &mut Command) -> std::process::Child {
+pub fn spawn(program: &mut Command) -> std::process::Child {
     let _until_it_runs = alive();
-    program.spawn().unwrap()
+    program.spawn().expect("a program to run")
 }
 
 /// A forked child.
-pub(crate) struct Child(libc::pid_t);
+pub struct Child(libc::pid_t);
 
 /// Forks a child that runs `calls` and exits with the returned status: 0 to 255.
-pub(crate) fn in_child(calls: impl FnOnce() -> i32) -> Child {
+pub fn in_child(calls: impl FnOnce() -> i32) -> Child {
     let mut alive = alive();
     // SAFETY: the child only runs the calls under test, and exits without returning.
     let pid = unsafe { libc::fork() };
@@ -52,7 +52,7 @@ pub(crate) fn in_child(calls: impl FnOnce() -> i32) -> Child {
 
 impl Child {
     /// Waits for the child; returns its exit status, or -1 if it was killed or does not exist.
-    pub(crate) fn result(mut self) -> i32 {
+    pub fn result(mut self) -> i32 {
         self.wait()
     }
 

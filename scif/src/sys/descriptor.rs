@@ -23,19 +23,19 @@ const FILL_MAX: usize = 64;
 
 /// Identity of an open socket.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Identity {
+pub struct Identity {
     dev: u64,
     ino: u64,
 }
 
 impl Identity {
-    pub(crate) fn inode(&self) -> u64 {
+    pub fn inode(&self) -> u64 {
         self.ino
     }
 }
 
 /// Returns both ends of a new descriptor: A and B. A is close-on-exec if `cloexec`.
-pub(crate) fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (a, b) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -50,18 +50,18 @@ pub(crate) fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// Whether a descriptor from a peer is of the kind of B: a write to another kind may block.
-pub(crate) fn is_bell(b: &OwnedFd) -> bool {
+pub fn is_bell(b: &OwnedFd) -> bool {
     rustix::net::sockopt::socket_domain(b) == Ok(AddressFamily::UNIX)
         && rustix::net::sockopt::socket_type(b) == Ok(SocketType::STREAM)
 }
 
 /// Returns the identity of the socket behind a descriptor of the program. EBADF: not open.
-pub(crate) fn identify(fd: RawFd) -> Result<Identity, Errno> {
+pub fn identify(fd: RawFd) -> Result<Identity, Errno> {
     with_number(fd, |fd| identity(fd))
 }
 
 /// Returns the identity of a socket.
-pub(crate) fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
+pub fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     Ok(Identity {
         dev: stat.st_dev,
@@ -80,7 +80,7 @@ fn with_number<T>(fd: RawFd, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errn
 }
 
 /// Closes a descriptor of the program.
-pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
+pub fn close(fd: RawFd) -> Result<(), Errno> {
     // SAFETY: plain close(2), as the program requests; EBADF for a descriptor that is not open.
     if unsafe { libc::close(fd) } == 0 {
         Ok(())
@@ -90,7 +90,7 @@ pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
 }
 
 /// Makes `to` a copy of `from`, and keeps the flags that the program has set on `to`.
-pub(crate) fn replace(from: RawFd, to: RawFd) -> Result<(), Errno> {
+pub fn replace(from: RawFd, to: RawFd) -> Result<(), Errno> {
     let (flags, status) = with_number(to, |to| {
         Ok((rustix::io::fcntl_getfd(to)?, rustix::fs::fcntl_getfl(to)?))
     })?;
@@ -107,30 +107,30 @@ pub(crate) fn replace(from: RawFd, to: RawFd) -> Result<(), Errno> {
 }
 
 /// Passes a descriptor to the program.
-pub(crate) fn release(fd: OwnedFd) -> RawFd {
+pub fn release(fd: OwnedFd) -> RawFd {
     fd.into_raw_fd()
 }
 
 /// Takes back a descriptor that the program never received.
-pub(crate) fn take_back(fd: RawFd) {
+pub fn take_back(fd: RawFd) {
     // SAFETY: the number comes from `release` and was not passed on.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
 
 /// Whether the program has set O_NONBLOCK.
-pub(crate) fn is_nonblocking(fd: RawFd) -> Result<bool, Errno> {
+pub fn is_nonblocking(fd: RawFd) -> Result<bool, Errno> {
     with_number(fd, |fd| {
         Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK))
     })
 }
 
 /// Makes A readable: writes one byte to B. A closed A is no error.
-pub(crate) fn show_data(b: impl AsFd) {
+pub fn show_data(b: impl AsFd) {
     let _ = rustix::net::send(b, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 /// Makes A not readable: takes its bytes.
-pub(crate) fn hide_data(a: RawFd) {
+pub fn hide_data(a: RawFd) {
     let _ = with_number(a, |a| {
         drain(a);
         Ok(())
@@ -138,12 +138,12 @@ pub(crate) fn hide_data(a: RawFd) {
 }
 
 /// Makes A writable: takes the bytes in B.
-pub(crate) fn show_space(b: impl AsFd) {
+pub fn show_space(b: impl AsFd) {
     drain(b);
 }
 
 /// Makes A not writable: fills its buffer.
-pub(crate) fn hide_space(a: RawFd) {
+pub fn hide_space(a: RawFd) {
     let _ = with_number(a, |a| {
         for _ in 0..FILL_MAX {
             if rustix::net::send(a, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err()
@@ -171,7 +171,7 @@ fn ready(fd: impl AsFd, what: PollFlags) -> bool {
 }
 
 /// Waits until input is available, or for `limit_ms`; negative: without limit.
-pub(crate) fn wait_readable(fd: impl AsFd, limit_ms: i32) {
+pub fn wait_readable(fd: impl AsFd, limit_ms: i32) {
     let limit = Timespec {
         tv_sec: i64::from(limit_ms / 1000),
         tv_nsec: i64::from(limit_ms % 1000) * 1_000_000,
@@ -181,35 +181,35 @@ pub(crate) fn wait_readable(fd: impl AsFd, limit_ms: i32) {
 }
 
 /// Whether input waits in a socket, or a connection at a listening one.
-pub(crate) fn readable(fd: impl AsFd) -> bool {
+pub fn readable(fd: impl AsFd) -> bool {
     ready(fd, PollFlags::IN)
 }
 
 /// Whether a descriptor of the program is readable.
-#[cfg(test)]
-pub(crate) fn shows_data(a: RawFd) -> bool {
+#[cfg(any(test, feature = "testing"))]
+pub fn shows_data(a: RawFd) -> bool {
     with_number(a, |a| Ok(readable(a))) == Ok(true)
 }
 
 /// Whether every copy of A is closed; `shut`: A was hung up before.
-pub(crate) fn is_closed(b: impl AsFd, shut: bool) -> bool {
+pub fn is_closed(b: impl AsFd, shut: bool) -> bool {
     ready(b, if shut { PollFlags::ERR } else { PollFlags::HUP })
 }
 
 /// Hangs up A. Returns false if every copy of it is already closed.
-pub(crate) fn hang_up(b: impl AsFd) -> bool {
+pub fn hang_up(b: impl AsFd) -> bool {
     let left = rustix::net::send(&b, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     shut(b);
     !matches!(left, Err(Errno::PIPE | Errno::CONNRESET))
 }
 
 /// Shuts a socket down for all its holders.
-pub(crate) fn shut(socket: impl AsFd) {
+pub fn shut(socket: impl AsFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
 /// Calls poll(2) on the program's array: `entries` in the layout of `struct pollfd`.
-pub(crate) fn poll_raw(entries: &mut [libc::pollfd], timeout_ms: i32) -> Result<usize, Errno> {
+pub fn poll_raw(entries: &mut [libc::pollfd], timeout_ms: i32) -> Result<usize, Errno> {
     let n = libc::nfds_t::try_from(entries.len()).map_err(|_| Errno::INVAL)?;
     // SAFETY: a live slice of pollfd and its length.
     let rc = unsafe { libc::poll(entries.as_mut_ptr(), n, timeout_ms) };
@@ -218,7 +218,7 @@ pub(crate) fn poll_raw(entries: &mut [libc::pollfd], timeout_ms: i32) -> Result<
 
 /// Checks that poll(2) accepts an array of the program: EINVAL for more entries than the limit of
 /// descriptors, EFAULT for memory that is not mapped or not writable.
-pub(crate) fn check_polled(at: usize, n: u32) -> Result<(), Errno> {
+pub fn check_polled(at: usize, n: u32) -> Result<(), Errno> {
     let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: the program passes the array for a poll; the kernel checks the memory, and writes
     // only the result bits of entries.

@@ -20,10 +20,10 @@ const EVENTS_PER_WAIT: usize = 64;
 
 /// An epoll instance. Level-triggered and for input only, unless stated otherwise.
 #[derive(Debug)]
-pub(crate) struct Epoll(PrivateFd);
+pub struct Epoll(PrivateFd);
 
 impl Epoll {
-    pub(crate) fn new() -> Result<Epoll, Errno> {
+    pub fn new() -> Result<Epoll, Errno> {
         let made = epoll::create(epoll::CreateFlags::CLOEXEC);
         let made = made.inspect_err(|errno| denied("epoll_create1", *errno))?;
         Ok(Epoll(PrivateFd::new(made)))
@@ -44,30 +44,30 @@ impl Epoll {
         })
     }
 
-    pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+    pub fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, token)
     }
 
     /// Adds a descriptor whose hang-up is reported, independent of available input; each change
     /// once.
-    pub(crate) fn add_hangup(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+    pub fn add_hangup(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLET, token)
     }
 
     /// Adds a descriptor that is reported once whenever new input arrives.
-    pub(crate) fn add_news(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+    pub fn add_news(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         let events = libc::EPOLLIN | libc::EPOLLET;
         self.control(libc::EPOLL_CTL_ADD, fd, events, token)
     }
 
     /// Removes a descriptor; its absence is no error.
-    pub(crate) fn remove(&self, fd: impl AsFd) {
+    pub fn remove(&self, fd: impl AsFd) {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
     /// Waits at most `timeout_ns` (`None`: without limit) and passes the token of each ready
     /// descriptor to `each`. Reports nothing when interrupted by a signal.
-    pub(crate) fn wait(&self, timeout_ns: Option<u64>, each: impl FnMut(u64)) -> Result<(), Errno> {
+    pub fn wait(&self, timeout_ns: Option<u64>, each: impl FnMut(u64)) -> Result<(), Errno> {
         // Whole milliseconds, rounded up: finer ones need epoll_pwait2, which older kernels and
         // filters lack.
         let timeout = timeout_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
@@ -121,7 +121,7 @@ impl AsFd for Epoll {
 
 /// Returns an event counter that a forked child inherits. It is never read: waiters use only its
 /// change events.
-pub(crate) fn inherited_event() -> Result<OwnedFd, Errno> {
+pub fn inherited_event() -> Result<OwnedFd, Errno> {
     let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     made.inspect_err(|errno| denied("eventfd2", *errno))
 }
@@ -137,7 +137,7 @@ fn denied(call: &'static str, errno: Errno) {
 }
 
 /// Signals all waiters on an event.
-pub(crate) fn signal(event: &OwnedFd) {
+pub fn signal(event: &OwnedFd) {
     // EAGAIN only after 2^64 signals, which cannot happen.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }

@@ -117,9 +117,9 @@ thread_local! {
 
 /// Guard that prevents forks by other threads, for taking locks of which a forked child has a copy.
 #[derive(Debug)]
-pub(crate) struct Section(std::marker::PhantomData<*mut ()>);
+pub struct Section(std::marker::PhantomData<*mut ()>);
 
-pub(crate) fn section() -> Section {
+pub fn section() -> Section {
     let depth = SECTIONS.get();
     if depth == 0 {
         // Without contention `errno` needs no protection.
@@ -144,14 +144,14 @@ impl Drop for Section {
 
 /// Registers a function that takes a lock for the forking thread, held from before until after the
 /// fork in both processes.
-pub(crate) fn hold_while_forking(hold: impl Fn() -> Box<dyn Any> + Send + 'static) {
+pub fn hold_while_forking(hold: impl Fn() -> Box<dyn Any> + Send + 'static) {
     install();
     let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     holds.push(Box::new(hold));
 }
 
 /// Registers a function that the forking thread runs before it takes any lock.
-pub(crate) fn prepare_to_fork(prepare: impl Fn() + Send + 'static) {
+pub fn prepare_to_fork(prepare: impl Fn() + Send + 'static) {
     install();
     let mut all = PREPARE.lock().unwrap_or_else(PoisonError::into_inner);
     all.push(Box::new(prepare));
@@ -160,7 +160,7 @@ pub(crate) fn prepare_to_fork(prepare: impl Fn() + Send + 'static) {
 /// Whether a thread prepares a fork and may already have enumerated the objects. The creator of a
 /// new object must then prepare it, in the section that publishes the object. To be called after
 /// the publication.
-pub(crate) fn is_preparing() -> bool {
+pub fn is_preparing() -> bool {
     PREPARING.get()
 }
 
@@ -180,7 +180,7 @@ pub(super) fn gate_as_a_forking_thread() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// Prevents forks while the guard exists, for a thread of the library.
-pub(crate) fn busy() -> MutexGuard<'static, ()> {
+pub fn busy() -> MutexGuard<'static, ()> {
     BUSY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -270,7 +270,7 @@ fn install() {
 /// Returns the number of forks, since the library was loaded, that lead to this process as a child.
 /// An object with another number belongs to an ancestor.
 #[inline]
-pub(crate) fn generation() -> u64 {
+pub fn generation() -> u64 {
     FORKS.get_relaxed()
 }
 
@@ -296,13 +296,13 @@ impl Maker {
 
 /// A descriptor that is closed with its owner, and in a forked child.
 #[derive(Debug)]
-pub(crate) struct PrivateFd {
+pub struct PrivateFd {
     fd: Option<OwnedFd>,
     generation: u64,
 }
 
 impl PrivateFd {
-    pub(crate) fn new(fd: OwnedFd) -> PrivateFd {
+    pub fn new(fd: OwnedFd) -> PrivateFd {
         install();
         registry().insert(fd.as_raw_fd());
         PrivateFd {

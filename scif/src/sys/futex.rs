@@ -15,7 +15,7 @@ use super::errno::keep_errno;
 use super::process::last_errno;
 
 /// Sleeps while `word` equals `value`. EAGAIN: it did not. May end spuriously.
-pub(crate) fn wait(word: &SharedU32, value: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
+pub fn wait(word: &SharedU32, value: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
     let limit = timeout_ns.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
@@ -30,7 +30,7 @@ pub(crate) fn wait(word: &SharedU32, value: u32, timeout_ns: Option<u64>) -> Res
 }
 
 /// Wakes all sleepers on `word`.
-pub(crate) fn wake_all(word: &SharedU32) {
+pub fn wake_all(word: &SharedU32) {
     // SAFETY: only the address is used, as the name of a queue.
     let _ = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
@@ -51,7 +51,7 @@ const WORDS_MAX: usize = 128;
 const BRIEFLY: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// Sleeps while each word has its value, at most for `timeout_ns`. May end spuriously.
-pub(crate) fn wait_any(words: &[(SharedU32, u32)], timeout_ns: Option<u64>) {
+pub fn wait_any(words: &[(SharedU32, u32)], timeout_ns: Option<u64>) {
     if let [(word, value)] = words {
         let _ = wait(word, *value, timeout_ns);
         return;

@@ -30,7 +30,7 @@ const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 
 /// Suspends the stores of other threads to a range while its pages move.
 #[derive(Debug)]
-pub(crate) struct StoreGuard {
+pub struct StoreGuard {
     fd: OwnedFd,
     needed: bool,
 }
@@ -45,7 +45,7 @@ fn open(flags: libc::c_int) -> Option<OwnedFd> {
 
 impl StoreGuard {
     /// Returns a guard; `None` if the kernel, a limit or a filter refuses.
-    pub(crate) fn new() -> Option<StoreGuard> {
+    pub fn new() -> Option<StoreGuard> {
         // Without the flag, stores by the kernel (a read into the range) are suspended too; that
         // needs privilege.
         let fd = open(0).or_else(|| open(USER_MODE_ONLY));
@@ -63,7 +63,7 @@ impl StoreGuard {
     /// library hardly ever do. Pages that cannot be protected are moved unprotected. Stores by the
     /// kernel are never suspended, since they may execute earlier requests of the program
     /// (io_uring) in this thread.
-    pub(crate) fn not_needed() -> Option<StoreGuard> {
+    pub fn not_needed() -> Option<StoreGuard> {
         StoreGuard::of(open(USER_MODE_ONLY)?, false)
     }
 

@@ -21,7 +21,7 @@ use super::process::last_errno;
 use super::smaps;
 
 /// Size in bytes of a huge page, and its alignment in memory and in a file.
-pub(crate) const LARGE: usize = 2 << 20;
+pub const LARGE: usize = 2 << 20;
 /// Number of attempts of MADV_COLLAPSE, which fails temporarily while other threads access the
 /// memory. After them the memory keeps its small pages.
 const TRIES: usize = 30;
@@ -41,17 +41,17 @@ pub(crate) fn holds(begin: usize, end: usize) -> bool {
 }
 
 /// Returns the next position from `at` on with the same offset within a huge page as `like`.
-pub(crate) fn next_like(at: u64, like: u64) -> Option<u64> {
+pub fn next_like(at: u64, like: u64) -> Option<u64> {
     at.checked_add(like.wrapping_sub(at) % LARGE as u64)
 }
 
 /// Size in bytes of each of the three zones of a file into which pages move. The zone of a page
 /// records its wanted page size. A move back therefore needs no second query of the kernel.
-pub(crate) const ROOM_BYTES: u64 = 1 << 60;
+pub const ROOM_BYTES: u64 = 1 << 60;
 
 /// Wanted page size of memory that replaces other memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// Default of the system.
     Any,
     /// Huge pages: some were present, or the program had set MADV_HUGEPAGE.
@@ -88,7 +88,7 @@ impl Wanted {
     }
 
     /// Returns the offset of its zone.
-    pub(crate) fn room(self) -> u64 {
+    pub fn room(self) -> u64 {
         match self {
             Wanted::Any => 0,
             Wanted::Large => ROOM_BYTES,

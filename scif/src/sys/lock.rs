@@ -22,7 +22,7 @@ const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= DIED);
 
 /// A lock in shared memory.
 #[derive(Debug)]
-pub(crate) struct SharedLock(NonNull<libc::pthread_mutex_t>);
+pub struct SharedLock(NonNull<libc::pthread_mutex_t>);
 
 // SAFETY: a process-shared mutex may be used from any thread of any process.
 unsafe impl Send for SharedLock {}
@@ -31,7 +31,7 @@ unsafe impl Sync for SharedLock {}
 
 /// Guard of a lock; the thread that took the lock releases it by dropping the guard.
 #[derive(Debug)]
-pub(crate) struct Held<'a>(&'a SharedLock, std::marker::PhantomData<*mut ()>);
+pub struct Held<'a>(&'a SharedLock, std::marker::PhantomData<*mut ()>);
 
 impl SharedLock {
     /// Creates the lock at `at`.
@@ -58,7 +58,7 @@ impl SharedLock {
 
     /// Takes the lock. A dead owner has left single words, not structures: a caller that ignores
     /// [`Held::owner_died`] uses them as they are.
-    pub(crate) fn lock(&self) -> Held<'_> {
+    pub fn lock(&self) -> Held<'_> {
         // SAFETY: created by `make`, mapped since.
         let rc = unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) };
         self.taken(rc);
@@ -66,7 +66,7 @@ impl SharedLock {
     }
 
     /// Takes the lock if it is free.
-    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+    pub fn try_lock(&self) -> Option<Held<'_>> {
         // SAFETY: as in `lock`.
         let rc = unsafe { libc::pthread_mutex_trylock(self.0.as_ptr()) };
         (rc != libc::EBUSY).then(|| {
@@ -77,7 +77,7 @@ impl SharedLock {
 
     /// Returns a guard for a lock that this thread took and kept ([`Held::keep`]).
     #[inline]
-    pub(crate) fn kept(&self) -> Held<'_> {
+    pub fn kept(&self) -> Held<'_> {
         Held(self, std::marker::PhantomData)
     }
 
@@ -97,19 +97,19 @@ impl SharedLock {
 
 impl Held<'_> {
     /// Whether an owner died, and [`Held::mended`] has not been called since.
-    pub(crate) fn owner_died(&self) -> bool {
+    pub fn owner_died(&self) -> bool {
         // SAFETY: as in `taken`; zero in new memory, by the contract of `make`.
         unsafe { self.0.died().read() != 0 }
     }
 
     /// Keeps the lock taken beyond this guard, until this thread calls [`SharedLock::kept`].
     #[inline]
-    pub(crate) fn keep(self) {
+    pub fn keep(self) {
         let _ = ManuallyDrop::new(self);
     }
 
     /// Notes that the state left by a dead owner was repaired.
-    pub(crate) fn mended(&self) {
+    pub fn mended(&self) {
         // SAFETY: as in `owner_died`.
         unsafe { self.0.died().write(0) };
     }

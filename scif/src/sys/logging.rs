@@ -153,17 +153,19 @@ pub(crate) fn warn_of_denied(call: &'static str, errno: Errno, consequence: &str
 
 /// Reports the suppressed lines of the engine that no later line has reported, at the end of an
 /// endpoint.
-pub(crate) fn settle() {
+pub fn settle() {
     for budget in [&PEERS, &CALLS] {
         budget.settle(|report| log::warn!("{report}"));
     }
 }
 
 /// Logs a line at warn within a budget.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! warn_within {
     ($budget:ident, $($arg:tt)+) => {
         if log::log_enabled!(log::Level::Warn)
-            && $crate::sys::logging::$budget.allows(|report| log::warn!("{report}"))
+            && $crate::logging::$budget.allows(|report| log::warn!("{report}"))
         {
             log::warn!($($arg)+);
         }
@@ -171,15 +173,18 @@ macro_rules! warn_within {
 }
 
 /// Logs a line at warn that a peer, or another holder of an endpoint, can cause.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! warn_about_peer {
-    ($($arg:tt)+) => { $crate::sys::logging::warn_within!(PEERS, $($arg)+) };
+    ($($arg:tt)+) => { $crate::warn_within!(PEERS, $($arg)+) };
 }
 
 /// Logs a line at warn that the program can cause by a call.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! warn_about_call {
-    ($($arg:tt)+) => { $crate::sys::logging::warn_within!(CALLS, $($arg)+) };
+    ($($arg:tt)+) => { $crate::warn_within!(CALLS, $($arg)+) };
 }
-pub(crate) use {warn_about_call, warn_about_peer, warn_within};
 
 #[cfg(test)]
 mod tests {

@@ -18,28 +18,28 @@ const LINES: usize = 1024;
 
 /// An area of addresses as the kernel lists it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Area {
-    pub(crate) begin: usize,
-    pub(crate) end: usize,
-    pub(crate) read: bool,
-    pub(crate) write: bool,
+pub struct Area {
+    pub begin: usize,
+    pub end: usize,
+    pub read: bool,
+    pub write: bool,
     pub(crate) exec: bool,
-    pub(crate) shared: bool,
+    pub shared: bool,
     /// Offset of `begin` in the file.
-    pub(crate) offset: u64,
-    pub(crate) file: FileId,
-    pub(crate) name: String,
+    pub offset: u64,
+    pub file: FileId,
+    pub name: String,
 }
 
 /// Identity of a mapped file; inode 0 for none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct FileId {
+pub struct FileId {
     pub(crate) major: u32,
     pub(crate) minor: u32,
-    pub(crate) ino: u64,
+    pub ino: u64,
 }
 
-pub(crate) fn file_id(fd: impl AsFd) -> Result<FileId, Errno> {
+pub fn file_id(fd: impl AsFd) -> Result<FileId, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     Ok(FileId {
         major: rustix::fs::major(stat.st_dev),
@@ -82,27 +82,27 @@ fn parse_apart(line: &str) -> Option<(Area, &str)> {
 
 impl Area {
     /// Whether it maps an arena of a `scif.h` connection.
-    pub(crate) fn is_of_arena(&self) -> bool {
+    pub fn is_of_arena(&self) -> bool {
         self.shared && self.name.starts_with("/memfd:scif:arena")
     }
 
     /// Returns the difference of file offsets and addresses.
-    pub(crate) fn origin(&self) -> u64 {
+    pub fn origin(&self) -> u64 {
         self.offset.wrapping_sub(self.begin as u64)
     }
 
     /// Returns the end of the area as an offset in the file.
-    pub(crate) fn last_offset(&self) -> u64 {
+    pub fn last_offset(&self) -> u64 {
         self.offset.saturating_add((self.end - self.begin) as u64)
     }
 
     /// Returns the address of a file offset in the area.
-    pub(crate) fn place(&self, offset: u64) -> usize {
+    pub fn place(&self, offset: u64) -> usize {
         usize::try_from(offset.saturating_sub(self.offset)).map_or(self.end, |n| self.end.min(self.begin + n))
     }
 
     /// Returns the part between two addresses.
-    pub(crate) fn between(&self, begin: usize, end: usize) -> Area {
+    pub fn between(&self, begin: usize, end: usize) -> Area {
         let begin = begin.max(self.begin);
         Area {
             begin,
@@ -113,7 +113,7 @@ impl Area {
     }
 
     /// Whether it maps any part of a range of a file.
-    pub(crate) fn shows(&self, file: FileId, from: u64, to: u64) -> bool {
+    pub fn shows(&self, file: FileId, from: u64, to: u64) -> bool {
         self.shared && self.file == file && self.offset < to && self.last_offset() > from
     }
 }
@@ -122,7 +122,7 @@ impl Area {
 ///
 /// # Errors
 /// The system's. EAGAIN: other threads map and unmap continuously.
-pub(crate) fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+pub fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     for _ in 0..TRIES {
         let areas = look(begin, end)?;
         // The kernel lists areas one by one: two may have been merged meanwhile.
@@ -145,7 +145,7 @@ fn look(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
 }
 
 /// Returns all present mappings except the library's own mappings for copies.
-pub(crate) fn areas_of_program() -> std::io::Result<Vec<Area>> {
+pub fn areas_of_program() -> std::io::Result<Vec<Area>> {
     super::mmap::with_parts(|parts| {
         let mut out = Vec::new();
         for area in areas(0, usize::MAX)? {
@@ -168,7 +168,7 @@ pub(crate) fn areas_of_program() -> std::io::Result<Vec<Area>> {
 
 /// Returns the present mappings of another process; empty if it has ended, `None` if they are not
 /// visible.
-pub(crate) fn areas_of(pid: i32) -> Option<Vec<Area>> {
+pub fn areas_of(pid: i32) -> Option<Vec<Area>> {
     let maps = std::fs::File::open(format!("/proc/{pid}/maps"));
     match maps.and_then(|maps| parse_all(maps, 0, usize::MAX)) {
         Ok(areas) => Some(areas),

@@ -12,11 +12,11 @@ use super::logging::warn_of_denied;
 use super::maps::{FileId, file_id};
 
 /// Seals that fix the size: mapped memory stays backed.
-pub(crate) const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+pub const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// Reason for which a received descriptor was not mapped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Unfit {
+pub enum Unfit {
     /// Not a memfd, or its sender could still change the size, or it is writable against the
     /// agreement.
     Seals,
@@ -27,7 +27,7 @@ pub(crate) enum Unfit {
 ///
 /// # Errors
 /// ENOMEM: more than RLIMIT_FSIZE, where SIGXFSZ would end the program. Others of memfd_create.
-pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
+pub fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
     if !may_reach(len as u64) {
         return Err(Errno::NOMEM);
     }
@@ -56,7 +56,7 @@ pub(crate) fn may_reach(len: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     let may = limit.is_none_or(|limit| limit >= len);
     if !may {
-        super::logging::warn_about_call!(
+        crate::warn_about_call!(
             "no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)"
         );
     }
@@ -67,7 +67,7 @@ pub(crate) fn may_reach(len: u64) -> bool {
 ///
 /// # Errors
 /// ENOSYS: the kernel has no [`SealFlags::FUTURE_WRITE`]. Others of F_ADD_SEALS.
-pub(crate) fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
+pub fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
     static SAID: Once = Once::new();
     match rustix::fs::fcntl_add_seals(fd, seals | SealFlags::SEAL) {
         Err(Errno::INVAL) if seals.contains(SealFlags::FUTURE_WRITE) => {
@@ -87,7 +87,7 @@ pub(crate) fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
 
 /// Checks that a received descriptor may be mapped: a memfd of exactly `len` bytes with at least
 /// `seals`.
-pub(crate) fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), Unfit> {
+pub fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), Unfit> {
     // EINVAL for anything but a memfd (or hugetlb file, whose size then differs).
     let has = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Unfit::Seals)?;
     if !has.contains(seals) {
@@ -104,7 +104,7 @@ pub(crate) fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), U
 
 /// Opens a memfd again, locked as shared until the last descriptor and mapping made from the new
 /// description are closed.
-pub(crate) fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+pub fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
@@ -118,7 +118,7 @@ pub(crate) fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// ENOENT: the process has no descriptor of it. EACCES: the process may not be inspected.
-pub(crate) fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
+pub fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
     let access = if write {
         rustix::fs::OFlags::RDWR
     } else {
@@ -155,7 +155,7 @@ fn open_without_waiting(path: &str, access: rustix::fs::OFlags) -> Result<OwnedF
 }
 
 /// Whether a descriptor or mapping from `reopen_shared` of a memfd is left.
-pub(crate) fn is_shared(fd: impl AsFd) -> bool {
+pub fn is_shared(fd: impl AsFd) -> bool {
     if rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_err() {
         return true;
     }

@@ -30,7 +30,7 @@ const PAGE: usize = 4096;
 
 /// A range of shared memory, unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
@@ -61,11 +61,11 @@ unsafe impl Sync for Mapping {}
 
 /// Error: a requested view is outside the mapping, misaligned, or not writable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct OutOfRange;
+pub struct OutOfRange;
 
 impl Mapping {
     /// Maps `len` bytes of `fd` from its start, shared.
-    pub(crate) fn shared(fd: impl AsFd, len: usize, writable: bool) -> Result<Mapping, Errno> {
+    pub fn shared(fd: impl AsFd, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
@@ -75,7 +75,7 @@ impl Mapping {
     }
 
     /// Maps `len` bytes of `fd` from `offset` on, shared; not inherited by a forked child.
-    pub(crate) fn part(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
+    pub fn part(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         let _section = fork::section();
@@ -102,7 +102,7 @@ impl Mapping {
     }
 
     /// Maps `len` zeroed bytes, shared with processes that this one forks.
-    pub(crate) fn anonymous(len: usize) -> Result<Mapping, Errno> {
+    pub fn anonymous(len: usize) -> Result<Mapping, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: without MAP_FIXED the kernel picks an unused range.
@@ -111,7 +111,7 @@ impl Mapping {
     }
 
     /// Maps `len` zeroed bytes of this process alone.
-    pub(crate) fn private(len: usize) -> Result<Mapping, Errno> {
+    pub fn private(len: usize) -> Result<Mapping, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: without MAP_FIXED the kernel picks an unused range.
         let at = unsafe { mmap_anonymous(null_mut(), len, prot, MapFlags::PRIVATE) }?;
@@ -119,7 +119,7 @@ impl Mapping {
     }
 
     /// Takes over a range that was mapped for a program and that the program gives up.
-    pub(crate) fn adopt(at: usize, len: usize, writable: bool) -> Result<Mapping, Errno> {
+    pub fn adopt(at: usize, len: usize, writable: bool) -> Result<Mapping, Errno> {
         Mapping::own(std::ptr::with_exposed_provenance_mut(at), len, writable)
     }
 
@@ -134,12 +134,12 @@ impl Mapping {
     }
 
     /// Returns the start address, exposed for conversion to a pointer.
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         self.base.as_ptr().expose_provenance()
     }
 
     /// Whether it has this length and this access.
-    pub(crate) fn is_like(&self, len: usize, writable: bool) -> bool {
+    pub fn is_like(&self, len: usize, writable: bool) -> bool {
         self.len == len && self.writable == writable
     }
 
@@ -160,14 +160,14 @@ impl Mapping {
     }
 
     /// Returns plain bytes. Others may write them at any time.
-    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
+    pub fn bytes(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
         let at = self.at(offset, len, 1, true)?;
         // SAFETY: `at` checked the range; it stays mapped while the view exists (module invariant).
         Ok(unsafe { Mem::new(at, len) })
     }
 
     /// Returns plain bytes that this side only reads. Others may write them at any time.
-    pub(crate) fn bytes_to_read(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
+    pub fn bytes_to_read(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
         let at = self.at(offset, len, 1, false)?;
         // SAFETY: as in `bytes`; the callers do not write.
         Ok(unsafe { Mem::new(at, len) })

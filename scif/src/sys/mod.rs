@@ -5,30 +5,30 @@
 //! ring crate define the meaning of bytes on a socket or in a page.
 
 mod cgroup;
-#[cfg(test)]
-pub(crate) mod children;
-pub(crate) mod descriptor;
+#[cfg(any(test, feature = "testing"))]
+pub mod children;
+pub mod descriptor;
 mod dontfork;
-pub(crate) mod epoll;
+pub mod epoll;
 pub(crate) mod errno;
-pub(crate) mod family;
+pub mod family;
 pub(crate) mod file;
-pub(crate) mod fork;
-pub(crate) mod futex;
+pub mod fork;
+pub mod futex;
 mod guard;
-pub(crate) mod large;
-pub(crate) mod lock;
+pub mod large;
+pub mod lock;
 pub mod logging;
 mod maps;
 pub(crate) mod membarrier;
-pub(crate) mod memfd;
-pub(crate) mod mmap;
-pub(crate) mod pages;
-pub(crate) mod process;
-pub(crate) mod process_vm;
+pub mod memfd;
+pub mod mmap;
+pub mod pages;
+pub mod process;
+pub mod process_vm;
 pub(crate) mod shared;
-pub(crate) mod slice;
+pub mod slice;
 pub(crate) mod smaps;
-pub(crate) mod thread;
-pub(crate) mod time;
-pub(crate) mod unix;
+pub mod thread;
+pub mod time;
+pub mod unix;

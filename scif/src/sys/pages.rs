@@ -13,9 +13,9 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
-pub(crate) use super::guard::StoreGuard;
+pub use super::guard::StoreGuard;
 use super::large::{self, LARGE, Wanted};
-pub(crate) use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
+pub use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
 use super::maps::{ask, each_area};
 use super::process::last_errno;
 use super::thread::quietly;
@@ -30,7 +30,7 @@ const CALLERS: usize = 4 << 10;
 /// Number of bytes below the present stack frame that called functions may use meanwhile: ample.
 const CALLED: usize = 32 << 10;
 /// Unit of registration in bytes.
-pub(crate) const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 
 /// Returns the number of threads of this process; `usize::MAX` if it is unknown.
 #[must_use]
@@ -51,7 +51,7 @@ fn pointer(at: usize) -> *mut c_void {
 }
 
 /// Returns the wanted page size of the pages at `begin..end` in `area` when they move.
-pub(crate) fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
+pub fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
     if !large::holds(begin, end) {
         return Wanted::Any;
     }
@@ -74,7 +74,7 @@ pub(crate) fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
 /// `ESTALE`: the pages no longer match `area`, for example because another thread has moved them,
 /// or `hold` returned `None`. `ENOMEM`: no memory, or the limit of file sizes is too low. `EBUSY`:
 /// the range contains the stack in use.
-pub(crate) fn move_in<H>(
+pub fn move_in<H>(
     area: &Area,
     begin: usize,
     end: usize,
@@ -128,7 +128,7 @@ pub(crate) fn move_in<H>(
 }
 
 /// Whether stores to the private pages from `at` on can be suspended.
-pub(crate) fn can_hold(guard: &StoreGuard, at: usize) -> bool {
+pub fn can_hold(guard: &StoreGuard, at: usize) -> bool {
     // Not while another thread has protected them.
     let _section = super::fork::section();
     let _moving = MOVING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +137,7 @@ pub(crate) fn can_hold(guard: &StoreGuard, at: usize) -> bool {
 
 /// Whether a range contains stack of this thread that is used while pages move.
 #[inline(never)]
-pub(crate) fn is_stack_in_use(begin: usize, end: usize) -> bool {
+pub fn is_stack_in_use(begin: usize, end: usize) -> bool {
     let here = 0u8;
     let here = (&raw const here).addr();
     begin < here.saturating_add(CALLERS) && end > here.saturating_sub(CALLED)
@@ -195,9 +195,9 @@ fn populate(area: &Area, at: usize, len: usize) {
 
 /// Names of the memfds into which pages move: for connections of `scif.h`, for domains of the
 /// provider, and for pinned pages.
-pub(crate) const ARENA_NAME: &str = "scif:arena";
+pub const ARENA_NAME: &str = "scif:arena";
 pub(crate) const WINDOW_NAME: &str = "scif:moved";
-pub(crate) const PINNED_NAME: &str = "scif:pinned";
+pub const PINNED_NAME: &str = "scif:pinned";
 
 /// Copies windows and pinned pages in a forked child, before the program runs in it. The shared
 /// pages become private memory of the child with the parent's content. The child does not inherit
@@ -303,7 +303,7 @@ fn is_listed(maps: &std::fs::File, area: &Area, begin: usize, end: usize) -> boo
 /// # Errors
 /// `ESTALE`: the range has another content by now, which stays. `EBUSY`: it contains the stack in
 /// use.
-pub(crate) fn move_back(
+pub fn move_back(
     area: &Area,
     begin: usize,
     end: usize,
@@ -315,7 +315,7 @@ pub(crate) fn move_back(
 
 /// Variant of [`move_back`] for pages without another user: each piece is freed in the memfd as
 /// soon as it has moved.
-pub(crate) fn move_back_and_free(
+pub fn move_back_and_free(
     area: &Area,
     begin: usize,
     end: usize,
@@ -409,7 +409,7 @@ fn mprotect_flags(area: &Area) -> rustix::mm::MprotectFlags {
 }
 
 /// Checks that a range of the program is readable, or writable if `write`, and brings its pages in.
-pub(crate) fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
+pub fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
     let begin = at - at % PAGE;
     let end = at.checked_add(len).ok_or(Errno::FAULT)?;
     let how = if write {
@@ -436,7 +436,7 @@ pub(crate) fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
 }
 
 /// Frees pages of a memfd.
-pub(crate) fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
+pub fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if let Err(errno) = rustix::fs::fallocate(fd, how, offset, len) {
         log::debug!("pages of a window stay: fallocate {errno}");
@@ -445,7 +445,7 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
 
 /// Whether a range lies within writable private memory that continues before and behind it, like
 /// memory from an allocator. Its pages may have moved into an arena.
-pub(crate) fn is_within_memory(begin: usize, end: usize) -> bool {
+pub fn is_within_memory(begin: usize, end: usize) -> bool {
     let (Some(before), Some(behind)) = (begin.checked_sub(PAGE), end.checked_add(PAGE)) else {
         return false;
     };
@@ -464,7 +464,7 @@ pub(crate) fn is_within_memory(begin: usize, end: usize) -> bool {
 }
 
 /// Maps new private memory in place of memory that the program gives up.
-pub(crate) fn put_private(begin: usize, len: usize) -> Result<(), Errno> {
+pub fn put_private(begin: usize, len: usize) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the program has declared that it no longer uses the range.
@@ -474,7 +474,7 @@ pub(crate) fn put_private(begin: usize, len: usize) -> Result<(), Errno> {
 /// Reserves `len` bytes of addresses for the program: at `hint` if that range is free, or with
 /// MAP_FIXED exactly at `hint`, in place of any mapping. Without a hint they have the same offset
 /// within a huge page as `like`, so that huge pages can be mapped.
-pub(crate) fn reserve_for_program(hint: usize, len: usize, fixed: bool, like: u64) -> Result<usize, Errno> {
+pub fn reserve_for_program(hint: usize, len: usize, fixed: bool, like: u64) -> Result<usize, Errno> {
     if hint == 0 && !fixed {
         return Ok(large::reserve(len, like)?.expose_provenance());
     }
@@ -488,7 +488,7 @@ pub(crate) fn reserve_for_program(hint: usize, len: usize, fixed: bool, like: u6
 
 /// Maps part of a memfd over a range just returned by `reserve_for_program` and known to the caller
 /// only.
-pub(crate) fn map_for_program(
+pub fn map_for_program(
     at: usize,
     len: usize,
     read: bool,
@@ -511,7 +511,7 @@ pub(crate) fn map_for_program(
 }
 
 /// Replaces an area that `map_for_program` made by an empty file: an access raises SIGBUS.
-pub(crate) fn make_absent(area: &Area) -> Result<(), Errno> {
+pub fn make_absent(area: &Area) -> Result<(), Errno> {
     let fd = super::memfd::create("scif:lost", 0)?;
     let mut prot = ProtFlags::empty();
     prot.set(ProtFlags::READ, area.read);
@@ -525,7 +525,7 @@ pub(crate) fn make_absent(area: &Area) -> Result<(), Errno> {
 
 /// Calls munmap(2) on a range from `reserve_for_program`: before the program knows it, or on its
 /// request.
-pub(crate) fn unmap(at: usize, len: usize) -> Result<(), Errno> {
+pub fn unmap(at: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: no reference of ours points into memory given to the program, which answers for its
     // own.
     unsafe { rustix::mm::munmap(pointer(at), len) }

@@ -15,17 +15,17 @@ use super::errno::keep_errno;
 
 /// State of a process from `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Stat {
+pub struct Stat {
     /// Start time in clock ticks after boot. Together with the pid it identifies one process
     /// permanently.
-    pub(crate) start: u64,
+    pub start: u64,
     /// Whether the process has ended, even if its memory is not freed or it is not reaped.
-    pub(crate) ended: bool,
+    pub ended: bool,
 }
 
 /// Visibility and state of a process id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Sight {
+pub enum Sight {
     Seen(Stat),
     /// No such process.
     Gone,
@@ -33,12 +33,12 @@ pub(crate) enum Sight {
     Hidden,
 }
 
-pub(crate) fn pid() -> i32 {
+pub fn pid() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
 /// Returns the user of a process, if it is visible.
-pub(crate) fn owner(pid: i32) -> Option<u32> {
+pub fn owner(pid: i32) -> Option<u32> {
     rustix::fs::stat(format!("/proc/{pid}"))
         .ok()
         .map(|stat| stat.st_uid)
@@ -50,18 +50,18 @@ pub(crate) fn in_other_user_namespace(pid: i32) -> bool {
     matches!((of(&"self"), of(&pid)), (Ok(ours), Ok(theirs)) if ours != theirs)
 }
 
-pub(crate) fn uid() -> u32 {
+pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 /// Whether this thread has CAP_SYS_ADMIN.
-pub(crate) fn may_administrate() -> bool {
+pub fn may_administrate() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
 /// Ends this process as SIGKILL does.
-pub(crate) fn kill_self() {
+pub fn kill_self() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn last_errno() -> Errno {
 
 /// Returns the state of a process. A pid that cannot exist, as a peer may have stored it, counts as
 /// gone.
-pub(crate) fn look(pid: i32) -> Sight {
+pub fn look(pid: i32) -> Sight {
     if pid <= 0 {
         return Sight::Gone;
     }
@@ -128,7 +128,7 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 
 /// Returns `/proc/sys/kernel/yama/ptrace_scope`, the restriction on reading other processes'
 /// memory; 0 without Yama.
-pub(crate) fn yama_scope() -> u32 {
+pub fn yama_scope() -> u32 {
     keep_errno(|| fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope"))
         .ok()
         .and_then(|text| text.trim().parse().ok())
@@ -137,7 +137,7 @@ pub(crate) fn yama_scope() -> u32 {
 
 /// Permits every process that passes the usual checks (same user) to read our memory, independent
 /// of Yama.
-pub(crate) fn allow_any_ptracer() -> Result<(), Errno> {
+pub fn allow_any_ptracer() -> Result<(), Errno> {
     rustix::process::set_ptracer(PTracer::Any)
 }
 
@@ -174,15 +174,15 @@ pub fn memory_limit() -> u64 {
 }
 
 /// Sets the soft limit of open descriptors; returns the old one.
-#[cfg(test)]
-pub(crate) fn limit_nofile(limit: u64) -> u64 {
+#[cfg(any(test, feature = "testing"))]
+pub fn limit_nofile(limit: u64) -> u64 {
     let before = rustix::process::getrlimit(Resource::Nofile);
     let limited = Rlimit {
         current: Some(limit),
         ..before
     };
-    rustix::process::setrlimit(Resource::Nofile, limited).unwrap();
-    before.current.unwrap()
+    rustix::process::setrlimit(Resource::Nofile, limited).expect("a lower limit");
+    before.current.expect("a limit")
 }
 
 /// Returns the soft limit of open descriptors.
@@ -194,7 +194,7 @@ pub(crate) fn nofile() -> u64 {
 
 /// Returns the number of bytes that this process may lock, from RLIMIT_MEMLOCK; `None` without
 /// limit, as with CAP_IPC_LOCK.
-pub(crate) fn lockable() -> Option<u64> {
+pub fn lockable() -> Option<u64> {
     let free = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK));
     rustix::process::getrlimit(Resource::Memlock)
@@ -204,7 +204,7 @@ pub(crate) fn lockable() -> Option<u64> {
 
 /// Whether fewer than `spare` descriptor numbers may be free. The kernel assigns the lowest free
 /// number, so a low recent descriptor proves enough of them; otherwise a fresh one is tried.
-pub(crate) fn descriptors_short(recent: impl AsFd, spare: u64) -> bool {
+pub fn descriptors_short(recent: impl AsFd, spare: u64) -> bool {
     let limit = nofile();
     let beyond = |fd: BorrowedFd<'_>| u64::from(fd.as_raw_fd().cast_unsigned()) + spare >= limit;
     beyond(recent.as_fd())

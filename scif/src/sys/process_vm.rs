@@ -43,7 +43,8 @@ impl RemoteMem {
 pub enum AccessError {
     /// An address of either side is not mapped with the needed rights.
     Fault,
-    /// The process may not be accessed. [`PeerMemory::deny`](crate::PeerMemory::deny) avoids further attempts.
+    /// The process may not be accessed. [`PeerMemory::deny`](crate::PeerMemory::deny) avoids
+    /// further attempts.
     Denied,
     /// The process no longer exists, or has left the connection.
     Gone,
@@ -52,7 +53,7 @@ pub enum AccessError {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Direction {
+pub enum Direction {
     /// From the peer to this process.
     Read,
     Write,
@@ -101,12 +102,7 @@ impl Cursor {
 }
 
 /// Copies min(total of `local`, total of `remote`) bytes between the lists.
-pub(crate) fn copy(
-    pid: i32,
-    direction: Direction,
-    local: &[Mem],
-    remote: &[RemoteMem],
-) -> Result<(), AccessError> {
+pub fn copy(pid: i32, direction: Direction, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
     keep_errno(|| match (local.len(), remote.len()) {
         // Most calls have one element each, and need not clear arrays for more.
         (1, 1) => copy_batches::<1>(pid, direction, local, remote),

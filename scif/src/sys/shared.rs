@@ -16,7 +16,7 @@ impl Mapping {
     }
 
     /// Returns a 32-bit word that this side may write.
-    pub(crate) fn word32(&self, offset: usize) -> Result<SharedU32, OutOfRange> {
+    pub fn word32(&self, offset: usize) -> Result<SharedU32, OutOfRange> {
         let at = self.place(offset, 4, 4, true)?;
         // SAFETY: `at` checked range, alignment and writability; the range outlives the view
         // (invariant of `mmap`).
@@ -24,14 +24,14 @@ impl Mapping {
     }
 
     /// Returns a 64-bit word that this side may write.
-    pub(crate) fn word64(&self, offset: usize) -> Result<SharedU64, OutOfRange> {
+    pub fn word64(&self, offset: usize) -> Result<SharedU64, OutOfRange> {
         let at = self.place(offset, 8, 8, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { SharedU64::new(at) })
     }
 
     /// Returns words that this side only reads, unless the mapping is writable.
-    pub(crate) fn words(&self, offset: usize, count: usize) -> Result<SharedWords, OutOfRange> {
+    pub fn words(&self, offset: usize, count: usize) -> Result<SharedWords, OutOfRange> {
         let len = count.checked_mul(8).ok_or(OutOfRange)?;
         let at = self.place(offset, len, 8, false)?;
         // SAFETY: as in `word32`; the callers write only to mappings that they made writable.
@@ -39,7 +39,7 @@ impl Mapping {
     }
 
     /// Creates a lock. The caller creates one at each offset, in memory that no peer maps.
-    pub(crate) fn lock(&self, offset: usize) -> Result<SharedLock, OutOfRange> {
+    pub fn lock(&self, offset: usize) -> Result<SharedLock, OutOfRange> {
         let at = self.place(offset, LOCK_BYTES, LOCK_BYTES, true)?;
         // SAFETY: as in `word32`; one lock per offset by this function's contract, aligned as `at`
         // checked.
@@ -47,19 +47,14 @@ impl Mapping {
     }
 
     /// Returns the sending side of the byte stream at `offset`.
-    pub(crate) fn stream_tx(
-        &self,
-        offset: usize,
-        own: SharedU64,
-        seen: SharedU64,
-    ) -> Result<StreamTx, OutOfRange> {
+    pub fn stream_tx(&self, offset: usize, own: SharedU64, seen: SharedU64) -> Result<StreamTx, OutOfRange> {
         let at = self.place(offset, STREAM_BYTES, 128, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { StreamTx::new(at, own, seen) })
     }
 
     /// Returns the receiving side of the byte stream at `offset`.
-    pub(crate) fn stream_rx(&self, offset: usize, own: SharedU64) -> Result<StreamRx, OutOfRange> {
+    pub fn stream_rx(&self, offset: usize, own: SharedU64) -> Result<StreamRx, OutOfRange> {
         let at = self.place(offset, STREAM_BYTES, 128, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { StreamRx::new(at, own) })

@@ -7,7 +7,7 @@
 use scif_ring::Mem;
 
 /// Runs `call` on bytes that it may only read. `call` must not keep the `Mem`.
-pub(crate) fn with_bytes<T>(bytes: &[u8], call: impl FnOnce(&Mem) -> T) -> T {
+pub fn with_bytes<T>(bytes: &[u8], call: impl FnOnce(&Mem) -> T) -> T {
     // SAFETY: borrowed until `call` has returned; the callers pass functions that only read and
     // keep no copy.
     let mem = unsafe { Mem::new(bytes.as_ptr().cast_mut(), bytes.len()) };
@@ -15,7 +15,7 @@ pub(crate) fn with_bytes<T>(bytes: &[u8], call: impl FnOnce(&Mem) -> T) -> T {
 }
 
 /// Runs `call` on bytes that it may write. `call` must not keep the `Mem`.
-pub(crate) fn with_bytes_mut<T>(bytes: &mut [u8], call: impl FnOnce(&Mem) -> T) -> T {
+pub fn with_bytes_mut<T>(bytes: &mut [u8], call: impl FnOnce(&Mem) -> T) -> T {
     // SAFETY: borrowed exclusively until `call` has returned; the callers pass functions that keep
     // no copy.
     let mem = unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) };

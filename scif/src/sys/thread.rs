@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
 /// Starts a detached thread in which every signal is blocked.
-pub(crate) fn spawn_quiet(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub fn spawn_quiet(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     spawn_joined(name, run).map(drop)
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn spawn_joined(
 }
 
 /// Runs code that may panic. Returns `None` after a panic, which the panic hook logs.
-pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
+pub fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
@@ -47,7 +47,7 @@ thread_local! {
 }
 
 /// Whether this thread belongs to the library; threads of the program then run besides it.
-pub(crate) fn is_ours() -> bool {
+pub fn is_ours() -> bool {
     OURS.get()
 }
 
@@ -66,11 +66,11 @@ pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> T {
 }
 
 /// Whether a thread of this process with this name sleeps in accept4.
-#[cfg(test)]
-pub(crate) fn sleeps_in_accept(name: &str) -> bool {
+#[cfg(any(test, feature = "testing"))]
+pub fn sleeps_in_accept(name: &str) -> bool {
     let accept4 = format!("{} ", libc::SYS_accept4);
     std::fs::read_dir("/proc/self/task")
-        .unwrap()
+        .expect("the tasks of this process")
         .flatten()
         .any(|task| {
             let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
@@ -92,7 +92,7 @@ extern "C" fn exiting() {
 }
 
 /// Registers `run` for the exit of the program by `exit`, also in a forked child.
-pub(crate) fn at_exit(run: impl Fn() + Send + 'static) {
+pub fn at_exit(run: impl Fn() + Send + 'static) {
     static INSTALL: std::sync::Once = std::sync::Once::new();
     INSTALL.call_once(|| {
         // SAFETY: a function of this library, which is never unloaded (-z nodelete) and does not

@@ -25,53 +25,53 @@ pub(crate) const LEFT_FDS_MAX: usize = 8;
 
 /// Identity of the process at the other end, from the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Credentials {
+pub struct Credentials {
     /// Process id; 0 if it is not visible (another pid namespace).
-    pub(crate) pid: i32,
-    pub(crate) uid: u32,
+    pub pid: i32,
+    pub uid: u32,
 }
 
 /// A received packet.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub struct Received {
     /// Length; 0 if the peer has closed.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// Whether it was longer than the buffer, or had more descriptors than could be taken.
-    pub(crate) cut: bool,
-    pub(crate) fds: Vec<OwnedFd>,
+    pub cut: bool,
+    pub fds: Vec<OwnedFd>,
 }
 
-pub(crate) fn socket() -> Result<OwnedFd, Errno> {
+pub fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-pub(crate) fn bind(fd: impl AsFd, addr: &SocketAddrUnix) -> Result<(), Errno> {
+pub fn bind(fd: impl AsFd, addr: &SocketAddrUnix) -> Result<(), Errno> {
     rustix::net::bind(fd, addr)
 }
 
-pub(crate) fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
+pub fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
     rustix::net::listen(fd, backlog)
 }
 
 /// Refuses all later connections to a listener; waiting ones can still be accepted.
-pub(crate) fn stop_listening(fd: impl AsFd) -> Result<(), Errno> {
+pub fn stop_listening(fd: impl AsFd) -> Result<(), Errno> {
     rustix::net::shutdown(fd, rustix::net::Shutdown::Read)
 }
 
-pub(crate) fn connect(fd: impl AsFd, addr: &SocketAddrUnix) -> Result<(), Errno> {
+pub fn connect(fd: impl AsFd, addr: &SocketAddrUnix) -> Result<(), Errno> {
     rustix::net::connect(fd, addr)
 }
 
 /// Returns both ends of a connection within this process and its forked children. Data sent to the
 /// first end is read from the second.
-pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 /// Accepts the next waiting connection. EAGAIN without one.
-pub(crate) fn accept(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+pub fn accept(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
@@ -92,13 +92,13 @@ pub(crate) fn set_waiting(fd: impl AsFd, waiting: bool) -> Result<(), Errno> {
 }
 
 /// Returns the name to which the other end is bound.
-pub(crate) fn peer_name(fd: impl AsFd) -> Option<SocketAddrUnix> {
+pub fn peer_name(fd: impl AsFd) -> Option<SocketAddrUnix> {
     SocketAddrUnix::try_from(rustix::net::getpeername(fd).ok()??).ok()
 }
 
 /// Returns `getsockopt(SO_PEERCRED)`: the process that called connect (seen from the accepting
 /// side) or listen.
-pub(crate) fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
+pub fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
     let mut cred = libc::ucred {
         pid: 0,
         uid: 0,
@@ -127,7 +127,7 @@ pub(crate) fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
 }
 
 /// Sends one packet. Never blocks, never raises SIGPIPE.
-pub(crate) fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+pub fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if fds.is_empty() {
         return rustix::net::send(fd, bytes, flags).map(|_| ());
@@ -141,20 +141,20 @@ pub(crate) fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resul
 }
 
 /// Receives one packet. Never blocks: EAGAIN without one.
-pub(crate) fn receive(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
+pub fn receive(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     receive_into(fd, buffer, &mut space, RecvFlags::empty())
 }
 
 /// Returns copies of the first packet and up to [`LEFT_FDS_MAX`] attached descriptors, and leaves
 /// the packet in place.
-pub(crate) fn peek(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
+pub fn peek(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LEFT_FDS_MAX))];
     receive_into(fd, buffer, &mut space, RecvFlags::PEEK)
 }
 
 /// Drops the first packet with its descriptors.
-pub(crate) fn skip(fd: impl AsFd) -> Result<(), Errno> {
+pub fn skip(fd: impl AsFd) -> Result<(), Errno> {
     // The kernel closes descriptors for which no space is given.
     rustix::net::recv(fd, &mut [MaybeUninit::<u8>::uninit(); 1], RecvFlags::DONTWAIT).map(|_| ())
 }

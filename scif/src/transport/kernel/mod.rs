@@ -125,7 +125,7 @@ impl Device {
     ///
     /// # Errors
     /// Errors of [`Device::open`].
-    pub(crate) fn demand(config: &Config) -> Result<Device> {
+    pub fn demand(config: &Config) -> Result<Device> {
         Device::find(config).map_err(|none| {
             log::warn!("{}", Error::from(none.clone()));
             none.failure

@@ -22,12 +22,12 @@ use super::relay::Outgoing;
 use crate::addr::PortId;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::logging::warn_about_peer;
 use crate::sys::descriptor;
 use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
 use crate::sys::thread::{self, contained};
 use crate::sys::time::now_ns;
+use crate::warn_about_peer;
 
 /// Time in nanoseconds for which a connection closed by this side waits for its peer to take the
 /// last bytes. Afterwards they are lost.

@@ -14,10 +14,12 @@ mod handshake;
 #[cfg(test)]
 mod hostile;
 mod link;
-pub(crate) mod names;
+#[doc(hidden)]
+pub mod names;
 mod port;
 mod spare;
-pub(crate) mod whereabouts;
+#[doc(hidden)]
+pub mod whereabouts;
 pub(crate) mod wire;
 
 use std::hash::{BuildHasher, Hasher, RandomState};

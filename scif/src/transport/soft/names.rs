@@ -27,14 +27,14 @@ const LOCK_TRIES: u32 = 2000;
 
 /// The name space of one domain.
 #[derive(Debug)]
-pub(crate) enum Names {
+pub enum Names {
     Abstract { domain: String },
     Dir { dir: PathBuf, domain: String },
 }
 
 /// A socket file that is removed with its owner.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     id: (u64, u64),
 }
@@ -55,7 +55,7 @@ impl SocketFile {
 
 impl Names {
     /// Returns the name space of the settings; `uid` replaces a domain that is not set.
-    pub(crate) fn new(runtime_dir: Option<&Path>, domain: Option<&str>, uid: u32) -> Result<Names> {
+    pub fn new(runtime_dir: Option<&Path>, domain: Option<&str>, uid: u32) -> Result<Names> {
         let domain = domain.map_or_else(|| uid.to_string(), str::to_owned);
         let Some(dir) = runtime_dir else {
             return Ok(Names::Abstract { domain });
@@ -86,7 +86,7 @@ impl Names {
     }
 
     /// Returns the address at which `id` listens.
-    pub(crate) fn listener(&self, id: PortId) -> Result<SocketAddrUnix> {
+    pub fn listener(&self, id: PortId) -> Result<SocketAddrUnix> {
         match self {
             Names::Abstract { domain } => {
                 let name = format!("scif/{domain}/{}/{}", id.node, id.port);
@@ -152,12 +152,7 @@ impl Names {
 
     /// Binds a connecting socket of `own`, with an unused number. The file, if any, can be removed
     /// once connected.
-    pub(crate) fn bind_source(
-        &self,
-        socket: &OwnedFd,
-        own: PortId,
-        serial: &mut u32,
-    ) -> Result<Option<SocketFile>> {
+    pub fn bind_source(&self, socket: &OwnedFd, own: PortId, serial: &mut u32) -> Result<Option<SocketFile>> {
         let pid = process::pid();
         loop {
             *serial = serial.wrapping_add(1);
@@ -183,7 +178,7 @@ impl Names {
     }
 
     /// Returns the port in a name that `bind_source` made.
-    pub(crate) fn parse_source(&self, addr: &SocketAddrUnix) -> Option<PortId> {
+    pub fn parse_source(&self, addr: &SocketAddrUnix) -> Option<PortId> {
         let own = |domain: &str, node, port, process: &str, rest: Option<&str>| {
             let expected = match self {
                 Names::Abstract { domain } | Names::Dir { domain, .. } => domain,

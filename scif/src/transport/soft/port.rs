@@ -18,7 +18,6 @@ use crate::addr::{DYNAMIC_PORTS, PortId};
 use crate::connection::ConnId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::life::Life;
-use crate::logging::warn_about_peer;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
@@ -26,6 +25,7 @@ use crate::sys::process;
 use crate::sys::time::now_ns;
 use crate::sys::unix::{self, Credentials};
 use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
+use crate::warn_about_peer;
 
 /// Maximum number of requests taken from the listener per call.
 const REQUESTS_PER_CALL: usize = 64;

@@ -72,13 +72,13 @@ impl Refusals {
 static REFUSALS: Refusals = Refusals(Mutex::new(BTreeMap::new()));
 
 /// Notes that a connect to `id` succeeded: a later failure is timed anew.
-pub(crate) fn note_answer(id: PortId) {
+pub fn note_answer(id: PortId) {
     REFUSALS.forget(id);
 }
 
 /// Notes a refused connect. Logs, once for each port, that no listener exists after failures of
 /// some duration.
-pub(crate) fn warn_of_silence(names: &Names, id: PortId) {
+pub fn warn_of_silence(names: &Names, id: PortId) {
     if let Some(seconds) = REFUSALS.note(id, now_ns()) {
         log::warn!(
             "nobody has listened at {id} (node:port) for {seconds} s, connects are refused. {}",
@@ -88,7 +88,7 @@ pub(crate) fn warn_of_silence(names: &Names, id: PortId) {
 }
 
 /// Logs, once for each user, that this process refuses connections of that user.
-pub(crate) fn warn_of_user(uid: u32, at: PortId) {
+pub fn warn_of_user(uid: u32, at: PortId) {
     static SAID: OnceEach<u32> = OnceEach::new(8);
     if SAID.first(uid) {
         log::warn!(

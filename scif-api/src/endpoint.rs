@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Endpoint of `scif.h`: made by `scif_open` or `scif_accept`, ended by the last close of its
+//! descriptor.
+//!
+//! Not about its lookup (`registry`) or connecting (`connect`). Used by any number of threads and
+//! sharers.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use scif::failure::{Failure, Result};
+use scif::sys::descriptor::{self, Identity};
+use scif::sys::fork::{self, Section};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
+
+use super::connect::Pending;
+use super::holder::Holder;
+use super::link::Link;
+use super::stat::Stats;
+use super::state::State;
+use super::vault::Vault;
+use crate::window::WindowState;
+
+/// Interval in nanoseconds at which a waiter checks whether an endpoint has ended.
+const ENDING_NS: u64 = 10_000_000;
+
+/// Endpoint of `scif.h`.
+#[derive(Debug)]
+pub(crate) struct Epd {
+    id: Identity,
+    /// Library's end of the descriptor; a connected peer has a copy.
+    pub(crate) bell: OwnedFd,
+    /// Identifier of the endpoint in the service thread.
+    pub(crate) token: u64,
+    pub(crate) holder: Holder,
+    /// Socket that holds the port; it listens once the endpoint does.
+    pub(crate) port_socket: Mutex<Option<OwnedFd>>,
+    pub(crate) pending: Mutex<Option<Pending>>,
+    link: OnceLock<Link>,
+    /// Hand-over of descriptors to other sharers.
+    pub(crate) vault: OnceLock<Vault>,
+    /// Number that a stand-in for the device stores at the endpoint.
+    pub(crate) label: AtomicCounter,
+    pub(crate) windows: WindowState,
+    /// Whether its end has begun.
+    ended: AtomicFlag,
+    /// Whether its end is complete.
+    over: AtomicFlag,
+    /// Whether the service thread has panicked on it; then the thread ignores it until its close.
+    pub(crate) poisoned: AtomicFlag,
+}
+
+/// Guard of a process-local lock. No other thread forks meanwhile, so a child never finds the lock
+/// taken.
+#[derive(Debug)]
+pub(crate) struct Taken<'a, T>(MutexGuard<'a, T>, Section);
+
+impl<T> Deref for Taken<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Taken<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// Takes a lock that a panic does not poison: the guarded value is replaced whole. Not to be held
+/// while sleeping.
+pub(crate) fn take<T>(mutex: &Mutex<T>) -> Taken<'_, T> {
+    let section = fork::section();
+    Taken(mutex.lock().unwrap_or_else(PoisonError::into_inner), section)
+}
+
+impl Epd {
+    /// Makes an endpoint and its descriptor.
+    pub(crate) fn new(token: u64, cloexec: bool, stats: &Stats) -> Result<(Epd, OwnedFd)> {
+        let (a, bell) = descriptor::pair(cloexec)?;
+        let id = descriptor::identity(&a)?;
+        let epd = Epd {
+            id,
+            bell,
+            token,
+            holder: Holder::new(stats.record(token, id.inode())?)?,
+            port_socket: Mutex::new(None),
+            pending: Mutex::new(None),
+            link: OnceLock::new(),
+            vault: OnceLock::new(),
+            label: AtomicCounter::new(0),
+            windows: WindowState::default(),
+            ended: AtomicFlag::new(false),
+            over: AtomicFlag::new(false),
+            poisoned: AtomicFlag::new(false),
+        };
+        Ok((epd, a))
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> Identity {
+        self.id
+    }
+
+    /// Returns the state. A graceful close of the peer counts before the service thread has handled
+    /// it.
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        match (self.holder.state(), self.link.get()) {
+            (State::Connected, Some(link)) if link.peer_closed() => State::Disconnected,
+            (state, _) => state,
+        }
+    }
+
+    /// Whether a number still names this endpoint.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`] or [`Failure::NotAnEndpoint`] if not.
+    pub(crate) fn verify(&self, fd: RawFd) -> Result<()> {
+        if descriptor::identify(fd)? == self.id {
+            Ok(())
+        } else {
+            Err(Failure::NotAnEndpoint)
+        }
+    }
+
+    /// Returns the connection that exists or existed.
+    #[inline]
+    pub(crate) fn link(&self) -> Option<&Link> {
+        self.link.get()
+    }
+
+    /// Returns the connection, if calls may use it.
+    ///
+    /// # Errors
+    /// [`Failure::NotConnected`], [`Failure::Reset`].
+    #[inline]
+    pub(crate) fn connected(&self) -> Result<&Link> {
+        self.state().may_use()?;
+        self.link.get().ok_or(Failure::NotConnected)
+    }
+
+    /// Sets the connection.
+    pub(crate) fn set_link(&self, link: Link) {
+        self.holder.record.set_link(link.peer_pid, link.own.inode());
+        // A child forked in between would find it half set for ever.
+        let _section = fork::section();
+        // Set at most once: the state passes through `Connecting` once.
+        let _ = self.link.set(link);
+    }
+
+    /// Whether the peer has closed, or this side was closed meanwhile.
+    #[inline]
+    pub(crate) fn over(&self, link: &Link) -> bool {
+        self.holder.state() != State::Connected || link.peer_closed()
+    }
+
+    /// Marks the connection as reset: the peer has left, and all calls report it from now on.
+    pub(crate) fn disconnect(&self) {
+        if self.holder.pass(State::Connected, State::Disconnected) {
+            self.holder.set_shut(false);
+            if !descriptor::hang_up(&self.bell) {
+                self.holder.set_shut(true);
+            }
+        }
+        if let Some(link) = self.link.get() {
+            link.disturb();
+        }
+    }
+
+    /// Whether its last descriptor, in any process, is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.holder.was_closed() || descriptor::is_closed(&self.bell, self.holder.is_shut())
+    }
+
+    /// Begins the end after the last close. Returns whether this call is the one to end the
+    /// endpoint.
+    pub(crate) fn ends(&self) -> bool {
+        !self.ended.swap(true)
+    }
+
+    /// Ends the endpoint with a graceful close.
+    pub(crate) fn end(&self) {
+        let was = self.holder.state();
+        self.holder.enter(State::Closing);
+        if let Some(link) = self.link.get() {
+            if was == State::Connected {
+                link.say_bye();
+            }
+            link.disturb();
+        }
+        take(&self.pending).take();
+        take(&self.port_socket).take();
+        self.set_ended();
+    }
+
+    /// Whether its end is complete, or has failed.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
+    /// Releases the waiters for the end, which is complete or has failed.
+    pub(crate) fn set_ended(&self) {
+        self.over.set(true);
+        self.holder.happened();
+    }
+
+    /// Waits until the end is complete.
+    pub(crate) fn wait_ended(&self) {
+        loop {
+            let event = self.holder.event();
+            if self.is_over() {
+                return;
+            }
+            let _ = self.holder.wait(event, Some(ENDING_NS));
+        }
+    }
+}

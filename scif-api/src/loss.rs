@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Loss of a node: its start by an administrator, and its effect on every process that is connected
+//! with the node.
+//!
+//! Not about the list of nodes (`nodes`). A node is lost while a process holds its marker, a
+//! listening socket under a name of the node; then no connects to or from the node succeed. The
+//! process that takes the marker sends a request to every process of the domain, through the socket
+//! of its presence. The service threads then close their connections with the node and answer.
+//! Source: the User Guide's section on the loss of a node; the driver's removal of one.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+use scif::Config;
+use scif::failure::{Failure, Result};
+use scif::sys::time::now_ns;
+use scif::sys::{descriptor, process, unix};
+
+use super::endpoint::{Epd, take};
+use super::nodes::{self, Presence};
+use super::registry::Inner;
+use super::state::State;
+use super::wire::{PACKET, Packet};
+
+/// Nanoseconds that a process may take to answer. Afterwards it is reported as silent.
+const ANSWER_NS: u64 = 1_000_000_000;
+/// Time in milliseconds that the service thread waits for the question on a new connection. The
+/// asking process sends it right after the connect; a silent one delays the thread by this time.
+const QUESTION_MS: i32 = 1000;
+/// Nanoseconds that the process which keeps a node lost may take to give it up. It answers or ends
+/// at once, unless it is stopped.
+const RESTORE_NS: u64 = 10_000_000_000;
+/// Number of attempts to ask one process. On a busy machine more than `QUESTION_MS` may pass
+/// between connect and question, and the other side then closes the connection.
+const QUESTIONS_ASKED: u32 = 3;
+/// Backlog of questions that wait.
+pub(crate) const QUESTIONS: i32 = 64;
+
+fn marker(domain: &str, node: u16) -> std::result::Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{node}/lost").as_bytes())
+}
+
+/// Whether a trusted user holds the marker of `node`.
+pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
+    let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?))) else {
+        return false;
+    };
+    match unix::connect(&socket, &name) {
+        Ok(()) => unix::credentials(&socket).is_ok_and(|who| trusted(who.uid)),
+        // The queue is full of processes that checked.
+        Err(Errno::AGAIN) => true,
+        Err(_) => false,
+    }
+}
+
+pub(crate) fn domain_of(config: &Config) -> String {
+    let own = || process::uid().to_string();
+    config.domain.clone().unwrap_or_else(own)
+}
+
+/// Answers of the processes of a domain.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answers {
+    /// Number of connections that ended. Both sides count one, unless one side learnt of the end
+    /// from the other first.
+    pub ended: u32,
+    /// Process ids of the processes that answered.
+    pub answered: Vec<i32>,
+    /// Process ids of the processes that did not answer in time.
+    pub silent: Vec<i32>,
+}
+
+/// Lost node, until this is dropped.
+#[derive(Debug)]
+pub struct LostNode {
+    marker: OwnedFd,
+}
+
+impl LostNode {
+    /// Loses `node` for every process of the domain in `config`. From then on, its connections
+    /// return ECONNRESET, accesses to mappings of its windows raise SIGBUS, and connects to it or
+    /// from it return ENODEV. Takes a second if a process does not answer.
+    ///
+    /// # Errors
+    /// [`Failure::InUse`]: the node is lost already.
+    pub fn new(config: &Config, node: u16) -> Result<(LostNode, Answers)> {
+        LostNode::within(config, node, Duration::from_nanos(ANSWER_NS))
+    }
+
+    /// Loses `node` like [`LostNode::new`], but processes may take `limit` to answer. For a system
+    /// so busy that a second is too short.
+    ///
+    /// # Errors
+    /// As [`LostNode::new`].
+    pub fn within(config: &Config, node: u16, limit: Duration) -> Result<(LostNode, Answers)> {
+        let domain = domain_of(config);
+        let socket = unix::socket()?;
+        unix::bind(&socket, &marker(&domain, node)?).map_err(|errno| match errno {
+            Errno::ADDRINUSE => Failure::InUse,
+            other => other.into(),
+        })?;
+        unix::listen(&socket, QUESTIONS)?;
+        let lost = LostNode { marker: socket };
+        Ok((lost, ask_all(&domain, Packet::Lose(node.into()), limit)))
+    }
+
+    /// Blocks until another process calls [`restore`].
+    ///
+    /// # Errors
+    /// Errors of the system when it cannot wait.
+    pub fn hold(self) -> Result<()> {
+        let own = process::uid();
+        loop {
+            descriptor::wait_readable(&self.marker, -1);
+            let socket = match unix::accept(&self.marker) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let trusted = unix::credentials(&socket).is_ok_and(|who| who.uid == own || who.uid == 0);
+            if trusted && matches!(read(&socket), Some(Packet::Restore)) {
+                // Freed before the other process continues.
+                drop(self);
+                let _ = unix::send(&socket, &Packet::Restore.encode(), &[]);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Ends the loss of a node. Its endpoints stay disconnected; new ones can be made.
+///
+/// # Errors
+/// [`Failure::NoNode`]: the node is not lost. [`Failure::NoAccess`]: another user lost it, or the
+/// process that lost it does not answer within ten seconds.
+pub fn restore(config: &Config, node: u16) -> Result<()> {
+    let socket = unix::socket()?;
+    match unix::connect(&socket, &marker(&domain_of(config), node)?) {
+        Err(Errno::CONNREFUSED) => return Err(Failure::NoNode),
+        other => other?,
+    }
+    unix::send(&socket, &Packet::Restore.encode(), &[])?;
+    let begin = now_ns();
+    while now_ns() - begin < RESTORE_NS {
+        descriptor::wait_readable(&socket, QUESTION_MS);
+        match unix::receive(&socket, &mut [0; PACKET + 1]) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(received) if received.bytes != 0 => return Ok(()),
+            Ok(_) | Err(_) => break,
+        }
+    }
+    Err(Failure::NoAccess)
+}
+
+/// Sends a question to each process on `node` in turn. Returns the time to each answer in
+/// nanoseconds, or `None` for no answer within a second.
+///
+/// # Errors
+/// [`Failure::NoNode`]: the node has no processes, or is lost.
+pub fn ping(config: &Config, node: u16) -> Result<Vec<(i32, Option<u64>)>> {
+    let domain = domain_of(config);
+    let own = process::uid();
+    let on_node = nodes::presences(&domain)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|presence| presence.node == node)
+        .collect::<Vec<_>>();
+    if on_node.is_empty() || is_lost(&domain, node, |uid| uid == own || uid == 0) {
+        return Err(Failure::NoNode);
+    }
+    let one = |presence: Presence| {
+        let begin = now_ns();
+        let asked = ask(&presence, Packet::Echo(7));
+        let answer = asked.and_then(|socket| answer(&socket, begin + ANSWER_NS));
+        (presence.pid, answer.map(|_| now_ns() - begin))
+    };
+    Ok(on_node.into_iter().map(one).collect())
+}
+
+fn read(socket: &OwnedFd) -> Option<Packet> {
+    descriptor::wait_readable(socket, QUESTION_MS);
+    let mut buffer = [0; PACKET + 1];
+    let received = unix::receive(socket, &mut buffer).ok()?;
+    buffer.get(..received.bytes).and_then(Packet::decode)
+}
+
+fn ask(presence: &Presence, question: Packet) -> Option<OwnedFd> {
+    let socket = unix::socket().ok()?;
+    let name = SocketAddrUnix::new_abstract_name(presence.name.as_bytes()).ok()?;
+    unix::connect(&socket, &name).ok()?;
+    unix::send(&socket, &question.encode(), &[]).ok()?;
+    Some(socket)
+}
+
+/// Returns the answer, if it arrives before the deadline.
+fn answer(socket: &OwnedFd, deadline: u64) -> Option<u32> {
+    loop {
+        let mut buffer = [0; PACKET + 1];
+        match unix::receive(socket, &mut buffer) {
+            Ok(received) => {
+                return match buffer.get(..received.bytes).and_then(Packet::decode)? {
+                    Packet::Echo(n) | Packet::Ended(n) => Some(n),
+                    _ => None,
+                };
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => return None,
+        }
+        let left = deadline.checked_sub(now_ns())?.div_ceil(1_000_000);
+        descriptor::wait_readable(socket, i32::try_from(left).unwrap_or(i32::MAX));
+    }
+}
+
+fn ask_all(domain: &str, question: Packet, limit: Duration) -> Answers {
+    let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let deadline = now_ns().saturating_add(limit);
+    let asked: Vec<(Presence, Option<OwnedFd>)> = nodes::presences(domain)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|presence| {
+            let socket = ask(&presence, question);
+            (presence, socket)
+        })
+        .collect();
+    let mut answers = Answers::default();
+    for (presence, mut socket) in asked {
+        let mut heard = None;
+        for _ in 0..QUESTIONS_ASKED {
+            heard = socket.and_then(|socket| answer(&socket, deadline));
+            if heard.is_some() || now_ns() >= deadline {
+                break;
+            }
+            socket = ask(&presence, question);
+        }
+        match heard {
+            Some(n) => {
+                answers.ended = answers.ended.saturating_add(n);
+                answers.answered.push(presence.pid);
+            }
+            None => answers.silent.push(presence.pid),
+        }
+    }
+    answers
+}
+
+impl Inner {
+    /// Whether no connection between this process and `node` can be made.
+    pub(crate) fn is_lost(&self, node: u16) -> bool {
+        let trusted = |uid| uid == self.uid || uid == 0;
+        is_lost(&self.domain, node, trusted)
+            || (node != self.config.node && is_lost(&self.domain, self.config.node, trusted))
+    }
+
+    /// Handles questions to this process. Called by the service thread.
+    pub(crate) fn asked(&self, presence: &OwnedFd) {
+        while let Ok(socket) = unix::accept(presence) {
+            if !unix::credentials(&socket).is_ok_and(|who| who.uid == self.uid || who.uid == 0) {
+                continue;
+            }
+            match read(&socket) {
+                Some(Packet::Lose(node)) => {
+                    let (ended, mapped) = self.lose(node);
+                    let _ = unix::send(&socket, &Packet::Ended(ended).encode(), &[]);
+                    if mapped && self.config.node_lost_kill {
+                        process::kill_self();
+                    }
+                }
+                Some(Packet::Echo(n)) => {
+                    let _ = unix::send(&socket, &Packet::Echo(n).encode(), &[]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Closes every connection with `node`, which may be the own node. Returns their number, and
+    /// whether pages were mapped.
+    fn lose(&self, node: u32) -> (u32, bool) {
+        let (mut ended, mut mapped) = (0, false);
+        if let Ok(number) = u16::try_from(node) {
+            self.kernel_mode.loses(number);
+        }
+        for epd in self.every() {
+            if u32::from(epd.holder.peer().node) == node || u32::from(self.config.node) == node {
+                let (was_connected, had_mappings) = self.lose_one(&epd);
+                ended += u32::from(was_connected);
+                mapped |= had_mappings;
+            }
+        }
+        (ended, mapped)
+    }
+
+    fn lose_one(&self, epd: &Arc<Epd>) -> (bool, bool) {
+        let Some(was_connected) = self.cut_off(epd) else {
+            return (false, false);
+        };
+        let kill = self.config.node_lost_kill;
+        (was_connected, epd.windows.lose_mappings(!kill))
+    }
+
+    /// Gives up a pending connect and cuts a connection. Returns whether the endpoint was
+    /// connected, `None` where it never was.
+    pub(super) fn cut_off(&self, epd: &Arc<Epd>) -> Option<bool> {
+        {
+            let _held = epd.holder.control.lock();
+            if epd.holder.state() == State::Connecting {
+                self.give_up(epd);
+            }
+        }
+        self.inherit(epd);
+        let link = epd.link()?;
+        let was_connected = epd.holder.state() == State::Connected;
+        epd.disconnect();
+        link.cut();
+        Some(was_connected)
+    }
+
+    /// Returns all endpoints of this process.
+    pub(crate) fn every(&self) -> Vec<Arc<Epd>> {
+        take(&self.service).watched.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gave_up_waiting_for_the_question_is_asked_again() {
+        let domain = format!("loss-{}", process::pid());
+        let presence = nodes::appear(&domain, 9).unwrap();
+        let asked = std::thread::spawn(move || {
+            descriptor::wait_readable(&presence, -1);
+            drop(unix::accept(&presence).unwrap());
+            descriptor::wait_readable(&presence, -1);
+            let socket = unix::accept(&presence).unwrap();
+            assert_eq!(read(&socket), Some(Packet::Lose(7)));
+            unix::send(&socket, &Packet::Ended(3).encode(), &[]).unwrap();
+        });
+        let answers = ask_all(&domain, Packet::Lose(7), Duration::from_secs(30));
+        assert_eq!((answers.ended, answers.answered.len()), (3, 1), "{answers:?}");
+        asked.join().unwrap();
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Surprising behaviour of mainline's driver with connects (`Config::device_traps`).
+//!
+//! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all
+//! processes of a node. It sends a request, waits up to 30 s for the answer, and takes the next
+//! one. A call that collects a result or closes an endpoint waits until the work item is idle.
+//!
+//! The emulation has one thread per process while connects are to be made. For each connect the
+//! thread binds one socket name of the node, which no other process can bind meanwhile. The name is
+//! freed if the process dies. Blocking connects run in the thread of their caller, as in the
+//! driver.
+//!
+//! A request that was given up stays with its listener. The driver never returns from accepting it,
+//! and locks up when the listener is closed. In this emulation both are errors.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+use scif::PortId;
+use scif::failure::{Failure, Result};
+use scif::sys::fork::{self, PrivateFd};
+use scif::sys::{thread, unix};
+
+use super::endpoint::{Epd, take};
+use super::holder::Async;
+use super::registry::Inner;
+use super::state::State;
+use super::wire::{PACKET, Packet};
+
+/// Pause between two attempts to take the name of the node.
+const RETRY: Duration = Duration::from_millis(1);
+/// Nanoseconds between checks of the endpoint for which the thread waits, independent of its
+/// events.
+const LOOK_NS: u64 = 10_000_000;
+
+/// Connects of this process that wait for their turn.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectWorker(Mutex<Work>);
+
+#[derive(Debug, Default)]
+struct Work {
+    waiting: VecDeque<(Arc<Epd>, PortId)>,
+    /// Fork generation of the process in which a thread makes them, if there is one.
+    running: Option<u64>,
+}
+
+impl Inner {
+    /// Takes the name under which connects of this node are made. `None`: another process or thread
+    /// has it.
+    fn connect_turn(&self) -> Result<Option<PrivateFd>> {
+        let name = format!("scif/{}/{}/connect", self.domain, self.config.node);
+        let socket = unix::socket()?;
+        match unix::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
+            // A forked child does not keep the name.
+            Ok(()) => Ok(Some(PrivateFd::new(socket))),
+            Err(Errno::ADDRINUSE) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Queues a connect for the thread. The caller holds the control lock and has entered
+    /// [`State::Connecting`].
+    ///
+    /// # Errors
+    /// [`Failure::NoMemory`] if no thread can be started.
+    pub(crate) fn connect_later(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) -> Result<()> {
+        let mut work = take(&self.connect_worker.0);
+        let here = work.running == Some(fork::generation());
+        if !here {
+            // The parent makes the connects that it has queued.
+            work.waiting.clear();
+        }
+        work.waiting.push_back((Arc::clone(epd), dst));
+        if !here {
+            let inner = Arc::clone(self);
+            if thread::spawn_quiet("scif connect", move || inner.make_connects()).is_err() {
+                work.waiting.pop_back();
+                return Err(Failure::NoMemory);
+            }
+            work.running = Some(fork::generation());
+        }
+        Ok(())
+    }
+
+    fn make_connects(self: &Arc<Self>) {
+        loop {
+            let next = {
+                let _busy = fork::busy();
+                let mut work = take(&self.connect_worker.0);
+                let next = work.waiting.pop_front();
+                if next.is_none() {
+                    work.running = None;
+                }
+                next
+            };
+            let Some((epd, dst)) = next else { return };
+            let turn = loop {
+                match self.connect_turn() {
+                    Ok(None) => std::thread::sleep(RETRY),
+                    Ok(turn) => break turn,
+                    Err(failure) => {
+                        log::warn!("connects are made out of turn: the name of the node: {failure}");
+                        break None;
+                    }
+                }
+            };
+            {
+                let _busy = fork::busy();
+                self.connect_now(&epd, dst);
+            }
+            while epd.holder.asynchronous() == Async::Running && epd.holder.state() == State::Connecting {
+                let event = epd.holder.event();
+                if epd.holder.asynchronous() == Async::Running {
+                    let _ = epd.holder.wait(event, Some(LOOK_NS));
+                }
+            }
+            drop(turn);
+        }
+    }
+
+    /// Makes the connect of an endpoint, unless the endpoint was closed.
+    fn connect_now(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) {
+        let _held = epd.holder.control.lock();
+        if epd.holder.asynchronous() != Async::Running || epd.holder.state() != State::Connecting {
+            return;
+        }
+        if let Err(failure) = self.begin_connect(epd, dst) {
+            log::debug!("connecting to {dst}: {failure}");
+            self.give_up(epd);
+        } else {
+            self.limit_connect(epd);
+        }
+    }
+
+    /// Waits until no connect of the node is in progress or queued in this process, like
+    /// `flush_work`.
+    pub(crate) fn flush_connects(&self) {
+        loop {
+            let mine = take(&self.connect_worker.0).running == Some(fork::generation());
+            if !mine && !matches!(self.connect_turn(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+}
+
+/// Whether the opener sent a `Bye` after its hello because it stopped waiting.
+fn was_given_up(socket: &OwnedFd) -> bool {
+    let mut buffer = [0; PACKET + 1];
+    let next = unix::peek(socket, &mut buffer).map_or(0, |next| next.bytes);
+    buffer.get(..next).and_then(Packet::decode) == Some(Packet::Bye)
+}
+
+impl Inner {
+    /// Marks a request at its listener as given up.
+    pub(crate) fn leave_request(&self, socket: &OwnedFd) {
+        if self.config.device_traps {
+            let _ = unix::send(socket, &Packet::Bye.encode(), &[]);
+        }
+    }
+
+    /// Checks a request after its hello was read.
+    ///
+    /// # Errors
+    /// ENOTRECOVERABLE: the driver would never return from accepting it.
+    pub(crate) fn check_request(&self, listener: &Epd, socket: &OwnedFd, from: PortId) -> Result<()> {
+        if !self.config.device_traps || !was_given_up(socket) {
+            return Ok(());
+        }
+        log::error!(
+            "accept at port {}: {from} gave up waiting; mainline's driver never returns from this call, and no signal ends it: ENOTRECOVERABLE here; let a thread always wait in accept",
+            listener.holder.port()
+        );
+        Err(Failure::Os(Errno::NOTRECOVERABLE))
+    }
+
+    /// Checks the queued requests of an endpoint that ends. Returns and logs whether the driver
+    /// would lock up.
+    pub(crate) fn look_for_lockup(&self, epd: &Epd) -> bool {
+        if !self.config.device_traps || epd.holder.state() != State::Listening {
+            return false;
+        }
+        let socket = take(&epd.port_socket);
+        let mut requests = std::iter::from_fn(|| unix::accept(socket.as_ref()?).ok());
+        let locks_up = requests.any(|request| {
+            let hello = unix::receive(&request, &mut [0; PACKET + 1]);
+            hello.is_ok() && was_given_up(&request)
+        });
+        if locks_up {
+            log::error!(
+                "close of the listener at port {}: a caller gave up waiting; mainline's driver locks up for good; let a thread always wait in accept",
+                epd.holder.port()
+            );
+        }
+        locks_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scif::Config;
+
+    use super::*;
+    use crate::Endpoints;
+
+    fn endpoints(name: &str, device_traps: bool) -> Endpoints {
+        Endpoints::new(Config {
+            domain: Some(format!("{name}-{}", std::process::id())),
+            connect_timeout_ms: 50,
+            device_traps,
+            ..Config::default()
+        })
+        .unwrap()
+    }
+
+    /// Makes a listener with a request that was given up.
+    fn left_alone(scif: &Endpoints) -> i32 {
+        let listener = scif.open().unwrap();
+        let port = scif.bind(listener, 0).unwrap();
+        scif.listen(listener, 4).unwrap();
+        let opener = scif.open().unwrap();
+        assert_eq!(
+            scif.connect(opener, PortId { node: 0, port }),
+            Err(Failure::Refused)
+        );
+        listener
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_wedges_who_accepts_it() {
+        let scif = endpoints("wedge", true);
+        let listener = left_alone(&scif);
+        let wedged = Failure::Os(Errno::NOTRECOVERABLE);
+        assert_eq!(scif.accept(listener, true).err(), Some(wedged));
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+        let scif = endpoints("no-wedge", false);
+        let listener = left_alone(&scif);
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_wedges_the_end_of_its_listener() {
+        for traps in [true, false] {
+            let scif = endpoints(&format!("end-{traps}"), traps);
+            let listener = left_alone(&scif);
+            let epd = scif.0.get(listener).unwrap();
+            assert_eq!(scif.0.look_for_lockup(&epd), traps);
+            assert!(!scif.0.look_for_lockup(&epd), "nothing is left");
+        }
+    }
+}

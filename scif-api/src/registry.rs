@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Table of the endpoints of a process, by descriptor number, and the list that the service thread
+//! watches.
+//!
+//! Not about an endpoint's calls, nor about the work of the thread (`service`). A lookup in the
+//! table needs no system call. An unknown number (inherited, or made by dup) is identified once by
+//! fstat. The thread starts with the first endpoint and again in a forked child.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rustix::io::Errno;
+use scif::Config;
+use scif::failure::{Failure, Result};
+use scif::names::Names;
+use scif::sys::epoll::{self, Epoll};
+use scif::sys::{descriptor, fork, pages, process, thread};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
+
+use super::endpoint::{Epd, take};
+use super::holder::Async;
+use super::kernel_mode::KernelMode;
+use super::mainline::ConnectWorker;
+use super::nodes;
+use super::stat::Stats;
+use super::state::State;
+use crate::window::{EndedArenas, Filled, Targets, TriedBack, Workers};
+
+/// Sources of events for the service thread.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u64)]
+pub(crate) enum Kind {
+    /// End of the endpoint's descriptor.
+    Descriptor = 0,
+    /// Requests to a listening endpoint.
+    Listener = 1,
+    /// Socket of a connection or of a pending request.
+    Link = 2,
+    /// Question of another process to this one; belongs to no endpoint.
+    Question = 3,
+}
+
+#[derive(Debug)]
+pub(crate) struct Service {
+    epoll: Arc<Epoll>,
+    pub(crate) watched: BTreeMap<u64, Arc<Epd>>,
+    next_token: u64,
+    /// Deadlines of connects for which no thread of this process waits, with the tokens of their
+    /// endpoints.
+    pub(super) deadlines: BTreeSet<(u64, u64)>,
+    /// Time at which the thread wakes in any case.
+    pub(super) wakes: u64,
+    /// Fork generation of the process whose thread watches.
+    generation: u64,
+}
+
+/// State of a process for the calls of `scif.h`.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) names: Names,
+    pub(crate) domain: String,
+    pub(crate) uid: u32,
+    /// Number of names given to connecting sockets so far.
+    pub(crate) sources: Mutex<u32>,
+    pub(super) table: &'static Table,
+    pub(crate) service: Mutex<Service>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) ended_arenas: EndedArenas,
+    /// Lock held while pages move back, and while windows are made of pages that are not moved.
+    pub(crate) moving: Mutex<()>,
+    pub(crate) targets: Arc<Targets>,
+    pub(crate) filled: Filled,
+    /// Whether a window was ever made of pages that were not moved.
+    pub(crate) in_place: AtomicFlag,
+    /// Whether an endpoint has pages that remain to be moved back.
+    pub(crate) left_pages: AtomicFlag,
+    /// Number of times that windows in place were deleted, by a call or with their endpoint. A
+    /// change makes an attempt to move pages back due at once.
+    pub(crate) gone_in_place: AtomicCounter,
+    pub(crate) tried_back: Mutex<TriedBack>,
+    /// Bound socket that shows the presence of this process on its node.
+    pub(super) presence: Mutex<OwnedFd>,
+    stats: Stats,
+    /// Eventfd shared by a fork group. A forked child signals it when it begins to use inherited
+    /// endpoints. It also wakes the service thread to check the deadlines again.
+    pub(crate) family: OwnedFd,
+    /// Fork generation of the process whose service thread was started last.
+    served: AtomicCounter,
+    pub(crate) kernel_mode: KernelMode,
+    pub(crate) connect_worker: ConnectWorker,
+}
+
+/// Token of `family`.
+pub(super) const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
+/// Endpoints by number. Never freed, because the fork handler holds its lock.
+type Table = RwLock<Vec<Option<Arc<Epd>>>>;
+
+fn index(fd: RawFd) -> Result<usize> {
+    usize::try_from(fd).map_err(|_| Failure::BadDescriptor)
+}
+
+impl Inner {
+    pub(crate) fn new(config: Config) -> Result<Arc<Inner>> {
+        let uid = process::uid();
+        let domain = config.domain.clone().unwrap_or_else(|| uid.to_string());
+        let names = Names::new(None, Some(&domain), uid)?;
+        let presence = nodes::appear(&domain, config.node)?;
+        let inner = Arc::new(Inner {
+            names,
+            domain,
+            uid,
+            sources: Mutex::new(0),
+            table: Box::leak(Box::new(RwLock::new(Vec::new()))),
+            service: Mutex::new(Service {
+                epoll: Arc::new(Epoll::new()?),
+                watched: BTreeMap::new(),
+                next_token: 0,
+                deadlines: BTreeSet::new(),
+                wakes: 0,
+                generation: fork::generation(),
+            }),
+            workers: Arc::default(),
+            ended_arenas: EndedArenas::default(),
+            moving: Mutex::default(),
+            targets: Arc::default(),
+            filled: Filled::default(),
+            in_place: AtomicFlag::new(false),
+            left_pages: AtomicFlag::new(false),
+            gone_in_place: AtomicCounter::new(0),
+            tried_back: Mutex::default(),
+            presence: Mutex::new(presence),
+            stats: Stats::new(config.node)?,
+            family: epoll::inherited_event()?,
+            served: AtomicCounter::new(fork::generation()),
+            kernel_mode: KernelMode::default(),
+            connect_worker: ConnectWorker::default(),
+            config,
+        });
+        let table = inner.table;
+        fork::hold_while_forking(move || Box::new(table.write().unwrap_or_else(PoisonError::into_inner)));
+        {
+            let service = take(&inner.service);
+            service
+                .epoll
+                .add(&*take(&inner.presence), Kind::Question as u64)?;
+            service.epoll.add_news(&inner.family, FAMILY)?;
+            inner.start(&service)?;
+        }
+        inner.prepare_to_fork();
+        Ok(inner)
+    }
+
+    /// Starts the service thread of this process.
+    fn start(self: &Arc<Self>, service: &Service) -> Result<()> {
+        let (inner, epoll) = (Arc::clone(self), Arc::clone(&service.epoll));
+        thread::spawn_quiet("scif", move || inner.serve(&epoll)).map_err(|_| Failure::NoMemory)
+    }
+
+    /// Starts the service thread of a forked child and watches everything that its parent watched.
+    fn restart(self: &Arc<Self>) -> Result<()> {
+        let mut service = take(&self.service);
+        if service.generation == fork::generation() {
+            return Ok(());
+        }
+        service.epoll = Arc::new(Epoll::new()?);
+        // The parent's name disappears with the parent, so the child binds its own.
+        let mut presence = take(&self.presence);
+        *presence = nodes::appear(&self.domain, self.config.node)?;
+        service.epoll.add(&*presence, Kind::Question as u64)?;
+        drop(presence);
+        let mut deadlines = BTreeSet::new();
+        for (&token, epd) in &service.watched {
+            service
+                .epoll
+                .add_hangup(&epd.bell, token << 2 | Kind::Descriptor as u64)?;
+            if let Some(listener) = take(&epd.port_socket)
+                .as_ref()
+                .filter(|_| epd.holder.state() == State::Listening)
+            {
+                service
+                    .epoll
+                    .add_news(listener, token << 2 | Kind::Listener as u64)?;
+            }
+            // Mappings that the parent made for copying do not exist in the child.
+            epd.windows.forget_all();
+            if let Some(link) = epd.link() {
+                service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
+                link.own.table.take_place();
+            } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
+                // The child watches the answer too. If its parent dies, it completes the connect or
+                // gives it up. It misses an answer that the parent took and could not leave in the
+                // vault.
+                service
+                    .epoll
+                    .add(&pending.socket, token << 2 | Kind::Link as u64)?;
+                deadlines.insert((epd.holder.deadline(), token));
+            }
+        }
+        service.deadlines = deadlines;
+        self.ended_arenas.forget_all();
+        service.epoll.add_news(&self.family, FAMILY)?;
+        self.start(&service)?;
+        // Set last, so that a failed start is repeated.
+        service.generation = fork::generation();
+        self.served.set(fork::generation());
+        drop(service);
+        epoll::signal(&self.family);
+        Ok(())
+    }
+
+    /// Adds a socket of an endpoint to the watched ones.
+    pub(crate) fn watch(&self, epd: &Arc<Epd>, kind: Kind, socket: impl AsFd) -> Result<()> {
+        let service = take(&self.service);
+        let token = epd.token << 2 | kind as u64;
+        match kind {
+            Kind::Descriptor => service.epoll.add_hangup(socket, token)?,
+            Kind::Listener => service.epoll.add_news(socket, token)?,
+            Kind::Link | Kind::Question => service.epoll.add(socket, token)?,
+        }
+        Ok(())
+    }
+
+    /// Adds a socket that may be watched already.
+    pub(crate) fn watch_again(&self, epd: &Arc<Epd>, kind: Kind, socket: impl AsFd) -> Result<()> {
+        match self.watch(epd, kind, socket) {
+            Err(Failure::Os(Errno::EXIST)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes a socket from the watched ones.
+    pub(crate) fn unwatch(&self, socket: impl AsFd) {
+        let epoll = Arc::clone(&take(&self.service).epoll);
+        epoll.remove(socket);
+    }
+
+    /// Schedules the end of an endpoint's connect at its deadline. The caller holds the control
+    /// lock.
+    pub(crate) fn limit_connect(&self, epd: &Epd) {
+        let deadline = epd.holder.deadline();
+        let mut service = take(&self.service);
+        service.deadlines.insert((deadline, epd.token));
+        if deadline < service.wakes {
+            // The thread sleeps past the deadline. Later deadlines need no second signal.
+            service.wakes = deadline;
+            epoll::signal(&self.family);
+        }
+    }
+
+    /// Removes the deadline of a connect that ended. The caller holds the control lock.
+    pub(crate) fn unlimit_connect(&self, epd: &Epd) {
+        let at = (epd.holder.deadline(), epd.token);
+        take(&self.service).deadlines.remove(&at);
+    }
+
+    /// Makes an endpoint, still private to the caller, and its descriptor.
+    pub(crate) fn new_epd(&self, cloexec: bool) -> Result<(Epd, OwnedFd)> {
+        let token = {
+            let mut service = take(&self.service);
+            service.next_token += 1;
+            service.next_token
+        };
+        Epd::new(token, cloexec, &self.stats)
+    }
+
+    /// Hands an endpoint to the program and returns its number.
+    pub(crate) fn hand_out(&self, epd: Arc<Epd>, a: OwnedFd) -> Result<RawFd> {
+        {
+            let _section = fork::section();
+            {
+                let mut service = take(&self.service);
+                service
+                    .epoll
+                    .add_hangup(&epd.bell, epd.token << 2 | Kind::Descriptor as u64)?;
+                service.watched.insert(epd.token, Arc::clone(&epd));
+            }
+            if fork::is_preparing() {
+                epd.prepare();
+            }
+        }
+        let fd = descriptor::release(a);
+        match self.enter(fd, epd) {
+            Ok(()) => Ok(fd),
+            Err(failure) => {
+                descriptor::take_back(fd);
+                Err(failure)
+            }
+        }
+    }
+
+    pub(crate) fn enter(&self, fd: RawFd, epd: Arc<Epd>) -> Result<()> {
+        let at = index(fd)?;
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if table.len() <= at {
+            table.resize(at + 1, None);
+        }
+        if let Some(slot) = table.get_mut(at) {
+            *slot = Some(epd);
+        }
+        Ok(())
+    }
+
+    /// Opens an endpoint and returns its number.
+    pub(crate) fn open(self: &Arc<Self>) -> Result<RawFd> {
+        self.in_this_process()?;
+        let (epd, a) = self.new_epd(true)?;
+        let fd = self.hand_out(Arc::new(epd), a)?;
+        descriptor::hide_space(fd);
+        Ok(fd)
+    }
+
+    #[inline]
+    pub(super) fn in_this_process(self: &Arc<Self>) -> Result<()> {
+        // Costs one load: the fork generation changes in a forked child.
+        if self.started_here() {
+            Ok(())
+        } else {
+            self.restart()
+        }
+    }
+
+    /// Whether the service thread of this process was started.
+    #[inline]
+    pub(crate) fn started_here(&self) -> bool {
+        self.served.get() == fork::generation()
+    }
+
+    /// Returns the endpoint of a number.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
+    #[inline]
+    pub(crate) fn get(self: &Arc<Self>, fd: RawFd) -> Result<Arc<Epd>> {
+        self.in_this_process()?;
+        let at = index(fd)?;
+        let known = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.get(at).cloned().flatten()
+        };
+        match known {
+            Some(epd) if !self.config.strict_fd || epd.verify(fd).is_ok() => Ok(epd),
+            _ => self.identify(fd),
+        }
+    }
+
+    /// Runs a call on the endpoint of a known number under the table's read lock, without a
+    /// reference count. No thread can open or close an endpoint meanwhile. So the call must be
+    /// short, make no system call and not touch memory of the program. `None`: unknown number, or
+    /// the call returned nothing.
+    #[inline]
+    pub(crate) fn at_once<T>(&self, fd: RawFd, call: impl FnOnce(&Arc<Epd>) -> Option<T>) -> Option<T> {
+        if self.config.strict_fd || !self.started_here() {
+            return None;
+        }
+        let at = index(fd).ok()?;
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        call(table.get(at)?.as_ref()?)
+    }
+
+    /// Finds an endpoint by the file of its number.
+    #[cold]
+    pub(crate) fn identify(&self, fd: RawFd) -> Result<Arc<Epd>> {
+        let found = descriptor::identify(fd).map(|id| {
+            let service = take(&self.service);
+            service.watched.values().find(|epd| epd.id() == id).cloned()
+        });
+        if let Ok(Some(epd)) = found {
+            self.enter(fd, Arc::clone(&epd))?;
+            return Ok(epd);
+        }
+        self.forget(fd);
+        Err(if found.is_ok() {
+            Failure::NotAnEndpoint
+        } else {
+            Failure::BadDescriptor
+        })
+    }
+
+    pub(crate) fn forget(&self, fd: RawFd) -> Option<Arc<Epd>> {
+        let at = index(fd).ok()?;
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.get_mut(at)?.take()
+    }
+
+    /// Runs a call on the endpoint of a number. Repeats it if the number now names another
+    /// endpoint.
+    pub(crate) fn with<T>(self: &Arc<Self>, fd: RawFd, call: impl Fn(&Arc<Epd>) -> Result<T>) -> Result<T> {
+        let epd = self.get(fd)?;
+        match call(&epd) {
+            Err(Failure::NotAnEndpoint | Failure::BadDescriptor | Failure::NotConnected)
+                if epd.verify(fd).is_err() =>
+            {
+                call(&self.identify(fd)?)
+            }
+            // Another sharer may have connected it.
+            Err(Failure::NotConnected) if self.inherit(&epd) => call(&epd),
+            other => other,
+        }
+    }
+
+    /// Closes a number. The endpoint ends if that was its last descriptor.
+    pub(crate) fn close(self: &Arc<Self>, fd: RawFd) -> Result<()> {
+        let epd = self.get(fd).ok();
+        if let Some(epd) = &epd {
+            if self.config.device_traps && epd.holder.asynchronous() != Async::None {
+                self.flush_connects();
+            }
+            self.forget(fd);
+        }
+        descriptor::close(fd)?;
+        if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
+            self.end(&epd);
+            epd.wait_ended();
+            // The end may release references to an orphaned arena, or pages that were used in
+            // place.
+            drop(epd);
+            self.take_back();
+        }
+        Ok(())
+    }
+
+    /// Ends an endpoint whose last descriptor is closed. Returns whether it was; then `take_back`
+    /// may find pages to move.
+    pub(crate) fn end_if_closed(&self, epd: &Arc<Epd>) -> bool {
+        let closed = epd.is_closed();
+        if closed {
+            self.end(epd);
+        }
+        closed
+    }
+
+    fn end(&self, epd: &Arc<Epd>) {
+        self.inherit(epd);
+        let epoll = Arc::clone(&take(&self.service).epoll);
+        epoll.remove(&epd.bell);
+        if let Some(link) = epd.link() {
+            epoll.remove(link.socket());
+        }
+        if !epd.ends() {
+            return;
+        }
+        self.survive_end(epd, || {
+            #[cfg(test)]
+            super::service::tests::strike(epd, super::service::tests::Place::End);
+            self.end_windows(epd);
+            self.look_for_lockup(epd);
+            epd.end();
+            self.kernel_mode.ended(epd.token);
+            if let Some(link) = epd.link() {
+                self.ended_arenas.keep(&link.own);
+            }
+        });
+        // Removed after `ended_arenas` has the arena: one of the two lists always names the owner
+        // of its pages.
+        take(&self.service).watched.remove(&epd.token);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        for slot in table.iter_mut() {
+            if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd)) {
+                *slot = None;
+            }
+        }
+        drop(table);
+        // Counted last: until then the endpoint's windows are visible in the table.
+        if epd.windows.has_in_place() {
+            self.gone_in_place.add(1);
+        }
+    }
+
+    /// Whether a file is an arena of this process, and not one of a peer.
+    pub(crate) fn is_own_arena(&self, file: pages::FileId) -> bool {
+        let is_of = |epd: &Arc<Epd>| {
+            epd.link()
+                .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(file))
+        };
+        let watched = take(&self.service).watched.values().any(is_of);
+        watched || self.ended_arenas.has(file)
+    }
+
+    /// Returns the nodes that are online, the own node included.
+    pub(crate) fn nodes(&self) -> Result<BTreeSet<u16>> {
+        let trusted = |uid| uid == self.uid || uid == 0;
+        let mut nodes = nodes::online(&self.domain, trusted).unwrap_or_default();
+        nodes.insert(self.config.node);
+        Ok(nodes)
+    }
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Hand-over of the descriptors of an endpoint that gets a port or a peer after a fork, to its
+//! other sharers.
+//!
+//! Not about state that all sharers have anyway: memory (`holder`), and descriptors from before the
+//! fork. A vault is a pair of sockets that only sharers have. It is made before the fork of an
+//! endpoint that is not connected and does not listen. One packet lies in it, with all descriptors
+//! of the endpoint. Each sharer takes copies by MSG_PEEK, whichever sharer dies meanwhile; a sharer
+//! that changes the endpoint replaces the packet. The peer has none of this. Source: section 3.5.1
+//! of the User Guide.
+//!
+//! All of it happens under the control lock. The number of the valid packet lies in the memory of
+//! the sharers, and is set after the packet was sent. Packets with other numbers were left by a
+//! sharer that died in between, and are skipped.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use scif::failure::{Failure, Result};
+use scif::segment::Side;
+use scif::sys::{descriptor, epoll, fork, unix};
+use scif::warn_about_peer;
+
+use super::connect::Pending;
+use super::endpoint::{Epd, take};
+use super::holder::{Async, Holder};
+use super::link::{Link, Parts, adopt_segment};
+use super::registry::{Inner, Kind};
+use super::state::State;
+use super::wire::{LEFT, Left, What};
+use crate::window::space::{OwnBook, OwnSpace, PeerSpace};
+
+/// Pair of sockets, see the head of the file.
+#[derive(Debug)]
+pub(crate) struct Vault {
+    to: OwnedFd,
+    from: OwnedFd,
+    /// Window table of the future connection. It is made in advance, because the seals of a table
+    /// prevent a sharer from mapping one that another makes.
+    book: OwnBook,
+}
+
+impl Vault {
+    fn new(book: OwnBook) -> Result<Vault> {
+        let (to, from) = unix::pair()?;
+        Ok(Vault { to, from, book })
+    }
+
+    /// Returns the window table for a connection to be made.
+    pub(crate) fn book(&self) -> OwnBook {
+        self.book.clone()
+    }
+
+    /// Replaces the packet and returns its number.
+    fn leave(&self, holder: &Holder, mut left: Left, fds: &[BorrowedFd<'_>]) -> u32 {
+        left.number = holder.leaving.add(1).wrapping_add(1);
+        if let Err(errno) = unix::send(&self.to, &left.encode(), fds) {
+            // Limit of descriptors in flight: the other sharers do without.
+            warn_about_peer!("other holders of an endpoint cannot use what it gets: {errno}");
+        }
+        holder.left.set(left.number);
+        self.skip_to(left.number);
+        left.number
+    }
+
+    /// Drops the packets before the given one.
+    fn skip_to(&self, number: u32) {
+        let first = || {
+            let mut bytes = [0; LEFT];
+            unix::peek(&self.from, &mut bytes).map(|_| Left::decode(bytes))
+        };
+        while let Ok(Some(left)) = first() {
+            if left.number == number || unix::skip(&self.from).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns copies of the valid packet.
+    fn look(&self, holder: &Holder) -> Option<(Left, Vec<OwnedFd>)> {
+        let number = holder.left.get();
+        loop {
+            let mut bytes = [0; LEFT];
+            let received = match unix::peek(&self.from, &mut bytes) {
+                Err(Errno::INTR) => continue,
+                other => other.ok()?,
+            };
+            let left = Left::decode(bytes)?;
+            if left.number == number {
+                if received.cut {
+                    warn_about_peer!("no descriptors are left for what another holder of an endpoint got");
+                    return None;
+                }
+                return Some((left, received.fds));
+            }
+            unix::skip(&self.from).ok()?;
+        }
+    }
+}
+
+impl Epd {
+    /// Returns the vault, if the endpoint was forked before it was connected or listened.
+    pub(crate) fn vault(&self) -> Option<&Vault> {
+        self.vault.get()
+    }
+
+    /// Gives the endpoint a vault, if a child forked now would otherwise miss later changes. The
+    /// caller holds no lock for which the owner of the control lock may wait.
+    pub(crate) fn prepare(&self) {
+        let may_change = |state| matches!(state, State::Unbound | State::Bound | State::Connecting);
+        if self.vault().is_some() || !may_change(self.holder.state()) {
+            return;
+        }
+        let _held = self.holder.control.lock();
+        if !may_change(self.holder.state()) {
+            return;
+        }
+        let book = take(&self.pending).as_ref().map(|pending| pending.own.book());
+        match book.map_or_else(OwnBook::new, Ok).and_then(Vault::new) {
+            Ok(vault) => {
+                // The control lock is held, so no other thread sets it.
+                let _ = self.vault.set(vault);
+                self.leave();
+            }
+            Err(failure) => {
+                warn_about_peer!(
+                    "an endpoint will be shared with a forked child as it is now only: {failure}"
+                );
+            }
+        }
+    }
+
+    /// Leaves a port, or a pending request, to the other sharers. The caller holds the control
+    /// lock.
+    pub(crate) fn leave(&self) {
+        let Some(vault) = self.vault() else { return };
+        let port = take(&self.port_socket);
+        let Some(port) = port.as_ref() else { return };
+        let mut pending = take(&self.pending);
+        if let Some(pending) = pending.as_mut() {
+            let left = Left::new(What::Request, pending.peer_pid, pending.own.is_counted());
+            let fds = [
+                port.as_fd(),
+                pending.segment_fd.as_fd(),
+                pending.own.arena(),
+                pending.socket.as_fd(),
+            ];
+            pending.number = vault.leave(&self.holder, left, &fds);
+        } else {
+            vault.leave(&self.holder, Left::new(What::Port, 0, false), &[port.as_fd()]);
+        }
+    }
+
+    /// Leaves a connection to the other sharers. The caller holds the control lock.
+    pub(crate) fn leave_link(&self, link: &Link, segment: &OwnedFd, table: &OwnedFd) {
+        let Some(vault) = self.vault() else { return };
+        let port = take(&self.port_socket);
+        let Some(port) = port.as_ref() else { return };
+        let left = Left::new(What::Connection, link.peer_pid, link.own.is_counted());
+        let fds = [
+            port.as_fd(),
+            segment.as_fd(),
+            link.own.arena(),
+            link.socket(),
+            table.as_fd(),
+            link.peer.arena(),
+            link.peer_bell(),
+        ];
+        vault.leave(&self.holder, left, &fds);
+        link.own.table.take_place();
+    }
+
+    /// Whether a request of this process is the valid one.
+    pub(crate) fn is_current(&self, pending: &Pending) -> bool {
+        self.vault().is_none() || pending.number == self.holder.left.get()
+    }
+}
+
+/// Makes the link of a connection that another sharer made.
+fn link_of(epd: &Epd, vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Link> {
+    let [_, segment, own, socket, table, arena, peer_bell]: [OwnedFd; 7] =
+        fds.try_into().map_err(|_| Failure::Broken)?;
+    let parts = Parts {
+        segment: adopt_segment(&segment)?,
+        side: Side::Opener,
+        own: OwnSpace::inherit(vault.book(), own, left.counted),
+        peer: PeerSpace::adopt(&table, arena)?,
+        peer_bell,
+        socket,
+        peer_pid: left.peer_pid,
+    };
+    Link::new(parts, &epd.holder)
+}
+
+/// Makes the pending request that another sharer sent.
+fn pending_of(vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Pending> {
+    let [_, segment_fd, own, socket]: [OwnedFd; 4] = fds.try_into().map_err(|_| Failure::Broken)?;
+    Ok(Pending {
+        segment: adopt_segment(&segment_fd)?,
+        segment_fd,
+        own: OwnSpace::inherit(vault.book(), own, left.counted),
+        socket,
+        peer_pid: left.peer_pid,
+        number: left.number,
+    })
+}
+
+impl Inner {
+    /// Registers the preparation of endpoints that a forked child will share.
+    pub(crate) fn prepare_to_fork(self: &Arc<Self>) {
+        let inner = Arc::downgrade(self);
+        fork::prepare_to_fork(move || {
+            if let Some(inner) = inner.upgrade() {
+                inner.every().iter().for_each(|epd| epd.prepare());
+            }
+        });
+    }
+
+    /// Notifies the other sharers that a packet was left.
+    pub(crate) fn tell_holders(&self, epd: &Epd) {
+        if epd.vault().is_some() {
+            epoll::signal(&self.family);
+        }
+    }
+
+    /// Takes over descriptors that another sharer left. Returns true if there were any, or if the
+    /// endpoint already has its connection.
+    #[cold]
+    pub(crate) fn inherit(&self, epd: &Arc<Epd>) -> bool {
+        if epd.vault().is_none() {
+            return false;
+        }
+        // A link comes once and is final, so a process that has it need not wait for the control
+        // lock.
+        if epd.link().is_some() {
+            return true;
+        }
+        let _held = epd.holder.control.lock();
+        if epd.link().is_some() {
+            return true;
+        }
+        match self.inherit_held(epd) {
+            Ok(found) => found,
+            Err(failure) => {
+                warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
+                false
+            }
+        }
+    }
+
+    /// Does the work of `inherit`. The caller holds the control lock.
+    pub(crate) fn inherit_held(&self, epd: &Arc<Epd>) -> Result<bool> {
+        let Some(vault) = epd.vault().filter(|_| epd.link().is_none()) else {
+            return Ok(false);
+        };
+        let state = epd.holder.state();
+        let Some((left, mut fds)) = vault.look(&epd.holder) else {
+            return Ok(false);
+        };
+        let mut found = false;
+        if take(&epd.port_socket).is_none() && !fds.is_empty() {
+            *take(&epd.port_socket) = Some(fds.swap_remove(0));
+            return self.inherit_held(epd).map(|_| true);
+        }
+        match (left.what, state) {
+            (What::Port, State::Listening) => {
+                let socket = take(&epd.port_socket);
+                if let Some(socket) = socket.as_ref() {
+                    self.watch_again(epd, Kind::Listener, socket)?;
+                }
+            }
+            (What::Request, State::Connecting) => {
+                let known = take(&epd.pending).as_ref().map(|pending| pending.number);
+                if known != Some(left.number) {
+                    self.drop_pending(epd);
+                    let pending = pending_of(vault, left, fds)?;
+                    self.watch(epd, Kind::Link, &pending.socket)?;
+                    *take(&epd.pending) = Some(pending);
+                    // The process that waits for the answer may die, inside a call or not.
+                    self.limit_connect(epd);
+                    found = true;
+                }
+            }
+            (What::Connection, State::Connecting | State::Connected | State::Disconnected) => {
+                self.drop_pending(epd);
+                let link = link_of(epd, vault, left, fds)?;
+                link.own.table.take_place();
+                if state == State::Connecting {
+                    link.drop_welcome();
+                }
+                epd.set_link(link);
+                if state == State::Connecting {
+                    // The sharer that took the answer died before it recorded the state.
+                    self.connected(epd);
+                }
+                if let Some(link) = epd.link() {
+                    self.watch(epd, Kind::Link, link.socket())?;
+                }
+                found = true;
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    /// Forgets a request. The caller holds the control lock.
+    pub(crate) fn drop_pending(&self, epd: &Epd) {
+        if let Some(pending) = take(&epd.pending).take() {
+            // Other sharers may keep the socket open: then closing it does not remove it from the
+            // watched ones.
+            self.unwatch(&pending.socket);
+        }
+    }
+
+    /// Completes a connect: the request was accepted, and the link is set. The caller holds the
+    /// control lock.
+    pub(crate) fn connected(&self, epd: &Epd) {
+        if epd.holder.asynchronous() == Async::Running {
+            self.unlimit_connect(epd);
+            epd.holder.set_asynchronous(Async::Done);
+        }
+        if let Some(link) = epd.link().filter(|_| epd.holder.asynchronous() == Async::None) {
+            // Taken before any thread can be inside a receiving call, which holds the lock until
+            // bytes arrive.
+            let _receiving = epd.holder.receiving.lock();
+            super::messages::show_data(epd, link);
+        }
+        // Set first: a thread that sees the new state may check the descriptor.
+        descriptor::show_space(&epd.bell);
+        epd.holder.enter(State::Connected);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vault() -> (Vault, Epd) {
+        let stats = super::super::stat::Stats::new(0).unwrap();
+        let (epd, _a) = Epd::new(1, true, &stats).unwrap();
+        (Vault::new(OwnBook::new().unwrap()).unwrap(), epd)
+    }
+
+    fn leave(vault: &Vault, epd: &Epd, pid: i32) -> u32 {
+        let fd = scif::sys::memfd::create("scif-test", 4096).unwrap();
+        vault.leave(&epd.holder, Left::new(What::Port, pid, true), &[fd.as_fd()])
+    }
+
+    #[test]
+    fn what_was_left_last_can_be_looked_at_any_number_of_times() {
+        let (vault, epd) = vault();
+        assert!(vault.look(&epd.holder).is_none());
+        for pid in 1..40 {
+            leave(&vault, &epd, pid);
+            for _ in 0..3 {
+                let (left, fds) = vault.look(&epd.holder).unwrap();
+                assert_eq!((left.peer_pid, left.what, left.counted), (pid, What::Port, true));
+                assert_eq!(fds.len(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn who_dies_while_leaving_leaves_what_was() {
+        let (vault, epd) = vault();
+        leave(&vault, &epd, 1);
+        // Sent, but its number was not stored.
+        let mut dead = Left::new(What::Port, 2, false);
+        dead.number = epd.holder.leaving.add(1) + 1;
+        unix::send(&vault.to, &dead.encode(), &[]).unwrap();
+        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 1);
+        // Sent with its number stored, but the former packet was not removed.
+        let mut dead = Left::new(What::Port, 3, false);
+        dead.number = epd.holder.leaving.add(1) + 1;
+        unix::send(&vault.to, &dead.encode(), &[]).unwrap();
+        epd.holder.left.set(dead.number);
+        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 3);
+        leave(&vault, &epd, 4);
+        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 4);
+        assert!(unix::skip(&vault.from).is_ok());
+        assert!(unix::skip(&vault.from).is_err(), "one packet");
+    }
+}

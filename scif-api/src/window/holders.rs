@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Progress of the RMAs of one side of a connection. Each queued RMA has a number. Each sharer
+//! process publishes its oldest unfinished number and the number of its calls that copy now.
+//!
+//! Not about windows. A fork makes several sharers, each with its own worker, and each may be
+//! killed. So a mark is reached when no living sharer has an older number; a count of finished RMAs
+//! would not suffice. A process gets a place with its first RMA; without a free place it copies
+//! inside its calls. The peer reads all of it and writes none.
+
+use std::sync::Mutex;
+
+use scif::sys::process::{self, Sight};
+use scif::sys::{fork, process::pid};
+use scif_ring::counter::AtomicCounter;
+use scif_ring::{SharedU64, SharedWords, full_fence};
+
+use crate::{Failure, Result, take};
+
+/// Number of places. Further processes copy inside their calls.
+pub(crate) const HOLDERS_MAX: usize = 32;
+/// Words of a place: process token, oldest number, copying calls.
+pub(crate) const HOLDER_WORDS: usize = 8;
+
+const WHO: usize = 0;
+const OLDEST: usize = 1;
+const COPYING: usize = 2;
+
+/// Places, for reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holders {
+    places: SharedWords,
+    /// Number of RMAs queued so far.
+    queued: SharedU64,
+    /// Number of calls that copy now, of processes without a place.
+    others_copying: SharedU64,
+}
+
+/// Returns the token of this process: process id and start time in one word, never 0.
+fn who_am_i() -> u64 {
+    match process::look(pid()) {
+        Sight::Seen(stat) => name(pid(), stat.start),
+        Sight::Gone | Sight::Hidden => name(pid(), 0),
+    }
+}
+
+fn name(pid: i32, start: u64) -> u64 {
+    start << 32 | u64::from(pid.cast_unsigned())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
+fn pid_of(who: u64) -> i32 {
+    (who as u32).cast_signed()
+}
+
+/// Whether the process of a token has ended.
+fn is_dead(who: u64) -> bool {
+    match process::look(pid_of(who)) {
+        Sight::Seen(stat) => stat.ended || (who >> 32 != 0 && name(pid_of(who), stat.start) != who),
+        Sight::Gone => true,
+        Sight::Hidden => false,
+    }
+}
+
+impl Holders {
+    pub(crate) fn over(places: SharedWords, queued: SharedU64, others_copying: SharedU64) -> Holders {
+        Holders {
+            places,
+            queued,
+            others_copying,
+        }
+    }
+
+    fn word(&self, place: usize, which: usize) -> Result<SharedU64> {
+        self.places
+            .get(place * HOLDER_WORDS + which)
+            .ok_or(Failure::Broken)
+    }
+
+    /// Returns the number of RMAs queued so far.
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued.get()
+    }
+
+    /// Whether all RMAs up to a number are finished, or belonged to a process that ended. `ends`:
+    /// whether to check for ended processes, which takes system calls.
+    pub(crate) fn finished(&self, ticket: u64, ends: bool) -> Result<bool> {
+        self.all_places(ends, |oldest, _| oldest == 0 || oldest > ticket)
+    }
+
+    /// Whether no RMA is queued and no call copies.
+    pub(crate) fn at_rest(&self, ends: bool) -> Result<bool> {
+        Ok(self.others_copying.get() == 0
+            && self.all_places(ends, |oldest, copying| oldest == 0 && copying == 0)?)
+    }
+
+    /// Whether `so` holds for all places. A place of an ended process satisfies it if `ends`.
+    fn all_places(&self, ends: bool, so: impl Fn(u64, u64) -> bool) -> Result<bool> {
+        for place in 0..HOLDERS_MAX {
+            let who = self.word(place, WHO)?.get();
+            if who == 0 {
+                continue;
+            }
+            let is_so = so(self.word(place, OLDEST)?.get(), self.word(place, COPYING)?.get());
+            if !(is_so || ends && is_dead(who)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the living processes with a place, except this one.
+    pub(crate) fn others(&self) -> Vec<i32> {
+        (0..HOLDERS_MAX)
+            .filter_map(|place| self.word(place, WHO).ok())
+            .map(|word| word.get())
+            .filter(|&who| who != 0 && pid_of(who) != pid() && !is_dead(who))
+            .map(pid_of)
+            .collect()
+    }
+
+    /// Whether another process has a place, including one that died and was not removed yet.
+    pub(crate) fn shared(&self) -> bool {
+        (0..HOLDERS_MAX)
+            .filter_map(|place| self.word(place, WHO).ok())
+            .any(|word| word.get() != 0 && pid_of(word.get()) != pid())
+    }
+
+    /// Frees the places of processes that ended or called `exec`. Returns whether there were any.
+    /// Only for the own side.
+    ///
+    /// A process that calls `exec` keeps its process id and start time, so its token names a living
+    /// process. Only its absence from the fork group shows that it has left: its ends of the socket
+    /// pairs were closed. If `alone` finds no other process in the group, every place of another
+    /// process is freed. `alone` runs after the tokens were read, since a child forked later may
+    /// claim a place.
+    pub(crate) fn bury(&self, alone: impl FnOnce() -> bool) -> bool {
+        let words = |place| {
+            let who = self.word(place, WHO).ok()?;
+            Some((
+                who,
+                who.get(),
+                self.word(place, OLDEST).ok()?,
+                self.word(place, COPYING).ok()?,
+            ))
+        };
+        let mut named: Vec<_> = (0..HOLDERS_MAX).filter_map(words).collect();
+        named.retain(|&(_, name, ..)| name != 0 && pid_of(name) != pid());
+        let all = !named.is_empty() && alone();
+        let mut found = false;
+        for (who, name, oldest, copying) in named {
+            if (all || is_dead(name)) && who.compare_exchange(name, who_am_i()) {
+                oldest.set(0);
+                copying.set(0);
+                who.set(0);
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// Whether a process has a place. Then process ids have the same meaning for the peer and this
+    /// process.
+    pub(crate) fn has(&self, pid: i32) -> bool {
+        pid > 0
+            && (0..HOLDERS_MAX).any(|place| self.word(place, WHO).is_ok_and(|word| pid_of(word.get()) == pid))
+    }
+}
+
+/// Place of this process, once it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// Fork generation of the process plus one in the upper bits; the place plus one in the lower 8
+    /// bits, or 0 without a place.
+    place: AtomicCounter,
+    /// Numbers of this process's unfinished RMAs, in ascending order.
+    unfinished: Mutex<Vec<u64>>,
+    claiming: Mutex<()>,
+}
+
+impl Own {
+    /// Returns the place of this process, and claims one if necessary.
+    pub(crate) fn place(&self, holders: &Holders) -> Option<usize> {
+        let mine = (fork::generation() + 1) << 8;
+        let known = self.place.get();
+        let known = if known & !0xff == mine {
+            known
+        } else {
+            let _claiming = take(&self.claiming);
+            if self.place.get() & !0xff != mine {
+                // RMAs that a parent had not finished belong to the parent.
+                take(&self.unfinished).clear();
+                let got = claim(holders).map_or(0, |place| place as u64 + 1);
+                self.place.set(mine | got);
+            }
+            self.place.get()
+        };
+        usize::try_from(known & 0xff).ok()?.checked_sub(1)
+    }
+
+    /// Queues one more RMA and returns its number. `None`: this process has no place.
+    pub(crate) fn queue(&self, holders: &Holders) -> Result<Option<u64>> {
+        let Some(place) = self.place(holders) else {
+            return Ok(None);
+        };
+        let oldest = holders.word(place, OLDEST)?;
+        let mut unfinished = take(&self.unfinished);
+        if unfinished.is_empty() {
+            // Set before the new number is counted: a thread that saw it as queued, and no older
+            // number here, would take it for finished. `queued() + 1` is at most the new number.
+            oldest.set(holders.queued() + 1);
+        }
+        let ticket = holders.queued.add(1) + 1;
+        if unfinished.is_empty() {
+            oldest.set(ticket);
+        }
+        unfinished.push(ticket);
+        Ok(Some(ticket))
+    }
+
+    /// Marks an RMA of this process as finished.
+    pub(crate) fn finish(&self, holders: &Holders, ticket: u64) -> Result<()> {
+        let Some(place) = self.place(holders) else {
+            return Ok(());
+        };
+        let mut unfinished = take(&self.unfinished);
+        unfinished.retain(|&other| other != ticket);
+        holders
+            .word(place, OLDEST)?
+            .set(unfinished.first().copied().unwrap_or(0));
+        Ok(())
+    }
+
+    /// Marks a call of this process as copying, from its window lookup until the value is dropped.
+    /// SYNC POINT: this fence pairs with the one in `retire`, which runs between a deletion and
+    /// `at_rest`.
+    pub(crate) fn copying(&self, holders: &Holders) -> Result<Copying> {
+        let word = match self.place(holders) {
+            Some(place) => holders.word(place, COPYING)?,
+            None => holders.others_copying,
+        };
+        word.add(1);
+        full_fence();
+        Ok(Copying(word))
+    }
+}
+
+/// Claims a place that is free or belongs to an ended process.
+fn claim(holders: &Holders) -> Option<usize> {
+    let me = who_am_i();
+    for ends in [false, true] {
+        for place in 0..HOLDERS_MAX {
+            let who = holders.word(place, WHO).ok()?;
+            let before = who.get();
+            let free = before == 0 || (ends && is_dead(before));
+            if free && who.compare_exchange(before, me) {
+                holders.word(place, OLDEST).ok()?.set(0);
+                holders.word(place, COPYING).ok()?.set(0);
+                return Some(place);
+            }
+        }
+    }
+    None
+}
+
+/// Marker of a call that copies, see [`Own::copying`].
+#[derive(Debug)]
+pub(crate) struct Copying(SharedU64);
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scif::sys::children;
+    use scif::sys::mmap::Mapping;
+
+    use super::*;
+
+    fn holders(map: &Mapping) -> Holders {
+        Holders::over(
+            map.words(0, HOLDERS_MAX * HOLDER_WORDS).unwrap(),
+            map.word64(2048).unwrap(),
+            map.word64(2056).unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_mark_waits_for_every_holder_and_for_no_dead_one() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let all = holders(&map);
+        let own = Own::default();
+        let first = own.queue(&all).unwrap().unwrap();
+        // Second sharer: some process that exists.
+        let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
+        let Sight::Seen(stat) = process::look(child.id().cast_signed()) else {
+            panic!("cannot see a child")
+        };
+        all.word(1, WHO)
+            .unwrap()
+            .set(name(child.id().cast_signed(), stat.start));
+        all.word(1, OLDEST).unwrap().set(2);
+        all.queued.set(2);
+        let third = own.queue(&all).unwrap().unwrap();
+        assert_eq!((first, third), (1, 3));
+        own.finish(&all, first).unwrap();
+        assert!(all.finished(1, false).unwrap());
+        assert!(!all.finished(2, true).unwrap(), "the other holder is at it");
+        own.finish(&all, third).unwrap();
+        assert!(!all.finished(3, true).unwrap() && !all.at_rest(true).unwrap());
+        assert_eq!(all.others(), [child.id().cast_signed()]);
+        assert!(all.shared());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!all.finished(3, false).unwrap(), "nobody looked");
+        assert!(all.finished(3, true).unwrap() && all.at_rest(true).unwrap());
+        assert!(all.others().is_empty() && all.shared());
+        assert!(all.bury(|| false) && !all.bury(|| true) && !all.shared());
+        assert!(all.finished(3, false).unwrap() && all.at_rest(false).unwrap());
+    }
+
+    #[test]
+    fn who_calls_exec_leaves_its_place_when_no_relative_is_left() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let all = holders(&map);
+        let own = Own::default();
+        let ticket = own.queue(&all).unwrap().unwrap();
+        // Existing process, as after a call of exec.
+        all.word(1, WHO).unwrap().set(name(1, 0));
+        all.word(1, OLDEST).unwrap().set(1);
+        assert!(!all.bury(|| false) && all.shared());
+        assert!(all.bury(|| true) && !all.shared());
+        assert!(
+            !all.finished(ticket, false).unwrap(),
+            "what is of this process stays"
+        );
+        own.finish(&all, ticket).unwrap();
+        assert!(all.finished(ticket, false).unwrap());
+    }
+
+    #[test]
+    fn numbers_may_be_finished_in_any_order() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let all = holders(&map);
+        let own = Own::default();
+        let tickets: Vec<u64> = (0..3).map(|_| own.queue(&all).unwrap().unwrap()).collect();
+        own.finish(&all, tickets[1]).unwrap();
+        assert!(!all.finished(tickets[1], false).unwrap());
+        own.finish(&all, tickets[0]).unwrap();
+        assert!(all.finished(tickets[1], false).unwrap() && !all.finished(tickets[2], false).unwrap());
+        own.finish(&all, tickets[2]).unwrap();
+        let copying = own.copying(&all).unwrap();
+        assert!(!all.at_rest(false).unwrap());
+        drop(copying);
+        assert!(all.at_rest(false).unwrap());
+    }
+
+    #[test]
+    fn who_finds_no_place_counts_too() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let all = holders(&map);
+        for place in 0..HOLDERS_MAX {
+            all.word(place, WHO).unwrap().set(name(1, 0));
+        }
+        let own = Own::default();
+        assert_eq!(own.queue(&all).unwrap(), None);
+        let copying = own.copying(&all).unwrap();
+        assert!(!all.at_rest(true).unwrap());
+        drop(copying);
+        assert!(all.at_rest(true).unwrap());
+    }
+}

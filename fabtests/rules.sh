@@ -48,7 +48,7 @@ sources() {
     # those of the C library.
     files .rs | outside 'ffi/|ring/src/(spsc/|(copy|layout|reply_line|poll_delay|doorbell|keytable|claim|rmw|domain_lock|sync|model|stream|shared_word)\.rs$)|(ring|scif)/(tests|benches)/|libscif/(src|conformance)/|examples/rust/fork\.rs|scif/src/(sys|transport/kernel)/|scifdev/src/|prov/src/|libkofi/|fabtests/src/(fi/|harness/(confine|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe stays in its rooms"
-    files .rs | grep -v '/tests\.rs$' | grep -E '^prov/src/(data/|attr\.rs|addr\.rs|slab\.rs|env\.rs|getinfo/(matching|shape)\.rs|(av|mr)/table\.rs|cq/queue\.rs)' |
+    files .rs | grep -v '/tests\.rs$' | grep -E '^prov/src/(data/|base/(attr|addr|slab|env)\.rs|objects/getinfo/(matching|shape)\.rs|state/(av_table|mr_table|cq_queue)\.rs)' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "no unsafe in the data path and the tables of the provider"
     files .rs | outside 'ring/' |
         code_lines 'sync::atomic|Atomic(U|I)(8|16|32|64|size)|Atomic(Bool|Ptr)|atomic::fence' | rule "atomics are in ring/ only"
@@ -57,12 +57,12 @@ sources() {
     files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|examples/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|scifdev/src/|fabtests/|fuzz/|libscif/conformance/' |
         code_lines 'rustix::[a-z_]+::[a-z_]+[(]|use rustix::([a-z_]+::)*[a-z_]+( as .*)?;|use rustix::.*[{,] *[a-z_]+ *[,}]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
         rule "system calls are in scif/src/sys and the listed files only"
-    files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|libkofi/src/param\.rs|fabtests/|libscif/conformance/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
-        code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/env.rs and libkofi/src/param.rs"
+    files .rs | outside 'scif/src/config\.rs|prov/src/base/env\.rs|libkofi/src/param\.rs|fabtests/|libscif/conformance/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
+        code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/base/env.rs and libkofi/src/param.rs"
     files .rs | grep -E '^(ring|scif|scif-api|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
         grep -v '^prov/src/lib\.rs' | rule "one exported symbol below the libraries, in prov/src/lib.rs"
     # reason.rs: reason for which the current call of a thread is refused.
-    files .rs | grep '^prov/src/' | grep -v '^prov/src/reason\.rs' | code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"
+    files .rs | grep '^prov/src/' | grep -v '^prov/src/base/reason\.rs' | code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"
 
     gate_end
 
@@ -79,7 +79,7 @@ sources() {
     files .rs .c .cc .h .sh .py | outside 'fabtests/rules\.sh' | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
         rule "no open task in a comment"
     files .sh | xargs grep -nE '(^|[^|])[|] *grep -[a-zA-Z]*q' | rule "no script leaves a command that still prints (gates.sh: shows)"
-    { sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/env.rs; sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs; } |
+    { sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/base/env.rs; sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs; } |
         while read -r setting; do [ "$(grep -c "^| \`$setting\` |" docs/env.md)" = 1 ] || echo "$setting"; done |
         rule "every setting has one row in docs/env.md"
     grep -oE '`[a-z_]+/[a-z_0-9]+[*]?`' docs/contract.md | tr -d '`' | sort -u | while read -r name; do

@@ -8,42 +8,18 @@
 //!
 //! Mirrors `rdma/providers/fi_prov.h`.
 
-mod addr;
-mod atomic;
-mod atomic_ops;
-mod attr;
-mod av;
-mod av_set;
-mod cntr;
-mod collective;
-mod cq;
+mod base;
 mod data;
 mod domain;
-mod entry;
-mod env;
-mod ep;
-mod eq;
-mod fabric;
-mod getinfo;
-mod host;
-mod log;
-mod mr;
-mod msg;
-mod peer;
-mod pep;
-mod poll;
-mod reason;
-mod resolve;
-mod rma;
-mod sep;
-mod slab;
-mod srx;
-mod tagged;
-mod wait;
+mod objects;
+mod state;
 
 pub use scif::logging::take_panics;
 
 use libfabric_sys::{Host, Provider, fi_provider, ofi_prov_context};
+
+use base::{attr, entry, env, host, log, reason};
+use objects::{fabric, getinfo};
 
 /// Description of the provider for the library that loads it.
 static PROVIDER: Provider = Provider::new(

@@ -231,7 +231,7 @@ pub(super) fn execute(
     result: &mut [u8],
 ) -> (Errno, u64) {
     let (op, datatype) = (u32::from(word.op), u32::from(word.datatype));
-    if !crate::atomic_ops::valid(op, datatype, kind) {
+    if !crate::base::atomic_ops::valid(op, datatype, kind) {
         return (fi::FI_EOPNOTSUPP, 0);
     }
     let right = rights(op, kind != AtomicKind::Write);
@@ -259,7 +259,7 @@ pub(super) fn execute(
     for target in targets {
         let end = at + target.len();
         let none: &[u8] = &[];
-        let applied = crate::atomic_ops::apply(
+        let applied = crate::base::atomic_ops::apply(
             op,
             datatype,
             &target,

@@ -133,7 +133,7 @@ impl EpState {
 
     /// Finds the memory as RMA does, and applies the operation as the target would.
     fn execute_here(&mut self, peer: u32, conn: ConnId, op: &Asked<'_>) -> Option<Done> {
-        let size = crate::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
+        let size = crate::base::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
         if self.peers.get(peer as usize)?.ring_rma > 0
             || self.waits_for_messages(conn, op.op != fi::FI_ATOMIC_READ)
         {
@@ -165,12 +165,13 @@ impl EpState {
             short = [0; SHORT];
             short.get_mut(..op.segment.len)?
         } else {
-            long = [0; crate::atomic_ops::MAX_ATOMIC_BYTES];
+            long = [0; crate::base::atomic_ops::MAX_ATOMIC_BYTES];
             long.get_mut(..op.segment.len)?
         };
         c.my_mark().set(slot);
         let done = keys.revalidate(slot, generation)
-            && crate::atomic_ops::apply(op.op, op.datatype, &target, op.operand, op.compare, old).is_ok();
+            && crate::base::atomic_ops::apply(op.op, op.datatype, &target, op.operand, op.compare, old)
+                .is_ok();
         c.my_mark().clear();
         if !done {
             return None;

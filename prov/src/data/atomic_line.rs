@@ -218,14 +218,14 @@ fn execute_line(
     let compare = compare.get(..len).ok_or(Nonsense)?;
     let old = old.get_mut(..len).ok_or(Nonsense)?;
     let fetches = kind != AtomicKind::Write;
-    if !crate::atomic_ops::valid(op, datatype, kind) {
+    if !crate::base::atomic_ops::valid(op, datatype, kind) {
         return Ok(Err(fi::FI_EOPNOTSUPP));
     }
     Ok(match env.mrs.piece(key, addr, len as u64, rights(op, fetches)) {
         Err(err) => Err(err),
         Ok(Some(target)) => {
             let old = if fetches { old } else { &mut [] };
-            crate::atomic_ops::apply(op, datatype, &target, operand, compare, old)
+            crate::base::atomic_ops::apply(op, datatype, &target, operand, compare, old)
         }
         Ok(None) => {
             let mut list = [0; SEGMENT];

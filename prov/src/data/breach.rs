@@ -11,7 +11,7 @@ use scif::{ConnId, PortId, Reason};
 
 use super::rx::RecordError;
 use super::{Env, EpState};
-use crate::log::{Subsys, warn_about_peer};
+use crate::base::log::{Subsys, warn_about_peer};
 
 impl EpState {
     /// Handles the next record of a ring on the slow path. Returns false if there is none, or the

@@ -20,12 +20,13 @@ use scif::{CloseHow, ConnId, Connection, Error, PortId, Reason};
 use super::matching::ANY;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, Live, split};
-use crate::attr::CM_DATA_SIZE;
+use crate::base::attr::CM_DATA_SIZE;
+use crate::base::entry;
+use crate::base::log::Subsys;
 use crate::domain::DomainState;
-use crate::entry;
-use crate::eq::{EqError, cm_entry};
-use crate::log::Subsys;
-use crate::pep::Call;
+use crate::objects::eq::cm_entry;
+use crate::objects::pep::listen::Call;
+use crate::state::eq_queue::EqError;
 
 /// State of the connection of a connected endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,7 +294,7 @@ impl EpState {
     #[cold]
     fn cm_not_connected(&mut self, env: &mut Env<'_>, error: &Error) {
         let Some(cm) = &mut self.cm else { return };
-        if !cm.repeats(error, scif::now_ns(), crate::env::env().connect_timeout_ns) {
+        if !cm.repeats(error, scif::now_ns(), crate::base::env::env().connect_timeout_ns) {
             self.cm_unreachable(error);
             self.cm_failed(env, entry::errno(error), Vec::new());
         }
@@ -306,7 +307,7 @@ impl EpState {
             Error::Refused(id) => self.nobody_listens(*id, None),
             error => {
                 let to = self.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
-                crate::log::hindered(to, error, entry::errno(error));
+                crate::base::log::hindered(to, error, entry::errno(error));
             }
         }
     }

@@ -18,11 +18,10 @@ use libfabric_sys as fi;
 use super::iov::Iov;
 use super::ops::What;
 use super::{AtomicArgs, AtomicKind, Env, EpState, Errno, RecvArgs, RmaArgs, RmaIov, SendArgs};
-use crate::cntr::CntrState;
-use crate::cq::{Completion, CqError};
-use crate::domain::DomainState;
-use crate::slab::Slab;
-use crate::wait;
+use crate::base::slab::Slab;
+use crate::domain::{DomainState, wait};
+use crate::objects::cntr::CntrState;
+use crate::state::cq_queue::{Completion, CqError};
 
 /// Flag of an operation in progress whose context identifies a [`Note`].
 pub(crate) const NOTED: u64 = fi::FI_TRIGGER;
@@ -221,7 +220,7 @@ pub(crate) fn run(st: &mut DomainState) {
                 fail(st, &work, err);
                 // The completion reports the error. It is not the reason of a later call on this
                 // thread.
-                crate::reason::forget();
+                crate::base::reason::forget();
             }
         }
     }

@@ -71,13 +71,13 @@ use libfabric_sys as fi;
 use scif::{ConnId, Endpoint, LinkEvent, PortId};
 use scif_ring::copy::Mem;
 
-use crate::av::AvState;
-use crate::cntr::CntrState;
-use crate::cq::CqState;
+use crate::base::reason::because;
+use crate::base::slab::Slab;
 use crate::domain::DomainState;
-use crate::mr::MrTable;
-use crate::reason::because;
-use crate::slab::Slab;
+use crate::objects::cntr::CntrState;
+use crate::state::av_table::AvState;
+use crate::state::cq_queue::CqState;
+use crate::state::mr_table::MrTable;
 
 use matching::{Arrived, Queue};
 use multi::Multi;
@@ -282,7 +282,7 @@ pub(crate) struct EpState {
     pub fid: usize,
     pub context: usize,
     /// Event queue that reports failed peers.
-    pub eq: Option<Arc<crate::eq::EqShared>>,
+    pub eq: Option<Arc<crate::state::eq_queue::EqShared>>,
     /// Present for connected endpoints only.
     cm: Option<Box<cm::Cm>>,
     /// Present for endpoints with collectives only.
@@ -313,7 +313,7 @@ pub(crate) struct EpState {
     /// Work queued to the domain that this endpoint is executing.
     pub notes: Slab<deferred::Note>,
     /// Entry of a peer provider for the unexpected message that is being received.
-    unmatched: Option<crate::peer::Held>,
+    unmatched: Option<crate::objects::peer_import::Held>,
     ops: Ops,
     /// Matched large messages, and their indexes, oldest first.
     incoming: Slab<Incoming>,
@@ -408,7 +408,7 @@ impl EpState {
             catching_up: 0,
             late: 0,
             parting: Vec::new(),
-            limits: unexpected::Limits::new(crate::env::env().unexpected_max),
+            limits: unexpected::Limits::new(crate::base::env::env().unexpected_max),
             peeked: false,
             more: false,
             deaf: false,
@@ -694,8 +694,8 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
     }
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.sock.id().node, e.sock.id().port);
-        if crate::env::env().stats {
-            crate::log::stats_line(&e.stats.line(&name, e.numbers.met()));
+        if crate::base::env::env().stats {
+            crate::base::log::stats_line(&e.stats.line(&name, e.numbers.met()));
         }
     }
 }

@@ -15,8 +15,8 @@ use scif_ring::copy::Mem;
 use super::iov::Iov;
 use super::rx::Target;
 use super::{Env, EpState};
-use crate::cq::Completion;
-use crate::slab::Slab;
+use crate::base::slab::Slab;
+use crate::state::cq_queue::Completion;
 
 /// Multi-receive buffer. Released when its list entry is gone and no message is being copied into
 /// it.

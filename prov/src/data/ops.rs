@@ -9,7 +9,7 @@ use libfabric_sys as fi;
 use super::deferred::NOTED;
 use super::iov::Iov;
 use super::{AtomicKind, Env, EpState, Errno};
-use crate::cq::{Completion, CqError};
+use crate::state::cq_queue::{Completion, CqError};
 
 /// Kind of a completed operation, which determines the flags of its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::matching::{Arrived, Payload};
 use super::rx::{Arrival, Target};
 use super::wire::{self, Head};
 use super::{Env, EpState, Errno, RecvArgs};
-use crate::cq::{Completion, CqError};
+use crate::state::cq_queue::{Completion, CqError};
 
 impl EpState {
     /// Executes a peek, claim or discard. The result is always a completion or an error entry.

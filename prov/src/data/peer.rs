@@ -25,8 +25,8 @@ use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
 use super::{Env, EpConfig, EpState, Errno, Live};
-use crate::av::AvState;
-use crate::slab::Slab;
+use crate::base::slab::Slab;
+use crate::state::av_table::AvState;
 
 /// Time in nanoseconds for which a connect to a known peer without a listener is retried, as the
 /// peer may be restarting. After it operations fail with `FI_ECONNRESET`. For a peer that was never
@@ -52,8 +52,9 @@ pub(super) const OWED_MAX: usize = 64 << 20;
 const ANSWER_BYTES: usize = 128;
 /// Largest number of reply bytes for a correct peer besides read snapshots: replies to atomics, an
 /// error for each segment of a read, and one reply to each message.
-const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize * (ANSWER_BYTES + crate::atomic_ops::MAX_ATOMIC_BYTES)
-    + REQUESTS_MAX as usize * crate::attr::RMA_IOV_LIMIT * ANSWER_BYTES
+const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize
+    * (ANSWER_BYTES + crate::base::atomic_ops::MAX_ATOMIC_BYTES)
+    + REQUESTS_MAX as usize * crate::base::attr::RMA_IOV_LIMIT * ANSWER_BYTES
     + MESSAGES_MAX as usize * ANSWER_BYTES;
 const _: () = assert!(OWED_BY_THE_RULES as u64 + super::rma::READ_WINDOW <= OWED_MAX as u64);
 
@@ -247,7 +248,7 @@ impl Peer {
 
 /// Whether the kernel denies direct copies over a connection although the user enabled them.
 pub(super) fn is_denied(conn: &Connection) -> bool {
-    crate::env::env().process_vm && conn.memory().denial().is_some()
+    crate::base::env::env().process_vm && conn.memory().denial().is_some()
 }
 
 /// Logs and counts that the kernel denies direct copies over a connection, unless the user disabled
@@ -257,7 +258,7 @@ pub(super) fn note_denial(conn: &Connection, peer: Option<&mut Peer>, stats: &mu
     let Some(denial) = conn.memory().denial().filter(|_| is_denied(conn)) else {
         return;
     };
-    crate::log::no_direct_copy(conn.peer(), denial);
+    crate::base::log::no_direct_copy(conn.peer(), denial);
     if let Some(peer) = peer
         && !std::mem::replace(&mut peer.no_direct, true)
     {
@@ -325,7 +326,7 @@ impl EpState {
 
     /// Returns the address of a port in the format of address vectors.
     pub(crate) fn name_of(&self, id: PortId) -> Vec<u8> {
-        crate::addr::encode(Ipv4Addr::LOCALHOST, id, self.cfg.host).to_vec()
+        crate::base::addr::encode(Ipv4Addr::LOCALHOST, id, self.cfg.host).to_vec()
     }
 
     /// Returns the transmit connection, and opens one if there is none. `None`: not possible yet;
@@ -364,13 +365,13 @@ impl EpState {
                 let hindered = match &error {
                     Error::Again => return None,
                     Error::Refused(_) => 0,
-                    other => crate::entry::errno(other),
+                    other => crate::base::entry::errno(other),
                 };
                 // Each of the two cases, no listener and no access, has its own time limit.
                 if p.refused_since_ns == 0 || (p.hindered == 0) != (hindered == 0) {
                     p.refused_since_ns = now;
                     if hindered != 0 {
-                        crate::log::hindered(p.id, &error, hindered);
+                        crate::base::log::hindered(p.id, &error, hindered);
                     }
                 }
                 p.hindered = hindered;
@@ -386,14 +387,14 @@ impl EpState {
     /// Logs, once for a port, that connects to it find no listener.
     #[cold]
     pub(super) fn nobody_listens(&self, id: PortId, waited_ns: Option<u64>) {
-        crate::log::nobody_listens(id, waited_ns, || self.sock.whereabouts(id));
+        crate::base::log::nobody_listens(id, waited_ns, || self.sock.whereabouts(id));
     }
 
     /// Returns the error for operations to `peer` once connects have failed for too long. The flag
     /// is true if the peer is gone, and false if it exists but cannot be reached.
     fn connect_expired(&self, peer: u32, now_ns: u64) -> Option<(Errno, bool)> {
         self.peers.get(peer as usize).and_then(|p| {
-            let first = crate::env::env().connect_timeout_ns;
+            let first = crate::base::env::env().connect_timeout_ns;
             let limit = if p.was_there() && p.hindered == 0 {
                 RECONNECT_NS.min(first)
             } else {

@@ -8,8 +8,8 @@ use scif::{ConnId, PortId};
 
 use super::matching::{ANY, Payload};
 use super::{Env, EpState, Errno};
-use crate::eq::EqError;
-use crate::log::{Subsys, info_about_peer};
+use crate::base::log::{Subsys, info_about_peer};
+use crate::state::eq_queue::EqError;
 
 impl EpState {
     /// Handles the loss of a peer for the reason `why`. Receives directed to it fail, or all of
@@ -39,7 +39,7 @@ impl EpState {
         if met {
             info_about_peer(Subsys::EpCtrl, format_args!("peer {id} is lost: {why}"));
         }
-        self.fail_receives_from(env, peer, id, crate::env::env().peer_death_any, err);
+        self.fail_receives_from(env, peer, id, crate::base::env::env().peer_death_any, err);
     }
 
     /// Fails the receives directed to a peer, or all of them if `any`. Reports its address to the

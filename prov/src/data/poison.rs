@@ -15,9 +15,9 @@ use libfabric_sys as fi;
 use scif::{CloseHow, ConnId};
 
 use super::{Env, EpState, Errno};
+use crate::base::log::{Subsys, warn};
 use crate::domain::DomainState;
-use crate::eq::EqError;
-use crate::log::{Subsys, warn};
+use crate::state::eq_queue::EqError;
 
 /// Usability of an endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

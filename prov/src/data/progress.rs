@@ -16,7 +16,7 @@ use super::parting;
 use super::peer::Peer;
 use super::quick::Queued;
 use super::{Env, EpState, Live};
-use crate::log::{Subsys, warn_about_peer};
+use crate::base::log::{Subsys, warn_about_peer};
 
 /// Records read from one ring before the next ring is polled. A larger batch lets a busy peer delay
 /// the others.
@@ -597,7 +597,7 @@ impl EpState {
             _ => None,
         };
         if let Some(err) = hindered {
-            crate::log::hindered(id, &reason, err);
+            crate::base::log::hindered(id, &reason, err);
         }
         if sent_on_it {
             let err = if let Some(err) = hindered {
@@ -733,7 +733,7 @@ impl EpState {
     pub(crate) fn drain_before_close(&mut self, env: &mut Env<'_>) {
         self.deaf = self.draws_from_another(env);
         let mut end = scif::now_ns() + CLOSE_NS;
-        let connected = scif::now_ns() + CLOSE_CONNECT_NS.min(crate::env::env().connect_timeout_ns);
+        let connected = scif::now_ns() + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);
         loop {
             let now = scif::now_ns();
             let mut unfinished = !self.deaf && self.ops.kept() > 0;

@@ -16,8 +16,8 @@ use super::peer::{Peer, source_in};
 use super::progress::{BATCH, CLOCK_EVERY};
 use super::wire;
 use super::{Env, EpConfig, EpState, Errno, Live, RecvArgs, Stats};
-use crate::cq::{Completion, CqState};
-use crate::slab::Slab;
+use crate::base::slab::Slab;
+use crate::state::cq_queue::{Completion, CqState};
 
 /// Destination of the completions of receives.
 pub(crate) trait Deliver {

@@ -354,7 +354,7 @@ impl EpState {
             return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET);
         }
         let access = match self.sock.conn(conn) {
-            Some(c) if crate::env::env().process_vm || c.memory().access() == Access::Mapped => {
+            Some(c) if crate::base::env::env().process_vm || c.memory().access() == Access::Mapped => {
                 c.memory().access()
             }
             Some(_) => Access::None,
@@ -368,7 +368,7 @@ impl EpState {
         let mut route = None;
         if access == Access::ProcessVm
             && want >= BOTH_SIDES_MIN
-            && crate::env::env().both_sides
+            && crate::base::env::env().both_sides
             && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
         {
             route = self.choose_route(arrival.peer, want);
@@ -377,7 +377,7 @@ impl EpState {
             if route != Some(Way::Ring)
                 && let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part))
             {
-                if crate::env::env().migrate {
+                if crate::base::env::env().migrate {
                     still = Some(scif::Arrival::new(to.addr(), to.len()));
                 }
                 c.rx_claim(block)
@@ -566,7 +566,7 @@ impl EpState {
                     let peer = self.peers.get_mut(m.arrival.peer as usize);
                     note_denial(conn, peer, &mut self.stats);
                 } else {
-                    crate::log::fall_back(conn.peer(), conn.peer_pid(), &error);
+                    crate::base::log::fall_back(conn.peer(), conn.peer_pid(), &error);
                 }
                 if let How::Shared { block, .. } = m.how {
                     conn.rx_claim(block).close();
@@ -625,7 +625,7 @@ impl EpState {
         let Some(conn) = p.tx.and_then(|c| self.sock.conn(c)) else {
             return true;
         };
-        if conn.memory().access() != Access::ProcessVm || !crate::env::env().process_vm {
+        if conn.memory().access() != Access::ProcessVm || !crate::base::env::env().process_vm {
             return conn.is_up();
         }
         if !conn.alive_recently() {

@@ -20,7 +20,7 @@ use super::streams::OutStream;
 use super::tx::{Kept, Label, Source, Tried, TxOp};
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RmaArgs, RmaIov};
-use crate::cq::Completion;
+use crate::state::cq_queue::Completion;
 
 /// Largest read in one record, in bytes. It bounds the snapshot that the target allocates.
 const READ_PIECE: usize = 64 * 1024;
@@ -324,7 +324,7 @@ impl EpState {
         }
         let access = c.memory().access();
         let near = access == Access::Mapped;
-        let reached = near || access == Access::ProcessVm && crate::env::env().process_vm;
+        let reached = near || access == Access::ProcessVm && crate::base::env::env().process_vm;
         let mut offset = 0;
         let mut asked = None;
         for segment in rma {
@@ -382,7 +382,7 @@ impl EpState {
                 }
                 Err(error) => {
                     self.stats.fallbacks += 1;
-                    crate::log::fall_back(c.peer(), c.peer_pid(), &error);
+                    crate::base::log::fall_back(c.peer(), c.peer_pid(), &error);
                     return Err(NotDirect::Ring);
                 }
             }

@@ -16,8 +16,8 @@ use super::peer::{bytes_of, copy_of};
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RecvArgs};
-use crate::cq::{Completion, CqError};
-use crate::peer::Held;
+use crate::objects::peer_import::Held;
+use crate::state::cq_queue::{Completion, CqError};
 use scif::ConnId;
 
 /// Destination of a message: one receive, or a part of a multi-receive buffer.

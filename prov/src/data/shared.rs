@@ -20,12 +20,12 @@ use super::matching::{ANY, Arrived, List, Posted};
 use super::multi::{Many, Multi};
 use super::rx::{RecordError, Target};
 use super::{Env, EpState, Errno, RecvArgs, split};
-use crate::av::AvState;
+use crate::base::log::{Subsys, warn_about_peer};
+use crate::base::slab::Slab;
 use crate::domain::DomainState;
-use crate::ep::opt::MIN_MULTI_RECV;
-use crate::log::{Subsys, warn_about_peer};
-use crate::peer::{Asked, Held, PeerSrx, Place};
-use crate::slab::Slab;
+use crate::objects::ep::opt::MIN_MULTI_RECV;
+use crate::objects::peer_import::{Asked, Held, PeerSrx, Place};
+use crate::state::av_table::AvState;
 
 /// Receive that no endpoint has taken yet.
 #[derive(Debug)]

@@ -30,12 +30,13 @@ use super::parting::WITHDRAW_NS;
 use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::wire;
 use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
-use crate::av::AvState;
-use crate::cq::{Completion, CqError, CqState};
 use crate::data::iov::Iov;
 use crate::domain::Domain;
-use crate::mr::{Region, wait_until_left};
-use crate::wait::Waits;
+use crate::objects::mr::wait_until_left;
+use crate::state::av_table::AvState;
+use crate::state::cq_queue::{Completion, CqError, CqState};
+use crate::state::mr_table::Region;
+use crate::state::waiters::Waits;
 
 /// Returns a buffer that outlives the test, so that no operation can outlive it.
 fn buffer(bytes: Vec<u8>) -> Mem {
@@ -144,7 +145,9 @@ impl Stage {
         let sock = Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default()).unwrap();
         let mut st = self.domain.shared.gate.lock();
         let av = st.avs.get_mut(self.av).unwrap();
-        let number = av.insert(sock.id(), [0; crate::addr::ADDR_LEN], None).unwrap();
+        let number = av
+            .insert(sock.id(), [0; crate::base::addr::ADDR_LEN], None)
+            .unwrap();
         (Peer { stage: self, sock }, number)
     }
 

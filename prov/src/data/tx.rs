@@ -271,7 +271,7 @@ impl EpState {
         let Some(conn) = self.sock.conn(conn_id) else {
             return Tried::Later;
         };
-        let env_cfg = crate::env::env();
+        let env_cfg = crate::base::env::env();
         // Whether the receiver can copy the payload directly. Otherwise an announced payload would
         // cross the ring anyway.
         let copied_once = || {
@@ -375,7 +375,11 @@ impl EpState {
             return Tried::Later;
         }
         let mut block = None;
-        if iov.len() == 1 && !keeps && len >= BOTH_SIDES_MIN && p.blocks != 0 && crate::env::env().both_sides
+        if iov.len() == 1
+            && !keeps
+            && len >= BOTH_SIDES_MIN
+            && p.blocks != 0
+            && crate::base::env::env().both_sides
         {
             let free = p.blocks.trailing_zeros();
             p.blocks &= !(1 << free);

@@ -19,7 +19,7 @@ use super::matching::Arrived;
 use super::peer::OWED_MAX;
 use super::rx::RecordError;
 use super::{Env, EpState};
-use crate::log::{Subsys, info_about_peer, warn_about_peer};
+use crate::base::log::{Subsys, info_about_peer, warn_about_peer};
 
 /// Bytes charged for a message besides its payload: its description and the allocator overhead.
 pub(super) const ENTRY_BYTES: u64 = 256;

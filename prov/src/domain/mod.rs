@@ -9,7 +9,8 @@
 //!
 //! Mirrors `struct fi_ops_domain` of `rdma/fi_domain.h`; fi_domain(3).
 
-mod auto;
+mod progress_thread;
+pub(crate) mod wait;
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -19,29 +20,26 @@ use libfabric_sys as fi;
 use scif::{Maker, SharedKeys};
 use scif_ring::domain_lock::ElidableLock;
 
-use crate::atomic_ops;
-use crate::av::{self, AvState};
-use crate::av_set::AvSetState;
-use crate::cntr::{self, CntrState};
-use crate::collective;
-use crate::cq::{self, CqState};
+use self::wait::{Arms, Target};
+use crate::base::entry::{self, Errno};
+use crate::base::log::Subsys;
+use crate::base::slab::Slab;
+use crate::base::{atomic_ops, reason};
 use crate::data::deferred::{self, Triggers};
 use crate::data::shared::SrxState;
 use crate::data::{self, EpState};
-use crate::entry::{self, Errno};
-use crate::ep::{self, trigger};
-use crate::eq::{Eq, EqShared};
-use crate::fabric::FabricShared;
-use crate::log::Subsys;
-use crate::mr::{self, MrTable};
-use crate::poll;
-use crate::reason;
-use crate::sep;
-use crate::slab::Slab;
-use crate::srx;
-use crate::wait::{self, Arms, Target};
+use crate::objects::av_set::AvSetState;
+use crate::objects::cntr::{self, CntrState};
+use crate::objects::ep::{self, trigger};
+use crate::objects::eq::Eq;
+use crate::objects::fabric::FabricShared;
+use crate::objects::{av, collective, cq, mr, poll, sep, srx};
+use crate::state::av_table::AvState;
+use crate::state::cq_queue::CqState;
+use crate::state::eq_queue::EqShared;
+use crate::state::mr_table::MrTable;
 
-use auto::AutoProgress;
+use progress_thread::AutoProgress;
 
 /// State guarded by the domain lock.
 pub(crate) struct DomainState {
@@ -214,7 +212,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         unsafe { entry::own::<Domain, _>(fid) }?.shared.retire()?;
         // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Domain, _>(fid) }?);
-        crate::log::settle();
+        crate::base::log::settle();
         Ok(())
     })
 }
@@ -486,7 +484,7 @@ impl DomainShared {
 impl Domain {
     /// Opens a domain of its own fabric, for an application of interface version `api`.
     pub(crate) fn for_test(api: u32, attr: &fi::fi_domain_attr) -> Box<Domain> {
-        let node = crate::fabric::open_node().unwrap();
+        let node = crate::objects::fabric::open_node().unwrap();
         let fabric = FabricShared::new(api, node);
         Domain::open(
             &fabric,

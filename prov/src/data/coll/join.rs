@@ -18,7 +18,7 @@ use super::super::wire::{self, Head, Words};
 use super::super::{Env, EpState, Errno, split};
 use super::{Coll, Group, error_of};
 use crate::domain::{DomainState, eq_entry};
-use crate::eq::EqError;
+use crate::state::eq_queue::EqError;
 
 /// Largest number of groups for which one member may wait for this leader. More are an error.
 pub(in crate::data) const READY_MAX: usize = 1 << 14;

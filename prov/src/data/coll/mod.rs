@@ -33,7 +33,7 @@ use super::rx::RecordError;
 use super::tx::{Tried, TxOp};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, split};
-use crate::atomic_ops;
+use crate::base::atomic_ops;
 use crate::domain::DomainState;
 
 #[cfg(test)]

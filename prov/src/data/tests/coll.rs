@@ -10,8 +10,8 @@ use super::super::coll::{self, INBOX_MAX, READY_MAX};
 use super::super::peer::OWED_MAX;
 use super::super::wire;
 use super::{Peer, Stage};
-use crate::eq::EqShared;
-use crate::wait::WaitObj;
+use crate::state::eq_queue::EqShared;
+use crate::state::waiters::WaitObj;
 
 #[test]
 fn what_is_said_of_groups_that_nobody_joins_is_not_kept() {

@@ -51,7 +51,7 @@ impl Stage {
     fn insert(&self, id: PortId) -> u64 {
         let mut st = self.domain.shared.gate.lock();
         let av = st.avs.get_mut(self.av).unwrap();
-        av.insert(id, [0; crate::addr::ADDR_LEN], None).unwrap()
+        av.insert(id, [0; crate::base::addr::ADDR_LEN], None).unwrap()
     }
 
     fn remove(&self, address: u64) {

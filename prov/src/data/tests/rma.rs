@@ -3,8 +3,8 @@
 
 use super::super::wire;
 use super::Stage;
-use crate::cntr::CntrState;
-use crate::wait::Waits;
+use crate::objects::cntr::CntrState;
+use crate::state::waiters::Waits;
 
 /// Number of a read with two parts.
 const READ: u64 = 1;

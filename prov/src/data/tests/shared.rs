@@ -8,8 +8,8 @@ use super::super::iov::Iov;
 use super::super::shared::{self, SrxState};
 use super::super::{RecvArgs, recv};
 use super::{Came, Stage, buffer};
-use crate::cntr::CntrState;
-use crate::wait::Waits;
+use crate::objects::cntr::CntrState;
+use crate::state::waiters::Waits;
 
 const CONTEXT: usize = 7;
 

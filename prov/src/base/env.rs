@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! User settings: the parameters `FI_SCIF_*`, in one table, read once when the provider is loaded.
+//!
+//! The provider registers the parameters with the host (`fi_info -e`), which may also read them
+//! from its configuration file. Without a host the environment is read. An invalid value is logged
+//! once and ignored. The settings of the engine itself (`SCIF_*`) are elsewhere.
+//!
+//! No other file of the provider reads the environment.
+
+use std::ffi::{CStr, CString, OsString, c_int};
+use std::sync::OnceLock;
+
+use libfabric_sys::{FI_EINVAL, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_STRING, ParamValue};
+
+use scif::TransportKind;
+
+use crate::base::host;
+use crate::base::log::{Subsys, warn};
+
+/// Settings: the defaults of the table, or the values of the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Env {
+    /// Whether an endpoint prints a line of counters when it closes.
+    pub(crate) stats: bool,
+    /// Whether Yama's restriction on the memory of this process is lifted if it prevents copies.
+    pub(crate) ptracer: bool,
+    /// Whether the death of a peer also fails receives from any source.
+    pub(crate) peer_death_any: bool,
+    /// Largest message, in bytes, that goes through the ring although direct access would be
+    /// possible.
+    pub(crate) eager_size: usize,
+    /// Whether data is copied between processes by `process_vm_readv` and `process_vm_writev`.
+    pub(crate) process_vm: bool,
+    /// Whether large messages use the cooperative copy while both sides wait for them.
+    pub(crate) both_sides: bool,
+    /// Nanoseconds for which a first connection to a port without listener is retried.
+    pub(crate) connect_timeout_ns: u64,
+    /// Nanoseconds for which closing a region waits for a peer that accesses it.
+    pub(crate) mr_close_timeout_ns: u64,
+    /// Whether memory that peers access frequently migrates to pages that they can map.
+    pub(crate) migrate: bool,
+    /// Transport of the connections.
+    pub(crate) transport: TransportKind,
+    /// Maximum number of bytes that the process keeps in unexpected messages.
+    pub(crate) unexpected_max: usize,
+}
+
+/// Type of a parameter, and the field that it sets.
+enum Kind {
+    Bool(fn(&mut Env) -> &mut bool),
+    /// One of two words; the second sets the field to true.
+    Choice(&'static str, &'static str, fn(&mut Env) -> &mut bool),
+    /// Transport of the connections.
+    Transport(fn(&mut Env) -> &mut TransportKind),
+    /// Number of bytes, with K, M or G for powers of 1024.
+    Size(fn(&mut Env) -> &mut usize),
+    /// Number of bytes as for [`Kind::Size`], or `auto`: a quarter of the memory that the process
+    /// may have.
+    Memory(fn(&mut Env) -> &mut usize),
+    /// Number of seconds or milliseconds, with its unit.
+    Time(fn(&mut Env) -> &mut u64),
+}
+
+struct Param {
+    /// Name in lower case, without `FI_SCIF_`.
+    name: &'static CStr,
+    kind: Kind,
+    default: &'static str,
+    help: &'static str,
+}
+
+static TABLE: &[Param] = &[
+    Param {
+        name: c"stats",
+        kind: Kind::Bool(|env| &mut env.stats),
+        default: "0",
+        help: "Print a line of counters to the standard error stream when an endpoint is closed",
+    },
+    Param {
+        name: c"ptracer",
+        kind: Kind::Bool(|env| &mut env.ptracer),
+        default: "1",
+        help: "Where Yama (kernel.yama.ptrace_scope) keeps processes of one user from copying each other's memory, \
+               permit it for this process by PR_SET_PTRACER_ANY; otherwise large messages take the slower way",
+    },
+    Param {
+        name: c"peer_death",
+        kind: Kind::Choice("matched", "any", |env| &mut env.peer_death_any),
+        default: "matched",
+        help: "Which receives fail when a peer dies: 'matched', those that the peer had begun to fill or that name it; \
+               'any', also those open to any source",
+    },
+    Param {
+        name: c"eager_size",
+        kind: Kind::Size(|env| &mut env.eager_size),
+        default: "16K",
+        help: "Largest message in bytes, at most 16K, that is copied through the ring, twice but without waiting for \
+               the receiver; longer ones are copied once, from memory to memory, or where that is denied, through the \
+               ring after the receiver has asked for them",
+    },
+    Param {
+        name: c"process_vm",
+        kind: Kind::Bool(|env| &mut env.process_vm),
+        default: "1",
+        help: "Copy large messages by process_vm_readv and process_vm_writev where the system permits it",
+    },
+    Param {
+        name: c"both_sides",
+        kind: Kind::Bool(|env| &mut env.both_sides),
+        default: "1",
+        help: "Let sender and receiver both copy parts of a large message while both wait for it",
+    },
+    Param {
+        name: c"unexpected_max",
+        kind: Kind::Memory(|env| &mut env.unexpected_max),
+        default: "auto",
+        help: "Bytes of messages that came before their receives and are kept by the process; one peer may have half of them. \
+               Beyond, the connection of the peer that has the most is reset with FI_ENOMEM. 'auto' is a quarter of the \
+               memory that the process may have",
+    },
+    Param {
+        name: c"connect_timeout",
+        kind: Kind::Time(|env| &mut env.connect_timeout_ns),
+        default: "3s",
+        help: "How long operations to an address where nobody listens wait for somebody who does, before they fail with \
+               FI_ECONNREFUSED, such as 3s or 200ms",
+    },
+    Param {
+        name: c"mr_close_timeout",
+        kind: Kind::Time(|env| &mut env.mr_close_timeout_ns),
+        default: "10s",
+        help: "How long closing a memory region waits for a living peer that is in the middle of accessing it, before the \
+               connection to that peer is reset, such as 10s or 500ms",
+    },
+    Param {
+        name: c"mr_migrate",
+        kind: Kind::Choice("never", "auto", |env| &mut env.migrate),
+        default: "never",
+        help: "Whether registered memory that peers use hard moves to pages that they can map: 'never'; 'auto', while it is \
+               registered, and only whole pages of plain private memory. Not for programs in which another device or library \
+               holds on to the same pages",
+    },
+    Param {
+        name: c"transport",
+        kind: Kind::Transport(|env| &mut env.transport),
+        default: "soft",
+        help: "What carries connections: 'soft', memory that the processes of one host share; 'kernel', the SCIF driver, \
+               also between its nodes; 'auto', the driver if there is one that works",
+    },
+];
+
+/// Returns the settings of this process.
+pub(crate) fn env() -> &'static Env {
+    static ENV: OnceLock<Env> = OnceLock::new();
+    ENV.get_or_init(|| {
+        let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for unknown in scif::unknown_settings("FI_SCIF_", &names(), set) {
+            warn(Subsys::Core, format_args!("{unknown}"));
+        }
+        read(ask, |name, value, wanted| {
+            warn(
+                Subsys::Core,
+                format_args!("FI_SCIF_{name} ignored, not {wanted}: {value}"),
+            );
+        })
+    })
+}
+
+/// Returns the name of a parameter in the environment.
+fn variable(param: &Param) -> String {
+    format!("FI_SCIF_{}", param.name.to_string_lossy().to_ascii_uppercase())
+}
+
+fn names() -> Vec<String> {
+    TABLE.iter().map(variable).collect()
+}
+
+/// Registers the parameters with the host and reads them.
+pub(crate) fn init() {
+    env();
+}
+
+/// Value of a parameter as set by the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Text(String),
+    Bool(bool),
+    /// Invalid value that the host has rejected and logged.
+    Refused,
+}
+
+fn ask(param: &Param) -> Said {
+    let kind = match param.kind {
+        Kind::Bool(_) => FI_PARAM_BOOL,
+        Kind::Choice(..) | Kind::Transport(_) | Kind::Size(_) | Kind::Memory(_) | Kind::Time(_) => {
+            FI_PARAM_STRING
+        }
+    };
+    let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
+    said(host::param(param.name, kind, &help), || {
+        std::env::var_os(variable(param))
+    })
+}
+
+fn said(answer: Result<ParamValue, c_int>, environment: impl FnOnce() -> Option<OsString>) -> Said {
+    match answer {
+        Ok(ParamValue::Bool(value)) => Said::Bool(value),
+        Ok(ParamValue::String(text)) => Said::Text(text.to_string_lossy().into_owned()),
+        Ok(ParamValue::Int(_) | ParamValue::Size(_)) => Said::Nothing,
+        Err(FI_EINVAL) => Said::Refused,
+        Err(FI_ENOSYS) => environment().map_or(Said::Nothing, |text| {
+            Said::Text(text.to_string_lossy().into_owned())
+        }),
+        Err(_) => Said::Nothing,
+    }
+}
+
+fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> Env {
+    let mut env = Env {
+        stats: false,
+        ptracer: false,
+        peer_death_any: false,
+        eager_size: 0,
+        process_vm: false,
+        both_sides: false,
+        connect_timeout_ns: 0,
+        mr_close_timeout_ns: 0,
+        migrate: false,
+        transport: TransportKind::Soft,
+        unexpected_max: 0,
+    };
+    for param in TABLE {
+        let set = set(param, &mut env, param.default);
+        debug_assert_eq!(set, Ok(()), "the table's own defaults can be used");
+        match ask(param) {
+            Said::Nothing | Said::Refused => {}
+            Said::Bool(value) => {
+                if let Kind::Bool(field) = param.kind {
+                    *field(&mut env) = value;
+                }
+            }
+            Said::Text(text) => {
+                if let Err(wanted) = self::set(param, &mut env, text.trim()) {
+                    complain(&param.name.to_string_lossy().to_ascii_uppercase(), &text, &wanted);
+                }
+            }
+        }
+    }
+    env
+}
+
+/// # Errors
+/// Description of the valid values.
+fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
+    match param.kind {
+        Kind::Bool(field) => *field(env) = parse_bool(text).ok_or("0 or 1")?,
+        Kind::Choice(no, yes, field) => {
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case(yes) => true,
+                _ if text.eq_ignore_ascii_case(no) => false,
+                _ => return Err(format!("'{no}' or '{yes}'")),
+            }
+        }
+        Kind::Transport(field) => *field(env) = parse_transport(text).ok_or("'soft', 'kernel' or 'auto'")?,
+        Kind::Size(field) => {
+            *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
+        }
+        Kind::Memory(field) => {
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case("auto") => auto_memory(),
+                _ => parse_size(text).ok_or("'auto' or a number of bytes such as 1G")?,
+            }
+        }
+        Kind::Time(field) => *field(env) = parse_time(text).ok_or("a time such as 3s or 200ms")?,
+    }
+    Ok(())
+}
+
+fn parse_bool(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "yes" | "on" | "true" | "y" => Some(true),
+        "0" | "no" | "off" | "false" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+fn parse_transport(text: &str) -> Option<TransportKind> {
+    match text.to_ascii_lowercase().as_str() {
+        "soft" => Some(TransportKind::Soft),
+        "kernel" => Some(TransportKind::Kernel),
+        "auto" => Some(TransportKind::Auto),
+        _ => None,
+    }
+}
+
+fn parse_size(text: &str) -> Option<usize> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (text.get(..at)?, 1 << 10),
+        (at, 'm' | 'M') => (text.get(..at)?, 1 << 20),
+        (at, 'g' | 'G') => (text.get(..at)?, 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// Returns a quarter of the memory limit, and leaves three quarters to the program. Programs with
+/// more unexpected messages than that rarely end well anyway.
+fn auto_memory() -> usize {
+    usize::try_from(scif::memory_limit() / 4).unwrap_or(usize::MAX)
+}
+
+fn parse_time(text: &str) -> Option<u64> {
+    let (digits, unit_ns) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, 1_000_000),
+        None => (text.strip_suffix('s')?, 1_000_000_000),
+    };
+    digits.trim_end().parse::<u64>().ok()?.checked_mul(unit_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Checks that the manual page has every parameter with its default, and no other.
+    #[test]
+    fn the_manual_page_has_the_table() {
+        let page = include_str!("../../../man/fi_scif.7");
+        let section = page
+            .split(".SH RUNTIME PARAMETERS\n")
+            .nth(1)
+            .and_then(|rest| rest.split(".SH ").next())
+            .unwrap();
+        let entries: Vec<&str> = section.split(".TP\n").skip(1).collect();
+        assert_eq!(entries.len(), TABLE.len());
+        for param in TABLE {
+            let name = param.name.to_str().unwrap().to_ascii_uppercase();
+            let head = format!(".B FI_SCIF_{name}\n");
+            let entry = entries.iter().find(|e| e.starts_with(&head)).unwrap();
+            let text: Vec<&str> = entry.split_whitespace().collect();
+            let default = param.default;
+            assert!(
+                text.join(" ").contains(&format!("Default {default}."))
+                    || text.windows(2).any(|w| w == [default, "(default)"]),
+                "{name}: {entry}"
+            );
+        }
+    }
+
+    fn with(values: &[(&str, &str)]) -> (Env, Vec<String>) {
+        let complaints = RefCell::new(Vec::new());
+        let env = read(
+            |param| {
+                let name = param.name.to_str().unwrap();
+                values
+                    .iter()
+                    .find(|(n, _)| *n == name)
+                    .map_or(Said::Nothing, |(_, v)| Said::Text((*v).to_owned()))
+            },
+            |name, _, _| complaints.borrow_mut().push(name.to_owned()),
+        );
+        (env, complaints.into_inner())
+    }
+
+    #[test]
+    fn defaults_stand_unless_told_otherwise() {
+        let (env, complaints) = with(&[]);
+        assert!(complaints.is_empty());
+        assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
+        assert_eq!(
+            (env.eager_size, env.transport, env.migrate),
+            (16384, TransportKind::Soft, false)
+        );
+        assert_eq!(
+            (env.connect_timeout_ns, env.mr_close_timeout_ns),
+            (3_000_000_000, 10_000_000_000)
+        );
+    }
+
+    #[test]
+    fn values_are_taken_with_their_units() {
+        let (env, complaints) = with(&[
+            ("stats", "yes"),
+            ("ptracer", "off"),
+            ("peer_death", "ANY"),
+            ("eager_size", " 2k "),
+            ("connect_timeout", "200ms"),
+            ("mr_close_timeout", "2 s"),
+            ("transport", "Kernel"),
+            ("mr_migrate", "Auto"),
+            ("unexpected_max", "64M"),
+        ]);
+        assert!(complaints.is_empty());
+        assert!(env.migrate && env.stats && !env.ptracer && env.peer_death_any);
+        assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
+        assert_eq!(env.unexpected_max, 64 << 20);
+        assert_eq!(
+            (env.connect_timeout_ns, env.mr_close_timeout_ns),
+            (200_000_000, 2_000_000_000)
+        );
+    }
+
+    #[test]
+    fn bad_values_are_said_once_each_and_change_nothing() {
+        let (env, complaints) = with(&[
+            ("stats", "perhaps"),
+            ("peer_death", "some"),
+            ("eager_size", "16X"),
+            ("process_vm", ""),
+            ("connect_timeout", "3"),
+            ("transport", "pcie"),
+        ]);
+        assert_eq!(env, with(&[]).0);
+        assert_eq!(
+            complaints,
+            [
+                "STATS",
+                "PEER_DEATH",
+                "EAGER_SIZE",
+                "PROCESS_VM",
+                "CONNECT_TIMEOUT",
+                "TRANSPORT"
+            ]
+        );
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, size) in [
+            ("0", Some(0)),
+            ("1M", Some(1 << 20)),
+            ("2g", Some(2 << 30)),
+            ("k", None),
+            ("-1", None),
+        ] {
+            assert_eq!(parse_size(text), size, "{text}");
+        }
+        assert_eq!(parse_size("99999999999999999999"), None);
+        assert_eq!(parse_size("17179869184G"), None);
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, ns) in [
+            ("0s", Some(0)),
+            ("15ms", Some(15_000_000)),
+            ("4s", Some(4_000_000_000)),
+            ("4", None),
+            ("s", None),
+            ("-1s", None),
+            ("1h", None),
+            ("99999999999s", None),
+        ] {
+            assert_eq!(parse_time(text), ns, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_environment_is_asked_only_without_a_host() {
+        let environment = || Some(OsString::from("1"));
+        assert_eq!(said(Err(FI_ENOSYS), environment), Said::Text("1".to_owned()));
+        assert_eq!(said(Err(libfabric_sys::FI_ENODATA), environment), Said::Nothing);
+        assert_eq!(said(Err(FI_EINVAL), environment), Said::Refused);
+        assert_eq!(said(Ok(ParamValue::Bool(false)), environment), Said::Bool(false));
+    }
+}

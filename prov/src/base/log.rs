@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Messages to the user, in the host's log, including the messages of the engine.
+//!
+//! `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS` select the lines that are printed. Without a
+//! host there is no log. The data path logs nothing except lines that appear once.
+//!
+//! No line can flood the log. [`warn`] and [`info`] are for lines that cannot repeat without limit:
+//! once for each object, or once for each cause (`scif::logging::OnceEach`). A line that a peer can
+//! cause uses [`warn_about_peer`] or [`info_about_peer`], a line about a refused call uses
+//! [`warn_about_call`]. These have a limited number per second, shared with the engine's lines.
+//! Suppressed lines are counted and reported by one line.
+//!
+//! Mirrors `rdma/providers/fi_log.h`.
+
+use std::ffi::{CString, OsStr, c_int};
+use std::fmt;
+use std::io::Write;
+use std::panic::Location;
+use std::path::Path;
+use std::sync::Once;
+
+use libfabric_sys as fi;
+use scif::logging::{Budget, CALLS, OnceEach, PEERS};
+use scif::{AccessError, Denial, DenialCause, Node, PortId, keep_errno};
+
+use crate::base::{host, reason};
+
+/// Subject of a message: the values of `enum fi_log_subsys` that are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subsys {
+    Core,
+    Fabric,
+    EpCtrl,
+    EpData,
+    Av,
+    Mr,
+}
+
+impl Subsys {
+    const ALL: [Subsys; 6] = [
+        Subsys::Core,
+        Subsys::Fabric,
+        Subsys::EpCtrl,
+        Subsys::EpData,
+        Subsys::Av,
+        Subsys::Mr,
+    ];
+
+    fn number(self) -> u32 {
+        match self {
+            Subsys::Core => fi::FI_LOG_CORE,
+            Subsys::Fabric => fi::FI_LOG_FABRIC,
+            Subsys::EpCtrl => fi::FI_LOG_EP_CTRL,
+            Subsys::EpData => fi::FI_LOG_EP_DATA,
+            Subsys::Av => fi::FI_LOG_AV,
+            Subsys::Mr => fi::FI_LOG_MR,
+        }
+    }
+
+    /// Returns the subsystem of a module of the engine, by its path.
+    fn of_target(target: &str) -> Subsys {
+        match target.split("::").nth(1) {
+            Some("endpoint" | "connection" | "transport" | "life" | "segment") => Subsys::EpCtrl,
+            Some("memory" | "keys") => Subsys::Mr,
+            Some("node" | "config" | "addr") => Subsys::Fabric,
+            _ => Subsys::Core,
+        }
+    }
+}
+
+/// Logs at warn a fact that the user should act on or know.
+#[track_caller]
+#[cold]
+pub(crate) fn warn(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say(fi::FI_LOG_WARN, subsys, text, Location::caller());
+}
+
+/// Logs at info a fact that explains a decision; at most one line per object, none per operation.
+#[track_caller]
+#[cold]
+pub(crate) fn info(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say(fi::FI_LOG_INFO, subsys, text, Location::caller());
+}
+
+/// Logs at warn a line that a peer can cause: at most 10 lines a second.
+#[track_caller]
+#[cold]
+pub(crate) fn warn_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say_within(&PEERS, fi::FI_LOG_WARN, subsys, text, Location::caller());
+}
+
+/// Logs at info a line that a peer can cause: from the same 10 lines a second as
+/// [`warn_about_peer`].
+#[track_caller]
+#[cold]
+pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say_within(&PEERS, fi::FI_LOG_INFO, subsys, text, Location::caller());
+}
+
+/// Logs at warn the reason for a refused call: the first 64 lines, then at most 10 a second.
+#[track_caller]
+#[cold]
+pub(crate) fn warn_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    reason::logged();
+    say_within(&CALLS, fi::FI_LOG_WARN, subsys, text, Location::caller());
+}
+
+/// Returns whether lines about refused calls may be printed. If not, no reason is formatted.
+pub(crate) fn warns_about_calls() -> bool {
+    Subsys::ALL
+        .iter()
+        .any(|subsys| host::log_enabled(fi::FI_LOG_WARN, subsys.number()))
+}
+
+/// Logs at info the reason for a refused call: from the same budget as [`warn_about_call`].
+#[track_caller]
+#[cold]
+pub(crate) fn info_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    reason::logged();
+    say_within(&CALLS, fi::FI_LOG_INFO, subsys, text, Location::caller());
+}
+
+/// Reports the lines that were suppressed and that no later line has reported: at the end of a
+/// domain.
+#[track_caller]
+#[cold]
+pub(crate) fn settle() {
+    let place = Location::caller();
+    for budget in [&PEERS, &CALLS] {
+        budget.settle(|report| say(fi::FI_LOG_WARN, Subsys::Core, report, place));
+    }
+}
+
+/// Logs at warn that the kernel denies direct copies with a peer, whose data goes through the ring.
+/// Once for each cause.
+#[cold]
+pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
+    static SAID: OnceEach<DenialCause> = OnceEach::new(16);
+    if SAID.first(denial.cause()) {
+        warn(
+            Subsys::EpData,
+            format_args!(
+                "no direct copy with {peer}: its large messages and RMA go through the ring, in two copies instead of one, and \
+                 slower. {denial}"
+            ),
+        );
+    }
+}
+
+/// Logs at info that one direct copy has failed and its data goes through the ring. Once for each
+/// cause.
+#[cold]
+pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
+    static SAID: OnceEach<&str> = OnceEach::new(4);
+    let cause = match error {
+        // Logged with its cause by `no_direct_copy`.
+        AccessError::Denied => return,
+        AccessError::Fault => "bad address",
+        AccessError::Gone => "no such process",
+        AccessError::Short(_) => "short copy",
+    };
+    if SAID.first(cause) {
+        info(
+            Subsys::EpData,
+            format_args!(
+                "a direct copy with process {pid} at {peer} failed, {cause}: its data goes through the ring"
+            ),
+        );
+    }
+}
+
+/// Logs at warn that no process listens at a port, after `waited_ns` of tries, or at the only try.
+/// Once for each port, and for a few ports only. `whereabouts` returns advice on the check to make.
+#[cold]
+pub(crate) fn nobody_listens(peer: PortId, waited_ns: Option<u64>, whereabouts: impl FnOnce() -> String) {
+    static SAID: OnceEach<PortId> = OnceEach::new(4);
+    if !host::log_enabled(fi::FI_LOG_WARN, Subsys::EpCtrl.number()) || !SAID.first(peer) {
+        return;
+    }
+    let text = whereabouts();
+    match waited_ns.map(|ns| ns / 1_000_000) {
+        Some(waited) => warn(
+            Subsys::EpCtrl,
+            format_args!(
+                "nobody listens at {peer} (node:port), after {waited} ms of tries: what is sent to it fails with FI_ECONNREFUSED \
+                 at the end of FI_SCIF_CONNECT_TIMEOUT. {text}"
+            ),
+        ),
+        None => warn(
+            Subsys::EpCtrl,
+            format_args!(
+                "nobody listens at {peer} (node:port): fi_connect fails with FI_ECONNREFUSED. {text}"
+            ),
+        ),
+    }
+}
+
+/// Logs at warn the reason for which an address has no endpoint on this host. Once in a process.
+#[cold]
+pub(crate) fn foreign_address(why: &dyn fmt::Display, node: &Node) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let settings = node.settings();
+        warn(
+            Subsys::Av,
+            format_args!("{why}. This process (user {}) has {settings}", Node::user()),
+        );
+    });
+}
+
+/// Logs a local error that prevents a connection to a peer. Once for each cause.
+#[cold]
+pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
+    static SAID: OnceEach<c_int> = OnceEach::new(16);
+    let advice = match errno {
+        fi::FI_EMFILE => "; raise the limit of open files (ulimit -n)",
+        fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS => "; memory is short here, or a limit of it reached",
+        fi::FI_EACCES => {
+            "; run both as one user, or set SCIF_ALLOW_UIDS in both, each to the number of the other's user"
+        }
+        _ => "",
+    };
+    if SAID.first(errno) {
+        let text = format_args!(
+            "no connection to {peer}: {why}{advice}. What is sent to it fails if that lasts (FI_SCIF_CONNECT_TIMEOUT)"
+        );
+        warn(Subsys::EpCtrl, text);
+    }
+}
+
+/// Prints a line of statistics (`FI_SCIF_STATS`) on the standard error stream, in one write so that
+/// lines of several ranks do not mix.
+#[cold]
+pub(crate) fn stats_line(line: &str) {
+    // A closed stream is no reason to fail.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+fn say(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
+    if host::log_enabled(level, subsys.number()) {
+        send(level, subsys, text, place.file(), place.line());
+    }
+}
+
+fn say_within(budget: &Budget, level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
+    if host::log_enabled(level, subsys.number())
+        && budget.allows(|report| say(fi::FI_LOG_WARN, Subsys::Core, report, place))
+    {
+        send(level, subsys, text, place.file(), place.line());
+    }
+}
+
+fn send(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, file: &str, line: u32) {
+    // The host prints with the C library, which may change errno.
+    keep_errno(|| {
+        host::log(
+            level,
+            subsys.number(),
+            &c_string(module(file)),
+            line,
+            &c_string(&text.to_string()),
+        );
+    });
+}
+
+/// Returns the name of the module in a file.
+fn module(file: &str) -> &str {
+    let path = Path::new(file);
+    let own = path.file_stem().filter(|stem| *stem != "mod");
+    let of_directory = || path.parent().and_then(Path::file_name);
+    own.or_else(of_directory)
+        .and_then(OsStr::to_str)
+        .unwrap_or("scif")
+}
+
+/// Returns the text up to its first NUL.
+fn c_string(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    text.get(..end)
+        .and_then(|text| CString::new(text).ok())
+        .unwrap_or_default()
+}
+
+/// Receiver of the engine's messages from the `log` crate.
+struct Bridge;
+
+fn level(level: log::Level) -> u32 {
+    match level {
+        log::Level::Error | log::Level::Warn => fi::FI_LOG_WARN,
+        log::Level::Info => fi::FI_LOG_INFO,
+        log::Level::Debug => fi::FI_LOG_DEBUG,
+        log::Level::Trace => fi::FI_LOG_TRACE,
+    }
+}
+
+impl log::Log for Bridge {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        host::log_enabled(
+            level(metadata.level()),
+            Subsys::of_target(metadata.target()).number(),
+        )
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let subsys = Subsys::of_target(record.target());
+            let file = record.file().unwrap_or("scif");
+            send(
+                level(record.level()),
+                subsys,
+                *record.args(),
+                file,
+                record.line().unwrap_or(0),
+            );
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Connects the engine's messages with the host's log. Levels that the host does not print are not
+/// formatted.
+pub(crate) fn init() {
+    // The first logger stays: a program that links this crate may have its own.
+    if log::set_logger(&Bridge).is_ok() {
+        let any = |level| Subsys::ALL.iter().any(|s| host::log_enabled(level, s.number()));
+        log::set_max_level(if any(fi::FI_LOG_DEBUG) {
+            log::LevelFilter::Debug
+        } else if any(fi::FI_LOG_INFO) {
+            log::LevelFilter::Info
+        } else {
+            log::LevelFilter::Warn
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_of_the_engine_have_a_subsystem() {
+        assert_eq!(Subsys::of_target("scif::endpoint"), Subsys::EpCtrl);
+        assert_eq!(Subsys::of_target("scif::transport::soft"), Subsys::EpCtrl);
+        assert_eq!(Subsys::of_target("scif::memory"), Subsys::Mr);
+        assert_eq!(Subsys::of_target("scif"), Subsys::Core);
+    }
+
+    #[test]
+    fn files_are_named_by_module() {
+        assert_eq!(module("prov/src/eq.rs"), "eq");
+        assert_eq!(module("prov/src/getinfo/mod.rs"), "getinfo");
+        assert_eq!(module(""), "scif");
+    }
+
+    #[test]
+    fn text_ends_at_a_nul() {
+        assert_eq!(c_string("abc").as_c_str(), c"abc");
+        assert_eq!(c_string("a\0c").as_c_str(), c"a");
+        assert_eq!(c_string("").as_c_str(), c"");
+    }
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Base of the provider: addresses, attributes, settings, log, errors and the entry of C calls.
+//!
+//! Nothing here knows an object, an endpoint or a domain.
+
+pub(crate) mod addr;
+pub(crate) mod atomic_ops;
+pub(crate) mod attr;
+pub(crate) mod entry;
+pub(crate) mod env;
+pub(crate) mod host;
+pub(crate) mod log;
+pub(crate) mod reason;
+pub(crate) mod resolve;
+pub(crate) mod slab;

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Sleeping until a completion queue or a counter has an event: blocking reads, and descriptors
+//! that the application polls.
+//!
+//! Event queues, which have no endpoints to progress, are in `eq`. No wake-up is lost, because each
+//! wait arms the endpoints (peers then send wake-ups), polls once more, and only then sleeps. An
+//! event that another thread of this process adds meanwhile signals the sleeper's own eventfd. Each
+//! sleeping thread has its own waiter slot, so that one cannot take the other's signal.
+//!
+//! Mirrors fi_trywait(3); fi_cq_sread of fi_cq(3); fi_cntr_wait of fi_cntr(3).
+
+use std::ffi::c_int;
+
+use libfabric_sys as fi;
+use scif::{Woken, cpu_relax_or_yield, now_ns};
+
+use crate::base::entry::{self, Errno};
+use crate::base::slab::Slab;
+use crate::data::{self, EpState, deferred};
+use crate::domain::{DomainShared, DomainState};
+use crate::objects::cntr::CntrState;
+use crate::state::waiters::{Waits, watch};
+
+/// Nanoseconds for which a blocking call polls before it sleeps: about the cost of falling asleep
+/// and waking up.
+const SPIN_NS: u64 = 20_000;
+/// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
+/// doorbell. A longer one delays their timeouts.
+pub(crate) const TIMER_NAP_NS: u64 = 20_000_000;
+/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried. A longer one
+/// delays the retry.
+const POLL_NAP_NS: u64 = 200_000;
+/// Longest sleep in nanoseconds in all other cases. A wake-up lost because the peer died while
+/// sending it costs this delay, not a hang.
+const NAP_NS: u64 = 1_000_000_000;
+
+/// Object of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Cq(u32),
+    Cntr(u32),
+}
+
+/// Whether there are entries or changes that the application has not read.
+pub(crate) fn has_news(st: &DomainState, target: Target) -> bool {
+    match target {
+        Target::Cq(index) => st.cqs.get(index).is_some_and(|cq| !cq.is_empty()),
+        Target::Cntr(index) => st.cntrs.get(index).is_some_and(CntrState::changed),
+    }
+}
+
+/// Records that a poll set contains `target`, which cannot be closed meanwhile.
+///
+/// # Errors
+/// `FI_EINVAL`: no such object.
+pub(crate) fn hold(st: &mut DomainState, target: Target) -> Result<(), Errno> {
+    waits(st, target).ok_or(fi::FI_EINVAL)?.held += 1;
+    Ok(())
+}
+
+/// Undoes one [`hold`].
+pub(crate) fn release(st: &mut DomainState, target: Target) {
+    if let Some(waits) = waits(st, target) {
+        waits.held = waits.held.saturating_sub(1);
+    }
+}
+
+/// Number of waits for which each endpoint is armed.
+#[derive(Debug, Default)]
+pub(crate) struct Arms(Vec<u32>);
+
+impl Arms {
+    fn count(&mut self, ep: u32) -> Option<&mut u32> {
+        let at = ep as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0.get_mut(at)
+    }
+}
+
+/// Requests wake-ups from the peers of `ep`, for one more wait.
+pub(crate) fn arm_ep(st: &mut DomainState, ep: u32) {
+    if let Some(count) = st.arms.count(ep) {
+        *count += 1;
+        // Armed again even if it is armed: this also polls it before the new sleep.
+        data::arm(st, ep);
+    }
+}
+
+/// Undoes one [`arm_ep`].
+pub(crate) fn disarm_ep(st: &mut DomainState, ep: u32) {
+    if let Some(count) = st.arms.count(ep).filter(|c| **c > 0) {
+        *count -= 1;
+        if *count == 0 {
+            data::disarm(st, ep);
+        }
+    }
+}
+
+/// Resets the count of a closed endpoint, whose index may be reused.
+pub(crate) fn forget_ep(st: &mut DomainState, ep: u32) {
+    if let Some(count) = st.arms.count(ep) {
+        *count = 0;
+    }
+}
+
+#[inline]
+fn waits(st: &mut DomainState, target: Target) -> Option<&mut Waits> {
+    match target {
+        Target::Cq(index) => st.cqs.get_mut(index).map(|cq| &mut cq.waits),
+        Target::Cntr(index) => st.cntrs.get_mut(index).map(|cntr| &mut cntr.waits),
+    }
+}
+
+/// Calls `what` for each endpoint that reports to `target`.
+#[inline]
+fn each_ep(st: &mut DomainState, target: Target, mut what: impl FnMut(&mut DomainState, u32)) {
+    let mut at = 0;
+    while let Some(ep) = waits(st, target).and_then(|w| w.eps.get(at).copied()) {
+        what(st, ep);
+        at += 1;
+    }
+}
+
+/// Returns the wait state of `target`, and the endpoints beside it.
+fn split(st: &mut DomainState, target: Target) -> Option<(&Slab<EpState>, &mut Waits)> {
+    let DomainState { eps, cqs, cntrs, .. } = st;
+    let waits = match target {
+        Target::Cq(index) => &mut cqs.get_mut(index)?.waits,
+        Target::Cntr(index) => &mut cntrs.get_mut(index)?.waits,
+    };
+    Some((eps, waits))
+}
+
+/// Makes endpoint `ep` report to `target`; repeating it is no error. An enabled endpoint wakes the
+/// threads sleeping on `target` at once, any other from [`watch_ep`] on.
+///
+/// # Errors
+/// `FI_EINVAL`: no such object. Errors of the system, when the descriptor of an enabled endpoint
+/// cannot be watched.
+pub(crate) fn bind_ep(st: &mut DomainState, target: Target, ep: u32) -> Result<(), Errno> {
+    let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
+    let enabled = eps.get(ep).ok_or(fi::FI_EINVAL)?.enabled;
+    if waits.eps.contains(&ep) {
+        return Ok(());
+    }
+    waits.eps.push(ep);
+    if waits.watched {
+        arm_ep(st, ep);
+    }
+    if enabled && let Err(err) = watch_ep(st, ep) {
+        unbind_ep(st, target, ep);
+        return Err(err);
+    }
+    Ok(())
+}
+
+/// Makes endpoint `ep`, which is about to be enabled, wake the threads sleeping on its queues and
+/// counters.
+///
+/// # Errors
+/// `FI_EINVAL`: no such endpoint. Errors of the system, when the descriptor cannot be watched.
+pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
+    let DomainState { eps, cqs, cntrs, .. } = st;
+    let endpoint = eps.get(ep).ok_or(fi::FI_EINVAL)?;
+    let queues = cqs.iter().map(|(_, cq)| &cq.waits);
+    let counters = cntrs.iter().map(|(_, cntr)| &cntr.waits);
+    for waits in queues.chain(counters).filter(|w| w.eps.contains(&ep)) {
+        for seat in &waits.seats {
+            // Left from an attempt to enable it that failed half-way.
+            seat.waiter.remove(endpoint.sock.wait_fd());
+            let watched = watch(&seat.waiter, endpoint.sock.wait_fd());
+            // Waiter slots of short sleeps may miss a wake-up, since these sleeps soon time out.
+            if waits.obj.sleeps() {
+                watched?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Wakes the threads sleeping on queues and counters of endpoint `ep`, because another thread has
+/// consumed its wake-ups without handling them.
+pub(crate) fn rouse(st: &mut DomainState, ep: u32) {
+    let DomainState { cqs, cntrs, .. } = st;
+    let queues = cqs.iter_mut().map(|(_, cq)| &mut cq.waits);
+    let counters = cntrs.iter_mut().map(|(_, cntr)| &mut cntr.waits);
+    for waits in queues.chain(counters).filter(|w| w.eps.contains(&ep)) {
+        waits.notify();
+    }
+}
+
+/// Makes every endpoint of the domain, including later ones, report to counter `cntr`. On an error
+/// no endpoint is added.
+///
+/// # Errors
+/// See [`bind_ep`].
+pub(crate) fn widen(st: &mut DomainState, cntr: u32) -> Result<(), Errno> {
+    let target = Target::Cntr(cntr);
+    let before = waits(st, target).ok_or(fi::FI_EINVAL)?.eps.clone();
+    for ep in 0..st.eps.bound() {
+        if st.eps.get(ep).is_none() {
+            continue;
+        }
+        if let Err(err) = bind_ep(st, target, ep) {
+            for added in (0..ep).filter(|ep| !before.contains(ep)) {
+                unbind_ep(st, target, added);
+            }
+            return Err(err);
+        }
+    }
+    waits(st, target).ok_or(fi::FI_EINVAL)?.wide = true;
+    Ok(())
+}
+
+/// Whether every endpoint of the domain reports to `target`.
+#[cfg(test)]
+pub(crate) fn is_wide(st: &DomainState, target: Target) -> bool {
+    match target {
+        Target::Cq(_) => false,
+        Target::Cntr(index) => st.cntrs.get(index).is_some_and(|c| c.waits.is_wide()),
+    }
+}
+
+/// Makes a new endpoint report to the counters to which every endpoint reports.
+///
+/// # Errors
+/// See [`bind_ep`].
+pub(crate) fn bind_wide(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
+    for cntr in 0..st.cntrs.bound() {
+        if st.cntrs.get(cntr).is_some_and(|c| c.waits.is_wide()) {
+            bind_ep(st, Target::Cntr(cntr), ep)?;
+        }
+    }
+    Ok(())
+}
+
+/// Unbinds every endpoint from a counter that is closed.
+pub(crate) fn narrow(st: &mut DomainState, cntr: u32) {
+    for ep in 0..st.eps.bound() {
+        unbind_ep(st, Target::Cntr(cntr), ep);
+    }
+}
+
+/// Makes endpoint `ep` no longer report to `target`.
+pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
+    let Some((eps, waits)) = split(st, target) else {
+        return;
+    };
+    let Some(at) = waits.eps.iter().position(|e| *e == ep) else {
+        return;
+    };
+    waits.eps.swap_remove(at);
+    let watched = waits.watched;
+    if let Some(endpoint) = eps.get(ep) {
+        for seat in &waits.seats {
+            seat.waiter.remove(endpoint.sock.wait_fd());
+        }
+    }
+    if watched {
+        disarm_ep(st, ep);
+    }
+}
+
+/// Makes progress on all endpoints that report to `target`.
+#[inline]
+pub(crate) fn progress(st: &mut DomainState, target: Target) {
+    each_ep(st, target, data::progress);
+}
+
+/// Makes progress with [`progress`], and then starts the triggered operations that are due.
+pub(crate) fn progress_all(st: &mut DomainState, target: Target) {
+    progress(st, target);
+    if !st.triggers.is_empty() {
+        deferred::run(st);
+    }
+}
+
+fn start_watching(st: &mut DomainState, target: Target) {
+    let Some(w) = waits(st, target) else { return };
+    if std::mem::replace(&mut w.watched, true) {
+        each_ep(st, target, data::arm);
+    } else {
+        each_ep(st, target, arm_ep);
+    }
+}
+
+fn stop_watching(st: &mut DomainState, target: Target) {
+    if waits(st, target).is_some_and(|w| std::mem::replace(&mut w.watched, false)) {
+        each_ep(st, target, disarm_ep);
+    }
+}
+
+fn arm_fd(st: &mut DomainState, target: Target) {
+    if let Some(w) = waits(st, target) {
+        w.fd_armed = true;
+        if let Some(seat) = w.seats.first_mut().filter(|s| !s.taken) {
+            seat.sit();
+        }
+    }
+    start_watching(st, target);
+}
+
+/// Disarms the endpoints after the application polled the descriptor, so that peers need not send
+/// wake-ups.
+#[cold]
+pub(crate) fn disarm_fd(st: &mut DomainState, target: Target) {
+    let Some(w) = waits(st, target) else { return };
+    if std::mem::take(&mut w.fd_armed) && w.leave_seat(0) {
+        stop_watching(st, target);
+    }
+}
+
+/// Prepares the descriptor of `target` for polling, unless `pending` reports an unread entry.
+///
+/// # Errors
+/// `FI_EAGAIN`: there is an entry to read, or an operation that needs polling. `FI_EINVAL`: no wait
+/// object.
+pub(crate) fn try_wait(
+    dom: &DomainShared,
+    target: Target,
+    pending: impl Fn(&DomainState) -> bool,
+) -> Result<(), Errno> {
+    let mut guard = dom.gate.lock();
+    let st = &mut *guard;
+    if waits(st, target).is_none_or(|w| w.waiter().is_none()) {
+        return Err(fi::FI_EINVAL);
+    }
+    disarm_fd(st, target);
+    progress_all(st, target);
+    let idle = |st: &mut DomainState| {
+        !pending(st) && !must_poll(st, target) && !has_more(st, target) && !has_parked_callers(st, target)
+    };
+    if idle(st) {
+        arm_fd(st, target);
+        progress_all(st, target);
+        if idle(st) {
+            return Ok(());
+        }
+        disarm_fd(st, target);
+    }
+    Err(fi::FI_EAGAIN)
+}
+
+/// Whether an operation waits for which no peer sends a wake-up: a thread that sleeps on a
+/// descriptor has no timer.
+fn must_poll(st: &mut DomainState, target: Target) -> bool {
+    let mut must = false;
+    each_ep(st, target, |st, ep| must |= data::wants_poll(st, ep));
+    must
+}
+
+/// Whether a caller waits for a descriptor at an endpoint that reports to `target`. Such a wait
+/// ends within `FI_SCIF_CONNECT_TIMEOUT`.
+fn has_parked_callers(st: &mut DomainState, target: Target) -> bool {
+    let mut parked = false;
+    each_ep(st, target, |st, ep| parked |= data::has_parked_callers(st, ep));
+    parked
+}
+
+/// Whether the last progress stopped early: unread records remain, for which no peer rings the
+/// doorbell.
+fn has_more(st: &mut DomainState, target: Target) -> bool {
+    let mut more = false;
+    each_ep(st, target, |st, ep| more |= data::has_more(st, ep));
+    more
+}
+
+/// Makes progress and sleeps until `done` returns a result; `None` after `timeout_ms` (negative:
+/// never).
+///
+/// `done` is called with the domain lock, and the sleep is outside of it. A signal that the program
+/// handles ends a wait on a queue like a timeout. It does not end a wait on a counter, since
+/// fi_cntr_wait has no result for it.
+///
+/// # Errors
+/// Errors of the system, when there is no descriptor to sleep on.
+pub(crate) fn block<R>(
+    dom: &DomainShared,
+    target: Target,
+    timeout_ms: c_int,
+    mut done: impl FnMut(&mut DomainState) -> Option<R>,
+) -> Result<Option<R>, Errno> {
+    let began = now_ns();
+    let deadline = u64::try_from(timeout_ms).ok().map(|ms| began + ms * 1_000_000);
+    let mut spin_until = began + SPIN_NS;
+    let mut polls = 0;
+    loop {
+        let sleeps = {
+            let mut guard = dom.gate.lock();
+            let st = &mut *guard;
+            progress_all(st, target);
+            if let Some(result) = done(st) {
+                return Ok(Some(result));
+            }
+            waits(st, target).is_some_and(|w| w.obj.sleeps())
+        };
+        let now = now_ns();
+        let left = deadline.map(|d| d.saturating_sub(now));
+        if left == Some(0) {
+            return Ok(None);
+        }
+        if !sleeps || now < spin_until {
+            polls += 1;
+            cpu_relax_or_yield(polls);
+            continue;
+        }
+        match nap(dom, target, left, &mut done)? {
+            Nap::Done(result) => return Ok(Some(result)),
+            Nap::Interrupted => {
+                let mut guard = dom.gate.lock();
+                progress_all(&mut guard, target);
+                return Ok(done(&mut guard));
+            }
+            Nap::Busy | Nap::Woken | Nap::Late => {}
+        }
+        // The event that woke the thread is often the first of several.
+        spin_until = now_ns() + SPIN_NS;
+        polls = 0;
+    }
+}
+
+/// Outcome of a short sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slept {
+    /// No sleep.
+    Not,
+    /// Sleep ended by an event.
+    Some,
+    /// Sleep of full length.
+    Whole,
+}
+
+/// Sleeps for at most `ns` nanoseconds, until `done` returns a result, in a call that need not
+/// wait. Does not sleep while a ring is full, a connection is being opened, or records are unread.
+///
+/// # Errors
+/// Errors of the system, when there is no descriptor to sleep on.
+pub(crate) fn nap_for<R>(
+    dom: &DomainShared,
+    target: Target,
+    ns: u64,
+    mut done: impl FnMut(&mut DomainState) -> Option<R>,
+) -> Result<(Option<R>, Slept), Errno> {
+    if must_poll(&mut dom.gate.lock(), target) {
+        return Ok((None, Slept::Not));
+    }
+    let slept = match nap(dom, target, Some(ns), &mut done)? {
+        Nap::Done(result) => return Ok((Some(result), Slept::Not)),
+        Nap::Busy => return Ok((None, Slept::Not)),
+        Nap::Woken | Nap::Interrupted => Slept::Some,
+        Nap::Late => Slept::Whole,
+    };
+    let mut guard = dom.gate.lock();
+    progress_all(&mut guard, target);
+    Ok((done(&mut guard), slept))
+}
+
+/// Outcome of one sleep.
+enum Nap<R> {
+    /// Result found before it began.
+    Done(R),
+    /// No sleep, because unread records remain.
+    Busy,
+    /// Sleep ended by a signal that the program handles.
+    Interrupted,
+    Woken,
+    Late,
+}
+
+/// Arms the endpoints, polls once more, and sleeps once.
+fn nap<R>(
+    dom: &DomainShared,
+    target: Target,
+    left_ns: Option<u64>,
+    done: &mut impl FnMut(&mut DomainState) -> Option<R>,
+) -> Result<Nap<R>, Errno> {
+    let (seat, waiter, nap_ns) = {
+        let mut guard = dom.gate.lock();
+        let st = &mut *guard;
+        let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
+        let (seat, waiter) = waits.take_seat(eps)?;
+        start_watching(st, target);
+        progress_all(st, target);
+        if let Some(result) = done(st) {
+            leave(st, target, seat);
+            return Ok(Nap::Done(result));
+        }
+        if has_more(st, target) {
+            leave(st, target, seat);
+            return Ok(Nap::Busy);
+        }
+        let mut timer = false;
+        each_ep(st, target, |st, ep| timer |= data::wants_timer(st, ep));
+        let longest = match timer {
+            _ if must_poll(st, target) => POLL_NAP_NS,
+            true => TIMER_NAP_NS,
+            false => NAP_NS,
+        };
+        (seat, waiter, left_ns.map_or(longest, |left| left.min(longest)))
+    };
+    let slept = waiter.wait_or_interrupt(Some(nap_ns));
+    leave(&mut dom.gate.lock(), target, seat);
+    match (slept.map_err(|e| entry::errno(&e))?, target) {
+        (Woken::Interrupted, Target::Cq(_)) => Ok(Nap::Interrupted),
+        (Woken::Late, _) => Ok(Nap::Late),
+        _ => Ok(Nap::Woken),
+    }
+}
+
+fn leave(st: &mut DomainState, target: Target, seat: usize) {
+    if waits(st, target).is_some_and(|w| w.leave_seat(seat)) {
+        stop_watching(st, target);
+    }
+}

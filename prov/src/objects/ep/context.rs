@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "other views of the object that C holds")]
+//! Transmit and receive contexts of a scalable endpoint: endpoints with one direction.
+//!
+//! A context has its own port, queues and peers, like any endpoint, and shares no state with other
+//! contexts. The state of the scalable endpoint (address, address vector, event queue) is in `sep`.
+//! The operation tables of the other direction return `-FI_ENOSYS`.
+//!
+//! Mirrors fi_endpoint(3), "fi_tx_context" and "fi_rx_context".
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fid, fid_ep};
+use scif::Maker;
+use scif_ring::AtomicCounter;
+
+use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
+use super::{Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops, opt};
+use crate::base::entry::{self, Errno, Made, Object};
+use crate::data::{self, EpConfig, EpState, RecvArgs, SendArgs};
+use crate::objects::sep::{Place, Way};
+
+/// Transmit context.
+#[repr(transparent)]
+pub(crate) struct TxCtx(Ep);
+
+/// Receive context.
+#[repr(transparent)]
+pub(crate) struct RxCtx(Ep);
+
+// SAFETY: a transparent wrapper of an endpoint; `open` gives this class to transmit contexts only.
+unsafe impl Object for TxCtx {
+    const FCLASS: usize = fi::FI_CLASS_TX_CTX;
+}
+
+// SAFETY: a transparent wrapper of an endpoint; `open` gives this class to receive contexts only.
+unsafe impl Object for RxCtx {
+    const FCLASS: usize = fi::FI_CLASS_RX_CTX;
+}
+
+impl Made for TxCtx {
+    fn maker(&self) -> Maker {
+        self.0.maker()
+    }
+}
+
+impl Handle for TxCtx {
+    fn ep(&self) -> &Ep {
+        &self.0
+    }
+}
+
+impl Made for RxCtx {
+    fn maker(&self) -> Maker {
+        self.0.maker()
+    }
+}
+
+impl Handle for RxCtx {
+    fn ep(&self) -> &Ep {
+        &self.0
+    }
+}
+
+impl Sender for TxCtx {
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        self.0.send(args)
+    }
+}
+
+impl Receiver for RxCtx {
+    fn rx_flags(&self) -> u64 {
+        self.0.rx_flags()
+    }
+
+    fn rx_always(&self) -> u64 {
+        self.0.rx_always()
+    }
+
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        let core = &self.0.core;
+        entry::made_here(core.maker)?;
+        check_recv(args)?;
+        data::recv_generally(&mut core.dom.gate.lock(), core.idx(), args)?;
+        Ok(0)
+    }
+}
+
+static TX_FID_OPS: fi::fi_ops = fid_ops::<TxCtx>();
+static RX_FID_OPS: fi::fi_ops = fid_ops::<RxCtx>();
+static TX_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
+    rx_size_left: fi::FI_OPS_EP_NOSYS.rx_size_left,
+    ..ep_ops::<TxCtx>()
+};
+static RX_OPS: fi::fi_ops_ep = ep_ops::<RxCtx>();
+static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
+
+/// Attributes with which a context is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) caps: u64,
+    pub(crate) op_flags: u64,
+    pub(crate) msg_order: u64,
+    pub(crate) inject_size: usize,
+    /// Number of operations that may be outstanding.
+    pub(crate) size: usize,
+}
+
+/// Opens the context at `place` of its scalable endpoint; `sock` is the port reserved for it.
+///
+/// # Errors
+/// `FI_ENOMEM` when there are too many endpoints.
+pub(crate) fn open(
+    place: Place,
+    sock: scif::Endpoint,
+    wanted: Wanted,
+    context: *mut c_void,
+) -> Result<*mut fid_ep, Errno> {
+    let dom = Arc::clone(&place.sep.dom);
+    let transmits = place.way == Way::Transmit;
+    let caps = one_way(wanted.caps, place.way);
+    let has = |cap: u64| caps & cap != 0;
+    let cfg = EpConfig {
+        caps,
+        msg_order: wanted.msg_order,
+        tx_size: wanted.size,
+        rx_size: wanted.size,
+        inject_size: wanted.inject_size,
+        av: u32::MAX,
+        min_multi_recv: opt::MIN_MULTI_RECV,
+        rma_event: has(fi::FI_RMA_EVENT),
+        host: dom.fabric.node.host_hash(),
+        source: !transmits && has(fi::FI_SOURCE),
+        directed: !transmits && has(fi::FI_DIRECTED_RECV),
+        grouped: !transmits,
+        ..EpConfig::default()
+    };
+    let idx = dom.add_ep(EpState::new(cfg, sock))?;
+    let core = Core {
+        place: Some(place),
+        ..Core::new(&dom, idx, wanted.inject_size)
+    };
+    let (class, fid_ops, ops) = if transmits {
+        (fi::FI_CLASS_TX_CTX, &raw const TX_FID_OPS, &raw const TX_OPS)
+    } else {
+        (fi::FI_CLASS_RX_CTX, &raw const RX_FID_OPS, &raw const RX_OPS)
+    };
+    let ep = Box::new(Ep {
+        fid: fid_ep {
+            fid: fid {
+                fclass: class,
+                context,
+                ops: fid_ops,
+            },
+            ops,
+            cm: &raw const NO_CM,
+            msg: match (has(fi::FI_MSG), transmits) {
+                (true, true) => &raw const crate::objects::msg::TX_CTX_OPS,
+                (true, false) => &raw const crate::objects::msg::RX_CTX_OPS,
+                (false, _) => &raw const NO_MSG,
+            },
+            rma: if transmits && has(fi::FI_RMA) {
+                &raw const crate::objects::rma::TX_CTX_OPS
+            } else {
+                &raw const NO_RMA
+            },
+            tagged: match (has(fi::FI_TAGGED), transmits) {
+                (true, true) => &raw const crate::objects::tagged::TX_CTX_OPS,
+                (true, false) => &raw const crate::objects::tagged::RX_CTX_OPS,
+                (false, _) => &raw const NO_TAGGED,
+            },
+            atomic: if transmits && has(fi::FI_ATOMIC) {
+                &raw const crate::objects::atomic::TX_CTX_OPS
+            } else {
+                &raw const NO_ATOMIC
+            },
+            collective: &raw const NO_COLLECTIVE,
+        },
+        core: Arc::new(core),
+        tx_op_flags: AtomicCounter::new(if transmits {
+            wanted.op_flags & TX_OP_FLAGS
+        } else {
+            0
+        }),
+        rx_op_flags: AtomicCounter::new(if transmits {
+            0
+        } else {
+            wanted.op_flags & RX_OP_FLAGS
+        }),
+    });
+    Ok(entry::give(ep))
+}
+
+/// Returns the capabilities of one direction, and names that direction: without one, both would be
+/// meant.
+fn one_way(caps: u64, way: Way) -> u64 {
+    const OUT: u64 = fi::FI_SEND | fi::FI_READ | fi::FI_WRITE;
+    const IN: u64 = fi::FI_RECV | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
+    let (mine, theirs, message, accesses) = match way {
+        Way::Transmit => (OUT, IN, fi::FI_SEND, fi::FI_READ | fi::FI_WRITE),
+        Way::Receive => (IN, OUT, fi::FI_RECV, fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE),
+    };
+    let mut caps = caps & !theirs;
+    if caps & (fi::FI_MSG | fi::FI_TAGGED) != 0 && caps & mine & message == 0 {
+        caps |= message;
+    }
+    if caps & (fi::FI_RMA | fi::FI_ATOMIC) != 0 && caps & mine & accesses == 0 {
+        caps |= accesses;
+    }
+    caps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_goes_one_way_and_says_so() {
+        let all = fi::FI_MSG | fi::FI_RMA;
+        assert_eq!(
+            one_way(all, Way::Transmit),
+            all | fi::FI_SEND | fi::FI_READ | fi::FI_WRITE
+        );
+        let both = fi::FI_MSG | fi::FI_SEND | fi::FI_RECV;
+        assert_eq!(one_way(both, Way::Receive), fi::FI_MSG | fi::FI_RECV);
+        let reads = fi::FI_RMA | fi::FI_READ | fi::FI_REMOTE_WRITE;
+        assert_eq!(one_way(reads, Way::Transmit), fi::FI_RMA | fi::FI_READ);
+        assert_eq!(one_way(reads, Way::Receive), fi::FI_RMA | fi::FI_REMOTE_WRITE);
+    }
+}

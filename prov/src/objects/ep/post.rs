@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "names the buffers that C passes")]
+//! Path of a data transfer call from its C entry point to the data path: its flags and its buffers.
+//!
+//! Plain calls use the flags of the endpoint or alias, the `*msg` calls only their own. Without
+//! `FI_SELECTIVE_COMPLETION` every operation completes; with it, only operations whose flags have
+//! `FI_COMPLETION`. Inject calls never complete.
+//!
+//! A buffer at address 0 is described like any other, since MPI programs pass absolute addresses
+//! that way. Bytes to be sent cannot lie there, which the data path refuses.
+//!
+//! Mirrors fi_endpoint(3), "OPERATION FLAGS".
+
+use libfabric_sys as fi;
+use scif_ring::{Mem, total_len};
+
+use super::{Ep, Handle};
+use crate::base::attr::{IOV_LIMIT, RMA_IOV_LIMIT};
+use crate::base::entry::{self, Errno};
+use crate::base::reason::because;
+use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
+
+/// Completion levels: the event at which an operation counts as complete.
+const LEVELS: u64 =
+    fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE | fi::FI_MATCH_COMPLETE;
+/// Classes of operations and directions, which programs may repeat in the flags of a call.
+pub(super) const CLASSES: u64 = fi::FI_MSG
+    | fi::FI_RMA
+    | fi::FI_TAGGED
+    | fi::FI_ATOMIC
+    | fi::FI_READ
+    | fi::FI_WRITE
+    | fi::FI_RECV
+    | fi::FI_SEND
+    | fi::FI_REMOTE_READ
+    | fi::FI_REMOTE_WRITE;
+/// Flags allowed in a transmit attribute or `FI_SETOPSFLAG`.
+pub(super) const TX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_INJECT | fi::FI_FENCE | fi::FI_MORE;
+/// Flags allowed in a receive attribute or `FI_SETOPSFLAG`.
+pub(crate) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
+/// Flags that the transmitting `*msg` calls accept beside [`CLASSES`].
+pub(super) const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::FI_PRIORITY;
+/// Flags that the receiving `*msg` calls accept beside [`CLASSES`].
+pub(super) const RX_MSG_FLAGS: u64 =
+    RX_OP_FLAGS | fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD | fi::FI_REMOTE_CQ_DATA;
+
+/// Short list on the stack.
+#[derive(Debug)]
+pub(crate) struct Short<T, const N: usize> {
+    items: [T; N],
+    len: usize,
+}
+
+/// Buffers of one call.
+pub(crate) type Buffers = Short<Mem, IOV_LIMIT>;
+/// Remote ranges of one call.
+pub(crate) type Ranges = Short<RmaIov, RMA_IOV_LIMIT>;
+
+impl<T, const N: usize> Short<T, N> {
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        self.items.get(..self.len).unwrap_or_default()
+    }
+
+    /// Fills a list. Returns `FI_EINVAL` when it is too long.
+    pub(super) fn of<S>(
+        sources: &[S],
+        empty: T,
+        mut convert: impl FnMut(&S) -> Result<T, Errno>,
+    ) -> Result<Short<T, N>, Errno>
+    where
+        T: Copy,
+    {
+        if sources.len() > N {
+            return Err(fi::FI_EINVAL);
+        }
+        let mut items = [empty; N];
+        for (item, source) in items.iter_mut().zip(sources) {
+            *item = convert(source)?;
+        }
+        Ok(Short {
+            items,
+            len: sources.len(),
+        })
+    }
+}
+
+impl Buffers {
+    pub(crate) const fn none() -> Buffers {
+        Short {
+            items: [Mem::empty(); IOV_LIMIT],
+            len: 0,
+        }
+    }
+
+    /// Converts an `iovec` list.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` for a list that is too long or missing, or lengths above `isize::MAX`.
+    ///
+    /// # Safety
+    ///
+    /// `iov` is null or points to `count` elements whose buffers satisfy [`buffer`].
+    #[inline]
+    pub(crate) unsafe fn from_iovec(iov: *const fi::iovec, count: usize) -> Result<Buffers, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let iov = unsafe { entry::slice(iov, count) }?;
+        let list = Short::of(iov, Mem::empty(), |v| {
+            // SAFETY: the buffer of an element, by the caller's contract.
+            unsafe { buffer(v.iov_base.cast_const(), v.iov_len) }
+        })?;
+        list.fits()
+    }
+
+    /// Converts a list whose lengths count elements of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Buffers::from_iovec`].
+    ///
+    /// # Safety
+    ///
+    /// `ioc` is null or points to `count` elements whose buffers satisfy [`buffer`].
+    pub(crate) unsafe fn from_ioc(
+        ioc: *const fi::fi_ioc,
+        count: usize,
+        size: usize,
+    ) -> Result<Buffers, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let ioc = unsafe { entry::slice(ioc, count) }?;
+        let list = Short::of(ioc, Mem::empty(), |v| {
+            let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
+            // SAFETY: the buffer of an element, by the caller's contract.
+            unsafe { buffer(v.addr.cast_const(), len) }
+        })?;
+        list.fits()
+    }
+
+    fn fits(self) -> Result<Buffers, Errno> {
+        check_total(self.as_slice())?;
+        Ok(self)
+    }
+}
+
+impl Ranges {
+    /// Converts the remote ranges of an RMA call.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` for a list that is too long or missing.
+    ///
+    /// # Safety
+    ///
+    /// `rma` is null or points to `count` elements.
+    pub(crate) unsafe fn from_rma_iov(rma: *const fi::fi_rma_iov, count: usize) -> Result<Ranges, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let rma = unsafe { entry::slice(rma, count) }?;
+        Short::of(rma, RmaIov::default(), |v| {
+            Ok(RmaIov {
+                addr: v.addr,
+                len: v.len,
+                key: v.key,
+            })
+        })
+    }
+
+    /// Converts the remote ranges of an atomic call on elements of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Ranges::from_rma_iov`].
+    ///
+    /// # Safety
+    ///
+    /// `rma` is null or points to `count` elements.
+    pub(crate) unsafe fn from_rma_ioc(
+        rma: *const fi::fi_rma_ioc,
+        count: usize,
+        size: usize,
+    ) -> Result<Ranges, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let rma = unsafe { entry::slice(rma, count) }?;
+        Short::of(rma, RmaIov::default(), |v| {
+            let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
+            Ok(RmaIov {
+                addr: v.addr,
+                len,
+                key: v.key,
+            })
+        })
+    }
+
+    /// Returns the number of bytes in all ranges; `FI_EINVAL` when the sum overflows.
+    pub(crate) fn total(&self) -> Result<usize, Errno> {
+        let sum = |total: usize, range: &RmaIov| total.checked_add(range.len);
+        self.as_slice().iter().try_fold(0, sum).ok_or(fi::FI_EINVAL)
+    }
+}
+
+/// Refuses lists with a total above `isize::MAX`.
+fn check_total(list: &[Mem]) -> Result<(), Errno> {
+    isize::try_from(total_len(list)).map_err(|_| fi::FI_EINVAL)?;
+    Ok(())
+}
+
+/// Converts an `iovec` list of any length.
+///
+/// # Errors
+///
+/// `FI_EINVAL` for a missing list, or lengths above `isize::MAX`.
+///
+/// # Safety
+///
+/// The contract of [`Buffers::from_iovec`] holds.
+pub(crate) unsafe fn buffers(iov: *const fi::iovec, count: usize) -> Result<Vec<Mem>, Errno> {
+    // SAFETY: null or `count` elements, by the caller's contract.
+    let iov = unsafe { entry::slice(iov, count) }?;
+    let list: Result<Vec<Mem>, Errno> = iov
+        .iter()
+        // SAFETY: the buffer of an element, by the caller's contract.
+        .map(|v| unsafe { buffer(v.iov_base.cast_const(), v.iov_len) })
+        .collect();
+    let list = list?;
+    check_total(&list)?;
+    Ok(list)
+}
+
+/// Describes a buffer of a data transfer call. A null pointer is no error.
+///
+/// # Errors
+///
+/// `FI_EINVAL` for a length above `isize::MAX`.
+///
+/// # Safety
+///
+/// The application keeps the buffer valid until the operation completes, as fi_msg(3) and similar
+/// pages require (for inject calls until the call returns). It is writable if the operation writes
+/// it.
+#[inline]
+pub(crate) unsafe fn buffer(buf: *const std::ffi::c_void, len: usize) -> Result<Mem, Errno> {
+    if isize::try_from(len).is_err() {
+        return Err(fi::FI_EINVAL);
+    }
+    // SAFETY: valid until the operation completed, by the caller's contract; the data path drops it
+    // then.
+    Ok(unsafe { Mem::new(buf.cast_mut().cast(), len) })
+}
+
+/// Object from which messages are sent: an endpoint, with or without message prefixes.
+pub(crate) trait Sender: Handle {
+    /// Returns the flags of plain transmit calls.
+    #[inline]
+    fn tx_flags(&self) -> u64 {
+        self.ep().tx_flags()
+    }
+
+    /// Returns the flags of inject calls.
+    #[inline]
+    fn inject_flags(&self) -> u64 {
+        self.ep().inject_flags()
+    }
+
+    /// Returns the flags of a transmit call with `flags`.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EBADFLAGS` for flags that do not apply to such a call.
+    #[inline]
+    fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        self.ep().tx_msg_flags(flags)
+    }
+
+    /// Returns the flags of plain read calls, without `FI_INJECT`: a buffer cannot be released
+    /// before its data arrives.
+    #[inline]
+    fn read_flags(&self) -> u64 {
+        self.tx_flags() & !fi::FI_INJECT
+    }
+
+    /// Posts a message.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno>;
+
+    /// Posts an RMA operation.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
+    /// errors of the data path.
+    #[inline]
+    fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        self.ep().rma(args)
+    }
+
+    /// Posts an atomic operation that [`crate::objects::atomic`] has validated.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
+    #[inline]
+    fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+        self.ep().atomic(args)
+    }
+}
+
+impl Sender for Ep {
+    #[inline(always)]
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
+        self.check_inject(args.flags, args.iov)?;
+        data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        Ok(0)
+    }
+}
+
+/// Object to which receives are posted: an endpoint, or a context that endpoints share.
+pub(crate) trait Receiver {
+    /// Returns the flags of plain receive calls.
+    fn rx_flags(&self) -> u64;
+
+    /// Returns the flags of every receive.
+    fn rx_always(&self) -> u64;
+
+    /// Returns the flags of a receive call with `flags`.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EBADFLAGS` for flags that do not apply to such a call or contradict each other.
+    #[inline]
+    fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        let probe = flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0;
+        let alone = flags & fi::FI_DISCARD != 0 && !probe;
+        let both = flags & fi::FI_MULTI_RECV != 0 && probe;
+        if flags & !(RX_MSG_FLAGS | CLASSES) != 0 || alone || both {
+            return Err(bad_flags(flags, RX_MSG_FLAGS));
+        }
+        Ok((flags & RX_MSG_FLAGS) | self.rx_always())
+    }
+
+    /// Posts a receive, or a request to peek at, claim or discard a message.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in several parts, and
+    /// errors of the data path.
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno>;
+}
+
+/// Refuses a claim without a context, and a multi-receive buffer in several parts.
+#[inline(always)]
+pub(crate) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
+    let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
+    let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
+    if nameless || scattered {
+        return Err(unfit_recv(nameless));
+    }
+    Ok(())
+}
+
+#[cold]
+fn unfit_recv(nameless: bool) -> Errno {
+    let why = if nameless {
+        "a claimed message is named by its context, which is null"
+    } else {
+        "a buffer for many messages is one buffer, not a list"
+    };
+    because(fi::FI_EINVAL, format_args!("{why}"))
+}
+
+impl Receiver for Ep {
+    #[inline]
+    fn rx_flags(&self) -> u64 {
+        self.rx_op_flags.get_relaxed() | self.core.rx_always.get_relaxed()
+    }
+
+    #[inline]
+    fn rx_always(&self) -> u64 {
+        self.core.rx_always.get_relaxed()
+    }
+
+    #[inline(always)]
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
+        check_recv(args)?;
+        data::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        Ok(0)
+    }
+}
+
+/// Returns the error for `flags` of a call that accepts only `known` ones and [`CLASSES`], with the
+/// wrong flags as its reason.
+#[cold]
+pub(super) fn bad_flags(flags: u64, known: u64) -> Errno {
+    let wrong = flags & !(known | CLASSES);
+    let why = if wrong == 0 {
+        format_args!("flags {flags:#x} contradict each other")
+    } else if wrong & fi::FI_COMMIT_COMPLETE != 0 {
+        format_args!("flags {wrong:#x}: there is no persistent memory for FI_COMMIT_COMPLETE")
+    } else {
+        format_args!("flags {wrong:#x} are not supported in this call")
+    };
+    because(fi::FI_EBADFLAGS, why)
+}
+
+impl Ep {
+    #[cold]
+    fn too_long_to_inject(&self, len: usize) -> Errno {
+        let most = self.core.inject_size;
+        because(
+            fi::FI_EINVAL,
+            format_args!("{len} bytes cannot be injected, at most {most} can (inject_size of fi_tx_attr)"),
+        )
+    }
+
+    /// Returns the flags of plain transmit calls.
+    #[inline]
+    pub(crate) fn tx_flags(&self) -> u64 {
+        self.tx_op_flags.get_relaxed() | self.core.tx_always.get_relaxed()
+    }
+
+    /// Returns the flags of inject calls.
+    #[inline]
+    pub(crate) fn inject_flags(&self) -> u64 {
+        (self.tx_op_flags.get_relaxed() & !(LEVELS | fi::FI_COMPLETION)) | fi::FI_INJECT
+    }
+
+    /// Returns the flags of a transmit call with `flags`.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EBADFLAGS` for flags that do not apply to such a call.
+    #[inline]
+    pub(crate) fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        if flags & !(TX_MSG_FLAGS | CLASSES) != 0 {
+            return Err(bad_flags(flags, TX_MSG_FLAGS));
+        }
+        Ok((flags & TX_MSG_FLAGS) | self.core.tx_always.get_relaxed())
+    }
+
+    /// Refuses an injected operation above the negotiated size.
+    #[inline]
+    pub(super) fn check_inject(&self, flags: u64, iov: &[Mem]) -> Result<(), Errno> {
+        if flags & fi::FI_INJECT != 0 && total_len(iov) > self.core.inject_size {
+            return Err(self.too_long_to_inject(total_len(iov)));
+        }
+        Ok(())
+    }
+
+    /// Posts an RMA operation.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
+    /// errors of the data path.
+    #[inline]
+    pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
+        self.check_inject(args.flags, args.iov)?;
+        data::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        Ok(0)
+    }
+
+    /// Posts an atomic operation that [`crate::objects::atomic`] has validated.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
+    #[inline]
+    pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
+        self.check_inject(args.flags, args.operand)?;
+        data::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        Ok(0)
+    }
+}

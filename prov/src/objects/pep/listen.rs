@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Work of a passive endpoint: it binds a SCIF port, receives connection requests, and answers
+//! them.
+//!
+//! A request stays a connection of the passive endpoint until it is answered. Messages use another
+//! connection, which the accepting endpoint opens (`data::cm`). Requests are received while the
+//! event queue is read or waited for.
+//!
+//! Semantics: fi_cm(3).
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use libfabric_sys as fi;
+use scif::{CloseHow, ConnId, Endpoint, Exports, LinkEvent, PortId};
+
+use super::{Unread, handle_of};
+use crate::base::addr::{self, ADDR_LEN};
+use crate::base::entry::{self, Errno};
+use crate::data::cm::{hear, say};
+use crate::data::wire;
+use crate::objects::ep::name;
+use crate::objects::fabric::FabricShared;
+use crate::objects::getinfo::owned::OwnedInfo;
+use crate::state::eq_queue::{EqShared, Source};
+
+/// Maximum number of unread or unanswered requests; further ones are refused.
+const MOST_CALLS: usize = 4096;
+
+/// Passive endpoint, as shared with its event queue and its unanswered requests.
+#[derive(Debug)]
+pub(crate) struct PepShared(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Fabric; `None` once the endpoint is closed.
+    fabric: Option<Arc<FabricShared>>,
+    eq: Option<Arc<EqShared>>,
+    /// Bound port, kept while requests are unanswered.
+    sock: Option<Endpoint>,
+    listening: bool,
+    calls: Vec<Caller>,
+    info: OwnedInfo,
+    ip: Ipv4Addr,
+    fid: usize,
+    links: Vec<LinkEvent>,
+}
+
+/// Connecting peer.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    conn: ConnId,
+    port: PortId,
+    /// Whether the request was reported to the application.
+    told: bool,
+}
+
+/// Connection request that can be answered; dropping it rejects the request.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pep: Arc<PepShared>,
+    conn: ConnId,
+    /// Port of the caller, and number of its request.
+    pub(crate) from: PortId,
+    pub(crate) number: u64,
+    /// Address of the passive endpoint, which the accepting endpoint uses as its own.
+    pub(crate) name: [u8; ADDR_LEN],
+    answered: bool,
+}
+
+impl Call {
+    /// Rejects the request, with data of the application.
+    pub(crate) fn refuse(mut self, data: &[u8]) {
+        self.answered = true;
+        self.pep.finish(self.conn, wire::CM_REJECT, self.number, data);
+    }
+
+    /// Reports that another connection is on its way.
+    pub(crate) fn taken(mut self) {
+        self.answered = true;
+        self.pep.finish(self.conn, wire::CM_TAKEN, self.number, &[]);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.pep.finish(self.conn, wire::CM_REJECT, self.number, &[]);
+        }
+    }
+}
+
+impl PepShared {
+    pub(super) fn open(
+        fabric: &Arc<FabricShared>,
+        info: OwnedInfo,
+        src: &[u8],
+    ) -> Result<Arc<PepShared>, Errno> {
+        Ok(Arc::new(PepShared(Mutex::new(State {
+            sock: Some(take_port(fabric, src)?),
+            fabric: Some(Arc::clone(fabric)),
+            eq: None,
+            listening: false,
+            calls: Vec::new(),
+            info,
+            ip: name::ip_of(src),
+            fid: 0,
+            links: Vec::new(),
+        }))))
+    }
+
+    /// Locks the state. A panic elsewhere leaves it consistent: every change is complete before any
+    /// step can fail.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the address by which events name the endpoint.
+    pub(super) fn named(&self, fid: usize) {
+        self.lock().fid = fid;
+    }
+
+    pub(super) fn bind(&self, eq: &Arc<EqShared>) -> Result<(), Errno> {
+        let mut state = self.lock();
+        if state.eq.is_some() {
+            return Err(fi::FI_EINVAL);
+        }
+        state.eq = Some(Arc::clone(eq));
+        Ok(())
+    }
+
+    pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
+        let name = name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?;
+        let mut state = self.lock();
+        if state.listening {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        let fabric = state.fabric.clone().ok_or(fi::FI_EOPBADSTATE)?;
+        let wanted = name::wanted(&fabric, name)?;
+        if state.sock.as_ref().is_none_or(|sock| sock.id() != wanted) {
+            state.sock = Some(take_port(&fabric, name)?);
+        }
+        state.ip = name::ip_of(name);
+        Ok(())
+    }
+
+    pub(super) fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
+        self.lock().name()
+    }
+
+    pub(super) fn listen(self: &Arc<PepShared>) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let eq = state.eq.clone().ok_or(fi::FI_ENOEQ)?;
+        if state.listening {
+            return Ok(());
+        }
+        let sock = state.sock.as_mut().ok_or(fi::FI_EOPBADSTATE)?;
+        // Armed permanently, since its rings are not polled: a later writer wakes the waiting
+        // threads.
+        sock.arm();
+        let source: Weak<PepShared> = Arc::downgrade(self);
+        eq.attach(source, sock.wait_fd())?;
+        state.listening = true;
+        Ok(())
+    }
+
+    /// Releases the port for an active endpoint that `take` opens there; `take` gets the address.
+    /// On failure the port is bound again, unless another endpoint bound it first.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` once it listens or has released its port. Errors of `take`.
+    pub(crate) fn give_port<T>(
+        &self,
+        take: impl FnOnce(&[u8; ADDR_LEN]) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let mut state = self.lock();
+        if state.listening {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        let name = state.name()?;
+        let fabric = state.fabric.clone().ok_or(fi::FI_EOPBADSTATE)?;
+        state.sock = None;
+        let taken = take(&name);
+        if taken.is_err() {
+            state.sock = take_port(&fabric, &name).ok();
+        }
+        taken
+    }
+
+    pub(super) fn close(&self) {
+        let (eq, fid) = {
+            let mut state = self.lock();
+            state.listening = false;
+            let State { sock, calls, eq, .. } = &mut *state;
+            if let Some(sock) = sock {
+                if let Some(eq) = eq {
+                    eq.detach(sock.wait_fd());
+                }
+                for call in calls.extract_if(.., |call| !call.told) {
+                    sock.close_conn(call.conn, CloseHow::Orderly);
+                }
+            }
+            state.fabric = None;
+            state.leave();
+            (state.eq.take(), state.fid)
+        };
+        // Unread requests are rejected now, which takes the lock.
+        if let Some(eq) = eq {
+            eq.purge_fid(fid);
+        }
+    }
+
+    /// Ends a request with a message of `kind`, so that the caller gets an answer.
+    fn finish(&self, conn: ConnId, kind: u8, number: u64, data: &[u8]) {
+        let mut state = self.lock();
+        if let Some(sock) = &mut state.sock {
+            if let Some(conn) = sock.conn(conn) {
+                say(conn, kind, number, data);
+            }
+            sock.close_conn(conn, CloseHow::Orderly);
+        }
+        state.calls.retain(|call| call.conn != conn);
+        state.leave();
+    }
+
+    /// Creates the request of a caller for the application to answer.
+    fn call(self: &Arc<PepShared>, name: [u8; ADDR_LEN], caller: Caller, number: u64) -> Call {
+        Call {
+            pep: Arc::clone(self),
+            conn: caller.conn,
+            from: caller.port,
+            number,
+            name,
+            answered: false,
+        }
+    }
+}
+
+impl State {
+    fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
+        let id = self.sock.as_ref().ok_or(fi::FI_EOPBADSTATE)?.id();
+        Ok(addr::encode(self.ip, id, self.host()?))
+    }
+
+    fn host(&self) -> Result<u32, Errno> {
+        let fabric = self.fabric.as_ref().ok_or(fi::FI_EOPBADSTATE)?;
+        Ok(fabric.node.host_hash())
+    }
+
+    /// Releases the port after the close, once all requests are answered.
+    fn leave(&mut self) {
+        if self.fabric.is_none() && self.calls.is_empty() {
+            self.sock = None;
+        }
+    }
+
+    /// Accepts connections, and handles callers that disconnected.
+    fn look_at_links(&mut self) {
+        let Some(sock) = &mut self.sock else { return };
+        sock.poll_links(&mut self.links);
+        for link in self.links.drain(..) {
+            match link {
+                LinkEvent::Accepted(conn, port) if self.calls.len() < MOST_CALLS => {
+                    self.calls.push(Caller {
+                        conn,
+                        port,
+                        told: false,
+                    });
+                }
+                LinkEvent::Accepted(conn, _) => sock.close_conn(conn, CloseHow::Orderly),
+                LinkEvent::Connected(_) => {}
+                LinkEvent::Closed(conn, _) => {
+                    sock.close_conn(conn, CloseHow::Orderly);
+                    // A request that was reported has no caller any more when it is answered, and
+                    // counts until then. Callers that disconnect and reconnect thus cannot fill the
+                    // event queue.
+                    self.calls.retain(|call| call.told || call.conn != conn);
+                }
+            }
+        }
+    }
+
+    /// Returns the next unreported request, with its number and data.
+    fn next_request(&mut self) -> Option<(Caller, u64, Vec<u8>)> {
+        let mut at = 0;
+        while let Some(call) = self.calls.get(at).copied() {
+            let heard = match self.sock.as_mut().and_then(|sock| sock.conn(call.conn)) {
+                Some(conn) if !call.told => hear(conn),
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            match heard {
+                Ok(None) => at += 1,
+                Ok(Some(said)) if said.kind == wire::CM_REQUEST => {
+                    if let Some(call) = self.calls.get_mut(at) {
+                        call.told = true;
+                    }
+                    return Some((call, said.number, said.data));
+                }
+                Ok(Some(_)) | Err(()) => {
+                    self.calls.remove(at);
+                    if let Some(sock) = &mut self.sock {
+                        sock.close_conn(call.conn, CloseHow::Reset);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Source for PepShared {
+    fn progress(self: Arc<Self>) -> bool {
+        let mut state = self.lock();
+        if !state.listening {
+            return false;
+        }
+        state.look_at_links();
+        while let Some((caller, number, data)) = state.next_request() {
+            let name = state.name();
+            let handle = handle_of(self.call(name.unwrap_or_default(), caller, number));
+            let info = name.and_then(|name| {
+                let peer = addr::encode(Ipv4Addr::LOCALHOST, caller.port, state.host()?);
+                state.info.with_addresses(name, peer, handle).ok_or(fi::FI_ENOMEM)
+            });
+            let unread = Unread {
+                info: info.ok(),
+                handle,
+            };
+            match &state.eq {
+                // Under the lock, so that no event refers to an endpoint that was closed meanwhile.
+                Some(eq) if unread.info.is_some() => eq.push_request(state.fid, unread, &data),
+                _ => {
+                    // Dropping it rejects the request, which takes the lock.
+                    drop(state);
+                    drop(unread);
+                    state = self.lock();
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Binds the port that `src` requests, or any port without a request. Its connections export no
+/// keys, so peers get no memory access.
+fn take_port(fabric: &FabricShared, src: &[u8]) -> Result<Endpoint, Errno> {
+    let id = name::wanted(fabric, src)?;
+    Endpoint::bind(&fabric.node, id.port, Exports { keys: None }).map_err(|e| entry::errno(&e))
+}

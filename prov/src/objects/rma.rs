@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Remote memory access: `struct fi_ops_rma`, from C's arguments to the arguments of the data path.
+//!
+//! The `desc` arguments are ignored: local memory need not be registered. The local buffers and the
+//! remote ranges of a call have the same total length.
+//!
+//! Mirrors fi_rma(3).
+
+use std::ffi::c_void;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fi_addr_t, fi_msg_rma, fid_ep, iovec};
+use scif_ring::total_len;
+
+use crate::base::entry::{Errno, Object, guard, object};
+use crate::data::{RmaArgs, RmaIov};
+use crate::objects::ep::Ep;
+use crate::objects::ep::context::TxCtx;
+use crate::objects::ep::post::{Buffers, Ranges, Sender, buffer};
+use crate::objects::ep::trigger::Triggered;
+
+pub(crate) static OPS: fi::fi_ops_rma = ops::<Ep>();
+/// Operations of an endpoint with triggered operations.
+pub(crate) static TRIGGER_OPS: fi::fi_ops_rma = ops::<Triggered>();
+/// Operations of a transmit context.
+pub(crate) static TX_CTX_OPS: fi::fi_ops_rma = ops::<TxCtx>();
+
+const fn ops<S: Sender + Object>() -> fi::fi_ops_rma {
+    fi::fi_ops_rma {
+        size: size_of::<fi::fi_ops_rma>(),
+        read: read::<S>,
+        readv: readv::<S>,
+        readmsg: readmsg::<S>,
+        write: write::<S>,
+        writev: writev::<S>,
+        writemsg: writemsg::<S>,
+        inject: inject::<S>,
+        writedata: writedata::<S>,
+        injectdata: injectdata::<S>,
+    }
+}
+
+/// `ssize_t fi_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr,
+/// uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn read<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    src: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_read", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer belongs to the operation until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: false,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest: src,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.read_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t src_addr, uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn readv<S: Sender + Object>(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    src: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_readv", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffers belong to the operation until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        let iov = iov.as_slice();
+        ep.rma(&RmaArgs {
+            write: false,
+            iov,
+            rma: &[RmaIov {
+                addr,
+                len: total_len(iov),
+                key,
+            }],
+            dest: src,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.read_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown flags, also `FI_INJECT`: a buffer cannot be released before its data
+/// arrives.
+unsafe extern "C" fn readmsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_rma,
+    flags: u64,
+) -> isize {
+    guard("fi_readmsg", || {
+        if flags & fi::FI_INJECT != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        // SAFETY: C passes an open endpoint, and a message or null.
+        unsafe { post_msg::<S>(ep, msg, flags, false) }
+    })
+}
+
+/// `ssize_t fi_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
+/// dest_addr, uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn write<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_write", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer belongs to the operation until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn writev<S: Sender + Object>(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_writev", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffers belong to the operation until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        let iov = iov.as_slice();
+        ep.rma(&RmaArgs {
+            write: true,
+            iov,
+            rma: &[RmaIov {
+                addr,
+                len: total_len(iov),
+                key,
+            }],
+            dest,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown flags.
+unsafe extern "C" fn writemsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_rma,
+    flags: u64,
+) -> isize {
+    guard("fi_writemsg", || {
+        // SAFETY: C passes an open endpoint, and a message or null.
+        unsafe { post_msg::<S>(ep, msg, flags, true) }
+    })
+}
+
+/// `ssize_t fi_inject_write(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr,
+/// uint64_t addr, uint64_t key)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn inject<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+) -> isize {
+    guard("fi_inject_write", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: None,
+            context: 0,
+            flags: ep.inject_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_writedata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
+/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn writedata<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_writedata", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer belongs to the operation until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: Some(data),
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_inject_writedata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data,
+/// fi_addr_t dest_addr, uint64_t addr, uint64_t key)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn injectdata<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+) -> isize {
+    guard("fi_inject_writedata", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: Some(data),
+            context: 0,
+            flags: ep.inject_flags(),
+        })
+    })
+}
+
+/// Implements the common part of `fi_readmsg` and `fi_writemsg`.
+///
+/// # Safety
+///
+/// `ep` is an open endpoint. `msg` is null or a message whose lists have the lengths given in it.
+unsafe fn post_msg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_rma,
+    flags: u64,
+    write: bool,
+) -> Result<isize, Errno> {
+    // SAFETY: an open endpoint, by the caller's contract.
+    let ep = unsafe { object::<S, _>(ep) }?;
+    // SAFETY: null or a message, by the caller's contract.
+    let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    // SAFETY: the caller's contract.
+    unsafe { start(ep, msg, flags, write) }
+}
+
+/// Posts the operation that `msg` describes.
+///
+/// # Errors
+///
+/// Errors of `fi_readmsg` and `fi_writemsg`.
+///
+/// # Safety
+///
+/// The lists of `msg` have the lengths given in it, and its buffers belong to the operation until
+/// it completes.
+pub(crate) unsafe fn start<S: Sender>(
+    ep: &S,
+    msg: &fi_msg_rma,
+    flags: u64,
+    write: bool,
+) -> Result<isize, Errno> {
+    let flags = ep.tx_msg_flags(flags)?;
+    // SAFETY: the buffers belong to the operation until it completes.
+    let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
+    // SAFETY: a list of the length given in the message.
+    let rma = unsafe { Ranges::from_rma_iov(msg.rma_iov, msg.rma_iov_count) }?;
+    if rma.as_slice().is_empty() || rma.total()? != total_len(iov.as_slice()) {
+        return Err(fi::FI_EINVAL);
+    }
+    ep.rma(&RmaArgs {
+        write,
+        iov: iov.as_slice(),
+        rma: rma.as_slice(),
+        dest: msg.addr,
+        data: (write && flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
+        context: msg.context.expose_provenance(),
+        flags,
+    })
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Tagged messages: `struct fi_ops_tagged`, from C's arguments to the arguments of the data path.
+//!
+//! All 64 bits of a tag match. `FI_MULTI_RECV` is for untagged receives: plain calls drop it from
+//! the endpoint's flags, `fi_trecvmsg` refuses it. Otherwise the calls behave as in `msg`.
+//!
+//! Mirrors fi_tagged(3).
+
+use std::ffi::c_void;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fi_addr_t, fi_msg_tagged, fid_ep, iovec};
+
+/// Operations of an endpoint with message prefixes.
+pub(crate) static PREFIX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    size: size_of::<fi::fi_ops_tagged>(),
+    recv: recv::<Prefixed>,
+    recvv: recvv::<Prefixed>,
+    recvmsg: recvmsg::<Prefixed>,
+    send: send::<Prefixed>,
+    sendv: sendv::<Prefixed>,
+    sendmsg: sendmsg::<Prefixed>,
+    inject: inject::<Prefixed>,
+    senddata: senddata::<Prefixed>,
+    injectdata: injectdata::<Prefixed>,
+};
+
+/// Operations of an endpoint with triggered operations.
+pub(crate) static TRIGGER_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    size: size_of::<fi::fi_ops_tagged>(),
+    recv: recv::<Triggered>,
+    recvv: recvv::<Triggered>,
+    recvmsg: recvmsg::<Triggered>,
+    send: send::<Triggered>,
+    sendv: sendv::<Triggered>,
+    sendmsg: sendmsg::<Triggered>,
+    inject: inject::<Triggered>,
+    senddata: senddata::<Triggered>,
+    injectdata: injectdata::<Triggered>,
+};
+
+/// Operations of a shared receive context.
+pub(crate) static SRX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    recv: recv::<Srx>,
+    recvv: recvv::<Srx>,
+    recvmsg: recvmsg::<Srx>,
+    ..fi::FI_OPS_TAGGED_NOSYS
+};
+
+/// Operations of a transmit context.
+pub(crate) static TX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    send: send::<TxCtx>,
+    sendv: sendv::<TxCtx>,
+    sendmsg: sendmsg::<TxCtx>,
+    inject: inject::<TxCtx>,
+    senddata: senddata::<TxCtx>,
+    injectdata: injectdata::<TxCtx>,
+    ..fi::FI_OPS_TAGGED_NOSYS
+};
+
+/// Operations of a receive context.
+pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    recv: recv::<RxCtx>,
+    recvv: recvv::<RxCtx>,
+    recvmsg: recvmsg::<RxCtx>,
+    ..fi::FI_OPS_TAGGED_NOSYS
+};
+
+use crate::base::entry::{Errno, Object, guard, object};
+use crate::data::{RecvArgs, SendArgs};
+use crate::objects::ep::Ep;
+use crate::objects::ep::context::{RxCtx, TxCtx};
+use crate::objects::ep::post::{Buffers, Receiver, Sender, buffer};
+use crate::objects::ep::prefix::Prefixed;
+use crate::objects::ep::trigger::Triggered;
+use crate::objects::srx::Srx;
+
+pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    size: size_of::<fi::fi_ops_tagged>(),
+    recv: recv::<Ep>,
+    recvv: recvv::<Ep>,
+    recvmsg: recvmsg::<Ep>,
+    send: send::<Ep>,
+    sendv: sendv::<Ep>,
+    sendmsg: sendmsg::<Ep>,
+    inject: inject::<Ep>,
+    senddata: senddata::<Ep>,
+    injectdata: injectdata::<Ep>,
+};
+
+/// `ssize_t fi_trecv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr,
+/// uint64_t tag, uint64_t ignore, void *context)`
+unsafe extern "C" fn recv<R: Receiver + Object>(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    src: fi_addr_t,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_trecv", || {
+        // SAFETY: C passes an open endpoint or context.
+        let ep = unsafe { object::<R, _>(ep) }?;
+        // SAFETY: the buffer belongs to the operation until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
+        ep.recv(&RecvArgs {
+            iov: &[buf],
+            src,
+            tag: Some((tag, ignore)),
+            context: context.expose_provenance(),
+            flags,
+        })
+    })
+}
+
+/// `ssize_t fi_trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t src_addr, uint64_t tag, uint64_t ignore, void *context)`
+unsafe extern "C" fn recvv<R: Receiver + Object>(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    src: fi_addr_t,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_trecvv", || {
+        // SAFETY: C passes an open endpoint or context.
+        let ep = unsafe { object::<R, _>(ep) }?;
+        // SAFETY: the buffers belong to the operation until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
+        ep.recv(&RecvArgs {
+            iov: iov.as_slice(),
+            src,
+            tag: Some((tag, ignore)),
+            context: context.expose_provenance(),
+            flags,
+        })
+    })
+}
+
+/// `ssize_t fi_trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, uint64_t flags)`
+///
+/// With `FI_PEEK` or `FI_DISCARD` the buffers are ignored.
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown or contradicting flags, `-FI_EINVAL` for `FI_CLAIM` without a
+/// context.
+unsafe extern "C" fn recvmsg<R: Receiver + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_tagged,
+    flags: u64,
+) -> isize {
+    guard("fi_trecvmsg", || {
+        // SAFETY: C passes an open endpoint or context.
+        let ep = unsafe { object::<R, _>(ep) }?;
+        // SAFETY: null or a message of the caller.
+        let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: the buffers belong to the operation until it completes.
+        unsafe { receive(ep, msg, flags) }
+    })
+}
+
+/// Posts the receive that `msg` describes.
+///
+/// # Errors
+/// Errors of `fi_trecvmsg`.
+///
+/// # Safety
+/// The list of `msg` has the length given in it, and its buffers belong to the operation until it
+/// completes.
+#[inline(always)]
+pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
+    let flags = ep.rx_msg_flags(flags)?;
+    if flags & fi::FI_MULTI_RECV != 0 {
+        return Err(fi::FI_EBADFLAGS);
+    }
+    let iov = if flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
+        // SAFETY: the buffers belong to the operation until it completes.
+        unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?
+    } else {
+        Buffers::none()
+    };
+    ep.recv(&RecvArgs {
+        iov: iov.as_slice(),
+        src: msg.addr,
+        tag: Some((msg.tag, msg.ignore)),
+        context: msg.context.expose_provenance(),
+        flags,
+    })
+}
+
+/// `ssize_t fi_tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
+/// dest_addr, uint64_t tag, void *context)`
+unsafe extern "C" fn send<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    dest: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_tsend", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer belongs to the operation until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.tx_flags();
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: None,
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
+    })
+}
+
+/// `ssize_t fi_tsendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t dest_addr, uint64_t tag, void *context)`
+unsafe extern "C" fn sendv<S: Sender + Object>(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    dest: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_tsendv", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffers belong to the operation until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        let flags = ep.tx_flags();
+        ep.send(&SendArgs {
+            iov: iov.as_slice(),
+            tag: Some(tag),
+            data: None,
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
+    })
+}
+
+/// `ssize_t fi_tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown flags.
+unsafe extern "C" fn sendmsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_tagged,
+    flags: u64,
+) -> isize {
+    guard("fi_tsendmsg", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: null or a message of the caller.
+        let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: the buffers belong to the operation until it completes.
+        unsafe { transmit(ep, msg, flags) }
+    })
+}
+
+/// Posts the message that `msg` describes.
+///
+/// # Errors
+/// Errors of `fi_tsendmsg`.
+///
+/// # Safety
+/// The list of `msg` has the length given in it, and its buffers belong to the operation until it
+/// completes.
+#[inline(always)]
+pub(crate) unsafe fn transmit<S: Sender>(ep: &S, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
+    let flags = ep.tx_msg_flags(flags)?;
+    // SAFETY: the buffers belong to the operation until it completes.
+    let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
+    ep.send(&SendArgs {
+        iov: iov.as_slice(),
+        tag: Some(msg.tag),
+        data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
+        dest: msg.addr,
+        context: msg.context.expose_provenance(),
+        flags,
+    })
+}
+
+/// `ssize_t fi_tinject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr,
+/// uint64_t tag)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn inject<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    dest: fi_addr_t,
+    tag: u64,
+) -> isize {
+    guard("fi_tinject", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.inject_flags();
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: None,
+            dest,
+            context: 0,
+            flags,
+        })
+    })
+}
+
+/// `ssize_t fi_tsenddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
+/// fi_addr_t dest_addr, uint64_t tag, void *context)`
+unsafe extern "C" fn senddata<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    dest: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    guard("fi_tsenddata", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer belongs to the operation until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.tx_flags();
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: Some(data),
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
+    })
+}
+
+/// `ssize_t fi_tinjectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t
+/// dest_addr, uint64_t tag)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn injectdata<S: Sender + Object>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+    tag: u64,
+) -> isize {
+    guard("fi_tinjectdata", || {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<S, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.inject_flags();
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: Some(data),
+            dest,
+            context: 0,
+            flags,
+        })
+    })
+}

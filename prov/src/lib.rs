@@ -49,7 +49,7 @@ pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
 /// Returns the provider to the library that calls it: the host of `fi_prov_ini`, or one into which
 /// this crate is linked.
 pub fn start(host: Host) -> *mut fi_provider {
-    host::enter(host);
+    host::enter(host, &PROVIDER);
     log::init();
     libfabric_sys::on_unsupported(reason::log_unsupported);
     env::init();

@@ -6,8 +6,7 @@
 //! Boundary between libfabric's C calls and this crate. No panic crosses it, errors become
 //! `-FI_E*`, and a `struct fid *` becomes a checked reference to its object.
 //!
-//! No other file maps errors of the engine to error numbers. The calls themselves are
-//! elsewhere.
+//! The calls themselves are in `objects`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
@@ -18,10 +17,9 @@ use libfabric_sys as fi;
 use libfabric_sys::fid;
 use scif::{Maker, keep_errno};
 
+use crate::base::errno::Errno;
+use crate::base::log::{Subsys, warn};
 use crate::base::reason;
-
-/// Positive `FI_E*` number. C sees it negated.
-pub(crate) type Errno = c_int;
 
 /// Result of a call that panicked; the panic hook has logged the place
 /// (`scif::logging::take_panics`).
@@ -46,8 +44,8 @@ pub(crate) fn made_here(maker: Maker) -> Result<(), Errno> {
 fn inherited() -> Errno {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        crate::base::log::warn(
-            crate::base::log::Subsys::EpCtrl,
+        warn(
+            Subsys::EpCtrl,
             format_args!(
                 "process {} is a forked child: endpoints and queues of its parent cannot be used here",
                 std::process::id()
@@ -151,7 +149,7 @@ pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Er
 /// The error of `result`.
 #[track_caller]
 pub(crate) fn told<T>(
-    subsys: crate::base::log::Subsys,
+    subsys: Subsys,
     what: fmt::Arguments<'_>,
     result: Result<T, Errno>,
 ) -> Result<T, Errno> {
@@ -166,12 +164,8 @@ pub(crate) fn told<T>(
 
 /// Logs that a call is refused, with the reason, and returns `errno`.
 #[track_caller]
-pub(crate) fn refused<T>(
-    subsys: crate::base::log::Subsys,
-    what: fmt::Arguments<'_>,
-    errno: Errno,
-) -> Result<T, Errno> {
-    crate::base::log::warn_about_call(subsys, what);
+pub(crate) fn refused<T>(subsys: Subsys, what: fmt::Arguments<'_>, errno: Errno) -> Result<T, Errno> {
+    reason::warn_about_call(subsys, what);
     Err(errno)
 }
 
@@ -337,75 +331,6 @@ pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> Result<&'a [T], 
     Ok(unsafe { std::slice::from_raw_parts(ptr, len) })
 }
 
-/// Returns the libfabric number of an engine error.
-pub(crate) fn errno(error: &scif::Error) -> Errno {
-    match error {
-        scif::Error::PortInUse(_) => fi::FI_EADDRINUSE,
-        scif::Error::NoPorts => fi::FI_EADDRNOTAVAIL,
-        scif::Error::Again => fi::FI_EAGAIN,
-        scif::Error::Refused(_) => fi::FI_ECONNREFUSED,
-        scif::Error::Unanswered(_) => fi::FI_ETIMEDOUT,
-        scif::Error::Denied { .. } => fi::FI_EACCES,
-        scif::Error::Config(_) => fi::FI_EINVAL,
-        scif::Error::Forked => fi::FI_EOPBADSTATE,
-        scif::Error::Os { errno, .. } | scif::Error::NoDriver { errno, .. } => errno.raw_os_error(),
-    }
-}
-
-/// Returns the text of an error number, like `strerror` of a queue; copied to `buf` if there is
-/// one.
-///
-/// # Safety
-/// `buf` is null or has space for `len` bytes.
-pub(crate) unsafe fn strerror(errno: Errno, buf: *mut c_char, len: usize) -> *const c_char {
-    let errno = errno.unsigned_abs().cast_signed();
-    let text = match own_text(errno) {
-        Some(text) => text.as_ptr(),
-        // SAFETY: any number is allowed; the result is a C string, valid at least until this
-        // thread's next call.
-        None => unsafe { libc::strerror(errno) },
-    };
-    let Some(last) = len.checked_sub(1).filter(|_| !buf.is_null()) else {
-        return text;
-    };
-    // SAFETY: text is a C string, and buf has space for len = last + 1 bytes (caller's contract).
-    unsafe { libc::strncpy(buf, text, last) };
-    // SAFETY: within these len bytes.
-    unsafe { buf.wrapping_add(last).write(0) };
-    buf
-}
-
-/// Returns the text of an error number, for the log.
-pub(crate) fn text(errno: Errno) -> String {
-    // SAFETY: no buffer; the text is valid until this thread's next call.
-    let text = unsafe { strerror(errno, std::ptr::null_mut(), 0) };
-    // SAFETY: a C string, as above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// Returns the text of a number that only libfabric defines.
-fn own_text(errno: Errno) -> Option<&'static CStr> {
-    Some(match errno {
-        fi::FI_EOTHER => c"internal error",
-        fi::FI_ETOOSMALL => c"the buffer is too small",
-        fi::FI_EOPBADSTATE => c"not possible in this state",
-        fi::FI_EAVAIL => c"an error waits to be read",
-        fi::FI_EBADFLAGS => c"flags are not supported",
-        fi::FI_ENOEQ => c"no event queue",
-        fi::FI_EDOMAIN => c"of another domain",
-        fi::FI_ENOCQ => c"no completion queue",
-        fi::FI_ECRC => c"data was damaged",
-        fi::FI_ETRUNC => c"the message was longer than the buffer",
-        fi::FI_ENOKEY => c"no such memory key",
-        fi::FI_ENOAV => c"no address vector",
-        fi::FI_EOVERRUN => c"the queue overran",
-        fi::FI_ENORX => c"no receive buffer",
-        fi::FI_ENOMR => c"no room for another registration",
-        fi::FI_EFIREWALLADDR => c"the host is behind a firewall",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,34 +369,4 @@ mod tests {
     }
 
     static ONE: u64 = 1;
-
-    #[test]
-    fn every_error_of_the_engine_has_a_number() {
-        let port = scif::PortId { node: 0, port: 1 };
-        for (error, number) in [
-            (scif::Error::PortInUse(port), fi::FI_EADDRINUSE),
-            (scif::Error::NoPorts, fi::FI_EADDRNOTAVAIL),
-            (scif::Error::Again, fi::FI_EAGAIN),
-            (scif::Error::Refused(port), fi::FI_ECONNREFUSED),
-            (scif::Error::Unanswered(port), fi::FI_ETIMEDOUT),
-            (scif::Error::Denied { port, uid: 1 }, fi::FI_EACCES),
-            (scif::Error::Config(String::new()), fi::FI_EINVAL),
-            (scif::Error::Forked, fi::FI_EOPBADSTATE),
-        ] {
-            assert_eq!(errno(&error), number);
-        }
-    }
-
-    #[test]
-    fn texts_fit_the_callers_buffer() {
-        let mut room = [1 as c_char; 8];
-        // SAFETY: room has 8 bytes.
-        let text = unsafe { strerror(-fi::FI_ETRUNC, room.as_mut_ptr(), room.len()) };
-        // SAFETY: a string that ends in NUL.
-        assert_eq!(unsafe { CStr::from_ptr(text) }, c"the mes");
-        // SAFETY: null is allowed.
-        let text = unsafe { strerror(fi::FI_ENOENT, std::ptr::null_mut(), 0) };
-        // SAFETY: a string that ends in NUL.
-        assert_eq!(unsafe { CStr::from_ptr(text) }, c"No such file or directory");
-    }
 }

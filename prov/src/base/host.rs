@@ -7,21 +7,22 @@
 use std::ffi::{CStr, c_int};
 use std::sync::{PoisonError, RwLock};
 
-use libfabric_sys::{FI_ENOSYS, Host, ParamValue, fi_param_type};
+use libfabric_sys::{FI_ENOSYS, Host, ParamValue, Provider, fi_param_type};
 
-use crate::PROVIDER;
 use crate::base::attr;
 
 #[derive(Debug)]
 struct State {
-    host: Host,
+    /// The last libfabric that called, and this provider as it knows it; `None` before the first
+    /// and after the last.
+    caller: Option<(Host, &'static Provider)>,
     /// Oldest version of all that called; `None` before the first.
     oldest: Option<u32>,
     newest: u32,
 }
 
 static STATE: RwLock<State> = RwLock::new(State {
-    host: Host::NONE,
+    caller: None,
     oldest: None,
     newest: 0,
 });
@@ -31,17 +32,17 @@ fn with<R>(f: impl FnOnce(&State) -> R) -> R {
 }
 
 /// Records that a libfabric loads this provider, which uses that one from now on.
-pub(crate) fn enter(host: Host) {
+pub(crate) fn enter(host: Host, provider: &'static Provider) {
     let mut state = STATE.write().unwrap_or_else(PoisonError::into_inner);
     let version = host.version();
     state.oldest = Some(state.oldest.map_or(version, |oldest| oldest.min(version)));
     state.newest = state.newest.max(version);
-    state.host = host;
+    state.caller = Some((host, provider));
 }
 
 /// Records that a libfabric is unloaded and must not be called any more.
 pub(crate) fn leave() {
-    STATE.write().unwrap_or_else(PoisonError::into_inner).host = Host::NONE;
+    STATE.write().unwrap_or_else(PoisonError::into_inner).caller = None;
 }
 
 /// Returns the interface version whose structures every host has.
@@ -57,11 +58,19 @@ pub(crate) fn claimed_version() -> u32 {
 
 /// Whether the host prints messages of this level and subsystem.
 pub(crate) fn log_enabled(level: u32, subsys: u32) -> bool {
-    with(|state| state.host.log_enabled(&PROVIDER, level, subsys))
+    with(|state| {
+        let (host, provider) = state.caller.as_ref()?;
+        Some(host.log_enabled(provider, level, subsys))
+    })
+    .unwrap_or(false)
 }
 
 pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) {
-    with(|state| state.host.log(&PROVIDER, level, subsys, func, line, text));
+    with(|state| {
+        if let Some((host, provider)) = &state.caller {
+            host.log(provider, level, subsys, func, line, text);
+        }
+    });
 }
 
 /// Registers a parameter with the host and returns its value.
@@ -71,11 +80,11 @@ pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) 
 /// parameters.
 pub(crate) fn param(name: &CStr, kind: fi_param_type, help: &CStr) -> Result<ParamValue, c_int> {
     with(|state| {
-        let param = state
-            .host
-            .param_define(&PROVIDER, name, kind, help)
+        let (host, provider) = state.caller.as_ref().ok_or(FI_ENOSYS)?;
+        let param = host
+            .param_define(provider, name, kind, help)
             .map_err(|_| FI_ENOSYS)?;
-        state.host.param_get(&param)
+        host.param_get(&param)
     })
 }
 

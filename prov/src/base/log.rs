@@ -7,7 +7,7 @@
 //! No line can flood the log. [`warn`] and [`info`] are for lines that cannot repeat without limit:
 //! once for each object, or once for each cause (`scif::logging::OnceEach`). A line that a peer can
 //! cause uses [`warn_about_peer`] or [`info_about_peer`], a line about a refused call uses
-//! [`warn_about_call`]. These have a limited number per second, shared with the engine's lines.
+//! [`about_call`]. These have a limited number per second, shared with the engine's lines.
 //! Suppressed lines are counted and reported by one line.
 //!
 //! Mirrors `rdma/providers/fi_log.h`.
@@ -23,7 +23,7 @@ use libfabric_sys as fi;
 use scif::logging::{Budget, CALLS, OnceEach, PEERS};
 use scif::{AccessError, Denial, DenialCause, Node, PortId, keep_errno};
 
-use crate::base::{host, reason};
+use crate::base::host;
 
 /// Subject of a message: the values of `enum fi_log_subsys` that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,27 +97,18 @@ pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
     say_within(&PEERS, fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
-/// Logs at warn the reason for a refused call: the first 64 lines, then at most 10 a second.
+/// Logs a line about a refused call: the first 64 lines, then at most 10 a second.
 #[track_caller]
 #[cold]
-pub(crate) fn warn_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
-    reason::logged();
-    say_within(&CALLS, fi::FI_LOG_WARN, subsys, text, Location::caller());
+pub(crate) fn about_call(level: u32, subsys: Subsys, text: fmt::Arguments<'_>) {
+    say_within(&CALLS, level, subsys, text, Location::caller());
 }
 
-/// Returns whether lines about refused calls may be printed. If not, no reason is formatted.
-pub(crate) fn warns_about_calls() -> bool {
+/// Returns whether the host prints warnings of any subsystem.
+pub(crate) fn prints_warnings() -> bool {
     Subsys::ALL
         .iter()
         .any(|subsys| host::log_enabled(fi::FI_LOG_WARN, subsys.number()))
-}
-
-/// Logs at info the reason for a refused call: from the same budget as [`warn_about_call`].
-#[track_caller]
-#[cold]
-pub(crate) fn info_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
-    reason::logged();
-    say_within(&CALLS, fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
 /// Reports the lines that were suppressed and that no later line has reported: at the end of a

@@ -8,6 +8,7 @@ pub(crate) mod atomic_ops;
 pub(crate) mod attr;
 pub(crate) mod entry;
 pub(crate) mod env;
+pub(crate) mod errno;
 pub(crate) mod host;
 pub(crate) mod log;
 pub(crate) mod reason;

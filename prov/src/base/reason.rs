@@ -15,7 +15,7 @@ use std::fmt;
 
 use libfabric_sys as fi;
 
-use crate::base::entry::{self, Errno};
+use crate::base::errno::{self, Errno};
 use crate::base::log::{self, Subsys};
 
 /// State of the log line for the current call.
@@ -67,7 +67,7 @@ pub(crate) fn is_logged() -> bool {
 /// Records the reason for which the current call is refused with `errno`, and returns `errno`.
 #[cold]
 pub(crate) fn because(errno: Errno, why: fmt::Arguments<'_>) -> Errno {
-    if log::warns_about_calls() {
+    if log::prints_warnings() {
         set(Known::Reason(errno, why.to_string()));
     }
     errno
@@ -86,11 +86,27 @@ pub(crate) fn expected<T>(answer: Errno, result: Result<T, Errno>) -> Result<T, 
     result
 }
 
+/// Logs at warn the reason for the refusal of the current call.
+#[track_caller]
+#[cold]
+pub(crate) fn warn_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    logged();
+    log::about_call(fi::FI_LOG_WARN, subsys, text);
+}
+
+/// Logs at info the reason for the refusal of the current call.
+#[track_caller]
+#[cold]
+fn info_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    logged();
+    log::about_call(fi::FI_LOG_INFO, subsys, text);
+}
+
 /// Logs that the object does not support a call.
 pub(crate) fn log_unsupported(call: &'static str) {
     forget();
     if PROBES.contains(&call) {
-        log::info_about_call(subsys(call), format_args!("{call}: there are no such operations"));
+        info_about_call(subsys(call), format_args!("{call}: there are no such operations"));
         return forget();
     }
     let why = format_args!("this object has no such call, or was opened without the capability for it");
@@ -98,10 +114,10 @@ pub(crate) fn log_unsupported(call: &'static str) {
 }
 
 /// Returns the text of an error, preceded by the reason if one is recorded for it.
-fn text(errno: Errno) -> String {
-    let text = entry::text(errno);
+fn text(number: Errno) -> String {
+    let text = errno::text(number);
     match take() {
-        Known::Reason(of, why) if of == errno => format!("{why}: {text}"),
+        Known::Reason(of, why) if of == number => format!("{why}: {text}"),
         Known::Nothing | Known::Logged | Known::Reason(..) => text,
     }
 }
@@ -126,8 +142,8 @@ pub(crate) fn log_refusal(call: &str, errno: Errno) {
 pub(crate) fn log_line(subsys: Subsys, what: fmt::Arguments<'_>, errno: Errno) {
     let text = text(errno);
     match errno {
-        fi::FI_ENOPROTOOPT => log::info_about_call(subsys, format_args!("{what}: {text}")),
-        _ => log::warn_about_call(subsys, format_args!("{what}: {text}")),
+        fi::FI_ENOPROTOOPT => info_about_call(subsys, format_args!("{what}: {text}")),
+        _ => warn_about_call(subsys, format_args!("{what}: {text}")),
     }
 }
 

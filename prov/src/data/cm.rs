@@ -21,8 +21,8 @@ use super::matching::ANY;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, Live, split};
 use crate::base::attr::CM_DATA_SIZE;
-use crate::base::entry;
 use crate::base::log::Subsys;
+use crate::base::{entry, errno};
 use crate::domain::DomainState;
 use crate::objects::eq::cm_entry;
 use crate::objects::pep::listen::Call;
@@ -296,7 +296,7 @@ impl EpState {
         let Some(cm) = &mut self.cm else { return };
         if !cm.repeats(error, scif::now_ns(), crate::base::env::env().connect_timeout_ns) {
             self.cm_unreachable(error);
-            self.cm_failed(env, entry::errno(error), Vec::new());
+            self.cm_failed(env, errno::errno(error), Vec::new());
         }
     }
 
@@ -307,7 +307,7 @@ impl EpState {
             Error::Refused(id) => self.nobody_listens(*id, None),
             error => {
                 let to = self.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
-                crate::base::log::hindered(to, error, entry::errno(error));
+                crate::base::log::hindered(to, error, errno::errno(error));
             }
         }
     }

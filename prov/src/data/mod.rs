@@ -71,6 +71,8 @@ use libfabric_sys as fi;
 use scif::{ConnId, Endpoint, LinkEvent, PortId};
 use scif_ring::copy::Mem;
 
+use crate::base::atomic_ops::element::AtomicKind;
+use crate::base::errno::Errno;
 use crate::base::reason::because;
 use crate::base::slab::Slab;
 use crate::domain::DomainState;
@@ -86,9 +88,6 @@ use peer::Peer;
 pub(crate) use quick::{Deliver, Queued};
 use rendezvous::Incoming;
 pub(crate) use stats::Stats;
-
-/// Positive libfabric error number (`FI_E*`).
-pub(crate) type Errno = i32;
 
 /// Attributes and bindings of an endpoint.
 #[derive(Clone, Debug, Default)]
@@ -199,14 +198,6 @@ pub(crate) struct RmaArgs<'a> {
     pub data: Option<u64>,
     pub context: usize,
     pub flags: u64,
-}
-
-/// Kind of an atomic, by the values that it returns and compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtomicKind {
-    Write,
-    Fetch,
-    Compare,
 }
 
 /// Effect of an access on the memory of its target, which selects the counters of the target.

@@ -365,7 +365,7 @@ impl EpState {
                 let hindered = match &error {
                     Error::Again => return None,
                     Error::Refused(_) => 0,
-                    other => crate::base::entry::errno(other),
+                    other => crate::base::errno::errno(other),
                 };
                 // Each of the two cases, no listener and no access, has its own time limit.
                 if p.refused_since_ns == 0 || (p.hindered == 0) != (hindered == 0) {

@@ -21,10 +21,10 @@ use scif::{Maker, SharedKeys};
 use scif_ring::domain_lock::ElidableLock;
 
 use self::wait::{Arms, Target};
-use crate::base::entry::{self, Errno};
+use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::slab::Slab;
-use crate::base::{atomic_ops, reason};
+use crate::base::{atomic_ops, entry, reason};
 use crate::data::deferred::{self, Triggers};
 use crate::data::shared::SrxState;
 use crate::data::{self, EpState};
@@ -284,7 +284,7 @@ impl Domain {
     ) -> Result<Box<Domain>, Errno> {
         let auto = attr.data_progress == fi::FI_PROGRESS_AUTO;
         let keys = if caps == 0 || caps & (fi::FI_RMA | fi::FI_ATOMIC) != 0 {
-            Some(SharedKeys::new(&fabric.node).map_err(|e| entry::errno(&e))?)
+            Some(SharedKeys::new(&fabric.node).map_err(|e| errno::errno(&e))?)
         } else {
             None
         };

@@ -22,7 +22,7 @@ use scif::{Waiter, cpu_relax_or_yield, now_ns};
 use scif_ring::counter::AtomicFlag;
 
 use super::{DomainShared, DomainState};
-use crate::base::entry::{self, Errno};
+use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, warn};
 use crate::data::{self, EpState, deferred};
 use crate::domain::wait::{arm_ep, disarm_ep};
@@ -53,7 +53,7 @@ pub(super) struct AutoProgress {
 
 impl AutoProgress {
     pub(super) fn new() -> Result<AutoProgress, Errno> {
-        let waiter = Waiter::new().map_err(|e| entry::errno(&e))?;
+        let waiter = Waiter::new().map_err(|e| errno::errno(&e))?;
         Ok(AutoProgress {
             waiter: Arc::new(waiter),
             stop: Arc::new(AtomicFlag::new(false)),
@@ -90,7 +90,7 @@ impl AutoProgress {
     }
 
     pub(super) fn add(&self, ep: &EpState) -> Result<(), Errno> {
-        self.waiter.add(ep.sock.wait_fd()).map_err(|e| entry::errno(&e))?;
+        self.waiter.add(ep.sock.wait_fd()).map_err(|e| errno::errno(&e))?;
         // The thread may be asleep without having armed this endpoint.
         self.waiter.signal();
         Ok(())

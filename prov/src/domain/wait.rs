@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use libfabric_sys as fi;
 use scif::{Woken, cpu_relax_or_yield, now_ns};
 
-use crate::base::entry::{self, Errno};
+use crate::base::errno::{self, Errno};
 use crate::base::slab::Slab;
 use crate::data::{self, EpState, deferred};
 use crate::domain::{DomainShared, DomainState};
@@ -502,7 +502,7 @@ fn nap<R>(
     };
     let slept = waiter.wait_or_interrupt(Some(nap_ns));
     leave(&mut dom.gate.lock(), target, seat);
-    match (slept.map_err(|e| entry::errno(&e))?, target) {
+    match (slept.map_err(|e| errno::errno(&e))?, target) {
         (Woken::Interrupted, Target::Cq(_)) => Ok(Nap::Interrupted),
         (Woken::Late, _) => Ok(Nap::Late),
         _ => Ok(Nap::Woken),

@@ -16,10 +16,12 @@ use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_datatype, fi_ioc, fi_msg_atomic, fi_op, fid_ep};
 use scif_ring::{Mem, total_len};
 
+use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::atomic_ops::{self, MAX_ATOMIC_BYTES};
-use crate::base::entry::{Errno, Object, guard, guard_int, object, put};
+use crate::base::entry::{Object, guard, guard_int, object, put};
+use crate::base::errno::Errno;
 use crate::base::reason::expected;
-use crate::data::{AtomicArgs, AtomicKind, RmaIov};
+use crate::data::{AtomicArgs, RmaIov};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::TxCtx;
 use crate::objects::ep::post::{Buffers, Ranges, Sender, buffer};

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::{Maker, PortId};
 
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::Errno;
 use crate::domain::{DomainShared, DomainState};
 use crate::objects::av::Av;
 use crate::state::av_table::AvState;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::Maker;
 
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::data::{EpState, deferred};
 use crate::domain::wait::{self, Target};

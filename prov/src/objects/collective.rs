@@ -21,7 +21,8 @@ use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_datatype, fi_op, fid_ep};
 use scif::Maker;
 
-use crate::base::entry::{self, Errno, guard, guard_int, object};
+use crate::base::entry::{self, guard, guard_int, object};
+use crate::base::errno::Errno;
 use crate::base::reason;
 use crate::data::coll::{self, CollArgs, Kind};
 use crate::domain::DomainShared;

@@ -16,9 +16,10 @@ use scif::{Config, Maker, Node, TransportKind};
 use scif_ring::counter::AtomicCounter;
 
 use crate::base::attr::NAME;
-use crate::base::entry::{self, Errno};
-use crate::base::env;
-use crate::base::log::{Subsys, info, warn_about_call};
+use crate::base::errno::{self, Errno};
+use crate::base::log::{Subsys, info};
+use crate::base::reason::warn_about_call;
+use crate::base::{entry, env};
 use crate::domain::{self, Domain, DomainShared};
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
@@ -252,7 +253,7 @@ fn tell(node: &Node) {
 
 fn failed(error: &scif::Error) -> Errno {
     warn_about_call(Subsys::Fabric, format_args!("cannot open the SCIF node: {error}"));
-    entry::errno(error)
+    errno::errno(error)
 }
 
 /// Fabric that C holds, and the domains opened on it that C may hold.

@@ -68,7 +68,8 @@ pub(crate) static RX_CTX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     ..fi::FI_OPS_MSG_NOSYS
 };
 
-use crate::base::entry::{Errno, Object, guard, object};
+use crate::base::entry::{Object, guard, object};
+use crate::base::errno::Errno;
 use crate::data::{RecvArgs, SendArgs};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::{RxCtx, TxCtx};

@@ -21,8 +21,10 @@ use std::sync::{Arc, Weak};
 
 use libfabric_sys as fi;
 
-use crate::base::entry::{self, Errno};
-use crate::base::log::{Subsys, warn_about_call};
+use crate::base::entry;
+use crate::base::errno::Errno;
+use crate::base::log::Subsys;
+use crate::base::reason::warn_about_call;
 use crate::data::iov::Iov;
 use crate::data::shared;
 use crate::domain::DomainShared;

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libfabric_sys as fi;
 use scif::Maker;
 
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::Errno;
 use crate::domain::wait::{self, Target};
 use crate::domain::{Domain, DomainShared};
 use crate::objects::cntr::Cntr;

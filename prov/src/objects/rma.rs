@@ -13,7 +13,8 @@ use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg_rma, fid_ep, iovec};
 use scif_ring::total_len;
 
-use crate::base::entry::{Errno, Object, guard, object};
+use crate::base::entry::{Object, guard, object};
+use crate::base::errno::Errno;
 use crate::data::{RmaArgs, RmaIov};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::TxCtx;

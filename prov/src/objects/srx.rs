@@ -16,7 +16,8 @@ use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
 use scif::Maker;
 
-use crate::base::entry::{self, Errno, guard, guard_int, own};
+use crate::base::entry::{self, guard, guard_int, own};
+use crate::base::errno::Errno;
 use crate::data::RecvArgs;
 use crate::data::shared::{self, SrxState};
 use crate::domain::{Domain, DomainShared};

@@ -67,7 +67,8 @@ pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     ..fi::FI_OPS_TAGGED_NOSYS
 };
 
-use crate::base::entry::{Errno, Object, guard, object};
+use crate::base::entry::{Object, guard, object};
+use crate::base::errno::Errno;
 use crate::data::{RecvArgs, SendArgs};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::{RxCtx, TxCtx};

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use libfabric_sys as fi;
 use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns};
 
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::{self, Errno};
 use crate::domain::DomainShared;
 use crate::domain::wait::{self, TIMER_NAP_NS, Target, has_news};
 use crate::objects::fabric::{Fabric, FabricShared};
@@ -109,7 +110,7 @@ pub(crate) unsafe extern "C" fn open(
         let shared = SetShared {
             _fabric: Arc::clone(fabric.shared()),
             obj,
-            waiter: Waiter::new().map_err(|e| entry::errno(&e))?,
+            waiter: Waiter::new().map_err(|e| errno::errno(&e))?,
             members: Mutex::default(),
             maker: Maker::here(),
         };
@@ -250,7 +251,7 @@ impl SetShared {
     /// # Errors
     /// Errors of the system, when the descriptor cannot be watched.
     pub(crate) fn add(&self, member: Member, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.waiter.add(fd).map_err(|e| entry::errno(&e))?;
+        self.waiter.add(fd).map_err(|e| errno::errno(&e))?;
         self.members().push(member);
         Ok(())
     }
@@ -302,7 +303,7 @@ impl SetShared {
             }
             let nap = left.map_or(TIMER_NAP_NS, |left| left.min(TIMER_NAP_NS));
             // The result is ignored: the members are polled in any case.
-            self.waiter.wait(Some(nap)).map_err(|e| entry::errno(&e))?;
+            self.waiter.wait(Some(nap)).map_err(|e| errno::errno(&e))?;
         }
     }
 }

@@ -25,7 +25,7 @@ use scif::{Board, Node, PortId};
 
 use super::av_table::Reach;
 use crate::base::addr::{self, ADDR_LEN, Reader};
-use crate::base::entry::{self, Errno};
+use crate::base::errno::{self, Errno};
 
 /// Number of addresses that a shared vector accepts over its lifetime. Later insertions fail with
 /// `FI_ENOMEM`.
@@ -84,7 +84,7 @@ impl SharedAv {
             fill.extend((0..PAGE_WORDS).map(|at| (at, fi::FI_ADDR_NOTAVAIL)));
             Board::open(node, name, WORDS, &fill)
         };
-        let board = opened.map_err(|e| entry::errno(&e))?;
+        let board = opened.map_err(|e| errno::errno(&e))?;
         if board.load(HEAD) != Some(MAGIC) {
             return Err(fi::FI_EINVAL);
         }
@@ -213,7 +213,7 @@ impl SharedAv {
         if !self.board.is_writable() {
             return Err(fi::FI_EACCES);
         }
-        self.board.lock().map_err(|e| entry::errno(&e))
+        self.board.lock().map_err(|e| errno::errno(&e))
     }
 }
 

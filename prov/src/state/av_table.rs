@@ -24,7 +24,7 @@ use scif::PortId;
 use super::av_shared::SharedAv;
 use crate::base::addr::{ADDR_LEN, Addr, Group};
 use crate::base::attr::MAX_CONTEXTS;
-use crate::base::entry::Errno;
+use crate::base::errno::Errno;
 
 /// Maximum number of bits for receive contexts in a vector. fi_av_open refuses more.
 pub(crate) const RX_CTX_BITS_MAX: u32 = 16;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use libfabric_sys as fi;
 use scif::{Maker, Waiter, Woken, cpu_relax_or_yield, now_ns};
 
-use crate::base::entry::{self, Errno};
+use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, warn_about_peer};
 use crate::objects::fabric::FabricShared;
 use crate::objects::pep::Unread;
@@ -134,7 +134,7 @@ impl EqShared {
         let waiter = match obj {
             WaitObj::None | WaitObj::Yield => None,
             WaitObj::Unspec | WaitObj::Fd | WaitObj::PollFd | WaitObj::Set => {
-                Some(Waiter::new().map_err(|e| entry::errno(&e))?)
+                Some(Waiter::new().map_err(|e| errno::errno(&e))?)
             }
         };
         Ok(EqShared {
@@ -326,7 +326,7 @@ impl EqShared {
     /// Errors of the system, when the descriptor cannot be watched.
     pub(crate) fn attach(&self, source: Weak<dyn Source>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         if let Some(waiter) = &self.waiter {
-            waiter.add(fd).map_err(|e| entry::errno(&e))?;
+            waiter.add(fd).map_err(|e| errno::errno(&e))?;
         }
         self.follow(source);
         Ok(())
@@ -451,7 +451,7 @@ impl EqShared {
                     let nap = left.map_or(longest, |left| left.min(longest));
                     let woken = waiter
                         .wait_or_interrupt(Some(nap))
-                        .map_err(|e| entry::errno(&e))?;
+                        .map_err(|e| errno::errno(&e))?;
                     if woken == Woken::Interrupted {
                         self.progress();
                         return self.read(room, peek);

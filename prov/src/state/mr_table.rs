@@ -18,8 +18,8 @@ use scif::{Movable, SharedKeys, Unmoved};
 use scif_ring::copy::Mem;
 use scif_ring::keytable::KeyEntry;
 
+use crate::base::errno::Errno;
 use crate::base::slab::Slab;
-use crate::data::Errno;
 
 /// Access rights that a peer can have.
 const REMOTE: u64 = fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::Waiter;
 
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::{self, Errno};
 use crate::base::slab::Slab;
 use crate::data::EpState;
 
@@ -236,11 +237,11 @@ impl Seat {
 }
 
 fn new_waiter() -> Result<Arc<Waiter>, Errno> {
-    Waiter::new().map(Arc::new).map_err(|e| entry::errno(&e))
+    Waiter::new().map(Arc::new).map_err(|e| errno::errno(&e))
 }
 
 pub(crate) fn watch(waiter: &Waiter, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    waiter.add(fd).map_err(|e| entry::errno(&e))
+    waiter.add(fd).map_err(|e| errno::errno(&e))
 }
 
 /// Implements `FI_GETWAIT` and `FI_GETWAITOBJ` of a queue or counter.

@@ -5,8 +5,8 @@
 //! Complex numbers have no order; the operations that need one are not defined and leave the target
 //! as it is.
 
+use super::element::{Element, Op, execute_word};
 use super::float::Real;
-use super::{Element, Op, execute_word};
 use libfabric_sys::LongDouble;
 use scif_ring::Mem;
 use std::cmp::Ordering;

@@ -3,7 +3,7 @@
 //!
 //! Comparisons follow C: a NaN is neither greater, smaller nor equal, and counts as true.
 
-use super::{Element, Op, execute_word};
+use super::element::{Element, Op, execute_word};
 use scif_ring::Mem;
 use std::cmp::Ordering;
 

@@ -2,7 +2,7 @@
 //! Atomic operations on integers of 8 to 128 bits. Sums and products wrap around, as in C's
 //! unsigned arithmetic.
 
-use super::{Element, Op, execute_word};
+use super::element::{Element, Op, execute_word};
 use scif_ring::{Mem, rmw};
 
 macro_rules! combine_integers {

@@ -2,8 +2,8 @@
 //! Atomic operations on `long double`. Its format depends on the platform's C compiler, so the
 //! arithmetic is in C.
 
+use super::element::{Element, Op};
 use super::float::{self, Real};
-use super::{Element, Op};
 use libfabric_sys::LongDouble;
 use std::cmp::Ordering;
 

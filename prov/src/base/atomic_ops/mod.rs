@@ -17,17 +17,20 @@
 //! Mirrors `fi_atomic(3)`.
 
 mod complex;
+pub(crate) mod element;
 mod float;
 mod int;
 mod long_double;
 #[cfg(test)]
 mod tests;
 
-use crate::data::{AtomicKind, Errno};
+use crate::base::errno::Errno;
 use libfabric_sys as fi;
 use libfabric_sys::LongDouble;
-use scif_ring::{Mem, rmw};
+use scif_ring::Mem;
 use std::sync::{Mutex, PoisonError};
+
+use element::{AtomicKind, Element, Op};
 
 /// Maximum number of bytes in each of operand, comparison and result of one operation. Longer ones
 /// are refused.
@@ -35,89 +38,6 @@ pub(crate) const MAX_ATOMIC_BYTES: usize = 4096;
 
 /// Lock for elements without a suitable atomic instruction.
 static WIDE: Mutex<()> = Mutex::new(());
-
-/// `enum fi_op`, in its order: the discriminants are the C values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
-    Min,
-    Max,
-    Sum,
-    Prod,
-    LogicalOr,
-    LogicalAnd,
-    BitOr,
-    BitAnd,
-    LogicalXor,
-    BitXor,
-    Read,
-    Write,
-    SwapEq,
-    SwapNe,
-    SwapLe,
-    SwapLt,
-    SwapGe,
-    SwapGt,
-    SwapMask,
-    Diff,
-}
-
-impl Op {
-    const ALL: [Op; 20] = [
-        Op::Min,
-        Op::Max,
-        Op::Sum,
-        Op::Prod,
-        Op::LogicalOr,
-        Op::LogicalAnd,
-        Op::BitOr,
-        Op::BitAnd,
-        Op::LogicalXor,
-        Op::BitXor,
-        Op::Read,
-        Op::Write,
-        Op::SwapEq,
-        Op::SwapNe,
-        Op::SwapLe,
-        Op::SwapLt,
-        Op::SwapGe,
-        Op::SwapGt,
-        Op::SwapMask,
-        Op::Diff,
-    ];
-
-    fn from_raw(raw: u32) -> Option<Op> {
-        Op::ALL.get(usize::try_from(raw).ok()?).copied()
-    }
-
-    /// Whether the operation takes a comparison (or mask) operand.
-    fn is_swap(self) -> bool {
-        matches!(
-            self,
-            Op::SwapEq | Op::SwapNe | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt | Op::SwapMask
-        )
-    }
-
-    /// Whether the operation compares values by order.
-    fn needs_order(self) -> bool {
-        matches!(
-            self,
-            Op::Min | Op::Max | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt
-        )
-    }
-
-    /// Whether the operation works on bits rather than on values.
-    fn needs_bits(self) -> bool {
-        matches!(self, Op::BitOr | Op::BitAnd | Op::BitXor | Op::SwapMask)
-    }
-
-    fn belongs_to(self, kind: AtomicKind) -> bool {
-        match kind {
-            AtomicKind::Write => !self.is_swap() && self != Op::Read,
-            AtomicKind::Fetch => !self.is_swap(),
-            AtomicKind::Compare => self.is_swap(),
-        }
-    }
-}
 
 /// `enum fi_datatype` up to libfabric 1.17, in its order. The 8- and 16-bit floating point types
 /// that were added later have no agreed arithmetic on CPUs and are not supported.
@@ -185,28 +105,6 @@ impl DataType {
             DataType::Float | DataType::Double | DataType::LongDouble => !op.needs_bits(),
             _ => true,
         }
-    }
-}
-
-/// Value of an atomic operation.
-trait Element: Copy {
-    /// Size in bytes.
-    const SIZE: usize;
-
-    /// Returns the value in native byte order; missing bytes read as zero.
-    fn get(bytes: &[u8]) -> Self;
-
-    /// Stores the value; `bytes` has [`Self::SIZE`] bytes.
-    fn put(self, bytes: &mut [u8]);
-
-    /// Returns the target's new value. Only called for operations that the type supports.
-    fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self;
-
-    /// Executes on an aligned target with the CPU's atomic instructions; `None` when there are none
-    /// for the type.
-    #[inline]
-    fn execute(_op: Op, _target: &Mem, _operand: Self, _compare: Self) -> Option<Self> {
-        None
     }
 }
 
@@ -428,24 +326,4 @@ fn execute_locked<E: Element>(op: Op, target: &Mem, operand: E, compare: E) -> E
         target.copy_from_slice(bytes);
     }
     old
-}
-
-/// Executes on a target that fits a machine word, through conversions that keep every bit.
-#[inline]
-fn execute_word<E: Element, W: rmw::AtomicPrimitive>(
-    op: Op,
-    target: &Mem,
-    operand: E,
-    compare: E,
-    from_word: impl Fn(W) -> E,
-    into_word: impl Fn(E) -> W,
-) -> Option<E> {
-    let old = if op == Op::Read {
-        rmw::load::<W>(target)
-    } else {
-        rmw::update::<W>(target, |word| {
-            into_word(E::combine(op, from_word(word), operand, compare))
-        })
-    };
-    old.map(from_word)
 }

@@ -21,9 +21,9 @@ use libfabric_sys as fi;
 use scif::Maker;
 
 use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
-use crate::base::entry::{self, Errno};
+use crate::base::errno::Errno;
 use crate::base::log::{self, Subsys};
-use crate::base::resolve;
+use crate::base::{entry, resolve};
 use crate::domain::{Domain, DomainShared, eq_entry};
 use crate::objects::eq::Eq;
 use crate::state::av_shared::SharedAv;

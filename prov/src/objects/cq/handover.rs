@@ -13,7 +13,8 @@ use libfabric_sys as fi;
 use scif::cpu_relax_or_yield;
 
 use super::{Cq, EMPTY_READS};
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::Errno;
 use crate::domain::wait;
 use crate::objects::peer_import::{Held, PeerCq};
 use crate::state::cq_queue::{Completion, CqError};

@@ -25,7 +25,8 @@ use libfabric_sys as fi;
 use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns, threads};
 use scif_ring::counter::AtomicFlag;
 
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::slab::Slab;
 use crate::data::{self, Deliver, Queued, deferred};
@@ -314,7 +315,7 @@ unsafe extern "C" fn strerror(
     len: usize,
 ) -> *const c_char {
     // SAFETY: buf is null or has space for len bytes, by the contract of fi_cq_strerror.
-    unsafe { entry::strerror(prov_errno, buf, len) }
+    unsafe { errno::strerror(prov_errno, buf, len) }
 }
 
 /// Destination of the entries that a read returns: the caller's buffer.

@@ -10,7 +10,8 @@ use libfabric_sys as fi;
 use libfabric_sys::fid;
 
 use super::Core;
-use crate::base::entry::{Errno, class_of, object};
+use crate::base::entry::{class_of, object};
+use crate::base::errno::Errno;
 use crate::base::reason::because;
 use crate::data::EpConfig;
 use crate::domain::{DomainShared, DomainState};

@@ -9,7 +9,8 @@ use libfabric_sys as fi;
 use scif_ring::Mem;
 
 use super::Ep;
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::Errno;
 use crate::data::coll::{self, CollArgs, Lengths};
 use crate::domain::DomainShared;
 

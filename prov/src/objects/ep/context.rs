@@ -18,7 +18,8 @@ use scif_ring::AtomicCounter;
 
 use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
 use super::{Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops, opt};
-use crate::base::entry::{self, Errno, Made, Object};
+use crate::base::entry::{self, Made, Object};
+use crate::base::errno::Errno;
 use crate::data::{self, EpConfig, EpState, RecvArgs, SendArgs};
 use crate::objects::sep::{Place, Way};
 

@@ -37,7 +37,8 @@ use scif_ring::AtomicCounter;
 
 use crate::base::addr::ADDR_LEN;
 use crate::base::attr;
-use crate::base::entry::{self, Errno, Made, Object, guard, guard_int, own};
+use crate::base::entry::{self, Made, Object, guard, guard_int, own};
+use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::data::{self, EpConfig, EpState};
 use crate::domain::{Domain, DomainShared};

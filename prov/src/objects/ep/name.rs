@@ -12,8 +12,9 @@ use scif::{Endpoint, Exports, PortId};
 
 use super::Core;
 use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
-use crate::base::entry::{self, Errno};
-use crate::base::log;
+use crate::base::errno::{self, Errno};
+use crate::base::log::Subsys;
+use crate::base::reason;
 use crate::data::EpState;
 use crate::domain::DomainShared;
 use crate::objects::fabric::FabricShared;
@@ -36,8 +37,8 @@ pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno>
         });
     }
     let id = addr::decode(src, reader).map_err(|e| {
-        log::warn_about_call(
-            log::Subsys::EpCtrl,
+        reason::warn_about_call(
+            Subsys::EpCtrl,
             format_args!("an endpoint cannot have this address: {e}"),
         );
         match e {
@@ -48,8 +49,8 @@ pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno>
     if id.node == reader.node {
         return Ok(id);
     }
-    log::warn_about_call(
-        log::Subsys::EpCtrl,
+    reason::warn_about_call(
+        Subsys::EpCtrl,
         format_args!(
             "an endpoint of node {} cannot have an address of node {}",
             reader.node, id.node
@@ -77,7 +78,7 @@ pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
     let exports = Exports {
         keys: dom.keys.clone(),
     };
-    Endpoint::bind(&dom.fabric.node, port, exports).map_err(|e| entry::errno(&e))
+    Endpoint::bind(&dom.fabric.node, port, exports).map_err(|e| errno::errno(&e))
 }
 
 impl Core {

@@ -14,7 +14,7 @@ use scif_ring::AtomicCounter;
 use super::Core;
 use crate::base::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::base::attr;
-use crate::base::entry::Errno;
+use crate::base::errno::Errno;
 
 /// Default number of free bytes below which a multi-receive buffer is released. A larger one wastes
 /// more of each buffer.

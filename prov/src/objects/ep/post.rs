@@ -16,7 +16,8 @@ use scif_ring::{Mem, total_len};
 
 use super::{Ep, Handle};
 use crate::base::attr::{IOV_LIMIT, RMA_IOV_LIMIT};
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::Errno;
 use crate::base::reason::because;
 use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
 

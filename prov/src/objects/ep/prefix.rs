@@ -15,7 +15,8 @@ use scif_ring::Mem;
 use super::post::{Buffers, Receiver, Sender};
 use super::{Ep, Handle};
 use crate::base::attr::MSG_PREFIX_SIZE;
-use crate::base::entry::{Errno, Made, Object};
+use crate::base::entry::{Made, Object};
+use crate::base::errno::Errno;
 use crate::data::{RecvArgs, SendArgs};
 
 /// Endpoint opened with prefixes.

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::Maker;
 
-use crate::base::entry::{self, Errno};
+use crate::base::entry;
+use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::objects::fabric::Fabric;
 use crate::objects::wait_set::{Member, SetShared, wait_object};
@@ -300,7 +301,7 @@ unsafe extern "C" fn strerror(
     len: usize,
 ) -> *const c_char {
     // SAFETY: buf is null or has space for len bytes, by the contract of fi_eq_strerror.
-    unsafe { entry::strerror(prov_errno, buf, len) }
+    unsafe { errno::strerror(prov_errno, buf, len) }
 }
 
 /// Returns the bytes of a `struct fi_eq_cm_entry` without an info, followed by `data`.

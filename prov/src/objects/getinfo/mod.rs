@@ -21,7 +21,8 @@ use libfabric_sys::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_NUMERICHOST, FI_SOURCE,
 
 use crate::base::addr::{Addr, AddrError, Reader};
 use crate::base::attr::OFFERS;
-use crate::base::entry::{Errno, guard_int, put, string};
+use crate::base::entry::{guard_int, put, string};
+use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info};
 use crate::base::{host, reason, resolve};
 use hints::Hints;

@@ -17,9 +17,9 @@ use libfabric_sys as fi;
 use scif::{Maker, cpu_relax_or_yield, now_ns};
 use scif_ring::copy::Mem;
 
-use crate::base::entry::{self, Errno};
+use crate::base::errno::Errno;
 use crate::base::log::Subsys;
-use crate::base::{attr, env};
+use crate::base::{attr, entry, env};
 use crate::data;
 use crate::domain::{Domain, DomainShared, DomainState, eq_entry, wait};
 use crate::objects::cntr::Cntr;

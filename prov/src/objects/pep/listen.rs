@@ -16,7 +16,7 @@ use scif::{CloseHow, ConnId, Endpoint, Exports, LinkEvent, PortId};
 
 use super::{Unread, handle_of};
 use crate::base::addr::{self, ADDR_LEN};
-use crate::base::entry::{self, Errno};
+use crate::base::errno::{self, Errno};
 use crate::data::cm::{hear, say};
 use crate::data::wire;
 use crate::objects::ep::name;
@@ -348,5 +348,5 @@ impl Source for PepShared {
 /// keys, so peers get no memory access.
 fn take_port(fabric: &FabricShared, src: &[u8]) -> Result<Endpoint, Errno> {
     let id = name::wanted(fabric, src)?;
-    Endpoint::bind(&fabric.node, id.port, Exports { keys: None }).map_err(|e| entry::errno(&e))
+    Endpoint::bind(&fabric.node, id.port, Exports { keys: None }).map_err(|e| errno::errno(&e))
 }

@@ -19,7 +19,8 @@ use scif::Maker;
 
 use crate::base::addr::ADDR_LEN;
 use crate::base::attr;
-use crate::base::entry::{self, Errno, guard_int, object, own};
+use crate::base::entry::{self, guard_int, object, own};
+use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::objects::eq::Eq;
 use crate::objects::fabric::Fabric;

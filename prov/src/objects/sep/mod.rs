@@ -22,7 +22,8 @@ use scif::{Maker, PortId};
 
 use crate::base::addr::{ADDR_LEN, Addr, Group};
 use crate::base::attr;
-use crate::base::entry::{self, Errno, Object, guard_int, object, own};
+use crate::base::entry::{self, Object, guard_int, object, own};
+use crate::base::errno::Errno;
 use crate::domain::{Domain, DomainShared, DomainState};
 use crate::objects::av::Av;
 use crate::objects::ep::context::{self, Wanted};

@@ -9,7 +9,7 @@
 use scif::Endpoint;
 
 use crate::base::addr::Group;
-use crate::base::entry::Errno;
+use crate::base::errno::Errno;
 use crate::domain::DomainShared;
 use crate::objects::ep::name;
 

@@ -10,6 +10,7 @@ use scif_ring::copy::Mem;
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
 use super::peer::{bytes_of, gather, zeros};
+use super::peer_id::PeerId;
 use super::rx::{Nonsense, RecordError, scatter};
 use super::tx::{Label, Tried, TxOp};
 use super::wire::{self, AtomicWord, Head, Words};
@@ -59,7 +60,7 @@ impl EpState {
     pub(crate) fn post_atomic(&mut self, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
         let len: usize = a.rma.iter().map(|r| r.len).sum();
-        let quiet = self.peers.get(peer as usize).is_some_and(|p| p.is_quiet());
+        let quiet = self.peers.at(peer).is_quiet();
         if quiet && self.atomic_at_once(env, peer, a) {
             self.stats.atomics.add(len);
             return Ok(());
@@ -111,7 +112,7 @@ impl EpState {
     }
 
     /// Tries to execute a pending atomic, or to push its record.
-    pub(crate) fn try_atomic(&mut self, env: &mut Env<'_>, peer: u32, op: &mut AtomicOp) -> Tried {
+    pub(crate) fn try_atomic(&mut self, env: &mut Env<'_>, peer: PeerId, op: &mut AtomicOp) -> Tried {
         let Some(conn_id) = self.tx_conn(peer) else {
             return Tried::Later;
         };
@@ -150,9 +151,7 @@ impl EpState {
             return Tried::Later;
         }
         c.notify();
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.ring_rma += 1;
-        }
+        self.peers.at_mut(peer).ring_rma += 1;
         self.stats.ring.add(op.body.len());
         Tried::Sent
     }
@@ -161,7 +160,7 @@ impl EpState {
     pub(crate) fn on_atomic(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         words: &mut Words<'_>,
         body: Mem,
     ) -> Result<(), RecordError> {
@@ -200,7 +199,7 @@ impl EpState {
     pub(crate) fn on_atomic_reply(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         id: u64,
         status: u64,
         (old, body): (u64, Mem),

@@ -12,6 +12,7 @@ use scif_ring::Mem;
 use super::atomic::{AtomicOp, SEGMENT, rights};
 use super::ops::What;
 use super::peer::gather_into;
+use super::peer_id::PeerId;
 use super::rma::place;
 use super::rx::scatter;
 use super::wire::{self, Head};
@@ -39,7 +40,13 @@ struct Asked<'a> {
 
 impl EpState {
     /// Executes `op` and completes it. Returns false if nothing was done and the target has to.
-    pub(crate) fn atomic_here(&mut self, env: &mut Env<'_>, peer: u32, conn: ConnId, op: &AtomicOp) -> bool {
+    pub(crate) fn atomic_here(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        conn: ConnId,
+        op: &AtomicOp,
+    ) -> bool {
         let Some((list, operands)) = op.body.split_at_checked(SEGMENT * usize::from(op.word.segments)) else {
             return false;
         };
@@ -75,7 +82,7 @@ impl EpState {
 
     /// Executes an atomic before its record is built, which would take longer than most operations
     /// do.
-    pub(super) fn atomic_at_once(&mut self, env: &mut Env<'_>, peer: u32, a: &AtomicArgs<'_>) -> bool {
+    pub(super) fn atomic_at_once(&mut self, env: &mut Env<'_>, peer: PeerId, a: &AtomicArgs<'_>) -> bool {
         let [segment] = a.rma else { return false };
         if segment.len > SHORT || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
             return false;
@@ -106,7 +113,7 @@ impl EpState {
         self.finish_here(env, peer, conn, &asked)
     }
 
-    fn finish_here(&mut self, env: &mut Env<'_>, peer: u32, conn: ConnId, op: &Asked<'_>) -> bool {
+    fn finish_here(&mut self, env: &mut Env<'_>, peer: PeerId, conn: ConnId, op: &Asked<'_>) -> bool {
         let Some(at) = self.execute_here(peer, conn, op) else {
             return false;
         };
@@ -132,11 +139,10 @@ impl EpState {
     }
 
     /// Finds the memory as RMA does, and applies the operation as the target would.
-    fn execute_here(&mut self, peer: u32, conn: ConnId, op: &Asked<'_>) -> Option<Done> {
+    fn execute_here(&mut self, peer: PeerId, conn: ConnId, op: &Asked<'_>) -> Option<Done> {
         let size = crate::base::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
-        if self.peers.get(peer as usize)?.ring_rma > 0
-            || self.waits_for_messages(conn, op.op != fi::FI_ATOMIC_READ)
-        {
+        let modifies = op.op != fi::FI_ATOMIC_READ;
+        if self.peers.at(peer).ring_rma > 0 || self.waits_for_messages(conn, modifies) {
             return None;
         }
         let c = self.sock.conn(conn)?;

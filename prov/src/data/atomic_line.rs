@@ -15,6 +15,7 @@ use super::atomic::{SEGMENT, execute, rights};
 use super::iov::Iov;
 use super::ops::{Asked, Ops, OutOp, What};
 use super::peer::{Peer, gather_into};
+use super::peer_id::PeerId;
 use super::rma::place;
 use super::rx::Nonsense;
 use super::wire::{self, AtomicWord, Head, Words};
@@ -45,7 +46,7 @@ fn stamp(ops: &Ops, peer: &Peer) -> u64 {
 
 impl EpState {
     /// Sends an operation to a peer without pending work. Returns false if nothing was done.
-    pub(super) fn atomic_in_line(&mut self, env: &mut Env<'_>, peer: u32, a: &AtomicArgs<'_>) -> bool {
+    pub(super) fn atomic_in_line(&mut self, env: &mut Env<'_>, peer: PeerId, a: &AtomicArgs<'_>) -> bool {
         let [segment] = a.rma else { return false };
         if segment.len > OPERAND || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
             return false;
@@ -60,9 +61,10 @@ impl EpState {
         let at_once = a.kind == AtomicKind::Write
             && a.flags & AWAITS_TARGET == 0
             && self.permitted(conn, segment, needed);
-        let (Some(c), Some(p)) = (self.sock.conn(conn), self.peers.get_mut(peer as usize)) else {
+        let Some(c) = self.sock.conn(conn) else {
             return false;
         };
+        let p = self.peers.at_mut(peer);
         if !c.tx().room(0) {
             return false;
         }
@@ -130,7 +132,7 @@ impl EpState {
     pub(crate) fn on_atomic_line(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         words: &mut Words<'_>,
     ) -> Result<(), Nonsense> {
         let (id, word) = (words.word(), AtomicWord::unpack(words.word()));
@@ -165,10 +167,8 @@ impl EpState {
         Ok(())
     }
 
-    fn count_done(&mut self, peer: u32, stamp: u64) {
-        let Some(p) = self.peers.get_mut(peer as usize) else {
-            return;
-        };
+    fn count_done(&mut self, peer: PeerId, stamp: u64) {
+        let p = self.peers.at_mut(peer);
         if p.done.count == 0 || p.done.stamp != stamp {
             if p.done.count == 0 {
                 self.done.push(peer);
@@ -182,19 +182,16 @@ impl EpState {
     #[cold]
     pub(super) fn tell_done(&mut self) {
         for peer in std::mem::take(&mut self.done) {
-            let Some(p) = self.peers.get_mut(peer as usize) else {
-                continue;
-            };
+            let p = self.peers.at_mut(peer);
             let Done { stamp, count } = std::mem::take(&mut p.done);
             self.answer(peer, wire::DONE, Head::new().word(stamp).word(count), &[]);
         }
     }
 
     /// Handles a report that `count` operations without a reply were executed.
-    pub(crate) fn on_done(&mut self, peer: u32, told: u64, count: u64) {
-        if let Some(p) = self.peers.get_mut(peer as usize)
-            && told == stamp(&self.ops, p)
-        {
+    pub(crate) fn on_done(&mut self, peer: PeerId, told: u64, count: u64) {
+        let p = self.peers.at_mut(peer);
+        if told == stamp(&self.ops, p) {
             p.ring_rma = p
                 .ring_rma
                 .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));

@@ -7,8 +7,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use scif::{ConnId, PortId, Reason};
+use scif::{ConnId, Reason};
 
+use super::peer_id::PeerId;
 use super::rx::RecordError;
 use super::{Env, EpState};
 use crate::base::log::{Subsys, warn_about_peer};
@@ -17,7 +18,7 @@ impl EpState {
     /// Handles the next record of a ring on the slow path. Returns false if there is none, or the
     /// connection is gone.
     #[inline(never)]
-    pub(super) fn take_any(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) -> bool {
+    pub(super) fn take_any(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
         let Some(c) = self.sock.conn(conn) else {
             return false;
         };
@@ -55,11 +56,8 @@ impl EpState {
     }
 
     #[cold]
-    fn corrupt(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
-        let port = self
-            .peers
-            .get(peer as usize)
-            .map_or(PortId { node: 0, port: 0 }, |p| p.id);
+    fn corrupt(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+        let port = self.peers.at(peer).id;
         warn_about_peer(
             Subsys::EpData,
             format_args!("peer {port} wrote garbage into its ring; connection reset"),
@@ -69,9 +67,8 @@ impl EpState {
 
     /// Ends a connection after one of its records caused a panic.
     #[cold]
-    fn end_for_panic(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
-        let id = self.peers.get(peer as usize).map(|p| p.id);
-        let id = id.unwrap_or(PortId { node: 0, port: 0 });
+    fn end_for_panic(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+        let id = self.peers.at(peer).id;
         warn_about_peer(
             Subsys::EpData,
             format_args!("internal error while a record of peer {id} was handled; connection reset"),

@@ -17,7 +17,7 @@ use std::hash::{BuildHasher, Hasher};
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, Connection, Error, PortId, Reason};
 
-use super::matching::ANY;
+use super::peer_id::{ANY, PeerId};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, Live, split};
 use crate::base::attr::CM_DATA_SIZE;
@@ -57,7 +57,7 @@ pub(crate) struct Cm {
     /// Request that an acceptance answers, until the connection is open. A drop refuses it.
     call: Option<Call>,
     /// Peer number of the other side, once it is known.
-    peer: u32,
+    peer: PeerId,
     /// Time in nanoseconds of the first attempt to connect that was not answered.
     unanswered_since_ns: Option<u64>,
 }
@@ -231,10 +231,11 @@ impl Cm {
 impl EpState {
     /// Returns the only peer of a connected endpoint, whatever address an operation names.
     #[cold]
-    pub(crate) fn connected_peer(&self) -> Result<u32, Errno> {
+    pub(crate) fn connected_peer(&self) -> Result<PeerId, Errno> {
         let cm = self.cm.as_ref().ok_or(fi::FI_ENOAV)?;
         match cm.state {
             State::Idle | State::Calling => Err(fi::FI_ENOTCONN),
+            State::Answering if cm.peer == ANY => Err(fi::FI_ENOTCONN),
             State::Answering | State::Up => Ok(cm.peer),
             State::Down => Err(fi::FI_ESHUTDOWN),
         }
@@ -320,9 +321,7 @@ impl EpState {
             peer,
             empty: 0,
         });
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.tx = Some(id);
-        }
+        self.peers.at_mut(peer).tx = Some(id);
         if let Some(cm) = &mut self.cm {
             cm.peer = peer;
         }
@@ -385,9 +384,7 @@ impl EpState {
     fn cm_up(&mut self, data: &[u8]) {
         let Some(cm) = &mut self.cm else { return };
         cm.state = State::Up;
-        if let Some(p) = self.peers.get_mut(cm.peer as usize) {
-            p.was_up = true;
-        }
+        self.peers.at_mut(cm.peer).was_up = true;
         if !self.armed {
             self.sock.disarm();
         }

@@ -10,7 +10,7 @@
 
 use libfabric_sys as fi;
 
-use super::matching::ANY;
+use super::peer_id::{ANY, PeerId};
 use super::{Env, EpState, Errno};
 
 impl EpState {
@@ -18,7 +18,7 @@ impl EpState {
     ///
     /// # Errors
     /// `FI_EINVAL` for a source that the address vector does not name.
-    pub(crate) fn wanted_peer(&mut self, env: &Env<'_>, src: u64) -> Result<u32, Errno> {
+    pub(crate) fn wanted_peer(&mut self, env: &Env<'_>, src: u64) -> Result<PeerId, Errno> {
         if !self.cfg.directed || src == fi::FI_ADDR_UNSPEC {
             return Ok(ANY);
         }
@@ -32,7 +32,7 @@ impl EpState {
 
     /// Returns the number that messages of `peer` are matched with.
     #[inline]
-    pub(crate) fn known_as(&mut self, env: &Env<'_>, peer: u32) -> u32 {
+    pub(crate) fn known_as(&mut self, env: &Env<'_>, peer: PeerId) -> PeerId {
         if self.cfg.grouped {
             self.whole(env, peer)
         } else {
@@ -41,10 +41,10 @@ impl EpState {
     }
 
     #[cold]
-    fn whole(&mut self, env: &Env<'_>, peer: u32) -> u32 {
-        let id = self.peers.get(peer as usize).map(|p| p.id);
+    fn whole(&mut self, env: &Env<'_>, peer: PeerId) -> PeerId {
+        let id = self.peers.at(peer).id;
         let av = env.avs.get(self.cfg.av);
-        match id.zip(av).and_then(|(id, av)| av.whole(id)) {
+        match av.and_then(|av| av.whole(id)) {
             Some(first) => self.peer_at(first),
             None => peer,
         }
@@ -56,27 +56,25 @@ impl EpState {
         &mut self,
         env: &Env<'_>,
         tagged: bool,
-        src: u32,
+        src: PeerId,
         tag: u64,
         ignore: u64,
     ) -> Option<u32> {
         if !self.cfg.grouped || src == ANY {
             return self.queue(tagged).match_posted(src, tag, ignore);
         }
-        let peers = u32::try_from(self.peers.len()).unwrap_or(ANY);
-        let members: Vec<u32> = (0..peers).filter(|p| self.whole(env, *p) == src).collect();
+        let mut members: Vec<PeerId> = self.peers.ids().collect();
+        members.retain(|p| self.whole(env, *p) == src);
         self.queue(tagged)
             .unexpected
             .find(|m| members.contains(&m.peer) && (m.tag ^ tag) & !ignore == 0)
     }
 
     /// Notes that a context of an endpoint was seen, so that the endpoint is alive.
-    pub(crate) fn seen(&mut self, env: &Env<'_>, peer: u32) {
+    pub(crate) fn seen(&mut self, env: &Env<'_>, peer: PeerId) {
         if self.cfg.grouped {
             let whole = self.whole(env, peer);
-            if let Some(p) = self.peers.get_mut(whole as usize) {
-                p.dead = false;
-            }
+            self.peers.at_mut(whole).dead = false;
         }
     }
 }

@@ -7,10 +7,9 @@
 
 use super::iov::Iov;
 use super::multi::Many;
+use super::peer_id::{ANY, PeerId};
 use super::unexpected::Charge;
 
-/// Any source: no directed receive, or `FI_ADDR_UNSPEC`.
-pub(crate) const ANY: u32 = u32::MAX;
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -187,7 +186,7 @@ pub(crate) struct Posted {
     pub tag: u64,
     pub ignore: u64,
     /// Peer number, or [`ANY`].
-    pub src: u32,
+    pub src: PeerId,
     pub iov: Iov,
     pub len: usize,
     pub context: usize,
@@ -208,7 +207,7 @@ pub(crate) enum Payload {
 /// Unexpected message, or the description of a message that has just arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub peer: u32,
+    pub peer: PeerId,
     pub tag: u64,
     pub data: Option<u64>,
     pub len: usize,
@@ -236,20 +235,20 @@ impl Queue {
 
     /// Returns the oldest receive for a message from `peer` with `tag`, and its index.
     #[inline(always)]
-    pub(crate) fn receive_for(&self, peer: u32, tag: u64) -> Option<(u32, &Posted)> {
+    pub(crate) fn receive_for(&self, peer: PeerId, tag: u64) -> Option<(u32, &Posted)> {
         self.posted
             .entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
     }
 
     /// Returns the index of that receive.
     #[inline]
-    pub(crate) fn match_arrival(&self, peer: u32, tag: u64) -> Option<u32> {
+    pub(crate) fn match_arrival(&self, peer: PeerId, tag: u64) -> Option<u32> {
         self.receive_for(peer, tag).map(|(at, _)| at)
     }
 
     /// Returns the oldest unexpected message for a receive from `src`.
     #[inline]
-    pub(crate) fn match_posted(&self, src: u32, tag: u64, ignore: u64) -> Option<u32> {
+    pub(crate) fn match_posted(&self, src: PeerId, tag: u64, ignore: u64) -> Option<u32> {
         if self.unexpected.len() == 0 {
             return None;
         }
@@ -280,7 +279,7 @@ mod tests {
         assert_eq!(list.extract(|v| *v == 5), vec![5]);
     }
 
-    fn posted(tag: u64, ignore: u64, src: u32) -> Posted {
+    fn posted(tag: u64, ignore: u64, src: PeerId) -> Posted {
         Posted {
             tag,
             ignore,
@@ -296,17 +295,17 @@ mod tests {
     #[test]
     fn the_oldest_receive_that_fits_is_taken() {
         let mut q = Queue::new();
-        let directed = q.posted.push_back(posted(1, 0, 7));
+        let directed = q.posted.push_back(posted(1, 0, PeerId::new(7)));
         let any = q.posted.push_back(posted(0, u64::MAX, ANY));
         let exact = q.posted.push_back(posted(1, 0, ANY));
-        assert_eq!(q.match_arrival(7, 1), Some(directed));
+        assert_eq!(q.match_arrival(PeerId::new(7), 1), Some(directed));
         assert_eq!(
-            q.match_arrival(8, 1),
+            q.match_arrival(PeerId::new(8), 1),
             Some(any),
             "a wildcard posted earlier goes first"
         );
         q.posted.remove(any);
-        assert_eq!(q.match_arrival(8, 1), Some(exact));
-        assert_eq!(q.match_arrival(8, 2), None);
+        assert_eq!(q.match_arrival(PeerId::new(8), 1), Some(exact));
+        assert_eq!(q.match_arrival(PeerId::new(8), 2), None);
     }
 }

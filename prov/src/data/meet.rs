@@ -12,6 +12,7 @@ use scif::ConnId;
 
 use super::EpState;
 use super::peer::Peer;
+use super::peer_id::PeerId;
 
 /// Number of checks whether the peer has consumed all records, after which both connections stay in
 /// use for sending. A check may fail although it has, since it publishes its consumed counters only
@@ -33,11 +34,12 @@ impl EpState {
     /// Handles a record of `peer` over `conn`, while `tx` is used for sending. Returns the
     /// connection to send on from now on.
     #[cold]
-    pub(super) fn meet(&mut self, peer: u32, tx: ConnId, conn: ConnId) -> ConnId {
+    pub(super) fn meet(&mut self, peer: PeerId, tx: ConnId, conn: ConnId) -> ConnId {
         let ours = self.sock.id();
-        let Some(p) = self.peers.get_mut(peer as usize).filter(|p| p.meetings > 0) else {
+        let p = self.peers.at_mut(peer);
+        if p.meetings == 0 {
             return tx;
-        };
+        }
         let theirs = self
             .sock
             .conn(conn)

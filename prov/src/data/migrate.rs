@@ -7,6 +7,7 @@
 //! hints. It reports each time the count has doubled.
 
 use super::peer::Peer;
+use super::peer_id::PeerId;
 use super::wire::{self, Head};
 use super::{DomainState, EpState, marked};
 
@@ -37,13 +38,11 @@ impl Uses {
 impl EpState {
     /// Counts an access to `key` of `peer` that needed a system call, and reports it to the owner
     /// if due.
-    pub(super) fn count_use(&mut self, peer: u32, slot: u32, key: u64, len: usize) {
-        let told = self
-            .peers
-            .get_mut(peer as usize)
-            .filter(|p| p.is_quiet())
-            .and_then(|p: &mut Peer| p.uses.get_or_insert_default().count(slot, len));
-        if let Some(uses) = told {
+    pub(super) fn count_use(&mut self, peer: PeerId, slot: u32, key: u64, len: usize) {
+        let p: &mut Peer = self.peers.at_mut(peer);
+        if p.is_quiet()
+            && let Some(uses) = p.uses.get_or_insert_default().count(slot, len)
+        {
             let head = Head::new().word(key).word(u64::from(uses));
             self.control(peer, wire::HARD_USE, head, &[]);
         }

@@ -5,8 +5,7 @@
 //! of this module. Completions leave through `CqState` and `CntrState`. Everything runs under the
 //! domain lock in the thread of the caller, and nothing blocks.
 //!
-//! * `peer`: peers and the connections to them
-//! * `numbers`: peer numbers and their reuse
+//! * `peer`, `peer_id`, `peer_table`, `peer_sweep`: peers, their numbers and the reuse of these
 //! * `cm`: the single connection of a connected endpoint
 //! * `tx`: outgoing messages and pending operations
 //! * `rx`, `quick`, `matching`, `peek`: incoming messages and tag matching
@@ -41,13 +40,15 @@ mod matching;
 mod meet;
 mod migrate;
 mod multi;
-mod numbers;
 mod ops;
 mod own;
 mod parting;
 mod peek;
 mod peer;
 mod peer_failure;
+mod peer_id;
+mod peer_sweep;
+mod peer_table;
 mod poison;
 mod progress;
 mod quick;
@@ -68,7 +69,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{ConnId, Endpoint, LinkEvent, PortId};
+use scif::{ConnId, Endpoint, LinkEvent};
 use scif_ring::copy::Mem;
 
 use crate::base::atomic_ops::element::AtomicKind;
@@ -84,7 +85,8 @@ use crate::state::mr_table::MrTable;
 use matching::{Arrived, Queue};
 use multi::Multi;
 use ops::Ops;
-use peer::Peer;
+use peer_id::PeerId;
+use peer_table::PeerTable;
 pub(crate) use quick::{Deliver, Queued};
 use rendezvous::Incoming;
 pub(crate) use stats::Stats;
@@ -258,7 +260,7 @@ pub(crate) struct Env<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Live {
     conn: ConnId,
-    peer: u32,
+    peer: PeerId,
     empty: u32,
 }
 
@@ -278,16 +280,7 @@ pub(crate) struct EpState {
     cm: Option<Box<cm::Cm>>,
     /// Present for endpoints with collectives only.
     coll: Option<Box<coll::Coll>>,
-    /// Peers by number, with their numbers by port and by `fi_addr_t`.
-    peers: Vec<Peer>,
-    by_port: HashMap<PortId, u32>,
-    numbers: numbers::Numbers,
-    by_av: Vec<u32>,
-    av_version: u64,
-    /// Peer number of this endpoint, and the connection accepted from itself; set by loopback
-    /// traffic (`own`).
-    own: Option<u32>,
-    own_rx: Option<ConnId>,
+    peers: PeerTable,
     /// Active rings.
     live: Vec<Live>,
     /// Idle rings, and the index of the one that the last sweep step polled.
@@ -319,10 +312,8 @@ pub(crate) struct EpState {
     write_errors: HashMap<ConnId, Errno>,
     /// Reads of which a part failed and the last part has not arrived, by connection (as a target).
     failed_reads: HashMap<ConnId, u64>,
-    /// Peers with pending operations, control records or fragments.
-    busy: Vec<u32>,
     /// Peers whose one-sided operations without a reply were executed and must be acknowledged.
-    done: Vec<u32>,
+    done: Vec<PeerId>,
     /// Number of posted directed receives. While there are any, liveness checks cover all peers.
     directed: usize,
     /// Whether the receive completion queue was empty after the last poll (see `peek`).
@@ -367,13 +358,7 @@ impl EpState {
             eq: None,
             cm: cfg.connected.then(|| Box::new(cm::Cm::new())),
             coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
-            peers: Vec::new(),
-            by_port: HashMap::new(),
-            numbers: numbers::Numbers::new(),
-            by_av: Vec::new(),
-            av_version: 0,
-            own: None,
-            own_rx: None,
+            peers: PeerTable::new(),
             live: Vec::new(),
             resting: Vec::new(),
             resting_next: 0,
@@ -392,7 +377,6 @@ impl EpState {
             help_next: 0,
             write_errors: HashMap::new(),
             failed_reads: HashMap::new(),
-            busy: Vec::new(),
             done: Vec::new(),
             directed: 0,
             settled: false,
@@ -636,7 +620,7 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| {
         !e.ops.is_empty()
             || !e.incoming_order.is_empty()
-            || !e.busy.is_empty()
+            || !e.peers.busy.is_empty()
             || e.directed > 0
             || e.sock.has_parked_callers()
             || e.is_collecting()
@@ -645,7 +629,7 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
 
 /// Whether pending work advances by polls only: a full ring, or a connection to retry.
 pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
-    st.eps.get(ep).is_some_and(|e| !e.busy.is_empty())
+    st.eps.get(ep).is_some_and(|e| !e.peers.busy.is_empty())
 }
 
 /// Whether callers wait for a file descriptor. Only polls serve them.
@@ -686,7 +670,7 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.sock.id().node, e.sock.id().port);
         if crate::base::env::env().stats {
-            crate::base::log::stats_line(&e.stats.line(&name, e.numbers.met()));
+            crate::base::log::stats_line(&e.stats.line(&name, e.peers.met()));
         }
     }
 }

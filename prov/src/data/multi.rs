@@ -13,6 +13,7 @@ use libfabric_sys as fi;
 use scif_ring::copy::Mem;
 
 use super::iov::Iov;
+use super::peer_id::PeerId;
 use super::rx::Target;
 use super::{Env, EpState};
 use crate::base::slab::Slab;
@@ -166,7 +167,7 @@ impl EpState {
         env: &mut Env<'_>,
         many: Many,
         tagged: bool,
-        (src, tag, ignore): (u32, u64, u64),
+        (src, tag, ignore): (PeerId, u64, u64),
     ) {
         while self.many(env, many).is_some_and(|buffer| !buffer.retired)
             && let Some(at) = self.match_waiting(env, tagged, src, tag, ignore)

@@ -8,6 +8,7 @@ use libfabric_sys as fi;
 
 use super::deferred::NOTED;
 use super::iov::Iov;
+use super::peer_id::PeerId;
 use super::{AtomicKind, Env, EpState, Errno};
 use crate::state::cq_queue::{Completion, CqError};
 
@@ -60,7 +61,7 @@ impl What {
 /// Outstanding operation: the peer has to reply to it.
 #[derive(Debug)]
 pub(crate) struct OutOp {
-    pub peer: u32,
+    pub peer: PeerId,
     pub what: What,
     pub context: usize,
     pub flags: u64,
@@ -205,7 +206,7 @@ impl Ops {
         if !matches!(op.what, What::Message | What::Tagged) {
             return None;
         }
-        let at = op.peer as usize;
+        let at = op.peer.index();
         if self.messages.len() <= at {
             self.messages.resize(at + 1, 0);
         }
@@ -218,12 +219,12 @@ impl Ops {
     }
 
     /// Returns the number of messages to `peer` that await a reply.
-    pub(crate) fn messages_to(&self, peer: u32) -> u32 {
-        self.messages.get(peer as usize).copied().unwrap_or(0)
+    pub(crate) fn messages_to(&self, peer: PeerId) -> u32 {
+        self.messages.get(peer.index()).copied().unwrap_or(0)
     }
 
     /// Returns the numbers of the operations to one peer, in slot order.
-    pub(crate) fn of_peer(&self, peer: u32) -> Vec<u64> {
+    pub(crate) fn of_peer(&self, peer: PeerId) -> Vec<u64> {
         self.slots
             .iter()
             .enumerate()
@@ -233,20 +234,20 @@ impl Ops {
     }
 
     /// Returns the peers of the operations, with repetitions.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.slots.iter().filter_map(|s| Some(s.op.as_ref()?.peer))
     }
 
     /// Whether an operation to `peer` is incomplete. One that keeps its datagram counts as
     /// complete.
-    pub(crate) fn any_incomplete(&self, peer: u32) -> bool {
+    pub(crate) fn any_incomplete(&self, peer: PeerId) -> bool {
         self.slots.iter().any(|s| {
             s.op.as_ref()
                 .is_some_and(|op| op.peer == peer && op.kept.is_none())
         })
     }
 
-    pub(crate) fn any_of_peer(&self, peer: u32) -> bool {
+    pub(crate) fn any_of_peer(&self, peer: PeerId) -> bool {
         self.slots
             .iter()
             .any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
@@ -358,19 +359,18 @@ impl EpState {
     }
 
     /// Ends operation `id` if it belongs to `peer`: releases its resources and completes it.
-    pub(crate) fn finish_op(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno) {
+    pub(crate) fn finish_op(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, err: Errno) {
         if self.ops.get_mut(id).is_none_or(|op| op.peer != peer) {
             log::debug!(target: "ep_data", "peer {peer} answered operation {id:#x}, which is not outstanding");
             return;
         }
         let Some(op) = self.ops.remove(id) else { return };
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            if let Some((block, _)) = op.block {
-                p.blocks |= 1 << block;
-            }
-            if op.ring_rma {
-                p.ring_rma = p.ring_rma.saturating_sub(1);
-            }
+        let p = self.peers.at_mut(peer);
+        if let Some((block, _)) = op.block {
+            p.blocks |= 1 << block;
+        }
+        if op.ring_rma {
+            p.ring_rma = p.ring_rma.saturating_sub(1);
         }
         if op.block.is_some()
             && let Some(at) = self.helping.iter().position(|h| *h == id)

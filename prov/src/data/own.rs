@@ -10,6 +10,7 @@
 
 use scif::ConnId;
 
+use super::peer_id::PeerId;
 use super::progress::BATCH;
 use super::{Env, EpState};
 
@@ -23,13 +24,13 @@ impl EpState {
     /// Handles an operation that was just posted, if this endpoint uses loopback.
     #[inline(always)]
     pub(crate) fn loop_back(&mut self, env: &mut Env<'_>) {
-        if let Some(own) = self.own {
+        if let Some(own) = self.peers.own {
             self.take_own(env, own);
         }
     }
 
     #[inline(never)]
-    fn take_own(&mut self, env: &mut Env<'_>, own: u32) {
+    fn take_own(&mut self, env: &mut Env<'_>, own: PeerId) {
         for _ in 0..ROUNDS {
             let Some(conn) = self.own_conn(env, own) else {
                 return;
@@ -44,7 +45,7 @@ impl EpState {
                 if let Some(c) = self.sock.conn(conn) {
                     c.rx().flush();
                 }
-            } else if self.peers.get(own as usize).is_none_or(|p| p.is_idle()) {
+            } else if self.peers.at(own).is_idle() {
                 return;
             }
             self.flush_peer(env, own);
@@ -52,15 +53,20 @@ impl EpState {
     }
 
     /// Returns the accepted end of the loopback connection.
-    fn own_conn(&mut self, env: &mut Env<'_>, own: u32) -> Option<ConnId> {
-        let opened = self.peers.get(own as usize)?.tx?;
+    fn own_conn(&mut self, env: &mut Env<'_>, own: PeerId) -> Option<ConnId> {
+        let opened = self.peers.at(own).tx?;
         for _ in 0..LOOKS {
             let up = self.sock.conn(opened).is_some_and(|c| c.is_up());
-            if up && self.own_rx.is_some_and(|conn| self.sock.conn(conn).is_some()) {
+            if up
+                && self
+                    .peers
+                    .own_rx
+                    .is_some_and(|conn| self.sock.conn(conn).is_some())
+            {
                 break;
             }
             self.look_at_links(env);
         }
-        self.own_rx
+        self.peers.own_rx
     }
 }

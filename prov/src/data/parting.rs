@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use scif::{CloseHow, ConnId, Connection, PortId};
 
 use super::ops::{Asked, What};
+use super::peer_id::PeerId;
 use super::rendezvous::How;
 use super::rx::{Arrival, Target};
 use super::{Env, EpState, Errno};
@@ -30,7 +31,7 @@ const UNRESPONSIVE_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Parting {
     conn: ConnId,
-    peer: u32,
+    peer: PeerId,
     how: CloseHow,
     /// Messages announced over the connection, and the error they end with.
     ops: Vec<u64>,
@@ -117,7 +118,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         conn: ConnId,
-        peer: u32,
+        peer: PeerId,
         (how, err): (CloseHow, Errno),
         sent_on_it: bool,
     ) {
@@ -142,7 +143,7 @@ impl EpState {
     }
 
     /// Separates the messages announced to `peer` from later connections with it.
-    fn set_apart(&mut self, peer: u32) -> Vec<u64> {
+    fn set_apart(&mut self, peer: PeerId) -> Vec<u64> {
         let mut ops = self.ops.of_peer(peer);
         ops.retain(|id| !self.is_set_apart(*id));
         ops.retain(|id| {

@@ -16,9 +16,10 @@ use scif_ring::AtomicCounter;
 use scif_ring::copy::Mem;
 
 use super::atomic_line::Done;
-use super::matching::ANY;
 use super::meet;
 use super::migrate::Uses;
+use super::peer_id::PeerId;
+use super::peer_table::PeerTable;
 use super::route::Routes;
 use super::stats::Stats;
 use super::streams::OutStream;
@@ -254,73 +255,58 @@ pub(super) fn is_denied(conn: &Connection) -> bool {
 /// Logs and counts that the kernel denies direct copies over a connection, unless the user disabled
 /// them.
 #[cold]
-pub(super) fn note_denial(conn: &Connection, peer: Option<&mut Peer>, stats: &mut Stats) {
+pub(super) fn note_denial(conn: &Connection, peer: &mut Peer, stats: &mut Stats) {
     let Some(denial) = conn.memory().denial().filter(|_| is_denied(conn)) else {
         return;
     };
     crate::base::log::no_direct_copy(conn.peer(), denial);
-    if let Some(peer) = peer
-        && !std::mem::replace(&mut peer.no_direct, true)
-    {
+    if !std::mem::replace(&mut peer.no_direct, true) {
         stats.no_direct += 1;
     }
 }
 
 impl EpState {
     /// Notes for a connection that is up whether direct copies are denied over it.
-    pub(super) fn note_access(&mut self, conn: ConnId, peer: u32) {
+    pub(super) fn note_access(&mut self, conn: ConnId, peer: PeerId) {
         if let Some(c) = self.sock.conn(conn) {
-            note_denial(c, self.peers.get_mut(peer as usize), &mut self.stats);
+            note_denial(c, self.peers.at_mut(peer), &mut self.stats);
         }
     }
 
     /// Returns the peer number of a port, new or known.
-    pub(crate) fn peer_at(&mut self, id: PortId) -> u32 {
-        if let Some(known) = self.by_port.get(&id) {
-            return *known;
+    pub(crate) fn peer_at(&mut self, id: PortId) -> PeerId {
+        if let Some(known) = self.peers.at_port(id) {
+            return known;
         }
-        let number = self.new_number(id);
-        self.by_port.insert(id, number);
+        let peer = self.peers.insert(id);
         if id == self.sock.id() && !self.cfg.peer {
-            self.own = Some(number);
+            self.peers.own = Some(peer);
         }
-        number
+        peer
     }
 
     /// Returns the peer that an address names.
     #[inline(always)]
-    pub(crate) fn peer_of(&mut self, env: &Env<'_>, addr: u64) -> Result<u32, Errno> {
+    pub(crate) fn peer_of(&mut self, env: &Env<'_>, addr: u64) -> Result<PeerId, Errno> {
         let Some(av) = env.avs.get(self.cfg.av) else {
             return self.connected_peer();
         };
-        if av.version != self.av_version {
-            self.by_av.clear();
-            self.av_version = av.version;
-        }
         let at = usize::try_from(addr).unwrap_or(usize::MAX);
-        match self.by_av.get(at) {
-            Some(number) if *number != ANY => Ok(*number),
-            _ => {
-                let id = av.port_id(addr).ok_or(fi::FI_EINVAL)?;
-                let number = self.peer_at(id);
-                // An address that also names a context has its upper bits set.
-                if at >= av.bound() {
-                    return Ok(number);
-                }
-                if self.by_av.len() <= at {
-                    self.by_av.resize(at + 1, ANY);
-                }
-                if let Some(slot) = self.by_av.get_mut(at) {
-                    *slot = number;
-                }
-                Ok(number)
-            }
+        if let Some(known) = self.peers.at_addr(av.version, at) {
+            return Ok(known);
         }
+        let id = av.port_id(addr).ok_or(fi::FI_EINVAL)?;
+        let peer = self.peer_at(id);
+        // An address that also names a context has its upper bits set.
+        if at < av.bound() {
+            self.peers.note_addr(at, peer);
+        }
+        Ok(peer)
     }
 
     /// Returns the `fi_addr_t` to report as the source of a message.
     #[inline]
-    pub(crate) fn source_of(&mut self, env: &Env<'_>, peer: u32) -> u64 {
+    pub(crate) fn source_of(&mut self, env: &Env<'_>, peer: PeerId) -> u64 {
         source_in(&self.cfg, &mut self.peers, env.avs, peer)
     }
 
@@ -332,8 +318,8 @@ impl EpState {
     /// Returns the transmit connection, and opens one if there is none. `None`: not possible yet;
     /// progress tries again.
     #[inline]
-    pub(crate) fn tx_conn(&mut self, peer: u32) -> Option<ConnId> {
-        match self.peers.get(peer as usize)?.tx {
+    pub(crate) fn tx_conn(&mut self, peer: PeerId) -> Option<ConnId> {
+        match self.peers.at(peer).tx {
             Some(conn) => Some(conn),
             None => self.connect(peer),
         }
@@ -341,11 +327,11 @@ impl EpState {
 
     /// Opens the transmit connection, unless the last attempt was too recent.
     #[cold]
-    fn connect(&mut self, peer: u32) -> Option<ConnId> {
+    fn connect(&mut self, peer: PeerId) -> Option<ConnId> {
         if self.cm.is_some() {
             return None;
         }
-        let p = self.peers.get_mut(peer as usize)?;
+        let p = self.peers.at_mut(peer);
         let now = scif::now_ns();
         if now < p.retry_at_ns {
             return None;
@@ -392,36 +378,32 @@ impl EpState {
 
     /// Returns the error for operations to `peer` once connects have failed for too long. The flag
     /// is true if the peer is gone, and false if it exists but cannot be reached.
-    fn connect_expired(&self, peer: u32, now_ns: u64) -> Option<(Errno, bool)> {
-        self.peers.get(peer as usize).and_then(|p| {
-            let first = crate::base::env::env().connect_timeout_ns;
-            let limit = if p.was_there() && p.hindered == 0 {
-                RECONNECT_NS.min(first)
-            } else {
-                first
-            };
-            let expired = p.tx.is_none()
-                && p.refused_since_ns != 0
-                && now_ns.saturating_sub(p.refused_since_ns) > limit;
-            expired.then_some(match p.hindered {
-                0 if p.was_there() => (fi::FI_ECONNRESET, true),
-                0 => (fi::FI_ECONNREFUSED, true),
-                why => (why, false),
-            })
+    fn connect_expired(&self, peer: PeerId, now_ns: u64) -> Option<(Errno, bool)> {
+        let p = self.peers.at(peer);
+        let first = crate::base::env::env().connect_timeout_ns;
+        let limit = if p.was_there() && p.hindered == 0 {
+            RECONNECT_NS.min(first)
+        } else {
+            first
+        };
+        let waited = now_ns.saturating_sub(p.refused_since_ns);
+        let expired = p.tx.is_none() && p.refused_since_ns != 0 && waited > limit;
+        expired.then_some(match p.hindered {
+            0 if p.was_there() => (fi::FI_ECONNRESET, true),
+            0 => (fi::FI_ECONNREFUSED, true),
+            why => (why, false),
         })
     }
 
     /// Fails work that waits for connections without a listener for too long.
     pub(super) fn expire_connects(&mut self, env: &mut Env<'_>, now: u64) {
         let mut at = 0;
-        while let Some(peer) = self.busy.get(at).copied() {
+        while let Some(peer) = self.peers.busy.get(at).copied() {
             at += 1;
             if let Some((err, gone)) = self.connect_expired(peer, now) {
-                let Some(p) = self.peers.get_mut(peer as usize) else {
-                    continue;
-                };
-                let waited = now.saturating_sub(p.refused_since_ns);
-                p.reset_connection(self.numbers.next_life());
+                let waited = now.saturating_sub(self.peers.at(peer).refused_since_ns);
+                self.peers.reset_connection(peer);
+                let p = self.peers.at(peer);
                 let (id, left, met) = (p.id, p.left, p.was_there());
                 if gone && !met {
                     self.nobody_listens(id, Some(waited));
@@ -435,31 +417,19 @@ impl EpState {
         }
     }
 
-    /// Adds `peer` to the list of peers with work for progress.
-    pub(crate) fn make_busy(&mut self, peer: u32) {
-        if let Some(p) = self.peers.get_mut(peer as usize)
-            && !p.busy
-        {
-            p.busy = true;
-            self.busy.push(peer);
-        }
-    }
-
     /// Sends a control record: at once if the ring has space and nothing waits before it.
     #[inline]
-    pub(crate) fn control(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
+    pub(crate) fn control(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
         self.control_or_queue(peer, kind, head, body, false);
     }
 
     /// Sends a control record that answers a request. While queued it counts against the peer.
-    pub(crate) fn answer(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
+    pub(crate) fn answer(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
         self.control_or_queue(peer, kind, head, body, true);
     }
 
-    fn control_or_queue(&mut self, peer: u32, kind: u8, head: Head, body: &[u8], requested: bool) {
-        let Some(p) = self.peers.get_mut(peer as usize) else {
-            return;
-        };
+    fn control_or_queue(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8], requested: bool) {
+        let p = self.peers.at_mut(peer);
         let Some(conn) = p.tx else { return };
         if p.control.is_empty()
             && let Some(c) = self.sock.conn(conn)
@@ -479,14 +449,12 @@ impl EpState {
             body,
             owed,
         });
-        self.make_busy(peer);
+        self.peers.mark_busy(peer);
     }
 
     /// Whether no request credits are left for `peer`.
-    pub(crate) fn asked_enough(&self, peer: u32) -> bool {
-        self.peers
-            .get(peer as usize)
-            .is_some_and(|p| p.ring_rma >= REQUESTS_MAX)
+    pub(crate) fn asked_enough(&self, peer: PeerId) -> bool {
+        self.peers.at(peer).ring_rma >= REQUESTS_MAX
     }
 
     /// Returns the connections whose live peers are accessing key slot `slot`.
@@ -501,14 +469,20 @@ impl EpState {
 }
 
 /// [`EpState::source_of`], for callers that have borrowed other parts of the endpoint.
-#[inline]
-pub(crate) fn source_in(cfg: &EpConfig, peers: &mut [Peer], avs: &Slab<AvState>, peer: u32) -> u64 {
+#[inline(always)]
+pub(crate) fn source_in(cfg: &EpConfig, peers: &mut PeerTable, avs: &Slab<AvState>, peer: PeerId) -> u64 {
     if !cfg.source {
         return fi::FI_ADDR_NOTAVAIL;
     }
-    let (Some(av), Some(p)) = (avs.get(cfg.av), peers.get_mut(peer as usize)) else {
-        return fi::FI_ADDR_NOTAVAIL;
-    };
+    match avs.get(cfg.av) {
+        Some(av) => address_in(peers, av, peer),
+        None => fi::FI_ADDR_NOTAVAIL,
+    }
+}
+
+/// Returns the `fi_addr_t` of a peer.
+fn address_in(peers: &mut PeerTable, av: &AvState, peer: PeerId) -> u64 {
+    let p = peers.at_mut(peer);
     if p.fi_addr_version != av.version {
         let found = av.find(p.id);
         // Other processes may insert the address into a shared vector at any time.

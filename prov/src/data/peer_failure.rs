@@ -6,7 +6,8 @@
 use libfabric_sys as fi;
 use scif::{ConnId, PortId};
 
-use super::matching::{ANY, Payload};
+use super::matching::Payload;
+use super::peer_id::{ANY, PeerId};
 use super::{Env, EpState, Errno};
 use crate::base::log::{Subsys, info_about_peer};
 use crate::state::eq_queue::EqError;
@@ -17,24 +18,19 @@ impl EpState {
     pub(super) fn bury(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         id: PortId,
         err: Errno,
         why: impl std::fmt::Display,
     ) {
         let left: Vec<ConnId> = self.conns_of(peer).collect();
-        let mut met = false;
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            // Unless the peer has connected again.
-            p.dead = left.is_empty();
-            met = p.was_up;
-        }
+        let p = self.peers.at_mut(peer);
+        // Unless the peer has connected again.
+        p.dead = left.is_empty();
+        let met = p.was_up;
         let source = self.known_as(env, peer);
-        if source != peer
-            && left.is_empty()
-            && let Some(p) = self.peers.get_mut(source as usize)
-        {
-            p.dead = true;
+        if source != peer && left.is_empty() {
+            self.peers.at_mut(source).dead = true;
         }
         if met {
             info_about_peer(Subsys::EpCtrl, format_args!("peer {id} is lost: {why}"));
@@ -47,7 +43,7 @@ impl EpState {
     pub(super) fn fail_receives_from(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         id: PortId,
         any: bool,
         err: Errno,

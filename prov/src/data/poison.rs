@@ -122,7 +122,7 @@ impl EpState {
             self.queue(tagged).unexpected.retain(|_| false);
         }
         self.coll_end_all(env, err);
-        for peer in 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX) {
+        for peer in self.peers.ids() {
             for op in self.ops.of_peer(peer) {
                 self.finish_op(env, peer, op, err);
             }
@@ -134,7 +134,7 @@ impl EpState {
         }
         self.live.clear();
         self.resting.clear();
-        self.busy.clear();
+        self.peers.busy.clear();
         if let Some(eq) = &self.eq {
             eq.push_error(EqError {
                 fid: self.fid,

@@ -13,7 +13,7 @@ use scif_ring::layout::RING_SLOTS;
 use scif_ring::spsc::PollOutcome;
 
 use super::parting;
-use super::peer::Peer;
+use super::peer_id::PeerId;
 use super::quick::Queued;
 use super::{Env, EpState, Live};
 use crate::base::log::{Subsys, warn_about_peer};
@@ -106,7 +106,7 @@ impl EpState {
         if !self.done.is_empty() {
             self.tell_done();
         }
-        if !self.busy.is_empty() {
+        if !self.peers.busy.is_empty() {
             self.flush_busy(env);
         }
         self.settled = self
@@ -159,7 +159,7 @@ impl EpState {
         (1..=TWICE_MOST).contains(&self.live.len())
             && self.incoming_order.is_empty()
             && self.helping.is_empty()
-            && self.busy.is_empty()
+            && self.peers.busy.is_empty()
     }
 
     #[inline]
@@ -246,8 +246,8 @@ impl EpState {
 
     /// Handles up to `most` records of one ring and returns their number.
     #[inline]
-    pub(crate) fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
-        if self.deaf || self.peers.get(peer as usize).is_some_and(Peer::overdrawn) {
+    pub(crate) fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId, most: usize) -> usize {
+        if self.deaf || self.peers.at(peer).overdrawn() {
             return 0;
         }
         for taken in 0..most {
@@ -340,12 +340,9 @@ impl EpState {
     /// Starts the pending work of all busy peers.
     pub(super) fn flush_busy(&mut self, env: &mut Env<'_>) {
         let mut at = 0;
-        while let Some(peer) = self.busy.get(at).copied() {
+        while let Some(peer) = self.peers.busy.get(at).copied() {
             if self.flush_peer(env, peer) {
-                self.busy.swap_remove(at);
-                if let Some(p) = self.peers.get_mut(peer as usize) {
-                    p.busy = false;
-                }
+                self.peers.unmark_busy(at);
             } else {
                 at += 1;
             }
@@ -451,17 +448,16 @@ impl EpState {
             // the port.
             return;
         }
-        if self.own == Some(peer) {
-            self.own_rx = Some(conn);
+        if self.peers.own == Some(peer) {
+            self.peers.own_rx = Some(conn);
         }
         self.note_access(conn, peer);
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.was_up = true;
-            p.dead = false;
-            p.left = false;
-            if p.tx.is_none() {
-                p.tx = Some(conn);
-            }
+        let p = self.peers.at_mut(peer);
+        p.was_up = true;
+        p.dead = false;
+        p.left = false;
+        if p.tx.is_none() {
+            p.tx = Some(conn);
         }
         self.seen(env, peer);
     }
@@ -469,7 +465,7 @@ impl EpState {
     /// Ends connections of earlier incarnations of the peer at `port`. The new connection `conn`
     /// may be seen before the end of an old one. Requests over `conn` must not be answered over an
     /// old connection.
-    fn end_former_lives(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, port: PortId) {
+    fn end_former_lives(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId, port: PortId) {
         let former: Vec<ConnId> = self.conns_of(peer).filter(|old| *old != conn).collect();
         let Some(process) = self.sock.conn(conn).map(|c| c.peer_process()) else {
             return;
@@ -511,7 +507,7 @@ impl EpState {
     }
 
     /// Returns the connections with `peer`.
-    pub(super) fn conns_of(&self, peer: u32) -> impl Iterator<Item = ConnId> {
+    pub(super) fn conns_of(&self, peer: PeerId) -> impl Iterator<Item = ConnId> {
         self.live
             .iter()
             .chain(&self.resting)
@@ -528,10 +524,9 @@ impl EpState {
             .find(|l| l.conn == conn)
             .map(|l| l.peer);
         let Some(peer) = peer else { return };
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.was_up = true;
-            parting::note_answer(p.id);
-        }
+        let p = self.peers.at_mut(peer);
+        p.was_up = true;
+        parting::note_answer(p.id);
         self.note_access(conn, peer);
     }
 
@@ -586,9 +581,7 @@ impl EpState {
         };
         let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
         self.part(env, conn, peer, (how, lost), sent_on_it);
-        let Some(p) = self.peers.get_mut(peer as usize) else {
-            return;
-        };
+        let p = self.peers.at_mut(peer);
         let id = p.id;
         // The peer exists, but denies access or refuses for now.
         let hindered = match reason {
@@ -625,8 +618,8 @@ impl EpState {
             }
         } else if gone && died {
             self.bury(env, peer, id, lost, reason);
-        } else if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.left = gone;
+        } else {
+            self.peers.at_mut(peer).left = gone;
         }
         if gone {
             self.coll_lost(env, peer);
@@ -661,7 +654,7 @@ impl EpState {
 
     /// Handles the records left in the ring of an ended connection. The bound of one ring capacity
     /// protects against a peer that keeps writing.
-    fn drain_last(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
+    fn drain_last(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
         if let Some(c) = self.sock.conn(conn) {
             c.rx().cancel_poll_delay();
         }
@@ -674,16 +667,14 @@ impl EpState {
 
     /// Stops sending over `conn`, which is in no ring list any more. Further sends use another
     /// connection with the peer, if there is one. Returns whether `conn` was used for sending.
-    fn leave_tx(&mut self, conn: ConnId, peer: u32) -> bool {
+    fn leave_tx(&mut self, conn: ConnId, peer: PeerId) -> bool {
         let other = self.conns_of(peer).next();
-        match self.peers.get_mut(peer as usize) {
-            Some(p) if p.tx == Some(conn) => {
-                p.reset_connection(self.numbers.next_life());
-                p.tx = other;
-                true
-            }
-            _ => false,
+        let sent_on_it = self.peers.at(peer).tx == Some(conn);
+        if sent_on_it {
+            self.peers.reset_connection(peer);
+            self.peers.at_mut(peer).tx = other;
         }
+        sent_on_it
     }
 
     /// Returns the connections with `peer` whose other end is process `process`.
@@ -691,7 +682,7 @@ impl EpState {
     /// After a simultaneous open there are two, and replies to requests over one arrive over the
     /// other. Both end with the peer. The end that is seen first must not fail operations that were
     /// answered.
-    fn conns_of_process(&mut self, peer: u32, process: Option<(i32, u64)>) -> Vec<ConnId> {
+    fn conns_of_process(&mut self, peer: PeerId, process: Option<(i32, u64)>) -> Vec<ConnId> {
         let mut conns: Vec<ConnId> = self.conns_of(peer).collect();
         conns.retain(|id| self.sock.conn(*id).map(|c| c.peer_process()) == process);
         conns
@@ -716,7 +707,7 @@ impl EpState {
                 || self.ops.any_of_peer(l.peer)
                 || self.fetches_from(l.peer)
                 || self.collects_from(l.peer)
-                || self.peers.get(l.peer as usize).is_some_and(|p| p.busy);
+                || self.peers.at(l.peer).busy;
             if waits && self.sock.conn(l.conn).is_some_and(|c| c.is_up() && !c.alive()) {
                 self.lose(env, l.conn, Reason::Died);
             }
@@ -737,7 +728,7 @@ impl EpState {
         loop {
             let now = scif::now_ns();
             let mut unfinished = !self.deaf && self.ops.kept() > 0;
-            for p in self.busy.iter().filter_map(|p| self.peers.get(*p as usize)) {
+            for p in self.peers.busy.iter().map(|p| self.peers.at(*p)) {
                 unfinished |= p.tx.is_some() && !p.is_idle();
                 if !p.is_connecting() || p.pending.is_empty() || parting::is_silent(p.id) {
                     continue;

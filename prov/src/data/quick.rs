@@ -11,8 +11,10 @@ use scif::ConnId;
 use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use super::iov::Iov;
-use super::matching::{ANY, Posted, Queue};
-use super::peer::{Peer, source_in};
+use super::matching::{Posted, Queue};
+use super::peer::source_in;
+use super::peer_id::{ANY, PeerId};
+use super::peer_table::PeerTable;
 use super::progress::{BATCH, CLOCK_EVERY};
 use super::wire;
 use super::{Env, EpConfig, EpState, Errno, Live, RecvArgs, Stats};
@@ -42,12 +44,12 @@ struct Taker<'a, 'e, D> {
     cfg: &'a EpConfig,
     tagged: &'a mut Queue,
     msg: &'a mut Queue,
-    peers: &'a mut [Peer],
+    peers: &'a mut PeerTable,
     stats: &'a mut Stats,
     directed: &'a mut usize,
     peeked: &'a mut bool,
     env: &'a mut Env<'e>,
-    peer: u32,
+    peer: PeerId,
     to: &'a mut D,
 }
 
@@ -160,7 +162,7 @@ impl EpState {
         if empty == 0 {
             return;
         }
-        let Some(tx) = self.peers.get(peer as usize).and_then(|p| p.tx) else {
+        let Some(tx) = self.peers.at(peer).tx else {
             return;
         };
         let Some(c) = self.sock.conn(conn) else { return };
@@ -179,7 +181,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         conn: ConnId,
-        peer: u32,
+        peer: PeerId,
         to: &mut impl Deliver,
     ) -> PollOutcome {
         let Some(c) = self.sock.conn(conn) else {
@@ -217,7 +219,7 @@ impl EpState {
         let mut src = ANY;
         if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
             src = self.peer_of(env, a.src)?;
-            if self.peers.get(src as usize).is_none_or(|p| p.dead) {
+            if self.peers.at(src).dead {
                 return Ok(false);
             }
             self.directed += 1;

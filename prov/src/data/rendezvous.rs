@@ -16,6 +16,7 @@ use scif_ring::copy::Mem;
 use super::iov::Iov;
 use super::ops::Asked;
 use super::peer::{is_denied, note_denial};
+use super::peer_id::PeerId;
 use super::route::Way;
 use super::rx::{Arrival, RecordError, Target, sub_iov};
 use super::wire::{self, Head, Words};
@@ -228,7 +229,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub(crate) fn peer(&self) -> u32 {
+    pub(crate) fn peer(&self) -> PeerId {
         self.arrival.peer
     }
 
@@ -417,20 +418,19 @@ impl EpState {
 
     /// Selects the method for a message of `want` bytes that both sides can copy, if there is a
     /// choice.
-    fn choose_route(&mut self, peer: u32, want: usize) -> Option<Way> {
+    fn choose_route(&mut self, peer: PeerId, want: usize) -> Option<Way> {
         let alone = self.incoming_order.is_empty();
-        let p = self.peers.get_mut(peer as usize)?;
-        p.routes.get_or_insert_default().choose(want, alone)
+        self.peers
+            .at_mut(peer)
+            .routes
+            .get_or_insert_default()
+            .choose(want, alone)
     }
 
     /// Reports the end of a message to the selector of methods, if there was a choice.
     fn route_ended(&mut self, m: &Incoming, failed: bool) {
         let Some(way) = m.route else { return };
-        let Some(routes) = self
-            .peers
-            .get_mut(m.arrival.peer as usize)
-            .and_then(|p| p.routes.as_mut())
-        else {
+        let Some(routes) = &mut self.peers.at_mut(m.arrival.peer).routes else {
             return;
         };
         match (way, &m.how) {
@@ -563,7 +563,7 @@ impl EpState {
                 self.stats.fallbacks += 1;
                 if matches!(error, AccessError::Denied) {
                     conn.memory_mut().deny();
-                    let peer = self.peers.get_mut(m.arrival.peer as usize);
+                    let peer = self.peers.at_mut(m.arrival.peer);
                     note_denial(conn, peer, &mut self.stats);
                 } else {
                     crate::base::log::fall_back(conn.peer(), conn.peer_pid(), &error);
@@ -619,9 +619,7 @@ impl EpState {
             return true;
         };
         let to = op.peer;
-        let Some(p) = self.peers.get(to as usize) else {
-            return true;
-        };
+        let p = self.peers.at(to);
         let Some(conn) = p.tx.and_then(|c| self.sock.conn(c)) else {
             return true;
         };
@@ -668,7 +666,7 @@ impl EpState {
                     conn.notify();
                     if matches!(error, AccessError::Denied) {
                         conn.memory_mut().deny();
-                        note_denial(conn, self.peers.get_mut(to as usize), &mut self.stats);
+                        note_denial(conn, self.peers.at_mut(to), &mut self.stats);
                     }
                     return true;
                 }
@@ -678,7 +676,7 @@ impl EpState {
     }
 
     /// Whether a message from `peer` is being fetched.
-    pub(crate) fn fetches_from(&self, peer: u32) -> bool {
+    pub(crate) fn fetches_from(&self, peer: PeerId) -> bool {
         self.incoming.iter().any(|(_, m)| m.peer() == peer)
     }
 }

@@ -15,6 +15,7 @@ use scif_ring::keytable::KeyEntry;
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
 use super::peer::{gather_into, is_denied, note_denial, zeros};
+use super::peer_id::PeerId;
 use super::rx::{Nonsense, RecordError, sub_iov};
 use super::streams::OutStream;
 use super::tx::{Kept, Label, Source, Tried, TxOp};
@@ -110,7 +111,7 @@ impl EpState {
             return Err(fi::FI_EINVAL);
         }
         self.stats.rma.add(len);
-        let quiet = self.peers.get(peer as usize).is_some_and(|p| p.is_quiet());
+        let quiet = self.peers.at(peer).is_quiet();
         let now = quiet && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer));
         if now {
             match self.direct(peer, a.write, a.iov, a.rma) {
@@ -156,7 +157,7 @@ impl EpState {
     }
 
     /// Tries to execute a pending RMA operation, or to push its remaining records.
-    pub(crate) fn try_rma(&mut self, env: &mut Env<'_>, peer: u32, op: &mut RmaOp) -> Tried {
+    pub(crate) fn try_rma(&mut self, env: &mut Env<'_>, peer: PeerId, op: &mut RmaOp) -> Tried {
         let Some(conn) = self.tx_conn(peer) else {
             return Tried::Later;
         };
@@ -213,9 +214,7 @@ impl EpState {
                 left: op.len,
                 ring_rma: true,
             }));
-            if let Some(p) = self.peers.get_mut(peer as usize) {
-                p.ring_rma += 1;
-            }
+            self.peers.at_mut(peer).ring_rma += 1;
         }
         let Some(id) = op.id else { return Tried::Later };
         if self.ops.get_mut(id).is_none() {
@@ -275,10 +274,11 @@ impl EpState {
         }
     }
 
-    fn push_read(&mut self, peer: u32, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
-        let (Some(c), Some(p)) = (self.sock.conn(conn), self.peers.get_mut(peer as usize)) else {
+    fn push_read(&mut self, peer: PeerId, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
+        let Some(c) = self.sock.conn(conn) else {
             return Tried::Later;
         };
+        let p = self.peers.at_mut(peer);
         loop {
             let segment = op.rma.get(op.segment).copied().unwrap_or_default();
             let n = (segment.len - op.within).min(READ_PIECE);
@@ -312,8 +312,8 @@ impl EpState {
     }
 
     /// Executes the operation now, in the memory of the target.
-    fn direct(&mut self, peer: u32, write: bool, iov: &[Mem], rma: &[RmaIov]) -> Result<(), NotDirect> {
-        let p = self.peers.get(peer as usize).ok_or(NotDirect::Ring)?;
+    fn direct(&mut self, peer: PeerId, write: bool, iov: &[Mem], rma: &[RmaIov]) -> Result<(), NotDirect> {
+        let p = self.peers.at(peer);
         let conn_id = p.tx.ok_or(NotDirect::Ring)?;
         if p.ring_rma > 0 || self.waits_for_messages(conn_id, write) {
             return Err(NotDirect::Ring);
@@ -377,7 +377,7 @@ impl EpState {
                 Err(AccessError::Gone) => return Err(NotDirect::Failed(fi::FI_ECONNRESET)),
                 Err(AccessError::Denied) => {
                     c.memory_mut().deny();
-                    note_denial(c, self.peers.get_mut(peer as usize), &mut self.stats);
+                    note_denial(c, self.peers.at_mut(peer), &mut self.stats);
                     return Err(NotDirect::Ring);
                 }
                 Err(error) => {
@@ -424,7 +424,7 @@ impl EpState {
     fn finish_direct(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         write: bool,
         rma: &[RmaIov],
         len: usize,
@@ -432,7 +432,7 @@ impl EpState {
         context: usize,
         flags: u64,
     ) {
-        let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
+        let conn = self.peers.at(peer).tx;
         let notify = conn
             .and_then(|id| self.sock.conn(id))
             .is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
@@ -461,10 +461,9 @@ impl EpState {
     }
 
     /// Handles an acknowledgement: an operation ended at its target, or failed there.
-    pub(crate) fn on_ack(&mut self, env: &mut Env<'_>, peer: u32, id: u64, status: u64, bytes: u64) {
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.read_bytes = p.read_bytes.saturating_sub(bytes);
-        }
+    pub(crate) fn on_ack(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, status: u64, bytes: u64) {
+        let p = self.peers.at_mut(peer);
+        p.read_bytes = p.read_bytes.saturating_sub(bytes);
         let err = if status == 0 {
             0
         } else {
@@ -478,7 +477,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         conn: ConnId,
-        peer: u32,
+        peer: PeerId,
         words: &mut Words<'_>,
         body: Mem,
     ) -> Result<(), Nonsense> {
@@ -528,7 +527,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         conn: ConnId,
-        peer: u32,
+        peer: PeerId,
         words: &mut Words<'_>,
     ) -> Result<(), RecordError> {
         let (key, addr, id) = (words.word(), words.word(), words.word());
@@ -545,21 +544,20 @@ impl EpState {
             Ok(()) => {
                 let mut bytes = zeros(total_len(&from)).ok_or(RecordError::NoMemory)?;
                 gather_into(&from, &mut bytes);
-                if let Some(p) = self.peers.get_mut(peer as usize)
-                    && !p.answer_read(OutStream::Read {
-                        op: id,
-                        offset,
-                        bytes: bytes.into_boxed_slice(),
-                        done: 0,
-                    })
-                {
+                let data = OutStream::Read {
+                    op: id,
+                    offset,
+                    bytes: bytes.into_boxed_slice(),
+                    done: 0,
+                };
+                if !self.peers.at_mut(peer).answer_read(data) {
                     return Err(RecordError::NoMemory);
                 }
-                let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
+                let conn = self.peers.at(peer).tx;
                 if let Some(conn) = conn {
                     self.flush_streams(peer, conn);
                 }
-                self.make_busy(peer);
+                self.peers.mark_busy(peer);
                 if is_last && !failed {
                     self.rma_event(
                         env,
@@ -583,10 +581,9 @@ impl EpState {
     }
 
     /// Handles a fragment of the data that a read requested.
-    pub(crate) fn on_read_data(&mut self, env: &mut Env<'_>, peer: u32, id: u64, offset: u64, body: Mem) {
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.read_bytes = p.read_bytes.saturating_sub(body.len() as u64);
-        }
+    pub(crate) fn on_read_data(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, offset: u64, body: Mem) {
+        let p = self.peers.at_mut(peer);
+        p.read_bytes = p.read_bytes.saturating_sub(body.len() as u64);
         let Some(op) = self.ops.get_mut(id) else { return };
         if op.peer != peer || op.what != What::Read {
             return;
@@ -606,7 +603,7 @@ impl EpState {
     pub(crate) fn rma_event(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         effect: Effect,
         data: Option<u64>,
         len: usize,

@@ -10,9 +10,10 @@ use scif_ring::spsc::Record;
 
 use super::deferred::NOTED;
 use super::iov::Iov;
-use super::matching::{ANY, Arrived, Payload, Posted};
+use super::matching::{Arrived, Payload, Posted};
 use super::multi::{Many, Multi};
 use super::peer::{bytes_of, copy_of};
+use super::peer_id::{ANY, PeerId};
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RecvArgs};
@@ -36,7 +37,7 @@ pub(crate) struct Target {
 /// Properties of a message that the completion of its receive reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    pub peer: u32,
+    pub peer: PeerId,
     pub tag: u64,
     pub data: Option<u64>,
     pub len: usize,
@@ -67,7 +68,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         conn: ConnId,
-        peer: u32,
+        peer: PeerId,
         record: &Record,
     ) -> Result<(), RecordError> {
         if record.kind & 0xf0 == wire::EAGER {
@@ -139,7 +140,7 @@ impl EpState {
 
     /// Handles an eager message.
     #[inline]
-    fn on_eager(&mut self, env: &mut Env<'_>, peer: u32, record: &Record) -> Result<(), RecordError> {
+    fn on_eager(&mut self, env: &mut Env<'_>, peer: PeerId, record: &Record) -> Result<(), RecordError> {
         let kind = record.kind;
         let mut words = Words::new(&record.head, record.head_len);
         let tagged = kind & wire::TAGGED != 0;
@@ -198,7 +199,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         conn: ConnId,
-        peer: u32,
+        peer: PeerId,
         record: &Record,
     ) -> Result<(), RecordError> {
         let kind = record.kind;
@@ -238,7 +239,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         tagged: bool,
-        peer: u32,
+        peer: PeerId,
         tag: u64,
         len: usize,
     ) -> Option<Target> {
@@ -364,9 +365,9 @@ impl EpState {
                 err,
                 prov_errno: -err,
                 olen,
-                err_data: match (err, self.peers.get(m.peer as usize)) {
+                err_data: match err {
                     // The application can insert this address.
-                    (fi::FI_EADDRNOTAVAIL, Some(p)) => self.name_of(p.id),
+                    fi::FI_EADDRNOTAVAIL => self.name_of(self.peers.at(m.peer).id),
                     _ => Vec::new(),
                 },
             });
@@ -426,7 +427,7 @@ impl EpState {
             self.fill(env, many, tagged, (src, tag, ignore));
         }
         if src != ANY
-            && self.peers.get(src as usize).is_some_and(|p| p.dead)
+            && self.peers.at(src).dead
             && let Some(posted) = self.queue(tagged).posted.remove(at)
         {
             self.fail_posted(env, tagged, posted, fi::FI_ECONNRESET);

@@ -16,8 +16,9 @@ use scif::PortId;
 use scif_ring::copy::total_len;
 
 use super::iov::Iov;
-use super::matching::{ANY, Arrived, List, Posted};
+use super::matching::{Arrived, List, Posted};
 use super::multi::{Many, Multi};
+use super::peer_id::{ANY, PeerId};
 use super::rx::{RecordError, Target};
 use super::{Env, EpState, Errno, RecvArgs, split};
 use crate::base::log::{Subsys, warn_about_peer};
@@ -99,7 +100,7 @@ impl SrxState {
     }
 
     /// Returns the senders of the messages at the endpoint at `port`, with repetitions.
-    pub(super) fn peers_at(&self, port: PortId) -> impl Iterator<Item = u32> {
+    pub(super) fn peers_at(&self, port: PortId) -> impl Iterator<Item = PeerId> {
         let here = self.unexpected.iter().filter(move |(_, u)| u.port == port);
         here.filter_map(|(_, u)| Some(u.message.as_ref()?.peer))
     }
@@ -292,7 +293,7 @@ fn holder(st: &DomainState, srx: u32, port: PortId) -> Option<u32> {
 }
 
 impl Waiting {
-    fn posted(self, src: u32, always: u64) -> Posted {
+    fn posted(self, src: PeerId, always: u64) -> Posted {
         Posted {
             tag: self.tag,
             ignore: self.ignore,
@@ -319,7 +320,7 @@ impl EpState {
     /// Whether the source of a receive has died, so that the receive fails when posted.
     fn mourns_for(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
         let src = self.wanted_peer(env, a.src)?;
-        Ok(src != ANY && self.peers.get(src as usize).is_some_and(|p| p.dead))
+        Ok(src != ANY && self.peers.at(src).dead)
     }
 
     /// Fails the receives of the bound context that are directed to a dead peer, or all of them if
@@ -352,7 +353,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         tagged: bool,
-        peer: u32,
+        peer: PeerId,
         tag: u64,
         len: usize,
     ) -> Option<Target> {
@@ -360,7 +361,7 @@ impl EpState {
         if let Some(owner) = env.srxs.get(srx).and_then(|s| s.owner.clone()) {
             return self.ask_owner(env, &owner, (tagged, peer), tag, len);
         }
-        let from = self.peers.get(peer as usize)?.id;
+        let from = self.peers.at(peer).id;
         let directed = self.cfg.directed;
         let av = env.avs.get(self.cfg.av);
         loop {
@@ -424,8 +425,8 @@ impl EpState {
     }
 
     /// Returns the address of a peer in the address vector.
-    fn address_of(&self, av: &AvState, peer: u32) -> Option<u64> {
-        av.find(self.peers.get(peer as usize)?.id)
+    fn address_of(&self, av: &AvState, peer: PeerId) -> Option<u64> {
+        av.find(self.peers.at(peer).id)
     }
 
     /// Requests the receive for a message from a peer provider.
@@ -433,7 +434,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         owner: &Arc<PeerSrx>,
-        (tagged, peer): (bool, u32),
+        (tagged, peer): (bool, PeerId),
         tag: u64,
         len: usize,
     ) -> Option<Target> {

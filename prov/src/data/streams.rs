@@ -9,6 +9,7 @@ use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 
 use super::ops::{Asked, What};
+use super::peer_id::PeerId;
 use super::rendezvous::How;
 use super::rx::Nonsense;
 use super::wire::{self, Head, Words};
@@ -66,12 +67,10 @@ impl EpState {
     }
 
     /// Handles a `CTS`: the receiver requests operation `id` as fragments.
-    pub(crate) fn on_cts(&mut self, peer: u32, words: &mut Words<'_>) -> Result<(), Nonsense> {
+    pub(crate) fn on_cts(&mut self, peer: PeerId, words: &mut Words<'_>) -> Result<(), Nonsense> {
         let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
-        if refused != 0
-            && let Some(p) = self.peers.get_mut(peer as usize)
-        {
-            p.streamed = true;
+        if refused != 0 {
+            self.peers.at_mut(peer).streamed = true;
         }
         let Some(op) = self.ops.get_mut(id) else {
             return Ok(());
@@ -96,20 +95,19 @@ impl EpState {
             return Err(Nonsense);
         }
         let again = std::mem::replace(&mut op.asked, asked) != Asked::Never;
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            if again {
-                // The first request is obsolete.
-                p.streams
-                    .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
-            }
-            p.streams.push_back(OutStream::Message {
-                op: id,
-                receive,
-                done: 0,
-                want,
-            });
-            self.make_busy(peer);
+        let p = self.peers.at_mut(peer);
+        if again {
+            // The first request is obsolete.
+            p.streams
+                .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
         }
+        p.streams.push_back(OutStream::Message {
+            op: id,
+            receive,
+            done: 0,
+            want,
+        });
+        self.peers.mark_busy(peer);
         Ok(())
     }
 
@@ -117,7 +115,7 @@ impl EpState {
     pub(crate) fn on_stream(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         receive: u64,
         offset: u64,
         body: Mem,
@@ -146,12 +144,10 @@ impl EpState {
     }
 
     /// Pushes fragments to `peer`, the oldest payload first. Returns true if any entered the ring.
-    pub(crate) fn flush_streams(&mut self, peer: u32, conn: ConnId) -> bool {
+    pub(crate) fn flush_streams(&mut self, peer: PeerId, conn: ConnId) -> bool {
         let mut pushed = false;
         loop {
-            let Some(p) = self.peers.get_mut(peer as usize) else {
-                return pushed;
-            };
+            let p = self.peers.at_mut(peer);
             let Some(stream) = p.streams.front_mut() else {
                 return pushed;
             };

@@ -670,7 +670,7 @@ fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
 #[test]
 fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
     let op = || OutOp {
-        peer: 0,
+        peer: super::peer_id::PeerId::new(0),
         what: What::Message,
         context: 0,
         flags: 0,

@@ -16,6 +16,7 @@ use super::deferred::NOTED;
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
 use super::peer::{MESSAGES_MAX, Peer, gather, gather_into};
+use super::peer_id::PeerId;
 use super::rendezvous::BOTH_SIDES_MIN;
 use super::rma::RmaOp;
 use super::wire;
@@ -158,14 +159,12 @@ impl EpState {
     /// Sends an inline message on the fast path, from the arguments straight into the record. The
     /// peer must be connected, with nothing pending. Returns false if nothing was done.
     #[inline(always)]
-    fn send_small(&mut self, env: &mut Env<'_>, peer: u32, a: &SendArgs<'_>) -> bool {
+    fn send_small(&mut self, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> bool {
         let [payload] = a.iov else { return false };
         if a.flags & (fi::FI_FENCE | AWAITS_TARGET | NOTED) != 0 || payload.len() > HEAD_MAX {
             return false;
         }
-        let Some(p) = self.peers.get(peer as usize) else {
-            return false;
-        };
+        let p = self.peers.at(peer);
         let Some(conn) = p.tx.filter(|_| p.is_quiet()).and_then(|id| self.sock.conn(id)) else {
             return false;
         };
@@ -199,10 +198,9 @@ impl EpState {
 
     /// Sends a message on the slow path, or makes it pending.
     #[inline(never)]
-    fn send_any(&mut self, env: &mut Env<'_>, peer: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
-        if self.peers.get(peer as usize).is_some_and(|p| p.is_quiet())
-            && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer))
-        {
+    fn send_any(&mut self, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> Result<(), Errno> {
+        let quiet = self.peers.at(peer).is_quiet();
+        if quiet && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer)) {
             let tried = self.try_send(env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
             if tried == Tried::Sent {
                 return Ok(());
@@ -225,20 +223,15 @@ impl EpState {
     }
 
     /// Checks that one more operation may become pending.
-    pub(crate) fn check_room(&self, peer: u32) -> Result<(), Errno> {
-        match self.peers.get(peer as usize) {
-            Some(p) if p.pending.len() < self.cfg.tx_size.max(1) => Ok(()),
-            Some(_) => Err(fi::FI_EAGAIN),
-            None => Err(fi::FI_EINVAL),
-        }
+    pub(crate) fn check_room(&self, peer: PeerId) -> Result<(), Errno> {
+        let has_room = self.peers.at(peer).pending.len() < self.cfg.tx_size.max(1);
+        has_room.then_some(()).ok_or(fi::FI_EAGAIN)
     }
 
     /// Adds an operation to the pending ones of a peer.
-    pub(crate) fn defer(&mut self, peer: u32, op: TxOp) {
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.pending.push_back(op);
-            self.make_busy(peer);
-        }
+    pub(crate) fn defer(&mut self, peer: PeerId, op: TxOp) {
+        self.peers.at_mut(peer).pending.push_back(op);
+        self.peers.mark_busy(peer);
     }
 
     /// Whether a completion or counter depends on the placement of the payload at the target.
@@ -255,7 +248,7 @@ impl EpState {
     fn try_send(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         payload: Source<'_>,
         tag: Option<u64>,
         data: Option<u64>,
@@ -275,7 +268,7 @@ impl EpState {
         // Whether the receiver can copy the payload directly. Otherwise an announced payload would
         // cross the ring anyway.
         let copied_once = || {
-            let streamed = self.peers.get(peer as usize).is_some_and(|p| p.streamed);
+            let streamed = self.peers.at(peer).streamed;
             env_cfg.process_vm && !streamed && conn.memory().access() != Access::None
         };
         let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
@@ -344,7 +337,7 @@ impl EpState {
     fn announce(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         iov: &[Mem],
         tag: Option<u64>,
         data: Option<u64>,
@@ -355,9 +348,7 @@ impl EpState {
         if self.ops.messages_to(peer) >= MESSAGES_MAX {
             return Tried::Later;
         }
-        let Some(p) = self.peers.get_mut(peer as usize) else {
-            return Tried::Later;
-        };
+        let p = self.peers.at_mut(peer);
         let Some(conn) = p.tx.and_then(|id| self.sock.conn(id)) else {
             return Tried::Later;
         };
@@ -432,21 +423,18 @@ impl EpState {
     }
 
     /// Starts pending work towards `peer`. Returns true when none is left.
-    pub(crate) fn flush_peer(&mut self, env: &mut Env<'_>, peer: u32) -> bool {
-        let at = peer as usize;
+    pub(crate) fn flush_peer(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
         // Work that failed with its connection is no reason to connect again.
         let idle = |p: &Peer| p.is_quiet() && p.streams.is_empty();
-        if self.peers.get(at).is_none_or(idle) {
+        if idle(self.peers.at(peer)) {
             return true;
         }
         let Some(conn_id) = self.tx_conn(peer) else {
             return false;
         };
         let mut pushed = false;
-        while let Some(p) = self.peers.get_mut(at) {
-            let (Some(record), Some(conn)) = (p.control.front(), self.sock.conn(conn_id)) else {
-                break;
-            };
+        let p = self.peers.at_mut(peer);
+        while let (Some(record), Some(conn)) = (p.control.front(), self.sock.conn(conn_id)) {
             if conn
                 .tx()
                 .push_slice(record.kind, record.head.as_slice(), &record.body)
@@ -460,16 +448,11 @@ impl EpState {
         }
         // An operation may leave a control record that found the ring full. The next operation must
         // not overtake that record.
-        while let Some(mut op) = self
-            .peers
-            .get_mut(at)
-            .filter(|p| p.control.is_empty())
-            .and_then(|p| p.pending.pop_front())
+        while self.peers.at(peer).control.is_empty()
+            && let Some(mut op) = self.peers.at_mut(peer).pending.pop_front()
         {
             if self.try_op(env, peer, &mut op) == Tried::Later {
-                if let Some(p) = self.peers.get_mut(at) {
-                    p.pending.push_front(op);
-                }
+                self.peers.at_mut(peer).pending.push_front(op);
                 break;
             }
             pushed = true;
@@ -478,10 +461,10 @@ impl EpState {
         if pushed && let Some(conn) = self.sock.conn(conn_id) {
             conn.notify();
         }
-        self.peers.get(at).is_none_or(idle)
+        idle(self.peers.at(peer))
     }
 
-    fn try_op(&mut self, env: &mut Env<'_>, peer: u32, op: &mut TxOp) -> Tried {
+    fn try_op(&mut self, env: &mut Env<'_>, peer: PeerId, op: &mut TxOp) -> Tried {
         match op {
             TxOp::Message {
                 payload,
@@ -502,20 +485,18 @@ impl EpState {
     }
 
     /// Whether every earlier operation to this peer is complete, as `FI_FENCE` requires.
-    pub(crate) fn fence_passed(&mut self, peer: u32) -> bool {
+    pub(crate) fn fence_passed(&mut self, peer: PeerId) -> bool {
         if self.ops.any_incomplete(peer) {
             return false;
         }
-        let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
+        let conn = self.peers.at(peer).tx;
         conn.and_then(|id| self.sock.conn(id))
             .is_none_or(|c| c.tx().all_consumed())
     }
 
     /// Fails every operation that is pending towards `peer`.
-    pub(crate) fn fail_pending(&mut self, env: &mut Env<'_>, peer: u32, err: Errno) {
-        let Some(p) = self.peers.get_mut(peer as usize) else {
-            return;
-        };
+    pub(crate) fn fail_pending(&mut self, env: &mut Env<'_>, peer: PeerId, err: Errno) {
+        let p = self.peers.at_mut(peer);
         for op in std::mem::take(&mut p.pending) {
             // A started operation has a number and is failed by it.
             if op.started().is_none()

@@ -17,6 +17,7 @@ use scif_ring::AtomicCounter;
 
 use super::matching::Arrived;
 use super::peer::OWED_MAX;
+use super::peer_id::PeerId;
 use super::rx::RecordError;
 use super::{Env, EpState};
 use crate::base::log::{Subsys, info_about_peer, warn_about_peer};
@@ -86,9 +87,12 @@ impl Limits {
 
 impl EpState {
     /// Returns the bytes of unexpected messages of `peer`.
-    pub(super) fn unexpected_of(&self, peer: u32) -> u64 {
-        let p = self.peers.get(peer as usize);
-        p.and_then(|p| p.unexpected.as_ref()).map_or(0, |load| load.get())
+    pub(super) fn unexpected_of(&self, peer: PeerId) -> u64 {
+        self.peers
+            .at(peer)
+            .unexpected
+            .as_ref()
+            .map_or(0, |load| load.get())
     }
 
     /// Charges an unexpected message of `peer` and allocates its memory.
@@ -99,16 +103,13 @@ impl EpState {
     pub(super) fn keep_bytes<T>(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         len: usize,
         mut allocate: impl FnMut() -> Option<T>,
     ) -> Result<(T, Charge), RecordError> {
         let bytes = len as u64 + ENTRY_BYTES;
         loop {
-            let load = match self.peers.get_mut(peer as usize) {
-                Some(p) => Arc::clone(p.unexpected.get_or_insert_default()),
-                None => return Err(RecordError::Nonsense),
-            };
+            let load = Arc::clone(self.peers.at_mut(peer).unexpected.get_or_insert_default());
             let held = load.get() + bytes;
             let limits = &self.limits;
             if held > limits.max / 2 {
@@ -132,7 +133,7 @@ impl EpState {
     }
 
     /// Releases memory for a message of `asking`. Returns false if `asking` itself holds the most.
-    fn make_room(&mut self, env: &mut Env<'_>, asking: u32) -> bool {
+    fn make_room(&mut self, env: &mut Env<'_>, asking: PeerId) -> bool {
         while !self.limits.departed.is_empty() {
             let Departed { load, .. } = self.limits.departed.remove(0);
             if load.get() > 0 {
@@ -140,9 +141,7 @@ impl EpState {
                 return true;
             }
         }
-        let heaviest = (0..self.peers.len())
-            .filter_map(|peer| u32::try_from(peer).ok())
-            .max_by_key(|peer| self.unexpected_of(*peer));
+        let heaviest = self.peers.ids().max_by_key(|peer| self.unexpected_of(*peer));
         let Some(heaviest) = heaviest.filter(|peer| *peer != asking && self.unexpected_of(*peer) > SHARE_MIN)
         else {
             return false;
@@ -154,11 +153,9 @@ impl EpState {
 
     /// Stops reading from `peer`. Its connection is reset at the next housekeeping.
     #[cold]
-    pub(super) fn exhaust(&mut self, peer: u32) {
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.owed = EXHAUSTED;
-            self.limits.exhausted = true;
-        }
+    pub(super) fn exhaust(&mut self, peer: PeerId) {
+        self.peers.at_mut(peer).owed = EXHAUSTED;
+        self.limits.exhausted = true;
     }
 
     /// Resets the connections of peers marked by [`EpState::exhaust`].
@@ -172,7 +169,7 @@ impl EpState {
     #[cold]
     fn end_all_exhausted(&mut self, env: &mut Env<'_>) {
         loop {
-            let over = |peer: u32| self.peers.get(peer as usize).is_some_and(|p| p.owed == EXHAUSTED);
+            let over = |peer: PeerId| self.peers.at(peer).owed == EXHAUSTED;
             let found = self.live.iter().chain(&self.resting).find(|l| over(l.peer));
             let Some((conn, peer)) = found.map(|l| (l.conn, l.peer)) else {
                 return;
@@ -183,14 +180,8 @@ impl EpState {
 
     /// Resets a connection whose messages exceed the memory limits.
     #[cold]
-    pub(super) fn end_for_memory(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
-        let Some((id, held)) = self
-            .peers
-            .get(peer as usize)
-            .map(|p| (p.id, self.unexpected_of(peer)))
-        else {
-            return;
-        };
+    pub(super) fn end_for_memory(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+        let (id, held) = (self.peers.at(peer).id, self.unexpected_of(peer));
         self.drop_unexpected_of(env, peer);
         let pid = self.sock.conn(conn).map_or(0, |c| c.peer_pid());
         warn_about_peer(
@@ -207,8 +198,8 @@ impl EpState {
     }
 
     /// Drops the unexpected messages of `peer`.
-    fn drop_unexpected_of(&mut self, env: &mut Env<'_>, peer: u32) {
-        if let Some(load) = self.peers.get(peer as usize).and_then(|p| p.unexpected.clone()) {
+    fn drop_unexpected_of(&mut self, env: &mut Env<'_>, peer: PeerId) {
+        if let Some(load) = self.peers.at(peer).unexpected.clone() {
             self.drop_unexpected(env, &load);
         }
     }
@@ -225,17 +216,14 @@ impl EpState {
 
     /// Handles the end of the last connection with `peer`. Its messages stay receivable, up to a
     /// limit if the peer died.
-    pub(super) fn departed(&mut self, env: &mut Env<'_>, peer: u32, died: bool) {
+    pub(super) fn departed(&mut self, env: &mut Env<'_>, peer: PeerId, died: bool) {
         if self.conns_of(peer).next().is_some() {
             // The next incarnation of the peer is connected already and shares the load. Nothing
             // may be dropped.
             return;
         }
         // The peer number may be reused by another peer.
-        let left = self
-            .peers
-            .get_mut(peer as usize)
-            .and_then(|p| p.unexpected.take());
+        let left = self.peers.at_mut(peer).unexpected.take();
         let Some(load) = left.filter(|load| load.get() > 0) else {
             return;
         };

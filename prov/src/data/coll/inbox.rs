@@ -11,6 +11,8 @@ use std::collections::{HashMap, VecDeque};
 
 use scif_ring::copy::Mem;
 
+use crate::data::peer_id::PeerId;
+
 /// Waiting messages of one member beyond which the member is not read.
 pub(in crate::data) const MESSAGES_MAX: usize = 1 << 16;
 /// Waiting bytes of one member beyond which the member is not read.
@@ -21,7 +23,7 @@ pub(in crate::data) const BYTES_MAX: usize = 1 << 30;
 pub(super) struct Key {
     pub(super) id: u64,
     pub(super) seq: u64,
-    pub(super) peer: u32,
+    pub(super) peer: PeerId,
 }
 
 /// Message, complete or partial.
@@ -64,7 +66,7 @@ pub(super) enum Put {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: HashMap<Key, VecDeque<Message>>,
-    loads: HashMap<u32, Load>,
+    loads: HashMap<PeerId, Load>,
 }
 
 impl Inbox {
@@ -117,12 +119,12 @@ impl Inbox {
     }
 
     /// Returns the members with messages here.
-    pub(super) fn peers(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.loads.keys().copied()
     }
 
     /// Whether a member has reached its limit.
-    pub(super) fn is_full_of(&self, peer: u32) -> bool {
+    pub(super) fn is_full_of(&self, peer: PeerId) -> bool {
         self.loads
             .get(&peer)
             .is_some_and(|load| load.messages >= MESSAGES_MAX || load.bytes >= BYTES_MAX)
@@ -148,7 +150,7 @@ impl Inbox {
     }
 
     /// Drops the partial messages of a member that is gone.
-    pub(super) fn forget_parts(&mut self, peer: u32) {
+    pub(super) fn forget_parts(&mut self, peer: PeerId) {
         self.retain(|key, message| key.peer != peer || message.is_whole());
     }
 
@@ -173,7 +175,7 @@ impl Inbox {
 }
 
 /// Subtracts a removed message of `peer` from its load.
-fn unload(loads: &mut HashMap<u32, Load>, peer: u32, message: &Message) {
+fn unload(loads: &mut HashMap<PeerId, Load>, peer: PeerId, message: &Message) {
     let Some(load) = loads.get_mut(&peer) else { return };
     load.messages -= 1;
     load.bytes -= message.bytes.len();

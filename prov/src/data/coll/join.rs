@@ -13,7 +13,7 @@ use std::ptr;
 use libfabric_sys as fi;
 use scif::PortId;
 
-use super::super::matching::ANY;
+use super::super::peer_id::{ANY, PeerId};
 use super::super::wire::{self, Head, Words};
 use super::super::{Env, EpState, Errno, split};
 use super::{Coll, Group, error_of};
@@ -26,7 +26,7 @@ pub(in crate::data) const READY_MAX: usize = 1 << 14;
 /// Member that waits for its leader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
-    pub(super) peer: u32,
+    pub(super) peer: PeerId,
     membership: u64,
     /// Number of the group at that member.
     number: u64,
@@ -35,7 +35,7 @@ pub(super) struct Ready {
 /// Member whose next join request comes too late.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
-    pub(super) peer: u32,
+    pub(super) peer: PeerId,
     membership: u64,
     err: Errno,
 }
@@ -84,7 +84,7 @@ pub(crate) fn join(
     };
     let (rank, membership) = (group.rank, group.membership);
     let leader = group.peers.first().copied().unwrap_or(ANY);
-    let others: Vec<u32> = group.others().collect();
+    let others: Vec<PeerId> = group.others().collect();
     if let Some(coll) = &mut e.coll {
         coll.groups.insert(addr, group);
     }
@@ -182,7 +182,7 @@ impl EpState {
             if group.id != 0 || group.rank != 0 || group.broken.is_some() {
                 continue;
             }
-            let place = |peer: u32| {
+            let place = |peer: PeerId| {
                 coll.ready
                     .iter()
                     .position(|r| r.peer == peer && r.membership == group.membership)
@@ -272,7 +272,13 @@ impl EpState {
     }
 
     /// Handles a record about joining. Returns false if it is invalid.
-    pub(super) fn on_join(&mut self, env: &mut Env<'_>, peer: u32, kind: u8, words: &mut Words<'_>) -> bool {
+    pub(super) fn on_join(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        kind: u8,
+        words: &mut Words<'_>,
+    ) -> bool {
         let Some(coll) = self.coll.as_mut() else {
             return true;
         };

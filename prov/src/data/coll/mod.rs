@@ -27,8 +27,8 @@ use scif::PortId;
 use scif_ring::copy::Mem;
 use scif_ring::layout::BODY_MAX;
 
-use super::matching::ANY;
 use super::ops::What;
+use super::peer_id::{ANY, PeerId};
 use super::rx::RecordError;
 use super::tx::{Tried, TxOp};
 use super::wire::{self, Head, Words};
@@ -76,9 +76,9 @@ pub(crate) struct Coll {
     /// Messages that wait for their operation.
     inbox: Inbox,
     /// Members too far ahead, not read until an operation is posted or a group ends.
-    held: Vec<u32>,
+    held: Vec<PeerId>,
     /// Groups that ended before this member knew of their start, with the peer that reported it.
-    aborted: HashMap<u64, (u32, Errno)>,
+    aborted: HashMap<u64, (PeerId, Errno)>,
     /// Members that wait for this leader to start a group, oldest first.
     ready: VecDeque<join::Ready>,
     /// Members whose next request to join will be refused, since the group failed to start.
@@ -98,7 +98,7 @@ struct Group {
     /// Digest of the member set, equal for all orders of its members.
     membership: u64,
     /// Peer numbers by rank; [`ANY`] stands for this endpoint.
-    peers: Vec<u32>,
+    peers: Vec<PeerId>,
     /// Number that the application uses for each rank.
     slots: Vec<usize>,
     rank: usize,
@@ -106,7 +106,7 @@ struct Group {
     /// Number of the last operation posted.
     last: u64,
     /// Members that are gone.
-    lost: HashSet<u32>,
+    lost: HashSet<PeerId>,
     /// Error that ended the group, if it has ended.
     broken: Option<Errno>,
 }
@@ -174,7 +174,7 @@ impl Coll {
     }
 
     /// Returns the peers that a group or waiting data refers to, with repetitions.
-    pub(super) fn peers(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
         let members = self.groups.values().flat_map(Group::others);
         let told = self.ready.iter().map(|r| r.peer);
         let told = told.chain(self.refused.iter().map(|r| r.peer));
@@ -187,7 +187,7 @@ impl Coll {
     }
 
     /// Whether a record of `peer` about an unknown group may concern a group that is being joined.
-    fn may_begin_with(&self, peer: u32) -> bool {
+    fn may_begin_with(&self, peer: PeerId) -> bool {
         self.groups
             .values()
             .any(|g| g.is_joining() && g.rank_of(peer).is_some())
@@ -213,7 +213,7 @@ impl Group {
         self.id == 0 && self.broken.is_none()
     }
 
-    fn rank_of(&self, peer: u32) -> Option<usize> {
+    fn rank_of(&self, peer: PeerId) -> Option<usize> {
         self.peers.iter().position(|p| *p == peer)
     }
 
@@ -223,7 +223,7 @@ impl Group {
     }
 
     /// Returns the other members.
-    fn others(&self) -> impl Iterator<Item = u32> {
+    fn others(&self) -> impl Iterator<Item = PeerId> {
         self.peers.iter().copied().filter(|p| *p != ANY)
     }
 }
@@ -281,7 +281,7 @@ pub(crate) fn query(coll: u32, datatype: u32, op: u32) -> Result<(usize, usize, 
     let size = element(kind, datatype, op)?;
     let most = usize::try_from(isize::MAX).unwrap_or(0);
     let count = most.checked_div(size).unwrap_or(0);
-    Ok((size, count, usize::try_from(ANY).unwrap_or(usize::MAX)))
+    Ok((size, count, ANY.index()))
 }
 
 /// Returns the bytes of an element.
@@ -299,7 +299,7 @@ fn element(kind: Kind, datatype: u32, op: u32) -> Result<usize, Errno> {
 pub(crate) fn members(st: &DomainState, ep: u32, addr: u64) -> Option<Vec<PortId>> {
     let e = st.eps.get(ep)?;
     let group = e.coll.as_ref()?.groups.get(&addr).filter(|g| g.id != 0)?;
-    let port = |peer: &u32| e.peers.get(*peer as usize).map_or(e.sock.id(), |p| p.id);
+    let port = |peer: &PeerId| e.peers.get(*peer).map_or(e.sock.id(), |p| p.id);
     Some(group.peers.iter().map(port).collect())
 }
 
@@ -331,7 +331,7 @@ impl EpState {
     }
 
     /// Whether a collective waits for this member.
-    pub(super) fn collects_from(&self, peer: u32) -> bool {
+    pub(super) fn collects_from(&self, peer: PeerId) -> bool {
         let waits = |g: &Group| g.is_open() && g.rank_of(peer).is_some();
         self.coll.as_ref().is_some_and(|c| c.groups.values().any(waits))
     }
@@ -484,10 +484,10 @@ impl EpState {
     }
 
     /// Ensures a connection to `peer`, so that its end is detected.
-    fn coll_touch(&mut self, addr: u64, peer: u32) {
+    fn coll_touch(&mut self, addr: u64, peer: PeerId) {
         let known = self
             .peers
-            .get(peer as usize)
+            .get(peer)
             .is_none_or(|p| p.tx.is_some() || !p.pending.is_empty());
         if !known && self.conns_of(peer).next().is_none() {
             self.defer(peer, TxOp::Coll(Out::Touch { group: addr }));
@@ -495,8 +495,8 @@ impl EpState {
     }
 
     /// Sends as much as the ring has space for.
-    pub(super) fn try_coll(&mut self, env: &mut Env<'_>, peer: u32, out: &mut Out) -> Tried {
-        let Some(conn) = self.peers.get(peer as usize).and_then(|p| p.tx) else {
+    pub(super) fn try_coll(&mut self, env: &mut Env<'_>, peer: PeerId, out: &mut Out) -> Tried {
+        let Some(conn) = self.peers.at(peer).tx else {
             return Tried::Later;
         };
         let Some(conn) = self.sock.conn(conn) else {
@@ -561,7 +561,7 @@ impl EpState {
     }
 
     /// Handles an item that could not be sent because the peer is unreachable.
-    pub(super) fn coll_unsent(&mut self, env: &mut Env<'_>, peer: u32, out: &Out, err: Errno) {
+    pub(super) fn coll_unsent(&mut self, env: &mut Env<'_>, peer: PeerId, out: &Out, err: Errno) {
         let addr = out.group();
         if let Some(group) = self.group(addr) {
             group.lost.insert(peer);
@@ -570,7 +570,7 @@ impl EpState {
     }
 
     /// Handles the end of a peer: groups that need the peer end.
-    pub(super) fn coll_lost(&mut self, env: &mut Env<'_>, peer: u32) {
+    pub(super) fn coll_lost(&mut self, env: &mut Env<'_>, peer: PeerId) {
         // Later records of the peer belong to its next incarnation.
         self.coll_read_on();
         let Some(coll) = self.coll.as_mut() else { return };
@@ -614,7 +614,7 @@ impl EpState {
             return;
         }
         let (id, lost) = (group.id, std::mem::take(&mut group.lost));
-        let others: Vec<u32> = group.others().filter(|p| !lost.contains(p)).collect();
+        let others: Vec<PeerId> = group.others().filter(|p| !lost.contains(p)).collect();
         group.lost = lost;
         if id == 0 {
             self.refuse(addr, err);
@@ -648,7 +648,7 @@ impl EpState {
         }
     }
 
-    fn coll_note(&mut self, peer: u32, kind: u8, head: Head, group: u64) {
+    fn coll_note(&mut self, peer: PeerId, kind: u8, head: Head, group: u64) {
         self.defer(peer, TxOp::Coll(Out::Note { kind, head, group }));
     }
 
@@ -656,7 +656,7 @@ impl EpState {
     pub(super) fn on_coll(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         kind: u8,
         words: &mut Words<'_>,
         body: Mem,
@@ -686,7 +686,7 @@ impl EpState {
     fn on_coll_data(
         &mut self,
         env: &mut Env<'_>,
-        peer: u32,
+        peer: PeerId,
         words: &mut Words<'_>,
         body: Mem,
     ) -> Result<bool, RecordError> {
@@ -743,9 +743,9 @@ impl EpState {
 
     /// Stops reading from a member that is too far ahead.
     #[cold]
-    fn coll_hold(&mut self, peer: u32) {
-        if let (Some(coll), Some(p)) = (&mut self.coll, self.peers.get_mut(peer as usize))
-            && !std::mem::replace(&mut p.ahead, true)
+    fn coll_hold(&mut self, peer: PeerId) {
+        if let Some(coll) = &mut self.coll
+            && !std::mem::replace(&mut self.peers.at_mut(peer).ahead, true)
         {
             coll.held.push(peer);
         }
@@ -755,30 +755,28 @@ impl EpState {
     fn coll_read_on(&mut self) {
         let Some(coll) = &mut self.coll else { return };
         for peer in coll.held.drain(..) {
-            if let Some(p) = self.peers.get_mut(peer as usize) {
-                p.ahead = false;
-            }
+            self.peers.at_mut(peer).ahead = false;
         }
     }
 
     /// Handles the end of a group. Returns false if the peer reported more ends than possible.
-    fn on_abort(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno, tell: bool) -> bool {
+    fn on_abort(&mut self, env: &mut Env<'_>, by: PeerId, id: u64, err: Errno, tell: bool) -> bool {
         let Some(coll) = self.coll.as_mut() else {
             return true;
         };
         let Some(addr) = coll.by_id.get(&id).copied() else {
-            if coll.may_begin_with(peer) {
-                let of_peer = |(by, _): &&(u32, Errno)| *by == peer;
+            if coll.may_begin_with(by) {
+                let of_peer = |(other, _): &&(PeerId, Errno)| *other == by;
                 if coll.aborted.len() >= join::READY_MAX
                     && coll.aborted.values().filter(of_peer).count() >= join::READY_MAX
                 {
                     return false;
                 }
-                coll.aborted.insert(id, (peer, err));
+                coll.aborted.insert(id, (by, err));
             }
             return true;
         };
-        if coll.groups.get(&addr).is_some_and(|g| g.rank_of(peer).is_some()) {
+        if coll.groups.get(&addr).is_some_and(|g| g.rank_of(by).is_some()) {
             if tell {
                 self.coll_fail(env, addr, err);
             } else {

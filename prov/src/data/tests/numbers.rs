@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use scif::{Config, Node, PortId, TransportKind};
 
-use super::super::numbers::KEPT;
+use super::super::peer_id::PeerId;
+use super::super::peer_table::KEPT;
 use super::*;
 
 /// Number of peers, more than are kept.
@@ -60,8 +61,8 @@ impl Stage {
     }
 
     /// Returns the number of the peer at `id`, if it has one.
-    fn number_of(&self, id: PortId) -> Option<u32> {
-        self.with(|e| e.by_port.get(&id).copied())
+    fn number_of(&self, id: PortId) -> Option<PeerId> {
+        self.with(|e| e.peers.at_port(id))
     }
 }
 
@@ -69,7 +70,7 @@ impl Stage {
 fn strangers_that_come_and_go_leave_a_bounded_number_of_entries() {
     let stage = Stage::new();
     stage.strangers(&node(11), 1..5_001);
-    let (entries, ports, met) = stage.with(|e| (e.peers.capacity(), e.by_port.len(), e.numbers.met()));
+    let ((entries, ports), met) = stage.with(|e| (e.peers.sizes(), e.peers.met()));
     assert!(
         entries <= 2 * (KEPT + SLACK) && ports <= KEPT + SLACK,
         "{entries} entries, {ports} ports"
@@ -93,7 +94,7 @@ fn a_crowd_of_strangers_leaves_as_little() {
     drop(crowd);
     // The entries of the last peers are freed with the next ones.
     stage.strangers(&node, MANY..2 * MANY);
-    let left = stage.with(|e| e.peers.capacity());
+    let left = stage.with(|e| e.peers.sizes().0);
     assert!(left <= 2 * (KEPT + SLACK), "{left} of {full} entries are left");
 }
 
@@ -184,7 +185,7 @@ fn an_address_of_port_0_has_a_number_of_its_own() {
     let number = stage.number_of(id).unwrap();
     for ports in [1..MANY, MANY..2 * MANY] {
         stage.strangers(&node(17), ports);
-        let owner = stage.with(|e| e.peers.get(number as usize).map(|p| p.id));
+        let owner = stage.with(|e| e.peers.get(number).map(|p| p.id));
         assert_eq!(owner, Some(id), "its number is another peer's");
     }
     assert!(stage.came().is_none(), "no stranger ends its receive");
@@ -199,12 +200,7 @@ fn no_word_for_a_former_connection_is_taken_for_the_next_peer() {
         let mut peer = stage.stranger(&node, port);
         peer.connect();
         let id = peer.sock.id();
-        let life = stage.with(|e| {
-            e.by_port
-                .get(&id)
-                .and_then(|n| e.peers.get(*n as usize))
-                .map(|p| p.life)
-        });
+        let life = stage.with(|e| e.peers.at_port(id).map(|peer| e.peers.at(peer).life));
         assert!(life.is_some_and(|life| lives.insert(life)), "{port}: {life:?}");
         peer.sock.abandon();
     }

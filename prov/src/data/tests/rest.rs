@@ -30,7 +30,7 @@ fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
     let not_swept = || stage.with(|e| (e.resting.len(), e.not_swept));
     // Near the end of a sweep.
     stage.until(|| matches!(not_swept(), (TOO_MANY, 1)).then_some(()));
-    let ended = stage.with(|e| e.peers.get(e.resting.first()?.peer as usize).map(|p| p.id));
+    let ended = stage.with(|e| e.resting.first().map(|l| e.peers.at(l.peer).id));
     peers.retain(|(peer, _)| Some(peer.sock.id()) != ended);
     let (left, round) = stage.until(|| Some(not_swept()).filter(|&(resting, _)| resting < TOO_MANY));
     assert_eq!(left, round, "the last one has another place");
@@ -42,7 +42,7 @@ fn a_lost_bell_delays_a_message_and_loses_none() {
     let mut peers = crowd(&stage);
     let at_rest = || {
         let ids = stage.with(|e| {
-            let peers = e.resting.iter().filter_map(|l| e.peers.get(l.peer as usize));
+            let peers = e.resting.iter().map(|l| e.peers.at(l.peer));
             peers.map(|p| p.id).collect::<Vec<_>>()
         });
         (!ids.is_empty()).then_some(ids)

@@ -1,174 +1,190 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Parser of the command line. Not about the effect of the commands.
+//! Command line: commands and their options. Not about the effect of the commands.
 
-use std::str::FromStr;
-
+use clap::builder::RangedU64ValueParser;
+use clap::{Parser, Subcommand};
 use scif::PortId;
 
-use crate::{Problem, Result};
-
-/// Objects to show.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum What {
-    Nodes,
-    Endpoints,
-    Connections,
-    Windows,
+/// Shows SCIF nodes, endpoints, connections and windows; tests connections; loses and restores
+/// nodes
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Sees the processes of its SCIF_DOMAIN, or of its user. See scifctl(1).",
+    name = "scifctl",
+    version,
+    flatten_help = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
 }
 
 /// Command of the user.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Help,
-    Version,
-    Show(What),
-    Ping(u16),
-    Bandwidth(Option<PortId>),
-    Serve(u16),
-    Lose(u16),
-    /// Command that `Lose` starts: keeps the node lost.
-    Hold(u16),
-    Restore(u16),
+    /// Lists nodes with their processes and ports
+    Nodes(ListOptions),
+    /// Lists the endpoints of every process with their counters
+    Endpoints(ListOptions),
+    /// Lists present and former connections
+    Connections(ListOptions),
+    /// Summarizes registered memory by endpoint, or by process if there are many endpoints
+    Windows {
+        #[command(flatten)]
+        options: ListOptions,
+        /// List each window
+        #[arg(long)]
+        all: bool,
+    },
+    /// Measures the response times of the processes of a node
+    Ping {
+        /// Number of the node
+        node: u16,
+        /// Number of queries, one per second
+        #[arg(long, value_name = "N", require_equals = true, default_value_t = 4)]
+        count: u64,
+        /// Print one JSON document per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measures the bandwidth to a `bw --serve`, or to one that it starts
+    Bw(BandwidthOptions),
+    /// Loses or restores a node
+    #[command(subcommand)]
+    Node(NodeCommand),
 }
 
-/// Command with its options.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Args {
-    pub(crate) command: Command,
+#[derive(Debug, Subcommand)]
+#[command(flatten_help = true, disable_help_subcommand = true)]
+pub(crate) enum NodeCommand {
+    /// Ends all connections of a node; it stays lost until it is restored
+    Lose {
+        /// Number of the node
+        node: u16,
+    },
+    /// Keeps a node lost; `lose` starts it.
+    #[command(hide = true)]
+    Hold { node: u16 },
+    /// Makes a lost node usable again
+    Restore {
+        /// Number of the node
+        node: u16,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListOptions {
+    /// Print one JSON document per line
+    #[arg(long)]
     pub(crate) json: bool,
-    /// Whether each window is listed, instead of a summary.
-    pub(crate) all: bool,
-    /// Seconds between two displays.
+    /// Repeat every S seconds, with rates per second for connections
+    #[arg(long, value_name = "S", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = interval)]
     pub(crate) live: Option<f64>,
+    /// Number of repetitions with --live [default: no limit]
+    #[arg(long, value_name = "N", require_equals = true)]
     pub(crate) count: Option<u64>,
+    /// Show only this node
+    #[arg(long, value_name = "N", require_equals = true)]
     pub(crate) node: Option<u16>,
-    pub(crate) max_bytes: usize,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BandwidthOptions {
+    /// Address of a `bw --serve`, as it prints it
+    #[arg(value_name = "NODE:PORT", value_parser = port_id)]
+    pub(crate) to: Option<PortId>,
+    /// Be the server; without PORT, or with 0, at a free port, which is printed
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true,
+          default_missing_value = "0", conflicts_with_all = ["to", "max", "progress", "json"])]
+    pub(crate) serve: Option<u16>,
+    /// Size of the largest transfer
+    #[arg(long, value_name = "BYTES", require_equals = true, default_value_t = 4 << 20,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 30))]
+    pub(crate) max: usize,
+    /// Show a progress bar even if the standard error stream is no terminal
+    #[arg(long)]
     pub(crate) progress: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
-fn number<T: FromStr>(what: &str, word: Option<&str>) -> Result<T> {
-    let word = word.ok_or_else(|| Problem::Usage(format!("{what} is missing")))?;
-    word.parse()
-        .map_err(|_| Problem::Usage(format!("{what} cannot be {word}")))
+fn interval(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.01..=86400.0).contains(seconds))
+        .ok_or_else(|| "not between 0.01 and 86400 seconds".to_owned())
 }
 
-fn port_id(word: &str) -> Result<PortId> {
-    let (node, port) = word
-        .split_once(':')
-        .ok_or_else(|| Problem::Usage(format!("NODE:PORT cannot be {word}")))?;
-    Ok(PortId {
-        node: number("NODE", Some(node))?,
-        port: number("PORT", Some(port))?,
-    })
+/// Parses the form `NODE:PORT`.
+pub(crate) fn port_id(text: &str) -> Result<PortId, String> {
+    text.split_once(':')
+        .and_then(|(node, port)| {
+            Some(PortId {
+                node: node.parse().ok()?,
+                port: port.parse().ok()?,
+            })
+        })
+        .ok_or_else(|| "not of the form NODE:PORT".to_owned())
 }
-
-impl Args {
-    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Args> {
-        let mut args = Args {
-            command: Command::Help,
-            json: false,
-            all: false,
-            live: None,
-            count: None,
-            node: None,
-            max_bytes: 4 << 20,
-            progress: false,
-        };
-        let mut plain = Vec::new();
-        let (mut help, mut version, mut serve) = (false, false, None);
-        let mut named = Vec::new();
-        for word in words {
-            let Some(option) = word.strip_prefix("--") else {
-                plain.push(word);
-                continue;
-            };
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (option, None),
-            };
-            match (name, value) {
-                ("help", None) => help = true,
-                ("version", None) => version = true,
-                ("json", None) => args.json = true,
-                ("all", None) => args.all = true,
-                ("progress", None) => args.progress = true,
-                ("live", None) => args.live = Some(1.0),
-                ("live", value) => args.live = Some(number("the interval", value)?),
-                ("count", value) => args.count = Some(number("the count", value)?),
-                ("node", value) => args.node = Some(number("the node", value)?),
-                ("max", value) => args.max_bytes = number("the size", value)?,
-                ("serve", None) => serve = Some(0),
-                ("serve", value) => serve = Some(number("the port", value)?),
-                _ => return Err(Problem::Usage(format!("there is no option --{option}"))),
-            }
-            named.push(name.to_owned());
-        }
-        let words: Vec<&str> = plain.iter().map(String::as_str).collect();
-        let (command, options): (Command, &[&str]) = match *words.as_slice() {
-            _ if help => (Command::Help, &["help", "version"]),
-            _ if version => (Command::Version, &["version"]),
-            [] => return Err(Problem::Usage("a command is missing".to_owned())),
-            ["nodes"] => (Command::Show(What::Nodes), SHOWING),
-            ["endpoints"] => (Command::Show(What::Endpoints), SHOWING),
-            ["connections"] => (Command::Show(What::Connections), SHOWING),
-            ["windows"] => (Command::Show(What::Windows), SHOWING_WINDOWS),
-            ["ping", node] => (Command::Ping(number("NODE", Some(node))?), &["count", "json"]),
-            ["bw"] if serve.is_some() => (Command::Serve(serve.unwrap_or(0)), &["serve"]),
-            ["bw"] => (Command::Bandwidth(None), MEASURING),
-            ["bw", to] => (Command::Bandwidth(Some(port_id(to)?)), MEASURING),
-            ["node", "lose", node] => (Command::Lose(number("N", Some(node))?), &[]),
-            ["node", "hold", node] => (Command::Hold(number("N", Some(node))?), &[]),
-            ["node", "restore", node] => (Command::Restore(number("N", Some(node))?), &[]),
-            [..] => return Err(Problem::Usage(format!("cannot do '{}'", words.join(" ")))),
-        };
-        if let Some(name) = named
-            .iter()
-            .find(|name| !help && !options.contains(&name.as_str()))
-        {
-            return Err(Problem::Usage(format!("--{name} says nothing here")));
-        }
-        if args.live.is_some_and(|s| !(0.01..=86400.0).contains(&s)) {
-            return Err(Problem::Usage("the interval is out of range".to_owned()));
-        }
-        if !(1..=1 << 30).contains(&args.max_bytes) {
-            return Err(Problem::Usage("the size is out of range".to_owned()));
-        }
-        args.command = command;
-        Ok(args)
-    }
-}
-
-const SHOWING: &[&str] = &["json", "live", "count", "node"];
-const SHOWING_WINDOWS: &[&str] = &["json", "live", "count", "node", "all"];
-const MEASURING: &[&str] = &["json", "max", "progress"];
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+
     use super::*;
 
-    fn parse(line: &str) -> Option<Args> {
-        Args::parse(line.split_whitespace().map(str::to_owned)).ok()
+    fn parse(line: &str) -> Result<Command, ErrorKind> {
+        let words = std::iter::once("scifctl").chain(line.split_whitespace());
+        match Args::try_parse_from(words) {
+            Ok(args) => Ok(args.command),
+            Err(error) => Err(error.kind()),
+        }
     }
 
     #[test]
-    fn good_lines_are_understood() {
-        let command = |line: &str| parse(line).unwrap().command;
-        assert_eq!(command("nodes --json"), Command::Show(What::Nodes));
-        assert_eq!(command("ping 3"), Command::Ping(3));
-        assert_eq!(
-            command("bw 1:2050 --max=4096"),
-            Command::Bandwidth(Some(PortId { node: 1, port: 2050 }))
-        );
-        assert_eq!(command("bw --serve=2050"), Command::Serve(2050));
-        assert_eq!(command("node lose 2"), Command::Lose(2));
-        assert_eq!(command("nodes --help"), Command::Help);
-        assert!(parse("windows --all").unwrap().all);
-        let live = parse("windows --live=0.5 --count=3 --node=7").unwrap();
-        assert_eq!((live.live, live.count, live.node), (Some(0.5), Some(3), Some(7)));
+    fn valid_lines_are_parsed() {
+        assert!(matches!(parse("nodes --json"), Ok(Command::Nodes(options)) if options.json));
+        assert!(matches!(
+            parse("ping 3"),
+            Ok(Command::Ping {
+                node: 3,
+                count: 4,
+                json: false
+            })
+        ));
+        let to = PortId { node: 1, port: 2050 };
+        assert!(matches!(
+            parse("bw 1:2050 --max=4096"),
+            Ok(Command::Bw(options)) if options.to == Some(to) && options.max == 4096
+        ));
+        for (line, port) in [("bw --serve", 0), ("bw --serve=2050", 2050)] {
+            assert!(matches!(parse(line), Ok(Command::Bw(options)) if options.serve == Some(port)));
+        }
+        assert!(matches!(
+            parse("node lose 2"),
+            Ok(Command::Node(NodeCommand::Lose { node: 2 }))
+        ));
+        assert!(matches!(
+            parse("windows --all"),
+            Ok(Command::Windows { all: true, .. })
+        ));
+        assert!(matches!(parse("nodes --live"), Ok(Command::Nodes(o)) if o.live == Some(1.0)));
+        let Ok(Command::Windows { options, all }) = parse("windows --live=0.5 --count=3") else {
+            panic!("not parsed");
+        };
+        assert_eq!((options.live, options.count, all), (Some(0.5), Some(3), false));
+        assert!(matches!(parse("nodes --node=7"), Ok(Command::Nodes(o)) if o.node == Some(7)));
+        for line in ["--help", "nodes --help", "node lose --help"] {
+            assert_eq!(parse(line).err(), Some(ErrorKind::DisplayHelp), "{line}");
+        }
+        assert_eq!(parse("--version").err(), Some(ErrorKind::DisplayVersion));
     }
 
     #[test]
-    fn bad_lines_are_refused() {
+    fn invalid_lines_are_refused() {
         for line in [
             "",
             "dance",
@@ -179,13 +195,15 @@ mod tests {
             "nodes --live=0",
             "bw 1",
             "bw --max=0",
+            "bw 1:2050 --serve",
+            "bw --serve --json",
             "node lose",
             "node lose 1 2",
             "nodes --wide",
             "nodes --all",
             "node lose 1 --json",
         ] {
-            assert!(parse(line).is_none(), "{line}");
+            assert!(parse(line).is_err(), "{line}");
         }
     }
 }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use scif::{Config, PortId};
 use scif_api::{Endpoints, Failure, Pages};
+use serde_json::{Map, Value, json};
 
-use crate::args::Args;
-use crate::json::{self, Object};
+use crate::args::{BandwidthOptions, port_id};
+use crate::failure::{Problem, Result};
 use crate::table::{bytes, columns};
-use crate::{Problem, Result};
 
 /// Offset of the windows.
 const OFFSET: i64 = 0;
@@ -80,7 +80,7 @@ impl End {
 }
 
 /// Runs the server: listens on `port`, prints its address, and serves one client after the other.
-pub(crate) fn serve(config: &Config, port: u16) -> Result<()> {
+fn serve(config: &Config, port: u16) -> Result<()> {
     let endpoints = Endpoints::new(config.clone()).map_err(failed("SCIF"))?;
     let listener = endpoints.open().map_err(failed("scif_open"))?;
     let port = endpoints.bind(listener, port).map_err(failed("scif_bind"))?;
@@ -114,7 +114,8 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
         }
         let (what, n) = request.split_at(8);
         let word = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
-        let n = usize::try_from(word(n)).map_err(|_| Problem::Failed("a wrong request".to_owned()))?;
+        let wrong_request = || Problem::Failed("a wrong request".to_owned());
+        let n = usize::try_from(word(n)).map_err(|_| wrong_request())?;
         match word(what) {
             REGISTER if n <= 1 << 30 && window.is_none() => {
                 let pages = Pages::new(n).map_err(failed("memory"))?;
@@ -133,7 +134,7 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
                         .map_err(failed("scif_recv"))?;
                 }
             }
-            _ => return Err(Problem::Failed("a wrong request".to_owned())),
+            _ => return Err(wrong_request()),
         }
         endpoints
             .send_bytes(fd, &[1], true)
@@ -164,12 +165,9 @@ fn start_server() -> Result<(Server, PortId)> {
     if let Some(out) = out {
         BufReader::new(out).read_line(&mut line)?;
     }
-    let id = line
-        .trim()
-        .split_once(':')
-        .and_then(|(node, port)| Some((node.parse().ok()?, port.parse().ok()?)));
-    let (node, port) = id.ok_or_else(|| Problem::Failed("the other side did not start".to_owned()))?;
-    Ok((server, PortId { node, port }))
+    let id = port_id(line.trim());
+    let id = id.map_err(|_| Problem::Failed("the other side did not start".to_owned()))?;
+    Ok((server, id))
 }
 
 /// Progress bar on the standard error stream.
@@ -237,9 +235,17 @@ fn rate(end: &End, kind: Kind, size: usize, buffer: &[u8], mapping: &Pages) -> R
     Ok(moved / begin.elapsed().as_secs_f64())
 }
 
-/// Measures and prints.
-pub(crate) fn measure(config: &Config, to: Option<PortId>, args: &Args) -> Result<()> {
-    let (_server, to) = match to {
+/// Serves, or measures and prints.
+pub(crate) fn run(config: &Config, options: &BandwidthOptions) -> Result<()> {
+    match options.serve {
+        Some(port) => serve(config, port),
+        None => measure(config, options),
+    }
+}
+
+fn measure(config: &Config, options: &BandwidthOptions) -> Result<()> {
+    let max = options.max;
+    let (_server, to) = match options.to {
         Some(to) => (None, to),
         None => {
             let (server, to) = start_server()?;
@@ -250,22 +256,22 @@ pub(crate) fn measure(config: &Config, to: Option<PortId>, args: &Args) -> Resul
     let fd = endpoints.open().map_err(failed("scif_open"))?;
     endpoints.connect(fd, to).map_err(failed("scif_connect"))?;
     let end = End { endpoints, fd };
-    end.request(REGISTER, args.max_bytes)?;
+    end.request(REGISTER, max)?;
     end.answered()?;
-    let own = Pages::new(args.max_bytes).map_err(failed("memory"))?;
+    let own = Pages::new(max).map_err(failed("memory"))?;
     end.endpoints
         .register(fd, own.addr(), own.len(), OFFSET, READ_WRITE, FIXED)
         .map_err(failed("scif_register"))?;
     let mapping = end
         .endpoints
-        .map_pages(fd, args.max_bytes, OFFSET, true)
+        .map_pages(fd, max, OFFSET, true)
         .map_err(failed("scif_mmap"))?;
-    let buffer = vec![1; args.max_bytes];
-    let sizes: Vec<usize> = std::iter::successors(Some(SMALLEST.min(args.max_bytes)), |size| Some(size * 4))
-        .take_while(|size| *size <= args.max_bytes)
+    let buffer = vec![1; max];
+    let sizes: Vec<usize> = std::iter::successors(Some(SMALLEST.min(max)), |size| Some(size * 4))
+        .take_while(|size| *size <= max)
         .collect();
     let mut progress = Progress {
-        shown: args.progress || io::stderr().is_terminal(),
+        shown: options.progress || io::stderr().is_terminal(),
         steps: sizes.len() * KINDS.len(),
         done: 0,
     };
@@ -279,23 +285,22 @@ pub(crate) fn measure(config: &Config, to: Option<PortId>, args: &Args) -> Resul
         rows.push((size, rates));
     }
     progress.end();
-    print(&rows, args.json, to)?;
+    print(&rows, options.json, to)?;
     end.endpoints.close(fd).map_err(failed("scif_close"))
 }
 
 fn print(rows: &[(usize, Vec<(&str, f64)>)], as_json: bool, to: PortId) -> Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
+        // One decimal, like in the table.
+        let rounded = |rate: f64| json!((rate * 10.0).round() / 10.0);
+        let entry = |(name, rate): &(&str, f64)| ((*name).to_owned(), rounded(*rate));
         let lines = rows.iter().map(|(size, rates)| {
-            rates
-                .iter()
-                .fold(Object::new().with("bytes", size), |object, (name, rate)| {
-                    object.with(name, format!("{rate:.1}"))
-                })
+            let size = std::iter::once(("bytes".to_owned(), json!(size)));
+            Value::Object(size.chain(rates.iter().map(entry)).collect::<Map<_, _>>())
         });
-        let document = Object::new()
-            .with_text("to", &to.to_string())
-            .with("megabytes_per_second", json::list(lines));
+        let lines: Vec<Value> = lines.collect();
+        let document = json!({"to": to.to_string(), "megabytes_per_second": lines});
         return Ok(writeln!(out, "{document}")?);
     }
     let table: Vec<Vec<String>> = rows

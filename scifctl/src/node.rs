@@ -12,23 +12,22 @@ use std::time::Duration;
 
 use scif::Config;
 use scif_api::{self, Failure, LostNode};
+use serde_json::json;
 
-use crate::args::Args;
-use crate::json::{self, Object};
-use crate::{Problem, Result};
+use crate::failure::{Problem, Result};
 
 /// Last line of the process left behind.
 const HELD: &str = "held";
 /// Prefix of its line before a problem.
 const FAILED: &str = "failed: ";
 
-fn microseconds(ns: u64) -> String {
-    format!("{}.{}", ns / 1000, ns % 1000 / 100)
+#[expect(clippy::cast_precision_loss, reason = "tenths, to be printed")]
+fn microseconds(ns: u64) -> f64 {
+    (ns / 100) as f64 / 10.0
 }
 
 /// Sends pings to the processes of a node, a second apart.
-pub(crate) fn ping(config: &Config, node: u16, args: &Args) -> Result<()> {
-    let count = args.count.unwrap_or(4);
+pub(crate) fn ping(config: &Config, node: u16, count: u64, as_json: bool) -> Result<()> {
     let mut out = io::stdout().lock();
     let mut silent = false;
     for round in 0..count {
@@ -41,15 +40,11 @@ pub(crate) fn ping(config: &Config, node: u16, args: &Args) -> Result<()> {
         })?;
         for (pid, took) in answers {
             silent |= took.is_none();
-            if args.json {
-                let took = took.map_or_else(|| "null".to_owned(), microseconds);
-                let line = Object::new()
-                    .with("node", node)
-                    .with("pid", pid)
-                    .with("microseconds", took);
-                writeln!(out, "{line}")?;
+            if as_json {
+                let took = took.map(microseconds);
+                writeln!(out, "{}", json!({"node": node, "pid": pid, "microseconds": took}))?;
             } else if let Some(ns) = took {
-                writeln!(out, "node {node} process {pid}: {} us", microseconds(ns))?;
+                writeln!(out, "node {node} process {pid}: {:.1} us", microseconds(ns))?;
             } else {
                 writeln!(out, "node {node} process {pid}: no answer within a second")?;
             }
@@ -110,7 +105,7 @@ pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
         answers.ended
     )?;
     if !answers.silent.is_empty() {
-        writeln!(out, "no answer within a second: {}", json::list(&answers.silent))?;
+        writeln!(out, "no answer within a second: {}", json!(answers.silent))?;
     }
     writeln!(out, "{HELD}")?;
     out.flush()?;

@@ -11,15 +11,27 @@ use std::time::{Duration, Instant};
 
 use scif::Config;
 use scif_api::look::{self, Endpoint, Node, Process, Registered};
+use serde_json::{Value, json};
 
-use crate::Result;
-use crate::args::{Args, What};
-use crate::json::{self, Object};
+use crate::args::ListOptions;
+use crate::failure::Result;
 use crate::summary;
-use crate::table::{bytes, columns};
+use crate::table::{bytes, columns, own, peer};
 
 /// Escape sequence: to the upper left corner, and erase everything below.
 const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Objects to show.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum List {
+    Nodes,
+    Endpoints,
+    Connections,
+    /// One line per endpoint or process.
+    WindowSummary,
+    /// One line per window.
+    Windows,
+}
 
 /// Bytes moved so far in messages and RMA, by process and endpoint.
 type Moved = BTreeMap<(i32, u32), (u64, u64)>;
@@ -39,13 +51,13 @@ fn moved(endpoint: &Endpoint) -> (u64, u64) {
 }
 
 impl Seen {
-    fn now(config: &Config, what: What, node: Option<u16>) -> Result<Seen> {
-        let nodes = if what == What::Nodes {
+    fn now(config: &Config, list: List, node: Option<u16>) -> Result<Seen> {
+        let nodes = if list == List::Nodes {
             look::nodes(config)?
         } else {
             Vec::new()
         };
-        let processes = if what == What::Nodes {
+        let processes = if list == List::Nodes {
             Vec::new()
         } else {
             look::processes(config)?
@@ -114,31 +126,31 @@ impl Rates {
 }
 
 /// Shows a table once, or live.
-pub(crate) fn show(config: &Config, what: What, args: &Args) -> Result<()> {
+pub(crate) fn show(config: &Config, list: List, options: &ListOptions) -> Result<()> {
     let mut out = io::stdout().lock();
-    let rounds = match (args.live, args.count) {
+    let rounds = match (options.live, options.count) {
         (None, _) => 1,
         (Some(_), count) => count.unwrap_or(u64::MAX),
     };
-    let clear = args.live.is_some() && !args.json && out.is_terminal();
+    let clear = options.live.is_some() && !options.json && out.is_terminal();
     let mut before: Option<Seen> = None;
     for round in 0..rounds {
         if round > 0 {
-            sleep(Duration::from_secs_f64(args.live.unwrap_or(1.0)));
+            sleep(Duration::from_secs_f64(options.live.unwrap_or(1.0)));
         }
-        let seen = Seen::now(config, what, args.node)?;
+        let seen = Seen::now(config, list, options.node)?;
         let rates = before.as_ref().map(|before| Rates {
             before: before.moved(),
             seconds: seen.at.duration_since(before.at).as_secs_f64().max(1e-6),
         });
-        let text = if args.json {
-            format!("{}\n", document(what, &seen, rates.as_ref()))
+        let text = if options.json {
+            format!("{}\n", document(list, &seen, rates.as_ref()))
         } else {
-            tables(what, &seen, rates.as_ref(), args)
+            tables(list, &seen, rates.as_ref(), options.live.is_some())
         };
         if clear {
             out.write_all(CLEAR.as_bytes())?;
-        } else if round > 0 && !args.json {
+        } else if round > 0 && !options.json {
             out.write_all(b"\n")?;
         }
         out.write_all(text.as_bytes())?;
@@ -161,36 +173,13 @@ fn pair((count, n): (u64, u64)) -> String {
     format!("{count}/{}", bytes(n))
 }
 
-/// Returns node and port of the peer, and its process id; a dash for each unknown one.
-pub(crate) fn peer(endpoint: &Endpoint) -> (String, String) {
-    endpoint.peer.map_or_else(
-        || ("-".to_owned(), "-".to_owned()),
-        |(id, pid)| {
-            (
-                id.to_string(),
-                if pid > 0 { pid.to_string() } else { "-".to_owned() },
-            )
-        },
-    )
-}
-
-/// Returns node and port of the endpoint; a dash for the port of an unbound one.
-pub(crate) fn own(endpoint: &Endpoint) -> String {
-    if endpoint.own.port == 0 {
-        format!("{}:-", endpoint.own.node)
-    } else {
-        endpoint.own.to_string()
-    }
-}
-
-fn tables(what: What, seen: &Seen, rates: Option<&Rates>, args: &Args) -> String {
-    let (live, all) = (args.live.is_some(), args.all);
-    let mut text = match what {
-        What::Nodes => node_table(seen),
-        What::Endpoints => endpoint_table(seen),
-        What::Connections => connection_table(seen, rates, live),
-        What::Windows if all => window_table(seen),
-        What::Windows => summary::of_windows(&seen.processes),
+fn tables(list: List, seen: &Seen, rates: Option<&Rates>, live: bool) -> String {
+    let mut text = match list {
+        List::Nodes => node_table(seen),
+        List::Endpoints => endpoint_table(seen),
+        List::Connections => connection_table(seen, rates, live),
+        List::Windows => window_table(seen),
+        List::WindowSummary => summary::of_windows(&seen.processes),
     };
     for process in &seen.processes {
         if let Some(why) = &process.denied {
@@ -312,92 +301,79 @@ fn protection(window: &Registered) -> String {
         .collect()
 }
 
-fn document(what: What, seen: &Seen, rates: Option<&Rates>) -> String {
-    let denied = seen.processes.iter().filter_map(|process| {
-        let why = process.denied.as_ref()?;
-        Some(Object::new().with("pid", process.pid).with_text("why", why))
-    });
-    let (name, values) = match what {
-        What::Nodes => ("nodes", json::list(seen.nodes.iter().map(node_object))),
-        What::Endpoints => (
-            "endpoints",
-            json::list(seen.endpoints().map(|(p, e)| endpoint_object(p, e, rates))),
-        ),
-        What::Connections => (
-            "connections",
-            json::list(seen.connections().map(|(p, e)| endpoint_object(p, e, rates))),
-        ),
-        What::Windows => (
-            "windows",
-            json::list(seen.windows().map(|(process, endpoint, window)| {
-                window_object(window)
-                    .with("pid", process.pid)
-                    .with("node", endpoint.own.node)
-                    .with("port", endpoint.own.port)
-                    .with("descriptors", json::list(&endpoint.descriptors))
-            })),
-        ),
+fn document(list: List, seen: &Seen, rates: Option<&Rates>) -> Value {
+    let object = |(process, endpoint)| endpoint_object(process, endpoint, rates);
+    let window = |(process, endpoint, window)| owned_window_object(process, endpoint, window);
+    let (name, values): (_, Vec<Value>) = match list {
+        List::Nodes => ("nodes", seen.nodes.iter().map(node_object).collect()),
+        List::Endpoints => ("endpoints", seen.endpoints().map(object).collect()),
+        List::Connections => ("connections", seen.connections().map(object).collect()),
+        List::WindowSummary | List::Windows => ("windows", seen.windows().map(window).collect()),
     };
-    Object::new()
-        .with(name, values)
-        .with("denied", json::list(denied))
-        .to_string()
+    let denied = |process: &Process| {
+        let why = process.denied.as_ref()?;
+        Some(json!({"pid": process.pid, "why": why}))
+    };
+    let denied: Vec<Value> = seen.processes.iter().filter_map(denied).collect();
+    json!({name: values, "denied": denied})
 }
 
-fn node_object(node: &Node) -> Object {
-    Object::new()
-        .with("node", node.node)
-        .with("lost", node.lost)
-        .with("processes", json::list(&node.processes))
-        .with("ports", json::list(&node.ports))
+fn node_object(node: &Node) -> Value {
+    json!({"node": node.node, "lost": node.lost, "processes": node.processes, "ports": node.ports})
 }
 
-fn window_object(window: &Registered) -> Object {
-    Object::new()
-        .with("offset", window.offset)
-        .with("bytes", window.len)
-        .with("read", window.read)
-        .with("write", window.write)
-        .with("mappable", window.mappable)
+fn window_object(window: &Registered) -> Value {
+    json!({
+        "offset": window.offset,
+        "bytes": window.len,
+        "read": window.read,
+        "write": window.write,
+        "mappable": window.mappable,
+    })
 }
 
-fn endpoint_object(process: &Process, endpoint: &Endpoint, rates: Option<&Rates>) -> Object {
-    let peer = endpoint.peer.map_or_else(
-        || "null".to_owned(),
-        |(id, pid)| {
-            Object::new()
-                .with("node", id.node)
-                .with("port", id.port)
-                .with("pid", pid)
-                .to_string()
-        },
-    );
-    let counted = |(count, n): (u64, u64)| Object::new().with("count", count).with("bytes", n);
-    let mut object = Object::new()
-        .with("pid", process.pid)
-        .with("number", endpoint.number)
-        .with("descriptors", json::list(&endpoint.descriptors))
-        .with_text("state", endpoint.state)
-        .with("node", endpoint.own.node)
-        .with("port", endpoint.own.port)
-        .with("peer", peer)
-        .with("sent", endpoint.sent)
-        .with("received", endpoint.received)
-        .with("reads", counted(endpoint.reads))
-        .with("writes", counted(endpoint.writes))
-        .with(
-            "dma",
-            Object::new()
-                .with("queued", endpoint.dma.0)
-                .with("finished", endpoint.dma.1),
-        )
-        .with("mapped", endpoint.mapped)
-        .with("windows", json::list(endpoint.windows.iter().map(window_object)));
-    if let Some(rates) = rates {
-        let (messages, rma) = rates.of(process, endpoint);
-        object = object
-            .with("message_bytes_per_second", messages)
-            .with("rma_bytes_per_second", rma);
+/// Returns a window with its process and endpoint.
+fn owned_window_object(process: &Process, endpoint: &Endpoint, window: &Registered) -> Value {
+    let owner = json!({
+        "pid": process.pid,
+        "node": endpoint.own.node,
+        "port": endpoint.own.port,
+        "descriptors": endpoint.descriptors,
+    });
+    joined(window_object(window), owner)
+}
+
+/// Returns an object with the members of both.
+fn joined(mut object: Value, more: Value) -> Value {
+    if let (Value::Object(members), Value::Object(more)) = (&mut object, more) {
+        members.extend(more);
     }
     object
+}
+
+fn endpoint_object(process: &Process, endpoint: &Endpoint, rates: Option<&Rates>) -> Value {
+    let peer = endpoint
+        .peer
+        .map(|(id, pid)| json!({"node": id.node, "port": id.port, "pid": pid}));
+    let counted = |(count, n): (u64, u64)| json!({"count": count, "bytes": n});
+    let object = json!({
+        "pid": process.pid,
+        "number": endpoint.number,
+        "descriptors": endpoint.descriptors,
+        "state": endpoint.state,
+        "node": endpoint.own.node,
+        "port": endpoint.own.port,
+        "peer": peer,
+        "sent": endpoint.sent,
+        "received": endpoint.received,
+        "reads": counted(endpoint.reads),
+        "writes": counted(endpoint.writes),
+        "dma": {"queued": endpoint.dma.0, "finished": endpoint.dma.1},
+        "mapped": endpoint.mapped,
+        "windows": endpoint.windows.iter().map(window_object).collect::<Vec<_>>(),
+    });
+    let Some(rates) = rates else { return object };
+    let (messages, rma) = rates.of(process, endpoint);
+    let rates = json!({"message_bytes_per_second": messages, "rma_bytes_per_second": rma});
+    joined(object, rates)
 }

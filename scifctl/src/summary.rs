@@ -5,8 +5,7 @@
 
 use scif_api::look::{Endpoint, Process, Registered};
 
-use crate::show::{own, peer};
-use crate::table::{bytes, columns};
+use crate::table::{bytes, columns, own, peer};
 
 /// Number of rows up to which each endpoint has its own row. With more endpoints, there is one row
 /// per process.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Columns of text. Numbers are aligned to the right, words to the left.
+//! Columns of text and texts of their cells. Numbers are aligned to the right, words to the left.
+
+use scif_api::look::Endpoint;
 
 /// Formats rows under a head, each column as wide as necessary.
 pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -58,6 +60,28 @@ pub(crate) fn bytes(n: u64) -> String {
         format!("{value}{name}")
     } else {
         format!("{value}.{}{name}", rest * 10 / 1024)
+    }
+}
+
+/// Returns node and port of the peer, and its process id; a dash for each unknown one.
+pub(crate) fn peer(endpoint: &Endpoint) -> (String, String) {
+    endpoint.peer.map_or_else(
+        || ("-".to_owned(), "-".to_owned()),
+        |(id, pid)| {
+            (
+                id.to_string(),
+                if pid > 0 { pid.to_string() } else { "-".to_owned() },
+            )
+        },
+    )
+}
+
+/// Returns node and port of the endpoint; a dash for the port of an unbound one.
+pub(crate) fn own(endpoint: &Endpoint) -> String {
+    if endpoint.own.port == 0 {
+        format!("{}:-", endpoint.own.node)
+    } else {
+        endpoint.own.to_string()
     }
 }
 

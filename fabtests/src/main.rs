@@ -89,15 +89,16 @@ fn main() -> ExitCode {
 /// One rank of one case.
 fn be_rank(name: &str, args: &Args, target: Target) -> ExitCode {
     let Some(case) = cases::all()
+        .into_iter()
         .chain(cases::harness())
         .find(|case| case.name == name)
     else {
         return ExitCode::FAILURE;
     };
-    let Ok(rank) = Rank::from_stdin(args.rank, case.ranks, args.life, target) else {
+    let Ok(mut rank) = Rank::from_stdin(args.rank, case.ranks, args.life, target) else {
         return ExitCode::FAILURE;
     };
-    let outcome = (case.run)(&rank);
+    let outcome = case.run_in(&mut rank);
     rank.report(&outcome);
     ExitCode::SUCCESS
 }
@@ -111,7 +112,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     let everything: Vec<Case> = if args.harness_cases {
         cases::harness().collect()
     } else {
-        cases::all().collect()
+        cases::all()
     };
     let wanted = |case: &Case| {
         let named = |word: &String| {

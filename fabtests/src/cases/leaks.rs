@@ -11,8 +11,8 @@ use scif_fabtests::fi::{
     AtomicTarget, Av, AvAttr, AvSet, AvSetAttr, Buf, Deed, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Pep,
     WorkAsk,
 };
-use scif_fabtests::harness::case::Context;
 use scif_fabtests::harness::confine::Holdings;
+use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 

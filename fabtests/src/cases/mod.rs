@@ -35,6 +35,7 @@ mod leaks;
 mod log;
 mod many_peers;
 mod match_complete;
+mod matrix;
 mod meeting;
 mod migrate;
 mod mr;
@@ -44,8 +45,6 @@ mod numbers;
 mod opening;
 mod order;
 mod order_waits;
-mod over;
-mod over_setups;
 mod peek;
 mod peer;
 mod peer_sources;
@@ -105,24 +104,10 @@ const AREAS: &[&[Case]] = &[
     eq::CASES,
     cm::CASES,
     cm_late::CASES,
-    over::CONNECTED,
-    over::DATAGRAMS,
     shared::CASES,
     shared_many::CASES,
-    over_setups::INBOX,
-    over_setups::INBOX_CONNECTED,
-    over_setups::INBOX_DATAGRAM,
-    over_setups::OUTBOX,
-    over_setups::OUTBOX_CONNECTED,
-    over_setups::OUTBOX_DATAGRAM,
-    over_setups::BOXES,
-    over_setups::BOXES_CONNECTED,
-    over_setups::BOXES_DATAGRAM,
     scalable::CASES,
     kinds::CASES,
-    over_setups::PREFIX,
-    over_setups::PREFIX_CONNECTED,
-    over_setups::PREFIX_DATAGRAM,
     wait::CASES,
     wait_objects::CASES,
     signals::CASES,
@@ -153,12 +138,42 @@ const AREAS: &[&[Case]] = &[
     fork::CASES,
 ];
 
-/// Returns every case, in the order of the areas.
-pub(crate) fn all() -> impl Iterator<Item = Case> {
-    AREAS.iter().flat_map(|area| area.iter().copied())
+/// Returns every case: the areas in their order, then their cases over other set-ups.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = AREAS.concat();
+    cases.extend(matrix::over_set_ups(&cases));
+    cases
 }
 
 /// Returns the cases of the harness itself.
 pub(crate) fn harness() -> impl Iterator<Item = Case> {
     selftest::CASES.iter().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_those_in_the_contract_exist() {
+        let names: Vec<&str> = all().iter().map(|case| case.name).collect();
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
+        let is_name = |text: &str| {
+            let (area, case) = text.split_once('/').unwrap_or_default();
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            let case = case.strip_suffix('*').unwrap_or(case);
+            !area.is_empty() && area.chars().all(plain) && case.chars().all(plain)
+        };
+        let contract = include_str!("../../../docs/contract.md");
+        let rows = contract.lines().filter(|line| line.starts_with('|'));
+        for named in rows.flat_map(|row| row.split('`')).filter(|text| is_name(text)) {
+            let found = match named.strip_suffix('*') {
+                Some(area) => names.iter().any(|name| name.starts_with(area)),
+                None => names.contains(&named),
+            };
+            assert!(found, "docs/contract.md names {named}");
+        }
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     case("multi_recv/cancel", 2, cancel),
     case("multi_recv/cq_data", 2, cq_data),
     case("multi_recv/unexpected", 2, unexpected),
-    case("multi_recv/option", 1, option),
+    case("multi_recv/option", 2, option),
 ];
 
 fn ask() -> Ask {

@@ -10,7 +10,7 @@ use scif_fabtests::check_eq;
 use scif_fabtests::fi::{
     Av, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Errno, Fid, Owner, Pep, PollSet, Stx, WaitSet,
 };
-use scif_fabtests::harness::case::Context;
+use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 
 use super::peer::needs_peers;

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A case: its name, the number of its processes, and the result of one of them.
-//!
-//! `?` turns an error into a [`Fail`] that holds the line of its origin, so a case reads as
-//! straight code. The driver runs the processes.
+//! A case: its name, the number of its processes, and the function that each of them runs.
 
-use std::fmt::Display;
-use std::panic::Location;
-
-use super::Rank;
+use super::{Fail, Outcome, Rank, Setup};
 
 /// One case of the suite.
 #[derive(Clone, Copy)]
@@ -20,6 +14,8 @@ pub struct Case {
     pub timeout_secs: u64,
     /// Environment of the processes. `{dir}` in a value is a new directory, removed at the end.
     pub env: &'static [(&'static str, &'static str)],
+    /// Changes to the usual set-up, for a case that runs again over other endpoints.
+    pub setup: Setup,
     /// Function that every process runs.
     pub run: fn(&Rank) -> Outcome,
 }
@@ -32,6 +28,7 @@ pub const fn case(name: &'static str, ranks: usize, run: fn(&Rank) -> Outcome) -
         ranks,
         timeout_secs: 180,
         env: &[],
+        setup: Setup::PLAIN,
         run,
     }
 }
@@ -50,109 +47,17 @@ impl Case {
         self.env = env;
         self
     }
-}
 
-/// Reason for which a process did not pass.
-#[derive(Debug, Clone)]
-pub enum Fail {
-    /// The provider reports that it lacks the feature.
-    NotRun(String),
-    /// The library is too old for the feature, or the system denies a call that the case needs.
-    NotHere(String),
-    /// The provider or the case has a fault.
-    Failed(String),
-}
-
-/// Result of a process.
-pub type Outcome<T = ()> = Result<T, Fail>;
-
-impl Fail {
-    /// Returns a failure that names the line of the caller.
-    #[track_caller]
-    pub fn here(what: impl Display) -> Fail {
-        let at = Location::caller();
-        Fail::Failed(format!("{}:{}: {what}", at.file(), at.line()))
-    }
-
-    /// Returns the result with `context` in front of its reason.
-    #[must_use]
-    pub fn with(self, context: impl Display) -> Fail {
-        match self {
-            Fail::NotRun(why) => Fail::NotRun(format!("{context}: {why}")),
-            Fail::NotHere(why) => Fail::NotHere(format!("{context}: {why}")),
-            Fail::Failed(why) => Fail::Failed(format!("{context}: {why}")),
-        }
-    }
-}
-
-impl From<std::io::Error> for Fail {
-    #[track_caller]
-    fn from(error: std::io::Error) -> Fail {
-        Fail::here(error)
-    }
-}
-
-impl From<rustix::io::Errno> for Fail {
-    #[track_caller]
-    fn from(error: rustix::io::Errno) -> Fail {
-        Fail::here(error)
-    }
-}
-
-/// Addition of context to a result that failed.
-pub trait Context<T> {
+    /// Runs the case in one process.
+    ///
     /// # Errors
-    /// Errors of `self`, with `what()` in front.
-    fn context<D: Display>(self, what: impl FnOnce() -> D) -> Outcome<T>;
-}
-
-impl<T> Context<T> for Outcome<T> {
-    fn context<D: Display>(self, what: impl FnOnce() -> D) -> Outcome<T> {
-        self.map_err(|fail| fail.with(what()))
+    /// Those of the case, and a failure if the case never opened endpoints with its set-up.
+    pub fn run_in(&self, rank: &mut Rank) -> Outcome {
+        rank.setup = self.setup;
+        (self.run)(rank)?;
+        if self.setup != Setup::PLAIN && rank.made.get().is_none() {
+            return Err(Fail::here("the case opens its endpoints by itself"));
+        }
+        Ok(())
     }
-}
-
-/// Ends the case as failed unless the condition holds.
-#[macro_export]
-macro_rules! check {
-    ($cond:expr $(,)?) => {
-        if !$cond {
-            return Err($crate::harness::Fail::here(concat!("expected ", stringify!($cond))));
-        }
-    };
-    ($cond:expr, $($arg:tt)+) => {
-        if !$cond {
-            return Err($crate::harness::Fail::here(format_args!($($arg)+)));
-        }
-    };
-}
-
-/// Ends the case as failed unless both sides are equal.
-#[macro_export]
-macro_rules! check_eq {
-    ($left:expr, $right:expr $(,)?) => {
-        match (&$left, &$right) {
-            (left, right) => {
-                if left != right {
-                    return Err($crate::harness::Fail::here(format_args!(
-                        "{} is {left:?}, expected {right:?}",
-                        stringify!($left)
-                    )));
-                }
-            }
-        }
-    };
-    ($left:expr, $right:expr, $($arg:tt)+) => {
-        match (&$left, &$right) {
-            (left, right) => {
-                if left != right {
-                    return Err($crate::harness::Fail::here(format_args!(
-                        "{}: {} is {left:?}, expected {right:?}",
-                        format_args!($($arg)+),
-                        stringify!($left)
-                    )));
-                }
-            }
-        }
-    };
 }

@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -28,8 +28,8 @@ pub struct Target {
     pub wrap: Vec<String>,
 }
 
-/// Changes to the usual set-up of a case, for another case that runs it.
-#[derive(Debug, Clone, Copy, Default)]
+/// Changes to the usual set-up of a case that runs again over other endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
     /// Kind of endpoint in place of a reliable one (`FI_EP_*`); 0 leaves the kind to the case.
     pub ep_type: u32,
@@ -39,6 +39,16 @@ pub struct Setup {
     pub shared_rx: bool,
     /// Whether messages have a prefix (`FI_MSG_PREFIX`).
     pub prefix: bool,
+}
+
+impl Setup {
+    /// Usual set-up without changes.
+    pub const PLAIN: Setup = Setup {
+        ep_type: 0,
+        shared_tx: false,
+        shared_rx: false,
+        prefix: false,
+    };
 }
 
 /// One process of a case.
@@ -54,7 +64,7 @@ pub struct Rank {
     /// Changes to the usual set-up.
     pub setup: Setup,
     /// Set once the usual set-up has made an endpoint with the changes of `setup`.
-    pub made: OnceLock<()>,
+    pub made: Arc<OnceLock<()>>,
     control: OwnedFd,
 }
 
@@ -71,22 +81,9 @@ impl Rank {
             count,
             life,
             target,
-            setup: Setup::default(),
-            made: OnceLock::new(),
+            setup: Setup::PLAIN,
+            made: Arc::default(),
             control,
-        })
-    }
-
-    /// Returns a copy of this rank, for a case that runs another case.
-    fn again(&self) -> Outcome<Rank> {
-        Ok(Rank {
-            index: self.index,
-            count: self.count,
-            life: self.life,
-            target: self.target.clone(),
-            setup: self.setup,
-            made: OnceLock::new(),
-            control: self.control.try_clone()?,
         })
     }
 
@@ -96,20 +93,14 @@ impl Rank {
     /// # Errors
     /// If the control socket cannot be duplicated.
     pub fn with_seed(&self, seed: u64) -> Outcome<Rank> {
-        let mut rank = self.again()?;
-        rank.target.seed = seed;
-        Ok(rank)
-    }
-
-    /// Returns a copy of this rank with another set-up, for a case that runs another case with
-    /// other endpoints.
-    ///
-    /// # Errors
-    /// If the control socket cannot be duplicated.
-    pub fn with_setup(&self, setup: Setup) -> Outcome<Rank> {
-        let mut rank = self.again()?;
-        rank.setup = setup;
-        Ok(rank)
+        let mut target = self.target.clone();
+        target.seed = seed;
+        Ok(Rank {
+            target,
+            made: Arc::clone(&self.made),
+            control: self.control.try_clone()?,
+            ..*self
+        })
     }
 
     /// Waits until every running rank has entered the barrier, calling `idle` meanwhile.

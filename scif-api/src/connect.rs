@@ -14,9 +14,9 @@ use scif::segment::Side;
 use scif::sys::mmap::Mapping;
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, unix};
+use scif::warn_about_call;
 use scif::whereabouts::warn_of_user;
 use scif::{DYNAMIC_PORTS, PortId};
-use scif::{warn_about_call, warn_about_peer};
 
 use super::endpoint::{Epd, take};
 use super::holder::Async;
@@ -245,7 +245,11 @@ impl Inner {
         }
         let who = unix::credentials(&socket)?;
         if !self.admits(who.uid) {
-            warn_about_call!("{dst} belongs to user {}, who is not allowed", who.uid);
+            warn_about_call!(
+                "connect to {dst} denied (ECONNREFUSED): the listener runs as user {uid}. Add \
+                 {uid} to SCIF_ALLOW_UIDS, or run both processes as one user",
+                uid = who.uid
+            );
             return Err(Failure::Refused);
         }
         let (segment, segment_fd) = new_segment()?;
@@ -347,9 +351,7 @@ impl Inner {
             return;
         }
         // Another sharer may have made a request, or died with its answer.
-        if let Err(failure) = self.inherit_held(epd) {
-            warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
-        }
+        self.inherit_or_warn(epd);
         if due() {
             self.give_up(epd);
         }
@@ -367,9 +369,7 @@ impl Inner {
         if epd.holder.state() != State::Connecting || !current {
             // Another sharer has handled the answer, or has given up.
             self.drop_pending(epd);
-            if let Err(failure) = self.inherit_held(epd) {
-                warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
-            }
+            self.inherit_or_warn(epd);
             return;
         }
         let mut slot = take(&epd.pending);

@@ -236,8 +236,8 @@ fn watch(inner: &Weak<Inner>) {
     while let Some(inner) = inner.upgrade().filter(|_| generation == fork::generation()) {
         if contained(|| inner.nodes().map(|now| inner.kernel_mode.look(&now))).is_none() {
             warn_about_peer!(
-                "the online nodes were not listed because of an internal error; the next attempt \
-                 follows"
+                "internal error while the online nodes were listed; node events are delayed until \
+                 the next attempt. Please report it"
             );
         }
         drop(inner);

@@ -180,6 +180,9 @@ pub fn processes(config: &Config) -> io::Result<Vec<Process>> {
             };
             match endpoints(pid) {
                 Ok(endpoints) => process.endpoints = endpoints,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    process.denied = Some(format!("{error}; run as its user or as root"));
+                }
                 Err(error) => process.denied = Some(error.to_string()),
             }
             all.push(process);
@@ -267,7 +270,9 @@ fn endpoints(pid: i32) -> io::Result<Vec<Endpoint>> {
             read => read?,
         }
         if u64_at(&front, 0) != MAGIC || u32_at(&front, 8) != VERSION {
-            return Err(io::Error::other("of another version"));
+            return Err(io::Error::other(
+                "statistics of another version of the library; use the scifctl of that version",
+            ));
         }
         let used = usize::try_from(u32_at(&front, 24)).map_or(0, |n| n.min(RECORDS_MAX));
         let mut bytes = vec![0; used * RECORD];
@@ -343,7 +348,9 @@ fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
             return Ok((windows, (queued, oldest.map_or(queued, |oldest| oldest - 1))));
         }
     }
-    Err(io::Error::other("it changes all the time"))
+    Err(io::Error::other(format!(
+        "the window table changed during {TRIES} reads; try again"
+    )))
 }
 
 /// Merges the parts of a window that lies in several places.

@@ -103,7 +103,11 @@ impl Inner {
                     Ok(None) => std::thread::sleep(RETRY),
                     Ok(turn) => break turn,
                     Err(failure) => {
-                        log::warn!("connects are made out of turn: the name of the node: {failure}");
+                        log::warn!(
+                            "SCIF_DEVICE_TRAPS: socket name of the node for asynchronous connects \
+                             could not be bound: {failure}; the connects are not serialised. Raise \
+                             the limit of open files (ulimit -n)"
+                        );
                         break None;
                     }
                 }
@@ -173,7 +177,9 @@ impl Inner {
             return Ok(());
         }
         log::error!(
-            "accept at port {}: {from} gave up waiting; mainline's driver never returns from this call, and no signal ends it: ENOTRECOVERABLE here; let a thread always wait in accept",
+            "accept at port {}: the request of {from} has timed out. With mainline's driver this \
+             call would block for ever; the emulation (SCIF_DEVICE_TRAPS) returns ENOTRECOVERABLE. \
+             Keep a thread waiting in accept",
             listener.holder.port()
         );
         Err(Failure::Os(Errno::NOTRECOVERABLE))
@@ -193,7 +199,9 @@ impl Inner {
         });
         if locks_up {
             log::error!(
-                "close of the listener at port {}: a caller gave up waiting; mainline's driver locks up for good; let a thread always wait in accept",
+                "close of the listener at port {}: a request has timed out in its queue. With \
+                 mainline's driver this close would block for ever (SCIF_DEVICE_TRAPS). Keep a \
+                 thread waiting in accept",
                 epd.holder.port()
             );
         }

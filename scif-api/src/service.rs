@@ -37,7 +37,10 @@ impl Inner {
                 (related, self.nap(related.then_some(RELATIVES_NS)))
             };
             if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
-                log::warn!("connections are not watched any more: epoll_wait {errno}");
+                log::warn!(
+                    "service thread has ended: epoll_wait: {errno}; closes and failures of peers \
+                     are no longer detected. Restart the program"
+                );
                 return;
             }
             // A child forked in between would find the locks of this thread taken for ever.
@@ -134,7 +137,8 @@ impl Inner {
         let _ = contained(|| epd.end());
         epd.set_ended();
         warn_about_peer!(
-            "an endpoint at port {} has ended after an internal error: its peer may map pages of it for ever",
+            "internal error while the endpoint at port {} was closed; its peer may keep mappings \
+             of its memory. Restart both programs and report the error",
             epd.holder.port()
         );
     }
@@ -195,7 +199,11 @@ impl Inner {
         if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
             && let Err(failure) = messages::put_right(epd, link, fd)
         {
-            log::debug!("after the death of a holder: {failure}");
+            log::debug!(
+                "endpoint at port {}: repair after the death of a process that shared it failed: \
+                 {failure}",
+                epd.holder.port()
+            );
         }
     }
 

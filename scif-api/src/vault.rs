@@ -57,7 +57,12 @@ impl Vault {
         left.number = holder.leaving.add(1).wrapping_add(1);
         if let Err(errno) = unix::send(&self.to, &left.encode(), fds) {
             // Limit of descriptors in flight: the other sharers do without.
-            warn_about_peer!("other holders of an endpoint cannot use what it gets: {errno}");
+            warn_about_peer!(
+                "endpoint at port {}: its descriptors could not be passed to the processes that \
+                 share it: sendmsg: {errno}; they cannot use it. Raise the limit of open files \
+                 (ulimit -n), which also limits descriptors in flight",
+                holder.port()
+            );
         }
         holder.left.set(left.number);
         self.skip_to(left.number);
@@ -89,7 +94,11 @@ impl Vault {
             let left = Left::decode(bytes)?;
             if left.number == number {
                 if received.cut {
-                    warn_about_peer!("no descriptors are left for what another holder of an endpoint got");
+                    warn_about_peer!(
+                        "endpoint at port {}: no free descriptors to take it over from another \
+                         process: EMFILE. Raise the limit of open files (ulimit -n)",
+                        holder.port()
+                    );
                     return None;
                 }
                 return Some((left, received.fds));
@@ -125,7 +134,10 @@ impl Epd {
             }
             Err(failure) => {
                 warn_about_peer!(
-                    "an endpoint will be shared with a forked child as it is now only: {failure}"
+                    "endpoint at port {}: preparation for fork failed: {failure}; a forked child \
+                     will not see a connection made later. Raise the limit of open files (ulimit \
+                     -n), or connect before the fork",
+                    self.holder.port()
                 );
             }
         }
@@ -240,17 +252,24 @@ impl Inner {
         if epd.link().is_some() {
             return true;
         }
-        match self.inherit_held(epd) {
-            Ok(found) => found,
-            Err(failure) => {
-                warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
-                false
-            }
-        }
+        self.inherit_or_warn(epd)
+    }
+
+    /// Does the work of `inherit`, and logs a failure. The caller holds the control lock.
+    pub(crate) fn inherit_or_warn(&self, epd: &Arc<Epd>) -> bool {
+        self.inherit_held(epd).unwrap_or_else(|failure| {
+            warn_about_peer!(
+                "endpoint at port {}: descriptors from a process that shares it could not be taken \
+                 over: {failure}; this process cannot use it. Raise the limits of open files and \
+                 of memory (ulimit -n, ulimit -v)",
+                epd.holder.port()
+            );
+            false
+        })
     }
 
     /// Does the work of `inherit`. The caller holds the control lock.
-    pub(crate) fn inherit_held(&self, epd: &Arc<Epd>) -> Result<bool> {
+    fn inherit_held(&self, epd: &Arc<Epd>) -> Result<bool> {
         let Some(vault) = epd.vault().filter(|_| epd.link().is_none()) else {
             return Ok(false);
         };

@@ -96,7 +96,8 @@ pub fn warn_of_window(pid: i32) {
     let denial = Denial::explain(pid, Errno::PERM);
     if SAID.first(denial.cause()) {
         log::warn!(
-            "an RMA failed: pages of the window lie in memory of the peer's own, and are out of reach. {denial}"
+            "RMA failed with EIO: the pages of the window were not moved into shared memory, and \
+             direct copies with their process are denied. {denial}"
         );
     }
 }

@@ -108,9 +108,15 @@ impl fmt::Display for Error {
             Error::PortInUse(id) => write!(f, "port {id} is in use"),
             Error::NoPorts => f.write_str("no dynamic port is free"),
             Error::Again => f.write_str("the peer cannot take a connection now"),
-            Error::Refused(id) => write!(f, "nobody listens at {id}"),
-            Error::Unanswered(id) => write!(f, "who listens at {id} does not accept"),
-            Error::Denied { port, uid } => write!(f, "{port} belongs to user {uid}, who is not allowed"),
+            Error::Refused(id) => write!(f, "no process listens at {id}"),
+            Error::Unanswered(id) => write!(
+                f,
+                "the listener at {id} has not accepted the connection; its process may be stopped"
+            ),
+            Error::Denied { port, uid } => write!(
+                f,
+                "the listener at {port} runs as user {uid}: not permitted by SCIF_ALLOW_UIDS"
+            ),
             Error::Config(why) => f.write_str(why),
             Error::NoDriver { tried, .. } => write!(
                 f,
@@ -171,13 +177,15 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Reason::Orderly => "the peer closed the connection",
             Reason::Died => "the peer is gone",
-            Reason::Reset => "the peer reset the connection",
+            Reason::Reset => "the peer reset the connection, see its log",
             Reason::Refused(Refusal::Closed) => "the listener closed before it accepted",
             Reason::Refused(Refusal::Version) => "the peer speaks another version of the protocol",
             Reason::Refused(Refusal::Resources) => "the peer is out of descriptors or memory",
-            Reason::Corrupt => "the peer broke the protocol",
-            Reason::Denied => "the users of both sides may not talk to each other",
-            Reason::Exhausted => "the peer sends more than can be kept here",
+            Reason::Corrupt => "the peer sent invalid data (a fault, or another version)",
+            Reason::Denied => "one process does not allow the user of the other (SCIF_ALLOW_UIDS)",
+            Reason::Exhausted => {
+                "unexpected messages of the peer exceed the memory limit (FI_SCIF_UNEXPECTED_MAX)"
+            }
         })
     }
 }

@@ -102,7 +102,12 @@ impl SharedKeys {
         self.shared.fd.as_ref()?;
         let made = self.arena.get_or_init(|| {
             Arena::new()
-                .inspect_err(|errno| log::debug!("no memory that peers could map: {errno}"))
+                .inspect_err(|errno| {
+                    log::debug!(
+                        "arena for migration could not be created: {errno}; peers cannot map \
+                         memory regions"
+                    );
+                })
                 .ok()
                 .map(Arc::new)
         });

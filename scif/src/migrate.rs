@@ -202,7 +202,10 @@ impl Window {
                 );
                 let fd = Some(self.arena.fd());
                 if let Err(errno) = pages::move_back(area, begin, end, Some(&guard), fd) {
-                    log::debug!("pages of a window stay where they are: {errno}");
+                    log::debug!(
+                        "pages of a memory region could not be moved back to private memory: \
+                         {errno}; the move is repeated later"
+                    );
                     return false;
                 }
             }
@@ -319,7 +322,7 @@ impl Movable {
             drop(guard);
             places.windows.push(window);
             if let Err(errno) = moved {
-                log::debug!("pages of a region stay where they are: {errno}");
+                log::debug!("pages of a memory region did not migrate: {errno}; peers cannot map them");
                 for window in &mut places.windows {
                     window
                         .regions

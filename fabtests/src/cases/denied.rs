@@ -68,7 +68,7 @@ fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
     let why = if rank.index == 0 {
         "the peer is out of descriptors"
     } else {
-        "without descriptors for its callers"
+        "no free descriptor for connecting peers"
     };
     check_eq!(text.matches(why).count(), 1, "{text}");
     rig.barrier()?;

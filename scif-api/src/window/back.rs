@@ -110,9 +110,13 @@ impl Mover {
             } else {
                 pages::move_back(area, from, to, self.guard(), Some(file))
             };
-            let stays = "pages of a window stay where they are";
             moved
-                .inspect_err(|errno| log::debug!("{stays}: {area:?}: {errno}"))
+                .inspect_err(|errno| {
+                    log::debug!(
+                        "pages of a window could not be moved back to private memory: {area:?}: \
+                         {errno}; the move is repeated later"
+                    );
+                })
                 .is_ok()
         });
         let stay = without(vec![all], moved).into_iter();
@@ -277,7 +281,11 @@ impl Inner {
             };
             let _held = epd.holder.control.lock();
             if let Err(failure) = self.move_left(&epd, link) {
-                log::debug!("pages of a window stay where they are: {failure}");
+                log::debug!(
+                    "endpoint at port {}: pages of a window could not be moved back to private \
+                     memory: {failure}; the move is repeated later",
+                    epd.holder.port()
+                );
             }
         }
     }

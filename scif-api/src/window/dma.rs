@@ -86,6 +86,11 @@ impl std::fmt::Debug for Workers {
 /// Executes a job and marks it as finished. A panic ends its connection.
 fn do_job(job: Job) {
     let Some(link) = job.epd.link() else { return };
+    let port = job.epd.holder.port();
+    let operation = match job.work {
+        Work::Copy { .. } => "an asynchronous RMA",
+        Work::Store(_) => "a fence signal",
+    };
     let done = thread::contained(|| {
         #[cfg(test)]
         crate::strike(&job.epd, crate::Place::Rma);
@@ -95,15 +100,22 @@ fn do_job(job: Job) {
         Some(Ok(())) => {}
         Some(Err(Failure::BadAddress)) => {
             warn_about_peer!(
-                "an RMA was not done: the program unmapped or protected its memory before a fence \
-                 said so"
+                "{operation} of the endpoint at port {port} failed: EFAULT: the program unmapped \
+                 or protected the local memory before a fence had completed. Call scif_fence_wait \
+                 first"
             );
         }
-        Some(Err(failure)) => warn_about_peer!("an RMA was not done: {failure}"),
-        None => end_after_panic(&job.epd, "an RMA"),
+        Some(Err(failure)) => warn_about_peer!(
+            "{operation} of the endpoint at port {port} failed: {failure}; the data was not \
+             transferred"
+        ),
+        None => end_after_panic(&job.epd, operation),
     }
     if let Err(failure) = link.own.table.finish(job.ticket) {
-        warn_about_peer!("an RMA does not count as done: {failure}");
+        warn_about_peer!(
+            "endpoint at port {port}: completion of {operation} could not be recorded: {failure}; \
+             fences may wait for ever. Close the endpoint, and please report it"
+        );
     }
     link.tell_finished();
 }

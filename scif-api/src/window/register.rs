@@ -145,7 +145,10 @@ impl Inner {
             Err(failure) => {
                 epd.windows.end_loans(serial);
                 if let Err(also) = self.undo(epd, link, at, size, taken) {
-                    log::debug!("pages of a window that was not made stay where they are: {also}");
+                    log::debug!(
+                        "pages of a failed registration could not be moved back: {also}; the move \
+                         is repeated later"
+                    );
                 }
                 Err(failure)
             }
@@ -357,7 +360,13 @@ impl Inner {
                 break;
             }
             if long > REST_NS {
-                warn_about_peer!("RMAs on a window that is deleted do not end");
+                warn_about_peer!(
+                    "endpoint at port {}: RMA on a deleted window has not ended after {} s; its \
+                     pages are released. Look for a stopped process (state T in ps) among the \
+                     users of the endpoint",
+                    epd.holder.port(),
+                    REST_NS / 1_000_000_000
+                );
                 break;
             }
             std::thread::sleep(std::time::Duration::from_micros(20));

@@ -76,8 +76,9 @@ pub(super) fn believed(link: &Link, pid: i32) -> Result<i32> {
     if uid != process::uid() {
         if OTHER_USERS.first(uid) {
             log::warn!(
-                "RMA on a window of user {uid} fails with EIO: its memory stayed where it was registered, where only processes of \
-                 one user reach it; register memory of malloc or mmap there, or run both as one user"
+                "RMA on a window of user {uid} fails with EIO: its pages were not moved into \
+                 shared memory, and other users cannot access them. Register memory from malloc or \
+                 mmap, or run both processes as one user"
             );
         }
         return Err(Failure::Broken);

@@ -107,7 +107,10 @@ impl OwnSpace {
                 arena
             }
             Err(errno) => {
-                log::debug!("mappings of peers that are gone are not noticed: {errno}");
+                log::debug!(
+                    "arena could not be opened again with a lock: {errno}; pages of deleted \
+                     windows stay in it after the connection"
+                );
                 self.arena.try_clone().map_err(|_| Failure::NoMemory)?
             }
         };

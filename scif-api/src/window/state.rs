@@ -261,7 +261,12 @@ impl WindowState {
         for area in mappings(&mapped).unwrap_or_default() {
             found = true;
             if replace && let Err(errno) = pages::make_absent(&area) {
-                log::warn!("a mapping of a lost node stays: mmap {errno}");
+                log::warn!(
+                    "mapping at {:#x} of memory of a lost node could not be replaced: memfd_create \
+                     or mmap: {errno}; accesses raise no SIGBUS and see old data. Restart the \
+                     program",
+                    area.begin
+                );
             }
         }
         found

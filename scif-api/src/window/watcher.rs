@@ -134,7 +134,11 @@ impl Awaited {
         });
         match stored {
             Some(Ok(())) => {}
-            Some(Err(failure)) => warn_about_peer!("a fence did not signal: {failure}"),
+            Some(Err(failure)) => warn_about_peer!(
+                "scif_fence_signal of the endpoint at port {}: the value could not be stored: \
+                 {failure}. Check that the window at the offset is still registered",
+                self.epd.holder.port()
+            ),
             None => end_after_panic(&self.epd, "a fence signal"),
         }
     }

@@ -262,7 +262,11 @@ fn install() {
             )
         };
         if rc != 0 {
-            log::warn!("a forked child will keep connections open until it execs: pthread_atfork {rc}");
+            log::warn!(
+                "pthread_atfork: {}: a forked child keeps the connections of its parent open, and \
+                 peers detect the parent's death late. Call exec after fork",
+                rustix::io::Errno::from_raw_os_error(rc)
+            );
         }
     });
 }

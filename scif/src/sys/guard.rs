@@ -51,9 +51,10 @@ impl StoreGuard {
         let fd = open(0).or_else(|| open(USER_MODE_ONLY));
         let guard = fd.and_then(|fd| StoreGuard::of(fd, true));
         if guard.is_none() {
-            let consequence =
-                "registered memory of a program with threads stays where it is, and peers cannot map it";
-            let remedy = "set vm.unprivileged_userfaultfd to 1, or permit it in the profile of the container";
+            let consequence = "registered memory of a program with threads is not moved, so peers \
+                               cannot map it and RMA is slower";
+            let remedy = "set vm.unprivileged_userfaultfd to 1, or permit userfaultfd in the \
+                          seccomp profile of the container";
             warn_of_denied("userfaultfd", last_errno(), consequence, remedy);
         }
         guard

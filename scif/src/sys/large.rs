@@ -119,7 +119,9 @@ impl Wanted {
             && !SAID.swap(true)
         {
             log::warn!(
-                "memory of windows lies on small pages where it lay on large ones: MADV_COLLAPSE {errno}"
+                "registered memory has lost its huge pages: MADV_COLLAPSE: {errno}; accesses may \
+                 be slower. Needs Linux 6.1 and free memory in blocks of 2 MiB; check \
+                 /sys/kernel/mm/transparent_hugepage"
             );
         }
     }

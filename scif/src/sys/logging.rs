@@ -69,21 +69,22 @@ const fn last() -> Limiter {
 pub static PEERS: Budget = Budget {
     limiter: Limiter::new(4, 250_000_000),
     last: last(),
-    rate: "peers cause at most 10 lines a second here",
+    rate: "at most 10 lines a second that peers cause",
 };
 
-/// Lines about calls of the program that are refused: the first 64 at once, then 5 a second.
+/// Lines about calls of the program that are refused: the first 64 at once, then 5 a second, reports
+/// included.
 pub static CALLS: Budget = Budget {
     limiter: Limiter::new(64, 200_000_000),
     last: last(),
-    rate: "refused calls cause at most 10 lines a second here",
+    rate: "at most 10 lines a second about refused calls, after the first 64",
 };
 
 /// Lines about panics, which are errors of this library that a peer may know how to cause.
 static PANICS: Budget = Budget {
     limiter: Limiter::new(4, 250_000_000),
     last: last(),
-    rate: "internal errors cause at most 10 lines a second here",
+    rate: "at most 10 lines a second about internal errors",
 };
 
 /// Replaces the panic hook of this copy of the standard library by one that logs one line without a
@@ -172,7 +173,7 @@ macro_rules! warn_within {
     };
 }
 
-/// Logs a line at warn that a peer, or another holder of an endpoint, can cause.
+/// Logs a line at warn that a peer, or another sharer of an endpoint, can cause.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! warn_about_peer {

@@ -21,7 +21,8 @@ pub(crate) fn register() -> bool {
             && membarrier(MembarrierCommand::GlobalExpedited).is_ok();
         if !usable {
             log::info!(
-                "membarrier is denied: every send has a fence of its own, which costs some nanoseconds"
+                "membarrier is missing or denied: every send executes a memory fence, some \
+                 nanoseconds each. Permit membarrier in the seccomp profile of the container"
             );
         }
         usable

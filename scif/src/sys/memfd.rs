@@ -38,12 +38,12 @@ pub fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
         other => other,
     }
     .inspect_err(|errno| {
-        let consequence = "there is no other shared memory, and endpoints cannot be opened";
+        let consequence = "endpoints cannot be opened";
         warn_of_denied(
             "memfd_create",
             *errno,
             consequence,
-            "permit it in the profile of the container",
+            "permit memfd_create in the seccomp profile of the container",
         );
     })?;
     rustix::fs::ftruncate(&fd, len as u64)?;
@@ -57,7 +57,9 @@ pub(crate) fn may_reach(len: u64) -> bool {
     let may = limit.is_none_or(|limit| limit >= len);
     if !may {
         crate::warn_about_call!(
-            "no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)"
+            "shared memory of {len} bytes (sparse) exceeds the limit of file sizes, {} bytes: \
+             ENOMEM. Run with ulimit -f unlimited",
+            limit.unwrap_or(u64::MAX)
         );
     }
     may

@@ -212,7 +212,10 @@ pub(crate) fn make_own_copies() {
         if let Err(errno) = move_back(&area, area.begin, area.end, None, None) {
             // Absent memory is better than the parent's.
             log::warn!(
-                "a forked child loses {} bytes of windows: {errno}",
+                "forked child {}: {} bytes of registered memory could not be copied: {errno}; an \
+                 access raises SIGSEGV. Free memory, or raise the memory limit of the process or \
+                 container",
+                std::process::id(),
                 area.end - area.begin
             );
             let _ = unmap(area.begin, area.end - area.begin);
@@ -439,7 +442,7 @@ pub fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
 pub fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if let Err(errno) = rustix::fs::fallocate(fd, how, offset, len) {
-        log::debug!("pages of a window stay: fallocate {errno}");
+        log::debug!("{len} bytes of an arena could not be freed: fallocate: {errno}");
     }
 }
 

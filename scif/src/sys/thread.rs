@@ -28,8 +28,8 @@ pub(crate) fn spawn_joined(
                 OURS.set(true);
                 if contained(run).is_none() {
                     log::error!(
-                        "the thread {} has ended after an internal error; its work stays undone: \
-                         start the program again",
+                        "internal error: thread {} has ended and its pending work is lost. Restart \
+                         the program and report the error",
                         std::thread::current().name().unwrap_or_default()
                     );
                 }
@@ -98,7 +98,10 @@ pub fn at_exit(run: impl Fn() + Send + 'static) {
         // SAFETY: a function of this library, which is never unloaded (-z nodelete) and does not
         // unwind.
         if unsafe { libc::atexit(exiting) } != 0 {
-            log::warn!("what is under way when the program leaves will stay undone: atexit");
+            log::warn!(
+                "atexit failed: asynchronous RMA in progress at exit will be lost. Call \
+                 scif_fence_wait before exit"
+            );
         }
     });
     if let Ok(mut all) = AT_EXIT.lock() {

@@ -114,7 +114,11 @@ impl Reception {
         self.hall.stopped.set(true);
         self.hall.stop.signal();
         if self.ended.recv_timeout(CLOSE_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            log::warn!("the SCIF driver does not return from an accept; the port stays taken until it does");
+            log::warn!(
+                "the SCIF driver has not returned from accept within {} s after the close of a \
+                 port; the port stays in use. Check the driver (dmesg), and restart the program",
+                CLOSE_LIMIT.as_secs()
+            );
         }
         let guests = std::mem::take(&mut *self.hall.guests());
         if how != Farewell::Silent {
@@ -259,7 +263,12 @@ impl Clerk {
                 }
                 Ok(None) if now.saturating_sub(mute.since_ns) < MUTE_NS => self.mute.push_back(mute),
                 Ok(_) => {
-                    log::debug!("{} called {} and did not say who it is", mute.from, self.id);
+                    log::debug!(
+                        "{} connected to {} and sent no valid hello within {} s; refused",
+                        mute.from,
+                        self.id,
+                        MUTE_NS / 1_000_000_000
+                    );
                     // Without a refusal, the peer would assume that we died.
                     refuse(&mute.stream, Refusal::Resources);
                 }

@@ -322,7 +322,8 @@ impl Outlet {
             self.closing.get() && !self.over.get() && now.saturating_sub(self.closed_ns.get()) > LINGER_NS;
         if expired {
             warn_about_peer!(
-                "{} has not taken what was sent to it within {} s after the connection was closed; it is lost",
+                "{} has not received all data within {} s after the close; the rest is discarded. \
+                 Check that the peer process runs and is not stopped",
                 self.peer,
                 LINGER_NS / 1_000_000_000
             );
@@ -396,7 +397,10 @@ impl Inbox {
             // wait.
             let dropped = std::mem::take(&mut *lock(&self.dropped));
             if contained(|| drop(dropped)).is_none() {
-                warn_about_peer!("a closed connection may stay open because of an internal error");
+                warn_about_peer!(
+                    "internal error while a connection over the SCIF driver was closed; it may \
+                     stay open until the program ends. Please report it"
+                );
             }
             blocked.append(&mut lock(&self.blocked));
             if unused && blocked.is_empty() {

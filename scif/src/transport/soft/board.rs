@@ -223,8 +223,10 @@ impl Shown {
             let waited = now_ns() - begin;
             if waited > END_NS {
                 warn_about_peer!(
-                    "a holder of {addr:?} makes accept wait and takes every caller: thread scif-board is left behind, and the \
-                     name stays taken until that holder is gone"
+                    "shared table {addr:?}: thread scif-board did not end within {} ms, probably \
+                     because another process with the table disturbs accept; the name stays in use \
+                     until that process ends. Find it with: ss -xlp",
+                    END_NS / 1_000_000
                 );
                 return;
             }

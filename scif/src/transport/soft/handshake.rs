@@ -69,11 +69,11 @@ pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
 /// Maps and checks the arena of a peer.
 pub(super) fn map_arena(fd: &OwnedFd) -> Result<Mapping, Reason> {
     memfd::check(fd, ARENA_BYTES, FIXED_SIZE).map_err(|unfit| {
-        log::debug!("a peer sent an arena that is not to be trusted: {unfit:?}");
+        log::debug!("a peer sent an arena with wrong size or seals ({unfit:?}); it is not mapped");
         Reason::Corrupt
     })?;
     let map = Mapping::part(fd, 0, ARENA_BYTES, true).map_err(|errno| {
-        log::debug!("the windows of a peer cannot be mapped: {errno}");
+        log::debug!("the arena of a peer cannot be mapped: {errno}");
         match errno {
             Errno::NOMEM | Errno::AGAIN => Reason::Refused(Refusal::Resources),
             _ => Reason::Corrupt,
@@ -148,7 +148,7 @@ fn reach(soft: &Soft, greeting: &Greeting, life: &Life, uid: u32) -> PeerMemory 
 
 fn map(fd: &OwnedFd, len: usize, seals: SealFlags, writable: bool) -> Result<Arc<Mapping>, Reason> {
     memfd::check(fd, len, seals).map_err(|unfit| {
-        log::debug!("a peer sent memory that is not to be trusted: {unfit:?}");
+        log::debug!("a peer sent memory with wrong size or seals ({unfit:?}); it is not mapped");
         Reason::Corrupt
     })?;
     match Mapping::shared(fd, len, writable) {

@@ -205,8 +205,9 @@ impl SoftPort {
         }
         if !std::mem::replace(&mut short.refusing, true) {
             warn_about_peer!(
-                "{} has been without descriptors for its callers for {} s and refuses them until some are closed; the limit of open \
-                 files is {}: raise it before the start (ulimit -Hn)",
+                "{}: no free descriptor for connecting peers for {} s; they are refused until \
+                 descriptors are closed. Limit of open files: {}. Raise it before the start \
+                 (ulimit -Hn)",
                 self.id,
                 lasted_ns / 1_000_000_000,
                 process::nofile()
@@ -289,7 +290,7 @@ impl SoftPort {
             }
             Some(Err(Garbled::Version)) => refuse(&mute.socket, Reason::Refused(Refusal::Version)),
             _ => {
-                log::debug!("hello from {} makes no sense", mute.from);
+                log::debug!("invalid hello packet from {}; connection refused", mute.from);
                 refuse(&mute.socket, Reason::Corrupt);
             }
         }
@@ -346,7 +347,8 @@ impl SoftPort {
             let segment = handshake::map_segment(segment)?;
             if self.is_impostor(from, who)? {
                 warn_about_peer!(
-                    "process {} of user {} calls {} under the name of {from}, where another process listens; it is refused",
+                    "process {} of user {} connects to {} under the name of {from}, where another \
+                     process listens; it is refused",
                     who.pid,
                     who.uid,
                     self.id
@@ -395,8 +397,9 @@ impl SoftPort {
             Ok(owner) => Ok(is_another(owner, who)),
             Err(errno @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
                 warn_about_peer!(
-                    "process {} of user {} calls {} under the name of {from}, and connect(2) to the listener there, which checks \
-                     the name, fails: {errno}. The connection is refused. It can be made when that listener accepts its callers",
+                    "connection of process {} of user {} to {} refused: its name {from} could not \
+                     be verified: connect(2) to the listener at {from}: {errno}. Check that the \
+                     process at {from} runs and accepts; the peer tries again",
                     who.pid,
                     who.uid,
                     self.id

@@ -81,7 +81,7 @@ pub fn note_answer(id: PortId) {
 pub fn warn_of_silence(names: &Names, id: PortId) {
     if let Some(seconds) = REFUSALS.note(id, now_ns()) {
         log::warn!(
-            "nobody has listened at {id} (node:port) for {seconds} s, connects are refused. {}",
+            "no process listens at {id} (node:port), tried for {seconds} s: ECONNREFUSED. {}",
             names.whereabouts(id)
         );
     }
@@ -92,9 +92,10 @@ pub fn warn_of_user(uid: u32, at: PortId) {
     static SAID: OnceEach<u32> = OnceEach::new(8);
     if SAID.first(uid) {
         log::warn!(
-            "a connection of user {uid} to {at} was refused, this process runs as user {}: set SCIF_ALLOW_UIDS={uid} here, and \
-             to the number of this user there, or run both as one user",
-            process::uid()
+            "a connection of user {uid} to {at} was refused, this process runs as user {own}: add \
+             {uid} to SCIF_ALLOW_UIDS of this process and {own} to that of the peer, or run both \
+             as one user",
+            own = process::uid()
         );
     }
 }

@@ -343,7 +343,10 @@ fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) 
     done?;
     let told = with(
         &text,
-        &[&format!("nobody listens at 0:{port} "), "SCIF_DOMAIN=degraded"],
+        &[
+            &format!("no process listens at 0:{port} "),
+            "SCIF_DOMAIN=degraded",
+        ],
     );
     check_eq!(told.len(), 1, "{text}");
     check_eq!(with(&text, words), told, "{text}");
@@ -369,11 +372,11 @@ fn nobody_to_connect_to(rank: &Rank) -> Outcome {
     })?;
     done?;
     let words = [
-        "nobody listens at",
+        "no process listens at",
         "fi_connect fails with FI_ECONNREFUSED",
         "SCIF_DOMAIN=degraded",
     ];
-    let told = with(&text, &["nobody listens at"]);
+    let told = with(&text, &["no process listens at"]);
     check_eq!(told.len(), 1, "{text}");
     check_eq!(with(&text, &words), told, "{text}");
     check!(!told.concat().contains("FI_SCIF_CONNECT_TIMEOUT"), "{text}");

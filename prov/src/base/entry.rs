@@ -47,7 +47,8 @@ fn inherited() -> Errno {
         warn(
             Subsys::EpCtrl,
             format_args!(
-                "process {} is a forked child: endpoints and queues of its parent cannot be used here",
+                "process {}: call on an object that its parent opened before fork: FI_EOPBADSTATE. \
+                 Open the fabric and its objects again in the child",
                 std::process::id()
             ),
         );

@@ -122,30 +122,31 @@ static TABLE: &[Param] = &[
         name: c"connect_timeout",
         kind: Kind::Time(|env| &mut env.connect_timeout_ns),
         default: "3s",
-        help: "How long operations to an address where nobody listens wait for somebody who does, before they fail with \
-               FI_ECONNREFUSED, such as 3s or 200ms",
+        help: "Time for which operations to an address without a listener are retried before they \
+               fail with FI_ECONNREFUSED, such as 3s or 200ms",
     },
     Param {
         name: c"mr_close_timeout",
         kind: Kind::Time(|env| &mut env.mr_close_timeout_ns),
         default: "10s",
-        help: "How long closing a memory region waits for a living peer that is in the middle of accessing it, before the \
-               connection to that peer is reset, such as 10s or 500ms",
+        help: "Time for which closing a memory region waits for a living peer in the middle of an \
+               access, before the connection to that peer is reset, such as 10s or 500ms",
     },
     Param {
         name: c"mr_migrate",
         kind: Kind::Choice("never", "auto", |env| &mut env.migrate),
         default: "never",
-        help: "Whether registered memory that peers use hard moves to pages that they can map: 'never'; 'auto', while it is \
-               registered, and only whole pages of plain private memory. Not for programs in which another device or library \
-               holds on to the same pages",
+        help: "Whether frequently accessed registered memory migrates to pages that peers can map: \
+               'never'; 'auto', while it is registered, and only whole pages of plain private \
+               memory. Not for programs in which another device or library pins the same pages",
     },
     Param {
         name: c"transport",
         kind: Kind::Transport(|env| &mut env.transport),
         default: "soft",
-        help: "What carries connections: 'soft', memory that the processes of one host share; 'kernel', the SCIF driver, \
-               also between its nodes; 'auto', the driver if there is one that works",
+        help: "Transport of connections: 'soft', memory that the processes of one host share; \
+               'kernel', the SCIF driver, also between its nodes; 'auto', the driver if there is \
+               one that works",
     },
 ];
 

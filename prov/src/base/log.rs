@@ -97,7 +97,8 @@ pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
     say_within(&PEERS, fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
-/// Logs a line about a refused call: the first 64 lines, then at most 10 a second.
+/// Logs a line about a refused call: the first 64 lines, then at most 10 lines a
+/// second.
 #[track_caller]
 #[cold]
 pub(crate) fn about_call(level: u32, subsys: Subsys, text: fmt::Arguments<'_>) {
@@ -173,14 +174,15 @@ pub(crate) fn nobody_listens(peer: PortId, waited_ns: Option<u64>, whereabouts: 
         Some(waited) => warn(
             Subsys::EpCtrl,
             format_args!(
-                "nobody listens at {peer} (node:port), after {waited} ms of tries: what is sent to it fails with FI_ECONNREFUSED \
-                 at the end of FI_SCIF_CONNECT_TIMEOUT. {text}"
+                "no process listens at {peer} (node:port), tried for {waited} ms: sends to it fail \
+                 with FI_ECONNREFUSED when FI_SCIF_CONNECT_TIMEOUT has passed. {text}"
             ),
         ),
         None => warn(
             Subsys::EpCtrl,
             format_args!(
-                "nobody listens at {peer} (node:port): fi_connect fails with FI_ECONNREFUSED. {text}"
+                "no process listens at {peer} (node:port): fi_connect fails with FI_ECONNREFUSED. \
+                 {text}"
             ),
         ),
     }
@@ -205,15 +207,19 @@ pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
     static SAID: OnceEach<c_int> = OnceEach::new(16);
     let advice = match errno {
         fi::FI_EMFILE => "; raise the limit of open files (ulimit -n)",
-        fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS => "; memory is short here, or a limit of it reached",
+        fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS => {
+            "; this process is out of memory or at its limit (ulimit -v, cgroup)"
+        }
         fi::FI_EACCES => {
-            "; run both as one user, or set SCIF_ALLOW_UIDS in both, each to the number of the other's user"
+            "; run both as one user, or add to SCIF_ALLOW_UIDS of each process the user of the \
+             other"
         }
         _ => "",
     };
     if SAID.first(errno) {
         let text = format_args!(
-            "no connection to {peer}: {why}{advice}. What is sent to it fails if that lasts (FI_SCIF_CONNECT_TIMEOUT)"
+            "no connection to {peer}: {why}{advice}. Sends to it fail if that lasts for \
+             FI_SCIF_CONNECT_TIMEOUT"
         );
         warn(Subsys::EpCtrl, text);
     }

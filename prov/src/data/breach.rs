@@ -60,7 +60,10 @@ impl EpState {
         let port = self.peers.at(peer).id;
         warn_about_peer(
             Subsys::EpData,
-            format_args!("peer {port} wrote garbage into its ring; connection reset"),
+            format_args!(
+                "peer {port} wrote an invalid record into its ring; connection reset. Check that \
+                 both sides have the same version"
+            ),
         );
         self.lose(env, conn, Reason::Corrupt);
     }

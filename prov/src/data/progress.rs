@@ -500,9 +500,7 @@ impl EpState {
         self.sock.close_conn(conn, CloseHow::Reset);
         warn_about_peer(
             Subsys::EpCtrl,
-            format_args!(
-                "process {pid} connects under the name of {port}, where another process listens; connection reset"
-            ),
+            format_args!("process {pid} claims port {port} of another process; connection reset"),
         );
     }
 

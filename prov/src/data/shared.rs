@@ -454,7 +454,11 @@ impl EpState {
             Err(err) => {
                 warn_about_peer(
                     Subsys::EpData,
-                    format_args!("the owner of the receive context takes no message: error {err}"),
+                    format_args!(
+                        "shared receive context of the peer provider refused a message: {}; the \
+                         message is not delivered",
+                        crate::entry::text(err)
+                    ),
                 );
                 None
             }
@@ -504,7 +508,11 @@ impl EpState {
         if let Err(err) = queued {
             warn_about_peer(
                 Subsys::EpData,
-                format_args!("the owner of the receive context keeps no message: error {err}"),
+                format_args!(
+                    "shared receive context of the peer provider refused an unexpected message: \
+                     {}; the message is lost",
+                    crate::entry::text(err)
+                ),
             );
             let lost = number.and_then(|number| state.unexpected.remove(number));
             if let Some(message) = lost.and_then(|lost| lost.message) {

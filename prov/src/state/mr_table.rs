@@ -365,7 +365,11 @@ impl MrTable {
     /// caused the failure.
     fn moved(&mut self, index: u32, moved: Result<(), Unmoved>) -> bool {
         if let (Err(why), Some(hot)) = (moved, self.movable(index)) {
-            log::debug!(target: "mr", "{} pages that peers use hard stay where they are: {why:?}", hot.pages.pages());
+            log::debug!(
+                target: "mr",
+                "{} frequently accessed pages could not be migrated: {why:?}",
+                hot.pages.pages()
+            );
             hot.uses = 0;
             if why != Unmoved::Busy {
                 hot.due = hot.due.saturating_mul(2);

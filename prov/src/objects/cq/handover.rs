@@ -69,7 +69,12 @@ impl Owner {
             };
             if let Err(err) = answer {
                 if err != fi::FI_EAGAIN && !std::mem::replace(&mut kept.refused, true) {
-                    log::warn!(target: "cq", "the owner of the completion queue takes no entry: error {err}");
+                    log::warn!(
+                        target: "cq",
+                        "completion queue of the peer provider refused an entry: {}; it is offered \
+                         again",
+                        entry::text(err)
+                    );
                 }
                 return taken;
             }

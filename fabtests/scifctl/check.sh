@@ -117,7 +117,7 @@ case_of "bw: every size, every way" json "[sorted(r) for r in d['megabytes_per_s
 case_of "bw alone, with its bar" says '\[#+\.*\] +[0-9]+ % ' "$tool" bw --max=1024 --progress
 case_of "bw to nobody" ends_with 1 "$tool" bw 3:2051
 
-case_of "node lose" says '^node 3 is lost: 1 processes asked, 0 ' "$tool" node lose 3
+case_of "node lose" says '^node 3 is lost: 1 processes notified, 0 ' "$tool" node lose 3
 case_of "it is shown" json "d['nodes'][0]['lost'] is True" "$tool" nodes --json
 case_of "it is not there" ends_with 1 "$tool" ping 3 --count=1
 case_of "nor to be connected with" says 'no such node' "$tool" bw 3:2050

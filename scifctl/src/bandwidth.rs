@@ -102,6 +102,10 @@ fn serve(config: &Config, port: u16) -> Result<()> {
     }
 }
 
+fn invalid_request() -> Problem {
+    Problem::Failed("invalid request from the peer: use one version of scifctl on both sides".to_owned())
+}
+
 fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
     let mut buffer = vec![0; 256 << 10];
     let mut window: Option<Pages> = None;
@@ -114,8 +118,7 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
         }
         let (what, n) = request.split_at(8);
         let word = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
-        let wrong_request = || Problem::Failed("a wrong request".to_owned());
-        let n = usize::try_from(word(n)).map_err(|_| wrong_request())?;
+        let n = usize::try_from(word(n)).map_err(|_| invalid_request())?;
         match word(what) {
             REGISTER if n <= 1 << 30 && window.is_none() => {
                 let pages = Pages::new(n).map_err(failed("memory"))?;
@@ -134,7 +137,7 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
                         .map_err(failed("scif_recv"))?;
                 }
             }
-            _ => return Err(wrong_request()),
+            _ => return Err(invalid_request()),
         }
         endpoints
             .send_bytes(fd, &[1], true)

@@ -79,9 +79,9 @@ pub(crate) fn lose(node: u16) -> Result<()> {
         }
         writeln!(out, "{line}")?;
     }
-    Err(Problem::Failed(
-        "the process that keeps the node lost is gone".to_owned(),
-    ))
+    Err(Problem::Failed(format!(
+        "node {node}: the process that held the loss has ended; run 'scifctl node lose' again"
+    )))
 }
 
 /// Loses a node and keeps it lost. Prints the lines for `lose` on the standard output.
@@ -91,7 +91,7 @@ pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
         Ok(done) => done,
         Err(failure) => {
             let what = match failure {
-                Failure::InUse => "it is lost already".to_owned(),
+                Failure::InUse => "already lost".to_owned(),
                 other => other.to_string(),
             };
             writeln!(out, "{FAILED}node {node}: {what}")?;
@@ -100,7 +100,7 @@ pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
     };
     writeln!(
         out,
-        "node {node} is lost: {} processes asked, {} ends of connections gone",
+        "node {node} is lost: {} processes notified, {} connection ends closed",
         answers.answered.len() + answers.silent.len(),
         answers.ended
     )?;
@@ -119,7 +119,10 @@ pub(crate) fn restore(config: &Config, node: u16) -> Result<()> {
     scif_api::restore(config, node).map_err(|failure| {
         Problem::Failed(match failure {
             Failure::NoNode => format!("node {node} is not lost"),
-            Failure::NoAccess => format!("node {node}: another user lost it"),
+            Failure::NoAccess => format!(
+                "node {node}: lost by another user, or its holder did not answer within 10 s \
+                 (EACCES); run as that user or as root"
+            ),
             other => format!("node {node}: {other}"),
         })
     })?;

@@ -184,7 +184,7 @@ fn tables(list: List, seen: &Seen, rates: Option<&Rates>, live: bool) -> String 
     for process in &seen.processes {
         if let Some(why) = &process.denied {
             let line = format!(
-                "process {} of node {} shows nothing: {why}\n",
+                "process {} of node {} cannot be inspected: {why}\n",
                 process.pid, process.node
             );
             text.push_str(&line);

@@ -457,7 +457,7 @@ impl EpState {
                     format_args!(
                         "shared receive context of the peer provider refused a message: {}; the \
                          message is not delivered",
-                        crate::entry::text(err)
+                        crate::base::errno::text(err)
                     ),
                 );
                 None
@@ -511,7 +511,7 @@ impl EpState {
                 format_args!(
                     "shared receive context of the peer provider refused an unexpected message: \
                      {}; the message is lost",
-                    crate::entry::text(err)
+                    crate::base::errno::text(err)
                 ),
             );
             let lost = number.and_then(|number| state.unexpected.remove(number));

@@ -14,7 +14,7 @@ use scif::cpu_relax_or_yield;
 
 use super::{Cq, EMPTY_READS};
 use crate::base::entry;
-use crate::base::errno::Errno;
+use crate::base::errno::{self, Errno};
 use crate::domain::wait;
 use crate::objects::peer_import::{Held, PeerCq};
 use crate::state::cq_queue::{Completion, CqError};
@@ -73,7 +73,7 @@ impl Owner {
                         target: "cq",
                         "completion queue of the peer provider refused an entry: {}; it is offered \
                          again",
-                        entry::text(err)
+                        errno::text(err)
                     );
                 }
                 return taken;

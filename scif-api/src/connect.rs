@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use scif::failure::{Failure, Result};
+use scif::logging::warn_about_call;
 use scif::segment::Side;
 use scif::sys::mmap::Mapping;
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, unix};
-use scif::warn_about_call;
 use scif::whereabouts::warn_of_user;
 use scif::{DYNAMIC_PORTS, PortId};
 

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use scif::failure::{Failure, Result};
+use scif::logging::{warn_about_call, warn_about_peer};
 use scif::sys::fork::{self, Maker};
 use scif::sys::mmap::Mapping;
 use scif::sys::pages::{self, PAGE};
 use scif::sys::thread::{self, contained};
 use scif::sys::{memfd, process};
-use scif::{warn_about_call, warn_about_peer};
 
 use super::Endpoints;
 use super::endpoint::{Epd, take};

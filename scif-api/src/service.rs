@@ -12,11 +12,11 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, PoisonError};
 
+use scif::logging::warn_about_peer;
 use scif::sys::epoll::Epoll;
 use scif::sys::thread::contained;
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, family, fork, unix};
-use scif::warn_about_peer;
 
 use super::endpoint::{Epd, take};
 use super::messages;

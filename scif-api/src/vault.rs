@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use scif::failure::{Failure, Result};
+use scif::logging::warn_about_peer;
 use scif::segment::Side;
 use scif::sys::{descriptor, epoll, fork, unix};
-use scif::warn_about_peer;
 
 use super::connect::Pending;
 use super::endpoint::{Epd, take};

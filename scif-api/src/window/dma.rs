@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
+use scif::logging::warn_about_peer;
 use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif::sys::{fork, thread};
-use scif::warn_about_peer;
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::copies::{self, Spot};

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use scif::logging::warn_about_peer;
 use scif::sys::pages::{self, Area, FileId, PAGE};
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, thread};
-use scif::warn_about_peer;
 
 use super::back::without;
 use super::table::{OFFSET_MAX, Place, Window};

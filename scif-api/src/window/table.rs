@@ -17,8 +17,9 @@
 //! | 512 | places of sharers, 64 bytes each |
 //! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial, process |
 
-use scif::sys::large::{self, Wanted};
+use scif::sys::large;
 use scif::sys::mmap::Mapping;
+use scif::sys::smaps::PageSizeHint;
 use scif_ring::{SharedU64, SharedWords, full_fence};
 
 use super::holders::{Copying, HOLDER_WORDS, HOLDERS_MAX, Holders, Own};
@@ -391,13 +392,13 @@ impl OwnTable {
 
     /// Allocates a new range of the arena, in the zone of the wanted page size, for the pages at
     /// `addr`. Whole huge pages there can stay huge in the arena.
-    pub(crate) fn take_arena(&self, wanted: Wanted, addr: usize, len: u64) -> Result<u64> {
+    pub(crate) fn take_arena(&self, wanted: PageSizeHint, addr: usize, len: u64) -> Result<u64> {
         let given = self.0.front(GIVEN)?;
         loop {
             let before = given.get();
             let at = match wanted {
-                Wanted::Large => large::next_like(before, addr as u64),
-                Wanted::Any | Wanted::Small => Some(before),
+                PageSizeHint::Large => large::next_like(before, addr as u64),
+                PageSizeHint::Any | PageSizeHint::Small => Some(before),
             };
             let (at, end) = at
                 .and_then(|at| Some((at, at.checked_add(len)?)))
@@ -664,26 +665,30 @@ mod tests {
         let table = table();
         let large = 1 << 40;
         for i in 0..10_000 {
-            assert_eq!(table.take_arena(Wanted::Any, 0, large), Ok(i * large));
+            assert_eq!(table.take_arena(PageSizeHint::Any, 0, large), Ok(i * large));
         }
         let room = large::ROOM_BYTES;
-        assert_eq!(table.take_arena(Wanted::Any, 0, room), Err(Failure::NoMemory));
+        assert_eq!(
+            table.take_arena(PageSizeHint::Any, 0, room),
+            Err(Failure::NoMemory)
+        );
     }
 
     #[test]
     fn large_pages_lie_in_an_arena_as_in_memory() {
         let table = table();
         let large = large::LARGE as u64;
-        let take = |wanted: Wanted, addr, len| table.take_arena(wanted, addr, len).unwrap() - wanted.room();
-        assert_eq!(take(Wanted::Any, large::LARGE, PAGE), 0);
-        assert_eq!(take(Wanted::Large, 5 * large::LARGE, 2 * large), large);
-        assert_eq!(take(Wanted::Small, large::LARGE - 4096, large), 3 * large);
+        let take =
+            |wanted: PageSizeHint, addr, len| table.take_arena(wanted, addr, len).unwrap() - wanted.room();
+        assert_eq!(take(PageSizeHint::Any, large::LARGE, PAGE), 0);
+        assert_eq!(take(PageSizeHint::Large, 5 * large::LARGE, 2 * large), large);
+        assert_eq!(take(PageSizeHint::Small, large::LARGE - 4096, large), 3 * large);
         assert_eq!(
-            take(Wanted::Large, large::LARGE - 4096, large + PAGE),
+            take(PageSizeHint::Large, large::LARGE - 4096, large + PAGE),
             5 * large - PAGE
         );
         assert_eq!(
-            table.take_arena(Wanted::Small, 0, ARENA_BYTES as u64 / 3),
+            table.take_arena(PageSizeHint::Small, 0, ARENA_BYTES as u64 / 3),
             Err(Failure::NoMemory)
         );
     }

@@ -7,10 +7,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use scif::logging::warn_about_peer;
 use scif::sys::futex;
 use scif::sys::mmap::Mapping;
 use scif::sys::thread::{self, contained};
-use scif::warn_about_peer;
 use scif_ring::SharedU32;
 
 use super::copies::Spot;

@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use rustix::mm::{Advice, MremapFlags};
 
 use super::maps::{Area, areas};
-use super::pages::PAGE;
+use super::mmap::PAGE;
 use super::{fork, smaps};
 
 fn pointer(at: usize) -> *mut c_void {

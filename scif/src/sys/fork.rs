@@ -18,13 +18,14 @@ use std::any::Any;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::errno::{self, keep_errno};
 use super::family::{self, Birth};
-use super::{mmap, pages};
+use super::parts::parts;
 
 /// A set of descriptor numbers, as bits. Emptying it frees no memory, because it is emptied in a
 /// forked child, where the allocator should not be used.
@@ -85,8 +86,9 @@ static HOLDS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
 static PREPARE: Mutex<Vec<Prepare>> = Mutex::new(Vec::new());
 /// Whether a fork is being prepared.
 static PREPARING: AtomicFlag = AtomicFlag::new(false);
-/// Whether pages of the program were moved into a memfd.
-static MOVED: AtomicFlag = AtomicFlag::new(false);
+/// Function by which a child copies the moved pages of the program, once pages were moved into a
+/// memfd.
+static MOVED: OnceLock<fn()> = OnceLock::new();
 static FORKS: AtomicCounter = AtomicCounter::new(0);
 static INSTALL: Once = Once::new();
 
@@ -164,9 +166,10 @@ pub fn is_preparing() -> bool {
     PREPARING.get()
 }
 
-/// Notes that pages of the program are in a memfd from now on.
-pub(crate) fn moved() {
-    MOVED.set(true);
+/// Notes that pages of the program are in a memfd from now on, and that a forked child calls
+/// `make_own_copies`.
+pub(super) fn moved(make_own_copies: fn()) {
+    let _ = MOVED.set(make_own_copies);
 }
 
 fn registry() -> MutexGuard<'static, FdSet> {
@@ -196,7 +199,7 @@ extern "C" fn before_fork() {
     PREPARING.set(false);
     let holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     let holds = holds.iter().map(|hold| hold()).collect();
-    let copied = if MOVED.get() {
+    let copied = if MOVED.get().is_some() {
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()
     } else {
         None
@@ -243,9 +246,9 @@ extern "C" fn after_fork_in_child() {
     if let Some(birth) = held.birth.take() {
         birth.in_child();
     }
-    mmap::forget_parts();
-    if MOVED.get() {
-        pages::make_own_copies();
+    parts().clear();
+    if let Some(make_own_copies) = MOVED.get() {
+        make_own_copies();
     }
 }
 

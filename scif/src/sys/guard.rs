@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::logging::warn_of_denied;
-use super::pages::PAGE;
+use super::mmap::PAGE;
 use super::process::last_errno;
 
 const UFFD_API: u64 = 0xAA;

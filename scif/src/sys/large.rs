@@ -18,7 +18,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use scif_ring::counter::AtomicFlag;
 
 use super::process::last_errno;
-use super::smaps;
+use super::smaps::{self, PageSizeHint};
 
 /// Size in bytes of a huge page, and its alignment in memory and in a file.
 pub const LARGE: usize = 2 << 20;
@@ -49,59 +49,54 @@ pub fn next_like(at: u64, like: u64) -> Option<u64> {
 /// records its wanted page size. A move back therefore needs no second query of the kernel.
 pub const ROOM_BYTES: u64 = 1 << 60;
 
-/// Wanted page size of memory that replaces other memory.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Wanted {
-    /// Default of the system.
-    Any,
-    /// Huge pages: some were present, or the program had set MADV_HUGEPAGE.
-    Large,
-    /// Small pages: the program had set MADV_NOHUGEPAGE.
-    Small,
-}
-
-impl Wanted {
+impl PageSizeHint {
     /// Returns the wanted page size of the memory at `begin..end`, which lies in one area.
     /// `was_written`: private memory without a file, with all pages present. Cheap where the kernel
     /// can be queried for these addresses alone (Linux 6.7), or where no huge page fits.
-    pub(super) fn at(begin: usize, end: usize, was_written: bool) -> Wanted {
+    pub(super) fn at(begin: usize, end: usize, was_written: bool) -> PageSizeHint {
         if !holds(begin, end) {
-            return Wanted::Any;
+            return PageSizeHint::Any;
         }
         match are_there(begin, end) {
-            Some(true) => Wanted::Large,
+            Some(true) => PageSizeHint::Large,
             // The program's advice cannot be read this way. A refusal of huge pages matters only
             // where the system gives them by default.
-            Some(false) if was_written && all_get_large() && refuses_large(begin, end) => Wanted::Small,
-            Some(false) => Wanted::Any,
+            Some(false) => {
+                let refused = was_written && all_get_large() && refuses_large(begin, end);
+                if refused {
+                    PageSizeHint::Small
+                } else {
+                    PageSizeHint::Any
+                }
+            }
             None => smaps::wanted(begin, end),
         }
     }
 
     /// Returns the wanted page size from the zone of an offset in a file.
-    pub(super) fn of(offset: u64) -> Wanted {
+    pub(super) fn of(offset: u64) -> PageSizeHint {
         match offset / ROOM_BYTES {
-            1 => Wanted::Large,
-            2 => Wanted::Small,
-            _ => Wanted::Any,
+            1 => PageSizeHint::Large,
+            2 => PageSizeHint::Small,
+            _ => PageSizeHint::Any,
         }
     }
 
     /// Returns the offset of its zone.
     pub fn room(self) -> u64 {
         match self {
-            Wanted::Any => 0,
-            Wanted::Large => ROOM_BYTES,
-            Wanted::Small => 2 * ROOM_BYTES,
+            PageSizeHint::Any => 0,
+            PageSizeHint::Large => ROOM_BYTES,
+            PageSizeHint::Small => 2 * ROOM_BYTES,
         }
     }
 
     /// Sets the corresponding advice on memory of any kind.
     pub(super) fn say(self, at: usize, len: usize) {
         let advice = match self {
-            Wanted::Any => return,
-            Wanted::Large => Advice::LinuxHugepage,
-            Wanted::Small => Advice::LinuxNoHugepage,
+            PageSizeHint::Any => return,
+            PageSizeHint::Large => Advice::LinuxHugepage,
+            PageSizeHint::Small => Advice::LinuxNoHugepage,
         };
         // SAFETY: changes no byte.
         let _ = unsafe { rustix::mm::madvise(pointer(at), len, advice) };
@@ -112,7 +107,7 @@ impl Wanted {
     /// may allocate.
     pub(super) fn make(self, at: usize, len: usize) {
         static SAID: AtomicFlag = AtomicFlag::new(false);
-        let Some((begin, end)) = within(at, at + len).filter(|_| self == Wanted::Large) else {
+        let Some((begin, end)) = within(at, at + len).filter(|_| self == PageSizeHint::Large) else {
             return;
         };
         if let Err(errno) = collapse(begin, end - begin)
@@ -269,9 +264,9 @@ mod tests {
     fn what_is_wanted_shows_in_what_is_there_and_in_the_place() {
         let len = 2 * LARGE;
         for (said, wanted) in [
-            (Wanted::Large, Wanted::Large),
-            (Wanted::Small, Wanted::Any),
-            (Wanted::Any, Wanted::Any),
+            (PageSizeHint::Large, PageSizeHint::Large),
+            (PageSizeHint::Small, PageSizeHint::Any),
+            (PageSizeHint::Any, PageSizeHint::Any),
         ] {
             let at = fresh(len, 0).unwrap().expose_provenance();
             said.say(at, len);
@@ -279,24 +274,28 @@ mod tests {
             unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxPopulateWrite) }.unwrap();
             let by_smaps = smaps::wanted(at, at + len);
             match are_there(at, at + len) {
-                Some(any) if any || said != Wanted::Large => {
+                Some(any) if any || said != PageSizeHint::Large => {
                     assert_eq!(
                         any,
-                        said == Wanted::Large || (all_get_large() && said == Wanted::Any)
+                        said == PageSizeHint::Large || (all_get_large() && said == PageSizeHint::Any)
                     );
                     for from in [at, at + 4096, at + LARGE / 2] {
-                        assert_eq!(refuses_large(from, at + len), said == Wanted::Small, "{from:x}");
+                        assert_eq!(
+                            refuses_large(from, at + len),
+                            said == PageSizeHint::Small,
+                            "{from:x}"
+                        );
                     }
                     if !all_get_large() {
-                        assert_eq!(Wanted::at(at, at + len, true), wanted);
+                        assert_eq!(PageSizeHint::at(at, at + len, true), wanted);
                     }
-                    assert!(said == Wanted::Any || by_smaps == said);
+                    assert!(said == PageSizeHint::Any || by_smaps == said);
                 }
                 _ => println!("skipped: no large pages, or nobody to ask"),
             }
-            assert_eq!(Wanted::at(at, at + LARGE - 4096, true), Wanted::Any);
-            assert_eq!(Wanted::of(said.room()), said);
-            assert_eq!(Wanted::of(said.room() + ROOM_BYTES - 1), said);
+            assert_eq!(PageSizeHint::at(at, at + LARGE - 4096, true), PageSizeHint::Any);
+            assert_eq!(PageSizeHint::of(said.room()), said);
+            assert_eq!(PageSizeHint::of(said.room() + ROOM_BYTES - 1), said);
             super::super::pages::unmap(at, len).unwrap();
         }
     }

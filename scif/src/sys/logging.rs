@@ -17,7 +17,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::panic::PanicHookInfo;
+use std::panic::{Location, PanicHookInfo};
 use std::sync::{Mutex, Once};
 
 use rustix::io::Errno;
@@ -100,7 +100,9 @@ pub fn take_panics() {
 #[cold]
 fn log_panic(info: &PanicHookInfo<'_>) {
     let what = info.payload_as_str().unwrap_or("no message");
-    let (file, line) = info.location().map_or(("", 0), |at| (at.file(), at.line()));
+    let (file, line) = info
+        .location()
+        .map_or(("", 0), |at: &Location<'_>| (at.file(), at.line()));
     if log::log_enabled!(log::Level::Error) && PANICS.allows(|report| log::error!("{report}")) {
         log::error!("internal error at {file}:{line}, please report it: {what}");
     }
@@ -186,6 +188,8 @@ macro_rules! warn_about_peer {
 macro_rules! warn_about_call {
     ($($arg:tt)+) => { $crate::warn_within!(CALLS, $($arg)+) };
 }
+
+pub use crate::{warn_about_call, warn_about_peer};
 
 #[cfg(test)]
 mod tests {

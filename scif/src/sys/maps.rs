@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
+use super::parts::parts;
 use super::process::{self, last_errno};
 
 /// Number of reads of a list that changes meanwhile after which an error is returned.
@@ -146,24 +147,24 @@ fn look(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
 
 /// Returns all present mappings except the library's own mappings for copies.
 pub fn areas_of_program() -> std::io::Result<Vec<Area>> {
-    super::mmap::with_parts(|parts| {
-        let mut out = Vec::new();
-        for area in areas(0, usize::MAX)? {
-            let mut begin = area.begin;
-            // Includes one that begins before the area and reaches into it.
-            let before = parts.range(..begin).next_back();
-            for (&from, &to) in before.into_iter().chain(parts.range(area.begin..area.end)) {
-                if from > begin {
-                    out.push(area.between(begin, from));
-                }
-                begin = begin.max(to);
+    let _section = super::fork::section();
+    let parts = parts();
+    let mut out = Vec::new();
+    for area in areas(0, usize::MAX)? {
+        let mut begin = area.begin;
+        // Includes one that begins before the area and reaches into it.
+        let before = parts.range(..begin).next_back();
+        for (&from, &to) in before.into_iter().chain(parts.range(area.begin..area.end)) {
+            if from > begin {
+                out.push(area.between(begin, from));
             }
-            if begin < area.end {
-                out.push(area.between(begin, area.end));
-            }
+            begin = begin.max(to);
         }
-        Ok(out)
-    })
+        if begin < area.end {
+            out.push(area.between(begin, area.end));
+        }
+    }
+    Ok(out)
 }
 
 /// Returns the present mappings of another process; empty if it has ended, `None` if they are not

@@ -56,7 +56,7 @@ pub(crate) fn may_reach(len: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     let may = limit.is_none_or(|limit| limit >= len);
     if !may {
-        crate::warn_about_call!(
+        super::logging::warn_about_call!(
             "shared memory of {len} bytes (sparse) exceeds the limit of file sizes, {} bytes: \
              ENOMEM. Run with ulimit -f unlimited",
             limit.unwrap_or(u64::MAX)

@@ -10,10 +10,8 @@
     reason = "mmap, and views of mapped memory whose range is checked here"
 )]
 
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Mutex;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -22,11 +20,12 @@ use scif_ring::{
     HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem, Producer, REPLY_LINE_BYTES,
 };
 
-use super::errno::lock;
 use super::fork::{self, Maker};
 use super::large;
+use super::parts::parts;
 
-const PAGE: usize = 4096;
+/// Size in bytes of a small page.
+pub const PAGE: usize = 4096;
 
 /// A range of shared memory, unmapped when dropped.
 #[derive(Debug)]
@@ -34,23 +33,8 @@ pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// Process that entered it in `PARTS`, if it is entered.
+    /// Process that entered it in `parts`, if it is entered.
     part: Option<Maker>,
-}
-
-/// Begin and end of mapped parts of memfds that the program may have mapped as well. A forked child
-/// has none.
-static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
-
-/// Runs `look` on the list of parts, which does not change meanwhile.
-pub(super) fn with_parts<T>(look: impl FnOnce(&BTreeMap<usize, usize>) -> T) -> T {
-    let _section = fork::section();
-    look(&lock(&PARTS))
-}
-
-/// Clears the list in a forked child, which does not inherit the parts.
-pub(super) fn forget_parts() {
-    lock(&PARTS).clear();
 }
 
 // SAFETY: the range is not tied to a thread; all access is through the ring crate's views, which
@@ -79,7 +63,7 @@ impl Mapping {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         let _section = fork::section();
-        let mut parts = lock(&PARTS);
+        let mut parts = parts();
         let place = large::reserve(len, offset)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: replaces the range just reserved, which is known to this function only.
@@ -282,7 +266,7 @@ impl Drop for Mapping {
             return;
         }
         let _section = self.part.map(|_| fork::section());
-        let mut parts = self.part.map(|_| lock(&PARTS));
+        let mut parts = self.part.map(|_| parts());
         if let Some(parts) = &mut parts {
             parts.remove(&self.base.addr().get());
         }

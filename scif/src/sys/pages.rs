@@ -14,10 +14,12 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 pub use super::guard::StoreGuard;
-use super::large::{self, LARGE, Wanted};
+use super::large::{self, LARGE};
 pub use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
 use super::maps::{ask, each_area};
+pub use super::mmap::PAGE;
 use super::process::last_errno;
+use super::smaps::PageSizeHint;
 use super::thread::quietly;
 use super::{dontfork, memfd};
 
@@ -29,8 +31,6 @@ static MOVING: Mutex<()> = Mutex::new(());
 const CALLERS: usize = 4 << 10;
 /// Number of bytes below the present stack frame that called functions may use meanwhile: ample.
 const CALLED: usize = 32 << 10;
-/// Unit of registration in bytes.
-pub const PAGE: usize = 4096;
 
 /// Returns the number of threads of this process; `usize::MAX` if it is unknown.
 #[must_use]
@@ -51,17 +51,17 @@ fn pointer(at: usize) -> *mut c_void {
 }
 
 /// Returns the wanted page size of the pages at `begin..end` in `area` when they move.
-pub fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
+pub fn wanted(area: &Area, begin: usize, end: usize) -> PageSizeHint {
     if !large::holds(begin, end) {
-        return Wanted::Any;
+        return PageSizeHint::Any;
     }
     // A store makes small pages of huge pages that are shared with a forked child.
     if large::are_there(begin, end) == Some(true) {
-        return Wanted::Large;
+        return PageSizeHint::Large;
     }
     // The kind of pages that are not present is unknown.
     populate(area, begin, end - begin);
-    Wanted::at(begin, end, area.write && area.file.ino == 0)
+    PageSizeHint::at(begin, end, area.write && area.file.ino == 0)
 }
 
 /// Moves the private pages at `begin..end`, which lie in `area`, to `offset` of a memfd that is
@@ -93,9 +93,9 @@ pub fn move_in<H>(
         // Not between the enumeration by a forking thread and its fork: the child would not know
         // that it has to copy.
         let _section = super::fork::section();
-        super::fork::moved();
+        super::fork::moved(make_own_copies);
     }
-    let wanted = Wanted::of(offset);
+    let wanted = PageSizeHint::of(offset);
     let is_childless = dontfork::is_set(begin);
     let mut at = begin;
     while at < end {
@@ -202,7 +202,7 @@ pub const PINNED_NAME: &str = "scif:pinned";
 /// Copies windows and pinned pages in a forked child, before the program runs in it. The shared
 /// pages become private memory of the child with the parent's content. The child does not inherit
 /// the library's own mappings, nor mappings of peers.
-pub(crate) fn make_own_copies() {
+fn make_own_copies() {
     // The name of a memfd never changes.
     let names = [ARENA_NAME, WINDOW_NAME, PINNED_NAME].map(|name| format!("/memfd:{name} (deleted)"));
     for area in areas(0, usize::MAX).unwrap_or_default() {
@@ -344,7 +344,7 @@ fn move_each_back(
     if file.is_some() && is_stack_in_use(begin, end) {
         return Err(Errno::BUSY);
     }
-    let wanted = Wanted::of(area.offset);
+    let wanted = PageSizeHint::of(area.offset);
     // A single mapping, so that the pieces merge into one area again.
     let all = large::fresh(end - begin, begin as u64)?;
     wanted.say(all.expose_provenance(), end - begin);

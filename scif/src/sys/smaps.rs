@@ -5,8 +5,18 @@
 
 use std::io::BufRead;
 
-use super::large::Wanted;
 use super::maps;
+
+/// Wanted page size of memory that replaces other memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PageSizeHint {
+    /// Default of the system.
+    Any,
+    /// Huge pages: some were present, or the program had set MADV_HUGEPAGE.
+    Large,
+    /// Small pages: the program had set MADV_NOHUGEPAGE.
+    Small,
+}
 
 /// Flags permitted on an area whose pages are moved: readable and writable memory without
 /// properties that the new pages would lack. Excluded are, for example, locked memory, wanted huge
@@ -85,13 +95,13 @@ fn is_kept_in(smaps: impl BufRead, at: usize) -> bool {
 
 /// Returns the present or wanted page size of the first area in a range. Reads the list up to that
 /// area, which costs time for each of the pages.
-pub(super) fn wanted(begin: usize, end: usize) -> Wanted {
-    std::fs::File::open("/proc/self/smaps").map_or(Wanted::Any, |smaps| {
+pub(super) fn wanted(begin: usize, end: usize) -> PageSizeHint {
+    std::fs::File::open("/proc/self/smaps").map_or(PageSizeHint::Any, |smaps| {
         wanted_in(std::io::BufReader::new(smaps), begin, end)
     })
 }
 
-fn wanted_in(smaps: impl BufRead, begin: usize, end: usize) -> Wanted {
+fn wanted_in(smaps: impl BufRead, begin: usize, end: usize) -> PageSizeHint {
     let (mut inside, mut any) = (false, false);
     for line in smaps.split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
@@ -99,9 +109,9 @@ fn wanted_in(smaps: impl BufRead, begin: usize, end: usize) -> Wanted {
             if inside {
                 let has = |flag| flags.split_whitespace().any(|f| f == flag);
                 return match (any || has("hg"), has("nh")) {
-                    (true, _) => Wanted::Large,
-                    (false, true) => Wanted::Small,
-                    (false, false) => Wanted::Any,
+                    (true, _) => PageSizeHint::Large,
+                    (false, true) => PageSizeHint::Small,
+                    (false, false) => PageSizeHint::Any,
                 };
             }
         } else if let Some(area) = maps::parse(&line) {
@@ -113,7 +123,7 @@ fn wanted_in(smaps: impl BufRead, begin: usize, end: usize) -> Wanted {
             any = size.split_whitespace().next() != Some("0");
         }
     }
-    Wanted::Any
+    PageSizeHint::Any
 }
 
 #[cfg(test)]
@@ -170,9 +180,12 @@ VmFlags: rd wr mr mw me dc ac \n";
     fn pages_are_wanted_by_area() {
         let base = 0x7f00_0000_0000;
         let wanted = |list: &str, from: usize| wanted_in(list.as_bytes(), base + from, base + from + 0x1000);
-        assert_eq!([0, 0x8000, 0x20000].map(|at| wanted(LIST, at)), [Wanted::Any; 3]);
-        assert_eq!(wanted(LIST, 0xc000), Wanted::Large, "there are some");
-        for (flag, what) in [("hg", Wanted::Large), ("nh", Wanted::Small)] {
+        assert_eq!(
+            [0, 0x8000, 0x20000].map(|at| wanted(LIST, at)),
+            [PageSizeHint::Any; 3]
+        );
+        assert_eq!(wanted(LIST, 0xc000), PageSizeHint::Large, "there are some");
+        for (flag, what) in [("hg", PageSizeHint::Large), ("nh", PageSizeHint::Small)] {
             assert_eq!(wanted(&LIST.replace("dc", flag), 0x11000), what);
         }
     }

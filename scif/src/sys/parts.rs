@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Ranges in which this process maps parts of memfds that the program may have mapped as well.
+//!
+//! Not about the mappings (`mmap`). A forked child has none of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use super::errno::lock;
+
+/// Begin and end of each range.
+static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// Returns the list, for a caller in a section of `fork`: no fork finds the lock taken.
+pub(super) fn parts() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+    lock(&PARTS)
+}

@@ -166,7 +166,7 @@ impl Attacker<'_> {
         if self.mutator.rng.one_in(3) {
             return Ok(None);
         }
-        let Ok(keys) = SharedKeys::new(node) else {
+        let Ok(keys) = node.key_table() else {
             return Ok(None);
         };
         for key in 0..self.mutator.rng.below(6) as u64 {

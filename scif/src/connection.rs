@@ -29,25 +29,6 @@ use crate::transport::{Farewell, Link, Opened, Remote, Signal};
 /// Value of a mark that stands for all advertised memory of the connection instead of a key slot.
 const ANNOUNCED: u32 = u32::MAX;
 
-/// Identifier of a connection of an endpoint. Never names a later one.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct ConnId {
-    /// Small and dense index, suitable for a table of the caller whose entries are checked against
-    /// the whole id.
-    pub index: u32,
-    /// Generation of the index.
-    pub generation: u32,
-}
-
-impl ConnId {
-    /// Returns the index as `usize`.
-    #[inline]
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.index as usize
-    }
-}
-
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     /// Opened, not yet accepted.

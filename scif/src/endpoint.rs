@@ -12,13 +12,15 @@ use std::sync::Arc;
 use scif_ring::{BELL_BITS, BELL_BYTES, Bell, BellHandle};
 
 use crate::addr::PortId;
-use crate::connection::{ConnId, Connection, Signalled};
+use crate::connection::{Connection, Signalled};
 use crate::error::{Error, Reason, Result};
+use crate::export::Writers;
 use crate::keys::Exports;
 use crate::node::Node;
+use crate::slab::ConnId;
 use crate::slab::Slab;
 use crate::sys::{fork, membarrier};
-use crate::transport::{Farewell, Port, Shown, Writers};
+use crate::transport::{Farewell, Port, Shown};
 
 /// Maximum number of changes taken from one connection per call, so that a flooding peer cannot
 /// occupy us.

@@ -60,7 +60,13 @@ impl Failure {
     /// Returns the errno value for a C program.
     #[must_use]
     pub fn raw_os_error(&self) -> i32 {
-        let errno = match self {
+        self.errno().raw_os_error()
+    }
+
+    /// Returns the error of the operating system.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
             Failure::BadDescriptor => Errno::BADF,
             Failure::NotAnEndpoint => Errno::NOTTY,
             Failure::Invalid => Errno::INVAL,
@@ -82,8 +88,7 @@ impl Failure {
             Failure::NoMemory => Errno::NOMEM,
             Failure::Broken => Errno::IO,
             Failure::Os(errno) => *errno,
-        };
-        errno.raw_os_error()
+        }
     }
 }
 

@@ -7,14 +7,13 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use scif_ring::{KEYTABLE_BYTES, KeyEntry, KeyTable};
+use scif_ring::{KeyEntry, KeyTable};
 
+use crate::arena::Arena;
 use crate::error::Result;
-use crate::migrate::Arena;
-use crate::node::Node;
+use crate::export::Shared;
 use crate::sys::errno::lock;
 use crate::sys::fork;
-use crate::transport::{Shared, Writers};
 
 /// Objects that an endpoint exports to its peers besides its doorbell.
 #[derive(Clone, Debug, Default)]
@@ -35,14 +34,8 @@ pub struct SharedKeys {
 }
 
 impl SharedKeys {
-    /// Returns an empty table for endpoints of `node`.
-    ///
-    /// # Errors
-    /// The memory cannot be allocated.
-    pub fn new(node: &Node) -> Result<Arc<SharedKeys>> {
-        let shared = node
-            .transport()
-            .share("scif:keys", KEYTABLE_BYTES, Writers::Owner)?;
+    /// Returns an empty table in zeroed memory of `KEYTABLE_BYTES`.
+    pub(crate) fn new(shared: Shared) -> Result<Arc<SharedKeys>> {
         let table = shared.map.key_table()?;
         Ok(Arc::new(SharedKeys {
             table: Mutex::new(table),

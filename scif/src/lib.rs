@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 
 mod addr;
+mod arena;
 mod board;
 mod config;
 mod connection;
@@ -24,6 +25,7 @@ mod connection;
 pub mod denial;
 mod endpoint;
 mod error;
+mod export;
 pub mod failure;
 mod fence;
 mod keys;
@@ -48,7 +50,7 @@ pub mod conformance;
 pub use addr::{DYNAMIC_PORTS, PortId};
 pub use board::{Board, BoardLock};
 pub use config::{Carrier, Config};
-pub use connection::{ConnId, Connection};
+pub use connection::Connection;
 pub use denial::{Denial, DenialCause};
 pub use endpoint::{CloseHow, Endpoint, LinkEvent};
 pub use error::{Error, Reason, Refusal, Result, Scope};
@@ -58,6 +60,7 @@ pub use keys::{Exports, SharedKeys};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
+pub use slab::ConnId;
 pub use spelling::unknown_settings;
 pub use sys::errno::keep_errno;
 pub use sys::fork::Maker;

@@ -14,46 +14,18 @@
 //! INVARIANT: the pages of a window stay in place while a region covers any of them.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use rustix::io::Errno;
-
+use crate::arena::{ARENA_BYTES, Arena};
 use crate::keys::SharedKeys;
 use crate::sys::errno::lock;
-use crate::sys::fork::{self, PrivateFd};
-use crate::sys::memfd::{self, FIXED_SIZE};
-use crate::sys::pages::{self, FileId, PAGE, StoreGuard};
+use crate::sys::fork;
+use crate::sys::pages::{self, PAGE, StoreGuard};
 use crate::sys::smaps;
 
-/// Size in bytes of an arena: address space, not memory.
-pub(crate) const ARENA_BYTES: usize = 64 << 30;
 /// Offset in bytes of the first window, and free space behind each window besides its own length. A
 /// program that enlarges a mapping of one page finds fresh memory there instead of another window.
 const GAP: u64 = 1 << 20;
-
-/// Memory that a domain exports to its peers.
-#[derive(Debug)]
-pub(crate) struct Arena {
-    fd: PrivateFd,
-    file: FileId,
-}
-
-impl Arena {
-    pub(crate) fn new() -> Result<Arena, Errno> {
-        let fd = memfd::create(pages::WINDOW_NAME, ARENA_BYTES)?;
-        memfd::seal(&fd, FIXED_SIZE)?;
-        let file = pages::file_id(&fd)?;
-        Ok(Arena {
-            fd: PrivateFd::new(fd),
-            file,
-        })
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Run {

@@ -5,8 +5,12 @@
 
 use std::sync::Arc;
 
+use scif_ring::KEYTABLE_BYTES;
+
 use crate::config::Config;
 use crate::error::Result;
+use crate::export::Writers;
+use crate::keys::SharedKeys;
 use crate::sys::process;
 use crate::transport::Transport;
 use crate::transport::kernel::Kernel;
@@ -104,6 +108,17 @@ impl Node {
             TransportKind::Local => Ok("in memory of this process".to_owned()),
             TransportKind::Soft | TransportKind::Auto => crate::denial::prospect(),
         }
+    }
+
+    /// Returns an empty key table for endpoints of this node.
+    ///
+    /// # Errors
+    /// The memory cannot be allocated.
+    pub fn key_table(&self) -> Result<Arc<SharedKeys>> {
+        let shared = self
+            .transport
+            .share("scif:keys", KEYTABLE_BYTES, Writers::Owner)?;
+        SharedKeys::new(shared)
     }
 
     /// Returns the number of the user of this process.

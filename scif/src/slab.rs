@@ -2,10 +2,27 @@
 //! Generational slab of connections: access in O(1), and an id never leads to a later connection in
 //! the same slot.
 
-use crate::connection::ConnId;
-
 /// Mask of a generation: 30 bits, so that an id and a kind fit one epoll token.
 const GENERATION_MASK: u32 = (1 << 30) - 1;
+
+/// Identifier of a connection of an endpoint. Never names a later one.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ConnId {
+    /// Small and dense index, suitable for a table of the caller whose entries are checked against
+    /// the whole id.
+    pub index: u32,
+    /// Generation of the index.
+    pub generation: u32,
+}
+
+impl ConnId {
+    /// Returns the index as `usize`.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
 
 #[derive(Debug)]
 struct Entry<T> {

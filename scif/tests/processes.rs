@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use scif::{
     Access, AccessError, Config, ConnId, Endpoint, Error, Exports, LinkEvent, Node, PortId, Reason,
-    RemoteMem, SharedKeys, TransportKind, Waiter,
+    RemoteMem, TransportKind, Waiter,
 };
 use scif_ring::counter::AtomicFlag;
 use scif_ring::{KeyEntry, Mem};
@@ -70,7 +70,7 @@ fn helper() {
 fn serve(node: &Arc<Node>, port: u16) {
     let mut buffer = vec![7u8; 1 << 20];
     let base = buffer.as_mut_ptr().expose_provenance() as u64;
-    let keys = SharedKeys::new(node).unwrap();
+    let keys = node.key_table().unwrap();
     keys.insert(KeyEntry {
         key: KEY,
         base,
@@ -121,7 +121,7 @@ fn echo(endpoint: &mut Endpoint) -> bool {
 /// Connects, forks a child that neither execs nor exits, and waits to be killed.
 fn fork_and_hang(node: &Arc<Node>, port: u16) {
     let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
-    let keys = SharedKeys::new(node).unwrap();
+    let keys = node.key_table().unwrap();
     let dst = PortId {
         node: node.id(),
         port,

@@ -284,7 +284,7 @@ impl Domain {
     ) -> Result<Box<Domain>, Errno> {
         let auto = attr.data_progress == fi::FI_PROGRESS_AUTO;
         let keys = if caps == 0 || caps & (fi::FI_RMA | fi::FI_ATOMIC) != 0 {
-            Some(SharedKeys::new(&fabric.node).map_err(|e| errno::errno(&e))?)
+            Some(fabric.node.key_table().map_err(|e| errno::errno(&e))?)
         } else {
             None
         };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Ends of connections, and the data that survives them.
 
-use super::{
-    Bed, Case, Outcome, accepted, bind, closed, conn, connected, ensure, events, hear, pair, say, until,
+use super::bed::{
+    Bed, Case, CaseResult, accepted, bind, closed, conn, connected, ensure, events, hear, pair, say, until,
 };
 use crate::{CloseHow, Endpoint, Exports, LinkEvent, Reason, Refusal};
 
@@ -49,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-fn orderly_end(bed: &dyn Bed) -> Outcome {
+fn orderly_end(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     say(&mut p.a, p.ab, 1, b"last words")?;
     p.a.close_conn(p.ab, CloseHow::Orderly);
@@ -65,14 +65,14 @@ fn orderly_end(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn reset(bed: &dyn Bed) -> Outcome {
+fn reset(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     p.b.close_conn(p.ba, CloseHow::Reset);
     ensure!(closed(&mut p.a, p.ab)? == Reason::Reset);
     Ok(())
 }
 
-fn death(bed: &dyn Bed) -> Outcome {
+fn death(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     say(&mut p.a, p.ab, 1, b"published")?;
     p.a.abandon();
@@ -82,14 +82,14 @@ fn death(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn closed_endpoint_says_goodbye(bed: &dyn Bed) -> Outcome {
+fn closed_endpoint_says_goodbye(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     drop(p.b);
     ensure!(closed(&mut p.a, p.ab)? == Reason::Orderly);
     Ok(())
 }
 
-fn listener_that_never_looked(bed: &dyn Bed) -> Outcome {
+fn listener_that_never_looked(bed: &dyn Bed) -> CaseResult {
     let (mut a, b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let ab = a.connect(b.id())?;
     say(&mut a, ab, 1, b"hello?")?;
@@ -98,7 +98,7 @@ fn listener_that_never_looked(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn listener_that_died(bed: &dyn Bed) -> Outcome {
+fn listener_that_died(bed: &dyn Bed) -> CaseResult {
     let (mut a, b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let ab = a.connect(b.id())?;
     say(&mut a, ab, 1, b"hello?")?;
@@ -107,7 +107,7 @@ fn listener_that_died(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn opener_that_died(bed: &dyn Bed) -> Outcome {
+fn opener_that_died(bed: &dyn Bed) -> CaseResult {
     let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let ab = a.connect(b.id())?;
     say(&mut a, ab, 1, b"testament")?;
@@ -118,7 +118,7 @@ fn opener_that_died(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn same_port_again(bed: &dyn Bed) -> Outcome {
+fn same_port_again(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     let id = p.b.id();
     p.b.abandon();
@@ -139,7 +139,7 @@ fn same_port_again(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn ids_are_not_used_again(bed: &dyn Bed) -> Outcome {
+fn ids_are_not_used_again(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     let mut old = vec![p.ab];
     for _ in 0..50 {
@@ -160,7 +160,7 @@ fn ids_are_not_used_again(bed: &dyn Bed) -> Outcome {
     })
 }
 
-fn goodbye_with_unread_wakeups(bed: &dyn Bed) -> Outcome {
+fn goodbye_with_unread_wakeups(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     // The closing side has unread wake-ups: the other side must receive the close notice
     // nevertheless.

@@ -3,9 +3,9 @@
 
 use scif_ring::PushError;
 
-use super::{
-    Bed, Case, Failure, Outcome, accepted, bind, conn, connected, ensure, events, hear, listen, pair, say,
-    until,
+use super::bed::{
+    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear, listen, pair,
+    say, until,
 };
 use crate::{DYNAMIC_PORTS, Endpoint, Error, Exports, LinkEvent, PortId};
 
@@ -48,7 +48,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-fn port_has_one_owner(bed: &dyn Bed) -> Outcome {
+fn port_has_one_owner(bed: &dyn Bed) -> CaseResult {
     let node = bed.node()?;
     let first = bind(&node)?;
     let id = first.id();
@@ -59,7 +59,7 @@ fn port_has_one_owner(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn dynamic_ports_differ(bed: &dyn Bed) -> Outcome {
+fn dynamic_ports_differ(bed: &dyn Bed) -> CaseResult {
     let node = bed.node()?;
     let endpoints = (0..20).map(|_| bind(&node)).collect::<Result<Vec<_>, _>>()?;
     let mut ports: Vec<u16> = endpoints.iter().map(|e| e.id().port).collect();
@@ -70,7 +70,7 @@ fn dynamic_ports_differ(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn nobody_listens(bed: &dyn Bed) -> Outcome {
+fn nobody_listens(bed: &dyn Bed) -> CaseResult {
     let mut a = bind(&bed.node()?)?;
     let gone = bind(&bed.node()?)?.id();
     ensure!(a.connect(gone) == Err(Error::Refused(gone)));
@@ -83,7 +83,7 @@ fn nobody_listens(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn records_before_acceptance(bed: &dyn Bed) -> Outcome {
+fn records_before_acceptance(bed: &dyn Bed) -> CaseResult {
     let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let ab = a.connect(b.id())?;
     ensure!(!conn(&mut a, ab)?.is_up() && conn(&mut a, ab)?.initiated());
@@ -105,7 +105,7 @@ fn records_before_acceptance(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn both_connect_at_once(bed: &dyn Bed) -> Outcome {
+fn both_connect_at_once(bed: &dyn Bed) -> CaseResult {
     let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let (ab, ba) = (a.connect(b.id())?, b.connect(a.id())?);
     say(&mut a, ab, 1, b"from a")?;
@@ -123,7 +123,7 @@ fn both_connect_at_once(bed: &dyn Bed) -> Outcome {
             _ => None,
         })
     };
-    let none = || Failure("not accepted".to_owned());
+    let none = || CaseError("not accepted".to_owned());
     let (a_in, b_in) = (
         find(&in_a, b.id()).ok_or_else(none)?,
         find(&in_b, a.id()).ok_or_else(none)?,
@@ -135,7 +135,7 @@ fn both_connect_at_once(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn reaches_itself(bed: &dyn Bed) -> Outcome {
+fn reaches_itself(bed: &dyn Bed) -> CaseResult {
     let mut a = bind(&bed.node()?)?;
     let out = a.connect(a.id())?;
     say(&mut a, out, 3, b"me")?;
@@ -152,7 +152,7 @@ fn reaches_itself(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn records_both_ways(bed: &dyn Bed) -> Outcome {
+fn records_both_ways(bed: &dyn Bed) -> CaseResult {
     const COUNT: u32 = 20_000;
     let mut p = pair(bed)?;
     let (mut sent, mut heard) = ([0u32; 2], [0u32; 2]);
@@ -169,7 +169,7 @@ fn records_both_ways(bed: &dyn Bed) -> Outcome {
                 match connection.tx().push_head(7, &sent.to_ne_bytes()) {
                     Ok(()) => *sent += 1,
                     Err(PushError::Full) => break,
-                    Err(error) => return Err(Failure(format!("push: {error:?}"))),
+                    Err(error) => return Err(CaseError(format!("push: {error:?}"))),
                 }
             }
             connection.notify();
@@ -183,7 +183,7 @@ fn records_both_ways(bed: &dyn Bed) -> Outcome {
     })
 }
 
-fn many_connections(bed: &dyn Bed) -> Outcome {
+fn many_connections(bed: &dyn Bed) -> CaseResult {
     const COUNT: usize = 300;
     let node = bed.node()?;
     let mut hub = bind(&node)?;
@@ -223,7 +223,7 @@ fn many_connections(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn strangers_stay_apart(bed: &dyn Bed) -> Outcome {
+fn strangers_stay_apart(bed: &dyn Bed) -> CaseResult {
     let b = bind(&bed.node()?)?;
     let stranger = bed.stranger()?;
     // Strangers have ports of their own.

@@ -3,9 +3,10 @@
 
 use scif_ring::{CLAIM_BLOCKS, KeyEntry};
 
-use super::{Bed, Case, Failure, Outcome, conn, connected, ensure, events, pair, pair_with, until};
+use super::bed::{Bed, Case, CaseError, CaseResult};
+use super::bed::{conn, connected, ensure, events, pair, pair_with, until};
 use crate::sys::mmap::Mapping;
-use crate::{Access, Exports, RemoteMem, SharedKeys};
+use crate::{Access, Exports, RemoteMem};
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -41,24 +42,24 @@ fn entry(key: u64) -> KeyEntry {
     }
 }
 
-fn keys_are_found_and_lost(bed: &dyn Bed) -> Outcome {
-    let keys = SharedKeys::new(&*bed.node()?)?;
+fn keys_are_found_and_lost(bed: &dyn Bed) -> CaseResult {
+    let keys = bed.node()?.key_table()?;
     let early = keys
         .insert(entry(1))
-        .ok_or_else(|| Failure("no room".to_owned()))?;
+        .ok_or_else(|| CaseError("no room".to_owned()))?;
     let mut p = pair_with(
         bed,
         Exports {
             keys: Some(keys.clone()),
         },
     )?;
-    let none = || Failure("no keys shown".to_owned());
+    let none = || CaseError("no keys shown".to_owned());
     let late: Vec<_> = (2..1000).map(|key| (key, keys.insert(entry(key)))).collect();
     let reader = conn(&mut p.a, p.ab)?.keys().ok_or_else(none)?;
     for (key, slot) in late.iter().copied().chain([(1, Some(early))]) {
         let (at, generation, found) = reader
             .find(key)
-            .ok_or_else(|| Failure(format!("key {key} not found")))?;
+            .ok_or_else(|| CaseError(format!("key {key} not found")))?;
         ensure!(Some(at) == slot && (found.key, found.base, found.len) == (key, 4096 * key, 100 + key));
         ensure!(reader.revalidate(at, generation));
     }
@@ -73,11 +74,11 @@ fn keys_are_found_and_lost(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn slot_waits_for_marks(bed: &dyn Bed) -> Outcome {
-    let keys = SharedKeys::new(&*bed.node()?)?;
+fn slot_waits_for_marks(bed: &dyn Bed) -> CaseResult {
+    let keys = bed.node()?.key_table()?;
     let slot = keys
         .insert(entry(9))
-        .ok_or_else(|| Failure("no room".to_owned()))?;
+        .ok_or_else(|| CaseError("no room".to_owned()))?;
     let mut p = pair_with(
         bed,
         Exports {
@@ -101,15 +102,15 @@ fn slot_waits_for_marks(bed: &dyn Bed) -> Outcome {
     })
 }
 
-fn no_keys(bed: &dyn Bed) -> Outcome {
+fn no_keys(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     ensure!(conn(&mut p.a, p.ab)?.keys().is_none() && conn(&mut p.b, p.ba)?.keys().is_none());
     // The acceptor receives the opener's keys before it answers.
-    let keys = SharedKeys::new(&*bed.node()?)?;
+    let keys = bed.node()?.key_table()?;
     keys.insert(entry(5));
     let mut c = crate::Endpoint::bind(&bed.node()?, 0, Exports { keys: Some(keys) })?;
     let out = c.connect(p.b.id())?;
-    let (inside, _) = super::accepted(&mut p.b)?;
+    let (inside, _) = super::bed::accepted(&mut p.b)?;
     ensure!(
         conn(&mut p.b, inside)?
             .keys()
@@ -120,7 +121,7 @@ fn no_keys(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn claim_blocks(bed: &dyn Bed) -> Outcome {
+fn claim_blocks(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     for block in 0..CLAIM_BLOCKS {
         let sender = conn(&mut p.a, p.ab)?.tx_claim(block);
@@ -131,7 +132,7 @@ fn claim_blocks(bed: &dyn Bed) -> Outcome {
         receiver.offer(generation, 4096 * (block as u64 + 1), 1000, 500, 2);
         let offer = sender
             .peer_offer(generation)
-            .ok_or_else(|| Failure("no offer".to_owned()))?;
+            .ok_or_else(|| CaseError("no offer".to_owned()))?;
         ensure!(offer.dst_addr == 4096 * (block as u64 + 1) && offer.parts == 2);
         let back = conn(&mut p.b, p.ba)?.tx_claim(block);
         ensure!(
@@ -143,7 +144,7 @@ fn claim_blocks(bed: &dyn Bed) -> Outcome {
 }
 
 /// Both ends are in this process: its memory must be reachable with any transport.
-fn own_memory(bed: &dyn Bed) -> Outcome {
+fn own_memory(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     let source: Vec<u8> = (0..100_000u32).map(|i| (i % 253) as u8).collect();
     let remote = RemoteMem {
@@ -156,11 +157,11 @@ fn own_memory(bed: &dyn Bed) -> Outcome {
         let map = Mapping::anonymous(source.len())?;
         let local = map
             .bytes(0, source.len())
-            .map_err(|_| Failure("out of range".to_owned()))?;
+            .map_err(|_| CaseError("out of range".to_owned()))?;
         connection
             .memory()
             .read(&[local], &[remote])
-            .map_err(|e| Failure(format!("{e:?}")))?;
+            .map_err(|e| CaseError(format!("{e:?}")))?;
         let mut copy = vec![0u8; source.len()];
         local.copy_to_slice(&mut copy);
         ensure!(copy == source);

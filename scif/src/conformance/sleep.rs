@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use scif_ring::BELL_BITS;
 
-use super::{
-    Bed, Case, Failure, Outcome, accepted, bind, conn, connected, ensure, events, hear, listen, pair, say,
+use super::bed::{
+    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear, listen, pair,
+    say,
 };
 use crate::{ConnId, Endpoint, Waiter};
 
@@ -51,7 +52,7 @@ fn taken(endpoint: &Endpoint) -> Vec<usize> {
     bits
 }
 
-fn watch(endpoint: &Endpoint) -> Result<Waiter, Failure> {
+fn watch(endpoint: &Endpoint) -> Result<Waiter, CaseError> {
     let waiter = Waiter::new()?;
     waiter.add(endpoint.wait_fd())?;
     Ok(waiter)
@@ -61,8 +62,8 @@ fn watch(endpoint: &Endpoint) -> Result<Waiter, Failure> {
 fn sleep_until<T>(
     endpoint: &mut Endpoint,
     waiter: &Waiter,
-    mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Failure>,
-) -> Result<T, Failure> {
+    mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, CaseError>,
+) -> Result<T, CaseError> {
     loop {
         if let Some(found) = look(endpoint)? {
             return Ok(found);
@@ -70,7 +71,7 @@ fn sleep_until<T>(
         endpoint.arm();
         let found = look(endpoint)?;
         if found.is_none() && !waiter.wait(Some(LOST_NS))? {
-            return Err(Failure("a wake-up was lost".to_owned()));
+            return Err(CaseError("a wake-up was lost".to_owned()));
         }
         endpoint.disarm();
         if let Some(found) = found {
@@ -79,7 +80,7 @@ fn sleep_until<T>(
     }
 }
 
-fn idle_bell(bed: &dyn Bed) -> Outcome {
+fn idle_bell(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     ensure!(!p.b.bell().any());
     conn(&mut p.b, p.ba)?.rx().set_idle(true);
@@ -96,14 +97,14 @@ fn idle_bell(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn no_bell_while_polling(bed: &dyn Bed) -> Outcome {
+fn no_bell_while_polling(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     say(&mut p.a, p.ab, 1, b"quiet")?;
     ensure!(!p.b.bell().any());
     hear(&mut p.b, p.ba, 1, b"quiet")
 }
 
-fn sleeper_is_woken(bed: &dyn Bed) -> Outcome {
+fn sleeper_is_woken(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     let waiter = watch(&p.b)?;
     ensure!(!waiter.wait(Some(0))?);
@@ -121,7 +122,7 @@ fn sleeper_is_woken(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn requests_and_answers_wake(bed: &dyn Bed) -> Outcome {
+fn requests_and_answers_wake(bed: &dyn Bed) -> CaseResult {
     let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let (on_a, on_b) = (watch(&a)?, watch(&b)?);
     b.arm();
@@ -136,7 +137,7 @@ fn requests_and_answers_wake(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-fn ends_wake(bed: &dyn Bed) -> Outcome {
+fn ends_wake(bed: &dyn Bed) -> CaseResult {
     for abandon in [false, true] {
         let mut p = pair(bed)?;
         let waiter = watch(&p.b)?;
@@ -146,7 +147,7 @@ fn ends_wake(bed: &dyn Bed) -> Outcome {
             drop(p.a);
         }
         ensure!(waiter.wait(Some(LOST_NS))?);
-        super::closed(&mut p.b, p.ba)?;
+        super::bed::closed(&mut p.b, p.ba)?;
         ensure!(
             !waiter.wait(Some(0))?,
             "an ended connection must not keep sleepers awake"
@@ -167,9 +168,9 @@ fn pause(seed: &mut u64) {
     }
 }
 
-fn no_lost_wakeup(bed: &dyn Bed) -> Outcome {
+fn no_lost_wakeup(bed: &dyn Bed) -> CaseResult {
     const ROUNDS: u32 = 5_000;
-    fn side(mut endpoint: Endpoint, id: ConnId, first: bool, idle: bool) -> Outcome {
+    fn side(mut endpoint: Endpoint, id: ConnId, first: bool, idle: bool) -> CaseResult {
         let waiter = watch(&endpoint)?;
         let mut seed = u64::from(first) + 17;
         let mut links = Vec::new();
@@ -195,21 +196,23 @@ fn no_lost_wakeup(bed: &dyn Bed) -> Outcome {
         std::thread::scope(|scope| {
             let other = scope.spawn(move || side(p.b, p.ba, false, idle));
             side(p.a, p.ab, true, idle)?;
-            other.join().map_err(|_| Failure("a side panicked".to_owned()))?
+            other
+                .join()
+                .map_err(|_| CaseError("a side panicked".to_owned()))?
         })?;
     }
     Ok(())
 }
 
 /// The opener publishes before, during and after the accept, and then does nothing more.
-fn no_lost_first_record(bed: &dyn Bed) -> Outcome {
+fn no_lost_first_record(bed: &dyn Bed) -> CaseResult {
     const ROUNDS: u32 = 1_000;
     let mut b = bind(&bed.node()?)?;
     let target = b.id();
     let node = bed.node()?;
     let (done, wait_done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        let opener = scope.spawn(move || -> Outcome {
+        let opener = scope.spawn(move || -> CaseResult {
             let mut seed = 3;
             for round in 0..ROUNDS {
                 let mut a = bind(&node)?;
@@ -250,6 +253,6 @@ fn no_lost_first_record(bed: &dyn Bed) -> Outcome {
         }
         opener
             .join()
-            .map_err(|_| Failure("the opener panicked".to_owned()))?
+            .map_err(|_| CaseError("the opener panicked".to_owned()))?
     })
 }

@@ -13,16 +13,17 @@ use scif_ring::BELL_BITS;
 
 use crate::addr::{DYNAMIC_PORTS, PortId, host_hash};
 use crate::config::Config;
-use crate::connection::ConnId;
 use crate::error::{Error, Reason, Refusal, Result};
+use crate::export::{Shared, Writers};
 use crate::life::Life;
 use crate::memory::PeerMemory;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
+use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::lock;
 use crate::sys::mmap::Mapping;
 use crate::sys::process;
-use crate::transport::{Farewell, Link, Opened, Port, Remote, Shared, Shown, Signal, Transport, Writers};
+use crate::transport::{Farewell, Link, Opened, Port, Remote, Shown, Signal, Transport};
 
 /// Maximum number of waiting connection requests at a port; further ones get [`Error::Again`].
 const BACKLOG: usize = 4096;

@@ -15,29 +15,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::addr::PortId;
-use crate::connection::ConnId;
 use crate::error::{Error, Reason, Result};
+use crate::export::{Shared, Writers};
 use crate::keys::SharedKeys;
 use crate::life::Life;
 use crate::memory::PeerMemory;
 use crate::segment::Side;
-use crate::sys::fork::PrivateFd;
+use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
-
-/// Sides that may write memory exported to peers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Writers {
-    Owner,
-    Peers,
-}
-
-/// Memory of this process that peers can map.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) map: Arc<Mapping>,
-    /// Descriptor for a peer in another address space.
-    pub(crate) fd: Option<PrivateFd>,
-}
 
 /// Objects that a bound port exports to connecting peers.
 #[derive(Debug)]

@@ -203,7 +203,7 @@ impl<T: Send + 'static> Calls<T> {
 
 /// Converts a failed attempt to an error for the peer at `dst`.
 fn refused(failure: &Failure, dst: PortId) -> Error {
-    match Errno::from_raw_os_error(failure.raw_os_error()) {
+    match failure.errno() {
         Errno::CONNREFUSED | Errno::NODEV | Errno::TIMEDOUT => Error::Refused(dst),
         Errno::NOSPC => Error::NoPorts,
         errno => Error::Os {

@@ -12,14 +12,12 @@ use rustix::io::Errno;
 use scif_ring::AtomicCounter;
 
 use super::Device;
-use super::port::KernelPort;
 use super::sender::Sender;
 use crate::addr::network_hash;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::sys::fork;
 use crate::transport::local::Local;
-use crate::transport::{Port, Shared, Shown, Transport, Writers};
 
 /// State of a node that its ports over the driver share.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ pub(crate) struct Kernel {
     pub(super) calls: Arc<AtomicCounter>,
     /// Thread that sends, while a port uses it.
     sender: Mutex<Weak<Sender>>,
-    host_hash: u32,
+    pub(super) host_hash: u32,
 }
 
 /// Transport shared by the endpoints of a process on one node, also of several fabrics. Endpoints
@@ -74,7 +72,7 @@ impl Kernel {
         let failed = |call| {
             move |failure: crate::failure::Failure| Error::Os {
                 call,
-                errno: Errno::from_raw_os_error(failure.raw_os_error()),
+                errno: failure.errno(),
             }
         };
         let device = Device::find(config)?;
@@ -110,28 +108,6 @@ impl Kernel {
     /// Returns the number of this node, from the driver.
     pub(crate) fn node(&self) -> u16 {
         self.node
-    }
-}
-
-impl Transport for Kernel {
-    fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
-        self.near.share(name, len, writers)
-    }
-
-    fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>> {
-        Ok(Box::new(KernelPort::bind(self, port, shown)?))
-    }
-
-    fn host_hash(&self) -> u32 {
-        self.host_hash
-    }
-
-    fn settings(&self) -> String {
-        format!(
-            "the SCIF driver at {}, as node {}",
-            self.device.path().to_string_lossy(),
-            self.node
-        )
     }
 }
 

@@ -17,11 +17,11 @@ use super::relay::{GREETING, Greeting, Heard, Incoming, Said, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
 use super::{Device, call};
 use crate::addr::PortId;
-use crate::connection::ConnId;
 use crate::error::{Error, Reason, Result};
 use crate::failure::Failure;
 use crate::memory::PeerMemory;
 use crate::segment::Side;
+use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::keep_errno;
 use crate::sys::fork::{self, PrivateFd};
@@ -108,11 +108,6 @@ impl Drop for Stream {
         // locks.
         drop(self.fd.take().and_then(PrivateFd::release));
     }
-}
-
-/// Returns the errno of a failure.
-pub(super) fn errno(failure: &Failure) -> Errno {
-    Errno::from_raw_os_error(failure.raw_os_error())
 }
 
 /// Part of a greeting received so far.
@@ -307,7 +302,7 @@ impl KernelLink {
             Ok(Heard::Records) => Some(Signal::Wake),
             Ok(Heard::End(reason)) => Some(self.closed(reason)),
             Err(failure) => {
-                if errno(&failure) != Errno::CONNRESET {
+                if failure.errno() != Errno::CONNRESET {
                     log::debug!("scif_recv: {failure}");
                 }
                 Some(self.closed(Reason::Died))

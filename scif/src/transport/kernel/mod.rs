@@ -107,7 +107,7 @@ impl From<NoDevice> for Error {
     fn from(none: NoDevice) -> Error {
         Error::NoDriver {
             tried: none.tried.join(", "),
-            errno: Errno::from_raw_os_error(none.failure.raw_os_error()),
+            errno: none.failure.errno(),
         }
     }
 }

@@ -16,20 +16,21 @@ use scif_ring::BELL_BYTES;
 
 use super::Kernel;
 use super::calls::Calls;
-use super::link::{CONN, Desk, KernelLink, NEWS, Stream, errno};
+use super::link::{CONN, Desk, KernelLink, NEWS, Stream};
 use super::reception::{Guest, Reception};
 use super::relay::Greeting;
 use super::sender::Wire;
 use crate::addr::PortId;
-use crate::connection::ConnId;
 use crate::error::{Error, Result};
+use crate::export::{Shared, Writers};
 use crate::failure::Failure;
 use crate::life::Life;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
+use crate::slab::ConnId;
 use crate::sys::errno::keep_errno;
 use crate::sys::fork::Maker;
 use crate::sys::mmap::Mapping;
-use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
+use crate::transport::{Farewell, Opened, Port, Shown, Transport, conn_of, token};
 
 /// Length of the driver's queue of requests: the least maximum of all drivers.
 const BACKLOG: i32 = 1024;
@@ -64,7 +65,7 @@ impl KernelPort {
         };
         let port = listener
             .listen(port, BACKLOG)
-            .map_err(|failure| match errno(&failure) {
+            .map_err(|failure| match failure.errno() {
                 Errno::INVAL if port != 0 => Error::PortInUse(wanted),
                 Errno::NOSPC => Error::NoPorts,
                 _ => os("scif_bind", &failure),
@@ -119,7 +120,7 @@ impl KernelPort {
         };
         // The first bytes find an empty queue.
         while let Err(failure) = stream.send(&greeting.encode()) {
-            match errno(&failure) {
+            match failure.errno() {
                 Errno::INTR => {}
                 // The peer has closed already. Data that it sent before can still be received.
                 Errno::CONNRESET | Errno::NOTCONN if side == Side::Acceptor => break,
@@ -201,7 +202,7 @@ impl KernelPort {
 fn os(call: &'static str, failure: &Failure) -> Error {
     Error::Os {
         call,
-        errno: errno(failure),
+        errno: failure.errno(),
     }
 }
 
@@ -257,5 +258,27 @@ impl Port for KernelPort {
 impl Drop for KernelPort {
     fn drop(&mut self) {
         self.close(Farewell::Silent);
+    }
+}
+
+impl Transport for Kernel {
+    fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
+        self.near.share(name, len, writers)
+    }
+
+    fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>> {
+        Ok(Box::new(KernelPort::bind(self, port, shown)?))
+    }
+
+    fn host_hash(&self) -> u32 {
+        self.host_hash
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "the SCIF driver at {}, as node {}",
+            self.device.path().to_string_lossy(),
+            self.node
+        )
     }
 }

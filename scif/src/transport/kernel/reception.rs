@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use scif_ring::AtomicFlag;
 
-use super::link::{Arriving, Desk, Stream, errno};
+use super::link::{Arriving, Desk, Stream};
 use super::relay::{Greeting, Said};
 use super::sender::Wire;
 use crate::addr::PortId;
@@ -233,7 +233,7 @@ impl Clerk {
                     refuse(&oldest.stream, Refusal::Resources);
                 }
             }
-            Err(failure) => match errno(&failure) {
+            Err(failure) => match failure.errno() {
                 // The peer has given up.
                 Errno::AGAIN | Errno::INTR => {}
                 errno => {

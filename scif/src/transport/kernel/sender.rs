@@ -17,7 +17,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use scif_ring::{AtomicCounter, AtomicFlag};
 
-use super::link::errno;
 use super::relay::Outgoing;
 use crate::addr::PortId;
 use crate::error::{Error, Result};
@@ -25,9 +24,9 @@ use crate::failure::Failure;
 use crate::sys::descriptor;
 use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
+use crate::sys::logging::warn_about_peer;
 use crate::sys::thread::{self, contained};
 use crate::sys::time::now_ns;
-use crate::warn_about_peer;
 
 /// Time in nanoseconds for which a connection closed by this side waits for its peer to take the
 /// last bytes. Afterwards they are lost.
@@ -255,7 +254,7 @@ impl Outlet {
                 }
                 Ok(true) => break,
                 Err(failure) => {
-                    self.fail(errno(&failure));
+                    self.fail(failure.errno());
                     break;
                 }
             }

@@ -16,16 +16,16 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use scif_ring::AtomicFlag;
 
-use super::Soft;
+use super::node::Soft;
 use crate::error::{Error, Result};
 use crate::sys::fork::{Maker, PrivateFd};
+use crate::sys::logging::warn_about_peer;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
 use crate::sys::{file, thread, unix};
 use crate::transport::{Hold, Init};
 use crate::waiter::Waiter;
-use crate::warn_about_peer;
 
 /// Content of a holder's answer, sent with [memory, listener].
 const HERE: &[u8] = b"B1";

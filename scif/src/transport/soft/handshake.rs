@@ -12,21 +12,19 @@ use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use scif_ring::{BELL_BITS, BELL_BYTES, KEYTABLE_BYTES};
 
-use super::Soft;
+use super::node::{KEYS_SEALED, Soft};
 use super::wire::{Greeting, KEYS, MEMBARRIER};
-use crate::connection::ConnId;
+use crate::arena::ARENA_BYTES;
 use crate::error::{Reason, Refusal};
+use crate::export::Shared;
 use crate::life::Life;
 use crate::memory::{Access, PeerMemory};
-use crate::migrate::ARENA_BYTES;
 use crate::segment::{SEGMENT_BYTES, check_header};
+use crate::slab::ConnId;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
 use crate::sys::{membarrier, process};
-use crate::transport::{Remote, Shared, Shown};
-
-/// Seals of a key table: also against every writer except the owner's mapping.
-pub(super) const KEYS_SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
+use crate::transport::{Remote, Shown};
 
 /// Returns our greeting for connection `id`.
 pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) -> Greeting {

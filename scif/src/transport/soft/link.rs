@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::handshake;
+use super::node::Soft;
 use super::wire::{self, Greeting, PACKET_MAX, Packet};
-use super::{Soft, handshake};
 use crate::error::Reason;
 use crate::life::Life;
 use crate::segment::Side;

@@ -9,23 +9,25 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::handshake;
 use super::link::{SoftLink, refuse};
 use super::names::SocketFile;
+use super::node::Soft;
 use super::whereabouts::warn_of_user;
 use super::wire::{self, Garbled, Greeting, PACKET_MAX, Packet};
-use super::{Soft, handshake};
 use crate::addr::{DYNAMIC_PORTS, PortId};
-use crate::connection::ConnId;
 use crate::error::{Error, Reason, Refusal, Result};
+use crate::export::Writers;
 use crate::life::Life;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
+use crate::slab::ConnId;
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
+use crate::sys::logging::warn_about_peer;
 use crate::sys::process;
 use crate::sys::time::now_ns;
 use crate::sys::unix::{self, Credentials};
-use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
-use crate::warn_about_peer;
+use crate::transport::{Farewell, Opened, Port, Shown, conn_of, token};
 
 /// Maximum number of requests taken from the listener per call.
 const REQUESTS_PER_CALL: usize = 64;
@@ -216,7 +218,11 @@ impl SoftPort {
         let reason = Reason::Refused(Refusal::Resources);
         self.refuse_heard(reason);
         for _ in 0..REQUESTS_PER_CALL {
-            if !self.soft.spare.refuse_next(&self.listener, reason) {
+            if !self
+                .soft
+                .spare
+                .refuse_next(&self.listener, |peer| refuse(peer, reason))
+            {
                 break;
             }
         }
@@ -467,7 +473,9 @@ impl Port for SoftPort {
         let (socket, who) = self.reach(dst)?;
         // For the descriptors of the answer.
         self.make_room(&socket);
-        let segment = self.soft.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
+        let segment = self
+            .soft
+            .shared_memory("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
         write_header(&segment.map)?;
         let hello = handshake::greeting(&self.soft, &self.shown, false, id);
         let fds = handshake::descriptors(&self.shown, segment.fd.as_ref().map(AsFd::as_fd));
@@ -592,11 +600,9 @@ impl Port for SoftPort {
         }
         self.refuse_heard(Reason::Refused(Refusal::Closed));
         // No further peer joins the waiting ones.
-        while self
-            .soft
-            .spare
-            .refuse_next(&self.listener, Reason::Refused(Refusal::Closed))
-        {}
+        while self.soft.spare.refuse_next(&self.listener, |peer| {
+            refuse(peer, Reason::Refused(Refusal::Closed))
+        }) {}
     }
 }
 

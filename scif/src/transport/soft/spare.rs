@@ -10,8 +10,6 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 
-use super::link::refuse;
-use crate::error::Reason;
 use crate::sys::errno::lock;
 use crate::sys::fork::PrivateFd;
 use crate::sys::unix;
@@ -26,12 +24,12 @@ impl Spare {
         Spare(Mutex::new(reserve()))
     }
 
-    /// Accepts the next waiting peer of `listener` and refuses it. Returns false if none waits, or
-    /// none can be accepted.
-    pub(super) fn refuse_next(&self, listener: impl AsFd, reason: Reason) -> bool {
+    /// Accepts the next waiting peer of `listener` and refuses it by `refuse`. Returns false if none
+    /// waits, or none can be accepted.
+    pub(super) fn refuse_next(&self, listener: impl AsFd, refuse: impl Fn(&OwnedFd)) -> bool {
         match accept(&listener) {
             Ok(socket) => {
-                refuse(&socket, reason);
+                refuse(&socket);
                 return true;
             }
             Err(Errno::MFILE | Errno::NFILE) => {}
@@ -41,7 +39,7 @@ impl Spare {
         drop(spare.take());
         let accepted = accept(&listener);
         if let Ok(socket) = &accepted {
-            refuse(socket, reason);
+            refuse(socket);
         }
         let refused = accepted.is_ok();
         // The number of the socket becomes the spare one again.

@@ -122,7 +122,7 @@ impl EpState {
         if self.atomic_here(env, peer, conn_id, op) {
             return Tried::Sent;
         }
-        let Some(c) = self.sock.conn(conn_id) else {
+        let Some(c) = self.links.conn(conn_id) else {
             return Tried::Later;
         };
         if !c.tx().room(op.body.len()) {

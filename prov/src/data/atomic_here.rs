@@ -145,7 +145,7 @@ impl EpState {
         if self.peers.at(peer).ring_rma > 0 || self.waits_for_messages(conn, modifies) {
             return None;
         }
-        let c = self.sock.conn(conn)?;
+        let c = self.links.conn(conn)?;
         if !c.is_up() {
             return None;
         }

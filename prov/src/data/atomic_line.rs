@@ -61,7 +61,7 @@ impl EpState {
         let at_once = a.kind == AtomicKind::Write
             && a.flags & AWAITS_TARGET == 0
             && self.permitted(conn, segment, needed);
-        let Some(c) = self.sock.conn(conn) else {
+        let Some(c) = self.links.conn(conn) else {
             return false;
         };
         let p = self.peers.at_mut(peer);
@@ -123,7 +123,7 @@ impl EpState {
 
     /// Whether the key table of the target has the key and permits the operation.
     fn permitted(&mut self, conn: ConnId, segment: &RmaIov, needed: u64) -> bool {
-        let keys = self.sock.conn(conn).and_then(|c| c.keys());
+        let keys = self.links.conn(conn).and_then(|c| c.keys());
         keys.and_then(|keys| keys.find(segment.key))
             .is_some_and(|(_, _, entry)| place(&entry, segment, needed).is_ok())
     }

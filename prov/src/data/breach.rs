@@ -19,7 +19,7 @@ impl EpState {
     /// connection is gone.
     #[inline(never)]
     pub(super) fn take_any(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
-        let Some(c) = self.sock.conn(conn) else {
+        let Some(c) = self.links.conn(conn) else {
             return false;
         };
         match c.rx().peek() {
@@ -29,7 +29,7 @@ impl EpState {
                 // only its own connection.
                 let handled = catch_unwind(AssertUnwindSafe(|| self.on_record(env, conn, peer, &record)));
                 if matches!(handled, Ok(Ok(()))) {
-                    if let Some(c) = self.sock.conn(conn) {
+                    if let Some(c) = self.links.conn(conn) {
                         c.rx().advance();
                     }
                     return true;
@@ -82,9 +82,9 @@ impl EpState {
     /// Ends the connections of peers that do not leave key slot `slot`.
     #[cold]
     pub(super) fn expel(&mut self, env: &mut Env<'_>, slot: u32) {
-        let inside: Vec<ConnId> = self.marking(slot).collect();
+        let inside: Vec<ConnId> = self.links.conns_accessing(slot).collect();
         for conn in inside {
-            if let Some(c) = self.sock.conn(conn) {
+            if let Some(c) = self.links.conn(conn) {
                 let (port, pid) = (c.peer(), c.peer_pid());
                 warn_about_peer(
                     Subsys::EpData,

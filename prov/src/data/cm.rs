@@ -19,7 +19,7 @@ use scif::{CloseHow, ConnId, Connection, Error, PortId, Reason};
 
 use super::peer_id::{ANY, PeerId};
 use super::wire::{self, Head, Words};
-use super::{Env, EpState, Errno, Live, split};
+use super::{Env, EpState, Errno, split};
 use crate::base::attr::CM_DATA_SIZE;
 use crate::base::log::Subsys;
 use crate::base::{entry, errno};
@@ -256,12 +256,12 @@ impl EpState {
     /// Connects to the passive endpoint and sends the request.
     fn call(&mut self, env: &mut Env<'_>) {
         let Some(cm) = self.cm.as_mut() else { return };
-        match self.sock.connect(cm.to) {
+        match self.links.sock.connect(cm.to) {
             Ok(id) => {
                 let data = std::mem::take(&mut cm.data);
                 cm.request = Some(id);
                 cm.number |= SENT;
-                if let Some(conn) = self.sock.conn(id) {
+                if let Some(conn) = self.links.conn(id) {
                     say(conn, wire::CM_REQUEST, cm.number, &data);
                 }
             }
@@ -273,10 +273,10 @@ impl EpState {
     fn open_line(&mut self, env: &mut Env<'_>) {
         let Some(cm) = self.cm.as_mut() else { return };
         let (to, number) = (cm.to, cm.number);
-        match self.sock.connect(to) {
+        match self.links.sock.connect(to) {
             Ok(id) => {
                 let data = std::mem::take(&mut cm.data);
-                if let Some(conn) = self.sock.conn(id) {
+                if let Some(conn) = self.links.conn(id) {
                     say(conn, wire::CM_ACCEPT, number, &data);
                 }
                 self.settle_on(id, to);
@@ -316,11 +316,7 @@ impl EpState {
     /// Makes `id` the connection for messages.
     fn settle_on(&mut self, id: ConnId, port: PortId) {
         let peer = self.peer_at(port);
-        self.live.push(Live {
-            conn: id,
-            peer,
-            empty: 0,
-        });
+        self.links.add(id, peer);
         self.peers.at_mut(peer).tx = Some(id);
         if let Some(cm) = &mut self.cm {
             cm.peer = peer;
@@ -332,16 +328,16 @@ impl EpState {
     pub(crate) fn cm_accepted(&mut self, conn: ConnId) {
         match &mut self.cm {
             Some(cm) if cm.state == State::Calling => cm.unnamed.push(conn),
-            _ => return self.sock.close_conn(conn, CloseHow::Reset),
+            _ => return self.links.sock.close_conn(conn, CloseHow::Reset),
         }
         // The record that names the request may come a moment later, and must then wake waiting
         // threads.
-        self.sock.arm();
+        self.links.sock.arm();
         self.look_for_answer();
         // Silent connections must not keep out the one that answers.
         if let Some(cm) = self.cm.as_mut().filter(|cm| cm.unnamed.len() > MOST_UNNAMED) {
             let longest = cm.unnamed.remove(0);
-            self.sock.close_conn(longest, CloseHow::Reset);
+            self.links.sock.close_conn(longest, CloseHow::Reset);
         }
     }
 
@@ -350,7 +346,7 @@ impl EpState {
         let Some(cm) = &mut self.cm else { return };
         let number = cm.number;
         for id in std::mem::take(&mut cm.unnamed) {
-            let heard = match self.sock.conn(id) {
+            let heard = match self.links.conn(id) {
                 Some(conn) => hear(conn).map(|said| (said, conn.peer())),
                 None => continue,
             };
@@ -366,17 +362,17 @@ impl EpState {
                 {
                     self.settle_on(id, port);
                     if let Some(request) = self.cm.as_mut().and_then(|cm| cm.request.take()) {
-                        self.sock.close_conn(request, CloseHow::Orderly);
+                        self.links.sock.close_conn(request, CloseHow::Orderly);
                     }
                     self.cm_up(&said.data);
                 }
-                _ => self.sock.close_conn(id, CloseHow::Reset),
+                _ => self.links.sock.close_conn(id, CloseHow::Reset),
             }
         }
         // Earlier connections that have sent nothing yet.
         if let Some(cm) = self.cm.as_mut().filter(|cm| cm.state != State::Calling) {
             for id in std::mem::take(&mut cm.unnamed) {
-                self.sock.close_conn(id, CloseHow::Reset);
+                self.links.sock.close_conn(id, CloseHow::Reset);
             }
         }
     }
@@ -385,8 +381,8 @@ impl EpState {
         let Some(cm) = &mut self.cm else { return };
         cm.state = State::Up;
         self.peers.at_mut(cm.peer).was_up = true;
-        if !self.armed {
-            self.sock.disarm();
+        if !self.links.armed {
+            self.links.sock.disarm();
         }
         if let Some(eq) = &self.eq {
             eq.push(fi::FI_CONNECTED, &cm_entry(self.fid, data));
@@ -404,14 +400,14 @@ impl EpState {
             cm.unnamed.retain(|id| *id != conn);
             let nameless = cm.unnamed.len() != before;
             if nameless {
-                self.sock.close_conn(conn, CloseHow::Orderly);
+                self.links.sock.close_conn(conn, CloseHow::Orderly);
             }
             return nameless;
         }
         cm.request = None;
         let number = cm.number;
-        let said = self.sock.conn(conn).and_then(|c| hear(c).ok().flatten());
-        self.sock.close_conn(conn, CloseHow::Orderly);
+        let said = self.links.conn(conn).and_then(|c| hear(c).ok().flatten());
+        self.links.sock.close_conn(conn, CloseHow::Orderly);
         match said {
             // The connection for messages exists already: it was opened before this record was
             // sent.
@@ -487,9 +483,9 @@ impl EpState {
         let mut spare = std::mem::take(&mut cm.unnamed);
         spare.extend(cm.request.take());
         for conn in spare {
-            self.sock.close_conn(conn, CloseHow::Orderly);
+            self.links.sock.close_conn(conn, CloseHow::Orderly);
         }
-        let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
+        let conns: Vec<ConnId> = self.links.iter().map(|l| l.conn).collect();
         for conn in conns {
             self.lose(env, conn, Reason::Orderly);
         }

@@ -35,12 +35,13 @@ impl EpState {
     /// connection to send on from now on.
     #[cold]
     pub(super) fn meet(&mut self, peer: PeerId, tx: ConnId, conn: ConnId) -> ConnId {
-        let ours = self.sock.id();
+        let ours = self.links.sock.id();
         let p = self.peers.at_mut(peer);
         if p.meetings == 0 {
             return tx;
         }
         let theirs = self
+            .links
             .sock
             .conn(conn)
             .is_some_and(|c| c.is_up() && c.is_direct() && !c.initiated());
@@ -53,6 +54,7 @@ impl EpState {
         }
         p.meetings -= 1;
         let taken = self
+            .links
             .sock
             .conn(tx)
             .is_some_and(|c| c.is_up() && c.is_direct() && c.initiated() && c.tx().all_consumed());

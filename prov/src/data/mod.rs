@@ -20,6 +20,7 @@
 //! * `coll`: collective operations
 //! * `own`: loopback
 //! * `deferred`: triggered work
+//! * `link_set`, `rx_throttle`: connections and their rings, backpressure
 //! * `progress`: polling loop, connection events, failures
 //! * `breach`, `parting`: connections that this side ends, and ended ones whose peers still copy
 //! * `poison`: state after a panic
@@ -36,6 +37,7 @@ pub(crate) mod coll;
 pub(crate) mod deferred;
 mod group;
 pub(crate) mod iov;
+mod link_set;
 mod matching;
 mod meet;
 mod migrate;
@@ -56,6 +58,7 @@ mod rendezvous;
 mod rma;
 mod route;
 mod rx;
+mod rx_throttle;
 pub(crate) mod shared;
 mod stats;
 mod streams;
@@ -69,7 +72,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{ConnId, Endpoint, LinkEvent};
+use scif::{ConnId, Endpoint};
 use scif_ring::copy::Mem;
 
 use crate::base::atomic_ops::element::AtomicKind;
@@ -82,6 +85,7 @@ use crate::state::av_table::AvState;
 use crate::state::cq_queue::CqState;
 use crate::state::mr_table::MrTable;
 
+use link_set::LinkSet;
 use matching::{Arrived, Queue};
 use multi::Multi;
 use ops::Ops;
@@ -89,6 +93,7 @@ use peer_id::PeerId;
 use peer_table::PeerTable;
 pub(crate) use quick::{Deliver, Queued};
 use rendezvous::Incoming;
+use rx_throttle::RxThrottle;
 pub(crate) use stats::Stats;
 
 /// Attributes and bindings of an endpoint.
@@ -256,18 +261,10 @@ pub(crate) struct Env<'a> {
     pub srxs: &'a mut Slab<shared::SrxState>,
 }
 
-/// Connection in the list of active or idle rings, with its number of empty polls.
-#[derive(Clone, Copy, Debug)]
-struct Live {
-    conn: ConnId,
-    peer: PeerId,
-    empty: u32,
-}
-
 /// State of the data path of one endpoint.
 pub(crate) struct EpState {
     pub cfg: EpConfig,
-    pub sock: Endpoint,
+    pub links: LinkSet,
     pub enabled: bool,
     health: poison::Health,
     pub stats: Stats,
@@ -281,13 +278,6 @@ pub(crate) struct EpState {
     /// Present for endpoints with collectives only.
     coll: Option<Box<coll::Coll>>,
     peers: PeerTable,
-    /// Active rings.
-    live: Vec<Live>,
-    /// Idle rings, and the index of the one that the last sweep step polled.
-    resting: Vec<Live>,
-    resting_next: usize,
-    /// Sweep steps left until every idle ring has been polled since the last ring became idle.
-    not_swept: usize,
     /// Posted receives and unexpected messages.
     msg: Queue,
     tagged: Queue,
@@ -320,26 +310,8 @@ pub(crate) struct EpState {
     settled: bool,
     /// Whether the last peek found nothing and no receive has completed since.
     peeked: bool,
-    /// Whether the last poll left records unread or data uncopied. No doorbell announces these.
-    more: bool,
-    /// Polls left in which the throttle can apply (`progress`).
-    catching_up: u32,
-    /// Unexpected messages that the application has taken since the throttle last permitted a read.
-    late: usize,
+    throttle: RxThrottle,
     limits: unexpected::Limits,
-    /// Connections that have ended and are not closed yet.
-    parting: Vec<parting::Parting>,
-    /// Whether the endpoint is closing and reads its rings no more.
-    deaf: bool,
-    /// Whether a thread sleeps on this endpoint or is about to.
-    armed: bool,
-    /// Connection events to handle. Between polls only ends that wait for progress remain.
-    links: Vec<LinkEvent>,
-    /// Number of polls, wrapping.
-    polls: u32,
-    last_links_ns: u64,
-    last_alive_ns: u64,
-    alive_next: usize,
 }
 
 impl EpState {
@@ -349,7 +321,7 @@ impl EpState {
             ..cfg
         };
         EpState {
-            sock,
+            links: LinkSet::new(sock),
             enabled: false,
             health: poison::Health::Sound,
             stats: Stats::default(),
@@ -359,10 +331,6 @@ impl EpState {
             cm: cfg.connected.then(|| Box::new(cm::Cm::new())),
             coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
             peers: PeerTable::new(),
-            live: Vec::new(),
-            resting: Vec::new(),
-            resting_next: 0,
-            not_swept: 0,
             msg: Queue::new(),
             tagged: Queue::new(),
             multis: Slab::new(),
@@ -380,19 +348,9 @@ impl EpState {
             done: Vec::new(),
             directed: 0,
             settled: false,
-            catching_up: 0,
-            late: 0,
-            parting: Vec::new(),
             limits: unexpected::Limits::new(crate::base::env::env().unexpected_max),
             peeked: false,
-            more: false,
-            deaf: false,
-            armed: false,
-            links: Vec::new(),
-            polls: 0,
-            last_links_ns: 0,
-            last_alive_ns: 0,
-            alive_next: 0,
+            throttle: RxThrottle::default(),
             cfg,
         }
     }
@@ -416,7 +374,7 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
     } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
     // In a forked child the endpoint, its rings and its doorbell still belong to the parent.
-    if !e.enabled || e.sock.forked() {
+    if !e.enabled || e.links.sock.forked() {
         return Err(e.refusal());
     }
     let env = Env {
@@ -553,7 +511,7 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     poison::guarded(st, ep, |st| match split(st, ep) {
         Ok((e, mut env)) => {
             e.progress(&mut env);
-            if e.polls.is_multiple_of(progress::CLOCK_EVERY) && env.mrs.has_hot() {
+            if e.links.polls.is_multiple_of(progress::CLOCK_EVERY) && env.mrs.has_hot() {
                 scif::keep_errno(|| migrate::move_hot(st));
             }
         }
@@ -563,7 +521,7 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
 
 /// Returns a number that changes with every poll of an enabled endpoint.
 pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
-    st.eps.get(ep).filter(|e| e.enabled).map(|e| e.polls)
+    st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
 }
 
 /// See [`EpState::glance`].
@@ -579,11 +537,11 @@ pub(crate) fn glance(st: &mut DomainState, ep: u32, cq: u32, most: usize, to: &m
 /// the endpoint.
 pub(crate) fn arm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
-        e.sock.arm();
-        e.armed = true;
+        e.links.sock.arm();
+        e.links.armed = true;
         // A peer that published before it saw its ring idle rang no doorbell, and a sleeper sweeps
         // no rings.
-        e.rouse();
+        e.links.activate_all();
         if e.cm.is_some() {
             cm::settle(st, ep);
         }
@@ -594,12 +552,12 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
 pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         if !e.cm.as_ref().is_some_and(|cm| cm.is_told_more()) {
-            e.sock.disarm();
+            e.links.sock.disarm();
         }
-        e.armed = false;
+        e.links.armed = false;
         // The sleeper was woken for a reason: poll the rings without delay, and the links first.
-        e.look_now();
-        e.last_links_ns = 0;
+        e.links.cancel_poll_delay();
+        e.links.last_events_ns = 0;
     }
 }
 
@@ -612,7 +570,7 @@ pub(crate) fn is_another_s(st: &mut DomainState, ep: u32) -> bool {
 pub(crate) fn has_wakes(st: &DomainState, ep: u32) -> bool {
     st.eps
         .get(ep)
-        .is_some_and(|e| e.armed && (e.sock.bell().any() || !e.links.is_empty()))
+        .is_some_and(|e| e.links.armed && (e.links.sock.bell().any() || !e.links.events.is_empty()))
 }
 
 /// Whether outstanding work needs periodic polls that no doorbell triggers.
@@ -622,7 +580,7 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
             || !e.incoming_order.is_empty()
             || !e.peers.busy.is_empty()
             || e.directed > 0
-            || e.sock.has_parked_callers()
+            || e.links.sock.has_parked_callers()
             || e.is_collecting()
     })
 }
@@ -634,17 +592,19 @@ pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
 
 /// Whether callers wait for a file descriptor. Only polls serve them.
 pub(crate) fn has_parked_callers(st: &DomainState, ep: u32) -> bool {
-    st.eps.get(ep).is_some_and(|e| e.sock.has_parked_callers())
+    st.eps.get(ep).is_some_and(|e| e.links.sock.has_parked_callers())
 }
 
 /// Whether the last poll left work that the next one can do, so that no thread should sleep.
 pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
-    st.eps.get(ep).is_some_and(|e| e.more)
+    st.eps.get(ep).is_some_and(|e| e.throttle.more)
 }
 
 /// Whether a live, connected peer of any endpoint is executing an RMA on key slot `slot` now.
 pub(crate) fn marked(st: &mut DomainState, slot: u32) -> bool {
-    st.eps.iter_mut().any(|(_, e)| e.marking(slot).next().is_some())
+    st.eps
+        .iter_mut()
+        .any(|(_, e)| e.links.conns_accessing(slot).next().is_some())
 }
 
 /// Ends the connections of peers that are still executing an RMA on key slot `slot` after their
@@ -668,7 +628,7 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
         e.leave_pieces(&mut env, pieces);
     }
     if let Some(e) = st.eps.remove(ep) {
-        let name = format!("{}:{}", e.sock.id().node, e.sock.id().port);
+        let name = format!("{}:{}", e.links.sock.id().node, e.links.sock.id().port);
         if crate::base::env::env().stats {
             crate::base::log::stats_line(&e.stats.line(&name, e.peers.met()));
         }

@@ -11,7 +11,7 @@
 use scif::ConnId;
 
 use super::peer_id::PeerId;
-use super::progress::BATCH;
+use super::rx_throttle::BATCH;
 use super::{Env, EpState};
 
 /// Number of socket polls in which the loopback connection comes up: one accepts, one completes the
@@ -35,14 +35,16 @@ impl EpState {
             let Some(conn) = self.own_conn(env, own) else {
                 return;
             };
-            let Some(c) = self.sock.conn(conn) else { return };
+            let Some(c) = self.links.conn(conn) else {
+                return;
+            };
             if c.rx().ready() {
                 self.drain(env, conn, own, BATCH);
                 if !self.done.is_empty() {
                     self.tell_done();
                 }
                 // Local operations may wait for this counter: fences, and RMA in message order.
-                if let Some(c) = self.sock.conn(conn) {
+                if let Some(c) = self.links.conn(conn) {
                     c.rx().flush();
                 }
             } else if self.peers.at(own).is_idle() {
@@ -56,12 +58,12 @@ impl EpState {
     fn own_conn(&mut self, env: &mut Env<'_>, own: PeerId) -> Option<ConnId> {
         let opened = self.peers.at(own).tx?;
         for _ in 0..LOOKS {
-            let up = self.sock.conn(opened).is_some_and(|c| c.is_up());
+            let up = self.links.conn(opened).is_some_and(|c| c.is_up());
             if up
                 && self
                     .peers
                     .own_rx
-                    .is_some_and(|conn| self.sock.conn(conn).is_some())
+                    .is_some_and(|conn| self.links.conn(conn).is_some())
             {
                 break;
             }

@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use scif::{CloseHow, ConnId, Connection, PortId};
 
+use super::link_set::Parting;
 use super::ops::{Asked, What};
 use super::peer_id::PeerId;
 use super::rendezvous::How;
@@ -26,17 +27,6 @@ pub(super) const WITHDRAW_NS: u64 = 100_000_000;
 /// Maximum number of remembered processes, and of ports, for which a close has waited in vain.
 /// Beyond it the oldest is forgotten, and a close may wait for it again.
 const UNRESPONSIVE_MAX: usize = 256;
-
-/// Connection that has ended and is not closed yet.
-#[derive(Debug)]
-pub(super) struct Parting {
-    conn: ConnId,
-    peer: PeerId,
-    how: CloseHow,
-    /// Messages announced over the connection, and the error they end with.
-    ops: Vec<u64>,
-    err: Errno,
-}
 
 /// Peers for which a close has waited in vain.
 #[derive(Debug)]
@@ -107,11 +97,6 @@ fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> 
 }
 
 impl EpState {
-    /// Returns whether `conn` has ended and waits for its peer.
-    pub(super) fn is_parting(&self, conn: ConnId) -> bool {
-        self.parting.iter().any(|p| p.conn == conn)
-    }
-
     /// Closes a connection that has ended with `err`, now or when its peer is not copying any more.
     /// `sent_on_it`: messages to `peer` were announced over it.
     pub(super) fn part(
@@ -122,18 +107,18 @@ impl EpState {
         (how, err): (CloseHow, Errno),
         sent_on_it: bool,
     ) {
-        if let Some(c) = self.sock.conn(conn) {
+        if let Some(c) = self.links.conn(conn) {
             c.leave();
         }
         self.fail_incoming(env, conn, err);
         let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
-        let inside = sent_on_it && self.sock.conn(conn).is_some_and(inside);
+        let inside = sent_on_it && self.links.conn(conn).is_some_and(inside);
         let ops = if inside { self.set_apart(peer) } else { Vec::new() };
         if ops.is_empty() && !self.is_filled_over(conn) {
-            self.sock.close_conn(conn, how);
+            self.links.sock.close_conn(conn, how);
             return;
         }
-        self.parting.push(Parting {
+        self.links.parting.push(Parting {
             conn,
             peer,
             how,
@@ -164,7 +149,7 @@ impl EpState {
 
     /// Returns whether message `id` ends only when its peer has left its memory.
     pub(super) fn is_set_apart(&self, id: u64) -> bool {
-        self.parting.iter().any(|p| p.ops.contains(&id))
+        self.links.parting.iter().any(|p| p.ops.contains(&id))
     }
 
     /// Returns whether a peer may be writing into a buffer that was offered over `conn`.
@@ -175,7 +160,7 @@ impl EpState {
     /// Closes the connections whose peers have left, and ends the operations that waited for that.
     #[inline]
     pub(super) fn see_off(&mut self, env: &mut Env<'_>) {
-        if !self.parting.is_empty() {
+        if !self.links.parting.is_empty() {
             self.see_off_all(env);
         }
     }
@@ -183,15 +168,15 @@ impl EpState {
     #[cold]
     fn see_off_all(&mut self, env: &mut Env<'_>) {
         let mut at = 0;
-        while let Some(p) = self.parting.get(at) {
+        while let Some(p) = self.links.parting.get(at) {
             let (conn, has_ops) = (p.conn, !p.ops.is_empty());
             let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
-            if has_ops && self.sock.conn(conn).is_some_and(inside) || self.is_filled_over(conn) {
+            if has_ops && self.links.conn(conn).is_some_and(inside) || self.is_filled_over(conn) {
                 at += 1;
                 continue;
             }
-            let p = self.parting.swap_remove(at);
-            self.sock.close_conn(p.conn, p.how);
+            let p = self.links.parting.swap_remove(at);
+            self.links.sock.close_conn(p.conn, p.how);
             for op in p.ops {
                 self.finish_op(env, p.peer, op, p.err);
             }
@@ -224,7 +209,7 @@ impl EpState {
         let (How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. }) = m.how else {
             return false;
         };
-        let Some(conn) = self.sock.conn(m.conn()) else {
+        let Some(conn) = self.links.conn(m.conn()) else {
             return false;
         };
         let claim = conn.rx_claim(block);
@@ -251,25 +236,25 @@ impl EpState {
                 continue;
             };
             if let How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. } = m.how
-                && let Some(conn) = self.sock.conn(m.conn())
+                && let Some(conn) = self.links.conn(m.conn())
             {
                 conn.rx_claim(block).close();
                 wait_for_peer(conn, end, |conn| conn.rx_claim(block).open_parts() > 0);
             }
             fetched.push((m.target, m.arrival));
         }
-        let conns: Vec<ConnId> = self.sock.conns().collect();
+        let conns: Vec<ConnId> = self.links.sock.conns().collect();
         for conn in &conns {
-            if let Some(conn) = self.sock.conn(*conn) {
+            if let Some(conn) = self.links.conn(*conn) {
                 conn.leave();
             }
         }
         for conn in conns {
-            if let Some(conn) = self.sock.conn(conn) {
+            if let Some(conn) = self.links.conn(conn) {
                 wait_for_peer(conn, end, Connection::peer_is_inside);
             }
         }
-        self.parting.clear();
+        self.links.parting.clear();
         fetched
     }
 }

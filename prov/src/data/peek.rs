@@ -81,7 +81,7 @@ impl EpState {
             if self.settled || self.peeked {
                 // The unexpected messages do not include the wanted one, so the throttle must not
                 // delay its arrival.
-                self.catching_up = 0;
+                self.throttle.lift();
             }
             self.progress(env);
             self.peeked = true;

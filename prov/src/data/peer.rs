@@ -25,7 +25,7 @@ use super::stats::Stats;
 use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
-use super::{Env, EpConfig, EpState, Errno, Live};
+use super::{Env, EpConfig, EpState, Errno};
 use crate::base::slab::Slab;
 use crate::state::av_table::AvState;
 
@@ -268,7 +268,7 @@ pub(super) fn note_denial(conn: &Connection, peer: &mut Peer, stats: &mut Stats)
 impl EpState {
     /// Notes for a connection that is up whether direct copies are denied over it.
     pub(super) fn note_access(&mut self, conn: ConnId, peer: PeerId) {
-        if let Some(c) = self.sock.conn(conn) {
+        if let Some(c) = self.links.conn(conn) {
             note_denial(c, self.peers.at_mut(peer), &mut self.stats);
         }
     }
@@ -279,7 +279,7 @@ impl EpState {
             return known;
         }
         let peer = self.peers.insert(id);
-        if id == self.sock.id() && !self.cfg.peer {
+        if id == self.links.sock.id() && !self.cfg.peer {
             self.peers.own = Some(peer);
         }
         peer
@@ -336,14 +336,14 @@ impl EpState {
         if now < p.retry_at_ns {
             return None;
         }
-        match self.sock.connect(p.id) {
+        match self.links.sock.connect(p.id) {
             Ok(conn) => {
                 p.tx = Some(conn);
                 p.dead = false;
                 p.left = false;
                 p.listened = true;
                 p.refused_since_ns = 0;
-                self.live.push(Live { conn, peer, empty: 0 });
+                self.links.add(conn, peer);
                 Some(conn)
             }
             Err(error) => {
@@ -373,7 +373,7 @@ impl EpState {
     /// Logs, once for a port, that connects to it find no listener.
     #[cold]
     pub(super) fn nobody_listens(&self, id: PortId, waited_ns: Option<u64>) {
-        crate::base::log::nobody_listens(id, waited_ns, || self.sock.whereabouts(id));
+        crate::base::log::nobody_listens(id, waited_ns, || self.links.sock.whereabouts(id));
     }
 
     /// Returns the error for operations to `peer` once connects have failed for too long. The flag
@@ -432,7 +432,7 @@ impl EpState {
         let p = self.peers.at_mut(peer);
         let Some(conn) = p.tx else { return };
         if p.control.is_empty()
-            && let Some(c) = self.sock.conn(conn)
+            && let Some(c) = self.links.conn(conn)
             && c.tx().push_slice(kind, head.as_slice(), body).is_ok()
         {
             c.notify();
@@ -455,16 +455,6 @@ impl EpState {
     /// Whether no request credits are left for `peer`.
     pub(crate) fn asked_enough(&self, peer: PeerId) -> bool {
         self.peers.at(peer).ring_rma >= REQUESTS_MAX
-    }
-
-    /// Returns the connections whose live peers are accessing key slot `slot`.
-    pub(crate) fn marking(&mut self, slot: u32) -> impl Iterator<Item = ConnId> {
-        let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
-        conns.into_iter().filter(move |id| {
-            self.sock
-                .conn(*id)
-                .is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
-        })
     }
 }
 

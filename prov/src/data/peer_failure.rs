@@ -23,7 +23,7 @@ impl EpState {
         err: Errno,
         why: impl std::fmt::Display,
     ) {
-        let left: Vec<ConnId> = self.conns_of(peer).collect();
+        let left: Vec<ConnId> = self.links.conns_of(peer).collect();
         let p = self.peers.at_mut(peer);
         // Unless the peer has connected again.
         p.dead = left.is_empty();
@@ -48,7 +48,7 @@ impl EpState {
         any: bool,
         err: Errno,
     ) {
-        let left: Vec<ConnId> = self.conns_of(peer).collect();
+        let left: Vec<ConnId> = self.links.conns_of(peer).collect();
         let source = self.known_as(env, peer);
         for tagged in [true, false] {
             let dead = self

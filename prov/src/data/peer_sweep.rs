@@ -16,7 +16,7 @@ impl EpState {
     /// Frees the unreferenced entries of the peer table, if a sweep is due.
     #[inline]
     pub(super) fn sweep_peers(&mut self, env: &Env<'_>) {
-        let conns = self.live.len() + self.resting.len();
+        let conns = self.links.len();
         if self.peers.sweep_is_due(conns) {
             let used = self.used(env);
             self.peers.sweep(&used, conns);
@@ -34,10 +34,7 @@ impl EpState {
                 *used = true;
             }
         };
-        self.live
-            .iter()
-            .chain(&self.resting)
-            .for_each(|live| mark(live.peer));
+        self.links.iter().for_each(|live| mark(live.peer));
         self.peers.own.into_iter().for_each(&mut mark);
         self.peers.addressed().for_each(&mut mark);
         self.peers.busy.iter().copied().for_each(&mut mark);
@@ -50,7 +47,7 @@ impl EpState {
             queue.unexpected.iter().for_each(|m| mark(m.peer));
         }
         if let Some(srx) = self.cfg.srx.and_then(|srx| env.srxs.get(srx)) {
-            srx.peers_at(self.sock.id()).for_each(&mut mark);
+            srx.peers_at(self.links.sock.id()).for_each(&mut mark);
         }
         self.connected_peer().into_iter().for_each(&mut mark);
         if let Some(coll) = &self.coll {

@@ -86,7 +86,7 @@ pub(super) fn end(st: &mut DomainState, ep: u32) {
         Subsys::EpData,
         format_args!(
             "endpoint {} cannot be used any more after an internal error: {all} of its operations end with FI_EOTHER",
-            e.sock.id()
+            e.links.sock.id()
         ),
     );
 }
@@ -128,12 +128,12 @@ impl EpState {
             }
             self.fail_pending(env, peer, err);
         }
-        let conns: Vec<ConnId> = self.sock.conns().collect();
+        let conns: Vec<ConnId> = self.links.sock.conns().collect();
         for conn in conns {
-            self.sock.close_conn(conn, CloseHow::Reset);
+            self.links.sock.close_conn(conn, CloseHow::Reset);
         }
-        self.live.clear();
-        self.resting.clear();
+        self.links.active.clear();
+        self.links.idle.clear();
         self.peers.busy.clear();
         if let Some(eq) = &self.eq {
             eq.push_error(EqError {

@@ -11,13 +11,15 @@ use scif::ConnId;
 use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use super::iov::Iov;
+use super::link_set::Link;
 use super::matching::{Posted, Queue};
 use super::peer::source_in;
 use super::peer_id::{ANY, PeerId};
 use super::peer_table::PeerTable;
-use super::progress::{BATCH, CLOCK_EVERY};
+use super::progress::CLOCK_EVERY;
+use super::rx_throttle::BATCH;
 use super::wire;
-use super::{Env, EpConfig, EpState, Errno, Live, RecvArgs, Stats};
+use super::{Env, EpConfig, EpState, Errno, RecvArgs, Stats};
 use crate::base::slab::Slab;
 use crate::state::cq_queue::{Completion, CqState};
 
@@ -127,29 +129,29 @@ impl EpState {
     #[inline(always)]
     pub(crate) fn glance(&mut self, env: &mut Env<'_>, cq: u32, most: usize, to: &mut impl Deliver) -> usize {
         if self.cfg.rx_cq != Some(cq)
-            || self.armed
-            || self.polls % CLOCK_EVERY == CLOCK_EVERY - 1
+            || self.links.armed
+            || self.links.polls % CLOCK_EVERY == CLOCK_EVERY - 1
             || !self.has_only_to_wait()
-            || self.sock.bell().any()
+            || self.links.sock.bell().any()
         {
             return 0;
         }
         let mut taken = 0;
         let mut at = 0;
-        while let Some(&live) = self.live.get(at) {
-            let Live { conn, peer, .. } = live;
-            self.expect_answer(live);
+        while let Some(&link) = self.links.active.get(at) {
+            let Link { conn, peer, .. } = link;
+            self.expect_answer(link);
             while taken < most.min(BATCH) && self.take_quick(env, conn, peer, to) == PollOutcome::Consumed {
                 taken += 1;
-                if let Some(live) = self.live.get_mut(at) {
-                    live.empty = 0;
+                if let Some(link) = self.links.active.get_mut(at) {
+                    link.empty = 0;
                 }
             }
             at += 1;
         }
         if taken > 0 {
-            self.polls = self.polls.wrapping_add(1);
-            self.more = taken == most.min(BATCH);
+            self.links.polls = self.links.polls.wrapping_add(1);
+            self.throttle.more = taken == most.min(BATCH);
             self.settled = false;
         }
         taken
@@ -158,19 +160,21 @@ impl EpState {
     /// Requests ownership of the next transmit line after the first record that ends a wait, since
     /// a reply probably follows.
     #[inline(always)]
-    pub(super) fn expect_answer(&mut self, Live { conn, peer, empty }: Live) {
+    pub(super) fn expect_answer(&mut self, Link { conn, peer, empty }: Link) {
         if empty == 0 {
             return;
         }
         let Some(tx) = self.peers.at(peer).tx else {
             return;
         };
-        let Some(c) = self.sock.conn(conn) else { return };
+        let Some(c) = self.links.conn(conn) else {
+            return;
+        };
         if tx == conn && c.tx().last_was_reply() || !c.rx().ready() {
             return;
         }
         let tx = if tx == conn { tx } else { self.meet(peer, tx, conn) };
-        if let Some(c) = self.sock.conn(tx) {
+        if let Some(c) = self.links.conn(tx) {
             c.tx().prefetch_slot();
         }
     }
@@ -184,7 +188,7 @@ impl EpState {
         peer: PeerId,
         to: &mut impl Deliver,
     ) -> PollOutcome {
-        let Some(c) = self.sock.conn(conn) else {
+        let Some(c) = self.links.conn(conn) else {
             return PollOutcome::Empty;
         };
         c.poll_inline(Taker {

@@ -351,10 +351,10 @@ impl EpState {
         let conn = rts.conn();
         // The end of the connection has been handled and fails no further receive. The sender
         // revokes its announced memory.
-        if self.is_parting(conn) {
+        if self.links.is_parting(conn) {
             return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET);
         }
-        let access = match self.sock.conn(conn) {
+        let access = match self.links.conn(conn) {
             Some(c) if crate::base::env::env().process_vm || c.memory().access() == Access::Mapped => {
                 c.memory().access()
             }
@@ -376,7 +376,7 @@ impl EpState {
             let part = part_size(want, self.incoming_order.is_empty());
             let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
             if route != Some(Way::Ring)
-                && let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part))
+                && let (Some(c), Ok(part_len)) = (self.links.conn(rts.conn()), u32::try_from(part))
             {
                 if crate::base::env::env().migrate {
                     still = Some(scif::Arrival::new(to.addr(), to.len()));
@@ -410,7 +410,7 @@ impl EpState {
         };
         self.incoming_order.push_back(index);
         if stream {
-            let denied = refused && self.sock.conn(conn).is_some_and(|c| is_denied(c));
+            let denied = refused && self.links.conn(conn).is_some_and(|c| is_denied(c));
             self.stats.fallbacks += u64::from(denied);
             self.ask_for_stream(index, refused);
         }
@@ -450,7 +450,7 @@ impl EpState {
         let now = scif::now_ns();
         let stamp = self.incoming_stamp.wrapping_add(1);
         // No thread should sleep until then.
-        self.more = true;
+        self.throttle.more = true;
         let Some(m) = self.incoming.get_mut(index) else {
             return false;
         };
@@ -482,7 +482,7 @@ impl EpState {
                 Step::Waiting => at += 1,
             }
             if budget == 0 {
-                self.more = true;
+                self.throttle.more = true;
                 break;
             }
         }
@@ -500,7 +500,7 @@ impl EpState {
         self.route_ended(&m, err != 0);
         let status = u64::from(err.unsigned_abs());
         // After the end of a connection its peer expects no reply.
-        if !self.is_parting(m.conn()) {
+        if !self.links.is_parting(m.conn()) {
             let head = Head::new().word(m.rts.op).word(status);
             self.answer(m.arrival.peer, wire::FIN, head, &[]);
         }
@@ -516,7 +516,7 @@ impl EpState {
         if m.want == 0 {
             return Step::Done;
         }
-        let Some(conn) = self.sock.conn(m.rts.conn) else {
+        let Some(conn) = self.links.conn(m.rts.conn) else {
             return Step::Failed(fi::FI_ECONNRESET);
         };
         match &mut m.how {
@@ -620,7 +620,7 @@ impl EpState {
         };
         let to = op.peer;
         let p = self.peers.at(to);
-        let Some(conn) = p.tx.and_then(|c| self.sock.conn(c)) else {
+        let Some(conn) = p.tx.and_then(|c| self.links.conn(c)) else {
             return true;
         };
         if conn.memory().access() != Access::ProcessVm || !crate::base::env::env().process_vm {

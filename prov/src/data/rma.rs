@@ -153,7 +153,8 @@ impl EpState {
     /// consumed yet.
     pub(super) fn waits_for_messages(&mut self, conn: ConnId, write: bool) -> bool {
         let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
-        self.cfg.msg_order & order != 0 && self.sock.conn(conn).is_some_and(|c| !c.tx().all_consumed())
+        let in_order = self.cfg.msg_order & order != 0;
+        in_order && self.links.conn(conn).is_some_and(|c| !c.tx().all_consumed())
     }
 
     /// Tries to execute a pending RMA operation, or to push its remaining records.
@@ -168,7 +169,7 @@ impl EpState {
             {
                 return Tried::Later;
             }
-            if !self.sock.conn(conn).is_some_and(|c| c.is_up()) {
+            if !self.links.conn(conn).is_some_and(|c| c.is_up()) {
                 return Tried::Later;
             }
             if let (Source::User(iov), false) = (op.local.source(), op.through_ring) {
@@ -183,13 +184,13 @@ impl EpState {
                         return Tried::Sent;
                     }
                     Err(NotDirect::Ring) => {
-                        let denied = self.sock.conn(conn).is_some_and(|c| is_denied(c));
+                        let denied = self.links.conn(conn).is_some_and(|c| is_denied(c));
                         self.stats.fallbacks += u64::from(denied);
                     }
                 }
             }
             op.through_ring = true;
-            if !self.sock.conn(conn).is_some_and(|c| c.tx().room(BODY_MAX)) {
+            if !self.links.conn(conn).is_some_and(|c| c.tx().room(BODY_MAX)) {
                 return Tried::Later;
             }
             if let Some(err) = self.refused(conn, op) {
@@ -230,7 +231,7 @@ impl EpState {
     }
 
     fn push_write(&mut self, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
-        let Some(c) = self.sock.conn(conn) else {
+        let Some(c) = self.links.conn(conn) else {
             return Tried::Later;
         };
         loop {
@@ -275,7 +276,7 @@ impl EpState {
     }
 
     fn push_read(&mut self, peer: PeerId, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
-        let Some(c) = self.sock.conn(conn) else {
+        let Some(c) = self.links.conn(conn) else {
             return Tried::Later;
         };
         let p = self.peers.at_mut(peer);
@@ -318,7 +319,7 @@ impl EpState {
         if p.ring_rma > 0 || self.waits_for_messages(conn_id, write) {
             return Err(NotDirect::Ring);
         }
-        let c = self.sock.conn(conn_id).ok_or(NotDirect::Ring)?;
+        let c = self.links.conn(conn_id).ok_or(NotDirect::Ring)?;
         if !c.is_up() {
             return Err(NotDirect::Ring);
         }
@@ -408,7 +409,7 @@ impl EpState {
     /// the earlier ones already written to its memory. Keys that the table lacks are checked by the
     /// target.
     fn refused(&mut self, conn: ConnId, op: &RmaOp) -> Option<Errno> {
-        let keys = self.sock.conn(conn)?.keys()?;
+        let keys = self.links.conn(conn)?.keys()?;
         op.rma.iter().find_map(|segment| {
             let (_, _, entry) = keys.find(segment.key)?;
             place(&entry, segment, right(op.write)).err()
@@ -434,7 +435,7 @@ impl EpState {
     ) {
         let conn = self.peers.at(peer).tx;
         let notify = conn
-            .and_then(|id| self.sock.conn(id))
+            .and_then(|id| self.links.conn(id))
             .is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
         if data.is_some() || notify {
             let mut word = if write { 0 } else { wire::F_READ };

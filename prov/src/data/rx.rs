@@ -437,7 +437,7 @@ impl EpState {
 
     /// Receives an unexpected message into its matched receive.
     pub(super) fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
-        self.received_late();
+        self.throttle.note_drained();
         let arrival = Arrival {
             peer: m.peer,
             tag: m.tag,

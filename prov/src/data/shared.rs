@@ -184,7 +184,7 @@ fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno
         // As for a peek that finds nothing at one endpoint.
         for ep in eps {
             if let Some(e) = st.eps.get_mut(*ep) {
-                e.catching_up = 0;
+                e.throttle.lift();
             }
             super::progress(st, *ep);
         }
@@ -289,7 +289,7 @@ fn holder(st: &DomainState, srx: u32, port: PortId) -> Option<u32> {
     let eps = &st.srxs.get(srx)?.eps;
     eps.iter()
         .copied()
-        .find(|ep| st.eps.get(*ep).is_some_and(|e| e.sock.id() == port))
+        .find(|ep| st.eps.get(*ep).is_some_and(|e| e.links.sock.id() == port))
 }
 
 impl Waiting {
@@ -498,7 +498,7 @@ impl EpState {
         };
         let data = message.data;
         let number = state.unexpected.insert(Unexpected {
-            port: self.sock.id(),
+            port: self.links.sock.id(),
             tagged,
             message: Some(message),
         });

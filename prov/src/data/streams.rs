@@ -151,7 +151,7 @@ impl EpState {
             let Some(stream) = p.streams.front_mut() else {
                 return pushed;
             };
-            let Some(c) = self.sock.conn(conn) else {
+            let Some(c) = self.links.conn(conn) else {
                 return pushed;
             };
             let (sent, finished) = match stream {

@@ -196,7 +196,7 @@ struct Peer<'s> {
 impl Peer<'_> {
     /// Opens a connection that is up on both sides.
     fn connect(&mut self) -> ConnId {
-        let victim = self.stage.with(|e| e.sock.id());
+        let victim = self.stage.with(|e| e.links.sock.id());
         let id = self.sock.connect(victim).unwrap();
         let event = self.event();
         assert_eq!(event, LinkEvent::Connected(id));
@@ -413,7 +413,7 @@ fn answers_over_one_connection_outlast_the_end_of_the_other() {
         let LinkEvent::Accepted(theirs, _) = peer.event() else {
             panic!("the victim did not connect");
         };
-        let victim = stage.with(|e| e.sock.id());
+        let victim = stage.with(|e| e.links.sock.id());
         let mine = peer.sock.connect(victim).unwrap();
         let (kind, words, _) = peer.hear(theirs);
         assert_eq!(kind, wire::RTS);
@@ -435,7 +435,7 @@ fn answers_over_one_connection_outlast_the_end_of_the_other() {
             "round {round}: {came:?}"
         );
         // The next peer may get this port.
-        stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
+        stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 0).then_some(()));
     }
 }
 
@@ -566,10 +566,10 @@ fn a_region_closes_although_a_peer_stays_inside() {
         assert!(!waiting.is_finished());
         mark(false);
     });
-    assert_eq!(stage.with(|e| e.sock.conn_count()), 1);
+    assert_eq!(stage.with(|e| e.links.sock.conn_count()), 1);
     mark(true);
     wait_until_left(shared, slot, 1_000_000);
-    assert_eq!(stage.with(|e| e.sock.conn_count()), 0);
+    assert_eq!(stage.with(|e| e.links.sock.conn_count()), 0);
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
     bad.sock.close_conn(conn, scif::CloseHow::Orderly);
     let conn = bad.connect();
@@ -659,7 +659,7 @@ fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
         let sock = Endpoint::bind(&stage.domain.shared.fabric.node, port, Exports::default()).unwrap();
         peer = Peer { stage: &stage, sock };
         // A request before the victim has seen the end of the old connection.
-        let victim = stage.with(|e| e.sock.id());
+        let victim = stage.with(|e| e.links.sock.id());
         let conn = peer.sock.connect(victim).unwrap();
         assert!(peer.try_say(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b""));
         assert_eq!(peer.hear(conn).0, wire::READ_DATA, "life {life}, asked at once");
@@ -695,7 +695,7 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
     let node = &stage.domain.shared.fabric.node;
     let bind = || Endpoint::bind(node, 0, Exports::default()).unwrap();
     let (mut passive, mut strangers, mut answerer) = (bind(), bind(), bind());
-    let port = stage.with(|e| e.sock.id());
+    let port = stage.with(|e| e.links.sock.id());
     let mut st = stage.domain.shared.gate.lock();
     cm::connect(&mut st, stage.ep, passive.id(), b"hello").unwrap();
     drop(st);
@@ -721,7 +721,7 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
     let peer = stage.until(|| cm::peer(&stage.domain.shared.gate.lock(), stage.ep).ok());
     assert_eq!(peer, passive.id());
     // All other connections are closed.
-    stage.until(|| (stage.with(|e| e.sock.conn_count()) == 1).then_some(()));
+    stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 1).then_some(()));
 }
 
 #[test]
@@ -749,7 +749,7 @@ fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
 fn two_connections_become_one() {
     const ROUNDS: u64 = 200;
     let stage = Stage::on(4, |_| {});
-    let ours = stage.with(|e| e.sock.id());
+    let ours = stage.with(|e| e.links.sock.id());
     let mut peers: Vec<_> = [0, 2, 0, 3].map(|port| stage.peer_on(port)).into();
     let mut lowers = 0;
     for (peer, number) in &mut peers {

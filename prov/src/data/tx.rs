@@ -165,7 +165,7 @@ impl EpState {
             return false;
         }
         let p = self.peers.at(peer);
-        let Some(conn) = p.tx.filter(|_| p.is_quiet()).and_then(|id| self.sock.conn(id)) else {
+        let Some(conn) = p.tx.filter(|_| p.is_quiet()).and_then(|id| self.links.conn(id)) else {
             return false;
         };
         let kind = wire::EAGER | wire::INLINE;
@@ -261,7 +261,7 @@ impl EpState {
         let len = payload.len();
         let what = What::of(tag);
         let want_ack = self.wants_ack(flags);
-        let Some(conn) = self.sock.conn(conn_id) else {
+        let Some(conn) = self.links.conn(conn_id) else {
             return Tried::Later;
         };
         let env_cfg = crate::base::env::env();
@@ -349,7 +349,7 @@ impl EpState {
             return Tried::Later;
         }
         let p = self.peers.at_mut(peer);
-        let Some(conn) = p.tx.and_then(|id| self.sock.conn(id)) else {
+        let Some(conn) = p.tx.and_then(|id| self.links.conn(id)) else {
             return Tried::Later;
         };
         let keeps = self.cfg.datagram
@@ -434,7 +434,7 @@ impl EpState {
         };
         let mut pushed = false;
         let p = self.peers.at_mut(peer);
-        while let (Some(record), Some(conn)) = (p.control.front(), self.sock.conn(conn_id)) {
+        while let (Some(record), Some(conn)) = (p.control.front(), self.links.conn(conn_id)) {
             if conn
                 .tx()
                 .push_slice(record.kind, record.head.as_slice(), &record.body)
@@ -458,7 +458,7 @@ impl EpState {
             pushed = true;
         }
         pushed |= self.flush_streams(peer, conn_id);
-        if pushed && let Some(conn) = self.sock.conn(conn_id) {
+        if pushed && let Some(conn) = self.links.conn(conn_id) {
             conn.notify();
         }
         idle(self.peers.at(peer))
@@ -490,7 +490,7 @@ impl EpState {
             return false;
         }
         let conn = self.peers.at(peer).tx;
-        conn.and_then(|id| self.sock.conn(id))
+        conn.and_then(|id| self.links.conn(id))
             .is_none_or(|c| c.tx().all_consumed())
     }
 

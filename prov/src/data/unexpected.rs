@@ -170,7 +170,7 @@ impl EpState {
     fn end_all_exhausted(&mut self, env: &mut Env<'_>) {
         loop {
             let over = |peer: PeerId| self.peers.at(peer).owed == EXHAUSTED;
-            let found = self.live.iter().chain(&self.resting).find(|l| over(l.peer));
+            let found = self.links.iter().find(|l| over(l.peer));
             let Some((conn, peer)) = found.map(|l| (l.conn, l.peer)) else {
                 return;
             };
@@ -183,7 +183,7 @@ impl EpState {
     pub(super) fn end_for_memory(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
         let (id, held) = (self.peers.at(peer).id, self.unexpected_of(peer));
         self.drop_unexpected_of(env, peer);
-        let pid = self.sock.conn(conn).map_or(0, |c| c.peer_pid());
+        let pid = self.links.conn(conn).map_or(0, |c| c.peer_pid());
         warn_about_peer(
             Subsys::EpData,
             format_args!(
@@ -210,14 +210,14 @@ impl EpState {
         self.msg.unexpected.retain(|m| !is_of_it(m));
         self.tagged.unexpected.retain(|m| !is_of_it(m));
         if let Some(srx) = self.cfg.srx.and_then(|srx| env.srxs.get_mut(srx)) {
-            srx.forget_messages(self.sock.id(), is_of_it);
+            srx.forget_messages(self.links.sock.id(), is_of_it);
         }
     }
 
     /// Handles the end of the last connection with `peer`. Its messages stay receivable, up to a
     /// limit if the peer died.
     pub(super) fn departed(&mut self, env: &mut Env<'_>, peer: PeerId, died: bool) {
-        if self.conns_of(peer).next().is_some() {
+        if self.links.conns_of(peer).next().is_some() {
             // The next incarnation of the peer is connected already and shares the load. Nothing
             // may be dropped.
             return;

@@ -471,7 +471,7 @@ impl DomainShared {
         if let Some(av) = av.and_then(|av| st.avs.get_mut(av)) {
             av.endpoints = av.endpoints.saturating_sub(1);
         }
-        let port = st.eps.get(ep).map(|state| state.sock.id());
+        let port = st.eps.get(ep).map(|state| state.links.sock.id());
         for (_, srx) in st.srxs.iter_mut() {
             srx.eps.retain(|bound| *bound != ep);
             srx.forget(port);

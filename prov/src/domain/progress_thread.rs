@@ -90,7 +90,9 @@ impl AutoProgress {
     }
 
     pub(super) fn add(&self, ep: &EpState) -> Result<(), Errno> {
-        self.waiter.add(ep.sock.wait_fd()).map_err(|e| errno::errno(&e))?;
+        self.waiter
+            .add(ep.links.sock.wait_fd())
+            .map_err(|e| errno::errno(&e))?;
         // The thread may be asleep without having armed this endpoint.
         self.waiter.signal();
         Ok(())
@@ -102,7 +104,7 @@ impl AutoProgress {
     }
 
     pub(super) fn remove(&self, ep: &EpState) {
-        self.waiter.remove(ep.sock.wait_fd());
+        self.waiter.remove(ep.links.sock.wait_fd());
     }
 }
 

@@ -169,8 +169,8 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     for waits in queues.chain(counters).filter(|w| w.eps.contains(&ep)) {
         for seat in &waits.seats {
             // Left from an attempt to enable it that failed half-way.
-            seat.waiter.remove(endpoint.sock.wait_fd());
-            let watched = watch(&seat.waiter, endpoint.sock.wait_fd());
+            seat.waiter.remove(endpoint.links.sock.wait_fd());
+            let watched = watch(&seat.waiter, endpoint.links.sock.wait_fd());
             // Waiter slots of short sleeps may miss a wake-up, since these sleeps soon time out.
             if waits.obj.sleeps() {
                 watched?;
@@ -255,7 +255,7 @@ pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
     let watched = waits.watched;
     if let Some(endpoint) = eps.get(ep) {
         for seat in &waits.seats {
-            seat.waiter.remove(endpoint.sock.wait_fd());
+            seat.waiter.remove(endpoint.links.sock.wait_fd());
         }
     }
     if watched {

@@ -189,7 +189,7 @@ impl Waits {
                     .filter_map(|ep| eps.get(*ep))
                     .filter(|ep| ep.enabled)
                 {
-                    watch(&waiter, ep.sock.wait_fd())?;
+                    watch(&waiter, ep.links.sock.wait_fd())?;
                 }
                 self.seats.push(Seat {
                     waiter,

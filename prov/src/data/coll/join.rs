@@ -60,7 +60,7 @@ pub(crate) fn join(
     if e.eq.is_none() {
         return Err(fi::FI_ENOEQ);
     }
-    let own = e.sock.id();
+    let own = e.links.sock.id();
     if !members.contains(&own) {
         return Err(fi::FI_EINVAL);
     }
@@ -175,7 +175,7 @@ impl EpState {
 
     /// Starts the groups led by this member whose members are all ready, oldest first.
     fn begin_groups(&mut self, env: &mut Env<'_>) {
-        let own = self.sock.id();
+        let own = self.links.sock.id();
         let Some(coll) = self.coll.as_mut() else { return };
         let mut begun = Vec::new();
         for (addr, group) in &mut coll.groups {

@@ -299,7 +299,7 @@ fn element(kind: Kind, datatype: u32, op: u32) -> Result<usize, Errno> {
 pub(crate) fn members(st: &DomainState, ep: u32, addr: u64) -> Option<Vec<PortId>> {
     let e = st.eps.get(ep)?;
     let group = e.coll.as_ref()?.groups.get(&addr).filter(|g| g.id != 0)?;
-    let port = |peer: &PeerId| e.peers.get(*peer).map_or(e.sock.id(), |p| p.id);
+    let port = |peer: &PeerId| e.peers.get(*peer).map_or(e.links.sock.id(), |p| p.id);
     Some(group.peers.iter().map(port).collect())
 }
 
@@ -341,7 +341,7 @@ impl EpState {
         let root = if a.kind.is_rooted() {
             let id = env.avs.get(self.cfg.av).and_then(|av| av.port_id(a.root));
             let id = id.ok_or(fi::FI_EINVAL)?;
-            Some(if id == self.sock.id() {
+            Some(if id == self.links.sock.id() {
                 ANY
             } else {
                 self.peer_at(id)
@@ -489,7 +489,7 @@ impl EpState {
             .peers
             .get(peer)
             .is_none_or(|p| p.tx.is_some() || !p.pending.is_empty());
-        if !known && self.conns_of(peer).next().is_none() {
+        if !known && self.links.conns_of(peer).next().is_none() {
             self.defer(peer, TxOp::Coll(Out::Touch { group: addr }));
         }
     }
@@ -499,7 +499,7 @@ impl EpState {
         let Some(conn) = self.peers.at(peer).tx else {
             return Tried::Later;
         };
-        let Some(conn) = self.sock.conn(conn) else {
+        let Some(conn) = self.links.conn(conn) else {
             return Tried::Later;
         };
         match out {

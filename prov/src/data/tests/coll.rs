@@ -79,7 +79,7 @@ fn a_group_has_an_identity_of_its_own() {
 
 /// Joins the group at address 1, of the endpoint under test and `other`.
 fn join(stage: &Stage, other: &Peer<'_>) {
-    let members: [PortId; 2] = [stage.with(|e| e.sock.id()), other.sock.id()];
+    let members: [PortId; 2] = [stage.with(|e| e.links.sock.id()), other.sock.id()];
     let mut st = stage.domain.shared.gate.lock();
     coll::join(&mut st, stage.ep, 1, &members, (0, 0)).unwrap();
 }

@@ -43,7 +43,7 @@ impl Stage {
             }
         }
         self.until(|| {
-            self.with(|e| e.live.is_empty() && e.resting.is_empty())
+            self.with(|e| e.links.active.is_empty() && e.links.idle.is_empty())
                 .then_some(())
         });
     }
@@ -141,7 +141,7 @@ fn a_receive_from_an_address_that_was_removed_is_for_that_peer_alone() {
     }
     stage.until(|| {
         stage
-            .with(|e| e.live.is_empty() && e.resting.is_empty())
+            .with(|e| e.links.active.is_empty() && e.links.idle.is_empty())
             .then_some(())
     });
     assert!(stage.came().is_none(), "no stranger fills it");

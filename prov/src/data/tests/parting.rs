@@ -9,7 +9,7 @@ use super::*;
 impl Stage {
     /// Polls until the connection of the honest peer is the only one.
     fn one_is_left(&self) {
-        self.until(|| self.with(|e| (e.live.len() + e.resting.len() == 1).then_some(())));
+        self.until(|| self.with(|e| (e.links.len() == 1).then_some(())));
     }
 
     /// Polls for a while in which no completion may arrive and no poll may wait. A loaded machine
@@ -50,7 +50,7 @@ fn a_message_ends_when_its_receiver_is_out_of_its_memory() {
             "{came:?}"
         );
         assert_eq!(liar.event(), LinkEvent::Closed(conn, Reason::Reset));
-        assert_eq!(stage.with(|e| e.sock.conn_count()), 1);
+        assert_eq!(stage.with(|e| e.links.sock.conn_count()), 1);
     }
 }
 
@@ -95,8 +95,8 @@ fn a_receive_ends_when_its_sender_writes_into_it_no_more() {
         matches!(&came, Came::Failed(e) if e.c.context == 0xb0f && e.err == fi::FI_ECONNRESET),
         "{came:?}"
     );
-    stage.until(|| stage.with(|e| (e.sock.conn_count() == 1).then_some(())));
-    assert!(stage.with(|e| e.parting.is_empty()));
+    stage.until(|| stage.with(|e| (e.links.sock.conn_count() == 1).then_some(())));
+    assert!(stage.with(|e| e.links.parting.is_empty()));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_receive_of_what_was_announced_before_the_end_fails_at_once() {
     stage.until(|| (stage.with(|e| e.msg.unexpected.len()) == 1).then_some(()));
     assert!(liar.sock.conn(conn).unwrap().enter());
     liar.sock.close_conn(conn, scif::CloseHow::Orderly);
-    stage.until(|| (stage.with(|e| e.parting.len()) == 1).then_some(()));
+    stage.until(|| (stage.with(|e| e.links.parting.len()) == 1).then_some(()));
     stage.recv(fi::FI_ADDR_UNSPEC, 100_000, 0xb0f, 0);
     let came = stage.until(|| stage.came());
     assert!(

@@ -4,11 +4,11 @@
 use libfabric_sys as fi;
 use scif::ConnId;
 
-use super::super::progress::{LIVE_ALWAYS, SWEEP_EVERY, SWEEP_SELDOM};
+use super::super::link_set::{ACTIVE_ALWAYS, SWEEP_EVERY, SWEEP_SLOW};
 use super::super::wire;
 use super::{Peer, Stage};
 
-/// Number of peers beyond `LIVE_ALWAYS`.
+/// Number of peers beyond `ACTIVE_ALWAYS`.
 const TOO_MANY: usize = 4;
 
 /// Creates enough peers to make some rings idle. Returns them with their connections.
@@ -19,7 +19,7 @@ fn crowd(stage: &Stage) -> Vec<(Peer<'_>, ConnId)> {
         (peer, conn)
     };
     std::iter::repeat_with(connected)
-        .take(LIVE_ALWAYS + TOO_MANY)
+        .take(ACTIVE_ALWAYS + TOO_MANY)
         .collect()
 }
 
@@ -27,10 +27,10 @@ fn crowd(stage: &Stage) -> Vec<(Peer<'_>, ConnId)> {
 fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
     let stage = Stage::new();
     let mut peers = crowd(&stage);
-    let not_swept = || stage.with(|e| (e.resting.len(), e.not_swept));
+    let not_swept = || stage.with(|e| (e.links.idle.len(), e.links.sweep_left));
     // Near the end of a sweep.
     stage.until(|| matches!(not_swept(), (TOO_MANY, 1)).then_some(()));
-    let ended = stage.with(|e| e.resting.first().map(|l| e.peers.at(l.peer).id));
+    let ended = stage.with(|e| e.links.idle.first().map(|l| e.peers.at(l.peer).id));
     peers.retain(|(peer, _)| Some(peer.sock.id()) != ended);
     let (left, round) = stage.until(|| Some(not_swept()).filter(|&(resting, _)| resting < TOO_MANY));
     assert_eq!(left, round, "the last one has another place");
@@ -42,16 +42,16 @@ fn a_lost_bell_delays_a_message_and_loses_none() {
     let mut peers = crowd(&stage);
     let at_rest = || {
         let ids = stage.with(|e| {
-            let peers = e.resting.iter().map(|l| e.peers.at(l.peer));
+            let peers = e.links.idle.iter().map(|l| e.peers.at(l.peer));
             peers.map(|p| p.id).collect::<Vec<_>>()
         });
         (!ids.is_empty()).then_some(ids)
     };
     stage.until(at_rest);
     // First just after a ring became idle, then after a sweep over all of them.
-    for every in [SWEEP_EVERY, SWEEP_SELDOM] {
+    for every in [SWEEP_EVERY, SWEEP_SLOW] {
         let ids = at_rest().unwrap();
-        assert_eq!(stage.with(|e| e.not_swept > 0), every == SWEEP_EVERY);
+        assert_eq!(stage.with(|e| e.links.sweep_left > 0), every == SWEEP_EVERY);
         let (peer, conn) = peers
             .iter_mut()
             .find(|(p, _)| ids.contains(&p.sock.id()))
@@ -66,6 +66,11 @@ fn a_lost_bell_delays_a_message_and_loses_none() {
         });
         assert!(polls.is_some(), "not within {most} polls");
         // The activated ring makes another one idle.
-        stage.until(|| stage.with(|e| (e.live.len() <= LIVE_ALWAYS && e.not_swept == 0).then_some(())));
+        stage.until(|| {
+            stage.with(|e| {
+                let few = e.links.active.len() <= ACTIVE_ALWAYS;
+                (few && e.links.sweep_left == 0).then_some(())
+            })
+        });
     }
 }

@@ -93,7 +93,7 @@ fn the_peer_that_holds_the_most_gives_way() {
     }
     assert_eq!(second.event(), LinkEvent::Closed(conns[1], Reason::Reset));
     assert!(kept(&stage) <= MAX);
-    assert_eq!(stage.with(|e| e.sock.conn_count()), 2);
+    assert_eq!(stage.with(|e| e.links.sock.conn_count()), 2);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn messages_of_dead_peers_stay_receivable_within_a_bound() {
         peer.flood(conn, DEAD_MAX / 10);
         left += DEAD_MAX / 10;
         peer.sock.abandon();
-        stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
+        stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 0).then_some(()));
         assert!(kept(&stage) <= DEAD_MAX);
     }
     assert!(left > 3 * DEAD_MAX && kept(&stage) > DEAD_MAX / 2);
@@ -118,7 +118,7 @@ fn messages_of_dead_peers_stay_receivable_within_a_bound() {
     let before = kept(&stage);
     peer.flood(conn, DEAD_MAX + COST);
     peer.sock.abandon();
-    stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
+    stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 0).then_some(()));
     assert_eq!(kept(&stage), before, "more than the bound goes at once");
 }
 
@@ -142,7 +142,7 @@ fn messages_of_a_peer_that_is_back_already_stay() {
     assert!(matches!(stage.came(), Some(Came::Done(c)) if c.len == LEN));
     // The messages exceed the limit once this incarnation ends too.
     peer.sock.abandon();
-    stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
+    stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 0).then_some(()));
     assert_eq!(kept(&stage), 0);
 }
 
@@ -154,7 +154,7 @@ fn messages_of_peers_that_closed_make_room_when_room_is_needed() {
         let conn = peer.connect();
         peer.flood(conn, MAX * 3 / 10);
         peer.sock.close_conn(conn, scif::CloseHow::Orderly);
-        stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
+        stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 0).then_some(()));
     }
     assert!(kept(&stage) > MAX * 8 / 10);
     let (mut honest, _) = stage.peer();
@@ -164,5 +164,5 @@ fn messages_of_peers_that_closed_make_room_when_room_is_needed() {
     }
     stage.poll();
     assert!(kept(&stage) <= MAX);
-    assert_eq!(stage.with(|e| e.sock.conn_count()), 1);
+    assert_eq!(stage.with(|e| e.links.sock.conn_count()), 1);
 }

@@ -219,6 +219,6 @@ impl Core {
     pub(super) fn attach(self: &Arc<Core>, ep: &EpState) -> Result<(), Errno> {
         let eq = ep.eq.clone().ok_or(fi::FI_ENOEQ)?;
         let source: Weak<Core> = Arc::downgrade(self);
-        eq.attach(source, ep.sock.wait_fd())
+        eq.attach(source, ep.links.sock.wait_fd())
     }
 }

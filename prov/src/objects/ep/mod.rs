@@ -684,7 +684,7 @@ impl Core {
         if let Some(ep) = st.eps.get_mut(self.idx()) {
             av = Some(ep.cfg.av);
             if let Some(eq) = ep.eq.take() {
-                eq.detach(ep.sock.wait_fd());
+                eq.detach(ep.links.sock.wait_fd());
                 eq.purge_fid(ep.fid);
             }
         }

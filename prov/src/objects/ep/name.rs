@@ -94,6 +94,7 @@ impl Core {
             .eps
             .get(self.idx())
             .ok_or(fi::FI_EINVAL)?
+            .links
             .sock
             .id();
         let bits = u32::try_from(self.ip.get_relaxed()).map_err(|_| fi::FI_EINVAL)?;
@@ -116,7 +117,7 @@ impl Core {
             if ep.enabled {
                 return Err(fi::FI_EOPBADSTATE);
             }
-            (ep.cfg.clone(), ep.sock.id())
+            (ep.cfg.clone(), ep.links.sock.id())
         };
         if wanted != now {
             let (old, av) = (self.idx(), cfg.av);

@@ -171,7 +171,7 @@ impl EpState {
         let p = self.peers.at_mut(peer);
         if p.done.count == 0 || p.done.stamp != stamp {
             if p.done.count == 0 {
-                self.done.push(peer);
+                self.rma_target.done.push(peer);
             }
             p.done = Done { stamp, count: 0 };
         }
@@ -181,7 +181,7 @@ impl EpState {
     /// Reports to peers how many of their operations without a reply were executed.
     #[cold]
     pub(super) fn tell_done(&mut self) {
-        for peer in std::mem::take(&mut self.done) {
+        for peer in std::mem::take(&mut self.rma_target.done) {
             let p = self.peers.at_mut(peer);
             let Done { stamp, count } = std::mem::take(&mut p.done);
             self.answer(peer, wire::DONE, Head::new().word(stamp).word(count), &[]);

@@ -498,7 +498,7 @@ impl EpState {
     /// Fails all receives, since no message can arrive any more.
     fn flush_receives(&mut self, env: &mut Env<'_>, err: Errno) {
         for tagged in [true, false] {
-            for posted in self.queue(tagged).posted.extract(|_| true) {
+            for posted in self.recv.queue(tagged).posted.extract(|_| true) {
                 self.fail_posted(env, tagged, posted, err);
             }
         }

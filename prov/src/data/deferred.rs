@@ -16,15 +16,12 @@ use std::collections::BTreeMap;
 use libfabric_sys as fi;
 
 use super::iov::Iov;
-use super::ops::What;
+use super::ops::{NOTED, Note, What, mark};
 use super::{AtomicArgs, AtomicKind, Env, EpState, Errno, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::base::slab::Slab;
 use crate::domain::{DomainState, wait};
 use crate::objects::cntr::CntrState;
 use crate::state::cq_queue::{Completion, CqError};
-
-/// Flag of an operation in progress whose context identifies a [`Note`].
-pub(crate) const NOTED: u64 = fi::FI_TRIGGER;
 
 /// Condition that an operation waits for.
 #[derive(Clone, Copy, Debug)]
@@ -104,21 +101,6 @@ impl Work {
             _ => self.queued.and_then(|q| q.completion),
         }
     }
-}
-
-/// Destination of the report of queued work in progress.
-#[derive(Debug)]
-pub(crate) struct Note {
-    context: usize,
-    /// Whether a completion of the endpoint was requested too.
-    report: bool,
-    pub cntr: Option<u32>,
-}
-
-/// Returns the context of an operation in progress with a note. Contexts of the application are
-/// addresses, and the last addresses are never valid.
-fn mark(note: u32) -> usize {
-    !(note as usize)
 }
 
 /// Counter, and whether its failures count.
@@ -263,7 +245,7 @@ fn start(st: &mut DomainState, work: &Work) -> Result<(), Errno> {
     let Some(queued) = work.queued else {
         return operate(st, ep, &work.action, work.context, work.flags);
     };
-    let notes = &mut st.eps.get_mut(ep).ok_or(fi::FI_EINVAL)?.notes;
+    let notes = &mut st.eps.get_mut(ep).ok_or(fi::FI_EINVAL)?.ops.notes;
     let note = notes.insert(Note {
         context: work.context,
         report: work.flags & fi::FI_COMPLETION != 0,
@@ -274,7 +256,7 @@ fn start(st: &mut DomainState, work: &Work) -> Result<(), Errno> {
     if begun.is_err()
         && let Some(e) = st.eps.get_mut(ep)
     {
-        e.notes.remove(note);
+        e.ops.notes.remove(note);
     }
     begun
 }
@@ -437,7 +419,7 @@ impl EpState {
     ) {
         let note = u32::try_from(!c.context)
             .ok()
-            .and_then(|at| self.notes.remove(at));
+            .and_then(|at| self.ops.notes.remove(at));
         let Some(note) = note else { return };
         let c = Completion {
             context: note.context,
@@ -483,7 +465,8 @@ impl EpState {
 
     /// Returns the internal context of queued work of this endpoint, given that of the application.
     pub(crate) fn noted(&self, context: usize) -> Option<usize> {
-        self.notes
+        self.ops
+            .notes
             .iter()
             .find(|(_, note)| note.context == context)
             .map(|(at, _)| mark(at))

@@ -61,11 +61,12 @@ impl EpState {
         ignore: u64,
     ) -> Option<u32> {
         if !self.cfg.grouped || src == ANY {
-            return self.queue(tagged).match_posted(src, tag, ignore);
+            return self.recv.queue(tagged).match_posted(src, tag, ignore);
         }
         let mut members: Vec<PeerId> = self.peers.ids().collect();
         members.retain(|p| self.whole(env, *p) == src);
-        self.queue(tagged)
+        self.recv
+            .queue(tagged)
             .unexpected
             .find(|m| members.contains(&m.peer) && (m.tag ^ tag) & !ignore == 0)
     }

@@ -54,6 +54,7 @@ mod peer_table;
 mod poison;
 mod progress;
 mod quick;
+mod recv_queues;
 mod rendezvous;
 mod rma;
 mod route;
@@ -68,11 +69,10 @@ mod tx;
 mod unexpected;
 pub(crate) mod wire;
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{ConnId, Endpoint};
+use scif::Endpoint;
 use scif_ring::copy::Mem;
 
 use crate::base::atomic_ops::element::AtomicKind;
@@ -86,13 +86,12 @@ use crate::state::cq_queue::CqState;
 use crate::state::mr_table::MrTable;
 
 use link_set::LinkSet;
-use matching::{Arrived, Queue};
-use multi::Multi;
 use ops::Ops;
-use peer_id::PeerId;
 use peer_table::PeerTable;
 pub(crate) use quick::{Deliver, Queued};
-use rendezvous::Incoming;
+use recv_queues::RecvQueues;
+use rendezvous::Rendezvous;
+use rma::RmaTarget;
 use rx_throttle::RxThrottle;
 pub(crate) use stats::Stats;
 
@@ -278,40 +277,11 @@ pub(crate) struct EpState {
     /// Present for endpoints with collectives only.
     coll: Option<Box<coll::Coll>>,
     peers: PeerTable,
-    /// Posted receives and unexpected messages.
-    msg: Queue,
-    tagged: Queue,
-    multis: Slab<Multi>,
-    /// Claimed messages, by context.
-    claimed: HashMap<usize, Arrived>,
-    /// Work queued to the domain that this endpoint is executing.
-    pub notes: Slab<deferred::Note>,
-    /// Entry of a peer provider for the unexpected message that is being received.
-    unmatched: Option<crate::objects::peer_import::Held>,
-    ops: Ops,
-    /// Matched large messages, and their indexes, oldest first.
-    incoming: Slab<Incoming>,
-    incoming_order: VecDeque<u32>,
-    incoming_stamp: u32,
-    /// Outstanding large sends with a claim block, oldest first.
-    helping: VecDeque<u64>,
-    /// Index in `helping` of the entry to serve next, behind the oldest ones, which are always
-    /// served.
-    help_next: usize,
-    /// Errors of writes whose fragments are still arriving, by connection (as a target).
-    write_errors: HashMap<ConnId, Errno>,
-    /// Reads of which a part failed and the last part has not arrived, by connection (as a target).
-    failed_reads: HashMap<ConnId, u64>,
-    /// Peers whose one-sided operations without a reply were executed and must be acknowledged.
-    done: Vec<PeerId>,
-    /// Number of posted directed receives. While there are any, liveness checks cover all peers.
-    directed: usize,
-    /// Whether the receive completion queue was empty after the last poll (see `peek`).
-    settled: bool,
-    /// Whether the last peek found nothing and no receive has completed since.
-    peeked: bool,
+    recv: RecvQueues,
+    pub ops: Ops,
+    rndv: Rendezvous,
+    rma_target: RmaTarget,
     throttle: RxThrottle,
-    limits: unexpected::Limits,
 }
 
 impl EpState {
@@ -331,32 +301,13 @@ impl EpState {
             cm: cfg.connected.then(|| Box::new(cm::Cm::new())),
             coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
             peers: PeerTable::new(),
-            msg: Queue::new(),
-            tagged: Queue::new(),
-            multis: Slab::new(),
-            claimed: HashMap::new(),
-            notes: Slab::new(),
-            unmatched: None,
+            recv: RecvQueues::new(crate::base::env::env().unexpected_max),
             ops: Ops::new(scif::now_ns()),
-            incoming: Slab::new(),
-            incoming_order: VecDeque::new(),
-            incoming_stamp: 0,
-            helping: VecDeque::new(),
-            help_next: 0,
-            write_errors: HashMap::new(),
-            failed_reads: HashMap::new(),
-            done: Vec::new(),
-            directed: 0,
-            settled: false,
-            limits: unexpected::Limits::new(crate::base::env::env().unexpected_max),
-            peeked: false,
+            rndv: Rendezvous::default(),
+            rma_target: RmaTarget::default(),
             throttle: RxThrottle::default(),
             cfg,
         }
-    }
-
-    fn queue(&mut self, tagged: bool) -> &mut Queue {
-        if tagged { &mut self.tagged } else { &mut self.msg }
     }
 }
 
@@ -577,9 +528,9 @@ pub(crate) fn has_wakes(st: &DomainState, ep: u32) -> bool {
 pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| {
         !e.ops.is_empty()
-            || !e.incoming_order.is_empty()
+            || !e.rndv.order.is_empty()
             || !e.peers.busy.is_empty()
-            || e.directed > 0
+            || e.recv.directed > 0
             || e.links.sock.has_parked_callers()
             || e.is_collecting()
     })

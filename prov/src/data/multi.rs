@@ -101,7 +101,7 @@ impl EpState {
     /// Returns the table that contains a buffer, and its number there.
     fn table<'a>(&'a mut self, env: &'a mut Env<'_>, many: Many) -> Option<(&'a mut Slab<Multi>, u32)> {
         match many {
-            Many::Own(number) => Some((&mut self.multis, number)),
+            Many::Own(number) => Some((&mut self.recv.multis, number)),
             Many::Shared(number) => Some((&mut env.srxs.get_mut(self.cfg.srx?)?.multis, number)),
         }
     }
@@ -172,14 +172,14 @@ impl EpState {
         while self.many(env, many).is_some_and(|buffer| !buffer.retired)
             && let Some(at) = self.match_waiting(env, tagged, src, tag, ignore)
         {
-            let waiting = self.queue(tagged).unexpected.get_mut(at);
+            let waiting = self.recv.queue(tagged).unexpected.get_mut(at);
             let Some((peer, tag, len)) = waiting.map(|m| (m.peer, m.tag, m.len)) else {
                 return;
             };
             let Some(target) = self.take_target(env, tagged, peer, tag, len) else {
                 return;
             };
-            if let Some(message) = self.queue(tagged).unexpected.remove(at) {
+            if let Some(message) = self.recv.queue(tagged).unexpected.remove(at) {
                 self.receive_unexpected(env, target, message);
             }
         }
@@ -187,10 +187,14 @@ impl EpState {
 
     /// Returns the parts of shared buffers that this endpoint is filling.
     pub(super) fn shared_pieces(&self) -> Vec<(Many, usize)> {
-        let pieces = self.incoming.iter().filter_map(|(_, m)| match m.target.multi {
-            Some(many @ Many::Shared(_)) => Some((many, m.target.context)),
-            _ => None,
-        });
+        let pieces = self
+            .rndv
+            .incoming
+            .iter()
+            .filter_map(|(_, m)| match m.target.multi {
+                Some(many @ Many::Shared(_)) => Some((many, m.target.context)),
+                _ => None,
+            });
         pieces.collect()
     }
 

@@ -6,11 +6,29 @@
 
 use libfabric_sys as fi;
 
-use super::deferred::NOTED;
 use super::iov::Iov;
 use super::peer_id::PeerId;
 use super::{AtomicKind, Env, EpState, Errno};
+use crate::base::slab::Slab;
 use crate::state::cq_queue::{Completion, CqError};
+
+/// Flag of an operation in progress whose context identifies a [`Note`].
+pub(crate) const NOTED: u64 = fi::FI_TRIGGER;
+
+/// Destination of the report of queued work in progress.
+#[derive(Debug)]
+pub(crate) struct Note {
+    pub context: usize,
+    /// Whether a completion of the endpoint was requested too.
+    pub report: bool,
+    pub cntr: Option<u32>,
+}
+
+/// Returns the context of an operation in progress with a note. Contexts of the application are
+/// addresses, and the last addresses are never valid.
+pub(super) fn mark(note: u32) -> usize {
+    !(note as usize)
+}
 
 /// Kind of a completed operation, which determines the flags of its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +136,8 @@ pub(crate) struct Ops {
     /// Generation of new slots. It differs between incarnations of an endpoint, since peers may
     /// still owe replies to an earlier one.
     first: u32,
+    /// Work queued to the domain that this endpoint is executing.
+    pub(crate) notes: Slab<Note>,
 }
 
 #[expect(
@@ -139,6 +159,7 @@ impl Ops {
             messages: Vec::new(),
             kept: 0,
             first: (life ^ life >> 32) as u32 | 1,
+            notes: Slab::new(),
         }
     }
 
@@ -372,10 +393,8 @@ impl EpState {
         if op.ring_rma {
             p.ring_rma = p.ring_rma.saturating_sub(1);
         }
-        if op.block.is_some()
-            && let Some(at) = self.helping.iter().position(|h| *h == id)
-        {
-            self.helping.remove(at);
+        if op.block.is_some() {
+            self.rndv.end_coop(id);
         }
         if op.kept.is_none() {
             self.tx_complete(env, op.what, op.context, op.flags, op.tag, op.len, err);

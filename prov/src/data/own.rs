@@ -40,7 +40,7 @@ impl EpState {
             };
             if c.rx().ready() {
                 self.drain(env, conn, own, BATCH);
-                if !self.done.is_empty() {
+                if !self.rma_target.done.is_empty() {
                     self.tell_done();
                 }
                 // Local operations may wait for this counter: fences, and RMA in message order.

@@ -114,7 +114,7 @@ impl EpState {
         let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
         let inside = sent_on_it && self.links.conn(conn).is_some_and(inside);
         let ops = if inside { self.set_apart(peer) } else { Vec::new() };
-        if ops.is_empty() && !self.is_filled_over(conn) {
+        if ops.is_empty() && !self.rndv.is_filled_over(conn) {
             self.links.sock.close_conn(conn, how);
             return;
         }
@@ -143,18 +143,13 @@ impl EpState {
             }
             announced
         });
-        self.helping.retain(|id| !ops.contains(id));
+        self.rndv.coop_sends.retain(|id| !ops.contains(id));
         ops
     }
 
     /// Returns whether message `id` ends only when its peer has left its memory.
     pub(super) fn is_set_apart(&self, id: u64) -> bool {
         self.links.parting.iter().any(|p| p.ops.contains(&id))
-    }
-
-    /// Returns whether a peer may be writing into a buffer that was offered over `conn`.
-    fn is_filled_over(&self, conn: ConnId) -> bool {
-        self.incoming.iter().any(|(_, m)| m.conn() == conn)
     }
 
     /// Closes the connections whose peers have left, and ends the operations that waited for that.
@@ -171,7 +166,7 @@ impl EpState {
         while let Some(p) = self.links.parting.get(at) {
             let (conn, has_ops) = (p.conn, !p.ops.is_empty());
             let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
-            if has_ops && self.links.conn(conn).is_some_and(inside) || self.is_filled_over(conn) {
+            if has_ops && self.links.conn(conn).is_some_and(inside) || self.rndv.is_filled_over(conn) {
                 at += 1;
                 continue;
             }
@@ -187,14 +182,18 @@ impl EpState {
     /// its sender cannot write into it any more.
     fn fail_incoming(&mut self, env: &mut Env<'_>, conn: ConnId, err: Errno) {
         let mut at = 0;
-        while let Some(index) = self.incoming_order.get(at).copied() {
-            let over_it = self.incoming.get_mut(index).is_some_and(|m| m.conn() == conn);
+        while let Some(index) = self.rndv.order.get(at).copied() {
+            let over_it = self
+                .rndv
+                .incoming
+                .get_mut(index)
+                .is_some_and(|m| m.conn() == conn);
             if !over_it || self.withdraw(index, err) {
                 at += 1;
                 continue;
             }
-            self.incoming_order.remove(at);
-            if let Some(m) = self.incoming.remove(index) {
+            self.rndv.order.remove(at);
+            if let Some(m) = self.rndv.incoming.remove(index) {
                 self.complete_recv(env, &m.target, &m.arrival, 0, err);
             }
         }
@@ -203,7 +202,7 @@ impl EpState {
     /// Revokes the buffer offered for a message. Returns true if its sender is still writing; the
     /// receive then ends with `err` afterwards.
     pub(super) fn withdraw(&mut self, index: u32, err: Errno) -> bool {
-        let Some(m) = self.incoming.get_mut(index) else {
+        let Some(m) = self.rndv.incoming.get_mut(index) else {
             return false;
         };
         let (How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. }) = m.how else {
@@ -231,8 +230,8 @@ impl EpState {
     pub(super) fn end_fetches(&mut self) -> Vec<(Target, Arrival)> {
         let end = scif::now_ns() + WITHDRAW_NS;
         let mut fetched = Vec::new();
-        while let Some(index) = self.incoming_order.pop_front() {
-            let Some(m) = self.incoming.remove(index) else {
+        while let Some(index) = self.rndv.order.pop_front() {
+            let Some(m) = self.rndv.incoming.remove(index) else {
                 continue;
             };
             if let How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. } = m.how

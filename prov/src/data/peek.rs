@@ -26,7 +26,7 @@ impl EpState {
         let tagged = a.tag.is_some();
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         if a.flags & fi::FI_PEEK == 0 {
-            let Some(m) = self.claimed.remove(&a.context) else {
+            let Some(m) = self.recv.claimed.remove(&a.context) else {
                 return Err(fi::FI_EINVAL);
             };
             let discard = a.flags & fi::FI_DISCARD != 0;
@@ -50,11 +50,11 @@ impl EpState {
         }
         let src = self.wanted_peer(env, a.src)?;
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-        if a.flags & fi::FI_CLAIM != 0 && self.claimed.contains_key(&a.context) {
+        if a.flags & fi::FI_CLAIM != 0 && self.recv.claimed.contains_key(&a.context) {
             // A context holds one claim. A second one would lose the first message.
             return Err(fi::FI_EINVAL);
         }
-        let found = if self.settled || self.peeked {
+        let found = if self.recv.cq_was_empty || self.recv.last_peek_missed {
             self.match_waiting(env, tagged, src, tag, ignore)
         } else {
             None
@@ -78,17 +78,17 @@ impl EpState {
                 });
             }
             // A program that only peeks reads no empty queue, and thus makes no progress by reads.
-            if self.settled || self.peeked {
+            if self.recv.cq_was_empty || self.recv.last_peek_missed {
                 // The unexpected messages do not include the wanted one, so the throttle must not
                 // delay its arrival.
                 self.throttle.lift();
             }
             self.progress(env);
-            self.peeked = true;
+            self.recv.last_peek_missed = true;
             return Ok(());
         };
         if a.flags & fi::FI_DISCARD != 0 {
-            if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+            if let Some(m) = self.recv.queue(tagged).unexpected.remove(at) {
                 let target = Target {
                     tagged,
                     iov: Iov::new(&[]),
@@ -103,6 +103,7 @@ impl EpState {
             return Ok(());
         }
         let Some((peer, len, data, tag)) = self
+            .recv
             .queue(tagged)
             .unexpected
             .get_mut(at)
@@ -114,9 +115,9 @@ impl EpState {
             flags |= fi::FI_REMOTE_CQ_DATA;
         }
         if a.flags & fi::FI_CLAIM != 0
-            && let Some(m) = self.queue(tagged).unexpected.remove(at)
+            && let Some(m) = self.recv.queue(tagged).unexpected.remove(at)
         {
-            self.claimed.insert(a.context, m);
+            self.recv.claimed.insert(a.context, m);
         }
         let src = self.source_of(env, peer);
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {

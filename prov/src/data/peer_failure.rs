@@ -52,6 +52,7 @@ impl EpState {
         let source = self.known_as(env, peer);
         for tagged in [true, false] {
             let dead = self
+                .recv
                 .queue(tagged)
                 .posted
                 .extract(|p| p.src == source || (any && p.src == ANY));
@@ -59,7 +60,7 @@ impl EpState {
                 self.fail_posted(env, tagged, posted, err);
             }
             // The payload of an announced message is lost with its sender.
-            self.queue(tagged).unexpected.retain(
+            self.recv.queue(tagged).unexpected.retain(
                 |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
             );
         }

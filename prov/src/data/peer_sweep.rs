@@ -38,11 +38,11 @@ impl EpState {
         self.peers.own.into_iter().for_each(&mut mark);
         self.peers.addressed().for_each(&mut mark);
         self.peers.busy.iter().copied().for_each(&mut mark);
-        self.done.iter().copied().for_each(&mut mark);
+        self.rma_target.done.iter().copied().for_each(&mut mark);
         self.ops.peers().for_each(&mut mark);
-        self.incoming.iter().for_each(|(_, m)| mark(m.peer()));
-        self.claimed.values().for_each(|m| mark(m.peer));
-        for queue in [&self.msg, &self.tagged] {
+        self.rndv.incoming.iter().for_each(|(_, m)| mark(m.peer()));
+        self.recv.claimed.values().for_each(|m| mark(m.peer));
+        for queue in [&self.recv.msg, &self.recv.tagged] {
             queue.posted.iter().for_each(|p| mark(p.src));
             queue.unexpected.iter().for_each(|m| mark(m.peer));
         }

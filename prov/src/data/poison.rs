@@ -116,10 +116,10 @@ impl EpState {
             self.complete_recv(env, &target, &arrival, 0, err);
         }
         for tagged in [true, false] {
-            for posted in self.queue(tagged).posted.extract(|_| true) {
+            for posted in self.recv.queue(tagged).posted.extract(|_| true) {
                 self.fail_posted(env, tagged, posted, err);
             }
-            self.queue(tagged).unexpected.retain(|_| false);
+            self.recv.queue(tagged).unexpected.retain(|_| false);
         }
         self.coll_end_all(env, err);
         for peer in self.peers.ids() {

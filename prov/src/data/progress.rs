@@ -55,9 +55,7 @@ impl EpState {
             self.links.cancel_poll_delay();
         }
         let (rings, armed) = (self.links.active.len(), self.links.armed);
-        let most = self.throttle.budget(rings, armed, || {
-            self.tagged.unexpected.len() + self.msg.unexpected.len()
-        });
+        let most = self.throttle.budget(rings, armed, || self.recv.unexpected());
         if most > 0 && !self.poll_live(env, most) && self.has_only_to_wait() {
             // PAUSE: a tight poll takes the cache line away from the writing core. It also slows
             // the other hardware thread of this core.
@@ -69,19 +67,19 @@ impl EpState {
         if self.links.armed {
             self.links.flush_active();
         }
-        if !self.incoming_order.is_empty() {
+        if !self.rndv.order.is_empty() {
             self.run_incoming(env);
         }
-        if !self.helping.is_empty() {
+        if !self.rndv.coop_sends.is_empty() {
             self.help();
         }
-        if !self.done.is_empty() {
+        if !self.rma_target.done.is_empty() {
             self.tell_done();
         }
         if !self.peers.busy.is_empty() {
             self.flush_busy(env);
         }
-        self.settled = self
+        self.recv.cq_was_empty = self
             .cfg
             .rx_cq
             .and_then(|c| env.cqs.get(c))
@@ -92,8 +90,7 @@ impl EpState {
     #[inline]
     pub(super) fn has_only_to_wait(&self) -> bool {
         (1..=TWICE_MOST).contains(&self.links.active.len())
-            && self.incoming_order.is_empty()
-            && self.helping.is_empty()
+            && self.rndv.is_idle()
             && self.peers.busy.is_empty()
     }
 
@@ -346,8 +343,7 @@ impl EpState {
                 self.drain_last(env, twin, peer);
             }
         }
-        self.write_errors.remove(&conn);
-        self.failed_reads.remove(&conn);
+        self.rma_target.on_conn_lost(conn);
         // A listener that hangs up is closing gracefully too.
         let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
         let lost = match reason {
@@ -459,9 +455,9 @@ impl EpState {
             let Some(l) = self.links.next_to_check() else {
                 continue;
             };
-            let waits = self.directed > 0
+            let waits = self.recv.directed > 0
                 || self.ops.any_of_peer(l.peer)
-                || self.fetches_from(l.peer)
+                || self.rndv.fetches_from(l.peer)
                 || self.collects_from(l.peer)
                 || self.peers.at(l.peer).busy;
             if waits

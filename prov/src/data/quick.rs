@@ -12,11 +12,12 @@ use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use super::iov::Iov;
 use super::link_set::Link;
-use super::matching::{Posted, Queue};
+use super::matching::Posted;
 use super::peer::source_in;
 use super::peer_id::{ANY, PeerId};
 use super::peer_table::PeerTable;
 use super::progress::CLOCK_EVERY;
+use super::recv_queues::RecvQueues;
 use super::rx_throttle::BATCH;
 use super::wire;
 use super::{Env, EpConfig, EpState, Errno, RecvArgs, Stats};
@@ -44,12 +45,9 @@ impl Deliver for Queued {
 /// Handler of an inline message, with the state it needs.
 struct Taker<'a, 'e, D> {
     cfg: &'a EpConfig,
-    tagged: &'a mut Queue,
-    msg: &'a mut Queue,
+    recv: &'a mut RecvQueues,
     peers: &'a mut PeerTable,
     stats: &'a mut Stats,
-    directed: &'a mut usize,
-    peeked: &'a mut bool,
     env: &'a mut Env<'e>,
     peer: PeerId,
     to: &'a mut D,
@@ -71,9 +69,9 @@ impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
         let tag = if is_tagged { line.word(0) } else { 0 };
         let data = if has_data { line.word(words - 1) } else { 0 };
         let (queue, mut what) = if is_tagged {
-            (self.tagged, fi::FI_RECV | fi::FI_TAGGED)
+            (&mut self.recv.tagged, fi::FI_RECV | fi::FI_TAGGED)
         } else {
-            (self.msg, fi::FI_RECV | fi::FI_MSG)
+            (&mut self.recv.msg, fi::FI_RECV | fi::FI_MSG)
         };
         if has_data {
             what |= fi::FI_REMOTE_CQ_DATA;
@@ -97,9 +95,9 @@ impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
         }
         line.copy_tail(words, to);
         let buf = to.addr();
-        *self.directed -= usize::from(src != ANY);
         queue.posted.forget(at);
-        *self.peeked = false;
+        self.recv.directed -= usize::from(src != ANY);
+        self.recv.last_peek_missed = false;
         self.stats.received.add(len);
         if let Some(cntr) = cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             cntr.add(1);
@@ -152,7 +150,7 @@ impl EpState {
         if taken > 0 {
             self.links.polls = self.links.polls.wrapping_add(1);
             self.throttle.more = taken == most.min(BATCH);
-            self.settled = false;
+            self.recv.cq_was_empty = false;
         }
         taken
     }
@@ -193,12 +191,9 @@ impl EpState {
         };
         c.poll_inline(Taker {
             cfg: &self.cfg,
-            tagged: &mut self.tagged,
-            msg: &mut self.msg,
+            recv: &mut self.recv,
             peers: &mut self.peers,
             stats: &mut self.stats,
-            directed: &mut self.directed,
-            peeked: &mut self.peeked,
             env,
             peer,
             to,
@@ -214,8 +209,8 @@ impl EpState {
     pub(crate) fn post_quick(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
         let &[to] = a.iov else { return Ok(false) };
         let (queue, (tag, ignore)) = match a.tag {
-            Some(tag) => (&self.tagged, tag),
-            None => (&self.msg, (0, u64::MAX)),
+            Some(tag) => (&self.recv.tagged, tag),
+            None => (&self.recv.msg, (0, u64::MAX)),
         };
         if a.flags & fi::FI_MULTI_RECV != 0 || queue.unexpected.len() != 0 {
             return Ok(false);
@@ -226,14 +221,8 @@ impl EpState {
             if self.peers.at(src).dead {
                 return Ok(false);
             }
-            self.directed += 1;
         }
-        let queue = if a.tag.is_some() {
-            &mut self.tagged
-        } else {
-            &mut self.msg
-        };
-        queue.posted.push_back(Posted {
+        let posted = Posted {
             tag,
             ignore,
             src,
@@ -242,7 +231,8 @@ impl EpState {
             context: a.context,
             flags: a.flags,
             multi: None,
-        });
+        };
+        self.recv.post(a.tag.is_some(), posted);
         Ok(true)
     }
 }

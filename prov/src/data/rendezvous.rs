@@ -8,6 +8,8 @@
 //! part is open. If direct access fails or is slower (`route`), the receiver requests fragments
 //! through the ring (`CTS`, `streams`).
 
+use std::collections::VecDeque;
+
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, PeerMemory, RemoteMem};
 use scif_ring::ClaimShare;
@@ -21,6 +23,7 @@ use super::route::Way;
 use super::rx::{Arrival, RecordError, Target, sub_iov};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Stats};
+use crate::base::slab::Slab;
 
 /// Bytes from which a message is announced with a claim block for a cooperative copy. A shorter one
 /// is pulled.
@@ -243,6 +246,43 @@ impl Incoming {
     }
 }
 
+/// Large messages in progress of one endpoint, in both directions.
+#[derive(Debug, Default)]
+pub(super) struct Rendezvous {
+    /// Matched large messages, and their indexes, oldest first.
+    pub(super) incoming: Slab<Incoming>,
+    pub(super) order: VecDeque<u32>,
+    stamp: u32,
+    /// Outstanding large sends with a claim block, oldest first.
+    pub(super) coop_sends: VecDeque<u64>,
+    /// Index in `coop_sends` of the entry to serve next, behind the oldest ones, which are always
+    /// served.
+    coop_next: usize,
+}
+
+impl Rendezvous {
+    /// Whether nothing is in progress.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.order.is_empty() && self.coop_sends.is_empty()
+    }
+
+    /// Whether a message from `peer` is being fetched.
+    pub(super) fn fetches_from(&self, peer: PeerId) -> bool {
+        self.incoming.iter().any(|(_, m)| m.peer() == peer)
+    }
+
+    /// Whether a peer may be writing into a buffer that was offered over `conn`.
+    pub(super) fn is_filled_over(&self, conn: ConnId) -> bool {
+        self.incoming.iter().any(|(_, m)| m.conn() == conn)
+    }
+
+    /// Removes outstanding send `id` from the cooperative copies.
+    pub(super) fn end_coop(&mut self, id: u64) {
+        self.coop_sends.retain(|send| *send != id);
+    }
+}
+
 /// Result of one step of an incoming message.
 enum Step {
     Done,
@@ -362,8 +402,8 @@ impl EpState {
             // The sender is gone, and the payload with it.
             None => return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET),
         };
-        let stamp = self.incoming_stamp.wrapping_add(1);
-        self.incoming_stamp = stamp;
+        let stamp = self.rndv.stamp.wrapping_add(1);
+        self.rndv.stamp = stamp;
         let mut how = How::Alone { done: 0 };
         let mut still = None;
         let mut route = None;
@@ -373,7 +413,7 @@ impl EpState {
             && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
         {
             route = self.choose_route(arrival.peer, want);
-            let part = part_size(want, self.incoming_order.is_empty());
+            let part = part_size(want, self.rndv.order.is_empty());
             let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
             if route != Some(Way::Ring)
                 && let (Some(c), Ok(part_len)) = (self.links.conn(rts.conn()), u32::try_from(part))
@@ -395,7 +435,7 @@ impl EpState {
         }
         let refused = access == Access::None;
         let stream = want > 0 && (refused || route == Some(Way::Ring));
-        let Some(index) = self.incoming.insert(Incoming {
+        let Some(index) = self.rndv.incoming.insert(Incoming {
             target,
             arrival,
             rts,
@@ -408,7 +448,7 @@ impl EpState {
         }) else {
             return;
         };
-        self.incoming_order.push_back(index);
+        self.rndv.order.push_back(index);
         if stream {
             let denied = refused && self.links.conn(conn).is_some_and(|c| is_denied(c));
             self.stats.fallbacks += u64::from(denied);
@@ -419,7 +459,7 @@ impl EpState {
     /// Selects the method for a message of `want` bytes that both sides can copy, if there is a
     /// choice.
     fn choose_route(&mut self, peer: PeerId, want: usize) -> Option<Way> {
-        let alone = self.incoming_order.is_empty();
+        let alone = self.rndv.order.is_empty();
         self.peers
             .at_mut(peer)
             .routes
@@ -448,10 +488,10 @@ impl EpState {
     /// longer exists.
     fn fetch_after_all(&mut self, index: u32) -> bool {
         let now = scif::now_ns();
-        let stamp = self.incoming_stamp.wrapping_add(1);
+        let stamp = self.rndv.stamp.wrapping_add(1);
         // No thread should sleep until then.
         self.throttle.more = true;
-        let Some(m) = self.incoming.get_mut(index) else {
+        let Some(m) = self.rndv.incoming.get_mut(index) else {
             return false;
         };
         let How::Streaming { done } = m.how else {
@@ -465,7 +505,7 @@ impl EpState {
         if now.saturating_sub(since) < SILENCE_NS {
             return false;
         }
-        self.incoming_stamp = stamp;
+        self.rndv.stamp = stamp;
         m.stamp = stamp;
         m.how = How::Alone { done };
         true
@@ -475,7 +515,7 @@ impl EpState {
     pub(crate) fn run_incoming(&mut self, env: &mut Env<'_>) {
         let mut budget = BUDGET;
         let mut at = 0;
-        while let Some(index) = self.incoming_order.get(at).copied() {
+        while let Some(index) = self.rndv.order.get(at).copied() {
             match self.step(index, &mut budget) {
                 Step::Done => self.end_incoming(env, at, index, 0),
                 Step::Failed(err) => self.end_incoming(env, at, index, err),
@@ -493,8 +533,8 @@ impl EpState {
         if err != 0 && self.withdraw(index, err) {
             return;
         }
-        self.incoming_order.remove(at);
-        let Some(m) = self.incoming.remove(index) else {
+        self.rndv.order.remove(at);
+        let Some(m) = self.rndv.incoming.remove(index) else {
             return;
         };
         self.route_ended(&m, err != 0);
@@ -509,8 +549,8 @@ impl EpState {
     }
 
     fn step(&mut self, index: u32, budget: &mut usize) -> Step {
-        let more = self.incoming_order.len() > 1;
-        let Some(m) = self.incoming.get_mut(index) else {
+        let more = self.rndv.order.len() > 1;
+        let Some(m) = self.rndv.incoming.get_mut(index) else {
             return Step::Done;
         };
         if m.want == 0 {
@@ -583,35 +623,35 @@ impl EpState {
     /// Copies parts, as the sender, of messages whose receivers have offered their buffers.
     pub(crate) fn help(&mut self) {
         let mut at = 0;
-        while at < HELP_DEPTH.min(self.helping.len()) {
-            let Some(id) = self.helping.get(at).copied() else {
+        while at < HELP_DEPTH.min(self.rndv.coop_sends.len()) {
+            let Some(id) = self.rndv.coop_sends.get(at).copied() else {
                 return;
             };
             if self.help_one(id) {
-                self.helping.remove(at);
+                self.rndv.coop_sends.remove(at);
             } else {
                 at += 1;
             }
         }
         // The oldest messages may all be for a peer that makes no progress.
-        for _ in HELP_DEPTH..self.helping.len().min(2 * HELP_DEPTH) {
-            let at = match self.help_next {
-                next if (HELP_DEPTH..self.helping.len()).contains(&next) => next,
+        for _ in HELP_DEPTH..self.rndv.coop_sends.len().min(2 * HELP_DEPTH) {
+            let at = match self.rndv.coop_next {
+                next if (HELP_DEPTH..self.rndv.coop_sends.len()).contains(&next) => next,
                 _ => HELP_DEPTH,
             };
-            self.help_next = at + 1;
-            if let Some(id) = self.helping.get(at).copied()
+            self.rndv.coop_next = at + 1;
+            if let Some(id) = self.rndv.coop_sends.get(at).copied()
                 && self.help_one(id)
             {
-                self.helping.remove(at);
-                self.help_next = at;
+                self.rndv.coop_sends.remove(at);
+                self.rndv.coop_next = at;
             }
         }
     }
 
     /// Copies parts of one message. Returns true when nothing is left to copy.
     fn help_one(&mut self, id: u64) -> bool {
-        let more = self.helping.len() > 1;
+        let more = self.rndv.coop_sends.len() > 1;
         let Some(op) = self.ops.get_mut(id).filter(|op| op.asked == Asked::Never) else {
             return true;
         };
@@ -673,10 +713,5 @@ impl EpState {
             }
         }
         true
-    }
-
-    /// Whether a message from `peer` is being fetched.
-    pub(crate) fn fetches_from(&self, peer: PeerId) -> bool {
-        self.incoming.iter().any(|(_, m)| m.peer() == peer)
     }
 }

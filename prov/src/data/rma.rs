@@ -6,6 +6,8 @@
 //! ring order. An operation is direct only while no earlier one to the same peer remains in the
 //! ring.
 
+use std::collections::HashMap;
+
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
 use scif_ring::BODY_MAX;
@@ -27,6 +29,25 @@ use crate::state::cq_queue::Completion;
 const READ_PIECE: usize = 64 * 1024;
 /// Bytes of reads that may be outstanding at one target. They bound the memory of its replies.
 pub(crate) const READ_WINDOW: u64 = 1024 * 1024;
+
+/// State of an endpoint as the target of accesses.
+#[derive(Debug, Default)]
+pub(super) struct RmaTarget {
+    /// Errors of writes whose fragments are still arriving, by connection.
+    pub(super) write_errors: HashMap<ConnId, Errno>,
+    /// Reads of which a part failed and the last part has not arrived, by connection.
+    pub(super) failed_reads: HashMap<ConnId, u64>,
+    /// Peers whose one-sided operations without a reply were executed and must be acknowledged.
+    pub(super) done: Vec<PeerId>,
+}
+
+impl RmaTarget {
+    /// Drops the state of a connection that has ended.
+    pub(super) fn on_conn_lost(&mut self, conn: ConnId) {
+        self.write_errors.remove(&conn);
+        self.failed_reads.remove(&conn);
+    }
+}
 
 /// RMA operation that is pending or partly in the ring.
 #[derive(Debug)]
@@ -492,14 +513,14 @@ impl EpState {
                 copy_iov(&to, 0, &[body], 0, body.len());
             }
             Err(err) => {
-                self.write_errors.insert(conn, err);
+                self.rma_target.write_errors.insert(conn, err);
             }
         }
         if flags & wire::F_LAST != 0 {
-            let err = if self.write_errors.is_empty() {
+            let err = if self.rma_target.write_errors.is_empty() {
                 0
             } else {
-                self.write_errors.remove(&conn).unwrap_or(0)
+                self.rma_target.write_errors.remove(&conn).unwrap_or(0)
             };
             self.answer(
                 peer,
@@ -539,7 +560,9 @@ impl EpState {
         }
         let is_last = flags & wire::F_LAST != 0;
         // The initiator gets an error for the whole read, which is then no event.
-        let failed = is_last && !self.failed_reads.is_empty() && self.failed_reads.remove(&conn) == Some(id);
+        let failed = is_last
+            && !self.rma_target.failed_reads.is_empty()
+            && self.rma_target.failed_reads.remove(&conn) == Some(id);
         let mut from = Vec::new();
         match env.mrs.check(key, addr, len, fi::FI_REMOTE_READ, &mut from) {
             Ok(()) => {
@@ -572,7 +595,7 @@ impl EpState {
             }
             Err(err) => {
                 if !is_last {
-                    self.failed_reads.insert(conn, id);
+                    self.rma_target.failed_reads.insert(conn, id);
                 }
                 let head = Head::new().word(id).word(u64::from(err.unsigned_abs())).word(len);
                 self.answer(peer, wire::ACK, head, &[]);

@@ -8,10 +8,10 @@ use libfabric_sys as fi;
 use scif_ring::copy::{Mem, copy_iov, slice_iov, total_len};
 use scif_ring::spsc::Record;
 
-use super::deferred::NOTED;
 use super::iov::Iov;
 use super::matching::{Arrived, Payload, Posted};
 use super::multi::{Many, Multi};
+use super::ops::NOTED;
 use super::peer::{bytes_of, copy_of};
 use super::peer_id::{ANY, PeerId};
 use super::rendezvous::Rts;
@@ -245,15 +245,12 @@ impl EpState {
     ) -> Option<Target> {
         let source = self.known_as(env, peer);
         loop {
-            let Some(at) = self.queue(tagged).match_arrival(source, tag) else {
+            let Some(at) = self.recv.queue(tagged).match_arrival(source, tag) else {
                 return self.take_shared(env, tagged, peer, tag, len);
             };
-            let multi = self.queue(tagged).posted.get_mut(at)?.multi;
+            let multi = self.recv.queue(tagged).posted.get_mut(at)?.multi;
             let Some(many) = multi else {
-                let posted = self.queue(tagged).posted.remove(at)?;
-                if posted.src != ANY {
-                    self.directed -= 1;
-                }
+                let posted = self.recv.take(tagged, at)?;
                 return Some(Target {
                     tagged,
                     iov: posted.iov,
@@ -274,14 +271,14 @@ impl EpState {
     /// Reserves a part of multi-receive buffer `number`, whose list entry is `at`. Returns `None`
     /// if the message does not fit.
     fn carve(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, number: u32, len: usize) -> Option<Target> {
-        let piece = self.multis.get_mut(number)?.carve(len, self.cfg.min_multi_recv);
-        let flags = self.queue(tagged).posted.get_mut(at).map_or(0, |p| p.flags);
+        let piece = self
+            .recv
+            .multis
+            .get_mut(number)?
+            .carve(len, self.cfg.min_multi_recv);
+        let flags = self.recv.queue(tagged).posted.get_mut(at).map_or(0, |p| p.flags);
         if piece.as_ref().is_none_or(|piece| piece.last) {
-            if let Some(posted) = self.queue(tagged).posted.remove(at)
-                && posted.src != ANY
-            {
-                self.directed -= 1;
-            }
+            self.recv.take(tagged, at);
             self.retire_many(env, Many::Own(number));
         }
         piece.map(|piece| piece.target(tagged, flags, Many::Own(number)))
@@ -326,7 +323,7 @@ impl EpState {
         if let Some(held) = &target.entry {
             self.give_back(env, held.clone());
         }
-        self.peeked = false;
+        self.recv.last_peek_missed = false;
         let src = self.source_of(env, m.peer);
         let c = Completion {
             context: target.context,
@@ -384,7 +381,7 @@ impl EpState {
         let multi = if a.flags & fi::FI_MULTI_RECV != 0 {
             let [base] = a.iov else { return Err(fi::FI_EINVAL) };
             let multi = Multi::new(*base, a.context);
-            Some(Many::Own(self.multis.insert(multi).ok_or(fi::FI_ENOMEM)?))
+            Some(Many::Own(self.recv.multis.insert(multi).ok_or(fi::FI_ENOMEM)?))
         } else {
             None
         };
@@ -405,7 +402,7 @@ impl EpState {
         if multi.is_none()
             && let Some(at) = self.match_waiting(env, tagged, src, tag, ignore)
         {
-            if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+            if let Some(m) = self.recv.queue(tagged).unexpected.remove(at) {
                 let target = Target {
                     tagged,
                     iov: posted.iov,
@@ -419,16 +416,13 @@ impl EpState {
             }
             return Ok(());
         }
-        if src != ANY {
-            self.directed += 1;
-        }
-        let at = self.queue(tagged).posted.push_back(posted);
+        let at = self.recv.post(tagged, posted);
         if let Some(many) = multi {
             self.fill(env, many, tagged, (src, tag, ignore));
         }
         if src != ANY
             && self.peers.at(src).dead
-            && let Some(posted) = self.queue(tagged).posted.remove(at)
+            && let Some(posted) = self.recv.queue(tagged).posted.remove(at)
         {
             self.fail_posted(env, tagged, posted, fi::FI_ECONNRESET);
         }
@@ -458,16 +452,16 @@ impl EpState {
 
     pub(crate) fn cancel_recv(&mut self, env: &mut Env<'_>, context: usize) -> Result<(), Errno> {
         for tagged in [true, false] {
-            let Some(at) = self.queue(tagged).posted.find(|p| p.context == context) else {
+            let Some(at) = self.recv.queue(tagged).posted.find(|p| p.context == context) else {
                 continue;
             };
-            let multi = self.queue(tagged).posted.get_mut(at).and_then(|p| p.multi);
+            let multi = self.recv.queue(tagged).posted.get_mut(at).and_then(|p| p.multi);
             if let Some(Many::Own(number)) = multi
-                && self.multis.get(number).is_some_and(Multi::is_filling)
+                && self.recv.multis.get(number).is_some_and(Multi::is_filling)
             {
                 return Err(fi::FI_EAGAIN);
             }
-            if let Some(posted) = self.queue(tagged).posted.remove(at) {
+            if let Some(posted) = self.recv.queue(tagged).posted.remove(at) {
                 self.fail_posted(env, tagged, posted, fi::FI_ECANCELED);
             }
             return Ok(());
@@ -478,7 +472,7 @@ impl EpState {
     /// Fails a receive that was removed from its list.
     pub(crate) fn fail_posted(&mut self, env: &mut Env<'_>, tagged: bool, posted: Posted, err: Errno) {
         if posted.src != ANY {
-            self.directed -= 1;
+            self.recv.directed -= 1;
         }
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
         if let Some(many) = posted.multi

@@ -170,7 +170,7 @@ fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno
         if let Ok((e, mut env)) = split(st, *ep) {
             first = first.or(Some(*ep));
             let has = if a.flags & fi::FI_PEEK == 0 {
-                e.claimed.contains_key(&a.context)
+                e.recv.claimed.contains_key(&a.context)
             } else {
                 e.holds_for(&mut env, a)?
             };
@@ -448,7 +448,7 @@ impl EpState {
         match owner.get(asked) {
             Ok((held, Some(place))) => Some(self.target_of(place, tagged, held)),
             Ok((held, None)) => {
-                self.unmatched = Some(held);
+                self.recv.unmatched = Some(held);
                 None
             }
             Err(err) => {
@@ -485,8 +485,8 @@ impl EpState {
         message: Arrived,
     ) -> Result<(), RecordError> {
         self.stats.unexpected += 1;
-        let Some(held) = self.unmatched.take() else {
-            let list = &mut self.queue(tagged).unexpected;
+        let Some(held) = self.recv.unmatched.take() else {
+            let list = &mut self.recv.queue(tagged).unexpected;
             if !list.reserve() {
                 return Err(RecordError::NoMemory);
             }
@@ -526,7 +526,7 @@ impl EpState {
     /// Releases the entry of a peer provider for a message that is not enqueued.
     #[cold]
     pub(super) fn free_unmatched(&mut self) {
-        if let Some(held) = self.unmatched.take() {
+        if let Some(held) = self.recv.unmatched.take() {
             held.free();
         }
     }

@@ -53,7 +53,7 @@ impl EpState {
     /// Requests the payload as fragments. `refused`: this side cannot reach the memory of the
     /// sender.
     pub(super) fn ask_for_stream(&mut self, index: u32, refused: bool) {
-        let Some(m) = self.incoming.get_mut(index) else {
+        let Some(m) = self.rndv.incoming.get_mut(index) else {
             return;
         };
         m.how = How::Streaming { done: 0 };
@@ -121,7 +121,7 @@ impl EpState {
         body: Mem,
     ) -> Result<(), Nonsense> {
         let index = u32::try_from(receive & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        let Some(m) = self.incoming.get_mut(index) else {
+        let Some(m) = self.rndv.incoming.get_mut(index) else {
             return Ok(());
         };
         if u64::from(m.stamp) != receive >> 32 || m.arrival.peer != peer {
@@ -136,7 +136,7 @@ impl EpState {
         copy_iov(m.target.iov.as_slice(), *done, &[body], 0, body.len());
         *done += body.len();
         if *done == m.want
-            && let Some(at) = self.incoming_order.iter().position(|i| *i == index)
+            && let Some(at) = self.rndv.order.iter().position(|i| *i == index)
         {
             self.end_incoming(env, at, index, 0);
         }

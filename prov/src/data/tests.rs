@@ -615,7 +615,7 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
         let word = u64::from_ne_bytes(head.try_into().unwrap());
         peer.say(conn, wire::EAGER | wire::INLINE, &[word], b"");
     }
-    stage.until(|| (stage.with(|e| e.msg.unexpected.len()) == 2).then_some(()));
+    stage.until(|| (stage.with(|e| e.recv.msg.unexpected.len()) == 2).then_some(()));
     peer.sock.abandon();
     stage.until(|| stage.with(|e| e.peers.iter().any(|p| p.dead)).then_some(()));
     stage.recv(number, 4096, 0x3a, fi::FI_MULTI_RECV);
@@ -634,7 +634,7 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
             }
         }
     }
-    assert_eq!((messages, stage.with(|e| e.directed)), (2, 0));
+    assert_eq!((messages, stage.with(|e| e.recv.directed)), (2, 0));
     // No message of the peer is left, so that a receive directed to it fails at once.
     stage.recv(number, 64, 0x3b, 0);
     let came = stage.came();

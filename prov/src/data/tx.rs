@@ -12,9 +12,8 @@ use scif_ring::{BODY_MAX, HEAD_MAX};
 
 use super::atomic::AtomicOp;
 use super::coll;
-use super::deferred::NOTED;
 use super::iov::Iov;
-use super::ops::{Asked, OutOp, What};
+use super::ops::{Asked, NOTED, OutOp, What};
 use super::peer::{MESSAGES_MAX, Peer, gather, gather_into};
 use super::peer_id::PeerId;
 use super::rendezvous::BOTH_SIDES_MIN;
@@ -413,7 +412,7 @@ impl EpState {
         }
         conn.notify();
         if block.is_some() {
-            self.helping.push_back(id);
+            self.rndv.coop_sends.push_back(id);
         }
         self.stats.sent.add(len);
         if keeps {

@@ -111,7 +111,7 @@ impl EpState {
         loop {
             let load = Arc::clone(self.peers.at_mut(peer).unexpected.get_or_insert_default());
             let held = load.get() + bytes;
-            let limits = &self.limits;
+            let limits = &self.recv.limits;
             if held > limits.max / 2 {
                 return Err(RecordError::NoMemory);
             }
@@ -134,8 +134,8 @@ impl EpState {
 
     /// Releases memory for a message of `asking`. Returns false if `asking` itself holds the most.
     fn make_room(&mut self, env: &mut Env<'_>, asking: PeerId) -> bool {
-        while !self.limits.departed.is_empty() {
-            let Departed { load, .. } = self.limits.departed.remove(0);
+        while !self.recv.limits.departed.is_empty() {
+            let Departed { load, .. } = self.recv.limits.departed.remove(0);
             if load.get() > 0 {
                 self.drop_unexpected(env, &load);
                 return true;
@@ -155,13 +155,13 @@ impl EpState {
     #[cold]
     pub(super) fn exhaust(&mut self, peer: PeerId) {
         self.peers.at_mut(peer).owed = EXHAUSTED;
-        self.limits.exhausted = true;
+        self.recv.limits.exhausted = true;
     }
 
     /// Resets the connections of peers marked by [`EpState::exhaust`].
     #[inline]
     pub(super) fn end_exhausted(&mut self, env: &mut Env<'_>) {
-        if std::mem::take(&mut self.limits.exhausted) {
+        if std::mem::take(&mut self.recv.limits.exhausted) {
             self.end_all_exhausted(env);
         }
     }
@@ -189,8 +189,8 @@ impl EpState {
             format_args!(
                 "process {pid} at {id} sends more than can be kept; {held} bytes of its messages had no receive, {} bytes those \
              of all peers, at most {} are kept (FI_SCIF_UNEXPECTED_MAX): connection reset with error {}",
-                self.limits.process.get(),
-                self.limits.max,
+                self.recv.limits.process.get(),
+                self.recv.limits.max,
                 fi::FI_ENOMEM
             ),
         );
@@ -207,8 +207,8 @@ impl EpState {
     /// Drops the messages that are counted in `load`.
     fn drop_unexpected(&mut self, env: &mut Env<'_>, load: &Arc<AtomicCounter>) {
         let is_of_it = |m: &Arrived| Arc::ptr_eq(&m.charge.peer, load);
-        self.msg.unexpected.retain(|m| !is_of_it(m));
-        self.tagged.unexpected.retain(|m| !is_of_it(m));
+        self.recv.msg.unexpected.retain(|m| !is_of_it(m));
+        self.recv.tagged.unexpected.retain(|m| !is_of_it(m));
         if let Some(srx) = self.cfg.srx.and_then(|srx| env.srxs.get_mut(srx)) {
             srx.forget_messages(self.links.sock.id(), is_of_it);
         }
@@ -237,20 +237,20 @@ impl EpState {
             );
             return self.drop_unexpected(env, &load);
         }
-        let departed = &mut self.limits.departed;
-        if departed.len() >= self.limits.prune_at {
+        let departed = &mut self.recv.limits.departed;
+        if departed.len() >= self.recv.limits.prune_at {
             departed.retain(|d| d.load.get() > 0);
-            self.limits.prune_at = PRUNE_AT.max(2 * departed.len());
+            self.recv.limits.prune_at = PRUNE_AT.max(2 * departed.len());
         }
         departed.push(Departed { load, died });
         let dead = |departed: &[Departed]| -> u64 {
             let dead = departed.iter().filter(|d| d.died);
             dead.map(|d| d.load.get()).sum()
         };
-        while dead(&self.limits.departed) > DEAD_MAX
-            && let Some(first) = self.limits.departed.iter().position(|d| d.died)
+        while dead(&self.recv.limits.departed) > DEAD_MAX
+            && let Some(first) = self.recv.limits.departed.iter().position(|d| d.died)
         {
-            let first = self.limits.departed.remove(first);
+            let first = self.recv.limits.departed.remove(first);
             self.drop_unexpected(env, &first.load);
         }
     }

@@ -337,7 +337,7 @@ impl Cntr {
             !state.waits.endpoints().is_empty()
         };
         let bound = fed || state.waits.is_held();
-        let noted = |ep: &EpState| ep.notes.iter().any(|(_, note)| note.cntr == Some(self.index));
+        let noted = |ep: &EpState| ep.ops.notes.iter().any(|(_, note)| note.cntr == Some(self.index));
         let awaited = st.triggers.uses_cntr(self.index) || st.eps.iter().any(|(_, ep)| noted(ep));
         if bound || awaited || st.mrs.uses_cntr(self.index) {
             return Err(fi::FI_EBUSY);

@@ -109,7 +109,7 @@ fn a_stranger_has_its_number_while_a_message_or_a_receive_needs_it() {
     let number = stage.until(|| {
         stage
             .number_of(id)
-            .filter(|_| stage.with(|e| e.msg.unexpected.len() == 1))
+            .filter(|_| stage.with(|e| e.recv.msg.unexpected.len() == 1))
     });
     early.sock.abandon();
     stage.strangers(&node, 2..MANY);

@@ -70,11 +70,11 @@ fn a_receive_ends_when_its_sender_writes_into_it_no_more() {
     stage.recv(fi::FI_ADDR_UNSPEC, LEN, 0xb0f, 0);
     let misc = 4 | 9 << 16;
     liar.say(conn, wire::RTS, &[1, LEN as u64, from.addr() as u64, misc], b"");
-    stage.until(|| stage.with(|e| e.incoming_order.front().copied()));
+    stage.until(|| stage.with(|e| e.rndv.order.front().copied()));
     // Within one process the victim copies alone. Simulates a peer in another process.
     stage.with(|e| {
-        let index = e.incoming_order.front().copied().unwrap();
-        e.incoming.get_mut(index).unwrap().how = How::Shared {
+        let index = e.rndv.order.front().copied().unwrap();
+        e.rndv.incoming.get_mut(index).unwrap().how = How::Shared {
             block: 3,
             generation: 9,
             part: PART,
@@ -108,7 +108,7 @@ fn a_receive_of_what_was_announced_before_the_end_fails_at_once() {
     assert_eq!(liar.hear(conn).0, wire::RTS);
     let from = buffer(vec![1; 100_000]);
     liar.say(conn, wire::RTS, &[1, 100_000, from.addr() as u64, 0], b"");
-    stage.until(|| (stage.with(|e| e.msg.unexpected.len()) == 1).then_some(()));
+    stage.until(|| (stage.with(|e| e.recv.msg.unexpected.len()) == 1).then_some(()));
     assert!(liar.sock.conn(conn).unwrap().enter());
     liar.sock.close_conn(conn, scif::CloseHow::Orderly);
     stage.until(|| (stage.with(|e| e.links.parting.len()) == 1).then_some(()));

@@ -37,5 +37,5 @@ fn a_read_with_a_failed_part_is_no_event_at_the_target() {
         assert_eq!(peer.hear(conn).0, wire::READ_DATA);
         assert_eq!(reads(), number);
     }
-    assert!(stage.with(|e| e.failed_reads.is_empty()));
+    assert!(stage.with(|e| e.rma_target.failed_reads.is_empty()));
 }

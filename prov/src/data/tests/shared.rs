@@ -56,7 +56,7 @@ fn cancel_of_a_shared_context_leaves_the_operations_of_its_endpoints() {
     shared::cancel(st, srx, CONTEXT).unwrap();
     shared::cancel(st, srx, CONTEXT).unwrap();
     let e = st.eps.get_mut(stage.ep).unwrap();
-    assert_eq!(e.queue(false).posted.len(), 1);
+    assert_eq!(e.recv.queue(false).posted.len(), 1);
     assert!(!st.triggers.is_empty());
     let cq = st.cqs.get_mut(stage.cq).unwrap();
     let cancelled = cq.take_error().map(Came::Failed);

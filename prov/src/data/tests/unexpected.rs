@@ -14,15 +14,15 @@ const COST: u64 = LEN as u64 + ENTRY_BYTES;
 fn limited() -> Stage {
     let stage = Stage::new();
     stage.with(|e| {
-        e.limits.max = MAX;
-        e.limits.process = Box::leak(Box::new(AtomicCounter::new(0)));
+        e.recv.limits.max = MAX;
+        e.recv.limits.process = Box::leak(Box::new(AtomicCounter::new(0)));
     });
     stage
 }
 
 /// Returns the bytes that the endpoint keeps.
 fn kept(stage: &Stage) -> u64 {
-    stage.with(|e| e.limits.process.get())
+    stage.with(|e| e.recv.limits.process.get())
 }
 
 impl Peer<'_> {

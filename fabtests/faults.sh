@@ -47,8 +47,10 @@ gate "faults: kill, stop, fuzz"
 cases_of "kills among reliable endpoints" faults-rdm storm rdm 16 ${KILLS:+--kills "$KILLS"}
 cases_of "kills among connected endpoints" faults-msg storm msg 9
 cases_of "kills among datagram endpoints" faults-dgram storm dgram 7
-cases_of "kills among endpoints of scif.h" faults-scif storm scif 6 --rank-program "$TARGET/release/scif-rank"
-cases_of "the same with little of everything" faults-limits storm scif 4 --rank-program "$TARGET/release/scif-rank" --limits
+cases_of "kills among endpoints of scif.h" faults-scif \
+    storm scif 6 --rank-program "$TARGET/release/scif-rank"
+cases_of "the same with low limits" faults-limits \
+    storm scif 4 --rank-program "$TARGET/release/scif-rank" --limits
 case_of "checked build" faults-build checked_build
 cases_of "hostile peers of a reliable endpoint" faults-fuzz fuzz 7
 cases_of "two at a time, of one that sleeps" faults-fuzz-sleep fuzz 7 --attackers 2 --sleep

@@ -15,6 +15,7 @@ use clap::Parser;
 use scif_fabtests::fi::Lib;
 use scif_fabtests::harness::driver;
 use scif_fabtests::harness::leftovers::Before;
+use scif_fabtests::harness::output::say;
 use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::{Case, Fail, Rank};
 
@@ -101,11 +102,6 @@ fn be_rank(name: &str, args: &Args, target: Target) -> ExitCode {
     let outcome = case.run_in(&mut rank);
     rank.report(&outcome);
     ExitCode::SUCCESS
-}
-
-fn say(line: &str) {
-    // Standard output may be closed; the exit code still reports the result.
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
 fn be_parent(args: &Args, target: &Target) -> ExitCode {

@@ -68,13 +68,13 @@ impl Head {
         let bits = |from: u32, count: u32| word >> from & ((1 << count) - 1);
         let small = |value: u64| u8::try_from(value).unwrap_or(0);
         let wide = |value: u64| u16::try_from(value).unwrap_or(0);
-        let who = |slot, life| RankId {
+        let id = |slot, life| RankId {
             slot: small(slot),
             life: wide(life),
         };
         let head = Head {
-            from: who(bits(46, 3), bits(0, 16)),
-            to: who(bits(49, 3), bits(16, 16)),
+            from: id(bits(46, 3), bits(0, 16)),
+            to: id(bits(49, 3), bits(16, 16)),
             class: small(bits(52, 2)),
             seq: wide(bits(32, 14)),
         };

@@ -14,10 +14,10 @@ use scif::{CloseHow, Config, ConnId, Endpoint, Exports, LinkEvent, Node, PortId,
 use scif_fabtests::harness::{Fail, Outcome, Rank};
 use scif_ring::{BODY_MAX, KeyEntry};
 
+use crate::args::Args;
 use crate::handshake::{Callers, send};
 use crate::mutate::{Mutator, Record};
 use crate::scribble::scribble;
-use crate::{Args, Target, calls};
 
 /// Interval between two reports of the counts to the parent.
 const BEAT: Duration = Duration::from_millis(100);
@@ -62,27 +62,7 @@ fn config() -> Config {
 }
 
 pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
-    let seed = args.seed ^ (rank.index as u64) << 32 ^ u64::from(rank.life) << 40;
-    let config = config();
-    let mut attacker = Attacker {
-        rank,
-        args,
-        mutator: Mutator::new(seed, [args.key, args.base, args.len]),
-        counts: Counts::default(),
-        domain: config.domain.clone().unwrap_or_default(),
-        body: (0..BODY_MAX)
-            .map(|n| n.to_le_bytes().first().copied().unwrap_or(0))
-            .collect(),
-        told: Instant::now(),
-        sum: 0,
-    };
-    // Not the port of a predecessor, whose listener may be in transit to the victim as a
-    // descriptor.
-    let trap = 40_000 + u16::try_from(rank.life % 20_000).unwrap_or(0);
-    let mut callers = Callers::new(&attacker.domain, [args.port, args.honest], trap)?;
-    if args.target == Target::Scif {
-        return calls::attack(&mut attacker, &mut callers, config);
-    }
+    let (mut attacker, mut callers, config) = Attacker::new(rank, args)?;
     let node = Node::open(config, TransportKind::Soft).map_err(Fail::here)?;
     loop {
         if attacker.mutator.rng.one_in(3) {
@@ -93,7 +73,30 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
     }
 }
 
-impl Attacker<'_> {
+impl<'r> Attacker<'r> {
+    /// Returns an attacker, its raw connections and its configuration.
+    pub(crate) fn new(rank: &'r Rank, args: &'r Args) -> Outcome<(Attacker<'r>, Callers, Config)> {
+        let seed = args.seed ^ (rank.index as u64) << 32 ^ u64::from(rank.life) << 40;
+        let config = config();
+        let attacker = Attacker {
+            rank,
+            args,
+            mutator: Mutator::new(seed, [args.key, args.base, args.len]),
+            counts: Counts::default(),
+            domain: config.domain.clone().unwrap_or_default(),
+            body: (0..BODY_MAX)
+                .map(|n| n.to_le_bytes().first().copied().unwrap_or(0))
+                .collect(),
+            told: Instant::now(),
+            sum: 0,
+        };
+        // Not the port of a predecessor, whose listener may be in transit to the victim as a
+        // descriptor.
+        let trap = 40_000 + u16::try_from(rank.life % 20_000).unwrap_or(0);
+        let callers = Callers::new(&attacker.domain, [args.port, args.honest], trap)?;
+        Ok((attacker, callers, config))
+    }
+
     /// Reports the counts since the last report to the parent. Fails when the parent has closed its
     /// end.
     pub(crate) fn beat(&mut self) -> Outcome {

@@ -10,7 +10,7 @@ use scif_api::{Endpoints, Pages, PollFd};
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 use scif_fabtests::{check, check_eq};
 
-use crate::Args;
+use crate::args::Args;
 use crate::attacker::Attacker;
 use crate::handshake::Callers;
 use crate::honest::Pulse;
@@ -143,18 +143,19 @@ pub(crate) fn honest(rank: &Rank, args: &Args) -> Outcome {
 }
 
 /// Attacks a victim of `scif.h`.
-pub(crate) fn attack(attacker: &mut Attacker<'_>, callers: &mut Callers, config: Config) -> Outcome {
+pub(crate) fn attack(rank: &Rank, args: &Args) -> Outcome {
+    let (mut attacker, mut callers, config) = Attacker::new(rank, args)?;
     let scif = std::sync::Arc::new(open(config)?);
     loop {
         if attacker.mutator.rng.one_in(3) {
             for _ in 0..30 {
                 if callers.is_hungry() {
-                    catch(&scif, callers)?;
+                    catch(&scif, &mut callers)?;
                 }
                 attacker.counts.handshakes += u64::from(callers.call(&mut attacker.mutator)?);
             }
         } else {
-            session(attacker, &scif)?;
+            session(&mut attacker, &scif)?;
         }
         attacker.beat()?;
     }

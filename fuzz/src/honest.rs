@@ -4,16 +4,34 @@
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use scif_fabtests::check_eq;
 use scif_fabtests::fi::Buf;
-use scif_fabtests::harness::{Outcome, Rank};
+use scif_fabtests::harness::output::{from_hex, to_hex};
+use scif_fabtests::harness::{Fail, Outcome, Rank};
 use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
 
-use crate::victim::{HONEST, from_hex, msg_line, port_of, to_hex};
-use crate::{Args, Target};
+use crate::args::{Args, Target};
 
+/// Tag bit of the honest client's messages, which no receive for others matches.
+pub(crate) const HONEST: u64 = 1 << 63;
 /// Bytes of the messages, used in turn.
 const SIZES: [usize; 5] = [8, 64, 8, 4096, 40_000];
+
+/// Returns the port in the name of an endpoint.
+pub(crate) fn port_of(name: &[u8]) -> u16 {
+    name.get(2..4)
+        .and_then(|b| b.try_into().ok())
+        .map_or(0, u16::from_be_bytes)
+}
+
+/// Connects the single endpoint of a client.
+fn msg_line(rig: &Rig<'_>, name: &[u8]) -> Outcome {
+    rig.ep.connect(name, b"honest")?;
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    let event = eq.sread_cm(&rig.info, 0, 20_000)?;
+    check!(event.event == sys::FI_CONNECTED, "event {}", event.event);
+    Ok(())
+}
 
 /// Times of round trips, reported to the parent.
 pub(crate) struct Pulse<'r> {

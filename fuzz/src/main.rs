@@ -5,6 +5,7 @@
 //! assertions and overflow checks. The run fails when the victim dies, panics, uses too much
 //! memory, or delays its honest client.
 
+mod args;
 mod attacker;
 mod calls;
 mod handshake;
@@ -14,105 +15,30 @@ mod parent;
 mod scribble;
 mod victim;
 
-use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use scif_fabtests::harness::Rank;
-use scif_fabtests::harness::rank::Target as Subject;
+use scif_fabtests::harness::rank::Target as Provider;
 
-/// Target of an attack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Target {
-    /// A reliable endpoint of the provider.
-    Rdm,
-    /// A passive endpoint of the provider, and connected ones.
-    Msg,
-    /// A datagram endpoint of the provider.
-    Dgram,
-    /// An endpoint of `scif.h`.
-    Scif,
-}
-
-/// Part of a process in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Role {
-    Victim,
-    Honest,
-    Attacker,
-}
-
-/// Runs hostile peers against the provider or scif.h
-#[derive(Debug, Clone, Parser)]
-#[command(version, about)]
-pub(crate) struct Args {
-    /// The libfabric to load
-    #[arg(long, default_value = "libfabric.so.1")]
-    pub(crate) lib: PathBuf,
-    /// Target of the attack
-    #[arg(long, value_enum, default_value = "rdm")]
-    pub(crate) target: Target,
-    /// Duration of the attack in seconds
-    #[arg(long, default_value_t = 10)]
-    pub(crate) seconds: u64,
-    /// Number of concurrent attackers
-    #[arg(long, default_value_t = 1)]
-    pub(crate) attackers: usize,
-    /// End after this many records, however long that takes
-    #[arg(long)]
-    pub(crate) records: Option<u64>,
-    /// Let the victim sleep in fi_cq_sread
-    #[arg(long)]
-    pub(crate) sleep: bool,
-    /// Let the victim request automatic progress
-    #[arg(long)]
-    pub(crate) auto: bool,
-    /// Maximum time in milliseconds that the honest client may wait for a reply
-    #[arg(long, default_value_t = 1000)]
-    pub(crate) stall_ms: u64,
-    /// Maximum growth of the victim in MiB
-    #[arg(long, default_value_t = 256)]
-    pub(crate) grow_mib: u64,
-    /// The seed; FAULTS_SEED does the same
-    #[arg(long, env = "FAULTS_SEED", default_value_t = 1)]
-    pub(crate) seed: u64,
-    #[arg(long, hide = true, value_enum)]
-    pub(crate) role: Option<Role>,
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub(crate) index: usize,
-    #[arg(long, hide = true, default_value_t = 0, overrides_with = "life")]
-    pub(crate) life: u32,
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub(crate) port: u16,
-    /// Port of the honest client, whose name attackers sometimes use
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub(crate) honest: u16,
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub(crate) key: u64,
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub(crate) base: u64,
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub(crate) len: u64,
-    #[arg(long, hide = true, default_value = "")]
-    pub(crate) victim: String,
-}
+use args::{Args, Role, Target};
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let Some(role) = args.role else {
         return parent::run(&args);
     };
-    let subject = Subject {
+    let provider = Provider {
         lib: args.lib.clone(),
         prov: "scif".to_owned(),
         seed: args.seed,
         wrap: Vec::new(),
     };
-    let Ok(rank) = Rank::from_stdin(args.index, 2 + args.attackers, args.life, subject) else {
+    let Ok(rank) = Rank::from_stdin(args.index, 2 + args.attackers, args.life, provider) else {
         return ExitCode::FAILURE;
     };
     let outcome = match (role, args.target) {
+        (Role::Attacker, Target::Scif) => calls::attack(&rank, &args),
         (Role::Attacker, _) => attacker::run(&rank, &args),
         (Role::Victim, Target::Scif) => calls::victim(&rank),
         (Role::Victim, _) => victim::run(&rank, &args),
@@ -121,9 +47,4 @@ fn main() -> ExitCode {
     };
     rank.report(&outcome);
     ExitCode::from(u8::from(outcome.is_err()))
-}
-
-pub(crate) fn say(line: &str) {
-    // Standard output may be closed; the exit code still reports the result.
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

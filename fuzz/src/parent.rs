@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::harness::control::{Answer, Say, pair};
+use scif_fabtests::harness::output::say;
 use scif_fabtests::harness::{Fail, Outcome, Rng};
 
-use crate::{Args, Role, say};
+use crate::args::{Args, Role};
 
 /// Time limit for the start of the victim and the first reply to its client.
 const START: Duration = Duration::from_secs(30);

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::check;
 use scif_fabtests::fi::{AtomicTarget, AvSet, AvSetAttr, Buf, Entry, Ep, Errno, Info, Ioc, Mc, Pep};
+use scif_fabtests::harness::output::{from_hex, to_hex};
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 use scif_fabtests::rig::{Done, Rig};
 
+use crate::args::{Args, Target};
 use crate::attacker::port_of as attacker_port;
-use crate::{Args, Target, honest};
+use crate::honest::{self, HONEST, port_of};
 
-/// Tag bit of the honest client's messages, which no receive for others matches.
-pub(crate) const HONEST: u64 = 1 << 63;
 /// Contexts: the honest client's message and its reply, operations with attackers, receives that
 /// are posted again.
 const PING: usize = 1;
@@ -48,33 +48,6 @@ struct Victim<'r> {
     scratch: Buf,
     group: Option<Mc>,
     under_way: usize,
-}
-
-pub(crate) fn port_of(name: &[u8]) -> u16 {
-    name.get(2..4)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u16::from_be_bytes)
-}
-
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn from_hex(text: &str) -> Vec<u8> {
-    let pair = |at: usize| {
-        text.get(at..at + 2)
-            .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-    };
-    (0..text.len()).step_by(2).filter_map(pair).collect()
-}
-
-/// Connects the single endpoint of a client.
-pub(crate) fn msg_line(rig: &Rig<'_>, name: &[u8]) -> Outcome {
-    rig.ep.connect(name, b"honest")?;
-    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
-    let event = eq.sread_cm(&rig.info, 0, 20_000)?;
-    check!(event.event == sys::FI_CONNECTED, "event {}", event.event);
-    Ok(())
 }
 
 pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {

@@ -78,7 +78,7 @@ fn measure(options: &Options) -> Outcome {
     if first == second {
         say("only one processor is allowed: ranks take turns, and nothing here says anything about two\n");
     }
-    let mut survey = Survey::new(&subjects, &extent, cpus);
+    let mut survey = Survey::new(&subjects, &extent, targets::judged, cpus);
     survey.run()?;
     let (probes, dropped, cells, left_out) = (survey.probes, survey.dropped, survey.cells, survey.left_out);
     let mut report = Report::new(&subjects, &cells, &probes);

@@ -9,16 +9,9 @@ use std::mem::MaybeUninit;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
+pub(crate) use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_ring::Mem;
-
-/// Nanoseconds of the clock that all processes of this machine share.
-#[inline]
-pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
-}
 
 /// Returns the first two processors this process may run on; twice the same if there is only one.
 pub(crate) fn two_cpus() -> Outcome<[usize; 2]> {

@@ -16,7 +16,6 @@ use scif_fabtests::harness::{Fail, Outcome};
 use super::limits::Limit;
 use super::pair::{Pair, Subject, Trouble};
 use super::placement::{Placement, Probes};
-use super::targets;
 use super::words::{Kind, Measured, Order, Reply, Sample, Test};
 
 /// Time limit of one order, for hangs only: a window of the largest messages takes 0.1 s over
@@ -82,6 +81,8 @@ pub(crate) struct Survey<'a> {
     /// Number of cells left out for lack of time.
     pub(crate) left_out: usize,
     extent: &'a Extent,
+    /// Whether a figure has an aim.
+    has_aim: fn(Test, usize) -> bool,
     cpus: [usize; 2],
     pairs: Vec<Option<Pair>>,
     started: Instant,
@@ -117,7 +118,12 @@ pub(crate) fn sizes_of(test: Test, wanted: &[usize]) -> Vec<usize> {
 }
 
 impl<'a> Survey<'a> {
-    pub(crate) fn new(subjects: &'a [Subject], extent: &'a Extent, cpus: [usize; 2]) -> Survey<'a> {
+    pub(crate) fn new(
+        subjects: &'a [Subject],
+        extent: &'a Extent,
+        has_aim: fn(Test, usize) -> bool,
+        cpus: [usize; 2],
+    ) -> Survey<'a> {
         Survey {
             subjects,
             cells: Vec::new(),
@@ -125,6 +131,7 @@ impl<'a> Survey<'a> {
             dropped: Dropped::default(),
             left_out: 0,
             extent,
+            has_aim,
             cpus,
             pairs: subjects.iter().map(|_| None).collect(),
             started: Instant::now(),
@@ -271,14 +278,14 @@ impl<'a> Survey<'a> {
     /// missing samples then.
     fn come_apart(&mut self, groups: &mut [Group]) {
         const PAUSE: Duration = Duration::from_millis(20);
-        let soft = self.extent.budget;
-        groups.sort_by_key(|group| !targets::judged(group.test, group.size));
+        let (soft, has_aim) = (self.extent.budget, self.has_aim);
+        groups.sort_by_key(|group| !has_aim(group.test, group.size));
         let mut waited = 0_u32;
         loop {
             let elapsed = self.started.elapsed();
             let most = 3 * self.extent.samples;
             let open = groups.iter_mut().find(|group| {
-                (elapsed < soft || targets::judged(group.test, group.size))
+                (elapsed < soft || has_aim(group.test, group.size))
                     && group.rounds < most
                     && group.cells.clone().any(|at| self.lacks(at, Placement::Far))
             });

@@ -520,7 +520,7 @@ fn reuse(rank: &Rank) -> Outcome {
     let pep = Pep::open(&bare.fabric, &bare.info)?;
     let name = pep.name()?;
     let mut info = bare.info.dup()?;
-    info.set_handle(&pep)?;
+    info.set_handle(&*pep)?;
     let line = bare.line(&info)?;
     info.clear_handle();
     check_eq!(line.ep.name()?, name);
@@ -537,7 +537,7 @@ fn kept_port(rank: &Rank) -> Outcome {
     let pep = Pep::open(&bare.fabric, &bare.info)?;
     let name = pep.name()?;
     let mut info = bare.info.dup()?;
-    info.set_handle(&pep)?;
+    info.set_handle(&*pep)?;
     let opened = confine::without_more_files(|| Ep::open(&bare.domain, &info))?;
     let ep = match opened {
         Ok(ep) => ep,
@@ -551,7 +551,7 @@ fn kept_port(rank: &Rank) -> Outcome {
     // A listening passive endpoint keeps its port.
     let listening = bare.listening()?;
     let name = listening.name()?;
-    info.set_handle(&listening)?;
+    info.set_handle(&*listening)?;
     check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EOPBADSTATE));
     check_eq!(listening.name()?, name);
     info.clear_handle();

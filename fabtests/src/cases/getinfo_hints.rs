@@ -249,16 +249,16 @@ fn open_objects(rank: &Rank) -> Outcome {
     let info = asker.one(|_| {})?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
-    check_eq!(info.names(&fabric, &domain)?, (false, false));
+    check_eq!(info.names(&*fabric, &*domain)?, (false, false));
     let again = asker.one(|_| {})?;
-    check_eq!(again.names(&fabric, &domain)?, (true, true));
+    check_eq!(again.names(&*fabric, &*domain)?, (true, true));
     check_eq!((domain.close(), fabric.close()), (Ok(()), Ok(())));
     let (fabric, domain) = {
         let fabric = Fabric::open(&again)?;
         let domain = Domain::open(&fabric, &again)?;
         (fabric, domain)
     };
-    check_eq!(asker.one(|_| {})?.names(&fabric, &domain)?, (true, true));
+    check_eq!(asker.one(|_| {})?.names(&*fabric, &*domain)?, (true, true));
     Ok(())
 }
 

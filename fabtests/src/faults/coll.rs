@@ -5,10 +5,10 @@
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{AvSet, AvSetAttr, Buf, Collective, CqErr, EqErr, Errno, Fid, Mc};
+use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::{Fail, Outcome};
 
 use super::net::Net;
-use super::now;
 use scif_fabtests::payload::RankId;
 
 /// Smallest context of a group's operations; each group has its own.
@@ -45,7 +45,7 @@ impl Rooms {
 
 /// Returns the report line for the end of a group.
 fn ended(number: u64, posted: u64, err: Errno) -> String {
-    format!("gerr {number} {posted} {} {err}\n", now())
+    format!("gerr {number} {posted} {} {err}\n", now_ns())
 }
 
 impl Group {
@@ -58,7 +58,7 @@ impl Group {
         for addr in addrs {
             set.insert(*addr)?;
         }
-        let posted = now();
+        let posted = now_ns();
         let mc = Mc::join(ep, set.addr()?, Some(&set), 0, CONTEXT)?;
         set.close()?;
         Ok(Group {
@@ -99,7 +99,7 @@ impl Group {
             flags: 0,
             context: self.context(),
         };
-        let posted = now();
+        let posted = now_ns();
         match ep.collective(&call) {
             Ok(()) => self.open = Some(posted),
             Err(Errno::EAGAIN) => return Ok(false),

@@ -44,16 +44,16 @@ pub(crate) struct Failed {
 
 impl Judge {
     /// Records a death; `now` is the time before the signal was sent.
-    pub(crate) fn died(&mut self, who: RankId, now: u64) {
-        self.deaths.insert(who, now);
+    pub(crate) fn died(&mut self, id: RankId, now: u64) {
+        self.deaths.insert(id, now);
     }
 
-    pub(crate) fn is_dead(&self, who: RankId) -> bool {
-        self.deaths.contains_key(&who)
+    pub(crate) fn is_dead(&self, id: RankId) -> bool {
+        self.deaths.contains_key(&id)
     }
 
-    pub(crate) fn stopped(&mut self, who: RankId, from: u64, until: u64) {
-        self.stops.entry(who).or_default().push((from, until));
+    pub(crate) fn stopped(&mut self, id: RankId, from: u64, until: u64) {
+        self.stops.entry(id).or_default().push((from, until));
     }
 
     pub(crate) fn group(&mut self, number: u64, members: Vec<RankId>) {
@@ -70,7 +70,7 @@ impl Judge {
     pub(crate) fn group_is_broken(&self, number: u64) -> bool {
         self.groups
             .get(&number)
-            .is_some_and(|(members, _)| members.iter().any(|who| self.is_dead(*who)))
+            .is_some_and(|(members, _)| members.iter().any(|id| self.is_dead(*id)))
     }
 
     /// Judges an error of an operation with `peer`.
@@ -100,7 +100,7 @@ impl Judge {
     /// The complaint about a group whose members are all alive.
     pub(crate) fn group_error(&mut self, failed: Failed, number: u64) -> Result<(), String> {
         let (members, superseded) = self.groups.get(&number).ok_or("a group that never was")?;
-        let died = members.iter().filter_map(|who| self.deaths.get(who)).min();
+        let died = members.iter().filter_map(|id| self.deaths.get(id)).min();
         if *superseded <= failed.ended {
             return Ok(());
         }

@@ -108,21 +108,3 @@ impl Link {
         }
     }
 }
-
-/// Returns bytes as hexadecimal text.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Decodes the text of [`to_hex`].
-pub(crate) fn from_hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text
-        .bytes()
-        .filter_map(|c| char::from(c).to_digit(16))
-        .filter_map(|d| u8::try_from(d).ok())
-        .collect();
-    digits
-        .chunks_exact(2)
-        .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
-        .collect()
-}

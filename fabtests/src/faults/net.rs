@@ -38,13 +38,13 @@ const COUNTERS: usize = 512;
 const WORDS: usize = RANKS * LIVES * PART;
 
 /// Offset of the part of an initiator in a region.
-pub(crate) fn part_of(who: RankId) -> u64 {
-    ((usize::from(who.slot) * LIVES + usize::from(who.life) % LIVES) * PART) as u64
+pub(crate) fn part_of(id: RankId) -> u64 {
+    ((usize::from(id.slot) * LIVES + usize::from(id.life) % LIVES) * PART) as u64
 }
 
 /// Offset of the word for atomics of an initiator in a region.
-pub(crate) fn word_of(who: RankId) -> u64 {
-    (WORDS + 8 * (usize::from(who.slot) * COUNTERS + usize::from(who.life) % COUNTERS)) as u64
+pub(crate) fn word_of(id: RankId) -> u64 {
+    (WORDS + 8 * (usize::from(id.slot) * COUNTERS + usize::from(id.life) % COUNTERS)) as u64
 }
 
 /// Objects of one rank.

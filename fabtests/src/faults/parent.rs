@@ -5,25 +5,25 @@
 //! Rank 0 is stopped but never killed: its descriptors, mappings and memory must not grow.
 
 mod report;
+mod state;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
-use scif_fabtests::harness::control::Answer;
+use rustix::process::{Pid, Signal};
 use scif_fabtests::harness::leftovers::Before;
+use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::start::{Started, end_groups, group_of, start};
-use scif_fabtests::harness::{Fail, Outcome, Rng};
+use scif_fabtests::harness::{Fail, Outcome};
 
-use super::judge::Judge;
+use super::args::Args;
 use super::net::{Kind, RANKS};
-use super::schedule::{Life, Schedule, Usage, growth};
-use super::{Args, now};
+use super::schedule::{Life, growth};
 use scif_fabtests::payload::RankId;
+
+use state::{Parent, Process, signal, tell};
 
 /// Time without a message after which a rank that is not stopped counts as hanging, which fails the
 /// run.
@@ -43,69 +43,10 @@ const SETTINGS: [Option<(&str, &str)>; 8] = [
     Some(("FI_SCIF_BOTH_SIDES", "0")),
 ];
 
-struct Process {
-    who: RankId,
-    child: Child,
-    control: OwnedFd,
-    output: File,
-    /// Introduction to other ranks, known once the rank has reported its name.
-    intro: Option<String>,
-    heard: Instant,
-    /// Time at which it was stopped, and time at which it is to continue.
-    stopped: Option<(u64, Instant)>,
-    setting: Option<(&'static str, &'static str)>,
-    killed_at: Instant,
-    /// Time until its death, from the moment the others know its name.
-    lives_on: Option<Duration>,
-    drained: bool,
-}
-
-/// One run.
-pub(crate) struct Parent<'a> {
-    args: &'a Args,
-    domain: String,
-    rng: Rng,
-    schedule: Schedule,
-    judge: Judge,
-    ranks: Vec<Process>,
-    names: std::collections::HashMap<RankId, String>,
-    group: u64,
-    group_open: Vec<RankId>,
-    next_group: Instant,
-    next_stop: Instant,
-    pids: Vec<u32>,
-    kills: u64,
-    stops: u64,
-    odd: u64,
-    groups: u64,
-    done: [u64; 6],
-    held: Vec<Usage>,
-}
-
 /// Runs the storm and returns the number of kills.
 pub(crate) fn run(args: &Args) -> Outcome<u64> {
     let before = Before::look();
-    let now = Instant::now();
-    let mut parent = Parent {
-        args,
-        domain: format!("storm-{}", std::process::id()),
-        rng: Rng::new(args.seed),
-        schedule: Schedule::new(args.seed),
-        judge: Judge::default(),
-        ranks: Vec::new(),
-        names: std::collections::HashMap::new(),
-        group: 0,
-        group_open: Vec::new(),
-        next_group: now,
-        next_stop: now,
-        pids: Vec::new(),
-        kills: 0,
-        stops: 0,
-        odd: 0,
-        groups: 0,
-        done: [0; 6],
-        held: Vec::new(),
-    };
+    let mut parent = Parent::new(args);
     let outcome = parent.storm().map_err(|fail| {
         let others = parent.other_failures();
         fail.with(parent.where_all_are() + &others)
@@ -191,7 +132,7 @@ impl Parent<'_> {
         self.wait_for("the last ranks", |parent| {
             parent.ranks.iter().all(|rank| rank.intro.is_some())
         })?;
-        self.judge.superseded(self.group, now());
+        self.judge.superseded(self.group, now_ns());
         for word in ["group 0", "drain"] {
             for rank in &mut self.ranks {
                 rank.drained = false;
@@ -210,10 +151,10 @@ impl Parent<'_> {
                 match rank.child.try_wait()? {
                     Some(status) if status.success() => break,
                     Some(status) => {
-                        return Err(Fail::here(format_args!("rank {} ended: {status}", rank.who)));
+                        return Err(Fail::here(format_args!("rank {} ended: {status}", rank.id)));
                     }
                     None if begin.elapsed() > ENDING => {
-                        return Err(Fail::here(format_args!("rank {} does not exit", rank.who)));
+                        return Err(Fail::here(format_args!("rank {} does not exit", rank.id)));
                     }
                     // Unread reports must not block its exit.
                     None => std::thread::sleep(Duration::from_millis(2)),
@@ -223,12 +164,12 @@ impl Parent<'_> {
         Ok(())
     }
 
-    fn wait_for(&mut self, what: &str, so: impl Fn(&Parent<'_>) -> bool) -> Outcome {
+    fn wait_for(&mut self, event: &str, so: impl Fn(&Parent<'_>) -> bool) -> Outcome {
         let begin = Instant::now();
         while !so(self) {
             if begin.elapsed() > ENDING {
                 return Err(Fail::here(format_args!(
-                    "waited {} s for {what}",
+                    "waited {} s for {event}",
                     ENDING.as_secs()
                 )));
             }
@@ -237,13 +178,13 @@ impl Parent<'_> {
         Ok(())
     }
 
-    fn spawn(&mut self, who: RankId) -> Outcome {
+    fn spawn(&mut self, id: RankId) -> Outcome {
         let mut command = Command::new(&self.args.rank_program);
         let setting = self.rng.pick(&SETTINGS).flatten();
         command
             .envs(setting)
             .env("SCIF_DOMAIN", &self.domain)
-            .args(self.args.of_rank(who));
+            .args(self.args.of_rank(id));
         let Started {
             child,
             control,
@@ -255,7 +196,7 @@ impl Parent<'_> {
             Life::FromName(time) => (Instant::now() + ENDING, Some(time)),
         };
         let process = Process {
-            who,
+            id,
             child,
             control,
             output,
@@ -267,12 +208,12 @@ impl Parent<'_> {
             lives_on,
             drained: false,
         };
-        match self.ranks.get_mut(usize::from(who.slot)) {
+        match self.ranks.get_mut(usize::from(id.slot)) {
             Some(place) => *place = process,
             None => self.ranks.push(process),
         }
         let names: Vec<String> = self.ranks.iter().filter_map(|rank| rank.intro.clone()).collect();
-        if let Some(rank) = self.ranks.get(usize::from(who.slot)) {
+        if let Some(rank) = self.ranks.get(usize::from(id.slot)) {
             names.iter().for_each(|intro| tell(rank, intro));
         }
         Ok(())
@@ -290,7 +231,7 @@ impl Parent<'_> {
             self.next_stop = time + self.schedule.calm();
             let (slot, length, dies) = self.schedule.stop(RANKS);
             if let Some(rank) = self.ranks.get_mut(slot).filter(|rank| rank.stopped.is_none()) {
-                let at = now();
+                let at = now_ns();
                 signal(&rank.child, Signal::STOP)?;
                 rank.stopped = Some((at, time + length));
                 if dies && slot > 0 {
@@ -306,20 +247,20 @@ impl Parent<'_> {
         let Some(rank) = self.ranks.get_mut(slot) else {
             return Ok(());
         };
-        let who = rank.who;
-        self.judge.died(who, now());
+        let id = rank.id;
+        self.judge.died(id, now_ns());
         rank.child.kill()?;
         rank.child.wait()?;
         rank.intro = None;
         self.kills += 1;
-        self.group_open.retain(|open| *open != who);
-        let word = format!("gone {who}");
-        for rank in self.ranks.iter().filter(|rank| rank.who != who) {
+        self.group_open.retain(|open| *open != id);
+        let word = format!("gone {id}");
+        for rank in self.ranks.iter().filter(|rank| rank.id != id) {
             tell(rank, &word);
         }
         self.spawn(RankId {
-            slot: who.slot,
-            life: who
+            slot: id.slot,
+            life: id
                 .life
                 .checked_add(1)
                 .ok_or_else(|| Fail::here("too many lives"))?,
@@ -335,7 +276,7 @@ impl Parent<'_> {
                 signal(&rank.child, Signal::CONT)?;
                 rank.stopped = None;
                 rank.heard = Instant::now();
-                self.judge.stopped(rank.who, from, now());
+                self.judge.stopped(rank.id, from, now_ns());
             }
         }
         Ok(())
@@ -353,19 +294,19 @@ impl Parent<'_> {
             .ranks
             .iter()
             .filter(|rank| rank.intro.is_some() && !rng.one_in(4))
-            .map(|rank| rank.who)
+            .map(|rank| rank.id)
             .collect();
         self.next_group = Instant::now() + Duration::from_millis(200 + self.rng.below(600) as u64);
         if members.len() < 2 {
             return Ok(());
         }
-        self.judge.superseded(self.group, now());
+        self.judge.superseded(self.group, now_ns());
         self.group += 1;
         self.groups += 1;
         self.judge.group(self.group, members.clone());
         let list: Vec<String> = members.iter().map(RankId::to_string).collect();
         let word = format!("group {} {}", self.group, list.join(" "));
-        for rank in self.ranks.iter().filter(|rank| members.contains(&rank.who)) {
+        for rank in self.ranks.iter().filter(|rank| members.contains(&rank.id)) {
             tell(rank, &word);
         }
         self.group_open = members;
@@ -401,26 +342,13 @@ impl Parent<'_> {
             if let Some(status) = rank.child.try_wait()? {
                 return Err(Fail::here(format_args!(
                     "rank {} ended by itself: {status}",
-                    rank.who
+                    rank.id
                 )));
             }
             if rank.stopped.is_none() && rank.heard.elapsed() > SILENCE {
-                return Err(Fail::here(format_args!("rank {} hangs", rank.who)));
+                return Err(Fail::here(format_args!("rank {} hangs", rank.id)));
             }
         }
         Ok(())
     }
-}
-
-fn tell(rank: &Process, word: &str) {
-    // A dead rank receives no message; its exit status reports the death.
-    let _ = Answer::Parts(vec![word.as_bytes().to_vec()]).send(&rank.control);
-}
-
-fn signal(child: &Child, signal: Signal) -> Outcome {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    Ok(kill_process(
-        pid.ok_or_else(|| Fail::here("a process number"))?,
-        signal,
-    )?)
 }

@@ -6,6 +6,7 @@
 //! their times. The rank checks that no operation with a dead peer stays outstanding, and that no
 //! byte is wrong.
 
+mod state;
 mod traffic;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,54 +16,20 @@ use libfabric_sys as sys;
 use scif_fabtests::check;
 use scif_fabtests::fi::{Buf, Errno};
 use scif_fabtests::harness::confine;
+use scif_fabtests::harness::output::{from_hex, now_ns, to_hex};
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 
 use super::coll::{Group, Rooms};
-use super::links::{Link, Op, OpKind, WINDOW, from_hex, to_hex};
-use super::net::{Kind, Net, RANKS};
-use super::now;
-use scif_fabtests::payload::{RankId, SIZES};
+use super::links::{Link, OpKind};
+use super::net::{Kind, Net};
+use scif_fabtests::payload::RankId;
 
-/// Nanoseconds after which an operation with a peer known as dead counts as hanging and fails the
-/// run.
-const HANG_NS: u64 = 10_000_000_000;
+use state::{HANG_NS, Storm, Wait};
+
 /// Interval in nanoseconds between two reports of this rank's resources.
 const BEAT_NS: u64 = 500_000_000;
 /// Maximum sleep of a wait in milliseconds, so that messages of the parent are received.
 const NAP_MS: i32 = 20;
-
-/// Method of waiting for completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    Poll,
-    Queue,
-    Counter,
-}
-
-/// One rank.
-pub(crate) struct Storm<'r> {
-    rank: &'r Rank,
-    me: RankId,
-    net: Net,
-    rng: Rng,
-    wait: Wait,
-    links: HashMap<RankId, Link>,
-    ops: Vec<Option<Op>>,
-    free: Vec<usize>,
-    rooms: [Vec<Buf>; 3],
-    group: Option<Group>,
-    group_rooms: Rooms,
-    own_addr: u64,
-    /// Operand of every atomic: 1.
-    one: Buf,
-    report: String,
-    draining: bool,
-    done: [u64; 6],
-    beat: u64,
-    /// End of the last poll, and the pauses before recent polls by their ends, in nanoseconds.
-    polled: u64,
-    pauses: BTreeMap<u64, u64>,
-}
 
 /// Runs until the parent ends the storm.
 pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
@@ -93,7 +60,7 @@ pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
         draining: false,
         done: [0; 6],
         beat: 0,
-        polled: now(),
+        polled: now_ns(),
         pauses: BTreeMap::new(),
         net,
     };
@@ -107,31 +74,6 @@ pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
 }
 
 impl Storm<'_> {
-    /// Allocates as many buffers as are ever needed, so that they do not make the memory of the
-    /// survivor grow.
-    fn take_all_rooms(&mut self) {
-        for (class, size) in SIZES.into_iter().enumerate() {
-            let most = RANKS * (2 * WINDOW.get(class).copied().unwrap_or(0) + 4) + 64 / size.min(64);
-            for _ in 0..most {
-                let buf = Buf::new(size);
-                buf.fill(1);
-                self.give_room(class, buf);
-            }
-        }
-    }
-
-    fn room(&mut self, class: usize) -> Buf {
-        let class = class % SIZES.len();
-        let kept = self.rooms.get_mut(class).and_then(Vec::pop);
-        kept.unwrap_or_else(|| Buf::new(SIZES.get(class).copied().unwrap_or(8)))
-    }
-
-    fn give_room(&mut self, class: usize, buf: Buf) {
-        if let Some(rooms) = self.rooms.get_mut(class % SIZES.len()) {
-            rooms.push(buf);
-        }
-    }
-
     /// Executes one step of the loop. Returns true when the parent has ended the storm.
     fn step(&mut self) -> Outcome<bool> {
         while let Some(parts) = self.rank.hear()? {
@@ -146,8 +88,8 @@ impl Storm<'_> {
         let mut busy = self.progress()?;
         self.events()?;
         let all: Vec<RankId> = self.links.keys().copied().collect();
-        for who in all {
-            busy |= self.serve(who)?;
+        for id in all {
+            busy |= self.serve(id)?;
         }
         if let Some(group) = &mut self.group {
             busy |= group.drive(&self.net, &self.group_rooms, &mut self.report)?;
@@ -176,7 +118,7 @@ impl Storm<'_> {
                 return Ok(());
             }
         };
-        self.polled = now();
+        self.polled = now_ns();
         match ended {
             Ok(outcome) => outcome,
             Err(Errno::EAGAIN | Errno::EAVAIL | Errno::ETIMEDOUT) => Ok(()),
@@ -187,22 +129,22 @@ impl Storm<'_> {
     /// Handles one message of the parent.
     fn handle_message(&mut self, text: &str) -> Outcome {
         let words: Vec<&str> = text.split(' ').collect();
-        let who = |at: usize| words.get(at).unwrap_or(&"").parse::<RankId>().map_err(Fail::here);
+        let id = |at: usize| words.get(at).unwrap_or(&"").parse::<RankId>().map_err(Fail::here);
         let number = |at: usize| words.get(at).unwrap_or(&"").parse::<u64>().map_err(Fail::here);
         match words.first() {
             Some(&"peer") => {
                 let name = from_hex(words.get(4).unwrap_or(&""));
-                self.add_peer(who(1)?, (number(2)?, number(3)?), name)
+                self.add_peer(id(1)?, (number(2)?, number(3)?), name)
             }
             Some(&"gone") => {
-                if let Some(link) = self.links.get_mut(&who(1)?) {
-                    link.gone = Some(now());
+                if let Some(link) = self.links.get_mut(&id(1)?) {
+                    link.gone = Some(now_ns());
                 }
                 Ok(())
             }
             Some(&"group") => {
                 self.group = None;
-                let members = (2..words.len()).map(who).collect::<Outcome<Vec<RankId>>>()?;
+                let members = (2..words.len()).map(id).collect::<Outcome<Vec<RankId>>>()?;
                 self.join(number(1)?, members)
             }
             Some(&"drain") => {
@@ -214,22 +156,22 @@ impl Storm<'_> {
     }
 
     /// Adds another rank. Receives for its messages are posted before any send to it.
-    fn add_peer(&mut self, who: RankId, remote: (u64, u64), name: Vec<u8>) -> Outcome {
-        let mut link = self.links.remove(&who).unwrap_or_else(Link::new);
+    fn add_peer(&mut self, id: RankId, remote: (u64, u64), name: Vec<u8>) -> Outcome {
+        let mut link = self.links.remove(&id).unwrap_or_else(Link::new);
         link.remote = Some(remote);
         if let (Some(av), Some(ep)) = (&self.net.av, &self.net.ep) {
             link.addr = av.insert(&name)?;
             link.ep = Some(Arc::clone(ep));
             link.ready = true;
-        } else if who.slot > self.me.slot {
+        } else if id.slot > self.me.slot {
             let ep = self.net.endpoint(&self.net.info)?;
             match ep.connect(&name, self.me.to_string().as_bytes()) {
                 Ok(()) => link.ep = Some(ep),
-                Err(e) => self.fail_link(&mut link, who, 'c', now(), e),
+                Err(e) => self.fail_link(&mut link, id, 'c', now_ns(), e),
             }
         }
         link.name = name;
-        self.links.insert(who, link);
+        self.links.insert(id, link);
         Ok(())
     }
 
@@ -237,11 +179,11 @@ impl Storm<'_> {
         if number == 0 {
             return Ok(());
         }
-        let addr = |who: &RankId| {
-            if *who == self.me {
+        let addr = |id: &RankId| {
+            if *id == self.me {
                 return Some(self.own_addr);
             }
-            let link = self.links.get(who).filter(|link| link.gone.is_none())?;
+            let link = self.links.get(id).filter(|link| link.gone.is_none())?;
             Some(link.addr)
         };
         match members.iter().map(addr).collect::<Option<Vec<u64>>>() {
@@ -267,15 +209,15 @@ impl Storm<'_> {
                 Err(e) => return Err(Fail::here(format_args!("the event queue: {e}"))),
                 Ok(event) if event.event == sys::FI_CONNREQ => {
                     let text = String::from_utf8_lossy(&event.data).into_owned();
-                    let who: RankId = text.parse().map_err(Fail::here)?;
+                    let id: RankId = text.parse().map_err(Fail::here)?;
                     let info = event.info.ok_or_else(|| Fail::here("no info"))?;
-                    let mut link = self.links.remove(&who).unwrap_or_else(Link::new);
+                    let mut link = self.links.remove(&id).unwrap_or_else(Link::new);
                     let ep = self.net.endpoint(&info)?;
                     match ep.accept(&[]) {
                         Ok(()) => link.ep = Some(ep),
-                        Err(e) => self.fail_link(&mut link, who, 'c', now(), e),
+                        Err(e) => self.fail_link(&mut link, id, 'c', now_ns(), e),
                     }
-                    self.links.insert(who, link);
+                    self.links.insert(id, link);
                 }
                 Ok(event) if event.event == sys::FI_CONNECTED => {
                     let of_it = |link: &&mut Link| link.is(event.fid);
@@ -298,36 +240,24 @@ impl Storm<'_> {
     /// Handles the end of a connection.
     fn hung_up(&mut self, fid: usize, why: Errno) {
         let found = self.links.iter().find(|(_, link)| link.is(fid));
-        let Some(who) = found.map(|(who, _)| *who) else {
+        let Some(id) = found.map(|(id, _)| *id) else {
             return;
         };
-        if let Some(mut link) = self.links.remove(&who) {
+        if let Some(mut link) = self.links.remove(&id) {
             if !self.draining {
-                self.fail_link(&mut link, who, 'h', now(), why);
+                self.fail_link(&mut link, id, 'h', now_ns(), why);
             }
             link.broken = true;
-            self.links.insert(who, link);
+            self.links.insert(id, link);
         }
-    }
-
-    fn fail_link(&mut self, link: &mut Link, who: RankId, kind: char, posted: u64, err: Errno) {
-        link.broken = true;
-        // A connected endpoint is refused at once.
-        let never_met = err == Errno::ECONNREFUSED && !link.met && self.net.kind != Kind::Msg;
-        let met = if never_met { " never-met" } else { "" };
-        self.report.push_str(&format!(
-            "err {kind} {who} {posted} {} {} {err}{met}\n",
-            now(),
-            self.longest_pause()
-        ));
     }
 
     /// Checks the group for a hang, and sends the pending report to the parent.
     fn beat(&mut self) -> Outcome {
         if let Some(group) = &self.group {
-            let gone = |who: &RankId| self.links.get(who).is_some_and(|link| link.gone.is_some());
+            let gone = |id: &RankId| self.links.get(id).is_some_and(|link| link.gone.is_some());
             let since = group.open.filter(|_| group.members.iter().any(gone));
-            let hangs = since.is_some_and(|since| now() - since > HANG_NS + HANG_NS / 2);
+            let hangs = since.is_some_and(|since| now_ns() - since > HANG_NS + HANG_NS / 2);
             check!(
                 !hangs,
                 "an operation of group {} waits for the dead",
@@ -338,10 +268,10 @@ impl Storm<'_> {
             self.rank.tell(self.report.as_bytes())?;
             self.report.clear();
         }
-        if now() - self.beat < BEAT_NS {
+        if now_ns() - self.beat < BEAT_NS {
             return Ok(());
         }
-        self.beat = now();
+        self.beat = now_ns();
         let sends = self
             .ops
             .iter()

@@ -96,14 +96,14 @@ pub(crate) fn growth(series: &[Usage]) -> Option<String> {
     if third < 3 {
         return None;
     }
-    let by = |of: fn(&Usage) -> u64, spare: u64, what: &str| {
+    let by = |of: fn(&Usage) -> u64, spare: u64, label: &str| {
         let median = |part: &[Usage]| {
             let mut values: Vec<u64> = part.iter().map(of).collect();
             values.sort_unstable();
             values.get(values.len() / 2).copied()
         };
         let (before, after) = (median(early)?, median(late)?);
-        (after > before + spare).then(|| format!("{what} grow from {before} to {after}"))
+        (after > before + spare).then(|| format!("{label} grow from {before} to {after}"))
     };
     by(|usage| usage.descriptors, SPARE.descriptors, "descriptors")
         .or_else(|| by(|usage| usage.mappings, SPARE.mappings, "mappings"))

@@ -34,7 +34,8 @@ impl Fabric {
     /// # Errors
     /// Errors of the call.
     pub fn open(info: &Info) -> Result<Arc<Fabric>> {
-        let fabric = info.lib().open_fabric(info)?;
+        // SAFETY: the attributes belong to `info`.
+        let fabric = unsafe { info.lib().open_fabric(info.fabric_attr()) }?;
         // SAFETY: the library has just opened the object for this call.
         let object = unsafe { Object::adopt(fabric) }?;
         Ok(Arc::new(Fabric { object }))

@@ -5,13 +5,18 @@
 //! accessed.
 #![expect(unsafe_code, reason = "infos are C structures of the library")]
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 
 use libfabric_sys as sys;
 
-use super::errno::{Errno, Result};
+use super::errno::{self, Errno, Result};
 use super::library::Lib;
+use super::object::Fid;
+
+/// Set by the first fi_getinfo(3) of this process.
+static LOADED: OnceLock<()> = OnceLock::new();
 
 /// Hints as plain data; zero matches any value.
 #[derive(Debug, Clone, Default)]
@@ -219,8 +224,8 @@ impl Info {
     ///
     /// # Errors
     /// `EBADF` for a closed endpoint.
-    pub fn set_handle(&mut self, pep: &super::Pep) -> Result {
-        let handle = super::Fid::raw_fid(pep)?;
+    pub fn set_handle(&mut self, pep: &dyn Fid) -> Result {
+        let handle = pep.raw_fid()?;
         // SAFETY: this object owns the info.
         unsafe { self.info.as_mut() }.handle = handle;
         Ok(())
@@ -329,14 +334,14 @@ impl Info {
     ///
     /// # Errors
     /// `EBADF` for a closed object.
-    pub fn names(&self, fabric: &super::Fabric, domain: &super::Domain) -> Result<(bool, bool)> {
+    pub fn names(&self, fabric: &dyn Fid, domain: &dyn Fid) -> Result<(bool, bool)> {
         // SAFETY: an info from the library has its attributes.
         let open = unsafe { (*self.top().fabric_attr).fabric };
         // SAFETY: as above; the field exists in 1.17.
         let inside = unsafe { (*self.top().domain_attr).domain };
         Ok((
-            open.cast() == super::Fid::raw_fid(fabric)?,
-            inside.cast() == super::Fid::raw_fid(domain)?,
+            open.cast() == fabric.raw_fid()?,
+            inside.cast() == domain.raw_fid()?,
         ))
     }
 
@@ -348,6 +353,66 @@ impl Info {
     pub fn fabric_name(&self) -> String {
         // SAFETY: an info from the library has its attributes.
         text(unsafe { (*self.top().fabric_attr).name })
+    }
+}
+
+impl Lib {
+    /// `fi_getinfo(3)`.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn getinfo(
+        &'static self,
+        version: u32,
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: u64,
+        hints: Option<&Hints>,
+    ) -> Result<Vec<Info>> {
+        let hints = hints.map(|hints| hints.build(self)).transpose()?;
+        self.getinfo_like(version, node, service, flags, hints.as_ref())
+    }
+
+    /// `fi_getinfo(3)` with an info as hints, as for a repeated query.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn getinfo_like(
+        &'static self,
+        version: u32,
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: u64,
+        hints: Option<&Info>,
+    ) -> Result<Vec<Info>> {
+        let text = |word: Option<&str>| word.map(CString::new).transpose().map_err(|_| Errno::EINVAL);
+        let (node, service) = (text(node)?, text(service)?);
+        let pointer = |word: &Option<CString>| word.as_ref().map_or(ptr::null(), |word| word.as_ptr());
+        // Without a provider name other providers are queried too, and the first call loads them.
+        // These may change `errno`.
+        let asks_one = hints.is_some_and(|hints| !hints.prov_name().is_empty());
+        let hints = hints.map_or(ptr::null(), |hints| hints.as_ptr().cast_const());
+        let mut list = ptr::null_mut();
+        if LOADED.set(()).is_err() && asks_one {
+            errno::mark();
+        } else {
+            // A dropped object has left its marker.
+            errno::unmark();
+        }
+        // SAFETY: every pointer is null or outlives the call; the library writes one pointer to
+        // `list`.
+        let code = unsafe {
+            (self.getinfo)(
+                version,
+                pointer(&node),
+                pointer(&service),
+                flags,
+                hints,
+                &raw mut list,
+            )
+        };
+        Errno::check_int(code)?;
+        Ok(Info::list(self, list))
     }
 }
 

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The library: loading it, and its functions that are symbols and not operations of an object.
 //!
-//! The library is loaded with local visibility, as plugins and language bindings do, and never unloaded.
+//! The library is loaded with local visibility, as plugins and language bindings do, and never
+//! unloaded.
 #![expect(unsafe_code, reason = "a library is loaded and its functions are called")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::OnceLock;
 
 use libfabric_sys as sys;
 
 use super::errno::{self, Errno, Result};
-use super::info::{Hints, Info};
 
-/// Set by the first fi_getinfo(3) of this process.
-static LOADED: OnceLock<()> = OnceLock::new();
-
-type GetInfo = unsafe extern "C" fn(
+pub(super) type GetInfo = unsafe extern "C" fn(
     u32,
     *const c_char,
     *const c_char,
@@ -27,6 +23,7 @@ type GetInfo = unsafe extern "C" fn(
 ) -> c_int;
 type FreeInfo = unsafe extern "C" fn(*mut sys::fi_info);
 type DupInfo = unsafe extern "C" fn(*const sys::fi_info) -> *mut sys::fi_info;
+type RawFabric = *mut sys::fid_fabric;
 type OpenFabric =
     unsafe extern "C" fn(*mut sys::fi_fabric_attr, *mut *mut sys::fid_fabric, *mut c_void) -> c_int;
 type Version = unsafe extern "C" fn() -> u32;
@@ -34,7 +31,7 @@ type Version = unsafe extern "C" fn() -> u32;
 /// A loaded libfabric.
 #[derive(Debug)]
 pub struct Lib {
-    getinfo: GetInfo,
+    pub(super) getinfo: GetInfo,
     freeinfo: FreeInfo,
     dupinfo: DupInfo,
     fabric: OpenFabric,
@@ -101,64 +98,6 @@ impl Lib {
         format!("{}.{}", self.version >> 16, self.version & 0xffff)
     }
 
-    /// `fi_getinfo(3)`.
-    ///
-    /// # Errors
-    /// Errors of the call.
-    pub fn getinfo(
-        &'static self,
-        version: u32,
-        node: Option<&str>,
-        service: Option<&str>,
-        flags: u64,
-        hints: Option<&Hints>,
-    ) -> Result<Vec<Info>> {
-        let hints = hints.map(|hints| hints.build(self)).transpose()?;
-        self.getinfo_like(version, node, service, flags, hints.as_ref())
-    }
-
-    /// `fi_getinfo(3)` with an info as hints, as for a repeated query.
-    ///
-    /// # Errors
-    /// Errors of the call.
-    pub fn getinfo_like(
-        &'static self,
-        version: u32,
-        node: Option<&str>,
-        service: Option<&str>,
-        flags: u64,
-        hints: Option<&Info>,
-    ) -> Result<Vec<Info>> {
-        let text = |word: Option<&str>| word.map(CString::new).transpose().map_err(|_| Errno::EINVAL);
-        let (node, service) = (text(node)?, text(service)?);
-        let pointer = |word: &Option<CString>| word.as_ref().map_or(ptr::null(), |word| word.as_ptr());
-        // Without a provider name other providers are queried too, and the first call loads them.
-        // These may change `errno`.
-        let asks_one = hints.is_some_and(|hints| !hints.prov_name().is_empty());
-        let hints = hints.map_or(ptr::null(), |hints| hints.as_ptr().cast_const());
-        let mut list = ptr::null_mut();
-        if LOADED.set(()).is_err() && asks_one {
-            errno::mark();
-        } else {
-            // A dropped object has left its marker.
-            errno::unmark();
-        }
-        // SAFETY: every pointer is null or outlives the call; the library writes one pointer to
-        // `list`.
-        let code = unsafe {
-            (self.getinfo)(
-                version,
-                pointer(&node),
-                pointer(&service),
-                flags,
-                hints,
-                &raw mut list,
-            )
-        };
-        Errno::check_int(code)?;
-        Ok(Info::list(self, list))
-    }
-
     pub(super) fn dup(&self, info: *const sys::fi_info) -> *mut sys::fi_info {
         // SAFETY: `info` is null or an info of this library; null requests an empty one.
         unsafe { (self.dupinfo)(info) }
@@ -171,12 +110,13 @@ impl Lib {
         unsafe { (self.freeinfo)(info) }
     }
 
-    pub(super) fn open_fabric(&self, info: &Info) -> Result<*mut sys::fid_fabric> {
+    /// # Safety
+    /// `attr` belongs to an allocated info.
+    pub(super) unsafe fn open_fabric(&self, attr: *mut sys::fi_fabric_attr) -> Result<RawFabric> {
         let mut fabric = ptr::null_mut();
         errno::mark();
-        // SAFETY: the attributes belong to an allocated info; the library writes one pointer to
-        // `fabric`.
-        let code = unsafe { (self.fabric)(info.fabric_attr(), &raw mut fabric, ptr::null_mut()) };
+        // SAFETY: the caller's contract; the library writes one pointer to `fabric`.
+        let code = unsafe { (self.fabric)(attr, &raw mut fabric, ptr::null_mut()) };
         Errno::check_int(code)?;
         Ok(fabric)
     }

@@ -485,7 +485,7 @@ fn manner(status: ExitStatus) -> String {
 
 /// Returns the kernel's view of a process: its state and the function in which it sleeps.
 fn kernel_place(pid: u32) -> String {
-    let read = |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let status = read("status");
     let state = status
         .lines()

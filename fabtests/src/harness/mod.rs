@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Processes that test together. Their parent is [`driver`], the protocol with it [`control`]. The
-//! requests that a process can make are in [`rank`], a case in [`case`], and its result in [`fail`].
+//! requests that a process can make are in [`rank`], a case in [`case`], and its result in
+//! [`fail`].
 //!
 //! The harness never calls libfabric. One program plays all parts. A rank is the same executable
 //! started again with its control socket as standard input, so no rank inherits state from another.
@@ -11,6 +12,7 @@ pub mod control;
 pub mod driver;
 pub mod fail;
 pub mod leftovers;
+pub mod output;
 pub mod rank;
 pub mod rng;
 pub mod seccomp;

@@ -117,43 +117,6 @@ pub fn supported<T>(what: &str, result: Result<T>) -> Outcome<T> {
 }
 
 impl<'r> Rig<'r> {
-    /// Opens all objects and exchanges addresses with the other ranks.
-    ///
-    /// # Errors
-    /// `NotRun` when the provider has no such offer; a failure of any call.
-    pub fn open(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
-        rank.made.get_or_init(|| ());
-        let setup = rank.setup;
-        let ask = ask.clone().with(|ask| {
-            if setup.shared_tx {
-                ask.hints.tx_ctx_cnt = sys::FI_SHARED_CONTEXT;
-            }
-            if setup.shared_rx {
-                ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
-            }
-            if setup.prefix {
-                ask.hints.mode |= sys::FI_MSG_PREFIX;
-            }
-        });
-        let rig = match setup.ep_type {
-            0 => Rig::open_alone(rank, &ask)?.meet(),
-            sys::FI_EP_MSG => connected::open(rank, &ask),
-            other => {
-                let ask = ask.with(|ask| {
-                    ask.hints.ep_type = other;
-                    // Datagrams have no order.
-                    ask.hints.tx.msg_order = 0;
-                    ask.hints.rx.msg_order = 0;
-                });
-                Rig::open_alone(rank, &ask)?.meet()
-            }
-        }?;
-        if setup.prefix && rig.prefix() == 0 {
-            return Err(Fail::NotRun("no message prefixes".into()));
-        }
-        Ok(rig)
-    }
-
     /// Opens all objects without any peer.
     ///
     /// # Errors

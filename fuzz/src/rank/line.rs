@@ -40,7 +40,7 @@ pub(crate) struct Line {
     pub(crate) fd: i32,
     me: RankId,
     /// Identity of the peer, once it is known.
-    pub(crate) who: Option<RankId>,
+    pub(crate) id: Option<RankId>,
     heard: bool,
     pub(crate) over: bool,
     /// Time of the start of the connection.
@@ -63,7 +63,7 @@ impl Line {
         scif: &Endpoints,
         fd: i32,
         me: RankId,
-        who: Option<RankId>,
+        id: Option<RankId>,
         opener: bool,
     ) -> Result<Line, Failure> {
         let window = Pages::new(2 * HALF)?;
@@ -71,10 +71,10 @@ impl Line {
         let mut line = Line {
             fd,
             me,
-            who,
+            id,
             heard: false,
             over: false,
-            born: super::now(),
+            born: scif::now_ns(),
             opener,
             out: VecDeque::new(),
             come: Vec::new(),
@@ -179,7 +179,7 @@ impl Line {
                 check!(
                     bytes == pattern_bytes(len, head.pack()),
                     "read back other bytes from {:?}",
-                    self.who
+                    self.id
                 );
                 self.written = None;
             }
@@ -222,8 +222,8 @@ impl Line {
             let (Some(word), Some(len)) = (words.next(), words.next()) else {
                 return Ok(count);
             };
-            let head = Head::unpack(word)
-                .ok_or_else(|| Fail::here(format_args!("{:?} sent {word:#x}", self.who)))?;
+            let head =
+                Head::unpack(word).ok_or_else(|| Fail::here(format_args!("{:?} sent {word:#x}", self.id)))?;
             let len = usize::try_from(len).unwrap_or(usize::MAX);
             check!(SIZES.contains(&len), "a message of {} has {len} bytes", head.from);
             let Some(body) = self.come.get(HEAD..HEAD + len) else {
@@ -233,12 +233,12 @@ impl Line {
             check_eq!(head.seq, self.next, "sequence number of {head:?}");
             // A port may have been taken by another rank between its introduction and the connect.
             check!(
-                !self.heard || self.who == Some(head.from),
+                !self.heard || self.id == Some(head.from),
                 "{head:?} is not of {:?}",
-                self.who
+                self.id
             );
             self.next = (head.seq + 1) % SEQUENCES;
-            self.who = Some(head.from);
+            self.id = Some(head.from);
             self.heard = true;
             self.come.drain(..HEAD + len);
         }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use scif::{Config, PortId};
+use scif::{Config, PortId, now_ns};
 use scif_api::{Endpoints, Failure};
 use scif_fabtests::check;
 use scif_fabtests::harness::confine::{self, in_child};
@@ -72,11 +72,6 @@ fn main() -> ExitCode {
     });
     rank.report(&outcome);
     ExitCode::from(u8::from(outcome.is_err()))
-}
-
-/// Nanoseconds of the clock that all processes share.
-pub(crate) fn now() -> u64 {
-    scif::now_ns()
 }
 
 /// One rank.
@@ -151,12 +146,12 @@ impl<'r> Storm<'r> {
                 match words.as_slice() {
                     ["quit"] => return Ok(true),
                     ["drain"] => self.draining = true,
-                    ["gone", who] => {
-                        self.gone.insert(who.parse().map_err(Fail::here)?, now());
+                    ["gone", id] => {
+                        self.gone.insert(id.parse().map_err(Fail::here)?, now_ns());
                     }
-                    ["peer", who, .., port] => {
+                    ["peer", id, .., port] => {
                         let port = u16::from_str_radix(port, 16).map_err(Fail::here)?;
-                        self.call(who.parse().map_err(Fail::here)?, port);
+                        self.call(id.parse().map_err(Fail::here)?, port);
                     }
                     _ => {}
                 }
@@ -174,17 +169,17 @@ impl<'r> Storm<'r> {
                 Ok(some) => busy |= some,
                 Err(e) => {
                     line.over = true;
-                    if let Some(who) = line.who {
-                        self.told(who, 'x', line.born, e);
+                    if let Some(id) = line.id {
+                        self.told(id, 'x', line.born, e);
                     }
                 }
             }
-            let gone = line.who.and_then(|who| self.gone.get(&who));
-            let hangs = gone.is_some_and(|gone| !line.over && now() - gone > HANG_NS);
+            let gone = line.id.and_then(|id| self.gone.get(&id));
+            let hangs = gone.is_some_and(|gone| !line.over && now_ns() - gone > HANG_NS);
             check!(
                 !hangs,
                 "a connection with {:?} lives 10 s after its death",
-                line.who
+                line.id
             );
         }
         for line in lines.iter().filter(|line| line.over) {
@@ -220,44 +215,44 @@ impl<'r> Storm<'r> {
     }
 
     /// Connects to a peer with a higher slot. Peers with lower slots connect to this rank.
-    fn call(&mut self, who: RankId, port: u16) {
-        if who.slot <= self.me.slot {
+    fn call(&mut self, id: RankId, port: u16) {
+        if id.slot <= self.me.slot {
             return;
         }
-        let posted = now();
+        let posted = now_ns();
         let Ok(fd) = self.scif.open() else { return };
         match self.scif.connect(fd, PortId { node: 0, port }) {
-            Ok(_) => self.begin(fd, Some(who), true),
+            Ok(_) => self.begin(fd, Some(id), true),
             Err(e) => {
                 let _ = self.scif.close(fd);
                 // With a living peer this is a connect abandoned after CONNECT_MS.
-                if e != Failure::Refused || self.gone.contains_key(&who) {
-                    self.told(who, 'c', posted, e);
+                if e != Failure::Refused || self.gone.contains_key(&id) {
+                    self.told(id, 'c', posted, e);
                 }
             }
         }
     }
 
-    fn begin(&mut self, fd: i32, who: Option<RankId>, opener: bool) {
-        let posted = now();
-        match Line::new(&self.scif, fd, self.me, who, opener) {
+    fn begin(&mut self, fd: i32, id: Option<RankId>, opener: bool) {
+        let posted = now_ns();
+        match Line::new(&self.scif, fd, self.me, id, opener) {
             Ok(line) => self.lines.push(line),
             Err(e) => {
                 let _ = self.scif.close(fd);
-                if let Some(who) = who {
-                    self.told(who, 'b', posted, e);
+                if let Some(id) = id {
+                    self.told(id, 'b', posted, e);
                 }
             }
         }
     }
 
     /// Reports a failure. Living ranks under limits may refuse each other, which is not reported.
-    fn told(&mut self, who: RankId, kind: char, posted: u64, error: Failure) {
-        if self.draining || (self.limited && !self.gone.contains_key(&who)) {
+    fn told(&mut self, id: RankId, kind: char, posted: u64, error: Failure) {
+        if self.draining || (self.limited && !self.gone.contains_key(&id)) {
             return;
         }
         self.report
-            .push_str(&format!("err {kind} {who} {posted} {} 0 {error:?}\n", now()));
+            .push_str(&format!("err {kind} {id} {posted} {} 0 {error:?}\n", now_ns()));
     }
 
     /// Sends failures, and periodically counters and resources, to the parent.
@@ -266,10 +261,10 @@ impl<'r> Storm<'r> {
             self.rank.tell(self.report.as_bytes())?;
             self.report.clear();
         }
-        if now() - self.beat < BEAT_NS {
+        if now_ns() - self.beat < BEAT_NS {
             return Ok(());
         }
-        self.beat = now();
+        self.beat = now_ns();
         let drained = u8::from(self.draining && self.lines.iter().all(Line::is_idle));
         let text = match confine::usage() {
             // No descriptor is left to read the resources; a thread may take the last one in

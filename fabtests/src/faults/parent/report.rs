@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scif_fabtests::harness::control::Say;
+use scif_fabtests::harness::output::say;
 use scif_fabtests::harness::{Fail, Outcome};
 
-use super::{Parent, tell};
+use super::state::{Parent, tell};
 use crate::judge::{Failed, distribution};
 use crate::net::Kind;
-use crate::say;
 use crate::schedule::Usage;
 use scif_fabtests::payload::RankId;
 
@@ -20,19 +20,19 @@ impl Parent<'_> {
         let Some(rank) = self.ranks.get_mut(slot) else {
             return Ok(());
         };
-        let who = rank.who;
+        let id = rank.id;
         rank.heard = Instant::now();
         match Say::recv(&rank.control) {
             Ok(Some(Say::Exchange(bytes))) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 text.lines().try_for_each(|line| {
                     let words: Vec<&str> = line.split(' ').collect();
-                    let judged = self.take(slot, who, &words);
-                    judged.map_err(|why| Fail::here(format_args!("{why}; rank {who} said: {line}")))
+                    let judged = self.take(slot, id, &words);
+                    judged.map_err(|why| Fail::here(format_args!("{why}; rank {id} said: {line}")))
                 })
             }
             Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) => {
-                Err(Fail::here(format_args!("rank {who}: {why}")))
+                Err(Fail::here(format_args!("rank {id}: {why}")))
             }
             // The exit status shows the end of the rank.
             Ok(_) | Err(rustix::io::Errno::CONNRESET) => Ok(()),
@@ -41,7 +41,7 @@ impl Parent<'_> {
     }
 
     /// Handles one line of a rank.
-    pub(super) fn take(&mut self, slot: usize, who: RankId, words: &[&str]) -> Result<(), String> {
+    pub(super) fn take(&mut self, slot: usize, id: RankId, words: &[&str]) -> Result<(), String> {
         let number = |at: usize| {
             words
                 .get(at)
@@ -58,11 +58,11 @@ impl Parent<'_> {
         };
         match words.first() {
             Some(&"name") => {
-                let intro = format!("peer {who} {}", words.get(1..).unwrap_or_default().join(" "));
-                for other in self.ranks.iter().filter(|other| other.who != who) {
+                let intro = format!("peer {id} {}", words.get(1..).unwrap_or_default().join(" "));
+                for other in self.ranks.iter().filter(|other| other.id != id) {
                     tell(other, &intro);
                 }
-                self.names.insert(who, words.get(3).unwrap_or(&"").to_string());
+                self.names.insert(id, words.get(3).unwrap_or(&"").to_string());
                 if let Some(rank) = self.ranks.get_mut(slot) {
                     rank.intro = Some(intro);
                     if let Some(time) = rank.lives_on {
@@ -73,7 +73,7 @@ impl Parent<'_> {
             }
             Some(&"err") => {
                 let failed = Failed {
-                    at: who,
+                    at: id,
                     posted: number(3)?,
                     ended: number(4)?,
                     pause: number(5)?,
@@ -83,14 +83,14 @@ impl Parent<'_> {
             }
             Some(&"gerr") => {
                 let failed = Failed {
-                    at: who,
+                    at: id,
                     posted: number(2)?,
                     ended: number(3)?,
                     pause: 0,
                     never_met: false,
                 };
                 if number(1)? == self.group {
-                    self.group_open.retain(|open| *open != who);
+                    self.group_open.retain(|open| *open != id);
                 }
                 self.judge.group_error(failed, number(1)?)
             }
@@ -100,7 +100,7 @@ impl Parent<'_> {
                 let number = number(1)?;
                 let over = words.first() == Some(&"gskip") || !self.judge.group_is_broken(number);
                 if number == self.group && over {
-                    self.group_open.retain(|open| *open != who);
+                    self.group_open.retain(|open| *open != id);
                 }
                 Ok(())
             }
@@ -110,7 +110,7 @@ impl Parent<'_> {
                 let [expected, from, to] = [peer(1)?, peer(2)?, peer(3)?];
                 let same = |a: RankId, b: RankId| a == b || self.names.get(&a) == self.names.get(&b);
                 self.odd += 1;
-                if same(expected, from) && same(who, to) {
+                if same(expected, from) && same(id, to) {
                     Ok(())
                 } else {
                     Err("a message for another".into())
@@ -143,8 +143,8 @@ impl Parent<'_> {
             Kind::Rdm | Kind::Msg | Kind::Dgram => ("atomics", "collectives"),
         };
         say(&format!(
-            "     {} kills, {} stops, {} groups; rank 0: {sends} sends, {receives} receives, {writes} writes, {reads} reads, \
-             {fifth} {fifths}, {sixth} {sixths}; {} messages for a reused address",
+            "     {} kills, {} stops, {} groups; rank 0: {sends} sends, {receives} receives, \
+             {writes} writes, {reads} reads, {fifth} {fifths}, {sixth} {sixths}; {} messages for a reused address",
             self.kills, self.stops, self.groups, self.odd
         ));
         say(&format!(
@@ -183,7 +183,7 @@ impl Parent<'_> {
             let mut fds = [PollFd::new(&rank.control, PollFlags::IN)];
             while poll(&mut fds, Some(&Timespec::default())) == Ok(1) {
                 match Say::recv(&rank.control) {
-                    Ok(Some(Say::Failed(why))) => text.push_str(&format!("rank {}: {why}\n", rank.who)),
+                    Ok(Some(Say::Failed(why))) => text.push_str(&format!("rank {}: {why}\n", rank.id)),
                     Ok(Some(_)) => {}
                     _ => break,
                 }
@@ -198,7 +198,7 @@ impl Parent<'_> {
         for rank in &mut self.ranks {
             let pid = rank.child.id();
             let read =
-                |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+                |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
             let status = read("status");
             let state = status
                 .lines()
@@ -213,7 +213,7 @@ impl Parent<'_> {
             let tail: Vec<&str> = tail.into_iter().rev().collect();
             text.push_str(&format!(
                 "rank {} {:?} {state} {}, silent for {} ms\n    {}\n",
-                rank.who,
+                rank.id,
                 rank.setting,
                 read("wchan"),
                 rank.heard.elapsed().as_millis(),

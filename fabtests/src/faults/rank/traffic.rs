@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, CqErr, Entry, Ep, Errno, Ioc, RmaIov};
+use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_fabtests::{check, check_eq};
 
-use super::{HANG_NS, Storm};
+use super::state::{HANG_NS, Storm};
 use crate::coll::CONTEXT;
 use crate::links::{Link, Op, OpKind, WINDOW};
 use crate::net::{Kind, part_of, word_of};
-use crate::now;
 use scif_fabtests::payload::{ACK, Head, RankId, SEQUENCES};
 
 /// Completion queue reads of one step. More of them delay the posting of operations.
@@ -23,21 +23,21 @@ const PAUSES_NS: u64 = 200_000_000;
 
 impl Storm<'_> {
     /// Advances all operations with one peer.
-    pub(super) fn serve(&mut self, who: RankId) -> Outcome<bool> {
-        let Some(mut link) = self.links.remove(&who) else {
+    pub(super) fn serve(&mut self, id: RankId) -> Outcome<bool> {
+        let Some(mut link) = self.links.remove(&id) else {
             return Ok(false);
         };
-        let outcome = self.serve_link(who, &mut link);
+        let outcome = self.serve_link(id, &mut link);
         let over = link.open == 0 && link.gone.is_some();
         if !over {
-            self.links.insert(who, link);
+            self.links.insert(id, link);
         } else if let Some(av) = &self.net.av {
             av.remove(&[link.addr], 0)?;
         }
         outcome
     }
 
-    pub(super) fn serve_link(&mut self, who: RankId, link: &mut Link) -> Outcome<bool> {
+    pub(super) fn serve_link(&mut self, id: RankId, link: &mut Link) -> Outcome<bool> {
         if let Some(gone) = link.gone {
             if link.open > 0
                 && !link.called
@@ -46,13 +46,13 @@ impl Storm<'_> {
                 && let Some(ep) = link.ep.clone()
             {
                 // A receive alone makes no connection, so the end of the peer is noticed by a send.
-                self.send(who, link, &ep, ACK, 0);
+                self.send(id, link, &ep, ACK, 0);
             }
-            let hangs = link.open > 0 && now().saturating_sub(gone) > HANG_NS;
+            let hangs = link.open > 0 && now_ns().saturating_sub(gone) > HANG_NS;
             check!(
                 !hangs,
-                "open 10 s after the death of {who}: {}",
-                self.open_with(who)
+                "open 10 s after the death of {id}: {}",
+                self.open_with(id)
             );
             return Ok(false);
         }
@@ -65,7 +65,7 @@ impl Storm<'_> {
                 let buf = self.room(class);
                 let post = |context| ep.trecv(buf, addr, class as u64, 0, context);
                 let ticket = link.next.get(class).copied().unwrap_or(0);
-                if !self.post(who, link, OpKind::Recv(ticket), class, buf, post) {
+                if !self.post(id, link, OpKind::Recv(ticket), class, buf, post) {
                     break;
                 }
                 link.count_in(class);
@@ -75,7 +75,7 @@ impl Storm<'_> {
             return Ok(false);
         }
         while let Some(class) = link.acks.pop() {
-            if !self.send(who, link, &ep, ACK, u16::from(class)) {
+            if !self.send(id, link, &ep, ACK, u16::from(class)) {
                 link.acks.push(class);
                 break;
             }
@@ -94,20 +94,20 @@ impl Storm<'_> {
         let place = usize::from(class);
         if class != ACK && link.credit.get(place).is_some_and(|credit| *credit > 0) {
             let seq = link.out.get(place).copied().unwrap_or(0);
-            if self.send(who, link, &ep, class, seq) {
+            if self.send(id, link, &ep, class, seq) {
                 busy = true;
                 link.count_out(place);
             }
         } else if (40..50).contains(&roll) && link.remote.is_some() && self.net.remote.is_some() {
-            busy |= self.access(who, link, &ep);
+            busy |= self.access(id, link, &ep);
         }
         Ok(busy)
     }
 
-    pub(super) fn send(&mut self, who: RankId, link: &mut Link, ep: &Arc<Ep>, class: u8, seq: u16) -> bool {
+    pub(super) fn send(&mut self, id: RankId, link: &mut Link, ep: &Arc<Ep>, class: u8, seq: u16) -> bool {
         let head = Head {
             from: self.me,
-            to: who,
+            to: id,
             class,
             seq,
         };
@@ -116,12 +116,12 @@ impl Storm<'_> {
         head.write(buf);
         let addr = link.addr;
         let post = |context| ep.tsend(buf, addr, u64::from(class), context);
-        self.post(who, link, OpKind::Send, place, buf, post)
+        self.post(id, link, OpKind::Send, place, buf, post)
     }
 
     /// Posts RMA and atomics, at most one of each at a time. Written bytes are read back, and
     /// counters are checked.
-    pub(super) fn access(&mut self, who: RankId, link: &mut Link, ep: &Arc<Ep>) -> bool {
+    pub(super) fn access(&mut self, id: RankId, link: &mut Link, ep: &Arc<Ep>) -> bool {
         let Some((key, base)) = link.remote else {
             return false;
         };
@@ -138,7 +138,7 @@ impl Storm<'_> {
                 context,
             };
             let post = |context| ep.fetch_atomic(&target(context), Ioc { buf, count: 1 }, result);
-            let posted = self.post(who, link, OpKind::Atomic, 0, result, post);
+            let posted = self.post(id, link, OpKind::Atomic, 0, result, post);
             link.counting |= posted;
             return posted;
         }
@@ -151,7 +151,7 @@ impl Storm<'_> {
                 let class = if self.rng.one_in(20) { 2 } else { self.rng.below(2) };
                 let head = Head {
                     from: self.me,
-                    to: who,
+                    to: id,
                     class: u8::try_from(class).unwrap_or(0),
                     seq: u16::try_from(self.rng.below(usize::from(SEQUENCES))).unwrap_or(0),
                 };
@@ -168,10 +168,10 @@ impl Storm<'_> {
             }];
             let flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
             let post = |context| ep.writemsg(&[buf], addr, &there, context, 0, flags);
-            self.post(who, link, kind, class, buf, post)
+            self.post(id, link, kind, class, buf, post)
         } else {
             let post = |context| ep.read(buf, addr, at, key, context);
-            self.post(who, link, kind, class, buf, post)
+            self.post(id, link, kind, class, buf, post)
         };
         link.busy |= posted;
         posted
@@ -191,7 +191,7 @@ impl Storm<'_> {
             self.ops.push(None);
             self.ops.len() - 1
         });
-        let posted = now();
+        let posted = now_ns();
         match call(place + 1) {
             Ok(()) => {
                 if let Some(room) = self.ops.get_mut(place) {
@@ -221,7 +221,7 @@ impl Storm<'_> {
     /// Reads completions and errors until the queue is empty, or many were read. An error that
     /// waits for other work of this loop would count as late. Returns whether any was read.
     pub(super) fn progress(&mut self) -> Outcome<bool> {
-        let begin = now();
+        let begin = now_ns();
         self.pauses.insert(begin, begin - self.polled);
         self.pauses = self.pauses.split_off(&(begin - PAUSES_NS));
         let mut some = false;
@@ -238,13 +238,8 @@ impl Storm<'_> {
             }
             some = true;
         }
-        self.polled = now();
+        self.polled = now_ns();
         Ok(some)
-    }
-
-    /// Returns the longest recent pause between two polls, in nanoseconds.
-    pub(super) fn longest_pause(&self) -> u64 {
-        self.pauses.values().copied().max().unwrap_or(0)
     }
 
     /// Removes an operation from the table.
@@ -312,8 +307,8 @@ impl Storm<'_> {
         outcome
     }
 
-    pub(super) fn count(&mut self, what: usize) {
-        if let Some(count) = self.done.get_mut(what) {
+    pub(super) fn count(&mut self, kind: usize) {
+        if let Some(count) = self.done.get_mut(kind) {
             *count += 1;
         }
     }
@@ -398,14 +393,14 @@ impl Storm<'_> {
         Ok(())
     }
 
-    pub(super) fn open_with(&self, who: RankId) -> String {
-        let open = self.ops.iter().flatten().filter(|op| op.peer == who);
+    pub(super) fn open_with(&self, id: RankId) -> String {
+        let open = self.ops.iter().flatten().filter(|op| op.peer == id);
         open.map(|op| {
             format!(
                 "{:?} of class {} for {} ms; ",
                 op.kind,
                 op.class,
-                (now() - op.posted) / 1_000_000
+                (now_ns() - op.posted) / 1_000_000
             )
         })
         .collect()

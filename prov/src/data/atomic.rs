@@ -7,14 +7,16 @@
 use libfabric_sys as fi;
 use scif_ring::copy::Mem;
 
+use super::envelope::{ProtocolError, RecordError};
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
 use super::peer::{bytes_of, gather, zeros};
 use super::peer_id::PeerId;
-use super::rx::{Nonsense, RecordError, scatter};
+use super::rx::scatter;
 use super::tx::{Label, Tried, TxOp};
 use super::wire::{self, AtomicWord, Head, Words};
-use super::{AtomicArgs, AtomicKind, Effect, Env, EpState, Errno};
+use super::{AtomicArgs, Effect, Env, EpState, Errno};
+use crate::base::atomic_ops::element::AtomicKind;
 
 /// Bytes of one segment in the body of a record: address, length, key.
 pub(super) const SEGMENT: usize = 24;
@@ -116,7 +118,7 @@ impl EpState {
         let Some(conn_id) = self.tx_conn(peer) else {
             return Tried::Later;
         };
-        if self.asked_enough(peer) || op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
+        if self.out_of_credits(peer) || op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
             return Tried::Later;
         }
         if self.atomic_here(env, peer, conn_id, op) {
@@ -170,11 +172,11 @@ impl EpState {
         let len = usize::from(word.len);
         let (list, operands) = bytes
             .split_at_checked(usize::from(word.segments) * SEGMENT)
-            .ok_or(Nonsense)?;
-        let (operand, compare) = operands.split_at_checked(len).ok_or(Nonsense)?;
-        let kind = word.kind().ok_or(Nonsense)?;
+            .ok_or(ProtocolError)?;
+        let (operand, compare) = operands.split_at_checked(len).ok_or(ProtocolError)?;
+        let kind = word.kind().ok_or(ProtocolError)?;
         if kind == AtomicKind::Compare && compare.len() != len {
-            return Err(RecordError::Nonsense);
+            return Err(RecordError::ProtocolError);
         }
         let mut result = zeros(len).ok_or(RecordError::NoMemory)?;
         let (err, key) = execute(env, word, kind, list, operand, compare, &mut result);

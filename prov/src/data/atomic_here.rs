@@ -16,7 +16,8 @@ use super::peer_id::PeerId;
 use super::rma::place;
 use super::rx::scatter;
 use super::wire::{self, Head};
-use super::{AtomicArgs, AtomicKind, Effect, Env, EpState, RmaIov};
+use super::{AtomicArgs, Effect, Env, EpState, RmaIov};
+use crate::base::atomic_ops::element::AtomicKind;
 
 /// Widest operand in bytes with atomic instructions. The target executes wider ones.
 const WIDEST: usize = 8;
@@ -84,7 +85,7 @@ impl EpState {
     /// do.
     pub(super) fn atomic_at_once(&mut self, env: &mut Env<'_>, peer: PeerId, a: &AtomicArgs<'_>) -> bool {
         let [segment] = a.rma else { return false };
-        if segment.len > SHORT || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
+        if segment.len > SHORT || a.flags & fi::FI_FENCE != 0 || self.out_of_credits(peer) {
             return false;
         }
         let Some(conn) = self.tx_conn(peer) else {

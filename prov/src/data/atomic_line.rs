@@ -12,14 +12,15 @@ use libfabric_sys as fi;
 use scif::ConnId;
 
 use super::atomic::{SEGMENT, execute, rights};
+use super::envelope::ProtocolError;
 use super::iov::Iov;
 use super::ops::{Asked, Ops, OutOp, What};
 use super::peer::{Peer, gather_into};
 use super::peer_id::PeerId;
 use super::rma::place;
-use super::rx::Nonsense;
 use super::wire::{self, AtomicWord, Head, Words};
-use super::{AWAITS_TARGET, AtomicArgs, AtomicKind, Effect, Env, EpState, Errno, RmaIov};
+use super::{AWAITS_TARGET, AtomicArgs, Effect, Env, EpState, Errno, RmaIov};
+use crate::base::atomic_ops::element::AtomicKind;
 
 /// Bytes of an operand.
 const OPERAND: usize = 8;
@@ -48,7 +49,7 @@ impl EpState {
     /// Sends an operation to a peer without pending work. Returns false if nothing was done.
     pub(super) fn atomic_in_line(&mut self, env: &mut Env<'_>, peer: PeerId, a: &AtomicArgs<'_>) -> bool {
         let [segment] = a.rma else { return false };
-        if segment.len > OPERAND || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
+        if segment.len > OPERAND || a.flags & fi::FI_FENCE != 0 || self.out_of_credits(peer) {
             return false;
         }
         let (Ok(op), Ok(datatype)) = (u8::try_from(a.op), u8::try_from(a.datatype)) else {
@@ -134,12 +135,12 @@ impl EpState {
         env: &mut Env<'_>,
         peer: PeerId,
         words: &mut Words<'_>,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), ProtocolError> {
         let (id, word) = (words.word(), AtomicWord::unpack(words.word()));
         let (addr, key) = (words.word(), words.word());
         let (operand, compare) = (words.word().to_ne_bytes(), words.word().to_ne_bytes());
         let data = words.word();
-        let kind = word.kind().ok_or(Nonsense)?;
+        let kind = word.kind().ok_or(ProtocolError)?;
         let mut old = [0; OPERAND];
         let done = execute_line(env, word, kind, (addr, key), &operand, &compare, &mut old)?;
         match done {
@@ -208,12 +209,12 @@ fn execute_line(
     operand: &[u8; OPERAND],
     compare: &[u8; OPERAND],
     old: &mut [u8; OPERAND],
-) -> Result<Result<(), Errno>, Nonsense> {
+) -> Result<Result<(), Errno>, ProtocolError> {
     let len = usize::from(word.len);
     let (op, datatype) = (u32::from(word.op), u32::from(word.datatype));
-    let operand = operand.get(..len).ok_or(Nonsense)?;
-    let compare = compare.get(..len).ok_or(Nonsense)?;
-    let old = old.get_mut(..len).ok_or(Nonsense)?;
+    let operand = operand.get(..len).ok_or(ProtocolError)?;
+    let compare = compare.get(..len).ok_or(ProtocolError)?;
+    let old = old.get_mut(..len).ok_or(ProtocolError)?;
     let fetches = kind != AtomicKind::Write;
     if !crate::base::atomic_ops::valid(op, datatype, kind) {
         return Ok(Err(fi::FI_EOPNOTSUPP));

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use scif::{ConnId, Reason};
 
+use super::envelope::RecordError;
 use super::peer_id::PeerId;
-use super::rx::RecordError;
 use super::{Env, EpState};
 use crate::base::log::{Subsys, warn_about_peer};
 

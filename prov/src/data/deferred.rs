@@ -17,7 +17,8 @@ use libfabric_sys as fi;
 
 use super::iov::Iov;
 use super::ops::{NOTED, Note, What, mark};
-use super::{AtomicArgs, AtomicKind, Env, EpState, Errno, RecvArgs, RmaArgs, RmaIov, SendArgs};
+use super::{AtomicArgs, Env, EpState, Errno, RecvArgs, RmaArgs, RmaIov, SendArgs};
+use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::slab::Slab;
 use crate::domain::{DomainState, wait};
 use crate::objects::cntr::CntrState;

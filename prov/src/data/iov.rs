@@ -2,7 +2,7 @@
 //! Scatter list that an operation keeps until it completes. A single element, the usual case, needs
 //! no allocation.
 
-use scif_ring::copy::Mem;
+use scif_ring::copy::{Mem, slice_iov};
 
 /// List of memory ranges.
 #[derive(Clone, Debug)]
@@ -47,4 +47,11 @@ impl Iov {
     pub(crate) fn first_addr(&self) -> usize {
         self.as_slice().first().map_or(0, Mem::addr)
     }
+}
+
+/// Returns the sub-list of `iov` that covers `len` bytes from `off`.
+pub(crate) fn sub_iov(iov: &[Mem], off: usize, len: usize) -> Vec<Mem> {
+    let mut out = Vec::new();
+    slice_iov(iov, off, len, &mut out);
+    out
 }

@@ -135,14 +135,14 @@ impl LinkSet {
         self.iter().find(|l| l.conn == conn).map(|l| l.peer)
     }
 
-    /// Returns the connections with `peer` whose other end is process `process`.
+    /// Returns the connections with `peer` whose other end is process `of`.
     ///
     /// After a simultaneous open there are two, and replies to requests over one arrive over the
     /// other. Both end with the peer. The end that is seen first must not fail operations that were
     /// answered.
-    pub(super) fn conns_of_process(&mut self, peer: PeerId, process: Option<(i32, u64)>) -> Vec<ConnId> {
+    pub(super) fn conns_of_process(&mut self, peer: PeerId, of: Option<(i32, u64)>) -> Vec<ConnId> {
         let mut conns: Vec<ConnId> = self.conns_of(peer).collect();
-        conns.retain(|id| self.sock.conn(*id).map(|c| c.peer_process()) == process);
+        conns.retain(|id| self.sock.conn(*id).map(|c| c.peer_process()) == of);
         conns
     }
 

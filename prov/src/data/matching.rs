@@ -5,8 +5,8 @@
 //! list keeps arrival order, with O(1) removal at any position. A search starts at the oldest
 //! entry. Not here: the work after a match (`rx`).
 
+use super::envelope::Many;
 use super::iov::Iov;
-use super::multi::Many;
 use super::peer_id::{ANY, PeerId};
 use super::unexpected::Charge;
 
@@ -201,7 +201,7 @@ pub(crate) enum Payload {
     /// Copied out of the ring, into memory of this process alone.
     Here(Vec<u8>),
     /// Still with the sender.
-    There(super::rendezvous::Rts),
+    There(super::rts::Rts),
 }
 
 /// Unexpected message, or the description of a message that has just arrived.

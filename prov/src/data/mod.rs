@@ -5,6 +5,7 @@
 //! of this module. Completions leave through `CqState` and `CntrState`. Everything runs under the
 //! domain lock in the thread of the caller, and nothing blocks.
 //!
+//! * `endpoint`, `args`, `parts`: state of an endpoint, and what its operations work on
 //! * `peer`, `peer_id`, `peer_table`, `peer_sweep`: peers, their numbers and the reuse of these
 //! * `cm`: the single connection of a connected endpoint
 //! * `tx`: outgoing messages and pending operations
@@ -28,13 +29,18 @@
 //! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_collective(3),
 //! fi_cq(3).
 
+mod args;
 mod atomic;
 mod atomic_here;
 mod atomic_line;
 mod breach;
 pub(crate) mod cm;
 pub(crate) mod coll;
+mod completion;
 pub(crate) mod deferred;
+mod endpoint;
+mod envelope;
+mod eviction;
 mod group;
 pub(crate) mod iov;
 mod link_set;
@@ -42,11 +48,14 @@ mod matching;
 mod meet;
 mod migrate;
 mod multi;
+mod multi_recv;
 mod ops;
 mod own;
 mod parting;
+mod parts;
 mod peek;
 mod peer;
+mod peer_conn;
 mod peer_failure;
 mod peer_id;
 mod peer_sweep;
@@ -58,6 +67,7 @@ mod recv_queues;
 mod rendezvous;
 mod rma;
 mod route;
+mod rts;
 mod rx;
 mod rx_throttle;
 pub(crate) mod shared;
@@ -69,247 +79,19 @@ mod tx;
 mod unexpected;
 pub(crate) mod wire;
 
-use std::sync::Arc;
-
 use libfabric_sys as fi;
-use scif::Endpoint;
 use scif_ring::copy::Mem;
 
-use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::errno::Errno;
 use crate::base::reason::because;
-use crate::base::slab::Slab;
 use crate::domain::DomainState;
-use crate::objects::cntr::CntrState;
-use crate::state::av_table::AvState;
-use crate::state::cq_queue::CqState;
-use crate::state::mr_table::MrTable;
 
-use link_set::LinkSet;
-use ops::Ops;
-use peer_table::PeerTable;
+use args::AWAITS_TARGET;
+pub(crate) use args::{AtomicArgs, Effect, EpConfig, RecvArgs, RmaArgs, RmaIov, SendArgs};
+pub(crate) use endpoint::EpState;
+pub(crate) use parts::Env;
 pub(crate) use quick::{Deliver, Queued};
-use recv_queues::RecvQueues;
-use rendezvous::Rendezvous;
-use rma::RmaTarget;
-use rx_throttle::RxThrottle;
 pub(crate) use stats::Stats;
-
-/// Attributes and bindings of an endpoint.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EpConfig {
-    pub caps: u64,
-    /// Message orders of the transmit attributes that the application relies on.
-    pub msg_order: u64,
-    pub tx_size: usize,
-    pub rx_size: usize,
-    pub inject_size: usize,
-    /// Index of the bound address vector.
-    pub av: u32,
-    pub tx_cq: Option<u32>,
-    pub rx_cq: Option<u32>,
-    pub cntr_send: Option<u32>,
-    pub cntr_recv: Option<u32>,
-    pub cntr_read: Option<u32>,
-    pub cntr_write: Option<u32>,
-    pub cntr_remote_read: Option<u32>,
-    pub cntr_remote_write: Option<u32>,
-    /// Free bytes below which a multi-receive buffer is released.
-    pub min_multi_recv: usize,
-    pub rma_event: bool,
-    /// Identifier of this host in addresses.
-    pub host: u32,
-    /// Whether completions report source addresses (`FI_SOURCE`).
-    pub source: bool,
-    /// Whether receives honour source addresses (`FI_DIRECTED_RECV`).
-    pub directed: bool,
-    /// `FI_COMPLETION` if every receive completes, because the queue was not bound selectively;
-    /// else 0.
-    pub rx_always: u64,
-    /// Shared receive context that supplies the receives.
-    pub srx: Option<u32>,
-    /// Bytes of the message prefix before every payload. Lengths of received messages include them.
-    pub prefix: usize,
-    /// Whether [`EpConfig::srx`] stands for a context of a peer provider. That context is called
-    /// only while the provider lets this endpoint make progress.
-    pub peer: bool,
-    /// Whether the endpoint has exactly one peer, by connection (`FI_EP_MSG`).
-    pub connected: bool,
-    /// Whether operations promise transmission only (`FI_EP_DGRAM`): a send waits for no receive.
-    pub datagram: bool,
-    /// Whether this is a receive context of a scalable endpoint. A source is then a whole endpoint
-    /// (`group`).
-    pub grouped: bool,
-    /// Whether every message needs a check that the fast path omits.
-    pub careful: bool,
-}
-
-impl EpConfig {
-    /// Whether the endpoint was bound to this counter.
-    pub(crate) fn counts_in(&self, cntr: u32) -> bool {
-        [
-            self.cntr_send,
-            self.cntr_recv,
-            self.cntr_read,
-            self.cntr_write,
-            self.cntr_remote_read,
-            self.cntr_remote_write,
-        ]
-        .contains(&Some(cntr))
-    }
-}
-
-/// Completion levels that wait for the target: the message was placed in its receive buffer or
-/// discarded, or the access was executed. For messages this is more than `FI_DELIVERY_COMPLETE`
-/// requires.
-const AWAITS_TARGET: u64 = fi::FI_DELIVERY_COMPLETE | fi::FI_MATCH_COMPLETE;
-
-/// Message to send. `flags` are final: `FI_COMPLETION` requests a success completion. `FI_INJECT`
-/// makes the buffer reusable when the call returns.
-#[derive(Debug)]
-pub(crate) struct SendArgs<'a> {
-    pub iov: &'a [Mem],
-    pub tag: Option<u64>,
-    pub data: Option<u64>,
-    pub dest: u64,
-    pub context: usize,
-    pub flags: u64,
-}
-
-/// Receive to post, or a `FI_PEEK` / `FI_CLAIM` / `FI_DISCARD` request. `tag` is (tag, ignore).
-#[derive(Debug)]
-pub(crate) struct RecvArgs<'a> {
-    pub iov: &'a [Mem],
-    pub src: u64,
-    pub tag: Option<(u64, u64)>,
-    pub context: usize,
-    pub flags: u64,
-}
-
-/// Range of a peer's registered memory; `addr` follows the addressing mode of the region.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RmaIov {
-    pub addr: u64,
-    pub len: usize,
-    pub key: u64,
-}
-
-/// RMA operation to start.
-#[derive(Debug)]
-pub(crate) struct RmaArgs<'a> {
-    pub write: bool,
-    pub iov: &'a [Mem],
-    pub rma: &'a [RmaIov],
-    pub dest: u64,
-    pub data: Option<u64>,
-    pub context: usize,
-    pub flags: u64,
-}
-
-/// Effect of an access on the memory of its target, which selects the counters of the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    Read,
-    Write,
-    /// Atomic that returns the old value and may store another one.
-    ReadWrite,
-}
-
-impl Effect {
-    /// Returns the effect of an atomic with operation `op`; `fetches`: it returns the old value.
-    fn of_atomic(fetches: bool, op: u32) -> Effect {
-        match (fetches, op) {
-            (false, _) => Effect::Write,
-            (true, fi::FI_ATOMIC_READ) => Effect::Read,
-            (true, _) => Effect::ReadWrite,
-        }
-    }
-
-    /// Returns the counters of an object that count the access, each of them once.
-    fn counters(self, read: Option<u32>, write: Option<u32>) -> [Option<u32>; 2] {
-        match self {
-            Effect::Read => [read, None],
-            Effect::Write => [None, write],
-            Effect::ReadWrite => [read, write.filter(|_| read != write)],
-        }
-    }
-}
-
-/// Atomic operation; all lengths in bytes, all lists of equal total length.
-#[derive(Debug)]
-pub(crate) struct AtomicArgs<'a> {
-    pub kind: AtomicKind,
-    pub op: u32,
-    pub datatype: u32,
-    pub operand: &'a [Mem],
-    pub compare: &'a [Mem],
-    pub result: &'a [Mem],
-    pub rma: &'a [RmaIov],
-    pub dest: u64,
-    pub data: Option<u64>,
-    pub context: usize,
-    pub flags: u64,
-}
-
-/// Parts of a domain that the data path uses, borrowed separately from the endpoint.
-pub(crate) struct Env<'a> {
-    pub cqs: &'a mut Slab<CqState>,
-    pub cntrs: &'a mut Slab<CntrState>,
-    pub avs: &'a Slab<AvState>,
-    pub mrs: &'a mut MrTable,
-    pub srxs: &'a mut Slab<shared::SrxState>,
-}
-
-/// State of the data path of one endpoint.
-pub(crate) struct EpState {
-    pub cfg: EpConfig,
-    pub links: LinkSet,
-    pub enabled: bool,
-    health: poison::Health,
-    pub stats: Stats,
-    /// Address and context of the C object, which events report.
-    pub fid: usize,
-    pub context: usize,
-    /// Event queue that reports failed peers.
-    pub eq: Option<Arc<crate::state::eq_queue::EqShared>>,
-    /// Present for connected endpoints only.
-    cm: Option<Box<cm::Cm>>,
-    /// Present for endpoints with collectives only.
-    coll: Option<Box<coll::Coll>>,
-    peers: PeerTable,
-    recv: RecvQueues,
-    pub ops: Ops,
-    rndv: Rendezvous,
-    rma_target: RmaTarget,
-    throttle: RxThrottle,
-}
-
-impl EpState {
-    pub(crate) fn new(cfg: EpConfig, sock: Endpoint) -> EpState {
-        let cfg = EpConfig {
-            careful: cfg.caps & fi::FI_SOURCE_ERR != 0 || cfg.grouped && cfg.directed,
-            ..cfg
-        };
-        EpState {
-            links: LinkSet::new(sock),
-            enabled: false,
-            health: poison::Health::Sound,
-            stats: Stats::default(),
-            fid: 0,
-            context: 0,
-            eq: None,
-            cm: cfg.connected.then(|| Box::new(cm::Cm::new())),
-            coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
-            peers: PeerTable::new(),
-            recv: RecvQueues::new(crate::base::env::env().unexpected_max),
-            ops: Ops::new(scif::now_ns()),
-            rndv: Rendezvous::default(),
-            rma_target: RmaTarget::default(),
-            throttle: RxThrottle::default(),
-            cfg,
-        }
-    }
-}
 
 /// Returns an enabled endpoint and the other parts of its domain.
 #[inline(always)]

@@ -14,11 +14,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use scif::{CloseHow, ConnId, Connection, PortId};
 
+use super::envelope::{MsgEnvelope, Target};
 use super::link_set::Parting;
 use super::ops::{Asked, What};
 use super::peer_id::PeerId;
 use super::rendezvous::How;
-use super::rx::{Arrival, Target};
 use super::{Env, EpState, Errno};
 
 /// Time in nanoseconds that a close waits for peers that are copying. A stopped peer delays it by
@@ -227,7 +227,7 @@ impl EpState {
 
     /// Revokes all announced memory and offered buffers. Returns the receives that were being
     /// filled.
-    pub(super) fn end_fetches(&mut self) -> Vec<(Target, Arrival)> {
+    pub(super) fn end_fetches(&mut self) -> Vec<(Target, MsgEnvelope)> {
         let end = scif::now_ns() + WITHDRAW_NS;
         let mut fetched = Vec::new();
         while let Some(index) = self.rndv.order.pop_front() {

@@ -6,9 +6,9 @@
 use libfabric_sys as fi;
 use scif_ring::copy::total_len;
 
+use super::envelope::{MsgEnvelope, Target};
 use super::iov::Iov;
 use super::matching::{Arrived, Payload};
-use super::rx::{Arrival, Target};
 use super::wire::{self, Head};
 use super::{Env, EpState, Errno, RecvArgs};
 use crate::state::cq_queue::{Completion, CqError};
@@ -138,7 +138,7 @@ impl EpState {
     /// the length of the message.
     fn discard(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrived) {
         self.drop_payload(m);
-        let arrival = Arrival {
+        let arrival = MsgEnvelope {
             peer: m.peer,
             tag: m.tag,
             data: m.data,

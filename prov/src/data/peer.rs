@@ -7,11 +7,10 @@
 //! refers to it (`numbers`).
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{ConnId, Connection, Error, PortId};
+use scif::{ConnId, Connection, PortId};
 use scif_ring::AtomicCounter;
 use scif_ring::copy::Mem;
 
@@ -25,19 +24,10 @@ use super::stats::Stats;
 use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
-use super::{Env, EpConfig, EpState, Errno};
+use super::{EpConfig, Errno};
 use crate::base::slab::Slab;
 use crate::state::av_table::AvState;
 
-/// Time in nanoseconds for which a connect to a known peer without a listener is retried, as the
-/// peer may be restarting. After it operations fail with `FI_ECONNRESET`. For a peer that was never
-/// reached `FI_SCIF_CONNECT_TIMEOUT` applies.
-const RECONNECT_NS: u64 = 50_000_000;
-/// Pause in nanoseconds between two connect attempts. A longer one delays the first message.
-const RETRY_NS: u64 = 50_000;
-/// Time in nanoseconds after which a port without a listener is logged. Processes start at
-/// different times, so a shorter one would log normal starts.
-const NOTICE_NS: u64 = 2_000_000_000;
 /// Value of [`Peer::blocks`] when every claim block of a connection is free.
 const ALL_BLOCKS: u64 = u64::MAX;
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
@@ -50,7 +40,7 @@ pub(crate) const MESSAGES_MAX: u32 = 256 * 1024;
 /// Correct peers stay below it.
 pub(super) const OWED_MAX: usize = 64 << 20;
 /// Approximate bytes of a queued reply besides its body.
-const ANSWER_BYTES: usize = 128;
+pub(super) const ANSWER_BYTES: usize = 128;
 /// Largest number of reply bytes for a correct peer besides read snapshots: replies to atomics, an
 /// error for each segment of a read, and one reply to each message.
 const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize
@@ -67,7 +57,7 @@ pub(crate) struct Control {
     pub head: Head,
     pub body: Vec<u8>,
     /// Bytes counted for the record in [`Peer::owed`].
-    owed: usize,
+    pub(super) owed: usize,
 }
 
 /// Remote endpoint, as this endpoint sees it.
@@ -104,7 +94,7 @@ pub(crate) struct Peer {
     pub ahead: bool,
     pub was_up: bool,
     /// Whether a connect has found the listener. A missing listener then means the end of the peer.
-    listened: bool,
+    pub(super) listened: bool,
     /// Whether the peer requested fragments because it cannot reach our memory.
     pub streamed: bool,
     /// Whether the kernel has denied direct copies with the peer.
@@ -116,9 +106,9 @@ pub(crate) struct Peer {
     /// wait for its return.
     pub left: bool,
     /// Time in nanoseconds since which connects have failed for the current reason; 0: none failed.
-    refused_since_ns: u64,
+    pub(super) refused_since_ns: u64,
     /// Error that prevents a connection to an existing peer; 0 if no listener was found.
-    hindered: Errno,
+    pub(super) hindered: Errno,
     pub(super) retry_at_ns: u64,
     pub busy: bool,
     /// Attempts left to send over the connection that the peer opened (`meet`).
@@ -165,7 +155,7 @@ impl Peer {
     }
 
     /// Returns whether this endpoint has found the peer at its port before.
-    fn was_there(&self) -> bool {
+    pub(super) fn was_there(&self) -> bool {
         self.was_up || self.listened
     }
 
@@ -262,199 +252,6 @@ pub(super) fn note_denial(conn: &Connection, peer: &mut Peer, stats: &mut Stats)
     crate::base::log::no_direct_copy(conn.peer(), denial);
     if !std::mem::replace(&mut peer.no_direct, true) {
         stats.no_direct += 1;
-    }
-}
-
-impl EpState {
-    /// Notes for a connection that is up whether direct copies are denied over it.
-    pub(super) fn note_access(&mut self, conn: ConnId, peer: PeerId) {
-        if let Some(c) = self.links.conn(conn) {
-            note_denial(c, self.peers.at_mut(peer), &mut self.stats);
-        }
-    }
-
-    /// Returns the peer number of a port, new or known.
-    pub(crate) fn peer_at(&mut self, id: PortId) -> PeerId {
-        if let Some(known) = self.peers.at_port(id) {
-            return known;
-        }
-        let peer = self.peers.insert(id);
-        if id == self.links.sock.id() && !self.cfg.peer {
-            self.peers.own = Some(peer);
-        }
-        peer
-    }
-
-    /// Returns the peer that an address names.
-    #[inline(always)]
-    pub(crate) fn peer_of(&mut self, env: &Env<'_>, addr: u64) -> Result<PeerId, Errno> {
-        let Some(av) = env.avs.get(self.cfg.av) else {
-            return self.connected_peer();
-        };
-        let at = usize::try_from(addr).unwrap_or(usize::MAX);
-        if let Some(known) = self.peers.at_addr(av.version, at) {
-            return Ok(known);
-        }
-        let id = av.port_id(addr).ok_or(fi::FI_EINVAL)?;
-        let peer = self.peer_at(id);
-        // An address that also names a context has its upper bits set.
-        if at < av.bound() {
-            self.peers.note_addr(at, peer);
-        }
-        Ok(peer)
-    }
-
-    /// Returns the `fi_addr_t` to report as the source of a message.
-    #[inline]
-    pub(crate) fn source_of(&mut self, env: &Env<'_>, peer: PeerId) -> u64 {
-        source_in(&self.cfg, &mut self.peers, env.avs, peer)
-    }
-
-    /// Returns the address of a port in the format of address vectors.
-    pub(crate) fn name_of(&self, id: PortId) -> Vec<u8> {
-        crate::base::addr::encode(Ipv4Addr::LOCALHOST, id, self.cfg.host).to_vec()
-    }
-
-    /// Returns the transmit connection, and opens one if there is none. `None`: not possible yet;
-    /// progress tries again.
-    #[inline]
-    pub(crate) fn tx_conn(&mut self, peer: PeerId) -> Option<ConnId> {
-        match self.peers.at(peer).tx {
-            Some(conn) => Some(conn),
-            None => self.connect(peer),
-        }
-    }
-
-    /// Opens the transmit connection, unless the last attempt was too recent.
-    #[cold]
-    fn connect(&mut self, peer: PeerId) -> Option<ConnId> {
-        if self.cm.is_some() {
-            return None;
-        }
-        let p = self.peers.at_mut(peer);
-        let now = scif::now_ns();
-        if now < p.retry_at_ns {
-            return None;
-        }
-        match self.links.sock.connect(p.id) {
-            Ok(conn) => {
-                p.tx = Some(conn);
-                p.dead = false;
-                p.left = false;
-                p.listened = true;
-                p.refused_since_ns = 0;
-                self.links.add(conn, peer);
-                Some(conn)
-            }
-            Err(error) => {
-                p.retry_at_ns = now + RETRY_NS;
-                let hindered = match &error {
-                    Error::Again => return None,
-                    Error::Refused(_) => 0,
-                    other => crate::base::errno::errno(other),
-                };
-                // Each of the two cases, no listener and no access, has its own time limit.
-                if p.refused_since_ns == 0 || (p.hindered == 0) != (hindered == 0) {
-                    p.refused_since_ns = now;
-                    if hindered != 0 {
-                        crate::base::log::hindered(p.id, &error, hindered);
-                    }
-                }
-                p.hindered = hindered;
-                let (id, waited) = (p.id, now - p.refused_since_ns);
-                if hindered == 0 && !p.was_there() && waited > NOTICE_NS {
-                    self.nobody_listens(id, Some(waited));
-                }
-                None
-            }
-        }
-    }
-
-    /// Logs, once for a port, that connects to it find no listener.
-    #[cold]
-    pub(super) fn nobody_listens(&self, id: PortId, waited_ns: Option<u64>) {
-        crate::base::log::nobody_listens(id, waited_ns, || self.links.sock.whereabouts(id));
-    }
-
-    /// Returns the error for operations to `peer` once connects have failed for too long. The flag
-    /// is true if the peer is gone, and false if it exists but cannot be reached.
-    fn connect_expired(&self, peer: PeerId, now_ns: u64) -> Option<(Errno, bool)> {
-        let p = self.peers.at(peer);
-        let first = crate::base::env::env().connect_timeout_ns;
-        let limit = if p.was_there() && p.hindered == 0 {
-            RECONNECT_NS.min(first)
-        } else {
-            first
-        };
-        let waited = now_ns.saturating_sub(p.refused_since_ns);
-        let expired = p.tx.is_none() && p.refused_since_ns != 0 && waited > limit;
-        expired.then_some(match p.hindered {
-            0 if p.was_there() => (fi::FI_ECONNRESET, true),
-            0 => (fi::FI_ECONNREFUSED, true),
-            why => (why, false),
-        })
-    }
-
-    /// Fails work that waits for connections without a listener for too long.
-    pub(super) fn expire_connects(&mut self, env: &mut Env<'_>, now: u64) {
-        let mut at = 0;
-        while let Some(peer) = self.peers.busy.get(at).copied() {
-            at += 1;
-            if let Some((err, gone)) = self.connect_expired(peer, now) {
-                let waited = now.saturating_sub(self.peers.at(peer).refused_since_ns);
-                self.peers.reset_connection(peer);
-                let p = self.peers.at(peer);
-                let (id, left, met) = (p.id, p.left, p.was_there());
-                if gone && !met {
-                    self.nobody_listens(id, Some(waited));
-                }
-                self.fail_pending(env, peer, err);
-                if gone && !left {
-                    self.bury(env, peer, id, err, "no listener at its address any more");
-                }
-                self.coll_lost(env, peer);
-            }
-        }
-    }
-
-    /// Sends a control record: at once if the ring has space and nothing waits before it.
-    #[inline]
-    pub(crate) fn control(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
-        self.control_or_queue(peer, kind, head, body, false);
-    }
-
-    /// Sends a control record that answers a request. While queued it counts against the peer.
-    pub(crate) fn answer(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
-        self.control_or_queue(peer, kind, head, body, true);
-    }
-
-    fn control_or_queue(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8], requested: bool) {
-        let p = self.peers.at_mut(peer);
-        let Some(conn) = p.tx else { return };
-        if p.control.is_empty()
-            && let Some(c) = self.links.conn(conn)
-            && c.tx().push_slice(kind, head.as_slice(), body).is_ok()
-        {
-            c.notify();
-            return;
-        }
-        let Some(body) = copy_of(body).filter(|_| p.control.try_reserve(1).is_ok()) else {
-            return self.exhaust(peer);
-        };
-        let owed = if requested { ANSWER_BYTES + body.len() } else { 0 };
-        p.owed = p.owed.saturating_add(owed);
-        p.control.push_back(Control {
-            kind,
-            head,
-            body,
-            owed,
-        });
-        self.peers.mark_busy(peer);
-    }
-
-    /// Whether no request credits are left for `peer`.
-    pub(crate) fn asked_enough(&self, peer: PeerId) -> bool {
-        self.peers.at(peer).ring_rma >= REQUESTS_MAX
     }
 }
 

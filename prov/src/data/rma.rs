@@ -14,11 +14,12 @@ use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::keytable::KeyEntry;
 
+use super::envelope::{ProtocolError, RecordError};
 use super::iov::Iov;
+use super::iov::sub_iov;
 use super::ops::{Asked, OutOp, What};
 use super::peer::{gather_into, is_denied, note_denial, zeros};
 use super::peer_id::PeerId;
-use super::rx::{Nonsense, RecordError, sub_iov};
 use super::streams::OutStream;
 use super::tx::{Kept, Label, Source, Tried, TxOp};
 use super::wire::{self, Head, Words};
@@ -186,7 +187,7 @@ impl EpState {
         if op.id.is_none() {
             if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer)
                 || self.waits_for_messages(conn, op.write)
-                || self.asked_enough(peer)
+                || self.out_of_credits(peer)
             {
                 return Tried::Later;
             }
@@ -502,7 +503,7 @@ impl EpState {
         peer: PeerId,
         words: &mut Words<'_>,
         body: Mem,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), ProtocolError> {
         let (key, addr, id) = (words.word(), words.word(), words.word());
         let (data, flags, total) = (words.word(), words.word(), words.word());
         let mut to = Vec::new();
@@ -556,7 +557,7 @@ impl EpState {
         let (offset, len, flags) = (words.word(), words.word(), words.word());
         // The reply numbers its fragments from `offset` on.
         if len > READ_PIECE as u64 || offset.checked_add(len).is_none() {
-            return Err(RecordError::Nonsense);
+            return Err(RecordError::ProtocolError);
         }
         let is_last = flags & wire::F_LAST != 0;
         // The initiator gets an error for the whole read, which is then no event.

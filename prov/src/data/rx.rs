@@ -5,62 +5,21 @@
 //! in tables, and an invalid record resets its connection.
 
 use libfabric_sys as fi;
-use scif_ring::copy::{Mem, copy_iov, slice_iov, total_len};
+use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::spsc::Record;
 
+use super::envelope::{Many, MsgEnvelope, RecordError, Target};
 use super::iov::Iov;
 use super::matching::{Arrived, Payload, Posted};
-use super::multi::{Many, Multi};
+use super::multi::Multi;
 use super::ops::NOTED;
 use super::peer::{bytes_of, copy_of};
 use super::peer_id::{ANY, PeerId};
-use super::rendezvous::Rts;
+use super::rts::Rts;
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RecvArgs};
-use crate::objects::peer_import::Held;
 use crate::state::cq_queue::{Completion, CqError};
 use scif::ConnId;
-
-/// Destination of a message: one receive, or a part of a multi-receive buffer.
-#[derive(Debug)]
-pub(crate) struct Target {
-    pub tagged: bool,
-    pub iov: Iov,
-    pub room: usize,
-    pub context: usize,
-    pub flags: u64,
-    pub multi: Option<Many>,
-    /// Entry of a peer provider that this receive belongs to.
-    pub entry: Option<Held>,
-}
-
-/// Properties of a message that the completion of its receive reports.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    pub peer: PeerId,
-    pub tag: u64,
-    pub data: Option<u64>,
-    pub len: usize,
-}
-
-/// Record that no correct peer sends.
-#[derive(Debug)]
-pub(crate) struct Nonsense;
-
-/// Reason to end the connection of a record.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum RecordError {
-    /// Record that no correct peer sends.
-    Nonsense,
-    /// No memory is left for the data that the record brings.
-    NoMemory,
-}
-
-impl From<Nonsense> for RecordError {
-    fn from(Nonsense: Nonsense) -> RecordError {
-        RecordError::Nonsense
-    }
-}
 
 impl EpState {
     /// Handles one record from the ring of `peer`.
@@ -134,7 +93,7 @@ impl EpState {
             }
             #[cfg(test)]
             super::tests::poison::FATAL => super::tests::poison::strike(super::tests::poison::STRUCK),
-            _ => Err(RecordError::Nonsense),
+            _ => Err(RecordError::ProtocolError),
         }
     }
 
@@ -154,7 +113,7 @@ impl EpState {
         } else {
             record.body.len()
         };
-        let arrival = Arrival { peer, tag, data, len };
+        let arrival = MsgEnvelope { peer, tag, data, len };
         match self.take_target(env, tagged, peer, tag, len) {
             Some(target) => {
                 let copied = match (is_inline, target.iov.as_slice()) {
@@ -210,7 +169,7 @@ impl EpState {
         let rts = Rts::decode(conn, &mut words, record.body)?;
         let len = rts.len();
         match self.take_target(env, tagged, peer, tag, len) {
-            Some(target) => self.start_incoming(env, target, Arrival { peer, tag, data, len }, rts),
+            Some(target) => self.start_incoming(env, target, MsgEnvelope { peer, tag, data, len }, rts),
             None => {
                 let ((), charge) = self.keep_bytes(env, peer, rts.kept(), || Some(()))?;
                 let payload = Payload::There(rts);
@@ -291,7 +250,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         target: &Target,
-        m: &Arrival,
+        m: &MsgEnvelope,
         copied: usize,
         err: Errno,
     ) {
@@ -305,7 +264,7 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         target: &Target,
-        m: &Arrival,
+        m: &MsgEnvelope,
         len: usize,
         err: Errno,
     ) {
@@ -432,7 +391,7 @@ impl EpState {
     /// Receives an unexpected message into its matched receive.
     pub(super) fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
         self.throttle.note_drained();
-        let arrival = Arrival {
+        let arrival = MsgEnvelope {
             peer: m.peer,
             tag: m.tag,
             data: m.data,
@@ -521,11 +480,4 @@ pub(super) fn scatter(to: &[Mem], bytes: &[u8]) -> usize {
         rest = rest.get(n..).unwrap_or_default();
     }
     bytes.len() - rest.len()
-}
-
-/// Returns the sub-list of `iov` that covers `len` bytes from `off`.
-pub(crate) fn sub_iov(iov: &[Mem], off: usize, len: usize) -> Vec<Mem> {
-    let mut out = Vec::new();
-    slice_iov(iov, off, len, &mut out);
-    out
 }

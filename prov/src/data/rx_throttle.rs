@@ -38,11 +38,14 @@ impl RxThrottle {
     }
 
     /// Returns the number of records that this poll reads from each of `rings` active rings, while
-    /// `waiting` unexpected messages wait: at most one while the throttle applies. It does not apply
-    /// while a thread is about to sleep (`armed`), since no doorbell would announce the unread
-    /// records.
+    /// `waiting` unexpected messages wait: at most one while the throttle applies. It does not
+    /// apply while a thread is about to sleep (`armed`), since no doorbell would announce the
+    /// unread records.
     #[inline]
-    pub(super) fn budget(&mut self, rings: usize, armed: bool, waiting: impl FnOnce() -> usize) -> usize {
+    pub(super) fn budget<F>(&mut self, rings: usize, armed: bool, waiting: F) -> usize
+    where
+        F: FnOnce() -> usize,
+    {
         if self.polls_left == 0 {
             return BATCH;
         }

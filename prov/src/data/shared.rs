@@ -15,11 +15,11 @@ use libfabric_sys as fi;
 use scif::PortId;
 use scif_ring::copy::total_len;
 
+use super::envelope::{Many, RecordError, Target};
 use super::iov::Iov;
 use super::matching::{Arrived, List, Posted};
-use super::multi::{Many, Multi};
+use super::multi::Multi;
 use super::peer_id::{ANY, PeerId};
-use super::rx::{RecordError, Target};
 use super::{Env, EpState, Errno, RecvArgs, split};
 use crate::base::log::{Subsys, warn_about_peer};
 use crate::base::slab::Slab;

@@ -8,10 +8,10 @@ use scif::ConnId;
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 
+use super::envelope::ProtocolError;
 use super::ops::{Asked, What};
 use super::peer_id::PeerId;
 use super::rendezvous::How;
-use super::rx::Nonsense;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState};
 
@@ -67,7 +67,7 @@ impl EpState {
     }
 
     /// Handles a `CTS`: the receiver requests operation `id` as fragments.
-    pub(crate) fn on_cts(&mut self, peer: PeerId, words: &mut Words<'_>) -> Result<(), Nonsense> {
+    pub(crate) fn on_cts(&mut self, peer: PeerId, words: &mut Words<'_>) -> Result<(), ProtocolError> {
         let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
         if refused != 0 {
             self.peers.at_mut(peer).streamed = true;
@@ -75,7 +75,7 @@ impl EpState {
         let Some(op) = self.ops.get_mut(id) else {
             return Ok(());
         };
-        let want = usize::try_from(want).map_err(|_| Nonsense)?;
+        let want = usize::try_from(want).map_err(|_| ProtocolError)?;
         let asked = if refused == 0 {
             Asked::Chosen
         } else {
@@ -92,7 +92,7 @@ impl EpState {
             || op.kept.is_none() && total_len(op.iov.as_slice()) != op.len
             || op.asked >= asked
         {
-            return Err(Nonsense);
+            return Err(ProtocolError);
         }
         let again = std::mem::replace(&mut op.asked, asked) != Asked::Never;
         let p = self.peers.at_mut(peer);
@@ -119,7 +119,7 @@ impl EpState {
         receive: u64,
         offset: u64,
         body: Mem,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), ProtocolError> {
         let index = u32::try_from(receive & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         let Some(m) = self.rndv.incoming.get_mut(index) else {
             return Ok(());
@@ -128,10 +128,10 @@ impl EpState {
             return Ok(());
         }
         let How::Streaming { done } = &mut m.how else {
-            return Err(Nonsense);
+            return Err(ProtocolError);
         };
         if offset != *done as u64 || body.len() > m.want - *done {
-            return Err(Nonsense);
+            return Err(ProtocolError);
         }
         copy_iov(m.target.iov.as_slice(), *done, &[body], 0, body.len());
         *done += body.len();

@@ -8,7 +8,7 @@
 
 use scif_ring::HEAD_MAX;
 
-use super::AtomicKind;
+use crate::base::atomic_ops::element::AtomicKind;
 
 /// Message with its payload in the record. The low bits are [`TAGGED`] .. [`INLINE`].
 pub(crate) const EAGER: u8 = 0x40;

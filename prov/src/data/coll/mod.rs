@@ -27,9 +27,9 @@ use scif::PortId;
 use scif_ring::copy::Mem;
 use scif_ring::layout::BODY_MAX;
 
+use super::envelope::RecordError;
 use super::ops::What;
 use super::peer_id::{ANY, PeerId};
-use super::rx::RecordError;
 use super::tx::{Tried, TxOp};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, split};
@@ -679,7 +679,7 @@ impl EpState {
             }
             _ => self.on_join(env, peer, kind, words),
         };
-        sane.then_some(()).ok_or(RecordError::Nonsense)
+        sane.then_some(()).ok_or(RecordError::ProtocolError)
     }
 
     /// Handles a fragment of a message. Returns false if it is invalid.

@@ -5,8 +5,9 @@ use libfabric_sys as fi;
 use scif::{LinkEvent, Reason};
 
 use super::super::wire::{self, AtomicWord};
-use super::super::{AtomicArgs, AtomicKind, RmaIov, atomic};
+use super::super::{AtomicArgs, RmaIov, atomic};
 use super::{Came, Stage, buffer};
+use crate::base::atomic_ops::element::AtomicKind;
 
 /// Initial value of eight bytes of the memory with key 5.
 const OLD: u64 = 0x0707_0707_0707_0707;

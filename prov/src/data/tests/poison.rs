@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::super::rx::RecordError;
+use super::super::envelope::RecordError;
 use super::*;
 
 /// Kind of a record that makes its receiver panic.

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Completions of transmit operations.
+//!
+//! Not here: receives (`rx`), and work queued to the domain (`deferred`).
+
+use libfabric_sys as fi;
+
+use super::ops::{NOTED, What};
+use super::peer_id::PeerId;
+use super::{Env, EpState, Errno};
+use crate::state::cq_queue::{Completion, CqError};
+
+impl EpState {
+    /// Writes the completion of a transmit operation: a success if requested, an error always.
+    #[inline(always)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of a completion, kept in registers"
+    )]
+    pub(crate) fn tx_complete(
+        &mut self,
+        env: &mut Env<'_>,
+        what: What,
+        context: usize,
+        flags: u64,
+        tag: u64,
+        len: usize,
+        err: Errno,
+    ) {
+        if flags & NOTED != 0 {
+            self.tx_noted(env, what, context, tag, len, err, self.tx_cntr(what));
+        } else {
+            self.tx_posted(env, what, context, flags, tag, len, err);
+        }
+    }
+
+    /// Returns the counter for operations of one kind.
+    #[inline(always)]
+    pub(super) fn tx_cntr(&self, what: What) -> Option<u32> {
+        match what {
+            What::Message | What::Tagged => self.cfg.cntr_send,
+            What::Write | What::AtomicWrite | What::Collective => self.cfg.cntr_write,
+            What::Read | What::AtomicFetch => self.cfg.cntr_read,
+        }
+    }
+
+    /// Writes the completion of an operation that is not work queued to the domain.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
+    pub(crate) fn tx_posted(
+        &mut self,
+        env: &mut Env<'_>,
+        what: What,
+        context: usize,
+        flags: u64,
+        tag: u64,
+        len: usize,
+        err: Errno,
+    ) {
+        let cntr = self.tx_cntr(what);
+        if err == 0 {
+            if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
+                cntr.add(1);
+            }
+            if flags & fi::FI_COMPLETION != 0
+                && let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
+            {
+                cq.success(Completion {
+                    context,
+                    flags: what.cq_flags(),
+                    len,
+                    buf: 0,
+                    data: 0,
+                    tag,
+                    src: fi::FI_ADDR_NOTAVAIL,
+                });
+            }
+            return;
+        }
+        self.tx_failed(env, what, context, tag, len, err, cntr);
+    }
+
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "the cold half of `tx_posted`")]
+    fn tx_failed(
+        &mut self,
+        env: &mut Env<'_>,
+        what: What,
+        context: usize,
+        tag: u64,
+        len: usize,
+        err: Errno,
+        cntr: Option<u32>,
+    ) {
+        if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
+            cntr.add_err(1);
+        }
+        if let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            cq.error(CqError {
+                c: Completion {
+                    context,
+                    flags: what.cq_flags(),
+                    len: 0,
+                    buf: 0,
+                    data: 0,
+                    tag,
+                    src: fi::FI_ADDR_NOTAVAIL,
+                },
+                err,
+                prov_errno: -err,
+                olen: len,
+                err_data: Vec::new(),
+            });
+        }
+    }
+
+    /// Ends operation `id` if it belongs to `peer`: releases its resources and completes it.
+    pub(crate) fn finish_op(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, err: Errno) {
+        if self.ops.get_mut(id).is_none_or(|op| op.peer != peer) {
+            log::debug!(target: "ep_data", "peer {peer} answered operation {id:#x}, which is not outstanding");
+            return;
+        }
+        let Some(op) = self.ops.remove(id) else { return };
+        let p = self.peers.at_mut(peer);
+        if let Some((block, _)) = op.block {
+            p.blocks |= 1 << block;
+        }
+        if op.ring_rma {
+            p.ring_rma = p.ring_rma.saturating_sub(1);
+        }
+        if op.block.is_some() {
+            self.rndv.end_coop(id);
+        }
+        if op.kept.is_none() {
+            self.tx_complete(env, op.what, op.context, op.flags, op.tag, op.len, err);
+        }
+    }
+}

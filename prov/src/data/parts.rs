@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Parts of a domain that an endpoint uses.
+
+use super::shared::SrxState;
+use crate::base::slab::Slab;
+use crate::objects::cntr::CntrState;
+use crate::state::av_table::AvState;
+use crate::state::cq_queue::CqState;
+use crate::state::mr_table::MrTable;
+
+/// Parts of a domain that the data path uses, borrowed separately from the endpoint.
+pub(crate) struct Env<'a> {
+    pub cqs: &'a mut Slab<CqState>,
+    pub cntrs: &'a mut Slab<CntrState>,
+    pub avs: &'a Slab<AvState>,
+    pub mrs: &'a mut MrTable,
+    pub srxs: &'a mut Slab<SrxState>,
+}

@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn the_throttle_ends() {
-        let ends: [(&str, fn(&mut RxThrottle) -> usize); 4] = [
+        type Budget = fn(&mut RxThrottle) -> usize;
+        let ends: [(&str, Budget); 4] = [
             ("few messages wait", |t| {
                 t.budget(1, false, || UNEXPECTED_HIGH_WATER - 1)
             }),

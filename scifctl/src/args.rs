@@ -13,6 +13,7 @@ use scif::PortId;
     name = "scifctl",
     version,
     flatten_help = true,
+    propagate_version = true,
     disable_help_subcommand = true
 )]
 pub(crate) struct Args {
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     /// Lists present and former connections
     Connections(ListOptions),
     /// Summarizes registered memory by endpoint, or by process if there are many endpoints
+    #[command(args_override_self = true)]
     Windows {
         #[command(flatten)]
         options: ListOptions,
@@ -38,6 +40,7 @@ pub(crate) enum Command {
         all: bool,
     },
     /// Measures the response times of the processes of a node
+    #[command(args_override_self = true)]
     Ping {
         /// Number of the node
         node: u16,
@@ -74,6 +77,7 @@ pub(crate) enum NodeCommand {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct ListOptions {
     /// Print one JSON document per line
     #[arg(long)]
@@ -91,6 +95,7 @@ pub(crate) struct ListOptions {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct BandwidthOptions {
     /// Address of a `bw --serve`, as it prints it
     #[arg(value_name = "NODE:PORT", value_parser = port_id)]
@@ -147,6 +152,17 @@ mod tests {
     #[test]
     fn valid_lines_are_parsed() {
         assert!(matches!(parse("nodes --json"), Ok(Command::Nodes(options)) if options.json));
+        let last = parse("nodes --json --count=2 --json --count=3");
+        assert!(matches!(last, Ok(Command::Nodes(options)) if options.count == Some(3)));
+        assert!(matches!(
+            parse("windows --all --all"),
+            Ok(Command::Windows { all: true, .. })
+        ));
+        assert!(matches!(
+            parse("ping 3 --count=2 --count=3"),
+            Ok(Command::Ping { count: 3, .. })
+        ));
+        assert_eq!(parse("nodes --version").err(), Some(ErrorKind::DisplayVersion));
         assert!(matches!(
             parse("ping 3"),
             Ok(Command::Ping {

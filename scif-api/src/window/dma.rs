@@ -86,7 +86,7 @@ impl std::fmt::Debug for Workers {
 /// Executes a job and marks it as finished. A panic ends its connection.
 fn do_job(job: Job) {
     let Some(link) = job.epd.link() else { return };
-    let port = job.epd.holder.port();
+    let port = || job.epd.holder.port();
     let operation = match job.work {
         Work::Copy { .. } => "an asynchronous RMA",
         Work::Store(_) => "a fence signal",
@@ -100,21 +100,23 @@ fn do_job(job: Job) {
         Some(Ok(())) => {}
         Some(Err(Failure::BadAddress)) => {
             warn_about_peer!(
-                "{operation} of the endpoint at port {port} failed: EFAULT: the program unmapped \
-                 or protected the local memory before a fence had completed. Call scif_fence_wait \
-                 first"
+                "{operation} of the endpoint at port {} failed: EFAULT: the program unmapped or \
+                 protected the local memory before a fence had completed. Call scif_fence_wait \
+                 first",
+                port()
             );
         }
         Some(Err(failure)) => warn_about_peer!(
-            "{operation} of the endpoint at port {port} failed: {failure}; the data was not \
-             transferred"
+            "{operation} of the endpoint at port {} failed: {failure}; the data was not transferred",
+            port()
         ),
         None => end_after_panic(&job.epd, operation),
     }
     if let Err(failure) = link.own.table.finish(job.ticket) {
         warn_about_peer!(
-            "endpoint at port {port}: completion of {operation} could not be recorded: {failure}; \
-             fences may wait for ever. Close the endpoint, and please report it"
+            "endpoint at port {}: completion of {operation} could not be recorded: {failure}; \
+             fences may wait for ever. Close the endpoint, and please report it",
+            port()
         );
     }
     link.tell_finished();

@@ -5,6 +5,7 @@
 //! Not about C (`libscif`), nor about the endpoints of the provider ([`scif::Endpoint`]), which
 //! poll, never block and start no thread. Both kinds share names, ports and nodes.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod backend;

@@ -4,7 +4,7 @@
 //!
 //! A peer is identified by its port, whether or not an address vector names it. Its number is
 //! dense, so that receives and messages can be matched by it. A number is reused only when nothing
-//! refers to it (`numbers`).
+//! refers to it (`peer_sweep`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -268,6 +268,7 @@ pub(crate) fn source_in(cfg: &EpConfig, peers: &mut PeerTable, avs: &Slab<AvStat
 }
 
 /// Returns the `fi_addr_t` of a peer.
+#[inline]
 fn address_in(peers: &mut PeerTable, av: &AvState, peer: PeerId) -> u64 {
     let p = peers.at_mut(peer);
     if p.fi_addr_version != av.version {

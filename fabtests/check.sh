@@ -17,8 +17,8 @@ cd "$ROOT" || exit 1
 
 TIER_1=(lints rules unit scifctl libscif ioctls driver loads conformance_wheel debian_sample mpi mpi_restricted kofi faults)
 # Gates with their duration in seconds on 2 cores.
-TIER_2=(confined_wheel:75 ordinary_wheel:75 conformance_libkofi:75 ordinary_libkofi:75 devices:75 libscif_strict:25 memcheck:25
-    loom:100 loom_kofi:25 installation:220 conformance_debian:430 ordinary_debian:430)
+TIER_2=(confined_wheel:115 ordinary_wheel:115 conformance_libkofi:115 ordinary_libkofi:115 devices:75 libscif_strict:25 memcheck:25
+    loom:100 loom_kofi:25 installation:220 conformance_debian:620 ordinary_debian:620)
 
 case ${1:-} in
     --list) printf '%s\n' "${TIER_1[@]}" "${TIER_2[@]%:*}" && exit ;;

@@ -107,7 +107,8 @@ fn do_job(job: Job) {
             );
         }
         Some(Err(failure)) => warn_about_peer!(
-            "{operation} of the endpoint at port {} failed: {failure}; the data was not transferred",
+            "{operation} of the endpoint at port {} failed: {failure}; the data was not \
+             transferred",
             port()
         ),
         None => end_after_panic(&job.epd, operation),

@@ -4,8 +4,8 @@
 //! Not about access rights: the caller decides about the place of each view.
 //!
 //! INVARIANT: a view is dropped before its [`Mapping`]: the owner of a view keeps the mapping in
-//! the same struct (`Connection`, `Endpoint`, `SharedKeys`; in the crate `scif-api` `Link`, `Holder`
-//! and `OwnTable`).
+//! the same struct (`Connection`, `Endpoint`, `SharedKeys`; in the crate `scif-api`
+//! `Link`, `Holder` and `OwnTable`).
 #![expect(
     unsafe_code,
     reason = "mmap, and views of mapped memory whose range is checked here"

@@ -102,6 +102,9 @@ pub(crate) const MR_CNT: usize = 1 << 20;
 /// Maximum number of contexts per direction of a scalable endpoint. Each has a port, and more are
 /// refused.
 pub(crate) const MAX_CONTEXTS: usize = 64;
+/// Default number of free bytes below which a multi-receive buffer is released. A larger one wastes
+/// more of each buffer.
+pub(crate) const MIN_MULTI_RECV: usize = 64;
 
 /// Tag format: all 64 bits.
 pub(crate) const MEM_TAG_FORMAT: u64 = u64::MAX;

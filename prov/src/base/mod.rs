@@ -6,6 +6,7 @@
 pub(crate) mod addr;
 pub(crate) mod atomic_ops;
 pub(crate) mod attr;
+pub(crate) mod buffers;
 pub(crate) mod entry;
 pub(crate) mod env;
 pub(crate) mod errno;

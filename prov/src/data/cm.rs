@@ -24,9 +24,8 @@ use crate::base::attr::CM_DATA_SIZE;
 use crate::base::log::Subsys;
 use crate::base::{entry, errno};
 use crate::domain::DomainState;
-use crate::objects::eq::cm_entry;
 use crate::objects::pep::listen::Call;
-use crate::state::eq_queue::EqError;
+use crate::state::eq_queue::{EqError, cm_entry};
 
 /// State of the connection of a connected endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use super::{AtomicArgs, Env, EpState, Errno, RecvArgs, RmaArgs, RmaIov, SendArgs
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::slab::Slab;
 use crate::domain::{DomainState, wait};
-use crate::objects::cntr::CntrState;
+use crate::state::counter::CntrState;
 use crate::state::cq_queue::{Completion, CqError};
 
 /// Condition that an operation waits for.

@@ -3,7 +3,7 @@
 
 use super::iov::Iov;
 use super::peer_id::PeerId;
-use crate::objects::peer_import::Held;
+use crate::state::peer_owner::PeerRxEntry;
 
 /// Number of a buffer, with its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Target {
     pub flags: u64,
     pub multi: Option<Many>,
     /// Entry of a peer provider that this receive belongs to.
-    pub entry: Option<Held>,
+    pub entry: Option<PeerRxEntry>,
 }
 
 /// Properties of a message that the completion of its receive reports.

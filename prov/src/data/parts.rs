@@ -3,8 +3,8 @@
 
 use super::shared::SrxState;
 use crate::base::slab::Slab;
-use crate::objects::cntr::CntrState;
 use crate::state::av_table::AvState;
+use crate::state::counter::CntrState;
 use crate::state::cq_queue::CqState;
 use crate::state::mr_table::MrTable;
 

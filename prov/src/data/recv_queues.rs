@@ -10,7 +10,7 @@ use super::multi::Multi;
 use super::peer_id::ANY;
 use super::unexpected::Limits;
 use crate::base::slab::Slab;
-use crate::objects::peer_import::Held;
+use crate::state::peer_owner::PeerRxEntry;
 
 /// Posted receives and unexpected messages of one endpoint.
 pub(super) struct RecvQueues {
@@ -26,7 +26,7 @@ pub(super) struct RecvQueues {
     /// Whether the last peek found nothing and no receive has completed since.
     pub(super) last_peek_missed: bool,
     /// Entry of a peer provider for the unexpected message that is being received.
-    pub(super) unmatched: Option<Held>,
+    pub(super) unmatched: Option<PeerRxEntry>,
     pub(super) limits: Limits,
 }
 

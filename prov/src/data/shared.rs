@@ -21,12 +21,12 @@ use super::matching::{Arrived, List, Posted};
 use super::multi::Multi;
 use super::peer_id::{ANY, PeerId};
 use super::{Env, EpState, Errno, RecvArgs, split};
+use crate::base::attr::MIN_MULTI_RECV;
 use crate::base::log::{Subsys, warn_about_peer};
 use crate::base::slab::Slab;
 use crate::domain::DomainState;
-use crate::objects::ep::opt::MIN_MULTI_RECV;
-use crate::objects::peer_import::{Asked, Held, PeerSrx, Place};
 use crate::state::av_table::AvState;
+use crate::state::peer_owner::{MatchQuery, PeerRecv, PeerRxEntry, PeerSrx};
 
 /// Receive that no endpoint has taken yet.
 #[derive(Debug)]
@@ -235,8 +235,8 @@ pub(crate) fn start(
     st: &mut DomainState,
     srx: u32,
     number: u32,
-    held: Held,
-    place: Place,
+    held: PeerRxEntry,
+    place: PeerRecv,
 ) -> Result<(), Errno> {
     let state = st.srxs.get_mut(srx).ok_or(fi::FI_ECONNRESET)?;
     let found = state.unexpected.remove(number).ok_or(fi::FI_EINVAL)?;
@@ -439,7 +439,7 @@ impl EpState {
         len: usize,
     ) -> Option<Target> {
         let known = env.avs.get(self.cfg.av).and_then(|av| self.address_of(av, peer));
-        let asked = Asked {
+        let asked = MatchQuery {
             tagged,
             addr: known.unwrap_or(fi::FI_ADDR_UNSPEC),
             len,
@@ -465,11 +465,11 @@ impl EpState {
         }
     }
 
-    fn target_of(&self, place: Place, tagged: bool, held: Held) -> Target {
+    fn target_of(&self, place: PeerRecv, tagged: bool, held: PeerRxEntry) -> Target {
         Target {
             tagged,
-            room: total_len(place.iov.as_slice()),
-            iov: place.iov,
+            room: total_len(&place.iov),
+            iov: Iov::new(&place.iov),
             context: place.context,
             flags: place.flags & fi::FI_COMPLETION | self.cfg.rx_always,
             multi: None,
@@ -534,7 +534,7 @@ impl EpState {
     /// Releases the entry of a peer provider after the completion of its receive has been
     /// delivered.
     #[cold]
-    pub(super) fn give_back(&self, env: &mut Env<'_>, held: Held) {
+    pub(super) fn give_back(&self, env: &mut Env<'_>, held: PeerRxEntry) {
         let left = match self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
             Some(cq) => cq.give_back(held),
             None => Some(held),

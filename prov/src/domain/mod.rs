@@ -28,15 +28,15 @@ use crate::base::{atomic_ops, entry, reason};
 use crate::data::deferred::{self, Triggers};
 use crate::data::shared::SrxState;
 use crate::data::{self, EpState};
-use crate::objects::av_set::AvSetState;
-use crate::objects::cntr::{self, CntrState};
 use crate::objects::ep::{self, trigger};
 use crate::objects::eq::Eq;
-use crate::objects::fabric::FabricShared;
-use crate::objects::{av, collective, cq, mr, poll, sep, srx};
+use crate::objects::{av, cntr, collective, cq, mr, poll, sep, srx};
+use crate::state::av_set::AvSetState;
 use crate::state::av_table::AvState;
+use crate::state::counter::CntrState;
 use crate::state::cq_queue::CqState;
 use crate::state::eq_queue::EqShared;
+use crate::state::fabric::FabricShared;
 use crate::state::mr_table::MrTable;
 
 use progress_thread::AutoProgress;
@@ -336,24 +336,6 @@ fn mr_modes(mode: c_int) -> (bool, bool) {
     }
 }
 
-/// Returns the bytes of a `struct fi_eq_entry`.
-pub(crate) fn eq_entry<F>(
-    fid: *const F,
-    context: *mut c_void,
-    data: u64,
-) -> [u8; size_of::<fi::fi_eq_entry>()] {
-    let fields = [
-        fid.expose_provenance().to_ne_bytes(),
-        context.expose_provenance().to_ne_bytes(),
-        data.to_ne_bytes(),
-    ];
-    let mut bytes = [0; size_of::<fi::fi_eq_entry>()];
-    for (to, from) in bytes.iter_mut().zip(fields.as_flattened()) {
-        *to = *from;
-    }
-    bytes
-}
-
 impl DomainShared {
     /// Whether a thread of the library makes progress.
     pub(crate) fn is_auto(&self) -> bool {
@@ -528,16 +510,6 @@ mod tests {
             assert_eq!(domain.shared.retire(), Ok(()));
             assert_eq!(Arc::strong_count(&domain.shared), 1);
         }
-    }
-
-    #[test]
-    fn an_event_entry_is_its_three_fields() {
-        let mut context = 0u8;
-        let fid = &raw const context;
-        let bytes = eq_entry(fid, (&raw mut context).cast(), 7);
-        assert_eq!(bytes[..8], fid.addr().to_ne_bytes());
-        assert_eq!(bytes[8..16], fid.addr().to_ne_bytes());
-        assert_eq!(bytes[16..], 7u64.to_ne_bytes());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::base::errno::{self, Errno};
 use crate::base::slab::Slab;
 use crate::data::{self, EpState, deferred};
 use crate::domain::{DomainShared, DomainState};
-use crate::objects::cntr::CntrState;
+use crate::state::counter::CntrState;
 use crate::state::waiters::{Waits, watch};
 
 /// Nanoseconds for which a blocking call polls before it sleeps: about the cost of falling asleep
@@ -480,7 +480,10 @@ fn nap<R>(
         let mut guard = dom.gate.lock();
         let st = &mut *guard;
         let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
-        let (seat, waiter) = waits.take_seat(eps)?;
+        let (seat, waiter) = waits.take_seat(|ep| {
+            let ep = eps.get(ep).filter(|ep| ep.enabled)?;
+            Some(ep.links.sock.wait_fd())
+        })?;
         start_watching(st, target);
         progress_all(st, target);
         if let Some(result) = done(st) {

@@ -18,13 +18,14 @@ use scif_ring::{Mem, total_len};
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::atomic_ops::{self, MAX_ATOMIC_BYTES};
+use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, guard_int, object, put};
 use crate::base::errno::Errno;
 use crate::base::reason::expected;
 use crate::data::{AtomicArgs, RmaIov};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::TxCtx;
-use crate::objects::ep::post::{Buffers, Ranges, Sender, buffer};
+use crate::objects::ep::post::{Ranges, Sender};
 use crate::objects::ep::trigger::Triggered;
 
 pub(crate) static OPS: fi::fi_ops_atomic = ops::<Ep>();

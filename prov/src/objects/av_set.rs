@@ -10,18 +10,17 @@
 //!
 //! Mirrors `struct fi_ops_av_set` of `rdma/fi_collective.h`; fi_av_set(3).
 
-use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Maker, PortId};
+use scif::Maker;
 
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::domain::{DomainShared, DomainState};
 use crate::objects::av::Av;
-use crate::state::av_table::AvState;
+use crate::state::av_set::{AvSetState, in_range};
 
 /// Flags that restrict a set to some collectives; they are accepted, and every set supports all
 /// collectives.
@@ -34,16 +33,6 @@ const KINDS: u64 = fi::FI_BARRIER_SET
     | fi::FI_REDUCE_SET
     | fi::FI_SCATTER_SET
     | fi::FI_GATHER_SET;
-
-/// Members of a set.
-#[derive(Debug)]
-pub(crate) struct AvSetState {
-    av: u32,
-    /// Addresses in order, without duplicates.
-    members: Vec<u64>,
-    /// Address of the set in `fi_join_collective`.
-    pub(crate) addr: u64,
-}
 
 /// Object behind `struct fid_av_set`.
 #[repr(C)]
@@ -262,102 +251,8 @@ impl AvSet {
         &self.dom
     }
 
-    /// Index in [`DomainState::av_sets`].
+    /// Index in `DomainState::av_sets`.
     pub(crate) fn index(&self) -> u32 {
         self.index
-    }
-}
-
-/// Returns the addresses of a range with a stride that are in the vector.
-fn in_range(av: &AvState, attr: &fi::fi_av_set_attr) -> Result<Vec<u64>, Errno> {
-    let (start, end) = (attr.start_addr, attr.end_addr);
-    if start == fi::FI_ADDR_NOTAVAIL && end == fi::FI_ADDR_NOTAVAIL {
-        return Ok(Vec::new());
-    }
-    if start == fi::FI_ADDR_NOTAVAIL || end == fi::FI_ADDR_NOTAVAIL || attr.stride == 0 || start > end {
-        return Err(fi::FI_EINVAL);
-    }
-    let named = |addr: &u64| (start..=end).contains(addr) && (addr - start).is_multiple_of(attr.stride);
-    Ok(av.addrs().filter(named).collect())
-}
-
-impl AvSetState {
-    /// Appends the members of the other set that are missing.
-    fn unite(&mut self, other: &[u64]) {
-        let known: HashSet<u64> = self.members.iter().copied().collect();
-        self.members
-            .extend(other.iter().copied().filter(|addr| !known.contains(addr)));
-    }
-
-    /// Keeps the members that the other set contains (`common`) or lacks.
-    fn keep(&mut self, other: &[u64], common: bool) {
-        let other: HashSet<u64> = other.iter().copied().collect();
-        self.members.retain(|addr| other.contains(addr) == common);
-    }
-
-    /// Returns the ports of the members.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` when one has been removed from the address vector.
-    pub(crate) fn ports(&self, st: &DomainState) -> Result<Vec<PortId>, Errno> {
-        let av = st.avs.get(self.av).ok_or(fi::FI_EINVAL)?;
-        self.members
-            .iter()
-            .map(|addr| av.port_id(*addr).ok_or(fi::FI_EINVAL))
-            .collect()
-    }
-
-    /// Index of the vector in `DomainState::avs`.
-    pub(crate) fn av(&self) -> u32 {
-        self.av
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(members: &[u64]) -> AvSetState {
-        AvSetState {
-            av: 0,
-            members: members.to_vec(),
-            addr: 0,
-        }
-    }
-
-    #[test]
-    fn sets_keep_their_order() {
-        let mut s = set(&[5, 1, 3]);
-        s.unite(&[3, 9, 5, 0]);
-        assert_eq!(s.members, [5, 1, 3, 9, 0]);
-        s.keep(&[0, 1, 5, 77], true);
-        assert_eq!(s.members, [5, 1, 0]);
-        s.keep(&[1], false);
-        assert_eq!(s.members, [5, 0]);
-    }
-
-    #[test]
-    fn ranges_name_what_the_vector_has() {
-        let mut av = AvState::default();
-        for port in 0..10 {
-            av.insert(PortId { node: 0, port }, [0; 16], None).unwrap();
-        }
-        assert_eq!(av.remove(4), Ok(()));
-        let attr = |start_addr, end_addr, stride| fi::fi_av_set_attr {
-            count: 0,
-            start_addr,
-            end_addr,
-            stride,
-            comm_key_size: 0,
-            comm_key: std::ptr::null_mut(),
-            flags: 0,
-        };
-        let none = fi::FI_ADDR_NOTAVAIL;
-        assert_eq!(in_range(&av, &attr(none, none, 0)), Ok(vec![]));
-        assert_eq!(in_range(&av, &attr(2, 7, 2)), Ok(vec![2, 6]));
-        assert_eq!(in_range(&av, &attr(8, 1 << 60, 1)), Ok(vec![8, 9]));
-        for (start, end, stride) in [(2, 7, 0), (7, 2, 1), (none, 7, 1), (2, none, 1)] {
-            assert_eq!(in_range(&av, &attr(start, end, stride)), Err(fi::FI_EINVAL));
-        }
     }
 }

@@ -19,88 +19,11 @@ use crate::base::log::Subsys;
 use crate::data::{EpState, deferred};
 use crate::domain::wait::{self, Target};
 use crate::domain::{Domain, DomainShared};
-use crate::objects::peer_import::PeerCntr;
+use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
+use crate::state::counter::CntrState;
+use crate::state::peer_owner::PeerCntr;
 use crate::state::waiters::{self, WaitObj, Waits};
-
-/// State of the counter, which the data path changes.
-#[derive(Debug)]
-pub(crate) struct CntrState {
-    value: u64,
-    errors: u64,
-    /// Values that the application read last.
-    seen: (u64, u64),
-    /// Values that the application read last through a poll set, or set itself.
-    polled: (u64, u64),
-    pub(crate) waits: Waits,
-}
-
-impl CntrState {
-    pub(crate) fn new(waits: Waits) -> CntrState {
-        CntrState {
-            value: 0,
-            errors: 0,
-            seen: (0, 0),
-            polled: (0, 0),
-            waits,
-        }
-    }
-
-    /// Counts `n` successes.
-    #[inline]
-    pub(crate) fn add(&mut self, n: u64) {
-        self.value = self.value.wrapping_add(n);
-        self.waits.notify();
-    }
-
-    /// Counts `n` failures.
-    pub(crate) fn add_err(&mut self, n: u64) {
-        self.errors = self.errors.wrapping_add(n);
-        self.waits.notify();
-    }
-
-    pub(crate) fn set(&mut self, value: u64) {
-        self.value = value;
-        self.waits.notify();
-    }
-
-    fn set_err(&mut self, value: u64) {
-        self.errors = value;
-        self.waits.notify();
-    }
-
-    /// Returns the value that triggered operations compare with their thresholds: successes, plus
-    /// failures if they count.
-    pub(crate) fn reached(&self, errors: bool) -> u64 {
-        if errors {
-            self.value.saturating_add(self.errors)
-        } else {
-            self.value
-        }
-    }
-
-    /// Returns the increments since the last call.
-    fn take(&mut self) -> (u64, u64) {
-        let (value, errors) = self.seen;
-        let (now, failed) = self.look();
-        (now.wrapping_sub(value), failed.wrapping_sub(errors))
-    }
-
-    /// Returns the values, and records that the application has read them.
-    fn look(&mut self) -> (u64, u64) {
-        self.seen = (self.value, self.errors);
-        self.seen
-    }
-
-    pub(crate) fn changed(&self) -> bool {
-        self.seen != (self.value, self.errors)
-    }
-
-    /// Whether the values changed since the last call of this function.
-    pub(crate) fn poll(&mut self) -> bool {
-        std::mem::replace(&mut self.polled, (self.value, self.errors)) != self.polled
-    }
-}
 
 /// Object behind `struct fid_cntr`.
 #[repr(C)]
@@ -167,8 +90,12 @@ pub(crate) unsafe extern "C" fn open(
             return Err(fi::FI_EINVAL);
         }
         let is_peer = attr.is_some_and(|attr| attr.flags & fi::FI_PEER != 0);
-        // SAFETY: the context has the type that this flag requires, by the contract of fi_peer(3).
-        let owner = is_peer.then(|| unsafe { PeerCntr::import(&domain.shared, context) });
+        let owner = is_peer.then(|| {
+            peer_import::check(&domain.shared)?;
+            // SAFETY: the context has the type that this flag requires, by the contract of
+            // fi_peer(3).
+            unsafe { PeerCntr::import(context) }
+        });
         let new = owner
             .transpose()
             .and_then(|owner| Cntr::open(&domain.shared, attr, owner, context));
@@ -391,7 +318,7 @@ impl Cntr {
         let errors = {
             let mut st = self.dom.gate.lock();
             let state = st.cntrs.get(self.index).ok_or(fi::FI_EINVAL)?;
-            let errors = state.errors;
+            let errors = state.errors();
             wait::disarm_fd(&mut st, self.target());
             errors
         };
@@ -416,25 +343,6 @@ impl Cntr {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn both_numbers_and_what_was_seen() {
-        let mut c = CntrState::new(Waits::none());
-        assert!(!c.changed());
-        c.add(2);
-        c.add_err(1);
-        assert!(c.changed());
-        assert_eq!(c.look(), (2, 1));
-        assert!(!c.changed());
-        c.set(2);
-        assert!(!c.changed());
-        c.set(7);
-        c.set_err(3);
-        assert_eq!(c.look(), (7, 3));
-        c.set(u64::MAX);
-        c.add(1);
-        assert_eq!(c.look(), (0, 3));
-    }
 
     #[test]
     fn waiting_ends_by_value_by_error_and_by_time() {

@@ -21,6 +21,7 @@ use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_datatype, fi_op, fid_ep};
 use scif::Maker;
 
+use crate::base::buffers::buffer;
 use crate::base::entry::{self, guard, guard_int, object};
 use crate::base::errno::Errno;
 use crate::base::reason;
@@ -28,7 +29,6 @@ use crate::data::coll::{self, CollArgs, Kind};
 use crate::domain::DomainShared;
 use crate::objects::av_set::AvSet;
 use crate::objects::ep::Ep;
-use crate::objects::ep::post::buffer;
 
 pub(crate) static OPS: fi::fi_ops_collective = fi::fi_ops_collective {
     size: size_of::<fi::fi_ops_collective>(),

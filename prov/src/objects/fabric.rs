@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
 use scif::{Config, Maker, Node, TransportKind};
-use scif_ring::counter::AtomicCounter;
 
 use crate::base::attr::NAME;
 use crate::base::errno::{self, Errno};
@@ -26,6 +25,7 @@ use crate::objects::cq::Cq;
 use crate::objects::eq::{self, Eq};
 use crate::objects::pep;
 use crate::objects::wait_set::{self, WaitSet};
+use crate::state::fabric::FabricShared;
 
 /// Object behind `struct fid_fabric`.
 #[repr(C)]
@@ -186,28 +186,6 @@ unsafe extern "C" fn trywait(fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fi
 impl Fabric {
     pub(crate) fn shared(&self) -> &Arc<FabricShared> {
         &self.shared
-    }
-}
-
-/// Part of a fabric that all objects opened on it hold.
-#[derive(Debug)]
-pub(crate) struct FabricShared {
-    /// Interface version of the application, which determines the fields of its structures.
-    pub(crate) api_version: u32,
-    pub(crate) node: Arc<Node>,
-    pub(crate) maker: Maker,
-    /// Number of open domains.
-    pub(crate) domains: AtomicCounter,
-}
-
-impl FabricShared {
-    pub(crate) fn new(api_version: u32, node: Arc<Node>) -> Arc<FabricShared> {
-        Arc::new(FabricShared {
-            api_version,
-            node,
-            maker: Maker::here(),
-            domains: AtomicCounter::new(0),
-        })
     }
 }
 

@@ -68,12 +68,13 @@ pub(crate) static RX_CTX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     ..fi::FI_OPS_MSG_NOSYS
 };
 
+use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
 use crate::data::{RecvArgs, SendArgs};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::{RxCtx, TxCtx};
-use crate::objects::ep::post::{Buffers, Receiver, Sender, buffer};
+use crate::objects::ep::post::{Receiver, Sender};
 use crate::objects::ep::prefix::Prefixed;
 use crate::objects::ep::trigger::Triggered;
 use crate::objects::srx::Srx;

@@ -13,12 +13,13 @@ use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg_rma, fid_ep, iovec};
 use scif_ring::total_len;
 
+use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
 use crate::data::{RmaArgs, RmaIov};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::TxCtx;
-use crate::objects::ep::post::{Buffers, Ranges, Sender, buffer};
+use crate::objects::ep::post::{Ranges, Sender};
 use crate::objects::ep::trigger::Triggered;
 
 pub(crate) static OPS: fi::fi_ops_rma = ops::<Ep>();

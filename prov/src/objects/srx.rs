@@ -10,7 +10,7 @@
 //! Mirrors fi_endpoint(3), "Shared Contexts".
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
@@ -23,7 +23,8 @@ use crate::data::shared::{self, SrxState};
 use crate::domain::{Domain, DomainShared};
 use crate::objects::ep::opt;
 use crate::objects::ep::post::{RX_OP_FLAGS, Receiver, check_recv};
-use crate::objects::peer_import::{self, PeerSrx};
+use crate::objects::peer_import;
+use crate::state::peer_owner;
 
 /// Object behind the `struct fid_ep` of a shared receive context.
 #[repr(C)]
@@ -119,7 +120,7 @@ pub(crate) unsafe extern "C" fn open_srx(
         let dom = Arc::clone(&domain.shared);
         let is_peer = attr.op_flags & fi::FI_PEER != 0;
         if is_peer {
-            if !peer_import::is_known() {
+            if !peer_owner::is_known() {
                 return Err(fi::FI_ENOSYS);
             }
             peer_import::check(&dom)?;
@@ -131,9 +132,10 @@ pub(crate) unsafe extern "C" fn open_srx(
             .insert(SrxState::new())
             .ok_or(fi::FI_ENOMEM)?;
         if is_peer {
+            let messages: Weak<DomainShared> = Arc::downgrade(&dom);
             // SAFETY: the context has the type that this flag requires, by the contract of
             // fi_peer(3).
-            let owner = unsafe { PeerSrx::import(context, &dom, index) };
+            let owner = unsafe { peer_owner::PeerSrx::import(context, messages, index) };
             let mut st = dom.gate.lock();
             match owner {
                 Ok(owner) => {

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use libfabric_sys as fi;
 use scif::{Board, Node, PortId};
 
-use super::av_table::Reach;
+use super::port_range::PortRange;
 use crate::base::addr::{self, ADDR_LEN, Reader};
 use crate::base::errno::{self, Errno};
 
@@ -64,10 +64,10 @@ pub(crate) struct SharedAv {
 
 /// One address in the shared table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Posted {
+pub(crate) struct SharedEntry {
     pub(crate) id: PortId,
     pub(crate) bytes: [u8; ADDR_LEN],
-    pub(crate) reach: Reach,
+    pub(crate) range: PortRange,
 }
 
 impl SharedAv {
@@ -118,7 +118,7 @@ impl SharedAv {
     }
 
     /// Returns the address at index `at`, if it is valid and has not been removed.
-    pub(crate) fn get(&self, at: usize) -> Option<Posted> {
+    pub(crate) fn get(&self, at: usize) -> Option<SharedEntry> {
         if self.refs(at) == 0 {
             return None;
         }
@@ -128,10 +128,10 @@ impl SharedAv {
         for (to, from) in bytes.iter_mut().zip(words.as_flattened()) {
             *to = *from;
         }
-        Some(Posted {
+        Some(SharedEntry {
             id: addr::decode(&bytes, self.reader).ok()?,
             bytes,
-            reach: Reach::of(&bytes, self.bits),
+            range: PortRange::of(&bytes, self.bits),
         })
     }
 
@@ -142,7 +142,7 @@ impl SharedAv {
         for at in index.read..count {
             if let Some(posted) = self.get(at as usize) {
                 index.by_id.insert(posted.id, at);
-                index.widest = index.widest.max(posted.reach.ports());
+                index.widest = index.widest.max(posted.range.ports());
             }
         }
         index.read = index.read.max(count);
@@ -158,7 +158,7 @@ impl SharedAv {
             (1..widest).find_map(|behind| {
                 let port = id.port.checked_sub(behind)?;
                 let at = self.exact(PortId { port, ..id })?;
-                self.get(at as usize)?.reach.holds(behind).then_some(at)
+                self.get(at as usize)?.range.holds(behind).then_some(at)
             })
         })
     }

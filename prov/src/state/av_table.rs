@@ -22,8 +22,8 @@ use libfabric_sys as fi;
 use scif::PortId;
 
 use super::av_shared::SharedAv;
-use crate::base::addr::{ADDR_LEN, Addr, Group};
-use crate::base::attr::MAX_CONTEXTS;
+use super::port_range::PortRange;
+use crate::base::addr::ADDR_LEN;
 use crate::base::errno::Errno;
 
 /// Maximum number of bits for receive contexts in a vector. fi_av_open refuses more.
@@ -35,55 +35,9 @@ struct AvEntry {
     bytes: [u8; ADDR_LEN],
     /// Number of insertions minus removals; 0 marks a free index.
     refs: u32,
-    reach: Reach,
+    range: PortRange,
     /// User identifier reported in place of the index.
     user: Option<u64>,
-}
-
-/// Number of consecutive ports that an address covers, starting at the named one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reach {
-    /// Number of receive contexts.
-    rx: u16,
-    /// Number of all ports.
-    ports: u16,
-}
-
-impl Reach {
-    const ONE: Reach = Reach { rx: 1, ports: 1 };
-
-    /// Returns the range that an inserted address covers, in a vector with `bits` for receive
-    /// contexts.
-    pub(crate) fn of(bytes: &[u8; ADDR_LEN], bits: u32) -> Reach {
-        let addr = Addr::from_bytes(bytes);
-        let count = |n: usize| u16::try_from(n).unwrap_or(1);
-        match addr.and_then(|a| a.group) {
-            Some(group) => Reach {
-                rx: count(group.rx()),
-                ports: count(group.ports()),
-            },
-            // A user typed this address without a number of contexts: assume as many as `bits` can
-            // select.
-            None if bits > 0 && addr.is_some_and(|a| a.host == 0) => {
-                let most = MAX_CONTEXTS.min(1 << bits);
-                let group = Group::new(most, most);
-                Reach {
-                    rx: count(most),
-                    ports: count(group.map_or(1, Group::ports)),
-                }
-            }
-            None => Reach::ONE,
-        }
-    }
-
-    /// Whether the range includes the port at offset `behind` from the first.
-    pub(crate) fn holds(self, behind: u16) -> bool {
-        behind < self.ports
-    }
-
-    pub(crate) fn ports(self) -> u16 {
-        self.ports
-    }
 }
 
 /// Addresses of one vector.
@@ -142,7 +96,7 @@ impl AvState {
             id: posted.id,
             bytes: posted.bytes,
             refs: 1,
-            reach: posted.reach,
+            range: posted.range,
             user: self.told.get(&fi_addr).copied(),
         })
     }
@@ -184,7 +138,7 @@ impl AvState {
         let entry = self.entry(self.without_context(fi_addr))?;
         let behind = u16::try_from(self.context(fi_addr)).ok()?;
         let port = entry.id.port.checked_add(behind)?;
-        (behind < entry.reach.rx).then_some(PortId { port, ..entry.id })
+        (behind < entry.range.rx).then_some(PortId { port, ..entry.id })
     }
 
     /// Returns the index of the endpoint to which port `id` belongs.
@@ -199,7 +153,7 @@ impl AvState {
                 let index = *self.by_id.get(&PortId { port, ..id })?;
                 self.entries
                     .get(index as usize)?
-                    .reach
+                    .range
                     .holds(behind)
                     .then_some(index)
             })
@@ -259,12 +213,12 @@ impl AvState {
             }
             return Some(u64::from(index));
         }
-        let reach = Reach::of(&bytes, self.bits);
+        let range = PortRange::of(&bytes, self.bits);
         let new = AvEntry {
             id,
             bytes,
             refs: 1,
-            reach,
+            range,
             user,
         };
         let index = if let Some(Reverse(index)) = self.free.pop() {
@@ -277,7 +231,7 @@ impl AvState {
             self.entries.push(new);
             index
         };
-        self.widest = self.widest.max(reach.ports);
+        self.widest = self.widest.max(range.ports());
         self.by_id.insert(id, index);
         self.version += 1;
         Some(u64::from(index))
@@ -339,6 +293,7 @@ impl AvState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::addr::{Addr, Group};
 
     fn id(port: u16) -> PortId {
         PortId { node: 0, port }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use libfabric_sys as fi;
 
 use crate::objects::cq::crowd::Crowd;
-use crate::objects::peer_import::Held;
+use crate::state::peer_owner::PeerRxEntry;
 use crate::state::waiters::Waits;
 
 /// Number of entries when the application requests no size.
@@ -101,7 +101,7 @@ pub(crate) struct CqState {
     pub(crate) waits: Waits,
     /// Receives to give back after the queued completions, in a queue that stands for one of
     /// another provider.
-    receives: Option<Vec<Held>>,
+    receives: Option<Vec<PeerRxEntry>>,
 }
 
 impl CqState {
@@ -132,7 +132,7 @@ impl CqState {
 
     /// Keeps a receive of another provider until its completion is taken. Returns it if this queue
     /// keeps none.
-    pub(crate) fn give_back(&mut self, held: Held) -> Option<Held> {
+    pub(crate) fn give_back(&mut self, held: PeerRxEntry) -> Option<PeerRxEntry> {
         match &mut self.receives {
             Some(list) => {
                 list.push(held);
@@ -143,7 +143,7 @@ impl CqState {
     }
 
     /// Takes all entries in order, and the receives to give back after their delivery.
-    pub(crate) fn take_all(&mut self) -> (Vec<Result<Completion, CqError>>, Vec<Held>) {
+    pub(crate) fn take_all(&mut self) -> (Vec<Result<Completion, CqError>>, Vec<PeerRxEntry>) {
         let mut ended = Vec::new();
         loop {
             self.drain(usize::MAX, |_, c| ended.push(Ok(*c)));

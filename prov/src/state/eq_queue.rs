@@ -5,7 +5,7 @@
 //! exactly while an event is queued. The C buffers are in `super`.
 
 use std::collections::VecDeque;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt::Debug;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,8 +15,7 @@ use scif::{Maker, Waiter, Woken, cpu_relax_or_yield, now_ns};
 
 use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, warn_about_peer};
-use crate::objects::fabric::FabricShared;
-use crate::objects::pep::Unread;
+use crate::state::fabric::FabricShared;
 use crate::state::waiters::WaitObj;
 
 /// Minimum of the limit on unread events of the application, which its attribute can raise. Above
@@ -77,7 +76,7 @@ enum Item {
         fid: usize,
         by_user: bool,
         /// Connection request that passes to the application with the event.
-        request: Option<Unread>,
+        request: Option<Box<dyn UnreadRequest>>,
     },
     Error {
         error: EqError,
@@ -89,7 +88,7 @@ enum Item {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct EqState {
     items: VecDeque<Item>,
     by_user: usize,
     /// Number of items that report the end of a peer.
@@ -111,15 +110,24 @@ pub(crate) struct EqShared {
     waiter: Option<Waiter>,
     writable: bool,
     max_user_events: usize,
-    state: Mutex<State>,
-    /// Sources of events, on which reading or waiting makes progress.
-    sources: Mutex<Vec<Weak<dyn Source>>>,
+    state: Mutex<EqState>,
+    /// EventSources of events, on which reading or waiting makes progress.
+    sources: Mutex<Vec<Weak<dyn EventSource>>>,
     maker: Maker,
+}
+
+/// Unread connection request; dropping it rejects the request.
+pub(crate) trait UnreadRequest: Debug + Send + Sync {
+    /// Returns the address of the info that reports the request to the application.
+    fn info(&self) -> usize;
+
+    /// Passes the request to the application.
+    fn give(self: Box<Self>);
 }
 
 /// Source of events, which makes progress only while a thread reads the event queue or waits for
 /// it.
-pub(crate) trait Source: Debug + Send + Sync {
+pub(crate) trait EventSource: Debug + Send + Sync {
     /// Makes progress. Returns true when it must be called again soon, since no descriptor
     /// announces the next event.
     fn progress(self: Arc<Self>) -> bool;
@@ -162,7 +170,7 @@ impl EqShared {
 
     /// Locks the state. A panic elsewhere leaves it consistent: every change is complete before any
     /// step can fail.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EqState> {
         scif::keep_errno(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -178,7 +186,7 @@ impl EqShared {
             .ok_or(fi::FI_ENODATA)
     }
 
-    fn put(&self, state: &mut State, item: Item) {
+    fn put(&self, state: &mut EqState, item: Item) {
         state.items.push_back(item);
         if let Some(waiter) = &self.waiter
             && !state.signalled
@@ -189,7 +197,7 @@ impl EqShared {
     }
 
     /// Makes the descriptor unreadable once the queue is empty.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut EqState) {
         if let Some(waiter) = &self.waiter
             && state.signalled
             && state.items.is_empty()
@@ -219,10 +227,10 @@ impl EqShared {
     }
 
     /// Reports a connection request to the application.
-    pub(crate) fn push_request(&self, fid: usize, request: Unread, data: &[u8]) {
+    pub(crate) fn push_request(&self, fid: usize, request: Box<dyn UnreadRequest>, data: &[u8]) {
         let event = Event {
             kind: fi::FI_CONNREQ,
-            bytes: crate::objects::eq::cm_bytes(fid, request.info(), data),
+            bytes: cm_bytes(fid, request.info(), data),
         };
         self.put(
             &mut self.lock(),
@@ -324,7 +332,7 @@ impl EqShared {
     ///
     /// # Errors
     /// Errors of the system, when the descriptor cannot be watched.
-    pub(crate) fn attach(&self, source: Weak<dyn Source>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn attach(&self, source: Weak<dyn EventSource>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         if let Some(waiter) = &self.waiter {
             waiter.add(fd).map_err(|e| errno::errno(&e))?;
         }
@@ -333,7 +341,7 @@ impl EqShared {
     }
 
     /// Adds a source of events that itself announces when to make progress.
-    pub(crate) fn follow(&self, source: Weak<dyn Source>) {
+    pub(crate) fn follow(&self, source: Weak<dyn EventSource>) {
         let mut sources = self.lock_sources();
         sources.retain(|source| source.strong_count() > 0);
         sources.push(source);
@@ -346,7 +354,7 @@ impl EqShared {
         }
     }
 
-    fn lock_sources(&self) -> MutexGuard<'_, Vec<Weak<dyn Source>>> {
+    fn lock_sources(&self) -> MutexGuard<'_, Vec<Weak<dyn EventSource>>> {
         scif::keep_errno(|| self.sources.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -409,7 +417,7 @@ impl EqShared {
     }
 
     /// Takes the error at the head. Its data is in `lent`, at least until the guard is dropped.
-    pub(crate) fn take_error(&self, peek: bool) -> Result<(EqError, MutexGuard<'_, State>), Errno> {
+    pub(crate) fn take_error(&self, peek: bool) -> Result<(EqError, MutexGuard<'_, EqState>), Errno> {
         let mut state = self.lock();
         let (error, of_peer) = match state.items.front() {
             Some(Item::Error { error, of_peer }) => (error.clone(), *of_peer),
@@ -481,6 +489,37 @@ impl EqShared {
             Err(fi::FI_EAGAIN)
         }
     }
+}
+
+/// Returns the bytes of a `struct fi_eq_entry`.
+pub(crate) fn eq_entry<F>(
+    fid: *const F,
+    context: *mut c_void,
+    data: u64,
+) -> [u8; size_of::<fi::fi_eq_entry>()] {
+    let fields = [
+        fid.expose_provenance().to_ne_bytes(),
+        context.expose_provenance().to_ne_bytes(),
+        data.to_ne_bytes(),
+    ];
+    let mut bytes = [0; size_of::<fi::fi_eq_entry>()];
+    for (to, from) in bytes.iter_mut().zip(fields.as_flattened()) {
+        *to = *from;
+    }
+    bytes
+}
+
+/// Returns the bytes of a `struct fi_eq_cm_entry` without an info, followed by `data`.
+pub(crate) fn cm_entry(fid: usize, data: &[u8]) -> Vec<u8> {
+    cm_bytes(fid, 0, data)
+}
+
+fn cm_bytes(fid: usize, info: usize, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of::<fi::fi_eq_cm_entry>() + data.len());
+    bytes.extend_from_slice(&fid.to_ne_bytes());
+    bytes.extend_from_slice(&info.to_ne_bytes());
+    bytes.extend_from_slice(data);
+    bytes
 }
 
 #[cfg(test)]
@@ -662,5 +701,15 @@ mod tests {
             queue(fi::FI_WAIT_NONE, 0).sread(24, 0, false).err(),
             Some(fi::FI_ENOSYS)
         );
+    }
+
+    #[test]
+    fn an_event_entry_is_its_three_fields() {
+        let mut context = 0u8;
+        let fid = &raw const context;
+        let bytes = eq_entry(fid, (&raw mut context).cast(), 7);
+        assert_eq!(bytes[..8], fid.addr().to_ne_bytes());
+        assert_eq!(bytes[8..16], fid.addr().to_ne_bytes());
+        assert_eq!(bytes[16..], 7u64.to_ne_bytes());
     }
 }

@@ -14,8 +14,6 @@ use scif::Waiter;
 
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
-use crate::base::slab::Slab;
-use crate::data::EpState;
 
 /// Wait object of a queue or counter, as far as the distinction matters in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,20 +174,18 @@ impl Waits {
         self.waiter().map(|w| w.fd().as_raw_fd())
     }
 
-    /// Acquires a free slot, or creates one.
-    pub(crate) fn take_seat(&mut self, eps: &Slab<EpState>) -> Result<(usize, Arc<Waiter>), Errno> {
+    /// Acquires a free slot, or creates one. `fd_of` returns the descriptor of an enabled endpoint.
+    pub(crate) fn take_seat<'a>(
+        &mut self,
+        fd_of: impl Fn(u32) -> Option<BorrowedFd<'a>>,
+    ) -> Result<(usize, Arc<Waiter>), Errno> {
         let free = self.seats.iter().position(|s| !s.taken);
         let at = match free {
             Some(at) => at,
             None => {
                 let waiter = new_waiter()?;
-                for ep in self
-                    .eps
-                    .iter()
-                    .filter_map(|ep| eps.get(*ep))
-                    .filter(|ep| ep.enabled)
-                {
-                    watch(&waiter, ep.links.sock.wait_fd())?;
+                for fd in self.eps.iter().filter_map(|ep| fd_of(*ep)) {
+                    watch(&waiter, fd)?;
                 }
                 self.seats.push(Seat {
                     waiter,

@@ -17,8 +17,8 @@ use super::super::peer_id::{ANY, PeerId};
 use super::super::wire::{self, Head, Words};
 use super::super::{Env, EpState, Errno, split};
 use super::{Coll, Group, error_of};
-use crate::domain::{DomainState, eq_entry};
-use crate::state::eq_queue::EqError;
+use crate::domain::DomainState;
+use crate::state::eq_queue::{EqError, eq_entry};
 
 /// Largest number of groups for which one member may wait for this leader. More are an error.
 pub(in crate::data) const READY_MAX: usize = 1 << 14;

@@ -3,7 +3,7 @@
 
 use super::super::wire;
 use super::Stage;
-use crate::objects::cntr::CntrState;
+use crate::state::counter::CntrState;
 use crate::state::waiters::Waits;
 
 /// Number of a read with two parts.

@@ -8,7 +8,7 @@ use super::super::iov::Iov;
 use super::super::shared::{self, SrxState};
 use super::super::{RecvArgs, recv};
 use super::{Came, Stage, buffer};
-use crate::objects::cntr::CntrState;
+use crate::state::counter::CntrState;
 use crate::state::waiters::Waits;
 
 const CONTEXT: usize = 7;

@@ -24,11 +24,11 @@ use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
 use crate::base::errno::Errno;
 use crate::base::log::{self, Subsys};
 use crate::base::{entry, resolve};
-use crate::domain::{Domain, DomainShared, eq_entry};
+use crate::domain::{Domain, DomainShared};
 use crate::objects::eq::Eq;
 use crate::state::av_shared::SharedAv;
 use crate::state::av_table::{AvState, RX_CTX_BITS_MAX};
-use crate::state::eq_queue::{EqError, EqShared};
+use crate::state::eq_queue::{EqError, EqShared, eq_entry};
 
 type Bytes = [u8; ADDR_LEN];
 

@@ -2,7 +2,7 @@
 //! Completion queue that stands for a queue of another provider.
 //!
 //! Completions are handed to the owner's queue when the owner reads this one, and kept while the
-//! owner's queue is full. The owner's functions are in `crate::objects::peer_import`.
+//! owner's queue is full. The owner's functions are in `crate::state::peer_owner`.
 //!
 //! Mirrors fi_peer(3), "PEER CQ".
 
@@ -16,8 +16,8 @@ use super::{Cq, EMPTY_READS};
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::domain::wait;
-use crate::objects::peer_import::{Held, PeerCq};
 use crate::state::cq_queue::{Completion, CqError};
+use crate::state::peer_owner::{PeerCq, PeerRxEntry};
 
 /// Queue of the other provider, with the completions it has not accepted yet.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Owner {
 struct Kept {
     ended: VecDeque<Result<Completion, CqError>>,
     /// Receives to give back after all of `ended`.
-    freed: Vec<Held>,
+    freed: Vec<PeerRxEntry>,
     /// Whether a refusal for another reason than a full queue was logged.
     refused: bool,
 }

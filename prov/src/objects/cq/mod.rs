@@ -32,9 +32,10 @@ use crate::base::slab::Slab;
 use crate::data::{self, Deliver, Queued, deferred};
 use crate::domain::wait::{self, Slept, Target};
 use crate::domain::{Domain, DomainShared, DomainState};
-use crate::objects::peer_import::PeerCq;
+use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
 use crate::state::cq_queue::{Completion, CqError, CqState, Format};
+use crate::state::peer_owner::PeerCq;
 use crate::state::waiters::{self, WaitObj, Waits};
 
 use crowd::Ended;
@@ -123,9 +124,12 @@ pub(crate) unsafe extern "C" fn open(
         if cq.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        // SAFETY: the context has the type that this flag requires, by the contract of fi_peer(3).
-        let owner =
-            (attr.flags & fi::FI_PEER != 0).then(|| unsafe { PeerCq::import(&domain.shared, context) });
+        let owner = (attr.flags & fi::FI_PEER != 0).then(|| {
+            peer_import::check(&domain.shared)?;
+            // SAFETY: the context has the type that this flag requires, by the contract of
+            // fi_peer(3).
+            unsafe { PeerCq::import(context) }
+        });
         let new = entry::told(
             Subsys::EpCtrl,
             format_args!(

@@ -25,7 +25,7 @@ use crate::base::log::Subsys;
 use crate::data::{self, EpState, cm, coll};
 use crate::objects::pep::listen::PepShared;
 use crate::objects::pep::{Pep, Request};
-use crate::state::eq_queue::Source;
+use crate::state::eq_queue::EventSource;
 
 pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     setname: super::setname,
@@ -171,7 +171,7 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
     })
 }
 
-impl Source for Core {
+impl EventSource for Core {
     fn progress(self: Arc<Self>) -> bool {
         let mut st = self.dom.gate.lock();
         if st.eps.get(self.idx()).is_some_and(|ep| !ep.cfg.connected) {

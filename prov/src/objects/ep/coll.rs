@@ -30,7 +30,7 @@ impl Ep {
         let mut st = self.core.dom.gate.lock();
         let ep = self.core.idx();
         let state = st.av_sets.get(set).ok_or(fi::FI_EINVAL)?;
-        let (av, members) = (state.av(), state.ports(&st)?);
+        let (av, members) = (state.av(), state.ports(&st.avs)?);
         let state = st.eps.get(ep).ok_or(fi::FI_EINVAL)?;
         if state.cfg.av != av {
             return Err(fi::FI_EINVAL);
@@ -38,7 +38,7 @@ impl Ep {
         if parent != fi::FI_ADDR_NOTAVAIL {
             let of_set = st.av_sets.iter().find(|(_, set)| set.addr == parent);
             let within = match of_set {
-                Some((_, set)) => set.ports(&st)?,
+                Some((_, set)) => set.ports(&st.avs)?,
                 None => coll::members(&st, ep, parent).ok_or(fi::FI_EINVAL)?,
             };
             if members.iter().any(|member| !within.contains(member)) {

@@ -17,7 +17,8 @@ use scif::Maker;
 use scif_ring::AtomicCounter;
 
 use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
-use super::{Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops, opt};
+use super::{Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops};
+use crate::base::attr;
 use crate::base::entry::{self, Made, Object};
 use crate::base::errno::Errno;
 use crate::data::{self, EpConfig, EpState, RecvArgs, SendArgs};
@@ -130,7 +131,7 @@ pub(crate) fn open(
         rx_size: wanted.size,
         inject_size: wanted.inject_size,
         av: u32::MAX,
-        min_multi_recv: opt::MIN_MULTI_RECV,
+        min_multi_recv: attr::MIN_MULTI_RECV,
         rma_event: has(fi::FI_RMA_EVENT),
         host: dom.fabric.node.host_hash(),
         source: !transmits && has(fi::FI_SOURCE),

@@ -498,7 +498,7 @@ impl Ep {
             rx_size: or_default(rx.size, attr::DEFAULT_SIZE),
             inject_size: or_default(tx.inject_size, attr::INJECT_SIZE).min(attr::INJECT_SIZE),
             av: u32::MAX,
-            min_multi_recv: opt::MIN_MULTI_RECV,
+            min_multi_recv: attr::MIN_MULTI_RECV,
             rma_event: caps & fi::FI_RMA_EVENT != 0,
             host: dom.fabric.node.host_hash(),
             source: caps & fi::FI_SOURCE != 0 && origin.is_none(),

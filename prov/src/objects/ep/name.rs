@@ -17,7 +17,7 @@ use crate::base::log::Subsys;
 use crate::base::reason;
 use crate::data::EpState;
 use crate::domain::DomainShared;
-use crate::objects::fabric::FabricShared;
+use crate::state::fabric::FabricShared;
 
 /// Returns the IP address in the name of an endpoint whose source address was `src`.
 pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {

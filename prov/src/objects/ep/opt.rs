@@ -16,10 +16,6 @@ use crate::base::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::base::attr;
 use crate::base::errno::Errno;
 
-/// Default number of free bytes below which a multi-receive buffer is released. A larger one wastes
-/// more of each buffer.
-pub(crate) const MIN_MULTI_RECV: usize = 64;
-
 /// Options that limit sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.
 #[derive(Debug)]
 pub(super) struct Limits([AtomicCounter; 8]);

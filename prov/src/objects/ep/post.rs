@@ -6,16 +6,14 @@
 //! `FI_SELECTIVE_COMPLETION` every operation completes; with it, only operations whose flags have
 //! `FI_COMPLETION`. Inject calls never complete.
 //!
-//! A buffer at address 0 is described like any other, since MPI programs pass absolute addresses
-//! that way. Bytes to be sent cannot lie there, which the data path refuses.
-//!
 //! Mirrors fi_endpoint(3), "OPERATION FLAGS".
 
 use libfabric_sys as fi;
 use scif_ring::{Mem, total_len};
 
 use super::{Ep, Handle};
-use crate::base::attr::{IOV_LIMIT, RMA_IOV_LIMIT};
+use crate::base::attr::RMA_IOV_LIMIT;
+use crate::base::buffers::ShortList;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::reason::because;
@@ -45,104 +43,8 @@ pub(super) const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::F
 pub(super) const RX_MSG_FLAGS: u64 =
     RX_OP_FLAGS | fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD | fi::FI_REMOTE_CQ_DATA;
 
-/// Short list on the stack.
-#[derive(Debug)]
-pub(crate) struct Short<T, const N: usize> {
-    items: [T; N],
-    len: usize,
-}
-
-/// Buffers of one call.
-pub(crate) type Buffers = Short<Mem, IOV_LIMIT>;
 /// Remote ranges of one call.
-pub(crate) type Ranges = Short<RmaIov, RMA_IOV_LIMIT>;
-
-impl<T, const N: usize> Short<T, N> {
-    #[inline]
-    pub(crate) fn as_slice(&self) -> &[T] {
-        self.items.get(..self.len).unwrap_or_default()
-    }
-
-    /// Fills a list. Returns `FI_EINVAL` when it is too long.
-    pub(super) fn of<S>(
-        sources: &[S],
-        empty: T,
-        mut convert: impl FnMut(&S) -> Result<T, Errno>,
-    ) -> Result<Short<T, N>, Errno>
-    where
-        T: Copy,
-    {
-        if sources.len() > N {
-            return Err(fi::FI_EINVAL);
-        }
-        let mut items = [empty; N];
-        for (item, source) in items.iter_mut().zip(sources) {
-            *item = convert(source)?;
-        }
-        Ok(Short {
-            items,
-            len: sources.len(),
-        })
-    }
-}
-
-impl Buffers {
-    pub(crate) const fn none() -> Buffers {
-        Short {
-            items: [Mem::empty(); IOV_LIMIT],
-            len: 0,
-        }
-    }
-
-    /// Converts an `iovec` list.
-    ///
-    /// # Errors
-    ///
-    /// `FI_EINVAL` for a list that is too long or missing, or lengths above `isize::MAX`.
-    ///
-    /// # Safety
-    ///
-    /// `iov` is null or points to `count` elements whose buffers satisfy [`buffer`].
-    #[inline]
-    pub(crate) unsafe fn from_iovec(iov: *const fi::iovec, count: usize) -> Result<Buffers, Errno> {
-        // SAFETY: null or `count` elements, by the caller's contract.
-        let iov = unsafe { entry::slice(iov, count) }?;
-        let list = Short::of(iov, Mem::empty(), |v| {
-            // SAFETY: the buffer of an element, by the caller's contract.
-            unsafe { buffer(v.iov_base.cast_const(), v.iov_len) }
-        })?;
-        list.fits()
-    }
-
-    /// Converts a list whose lengths count elements of `size` bytes.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Buffers::from_iovec`].
-    ///
-    /// # Safety
-    ///
-    /// `ioc` is null or points to `count` elements whose buffers satisfy [`buffer`].
-    pub(crate) unsafe fn from_ioc(
-        ioc: *const fi::fi_ioc,
-        count: usize,
-        size: usize,
-    ) -> Result<Buffers, Errno> {
-        // SAFETY: null or `count` elements, by the caller's contract.
-        let ioc = unsafe { entry::slice(ioc, count) }?;
-        let list = Short::of(ioc, Mem::empty(), |v| {
-            let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
-            // SAFETY: the buffer of an element, by the caller's contract.
-            unsafe { buffer(v.addr.cast_const(), len) }
-        })?;
-        list.fits()
-    }
-
-    fn fits(self) -> Result<Buffers, Errno> {
-        check_total(self.as_slice())?;
-        Ok(self)
-    }
-}
+pub(crate) type Ranges = ShortList<RmaIov, RMA_IOV_LIMIT>;
 
 impl Ranges {
     /// Converts the remote ranges of an RMA call.
@@ -157,7 +59,7 @@ impl Ranges {
     pub(crate) unsafe fn from_rma_iov(rma: *const fi::fi_rma_iov, count: usize) -> Result<Ranges, Errno> {
         // SAFETY: null or `count` elements, by the caller's contract.
         let rma = unsafe { entry::slice(rma, count) }?;
-        Short::of(rma, RmaIov::default(), |v| {
+        ShortList::of(rma, RmaIov::default(), |v| {
             Ok(RmaIov {
                 addr: v.addr,
                 len: v.len,
@@ -182,7 +84,7 @@ impl Ranges {
     ) -> Result<Ranges, Errno> {
         // SAFETY: null or `count` elements, by the caller's contract.
         let rma = unsafe { entry::slice(rma, count) }?;
-        Short::of(rma, RmaIov::default(), |v| {
+        ShortList::of(rma, RmaIov::default(), |v| {
             let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
             Ok(RmaIov {
                 addr: v.addr,
@@ -197,55 +99,6 @@ impl Ranges {
         let sum = |total: usize, range: &RmaIov| total.checked_add(range.len);
         self.as_slice().iter().try_fold(0, sum).ok_or(fi::FI_EINVAL)
     }
-}
-
-/// Refuses lists with a total above `isize::MAX`.
-fn check_total(list: &[Mem]) -> Result<(), Errno> {
-    isize::try_from(total_len(list)).map_err(|_| fi::FI_EINVAL)?;
-    Ok(())
-}
-
-/// Converts an `iovec` list of any length.
-///
-/// # Errors
-///
-/// `FI_EINVAL` for a missing list, or lengths above `isize::MAX`.
-///
-/// # Safety
-///
-/// The contract of [`Buffers::from_iovec`] holds.
-pub(crate) unsafe fn buffers(iov: *const fi::iovec, count: usize) -> Result<Vec<Mem>, Errno> {
-    // SAFETY: null or `count` elements, by the caller's contract.
-    let iov = unsafe { entry::slice(iov, count) }?;
-    let list: Result<Vec<Mem>, Errno> = iov
-        .iter()
-        // SAFETY: the buffer of an element, by the caller's contract.
-        .map(|v| unsafe { buffer(v.iov_base.cast_const(), v.iov_len) })
-        .collect();
-    let list = list?;
-    check_total(&list)?;
-    Ok(list)
-}
-
-/// Describes a buffer of a data transfer call. A null pointer is no error.
-///
-/// # Errors
-///
-/// `FI_EINVAL` for a length above `isize::MAX`.
-///
-/// # Safety
-///
-/// The application keeps the buffer valid until the operation completes, as fi_msg(3) and similar
-/// pages require (for inject calls until the call returns). It is writable if the operation writes
-/// it.
-#[inline]
-pub(crate) unsafe fn buffer(buf: *const std::ffi::c_void, len: usize) -> Result<Mem, Errno> {
-    if isize::try_from(len).is_err() {
-        return Err(fi::FI_EINVAL);
-    }
-    // SAFETY: valid until the operation completed, by the caller's contract; the data path drops it
-    // then.
-    Ok(unsafe { Mem::new(buf.cast_mut().cast(), len) })
 }
 
 /// Object from which messages are sent: an endpoint, with or without message prefixes.

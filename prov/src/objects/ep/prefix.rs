@@ -12,9 +12,10 @@ use libfabric_sys as fi;
 use scif::Maker;
 use scif_ring::Mem;
 
-use super::post::{Buffers, Receiver, Sender};
+use super::post::{Receiver, Sender};
 use super::{Ep, Handle};
 use crate::base::attr::MSG_PREFIX_SIZE;
+use crate::base::buffers::Buffers;
 use crate::base::entry::{Made, Object};
 use crate::base::errno::Errno;
 use crate::data::{RecvArgs, SendArgs};

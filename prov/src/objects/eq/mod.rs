@@ -304,19 +304,6 @@ unsafe extern "C" fn strerror(
     unsafe { errno::strerror(prov_errno, buf, len) }
 }
 
-/// Returns the bytes of a `struct fi_eq_cm_entry` without an info, followed by `data`.
-pub(crate) fn cm_entry(fid: usize, data: &[u8]) -> Vec<u8> {
-    cm_bytes(fid, 0, data)
-}
-
-pub(crate) fn cm_bytes(fid: usize, info: usize, data: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(size_of::<fi::fi_eq_cm_entry>() + data.len());
-    bytes.extend_from_slice(&fid.to_ne_bytes());
-    bytes.extend_from_slice(&info.to_ne_bytes());
-    bytes.extend_from_slice(data);
-    bytes
-}
-
 impl Eq {
     pub(crate) fn shared(&self) -> &Arc<EqShared> {
         &self.shared

@@ -15,7 +15,7 @@ use libfabric_sys::{
 
 use super::hints::Hints;
 use crate::base::attr::{self, Offer};
-use crate::objects::peer_import;
+use crate::state::peer_owner;
 
 /// Request of a program.
 #[derive(Debug)]
@@ -41,10 +41,7 @@ pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
     let wanted = hints.caps | hints.domain.as_ref().map_or(0, |domain| domain.caps);
     if wanted & FI_PEER != 0 {
         fits(offer.caps & FI_PEER != 0, "peers of such endpoints")?;
-        fits(
-            asked.host >= peer_import::SINCE,
-            "peers of this library's version",
-        )?;
+        fits(asked.host >= peer_owner::SINCE, "peers of this library's version")?;
         let auto = hints
             .domain
             .as_ref()

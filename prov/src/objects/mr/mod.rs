@@ -21,8 +21,9 @@ use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::base::{attr, entry, env};
 use crate::data;
-use crate::domain::{Domain, DomainShared, DomainState, eq_entry, wait};
+use crate::domain::{Domain, DomainShared, DomainState, wait};
 use crate::objects::cntr::Cntr;
+use crate::state::eq_queue::eq_entry;
 use crate::state::mr_table::Region;
 
 /// Size in bytes of a raw key, which is the key itself.
@@ -453,7 +454,7 @@ impl Mr {
 mod tests {
     use super::*;
     use crate::domain::wait::Target;
-    use crate::objects::cntr::CntrState;
+    use crate::state::counter::CntrState;
     use crate::state::waiters::Waits;
 
     #[test]

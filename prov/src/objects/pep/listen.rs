@@ -20,9 +20,9 @@ use crate::base::errno::{self, Errno};
 use crate::data::cm::{hear, say};
 use crate::data::wire;
 use crate::objects::ep::name;
-use crate::objects::fabric::FabricShared;
 use crate::objects::getinfo::owned::OwnedInfo;
-use crate::state::eq_queue::{EqShared, Source};
+use crate::state::eq_queue::{EqShared, EventSource};
+use crate::state::fabric::FabricShared;
 
 /// Maximum number of unread or unanswered requests; further ones are refused.
 const MOST_CALLS: usize = 4096;
@@ -311,7 +311,7 @@ impl State {
     }
 }
 
-impl Source for PepShared {
+impl EventSource for PepShared {
     fn progress(self: Arc<Self>) -> bool {
         let mut state = self.lock();
         if !state.listening {
@@ -325,10 +325,10 @@ impl Source for PepShared {
                 let peer = addr::encode(Ipv4Addr::LOCALHOST, caller.port, state.host()?);
                 state.info.with_addresses(name, peer, handle).ok_or(fi::FI_ENOMEM)
             });
-            let unread = Unread {
+            let unread = Box::new(Unread {
                 info: info.ok(),
                 handle,
-            };
+            });
             match &state.eq {
                 // Under the lock, so that no event refers to an endpoint that was closed meanwhile.
                 Some(eq) if unread.info.is_some() => eq.push_request(state.fid, unread, &data),

@@ -26,6 +26,8 @@ use crate::objects::eq::Eq;
 use crate::objects::fabric::Fabric;
 use crate::objects::getinfo::owned::OwnedInfo;
 
+use crate::state::eq_queue::UnreadRequest;
+
 use listen::{Call, PepShared};
 
 /// `struct fid_pep`.
@@ -419,14 +421,12 @@ pub(crate) struct Unread {
     handle: usize,
 }
 
-impl Unread {
-    /// Returns the address of the info that reports the request to the application.
-    pub(crate) fn info(&self) -> usize {
+impl UnreadRequest for Unread {
+    fn info(&self) -> usize {
         self.info.as_ref().map_or(0, OwnedInfo::addr)
     }
 
-    /// Passes the request to the application.
-    pub(crate) fn give(mut self) {
+    fn give(mut self: Box<Self>) {
         if let Some(info) = self.info.take() {
             info.give();
             self.handle = 0;

@@ -81,7 +81,7 @@ conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
 OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg/unexpected_flood msg/cancel tagged/inject tagged/ignore
     tagged/same tagged/truncation tagged/directed rma/write rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/
     death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
-    meeting/closed_before av/lookup av/text ep/name)
+    absent_peers/closed_before av/lookup av/text ep/name)
 OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma death/sending_8 death/idle av/lookup)
 STAND_IN=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel LD_PRELOAD="$ROOT/build/lib/libscifdev.so" FI_PROVIDER_PATH="$PROVIDER_DIR")
 over_driver() { # DEVICE CASES... [OPTION...]

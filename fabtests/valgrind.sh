@@ -52,7 +52,7 @@ esac
 under_memcheck() {
     FI_PROVIDER_PATH=$PROVIDER_DIR "$TARGET/release/conformance" --lib "$libfabric" --prov "$PROVIDER" \
         --wrap "${MEMCHECK[*]}" --skip fork/child_is_refused_under_auto_progress --skip fork/child_closes \
-        --skip meeting/no_memory_for_the_one_that_answers --skip meeting/no_descriptor_for_the_one_that_asks \
+        --skip absent_peers/no_memory_for_the_one_that_answers --skip absent_peers/no_descriptor_for_the_one_that_asks \
         --skip cm/port_is_not_lost "$@"
 }
 

@@ -31,7 +31,7 @@ struct Args {
     /// Groups of calls to deny: process_vm, pidfd, membarrier, userfaultfd, ptrace, memfd, epoll,
     /// eventfd
     #[arg(required = true, value_parser = calls)]
-    what: Vec<Calls>,
+    calls: Vec<Calls>,
     /// The command
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -49,7 +49,7 @@ fn calls(name: &str) -> Result<Calls, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let calls: Vec<_> = args.what.iter().flat_map(|calls| calls.0).copied().collect();
+    let calls: Vec<_> = args.calls.iter().flat_map(|calls| calls.0).copied().collect();
     let ended = match args.after {
         None if args.nosys => become_command(&calls, libc::ENOSYS, &args.command),
         None => become_command(&calls, libc::EPERM, &args.command),

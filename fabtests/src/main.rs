@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use scif_fabtests::fi::Lib;
 use scif_fabtests::harness::driver;
-use scif_fabtests::harness::leftovers::Before;
+use scif_fabtests::harness::leak_check::Before;
 use scif_fabtests::harness::output::say;
 use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::{Case, Fail, Rank};

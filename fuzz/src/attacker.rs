@@ -130,9 +130,9 @@ impl<'r> Attacker<'r> {
     }
 
     /// Keeps a line for the report of a crash, in the file that is standard output.
-    pub(crate) fn note(&mut self, what: &str) {
+    pub(crate) fn note(&mut self, subject: &str) {
         let number = self.sum + self.counts.records;
-        let mut line = format!("{number} {what}");
+        let mut line = format!("{number} {subject}");
         line.truncate(LINE - 1);
         let at = number % KEPT * LINE as u64;
         // A missing line affects a report only.

@@ -197,10 +197,10 @@ fn session(attacker: &mut Attacker<'_>, scif: &Endpoints) -> Outcome {
         attacker.counts.records += 1;
         let [one, other] = [attacker.mutator.word(), attacker.mutator.word()].map(u64::cast_signed);
         let place = attacker.mutator.rng.below(4096);
-        let what = attacker.mutator.rng.below(16);
-        attacker.note(&format!("call {what} {one:#x} {other:#x} {place}"));
+        let subject = attacker.mutator.rng.below(16);
+        attacker.note(&format!("call {subject} {one:#x} {other:#x} {place}"));
         let bytes = vec![0x55; place];
-        let _ = match (what, &pages) {
+        let _ = match (subject, &pages) {
             (0..5, _) => scif.send_bytes(fd, &bytes, false).map(drop),
             (5..7, _) => scif.receive_bytes(fd, &mut vec![0; place + 1], false).map(drop),
             (7, Ok(pages)) => scif

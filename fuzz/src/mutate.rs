@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_victim_said_comes_back() {
+    fn words_of_the_victim_come_back() {
         let mut mutator = mutator(5);
         mutator.heard(&0x1122_3344_5566_7788_u64.to_ne_bytes());
         assert!((0..100).any(|_| mutator.word() == 0x1122_3344_5566_7788));

@@ -47,7 +47,7 @@ struct Run<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let what = format!(
+    let subject = format!(
         "{:?} under {} attackers{}{}",
         args.target,
         args.attackers,
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         if args.auto { ", automatic progress" } else { "" }
     )
     .to_lowercase();
-    say(&format!("fuzz of {what}, seed {}", args.seed));
+    say(&format!("fuzz of {subject}, seed {}", args.seed));
     let mut run = Run {
         args: args.clone(),
         given: args,
@@ -100,20 +100,20 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(()) if records > 0 => (records + handshakes, 0),
         Ok(()) => {
             say(&format!(
-                "FAIL     fuzz of {what}, seed {}\n    no attacker sent a record",
+                "FAIL     fuzz of {subject}, seed {}\n    no attacker sent a record",
                 args.seed
             ));
             (0, 1)
         }
         Err(Fail::Failed(why) | Fail::NotRun(why) | Fail::NotHere(why)) => {
             say(&format!(
-                "FAIL     fuzz of {what}, seed {}\n    {why}\n{last}",
+                "FAIL     fuzz of {subject}, seed {}\n    {why}\n{last}",
                 args.seed
             ));
             (0, 1)
         }
     };
-    say(&format!("fuzz of {what}: {passed} passed, {failed} failed"));
+    say(&format!("fuzz of {subject}: {passed} passed, {failed} failed"));
     ExitCode::from(u8::from(failed > 0))
 }
 
@@ -236,11 +236,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn until(&mut self, what: &str, so: impl Fn(&Run<'_>) -> bool) -> Outcome {
+    fn until(&mut self, subject: &str, so: impl Fn(&Run<'_>) -> bool) -> Outcome {
         let begin = Instant::now();
         while !so(self) {
             if begin.elapsed() > START {
-                return Err(Fail::here(format_args!("{what} did not come: {}", self.errors())));
+                return Err(Fail::here(format_args!(
+                    "{subject} did not come: {}",
+                    self.errors()
+                )));
             }
             self.turn()?;
         }
@@ -270,8 +273,8 @@ impl Run<'_> {
                 match Say::recv(control) {
                     Ok(Some(Say::Exchange(bytes))) => said.push(String::from_utf8_lossy(&bytes).into_owned()),
                     Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) if at < 2 => {
-                        let who = if at == 0 { "victim" } else { "honest client" };
-                        return Err(Fail::here(format_args!("{who}: {why}\n{}", self.errors())));
+                        let id = if at == 0 { "victim" } else { "honest client" };
+                        return Err(Fail::here(format_args!("{id}: {why}\n{}", self.errors())));
                     }
                     Ok(Some(word)) if self.attacker_ends < 3 => say(&format!("     an attacker: {word:?}")),
                     _ => {}
@@ -282,19 +285,19 @@ impl Run<'_> {
             self.take(&text)?;
         }
         let mut ended = None;
-        for (who, process) in [("victim", &mut self.victim), ("honest client", &mut self.honest)] {
+        for (id, process) in [("victim", &mut self.victim), ("honest client", &mut self.honest)] {
             if let Some(status) = process
                 .as_mut()
                 .map(|p| p.child.try_wait())
                 .transpose()?
                 .flatten()
             {
-                ended.get_or_insert((who, status));
+                ended.get_or_insert((id, status));
             }
         }
-        if let Some((who, status)) = ended {
+        if let Some((id, status)) = ended {
             return Err(Fail::here(format_args!(
-                "the {who} ended: {status}\n{}",
+                "the {id} ended: {status}\n{}",
                 self.errors()
             )));
         }
@@ -337,8 +340,8 @@ impl Run<'_> {
                 self.worst_us = self.worst_us.max(number(2));
             }
             _ => {
-                for (what, sum) in self.counts.iter_mut().enumerate() {
-                    *sum += number(what);
+                for (subject, sum) in self.counts.iter_mut().enumerate() {
+                    *sum += number(subject);
                 }
             }
         }

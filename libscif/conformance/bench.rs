@@ -217,7 +217,7 @@ impl Peer<'_> {
 
     /// Prints the medians of two figures taken in turns, and of their ratios; and minimum, median
     /// and maximum of the probes around them.
-    fn compare(&self, what: &str, unit: &str, aim: &str, mut each: impl FnMut() -> (f64, f64)) {
+    fn compare(&self, subject: &str, unit: &str, aim: &str, mut each: impl FnMut() -> (f64, f64)) {
         each();
         let mut probes = vec![self.probe()];
         let pairs: Vec<(f64, f64)> = (0..PAIRS)
@@ -233,7 +233,7 @@ impl Peer<'_> {
         probes.sort_by(f64::total_cmp);
         let (least, most) = (probes[0], probes[probes.len() - 1]);
         println!(
-            "{what:56} {ours:10.1} {reference:10.1} {unit:5} {ratio:6.3}  {aim:8} {:4.0} ({least:.0} to {most:.0})",
+            "{subject:56} {ours:10.1} {reference:10.1} {unit:5} {ratio:6.3}  {aim:8} {:4.0} ({least:.0} to {most:.0})",
             median(probes)
         );
     }
@@ -375,10 +375,10 @@ fn after_a_fork(api: &Api, epd: i32, peer: &Peer<'_>) {
     Process::start(write_one).wait();
     // The library notices the end of the child within 10 ms.
     std::thread::sleep(std::time::Duration::from_millis(20));
-    for ((what, figure), before) in figures.into_iter().zip(before) {
+    for ((subject, figure), before) in figures.into_iter().zip(before) {
         let after = measure(figure);
         println!(
-            "{what:56} {after:10.1} {before:10.1} {:5} {:6.3}  <= 1.2",
+            "{subject:56} {after:10.1} {before:10.1} {:5} {:6.3}  <= 1.2",
             "ns",
             after / before
         );
@@ -494,8 +494,8 @@ fn measure(api: &Api, epd: i32, at: &Places, peer: &Peer<'_>) {
         },
     );
     for (len, turns) in [(1usize << 20, 40), (16 << 20, 3)] {
-        let what = format!("scif_writeto SYNC of {} MiB, memcpy (bandwidth)", len >> 20);
-        peer.compare(&what, "MB/s", ">= 0.95", || {
+        let subject = format!("scif_writeto SYNC of {} MiB, memcpy (bandwidth)", len >> 20);
+        peer.compare(&subject, "MB/s", ">= 0.95", || {
             let rate = |begin: Instant| (len * turns) as f64 / 1e6 / begin.elapsed().as_secs_f64();
             let begin = Instant::now();
             for _ in 0..turns {

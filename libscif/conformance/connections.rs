@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, ERR, IN, OUT, Process, apart, become_nobody, case_port, dup, dup_to, is_cloexec,
+    BLOCK, ERR, IN, OUT, Process, apart, become_ordinary_user, case_port, dup, dup_to, is_cloexec,
     limit_descriptors, loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,
 };
 use libc::{
@@ -27,12 +27,12 @@ pub(crate) const CASES: &[Case] = &[
         let forbidden = std::os::unix::fs::PermissionsExt::from_mode(0o000);
         std::fs::set_permissions(&path, forbidden).unwrap();
         set_env("SCIF_DEVICE", &path);
-        let nobody = Process::start(|| {
-            if become_nobody() {
+        let absent = Process::start(|| {
+            if become_ordinary_user() {
                 assert_eq!(api.try_open(), Err(EACCES));
             }
         });
-        let ended = nobody.end();
+        let ended = absent.end();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(ended, 0);
     }),
@@ -78,7 +78,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("reserved_ports_need_the_right", |api| {
         let (a, b) = (api.open(), api.open());
-        if become_nobody() {
+        if become_ordinary_user() {
             assert_eq!(api.bind(a, 1023), Err(EACCES));
             assert_eq!(api.bind(b, 1024), Ok(1024));
             assert_eq!(api.bind(b, 1), Err(EACCES), "before the state");

@@ -14,8 +14,8 @@ use crate::driver_windows::{self, SELF, hex, register_one, window};
 use crate::ioctl::*;
 use crate::measured::{Row, done, other, other_of_mpss3, said, same};
 use crate::rig::{
-    BLOCK, HUP, IN, OUT, PAGE, RW, become_nobody, pages, plain_close, raw_poll, set_env, set_nonblocking,
-    within,
+    BLOCK, HUP, IN, OUT, PAGE, RW, become_ordinary_user, pages, plain_close, raw_poll, set_env,
+    set_nonblocking, within,
 };
 
 /// Time to wait for an event that one of the devices never shows.
@@ -157,9 +157,9 @@ const ROWS: &[Row] = &[
         // do.
         name: "connect_without_bind",
         ask: |_| {
-            let (nobody, fd) = (open(), open());
-            let port = bind(nobody);
-            plain_close(nobody);
+            let (absent, fd) = (open(), open());
+            let port = bind(absent);
+            plain_close(absent);
             vec![
                 dynamic(connect(fd, port)),
                 said(send(fd, b"four", 0)),
@@ -185,8 +185,8 @@ const ROWS: &[Row] = &[
     Row {
         name: "connect_is_refused",
         ask: |_| {
-            let (nobody, fd) = (open(), open());
-            let port = bind(nobody);
+            let (absent, fd) = (open(), open());
+            let port = bind(absent);
             bind(fd);
             vec![
                 said(connect(fd, port)),
@@ -244,7 +244,7 @@ const ROWS: &[Row] = &[
         ask: |_| {
             // Opened before, since a device may be for its owner only.
             let (one, other) = (open(), open());
-            become_nobody();
+            become_ordinary_user();
             vec![said(bind_to(one, 1023)), said(bind_to(other, 1024))]
         },
         answers: &[same("1023 for an ordinary user", "EACCES"), same("1024", "1024")],
@@ -449,11 +449,11 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "nobody_accepts",
-        ask: |who| {
+        ask: |driver_kind| {
             // Without a driver the time-out can be set.
             const SET: &str = "50";
             set_env("SCIF_CONNECT_TIMEOUT_MS", SET);
-            let limit = if who.is_driver() {
+            let limit = if driver_kind.is_driver() {
                 30_000
             } else {
                 SET.parse().unwrap()
@@ -494,14 +494,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_what_they_say() {
+    fn rows_agree_with_their_answers() {
         let mut names = Vec::new();
         for row in rows() {
             assert!(!names.contains(&row.name), "{} twice", row.name);
             names.push(row.name);
             assert!(!row.answers.is_empty(), "{}", row.name);
             for (answer, instead) in row.otherwise() {
-                assert_ne!(answer.driver, instead.said, "{}: {}", row.name, answer.what);
+                assert_ne!(answer.driver, instead.said, "{}: {}", row.name, answer.subject);
                 assert!(!instead.why.is_empty());
             }
         }

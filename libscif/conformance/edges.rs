@@ -189,8 +189,8 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.poll_null(u32::MAX), Err(EINVAL), "the number first");
         let readonly = pages(1);
         protect(readonly, PAGE, libc::PROT_READ);
-        for (at, what) in [(64, "nothing is there"), (readonly, "nothing can be written")] {
-            assert_eq!(api.poll_at(at, 1), Err(EFAULT), "{what}");
+        for (at, subject) in [(64, "nothing is there"), (readonly, "nothing can be written")] {
+            assert_eq!(api.poll_at(at, 1), Err(EFAULT), "{subject}");
             assert_eq!(api.poll_at(at, 0), Ok(0), "nothing is looked at");
             assert_eq!(api.poll_at(at, u32::MAX), Err(EINVAL));
         }

@@ -3,7 +3,7 @@
 
 use crate::Case;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_nobody, case_port, deny_seal, deny_userfaultfd,
+    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_ordinary_user, case_port, deny_seal, deny_userfaultfd,
     descriptors, fill, holds, is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages,
     pattern, peek, peek64, poke, poke64, set_env, step_aside, until,
 };
@@ -111,16 +111,16 @@ pub(crate) const CASES: &[Case] = &[
     ("windows_in_place_of_another_user_are_not_accessed", |api| {
         set_env("SCIF_ALLOW_UIDS", "0,65534");
         // Root may lack the capability, or a user namespace with the other user.
-        let becomes_nobody = || {
-            if !become_nobody() {
+        let becomes_ordinary = || {
+            if !become_ordinary_user() {
                 std::process::exit(1);
             }
         };
-        if !is_root() || Process::start(becomes_nobody).end() != 0 {
+        if !is_root() || Process::start(becomes_ordinary).end() != 0 {
             step_aside("this user cannot become another one");
         }
         let other = Process::start(|| {
-            assert!(become_nobody());
+            assert!(become_ordinary_user());
             deny_userfaultfd();
             let writer = Writer::start(pages(1), 1);
             let (epd, at) = (api.open(), pages(1));

@@ -47,7 +47,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use api::Api;
-use measured::{Row, Who, is_online, who};
+use measured::{DriverKind, Row, driver_kind, is_online};
 use rig::{Process, has_traps, is_like_a_driver, on_device, set_env};
 
 /// Name and function of a case.
@@ -63,14 +63,14 @@ const TRAPS: &str = "traps";
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let (mut library, mut filter) = (None, String::new());
-    let (mut bench, mut cycles, mut ask_who) = (false, life::CYCLES, false);
+    let (mut bench, mut cycles, mut ask_kind) = (false, life::CYCLES, false);
     while let Some(arg) = args.next() {
         if arg == "--lib" {
             library = args.next();
         } else if arg == "--bench" {
             bench = true;
         } else if arg == "--who" {
-            ask_who = true;
+            ask_kind = true;
         } else if arg == "--cycles" {
             cycles = args.next().and_then(|n| n.parse().ok()).unwrap_or(cycles);
         } else {
@@ -96,9 +96,9 @@ fn main() -> ExitCode {
         } else {
             ", where no node is online"
         };
-        println!("over {}, {}{online}", who(), ioctl::path());
+        println!("over {}, {}{online}", driver_kind(), ioctl::path());
     }
-    if ask_who {
+    if ask_kind {
         return ExitCode::SUCCESS;
     }
     let Some(library) = library else {
@@ -242,8 +242,8 @@ impl Suite {
     /// Tests the device against all measured answers of a driver, and prints how many were the
     /// driver's own.
     fn ask_rows(&self, sum: &mut Sum) {
-        let who = who();
-        if who == Who::Mpss {
+        let driver_kind = driver_kind();
+        if driver_kind == DriverKind::Mpss {
             sum.excused += driver_rows::rows().count();
             println!("not asked driver/: it was mainline's driver that was measured");
             return;
@@ -251,17 +251,17 @@ impl Suite {
         let (mut own, mut other) = (0, 0);
         for row in driver_rows::rows() {
             let passed = self.ask(sum, &row.full_name(), None, || {
-                let wrong = row.judge(&(row.ask)(who), who);
+                let wrong = row.judge(&(row.ask)(driver_kind), driver_kind);
                 assert!(wrong.is_empty(), "{}", wrong.join("; "));
             });
-            match (passed, row.is_drivers_own(who)) {
+            match (passed, row.is_drivers_own(driver_kind)) {
                 (true, true) => own += 1,
                 (true, false) => other += 1,
                 (false, _) => {}
             }
         }
         println!(
-            "of {who}: {own} rows as mainline's driver answers, {other} as only what stands in for it does"
+            "of {driver_kind}: {own} rows as mainline's driver answers, {other} as only what stands in for it does"
         );
     }
 }

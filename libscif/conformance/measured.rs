@@ -18,7 +18,7 @@ use crate::rig::{Process, set_env};
 
 /// Kind of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Who {
+pub(crate) enum DriverKind {
     /// A driver of mainline Linux.
     Mainline,
     /// Driver of MPSS, which was not measured.
@@ -28,34 +28,39 @@ pub(crate) enum Who {
     OldStandIn,
 }
 
-const ALL: [Who; 4] = [Who::Mainline, Who::Mpss, Who::StandIn, Who::OldStandIn];
+const ALL: [DriverKind; 4] = [
+    DriverKind::Mainline,
+    DriverKind::Mpss,
+    DriverKind::StandIn,
+    DriverKind::OldStandIn,
+];
 
-impl Who {
+impl DriverKind {
     pub(crate) fn is_driver(self) -> bool {
-        matches!(self, Who::Mainline | Who::Mpss)
+        matches!(self, DriverKind::Mainline | DriverKind::Mpss)
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for DriverKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Who::Mainline => "a driver of mainline Linux",
-            Who::Mpss => "a driver of MPSS",
-            Who::StandIn => "libscifdev.so, which stands in for mainline's driver",
-            Who::OldStandIn => "libscifdev.so, which stands in for the driver of MPSS 3",
+            DriverKind::Mainline => "a driver of mainline Linux",
+            DriverKind::Mpss => "a driver of MPSS",
+            DriverKind::StandIn => "libscifdev.so, which stands in for mainline's driver",
+            DriverKind::OldStandIn => "libscifdev.so, which stands in for the driver of MPSS 3",
         })
     }
 }
 
 /// Kind of the device, determined once, before there are other threads.
-static WHO: OnceLock<Result<(Who, bool), i32>> = OnceLock::new();
+static DRIVER_KIND: OnceLock<Result<(DriverKind, bool), i32>> = OnceLock::new();
 /// Marker in place of a device's kind, before the errno of open(2).
 const NO_DEVICE: u8 = u8::MAX;
 
 /// Identifies the device in a process of its own, since a process that has opened it stays a node.
 /// A driver is a character device. A stand-in gives sockets, whatever `stat` returns for the name,
 /// and wherever it was loaded from.
-fn find_out() -> Result<(Who, bool), i32> {
+fn find_out() -> Result<(DriverKind, bool), i32> {
     let (mine, theirs) = UnixDatagram::pair().unwrap();
     let asked = Process::start(|| {
         set_env("SCIF_DOMAIN", &format!("conformance-{}", std::process::id()));
@@ -67,22 +72,22 @@ fn find_out() -> Result<(Who, bool), i32> {
             }
         };
         let version = ioctl::raw(fd, GET_VERSION, 0);
-        let who = match (ioctl::device_number(fd), version) {
-            (None, Ok(1)) => Who::OldStandIn,
-            (None, _) => Who::StandIn,
-            (Some(_), Ok(_)) => Who::Mpss,
+        let driver_kind = match (ioctl::device_number(fd), version) {
+            (None, Ok(1)) => DriverKind::OldStandIn,
+            (None, _) => DriverKind::StandIn,
+            (Some(_), Ok(_)) => DriverKind::Mpss,
             (Some(_), Err(errno)) => {
                 assert_eq!(errno, EINVAL, "no driver of SCIF");
                 ioctl::bind(fd);
                 // MPSS 4 is documented to refuse a backlog of 0.
                 match ioctl::listen(fd, 0) {
-                    Err(EINVAL) => Who::Mpss,
-                    _ => Who::Mainline,
+                    Err(EINVAL) => DriverKind::Mpss,
+                    _ => DriverKind::Mainline,
                 }
             }
         };
         let online = ioctl::nodes(fd).is_ok_and(|nodes| nodes.online > 0);
-        let place = ALL.iter().position(|&one| one == who).unwrap();
+        let place = ALL.iter().position(|&one| one == driver_kind).unwrap();
         mine.send(&[place as u8, u8::from(online)]).unwrap();
     });
     asked.wait();
@@ -97,23 +102,23 @@ fn find_out() -> Result<(Who, bool), i32> {
 
 /// Returns the errno of open(2) on the device, if none is usable.
 pub(crate) fn no_device() -> Option<i32> {
-    WHO.get_or_init(find_out).err()
+    DRIVER_KIND.get_or_init(find_out).err()
 }
 
 /// Returns the kind of the device.
-pub(crate) fn who() -> Who {
-    WHO.get_or_init(find_out).unwrap().0
+pub(crate) fn driver_kind() -> DriverKind {
+    DRIVER_KIND.get_or_init(find_out).unwrap().0
 }
 
 /// Whether a node is online at the device: mainline's driver opens on every machine, but cannot
 /// connect without a card.
 pub(crate) fn is_online() -> bool {
-    WHO.get_or_init(find_out).unwrap().1
+    DRIVER_KIND.get_or_init(find_out).unwrap().1
 }
 
 /// Answer of a row: its request, and the result of mainline's driver.
-pub(crate) struct Answer {
-    pub(crate) what: &'static str,
+pub(crate) struct RowAnswer {
+    pub(crate) subject: &'static str,
     pub(crate) driver: &'static str,
     /// Result of the stand-in, if it differs: its reason, and whether only as the driver of MPSS 3.
     pub(crate) instead: Option<Instead>,
@@ -126,24 +131,24 @@ pub(crate) struct Instead {
 }
 
 /// Makes an answer in which the stand-in equals the driver.
-pub(crate) const fn same(what: &'static str, driver: &'static str) -> Answer {
-    Answer {
-        what,
+pub(crate) const fn same(subject: &'static str, driver: &'static str) -> RowAnswer {
+    RowAnswer {
+        subject,
         driver,
         instead: None,
     }
 }
 
 const fn instead(
-    what: &'static str,
+    subject: &'static str,
     driver: &'static str,
     said: &'static str,
     why: &'static str,
     of_mpss3: bool,
-) -> Answer {
+) -> RowAnswer {
     let instead = Some(Instead { said, why, of_mpss3 });
-    Answer {
-        what,
+    RowAnswer {
+        subject,
         driver,
         instead,
     }
@@ -151,44 +156,45 @@ const fn instead(
 
 /// Makes an answer in which the stand-in differs.
 pub(crate) const fn other(
-    what: &'static str,
+    subject: &'static str,
     driver: &'static str,
     said: &'static str,
     why: &'static str,
-) -> Answer {
-    instead(what, driver, said, why, false)
+) -> RowAnswer {
+    instead(subject, driver, said, why, false)
 }
 
 /// Makes an answer in which the stand-in differs only for the device of MPSS 3.
 pub(crate) const fn other_of_mpss3(
-    what: &'static str,
+    subject: &'static str,
     driver: &'static str,
     said: &'static str,
     why: &'static str,
-) -> Answer {
-    instead(what, driver, said, why, true)
+) -> RowAnswer {
+    instead(subject, driver, said, why, true)
 }
 
-impl Answer {
+impl RowAnswer {
     /// Returns the answer of the stand-in with its reason, if it differs from the driver's.
-    fn instead(&self, who: Who) -> Option<&Instead> {
-        self.instead.as_ref().filter(|instead| match who {
-            Who::Mainline | Who::Mpss => false,
-            Who::StandIn => !instead.of_mpss3,
-            Who::OldStandIn => true,
+    fn instead(&self, driver_kind: DriverKind) -> Option<&Instead> {
+        self.instead.as_ref().filter(|instead| match driver_kind {
+            DriverKind::Mainline | DriverKind::Mpss => false,
+            DriverKind::StandIn => !instead.of_mpss3,
+            DriverKind::OldStandIn => true,
         })
     }
 
-    fn expected(&self, who: Who) -> &'static str {
-        self.instead(who).map_or(self.driver, |instead| instead.said)
+    fn expected(&self, driver_kind: DriverKind) -> &'static str {
+        self.instead(driver_kind)
+            .map_or(self.driver, |instead| instead.said)
     }
 }
 
 /// Row of measurements: its name, its requests, and the answers in their order.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    pub(crate) ask: fn(Who) -> Vec<String>,
-    pub(crate) answers: &'static [Answer],
+    pub(crate) ask: fn(DriverKind) -> Vec<String>,
+    pub(crate) answers: &'static [RowAnswer],
 }
 
 impl Row {
@@ -198,19 +204,21 @@ impl Row {
     }
 
     /// Whether all expected answers are the driver's own.
-    pub(crate) fn is_drivers_own(&self, who: Who) -> bool {
-        self.answers.iter().all(|answer| answer.instead(who).is_none())
+    pub(crate) fn is_drivers_own(&self, driver_kind: DriverKind) -> bool {
+        self.answers
+            .iter()
+            .all(|answer| answer.instead(driver_kind).is_none())
     }
 
     /// Returns the answers in which the stand-in differs from the driver.
-    pub(crate) fn otherwise(&self) -> impl Iterator<Item = (&Answer, &Instead)> {
+    pub(crate) fn otherwise(&self) -> impl Iterator<Item = (&RowAnswer, &Instead)> {
         self.answers
             .iter()
             .filter_map(|answer| Some((answer, answer.instead.as_ref()?)))
     }
 
     /// Compares the results with the expected answers. Returns the differences.
-    pub(crate) fn judge(&self, heard: &[String], who: Who) -> Vec<String> {
+    pub(crate) fn judge(&self, heard: &[String], driver_kind: DriverKind) -> Vec<String> {
         if heard.len() != self.answers.len() {
             return vec![format!(
                 "{} answers to {} questions",
@@ -220,13 +228,13 @@ impl Row {
         }
         let pairs = self.answers.iter().zip(heard);
         pairs
-            .filter(|(answer, heard)| answer.expected(who) != heard.as_str())
+            .filter(|(answer, heard)| answer.expected(driver_kind) != heard.as_str())
             .map(|(answer, heard)| {
-                let own = match answer.instead(who) {
+                let own = match answer.instead(driver_kind) {
                     Some(instead) => format!("{}, for: {}", instead.said, instead.why),
                     None => format!("{}, as mainline's driver of 4.19", answer.driver),
                 };
-                format!("{}: {heard} instead of {own}", answer.what)
+                format!("{}: {heard} instead of {own}", answer.subject)
             })
             .collect()
     }
@@ -283,58 +291,65 @@ mod tests {
         ],
     };
 
-    fn wrong(heard: [&str; 3], who: Who) -> usize {
-        ROW.judge(&heard.map(str::to_owned), who).len()
+    fn wrong(heard: [&str; 3], driver_kind: DriverKind) -> usize {
+        ROW.judge(&heard.map(str::to_owned), driver_kind).len()
     }
 
     #[test]
     fn each_is_held_to_its_own_answers() {
         let of = [
-            (Who::Mainline, ["ENXIO", "0", "EINVAL"]),
-            (Who::StandIn, ["ENXIO", "EADDRINUSE", "EINVAL"]),
-            (Who::OldStandIn, ["ENXIO", "EADDRINUSE", "1"]),
+            (DriverKind::Mainline, ["ENXIO", "0", "EINVAL"]),
+            (DriverKind::StandIn, ["ENXIO", "EADDRINUSE", "EINVAL"]),
+            (DriverKind::OldStandIn, ["ENXIO", "EADDRINUSE", "1"]),
         ];
-        for (who, right) in of {
+        for (driver_kind, right) in of {
             for (other, heard) in of {
                 let same = right.iter().zip(heard).filter(|(one, other)| **one == *other);
-                assert_eq!(wrong(heard, who), 3 - same.count(), "{who:?} as {other:?}");
+                assert_eq!(
+                    wrong(heard, driver_kind),
+                    3 - same.count(),
+                    "{driver_kind:?} as {other:?}"
+                );
             }
         }
-        assert_eq!(wrong(["EPERM", "0", "EINVAL"], Who::Mainline), 1);
-        assert_eq!(wrong(["EPERM", "EADDRINUSE", "EINVAL"], Who::StandIn), 1);
+        assert_eq!(wrong(["EPERM", "0", "EINVAL"], DriverKind::Mainline), 1);
+        assert_eq!(wrong(["EPERM", "EADDRINUSE", "EINVAL"], DriverKind::StandIn), 1);
     }
 
     #[test]
-    fn a_driver_that_is_mended_is_noticed() {
+    fn a_repaired_driver_is_noticed() {
         let heard = ["ENXIO", "EADDRINUSE", "EINVAL"].map(str::to_owned);
         assert_eq!(
-            ROW.judge(&heard, Who::Mainline),
+            ROW.judge(&heard, DriverKind::Mainline),
             ["of a defect: EADDRINUSE instead of 0, as mainline's driver of 4.19"]
         );
         let heard = ["ENXIO", "0", "EINVAL"].map(str::to_owned);
         assert_eq!(
-            ROW.judge(&heard, Who::StandIn),
+            ROW.judge(&heard, DriverKind::StandIn),
             ["of a defect: 0 instead of EADDRINUSE, for: a defect"]
         );
     }
 
     #[test]
     fn an_answer_too_many_or_too_few_is_wrong() {
-        assert_eq!(ROW.judge(&[], Who::Mainline), ["0 answers to 3 questions"]);
+        assert_eq!(ROW.judge(&[], DriverKind::Mainline), ["0 answers to 3 questions"]);
         let heard = ["ENXIO", "0", "EINVAL", "0"].map(str::to_owned);
-        assert_eq!(ROW.judge(&heard, Who::Mainline), ["4 answers to 3 questions"]);
+        assert_eq!(
+            ROW.judge(&heard, DriverKind::Mainline),
+            ["4 answers to 3 questions"]
+        );
     }
 
     #[test]
-    fn rows_count_as_whose_they_are() {
-        assert!(ROW.is_drivers_own(Who::Mainline));
-        assert!(!ROW.is_drivers_own(Who::StandIn));
-        const OF_AN_AGE: &[Answer] = &[other_of_mpss3("of an age", "EINVAL", "1", "of MPSS 3")];
+    fn rows_count_for_their_driver() {
+        assert!(ROW.is_drivers_own(DriverKind::Mainline));
+        assert!(!ROW.is_drivers_own(DriverKind::StandIn));
+        const OF_AN_AGE: &[RowAnswer] = &[other_of_mpss3("of an age", "EINVAL", "1", "of MPSS 3")];
         let row = Row {
             answers: OF_AN_AGE,
             ..ROW
         };
-        assert!(row.is_drivers_own(Who::StandIn) && !row.is_drivers_own(Who::OldStandIn));
+        assert!(row.is_drivers_own(DriverKind::StandIn) && !row.is_drivers_own(DriverKind::OldStandIn));
     }
 
     #[test]

@@ -248,8 +248,8 @@ pub(crate) const CASES: &[Case] = &[
             let at = large_pages(n);
             let stop = Arc::new(Mutex::new(false));
             let writers: Vec<_> = (1..3)
-                .map(|who| {
-                    let (stop, mine) = (Arc::clone(&stop), at + who * 8);
+                .map(|index| {
+                    let (stop, mine) = (Arc::clone(&stop), at + index * 8);
                     let places = (mine..mine + len).step_by(PAGE);
                     places.clone().for_each(|place| poke64(place, 0));
                     std::thread::spawn(move || {

@@ -263,9 +263,9 @@ pub(crate) const CASES: &[Case] = &[
     ("senders_of_one_endpoint_take_turns", |api| {
         let (a, b) = loopback(api);
         let senders: Vec<_> = (1..=4u8)
-            .map(|who| {
+            .map(|index| {
                 let api = *api;
-                std::thread::spawn(move || assert_eq!(api.send(a, &vec![who; 50_000], BLOCK), Ok(50_000)))
+                std::thread::spawn(move || assert_eq!(api.send(a, &vec![index; 50_000], BLOCK), Ok(50_000)))
             })
             .collect();
         let mut buffer = vec![0; 200_000];

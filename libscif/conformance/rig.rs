@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::api::{Api, called};
-use crate::measured::{Who, who};
+use crate::measured::{DriverKind, driver_kind};
 
 pub(crate) const IN: i16 = libc::POLLIN;
 pub(crate) const OUT: i16 = libc::POLLOUT;
@@ -65,13 +65,13 @@ pub(crate) fn on_device() -> bool {
 
 /// Whether that device belongs to a driver. Then all processes are on one node, the host.
 pub(crate) fn on_driver() -> bool {
-    on_device() && who().is_driver()
+    on_device() && driver_kind().is_driver()
 }
 
 /// Whether the device has the traps of mainline's driver.
 pub(crate) fn has_traps() -> bool {
     let stands_in = || std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1");
-    on_device() && (who() == Who::Mainline || (!who().is_driver() && stands_in()))
+    on_device() && (driver_kind() == DriverKind::Mainline || (!driver_kind().is_driver() && stands_in()))
 }
 
 /// Whether the device belongs to a driver or has the traps of one: a case may leave it unusable.
@@ -185,9 +185,9 @@ impl Process {
     pub(crate) fn has_ended(&self) -> bool {
         // SAFETY: all zeroes is a valid siginfo.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let what = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let subject = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         // SAFETY: a child of ours that was not waited for, and room for its state.
-        unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, what) };
+        unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, subject) };
         info.si_signo != 0
     }
 
@@ -313,8 +313,8 @@ pub(crate) fn waits_in<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'sta
 }
 
 /// Waits until a condition holds; the watchdog ends a test that waits for ever.
-pub(crate) fn until(what: &str, so: impl FnMut() -> bool) {
-    assert!(within(Duration::from_secs(60), so), "never so: {what}");
+pub(crate) fn until(subject: &str, so: impl FnMut() -> bool) {
+    assert!(within(Duration::from_secs(60), so), "never so: {subject}");
 }
 
 /// Whether a condition holds within `limit`.
@@ -793,7 +793,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Becomes an ordinary user. Returns false if this process may not.
-pub(crate) fn become_nobody() -> bool {
+pub(crate) fn become_ordinary_user() -> bool {
     // SAFETY: changes this process's user.
     unsafe { libc::setuid(65534) == 0 }
 }

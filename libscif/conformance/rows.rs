@@ -31,19 +31,19 @@ pub(crate) fn count(cases: &[String]) -> Count {
         .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with('['));
     let (mut seen, mut named) = (Vec::new(), Vec::new());
     for row in rows {
-        let Some((what, by)) = row.split_once(" | ") else {
+        let Some((subject, by)) = row.split_once(" | ") else {
             count.wrong.push(format!("no row: {row}"));
             continue;
         };
-        if seen.contains(&what) {
-            count.wrong.push(format!("twice: {what}"));
+        if seen.contains(&subject) {
+            count.wrong.push(format!("twice: {subject}"));
         }
-        seen.push(what);
+        seen.push(subject);
         if let Some(reason) = by.strip_prefix("- ") {
             count.excused += 1;
             // Lines of the README are wrapped.
             let said = README.split_whitespace().collect::<Vec<_>>().join(" ");
-            let line = format!("* {what}: {reason}.");
+            let line = format!("* {subject}: {reason}.");
             if !said.contains(&line) {
                 count.wrong.push(format!("not in the README: {line}"));
             }
@@ -57,7 +57,7 @@ pub(crate) fn count(cases: &[String]) -> Count {
         }
         for name in by {
             if !cases.iter().any(|case| case == name) {
-                count.wrong.push(format!("no such case: {name}, for: {what}"));
+                count.wrong.push(format!("no such case: {name}, for: {subject}"));
             }
             named.push(name);
         }
@@ -71,7 +71,7 @@ pub(crate) fn count(cases: &[String]) -> Count {
         for (answer, instead) in row.otherwise() {
             let line = format!(
                 "| `{}`: {} | {} | {} | {} |",
-                row.name, answer.what, answer.driver, instead.said, instead.why
+                row.name, answer.subject, answer.driver, instead.said, instead.why
             );
             if !DEVICE_README.lines().any(|said| said == line) {
                 count.wrong.push(format!("not in scifdev/README.md: {line}"));

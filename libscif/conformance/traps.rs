@@ -16,7 +16,7 @@ use libc::{EINPROGRESS, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EP
 
 use crate::Case;
 use crate::ioctl::*;
-use crate::measured::{Who, who};
+use crate::measured::{DriverKind, driver_kind};
 use crate::rig::{
     BLOCK, Cue, HUP, IN, OUT, Process, plain_close, raw_poll, set_env, set_nonblocking, step_aside, within,
 };
@@ -242,7 +242,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(set.wait(NEVER_MS), 0, "deaf");
     }),
     ("bytes_arrive_though_their_send_failed", |_| {
-        if who() == Who::Mainline {
+        if driver_kind() == DriverKind::Mainline {
             step_aside("the queue of a driver's node is not filled at will");
         }
         set_env("SCIF_DEVICE_STALL", "2");
@@ -299,7 +299,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_ne!(raw_poll(acceptor, HUP, SOON_MS) & HUP, 0);
     }),
     ("a_request_that_was_given_up_wedges_the_accept", |_| {
-        if who() == Who::Mainline {
+        if driver_kind() == DriverKind::Mainline {
             step_aside("nothing but a new start ends that on a driver");
         }
         set_env("SCIF_CONNECT_TIMEOUT_MS", "100");

@@ -433,10 +433,10 @@ pub(crate) const CASES: &[Case] = &[
         let at = pages(64);
         let stop = std::sync::Arc::new(std::sync::Mutex::new(false));
         let writers: Vec<_> = (0..2)
-            .map(|who| {
+            .map(|index| {
                 let stop = std::sync::Arc::clone(&stop);
                 std::thread::spawn(move || {
-                    let mine = at + who * 8;
+                    let mine = at + index * 8;
                     let mut n = 0u64;
                     while !n.is_multiple_of(64) || !*stop.lock().unwrap() {
                         for page in 0..64 {

@@ -11,11 +11,11 @@ use rustix::process::{Pid, getpid};
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_ring::Mem;
 
-use super::meeting::Meeting;
 use super::os::{copy_across, let_peer_in, now_ns};
+use super::protocol::{Kind, Sample, Test, WINDOW};
 use super::segment::{LARGEST, SLOTS, Use, private};
+use super::shm_barrier::ShmBarrier;
 use super::touch;
-use super::words::{Kind, Sample, Test, WINDOW};
 
 /// Limit of the machine, named like a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,62 +80,62 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// Exchanges addresses with the other rank, which makes the same call.
-    pub(crate) fn open(limit: Limit, meeting: &Meeting) -> Outcome<Bounds> {
+    pub(crate) fn open(limit: Limit, barrier: &ShmBarrier) -> Outcome<Bounds> {
         let_peer_in();
         let own = match limit {
-            Limit::Copy | Limit::Copy2 => meeting.segment.bytes(meeting.rank),
+            Limit::Copy | Limit::Copy2 => barrier.segment.bytes(barrier.rank),
             _ => private(LARGEST)?,
         };
         touch::write_mem(&own, 1);
-        meeting.mine([Use::Addr0, Use::Addr1]).set(own.addr() as u64);
+        barrier.mine([Use::Addr0, Use::Addr1]).set(own.addr() as u64);
         let pid = u64::from(getpid().as_raw_nonzero().get().unsigned_abs());
-        meeting.mine([Use::Pid0, Use::Pid1]).set(pid);
-        meeting.meet_idly();
-        let pid = i32::try_from(meeting.theirs([Use::Pid0, Use::Pid1]).get()).map_err(Fail::here)?;
+        barrier.mine([Use::Pid0, Use::Pid1]).set(pid);
+        barrier.meet_idly();
+        let pid = i32::try_from(barrier.theirs([Use::Pid0, Use::Pid1]).get()).map_err(Fail::here)?;
         Ok(Bounds {
             limit,
             passed: Cell::new(0),
             own,
             peer: Pid::from_raw(pid).ok_or_else(|| Fail::here("no peer"))?,
-            theirs: meeting.theirs([Use::Addr0, Use::Addr1]).get(),
+            theirs: barrier.theirs([Use::Addr0, Use::Addr1]).get(),
         })
     }
 
     /// Time in nanoseconds of one sample, after `warm` untimed iterations.
-    pub(crate) fn run(&self, meeting: &Meeting, sample: &Sample, warm: u64) -> Outcome<u64> {
+    pub(crate) fn run(&self, barrier: &ShmBarrier, sample: &Sample, warm: u64) -> Outcome<u64> {
         match sample.test.kind() {
             Kind::HalfTrip => {
-                meeting.meet_idly();
+                barrier.meet_idly();
                 let start = now_ns();
-                super::placement::round_trips(meeting, sample.count);
+                super::placement::round_trips(barrier, sample.count);
                 Ok(now_ns() - start)
             }
-            Kind::Rate => Ok(self.pass(meeting, sample.count * WINDOW as u64)),
-            Kind::Touched => self.touched(meeting, sample.size, warm, sample.count),
+            Kind::Rate => Ok(self.pass(barrier, sample.count * WINDOW as u64)),
+            Kind::Touched => self.touched(barrier, sample.size, warm, sample.count),
             Kind::Bandwidth | Kind::Single => {
-                self.stream(meeting, sample.size, warm * WINDOW as u64)?;
-                self.stream(meeting, sample.size, sample.count * WINDOW as u64)
+                self.stream(barrier, sample.size, warm * WINDOW as u64)?;
+                self.stream(barrier, sample.size, sample.count * WINDOW as u64)
             }
         }
     }
 
     /// Passes `count` lines from rank 0 to rank 1, each with eight bytes beside its sequence
     /// number.
-    fn pass(&self, meeting: &Meeting, count: u64) -> u64 {
+    fn pass(&self, barrier: &ShmBarrier, count: u64) -> u64 {
         const TELL: u64 = SLOTS as u64 / 8;
-        let consumed = meeting.segment.word(Use::Consumed);
+        let consumed = barrier.segment.word(Use::Consumed);
         let first = self.passed.get();
         let last = first + count;
         self.passed.set(last);
-        meeting.meet_idly();
+        barrier.meet_idly();
         let start = now_ns();
-        if meeting.rank == 0 {
+        if barrier.rank == 0 {
             let mut free_until = consumed.get() + SLOTS as u64;
             for index in first..last {
                 while index >= free_until {
                     free_until = consumed.get() + SLOTS as u64;
                 }
-                let (sequence, payload) = meeting.segment.slot(index);
+                let (sequence, payload) = barrier.segment.slot(index);
                 payload.set(index);
                 sequence.set(index + 1);
             }
@@ -144,7 +144,7 @@ impl Bounds {
             }
         } else {
             for index in first..last {
-                let (sequence, payload) = meeting.segment.slot(index);
+                let (sequence, payload) = barrier.segment.slot(index);
                 while sequence.get() != index + 1 {
                     std::hint::spin_loop();
                 }
@@ -159,10 +159,10 @@ impl Bounds {
 
     /// Executes the part of this rank in moving `size` bytes from rank 0 to rank 1.
     #[inline]
-    fn part(&self, meeting: &Meeting, size: usize) -> Outcome {
+    fn part(&self, barrier: &ShmBarrier, size: usize) -> Outcome {
         let both = matches!(self.limit, Limit::Copy2 | Limit::ProcessVm2);
         let half = if both { size / 2 } else { 0 };
-        let (off, len) = if meeting.rank == 0 {
+        let (off, len) = if barrier.rank == 0 {
             (0, half)
         } else {
             (half, size - half)
@@ -176,51 +176,51 @@ impl Bounds {
         };
         match self.limit {
             Limit::Copy | Limit::Copy2 => {
-                let to = part(&meeting.segment.bytes(1))?;
-                to.copy_from(&part(&meeting.segment.bytes(0))?);
+                let to = part(&barrier.segment.bytes(1))?;
+                to.copy_from(&part(&barrier.segment.bytes(0))?);
                 Ok(())
             }
             _ => copy_across(
                 self.peer,
                 &part(&self.own)?,
                 self.theirs + off as u64,
-                meeting.rank == 0,
+                barrier.rank == 0,
             ),
         }
     }
 
     /// Time from the first start to the last end of `work` in both ranks.
-    fn together(&self, meeting: &Meeting, work: impl FnOnce() -> Outcome) -> Outcome<u64> {
+    fn together(&self, barrier: &ShmBarrier, work: impl FnOnce() -> Outcome) -> Outcome<u64> {
         let (starts, ends) = ([Use::Start0, Use::Start1], [Use::End0, Use::End1]);
-        meeting.meet_idly();
-        meeting.mine(starts).set(now_ns());
+        barrier.meet_idly();
+        barrier.mine(starts).set(now_ns());
         work()?;
-        meeting.mine(ends).set(now_ns());
-        meeting.meet_idly();
-        let start = meeting.mine(starts).get().min(meeting.theirs(starts).get());
-        let end = meeting.mine(ends).get().max(meeting.theirs(ends).get());
+        barrier.mine(ends).set(now_ns());
+        barrier.meet_idly();
+        let start = barrier.mine(starts).get().min(barrier.theirs(starts).get());
+        let end = barrier.mine(ends).get().max(barrier.theirs(ends).get());
         Ok(end.saturating_sub(start))
     }
 
-    fn stream(&self, meeting: &Meeting, size: usize, count: u64) -> Outcome<u64> {
-        self.together(meeting, || (0..count).try_for_each(|_| self.part(meeting, size)))
+    fn stream(&self, barrier: &ShmBarrier, size: usize, count: u64) -> Outcome<u64> {
+        self.together(barrier, || (0..count).try_for_each(|_| self.part(barrier, size)))
     }
 
-    fn touched(&self, meeting: &Meeting, size: usize, warm: u64, count: u64) -> Outcome<u64> {
+    fn touched(&self, barrier: &ShmBarrier, size: usize, warm: u64, count: u64) -> Outcome<u64> {
         let mine = self
             .own
             .sub(0, size)
             .ok_or_else(|| Fail::here("larger than the buffers"))?;
         let mut total = 0;
         for turn in 0..warm + count {
-            if meeting.rank == 0 {
+            if barrier.rank == 0 {
                 touch::write_mem(&mine, turn);
             }
-            let time = self.together(meeting, || self.part(meeting, size))?;
+            let time = self.together(barrier, || self.part(barrier, size))?;
             if turn >= warm {
                 total += time;
             }
-            if meeting.rank == 1 {
+            if barrier.rank == 1 {
                 touch::read_mem(&mine);
             }
         }

@@ -5,25 +5,25 @@
 //! measures. The exit code is a failure only when a measurement was impossible, not because of its
 //! result, unless aims are judged.
 
-mod crowd;
 mod limits;
-mod meeting;
 mod messages;
 mod onesided;
 mod options;
-mod ordeal;
 mod os;
+mod oversub;
 mod pair;
 mod placement;
 mod plot;
 mod port;
+mod protocol;
 mod rank;
 mod report;
+mod sampler;
 mod segment;
-mod survey;
+mod shm_barrier;
+mod stress;
 mod targets;
 mod touch;
-mod words;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -31,9 +31,9 @@ use std::process::ExitCode;
 use scif_fabtests::harness::{Fail, Outcome};
 
 use options::Options;
-use pair::{Subject, Trouble};
+use pair::{BenchError, Subject};
 use report::{Machine, Report};
-use survey::{Survey, progress};
+use sampler::{Sampler, progress};
 
 /// System load above which other programs disturb the run.
 const QUIET_LOAD: f64 = 0.5;
@@ -62,7 +62,7 @@ fn measure(options: &Options) -> Outcome {
     let machine = Machine::look();
     let cpus = os::two_cpus()?;
     let subjects = options.subjects()?;
-    let extent = options.extent();
+    let plan = options.plan();
     let [first, second] = cpus;
     say(&format!(
         "{}, Linux {}, processors {first} and {second}, load {:.2}{}\n",
@@ -78,9 +78,10 @@ fn measure(options: &Options) -> Outcome {
     if first == second {
         say("only one processor is allowed: ranks take turns, and nothing here says anything about two\n");
     }
-    let mut survey = Survey::new(&subjects, &extent, targets::judged, cpus);
-    survey.run()?;
-    let (probes, dropped, cells, left_out) = (survey.probes, survey.dropped, survey.cells, survey.left_out);
+    let mut sampler = Sampler::new(&subjects, &plan, targets::judged, cpus);
+    sampler.run()?;
+    let (probes, dropped, cells, left_out) =
+        (sampler.probes, sampler.dropped, sampler.cells, sampler.left_out);
     let mut report = Report::new(&subjects, &cells, &probes);
     for (index, subject) in subjects
         .iter()
@@ -98,7 +99,7 @@ fn measure(options: &Options) -> Outcome {
         probes.describe(),
         dropped.flipped,
         dropped.switched,
-        extent.switches,
+        plan.switches,
         dropped.near
     ));
     if left_out > 0 {
@@ -139,16 +140,16 @@ fn ordeals(
     border_ps: u64,
     report: &mut Report<'_>,
 ) {
-    let complain = |what: &str, trouble: &Trouble, report: &mut Report<'_>| {
+    let complain = |label: &str, error: &BenchError, report: &mut Report<'_>| {
         report
             .remarks
-            .push(format!("{}, {what}: {trouble}", subject.label));
+            .push(format!("{}, {label}: {error}", subject.label));
     };
     if options.idle > 0 && subject.label == options.idle_prov {
         let samples = options.samples();
-        match ordeal::idle(subject, cpus, options.idle, samples, options.switches, border_ps) {
+        match stress::idle(subject, cpus, options.idle, samples, options.switches, border_ps) {
             Ok(cost) => report.add_idle(index, &cost),
-            Err(trouble) => complain("idle peers", &trouble, report),
+            Err(error) => complain("idle peers", &error, report),
         }
     }
     // Providers that never notice a death take longest to report it, so one death of each size must
@@ -165,16 +166,16 @@ fn ordeals(
     for (sends, size) in kinds.filter(|(sends, _)| ours || *sends) {
         let mut notices = Vec::new();
         for round in 0..deaths {
-            let what = format!(
+            let label = format!(
                 "kill -9 of {}: size {size}, {} of {deaths}",
                 subject.label,
                 round + 1
             );
-            progress(&what, round == 0);
-            match ordeal::death(subject, cpus, size, sends) {
+            progress(&label, round == 0);
+            match stress::death(subject, cpus, size, sends) {
                 Ok(notice) => notices.push(notice),
-                Err(trouble) => {
-                    complain("kill -9", &trouble, report);
+                Err(error) => {
+                    complain("kill -9", &error, report);
                     break;
                 }
             }

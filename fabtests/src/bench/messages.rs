@@ -8,19 +8,19 @@
 use scif_fabtests::fi::Buf;
 use scif_fabtests::harness::Outcome;
 
-use super::meeting::Meeting;
 use super::os::now_ns;
 use super::port::Port;
+use super::protocol::WINDOW;
 use super::segment::Use;
+use super::shm_barrier::ShmBarrier;
 use super::touch;
-use super::words::WINDOW;
 
 const TAG: u64 = 0x5c1f;
 
 /// Messages of one size on a port.
 pub(crate) struct Messages<'a> {
     pub(crate) port: &'a Port,
-    pub(crate) meeting: &'a Meeting,
+    pub(crate) barrier: &'a ShmBarrier,
     pub(crate) tagged: bool,
     pub(crate) size: usize,
 }
@@ -54,7 +54,7 @@ impl Messages<'_> {
     }
 
     fn meet(&self) -> Outcome {
-        self.meeting.meet(|| self.port.progress())
+        self.barrier.meet(|| self.port.progress())
     }
 
     fn buffers(&self) -> (Buf, Buf) {
@@ -72,7 +72,7 @@ impl Messages<'_> {
             if turn == warm {
                 start = now_ns();
             }
-            if self.meeting.rank == 0 {
+            if self.barrier.rank == 0 {
                 sent += self.send(out)?;
                 self.port.wait_sent(sent)?;
             }
@@ -81,7 +81,7 @@ impl Messages<'_> {
             if turn + 1 < warm + count {
                 self.receive(into)?;
             }
-            if self.meeting.rank != 0 {
+            if self.barrier.rank != 0 {
                 sent += self.send(out)?;
                 self.port.wait_sent(sent)?;
             }
@@ -93,7 +93,7 @@ impl Messages<'_> {
 
     /// Time in nanoseconds of `count` windows from rank 0 to rank 1 after `warm` untimed ones.
     pub(crate) fn stream(&self, warm: u64, count: u64) -> Outcome<u64> {
-        if self.meeting.rank == 0 {
+        if self.barrier.rank == 0 {
             self.stream_out(warm, count)
         } else {
             self.stream_in(warm + count)
@@ -147,10 +147,10 @@ impl Messages<'_> {
     pub(crate) fn touched(&self, warm: u64, count: u64) -> Outcome<u64> {
         let (out, into) = self.buffers();
         let (mut sent, mut received) = (self.port.sent(), self.port.received());
-        let sender = self.meeting.rank == 0;
+        let sender = self.barrier.rank == 0;
         let (began, ended) = (
-            self.meeting.segment.word(Use::Start0),
-            self.meeting.segment.word(Use::End1),
+            self.barrier.segment.word(Use::Start0),
+            self.barrier.segment.word(Use::End1),
         );
         let mut total = 0;
         for turn in 0..warm + count {

@@ -12,12 +12,12 @@ use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
 use scif_fabtests::harness::{Fail, Outcome};
 
-use super::meeting::Meeting;
 use super::os::now_ns;
 use super::port::{Far, Port, refused};
+use super::protocol::{Kind, Test, WINDOW};
 use super::segment::Use;
+use super::shm_barrier::ShmBarrier;
 use super::touch;
-use super::words::{Kind, Test, WINDOW};
 
 const OUTSIDE: u64 = 0;
 const INSIDE: u64 = 1;
@@ -37,7 +37,7 @@ const LOOKS: u32 = 32;
 /// Operations of one kind and size on a port.
 pub(crate) struct OneSided<'a> {
     pub(crate) port: &'a Port,
-    pub(crate) meeting: &'a Meeting,
+    pub(crate) barrier: &'a ShmBarrier,
     pub(crate) test: Test,
     pub(crate) size: usize,
     pub(crate) inside: bool,
@@ -74,9 +74,9 @@ impl OneSided<'_> {
 
     /// Publishes whether the target calls the library, before both ranks meet.
     fn place_target(&self) {
-        if self.meeting.rank == 0 {
+        if self.barrier.rank == 0 {
             let inside = self.inside || self.stalled.get();
-            let call = self.meeting.segment.word(Use::Call);
+            let call = self.barrier.segment.word(Use::Call);
             call.set(if inside { INSIDE } else { OUTSIDE });
         }
     }
@@ -84,11 +84,11 @@ impl OneSided<'_> {
     /// Time of `turns` windows with the target in its chosen place; before and after, it calls the
     /// library.
     fn bout(&self, turns: u64, window: usize) -> Outcome<u64> {
-        let call = self.meeting.segment.word(Use::Call);
+        let call = self.barrier.segment.word(Use::Call);
         self.place_target();
-        self.meeting.meet(|| self.port.progress())?;
+        self.barrier.meet(|| self.port.progress())?;
         let mut time = 0;
-        if self.meeting.rank == 0 {
+        if self.barrier.rank == 0 {
             time = self.initiate(turns, window)?;
             call.set(OVER);
         } else {
@@ -100,20 +100,20 @@ impl OneSided<'_> {
                 self.port.progress()?;
             }
         }
-        self.meeting.meet(|| self.port.progress())?;
+        self.barrier.meet(|| self.port.progress())?;
         Ok(time)
     }
 
     fn touched(&self, warm: u64, count: u64) -> Outcome<u64> {
         self.place_target();
-        self.meeting.meet(|| self.port.progress())?;
-        let time = if self.meeting.rank == 0 {
+        self.barrier.meet(|| self.port.progress())?;
+        let time = if self.barrier.rank == 0 {
             self.initiate_touched(warm, count)?
         } else {
             self.endure_touched(warm + count)?;
             0
         };
-        self.meeting.meet(|| self.port.progress())?;
+        self.barrier.meet(|| self.port.progress())?;
         Ok(time)
     }
 
@@ -122,7 +122,7 @@ impl OneSided<'_> {
     fn bounced(&self, warm: u64, count: u64) -> Outcome<u64> {
         let far = self.far()?;
         let (mine, out) = (self.port.into.sub(0, 8), self.port.out.sub(0, 8));
-        let first = self.meeting.rank == 0;
+        let first = self.barrier.rank == 0;
         let mut time = 0;
         for (turns, timed) in [(warm, false), (count, true)] {
             let mut turn = 0;
@@ -130,7 +130,7 @@ impl OneSided<'_> {
                 // Between bouts each rank makes progress for the other.
                 mine.store_u64(0, 0);
                 for _ in 0..WINDOW {
-                    self.meeting.meet(|| self.port.progress())?;
+                    self.barrier.meet(|| self.port.progress())?;
                 }
                 let until = turns.min(turn + AT_ONCE);
                 let (mut sent, start) = (self.port.sent(), now_ns());
@@ -148,7 +148,7 @@ impl OneSided<'_> {
                     }
                 }
                 time += if timed { now_ns() - start } else { 0 };
-                self.meeting.meet(|| self.port.progress())?;
+                self.barrier.meet(|| self.port.progress())?;
             }
         }
         Ok(time)
@@ -170,7 +170,7 @@ impl OneSided<'_> {
 
     /// Makes progress for the waiting target, if it is inside the library.
     fn idle(&self) -> Outcome {
-        if self.meeting.segment.word(Use::Call).get() == INSIDE {
+        if self.barrier.segment.word(Use::Call).get() == INSIDE {
             self.port.progress()?;
         }
         Ok(())
@@ -197,7 +197,7 @@ impl OneSided<'_> {
         let mut total = 0;
         for turn in 0..warm + count {
             touch::write(out, turn);
-            self.meeting.meet(|| self.port.progress())?;
+            self.barrier.meet(|| self.port.progress())?;
             let start = now_ns();
             self.post(far)?;
             sent += 1;
@@ -205,15 +205,15 @@ impl OneSided<'_> {
             if turn >= warm {
                 total += now_ns() - start;
             }
-            self.meeting.meet(|| self.port.progress())?;
+            self.barrier.meet(|| self.port.progress())?;
         }
         Ok(total)
     }
 
     fn endure_touched(&self, count: u64) -> Outcome {
         for _ in 0..count {
-            self.meeting.meet(|| self.idle())?;
-            self.meeting.meet(|| self.idle())?;
+            self.barrier.meet(|| self.idle())?;
+            self.barrier.meet(|| self.idle())?;
             self.port.progress()?;
             touch::read(self.port.into.sub(0, self.size));
         }
@@ -290,7 +290,7 @@ impl OneSided<'_> {
             if watch.since == 0 {
                 watch.since = now;
             } else if watch.looks > LOOKS && now - watch.since > PATIENCE_NS && !self.inside {
-                self.meeting.segment.word(Use::Call).set(INSIDE);
+                self.barrier.segment.word(Use::Call).set(INSIDE);
                 self.stalled.set(true);
             }
         }

@@ -11,9 +11,9 @@ use scif_fabtests::harness::{Fail, Outcome};
 
 use super::limits::Limit;
 use super::pair::Subject;
+use super::protocol::Test;
 use super::rank::Identity;
-use super::survey::Extent;
-use super::words::Test;
+use super::sampler::Plan;
 
 /// Latency, bandwidth and message rate of libfabric providers and of the machine itself, measured
 /// in turns.
@@ -151,7 +151,7 @@ impl Options {
     }
 
     /// Returns the plan of the measurement.
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn plan(&self) -> Plan {
         let wanted = |test: &Test| {
             self.tests.is_empty() || self.tests.iter().any(|word| test.word().contains(word.as_str()))
         };
@@ -161,7 +161,7 @@ impl Options {
             (true, false) => SIZES.to_vec(),
         };
         let seconds = self.seconds.unwrap_or(if self.quick { 34 } else { 165 });
-        Extent {
+        Plan {
             tests: Test::ALL.iter().copied().filter(wanted).collect(),
             sizes,
             samples: self.samples(),

@@ -17,8 +17,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::harness::control::pair as sockets;
 use scif_fabtests::harness::{Fail, Outcome};
 
+use super::protocol::{Order, Reply, hear_reply, say};
 use super::segment;
-use super::words::{Order, Reply, hear_reply, say};
 
 /// Subject of a measurement: a provider in a library, or a limit of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,27 +39,27 @@ pub(crate) struct Subject {
 
 /// Reason for a missing reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum BenchError {
     /// The provider lacks the feature.
     Lacks(String),
     /// The provider has the feature, but it failed.
     Broken(String),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Lacks(why) => write!(f, "not offered: {why}"),
-            Trouble::Broken(why) => write!(f, "failed: {why}"),
+            BenchError::Lacks(why) => write!(f, "not offered: {why}"),
+            BenchError::Broken(why) => write!(f, "failed: {why}"),
         }
     }
 }
 
-impl From<Fail> for Trouble {
-    fn from(fail: Fail) -> Trouble {
+impl From<Fail> for BenchError {
+    fn from(fail: Fail) -> BenchError {
         match fail {
-            Fail::NotRun(why) | Fail::NotHere(why) => Trouble::Lacks(why),
-            Fail::Failed(why) => Trouble::Broken(why),
+            Fail::NotRun(why) | Fail::NotHere(why) => BenchError::Lacks(why),
+            Fail::Failed(why) => BenchError::Broken(why),
         }
     }
 }
@@ -122,16 +122,16 @@ impl Pair {
     }
 
     /// Sends an order without waiting.
-    pub(crate) fn tell(&self, rank: usize, order: &Order) -> Result<(), Trouble> {
+    pub(crate) fn tell(&self, rank: usize, order: &Order) -> Result<(), BenchError> {
         let side = self
             .sides
             .get(rank)
-            .ok_or_else(|| Trouble::Broken("no such rank".into()))?;
-        say(&side.control, order).map_err(|e| Trouble::Broken(self.obituary(&e.to_string())))
+            .ok_or_else(|| BenchError::Broken("no such rank".into()))?;
+        say(&side.control, order).map_err(|e| BenchError::Broken(self.obituary(&e.to_string())))
     }
 
     /// Sends the same order to all ranks and waits for their replies, in rank order.
-    pub(crate) fn order(&self, order: &Order, limit: Duration) -> Result<Vec<Reply>, Trouble> {
+    pub(crate) fn order(&self, order: &Order, limit: Duration) -> Result<Vec<Reply>, BenchError> {
         for rank in 0..self.sides.len() {
             self.tell(rank, order)?;
         }
@@ -151,17 +151,17 @@ impl Pair {
     }
 
     /// Waits for the reply of one rank.
-    pub(crate) fn answer(&self, rank: usize, limit: Duration) -> Result<Reply, Trouble> {
+    pub(crate) fn answer(&self, rank: usize, limit: Duration) -> Result<Reply, BenchError> {
         let rank = self.wait(&[rank], Instant::now() + limit)?;
         self.take(rank)
     }
 
     /// Waits until one of these ranks has a message, and returns its index.
-    fn wait(&self, ranks: &[usize], deadline: Instant) -> Result<usize, Trouble> {
+    fn wait(&self, ranks: &[usize], deadline: Instant) -> Result<usize, BenchError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Trouble::Broken(self.obituary("no answer in time")));
+                return Err(BenchError::Broken(self.obituary("no answer in time")));
             }
             let controls = ranks.iter().filter_map(|&rank| self.sides.get(rank));
             let mut fds: Vec<PollFd<'_>> = controls
@@ -170,7 +170,7 @@ impl Pair {
             let timeout = Timespec::try_from(left).unwrap_or_default();
             match poll(&mut fds, Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(Trouble::Broken(e.to_string())),
+                Err(e) => return Err(BenchError::Broken(e.to_string())),
             }
             let ready = ranks.iter().zip(&fds).find(|(_, fd)| !fd.revents().is_empty());
             if let Some((&rank, _)) = ready {
@@ -179,17 +179,17 @@ impl Pair {
         }
     }
 
-    fn take(&self, rank: usize) -> Result<Reply, Trouble> {
+    fn take(&self, rank: usize) -> Result<Reply, BenchError> {
         let side = self
             .sides
             .get(rank)
-            .ok_or_else(|| Trouble::Broken("no such rank".into()))?;
+            .ok_or_else(|| BenchError::Broken("no such rank".into()))?;
         match hear_reply(&side.control) {
-            Ok(Some(Reply::Lacks(why))) => Err(Trouble::Lacks(why)),
-            Ok(Some(Reply::Failed(why))) => Err(Trouble::Broken(self.obituary(&why))),
+            Ok(Some(Reply::Lacks(why))) => Err(BenchError::Lacks(why)),
+            Ok(Some(Reply::Failed(why))) => Err(BenchError::Broken(self.obituary(&why))),
             Ok(Some(reply)) => Ok(reply),
-            Ok(None) => Err(Trouble::Broken(self.obituary(&format!("rank {rank} died")))),
-            Err(e) => Err(Trouble::Broken(self.obituary(&format!("rank {rank}: {e}")))),
+            Ok(None) => Err(BenchError::Broken(self.obituary(&format!("rank {rank} died")))),
+            Err(e) => Err(BenchError::Broken(self.obituary(&format!("rank {rank}: {e}")))),
         }
     }
 

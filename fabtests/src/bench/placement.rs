@@ -6,9 +6,9 @@
 //! the probes of the run. They fall into two groups, and the border is in the widest gap between
 //! them.
 
-use super::meeting::Meeting;
 use super::os::now_ns;
 use super::segment::Use;
+use super::shm_barrier::ShmBarrier;
 
 const BATCHES: usize = 11;
 const TRIPS: u64 = 100;
@@ -23,13 +23,13 @@ const NEAR_MOST_PS: u64 = 120_000;
 
 /// Hands a line to the other rank and back `count` times.
 #[inline]
-pub(crate) fn round_trips(meeting: &Meeting, count: u64) {
-    let ball = meeting.segment.word(Use::Ball);
+pub(crate) fn round_trips(barrier: &ShmBarrier, count: u64) {
+    let ball = barrier.segment.word(Use::Ball);
     // The last round left it at an even number that both ranks see.
     let mut at = ball.get() & !1;
-    meeting.meet_idly();
+    barrier.meet_idly();
     for _ in 0..count {
-        if meeting.rank == 0 {
+        if barrier.rank == 0 {
             ball.set(at + 1);
             while ball.get() != at + 2 {
                 std::hint::spin_loop();
@@ -45,23 +45,23 @@ pub(crate) fn round_trips(meeting: &Meeting, count: u64) {
 }
 
 /// Measures the median round trip of a line in picoseconds; both ranks receive the result.
-pub(crate) fn probe(meeting: &Meeting) -> u64 {
-    let result = meeting.segment.word(Use::Spare0);
+pub(crate) fn probe(barrier: &ShmBarrier) -> u64 {
+    let result = barrier.segment.word(Use::Spare0);
     let mut batches = [0_u64; BATCHES];
     for batch in &mut batches {
-        meeting.meet_idly();
+        barrier.meet_idly();
         let start = now_ns();
-        round_trips(meeting, TRIPS);
+        round_trips(barrier, TRIPS);
         *batch = now_ns() - start;
     }
     batches.sort_unstable();
-    if meeting.rank == 0 {
+    if barrier.rank == 0 {
         let median = batches.get(BATCHES / 2).copied().unwrap_or(0);
         result.set(median * 1000 / TRIPS);
     }
-    meeting.meet_idly();
+    barrier.meet_idly();
     let ps = result.get();
-    meeting.meet_idly();
+    barrier.meet_idly();
     ps
 }
 

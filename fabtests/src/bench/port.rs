@@ -14,8 +14,8 @@ use scif_fabtests::fi::{
 };
 use scif_fabtests::harness::{Fail, Outcome};
 
-use super::meeting::Meeting;
 use super::segment::{LARGEST, Use};
+use super::shm_barrier::ShmBarrier;
 
 /// Operations that share an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,24 +158,24 @@ impl Port {
         provider: &str,
         family: Family,
         directed: bool,
-        meeting: &Meeting,
+        barrier: &ShmBarrier,
     ) -> Outcome<Port> {
         let mut port = Room::open(lib, provider, family, directed)?.port(LARGEST)?;
-        meeting.segment.put_name(meeting.rank, &port.ep.name()?);
+        barrier.segment.put_name(barrier.rank, &port.ep.name()?);
         if matches!(family, Family::Rma | Family::Atomic) {
-            port.expose(meeting)?;
+            port.expose(barrier)?;
         }
-        meeting.meet(|| port.progress())?;
-        port.peer = port.av.insert(&meeting.segment.name(1 - meeting.rank))?;
+        barrier.meet(|| port.progress())?;
+        port.peer = port.av.insert(&barrier.segment.name(1 - barrier.rank))?;
         if port.region.is_some() {
             port.far = Some(Far {
-                addr: meeting.theirs([Use::Addr0, Use::Addr1]).get(),
-                key: meeting.theirs([Use::Key0, Use::Key1]).get(),
+                addr: barrier.theirs([Use::Addr0, Use::Addr1]).get(),
+                key: barrier.theirs([Use::Key0, Use::Key1]).get(),
             });
         }
-        meeting.meet(|| port.progress())?;
+        barrier.meet(|| port.progress())?;
         port.greet(family == Family::Tagged)?;
-        meeting.meet(|| port.progress())?;
+        barrier.meet(|| port.progress())?;
         Ok(port)
     }
 
@@ -200,7 +200,7 @@ impl Port {
     }
 
     /// Registers memory and publishes its address and key.
-    fn expose(&mut self, meeting: &Meeting) -> Outcome {
+    fn expose(&mut self, barrier: &ShmBarrier) -> Outcome {
         let mode = self.info.domain().mr_mode;
         if mode & sys::FI_MR_RAW != 0 {
             return Err(Fail::NotRun("raw keys".into()));
@@ -217,10 +217,10 @@ impl Port {
             region.enable()?;
         }
         let absolute = mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
-        meeting
+        barrier
             .mine([Use::Addr0, Use::Addr1])
             .set(if absolute { self.into.addr64() } else { 0 });
-        meeting.mine([Use::Key0, Use::Key1]).set(region.key()?);
+        barrier.mine([Use::Key0, Use::Key1]).set(region.key()?);
         self.region = Some(region);
         Ok(())
     }

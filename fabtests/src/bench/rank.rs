@@ -10,19 +10,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use scif_fabtests::fi::Lib;
-use scif_fabtests::harness::confine::deny_process_vm;
+use scif_fabtests::harness::sandbox::deny_process_vm;
 use scif_fabtests::harness::{Fail, Outcome};
 
-use super::crowd;
 use super::limits::{Bounds, Limit};
-use super::meeting::Meeting;
 use super::messages::Messages;
 use super::onesided::OneSided;
 use super::os;
+use super::oversub;
 use super::placement;
 use super::port::{Family, Port};
+use super::protocol::{Measured, Order, Reply, Sample, Test, hear_order, say};
 use super::segment::{Segment, Use};
-use super::words::{Measured, Order, Reply, Sample, Test, hear_order, say};
+use super::shm_barrier::ShmBarrier;
 
 /// Identity of a rank.
 #[derive(Debug, Clone)]
@@ -38,12 +38,12 @@ pub(crate) struct Identity {
 /// One rank with its open objects.
 pub(crate) struct Rank {
     identity: Identity,
-    meeting: Meeting,
+    barrier: ShmBarrier,
     lib: Option<&'static Lib>,
     ports: Vec<(Family, Port)>,
     bounds: Option<Bounds>,
     /// Idle endpoints.
-    crowd: Vec<Port>,
+    oversub: Vec<Port>,
 }
 
 /// Returns the family of endpoint that a test needs.
@@ -74,12 +74,12 @@ pub(crate) fn serve(identity: Identity) -> Outcome {
     let control: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     let segment = Segment::open(&identity.segment)?;
     let mut rank = Rank {
-        meeting: Meeting::new(segment, identity.rank),
+        barrier: ShmBarrier::new(segment, identity.rank),
         identity,
         lib: None,
         ports: Vec::new(),
         bounds: None,
-        crowd: Vec::new(),
+        oversub: Vec::new(),
     };
     if let Some(cpu) = rank.identity.cpu {
         os::pin(cpu)?;
@@ -103,7 +103,7 @@ impl Rank {
         match order {
             Order::Run(sample) => self.sample(sample),
             Order::Probe(count) => {
-                let probes = (0..*count).map(|_| placement::probe(&self.meeting)).collect();
+                let probes = (0..*count).map(|_| placement::probe(&self.barrier)).collect();
                 Ok(Reply::Numbers(probes))
             }
             Order::Name => {
@@ -111,23 +111,23 @@ impl Rank {
                 Ok(Reply::Bytes(port.ep.name()?))
             }
             Order::Adopt(count) => {
-                crowd::adopt(self.port(Family::Tagged)?, *count)?;
+                oversub::adopt(self.port(Family::Tagged)?, *count)?;
                 Ok(Reply::Numbers(vec![*count]))
             }
             Order::Visit(count, name) => {
                 os::raise_open_files()?;
-                self.crowd = crowd::visit(self.lib()?, &self.identity.provider, *count, name)?;
-                Ok(Reply::Numbers(vec![self.crowd.len() as u64]))
+                self.oversub = oversub::visit(self.lib()?, &self.identity.provider, *count, name)?;
+                Ok(Reply::Numbers(vec![self.oversub.len() as u64]))
             }
-            Order::Weigh => Ok(Reply::Numbers(crowd::weigh()?)),
+            Order::Weigh => Ok(Reply::Numbers(oversub::weigh()?)),
             Order::Direct => {
-                let port = crowd::direct(self.lib()?, &self.identity.provider, &self.meeting)?;
+                let port = oversub::direct(self.lib()?, &self.identity.provider, &self.barrier)?;
                 self.ports.push((Family::Tagged, port));
                 Ok(Reply::Numbers(Vec::new()))
             }
             Order::Suffer(size, sends) => {
                 let sends = *sends == (self.identity.rank == 0);
-                let end = crowd::suffer(self.port(Family::Tagged)?, *size, sends);
+                let end = oversub::suffer(self.port(Family::Tagged)?, *size, sends);
                 Ok(Reply::Numbers(end))
             }
         }
@@ -148,7 +148,7 @@ impl Rank {
     fn port(&mut self, family: Family) -> Outcome<&Port> {
         if !self.ports.iter().any(|(have, _)| *have == family) {
             let lib = self.lib()?;
-            let port = Port::open(lib, &self.identity.provider, family, false, &self.meeting)?;
+            let port = Port::open(lib, &self.identity.provider, family, false, &self.barrier)?;
             self.ports.push((family, port));
         }
         let found = self.ports.iter().find(|(have, _)| *have == family);
@@ -162,29 +162,29 @@ impl Rank {
         let limit = Limit::from_name(&self.identity.provider);
         // All objects are opened before the timed part.
         match limit {
-            Some(limit) if self.bounds.is_none() => self.bounds = Some(Bounds::open(limit, &self.meeting)?),
+            Some(limit) if self.bounds.is_none() => self.bounds = Some(Bounds::open(limit, &self.barrier)?),
             Some(_) => {}
             None => drop(self.port(family(sample.test))?),
         }
-        let before_ps = placement::probe(&self.meeting);
+        let before_ps = placement::probe(&self.barrier);
         if before_ps < sample.least_ps {
             return Ok(Reply::Misplaced(before_ps));
         }
         let switches = os::involuntary_switches();
         let warm = (sample.count / 10).clamp(1, 1000);
         let (ns, stalled) = match &self.bounds {
-            Some(bounds) => (bounds.run(&self.meeting, sample, warm)?, false),
+            Some(bounds) => (bounds.run(&self.barrier, sample, warm)?, false),
             None => self.operate(sample, warm)?,
         };
         let switches = os::involuntary_switches() - switches;
-        let after_ps = placement::probe(&self.meeting);
+        let after_ps = placement::probe(&self.barrier);
         // The switches of both ranks count. The parent reads rank 0 only, so rank 1 leaves its
         // number in the segment.
-        let word = self.meeting.segment.word(Use::Spare1);
+        let word = self.barrier.segment.word(Use::Spare1);
         if self.identity.rank == 1 {
             word.set(switches);
         }
-        self.meeting.meet_idly();
+        self.barrier.meet_idly();
         Ok(Reply::Measured(Measured {
             ns,
             before_ps,
@@ -200,7 +200,7 @@ impl Rank {
         let port = found.map(|(_, port)| port).ok_or_else(|| Fail::here("no port"))?;
         let messages = Messages {
             port,
-            meeting: &self.meeting,
+            barrier: &self.barrier,
             tagged: family == Family::Tagged,
             size: sample.size,
         };
@@ -213,7 +213,7 @@ impl Rank {
             _ => {
                 let one_sided = OneSided {
                     port,
-                    meeting: &self.meeting,
+                    barrier: &self.barrier,
                     test: sample.test,
                     size: sample.size,
                     inside: sample.inside,

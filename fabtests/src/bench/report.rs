@@ -8,11 +8,11 @@ use std::fmt::Write;
 use std::process::Command;
 
 use super::limits::Limit;
-use super::ordeal::{IdleCost, Notice};
 use super::pair::Subject;
 use super::placement::{Placement, Probes};
-use super::survey::{Cell, Taken, size_name};
-use super::words::Test;
+use super::protocol::Test;
+use super::sampler::{Series, Value, size_name};
+use super::stress::{IdleCost, Notice};
 
 /// Median and extremes of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,7 +72,7 @@ pub(crate) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(subjects: &'a [Subject], cells: &[Cell], probes: &Probes) -> Report<'a> {
+    pub(crate) fn new(subjects: &'a [Subject], cells: &[Series], probes: &Probes) -> Report<'a> {
         let mut report = Report {
             subjects,
             rows: Vec::new(),
@@ -80,7 +80,7 @@ impl<'a> Report<'a> {
         };
         for cell in cells {
             for place in PLACES {
-                let fits = |taken: &&Taken| {
+                let fits = |taken: &&Value| {
                     let noisy = place.strip_suffix("-noisy");
                     let quiet = noisy.is_none();
                     taken.noisy != quiet && probes.place(taken.ps).word() == noisy.unwrap_or(place)
@@ -98,8 +98,8 @@ impl<'a> Report<'a> {
                     });
                 }
             }
-            if let Some(trouble) = &cell.trouble {
-                let line = format!("{}, {}: {trouble}", report.label(cell.subject), cell.test);
+            if let Some(error) = &cell.error {
+                let line = format!("{}, {}: {error}", report.label(cell.subject), cell.test);
                 if !report.remarks.contains(&line) {
                     report.remarks.push(line);
                 }
@@ -110,7 +110,7 @@ impl<'a> Report<'a> {
     }
 
     /// Adds remarks about one-sided operations that needed the target.
-    fn remark_inside(&mut self, cells: &[Cell]) {
+    fn remark_inside(&mut self, cells: &[Series]) {
         for subject in 0..self.subjects.len() {
             let mut tests: Vec<String> = Vec::new();
             for &test in Test::ALL {
@@ -205,7 +205,7 @@ impl<'a> Report<'a> {
                 ("any", "ms"),
             );
         }
-        let count = |what: fn(&Notice) -> bool| notices.iter().filter(|notice| what(notice)).count();
+        let count = |is: fn(&Notice) -> bool| notices.iter().filter(|notice| is(notice)).count();
         let never = count(|notice| *notice == Notice::Never);
         if never > 0 {
             let (label, size) = (self.label(subject).to_owned(), size_name(size));

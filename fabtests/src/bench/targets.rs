@@ -5,13 +5,13 @@
 use std::fmt::Write;
 
 use super::placement::Placement;
+use super::protocol::Test;
 use super::report::Report;
-use super::survey::size_name;
-use super::words::Test;
+use super::sampler::size_name;
 
 /// Aim for a figure of this provider, against a rival or a bound.
 struct Aim {
-    what: String,
+    label: String,
     test: &'static str,
     size: usize,
     against: Against,
@@ -28,9 +28,9 @@ enum Against {
     Number,
 }
 
-fn rival(what: &str, test: &'static str, size: usize, least: bool, bound: f64) -> Aim {
+fn rival(label: &str, test: &'static str, size: usize, least: bool, bound: f64) -> Aim {
     Aim {
-        what: format!("{what}, {}, over shm", size_name(size)),
+        label: format!("{label}, {}, over shm", size_name(size)),
         test,
         size,
         against: Against::Rival("shm"),
@@ -39,9 +39,9 @@ fn rival(what: &str, test: &'static str, size: usize, least: bool, bound: f64) -
     }
 }
 
-fn number(what: &str, test: &'static str, size: usize, bound: f64) -> Aim {
+fn number(label: &str, test: &'static str, size: usize, bound: f64) -> Aim {
     Aim {
-        what: what.to_owned(),
+        label: label.to_owned(),
         test,
         size,
         against: Against::Number,
@@ -53,7 +53,7 @@ fn number(what: &str, test: &'static str, size: usize, bound: f64) -> Aim {
 fn aims() -> Vec<Aim> {
     let (k, m) = (1 << 10, 1 << 20);
     let line = Aim {
-        what: "tagged latency, 8, over a line handed over".into(),
+        label: "tagged latency, 8, over a line handed over".into(),
         test: "tagged_lat",
         size: 8,
         against: Against::Rival("line"),
@@ -61,7 +61,7 @@ fn aims() -> Vec<Aim> {
         bound: 1.5,
     };
     let idle = Aim {
-        what: "tagged latency, 8, with idle peers, over without".into(),
+        label: "tagged latency, 8, with idle peers, over without".into(),
         test: "idle_with",
         size: 8,
         against: Against::Own("idle_without"),
@@ -87,13 +87,13 @@ fn aims() -> Vec<Aim> {
         number("idle peer, memory each, bytes", "idle_bytes_each", 8, 65536.0),
         number("idle peer, descriptors each", "idle_fds_each", 8, 1.0),
     ];
-    for (what, test) in [
+    for (label, test) in [
         ("kill -9 of the receiver", "kill_sender_survives"),
         ("kill -9 of the sender", "kill_receiver_survives"),
     ] {
         for size in [8, 64 * k, 4 * m] {
             aims.push(number(
-                &format!("{what}, {}, ms", size_name(size)),
+                &format!("{label}, {}, ms", size_name(size)),
                 test,
                 size,
                 100.0,
@@ -140,7 +140,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
         let target = format!("{sign} {}", aim.bound);
         let (Some(mine), Some(other)) = (mine, other) else {
             missed += 1;
-            let _ = writeln!(out, "{:<54} {:>10} {target:>10}  not measured", aim.what, "-");
+            let _ = writeln!(out, "{:<54} {:>10} {target:>10}  not measured", aim.label, "-");
             continue;
         };
         let value = match aim.against {
@@ -171,7 +171,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
         let _ = writeln!(
             out,
             "{:<54} {value:>10.3} {target:>10}  {verdict}{doubt}",
-            aim.what
+            aim.label
         );
     }
     (out, missed)

@@ -62,7 +62,7 @@ fn delivered() -> Ask {
 }
 
 /// Buffers of one operation.
-struct Args {
+struct Operands {
     operand: Buf,
     compare: Buf,
     result: Buf,
@@ -87,7 +87,7 @@ fn pieces(buf: Buf, count: usize, element: usize, most: usize) -> Vec<Ioc> {
     ]
 }
 
-fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Args) -> Result {
+fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Operands) -> Result {
     let ep = &rig.ep;
     let most = rig.info.tx().iov_limit;
     let split = |buf: Buf| pieces(buf, args.count, size(at.datatype), most);
@@ -181,7 +181,7 @@ fn one_op(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: Remote, datatype: u32
         let (target, operand, compare) = (column(0), column(1), column(2));
         rig.post(|| rig.ep.write(Buf::of(&target), rig.peer(), at.addr, at.key, 1))?;
         rig.sent(1)?;
-        let args = Args {
+        let args = Operands {
             operand: Buf::of(&operand),
             compare: Buf::of(&compare),
             result: Buf::new(target.len()),
@@ -309,7 +309,7 @@ fn undefined_ops(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
-        let args = Args {
+        let args = Operands {
             operand: Buf::pattern(64, 1),
             compare: Buf::new(64),
             result: Buf::new(64),
@@ -404,7 +404,7 @@ fn most_elements(rank: &Rank) -> Outcome {
                 let bytes = |value: i8| encode(datatype, value).repeat(count);
                 rig.post(|| rig.ep.write(Buf::of(&bytes(2)), rig.peer(), at.addr, at.key, 1))?;
                 rig.sent(1)?;
-                let args = Args {
+                let args = Operands {
                     operand: Buf::of(&bytes(3)),
                     compare: Buf::of(&bytes(2)),
                     result: Buf::new(count * element),
@@ -431,7 +431,7 @@ fn most_elements(rank: &Rank) -> Outcome {
                 );
                 check!(kind == AtomicKind::Write || same(datatype, &args.result.bytes(), &bytes(2)));
                 if count == most && most < room / element {
-                    let more = Args {
+                    let more = Operands {
                         operand: Buf::new((most + 1) * element),
                         count: most + 1,
                         ..args

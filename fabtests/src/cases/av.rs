@@ -7,7 +7,7 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::{self, Into, Meeting, Way};
+use super::call_variants::{self, RecvCall, SendCall, Timing};
 
 pub(crate) const CASES: &[Case] = &[
     case("av/numbers_in_order", 1, numbers),
@@ -280,8 +280,22 @@ fn busy_close(rank: &Rank) -> Outcome {
 fn removed_and_back(rank: &Rank) -> Outcome {
     let mut rig = Rig::open(rank, &Ask::messages(false))?;
     for _ in 0..5 {
-        forms::one_message(&rig, Way::Send, Into::Recv, false, 1000, Meeting::Expected)?;
-        forms::one_message(&rig, Way::Send, Into::Recv, false, 100_000, Meeting::Unexpected)?;
+        call_variants::one_message(
+            &rig,
+            SendCall::Send,
+            RecvCall::Recv,
+            false,
+            1000,
+            Timing::Expected,
+        )?;
+        call_variants::one_message(
+            &rig,
+            SendCall::Send,
+            RecvCall::Recv,
+            false,
+            100_000,
+            Timing::Unexpected,
+        )?;
         if rank.index == 0 {
             rig.av.remove(&[rig.peer()], 0)?;
             let name = rig.names.get(1).ok_or_else(|| Fail::here("no name"))?;
@@ -344,7 +358,7 @@ fn shared(rank: &Rank) -> Outcome {
 fn after_bind(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &Ask::messages(false))?;
     let rig = rig.meet()?;
-    forms::one_message(&rig, Way::Send, Into::Recv, false, 64, Meeting::Expected)
+    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 64, Timing::Expected)
 }
 
 /// Tests `FI_EVENT`: an event queue reports the outcome of an insertion (before libfabric 2.0).

@@ -22,8 +22,8 @@ fn ask() -> Ask {
 }
 
 /// Returns a name that no other run uses.
-fn name(rank: &Rank, what: &str) -> String {
-    format!("{what}.{:x}", rank.target.seed)
+fn name(rank: &Rank, subject: &str) -> String {
+    format!("{subject}.{:x}", rank.target.seed)
 }
 
 fn named<'a>(name: &'a str, flags: u64) -> AvAttr<'a> {
@@ -192,12 +192,12 @@ fn free_again(rank: &Rank) -> Outcome {
     check_eq!(anew.insert(&rig.ep.name()?), Ok(0));
     check_eq!(anew.close(), Ok(()));
     check_eq!(read().err(), Some(Errno::ENOENT));
-    check_eq!(leftovers(&name)?, Vec::<String>::new());
+    check_eq!(remains(&name)?, Vec::<String>::new());
     Ok(())
 }
 
 /// Returns the files whose name contains the name of a vector.
-fn leftovers(name: &str) -> Outcome<Vec<String>> {
+fn remains(name: &str) -> Outcome<Vec<String>> {
     let stem = name.split('.').next().unwrap_or(name);
     let mut found = Vec::new();
     for file in std::fs::read_dir("/dev/shm")? {

@@ -11,7 +11,7 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::{self, Into, Meeting, Way};
+use super::call_variants::{self, RecvCall, SendCall, Timing};
 
 pub(crate) const CASES: &[Case] = &[
     case("bad_input/unknown_flags", 2, |r| with_peer(r, unknown_flags)),
@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     case("bad_input/too_many_pieces", 2, |r| with_peer(r, too_many_pieces)),
     case("bad_input/impossible_lengths", 2, |r| with_peer(r, lengths)),
     case("bad_input/wrong_address", 2, |r| with_peer(r, wrong_address)),
-    case("bad_input/nobody_there", 2, |r| with_peer(r, nobody_there)),
+    case("bad_input/nobody_there", 2, |r| with_peer(r, no_listener)),
     case("bad_input/cancel_unknown", 2, |r| with_peer(r, cancel_unknown)),
     case("bad_input/atomic_counts", 2, |r| with_peer(r, atomic_counts)),
 ];
@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
 const UNKNOWN: &[u64] = &[1 << 50, 1 << 35, 1 << 62, 1];
 
 /// Executes the invalid calls on rank 0 and then shows that both ranks still work.
-fn with_peer(rank: &Rank, nonsense: fn(&Rig<'_>) -> Outcome) -> Outcome {
+fn with_peer(rank: &Rank, misuse: fn(&Rig<'_>) -> Outcome) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("error numbers of another provider".into()));
     }
@@ -46,22 +46,36 @@ fn with_peer(rank: &Rank, nonsense: fn(&Rig<'_>) -> Outcome) -> Outcome {
             ask.hints.rx.iov_limit = 8;
         }),
     )?;
-    forms::one_message(&rig, Way::Send, Into::Recv, false, 64, Meeting::Expected)?;
+    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 64, Timing::Expected)?;
     if rank.index == 0 {
-        nonsense(&rig)?;
+        misuse(&rig)?;
         rig.silence(Duration::from_millis(10))?;
     }
     rig.barrier()?;
-    forms::one_message(&rig, Way::Send, Into::Recv, true, 100_000, Meeting::Expected)?;
-    forms::one_message(&rig, Way::Inject, Into::Recv, false, 64, Meeting::Unexpected)
+    call_variants::one_message(
+        &rig,
+        SendCall::Send,
+        RecvCall::Recv,
+        true,
+        100_000,
+        Timing::Expected,
+    )?;
+    call_variants::one_message(
+        &rig,
+        SendCall::Inject,
+        RecvCall::Recv,
+        false,
+        64,
+        Timing::Unexpected,
+    )
 }
 
 #[track_caller]
-fn refused(result: Result, allowed: &[Errno], what: &str) -> Outcome {
+fn refused(result: Result, allowed: &[Errno], subject: &str) -> Outcome {
     match result {
         Err(error) if allowed.contains(&error) => Ok(()),
         other => Err(Fail::here(format_args!(
-            "{what}: {other:?}, expected {allowed:?}"
+            "{subject}: {other:?}, expected {allowed:?}"
         ))),
     }
 }
@@ -285,16 +299,16 @@ fn wrong_address(rig: &Rig<'_>) -> Outcome {
 }
 
 /// Tests an address without a listener: the operation ends with an error.
-fn nobody_there(rig: &Rig<'_>) -> Outcome {
+fn no_listener(rig: &Rig<'_>) -> Outcome {
     let other = scif_fabtests::fi::Ep::open(&rig.domain, &rig.info)?;
     let name = other.name()?;
     drop(other);
-    let nobody = rig.av.insert(&name)?;
+    let absent = rig.av.insert(&name)?;
     for size in [8, 100_000] {
-        let error = rig.failure(&rig.tx, 5, || rig.ep.send(Buf::new(size), nobody, 5))?;
+        let error = rig.failure(&rig.tx, 5, || rig.ep.send(Buf::new(size), absent, 5))?;
         check_eq!(error, Errno::ECONNREFUSED);
     }
-    rig.failure(&rig.tx, 6, || rig.ep.write(Buf::new(8), nobody, 0, 1, 6))?;
+    rig.failure(&rig.tx, 6, || rig.ep.write(Buf::new(8), absent, 0, 1, 6))?;
     Ok(())
 }
 

@@ -37,11 +37,11 @@ const NO_KEY: &[Errno] = &[Errno::EINVAL];
 const NO_RIGHT: &[Errno] = &[Errno::EACCES];
 
 #[track_caller]
-fn one_of(error: Errno, allowed: &[Errno], what: &str) -> Outcome {
+fn one_of(error: Errno, allowed: &[Errno], subject: &str) -> Outcome {
     if allowed.contains(&error) {
         Ok(())
     } else {
-        Err(Fail::here(format_args!("{what} failed with {error}")))
+        Err(Fail::here(format_args!("{subject} failed with {error}")))
     }
 }
 
@@ -333,17 +333,21 @@ fn atomics(rank: &Rank) -> Outcome {
             count: 1,
         };
         let result = Buf::new(8);
-        for (target, allowed, what) in [
+        for (target, allowed, subject) in [
             (place(at.addr, at.key + 7), NO_KEY, "unknown key"),
             (place(at.addr + 64, at.key), NO_RIGHT, "behind the end"),
             (place(at.addr + 57, at.key), NO_RIGHT, "over the end"),
             (place(ro.addr, ro.key), NO_RIGHT, "read only"),
         ] {
-            one_of(failure(&rig, || rig.ep.atomic(&target, one), 9)?, allowed, what)?;
+            one_of(
+                failure(&rig, || rig.ep.atomic(&target, one), 9)?,
+                allowed,
+                subject,
+            )?;
             one_of(
                 failure(&rig, || rig.ep.fetch_atomic(&target, one, result), 9)?,
                 allowed,
-                what,
+                subject,
             )?;
         }
         let target = place(at.addr, at.key);

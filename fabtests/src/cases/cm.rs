@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scif_fabtests::fi::{
     Buf, CmEvent, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Mr, MrAsk, Pep,
 };
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, load, offers};
 use scif_fabtests::{check, check_eq};
 
@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/connect_and_talk", 2, talk),
     case("cm/data_both_ways", 2, data),
     case("cm/refused", 2, refused),
-    case("cm/nobody_listens", 1, nobody),
+    case("cm/nobody_listens", 1, absent),
     case("cm/shutdown", 2, shutdown),
     case("cm/sent_before_the_end", 2, last_words),
     case("cm/dead_peer", 2, dead_peer),
@@ -37,7 +37,7 @@ pub(crate) const CASES: &[Case] = &[
 pub(super) const PATIENCE_MS: i32 = 20_000;
 const ALL_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA;
 
-pub(super) struct Bare<'r> {
+pub(super) struct CmRig<'r> {
     pub(super) rank: &'r Rank,
     /// Wait object of the completion queues.
     pub(super) wait: u32,
@@ -53,7 +53,7 @@ pub(super) struct Line {
     pub(super) cq: Arc<Cq>,
 }
 
-fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<Bare<'_>> {
+fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<CmRig<'_>> {
     let mut ask = Ask::caps(ALL_CAPS);
     ask.hints.ep_type = sys::FI_EP_MSG;
     let info = offers(rank, load(rank)?, &ask.hints)?
@@ -67,7 +67,7 @@ fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<Bare<'_>> {
         ..EqAttr::default()
     };
     let eq = Eq::open(&fabric, attr)?;
-    Ok(Bare {
+    Ok(CmRig {
         rank,
         wait: sys::FI_WAIT_NONE,
         info,
@@ -77,11 +77,11 @@ fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<Bare<'_>> {
     })
 }
 
-pub(super) fn bare(rank: &Rank) -> Outcome<Bare<'_>> {
+pub(super) fn bare(rank: &Rank) -> Outcome<CmRig<'_>> {
     bare_with(rank, sys::FI_WAIT_UNSPEC)
 }
 
-impl Bare<'_> {
+impl CmRig<'_> {
     /// Advances connections and leaves events in the queue.
     pub(super) fn idle(&self) -> Outcome {
         match self.fabric.trywait(&[&*self.eq]) {
@@ -357,7 +357,7 @@ fn refused(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-fn nobody(rank: &Rank) -> Outcome {
+fn absent(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let pep = bare.listening()?;
     let name = pep.name()?;
@@ -538,7 +538,7 @@ fn kept_port(rank: &Rank) -> Outcome {
     let name = pep.name()?;
     let mut info = bare.info.dup()?;
     info.set_handle(&*pep)?;
-    let opened = confine::without_more_files(|| Ep::open(&bare.domain, &info))?;
+    let opened = sandbox::without_more_files(|| Ep::open(&bare.domain, &info))?;
     let ep = match opened {
         Ok(ep) => ep,
         Err(error) => {

@@ -9,7 +9,7 @@ use scif_fabtests::fi::{Buf, Ep, Errno, Fid};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::{check, check_eq};
 
-use super::cm::{Bare, Line, PATIENCE_MS, bare, first, readable};
+use super::cm::{CmRig, Line, PATIENCE_MS, bare, first, readable};
 
 pub(crate) const CASES: &[Case] = &[
     case("cm/callers_that_hang_up", 2, hanging_up),
@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/posted_after_the_end", 2, posted_after),
     case("cm/end_of_the_first_is_read_last", 2, |r| end_is_last(r, 0)),
     case("cm/end_of_the_second_is_read_last", 2, |r| end_is_last(r, 1)),
-    case("cm/events_name_what_is_left", 2, named_by_what_is_left),
+    case("cm/events_name_what_is_left", 2, named_by_the_rest),
 ];
 
 /// Tests that unanswered requests of peers that connect and close repeatedly are limited. Once they
@@ -113,7 +113,7 @@ fn late_refusal(rank: &Rank) -> Outcome {
 /// Tests that a reader of the event queue passes on the wake-ups of threads that sleep on other
 /// queues of the connection.
 fn taken_wakes(rank: &Rank) -> Outcome {
-    let bare = Bare {
+    let bare = CmRig {
         wait: sys::FI_WAIT_FD,
         ..bare(rank)?
     };
@@ -142,7 +142,7 @@ fn taken_wakes(rank: &Rank) -> Outcome {
 
 /// Tests that a receive posted to an ended connection wakes a thread that sleeps on its queue.
 fn posted_after(rank: &Rank) -> Outcome {
-    let bare = Bare {
+    let bare = CmRig {
         wait: sys::FI_WAIT_FD,
         ..bare(rank)?
     };
@@ -228,7 +228,7 @@ fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
 }
 
 /// Tests that an event names the remaining alias of an endpoint, not the closed endpoint.
-fn named_by_what_is_left(rank: &Rank) -> Outcome {
+fn named_by_the_rest(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
         let pep = bare.listening()?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Collective, EqErr, Errno, Fid, Mc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::Rig;
 use scif_fabtests::{check, check_eq};
 
@@ -65,7 +65,7 @@ fn killed(rank: &Rank, forked: bool) -> Outcome {
     rig.sent(9)?;
     if rank.index == 1 {
         if forked {
-            confine::fork_sleeper()?;
+            sandbox::fork_sleeper()?;
         }
         rank.expect_death()?;
         rig.barrier()?;

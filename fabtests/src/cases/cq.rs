@@ -20,15 +20,11 @@ pub(crate) const CASES: &[Case] = &[
     case("cq/unknown_source", 2, unknown_source),
     case("cq/nothing_there", 1, nothing_there),
     case("cq/more_than_it_holds", 2, more_than_it_holds),
-    case(
-        "cq/progress_beside_what_is_unread",
-        2,
-        progress_beside_what_is_unread,
-    ),
+    case("cq/progress_beside_what_is_unread", 2, progress_beside_unread),
     case(
         "cq/progress_beside_what_completes_at_once",
         2,
-        progress_beside_what_completes_at_once,
+        progress_beside_immediate,
     ),
     case("cq/successes_before_an_error", 2, successes_before_an_error),
     case("cq/shared_by_directions", 2, shared_by_directions),
@@ -248,7 +244,7 @@ fn more_than_it_holds(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a read of no entries makes progress while completions are unread.
-fn progress_beside_what_is_unread(rank: &Rank) -> Outcome {
+fn progress_beside_unread(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
     let rig = Rig::open(rank, &Ask::messages(false))?;
     if rank.index == 1 {
@@ -286,7 +282,7 @@ fn progress_beside_what_is_unread(rank: &Rank) -> Outcome {
 
 /// Tests that a program whose reads always find entries, because it keeps posting operations that
 /// complete at once, still makes progress for its peers.
-fn progress_beside_what_completes_at_once(rank: &Rank) -> Outcome {
+fn progress_beside_immediate(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.one_cq = true))?;
     if rank.index == 1 {
         rig.barrier()?;

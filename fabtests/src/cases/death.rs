@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Fid, Ioc, Result};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::{self, Into, Way};
+use super::call_variants::{self, RecvCall, SendCall};
 use super::rma::{REMOTE, from};
 
 const SMALL: usize = 8;
@@ -162,7 +162,7 @@ fn step(rig: &Rig<'_>, traffic: Traffic, buf: Buf, there: Remote) -> Result {
 /// Runs the victim's side until it is killed.
 fn victim(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote], forked: bool) -> Outcome {
     if forked {
-        confine::fork_sleeper()?;
+        sandbox::fork_sleeper()?;
     }
     let bufs: Vec<Buf> = (0..DEPTH).map(|_| Buf::new(size)).collect();
     let there = from(remotes, 0, 0)?;
@@ -343,7 +343,7 @@ fn spoken<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Option<Rig<'r>>> {
         while start.elapsed() < Duration::from_millis(100) {
             rig.pump()?;
         }
-        confine::die()?;
+        sandbox::die()?;
         return Ok(None);
     }
     Ok(Some(rig))
@@ -411,7 +411,7 @@ fn before_first_word(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 1 {
         rank.expect_death()?;
-        return confine::die();
+        return sandbox::die();
     }
     rank.kill(1)?;
     for size in [8, 100_000] {
@@ -431,7 +431,7 @@ fn unexpected(rank: &Rank) -> Outcome {
         }
         rank.expect_death()?;
         rig.barrier()?;
-        return confine::die();
+        return sandbox::die();
     }
     rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(1), 1, 0, DIRECTED))?;
     rig.barrier()?;
@@ -473,7 +473,7 @@ fn claimed(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.tsend(Buf::pattern(LARGE, 1), rig.to(0), 6, 1))?;
         rank.expect_death()?;
         rig.barrier()?;
-        return confine::die();
+        return sandbox::die();
     }
     let context = Buf::new(64);
     let claim = sys::FI_PEEK | sys::FI_CLAIM | sys::FI_COMPLETION;
@@ -501,7 +501,14 @@ fn claimed(rank: &Rank) -> Outcome {
 fn by_closing(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     greet(&rig)?;
-    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, forms::Meeting::Expected)?;
+    call_variants::one_message(
+        &rig,
+        SendCall::Send,
+        RecvCall::Recv,
+        false,
+        100,
+        call_variants::Timing::Expected,
+    )?;
     if rank.index == 1 {
         drop(rig);
         return rank.barrier(&mut || Ok(()));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys as sys;
 use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
@@ -61,15 +61,15 @@ fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
         rank.barrier(&mut || Ok(()))?;
         // The survivor polls by then.
         std::thread::sleep(patience);
-        return confine::die();
+        return sandbox::die();
     }
-    confine::without_more_files(|| {
+    sandbox::without_more_files(|| {
         rank.barrier(&mut || Ok(()))?;
         let until = Instant::now() + patience;
         while Instant::now() < until {
             rig.pump()?;
         }
-        confine::die()
+        sandbox::die()
     })?
 }
 

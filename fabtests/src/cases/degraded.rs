@@ -4,11 +4,11 @@
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine, seccomp};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox, seccomp};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::{self, Into, Meeting, Way};
+use super::call_variants::{self, RecvCall, SendCall, Timing};
 use super::rma::{REMOTE, announce, from, hear};
 use super::{atomic, cm, migrate};
 
@@ -42,14 +42,14 @@ pub(crate) const CASES: &[Case] = &[
     case("degraded/process_vm_by_seccomp", 2, |r| {
         process_vm(
             r,
-            confine::deny_process_vm,
+            sandbox::deny_process_vm,
             &[DENIED, "seccomp", "--cap-add=SYS_PTRACE"],
         )
     })
     .under(WARN),
     case("degraded/process_vm_by_yama_scope_1", 2, |r| {
         let words = [DENIED, "/proc/sys/kernel/yama/ptrace_scope is 1", "SCIF_PTRACER"];
-        process_vm(r, || confine::pretend_yama(1), &words)
+        process_vm(r, || sandbox::pretend_yama(1), &words)
     })
     .under(WARN),
     case("degraded/process_vm_by_yama_scope_2", 2, |r| {
@@ -58,11 +58,17 @@ pub(crate) const CASES: &[Case] = &[
             "/proc/sys/kernel/yama/ptrace_scope is 2",
             "CAP_SYS_PTRACE",
         ];
-        process_vm(r, || confine::pretend_yama(2), &words)
+        process_vm(r, || sandbox::pretend_yama(2), &words)
     })
     .under(WARN),
     case("degraded/peer_of_another_user_that_is_allowed", 2, |r| {
-        let change = || if r.index == 1 { become_nobody() } else { Ok(()) };
+        let change = || {
+            if r.index == 1 {
+                become_ordinary_user()
+            } else {
+                Ok(())
+            }
+        };
         process_vm(
             r,
             change,
@@ -72,34 +78,37 @@ pub(crate) const CASES: &[Case] = &[
     .under(USERS),
     case("degraded/process_vm_on_the_way", 2, process_vm_later).under(WARN),
     case("degraded/peer_in_another_domain", 2, |r| {
-        foreign(r, || confine::set_env("SCIF_DOMAIN", "elsewhere"))
+        foreign(r, || sandbox::set_env("SCIF_DOMAIN", "elsewhere"))
     })
     .under(WARN),
     case("degraded/peer_with_another_runtime_dir", 2, |r| {
         let dir = runtime_dir()?;
-        foreign(r, || confine::set_env("SCIF_RUNTIME_DIR", &dir))
+        foreign(r, || sandbox::set_env("SCIF_RUNTIME_DIR", &dir))
     })
     .under(WARN),
     case("degraded/peer_in_another_network_namespace", 2, |r| {
-        foreign(r, confine::leave_network)
+        foreign(r, sandbox::leave_network)
     })
     .under(WARN),
-    case("degraded/peer_of_another_user", 2, |r| foreign(r, become_nobody)).under(WARN),
+    case("degraded/peer_of_another_user", 2, |r| {
+        foreign(r, become_ordinary_user)
+    })
+    .under(WARN),
     case("degraded/peer_of_another_user_in_the_same_domain", 2, other_user).under(SOON),
     case("degraded/nobody_listens", 2, |r| {
-        nobody_listens(r, || Ok(()), &["network namespace"])
+        no_listener(r, || Ok(()), &["network namespace"])
     })
     .under(SOON),
-    case("degraded/nobody_to_connect_to", 1, nobody_to_connect_to).under(SOON),
+    case("degraded/nobody_to_connect_to", 1, no_target).under(SOON),
     case("degraded/listener_in_another_domain", 2, |r| {
         let words = ["SCIF_DOMAIN=elsewhere and SCIF_RUNTIME_DIR unset. Set"];
-        nobody_listens(r, || confine::set_env("SCIF_DOMAIN", "elsewhere"), &words)
+        no_listener(r, || sandbox::set_env("SCIF_DOMAIN", "elsewhere"), &words)
     })
     .under(SOON),
     case("degraded/listener_with_a_runtime_dir", 2, |r| {
         let dir = runtime_dir()?;
         let words = format!("SCIF_RUNTIME_DIR={dir}. Set");
-        nobody_listens(r, || confine::set_env("SCIF_RUNTIME_DIR", &dir), &[&words])
+        no_listener(r, || sandbox::set_env("SCIF_RUNTIME_DIR", &dir), &[&words])
     })
     .under(SOON),
     case("degraded/memfd_create", 1, |r| {
@@ -156,8 +165,9 @@ fn runtime_dir() -> Result<String, Fail> {
 }
 
 /// Changes to another user than that of the other rank.
-fn become_nobody() -> Outcome {
-    if rustix::process::getuid().as_raw() != confine::NOBODY && confine::become_nobody() {
+fn become_ordinary_user() -> Outcome {
+    let user = rustix::process::getuid().as_raw();
+    if user != sandbox::ORDINARY_USER && sandbox::become_ordinary_user() {
         return Ok(());
     }
     Err(Fail::NotHere("another user is not permitted".into()))
@@ -177,13 +187,13 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
         let memory = Buf::new(1 << 20);
         let (_mr, remotes) = rig.share(memory, REMOTE)?;
         for _ in 0..2 {
-            forms::one_message(
+            call_variants::one_message(
                 &rig,
-                Way::Send,
-                Into::Recv,
+                SendCall::Send,
+                RecvCall::Recv,
                 false,
                 memory.len(),
-                Meeting::Expected,
+                Timing::Expected,
             )?;
             let at = from(&remotes, rank.peer(), 0)?;
             rig.post(|| {
@@ -207,7 +217,7 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
 fn process_vm(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
     deny()?;
-    let (done, text) = confine::stderr_of(|| work(rank, || Ok(())))?;
+    let (done, text) = sandbox::stderr_of(|| work(rank, || Ok(())))?;
     done?;
     let told = with(&text, &["no direct copy with"]);
     check_eq!(told.len(), 1, "{text}");
@@ -220,14 +230,14 @@ fn process_vm(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Ou
 /// Tests that a call denied later has one line as well.
 fn process_vm_later(rank: &Rank) -> Outcome {
     loaded(rank)?;
-    let mut denied = !confine::may_call_process_vm();
+    let mut denied = !sandbox::may_call_process_vm();
     if denied {
         return Err(Fail::NotHere("process_vm is denied from the start".into()));
     }
-    let (done, text) = confine::stderr_of(|| {
+    let (done, text) = sandbox::stderr_of(|| {
         work(rank, || {
             if !std::mem::replace(&mut denied, true) {
-                confine::deny_process_vm()?;
+                sandbox::deny_process_vm()?;
             }
             Ok(())
         })
@@ -246,7 +256,7 @@ fn process_vm_later(rank: &Rank) -> Outcome {
 fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
     loaded(rank)?;
     let other = rank.index == 1;
-    let (done, text) = confine::stderr_of(|| {
+    let (done, text) = sandbox::stderr_of(|| {
         if other {
             leave()?;
         }
@@ -288,9 +298,9 @@ fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
 /// to change.
 fn other_user(rank: &Rank) -> Outcome {
     loaded(rank)?;
-    let (done, text) = confine::stderr_of(|| {
+    let (done, text) = sandbox::stderr_of(|| {
         if rank.index == 1 {
-            become_nobody()?;
+            become_ordinary_user()?;
         }
         let rig = Rig::open(rank, &Ask::messages(false))?;
         if rank.index == 0 {
@@ -307,7 +317,7 @@ fn other_user(rank: &Rank) -> Outcome {
 }
 
 /// Tests an address without a host, as typed by a user, without a reachable listener at its port.
-fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
+fn no_listener(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
     if rank.index == 1 {
         leave()?;
@@ -332,7 +342,7 @@ fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) 
         .get(2..4)
         .and_then(|port| port.try_into().ok())
         .map_or(0, u16::from_be_bytes);
-    let (done, text) = confine::stderr_of(|| {
+    let (done, text) = sandbox::stderr_of(|| {
         let to = rig.av.insert(&name)?;
         for size in [8, 100_000] {
             let error = rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), to, 3))?;
@@ -355,7 +365,7 @@ fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) 
 }
 
 /// Tests a connect that is refused at once: the line must not report a timeout.
-fn nobody_to_connect_to(rank: &Rank) -> Outcome {
+fn no_target(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let bare = cm::bare(rank)?;
     let line = bare.line(&bare.info)?;
@@ -363,7 +373,7 @@ fn nobody_to_connect_to(rank: &Rank) -> Outcome {
     if let Some(port) = name.get_mut(2..4) {
         port.copy_from_slice(&UNUSED_PORT.to_be_bytes());
     }
-    let (done, text) = confine::stderr_of(|| -> Outcome {
+    let (done, text) = sandbox::stderr_of(|| -> Outcome {
         line.ep.connect(&name, &[])?;
         let answer = bare.eq.sread_cm(&bare.info, 0, cm::PATIENCE_MS);
         check_eq!(answer.err(), Some(Errno::EAVAIL));
@@ -388,7 +398,7 @@ fn nobody_to_connect_to(rank: &Rank) -> Outcome {
 fn call(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
     let ask = Ask::caps(sys::FI_MSG | sys::FI_RMA);
-    let (opened, text) = confine::stderr_of(|| -> Outcome<[bool; 2]> {
+    let (opened, text) = sandbox::stderr_of(|| -> Outcome<[bool; 2]> {
         deny()?;
         Ok([(); 2].map(|()| Rig::open_alone(rank, &ask).is_ok()))
     })?;
@@ -400,7 +410,7 @@ fn call(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome 
 /// Tests memory that is to migrate without userfaultfd write protection.
 fn userfaultfd(rank: &Rank) -> Outcome {
     loaded(rank)?;
-    let (done, text) = confine::stderr_of(|| migrate::stores_cannot_be_held(rank))?;
+    let (done, text) = sandbox::stderr_of(|| migrate::stores_cannot_be_held(rank))?;
     done?;
     let words = [
         "userfaultfd: ",
@@ -418,7 +428,8 @@ fn no_driver(rank: &Rank) -> Outcome {
     if DEVICES.iter().any(|device| std::path::Path::new(device).exists()) {
         return Err(Fail::NotHere("this system has a driver".into()));
     }
-    let (opened, text) = confine::stderr_of(|| Rig::open_alone(rank, &Ask::messages(false)).is_ok())?;
+    let ask = Ask::messages(false);
+    let (opened, text) = sandbox::stderr_of(|| Rig::open_alone(rank, &ask).is_ok())?;
     check!(!opened);
     let words = DEVICES.map(|device| format!("{device}: No such file or directory"));
     let words = [&words[0], &words[1], "SCIF_DEVICE", "FI_SCIF_TRANSPORT=soft"];
@@ -428,7 +439,7 @@ fn no_driver(rank: &Rank) -> Outcome {
 
 /// Tests that each unknown setting is reported once, with the nearest known one.
 fn misspelt(rank: &Rank) -> Outcome {
-    let (done, text) = confine::stderr_of(|| -> Outcome {
+    let (done, text) = sandbox::stderr_of(|| -> Outcome {
         loaded(rank)?;
         for _ in 0..2 {
             Rig::open_alone(rank, &Ask::messages(false))?;
@@ -449,7 +460,8 @@ fn misspelt(rank: &Rank) -> Outcome {
 /// Tests that one line names the library and its available mechanisms.
 fn fabric(rank: &Rank) -> Outcome {
     loaded(rank)?;
-    let (done, text) = confine::stderr_of(|| Rig::open_alone(rank, &Ask::messages(false)).map(drop))?;
+    let ask = Ask::messages(false);
+    let (done, text) = sandbox::stderr_of(|| Rig::open_alone(rank, &ask).map(drop))?;
     done?;
     let version = format!("scif {} from ", env!("CARGO_PKG_VERSION"));
     let words = [

@@ -5,11 +5,11 @@
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 
 use super::atomic::ask;
-use super::forms::{self, Into, Meeting, Way};
+use super::call_variants::{self, RecvCall, SendCall, Timing};
 use super::rma::{REMOTE, announce, from, hear};
 
 pub(crate) const CASES: &[Case] = &[
@@ -52,13 +52,13 @@ fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
     }
     let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
     let rig = Rig::open(rank, &ask)?;
-    let (outcome, text) = confine::stderr_of(|| {
+    let (outcome, text) = sandbox::stderr_of(|| {
         if rank.index == 0 {
             rig.barrier()?;
             refused(&rig)?;
             return rig.barrier();
         }
-        confine::with_files_left(left, || {
+        sandbox::with_files_left(left, || {
             rig.barrier()?;
             rank.step("serving without descriptors");
             rig.barrier()
@@ -72,7 +72,7 @@ fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
     };
     check_eq!(text.matches(why).count(), 1, "{text}");
     rig.barrier()?;
-    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
 }
 
 fn refused(rig: &Rig<'_>) -> Outcome {
@@ -92,7 +92,7 @@ fn refused(rig: &Rig<'_>) -> Outcome {
 
 fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
     if denied(rank) && !later {
-        confine::deny_process_vm()?;
+        sandbox::deny_process_vm()?;
     }
     let rig = Rig::open(rank, &ask())?;
     let memory = Buf::new(5 << 20);
@@ -100,7 +100,7 @@ fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
     if later {
         work(&rig, memory, &remotes)?;
         if denied(rank) {
-            confine::deny_process_vm()?;
+            sandbox::deny_process_vm()?;
         }
         rig.barrier()?;
     }
@@ -112,7 +112,7 @@ fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
 fn another_user(rank: &Rank) -> Outcome {
     // An unprivileged user may be unable to read the libraries.
     offers(rank, load(rank)?, &ask().hints)?;
-    if rank.index == 1 && !confine::become_nobody() {
+    if rank.index == 1 && !sandbox::become_ordinary_user() {
         return Err(Fail::NotHere("another user: this one cannot change to it".into()));
     }
     let rig = Rig::open(rank, &ask())?;
@@ -123,9 +123,9 @@ fn another_user(rank: &Rank) -> Outcome {
 
 /// Transfers messages, RMA and atomics of all sizes.
 fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> Outcome {
-    for &size in forms::SIZES.iter().filter(|&&size| size >= 1000) {
-        for meeting in [Meeting::Expected, Meeting::Unexpected] {
-            forms::one_message(rig, Way::Send, Into::Recv, false, size, meeting)?;
+    for &size in call_variants::SIZES.iter().filter(|&&size| size >= 1000) {
+        for timing in [Timing::Expected, Timing::Unexpected] {
+            call_variants::one_message(rig, SendCall::Send, RecvCall::Recv, false, size, timing)?;
         }
         let at = from(remotes, rig.rank.peer(), 33)?;
         let (buf, back) = (Buf::pattern(size, 6), Buf::new(size));
@@ -185,7 +185,7 @@ fn under_way(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.write(put, rig.peer(), at.addr, at.key, 2))?;
         rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 3))?;
         if round == 4 + rank.index as u64 * 3 {
-            confine::deny_process_vm()?;
+            sandbox::deny_process_vm()?;
         }
         rig.received(3)?;
         check_eq!(rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context, 3);

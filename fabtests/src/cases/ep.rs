@@ -312,11 +312,11 @@ fn close_busy(rank: &Rank) -> Outcome {
 fn open_close(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     bare.ready()?;
-    let before = scif_fabtests::harness::confine::open_files()?;
+    let before = scif_fabtests::harness::sandbox::open_files()?;
     for _ in 0..300 {
         bare.ready()?;
     }
-    check_eq!(scif_fabtests::harness::confine::open_files()?, before);
+    check_eq!(scif_fabtests::harness::sandbox::open_files()?, before);
     Ok(())
 }
 

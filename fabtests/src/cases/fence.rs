@@ -7,8 +7,8 @@ use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
+use super::deferred_work::place;
 use super::rma::{REMOTE, from};
-use super::work::place;
 
 pub(crate) const CASES: &[Case] = &[
     case("fence/messages", 2, |r| fence_messages(r, sys::FI_EP_RDM)),

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
@@ -46,7 +46,7 @@ fn flood(rank: &Rank, talk: Talk, memory: Option<u64>) -> Outcome {
     match (rank.index, memory) {
         (0, None) => serve(&rig, GROWTH_MAX)?,
         // All of the spare memory may be in use before allocation fails.
-        (0, Some(spare)) => confine::with_memory(spare, || serve(&rig, spare + (16 << 20)))??,
+        (0, Some(spare)) => sandbox::with_memory(spare, || serve(&rig, spare + (16 << 20)))??,
         (1, _) => send_for_ever(&rig)?,
         _ => ask_again_and_again(&rig)?,
     }
@@ -112,13 +112,13 @@ fn receive_first(rig: &Rig<'_>, from: usize) -> Outcome {
 
 /// Replies to rank 2 until it has enough, during the flood.
 fn serve(rig: &Rig<'_>, growth_max: u64) -> Outcome {
-    let before = confine::memory("VmRSS:")?;
+    let before = sandbox::memory("VmRSS:")?;
     let mut most = 0;
     for round in 0..ROUNDS {
         rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 2, 0, round))?;
         rig.received(round)?;
         rig.post(|| rig.ep.tinject(Buf::new(8), rig.to(2), 3))?;
-        most = most.max(confine::memory("VmRSS:")?);
+        most = most.max(sandbox::memory("VmRSS:")?);
     }
     let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
     let error = rig.wait("the end of the flooder", || match eq.read(0) {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Eq, EqAttr, Errno, Fid, Ioc, Result};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 
 use super::rma::{REMOTE, from};
@@ -71,7 +71,7 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
         ..EqAttr::default()
     };
     let eq = Eq::open(&rig.fabric, attr)?;
-    let wrong = confine::in_child(|| {
+    let wrong = sandbox::in_child(|| {
         let calls: [Result; 14] = [
             ep.send(buf, to, 1),
             ep.inject(buf, to),
@@ -138,8 +138,8 @@ fn closes(rank: &Rank, progress: u32) -> Outcome {
             }
         });
         let forked = (0..FORKS).try_for_each(|_| {
-            let wrong = confine::in_child(|| {
-                confine::alarm(20);
+            let wrong = sandbox::in_child(|| {
+                sandbox::alarm(20);
                 let calls: [Result; 19] = [
                     rig.ep.cancel(99),
                     rig.ep.name().map(drop),

@@ -49,11 +49,11 @@ impl Asker<'_> {
     }
 
     #[track_caller]
-    pub(super) fn none(&self, what: &str, change: impl FnOnce(&mut Hints)) -> Outcome {
+    pub(super) fn none(&self, subject: &str, change: impl FnOnce(&mut Hints)) -> Outcome {
         match self.ask(change) {
             Err(Errno::ENODATA) => Ok(()),
-            Ok(_) => Err(Fail::here(format_args!("{what}: an offer"))),
-            Err(e) => Err(Fail::here(format_args!("{what}: {e}"))),
+            Ok(_) => Err(Fail::here(format_args!("{subject}: an offer"))),
+            Err(e) => Err(Fail::here(format_args!("{subject}: {e}"))),
         }
     }
 }

@@ -79,8 +79,8 @@ fn beyond(rank: &Rank) -> Outcome {
             ("bytes of data in a completion", |h, _| h.cq_data_size = 9),
             ("bytes injected", |h, _| h.tx.inject_size = 1 << 30),
         ];
-        for (what, raise) in raise {
-            asker.none(what, |hints| {
+        for (subject, raise) in raise {
+            asker.none(subject, |hints| {
                 hints.ep_type = ep_type;
                 raise(hints, &most);
             })?;
@@ -294,11 +294,11 @@ fn contexts(rank: &Rank) -> Outcome {
 fn other_formats(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     for ep_type in TYPES {
-        for (what, format) in [
+        for (subject, format) in [
             ("addresses as text", sys::FI_ADDR_STR),
             ("addresses of IPv6", sys::FI_SOCKADDR_IN6),
         ] {
-            asker.none(what, |hints| {
+            asker.none(subject, |hints| {
                 hints.ep_type = ep_type;
                 hints.addr_format = format;
             })?;

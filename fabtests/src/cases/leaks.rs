@@ -8,24 +8,24 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{
-    AtomicTarget, Av, AvAttr, AvSet, AvSetAttr, Buf, Deed, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Pep,
+    AtomicTarget, Av, AvAttr, AvSet, AvSetAttr, Buf, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Operation, Pep,
     WorkAsk,
 };
-use scif_fabtests::harness::confine::Holdings;
 use scif_fabtests::harness::fail::Context;
+use scif_fabtests::harness::sandbox::Holdings;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 
+use super::ops_tables::bench;
+use super::ops_tables_kinds::{Group, Scalable};
+use super::ops_tables_order::{IN_DOMAIN, ON_FABRIC};
 use super::peer::{needs_peers, side_with};
 use super::rma::{REMOTE, from};
-use super::slots::bench;
-use super::slots_kinds::{Group, Scalable};
-use super::slots_order::{IN_DOMAIN, ON_FABRIC};
 
 pub(crate) const CASES: &[Case] = &[
     case("leaks/objects", 1, objects),
     case("leaks/objects_of_several", 1, objects_of_several),
-    case("leaks/what_a_peer_fills", 1, what_a_peer_fills),
+    case("leaks/what_a_peer_fills", 1, peer_filled),
     case("leaks/traffic", 4, |r| traffic(r, sys::FI_PROGRESS_MANUAL)),
     case("leaks/traffic_under_auto_progress", 4, |r| {
         traffic(r, sys::FI_PROGRESS_AUTO)
@@ -42,13 +42,13 @@ const PATIENCE_MS: i32 = 20_000;
 
 /// Repeats an action and checks that the resources after all repetitions equal those after the
 /// first.
-fn no_trace(what: &str, mut act: impl FnMut() -> Outcome) -> Outcome {
+fn no_trace(subject: &str, mut act: impl FnMut() -> Outcome) -> Outcome {
     act()?;
     let before = Holdings::now()?;
     for _ in 0..ROUNDS {
         act()?;
     }
-    check_eq!(Holdings::now()?, before, "{what}");
+    check_eq!(Holdings::now()?, before, "{subject}");
     Ok(())
 }
 
@@ -70,10 +70,10 @@ fn objects(rank: &Rank) -> Outcome {
 }
 
 /// Function that opens, uses and closes an object with all its dependent objects.
-type Scene = fn(&Rank) -> Outcome;
+type Cycle = fn(&Rank) -> Outcome;
 
 /// Objects that need more than a domain. Each function closes all it opens.
-const OF_SEVERAL: &[(&str, Scene)] = &[
+const OF_SEVERAL: &[(&str, Cycle)] = &[
     ("a named vector", |r| {
         let ask = Ask::caps(sys::FI_MSG | sys::FI_SHARED_AV);
         let rig = Rig::open_alone(r, &ask)?;
@@ -153,7 +153,7 @@ const OF_SEVERAL: &[(&str, Scene)] = &[
                 context: 0,
                 flags: 0,
             };
-            let send = Deed::Send {
+            let send = Operation::Send {
                 buf: Buf::new(100_000),
                 dest: rig.to(0),
                 tag: None,
@@ -184,7 +184,7 @@ fn objects_of_several(rank: &Rank) -> Outcome {
 
 /// Tests a queue, a counter and a receive context of another provider, with an endpoint that uses
 /// them and an unreceived message.
-fn what_a_peer_fills(rank: &Rank) -> Outcome {
+fn peer_filled(rank: &Rank) -> Outcome {
     needs_peers(rank)?;
     no_trace("what a peer fills", || {
         let side = side_with(rank, &super::peer::ask())?;

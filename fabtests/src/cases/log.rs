@@ -10,11 +10,11 @@ use scif_fabtests::fi::version;
 use scif_fabtests::fi::{
     Av, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep, Result,
 };
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::load;
 use scif_fabtests::{check, check_eq};
 
-use super::slots::{Bench, bench};
+use super::ops_tables::{Bench, bench};
 
 pub(crate) const CASES: &[Case] = &[
     case("log/one_line_says_why", 1, one_line).under(&[("FI_LOG_LEVEL", "warn")]),
@@ -316,7 +316,7 @@ fn one_line(rank: &Rank) -> Outcome {
         &[]
     };
     for (call, error, words) in WRONG.iter().chain(newer) {
-        let (answer, text) = confine::stderr_of(|| call(&bench))?;
+        let (answer, text) = sandbox::stderr_of(|| call(&bench))?;
         check_eq!(answer, Err(*error), "{words:?}");
         let lines: Vec<&str> = text.lines().collect();
         check_eq!(lines.len(), 1, "{words:?}: {text}");
@@ -336,13 +336,13 @@ fn options(rank: &Rank, told: bool) -> Outcome {
     }
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let ep = Ep::open(&bench.domain, &bench.info)?;
-    let (got, text) = confine::stderr_of(|| ep.getopt(NONE))?;
+    let (got, text) = sandbox::stderr_of(|| ep.getopt(NONE))?;
     check_eq!(got, Err(Errno::ENOPROTOOPT));
     check_eq!(text.contains("fi_getopt of option 4321"), told, "{text}");
-    let (set, text) = confine::stderr_of(|| ep.setopt(NONE, 1))?;
+    let (set, text) = sandbox::stderr_of(|| ep.setopt(NONE, 1))?;
     check_eq!(set, Err(Errno::ENOPROTOOPT));
     check_eq!(text.contains("fi_setopt of option 4321"), told, "{text}");
-    let (opened, text) = confine::stderr_of(|| ep.ops_open(c"nobody"))?;
+    let (opened, text) = sandbox::stderr_of(|| ep.ops_open(c"nobody"))?;
     check_eq!(opened, Err(Errno::ENOSYS));
     check_eq!(text.contains("fi_open_ops"), told, "{text}");
     Ok(())
@@ -359,7 +359,7 @@ fn refused_in_a_loop(rank: &Rank) -> Outcome {
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let ep = Ep::open(&bench.domain, &bench.info)?;
     let begin = Instant::now();
-    let (answers, text) = confine::stderr_of(|| {
+    let (answers, text) = sandbox::stderr_of(|| {
         let answers: Vec<_> = (0..CALLS).map(|_| ep.shutdown(7)).collect();
         // The next permitted line follows the report.
         std::thread::sleep(Duration::from_millis(500));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Ep};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
 const SIZES: &[usize] = &[8, 3000, 40_000];
 
 fn few_descriptors(rank: &Rank) -> Outcome {
-    confine::limit_open_files(96)?;
+    sandbox::limit_open_files(96)?;
     hub(rank, 50)
 }
 

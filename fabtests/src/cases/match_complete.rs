@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::{self, Letter, Way};
+use super::call_variants::{self, Msg, SendCall};
 use super::peek;
 
 pub(crate) const CASES: &[Case] = &[
@@ -29,10 +29,10 @@ const SIZES: [usize; 4] = [8, 4096, 65_536, 1 << 20];
 const SILENCE: Duration = Duration::from_millis(20);
 
 /// Flags of the endpoint, of the call, and the flags that MPICH uses.
-const WAYS: [Way; 3] = [
-    Way::Send,
-    Way::Flags(sys::FI_MATCH_COMPLETE),
-    Way::Flags(sys::FI_MATCH_COMPLETE | sys::FI_DELIVERY_COMPLETE),
+const WAYS: [SendCall; 3] = [
+    SendCall::Send,
+    SendCall::Flags(sys::FI_MATCH_COMPLETE),
+    SendCall::Flags(sys::FI_MATCH_COMPLETE | sys::FI_DELIVERY_COMPLETE),
 ];
 
 fn ask() -> Ask {
@@ -40,15 +40,15 @@ fn ask() -> Ask {
 }
 
 /// Sends `buf` from `rig`, with `context`.
-fn send(rig: &Rig<'_>, way: Way, tag: Option<u64>, buf: Buf, dest: u64, context: usize) -> Outcome {
-    let letter = Letter {
+fn send(rig: &Rig<'_>, way: SendCall, tag: Option<u64>, buf: Buf, dest: u64, context: usize) -> Outcome {
+    let letter = Msg {
         buf,
         dest,
         tag,
         context,
         data: 0,
     };
-    rig.post(|| forms::send(rig, way, &letter))
+    rig.post(|| call_variants::send(rig, way, &letter))
 }
 
 /// Posts a receive for the message of [`send`].
@@ -74,7 +74,7 @@ fn waits(rank: &Rank) -> Outcome {
                     let buf = Buf::new(size);
                     receive(&rig, tag, buf, 2)?;
                     rig.received(2)?;
-                    forms::check_bytes(&buf, size, 1, 0)?;
+                    call_variants::check_bytes(&buf, size, 1, 0)?;
                 }
                 rig.barrier()?;
             }
@@ -107,7 +107,7 @@ fn discarded(rank: &Rank) -> Outcome {
                 peek::find(&rig, 1, sys::FI_DISCARD, looked_at)?;
                 let buf = Buf::new(size);
                 check_eq!(peek::take(&rig, buf, 0, claimed)?.len, size);
-                forms::check_bytes(&buf, size, 2, 0)?;
+                call_variants::check_bytes(&buf, size, 2, 0)?;
             }
             rig.barrier()?;
         }
@@ -125,7 +125,7 @@ fn to_itself(rank: &Rank) -> Outcome {
             receive(&rig, Some(3), buf, 2)?;
             rig.received(2)?;
             rig.sent(1)?;
-            forms::check_bytes(&buf, size, 3, 0)?;
+            call_variants::check_bytes(&buf, size, 3, 0)?;
         }
     }
     Ok(())
@@ -142,7 +142,14 @@ fn counters(rank: &Rank) -> Outcome {
     )?;
     for (done, size) in (0..).zip(SIZES) {
         if rank.index == 0 {
-            send(&rig, Way::Send, Some(4), Buf::pattern(size, 1), rig.peer(), 1)?;
+            send(
+                &rig,
+                SendCall::Send,
+                Some(4),
+                Buf::pattern(size, 1),
+                rig.peer(),
+                1,
+            )?;
             rig.silence(SILENCE)?;
             check_eq!(rig.counter(sys::FI_SEND)?.read()?, done);
             rig.barrier()?;
@@ -168,19 +175,19 @@ fn peer_dies(rank: &Rank) -> Outcome {
         rig.received(9)?;
         rank.expect_death()?;
         rig.barrier()?;
-        return confine::die();
+        return sandbox::die();
     }
     for (context, size) in SIZES.into_iter().enumerate() {
         send(
             &rig,
-            Way::Send,
+            SendCall::Send,
             Some(8),
             Buf::pattern(size, 1),
             rig.to(1),
             context,
         )?;
     }
-    send(&rig, Way::Send, Some(9), Buf::new(8), rig.to(1), 9)?;
+    send(&rig, SendCall::Send, Some(9), Buf::new(8), rig.to(1), 9)?;
     rig.sent(9)?;
     rig.barrier()?;
     rank.kill(1)?;

@@ -11,7 +11,7 @@ use scif_fabtests::rig::{Remote, Rig};
 use scif_fabtests::{check, check_eq};
 
 use super::atomic::ask;
-use super::forms;
+use super::call_variants;
 use super::rma::{REMOTE, announce, from, hear};
 
 const AUTO: &[(&str, &str)] = &[("FI_SCIF_MR_MIGRATE", "auto")];
@@ -129,7 +129,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
         check_eq!(back.differs(memory.len(), 77), None, "moving has changed nothing");
     }
     rig.barrier()?;
-    for &size in forms::SIZES.iter().filter(|&&size| size <= 4 << 20) {
+    for &size in call_variants::SIZES.iter().filter(|&&size| size <= 4 << 20) {
         for off in [0, 67, PAGE - 100, 2 * PAGE + 3, memory.len() - size] {
             let seed = (size + off) as u64;
             if rank.index == 0 {
@@ -374,7 +374,7 @@ fn fork(rank: &Rank) -> Outcome {
         hear(&rig)?;
         check_eq!(memory.load_u64(0), 100 + n);
         memory.store_u64(PAGE, n);
-        let wrong = scif_fabtests::harness::confine::in_child(|| {
+        let wrong = scif_fabtests::harness::sandbox::in_child(|| {
             let private = memory.in_window().is_ok_and(|shown| !shown);
             let same = memory.load_u64(0) == 100 + n && memory.load_u64(PAGE) == n;
             memory.fill(0xee);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The cases, one file for each area; their names begin with the area.
 
+mod absent_peers;
 mod atomic;
 mod atomic_shared;
 mod av;
@@ -8,6 +9,7 @@ mod av_shared;
 mod av_sources;
 mod bad_input;
 mod bad_rma;
+mod call_variants;
 mod closing;
 mod cm;
 mod cm_late;
@@ -19,6 +21,7 @@ mod coll_sets;
 mod cq;
 mod death;
 mod death_unaccepted;
+mod deferred_work;
 mod degraded;
 mod denied;
 mod ep;
@@ -26,23 +29,26 @@ mod eq;
 mod fence;
 mod flood;
 mod fork;
-mod forms;
 mod getinfo;
 mod getinfo_hints;
-mod itself;
 mod kinds;
 mod leaks;
 mod log;
+mod loopback;
 mod many_peers;
 mod match_complete;
 mod matrix;
-mod meeting;
 mod migrate;
 mod mr;
 mod msg;
 mod multi_recv;
 mod numbers;
 mod opening;
+mod ops_tables;
+mod ops_tables_answers;
+mod ops_tables_kinds;
+mod ops_tables_log;
+mod ops_tables_order;
 mod order;
 mod order_waits;
 mod peek;
@@ -57,18 +63,12 @@ mod sets;
 mod shared;
 mod shared_many;
 mod signals;
-mod slots;
-mod slots_answers;
-mod slots_kinds;
-mod slots_log;
-mod slots_order;
 mod tagged;
 mod threads;
 mod through_the_ring;
 mod trigger;
 mod wait;
 mod wait_objects;
-mod work;
 
 use scif_fabtests::harness::Case;
 
@@ -99,7 +99,7 @@ const AREAS: &[&[Case]] = &[
     coll_sets::CASES,
     coll::CASES,
     trigger::CASES,
-    work::CASES,
+    deferred_work::CASES,
     fence::CASES,
     eq::CASES,
     cm::CASES,
@@ -113,15 +113,15 @@ const AREAS: &[&[Case]] = &[
     signals::CASES,
     sets::CASES,
     bad_input::CASES,
-    slots::CASES,
-    slots_kinds::CASES,
-    slots_log::CASES,
-    slots_order::CASES,
+    ops_tables::CASES,
+    ops_tables_kinds::CASES,
+    ops_tables_log::CASES,
+    ops_tables_order::CASES,
     leaks::CASES,
     log::CASES,
     order::CASES,
     order_waits::CASES,
-    itself::CASES,
+    loopback::CASES,
     threads::CASES,
     progress_auto::CASES,
     denied::CASES,
@@ -134,7 +134,7 @@ const AREAS: &[&[Case]] = &[
     coll_death::CASES,
     closing::CASES,
     restart::CASES,
-    meeting::CASES,
+    absent_peers::CASES,
     fork::CASES,
 ];
 

@@ -9,38 +9,44 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::{self, Into, Letter, Meeting, Way};
+use super::call_variants::{self, Msg, RecvCall, SendCall, Timing};
 
 pub(crate) const CASES: &[Case] = &[
-    case("msg/send", 2, |r| sizes(r, Way::Send, Into::Recv)),
-    case("msg/sendv", 2, |r| sizes(r, Way::Sendv, Into::Recv)),
-    case("msg/sendmsg", 2, |r| sizes(r, Way::Sendmsg, Into::Recv)),
-    case("msg/inject", 2, |r| sizes(r, Way::Inject, Into::Recv)),
-    case("msg/senddata", 2, |r| sizes(r, Way::Senddata, Into::Recv)),
-    case("msg/injectdata", 2, |r| sizes(r, Way::Injectdata, Into::Recv)),
-    case("msg/recvv", 2, |r| sizes(r, Way::Send, Into::Recvv)),
-    case("msg/recvmsg", 2, |r| sizes(r, Way::Send, Into::Recvmsg)),
-    case("msg/sendv_recvv", 2, |r| sizes(r, Way::Sendv, Into::Recvv)),
+    case("msg/send", 2, |r| sizes(r, SendCall::Send, RecvCall::Recv)),
+    case("msg/sendv", 2, |r| sizes(r, SendCall::Sendv, RecvCall::Recv)),
+    case("msg/sendmsg", 2, |r| sizes(r, SendCall::Sendmsg, RecvCall::Recv)),
+    case("msg/inject", 2, |r| sizes(r, SendCall::Inject, RecvCall::Recv)),
+    case("msg/senddata", 2, |r| {
+        sizes(r, SendCall::Senddata, RecvCall::Recv)
+    }),
+    case("msg/injectdata", 2, |r| {
+        sizes(r, SendCall::Injectdata, RecvCall::Recv)
+    }),
+    case("msg/recvv", 2, |r| sizes(r, SendCall::Send, RecvCall::Recvv)),
+    case("msg/recvmsg", 2, |r| sizes(r, SendCall::Send, RecvCall::Recvmsg)),
+    case("msg/sendv_recvv", 2, |r| {
+        sizes(r, SendCall::Sendv, RecvCall::Recvv)
+    }),
     case("msg/sendmsg_cq_data", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_REMOTE_CQ_DATA), Into::Recvmsg)
+        sizes(r, SendCall::Flags(sys::FI_REMOTE_CQ_DATA), RecvCall::Recvmsg)
     }),
     case("msg/sendmsg_inject", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_INJECT), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_INJECT), RecvCall::Recv)
     }),
     case("msg/sendmsg_more", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_MORE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_MORE), RecvCall::Recv)
     }),
     case("msg/inject_complete", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_INJECT_COMPLETE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_INJECT_COMPLETE), RecvCall::Recv)
     }),
     case("msg/transmit_complete", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_TRANSMIT_COMPLETE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_TRANSMIT_COMPLETE), RecvCall::Recv)
     }),
     case("msg/delivery_complete", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_DELIVERY_COMPLETE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_DELIVERY_COMPLETE), RecvCall::Recv)
     }),
     case("msg/match_complete", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_MATCH_COMPLETE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_MATCH_COMPLETE), RecvCall::Recv)
     }),
     case("msg/sender_makes_no_more_calls", 2, sender_makes_no_more_calls),
     case("msg/fence", 2, fence),
@@ -63,9 +69,9 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/inject_too_long", 1, inject_too_long),
 ];
 
-fn sizes(rank: &Rank, way: Way, into: Into) -> Outcome {
+fn sizes(rank: &Rank, way: SendCall, into: RecvCall) -> Outcome {
     let flags = match way {
-        Way::Flags(flags) => {
+        SendCall::Flags(flags) => {
             const LEVELS: u64 = sys::FI_INJECT_COMPLETE
                 | sys::FI_TRANSMIT_COMPLETE
                 | sys::FI_DELIVERY_COMPLETE
@@ -75,15 +81,15 @@ fn sizes(rank: &Rank, way: Way, into: Into) -> Outcome {
         _ => 0,
     };
     let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = flags);
-    forms::every_size(&Rig::open(rank, &ask)?, way, into, false)
+    call_variants::every_size(&Rig::open(rank, &ask)?, way, into, false)
 }
 
 fn fence(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_FENCE);
-    forms::every_size(
+    call_variants::every_size(
         &Rig::open(rank, &ask)?,
-        Way::Flags(sys::FI_FENCE),
-        Into::Recv,
+        SendCall::Flags(sys::FI_FENCE),
+        RecvCall::Recv,
         false,
     )
 }
@@ -120,7 +126,7 @@ fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
                     let buf = Buf::new(size);
                     rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
                     rig.received(2)?;
-                    forms::check_bytes(&buf, size, i.into(), 0)?;
+                    call_variants::check_bytes(&buf, size, i.into(), 0)?;
                 }
                 if !short {
                     silent()?;
@@ -148,7 +154,7 @@ fn delivery_waits(rank: &Rank) -> Outcome {
             let buf = Buf::new(size);
             rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
             rig.received(2)?;
-            forms::check_bytes(&buf, size, 1, 0)?;
+            call_variants::check_bytes(&buf, size, 1, 0)?;
         }
         rig.barrier()?;
     }
@@ -160,7 +166,7 @@ fn delivery_waits(rank: &Rank) -> Outcome {
 fn op_flags_inject(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_INJECT);
     let rig = Rig::open(rank, &ask)?;
-    for &size in forms::SIZES
+    for &size in call_variants::SIZES
         .iter()
         .filter(|&&size| size <= rig.info.tx().inject_size)
     {
@@ -173,7 +179,7 @@ fn op_flags_inject(rank: &Rank) -> Outcome {
             let buf = Buf::new(size);
             rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
             rig.received(2)?;
-            forms::check_bytes(&buf, size, 9, 0)?;
+            call_variants::check_bytes(&buf, size, 9, 0)?;
         }
     }
     rig.barrier()
@@ -182,23 +188,28 @@ fn op_flags_inject(rank: &Rank) -> Outcome {
 /// Tests that a null pointer is a buffer of no bytes, in every call.
 fn null_buffer(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
-    for way in [Way::Send, Way::Inject, Way::Senddata, Way::Injectdata] {
+    for way in [
+        SendCall::Send,
+        SendCall::Inject,
+        SendCall::Senddata,
+        SendCall::Injectdata,
+    ] {
         if rank.index == 0 {
-            let letter = Letter {
+            let letter = Msg {
                 buf: Buf::NULL,
                 dest: rig.peer(),
                 tag: None,
                 context: 1,
                 data: 5,
             };
-            rig.post(|| forms::send(&rig, way, &letter))?;
+            rig.post(|| call_variants::send(&rig, way, &letter))?;
             if !way.silent() {
                 rig.sent(1)?;
             }
         } else {
             rig.post(|| rig.inbox.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 2))?;
             let entry = rig.received(2)?;
-            forms::check_received(&entry, 0, None, way.has_data().then_some(5))?;
+            call_variants::check_received(&entry, 0, None, way.has_data().then_some(5))?;
         }
         rig.barrier()?;
     }
@@ -215,7 +226,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
 /// Tests messages of an endpoint to itself.
 fn to_itself(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
-    for &size in forms::SIZES {
+    for &size in call_variants::SIZES {
         for first in [true, false] {
             let (from, to) = (Buf::pattern(size, 3), Buf::new(size));
             if first {
@@ -227,7 +238,7 @@ fn to_itself(rank: &Rank) -> Outcome {
             }
             rig.received(2)?;
             rig.sent(1)?;
-            forms::check_bytes(&to, size, 3, 0)?;
+            call_variants::check_bytes(&to, size, 3, 0)?;
         }
     }
     Ok(())
@@ -236,14 +247,14 @@ fn to_itself(rank: &Rank) -> Outcome {
 /// Tests that both sides can send first and receive afterwards without a deadlock.
 fn both_at_once(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
-    for &size in forms::SIZES {
+    for &size in call_variants::SIZES {
         let mine = u64::try_from(rank.index).unwrap_or(0);
         let (from, to) = (Buf::pattern(size, mine), Buf::new(size));
         rig.post(|| rig.ep.send(from, rig.peer(), 1))?;
         rig.post(|| rig.inbox.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
         rig.received(2)?;
         rig.sent(1)?;
-        forms::check_bytes(&to, size, 1 - mine, 0)?;
+        call_variants::check_bytes(&to, size, 1 - mine, 0)?;
     }
     rig.barrier()
 }
@@ -260,37 +271,38 @@ fn truncation(rank: &Rank) -> Outcome {
         (100_000, 64),
         (1 << 20, 65_536),
     ] {
-        for meeting in [Meeting::Expected, Meeting::Unexpected] {
+        for timing in [Timing::Expected, Timing::Unexpected] {
             if rank.index == 0 {
-                if meeting == Meeting::Expected {
+                if timing == Timing::Expected {
                     rig.barrier()?;
                 }
                 let buf = Buf::pattern(sent, 4);
                 rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
-                if meeting == Meeting::Unexpected {
+                if timing == Timing::Unexpected {
                     rig.barrier()?;
                 }
                 rig.sent(1)?;
             } else {
                 let buf = Buf::new(room + 64);
-                if meeting == Meeting::Unexpected {
+                if timing == Timing::Unexpected {
                     rig.barrier()?;
                 }
                 rig.post(|| rig.inbox.recv(buf.sub(0, room), sys::FI_ADDR_UNSPEC, 2))?;
-                if meeting == Meeting::Expected {
+                if timing == Timing::Expected {
                     rig.barrier()?;
                 }
                 let error = rig.next_error(&rig.rx)?;
                 check_eq!(error.err, Errno::ETRUNC);
                 check_eq!(error.context, 2);
                 check_eq!(error.olen, sent - room, "{sent} into {room}");
-                forms::check_bytes(&buf, 0, 4, 0).or_else(|_| forms::check_bytes(&buf, room, 4, 0))?;
+                call_variants::check_bytes(&buf, 0, 4, 0)
+                    .or_else(|_| call_variants::check_bytes(&buf, room, 4, 0))?;
             }
             rig.barrier()?;
         }
     }
     // The endpoint still works.
-    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
 }
 
 /// Tests that receives are filled oldest first, whatever the sizes of the messages.
@@ -317,7 +329,7 @@ fn order_of_receives(rank: &Rank) -> Outcome {
             let size = sizes.get(entry.context).copied().unwrap_or(usize::MAX);
             check_eq!(entry.len, size, "receive {}", entry.context);
             if let Some(buf) = bufs.get(entry.context) {
-                forms::check_bytes(buf, size, entry.context as u64, 0)?;
+                call_variants::check_bytes(buf, size, entry.context as u64, 0)?;
             }
         }
     }
@@ -359,7 +371,7 @@ fn unexpected_flood(rank: &Rank) -> Outcome {
             for index in 0..COUNT {
                 rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
                 check_eq!(rig.received(2)?.len, size);
-                forms::check_bytes(&buf, size, index as u64, 0)?;
+                call_variants::check_bytes(&buf, size, index as u64, 0)?;
             }
         }
         rig.barrier()?;
@@ -471,7 +483,7 @@ fn many_outstanding(rank: &Rank) -> Outcome {
         }
         if rank.index == 1 {
             for (index, buf) in bufs.iter().enumerate() {
-                forms::check_bytes(buf, size, index as u64, 0)?;
+                call_variants::check_bytes(buf, size, index as u64, 0)?;
             }
         }
         rig.barrier()?;
@@ -485,7 +497,7 @@ fn all_to_all(rank: &Rank) -> Outcome {
         rank,
         &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV),
     )?;
-    for &size in forms::SIZES {
+    for &size in call_variants::SIZES {
         let name = |from: usize, to: usize| (from * 16 + to + 1) as u64;
         let mut into = Vec::new();
         for from in 0..rank.count {
@@ -502,7 +514,7 @@ fn all_to_all(rank: &Rank) -> Outcome {
             rig.next(&rig.rx)?;
         }
         for (from, buf) in into.iter().enumerate() {
-            forms::check_bytes(buf, size, name(from, rank.index), 0)?;
+            call_variants::check_bytes(buf, size, name(from, rank.index), 0)?;
         }
     }
     rig.barrier()
@@ -573,7 +585,7 @@ fn selective(rank: &Rank) -> Outcome {
     });
     drop(rig);
     let rig = Rig::open(rank, &ask)?;
-    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
 }
 
 /// Tests that the addresses of a table are 0, 1 and so on.
@@ -581,7 +593,7 @@ fn av_table(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE);
     let rig = Rig::open(rank, &ask)?;
     check_eq!(rig.peers, vec![0, 1]);
-    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
 }
 
 /// Tests that a directed receive takes messages of its peer only, and an undirected one any.
@@ -605,7 +617,7 @@ fn directed(rank: &Rank) -> Outcome {
                 rig.received(context)?;
             }
             for (buf, from) in bufs.iter().zip([20, 10, 21, 11]) {
-                forms::check_bytes(buf, size, from, 0)?;
+                call_variants::check_bytes(buf, size, from, 0)?;
             }
         } else {
             rig.barrier()?;

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_do_what_the_manual_says() {
+    fn operations_follow_the_manual() {
         let e = |v| encode(sys::FI_INT16, v);
         let run = |op, t, o, c| after(op, sys::FI_INT16, &e(t), &e(o), &e(c));
         assert_eq!(run(sys::FI_SUM, 5, -7, 0), e(-2));

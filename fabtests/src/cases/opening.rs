@@ -79,13 +79,13 @@ fn vectors(rank: &Rank) -> Outcome {
                     flags,
                     ..AvAttr::default()
                 };
-                let what = || format!("type {av_type}, count {count}, flags {flags:#x}");
+                let subject = || format!("type {av_type}, count {count}, flags {flags:#x}");
                 let (av, _) = Av::open_with(&rig.domain, &attr)
                     .map_err(Fail::from)
-                    .context(what)?;
+                    .context(subject)?;
                 if flags != sys::FI_EVENT {
-                    check_eq!(av.insert(&name), Ok(0), "{}", what());
-                    check_eq!(av.insert(&name), Ok(0), "{}, again", what());
+                    check_eq!(av.insert(&name), Ok(0), "{}", subject());
+                    check_eq!(av.insert(&name), Ok(0), "{}, again", subject());
                     check_eq!(av.lookup(0, 64)?.0, name);
                 }
             }

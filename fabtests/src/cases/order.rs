@@ -9,11 +9,11 @@
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Rng, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Rng, case, sandbox};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::{self, Into, Letter, Way};
+use super::call_variants::{self, Msg, RecvCall, SendCall};
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
@@ -84,23 +84,16 @@ struct Mix {
 
 /// One line of a script.
 #[derive(Debug, Clone, Copy)]
-enum Line {
+enum Step {
     Message {
-        way: Way,
+        way: SendCall,
         tagged: bool,
         size: usize,
     },
     /// Write into its own range of the memory of the target.
-    Write {
-        at: usize,
-        size: usize,
-    },
+    Write { at: usize, size: usize },
     /// Read of the range of the latest write.
-    Read {
-        at: usize,
-        size: usize,
-        seed: u64,
-    },
+    Read { at: usize, size: usize, seed: u64 },
     /// Addition of one to the first word of the memory of the target.
     Add,
 }
@@ -111,19 +104,19 @@ const FIRST: usize = 64;
 /// Maximum number of bytes that one script writes.
 const ROOM: usize = 24 << 20;
 
-fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
+fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Step> {
     let ways = [
-        Way::Send,
-        Way::Sendv,
-        Way::Sendmsg,
-        Way::Inject,
-        Way::Senddata,
-        Way::Injectdata,
-        Way::Flags(sys::FI_INJECT),
-        Way::Flags(sys::FI_DELIVERY_COMPLETE),
-        Way::Flags(sys::FI_TRANSMIT_COMPLETE),
-        Way::Flags(sys::FI_REMOTE_CQ_DATA),
-        Way::Flags(sys::FI_MORE),
+        SendCall::Send,
+        SendCall::Sendv,
+        SendCall::Sendmsg,
+        SendCall::Inject,
+        SendCall::Senddata,
+        SendCall::Injectdata,
+        SendCall::Flags(sys::FI_INJECT),
+        SendCall::Flags(sys::FI_DELIVERY_COMPLETE),
+        SendCall::Flags(sys::FI_TRANSMIT_COMPLETE),
+        SendCall::Flags(sys::FI_REMOTE_CQ_DATA),
+        SendCall::Flags(sys::FI_MORE),
     ];
     let mut lines = Vec::new();
     let (mut end, mut latest) = (FIRST, None);
@@ -135,19 +128,19 @@ fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
                 // Sometimes unaligned.
                 end += size + rng.below(9);
                 latest = Some((at, size, lines.len() as u64));
-                Line::Write { at, size }
+                Step::Write { at, size }
             }
             2 => match latest {
-                Some((at, size, seed)) => Line::Read { at, size, seed },
+                Some((at, size, seed)) => Step::Read { at, size, seed },
                 None => continue,
             },
-            3 => Line::Add,
+            3 => Step::Add,
             _ => {
-                let way = rng.pick(&ways).unwrap_or(Way::Send);
+                let way = rng.pick(&ways).unwrap_or(SendCall::Send);
                 if way.injects() && size > inject_size {
                     continue;
                 }
-                Line::Message {
+                Step::Message {
                     way,
                     tagged: rng.one_in(2),
                     size,
@@ -157,8 +150,8 @@ fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
         lines.push(line);
     }
     // When the last message is received, all earlier operations are complete.
-    lines.push(Line::Message {
-        way: Way::Send,
+    lines.push(Step::Message {
+        way: SendCall::Send,
         tagged: false,
         size: 8,
     });
@@ -191,7 +184,7 @@ fn repeated(rank: &Rank) -> Outcome {
 
 /// One direction of the script at the receiving side.
 struct Incoming<'a> {
-    lines: &'a [Line],
+    lines: &'a [Step],
     memory: Buf,
     bufs: Vec<Buf>,
     /// Next line to post a receive for, and number of posted receives.
@@ -204,10 +197,10 @@ struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    fn new(lines: &'a [Line], memory: Buf) -> Incoming<'a> {
+    fn new(lines: &'a [Step], memory: Buf) -> Incoming<'a> {
         let left = lines
             .iter()
-            .filter(|line| matches!(line, Line::Message { .. }))
+            .filter(|line| matches!(line, Step::Message { .. }))
             .count();
         Incoming {
             lines,
@@ -224,16 +217,16 @@ impl<'a> Incoming<'a> {
     /// Posts the next receive. Returns false when there is none or no space.
     fn post(&mut self, rig: &Rig<'_>, rng: &mut Rng) -> Outcome<bool> {
         while let Some(line) = self.lines.get(self.next) {
-            let Line::Message { tagged, size, .. } = *line else {
+            let Step::Message { tagged, size, .. } = *line else {
                 self.next += 1;
                 continue;
             };
             let buf = Buf::new(size + 8);
             let into = rng
-                .pick(&[Into::Recv, Into::Recvv, Into::Recvmsg])
-                .unwrap_or(Into::Recv);
+                .pick(&[RecvCall::Recv, RecvCall::Recvv, RecvCall::Recvmsg])
+                .unwrap_or(RecvCall::Recv);
             let tag = tagged.then_some((TAG, 0));
-            match forms::receive(rig, into, buf, sys::FI_ADDR_UNSPEC, tag, self.next) {
+            match call_variants::receive(rig, into, buf, sys::FI_ADDR_UNSPEC, tag, self.next) {
                 Ok(()) => {}
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(e) => return Err(e.into()),
@@ -251,20 +244,20 @@ impl<'a> Incoming<'a> {
     /// Checks a completed receive: its message, and all data written before it.
     fn arrived(&mut self, entry: &scif_fabtests::fi::Entry) -> Outcome {
         let index = entry.context;
-        let (Some(&Line::Message { way, tagged, size }), Some(buf)) =
+        let (Some(&Step::Message { way, tagged, size }), Some(buf)) =
             (self.lines.get(index), self.bufs.get(index))
         else {
             return Err(Fail::here(format_args!("a completion of nothing: {entry:x?}")));
         };
         let data = way.has_data().then_some(index as u64);
-        forms::check_received(entry, size, tagged.then_some(TAG), data)
-            .and_then(|()| forms::check_bytes(buf, size, index as u64, 0))
+        call_variants::check_received(entry, size, tagged.then_some(TAG), data)
+            .and_then(|()| call_variants::check_bytes(buf, size, index as u64, 0))
             .map_err(|fail| fail.with(format_args!("line {index}, {way:?} of {size} B")))?;
         self.open -= 1;
         self.left -= 1;
         while self.checked < index {
             match self.lines.get(self.checked) {
-                Some(&Line::Write { at, size }) => {
+                Some(&Step::Write { at, size }) => {
                     let wrong = self.memory.sub(at, size).differs(size, self.checked as u64);
                     check_eq!(
                         wrong,
@@ -273,7 +266,7 @@ impl<'a> Incoming<'a> {
                         self.checked
                     );
                 }
-                Some(Line::Add) => {
+                Some(Step::Add) => {
                     self.adds += 1;
                     let have = self.memory.load_u64(0);
                     check!(
@@ -292,7 +285,7 @@ impl<'a> Incoming<'a> {
 
 /// One direction of the script at the sending side.
 struct Outgoing<'a> {
-    lines: &'a [Line],
+    lines: &'a [Step],
     next: usize,
     open: usize,
     back: Vec<Buf>,
@@ -308,15 +301,15 @@ impl Outgoing<'_> {
         let mut silent = false;
         let mut free = None;
         let posted = match *line {
-            Line::Message { way, tagged, size } => {
+            Step::Message { way, tagged, size } => {
                 silent = way.silent();
                 let buf = Buf::pattern(size, index as u64);
                 free = way.injects().then_some(buf);
                 let tag = tagged.then_some(TAG);
-                forms::send(
+                call_variants::send(
                     rig,
                     way,
-                    &Letter {
+                    &Msg {
                         buf,
                         dest: peer,
                         tag,
@@ -325,18 +318,18 @@ impl Outgoing<'_> {
                     },
                 )
             }
-            Line::Write { at, size } => {
+            Step::Write { at, size } => {
                 let buf = Buf::pattern(size, index as u64);
                 ep.write(buf, peer, there.addr + at as u64, there.key, index)
             }
-            Line::Read { at, size, .. } => {
+            Step::Read { at, size, .. } => {
                 let buf = Buf::new(size);
                 if let Some(slot) = self.back.get_mut(index) {
                     *slot = buf;
                 }
                 ep.read(buf, peer, there.addr + at as u64, there.key, index)
             }
-            Line::Add => {
+            Step::Add => {
                 let place = AtomicTarget {
                     dest: peer,
                     addr: there.addr,
@@ -369,7 +362,7 @@ impl Outgoing<'_> {
 
     fn completed(&mut self, entry: &scif_fabtests::fi::Entry) -> Outcome {
         let index = entry.context;
-        if let (Some(&Line::Read { size, seed, .. }), Some(buf)) =
+        if let (Some(&Step::Read { size, seed, .. }), Some(buf)) =
             (self.lines.get(index), self.back.get(index))
         {
             check_eq!(buf.differs(size, seed), None, "line {index}: read of {size} B");
@@ -430,7 +423,7 @@ fn script(rank: &Rank, mix: Mix) -> Outcome {
         }
         if outgoing.next >= deny_at && !denied {
             denied = true;
-            confine::deny_process_vm()?;
+            sandbox::deny_process_vm()?;
         }
         while outgoing.open < tx_window && outgoing.post(&rig, there)? {}
         while incoming.open < rx_window && incoming.post(&rig, &mut own)? {}
@@ -444,7 +437,7 @@ fn script(rank: &Rank, mix: Mix) -> Outcome {
         Ok(over.then_some(()))
     })?;
     rig.barrier()?;
-    let adds = theirs.iter().filter(|line| matches!(line, Line::Add)).count();
+    let adds = theirs.iter().filter(|line| matches!(line, Step::Add)).count();
     check_eq!(memory.load_u64(0), adds as u64, "atomics in all");
     rig.barrier()
 }

@@ -17,13 +17,15 @@ use scif_fabtests::{check, check_eq};
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
-    case("order/write_after_message", 2, |r| after(r, Deed::Write)),
-    case("order/read_after_message", 2, |r| after(r, Deed::Read)),
-    case("order/atomic_after_message", 2, |r| after(r, Deed::Add)),
-    case("order/atomic_read_after_message", 2, |r| after(r, Deed::Look)),
+    case("order/write_after_message", 2, |r| after(r, Operation::Write)),
+    case("order/read_after_message", 2, |r| after(r, Operation::Read)),
+    case("order/atomic_after_message", 2, |r| after(r, Operation::Add)),
+    case("order/atomic_read_after_message", 2, |r| {
+        after(r, Operation::Look)
+    }),
     case("order/after_message_in_one_process", 1, |r| {
-        for deed in [Deed::Write, Deed::Read, Deed::Add, Deed::Look] {
-            beside(r, deed).map_err(|fail| fail.with(format_args!("{deed:?}")))?;
+        for operation in [Operation::Write, Operation::Read, Operation::Add, Operation::Look] {
+            beside(r, operation).map_err(|fail| fail.with(format_args!("{operation:?}")))?;
         }
         Ok(())
     }),
@@ -33,14 +35,14 @@ pub(crate) const CASES: &[Case] = &[
 const EARLY: Duration = Duration::from_millis(40);
 /// Contexts of the message and of the operation after it.
 const MESSAGE: usize = 1;
-const DEED: usize = 2;
+const OPERATION: usize = 2;
 /// Values of the word of the target before the message is received, and afterwards, unless the
 /// operation changes it.
 const BEFORE: u64 = 5;
 const AFTER: u64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum Operation {
     Write,
     Read,
     /// Addition with `FI_SUM`.
@@ -49,17 +51,17 @@ enum Deed {
     Look,
 }
 
-impl Deed {
+impl Operation {
     fn reads(self) -> bool {
-        matches!(self, Deed::Read | Deed::Look)
+        matches!(self, Operation::Read | Operation::Look)
     }
 
     /// Final value of the word of the target.
     fn leaves(self) -> u64 {
         match self {
-            Deed::Write => 7,
-            Deed::Add => BEFORE + 7,
-            Deed::Read | Deed::Look => AFTER,
+            Operation::Write => 7,
+            Operation::Add => BEFORE + 7,
+            Operation::Read | Operation::Look => AFTER,
         }
     }
 
@@ -71,13 +73,13 @@ impl Deed {
             key: at.key,
             datatype: sys::FI_UINT64,
             op,
-            context: DEED,
+            context: OPERATION,
         };
         let one = Ioc { buf: word, count: 1 };
         match self {
-            Deed::Write => rig.ep.write(word, dest, at.addr, at.key, DEED),
-            Deed::Read => rig.ep.read(word, dest, at.addr, at.key, DEED),
-            Deed::Add => {
+            Operation::Write => rig.ep.write(word, dest, at.addr, at.key, OPERATION),
+            Operation::Read => rig.ep.read(word, dest, at.addr, at.key, OPERATION),
+            Operation::Add => {
                 let range = [RmaIoc {
                     addr: at.addr,
                     count: 1,
@@ -87,7 +89,7 @@ impl Deed {
                 let flags = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
                 rig.ep.atomicmsg(&target(sys::FI_SUM), &[one], &range, 0, flags)
             }
-            Deed::Look => rig.ep.fetch_atomic(&target(sys::FI_ATOMIC_READ), one, word),
+            Operation::Look => rig.ep.fetch_atomic(&target(sys::FI_ATOMIC_READ), one, word),
         }
     }
 }
@@ -121,14 +123,14 @@ fn take(rig: &Rig<'_>, sent: &mut bool, done: &mut bool) -> Outcome {
             .context
         {
             MESSAGE => *sent = true,
-            DEED => *done = true,
+            OPERATION => *done = true,
             other => return Err(Fail::here(format_args!("a completion of {other}"))),
         }
     }
     Ok(())
 }
 
-fn after(rank: &Rank, deed: Deed) -> Outcome {
+fn after(rank: &Rank, operation: Operation) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let granted = rig.info.tx().msg_order & (sys::FI_ORDER_RAS | sys::FI_ORDER_WAS);
     check_eq!(granted, sys::FI_ORDER_RAS | sys::FI_ORDER_WAS);
@@ -158,21 +160,25 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
             let at = from(&remotes, 1, 0)?;
             let (mut sent, mut done) = (false, false);
             rig.post(|| rig.ep.send(Buf::pattern(size, 3), rig.peer(), MESSAGE))?;
-            rig.post(|| deed.post(&rig, rig.peer(), at, word))?;
+            rig.post(|| operation.post(&rig, rig.peer(), at, word))?;
             early(&rig, &mut sent)?;
             rank.barrier(&mut || Ok(()))?;
             rig.wait("message and deed", || {
                 take(&rig, &mut sent, &mut done)?;
                 Ok((sent && done).then_some(()))
             })?;
-            let read = if deed.reads() { AFTER } else { 7 };
-            check_eq!(word.load_u64(0), read, "{deed:?} behind {size} B was too early");
+            let read = if operation.reads() { AFTER } else { 7 };
+            check_eq!(
+                word.load_u64(0),
+                read,
+                "{operation:?} behind {size} B was too early"
+            );
         } else {
             // No progress on this side until the initiator has made its attempt.
             rank.barrier(&mut || Ok(()))?;
             let have = memory.load_u64(0);
-            check_eq!(have, BEFORE, "{deed:?} behind {size} B was too early");
-            if deed.reads() {
+            check_eq!(have, BEFORE, "{operation:?} behind {size} B was too early");
+            if operation.reads() {
                 memory.put(0, &AFTER.to_le_bytes());
             }
             if !expected {
@@ -183,7 +189,7 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
         }
         rig.barrier()?;
         if rank.index == 1 {
-            check_eq!(memory.load_u64(0), deed.leaves());
+            check_eq!(memory.load_u64(0), operation.leaves());
         }
     }
     Ok(())
@@ -191,7 +197,7 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
 
 /// Tests the order between two endpoints of one process, whose memory the initiator accesses
 /// directly.
-fn beside(rank: &Rank, deed: Deed) -> Outcome {
+fn beside(rank: &Rank, operation: Operation) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
     let other = Rig::open_in(rank, rig.info.dup()?, &rig.fabric, &rig.domain, &ask())?;
     let memory = Buf::new(4096);
@@ -202,14 +208,14 @@ fn beside(rank: &Rank, deed: Deed) -> Outcome {
         let (word, buf) = (Buf::of(&7_u64.to_le_bytes()), Buf::new(size));
         let (mut sent, mut done) = (false, false);
         rig.post(|| rig.ep.send(Buf::pattern(size, 3), to, MESSAGE))?;
-        rig.post(|| deed.post(&rig, to, at, word))?;
+        rig.post(|| operation.post(&rig, to, at, word))?;
         early(&rig, &mut sent)?;
         check_eq!(
             memory.load_u64(0),
             BEFORE,
-            "{deed:?} behind {size} B was too early"
+            "{operation:?} behind {size} B was too early"
         );
-        if deed.reads() {
+        if operation.reads() {
             memory.put(0, &AFTER.to_le_bytes());
         }
         other.post(|| other.ep.recv(buf, sys::FI_ADDR_UNSPEC, MESSAGE))?;
@@ -219,10 +225,10 @@ fn beside(rank: &Rank, deed: Deed) -> Outcome {
             Ok((sent && done).then_some(()))
         })?;
         other.received(MESSAGE)?;
-        check_eq!(memory.load_u64(0), deed.leaves());
+        check_eq!(memory.load_u64(0), operation.leaves());
         check!(
-            !deed.reads() || word.load_u64(0) == AFTER,
-            "{deed:?} was too early"
+            !operation.reads() || word.load_u64(0) == AFTER,
+            "{operation:?} was too early"
         );
     }
     Ok(())

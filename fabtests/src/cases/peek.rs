@@ -10,7 +10,7 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::check_bytes;
+use super::call_variants::check_bytes;
 
 pub(crate) const CASES: &[Case] = &[
     case("peek/nothing", 2, nothing),

@@ -76,11 +76,11 @@ fn tell_apart(side: &Side<'_>, to: &[u64], ids: &[u64], first: bool) -> Outcome 
             }
             let mut posted = Vec::new();
             // Not in the order of arrival.
-            for who in [2, 1] {
-                let (tagged, plain, from) = (Buf::new(len), Buf::new(len), number(ids, who)?);
-                side.owner.receive_from(from, None, plain, who)?;
-                side.owner.receive_from(from, Some((7, 0)), tagged, who)?;
-                posted.push((who as u64, tagged, plain));
+            for source in [2, 1] {
+                let (tagged, plain, from) = (Buf::new(len), Buf::new(len), number(ids, source)?);
+                side.owner.receive_from(from, None, plain, source)?;
+                side.owner.receive_from(from, Some((7, 0)), tagged, source)?;
+                posted.push((source as u64, tagged, plain));
             }
             if !first {
                 side.barrier()?;

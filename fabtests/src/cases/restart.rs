@@ -4,7 +4,7 @@
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::Buf;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
@@ -60,11 +60,11 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         talk(&rig, other, u64::from(rank.life))?;
         if rank.life < LIVES {
             if forked {
-                confine::fork_sleeper()?;
+                sandbox::fork_sleeper()?;
             }
             rank.expect_death()?;
             rig.barrier()?;
-            return confine::die();
+            return sandbox::die();
         }
         return rig.barrier();
     }
@@ -87,7 +87,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         }
         talk(&rig, number, u64::from(life))?;
         if life == 1 {
-            files = confine::open_files()?;
+            files = sandbox::open_files()?;
         }
         rig.barrier()?;
         if life < LIVES {
@@ -110,7 +110,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
     // Connections of former incarnations may end a moment after the death was noticed on another.
     // The time limit reports connections that never end.
     rank.step(format_args!("letting go of all but {files} descriptors"));
-    while confine::open_files()? > files + 1 {
+    while sandbox::open_files()? > files + 1 {
         rig.pump()?;
         std::thread::yield_now();
     }
@@ -175,7 +175,7 @@ fn free_at_once(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         rank.expect_death()?;
         rig.barrier()?;
-        return confine::die();
+        return sandbox::die();
     }
     rig.barrier()?;
     rank.kill(1)?;

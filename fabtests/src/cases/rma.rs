@@ -10,7 +10,7 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms;
+use super::call_variants;
 
 pub(crate) const CASES: &[Case] = &[
     case("rma/write", 2, |r| writes(r, Put::Write)),
@@ -196,7 +196,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
     } else {
         LARGEST - AT
     };
-    for &size in forms::SIZES.iter().filter(|&&size| size <= limit) {
+    for &size in call_variants::SIZES.iter().filter(|&&size| size <= limit) {
         let (seed, data) = (size as u64 + 1, 0x00c0_ffee);
         if rank.index == 0 {
             let buf = Buf::pattern(size, seed);
@@ -240,7 +240,7 @@ fn reads(rank: &Rank, how: Get) -> Outcome {
     let mine = Buf::pattern(LARGEST, 77);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
-        for &size in forms::SIZES {
+        for &size in call_variants::SIZES {
             let buf = Buf::new(size + 64);
             let at = from(&remotes, 1, AT)?;
             rig.post(|| get(&rig, how, buf.sub(0, size), rig.peer(), at, 2))?;
@@ -315,7 +315,7 @@ fn itself(rank: &Rank) -> Outcome {
     let mine = Buf::new(LARGEST);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     let at = from(&remotes, 0, AT)?;
-    for &size in forms::SIZES {
+    for &size in call_variants::SIZES {
         let (buf, back) = (Buf::pattern(size, 3), Buf::new(size));
         rig.post(|| rig.ep.write(buf, rig.to(0), at.addr, at.key, 1))?;
         check_put(&rig, 1)?;
@@ -341,7 +341,7 @@ fn read_after_write(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, AT)?;
-        for &size in forms::SIZES
+        for &size in call_variants::SIZES
             .iter()
             .filter(|&&size| size <= rig.info.ep().max_order_raw_size)
         {
@@ -402,7 +402,7 @@ fn both_at_once(rank: &Rank) -> Outcome {
     let (_mr, targets) = rig.share(target, REMOTE)?;
     let (_mr, sources) = rig.share(source, REMOTE)?;
     let (mine, other) = (rank.index as u64, 1 - rank.index as u64);
-    for &size in forms::SIZES {
+    for &size in call_variants::SIZES {
         let (to, at) = (from(&targets, rank.peer(), 0)?, from(&sources, rank.peer(), 0)?);
         let (buf, back) = (Buf::pattern(size, mine + 10), Buf::new(size));
         rig.post(|| rig.ep.write(buf, rig.peer(), to.addr, to.key, 1))?;
@@ -449,7 +449,7 @@ fn write_then_send(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(LARGEST);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
-    for &size in forms::SIZES {
+    for &size in call_variants::SIZES {
         if rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
             let buf = Buf::pattern(size, size as u64);

@@ -3,7 +3,7 @@
 //! libfabric.
 
 use scif_fabtests::fi::version;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::needs_library;
 use scif_fabtests::{check, check_eq};
 
@@ -18,11 +18,11 @@ pub(crate) const CASES: &[Case] = &[
     case("harness/lacks", 2, lacks),
     case("harness/is_too_new", 2, is_too_new),
     case("harness/reads_freed_memory", 1, |_| {
-        confine::read_freed_memory();
+        sandbox::read_freed_memory();
         Ok(())
     }),
     case("harness/loses_memory", 1, |_| {
-        confine::lose_memory();
+        sandbox::lose_memory();
         Ok(())
     }),
 ];
@@ -76,10 +76,10 @@ fn kills_and_respawns(rank: &Rank) -> Outcome {
 
 fn forks(rank: &Rank) -> Outcome {
     if rank.index == 1 {
-        confine::fork_sleeper()?;
+        sandbox::fork_sleeper()?;
         rank.expect_death()?;
         rank.barrier(&mut || Ok(()))?;
-        return confine::die();
+        return sandbox::die();
     }
     rank.barrier(&mut || Ok(()))
 }
@@ -87,9 +87,9 @@ fn forks(rank: &Rank) -> Outcome {
 fn denies(_: &Rank) -> Outcome {
     let local = std::fs::read("/proc/self/comm")?;
     check!(!local.is_empty());
-    confine::deny_process_vm()?;
-    confine::limit_open_files(40)?;
-    check!(confine::open_files()? < 40);
+    sandbox::deny_process_vm()?;
+    sandbox::limit_open_files(40)?;
+    check!(sandbox::open_files()? < 40);
     Ok(())
 }
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Entry, Eq, EqAttr, Errno, WaitSet};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig, supported};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::check_bytes;
+use super::call_variants::check_bytes;
 
 pub(crate) const CASES: &[Case] = &[
     case("signals/queue", 1, queue),
@@ -53,9 +53,9 @@ fn queue(rank: &Rank) -> Outcome {
         for restart in ACTIONS {
             rank.step("asleep, with nothing to come");
             for _ in 0..5 {
-                let read = confine::interrupted(restart, || cq.sread(1, 0, -1))?;
+                let read = sandbox::interrupted(restart, || cq.sread(1, 0, -1))?;
                 check_eq!(read, Err(Errno::EAGAIN), "restart {restart}");
-                let read = confine::interrupted(restart, || cq.sreadfrom(1, -1))?;
+                let read = sandbox::interrupted(restart, || cq.sreadfrom(1, -1))?;
                 check_eq!(read, Err(Errno::EAGAIN), "restart {restart}");
             }
             rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
@@ -75,7 +75,7 @@ fn queue(rank: &Rank) -> Outcome {
 /// handles no signal. No library is loaded before the fork.
 fn interrupt_kills(rank: &Rank, progress: u32) -> Outcome {
     let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.hints.data_progress = progress);
-    let died = confine::dies_of_interrupt(|| {
+    let died = sandbox::dies_of_interrupt(|| {
         let rig = Rig::open_alone(rank, &ask)?;
         let own = rig.av.insert(&rig.ep.name()?)?;
         rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
@@ -96,7 +96,7 @@ fn some(rig: &Rig<'_>, restart: bool) -> Outcome<Vec<Entry>> {
     if !out.is_empty() {
         return Ok(out);
     }
-    match confine::interrupted(restart, || rig.rx.cq.sread(16, 0, -1))? {
+    match sandbox::interrupted(restart, || rig.rx.cq.sread(16, 0, -1))? {
         Ok(entries) => Ok(entries),
         Err(Errno::EAGAIN) => Ok(out),
         Err(Errno::EAVAIL) => Err(Fail::here(format_args!("{:?}", rig.rx.cq.readerr(0)?))),
@@ -113,7 +113,7 @@ fn threshold(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.inject(Buf::new(8), rig.to(0)))?;
         if rig.rx.take().is_none() {
             rank.step("waiting for two where one comes");
-            let read = confine::interrupted(restart, || rig.rx.cq.sread(2, 2, -1))?;
+            let read = sandbox::interrupted(restart, || rig.rx.cq.sread(2, 2, -1))?;
             check_eq!(read.map(|list| list.len()), Ok(1), "restart {restart}");
         }
     }
@@ -132,11 +132,11 @@ fn event_queue(rank: &Rank) -> Outcome {
         for restart in ACTIONS {
             rank.step("asleep, with no event to come");
             for _ in 0..5 {
-                let read = confine::interrupted(restart, || eq.sread(-1, 0))?;
+                let read = sandbox::interrupted(restart, || eq.sread(-1, 0))?;
                 check_eq!(read.map(drop), Err(Errno::EAGAIN), "restart {restart}");
             }
             eq.write(sys::FI_NOTIFY, 7, 8)?;
-            let event = confine::interrupted(restart, || eq.sread(-1, 0))??;
+            let event = sandbox::interrupted(restart, || eq.sread(-1, 0))??;
             check_eq!((event.event, event.context), (sys::FI_NOTIFY, 7));
         }
     }
@@ -164,9 +164,9 @@ fn counter(rank: &Rank) -> Outcome {
         let cntr = supported("fi_cntr_open", Cntr::open(&rig.domain, attr))?;
         for (value, restart) in (1..).zip(ACTIONS) {
             rank.step("waiting for a counter");
-            let waited = confine::interrupted(restart, || later(&cntr, || cntr.wait(value, -1)))?;
+            let waited = sandbox::interrupted(restart, || later(&cntr, || cntr.wait(value, -1)))?;
             check_eq!(waited, Ok(()), "restart {restart}");
-            let waited = confine::interrupted(restart, || cntr.wait(value + 1, 30))?;
+            let waited = sandbox::interrupted(restart, || cntr.wait(value + 1, 30))?;
             check_eq!(waited, Err(Errno::ETIMEDOUT), "restart {restart}");
         }
     }
@@ -180,10 +180,10 @@ fn wait_set(rank: &Rank) -> Outcome {
     let cntr = set.cntr(&rig.domain)?;
     for restart in ACTIONS {
         rank.step("waiting for a set");
-        let waited = confine::interrupted(restart, || later(&cntr, || set.wait(-1)))?;
+        let waited = sandbox::interrupted(restart, || later(&cntr, || set.wait(-1)))?;
         check_eq!(waited, Ok(()), "restart {restart}");
         cntr.read()?;
-        let waited = confine::interrupted(restart, || set.wait(30))?;
+        let waited = sandbox::interrupted(restart, || set.wait(30))?;
         check_eq!(waited, Err(Errno::ETIMEDOUT), "restart {restart}");
     }
     Ok(())

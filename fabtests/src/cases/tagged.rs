@@ -9,31 +9,39 @@ use scif_fabtests::fi::{Buf, Errno};
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 
-use super::forms::{self, Into, Meeting, Way};
+use super::call_variants::{self, RecvCall, SendCall, Timing};
 
 pub(crate) const CASES: &[Case] = &[
-    case("tagged/send", 2, |r| sizes(r, Way::Send, Into::Recv)),
-    case("tagged/sendv", 2, |r| sizes(r, Way::Sendv, Into::Recv)),
-    case("tagged/sendmsg", 2, |r| sizes(r, Way::Sendmsg, Into::Recv)),
-    case("tagged/inject", 2, |r| sizes(r, Way::Inject, Into::Recv)),
-    case("tagged/senddata", 2, |r| sizes(r, Way::Senddata, Into::Recv)),
-    case("tagged/injectdata", 2, |r| sizes(r, Way::Injectdata, Into::Recv)),
-    case("tagged/recvv", 2, |r| sizes(r, Way::Sendv, Into::Recvv)),
-    case("tagged/recvmsg", 2, |r| sizes(r, Way::Send, Into::Recvmsg)),
+    case("tagged/send", 2, |r| sizes(r, SendCall::Send, RecvCall::Recv)),
+    case("tagged/sendv", 2, |r| sizes(r, SendCall::Sendv, RecvCall::Recv)),
+    case("tagged/sendmsg", 2, |r| {
+        sizes(r, SendCall::Sendmsg, RecvCall::Recv)
+    }),
+    case("tagged/inject", 2, |r| sizes(r, SendCall::Inject, RecvCall::Recv)),
+    case("tagged/senddata", 2, |r| {
+        sizes(r, SendCall::Senddata, RecvCall::Recv)
+    }),
+    case("tagged/injectdata", 2, |r| {
+        sizes(r, SendCall::Injectdata, RecvCall::Recv)
+    }),
+    case("tagged/recvv", 2, |r| sizes(r, SendCall::Sendv, RecvCall::Recvv)),
+    case("tagged/recvmsg", 2, |r| {
+        sizes(r, SendCall::Send, RecvCall::Recvmsg)
+    }),
     case("tagged/sendmsg_cq_data", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_REMOTE_CQ_DATA), Into::Recvmsg)
+        sizes(r, SendCall::Flags(sys::FI_REMOTE_CQ_DATA), RecvCall::Recvmsg)
     }),
     case("tagged/sendmsg_inject", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_INJECT), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_INJECT), RecvCall::Recv)
     }),
     case("tagged/delivery_complete", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_DELIVERY_COMPLETE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_DELIVERY_COMPLETE), RecvCall::Recv)
     }),
     case("tagged/match_complete", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_MATCH_COMPLETE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_MATCH_COMPLETE), RecvCall::Recv)
     }),
     case("tagged/transmit_complete", 2, |r| {
-        sizes(r, Way::Flags(sys::FI_TRANSMIT_COMPLETE), Into::Recv)
+        sizes(r, SendCall::Flags(sys::FI_TRANSMIT_COMPLETE), RecvCall::Recv)
     }),
     case("tagged/reverse_tags", 2, reverse_tags),
     case("tagged/ignore_bits", 2, ignore_bits),
@@ -52,15 +60,15 @@ fn ask() -> Ask {
     Ask::messages(true)
 }
 
-fn sizes(rank: &Rank, way: Way, into: Into) -> Outcome {
+fn sizes(rank: &Rank, way: SendCall, into: RecvCall) -> Outcome {
     let flags = match way {
-        Way::Flags(flags) => {
+        SendCall::Flags(flags) => {
             flags & (sys::FI_TRANSMIT_COMPLETE | sys::FI_DELIVERY_COMPLETE | sys::FI_MATCH_COMPLETE)
         }
         _ => 0,
     };
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.op_flags = flags))?;
-    forms::every_size(&rig, way, into, true)
+    call_variants::every_size(&rig, way, into, true)
 }
 
 /// Tests receives in the reverse order of arrival.
@@ -82,8 +90,8 @@ fn reverse_tags(rank: &Rank) -> Outcome {
             for tag in (0..COUNT).rev() {
                 let buf = Buf::new(size);
                 rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, tag as u64, 0, tag))?;
-                forms::check_received(&rig.received(tag)?, size, Some(tag as u64), None)?;
-                forms::check_bytes(&buf, size, tag as u64, 0)?;
+                call_variants::check_received(&rig.received(tag)?, size, Some(tag as u64), None)?;
+                call_variants::check_bytes(&buf, size, tag as u64, 0)?;
             }
         }
         rig.barrier()?;
@@ -150,7 +158,7 @@ fn same_tag(rank: &Rank) -> Outcome {
             let buf = Buf::new(size);
             rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 5, 0, index))?;
             check_eq!(rig.received(index)?.len, size);
-            forms::check_bytes(&buf, size, index as u64, 0)?;
+            call_variants::check_bytes(&buf, size, index as u64, 0)?;
         }
     }
     rig.barrier()
@@ -172,8 +180,8 @@ fn not_mixed(rank: &Rank) -> Outcome {
         rig.barrier()?;
         let (a, b) = (rig.next(&rig.rx)?, rig.next(&rig.rx)?);
         check_eq!(a.context + b.context, 3);
-        forms::check_bytes(&tagged, 32, 1, 0)?;
-        forms::check_bytes(&plain, 32, 2, 0)?;
+        call_variants::check_bytes(&tagged, 32, 1, 0)?;
+        call_variants::check_bytes(&plain, 32, 2, 0)?;
     }
     rig.barrier()
 }
@@ -224,7 +232,7 @@ fn truncation(rank: &Rank) -> Outcome {
         }
         rig.barrier()?;
     }
-    forms::one_message(&rig, Way::Send, Into::Recv, true, 100, Meeting::Expected)
+    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, true, 100, Timing::Expected)
 }
 
 fn cancel(rank: &Rank) -> Outcome {
@@ -264,8 +272,8 @@ fn directed(rank: &Rank) -> Outcome {
             rig.received(2)?;
             rig.post(|| rig.inbox.trecv(from_one, rig.to(1), 1, 0, 1))?;
             rig.received(1)?;
-            forms::check_bytes(&from_one, size, 1, 0)?;
-            forms::check_bytes(&from_two, size, 2, 0)?;
+            call_variants::check_bytes(&from_one, size, 1, 0)?;
+            call_variants::check_bytes(&from_two, size, 2, 0)?;
         } else {
             rig.barrier()?;
             let buf = Buf::pattern(size, rank.index as u64);
@@ -295,13 +303,13 @@ fn undirected(rank: &Rank) -> Outcome {
 
 fn to_itself(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    for &size in forms::SIZES {
+    for &size in call_variants::SIZES {
         let (from, to) = (Buf::pattern(size, 3), Buf::new(size));
         rig.post(|| rig.ep.tsend(from, rig.to(0), 9, 1))?;
         rig.post(|| rig.inbox.trecv(to, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
         rig.received(2)?;
         rig.sent(1)?;
-        forms::check_bytes(&to, size, 3, 0)?;
+        call_variants::check_bytes(&to, size, 3, 0)?;
     }
     Ok(())
 }
@@ -316,7 +324,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
     } else {
         for data in [None, None, Some(77)] {
             rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 1, 0, 2))?;
-            forms::check_received(&rig.received(2)?, 0, Some(1), data)?;
+            call_variants::check_received(&rig.received(2)?, 0, Some(1), data)?;
         }
     }
     rig.barrier()

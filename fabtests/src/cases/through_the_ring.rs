@@ -5,11 +5,11 @@
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
-use scif_fabtests::harness::{Case, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::Rig;
 
 use super::atomic::ask;
-use super::forms::{self, Into, Meeting, Way};
+use super::call_variants::{self, RecvCall, SendCall, Timing};
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
@@ -63,7 +63,7 @@ fn elsewhere(rank: &Rank) -> Outcome {
     const SIZE: usize = 40_000;
     const MESSAGES: usize = 90;
     // If the sender's memory cannot be read, its progress is needed.
-    let needed = rank.target.prov != "scif" || !confine::may_call_process_vm();
+    let needed = rank.target.prov != "scif" || !sandbox::may_call_process_vm();
     for absent in (60..MESSAGES).step_by(2) {
         let rig = Rig::open(rank, &ask())?;
         let mut outside = || if needed { rig.pump() } else { Ok(()) };
@@ -106,15 +106,15 @@ fn eager(rank: &Rank) -> Outcome {
         1 << 20,
         (1 << 20) + 1,
     ] {
-        for meeting in [Meeting::Expected, Meeting::Unexpected] {
-            forms::one_message(&rig, Way::Send, Into::Recv, false, size, meeting)?;
-            forms::one_message(
+        for timing in [Timing::Expected, Timing::Unexpected] {
+            call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, size, timing)?;
+            call_variants::one_message(
                 &rig,
-                Way::Flags(sys::FI_DELIVERY_COMPLETE),
-                Into::Recv,
+                SendCall::Flags(sys::FI_DELIVERY_COMPLETE),
+                RecvCall::Recv,
                 false,
                 size,
-                meeting,
+                timing,
             )?;
         }
     }

@@ -12,7 +12,7 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::forms::check_bytes;
+use super::call_variants::check_bytes;
 use super::rma::REMOTE;
 
 pub(crate) const CASES: &[Case] = &[
@@ -34,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
     case("wait/threshold", 2, threshold),
     case("wait/several_queues", 2, several_queues),
     case("wait/many_senders", 4, many_senders),
-    case("wait/reading_in_a_crowd", 6, crowd),
+    case("wait/reading_in_a_crowd", 6, oversubscribed),
     case("wait/sleeping_target", 2, sleeping_target),
     case("wait/trywait_sees_what_is_there", 1, trywait_pending),
 ];
@@ -129,7 +129,7 @@ fn signal(rank: &Rank) -> Outcome {
 
 /// Tests six ranks on one processor (oversubscription), of which two communicate while the others
 /// wait.
-fn crowd(rank: &Rank) -> Outcome {
+fn oversubscribed(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 2000;
     let allowed = sched_getaffinity(None)?;
     let mut one = CpuSet::new();

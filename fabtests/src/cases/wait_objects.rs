@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
 /// measurement uses it.
 const PATIENCE_MS: i64 = 20_000;
 
-type Open = (&'static str, Arc<dyn Fid>);
+type Named = (&'static str, Arc<dyn Fid>);
 
 fn rig(rank: &Rank, wait_obj: u32) -> Outcome<Rig<'_>> {
     if rank.target.prov == "scif" {
@@ -57,12 +57,12 @@ fn wait_set(rig: &Rig<'_>, wait_obj: u32) -> Outcome<WaitSet> {
 }
 
 /// Opens one object of each class that can have this wait object.
-fn everything(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Vec<Open>> {
+fn everything(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Vec<Named>> {
     let attr = CqAttr {
         wait_obj,
         ..CqAttr::default()
     };
-    let mut all: Vec<Open> = vec![
+    let mut all: Vec<Named> = vec![
         ("completion queue", Cq::open(&rig.domain, attr)?),
         ("counter", counter(rig, wait_obj)?),
         ("event queue", event_queue(rig, wait_obj)?),
@@ -84,25 +84,28 @@ fn kinds(rank: &Rank) -> Outcome {
         (sys::FI_WAIT_POLLFD, sys::FI_WAIT_POLLFD),
         (sys::FI_WAIT_YIELD, sys::FI_WAIT_YIELD),
     ] {
-        for (what, object) in everything(&rig, opened)? {
-            check_eq!(object.wait_obj(), Ok(told), "{what} with {opened}");
+        for (subject, object) in everything(&rig, opened)? {
+            check_eq!(object.wait_obj(), Ok(told), "{subject} with {opened}");
             check!(
                 object.control_null(sys::FI_GETWAITOBJ).is_err(),
-                "{what}: no place"
+                "{subject}: no place"
             );
             if told == sys::FI_WAIT_FD {
-                check!(object.wait_fd().is_ok(), "{what} with {opened} has no descriptor");
+                check!(
+                    object.wait_fd().is_ok(),
+                    "{subject} with {opened} has no descriptor"
+                );
             }
         }
     }
     let set = wait_set(&rig, sys::FI_WAIT_FD)?;
-    let members: [Open; 3] = [
+    let members: [Named; 3] = [
         ("completion queue", set.cq(&rig.domain)?),
         ("counter", set.cntr(&rig.domain)?),
         ("event queue", set.eq()?),
     ];
-    for (what, member) in &members {
-        check_eq!(member.wait_obj(), Ok(sys::FI_WAIT_SET), "{what}");
+    for (subject, member) in &members {
+        check_eq!(member.wait_obj(), Ok(sys::FI_WAIT_SET), "{subject}");
     }
     check_eq!(set.wait_obj(), Ok(sys::FI_WAIT_FD), "with members");
     Ok(())
@@ -111,9 +114,9 @@ fn kinds(rank: &Rank) -> Outcome {
 fn nothing_to_poll(rank: &Rank) -> Outcome {
     let rig = rig(rank, sys::FI_WAIT_NONE)?;
     for wait_obj in [sys::FI_WAIT_NONE, sys::FI_WAIT_YIELD] {
-        for (what, object) in everything(&rig, wait_obj)? {
+        for (subject, object) in everything(&rig, wait_obj)? {
             let fd = object.wait_fd().map(drop);
-            check_eq!(fd, Err(Errno::ENODATA), "{what} with {wait_obj}");
+            check_eq!(fd, Err(Errno::ENODATA), "{subject} with {wait_obj}");
         }
     }
     Ok(())
@@ -123,14 +126,17 @@ fn nothing_to_poll(rank: &Rank) -> Outcome {
 /// descriptor.
 fn room(rank: &Rank) -> Outcome {
     let rig = rig(rank, sys::FI_WAIT_NONE)?;
-    for (what, object) in everything(&rig, sys::FI_WAIT_POLLFD)? {
+    for (subject, object) in everything(&rig, sys::FI_WAIT_POLLFD)? {
         let none = object.wait_list(0).map(drop);
-        check_eq!(none, Err((Errno::ETOOSMALL, 1)), "{what}");
-        check!(object.control_null(sys::FI_GETWAIT).is_err(), "{what}: no list");
+        check_eq!(none, Err((Errno::ETOOSMALL, 1)), "{subject}");
+        check!(
+            object.control_null(sys::FI_GETWAIT).is_err(),
+            "{subject}: no list"
+        );
         for room in [1, 7] {
             let list = object.wait_list(room).map_err(|(e, _)| e)?;
             let events: Vec<i16> = list.iter().map(|(_, events)| *events).collect();
-            check_eq!(events, [libc::POLLIN], "{what}, room for {room}");
+            check_eq!(events, [libc::POLLIN], "{subject}, room for {room}");
         }
     }
     Ok(())
@@ -157,20 +163,24 @@ fn changes(rank: &Rank) -> Outcome {
     let cntr = counter(&rig, sys::FI_WAIT_POLLFD)?;
     let set = wait_set(&rig, sys::FI_WAIT_POLLFD)?;
     let member = set.cntr(&rig.domain)?;
-    let around = |what: &str, object: &dyn Fid, change: &dyn Fn() -> Outcome, take: &dyn Fn() -> Outcome| {
-        for _ in 0..10 {
-            check_eq!(rig.fabric.trywait(&[object]), Ok(()), "{what}");
-            check!(
-                !readable(object, 1)?,
-                "{what}: readable, and nothing has happened"
-            );
-            change()?;
-            check!(readable(object, PATIENCE_MS)?, "{what}: nothing woke the sleeper");
-            check_eq!(rig.fabric.trywait(&[object]), Err(Errno::EAGAIN), "{what}");
-            take()?;
-        }
-        Ok(())
-    };
+    let around =
+        |subject: &str, object: &dyn Fid, change: &dyn Fn() -> Outcome, take: &dyn Fn() -> Outcome| {
+            for _ in 0..10 {
+                check_eq!(rig.fabric.trywait(&[object]), Ok(()), "{subject}");
+                check!(
+                    !readable(object, 1)?,
+                    "{subject}: readable, and nothing has happened"
+                );
+                change()?;
+                check!(
+                    readable(object, PATIENCE_MS)?,
+                    "{subject}: nothing woke the sleeper"
+                );
+                check_eq!(rig.fabric.trywait(&[object]), Err(Errno::EAGAIN), "{subject}");
+                take()?;
+            }
+            Ok(())
+        };
     let write = || Ok(eq.write(sys::FI_NOTIFY, 1, 2).map(drop)?);
     around("event queue", &*eq, &write, &|| Ok(eq.read(0).map(drop)?))?;
     around("counter", &*cntr, &|| Ok(cntr.add(1)?), &|| {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
-use scif_fabtests::harness::leftovers::Before;
+use scif_fabtests::harness::leak_check::Before;
 use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::start::{Started, end_groups, group_of, start};
 use scif_fabtests::harness::{Fail, Outcome};

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::check;
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::confine;
 use scif_fabtests::harness::output::{from_hex, now_ns, to_hex};
+use scif_fabtests::harness::sandbox;
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 
 use super::coll::{Group, Rooms};
@@ -280,7 +280,7 @@ impl Storm<'_> {
             .count();
         let drained = u8::from(self.draining && sends == 0);
         let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
-        let text = format!("beat {drained} {} {}\n", confine::usage()?, done.join(" "));
+        let text = format!("beat {drained} {} {}\n", sandbox::usage()?, done.join(" "));
         self.rank.tell(text.as_bytes())
     }
 }

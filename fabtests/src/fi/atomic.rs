@@ -29,7 +29,7 @@ pub struct RmaIoc {
 
 /// Target, datatype and operation: the arguments that all calls share.
 #[derive(Debug, Clone, Copy)]
-pub struct Target {
+pub struct AtomicTarget {
     pub dest: u64,
     pub addr: u64,
     pub key: u64,
@@ -66,7 +66,7 @@ impl Ep {
     /// # Errors
     /// Errors of the call.
     #[inline]
-    pub fn atomic(&self, at: &Target, operand: Ioc) -> Result {
+    pub fn atomic(&self, at: &AtomicTarget, operand: Ioc) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
@@ -90,7 +90,7 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn atomicv(&self, at: &Target, operand: &[Ioc]) -> Result {
+    pub fn atomicv(&self, at: &AtomicTarget, operand: &[Ioc]) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         let (iov, mut desc) = iocs(operand);
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
@@ -117,7 +117,7 @@ impl Ep {
     /// Errors of the call.
     pub fn atomicmsg(
         &self,
-        at: &Target,
+        at: &AtomicTarget,
         operand: &[Ioc],
         remote: &[RmaIoc],
         data: u64,
@@ -136,7 +136,7 @@ impl Ep {
     /// # Errors
     /// Errors of the call.
     #[inline]
-    pub fn inject_atomic(&self, at: &Target, operand: Ioc) -> Result {
+    pub fn inject_atomic(&self, at: &AtomicTarget, operand: Ioc) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
@@ -159,7 +159,7 @@ impl Ep {
     /// # Errors
     /// Errors of the call.
     #[inline]
-    pub fn fetch_atomic(&self, at: &Target, operand: Ioc, result: Buf) -> Result {
+    pub fn fetch_atomic(&self, at: &AtomicTarget, operand: Ioc, result: Buf) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
@@ -185,7 +185,7 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn fetch_atomicv(&self, at: &Target, operand: &[Ioc], result: &[Ioc]) -> Result {
+    pub fn fetch_atomicv(&self, at: &AtomicTarget, operand: &[Ioc], result: &[Ioc]) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         let ((iov, mut desc), (mut results, mut result_desc)) = (iocs(operand), iocs(result));
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
@@ -215,7 +215,7 @@ impl Ep {
     /// Errors of the call.
     pub fn fetch_atomicmsg(
         &self,
-        at: &Target,
+        at: &AtomicTarget,
         operand: &[Ioc],
         remote: &[RmaIoc],
         result: &[Ioc],
@@ -236,7 +236,7 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn compare_atomic(&self, at: &Target, operand: Ioc, compare: Buf, result: Buf) -> Result {
+    pub fn compare_atomic(&self, at: &AtomicTarget, operand: Ioc, compare: Buf, result: Buf) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
@@ -264,7 +264,13 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn compare_atomicv(&self, at: &Target, operand: &[Ioc], compare: &[Ioc], result: &[Ioc]) -> Result {
+    pub fn compare_atomicv(
+        &self,
+        at: &AtomicTarget,
+        operand: &[Ioc],
+        compare: &[Ioc],
+        result: &[Ioc],
+    ) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         let (iov, mut desc) = iocs(operand);
         let (compares, mut compare_desc) = iocs(compare);
@@ -299,7 +305,7 @@ impl Ep {
     /// Errors of the call.
     pub fn compare_atomicmsg(
         &self,
-        at: &Target,
+        at: &AtomicTarget,
         operand: &[Ioc],
         remote: &[RmaIoc],
         compare: &[Ioc],
@@ -367,7 +373,7 @@ pub enum Kind {
 }
 
 fn with_message(
-    at: &Target,
+    at: &AtomicTarget,
     operand: &[Ioc],
     remote: &[RmaIoc],
     data: u64,

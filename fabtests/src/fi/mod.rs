@@ -33,7 +33,7 @@ mod tagged;
 mod trigger;
 mod walk;
 
-pub use atomic::{Ioc, Kind as AtomicKind, RmaIoc, Target as AtomicTarget};
+pub use atomic::{AtomicTarget, Ioc, Kind as AtomicKind, RmaIoc};
 pub use av::{Av, AvAttr};
 pub use buf::{Buf, pattern_bytes};
 pub use cm::{CmEvent, Pep, Request};
@@ -55,5 +55,5 @@ pub use rma::RmaIov;
 pub use scalable::rx_addr;
 pub use sets::{PollSet, WaitSet};
 pub use shared::Stx;
-pub use trigger::{Deed, Work, WorkAsk, when, when_nothing};
-pub use walk::{Answer, Slot, Tables};
+pub use trigger::{Operation, Work, WorkAsk, when, when_nothing};
+pub use walk::{CallResult, Slot, Tables};

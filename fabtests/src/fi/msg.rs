@@ -141,10 +141,10 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn null_message(&self, what: NullMessage, count: usize, peer: u64) -> Result {
+    pub fn null_message(&self, subject: NullMessage, count: usize, peer: u64) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let (null, none) = (ptr::null(), ptr::null_mut());
-        let code = match what {
+        let code = match subject {
             // SAFETY: the provider refuses a null message.
             NullMessage::Sendmsg => unsafe { (ops.sendmsg)(ep, ptr::null(), 0) },
             // SAFETY: the provider refuses a null message.

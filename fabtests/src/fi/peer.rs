@@ -46,7 +46,7 @@ pub struct Heard {
     /// Number of messages for which the peer requested a receive.
     pub asked: usize,
     posted: Vec<Receive>,
-    waiting: Vec<Entry>,
+    waiting: Vec<PeerEntry>,
     /// Number of receives that the peer freed.
     pub freed: usize,
     /// Number of notices that source addresses may be known now.
@@ -67,10 +67,10 @@ struct Receive {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry(*mut sys::fi_peer_rx_entry);
+struct PeerEntry(*mut sys::fi_peer_rx_entry);
 
 // SAFETY: an entry belongs to the owner of its list.
-unsafe impl Send for Entry {}
+unsafe impl Send for PeerEntry {}
 
 /// All owners. Memory that is never freed stays reachable for memcheck.
 static OWNERS: Mutex<Vec<&'static Owner>> = Mutex::new(Vec::new());
@@ -263,7 +263,7 @@ unsafe extern "C" fn queue(entry: *mut sys::fi_peer_rx_entry) -> i32 {
     let srx = unsafe { (*entry).srx };
     // SAFETY: `srx` is the receive context given to the peer.
     let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
-    owner.heard().waiting.push(Entry(entry));
+    owner.heard().waiting.push(PeerEntry(entry));
     0
 }
 
@@ -271,12 +271,12 @@ unsafe extern "C" fn queue(entry: *mut sys::fi_peer_rx_entry) -> i32 {
 unsafe extern "C" fn for_each(srx: *mut sys::fid_peer_srx, get_addr: sys::fi_peer_get_addr) {
     // SAFETY: `srx` is the receive context given to the peer.
     let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
-    let waiting: Vec<Entry> = {
+    let waiting: Vec<PeerEntry> = {
         let mut heard = owner.heard();
         heard.told += 1;
         heard.waiting.clone()
     };
-    for Entry(entry) in waiting {
+    for PeerEntry(entry) in waiting {
         // SAFETY: this owner holds the entries of the list.
         let entry = unsafe { &mut *entry };
         if entry.addr == sys::FI_ADDR_UNSPEC {
@@ -418,7 +418,7 @@ impl Owner {
 
     fn post(&self, receive: Receive) -> Result {
         let mut heard = self.heard();
-        let Some(Entry(entry)) = take(&mut heard.waiting, &receive) else {
+        let Some(PeerEntry(entry)) = take(&mut heard.waiting, &receive) else {
             heard.posted.push(receive);
             return Ok(());
         };
@@ -449,7 +449,7 @@ impl Owner {
             pieces: 1,
             context: 0,
         };
-        let Some(Entry(entry)) = take(&mut self.heard().waiting, &receive) else {
+        let Some(PeerEntry(entry)) = take(&mut self.heard().waiting, &receive) else {
             return Ok(false);
         };
         let ops = self.peer_ops()?;
@@ -469,7 +469,7 @@ impl Owner {
 
     /// Source addresses of the queued messages, oldest first.
     pub fn senders(&self) -> Vec<u64> {
-        let sender = |Entry(entry): &Entry| {
+        let sender = |PeerEntry(entry): &PeerEntry| {
             // SAFETY: this owner holds the entries of the list.
             unsafe { (**entry).addr }
         };
@@ -521,8 +521,8 @@ impl Owner {
     }
 }
 
-fn take(waiting: &mut Vec<Entry>, receive: &Receive) -> Option<Entry> {
-    let at = waiting.iter().position(|Entry(entry)| {
+fn take(waiting: &mut Vec<PeerEntry>, receive: &Receive) -> Option<PeerEntry> {
+    let at = waiting.iter().position(|PeerEntry(entry)| {
         // SAFETY: this owner holds the entries of the list.
         let entry = unsafe { &**entry };
         receive.takes(entry.flags & sys::FI_TAGGED != 0, entry.tag, entry.addr)

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libfabric_sys as sys;
 
-use super::atomic::Target;
+use super::atomic::AtomicTarget;
 use super::buf::Buf;
 use super::cntr::Cntr;
 use super::ep::Ep;
@@ -20,7 +20,7 @@ use super::rma::RmaIov;
 
 /// Operation that starts when the counter reaches its threshold.
 #[derive(Debug, Clone, Copy)]
-pub enum Deed<'a> {
+pub enum Operation<'a> {
     Send {
         buf: Buf,
         dest: u64,
@@ -43,16 +43,16 @@ pub enum Deed<'a> {
     },
     /// Atomic operation on one element.
     Atomic {
-        target: Target,
+        target: AtomicTarget,
         operand: Buf,
     },
     Fetch {
-        target: Target,
+        target: AtomicTarget,
         operand: Buf,
         result: Buf,
     },
     Compare {
-        target: Target,
+        target: AtomicTarget,
         operand: Buf,
         compare: Buf,
         result: Buf,
@@ -172,7 +172,7 @@ fn access(buf: Buf, addr: u64, remote: RmaIov, context: usize) -> sys::fi_msg_rm
     }
 }
 
-fn atomic(operand: Buf, target: Target, context: usize) -> sys::fi_msg_atomic {
+fn atomic(operand: Buf, target: AtomicTarget, context: usize) -> sys::fi_msg_atomic {
     sys::fi_msg_atomic {
         msg_iov: ioc(operand),
         desc: ptr::null_mut(),
@@ -200,7 +200,11 @@ fn fetch(result: Buf) -> sys::fi_msg_fetch {
 }
 
 /// Returns the type of work for an operation, and its description.
-fn describe(ep: *mut sys::fid_ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<(u32, sys::fi_deferred_op)> {
+fn describe(
+    ep: *mut sys::fid_ep,
+    ask: &WorkAsk<'_>,
+    operation: Operation<'_>,
+) -> Result<(u32, sys::fi_deferred_op)> {
     let (context, flags) = (ask.context, ask.flags);
     let counter = |cntr: &Cntr, value| -> Result<sys::fi_deferred_op> {
         Ok(sys::fi_deferred_op {
@@ -219,29 +223,29 @@ fn describe(ep: *mut sys::fid_ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<(
     let rma = |msg| sys::fi_deferred_op {
         rma: leak(sys::fi_op_rma { ep, msg, flags }),
     };
-    Ok(match deed {
-        Deed::Send { buf, dest, tag: None } => (sys::FI_OP_SEND, untagged(message(buf, dest, context))),
-        Deed::Send {
+    Ok(match operation {
+        Operation::Send { buf, dest, tag: None } => (sys::FI_OP_SEND, untagged(message(buf, dest, context))),
+        Operation::Send {
             buf,
             dest,
             tag: Some(tag),
         } => (sys::FI_OP_TSEND, with_tag(tagged(buf, dest, tag, context))),
-        Deed::Recv { buf, tag: None } => {
+        Operation::Recv { buf, tag: None } => {
             let msg = message(buf, sys::FI_ADDR_UNSPEC, context);
             (sys::FI_OP_RECV, untagged(msg))
         }
-        Deed::Recv { buf, tag: Some(tag) } => {
+        Operation::Recv { buf, tag: Some(tag) } => {
             let msg = tagged(buf, sys::FI_ADDR_UNSPEC, tag, context);
             (sys::FI_OP_TRECV, with_tag(msg))
         }
-        Deed::Read { buf, dest, remote } => (sys::FI_OP_READ, rma(access(buf, dest, remote, context))),
-        Deed::Write { buf, dest, remote } => (sys::FI_OP_WRITE, rma(access(buf, dest, remote, context))),
-        Deed::Atomic { target, operand } => {
+        Operation::Read { buf, dest, remote } => (sys::FI_OP_READ, rma(access(buf, dest, remote, context))),
+        Operation::Write { buf, dest, remote } => (sys::FI_OP_WRITE, rma(access(buf, dest, remote, context))),
+        Operation::Atomic { target, operand } => {
             let msg = atomic(operand, target, context);
             let atomic = leak(sys::fi_op_atomic { ep, msg, flags });
             (sys::FI_OP_ATOMIC, sys::fi_deferred_op { atomic })
         }
-        Deed::Fetch {
+        Operation::Fetch {
             target,
             operand,
             result,
@@ -254,7 +258,7 @@ fn describe(ep: *mut sys::fid_ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<(
             });
             (sys::FI_OP_FETCH_ATOMIC, sys::fi_deferred_op { fetch_atomic })
         }
-        Deed::Compare {
+        Operation::Compare {
             target,
             operand,
             compare,
@@ -273,8 +277,8 @@ fn describe(ep: *mut sys::fid_ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<(
             });
             (sys::FI_OP_COMPARE_ATOMIC, sys::fi_deferred_op { compare_atomic })
         }
-        Deed::Set { cntr, value } => (sys::FI_OP_CNTR_SET, counter(cntr, value)?),
-        Deed::Add { cntr, value } => (sys::FI_OP_CNTR_ADD, counter(cntr, value)?),
+        Operation::Set { cntr, value } => (sys::FI_OP_CNTR_SET, counter(cntr, value)?),
+        Operation::Add { cntr, value } => (sys::FI_OP_CNTR_ADD, counter(cntr, value)?),
     })
 }
 
@@ -284,8 +288,8 @@ impl Domain {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn queue_work(&self, ep: &Ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<Work> {
-        let (op_type, op) = describe(ep.object.raw()?, ask, deed)?;
+    pub fn queue_work(&self, ep: &Ep, ask: &WorkAsk<'_>, operation: Operation<'_>) -> Result<Work> {
+        let (op_type, op) = describe(ep.object.raw()?, ask, operation)?;
         self.queue_raw(ask, op_type, op)
     }
 
@@ -293,7 +297,7 @@ impl Domain {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn queue_nonsense(&self, ask: &WorkAsk<'_>, op_type: u32) -> Result<Work> {
+    pub fn queue_invalid(&self, ask: &WorkAsk<'_>, op_type: u32) -> Result<Work> {
         let op = sys::fi_deferred_op { msg: ptr::null_mut() };
         self.queue_raw(ask, op_type, op)
     }

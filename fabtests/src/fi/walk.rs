@@ -23,7 +23,7 @@ const MOST: usize = 16;
 
 /// Result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallResult {
     /// Result of a function that returns `int` or `ssize_t`.
     Code(i64),
     /// Result of a function that returns an unsigned number.
@@ -83,30 +83,30 @@ impl Word for usize {
 
 /// Type of a result.
 trait Returned {
-    fn answer(self) -> Answer;
+    fn answer(self) -> CallResult;
 }
 
 impl Returned for c_int {
-    fn answer(self) -> Answer {
-        Answer::Code(i64::from(self))
+    fn answer(self) -> CallResult {
+        CallResult::Code(i64::from(self))
     }
 }
 
 impl Returned for isize {
-    fn answer(self) -> Answer {
-        Answer::Code(self as i64)
+    fn answer(self) -> CallResult {
+        CallResult::Code(self as i64)
     }
 }
 
 impl Returned for u64 {
-    fn answer(self) -> Answer {
-        Answer::Number(self)
+    fn answer(self) -> CallResult {
+        CallResult::Number(self)
     }
 }
 
 impl Returned for *const c_char {
-    fn answer(self) -> Answer {
-        Answer::Text(!self.is_null())
+    fn answer(self) -> CallResult {
+        CallResult::Text(!self.is_null())
     }
 }
 
@@ -116,7 +116,7 @@ trait Function: Copy + 'static {
 
     /// # Safety
     /// The callee must accept these arguments.
-    unsafe fn with(self, words: &[usize; MOST]) -> Answer;
+    unsafe fn with(self, words: &[usize; MOST]) -> CallResult;
 }
 
 macro_rules! functions {
@@ -124,7 +124,7 @@ macro_rules! functions {
         impl<R: Returned + 'static, $($arg: Word + 'static),*> Function for unsafe extern "C" fn($($arg),*) -> R {
             const POINTERS: &'static [bool] = &[$($arg::POINTER),*];
 
-            unsafe fn with(self, words: &[usize; MOST]) -> Answer {
+            unsafe fn with(self, words: &[usize; MOST]) -> CallResult {
                 let mut words = words.iter().copied();
                 // SAFETY: the caller's contract.
                 unsafe { self($($arg::of(words.next().unwrap_or(0))),*) }.answer()
@@ -153,7 +153,7 @@ functions! {
 }
 
 /// Function that takes its arguments as words.
-type Call = dyn Fn(&[usize; MOST]) -> Answer;
+type Call = dyn Fn(&[usize; MOST]) -> CallResult;
 
 /// One function of a table.
 pub struct Slot {
@@ -185,7 +185,7 @@ impl Slot {
     ///
     /// # Errors
     /// `EBADF` for a closed object.
-    pub fn call(&self, object: Option<&dyn Fid>, number: usize) -> Result<Answer> {
+    pub fn call(&self, object: Option<&dyn Fid>, number: usize) -> Result<CallResult> {
         let first = match object {
             Some(object) => object.raw_fid()?.expose_provenance(),
             None => 0,

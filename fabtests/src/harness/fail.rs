@@ -24,9 +24,9 @@ pub type Outcome<T = ()> = Result<T, Fail>;
 impl Fail {
     /// Returns a failure that names the line of the caller.
     #[track_caller]
-    pub fn here(what: impl Display) -> Fail {
+    pub fn here(subject: impl Display) -> Fail {
         let at = Location::caller();
-        Fail::Failed(format!("{}:{}: {what}", at.file(), at.line()))
+        Fail::Failed(format!("{}:{}: {subject}", at.file(), at.line()))
     }
 
     /// Returns the result with `context` in front of its reason.
@@ -58,12 +58,12 @@ impl From<rustix::io::Errno> for Fail {
 pub trait Context<T> {
     /// # Errors
     /// Errors of `self`, with `what()` in front.
-    fn context<D: Display>(self, what: impl FnOnce() -> D) -> Outcome<T>;
+    fn context<D: Display>(self, subject: impl FnOnce() -> D) -> Outcome<T>;
 }
 
 impl<T> Context<T> for Outcome<T> {
-    fn context<D: Display>(self, what: impl FnOnce() -> D) -> Outcome<T> {
-        self.map_err(|fail| fail.with(what()))
+    fn context<D: Display>(self, subject: impl FnOnce() -> D) -> Outcome<T> {
+        self.map_err(|fail| fail.with(subject()))
     }
 }
 

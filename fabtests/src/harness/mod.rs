@@ -7,14 +7,14 @@
 //! started again with its control socket as standard input, so no rank inherits state from another.
 
 pub mod case;
-pub mod confine;
 pub mod control;
 pub mod driver;
 pub mod fail;
-pub mod leftovers;
+pub mod leak_check;
 pub mod output;
 pub mod rank;
 pub mod rng;
+pub mod sandbox;
 pub mod seccomp;
 pub mod start;
 

@@ -152,9 +152,9 @@ impl Rank {
     }
 
     /// Reports the current step of this rank, which a report of a hang repeats.
-    pub fn step(&self, what: impl Display) {
+    pub fn step(&self, subject: impl Display) {
         // A lost parent is reported by the next barrier.
-        let _ = Say::Step(what.to_string()).send(&self.control);
+        let _ = Say::Step(subject.to_string()).send(&self.control);
     }
 
     /// Returns a random number generator with the same numbers in every rank of the run.

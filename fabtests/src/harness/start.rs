@@ -51,7 +51,7 @@ pub fn group_of(leader: u32) -> Option<Pid> {
 
 /// Kills and reaps the remaining members of `groups`, whose leaders have been waited for. Orphans
 /// of a leader are children of this process, which must be a subreaper
-/// ([`super::leftovers::Before::look`]).
+/// ([`super::leak_check::Before::look`]).
 pub fn end_groups(groups: &[Pid]) {
     for &group in groups {
         loop {

@@ -93,13 +93,13 @@ fn offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
 ///
 /// # Errors
 /// `NotHere` for an older library; a failure when it cannot be loaded.
-pub fn needs_library(rank: &Rank, since: u32, what: &str) -> Outcome {
+pub fn needs_library(rank: &Rank, since: u32, subject: &str) -> Outcome {
     let lib = load(rank)?;
     if lib.version() >= since {
         return Ok(());
     }
     let (major, minor) = (since >> 16, since & 0xffff);
-    let why = format!("{what}: since libfabric {major}.{minor}");
+    let why = format!("{subject}: since libfabric {major}.{minor}");
     Err(Fail::NotHere(why))
 }
 
@@ -108,11 +108,14 @@ pub fn needs_library(rank: &Rank, since: u32, what: &str) -> Outcome {
 /// # Errors
 /// `NotRun` for `FI_ENOSYS` and `FI_EOPNOTSUPP`, a failure for anything else.
 #[track_caller]
-pub fn supported<T>(what: &str, result: Result<T>) -> Outcome<T> {
+pub fn supported<T>(subject: &str, result: Result<T>) -> Outcome<T> {
     match result {
         Ok(value) => Ok(value),
-        Err(Errno::ENOSYS | Errno::EOPNOTSUPP) => Err(Fail::NotRun(format!("{what} is not supported"))),
-        Err(e) => Err(Fail::here(format_args!("{what}: {e}"))),
+        Err(Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+            let why = format!("{subject} is not supported");
+            Err(Fail::NotRun(why))
+        }
+        Err(e) => Err(Fail::here(format_args!("{subject}: {e}"))),
     }
 }
 
@@ -344,7 +347,7 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// Errors of `ready`, and when a queue cannot be read.
     #[track_caller]
-    pub fn wait<T>(&self, what: &str, mut ready: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+    pub fn wait<T>(&self, subject: &str, mut ready: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
         let at = Location::caller();
         let (start, mut told) = (Instant::now(), false);
         loop {
@@ -354,8 +357,11 @@ impl<'r> Rig<'r> {
             }
             if !told && start.elapsed() > SILENCE {
                 told = true;
-                self.rank
-                    .step(format_args!("waiting for {what} at {}:{}", at.file(), at.line()));
+                self.rank.step(format_args!(
+                    "waiting for {subject} at {}:{}",
+                    at.file(),
+                    at.line()
+                ));
             }
             std::thread::yield_now();
         }

@@ -14,8 +14,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use scif::{Config, PortId, now_ns};
 use scif_api::{Endpoints, Failure};
 use scif_fabtests::check;
-use scif_fabtests::harness::confine::{self, in_child};
 use scif_fabtests::harness::rank::Target;
+use scif_fabtests::harness::sandbox::{self, in_child};
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 use scif_fabtests::payload::RankId;
 
@@ -266,7 +266,7 @@ impl<'r> Storm<'r> {
         }
         self.beat = now_ns();
         let drained = u8::from(self.draining && self.lines.iter().all(Line::is_idle));
-        let text = match confine::usage() {
+        let text = match sandbox::usage() {
             // No descriptor is left to read the resources; a thread may take the last one in
             // between.
             Err(_) if self.limited => "0 0 0".to_owned(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Calls of every function of every operations table, of every object in every state. The arguments
 //! are null pointers, lengths of null buffers, a null object, and an object of another class. Each
-//! call returns; the expected results are in `slots_answers`.
+//! call returns; the expected results are in `ops_tables_answers`.
 //!
 //! A state is made and walked in a forked child, so that the report of a crash or a hang names its
-//! call. Bindings and closing are in `slots_order`.
+//! call. Bindings and closing are in `ops_tables_order`.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -15,13 +15,13 @@ use libfabric_sys as sys;
 use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::check;
 use scif_fabtests::fi::{
-    Answer, Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr, MrAsk, Pep,
-    Request, Slot, Stx, Tables,
+    Av, Buf, CallResult, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr, MrAsk,
+    Pep, Request, Slot, Stx, Tables,
 };
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, load, offers};
 
-use super::slots_answers::{FINE, INVAL, NOAV, NODATA, NOSYS, answers};
+use super::ops_tables_answers::{FINE, INVAL, NOAV, NODATA, NOSYS, answers};
 
 pub(crate) const CASES: &[Case] = &[
     case("slots/fabric_and_domain", 1, |r| scenes(r, &[FABRIC, DOMAIN])),
@@ -58,33 +58,37 @@ pub(super) struct Bench {
     pub(super) domain: Arc<Domain>,
 }
 
-/// Construction of an object in a state, and the letter of that state in `slots_answers`.
+/// Construction of an object in a state, and the letter of that state in `ops_tables_answers`.
 #[derive(Clone, Copy)]
-pub(super) struct Scene {
+pub(super) struct ObjectState {
     letter: char,
     pub(super) name: &'static str,
     pub(super) make: fn(&Rank) -> Outcome<Subject>,
 }
 
-pub(super) const fn scene(letter: char, name: &'static str, make: fn(&Rank) -> Outcome<Subject>) -> Scene {
-    Scene { letter, name, make }
+pub(super) const fn scene(
+    letter: char,
+    name: &'static str,
+    make: fn(&Rank) -> Outcome<Subject>,
+) -> ObjectState {
+    ObjectState { letter, name, make }
 }
 
 const RDM: u32 = sys::FI_EP_RDM;
 const DGRAM: u32 = sys::FI_EP_DGRAM;
 const MSG: u32 = sys::FI_EP_MSG;
 
-pub(super) const FABRIC: Scene = scene('f', "a fabric", |r| {
+pub(super) const FABRIC: ObjectState = scene('f', "a fabric", |r| {
     let bench = bench(r, RDM)?;
     let fabric = Arc::clone(&bench.fabric);
     bench.subject(fabric)
 });
-pub(super) const DOMAIN: Scene = scene('d', "a domain", |r| {
+pub(super) const DOMAIN: ObjectState = scene('d', "a domain", |r| {
     let bench = bench(r, RDM)?;
     let domain = Arc::clone(&bench.domain);
     bench.subject(domain)
 });
-pub(super) const ENDPOINTS: &[Scene] = &[
+pub(super) const ENDPOINTS: &[ObjectState] = &[
     scene('N', "a new endpoint", |r| new_ep(r, RDM)),
     scene('e', "an enabled endpoint", |r| enabled_ep(r, RDM, false)),
     scene('w', "an endpoint that knows itself", |r| enabled_ep(r, RDM, true)),
@@ -104,7 +108,7 @@ pub(super) const ENDPOINTS: &[Scene] = &[
         bench.subject(stx)
     }),
 ];
-pub(super) const CONNECTED: &[Scene] = &[
+pub(super) const CONNECTED: &[ObjectState] = &[
     scene('M', "a new connected endpoint", |r| new_ep(r, MSG)),
     scene('m', "an enabled connected endpoint", |r| {
         enabled_ep(r, MSG, false)
@@ -127,7 +131,7 @@ pub(super) const CONNECTED: &[Scene] = &[
         bench.subject(pep)
     }),
 ];
-pub(super) const QUEUES: &[Scene] = &[
+pub(super) const QUEUES: &[ObjectState] = &[
     scene('c', "a queue of contexts", |r| {
         cq(r, sys::FI_CQ_FORMAT_CONTEXT, None)
     }),
@@ -155,7 +159,7 @@ pub(super) const QUEUES: &[Scene] = &[
     }),
     scene('R', "an event queue with a request", requested),
 ];
-pub(super) const OTHERS: &[Scene] = &[
+pub(super) const OTHERS: &[ObjectState] = &[
     scene('a', "an address vector", |r| {
         let bench = bench(r, RDM)?;
         let av = Av::open(&bench.domain, sys::FI_AV_UNSPEC, 1)?;
@@ -432,7 +436,8 @@ enum With {
     Number(usize),
 }
 
-/// Columns of `slots_answers` and their numbers, last column first: calls with an effect come last.
+/// Columns of `ops_tables_answers` and their numbers, last column first: calls with an effect come
+/// last.
 const NUMBERS: [(usize, usize); 3] = [(2, usize::MAX), (1, 1), (0, 0)];
 /// Commands of `fi_control`, known and unknown ones.
 const COMMANDS: std::ops::Range<usize> = 2..64;
@@ -445,7 +450,7 @@ fn calls(slots: &[Slot]) -> Vec<(&Slot, With)> {
         .into_iter()
         .flat_map(|with| slots.iter().map(move |slot| (slot, with)))
         .filter(|(slot, with)| match slot.name.as_str() {
-            // The close of the object is tested in `slots_order`.
+            // The close of the object is tested in `ops_tables_order`.
             "base.close" => !matches!(with, With::Number(_)),
             // Calls that would wait forever, as their arguments request.
             "cntr.wait" | "wait.wait" => *with != With::Number(usize::MAX),
@@ -459,8 +464,8 @@ fn calls(slots: &[Slot]) -> Vec<(&Slot, With)> {
 }
 
 /// Returns an error if the result of a call is wrong.
-fn judge(scene: &Scene, slot: &str, with: With, answer: Answer) -> Result<(), String> {
-    let Answer::Code(code) = answer else {
+fn judge(scene: &ObjectState, slot: &str, with: With, answer: CallResult) -> Result<(), String> {
+    let CallResult::Code(code) = answer else {
         // For a number or a text the return of the call suffices.
         return Ok(());
     };
@@ -505,9 +510,9 @@ fn judge(scene: &Scene, slot: &str, with: With, answer: Answer) -> Result<(), St
 
 /// Makes the calls from number `from` on, in this process. Each is named in `report` before it is
 /// made.
-fn walk(rank: &Rank, scene: &Scene, from: usize, report: &dyn Fn(&str)) -> Outcome<usize> {
+fn walk(rank: &Rank, scene: &ObjectState, from: usize, report: &dyn Fn(&str)) -> Outcome<usize> {
     // Guards against a state or a call that hangs.
-    confine::alarm(30);
+    sandbox::alarm(30);
     let subject = (scene.make)(rank)?;
     let tables = Tables::of(&*subject.object)?;
     check!(tables.holes.is_empty(), "{}: {:?}", scene.name, tables.holes);
@@ -528,7 +533,7 @@ fn walk(rank: &Rank, scene: &Scene, from: usize, report: &dyn Fn(&str)) -> Outco
     Ok(calls.len())
 }
 
-pub(super) fn scenes(rank: &Rank, list: &[Scene]) -> Outcome {
+pub(super) fn scenes(rank: &Rank, list: &[ObjectState]) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("error numbers of another provider".into()));
     }
@@ -538,7 +543,7 @@ pub(super) fn scenes(rank: &Rank, list: &[Scene]) -> Outcome {
         let mut from = 0;
         loop {
             let mut file = File::from(memfd_create("slots", MemfdFlags::CLOEXEC)?);
-            let ended = confine::in_child(|| {
+            let ended = sandbox::in_child(|| {
                 let report = |text: &str| {
                     // Lost lines are missed in the count.
                     let _ = rustix::io::write(&file, text.as_bytes());

@@ -18,13 +18,13 @@ use scif_fabtests::{check, check_eq};
 use super::rma::{REMOTE, announce, from, hear};
 
 pub(crate) const CASES: &[Case] = &[
-    case("itself/messages", 2, |r| messages(r, false)),
-    case("itself/tagged", 2, |r| messages(r, true)),
-    case("itself/atomics", 2, |r| operations(r, Kind::Atomic)),
-    case("itself/writes", 2, |r| operations(r, Kind::Write)),
-    case("itself/many_unaligned_atomics", 1, many_unaligned),
-    case("itself/neighbour", 1, |r| neighbour(r, true)),
-    case("itself/neighbour_domain", 1, |r| neighbour(r, false)),
+    case("loopback/messages", 2, |r| messages(r, false)),
+    case("loopback/tagged", 2, |r| messages(r, true)),
+    case("loopback/atomics", 2, |r| operations(r, Kind::Atomic)),
+    case("loopback/writes", 2, |r| operations(r, Kind::Write)),
+    case("loopback/many_unaligned_atomics", 1, many_unaligned),
+    case("loopback/neighbour", 1, |r| neighbour(r, true)),
+    case("loopback/neighbour_domain", 1, |r| neighbour(r, false)),
 ];
 
 /// Number of rounds; the first includes the connects to the peer and to itself.

@@ -243,9 +243,9 @@ impl fmt::Display for Order {
 impl Order {
     fn parse(text: &str) -> Option<Order> {
         let mut words = text.split(' ');
-        let what = words.next()?;
+        let verb = words.next()?;
         let mut number = || words.next()?.parse::<u64>().ok();
-        Some(match what {
+        Some(match verb {
             "probe" => Order::Probe(number()?),
             "name" => Order::Name,
             "adopt" => Order::Adopt(number()?),
@@ -291,9 +291,9 @@ impl fmt::Display for Reply {
 
 impl Reply {
     fn parse(text: &str) -> Option<Reply> {
-        let (what, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
         let numbers: Option<Vec<u64>> = rest.split_whitespace().map(|word| word.parse().ok()).collect();
-        Some(match what {
+        Some(match verb {
             "measured" => match numbers?.as_slice() {
                 &[ns, before_ps, after_ps, switches, stalled] => Reply::Measured(Measured {
                     ns,

@@ -6,29 +6,35 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
-    case("meeting/nobody_there", 2, nobody_there).under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
-    case("meeting/sent_before_the_other_opens", 2, sent_before),
-    case("meeting/request_before_enabling", 2, |r| {
+    case("absent_peers/no_listener", 2, no_listener).under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
+    case("absent_peers/sent_before_the_other_opens", 2, sent_before),
+    case("absent_peers/request_before_enabling", 2, |r| {
         before_enabling(r, sys::FI_PROGRESS_MANUAL)
     }),
-    case("meeting/request_before_enabling_under_auto_progress", 2, |r| {
-        before_enabling(r, sys::FI_PROGRESS_AUTO)
-    }),
-    case("meeting/receives_outlast_a_close", 2, receives_outlast),
-    case("meeting/closed_before_the_answer", 2, closed_early),
     case(
-        "meeting/the_next_life_comes_with_the_end_of_the_former",
+        "absent_peers/request_before_enabling_under_auto_progress",
+        2,
+        |r| before_enabling(r, sys::FI_PROGRESS_AUTO),
+    ),
+    case("absent_peers/receives_outlast_a_close", 2, receives_outlast),
+    case("absent_peers/closed_before_the_answer", 2, closed_early),
+    case(
+        "absent_peers/the_next_life_comes_with_the_end_of_the_former",
         2,
         next_life,
     ),
-    case("meeting/no_memory_for_the_one_that_answers", 2, no_memory).within(30),
-    case("meeting/no_descriptor_for_the_one_that_asks", 2, no_descriptor)
-        .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
+    case("absent_peers/no_memory_for_the_one_that_answers", 2, no_memory).within(30),
+    case(
+        "absent_peers/no_descriptor_for_the_one_that_asks",
+        2,
+        no_descriptor,
+    )
+    .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
 ];
 
 fn ask() -> Ask {
@@ -51,7 +57,7 @@ fn theirs(parts: &[Vec<u8>]) -> Outcome<Vec<u8>> {
 
 /// Tests that an operation to an address without a listener fails, and that the error names the
 /// cause.
-fn nobody_there(rank: &Rank) -> Outcome {
+fn no_listener(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let name = former_name(rank)?;
         rank.exchange(&name, &mut || Ok(()))?;
@@ -126,10 +132,10 @@ fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
     rank.exchange(&ep.name()?, &mut || Ok(()))?;
     // The request has arrived.
     rank.barrier(&mut || Ok(()))?;
-    let (start, used) = (Instant::now(), confine::processor_time());
+    let (start, used) = (Instant::now(), sandbox::processor_time());
     std::thread::sleep(Duration::from_millis(300));
     check_eq!(cq.sread(1, 0, 300), Err(Errno::EAGAIN));
-    let (waited, worked) = (start.elapsed(), confine::processor_time() - used);
+    let (waited, worked) = (start.elapsed(), sandbox::processor_time() - used);
     check!(worked < waited / 4, "{worked:?} of work in {waited:?} of waiting");
     ep.enable()?;
     let buf = Buf::new(64);
@@ -243,7 +249,7 @@ fn no_memory(rank: &Rank) -> Outcome {
         pause()?;
         pause()?;
         let ended =
-            confine::without_more_memory(|| rig.wait("the send or its failure", || Ok(rig.tx.take())))??;
+            sandbox::without_more_memory(|| rig.wait("the send or its failure", || Ok(rig.tx.take())))??;
         if let Err(error) = ended {
             check_eq!(error.err, Errno::ECONNRESET);
         }
@@ -301,7 +307,7 @@ fn no_descriptor(rank: &Rank) -> Outcome {
     }
     rig.post(|| rig.ep.recv(buf, rig.peer(), 4))?;
     let error =
-        confine::without_more_files(|| rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.peer(), 3)))??;
+        sandbox::without_more_files(|| rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.peer(), 3)))??;
     check_eq!(error, Errno::EMFILE);
     check!(rig.rx.take().is_none(), "the receive ended with the send");
     rig.barrier()?;

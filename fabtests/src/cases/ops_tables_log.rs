@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Log lines of every function of every operations table, called with zeros: one line for each
-//! refusal, none for an ordinary result. Module `slots` checks the results, `log` the words of the
-//! lines.
+//! refusal, none for an ordinary result. Module `ops_tables` checks the results, `log` the words of
+//! the lines.
 
 use scif_fabtests::check;
-use scif_fabtests::fi::{Answer, Slot, Tables};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::fi::{CallResult, Slot, Tables};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 
-use super::slots::{CONNECTED, DOMAIN, ENDPOINTS, FABRIC, OTHERS, QUEUES, Scene};
+use super::ops_tables::{CONNECTED, DOMAIN, ENDPOINTS, FABRIC, OTHERS, ObjectState, QUEUES};
 
 pub(crate) const CASES: &[Case] =
     &[case("log/each_refused_call", 1, each_refused).under(&[("FI_LOG_LEVEL", "warn")])];
@@ -28,7 +28,7 @@ fn each_refused(rank: &Rank) -> Outcome {
         let mut from = 0;
         loop {
             // A new process, with its full allowance of lines.
-            let code = confine::in_child(|| match walk(rank, scene, from) {
+            let code = sandbox::in_child(|| match walk(rank, scene, from) {
                 Ok(true) => MORE,
                 Ok(false) => 0,
                 Err(fail) => {
@@ -51,8 +51,8 @@ fn each_refused(rank: &Rank) -> Outcome {
 }
 
 /// Makes the calls on an object from number `from` on. Returns whether some are left.
-fn walk(rank: &Rank, scene: &Scene, from: usize) -> Outcome<bool> {
-    confine::alarm(60);
+fn walk(rank: &Rank, scene: &ObjectState, from: usize) -> Outcome<bool> {
+    sandbox::alarm(60);
     let subject = (scene.make)(rank)?;
     let tables = Tables::of(&*subject.object)?;
     let slots = tables.slots.iter().filter(|slot| slot.name != "base.close");
@@ -63,8 +63,8 @@ fn walk(rank: &Rank, scene: &Scene, from: usize) -> Outcome<bool> {
     check!(calls.len() >= 10, "{} calls", calls.len());
     for (on_object, slot) in calls.iter().skip(from).take(AT_ONCE) {
         let object = on_object.then_some(&*subject.object);
-        let (answer, text) = confine::stderr_of(|| slot.call(object, 0))?;
-        let Answer::Code(code) = answer? else { continue };
+        let (answer, text) = sandbox::stderr_of(|| slot.call(object, 0))?;
+        let CallResult::Code(code) = answer? else { continue };
         let expected = usize::from(!is_plain(slot, code));
         let lines = text.lines().count();
         check!(

@@ -13,9 +13,9 @@ use scif_fabtests::fi::{
 use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 
+use super::ops_tables::{Bench, bench};
+use super::ops_tables_kinds::{Group, Scalable, owned};
 use super::peer::needs_peers;
-use super::slots::{Bench, bench};
-use super::slots_kinds::{Group, Scalable, owned};
 
 pub(crate) const CASES: &[Case] = &[
     case("slots/busy_parents", 1, busy),

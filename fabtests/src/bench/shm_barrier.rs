@@ -10,16 +10,16 @@ use scif_fabtests::harness::Outcome;
 use super::segment::{Segment, Use, Word};
 
 /// Side of one rank at the barrier.
-pub(crate) struct Meeting {
+pub(crate) struct ShmBarrier {
     pub(crate) segment: Segment,
     pub(crate) rank: usize,
     been: Cell<u64>,
 }
 
-impl Meeting {
+impl ShmBarrier {
     /// Returns the side of `rank`, before any barrier.
-    pub(crate) fn new(segment: Segment, rank: usize) -> Meeting {
-        Meeting {
+    pub(crate) fn new(segment: Segment, rank: usize) -> ShmBarrier {
+        ShmBarrier {
             segment,
             rank,
             been: Cell::new(0),

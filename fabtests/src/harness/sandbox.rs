@@ -28,13 +28,13 @@ pub fn deny_process_vm() -> Outcome {
 }
 
 /// User id of an unprivileged user that owns no file.
-pub const NOBODY: u32 = 65534;
+pub const ORDINARY_USER: u32 = 65534;
 
 /// Becomes an unprivileged user permanently. Returns false if this process may not.
 #[must_use]
-pub fn become_nobody() -> bool {
+pub fn become_ordinary_user() -> bool {
     // SAFETY: setuid(2) changes the user of every thread, and no memory.
-    unsafe { libc::setuid(NOBODY) == 0 }
+    unsafe { libc::setuid(ORDINARY_USER) == 0 }
 }
 
 /// Makes this process see `scope` as `kernel.yama.ptrace_scope`, and makes `process_vm_*(2)` on
@@ -72,18 +72,18 @@ pub fn leave_network() -> Outcome {
     unshare(libc::CLONE_NEWNET, "another network namespace")
 }
 
-fn unshare(flags: libc::c_int, what: &str) -> Outcome {
+fn unshare(flags: libc::c_int, subject: &str) -> Outcome {
     // SAFETY: unshare(2) changes namespaces of this thread, and no memory.
     let done = match unsafe { libc::unshare(flags) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     };
-    permitted(done, what)
+    permitted(done, subject)
 }
 
 /// Turns the errors of a system that withholds namespaces and mounts, as containers do, into
 /// `NotHere`. The causes are a missing right, a denial by a security module, or a limit of 0.
-fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, what: &str) -> Outcome {
+fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, subject: &str) -> Outcome {
     match done.map_err(Into::into) {
         Ok(()) => Ok(()),
         Err(error)
@@ -92,7 +92,7 @@ fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, what: &str) -> Outcom
                 Some(libc::EPERM | libc::EACCES | libc::ENOSPC)
             ) =>
         {
-            Err(Fail::NotHere(format!("{what} is not permitted: {error}")))
+            Err(Fail::NotHere(format!("{subject} is not permitted: {error}")))
         }
         Err(error) => Err(error.into()),
     }

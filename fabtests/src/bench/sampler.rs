@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use scif_fabtests::harness::{Fail, Outcome};
 
 use super::limits::Limit;
-use super::pair::{Pair, Subject, Trouble};
+use super::pair::{BenchError, Pair, Subject};
 use super::placement::{Placement, Probes};
-use super::words::{Kind, Measured, Order, Reply, Sample, Test};
+use super::protocol::{Kind, Measured, Order, Reply, Sample, Test};
 
 /// Time limit of one order, for hangs only: a window of the largest messages takes 0.1 s over
 /// sockets.
@@ -29,7 +29,7 @@ const TRIES: u32 = 2;
 
 /// Plan of a measurement.
 #[derive(Debug, Clone)]
-pub(crate) struct Extent {
+pub(crate) struct Plan {
     pub(crate) tests: Vec<Test>,
     pub(crate) sizes: Vec<usize>,
     /// Number of samples kept of each cell.
@@ -44,7 +44,7 @@ pub(crate) struct Extent {
 
 /// One sample.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct Value {
     pub(crate) value: f64,
     pub(crate) ps: u64,
     pub(crate) noisy: bool,
@@ -52,14 +52,14 @@ pub(crate) struct Taken {
 
 /// One subject at one test and size.
 #[derive(Debug, Clone)]
-pub(crate) struct Cell {
+pub(crate) struct Series {
     pub(crate) subject: usize,
     pub(crate) test: Test,
     pub(crate) size: usize,
-    pub(crate) taken: Vec<Taken>,
+    pub(crate) taken: Vec<Value>,
     /// Whether one-sided operations needed the target in the library.
     pub(crate) inside: bool,
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) error: Option<BenchError>,
     count: u64,
     failures: u32,
 }
@@ -73,14 +73,14 @@ pub(crate) struct Dropped {
 }
 
 /// State of a run.
-pub(crate) struct Survey<'a> {
+pub(crate) struct Sampler<'a> {
     pub(crate) subjects: &'a [Subject],
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) cells: Vec<Series>,
     pub(crate) probes: Probes,
     pub(crate) dropped: Dropped,
     /// Number of cells left out for lack of time.
     pub(crate) left_out: usize,
-    extent: &'a Extent,
+    plan: &'a Plan,
     /// Whether a figure has an aim.
     has_aim: fn(Test, usize) -> bool,
     cpus: [usize; 2],
@@ -99,7 +99,7 @@ struct Group {
 
 /// Result of an attempt to take a sample.
 enum Attempt {
-    Taken(Measured, Sample),
+    Value(Measured, Sample),
     /// The processors are nearer than requested.
     Misplaced,
     Failed,
@@ -117,20 +117,20 @@ pub(crate) fn sizes_of(test: Test, wanted: &[usize]) -> Vec<usize> {
     wanted.iter().copied().filter(|&size| fits(size)).collect()
 }
 
-impl<'a> Survey<'a> {
+impl<'a> Sampler<'a> {
     pub(crate) fn new(
         subjects: &'a [Subject],
-        extent: &'a Extent,
+        plan: &'a Plan,
         has_aim: fn(Test, usize) -> bool,
         cpus: [usize; 2],
-    ) -> Survey<'a> {
-        Survey {
+    ) -> Sampler<'a> {
+        Sampler {
             subjects,
             cells: Vec::new(),
             probes: Probes::default(),
             dropped: Dropped::default(),
             left_out: 0,
-            extent,
+            plan,
             has_aim,
             cpus,
             pairs: subjects.iter().map(|_| None).collect(),
@@ -142,9 +142,9 @@ impl<'a> Survey<'a> {
     pub(crate) fn run(&mut self) -> Outcome {
         self.learn_placement();
         let mut groups = Vec::new();
-        for &test in &self.extent.tests {
+        for &test in &self.plan.tests {
             groups.extend(
-                sizes_of(test, &self.extent.sizes)
+                sizes_of(test, &self.plan.sizes)
                     .into_iter()
                     .map(|size| (test, size)),
             );
@@ -166,7 +166,7 @@ impl<'a> Survey<'a> {
         let mut left: usize = plan.iter().map(|(_, _, members)| members.len()).sum();
         let all = left;
         // The second pass has the rest.
-        let budget = self.extent.budget * 4 / 5;
+        let budget = self.plan.budget * 4 / 5;
         let mut groups = Vec::new();
         for (test, size, members) in &plan {
             if self.started.elapsed() > budget * 5 / 4 {
@@ -174,13 +174,12 @@ impl<'a> Survey<'a> {
                 break;
             }
             let time = budget.saturating_sub(self.started.elapsed());
-            let samples = u64::try_from(left * (self.extent.samples + 1)).map_err(Fail::here)?;
+            let samples = u64::try_from(left * (self.plan.samples + 1)).map_err(Fail::here)?;
             let each = u64::try_from(time.as_nanos()).map_err(Fail::here)? / samples.max(1);
             // One third is spent on starting, warming up, probing and repeating.
             let target = (each * 2 / 3).clamp(SHORTEST_NS, LONGEST_NS);
             let share = u32::try_from(samples.max(1)).map_err(Fail::here)?;
-            let members_share =
-                u32::try_from(members.len() * (self.extent.samples + 1)).map_err(Fail::here)?;
+            let members_share = u32::try_from(members.len() * (self.plan.samples + 1)).map_err(Fail::here)?;
             let until = Instant::now() + time * 3 / 2 * members_share / share;
             let percent = 100 * (all - left) / all.max(1);
             groups.push(self.group(*test, *size, members, (target, until), percent));
@@ -207,9 +206,9 @@ impl<'a> Survey<'a> {
     }
 
     /// Sends an order to the pair of a subject, which is started at its first order.
-    fn order(&mut self, index: usize, order: &Order) -> Result<Vec<Reply>, Trouble> {
+    fn order(&mut self, index: usize, order: &Order) -> Result<Vec<Reply>, BenchError> {
         let (Some(subject), Some(slot)) = (self.subjects.get(index), self.pairs.get_mut(index)) else {
-            return Err(Trouble::Broken("no such subject".into()));
+            return Err(BenchError::Broken("no such subject".into()));
         };
         let [first, second] = self.cpus;
         let pair = match slot {
@@ -235,19 +234,19 @@ impl<'a> Survey<'a> {
     ) -> Group {
         let first = self.cells.len();
         for &subject in members {
-            self.cells.push(Cell {
+            self.cells.push(Series {
                 subject,
                 test,
                 size,
                 taken: Vec::new(),
                 // Without the target's library calls, completion has too many different meanings.
                 inside: test.is_atomic(),
-                trouble: self.trouble_before(subject, test),
+                error: self.error_before(subject, test),
                 count: 0,
                 failures: 0,
             });
         }
-        for round in 0..3 * self.extent.samples {
+        for round in 0..3 * self.plan.samples {
             // A machine that gives the ranks little time takes fewer samples, not longer.
             if round > 0 && Instant::now() > until {
                 break;
@@ -278,18 +277,18 @@ impl<'a> Survey<'a> {
     /// missing samples then.
     fn come_apart(&mut self, groups: &mut [Group]) {
         const PAUSE: Duration = Duration::from_millis(20);
-        let (soft, has_aim) = (self.extent.budget, self.has_aim);
+        let (soft, has_aim) = (self.plan.budget, self.has_aim);
         groups.sort_by_key(|group| !has_aim(group.test, group.size));
         let mut waited = 0_u32;
         loop {
             let elapsed = self.started.elapsed();
-            let most = 3 * self.extent.samples;
+            let most = 3 * self.plan.samples;
             let open = groups.iter_mut().find(|group| {
                 (elapsed < soft || has_aim(group.test, group.size))
                     && group.rounds < most
                     && group.cells.clone().any(|at| self.lacks(at, Placement::Far))
             });
-            let Some(group) = open.filter(|_| elapsed < soft + self.extent.patience) else {
+            let Some(group) = open.filter(|_| elapsed < soft + self.plan.patience) else {
                 return;
             };
             let round = group.rounds;
@@ -316,13 +315,13 @@ impl<'a> Survey<'a> {
     }
 
     /// Returns the trouble of an earlier size: a feature missing at one size is missing at all.
-    fn trouble_before(&self, subject: usize, test: Test) -> Option<Trouble> {
+    fn error_before(&self, subject: usize, test: Test) -> Option<BenchError> {
         let same = self
             .cells
             .iter()
             .filter(|cell| cell.subject == subject && cell.test == test);
-        same.filter_map(|cell| cell.trouble.clone())
-            .find(|trouble| matches!(trouble, Trouble::Lacks(_)))
+        same.filter_map(|cell| cell.error.clone())
+            .find(|error| matches!(error, BenchError::Lacks(_)))
     }
 
     /// Whether a cell lacks quiet samples of a placement and can still obtain them.
@@ -330,8 +329,8 @@ impl<'a> Survey<'a> {
         let Some(cell) = self.cells.get(at) else {
             return false;
         };
-        let good = |taken: &&Taken| !taken.noisy && self.probes.place(taken.ps) == place;
-        cell.trouble.is_none() && cell.taken.iter().filter(good).count() < self.extent.samples
+        let good = |taken: &&Value| !taken.noisy && self.probes.place(taken.ps) == place;
+        cell.error.is_none() && cell.taken.iter().filter(good).count() < self.plan.samples
     }
 
     fn line(&self, stage: &str, at: usize, round: usize) -> String {
@@ -346,7 +345,7 @@ impl<'a> Survey<'a> {
             "{stage}  {test} {} {label}  round {} of {}  dropped: {} flipped, {} switched  {:.0} s",
             size_name(size),
             round + 1,
-            self.extent.samples,
+            self.plan.samples,
             self.dropped.flipped,
             self.dropped.switched,
             self.started.elapsed().as_secs_f32()
@@ -363,7 +362,7 @@ impl<'a> Survey<'a> {
             let mut count = if cell.test.kind() == Kind::HalfTrip { 8 } else { 1 };
             // The first run includes one-time costs; the second is representative.
             for share in [10, 1] {
-                let Attempt::Taken(measured, _) = self.attempt(at, count, 0) else {
+                let Attempt::Value(measured, _) = self.attempt(at, count, 0) else {
                     return false;
                 };
                 count = (target_ns / share * count / measured.ns.max(1)).clamp(1, 1 << 30);
@@ -374,7 +373,7 @@ impl<'a> Survey<'a> {
         }
         let count = self.cells.get(at).map_or(1, |cell| cell.count);
         let (measured, sample) = match self.attempt(at, count, least_ps) {
-            Attempt::Taken(measured, sample) => (measured, sample),
+            Attempt::Value(measured, sample) => (measured, sample),
             Attempt::Misplaced => return true,
             Attempt::Failed => return false,
         };
@@ -385,10 +384,10 @@ impl<'a> Survey<'a> {
             self.dropped.flipped += 1;
             return false;
         }
-        let noisy = measured.switches > self.extent.switches;
+        let noisy = measured.switches > self.plan.switches;
         self.dropped.switched += usize::from(noisy);
         if let Some(cell) = self.cells.get_mut(at) {
-            cell.taken.push(Taken {
+            cell.taken.push(Value {
                 value: cell.test.value(cell.size, sample.count, measured.ns),
                 ps: measured.before_ps,
                 noisy,
@@ -420,7 +419,7 @@ impl<'a> Survey<'a> {
                     sample.inside = true;
                     cell.inside = true;
                 }
-                Ok(Some(Reply::Measured(measured))) => return Attempt::Taken(measured, sample),
+                Ok(Some(Reply::Measured(measured))) => return Attempt::Value(measured, sample),
                 // Not added to the probes: many from one wait would make the others appear as
                 // strays.
                 Ok(Some(Reply::Misplaced(_))) => {
@@ -428,10 +427,10 @@ impl<'a> Survey<'a> {
                     return Attempt::Misplaced;
                 }
                 Ok(_) => return Attempt::Failed,
-                Err(trouble) => {
+                Err(error) => {
                     cell.failures += 1;
-                    if cell.failures >= TRIES || matches!(trouble, Trouble::Lacks(_)) {
-                        cell.trouble = Some(trouble);
+                    if cell.failures >= TRIES || matches!(error, BenchError::Lacks(_)) {
+                        cell.error = Some(error);
                     }
                     return Attempt::Failed;
                 }

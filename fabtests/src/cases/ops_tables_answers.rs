@@ -35,7 +35,7 @@ const WRONG: Three = [INVAL; 3];
 /// Valid with any argument.
 const DONE: Three = [FINE; 3];
 
-/// Returns the results of `slot` for an object in the state of this letter in `slots`.
+/// Returns the results of `slot` for an object in the state of this letter in `ops_tables`.
 pub(super) fn answers(slot: &str, letter: char) -> Option<Three> {
     let (_, states) = ANSWERS.iter().find(|(name, _)| *name == slot)?;
     let (_, three) = states.iter().find(|(letters, _)| letters.contains(letter))?;

@@ -3,12 +3,12 @@
 //! measures the resources of a process, or keeps up traffic until the peer is dead.
 
 use scif_fabtests::fi::{Errno, Lib};
-use scif_fabtests::harness::confine::open_files;
+use scif_fabtests::harness::sandbox::open_files;
 use scif_fabtests::harness::{Fail, Outcome};
 
-use super::meeting::Meeting;
 use super::os::now_ns;
 use super::port::{Family, Port, Room};
+use super::shm_barrier::ShmBarrier;
 
 const HELLO: u64 = 0xa11;
 const WELCOME: u64 = 0xa12;
@@ -78,9 +78,9 @@ pub(crate) fn weigh() -> Outcome<Vec<u64>> {
 
 /// Opens the endpoint for [`suffer`]. A receive from any source rightly outlives a dead peer; a
 /// directed receive does not, where the provider supports one.
-pub(crate) fn direct(lib: &'static Lib, provider: &str, meeting: &Meeting) -> Outcome<Port> {
-    match Port::open(lib, provider, Family::Tagged, true, meeting) {
-        Err(Fail::NotRun(_)) => Port::open(lib, provider, Family::Tagged, false, meeting),
+pub(crate) fn direct(lib: &'static Lib, provider: &str, barrier: &ShmBarrier) -> Outcome<Port> {
+    match Port::open(lib, provider, Family::Tagged, true, barrier) {
+        Err(Fail::NotRun(_)) => Port::open(lib, provider, Family::Tagged, false, barrier),
         other => other,
     }
 }

@@ -65,7 +65,7 @@ pub(crate) const SIZES: &[usize] = &[
 
 /// Call that sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SendCall {
     Send,
     Sendv,
     Sendmsg,
@@ -78,23 +78,23 @@ pub(crate) enum Way {
 
 /// Call that receives a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Into {
+pub(crate) enum RecvCall {
     Recv,
     Recvv,
     Recvmsg,
 }
 
-impl Way {
+impl SendCall {
     /// Whether the call produces no completion.
     pub(crate) const fn silent(self) -> bool {
-        matches!(self, Way::Inject | Way::Injectdata)
+        matches!(self, SendCall::Inject | SendCall::Injectdata)
     }
 
     /// Whether the buffer is reusable on return.
     pub(crate) const fn injects(self) -> bool {
         match self {
-            Way::Inject | Way::Injectdata => true,
-            Way::Flags(flags) => flags & sys::FI_INJECT != 0,
+            SendCall::Inject | SendCall::Injectdata => true,
+            SendCall::Flags(flags) => flags & sys::FI_INJECT != 0,
             _ => false,
         }
     }
@@ -102,8 +102,8 @@ impl Way {
     /// Whether the message carries remote CQ data.
     pub(crate) const fn has_data(self) -> bool {
         match self {
-            Way::Senddata | Way::Injectdata => true,
-            Way::Flags(flags) => flags & sys::FI_REMOTE_CQ_DATA != 0,
+            SendCall::Senddata | SendCall::Injectdata => true,
+            SendCall::Flags(flags) => flags & sys::FI_REMOTE_CQ_DATA != 0,
             _ => false,
         }
     }
@@ -111,7 +111,7 @@ impl Way {
 
 /// One message to be sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Letter {
+pub(crate) struct Msg {
     pub(crate) buf: Buf,
     pub(crate) dest: u64,
     /// Tag of the message; `None` is untagged.
@@ -131,33 +131,35 @@ fn in_pieces(rig: &Rig<'_>, buf: Buf, count: usize) -> Vec<Buf> {
 }
 
 /// Sends a message, without repetition.
-pub(crate) fn send(rig: &Rig<'_>, way: Way, letter: &Letter) -> Result {
+pub(crate) fn send(rig: &Rig<'_>, way: SendCall, letter: &Msg) -> Result {
     let (ep, to, context, data) = (&rig.ep, letter.dest, letter.context, letter.data);
     let pieces = || in_pieces(rig, letter.buf, rig.info.tx().iov_limit.clamp(1, 3));
     match (way, letter.tag) {
-        (Way::Send, None) => ep.send(letter.buf, to, context),
-        (Way::Send, Some(tag)) => ep.tsend(letter.buf, to, tag, context),
-        (Way::Sendv, None) => ep.sendv(&pieces(), to, context),
-        (Way::Sendv, Some(tag)) => ep.tsendv(&pieces(), to, tag, context),
-        (Way::Sendmsg, None) => ep.sendmsg(&pieces(), to, context, data, sys::FI_COMPLETION),
-        (Way::Sendmsg, Some(tag)) => ep.tsendmsg(&pieces(), to, tag, context, data, sys::FI_COMPLETION),
-        (Way::Flags(flags), None) => ep.sendmsg(&pieces(), to, context, data, flags | sys::FI_COMPLETION),
-        (Way::Flags(flags), Some(tag)) => {
+        (SendCall::Send, None) => ep.send(letter.buf, to, context),
+        (SendCall::Send, Some(tag)) => ep.tsend(letter.buf, to, tag, context),
+        (SendCall::Sendv, None) => ep.sendv(&pieces(), to, context),
+        (SendCall::Sendv, Some(tag)) => ep.tsendv(&pieces(), to, tag, context),
+        (SendCall::Sendmsg, None) => ep.sendmsg(&pieces(), to, context, data, sys::FI_COMPLETION),
+        (SendCall::Sendmsg, Some(tag)) => ep.tsendmsg(&pieces(), to, tag, context, data, sys::FI_COMPLETION),
+        (SendCall::Flags(flags), None) => {
+            ep.sendmsg(&pieces(), to, context, data, flags | sys::FI_COMPLETION)
+        }
+        (SendCall::Flags(flags), Some(tag)) => {
             ep.tsendmsg(&pieces(), to, tag, context, data, flags | sys::FI_COMPLETION)
         }
-        (Way::Inject, None) => ep.inject(letter.buf, to),
-        (Way::Inject, Some(tag)) => ep.tinject(letter.buf, to, tag),
-        (Way::Senddata, None) => ep.senddata(letter.buf, data, to, context),
-        (Way::Senddata, Some(tag)) => ep.tsenddata(letter.buf, data, to, tag, context),
-        (Way::Injectdata, None) => ep.injectdata(letter.buf, data, to),
-        (Way::Injectdata, Some(tag)) => ep.tinjectdata(letter.buf, data, to, tag),
+        (SendCall::Inject, None) => ep.inject(letter.buf, to),
+        (SendCall::Inject, Some(tag)) => ep.tinject(letter.buf, to, tag),
+        (SendCall::Senddata, None) => ep.senddata(letter.buf, data, to, context),
+        (SendCall::Senddata, Some(tag)) => ep.tsenddata(letter.buf, data, to, tag, context),
+        (SendCall::Injectdata, None) => ep.injectdata(letter.buf, data, to),
+        (SendCall::Injectdata, Some(tag)) => ep.tinjectdata(letter.buf, data, to, tag),
     }
 }
 
 /// Posts a receive, without repetition; `tag` is the tag and the ignored bits.
 pub(crate) fn receive(
     rig: &Rig<'_>,
-    into: Into,
+    into: RecvCall,
     buf: Buf,
     src: u64,
     tag: Option<(u64, u64)>,
@@ -166,19 +168,19 @@ pub(crate) fn receive(
     let ep = &rig.inbox;
     let pieces = || in_pieces(rig, buf, rig.info.rx().iov_limit.clamp(1, 4));
     match (into, tag) {
-        (Into::Recv, None) => ep.recv(buf, src, context),
-        (Into::Recv, Some((tag, ignore))) => ep.trecv(buf, src, tag, ignore, context),
-        (Into::Recvv, None) => ep.recvv(&pieces(), src, context),
-        (Into::Recvv, Some((tag, ignore))) => ep.trecvv(&pieces(), src, tag, ignore, context),
-        (Into::Recvmsg, None) => ep.recvmsg(&pieces(), src, context, sys::FI_COMPLETION),
-        (Into::Recvmsg, Some((tag, ignore))) => {
+        (RecvCall::Recv, None) => ep.recv(buf, src, context),
+        (RecvCall::Recv, Some((tag, ignore))) => ep.trecv(buf, src, tag, ignore, context),
+        (RecvCall::Recvv, None) => ep.recvv(&pieces(), src, context),
+        (RecvCall::Recvv, Some((tag, ignore))) => ep.trecvv(&pieces(), src, tag, ignore, context),
+        (RecvCall::Recvmsg, None) => ep.recvmsg(&pieces(), src, context, sys::FI_COMPLETION),
+        (RecvCall::Recvmsg, Some((tag, ignore))) => {
             ep.trecvmsg(&pieces(), src, tag, ignore, context, sys::FI_COMPLETION)
         }
     }
 }
 
 /// Maximum size that a call can carry.
-pub(crate) fn limit(rig: &Rig<'_>, way: Way) -> usize {
+pub(crate) fn limit(rig: &Rig<'_>, way: SendCall) -> usize {
     if way.injects() {
         rig.info.tx().inject_size
     } else {
@@ -250,7 +252,7 @@ pub(crate) fn check_bytes(buf: &Buf, len: usize, seed: u64, untouched: u8) -> Ou
 
 /// Order of a message and its receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meeting {
+pub(crate) enum Timing {
     /// The receive is posted first.
     Expected,
     /// The message arrives first.
@@ -258,11 +260,11 @@ pub(crate) enum Meeting {
 }
 
 /// Transfers one message of every size from rank 0 to rank 1 with these calls, in both orders.
-pub(crate) fn every_size(rig: &Rig<'_>, way: Way, into: Into, tagged: bool) -> Outcome {
+pub(crate) fn every_size(rig: &Rig<'_>, way: SendCall, into: RecvCall, tagged: bool) -> Outcome {
     for &size in SIZES.iter().filter(|&&size| size <= limit(rig, way)) {
-        for meeting in [Meeting::Expected, Meeting::Unexpected] {
-            one_message(rig, way, into, tagged, size, meeting)
-                .map_err(|fail| fail.with(format_args!("{way:?} {into:?} {size} B {meeting:?}")))?;
+        for timing in [Timing::Expected, Timing::Unexpected] {
+            one_message(rig, way, into, tagged, size, timing)
+                .map_err(|fail| fail.with(format_args!("{way:?} {into:?} {size} B {timing:?}")))?;
         }
     }
     Ok(())
@@ -271,11 +273,11 @@ pub(crate) fn every_size(rig: &Rig<'_>, way: Way, into: Into, tagged: bool) -> O
 /// Transfers one message from rank 0 to rank 1.
 pub(crate) fn one_message(
     rig: &Rig<'_>,
-    way: Way,
-    into: Into,
+    way: SendCall,
+    into: RecvCall,
     tagged: bool,
     size: usize,
-    meeting: Meeting,
+    timing: Timing,
 ) -> Outcome {
     const UNTOUCHED: u8 = 0xa5;
     let seed = u64::try_from(size).map_err(Fail::here)? + 1;
@@ -286,21 +288,21 @@ pub(crate) fn one_message(
     if rig.rank.index == 0 {
         let buf = Buf::new(prefix + size);
         buf.sub(prefix, size).fill_pattern(seed);
-        let letter = Letter {
+        let letter = Msg {
             buf,
             dest: rig.peer(),
             tag,
             context,
             data,
         };
-        if meeting == Meeting::Expected {
+        if timing == Timing::Expected {
             rig.barrier()?;
         }
         rig.post(|| send(rig, way, &letter))?;
         if way.injects() {
             letter.buf.fill(0x5a);
         }
-        if meeting == Meeting::Unexpected {
+        if timing == Timing::Unexpected {
             rig.barrier()?;
         }
         if !way.silent() {
@@ -309,12 +311,12 @@ pub(crate) fn one_message(
     } else {
         let buf = Buf::new(prefix + size + 64);
         buf.fill(UNTOUCHED);
-        if meeting == Meeting::Unexpected {
+        if timing == Timing::Unexpected {
             rig.barrier()?;
         }
         let tag_ignore = tag.map(|tag| (tag, 0));
         rig.post(|| receive(rig, into, buf, sys::FI_ADDR_UNSPEC, tag_ignore, context))?;
-        if meeting == Meeting::Expected {
+        if timing == Timing::Expected {
             rig.barrier()?;
         }
         let entry = rig.received(context)?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use scif_fabtests::harness::Fail;
 
 use super::os::now_ns;
-use super::pair::{Pair, Subject, Trouble};
-use super::survey::progress;
-use super::words::{Measured, Order, Reply, Sample, Test};
+use super::pair::{BenchError, Pair, Subject};
+use super::protocol::{Measured, Order, Reply, Sample, Test};
+use super::sampler::progress;
 
 /// Number of processes over which the idle peers are spread.
 const HOMES: u64 = 4;
@@ -31,10 +31,10 @@ pub(crate) struct IdleCost {
     pub(crate) fds_each: f64,
 }
 
-fn numbers(reply: Option<Reply>) -> Result<Vec<u64>, Trouble> {
+fn numbers(reply: Option<Reply>) -> Result<Vec<u64>, BenchError> {
     match reply {
         Some(Reply::Numbers(list)) => Ok(list),
-        other => Err(Trouble::Broken(format!("an odd answer: {other:?}"))),
+        other => Err(BenchError::Broken(format!("an odd answer: {other:?}"))),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn idle(
     samples: usize,
     switches: u64,
     least_ps: u64,
-) -> Result<IdleCost, Trouble> {
+) -> Result<IdleCost, BenchError> {
     progress(
         &format!("{peers} idle peers of {}: round 1 of {samples}", subject.label),
         false,
@@ -54,7 +54,7 @@ pub(crate) fn idle(
     let [first, second] = cpus;
     let pinned = [Some(first), Some(second)];
     let (lonely, popular) = (Pair::start(subject, &pinned)?, Pair::start(subject, &pinned)?);
-    let latency = |pair: &Pair, count, least_ps| -> Result<Option<Measured>, Trouble> {
+    let latency = |pair: &Pair, count, least_ps| -> Result<Option<Measured>, BenchError> {
         let sample = Sample {
             test: Test::TaggedLat,
             size: 8,
@@ -65,24 +65,26 @@ pub(crate) fn idle(
         match pair.order(&Order::Run(sample), PATIENCE)?.into_iter().next() {
             Some(Reply::Measured(measured)) => Ok(Some(measured)),
             Some(Reply::Misplaced(_)) => Ok(None),
-            other => Err(Trouble::Broken(format!("an odd answer: {other:?}"))),
+            other => Err(BenchError::Broken(format!("an odd answer: {other:?}"))),
         }
     };
     // Both ranks have opened and used all objects before their process is weighed.
     let warm = latency(&popular, 1000, 0)?.unwrap_or_default();
     latency(&lonely, 1000, 0)?;
     let count = (30_000_000 * 1000 / warm.ns.max(1)).clamp(100, 1 << 24);
-    let weigh = || -> Result<Vec<u64>, Trouble> {
+    let weigh = || -> Result<Vec<u64>, BenchError> {
         popular.tell(0, &Order::Weigh)?;
         numbers(Some(popular.answer(0, PATIENCE)?))
     };
     let before = weigh()?;
     popular.tell(0, &Order::Name)?;
     let Reply::Bytes(name) = popular.answer(0, PATIENCE)? else {
-        return Err(Trouble::Broken("an odd answer to the question for a name".into()));
+        return Err(BenchError::Broken(
+            "an odd answer to the question for a name".into(),
+        ));
     };
     let mut homes = Vec::new();
-    let mut invite = |guests: u64| -> Result<Vec<u64>, Trouble> {
+    let mut invite = |guests: u64| -> Result<Vec<u64>, BenchError> {
         popular.tell(0, &Order::Adopt(guests))?;
         let there = homes.len();
         for home in 0..HOMES / 2 {
@@ -158,7 +160,7 @@ pub(crate) fn death(
     cpus: [usize; 2],
     size: usize,
     survivor_sends: bool,
-) -> Result<Notice, Trouble> {
+) -> Result<Notice, BenchError> {
     let [first, second] = cpus;
     let mut pair = Pair::start(subject, &[Some(first), Some(second)])?;
     pair.order(&Order::Direct, PATIENCE)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, Deed, Errno, Fid, RmaIov, WorkAsk};
+use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, Errno, Fid, Operation, RmaIov, WorkAsk};
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 
@@ -52,59 +52,59 @@ fn every_kind(rank: &Rank) -> Outcome {
     };
     let (got, fetched, swapped) = (Buf::new(8), Buf::new(8), Buf::new(8));
     let (plain, tagged) = (Buf::new(100_000), Buf::new(8));
-    let deeds = [
-        Deed::Recv {
+    let work = [
+        Operation::Recv {
             buf: plain,
             tag: None,
         },
-        Deed::Recv {
+        Operation::Recv {
             buf: tagged,
             tag: Some(6),
         },
-        Deed::Send {
+        Operation::Send {
             buf: Buf::pattern(100_000, 1),
             dest: peer,
             tag: None,
         },
-        Deed::Send {
+        Operation::Send {
             buf: word(66),
             dest: peer,
             tag: Some(6),
         },
-        Deed::Write {
+        Operation::Write {
             buf: word(88),
             dest: peer,
             remote: place(at, 8, 8),
         },
-        Deed::Read {
+        Operation::Read {
             buf: got,
             dest: peer,
             remote: place(at, 16, 8),
         },
-        Deed::Atomic {
+        Operation::Atomic {
             target: target(sys::FI_SUM),
             operand: word(1),
         },
-        Deed::Fetch {
+        Operation::Fetch {
             target: target(sys::FI_SUM),
             operand: word(2),
             result: fetched,
         },
-        Deed::Compare {
+        Operation::Compare {
             target: target(sys::FI_CSWAP),
             operand: word(9),
             compare: word(8),
             result: swapped,
         },
-        Deed::Set {
+        Operation::Set {
             cntr: &own,
             value: 20,
         },
-        Deed::Add { cntr: &own, value: 3 },
+        Operation::Add { cntr: &own, value: 3 },
     ];
-    let operations = deeds.len() as u64 - 2;
-    for (turn, deed) in deeds.into_iter().enumerate() {
-        let counts = matches!(deed, Deed::Set { .. } | Deed::Add { .. });
+    let operations = work.len() as u64 - 2;
+    for (turn, operation) in work.into_iter().enumerate() {
+        let counts = matches!(operation, Operation::Set { .. } | Operation::Add { .. });
         let ask = WorkAsk {
             cntr: &trigger,
             threshold: turn as u64 + 1,
@@ -112,7 +112,7 @@ fn every_kind(rank: &Rank) -> Outcome {
             context: 0x5000,
             flags: 0,
         };
-        rig.domain.queue_work(&rig.ep, &ask, deed)?;
+        rig.domain.queue_work(&rig.ep, &ask, operation)?;
     }
     rig.barrier()?;
     silence(&rig)?;
@@ -149,7 +149,7 @@ fn chain(rank: &Rank) -> Outcome {
     }
     let at = from(&remotes, 1, 0)?;
     let [start, written, added, sent] = [counter(&rig)?, counter(&rig)?, counter(&rig)?, counter(&rig)?];
-    let queue = |cntr: &Cntr, threshold: u64, completion: Option<&Cntr>, deed: Deed<'_>| {
+    let queue = |cntr: &Cntr, threshold: u64, completion: Option<&Cntr>, operation: Operation<'_>| {
         let ask = WorkAsk {
             cntr,
             threshold,
@@ -157,10 +157,10 @@ fn chain(rank: &Rank) -> Outcome {
             context: 0,
             flags: sys::FI_DELIVERY_COMPLETE,
         };
-        rig.domain.queue_work(&rig.ep, &ask, deed)
+        rig.domain.queue_work(&rig.ep, &ask, operation)
     };
     let buf = Buf::new(8);
-    let message = Deed::Send {
+    let message = Operation::Send {
         buf,
         dest: rig.peer(),
         tag: None,
@@ -170,12 +170,12 @@ fn chain(rank: &Rank) -> Outcome {
         &written,
         1,
         None,
-        Deed::Add {
+        Operation::Add {
             cntr: &added,
             value: 5,
         },
     )?;
-    let write = Deed::Write {
+    let write = Operation::Write {
         buf: Buf::of(&77_u64.to_ne_bytes()),
         dest: rig.peer(),
         remote: place(at, 0, 8),
@@ -190,7 +190,7 @@ fn chain(rank: &Rank) -> Outcome {
         &start,
         1,
         None,
-        Deed::Set {
+        Operation::Set {
             cntr: &added,
             value: 1,
         },
@@ -218,12 +218,12 @@ fn reports(rank: &Rank) -> Outcome {
             flags: sys::FI_COMPLETION,
         };
         let (dest, buf) = (rig.peer(), Buf::new(8));
-        let deed = if send {
-            Deed::Send { buf, dest, tag: None }
+        let operation = if send {
+            Operation::Send { buf, dest, tag: None }
         } else {
-            Deed::Recv { buf, tag: None }
+            Operation::Recv { buf, tag: None }
         };
-        rig.domain.queue_work(&rig.ep, &ask, deed)?;
+        rig.domain.queue_work(&rig.ep, &ask, operation)?;
     }
     trigger.add(2)?;
     for context in [0x700, 0x701] {
@@ -255,14 +255,14 @@ fn failures(rank: &Rank) -> Outcome {
             len: 8,
             key: 0xdead_beef,
         };
-        let deed = Deed::Write {
+        let operation = Operation::Write {
             buf: Buf::new(8),
             dest: rig.peer(),
             remote: nowhere,
         };
         rig.domain
-            .queue_work(&rig.ep, &ask(&trigger, Some(&*done)), deed)?;
-        let after = Deed::Add {
+            .queue_work(&rig.ep, &ask(&trigger, Some(&*done)), operation)?;
+        let after = Operation::Add {
             cntr: &last,
             value: 1,
         };
@@ -288,7 +288,7 @@ fn cancel_and_flush(rank: &Rank) -> Outcome {
         context: 0,
         flags: 0,
     };
-    let add = |by: u64| Deed::Add {
+    let add = |by: u64| Operation::Add {
         cntr: &value,
         value: by,
     };
@@ -315,7 +315,7 @@ fn cancel_and_flush(rank: &Rank) -> Outcome {
     check_eq!(value.read()?, 10);
     // Work that waits for an endpoint ends with it.
     first.set(0)?;
-    let recv = Deed::Recv {
+    let recv = Operation::Recv {
         buf: Buf::new(8),
         tag: None,
     };
@@ -338,24 +338,24 @@ fn work_refused(rank: &Rank) -> Outcome {
         context: 0,
         flags: 0,
     };
-    let add = Deed::Add {
+    let add = Operation::Add {
         cntr: &other,
         value: 1,
     };
-    let queue = |ask: &WorkAsk<'_>, deed| rig.domain.queue_work(&rig.ep, ask, deed).map(drop);
+    let queue = |ask: &WorkAsk<'_>, work| rig.domain.queue_work(&rig.ep, ask, work).map(drop);
     check_eq!(queue(&ask(Some(&*other)), add), Err(Errno::EINVAL));
     check_eq!(
-        rig.domain.queue_nonsense(&ask(None), 99).map(drop),
+        rig.domain.queue_invalid(&ask(None), 99).map(drop),
         Err(Errno::ENOSYS)
     );
     check_eq!(
-        rig.domain.queue_nonsense(&ask(None), sys::FI_OP_SEND).map(drop),
+        rig.domain.queue_invalid(&ask(None), sys::FI_OP_SEND).map(drop),
         Err(Errno::EINVAL)
     );
     check_eq!(rig.domain.control_null(sys::FI_QUEUE_WORK), Err(Errno::EINVAL));
     check_eq!(rig.domain.control_null(sys::FI_CANCEL_WORK), Err(Errno::EINVAL));
     check_eq!(rig.domain.control_null(sys::FI_FLUSH_WORK), Ok(()));
-    let recv = Deed::Recv {
+    let recv = Operation::Recv {
         buf: Buf::new(8),
         tag: Some(1),
     };
@@ -368,7 +368,7 @@ fn work_refused(rank: &Rank) -> Outcome {
         flags: sys::FI_INJECT,
         ..ask(None)
     };
-    let send = Deed::Send {
+    let send = Operation::Send {
         buf: Buf::new(8),
         dest: rig.to(0),
         tag: None,
@@ -383,7 +383,7 @@ fn work_refused(rank: &Rank) -> Outcome {
         context: 0,
         flags: 0,
     };
-    let set = Deed::Set {
+    let set = Operation::Set {
         cntr: &cntr,
         value: 1,
     };

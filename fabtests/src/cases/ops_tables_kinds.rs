@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Less usual objects and states for the walk of `slots`: poll sets and wait sets, scalable
+//! Less usual objects and states for the walk of `ops_tables`: poll sets and wait sets, scalable
 //! endpoints and their contexts, sets of addresses, and groups. Also objects of another provider.
 //! Mirrors fi_poll(3), fi_endpoint(3), fi_av_set(3), fi_collective(3), fi_peer(3).
 
@@ -12,8 +12,8 @@ use scif_fabtests::fi::{
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, supported};
 
+use super::ops_tables::{Bench, ObjectState, Subject, all_of, bench, first_offer, scene, scenes};
 use super::peer::needs_peers;
-use super::slots::{Bench, Scene, Subject, all_of, bench, first_offer, scene, scenes};
 
 pub(crate) const CASES: &[Case] = &[
     case("slots/sets", 1, |r| scenes(r, SETS)),
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     case("slots/messages_only", 1, |r| scenes(r, MESSAGES)),
 ];
 
-const SETS: &[Scene] = &[
+const SETS: &[ObjectState] = &[
     scene('P', "a poll set", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_poll_open", PollSet::open(&bench.domain, 0))?;
@@ -93,7 +93,7 @@ fn triggers(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
     hinted(rank, ep_type, sys::FI_TRIGGER, 0)
 }
 
-const TRIGGERED: &[Scene] = &[
+const TRIGGERED: &[ObjectState] = &[
     scene('N', "a new endpoint", |r| triggers(r, sys::FI_EP_RDM)?.new_ep()),
     scene('e', "an enabled endpoint", |r| {
         triggers(r, sys::FI_EP_RDM)?.enabled_ep(false)
@@ -146,7 +146,7 @@ fn prefixed(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
     hinted(rank, ep_type, 0, sys::FI_MSG_PREFIX)
 }
 
-const PREFIXED: &[Scene] = &[
+const PREFIXED: &[ObjectState] = &[
     scene('D', "a new endpoint", |r| prefixed(r, sys::FI_EP_RDM)?.new_ep()),
     scene('L', "an enabled endpoint", |r| {
         prefixed(r, sys::FI_EP_RDM)?.enabled_ep(false)
@@ -160,7 +160,7 @@ const PREFIXED: &[Scene] = &[
 ];
 
 /// Endpoints with messages only, without RMA and atomics.
-const MESSAGES: &[Scene] = &[
+const MESSAGES: &[ObjectState] = &[
     scene('U', "a new datagram endpoint", |r| {
         messages(r, sys::FI_EP_DGRAM)?.new_ep()
     }),
@@ -180,7 +180,7 @@ fn wait_set(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
     bench.subject(Arc::new(set))
 }
 
-const SCALABLE: &[Scene] = &[
+const SCALABLE: &[ObjectState] = &[
     scene('S', "a new scalable endpoint", |r| {
         let s = Scalable::open(r)?;
         s.bench.subject(s.sep)
@@ -236,7 +236,7 @@ fn s_context(rank: &Rank, receive: bool, enabled: bool) -> Outcome<Subject> {
     bench.subject(context)
 }
 
-const GROUPS: &[Scene] = &[
+const GROUPS: &[ObjectState] = &[
     scene('A', "a set of addresses", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_av_set", AvSet::open(&bench.av()?, AvSetAttr::NONE))?;
@@ -320,7 +320,7 @@ impl Group {
     }
 }
 
-const PEERS: &[Scene] = &[
+const PEERS: &[ObjectState] = &[
     scene('b', "a queue of a peer", |r| {
         let (bench, owner) = owned(r)?;
         let cq = owner.open_cq(&bench.domain)?;

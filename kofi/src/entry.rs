@@ -12,7 +12,7 @@ use std::ops::Deref;
 #[cfg(not(loom))]
 use std::time::Instant;
 
-use crate::registry::{Leaving, Patience};
+use crate::error::{DeregisterError, Timeout};
 use crate::sync::{Arc, Condvar, Mutex, ThreadId, lock, thread};
 use crate::version::Version;
 
@@ -113,23 +113,23 @@ impl<P: Provider> Entry<P> {
     }
 
     /// Waits until the entry is gone.
-    pub(crate) fn wait(&self, patience: Patience) -> Result<(), Leaving> {
+    pub(crate) fn wait(&self, timeout: Timeout) -> Result<(), DeregisterError> {
         let own = thread::current().id();
         let mut state = lock(&self.state);
         #[cfg(not(loom))]
-        let deadline = match patience {
-            Patience::Limit(limit) => Instant::now().checked_add(limit),
-            Patience::Forever => None,
+        let deadline = match timeout {
+            Timeout::Limit(limit) => Instant::now().checked_add(limit),
+            Timeout::Forever => None,
         };
         while state.phase != Phase::Gone {
             if state.inside.contains(&own) {
-                return Err(Leaving::Inside);
+                return Err(DeregisterError::Inside);
             }
             #[cfg(not(loom))]
             if let Some(deadline) = deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Err(Leaving::Busy(state.references));
+                    return Err(DeregisterError::Busy(state.references));
                 }
                 let waited = self.gone.wait_timeout(state, left);
                 state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
@@ -137,8 +137,8 @@ impl<P: Provider> Entry<P> {
             }
             // loom has no clock, so a time limit counts as expired.
             #[cfg(loom)]
-            if let Patience::Limit(_) = patience {
-                return Err(Leaving::Busy(state.references));
+            if let Timeout::Limit(_) = timeout {
+                return Err(DeregisterError::Busy(state.references));
             }
             let waited = self.gone.wait(state);
             state = waited.unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -9,18 +9,20 @@
 //! * No lock is held while a provider's code runs: it may register, find and deregister itself.
 //! * A [`Call`] is one call in progress, bound to its thread. A [`Hold`] is an open fabric, kept by
 //!   the framework and not by the provider, so that it cannot be lost.
-//! * A thread that waits for a provider inside one of its calls gets an error ([`Leaving::Inside`])
-//!   instead of a deadlock.
+//! * A thread that waits for a provider inside one of its calls gets an error
+//!   ([`DeregisterError::Inside`]) instead of a deadlock.
 //!
 //! The C interface and the answers of providers are elsewhere.
 
 #![forbid(unsafe_code)]
 
 mod entry;
+mod error;
 mod registry;
 mod sync;
 mod version;
 
 pub use entry::{Call, Hold, Provider};
-pub use registry::{Leaving, Offer, Patience, Refusal, Registry};
+pub use error::{DeregisterError, RegisterError, Timeout};
+pub use registry::{Offer, Registry};
 pub use version::Version;

@@ -5,9 +5,9 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
-use std::time::Duration;
 
 use crate::entry::{Call, Entry, Provider};
+use crate::error::{DeregisterError, RegisterError, Timeout};
 use crate::sync::{Arc, Mutex, lock};
 use crate::version::Version;
 
@@ -20,42 +20,6 @@ pub struct Offer<'a, P> {
     /// Version of the provider: of two with one name the newer is used.
     pub version: Version,
     pub provider: P,
-}
-
-/// Reason for which a provider was not registered. None of its functions was called then, not even
-/// its clean-up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Missing or empty name.
-    Nameless,
-    /// Interface version that this framework does not support.
-    Interface(Version),
-    /// Provider that is registered already.
-    Registered,
-    /// Name that is registered already, with this version, which is not older.
-    Exists(Version),
-    /// Provider whose earlier registration is still in use.
-    Draining,
-}
-
-/// Time limit for a provider to be gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    Forever,
-    /// Duration of the wait; zero: do not wait.
-    Limit(Duration),
-}
-
-/// Reason for which a deregistered provider is not gone. Except for `Unknown` it is unlinked: no
-/// call finds it any more, and its clean-up runs after the last reference is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leaving {
-    /// Provider that is not registered.
-    Unknown,
-    /// Timeout, with the number of remaining calls and fabrics. Another call waits again.
-    Busy(usize),
-    /// Caller that is itself inside a call of that provider.
-    Inside,
 }
 
 struct Inner<P: Provider> {
@@ -95,32 +59,32 @@ impl<P: Provider> Registry<P> {
     /// then.
     ///
     /// # Errors
-    /// See [`Refusal`]. The registry is then unchanged.
-    pub fn register(&self, offer: Offer<'_, P>) -> Result<(), Refusal> {
+    /// See [`RegisterError`]. The registry is then unchanged.
+    pub fn register(&self, offer: Offer<'_, P>) -> Result<(), RegisterError> {
         let name = offer
             .name
             .filter(|name| !name.is_empty())
-            .ok_or(Refusal::Nameless)?;
+            .ok_or(RegisterError::Nameless)?;
         if !self.interface.understands(offer.interface) {
-            return Err(Refusal::Interface(offer.interface));
+            return Err(RegisterError::Interface(offer.interface));
         }
         let id = offer.provider.id();
         let mut inner = lock(&self.inner);
         if inner.live.iter().any(|entry| entry.provider.id() == id) {
-            return Err(Refusal::Registered);
+            return Err(RegisterError::Registered);
         }
         if inner
             .retired
             .iter()
             .any(|entry| entry.provider.id() == id && !entry.is_gone())
         {
-            return Err(Refusal::Draining);
+            return Err(RegisterError::Draining);
         }
         let older = inner.live.iter_mut().find(|entry| *entry.name == *name);
         if let Some(older) = &older
             && older.version >= offer.version
         {
-            return Err(Refusal::Exists(older.version));
+            return Err(RegisterError::Exists(older.version));
         }
         let new = Arc::new(Entry::new(CString::from(name), offer.version, offer.provider));
         let replaced = match older {
@@ -143,8 +107,8 @@ impl<P: Provider> Registry<P> {
     /// remains known until it has been deregistered as well.
     ///
     /// # Errors
-    /// See [`Leaving`].
-    pub fn deregister(&self, id: &P::Id, patience: Patience) -> Result<(), Leaving> {
+    /// See [`DeregisterError`].
+    pub fn deregister(&self, id: &P::Id, timeout: Timeout) -> Result<(), DeregisterError> {
         let mut inner = lock(&self.inner);
         let entry = if let Some(at) = inner.live.iter().position(|entry| entry.provider.id() == *id) {
             let entry = inner.live.remove(at);
@@ -153,11 +117,11 @@ impl<P: Provider> Registry<P> {
         } else {
             let mut retired = inner.retired.iter();
             let found = retired.find(|entry| entry.provider.id() == *id);
-            Arc::clone(found.ok_or(Leaving::Unknown)?)
+            Arc::clone(found.ok_or(DeregisterError::Unknown)?)
         };
         drop(inner);
         entry.retire();
-        entry.wait(patience)?;
+        entry.wait(timeout)?;
         lock(&self.inner)
             .retired
             .retain(|other| !Arc::ptr_eq(other, &entry));

@@ -9,10 +9,10 @@ use std::ffi::CStr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kofi::{Leaving, Offer, Patience, Provider, Refusal, Registry, Version};
+use kofi::{DeregisterError, Offer, Provider, RegisterError, Registry, Timeout, Version};
 
 const INTERFACE: Version = Version::new(1, 7);
-const AT_ONCE: Patience = Patience::Limit(Duration::ZERO);
+const AT_ONCE: Timeout = Timeout::Limit(Duration::ZERO);
 
 /// Provider that counts its clean-ups and returns a given answer.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ fn toy(id: u32) -> Toy {
     }
 }
 
-fn register(to: &Registry<Toy>, name: &CStr, minor: u16, toy: &Toy) -> Result<(), Refusal> {
+fn register(to: &Registry<Toy>, name: &CStr, minor: u16, toy: &Toy) -> Result<(), RegisterError> {
     to.register(Offer {
         interface: INTERFACE,
         name: Some(name),
@@ -56,7 +56,7 @@ fn ask(registry: &Registry<Toy>) -> Result<Vec<u32>, Option<i32>> {
 }
 
 #[test]
-fn defect_1_a_name_that_nobody_has_finds_nobody() {
+fn defect_1_an_unknown_name_finds_no_provider() {
     let registry = Registry::new(INTERFACE);
     register(&registry, c"a", 2, &toy(1)).unwrap();
     // Older than "a" but with another name, which is no reason to refuse it.
@@ -77,12 +77,12 @@ fn defect_2_a_replaced_provider_can_leave() {
     assert_eq!(ask(&registry), Ok(vec![2]));
     assert_eq!(registry.deregister(&1, AT_ONCE), Ok(()));
     assert_eq!((old.cleanups.get(), new.cleanups.get()), (1, 0));
-    assert_eq!(registry.deregister(&1, AT_ONCE), Err(Leaving::Unknown));
+    assert_eq!(registry.deregister(&1, AT_ONCE), Err(DeregisterError::Unknown));
     assert_eq!(ask(&registry), Ok(vec![2]));
 }
 
 #[test]
-fn defect_3_one_provider_does_not_spoil_what_another_answered() {
+fn defect_3_the_error_of_one_provider_keeps_the_answers_of_others() {
     let registry = Registry::new(INTERFACE);
     let toys = [toy(1), toy(2), toy(3)];
     for (toy, name) in toys.iter().zip([c"a", c"b", c"c"]) {
@@ -111,9 +111,12 @@ fn defect_4_a_provider_may_use_the_registry_that_calls_it() {
         register(&registry, c"inner", 1, &inner).unwrap();
         let nested = ask(&registry).unwrap();
         // Waiting for itself would never end.
-        assert_eq!(registry.deregister(&1, Patience::Forever), Err(Leaving::Inside));
+        assert_eq!(
+            registry.deregister(&1, Timeout::Forever),
+            Err(DeregisterError::Inside)
+        );
         assert_eq!(outer.cleanups.get(), 0, "cleaned up inside its own call");
-        registry.deregister(&2, Patience::Forever).unwrap();
+        registry.deregister(&2, Timeout::Forever).unwrap();
         Ok(nested)
     });
     assert_eq!(answers, Ok(vec![1, 2]));
@@ -123,19 +126,19 @@ fn defect_4_a_provider_may_use_the_registry_that_calls_it() {
 }
 
 #[test]
-fn defect_5_what_was_refused_is_not_cleaned_up() {
+fn defect_5_a_refused_provider_is_not_cleaned_up() {
     let registry = Registry::new(INTERFACE);
     let (good, bad) = (toy(1), toy(2));
     register(&registry, c"a", 2, &good).unwrap();
     assert_eq!(
         register(&registry, c"a", 1, &bad),
-        Err(Refusal::Exists(Version::new(0, 2)))
+        Err(RegisterError::Exists(Version::new(0, 2)))
     );
     assert_eq!(
         register(&registry, c"a", 2, &bad),
-        Err(Refusal::Exists(Version::new(0, 2)))
+        Err(RegisterError::Exists(Version::new(0, 2)))
     );
-    assert_eq!(register(&registry, c"", 3, &bad), Err(Refusal::Nameless));
+    assert_eq!(register(&registry, c"", 3, &bad), Err(RegisterError::Nameless));
     for interface in [Version::new(1, 8), Version::new(2, 0), Version::new(0, 7)] {
         let offer = Offer {
             interface,
@@ -143,7 +146,7 @@ fn defect_5_what_was_refused_is_not_cleaned_up() {
             version: Version::new(9, 9),
             provider: bad.clone(),
         };
-        assert_eq!(registry.register(offer), Err(Refusal::Interface(interface)));
+        assert_eq!(registry.register(offer), Err(RegisterError::Interface(interface)));
     }
     drop(registry);
     assert_eq!((good.cleanups.get(), bad.cleanups.get()), (1, 0));
@@ -156,13 +159,16 @@ fn defect_6_registering_twice_changes_nothing() {
     register(&registry, c"a", 1, &toy).unwrap();
     let fabric = registry.enter(c"a").unwrap().hold();
     for (name, version) in [(c"a", 1), (c"a", 2), (c"other", 3)] {
-        assert_eq!(register(&registry, name, version, &toy), Err(Refusal::Registered));
+        assert_eq!(
+            register(&registry, name, version, &toy),
+            Err(RegisterError::Registered)
+        );
     }
     assert_eq!(ask(&registry), Ok(vec![1]));
     assert_eq!(toy.cleanups.get(), 0);
     assert_eq!(
         registry.deregister(&1, AT_ONCE),
-        Err(Leaving::Busy(1)),
+        Err(DeregisterError::Busy(1)),
         "the reference was lost"
     );
     drop(fabric);
@@ -179,16 +185,16 @@ fn defect_7_cleanup_comes_after_the_last_reference_and_waiting_has_an_end() {
         registry.enter(c"a").unwrap().hold(),
         registry.enter(c"a").unwrap().hold(),
     ];
-    let soon = Patience::Limit(Duration::from_millis(1));
-    assert_eq!(registry.deregister(&1, soon), Err(Leaving::Busy(2)));
+    let soon = Timeout::Limit(Duration::from_millis(1));
+    assert_eq!(registry.deregister(&1, soon), Err(DeregisterError::Busy(2)));
     assert!(
         registry.enter(c"a").is_none(),
         "found although it was deregistered"
     );
-    assert_eq!(register(&registry, c"a", 1, &toy), Err(Refusal::Draining));
+    assert_eq!(register(&registry, c"a", 1, &toy), Err(RegisterError::Draining));
     let [first, second] = fabrics;
     drop(first);
-    assert_eq!(registry.deregister(&1, AT_ONCE), Err(Leaving::Busy(1)));
+    assert_eq!(registry.deregister(&1, AT_ONCE), Err(DeregisterError::Busy(1)));
     assert_eq!(toy.cleanups.get(), 0);
     // A fabric of a draining provider can be closed, which is a call.
     drop(second.enter());
@@ -200,7 +206,7 @@ fn defect_7_cleanup_comes_after_the_last_reference_and_waiting_has_an_end() {
 }
 
 #[test]
-fn defect_8_an_open_fabric_keeps_its_provider_and_stalls_nobody() {
+fn defect_8_an_open_fabric_keeps_its_provider_and_stalls_no_call() {
     let registry = Registry::new(INTERFACE);
     let (old, new) = (toy(1), toy(2));
     register(&registry, c"a", 1, &old).unwrap();

@@ -26,7 +26,7 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(loom)]
 mod models {
-    use kofi::{Offer, Patience, Provider, Registry, Version};
+    use kofi::{Offer, Provider, Registry, Timeout, Version};
     use loom::sync::Mutex;
     use loom::thread::{JoinHandle, spawn};
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,7 +102,7 @@ mod models {
         registry
     }
 
-    fn add(registry: &Shared, object: &Object) -> Result<(), kofi::Refusal> {
+    fn add(registry: &Shared, object: &Object) -> Result<(), kofi::RegisterError> {
         registry.register(Offer {
             interface: INTERFACE,
             name: Some(c"a"),
@@ -118,7 +118,7 @@ mod models {
     fn leaves(registry: &Shared, object: &Object) -> JoinHandle<()> {
         let (registry, object) = (Arc::clone(registry), object.clone());
         go(move || {
-            registry.deregister(&object.id, Patience::Forever).unwrap();
+            registry.deregister(&object.id, Timeout::Forever).unwrap();
             object.free();
         })
     }
@@ -167,7 +167,7 @@ mod models {
             thread.join().unwrap();
         }
         assert_eq!(registry.enter(c"a").unwrap().id, 2);
-        registry.deregister(&2, Patience::Forever).unwrap();
+        registry.deregister(&2, Timeout::Forever).unwrap();
         new.free();
     }
 
@@ -179,14 +179,14 @@ mod models {
             go(move || {
                 // Refused when the newer one was first.
                 if add(&registry, &one).is_ok() {
-                    registry.deregister(&1, Patience::Forever).unwrap();
+                    registry.deregister(&1, Timeout::Forever).unwrap();
                     one.free();
                 }
             })
         };
         add(&registry, &two).unwrap();
         other.join().unwrap();
-        registry.deregister(&2, Patience::Forever).unwrap();
+        registry.deregister(&2, Timeout::Forever).unwrap();
         two.free();
     }
 
@@ -195,9 +195,9 @@ mod models {
         let registry = with(&[&object]);
         let other = {
             let registry = Arc::clone(&registry);
-            go(move || drop(registry.deregister(&1, Patience::Forever)))
+            go(move || drop(registry.deregister(&1, Timeout::Forever)))
         };
-        drop(registry.deregister(&1, Patience::Forever));
+        drop(registry.deregister(&1, Timeout::Forever));
         object.free();
         other.join().unwrap();
     }
@@ -206,9 +206,9 @@ mod models {
         let object = Object::new(1);
         let registry = with(&[&object]);
         let user = asks(&registry);
-        let at_once = Patience::Limit(Duration::ZERO);
+        let at_once = Timeout::Limit(Duration::ZERO);
         if registry.deregister(&1, at_once).is_err() {
-            registry.deregister(&1, Patience::Forever).unwrap();
+            registry.deregister(&1, Timeout::Forever).unwrap();
         }
         object.free();
         user.join().unwrap();

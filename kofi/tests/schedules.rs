@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use kofi::{Leaving, Offer, Patience, Provider, Registry, Version};
+use kofi::{DeregisterError, Offer, Provider, Registry, Timeout, Version};
 
 const INTERFACE: Version = Version::new(1, 7);
 const PLANS: u64 = 400;
@@ -99,11 +99,11 @@ fn owner(registry: &Registry<Object>, own: &Object, mut dice: Dice) {
             continue;
         }
         dice.pause();
-        let mut patience = Patience::Limit(Duration::from_micros(dice.roll(50)));
+        let mut timeout = Timeout::Limit(Duration::from_micros(dice.roll(50)));
         loop {
-            match registry.deregister(&own.id, patience) {
+            match registry.deregister(&own.id, timeout) {
                 Ok(()) => break,
-                Err(Leaving::Busy(_)) => patience = Patience::Forever,
+                Err(DeregisterError::Busy(_)) => timeout = Timeout::Forever,
                 Err(other) => panic!("{other:?}"),
             }
         }
@@ -148,7 +148,7 @@ fn user(registry: &Registry<Object>, mut dice: Dice) {
 }
 
 #[test]
-fn nobody_is_called_after_it_is_gone() {
+fn no_provider_is_called_after_it_is_gone() {
     let mut calls = 0;
     let mut lives = 0;
     for plan in 0..PLANS {

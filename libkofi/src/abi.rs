@@ -2,20 +2,23 @@
 //! Implementations of the `fi_*` symbols: `link/versions.c` gives each symbol its versions and
 //! calls one of these functions.
 //!
-//! The functions are no interface for programs. The prototypes are from `rdma/fabric.h` and related
-//! headers, with the version node as first argument where the layout depends on it.
+//! Except `kofi_provider_adopt`, the functions are no interface for programs. The prototypes are
+//! from `rdma/fabric.h` and related headers, with the version node as first argument where the
+//! layout depends on it.
 #![expect(unsafe_code, reason = "pointers from C")]
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use libfabric_sys::{FI_EINVAL, fi_fabric_attr, fi_info, fi_param, fi_provider, fid, fid_fabric};
 
-use crate::edge::{guard, guard_or, string};
+use crate::ffi::{guard, guard_or, provider_name, string};
 use crate::getinfo::Arguments;
 use crate::info::{self, Layout};
-use crate::{VERSION, errors, fabric, getinfo, init, log, open, param, provider, tostr};
+use crate::startup::init;
+use crate::version::VERSION;
+use crate::{dl_provider, errors, fabric, getinfo, log, open, param, tostr};
 
 /// `fi_getinfo`
 ///
@@ -39,8 +42,11 @@ pub unsafe extern "C" fn kofi_abi_getinfo(
         hints,
         info,
     };
-    // SAFETY: the caller's contract.
-    guard(|| unsafe { getinfo::getinfo(&arguments, &Layout::of_node(at)) })
+    guard(|| {
+        init();
+        // SAFETY: the caller's contract.
+        unsafe { getinfo::getinfo(&arguments, &Layout::of_node(at)) }
+    })
 }
 
 /// `fi_dupinfo`
@@ -76,8 +82,11 @@ pub unsafe extern "C" fn kofi_abi_fabric(
     fabric: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    guard(|| unsafe { fabric::open(attr, &Layout::of_node(at), fabric, context) })
+    guard(|| {
+        init();
+        // SAFETY: the caller's contract.
+        unsafe { fabric::open(attr, &Layout::of_node(at), fabric, context) }
+    })
 }
 
 /// `fi_fabric2`
@@ -92,6 +101,7 @@ pub unsafe extern "C" fn kofi_abi_fabric2(
     context: *mut c_void,
 ) -> c_int {
     guard(|| {
+        init();
         // SAFETY: null or an info, by the caller's contract.
         let info = unsafe { info.as_ref() }.filter(|_| flags == 0).ok_or(FI_EINVAL)?;
         // SAFETY: the caller's contract.
@@ -179,30 +189,14 @@ pub unsafe extern "C" fn kofi_abi_tostr(data: *const c_void, kind: u32) -> *mut 
     })
 }
 
-/// Returns the name of the provider that logs.
-///
-/// # Safety
-/// `prov` is null or a provider's description.
-unsafe fn name<'a>(prov: *const fi_provider) -> &'a CStr {
-    // SAFETY: the caller's contract.
-    unsafe { provider::name_of(prov) }.unwrap_or(c"core")
-}
-
 /// `fi_log_enabled`
 ///
 /// # Safety
 /// `prov` is null or a provider's description.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_log_enabled(prov: *const fi_provider, level: u32, subsys: u32) -> c_int {
-    guard_or(0, || {
-        if let Some(enabled) = open::imported().and_then(|ops| ops.enabled) {
-            // SAFETY: the program's function, by its prototype.
-            return unsafe { enabled(open::speaker(prov), level, subsys, 0) };
-        }
-        // SAFETY: the caller's contract.
-        let name = unsafe { name(prov) };
-        c_int::from(log::enabled(name, level, subsys))
-    })
+    // SAFETY: the caller's contract.
+    guard_or(0, || c_int::from(unsafe { log::enabled(prov, level, subsys) }))
 }
 
 /// `fi_log_ready`
@@ -222,7 +216,7 @@ pub unsafe extern "C" fn kofi_abi_log_ready(
             return unsafe { ready(open::speaker(prov), level, subsys, 0, showtime) };
         }
         // SAFETY: the caller's contract.
-        let enabled = unsafe { kofi_abi_log_enabled(prov, level, subsys) } != 0;
+        let enabled = unsafe { log::enabled(prov, level, subsys) };
         // SAFETY: the caller's contract.
         let showtime = unsafe { showtime.as_mut() };
         let ready = enabled && showtime.is_none_or(log::due);
@@ -243,18 +237,9 @@ pub unsafe extern "C" fn kofi_abi_log(
     line: c_int,
     text: *const c_char,
 ) {
-    guard_or((), || {
-        if let Some(log) = open::imported().and_then(|ops| ops.log) {
-            // SAFETY: the program's function, by its prototype.
-            return unsafe { log(open::speaker(prov), level, subsys, func, line, text) };
-        }
-        // SAFETY: the caller's contract.
-        let name = unsafe { name(prov) };
-        // SAFETY: the caller's contract.
-        let func = unsafe { string(func) }.unwrap_or_default();
-        // SAFETY: the caller's contract.
-        let text = unsafe { string(text) }.unwrap_or_default();
-        log::write(name, level, subsys, func, i64::from(line), text.to_bytes());
+    // SAFETY: the caller's contract.
+    guard_or((), || unsafe {
+        log::write(prov, level, subsys, func, line, text);
     });
 }
 
@@ -271,7 +256,7 @@ pub unsafe extern "C" fn kofi_abi_param_define(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's contract.
-        let owner = unsafe { provider::name_of(prov) };
+        let owner = unsafe { provider_name(prov) };
         // SAFETY: the caller's contract.
         let parameter = unsafe { string(parameter) }.ok_or(FI_EINVAL)?;
         // SAFETY: the caller's contract.
@@ -330,4 +315,19 @@ pub unsafe extern "C" fn kofi_abi_getparams(params: *mut *mut fi_param, count: *
 pub unsafe extern "C" fn kofi_abi_freeparams(params: *mut fi_param) {
     // SAFETY: the caller's contract.
     guard_or((), || unsafe { param::free_list(params) });
+}
+
+/// `int kofi_provider_adopt(const char *file)`
+///
+/// # Safety
+/// `file` is null or a C string; the initialisers of the file may run now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_provider_adopt(file: *const c_char) -> c_int {
+    guard(|| {
+        // SAFETY: null or a C string, by the caller's contract.
+        let file = unsafe { string(file) }.ok_or(FI_EINVAL)?;
+        init();
+        // SAFETY: the caller's contract.
+        unsafe { dl_provider::file(file) }
+    })
 }

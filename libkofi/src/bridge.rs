@@ -18,11 +18,11 @@ use libfabric_sys::{
     fid_fabric, ofi_prov_context,
 };
 
-use crate::edge::{Errno, guard, release, strdup, string};
-use crate::getinfo::{Owned, copy_hints};
-use crate::info::{self, Layout};
-use crate::provider::{Origin, Question};
-use crate::{fabric, registry};
+use crate::fabric;
+use crate::ffi::{Errno, guard, release, strdup, string};
+use crate::info::{self, Layout, Owned, copy_hints};
+use crate::provider::{GetInfoArgs, Origin};
+use crate::registry::registry;
 
 /// Description for libfabric. Its version exceeds any that a program may request; the provider
 /// behind it decides.
@@ -80,17 +80,17 @@ unsafe extern "C" fn getinfo(
                 // SAFETY: the copy belongs to this library.
                 unsafe { set_fabric(hints.0, net) };
             }
-            let question = Question {
+            let args = GetInfoArgs {
                 version,
                 node,
                 service,
                 flags,
                 hints: hints.as_ref().map_or(ptr::null(), |hints| hints.0.cast_const()),
             };
-            let answers = call.getinfo(&question)?;
+            let answers = call.getinfo(&args)?;
             for &answer in &answers {
                 // SAFETY: an info of this library.
-                unsafe { say_whose(answer, call.name()) };
+                unsafe { set_names(answer, call.name()) };
             }
             Ok::<_, Errno>(answers)
         });
@@ -140,7 +140,7 @@ unsafe fn set_fabric(info: *mut fi_info, name: &[u8]) {
 ///
 /// # Safety
 /// `info` is an info of this library.
-unsafe fn say_whose(info: *mut fi_info, provider: &CStr) {
+unsafe fn set_names(info: *mut fi_info, provider: &CStr) {
     let info_parts = Owned(info);
     let net = forget_names(&info_parts);
     // The info still belongs to the list.

@@ -18,12 +18,12 @@ use std::thread::{self, ThreadId};
 use kofi::{Call, Hold};
 use libfabric_sys::{FI_EINVAL, FI_ENODEV, FI_EOTHER, fi_fabric_attr, fi_version, fid, fid_fabric};
 
-use crate::edge::{Errno, guard, string};
+use crate::ffi::{Errno, guard, string};
 use crate::getinfo::is_wanted;
 use crate::info::Layout;
-use crate::ops::{CloseFn, Table};
+use crate::ops::{CloseFn, OpsTable};
 use crate::provider::Vector;
-use crate::{init, registry};
+use crate::registry::registry;
 
 /// Operation table of open fabrics. `ops` is first, so that `close` finds the provider's function
 /// from the fabric's pointer.
@@ -33,7 +33,7 @@ use crate::{init, registry};
 /// table cannot be determined.
 #[repr(C)]
 struct Guarded {
-    ops: Table,
+    ops: OpsTable,
     close: CloseFn,
 }
 
@@ -69,9 +69,9 @@ fn fabrics() -> MutexGuard<'static, Fabrics> {
 
 impl Fabrics {
     /// Returns the table that differs from `original` only in `close`.
-    fn table(&mut self, original: Table, close_original: CloseFn) -> &'static Guarded {
+    fn table(&mut self, original: OpsTable, close_original: CloseFn) -> &'static Guarded {
         let known = self.tables.iter().find(|known| {
-            let was = Table {
+            let was = OpsTable {
                 close: Some(known.close),
                 ..known.ops
             };
@@ -81,7 +81,7 @@ impl Fabrics {
             return known;
         }
         let new = Box::leak(Box::new(Guarded {
-            ops: Table {
+            ops: OpsTable {
                 close: Some(close),
                 ..original
             },
@@ -136,7 +136,6 @@ pub(crate) unsafe fn open(
     fabric: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    init();
     if attr.is_null() || fabric.is_null() {
         return Err(FI_EINVAL);
     }
@@ -189,7 +188,7 @@ pub(crate) fn guarded(
     // SAFETY: an object that the provider has just opened.
     let head = unsafe { new.cast::<fid>().as_mut() }.ok_or(FI_EOTHER)?;
     // SAFETY: null or the table of an object.
-    let ops = unsafe { Table::of(head.ops) }.ok_or(FI_EOTHER)?;
+    let ops = unsafe { OpsTable::of(head.ops) }.ok_or(FI_EOTHER)?;
     let original = ops.close.ok_or(FI_EOTHER)?;
     if !ptr::fn_addr_eq(original, close as CloseFn) {
         head.ops = ptr::from_ref(fabrics.table(ops, original)).cast();

@@ -13,48 +13,19 @@ use std::sync::LazyLock;
 use kofi::Call;
 use libfabric_sys::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_ENOSYS, FI_PROV_ATTR_ONLY, fi_info};
 
-use crate::edge::{Errno, strdup, string};
+use crate::ffi::{Errno, strdup, string};
 use crate::filter::Filter;
-use crate::info::{self, Layout};
-use crate::provider::{Question, Vector};
-use crate::{VERSION, errors, init, log, param, registry};
+use crate::info::{self, Layout, copy_hints};
+use crate::provider::{GetInfoArgs, Vector};
+use crate::registry::registry;
+use crate::version::VERSION;
+use crate::{errors, log, param};
 
 /// Providers selected by the user.
 static WANTED: LazyLock<Filter> = LazyLock::new(|| Filter::new(param::own(c"FI_PROVIDER").as_deref()));
 
 pub(crate) fn is_wanted(name: &CStr) -> bool {
     WANTED.passes(name.to_bytes())
-}
-
-/// Info of this library, freed on drop.
-#[derive(Debug)]
-pub(crate) struct Owned(pub(crate) *mut fi_info);
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: made by `info::dup`, and no reference to it outlives the value.
-        unsafe { info::free(self.0) };
-    }
-}
-
-/// Returns a copy of a program's hints.
-///
-/// # Errors
-/// `FI_ENOMEM`
-///
-/// # Safety
-/// `hints` is null or an info of that layout.
-pub(crate) unsafe fn copy_hints(hints: *const fi_info, layout: &Layout) -> Result<Option<Owned>, Errno> {
-    if hints.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller's contract.
-    let copy = Owned(unsafe { info::dup(hints, layout) });
-    if copy.0.is_null() {
-        Err(FI_ENOMEM)
-    } else {
-        Ok(Some(copy))
-    }
 }
 
 /// Arguments of `fi_getinfo`.
@@ -78,7 +49,6 @@ pub(crate) struct Arguments {
 /// # Safety
 /// By the contract of fi_getinfo(3), with infos of that layout.
 pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Errno> {
-    init();
     if from.info.is_null() {
         return Err(FI_EINVAL);
     }
@@ -97,7 +67,7 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
     let answers = if from.flags == FI_PROV_ATTR_ONLY {
         names()?
     } else {
-        let question = Question {
+        let args = GetInfoArgs {
             version: from.version,
             // SAFETY: null or a C string, by the caller's contract.
             node: unsafe { string(from.node) },
@@ -109,8 +79,8 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
                 .map_or(std::ptr::null(), |hints| hints.0.cast_const()),
         };
         // SAFETY: null, or a copy that belongs to this library.
-        let hinted = unsafe { hinted_names(question.hints) };
-        let found = registry().gather(|call| ask(call, &question, &hinted));
+        let hinted = unsafe { hinted_names(args.hints) };
+        let found = registry().gather(|call| ask(call, &args, &hinted));
         let answers = found.map_err(|last| {
             log::info(format_args!("no provider answers ({:?})", last.map(errors::text)));
             FI_ENODATA
@@ -158,7 +128,7 @@ unsafe fn hinted_names<'a>(hints: *const fi_info) -> Names<'a> {
 
 /// Whether the hints select the provider of this name: one name, or any name except the ones after
 /// a `^`. Stacks of several (`a;b`) select none.
-fn is_meant(name: &CStr, hinted: Option<&CStr>) -> bool {
+fn is_selected(name: &CStr, hinted: Option<&CStr>) -> bool {
     let Some(hinted) = hinted else { return true };
     let parts = hinted
         .to_bytes()
@@ -175,12 +145,15 @@ fn is_meant(name: &CStr, hinted: Option<&CStr>) -> bool {
     }
 }
 
-fn ask(call: &Call<Vector>, question: &Question<'_>, hinted: &Names<'_>) -> Result<Vec<*mut fi_info>, Errno> {
+/// Single infos, owned by the caller.
+type Infos = Vec<*mut fi_info>;
+
+fn ask(call: &Call<Vector>, args: &GetInfoArgs<'_>, hinted: &Names<'_>) -> Result<Infos, Errno> {
     let name = call.name();
-    if !is_wanted(name) || !is_meant(name, hinted.provider) || call.interface < question.version {
+    if !is_wanted(name) || !is_selected(name, hinted.provider) || call.interface < args.version {
         return Ok(Vec::new());
     }
-    let answers = call.getinfo(question).inspect_err(|errno| {
+    let answers = call.getinfo(args).inspect_err(|errno| {
         log::info(format_args!(
             "provider {} has no answer: {}",
             name.to_string_lossy(),
@@ -189,7 +162,7 @@ fn ask(call: &Call<Vector>, question: &Question<'_>, hinted: &Names<'_>) -> Resu
     })?;
     for &answer in &answers {
         // SAFETY: an info of this library.
-        unsafe { say_whose(answer, call, question.version) };
+        unsafe { tag_owner(answer, call, args.version) };
     }
     Ok(answers)
 }
@@ -198,7 +171,7 @@ fn ask(call: &Call<Vector>, question: &Question<'_>, hinted: &Names<'_>) -> Resu
 ///
 /// # Safety
 /// `info` is an info of this library.
-unsafe fn say_whose(info: *mut fi_info, call: &Call<Vector>, version: u32) {
+unsafe fn tag_owner(info: *mut fi_info, call: &Call<Vector>, version: u32) {
     // SAFETY: the caller's contract.
     let Some(info) = (unsafe { info.as_ref() }) else {
         return;
@@ -244,7 +217,7 @@ fn names() -> Result<Vec<*mut fi_info>, Errno> {
             return Err(FI_ENOMEM);
         }
         // SAFETY: made above.
-        unsafe { say_whose(new, &call, 0) };
+        unsafe { tag_owner(new, &call, 0) };
         answers.push(new);
     }
     Ok(answers)
@@ -266,7 +239,7 @@ mod tests {
             (Some(c"^scif"), false),
             (Some(c"^tcp"), true),
         ] {
-            assert_eq!(is_meant(c"scif", hinted), meant, "{hinted:?}");
+            assert_eq!(is_selected(c"scif", hinted), meant, "{hinted:?}");
         }
     }
 }

@@ -10,7 +10,7 @@
 //! Mirrors fi_getinfo(3); the history is that of `rdma/fabric.h`.
 #![expect(unsafe_code, reason = "C structures of several sizes")]
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::ptr;
 
@@ -19,13 +19,10 @@ use libfabric_sys::{
     fi_tx_attr, fid, fid_nic,
 };
 
-use crate::edge::{Errno, release, strdup, string};
+use crate::ffi::{Errno, release};
+use crate::heap::{MIN_PART_SIZE, attribute, bytes, copy, empty, text, there};
 use crate::nic;
-use crate::ops::Table;
-
-/// Minimum size in bytes of each part, larger than in any release, so that a newer program reads
-/// zeroes.
-const ROOM: usize = 512;
+use crate::ops::OpsTable;
 
 /// Size in bytes of each part in a program's layout.
 #[derive(Clone, Copy, Debug)]
@@ -113,43 +110,6 @@ impl Layout {
     pub(crate) fn fabric_len(&self) -> usize {
         self.fabric
     }
-}
-
-/// Returns zeroed memory of C's heap for a part; null without memory.
-fn empty<T>() -> *mut T {
-    // SAFETY: any size is valid.
-    unsafe { libc::calloc(1, size_of::<T>().max(ROOM)) }.cast()
-}
-
-/// Returns a copy of the first `len` bytes of a part; null without memory.
-///
-/// # Safety
-/// `from` has `len` bytes, which is at most the size of a T.
-unsafe fn copy<T>(from: *const T, len: usize) -> *mut T {
-    let new = empty::<T>();
-    if !new.is_null() {
-        // SAFETY: `from` has `len` bytes by the caller's contract, `new` has space for at least a
-        // T.
-        unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), new.cast::<u8>(), len) };
-    }
-    new
-}
-
-/// Returns a copy of bytes whose number is in another field; null for null, and without memory.
-///
-/// # Safety
-/// `from` is null or has `len` bytes.
-unsafe fn bytes(from: *const c_void, len: usize) -> *mut c_void {
-    if from.is_null() {
-        return ptr::null_mut();
-    }
-    // SAFETY: any size is valid. At least one byte is allocated, so that null means: no memory.
-    let new = unsafe { libc::calloc(1, len.max(1)) };
-    if !new.is_null() {
-        // SAFETY: both have `len` bytes.
-        unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), new.cast::<u8>(), len) };
-    }
-    new
 }
 
 /// Returns an info without values and with all attributes; null without memory.
@@ -301,39 +261,13 @@ unsafe fn fill(to: &mut fi_info, from: &fi_info, layout: &Layout) -> Result<(), 
     Ok(())
 }
 
-/// Returns `FI_ENOMEM` when the copy of a non-null pointer is null.
-fn there<T>(original: *mut T, copied: *mut T) -> Result<*mut T, Errno> {
-    if copied.is_null() && !original.is_null() {
-        Err(FI_ENOMEM)
-    } else {
-        Ok(copied)
-    }
-}
-
-/// # Safety
-/// `from` is null or has `len` bytes, at most the size of a T.
-pub(crate) unsafe fn attribute<T>(from: *mut T, len: usize) -> Result<*mut T, Errno> {
-    if from.is_null() {
-        return Ok(from);
-    }
-    // SAFETY: the caller's contract.
-    there(from, unsafe { copy(from, len) })
-}
-
-/// # Safety
-/// `from` is null or a C string.
-pub(crate) unsafe fn text(from: *mut c_char) -> Result<*mut c_char, Errno> {
-    // SAFETY: the caller's contract.
-    there(from, strdup(unsafe { string(from) }))
-}
-
 /// Returns the copy that a NIC makes of itself; a NIC without that function is omitted.
 ///
 /// # Safety
 /// `from` is null or a NIC.
 unsafe fn nic_by_itself(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
     // SAFETY: null or a NIC, which begins with a `struct fid`.
-    let ops = unsafe { Table::of_object(from.cast()) };
+    let ops = unsafe { OpsTable::of_object(from.cast()) };
     let Some(control) = ops.and_then(|ops| ops.control) else {
         return Ok(ptr::null_mut());
     };
@@ -411,7 +345,7 @@ pub(crate) unsafe fn free_of(mut info: *mut fi_info, layout: &Layout) {
 /// `nic` is null or a NIC that is not used any more.
 unsafe fn close_nic(nic: *mut fid_nic) {
     // SAFETY: null or a NIC, which begins with a `struct fid`.
-    let ops = unsafe { Table::of_object(nic.cast()) };
+    let ops = unsafe { OpsTable::of_object(nic.cast()) };
     if let Some(close) = ops.and_then(|ops| ops.close) {
         // SAFETY: the NIC's own function. An error cannot be handled.
         unsafe { close(nic.cast::<fid>()) };
@@ -440,8 +374,39 @@ const _: () = {
     assert!(Layout::V1_2.info == 120 && Layout::V1_2.domain == 184);
     assert!(Layout::V1_3.domain == 192 && Layout::V1_7.domain == 200);
     assert!(Layout::V1_8.domain == 208 && Layout::CURRENT.domain == 224);
-    assert!(size_of::<fi_domain_attr>() <= ROOM && size_of::<fi_info>() <= ROOM);
+    assert!(size_of::<fi_domain_attr>() <= MIN_PART_SIZE && size_of::<fi_info>() <= MIN_PART_SIZE);
 };
+
+/// Info of this library, freed on drop.
+#[derive(Debug)]
+pub(crate) struct Owned(pub(crate) *mut fi_info);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: made by [`dup`], and no reference to it outlives the value.
+        unsafe { free(self.0) };
+    }
+}
+
+/// Returns a copy of a program's hints.
+///
+/// # Errors
+/// `FI_ENOMEM`
+///
+/// # Safety
+/// `hints` is null or an info of that layout.
+pub(crate) unsafe fn copy_hints(hints: *const fi_info, layout: &Layout) -> Result<Option<Owned>, Errno> {
+    if hints.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's contract.
+    let copy = Owned(unsafe { dup(hints, layout) });
+    if copy.0.is_null() {
+        Err(FI_ENOMEM)
+    } else {
+        Ok(Some(copy))
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,16 +4,20 @@
 //!
 //! Mirrors fi_log(3). Messages are formatted before: variable arguments are handled in C
 //! (`link/versions.c`).
+#![expect(unsafe_code, reason = "C strings, and functions of the program")]
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 use std::io::Write;
 use std::ptr;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use libfabric_sys::fi_provider;
+
+use crate::ffi::{provider_name, string};
 use crate::filter::Filter;
-use crate::{abi, param};
+use crate::{open, param};
 
 /// Names of the levels, by number.
 pub(crate) const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
@@ -64,14 +68,31 @@ fn name_of(names: &'static [&'static str], number: u32) -> &'static str {
         .unwrap_or("unknown")
 }
 
-/// `int fi_log_enabled(provider, level, subsys)`
-pub(crate) fn enabled(provider: &CStr, level: u32, subsys: u32) -> bool {
+/// `int fi_log_enabled(provider, level, subsys)`: the imported log decides, if there is one.
+///
+/// # Safety
+/// `prov` is null or a provider's description.
+pub(crate) unsafe fn enabled(prov: *const fi_provider, level: u32, subsys: u32) -> bool {
+    if let Some(enabled) = open::imported().and_then(|ops| ops.enabled) {
+        // SAFETY: the program's function, by its prototype.
+        return unsafe { enabled(open::speaker(prov), level, subsys, 0) } != 0;
+    }
     let settings = &*SETTINGS;
     settings.level.is_some_and(|highest| level <= highest)
-        && settings.providers.passes(provider.to_bytes())
+        // SAFETY: the caller's contract.
+        && settings.providers.passes(unsafe { name(prov) }.to_bytes())
         && settings
             .subsystems
             .passes(name_of(&SUBSYSTEMS, subsys).as_bytes())
+}
+
+/// Returns the name of the provider that logs.
+///
+/// # Safety
+/// `prov` is null or a provider's description.
+unsafe fn name<'a>(prov: *const fi_provider) -> &'a CStr {
+    // SAFETY: the caller's contract.
+    unsafe { provider_name(prov) }.unwrap_or(c"core")
 }
 
 /// Whether a frequent message is due again (`fi_log_ready`). `showtime` is the time in milliseconds
@@ -86,16 +107,35 @@ pub(crate) fn due(showtime: &mut u64) -> bool {
     true
 }
 
-/// `void fi_log(provider, level, subsys, func, line, text)`. Does not check that the level is
-/// enabled.
-pub(crate) fn write(provider: &CStr, level: u32, subsys: u32, func: &CStr, line: i64, text: &[u8]) {
+/// `void fi_log(provider, level, subsys, func, line, text)`: into the imported log, if there is
+/// one. Does not check that the level is enabled.
+///
+/// # Safety
+/// `prov` is null or a provider's description. `func` and `text` are null or C strings.
+pub(crate) unsafe fn write(
+    prov: *const fi_provider,
+    level: u32,
+    subsys: u32,
+    func: *const c_char,
+    line: c_int,
+    text: *const c_char,
+) {
+    if let Some(log) = open::imported().and_then(|ops| ops.log) {
+        // SAFETY: the program's function, by its prototype.
+        return unsafe { log(open::speaker(prov), level, subsys, func, line, text) };
+    }
+    // SAFETY: the caller's contract.
+    let func = unsafe { string(func) }.unwrap_or_default();
+    // SAFETY: the caller's contract.
+    let text = unsafe { string(text) }.unwrap_or_default().to_bytes();
     let time = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_secs());
     let mut out = format!(
         "libkofi:{}:{time}::{}:{}:{}():{line}<{}> ",
         std::process::id(),
-        provider.to_string_lossy(),
+        // SAFETY: the caller's contract.
+        unsafe { name(prov) }.to_string_lossy(),
         name_of(&SUBSYSTEMS, subsys),
         func.to_string_lossy(),
         name_of(&LEVELS, level),
@@ -111,17 +151,16 @@ pub(crate) fn write(provider: &CStr, level: u32, subsys: u32, func: &CStr, line:
 
 /// Logs a message of the library itself, like one of a provider: into the log imported by the
 /// program, if there is one.
-#[expect(unsafe_code, reason = "the same way as from C")]
 fn say(level: u32, text: fmt::Arguments<'_>) {
     let subsys = libfabric_sys::FI_LOG_CORE;
     // SAFETY: null is allowed.
-    if unsafe { abi::kofi_abi_log_enabled(ptr::null(), level, subsys) } == 0 {
+    if unsafe { !enabled(ptr::null(), level, subsys) } {
         return;
     }
     let text = CString::new(format!("{text}\n")).unwrap_or_default();
     let (func, text) = (c"kofi".as_ptr(), text.as_ptr());
     // SAFETY: null is allowed; two C strings.
-    unsafe { abi::kofi_abi_log(ptr::null(), level, subsys, func, 0, text) };
+    unsafe { write(ptr::null(), level, subsys, func, 0, text) };
 }
 
 /// Logs a fact that the user should act on.

@@ -17,8 +17,8 @@ use libfabric_sys::{
     fi_ops, fid, fid_nic,
 };
 
-use crate::edge::{Errno, guard, guard_or, release};
-use crate::info::{attribute, text};
+use crate::ffi::{Errno, guard, guard_or, release};
+use crate::heap::{attribute, text};
 use crate::tostr;
 
 static OPS: fi_ops = fi_ops {

@@ -15,7 +15,8 @@ use libfabric_sys::{
     fi_info, fi_ops, fi_provider, fi_version, fid, fid_fabric, ofi_prov_context,
 };
 
-use crate::edge::{Errno, guard};
+use crate::ffi::{Errno, guard};
+use crate::version::VERSION;
 
 /// `struct fi_ops_log`
 #[repr(C)]
@@ -64,8 +65,8 @@ pub(crate) fn imported() -> Option<fi_ops_log> {
 /// Description of the library itself, for logs that require a name.
 static CORE: Provider = Provider::new(
     c"core",
-    crate::VERSION,
-    crate::VERSION,
+    VERSION,
+    VERSION,
     ofi_prov_context::EMPTY,
     no_infos,
     no_fabric,

@@ -27,7 +27,7 @@ pub(crate) type ToStrFn = unsafe extern "C" fn(fid: *const fid, buf: *mut c_char
 /// `struct fi_ops`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Table {
+pub(crate) struct OpsTable {
     pub(crate) size: usize,
     pub(crate) close: Option<CloseFn>,
     pub(crate) bind: Option<BindFn>,
@@ -37,7 +37,7 @@ pub(crate) struct Table {
     pub(crate) ops_set: Option<ByNameFn>,
 }
 
-impl Table {
+impl OpsTable {
     /// Empty table.
     pub(crate) const EMPTY: Self = Self {
         size: size_of::<Self>(),
@@ -97,13 +97,13 @@ impl Table {
 }
 
 const _: () = {
-    assert!(size_of::<Table>() == size_of::<fi_ops>());
-    assert!(offset_of!(Table, close) == offset_of!(fi_ops, close));
-    assert!(offset_of!(Table, bind) == offset_of!(fi_ops, bind));
-    assert!(offset_of!(Table, control) == offset_of!(fi_ops, control));
-    assert!(offset_of!(Table, ops_open) == offset_of!(fi_ops, ops_open));
-    assert!(offset_of!(Table, tostr) == offset_of!(fi_ops, tostr));
-    assert!(offset_of!(Table, ops_set) == offset_of!(fi_ops, ops_set));
+    assert!(size_of::<OpsTable>() == size_of::<fi_ops>());
+    assert!(offset_of!(OpsTable, close) == offset_of!(fi_ops, close));
+    assert!(offset_of!(OpsTable, bind) == offset_of!(fi_ops, bind));
+    assert!(offset_of!(OpsTable, control) == offset_of!(fi_ops, control));
+    assert!(offset_of!(OpsTable, ops_open) == offset_of!(fi_ops, ops_open));
+    assert!(offset_of!(OpsTable, tostr) == offset_of!(fi_ops, tostr));
+    assert!(offset_of!(OpsTable, ops_set) == offset_of!(fi_ops, ops_set));
 };
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_table_is_as_long_as_it_says() {
         // SAFETY: null is allowed.
-        assert!(unsafe { Table::of(ptr::null()) }.is_none());
+        assert!(unsafe { OpsTable::of(ptr::null()) }.is_none());
         for (size, has_bind) in [
             (0, false),
             (16, false),
@@ -130,21 +130,21 @@ mod tests {
             (56, true),
             (400, true),
         ] {
-            let table = Table {
+            let table = OpsTable {
                 size,
                 close: Some(close),
                 bind: Some(bind),
-                ..Table::EMPTY
+                ..OpsTable::EMPTY
             };
             // SAFETY: a whole table.
-            let read = unsafe { Table::of((&raw const table).cast()) }.unwrap();
+            let read = unsafe { OpsTable::of((&raw const table).cast()) }.unwrap();
             assert_eq!(
                 (read.close.is_some(), read.bind.is_some()),
                 (true, has_bind),
                 "{size}"
             );
             assert!(read.control.is_none() && read.tostr.is_none(), "{size}");
-            assert!(read.size <= size_of::<Table>());
+            assert!(read.size <= size_of::<OpsTable>());
         }
     }
 }

@@ -19,7 +19,7 @@ use libfabric_sys::{
     FI_PARAM_STRING, ParamValue, fi_param, fi_param_type,
 };
 
-use crate::edge::{Errno, release, strdup};
+use crate::ffi::{Errno, release, strdup};
 
 /// Defined parameter.
 #[derive(Clone, Debug)]
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_texts_say_whose_they_are() {
+    fn names_and_texts_contain_their_provider() {
         define(41, Some(c"toy"), c"speed", FI_PARAM_INT, c"how fast").unwrap();
         assert_eq!(
             define(41, Some(c"toy"), c"speed", FI_PARAM_INT, c""),

@@ -6,7 +6,7 @@
 //! libfabric can be registered unchanged.
 //!
 //! Calls into providers are in `getinfo` and `fabric`, their registration is in `register` and
-//! `adopt`.
+//! `dl_provider`.
 #![expect(unsafe_code, reason = "calls C functions")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -18,10 +18,10 @@ use libfabric_sys::{
     getinfo_fn,
 };
 
-use crate::edge::{Errno, answered, guard_or, string};
-use crate::getinfo::copy_hints;
-use crate::info::{self, Layout};
+use crate::ffi::{Errno, answered, guard_or};
+use crate::info::{self, Layout, copy_hints};
 use crate::param;
+use crate::version::VERSION;
 
 /// `int getinfo(uint32_t version, const char *node, const int service, uint64_t flags, struct
 /// fi_info *hints, struct fi_info **info)`: the form in the slides, with a numeric service.
@@ -98,7 +98,7 @@ impl Provider for Vector {
 
 /// Query of a program with `fi_getinfo`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
+pub(crate) struct GetInfoArgs<'a> {
     pub(crate) version: u32,
     pub(crate) node: Option<&'a CStr>,
     pub(crate) service: Option<&'a CStr>,
@@ -113,7 +113,7 @@ impl Vector {
         Some(Self {
             id,
             origin: Origin::Registered,
-            interface: crate::VERSION,
+            interface: VERSION,
             // The provider may have been compiled with any headers since libfabric 1.17.
             layout: Layout::V1_3,
             ask: provider.getinfo.map(Ask::Slides),
@@ -127,7 +127,7 @@ impl Vector {
     pub(crate) fn of_final(provider: &fi_provider, id: usize, origin: Origin) -> Option<Self> {
         let (interface, layout) = match origin {
             // The version is that of the registry's interface, not of libfabric's.
-            Origin::Registered => (crate::VERSION, Layout::V1_3),
+            Origin::Registered => (VERSION, Layout::V1_3),
             Origin::BuiltIn => (provider.fi_version, Layout::CURRENT),
             Origin::Adopted => (provider.fi_version, Layout::of_interface(provider.fi_version)),
         };
@@ -148,43 +148,25 @@ impl Vector {
     /// # Errors
     /// Errors of the provider. `FI_ENODATA`: it has no query function, or does not support this
     /// service. `FI_ENOMEM`
-    pub(crate) fn getinfo(&self, question: &Question<'_>) -> Result<Vec<*mut fi_info>, Errno> {
-        let node = question.node.map_or(ptr::null(), CStr::as_ptr);
+    pub(crate) fn getinfo(&self, args: &GetInfoArgs<'_>) -> Result<Vec<*mut fi_info>, Errno> {
+        let node = args.node.map_or(ptr::null(), CStr::as_ptr);
         let mut list = ptr::null_mut();
         let code = match self.ask.ok_or(FI_ENODATA)? {
             Ask::Slides(getinfo) => {
-                let service = service_number(question.service)?;
+                let service = service_number(args.service)?;
                 // A separate copy, since the provider may change it. SAFETY: null, or an info of
                 // the current layout.
-                let hints = unsafe { copy_hints(question.hints, &Layout::CURRENT) }?;
+                let hints = unsafe { copy_hints(args.hints, &Layout::CURRENT) }?;
                 let hinted = hints.as_ref().map_or(ptr::null_mut(), |hints| hints.0);
                 // SAFETY: the provider's function with arguments of its prototype; it does not keep
                 // them.
-                unsafe {
-                    getinfo(
-                        question.version,
-                        node,
-                        service,
-                        question.flags,
-                        hinted,
-                        &raw mut list,
-                    )
-                }
+                unsafe { getinfo(args.version, node, service, args.flags, hinted, &raw mut list) }
             }
             Ask::Final(getinfo) => {
-                let service = question.service.map_or(ptr::null(), CStr::as_ptr);
+                let service = args.service.map_or(ptr::null(), CStr::as_ptr);
                 // SAFETY: the provider's function with arguments of its prototype; it does not keep
                 // them.
-                unsafe {
-                    getinfo(
-                        question.version,
-                        node,
-                        service,
-                        question.flags,
-                        question.hints,
-                        &raw mut list,
-                    )
-                }
+                unsafe { getinfo(args.version, node, service, args.flags, args.hints, &raw mut list) }
             }
         };
         answered(code)?;
@@ -258,17 +240,6 @@ fn service_number(service: Option<&CStr>) -> Result<c_int, Errno> {
     let Some(service) = service else { return Ok(0) };
     let text = service.to_str().map_err(|_| FI_ENODATA)?;
     text.parse().map_err(|_| FI_ENODATA)
-}
-
-/// Returns the name in a provider's description.
-///
-/// # Safety
-/// `provider` is null or a description whose name is null or a C string.
-pub(crate) unsafe fn name_of<'a>(provider: *const fi_provider) -> Option<&'a CStr> {
-    // SAFETY: null or a description, by the caller's contract.
-    let name = unsafe { provider.as_ref() }?.name;
-    // SAFETY: null or a C string, by the caller's contract.
-    unsafe { string(name) }
 }
 
 const _: () = {

@@ -2,35 +2,37 @@
 //! Registration and removal of providers by their own calls. Their manual is `kofi.h`.
 #![expect(unsafe_code, reason = "descriptions from C")]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_int};
 use std::time::Duration;
 
-use kofi::{Leaving, Offer, Patience, Refusal, Version};
+use kofi::{DeregisterError, Offer, RegisterError, Timeout, Version};
 use libfabric_sys::{FI_EALREADY, FI_EBUSY, FI_EINVAL, FI_ENODATA, FI_ENOSYS, fi_provider};
 
-use crate::edge::{Errno, guard, string};
+use crate::ffi::{Errno, guard, string};
 use crate::provider::{Origin, Vector, kofi_provider};
-use crate::{KFI_VERSION, KOFI_VERSION, adopt, log, param, registry};
+use crate::registry::registry;
+use crate::version::{KFI_VERSION, KOFI_VERSION};
+use crate::{log, param};
 
 /// `errno` for a name that is registered already.
 const EEXIST: Errno = libc::EEXIST;
 /// `errno` for a thread that would wait for itself.
 const EDEADLK: Errno = libc::EDEADLK;
 
-pub(crate) fn refused(refusal: &Refusal) -> Errno {
-    match refusal {
-        Refusal::Nameless => FI_EINVAL,
-        Refusal::Interface(_) => FI_ENOSYS,
-        Refusal::Exists(_) | Refusal::Registered => EEXIST,
-        Refusal::Draining => FI_EBUSY,
+pub(crate) fn register_errno(error: &RegisterError) -> Errno {
+    match error {
+        RegisterError::Nameless => FI_EINVAL,
+        RegisterError::Interface(_) => FI_ENOSYS,
+        RegisterError::Exists(_) | RegisterError::Registered => EEXIST,
+        RegisterError::Draining => FI_EBUSY,
     }
 }
 
-fn leaving(leaving: &Leaving) -> Errno {
-    match leaving {
-        Leaving::Unknown => FI_ENODATA,
-        Leaving::Busy(_) => FI_EBUSY,
-        Leaving::Inside => EDEADLK,
+fn deregister_errno(error: &DeregisterError) -> Errno {
+    match error {
+        DeregisterError::Unknown => FI_ENODATA,
+        DeregisterError::Busy(_) => FI_EBUSY,
+        DeregisterError::Inside => EDEADLK,
     }
 }
 
@@ -43,7 +45,7 @@ pub(crate) fn add(
     name: Option<&CStr>,
     version: u32,
     vector: Vector,
-) -> Result<(), Refusal> {
+) -> Result<(), RegisterError> {
     let offer = Offer {
         interface,
         name,
@@ -61,9 +63,9 @@ pub(crate) fn add(
             ));
             Ok(())
         }
-        Err(refusal) => {
-            log::info(format_args!("provider {shown} is refused: {refusal:?}"));
-            Err(refusal)
+        Err(error) => {
+            log::info(format_args!("provider {shown} is refused: {error:?}"));
+            Err(error)
         }
     }
 }
@@ -84,7 +86,8 @@ pub unsafe extern "C" fn kofi_provider_register(version: u32, provider: *mut kof
         // SAFETY: null or a C string, by the caller's contract.
         let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
         let vector = Vector::of_slides(description, provider.addr()).ok_or(FI_EINVAL)?;
-        add(KFI_VERSION, Some(name), description.version, vector).map_err(|why| refused(&why))
+        let added = add(KFI_VERSION, Some(name), description.version, vector);
+        added.map_err(|why| register_errno(&why))
     })
 }
 
@@ -110,65 +113,53 @@ pub unsafe extern "C" fn kfi_provider_register(provider: *mut fi_provider) -> c_
             description.version,
             vector,
         )
-        .map_err(|why| refused(&why))
+        .map_err(|why| register_errno(&why))
     })
 }
 
-fn remove(id: usize, patience: Patience) -> c_int {
+fn remove(id: usize, timeout: Timeout) -> c_int {
     guard(|| {
         if id == 0 {
             return Err(FI_EINVAL);
         }
-        registry().deregister(&id, patience).map_err(|why| leaving(&why))
+        registry()
+            .deregister(&id, timeout)
+            .map_err(|why| deregister_errno(&why))
     })
 }
 
 /// Converts a number of milliseconds to a time limit; negative means no limit.
-fn patience(milliseconds: i64) -> Patience {
-    u64::try_from(milliseconds).map_or(Patience::Forever, |ms| Patience::Limit(Duration::from_millis(ms)))
+fn timeout(milliseconds: i64) -> Timeout {
+    let limit = u64::try_from(milliseconds).map(Duration::from_millis);
+    limit.map_or(Timeout::Forever, Timeout::Limit)
 }
 
-fn usual_patience() -> Patience {
-    patience(param::own_number(c"FI_KOFI_DEREGISTER_TIMEOUT").unwrap_or(3000))
+fn usual_timeout() -> Timeout {
+    timeout(param::own_number(c"FI_KOFI_DEREGISTER_TIMEOUT").unwrap_or(3000))
 }
 
 /// `int kofi_provider_deregister(struct kofi_provider *provider)`
 #[unsafe(no_mangle)]
 pub extern "C" fn kofi_provider_deregister(provider: *mut kofi_provider) -> c_int {
-    remove(provider.addr(), usual_patience())
+    remove(provider.addr(), usual_timeout())
 }
 
 /// `int kofi_provider_deregister_timed(struct kofi_provider *provider, int timeout_ms)`
 #[unsafe(no_mangle)]
 pub extern "C" fn kofi_provider_deregister_timed(provider: *mut kofi_provider, timeout_ms: c_int) -> c_int {
-    remove(provider.addr(), patience(i64::from(timeout_ms)))
+    remove(provider.addr(), timeout(i64::from(timeout_ms)))
 }
 
 /// `int kfi_provider_deregister(struct kfi_provider *provider)`
 #[unsafe(no_mangle)]
 pub extern "C" fn kfi_provider_deregister(provider: *mut fi_provider) -> c_int {
-    remove(provider.addr(), usual_patience())
+    remove(provider.addr(), usual_timeout())
 }
 
 /// `int kfi_provider_deregister_timed(struct kfi_provider *provider, int timeout_ms)`
 #[unsafe(no_mangle)]
 pub extern "C" fn kfi_provider_deregister_timed(provider: *mut fi_provider, timeout_ms: c_int) -> c_int {
-    remove(provider.addr(), patience(i64::from(timeout_ms)))
-}
-
-/// `int kofi_provider_adopt(const char *file)`
-///
-/// # Safety
-/// `file` is null or a C string; the initialisers of the file may run now.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kofi_provider_adopt(file: *const c_char) -> c_int {
-    guard(|| {
-        // SAFETY: null or a C string, by the caller's contract.
-        let file = unsafe { string(file) }.ok_or(FI_EINVAL)?;
-        crate::init();
-        // SAFETY: the caller's contract.
-        unsafe { adopt::file(file) }
-    })
+    remove(provider.addr(), timeout(i64::from(timeout_ms)))
 }
 
 const _: () = assert!(EEXIST == 17 && EDEADLK == 35 && FI_EALREADY == 114);

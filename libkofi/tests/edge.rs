@@ -250,7 +250,7 @@ fn close(fabric: *mut fi::fid_fabric) -> c_int {
 }
 
 #[test]
-fn what_cannot_be_registered_has_its_error() {
+fn an_invalid_registration_has_its_error() {
     let _turn = turn();
     assert_eq!(
         unsafe { kofi_provider_register(KOFI_1_0, ptr::null_mut()) },
@@ -426,7 +426,7 @@ fn defect_7_and_8_an_open_fabric_keeps_its_provider() {
 }
 
 #[test]
-fn defect_8_a_slow_open_stalls_nobody() {
+fn defect_8_a_slow_open_stalls_no_call() {
     let _turn = turn();
     let provider = slides(c"edge-slow", 1);
     assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, provider) }, 0);

@@ -268,7 +268,7 @@ fn user(mut dice: Dice) {
 }
 
 #[test]
-fn nobody_is_called_after_it_is_gone() {
+fn no_provider_is_called_after_it_is_gone() {
     for plan in 0..PLANS {
         thread::scope(|scope| {
             for of in [0, 1] {

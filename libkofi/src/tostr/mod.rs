@@ -14,13 +14,13 @@ use std::ptr;
 use libfabric_sys as fi;
 
 use crate::log;
-use names::Table;
+use names::NameTable;
 
 /// Names for a numeric type.
 enum Value {
-    Flags(Table),
+    Flags(NameTable),
     /// Enumeration of 32 bits, as all of C's.
-    One(Table),
+    One(NameTable),
 }
 
 /// Returns the table of a type; `None` for structures and texts.

@@ -16,9 +16,9 @@ use libfabric_sys::{
     fi_ep_attr, fi_fabric_attr, fi_info, fi_link_attr, fi_mr_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
 };
 
-use super::names::{self, Table};
-use crate::edge::string;
-use crate::ops::Table as Functions;
+use super::names::{self, NameTable};
+use crate::ffi::string;
+use crate::ops::OpsTable;
 
 /// Indentation of one level.
 const TAB: &str = "    ";
@@ -42,11 +42,11 @@ impl Yaml {
         let _ = writeln!(self.out, "{}{name}: {value}", self.indent);
     }
 
-    fn flags(&mut self, name: &str, table: Table, value: u64) {
+    fn flags(&mut self, name: &str, table: NameTable, value: u64) {
         self.field(name, format_args!("[ {} ]", names::flags(table, value)));
     }
 
-    fn one(&mut self, name: &str, table: Table, value: u32) {
+    fn one(&mut self, name: &str, table: NameTable, value: u32) {
         self.field(name, names::one(table, value.into()));
     }
 
@@ -87,7 +87,7 @@ impl Yaml {
     unsafe fn object(&mut self, name: &str, object: *const fid) {
         let mut buffer = [0_u8; 4096];
         // SAFETY: the caller's contract.
-        if let Some(tostr) = unsafe { Functions::of_object(object) }.and_then(|ops| ops.tostr) {
+        if let Some(tostr) = unsafe { OpsTable::of_object(object) }.and_then(|ops| ops.tostr) {
             // SAFETY: the object's own function, with a buffer of that size, which stays terminated
             // by a zero.
             unsafe { tostr(object, buffer.as_mut_ptr().cast(), buffer.len() - 1) };

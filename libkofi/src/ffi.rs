@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use libfabric_sys::FI_EOTHER;
+use libfabric_sys::{FI_EOTHER, fi_provider};
 
 /// Positive error number of libfabric. C sees it negated.
 pub(crate) type Errno = c_int;
@@ -41,6 +41,17 @@ pub(crate) fn answered(code: c_int) -> Result<(), Errno> {
 pub(crate) unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
     // SAFETY: a C string by the caller's contract.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+/// Returns the name in a provider's description.
+///
+/// # Safety
+/// `provider` is null or a description whose name is null or a C string.
+pub(crate) unsafe fn provider_name<'a>(provider: *const fi_provider) -> Option<&'a CStr> {
+    // SAFETY: null or a description, by the caller's contract.
+    let name = unsafe { provider.as_ref() }?.name;
+    // SAFETY: null or a C string, by the caller's contract.
+    unsafe { string(name) }
 }
 
 /// Returns a copy in C's heap; null for null, and without memory.

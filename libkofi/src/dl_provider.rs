@@ -13,12 +13,13 @@ use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use kofi::Refusal;
+use kofi::RegisterError;
 use libfabric_sys::{FI_EINVAL, FI_ENOENT, FI_ENOSYS, fi_provider, fi_version};
 
-use crate::edge::Errno;
-use crate::provider::{self, Origin, Vector};
-use crate::{KFI_VERSION, bridge, errors, log, param, register};
+use crate::ffi::{Errno, provider_name};
+use crate::provider::{Origin, Vector};
+use crate::version::KFI_VERSION;
+use crate::{bridge, errors, log, param, register};
 
 /// End of the names of files that libfabric loads.
 const SUFFIX: &[u8] = b"fi.so";
@@ -28,7 +29,7 @@ const OLDEST: u32 = fi_version(1, 3);
 
 /// Adopts the providers in `FI_PROVIDER_PATH`: directories, and files after a `+`, separated by
 /// colons.
-pub(crate) fn path() {
+pub(crate) fn adopt_path() {
     let Some(path) = param::own(c"FI_PROVIDER_PATH") else {
         return;
     };
@@ -136,30 +137,33 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
 
 /// Reason for which a provider is refused.
 #[derive(Debug, PartialEq, Eq)]
-enum Refused {
+enum AdoptError {
     Useless(Errno),
-    Registry(Refusal),
+    Registry(RegisterError),
 }
 
-impl Refused {
+impl AdoptError {
     fn errno(&self) -> Errno {
         match self {
-            Refused::Useless(errno) => *errno,
-            Refused::Registry(refusal) => register::refused(refusal),
+            AdoptError::Useless(errno) => *errno,
+            AdoptError::Registry(error) => register::register_errno(error),
         }
     }
 
     /// Whether the registry does not know this provider. Otherwise another thread may have adopted
     /// the file meanwhile, or a newer one replaced it while it is still in use.
     fn is_unknown(&self) -> bool {
-        !matches!(self, Refused::Registry(Refusal::Registered | Refusal::Draining))
+        !matches!(
+            self,
+            AdoptError::Registry(RegisterError::Registered | RegisterError::Draining)
+        )
     }
 }
 
 /// # Safety
 /// `provider` is null or the result of `fi_prov_ini` of a loaded file.
-unsafe fn take(provider: *const fi_provider) -> Result<(), Refused> {
-    const NOTHING: Refused = Refused::Useless(FI_EINVAL);
+unsafe fn take(provider: *const fi_provider) -> Result<(), AdoptError> {
+    const NOTHING: AdoptError = AdoptError::Useless(FI_EINVAL);
     if bridge::is(provider) {
         // The bridge describes this library's own providers to libfabric.
         return Err(NOTHING);
@@ -167,12 +171,13 @@ unsafe fn take(provider: *const fi_provider) -> Result<(), Refused> {
     // SAFETY: null or a description, by the caller's contract.
     let description = unsafe { provider.as_ref() }.ok_or(NOTHING)?;
     // SAFETY: null or a description with a name, by the caller's contract.
-    let name = unsafe { provider::name_of(provider) }.ok_or(NOTHING)?;
+    let name = unsafe { provider_name(provider) }.ok_or(NOTHING)?;
     if description.getinfo.is_none() || is_layer(name) || description.fi_version < OLDEST {
-        return Err(Refused::Useless(FI_ENOSYS));
+        return Err(AdoptError::Useless(FI_ENOSYS));
     }
     let vector = Vector::of_final(description, provider.addr(), Origin::Adopted).ok_or(NOTHING)?;
-    register::add(KFI_VERSION, Some(name), description.version, vector).map_err(Refused::Registry)
+    let added = register::add(KFI_VERSION, Some(name), description.version, vector);
+    added.map_err(AdoptError::Registry)
 }
 
 fn is_layer(name: &CStr) -> bool {
@@ -201,7 +206,7 @@ fn last_error() -> String {
     // SAFETY: no requirement; the text belongs to this thread until its next call.
     let text: *const std::ffi::c_char = unsafe { libc::dlerror() };
     // SAFETY: null or a C string.
-    let text = unsafe { crate::edge::string(text.cast::<std::ffi::c_char>()) };
+    let text = unsafe { crate::ffi::string(text.cast::<std::ffi::c_char>()) };
     text.map_or_else(String::new, |text| text.to_string_lossy().into_owned())
 }
 
@@ -219,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_provider_is_refused() {
+    fn a_file_without_a_provider_is_refused() {
         // SAFETY: the file does not exist.
         assert_eq!(unsafe { file(c"/no/such-fi.so") }, Err(FI_ENOENT));
         // SAFETY: the C library may be loaded twice.
         assert_eq!(unsafe { file(c"libc.so.6") }, Err(FI_ENOENT));
         // SAFETY: null is allowed.
         let nothing = unsafe { take(std::ptr::null()) };
-        assert_eq!(nothing, Err(Refused::Useless(FI_EINVAL)));
+        assert_eq!(nothing, Err(AdoptError::Useless(FI_EINVAL)));
     }
 }

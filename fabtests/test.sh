@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Builds the provider and runs conformance cases by name: test.sh CASE [OPTION...]
-#   test.sh tagged/peek              every case whose name contains this
+#   test.sh peek/finds              every case whose name contains this
 #   test.sh --exact msg/send         this case alone
 #   test.sh rma/ --repeat 20         options are those of the program conformance (--help)
 # LIBFABRIC selects the libfabric.so.1. The default is that of the mpich wheel, if make check has

@@ -4,6 +4,9 @@
 
 use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_void};
 
+/// Name and function of a case.
+pub(crate) type Case = (&'static str, fn(&Api));
+
 /// Result of a call: its value, or errno.
 pub(crate) type Answer<T> = Result<T, i32>;
 

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, ERR, IN, OUT, Process, apart, become_ordinary_user, case_port, dup, dup_to, is_cloexec,
     limit_descriptors, loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,

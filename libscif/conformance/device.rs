@@ -7,8 +7,7 @@
 
 use std::ffi::CString;
 
-use crate::Case;
-use crate::api::called;
+use crate::api::{Case, called};
 use crate::ioctl::*;
 use crate::rig::{
     BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, dup, fill, holds, is_cloexec, pages, peek64, plain_close,

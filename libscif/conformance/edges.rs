@@ -2,7 +2,7 @@
 //! Remaining cases: endpoints that are connecting, exhausted limits, and the priority of two
 //! errors.
 
-use crate::Case;
+use crate::api::Case;
 use crate::rig::{
     BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, fill, holds, is_mapped,
     limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, two, until,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Marks, waits and signals.
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     FIXED, PAGE, RW, fill, holds, loopback, no_signals, pages, peek64, poke64, signals, two, until,
 };

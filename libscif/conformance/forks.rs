@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Case;
+use crate::api::Case;
 use crate::fences::SELF;
 use crate::rig::{
     BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, die_sending_to_a_socket, fill, holds, loopback,

@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, die_dropping_a_packet,
     fill, holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, two, until,

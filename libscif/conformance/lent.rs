@@ -2,8 +2,7 @@
 //! Memory that is registered over several connections: every peer maps the same pages, for any
 //! time.
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, case_port, dont_need, fill, holds, lies_in_an_arena,
     loopback, node, pages, pattern, peek, poke, set_env, unmap, until,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Forks, deaths, and resources that remain.
 
-use crate::Case;
+use crate::api::Case;
 use crate::rig::{
     BLOCK, FIXED, PAGE, Process, RW, SYNC, descriptors, fill, holds, pages, set_env, two, until, within,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Resources that a system can deny: userfaultfd, descriptors, memory that may be locked.
 
-use crate::Case;
+use crate::api::Case;
 use crate::rig::{
     BLOCK, FIXED, PAGE, Process, RW, SYNC, become_ordinary_user, case_port, deny_seal, deny_userfaultfd,
     descriptors, fill, holds, is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages,

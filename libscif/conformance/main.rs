@@ -34,6 +34,7 @@ mod measured;
 mod memory;
 mod messages;
 mod nodes;
+mod placement;
 mod polling;
 mod rig;
 mod rma;
@@ -46,12 +47,9 @@ mod windows;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use api::Api;
+use api::{Api, Case};
 use measured::{DriverKind, Row, driver_kind, is_online};
 use rig::{Process, has_traps, is_like_a_driver, on_device, set_env};
-
-/// Name and function of a case.
-pub(crate) type Case = (&'static str, fn(&Api));
 
 /// Time after which a case counts as hanging.
 const WATCHDOG: Duration = Duration::from_secs(120);

@@ -2,8 +2,7 @@
 //! Windows over every kind of memory, and the state of a window after its owner, or a process that
 //! maps it, ends in every way.
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, apart, case_port, count_signals, crash, deny_collapsing,
     dont_need, fill, holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, node,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Sending and receiving: counts, order, ends, signals.
 
-use crate::Case;
+use crate::api::Case;
 use crate::rig::{BLOCK, OUT, loopback, no_signals, pattern, signals, two, until, waits_in};
 use libc::{ECONNRESET, EFAULT, EINTR, EINVAL};
 

@@ -6,8 +6,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, ERR, HUP, IN, OUT, PAGE, Process, RW, SYNC, apart, case_port, fill, holds, pages, peek, set_env,
     set_nonblocking, two, until,

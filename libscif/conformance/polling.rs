@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! scif_poll, and poll, select and epoll on the descriptors.
 
-use crate::Case;
+use crate::api::Case;
 use crate::rig::{
     BLOCK, ERR, HUP, IN, OUT, loopback, on_device, plain_close, raw_poll, set_nonblocking, signals, two,
     until,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::api::{Api, called};
-use crate::measured::{DriverKind, driver_kind};
+pub(crate) use crate::placement::{case_port, has_traps, is_like_a_driver, node, two};
 
 pub(crate) const IN: i16 = libc::POLLIN;
 pub(crate) const OUT: i16 = libc::POLLOUT;
@@ -48,40 +48,9 @@ impl Cue {
     }
 }
 
-/// Returns the port of a case's listeners; the 15 ports above it are free for the case. On a driver
-/// each case has other ports, because a process may leave a port occupied for good.
-pub(crate) fn case_port() -> u16 {
-    if !is_like_a_driver() {
-        return 2050;
-    }
-    let case = CASE.get().copied().unwrap_or_else(std::process::id);
-    8192 + u16::try_from(case % 3500).unwrap() * 16
-}
-
 /// Whether the library uses a device, a driver's or `libscifdev.so`. Then descriptors are exact.
 pub(crate) fn on_device() -> bool {
     std::env::var("SCIF_TRANSPORT").is_ok_and(|transport| transport == "kernel")
-}
-
-/// Whether that device belongs to a driver. Then all processes are on one node, the host.
-pub(crate) fn on_driver() -> bool {
-    on_device() && driver_kind().is_driver()
-}
-
-/// Whether the device has the traps of mainline's driver.
-pub(crate) fn has_traps() -> bool {
-    let stands_in = || std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1");
-    on_device() && (driver_kind() == DriverKind::Mainline || (!driver_kind().is_driver() && stands_in()))
-}
-
-/// Whether the device belongs to a driver or has the traps of one: a case may leave it unusable.
-pub(crate) fn is_like_a_driver() -> bool {
-    on_driver() || has_traps()
-}
-
-/// Returns the node that represents a node of the cases.
-pub(crate) fn node(number: u16) -> u16 {
-    if on_driver() { 0 } else { number }
 }
 
 pub(crate) fn set_env(name: &str, value: &str) {
@@ -90,7 +59,7 @@ pub(crate) fn set_env(name: &str, value: &str) {
 }
 
 /// Process id of the case, from which all its other processes are forked.
-static CASE: OnceLock<u32> = OnceLock::new();
+pub(crate) static CASE: OnceLock<u32> = OnceLock::new();
 
 /// Signal that ends the process of a case when another process of it has reported a failure.
 pub(crate) const SIDE_FAILED: i32 = libc::SIGTERM;
@@ -208,32 +177,6 @@ impl Process {
     pub(crate) fn wait(self) {
         assert_eq!(self.end(), 0, "the other process failed");
     }
-}
-
-/// Connects nodes 1 and 2: `server` runs in this process, `client` in another, each with an
-/// endpoint.
-pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
-    let (mine, theirs) = UnixDatagram::pair().unwrap();
-    let other = Process::start(|| {
-        let cue = Cue(theirs.try_clone().unwrap());
-        set_env("SCIF_NODE", "2");
-        cue.wait();
-        let epd = api.open();
-        assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
-        client(epd, &cue);
-    });
-    let cue = Cue(mine);
-    drop(theirs);
-    set_env("SCIF_NODE", "1");
-    let listener = api.open();
-    api.bind(listener, case_port()).unwrap();
-    api.listen(listener, 4).unwrap();
-    cue.tell();
-    let (peer, epd) = api.accept(listener, BLOCK).unwrap();
-    assert_eq!(peer.node, node(2));
-    api.close(listener).unwrap();
-    server(epd, &cue);
-    other.wait();
 }
 
 /// Runs two processes that only synchronise their steps.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Reading and writing windows of the peer.
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, protect, two, unmap,
     until,

@@ -4,7 +4,7 @@
 //! Not about its format. The state is read by the engine's `look`, like `scifctl`, from outside the
 //! library.
 
-use crate::Case;
+use crate::api::Case;
 use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, two, until};
 use scif::Config;
 use scif_api::look::{self, Endpoint, Registered};

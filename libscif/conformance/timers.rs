@@ -2,8 +2,7 @@
 //! A signal every millisecond in every call that waits, with and without SA_RESTART, and with and
 //! without O_NONBLOCK on the descriptor.
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, FIXED, PAGE, Process, RW, case_port, fill, holds, no_signals, node, pages, pattern,
     set_nonblocking, signals, two,

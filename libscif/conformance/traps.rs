@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use libc::{EINPROGRESS, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT};
 
-use crate::Case;
+use crate::api::Case;
 use crate::ioctl::*;
 use crate::measured::{DriverKind, driver_kind};
 use crate::rig::{

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Registering, unregistering and mapping.
 
-use crate::Case;
-use crate::api::Api;
+use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, FIXED, PAGE, RW, SYNC, apart, case_port, descriptors, fill, holds, loopback, map, pages, peek,
     poke, protect, two, unmap, until,

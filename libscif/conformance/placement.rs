@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Nodes and ports of the cases, which depend on the driver below the library.
+
+use crate::api::Api;
+use crate::measured::{DriverKind, driver_kind};
+use crate::rig::{BLOCK, CASE, Cue, Process, on_device, set_env};
+
+/// Returns the port of a case's listeners; the 15 ports above it are free for the case. On a driver
+/// each case has other ports, because a process may leave a port occupied for good.
+pub(crate) fn case_port() -> u16 {
+    if !is_like_a_driver() {
+        return 2050;
+    }
+    let case = CASE.get().copied().unwrap_or_else(std::process::id);
+    8192 + u16::try_from(case % 3500).unwrap() * 16
+}
+
+/// Whether that device belongs to a driver. Then all processes are on one node, the host.
+pub(crate) fn on_driver() -> bool {
+    on_device() && driver_kind().is_driver()
+}
+
+/// Whether the device has the traps of mainline's driver.
+pub(crate) fn has_traps() -> bool {
+    let stands_in = || std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1");
+    on_device() && (driver_kind() == DriverKind::Mainline || (!driver_kind().is_driver() && stands_in()))
+}
+
+/// Whether the device belongs to a driver or has the traps of one: a case may leave it unusable.
+pub(crate) fn is_like_a_driver() -> bool {
+    on_driver() || has_traps()
+}
+
+/// Returns the node that represents a node of the cases.
+pub(crate) fn node(number: u16) -> u16 {
+    if on_driver() { 0 } else { number }
+}
+
+/// Connects nodes 1 and 2: `server` runs in this process, `client` in another, each with an
+/// endpoint.
+pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
+    let (mine, theirs) = Cue::pair();
+    let other = Process::start(|| {
+        set_env("SCIF_NODE", "2");
+        theirs.wait();
+        let epd = api.open();
+        assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
+        client(epd, &theirs);
+    });
+    drop(theirs);
+    set_env("SCIF_NODE", "1");
+    let listener = api.open();
+    api.bind(listener, case_port()).unwrap();
+    api.listen(listener, 4).unwrap();
+    mine.tell();
+    let (peer, epd) = api.accept(listener, BLOCK).unwrap();
+    assert_eq!(peer.node, node(2));
+    api.close(listener).unwrap();
+    server(epd, &mine);
+    other.wait();
+}

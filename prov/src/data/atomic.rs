@@ -62,7 +62,7 @@ impl EpState {
     pub(crate) fn post_atomic(&mut self, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
         let len: usize = a.rma.iter().map(|r| r.len).sum();
-        let quiet = self.peers.at(peer).is_quiet();
+        let quiet = self.peers.at(peer).queue.is_quiet();
         if quiet && self.atomic_at_once(env, peer, a) {
             self.stats.atomics.add(len);
             return Ok(());
@@ -153,7 +153,7 @@ impl EpState {
             return Tried::Later;
         }
         c.notify();
-        self.peers.at_mut(peer).ring_rma += 1;
+        self.peers.at_mut(peer).rma.outstanding += 1;
         self.stats.ring.add(op.body.len());
         Tried::Sent
     }

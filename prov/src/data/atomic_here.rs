@@ -143,7 +143,7 @@ impl EpState {
     fn execute_here(&mut self, peer: PeerId, conn: ConnId, op: &Asked<'_>) -> Option<Done> {
         let size = crate::base::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
         let modifies = op.op != fi::FI_ATOMIC_READ;
-        if self.peers.at(peer).ring_rma > 0 || self.waits_for_messages(conn, modifies) {
+        if self.peers.at(peer).rma.outstanding > 0 || self.waits_for_messages(conn, modifies) {
             return None;
         }
         let c = self.links.conn(conn)?;

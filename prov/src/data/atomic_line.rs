@@ -114,7 +114,7 @@ impl EpState {
             return false;
         }
         c.notify();
-        p.ring_rma += 1;
+        p.rma.outstanding += 1;
         self.stats.inline.add(segment.len);
         if at_once {
             self.tx_complete(env, what, a.context, a.flags, 0, segment.len, 0);
@@ -170,13 +170,13 @@ impl EpState {
 
     fn count_done(&mut self, peer: PeerId, stamp: u64) {
         let p = self.peers.at_mut(peer);
-        if p.done.count == 0 || p.done.stamp != stamp {
-            if p.done.count == 0 {
+        if p.rma.done.count == 0 || p.rma.done.stamp != stamp {
+            if p.rma.done.count == 0 {
                 self.rma_target.done.push(peer);
             }
-            p.done = Done { stamp, count: 0 };
+            p.rma.done = Done { stamp, count: 0 };
         }
-        p.done.count += 1;
+        p.rma.done.count += 1;
     }
 
     /// Reports to peers how many of their operations without a reply were executed.
@@ -184,7 +184,7 @@ impl EpState {
     pub(super) fn tell_done(&mut self) {
         for peer in std::mem::take(&mut self.rma_target.done) {
             let p = self.peers.at_mut(peer);
-            let Done { stamp, count } = std::mem::take(&mut p.done);
+            let Done { stamp, count } = std::mem::take(&mut p.rma.done);
             self.answer(peer, wire::DONE, Head::new().word(stamp).word(count), &[]);
         }
     }
@@ -193,8 +193,9 @@ impl EpState {
     pub(crate) fn on_done(&mut self, peer: PeerId, told: u64, count: u64) {
         let p = self.peers.at_mut(peer);
         if told == stamp(&self.ops, p) {
-            p.ring_rma = p
-                .ring_rma
+            p.rma.outstanding = p
+                .rma
+                .outstanding
                 .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }

@@ -379,7 +379,7 @@ impl EpState {
     fn cm_up(&mut self, data: &[u8]) {
         let Some(cm) = &mut self.cm else { return };
         cm.state = State::Up;
-        self.peers.at_mut(cm.peer).was_up = true;
+        self.peers.at_mut(cm.peer).state.on_up();
         if !self.links.armed {
             self.links.sock.disarm();
         }

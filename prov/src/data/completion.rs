@@ -123,10 +123,10 @@ impl EpState {
         let Some(op) = self.ops.remove(id) else { return };
         let p = self.peers.at_mut(peer);
         if let Some((block, _)) = op.block {
-            p.blocks |= 1 << block;
+            p.blocks.give_back(block);
         }
         if op.ring_rma {
-            p.ring_rma = p.ring_rma.saturating_sub(1);
+            p.rma.outstanding = p.rma.outstanding.saturating_sub(1);
         }
         if op.block.is_some() {
             self.rndv.end_coop(id);

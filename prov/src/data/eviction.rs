@@ -83,7 +83,7 @@ impl EpState {
     /// Stops reading from `peer`. Its connection is reset at the next housekeeping.
     #[cold]
     pub(super) fn exhaust(&mut self, peer: PeerId) {
-        self.peers.at_mut(peer).owed = EXHAUSTED;
+        self.peers.at_mut(peer).queue.reply_bytes = EXHAUSTED;
         self.recv.limits.exhausted = true;
     }
 
@@ -98,7 +98,7 @@ impl EpState {
     #[cold]
     fn end_all_exhausted(&mut self, env: &mut Env<'_>) {
         loop {
-            let over = |peer: PeerId| self.peers.at(peer).owed == EXHAUSTED;
+            let over = |peer: PeerId| self.peers.at(peer).queue.reply_bytes == EXHAUSTED;
             let found = self.links.iter().find(|l| over(l.peer));
             let Some((conn, peer)) = found.map(|l| (l.conn, l.peer)) else {
                 return;

@@ -75,7 +75,7 @@ impl EpState {
     pub(crate) fn seen(&mut self, env: &Env<'_>, peer: PeerId) {
         if self.cfg.grouped {
             let whole = self.whole(env, peer);
-            self.peers.at_mut(whole).dead = false;
+            self.peers.at_mut(whole).state.on_seen();
         }
     }
 }

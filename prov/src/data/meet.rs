@@ -22,11 +22,11 @@ pub(super) const TRIES: u8 = 200;
 impl Peer {
     /// Whether nothing is in flight to the peer, except records that it may not have read.
     fn owes_nothing(&self) -> bool {
-        self.is_idle()
-            && self.has_all_blocks()
-            && self.ring_rma == 0
-            && self.read_bytes == 0
-            && self.owed == 0
+        self.queue.is_idle()
+            && self.blocks.are_all_free()
+            && self.rma.outstanding == 0
+            && self.rma.read_bytes == 0
+            && self.queue.reply_bytes == 0
     }
 }
 

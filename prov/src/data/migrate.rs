@@ -40,8 +40,8 @@ impl EpState {
     /// if due.
     pub(super) fn count_use(&mut self, peer: PeerId, slot: u32, key: u64, len: usize) {
         let p: &mut Peer = self.peers.at_mut(peer);
-        if p.is_quiet()
-            && let Some(uses) = p.uses.get_or_insert_default().count(slot, len)
+        if p.queue.is_quiet()
+            && let Some(uses) = p.rma.uses.get_or_insert_default().count(slot, len)
         {
             let head = Head::new().word(key).word(u64::from(uses));
             self.control(peer, wire::HARD_USE, head, &[]);

@@ -58,6 +58,7 @@ mod peer;
 mod peer_conn;
 mod peer_failure;
 mod peer_id;
+mod peer_state;
 mod peer_sweep;
 mod peer_table;
 mod poison;

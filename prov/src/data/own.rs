@@ -47,7 +47,7 @@ impl EpState {
                 if let Some(c) = self.links.conn(conn) {
                     c.rx().flush();
                 }
-            } else if self.peers.at(own).is_idle() {
+            } else if self.peers.at(own).queue.is_idle() {
                 return;
             }
             self.flush_peer(env, own);

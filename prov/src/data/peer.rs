@@ -14,21 +14,22 @@ use scif::{ConnId, Connection, PortId};
 use scif_ring::AtomicCounter;
 use scif_ring::copy::Mem;
 
+use super::EpConfig;
 use super::atomic_line::Done;
 use super::meet;
 use super::migrate::Uses;
 use super::peer_id::PeerId;
+use super::peer_state::PeerState;
 use super::peer_table::PeerTable;
 use super::route::Routes;
 use super::stats::Stats;
 use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
-use super::{EpConfig, Errno};
 use crate::base::slab::Slab;
 use crate::state::av_table::AvState;
 
-/// Value of [`Peer::blocks`] when every claim block of a connection is free.
+/// Value of [`ClaimBlocks::free`] when every claim block of a connection is free.
 const ALL_BLOCKS: u64 = u64::MAX;
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
 /// Credits: outstanding RMA and atomic operations at one target. The limit bounds the memory of its
@@ -56,121 +57,34 @@ pub(crate) struct Control {
     pub kind: u8,
     pub head: Head,
     pub body: Vec<u8>,
-    /// Bytes counted for the record in [`Peer::owed`].
+    /// Bytes counted for the record in [`TxQueue::reply_bytes`].
     pub(super) owed: usize,
 }
 
-/// Remote endpoint, as this endpoint sees it.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    pub id: PortId,
-    /// Transmit connection.
-    pub tx: Option<ConnId>,
-    pub fi_addr: u64,
-    fi_addr_version: u64,
+/// Work that waits for ring space or a connection, in the order in which it leaves: control
+/// records, operations, payloads in fragments.
+#[derive(Debug, Default)]
+pub(crate) struct TxQueue {
     /// Control records that found the ring full.
     pub control: VecDeque<Control>,
     /// Pending operations, oldest first.
     pub pending: VecDeque<TxOp>,
     /// Payloads that leave in fragments, oldest first.
     pub streams: VecDeque<OutStream>,
-    /// Free claim blocks of the transmit connection, one bit each.
-    pub blocks: u64,
-    pub claim_generation: u32,
-    /// Number of RMA and atomic operations that the target has yet to execute.
-    pub ring_rma: u32,
-    /// Number of the current or next transmit connection, unique among all peers of the endpoint.
-    pub life: u32,
-    /// Operations of the peer without a reply that were executed here and are not acknowledged yet.
-    pub done: Done,
-    /// Bytes of our reads that the target has yet to send.
-    pub read_bytes: u64,
     /// Bytes of replies to the peer that wait for ring space.
-    pub owed: usize,
-    /// Bytes of unexpected messages of the peer, once there were any (`unexpected`).
-    pub unexpected: Option<Arc<AtomicCounter>>,
-    /// Whether the peer is too far ahead in a group. It is not read until this member has caught
-    /// up.
-    pub ahead: bool,
-    pub was_up: bool,
-    /// Whether a connect has found the listener. A missing listener then means the end of the peer.
-    pub(super) listened: bool,
-    /// Whether the peer requested fragments because it cannot reach our memory.
-    pub streamed: bool,
-    /// Whether the kernel has denied direct copies with the peer.
-    pub no_direct: bool,
-    /// Whether the peer died and has not been seen since. Operations to it and receives from it
-    /// fail.
-    pub dead: bool,
-    /// Whether the peer closed gracefully and has not been seen since. Sends fail, but receives
-    /// wait for its return.
-    pub left: bool,
-    /// Time in nanoseconds since which connects have failed for the current reason; 0: none failed.
-    pub(super) refused_since_ns: u64,
-    /// Error that prevents a connection to an existing peer; 0 if no listener was found.
-    pub(super) hindered: Errno,
-    pub(super) retry_at_ns: u64,
-    pub busy: bool,
-    /// Attempts left to send over the connection that the peer opened (`meet`).
-    pub meetings: u8,
-    /// Counts of our accesses to keys of the peer by system calls, once there were any.
-    pub uses: Option<Box<Uses>>,
-    /// Selectors of the method for large messages, once there are any.
-    pub routes: Option<Box<Routes>>,
+    pub reply_bytes: usize,
 }
 
-impl Peer {
-    pub(super) fn new(id: PortId, life: u32) -> Peer {
-        Peer {
-            id,
-            tx: None,
-            fi_addr: fi::FI_ADDR_NOTAVAIL,
-            fi_addr_version: u64::MAX,
-            control: VecDeque::new(),
-            pending: VecDeque::new(),
-            streams: VecDeque::new(),
-            blocks: ALL_BLOCKS,
-            claim_generation: 0,
-            ring_rma: 0,
-            life,
-            done: Done::default(),
-            read_bytes: 0,
-            owed: 0,
-            unexpected: None,
-            ahead: false,
-            was_up: false,
-            listened: false,
-            streamed: false,
-            no_direct: false,
-            dead: false,
-            left: false,
-            refused_since_ns: 0,
-            hindered: 0,
-            retry_at_ns: 0,
-            busy: false,
-            meetings: meet::TRIES,
-            uses: None,
-            routes: None,
-        }
-    }
-
-    /// Returns whether this endpoint has found the peer at its port before.
-    pub(super) fn was_there(&self) -> bool {
-        self.was_up || self.listened
-    }
-
+impl TxQueue {
     /// Whether nothing waits, so that a new operation may enter the ring at once.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.pending.is_empty() && self.control.is_empty()
     }
 
-    /// Whether the peer must not be read now. Either its replies exceed [`OWED_MAX`], since it
-    /// sends requests without reading replies, or it is too far ahead in a group. Correct peers
-    /// stay below the limit, so two of them with many mutual requests cannot deadlock.
-    #[inline]
-    pub(crate) fn overdrawn(&self) -> bool {
-        self.owed > OWED_MAX || self.ahead
+    /// Whether no operation, control record or fragmented payload waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_quiet() && self.streams.is_empty()
     }
 
     /// Queues the data that a `READ` requested. Returns false if there is no memory.
@@ -178,7 +92,7 @@ impl Peer {
     pub(crate) fn answer_read(&mut self, stream: OutStream) -> bool {
         let room = self.streams.try_reserve(1).is_ok();
         if room {
-            self.owed = self.owed.saturating_add(ANSWER_BYTES + stream.kept());
+            self.reply_bytes = self.reply_bytes.saturating_add(ANSWER_BYTES + stream.kept());
             self.streams.push_back(stream);
         }
         room
@@ -187,53 +101,160 @@ impl Peer {
     /// Removes the first fragmented payload, which is complete.
     pub(crate) fn end_stream(&mut self) {
         if let Some(OutStream::Read { bytes, .. }) = self.streams.pop_front() {
-            self.owed = self.owed.saturating_sub(ANSWER_BYTES + bytes.len());
+            self.reply_bytes = self.reply_bytes.saturating_sub(ANSWER_BYTES + bytes.len());
         }
     }
 
     /// Removes the first queued control record, which has entered the ring.
     pub(crate) fn end_control(&mut self) {
         if let Some(answer) = self.control.pop_front() {
-            self.owed = self.owed.saturating_sub(answer.owed);
+            self.reply_bytes = self.reply_bytes.saturating_sub(answer.owed);
         }
+    }
+
+    /// Drops what belongs to a connection that is gone. Pending operations stay.
+    fn reset_connection(&mut self) {
+        self.control.clear();
+        self.streams.clear();
+        self.reply_bytes = 0;
+    }
+}
+
+/// Claim blocks of a transmit connection.
+#[derive(Debug)]
+pub(crate) struct ClaimBlocks {
+    /// Free blocks, one bit each.
+    free: u64,
+    generation: u32,
+}
+
+impl ClaimBlocks {
+    const fn new() -> ClaimBlocks {
+        ClaimBlocks {
+            free: ALL_BLOCKS,
+            generation: 0,
+        }
+    }
+
+    /// Takes a free block. Returns its number and the generation of its next use.
+    pub(crate) fn take(&mut self) -> Option<(u8, u32)> {
+        let block = u8::try_from(self.free.trailing_zeros()).ok();
+        let block = block.filter(|_| self.free != 0)?;
+        self.free &= !(1 << block);
+        self.generation = ((self.generation + 1) & 0xffff).max(1);
+        Some((block, self.generation))
+    }
+
+    pub(crate) fn give_back(&mut self, block: u8) {
+        self.free |= 1 << block;
+    }
+
+    /// Whether no announced message uses a block.
+    pub(super) fn are_all_free(&self) -> bool {
+        self.free == ALL_BLOCKS
+    }
+}
+
+/// One-sided operations in progress between the endpoint and a peer.
+#[derive(Debug, Default)]
+pub(crate) struct RmaWindow {
+    /// Number of RMA and atomic operations that the target has yet to execute.
+    pub outstanding: u32,
+    /// Bytes of our reads that the target has yet to send.
+    pub read_bytes: u64,
+    /// Operations of the peer without a reply that were executed here and are not acknowledged yet.
+    pub done: Done,
+    /// Counts of our accesses to keys of the peer by system calls, once there were any.
+    pub uses: Option<Box<Uses>>,
+}
+
+/// Method for large messages with a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Transfer {
+    /// Whether the peer requested fragments because it cannot reach our memory.
+    pub streamed: bool,
+    /// Whether the kernel has denied direct copies with the peer.
+    pub no_direct: bool,
+    /// Selectors of the method, once there are any.
+    pub routes: Option<Box<Routes>>,
+}
+
+/// Remote endpoint, as this endpoint sees it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub id: PortId,
+    /// Transmit connection.
+    pub tx: Option<ConnId>,
+    pub queue: TxQueue,
+    pub fi_addr: u64,
+    fi_addr_version: u64,
+    /// Number of the current or next transmit connection, unique among all peers of the endpoint.
+    pub life: u32,
+    pub blocks: ClaimBlocks,
+    pub rma: RmaWindow,
+    pub transfer: Transfer,
+    pub(super) state: PeerState,
+    /// Bytes of unexpected messages of the peer, once there were any (`unexpected`).
+    pub unexpected: Option<Arc<AtomicCounter>>,
+    /// Whether the peer is too far ahead in a group. It is not read until this member has caught
+    /// up.
+    pub ahead: bool,
+    /// Whether the peer is in the list of peers with work.
+    pub busy: bool,
+    /// Attempts left to send over the connection that the peer opened (`meet`).
+    pub meetings: u8,
+}
+
+impl Peer {
+    pub(super) fn new(id: PortId, life: u32) -> Peer {
+        Peer {
+            id,
+            tx: None,
+            queue: TxQueue::default(),
+            fi_addr: fi::FI_ADDR_NOTAVAIL,
+            fi_addr_version: u64::MAX,
+            life,
+            blocks: ClaimBlocks::new(),
+            rma: RmaWindow::default(),
+            transfer: Transfer::default(),
+            state: PeerState::new(),
+            unexpected: None,
+            ahead: false,
+            busy: false,
+            meetings: meet::TRIES,
+        }
+    }
+
+    /// Whether the peer must not be read now. Either its replies exceed [`OWED_MAX`], since it
+    /// sends requests without reading replies, or it is too far ahead in a group. Correct peers
+    /// stay below the limit, so two of them with many mutual requests cannot deadlock.
+    #[inline]
+    pub(crate) fn overdrawn(&self) -> bool {
+        self.queue.reply_bytes > OWED_MAX || self.ahead
     }
 
     /// Whether a connection or waiting work needs the entry.
     pub(super) fn is_in_use(&self) -> bool {
-        self.tx.is_some() || !self.is_idle()
-    }
-
-    /// Whether no operation, control record or fragmented payload waits.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.is_quiet() && self.streams.is_empty()
+        self.tx.is_some() || !self.queue.is_idle()
     }
 
     /// Whether a connection to the peer is being made and nothing has refused it so far.
     pub(super) fn is_connecting(&self) -> bool {
-        let unanswered = self.refused_since_ns == 0 || self.hindered == fi::FI_ETIMEDOUT;
-        self.tx.is_none() && self.retry_at_ns != 0 && unanswered
-    }
-
-    /// Whether no announced message uses a block of the transmit connection.
-    pub(super) fn has_all_blocks(&self) -> bool {
-        self.blocks == ALL_BLOCKS
+        self.tx.is_none() && self.state.is_connecting()
     }
 
     /// Clears the state of a connection that is gone; the next one has number `life`.
     pub(crate) fn reset_connection(&mut self, life: u32) {
         self.tx = None;
-        self.streamed = false;
-        self.routes = None;
-        self.control.clear();
-        self.streams.clear();
-        self.blocks = ALL_BLOCKS;
-        self.meetings = meet::TRIES;
-        self.ring_rma = 0;
+        self.queue.reset_connection();
         self.life = life;
-        self.read_bytes = 0;
-        self.owed = 0;
-        self.refused_since_ns = 0;
-        self.retry_at_ns = 0;
+        self.blocks.free = ALL_BLOCKS;
+        self.rma.outstanding = 0;
+        self.rma.read_bytes = 0;
+        self.transfer.streamed = false;
+        self.transfer.routes = None;
+        self.state.reset_attempts();
+        self.meetings = meet::TRIES;
     }
 }
 
@@ -250,7 +271,7 @@ pub(super) fn note_denial(conn: &Connection, peer: &mut Peer, stats: &mut Stats)
         return;
     };
     crate::base::log::no_direct_copy(conn.peer(), denial);
-    if !std::mem::replace(&mut peer.no_direct, true) {
+    if !std::mem::replace(&mut peer.transfer.no_direct, true) {
         stats.no_direct += 1;
     }
 }

@@ -13,12 +13,6 @@ use super::peer_id::PeerId;
 use super::wire::Head;
 use super::{Env, EpState, Errno};
 
-/// Time in nanoseconds for which a connect to a known peer without a listener is retried, as the
-/// peer may be restarting. After it operations fail with `FI_ECONNRESET`. For a peer that was never
-/// reached `FI_SCIF_CONNECT_TIMEOUT` applies.
-const RECONNECT_NS: u64 = 50_000_000;
-/// Pause in nanoseconds between two connect attempts. A longer one delays the first message.
-const RETRY_NS: u64 = 50_000;
 /// Time in nanoseconds after which a port without a listener is logged. Processes start at
 /// different times, so a shorter one would log normal starts.
 const NOTICE_NS: u64 = 2_000_000_000;
@@ -91,36 +85,28 @@ impl EpState {
         }
         let p = self.peers.at_mut(peer);
         let now = scif::now_ns();
-        if now < p.retry_at_ns {
+        if now < p.state.retry_at_ns {
             return None;
         }
         match self.links.sock.connect(p.id) {
             Ok(conn) => {
                 p.tx = Some(conn);
-                p.dead = false;
-                p.left = false;
-                p.listened = true;
-                p.refused_since_ns = 0;
+                p.state.on_listener();
                 self.links.add(conn, peer);
                 Some(conn)
             }
             Err(error) => {
-                p.retry_at_ns = now + RETRY_NS;
+                p.state.delay_connect(now);
                 let hindered = match &error {
                     Error::Again => return None,
                     Error::Refused(_) => 0,
                     other => crate::base::errno::errno(other),
                 };
-                // Each of the two cases, no listener and no access, has its own time limit.
-                if p.refused_since_ns == 0 || (p.hindered == 0) != (hindered == 0) {
-                    p.refused_since_ns = now;
-                    if hindered != 0 {
-                        crate::base::log::hindered(p.id, &error, hindered);
-                    }
+                if p.state.on_connect_failed(now, hindered) && hindered != 0 {
+                    crate::base::log::hindered(p.id, &error, hindered);
                 }
-                p.hindered = hindered;
-                let (id, waited) = (p.id, now - p.refused_since_ns);
-                if hindered == 0 && !p.was_there() && waited > NOTICE_NS {
+                let (id, waited) = (p.id, p.state.failing_for(now));
+                if hindered == 0 && !p.state.was_there() && waited > NOTICE_NS {
                     self.nobody_listens(id, Some(waited));
                 }
                 None
@@ -138,19 +124,8 @@ impl EpState {
     /// is true if the peer is gone, and false if it exists but cannot be reached.
     fn connect_expired(&self, peer: PeerId, now_ns: u64) -> Option<(Errno, bool)> {
         let p = self.peers.at(peer);
-        let first = crate::base::env::env().connect_timeout_ns;
-        let limit = if p.was_there() && p.hindered == 0 {
-            RECONNECT_NS.min(first)
-        } else {
-            first
-        };
-        let waited = now_ns.saturating_sub(p.refused_since_ns);
-        let expired = p.tx.is_none() && p.refused_since_ns != 0 && waited > limit;
-        expired.then_some(match p.hindered {
-            0 if p.was_there() => (fi::FI_ECONNRESET, true),
-            0 => (fi::FI_ECONNREFUSED, true),
-            why => (why, false),
-        })
+        let timeout = crate::base::env::env().connect_timeout_ns;
+        p.state.expired(now_ns, timeout).filter(|_| p.tx.is_none())
     }
 
     /// Fails work that waits for connections without a listener for too long.
@@ -159,10 +134,10 @@ impl EpState {
         while let Some(peer) = self.peers.busy.get(at).copied() {
             at += 1;
             if let Some((err, gone)) = self.connect_expired(peer, now) {
-                let waited = now.saturating_sub(self.peers.at(peer).refused_since_ns);
+                let waited = self.peers.at(peer).state.failing_for(now);
                 self.peers.reset_connection(peer);
                 let p = self.peers.at(peer);
-                let (id, left, met) = (p.id, p.left, p.was_there());
+                let (id, left, met) = (p.id, p.state.has_left(), p.state.was_there());
                 if gone && !met {
                     self.nobody_listens(id, Some(waited));
                 }
@@ -189,19 +164,19 @@ impl EpState {
     fn control_or_queue(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8], requested: bool) {
         let p = self.peers.at_mut(peer);
         let Some(conn) = p.tx else { return };
-        if p.control.is_empty()
+        if p.queue.control.is_empty()
             && let Some(c) = self.links.conn(conn)
             && c.tx().push_slice(kind, head.as_slice(), body).is_ok()
         {
             c.notify();
             return;
         }
-        let Some(body) = copy_of(body).filter(|_| p.control.try_reserve(1).is_ok()) else {
+        let Some(body) = copy_of(body).filter(|_| p.queue.control.try_reserve(1).is_ok()) else {
             return self.exhaust(peer);
         };
         let owed = if requested { ANSWER_BYTES + body.len() } else { 0 };
-        p.owed = p.owed.saturating_add(owed);
-        p.control.push_back(Control {
+        p.queue.reply_bytes = p.queue.reply_bytes.saturating_add(owed);
+        p.queue.control.push_back(Control {
             kind,
             head,
             body,
@@ -212,6 +187,6 @@ impl EpState {
 
     /// Whether no request credits are left for `peer`.
     pub(crate) fn out_of_credits(&self, peer: PeerId) -> bool {
-        self.peers.at(peer).ring_rma >= REQUESTS_MAX
+        self.peers.at(peer).rma.outstanding >= REQUESTS_MAX
     }
 }

@@ -26,11 +26,15 @@ impl EpState {
         let left: Vec<ConnId> = self.links.conns_of(peer).collect();
         let p = self.peers.at_mut(peer);
         // Unless the peer has connected again.
-        p.dead = left.is_empty();
-        let met = p.was_up;
+        if left.is_empty() {
+            p.state.on_failed();
+        } else {
+            p.state.on_seen();
+        }
+        let met = p.state.was_up();
         let source = self.known_as(env, peer);
         if source != peer && left.is_empty() {
-            self.peers.at_mut(source).dead = true;
+            self.peers.at_mut(source).state.on_failed();
         }
         if met {
             info_about_peer(Subsys::EpCtrl, format_args!("peer {id} is lost: {why}"));

@@ -249,9 +249,7 @@ impl EpState {
         }
         self.note_access(conn, peer);
         let p = self.peers.at_mut(peer);
-        p.was_up = true;
-        p.dead = false;
-        p.left = false;
+        p.state.on_accepted();
         if p.tx.is_none() {
             p.tx = Some(conn);
         }
@@ -306,7 +304,7 @@ impl EpState {
             return;
         };
         let p = self.peers.at_mut(peer);
-        p.was_up = true;
+        p.state.on_up();
         parting::note_answer(p.id);
         self.note_access(conn, peer);
     }
@@ -356,8 +354,10 @@ impl EpState {
         let id = p.id;
         // The peer exists, but denies access or refuses for now.
         let hindered = match reason {
-            Reason::Denied if !p.was_up => Some(fi::FI_EACCES),
-            Reason::Refused(Refusal::Version | Refusal::Resources) if !p.was_up => Some(fi::FI_ECONNREFUSED),
+            Reason::Denied if !p.state.was_up() => Some(fi::FI_EACCES),
+            Reason::Refused(Refusal::Version | Refusal::Resources) if !p.state.was_up() => {
+                Some(fi::FI_ECONNREFUSED)
+            }
             _ => None,
         };
         if let Some(err) = hindered {
@@ -366,7 +366,7 @@ impl EpState {
         if sent_on_it {
             let err = if let Some(err) = hindered {
                 err
-            } else if matches!(reason, Reason::Refused(_)) && !p.was_up {
+            } else if matches!(reason, Reason::Refused(_)) && !p.state.was_up() {
                 fi::FI_ECONNREFUSED
             } else {
                 lost
@@ -390,7 +390,7 @@ impl EpState {
         } else if gone && died {
             self.bury(env, peer, id, lost, reason);
         } else {
-            self.peers.at_mut(peer).left = gone;
+            self.peers.at_mut(peer).state.on_closed(gone);
         }
         if gone {
             self.coll_lost(env, peer);
@@ -487,8 +487,8 @@ impl EpState {
             let now = scif::now_ns();
             let mut unfinished = !self.links.rx_closed && self.ops.kept() > 0;
             for p in self.peers.busy.iter().map(|p| self.peers.at(*p)) {
-                unfinished |= p.tx.is_some() && !p.is_idle();
-                if !p.is_connecting() || p.pending.is_empty() || parting::is_silent(p.id) {
+                unfinished |= p.tx.is_some() && !p.queue.is_idle();
+                if !p.is_connecting() || p.queue.pending.is_empty() || parting::is_silent(p.id) {
                     continue;
                 }
                 if now < connected {

@@ -218,7 +218,7 @@ impl EpState {
         let mut src = ANY;
         if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
             src = self.peer_of(env, a.src)?;
-            if self.peers.at(src).dead {
+            if self.peers.at(src).state.has_failed() {
                 return Ok(false);
             }
         }

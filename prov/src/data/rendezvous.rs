@@ -323,6 +323,7 @@ impl EpState {
         let alone = self.rndv.order.is_empty();
         self.peers
             .at_mut(peer)
+            .transfer
             .routes
             .get_or_insert_default()
             .choose(want, alone)
@@ -331,7 +332,7 @@ impl EpState {
     /// Reports the end of a message to the selector of methods, if there was a choice.
     fn route_ended(&mut self, m: &Incoming, failed: bool) {
         let Some(way) = m.route else { return };
-        let Some(routes) = &mut self.peers.at_mut(m.arrival.peer).routes else {
+        let Some(routes) = &mut self.peers.at_mut(m.arrival.peer).transfer.routes else {
             return;
         };
         match (way, &m.how) {

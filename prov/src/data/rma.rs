@@ -133,7 +133,7 @@ impl EpState {
             return Err(fi::FI_EINVAL);
         }
         self.stats.rma.add(len);
-        let quiet = self.peers.at(peer).is_quiet();
+        let quiet = self.peers.at(peer).queue.is_quiet();
         let now = quiet && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer));
         if now {
             match self.direct(peer, a.write, a.iov, a.rma) {
@@ -237,7 +237,7 @@ impl EpState {
                 left: op.len,
                 ring_rma: true,
             }));
-            self.peers.at_mut(peer).ring_rma += 1;
+            self.peers.at_mut(peer).rma.outstanding += 1;
         }
         let Some(id) = op.id else { return Tried::Later };
         if self.ops.get_mut(id).is_none() {
@@ -305,7 +305,7 @@ impl EpState {
         loop {
             let segment = op.rma.get(op.segment).copied().unwrap_or_default();
             let n = (segment.len - op.within).min(READ_PIECE);
-            if p.read_bytes > 0 && p.read_bytes + n as u64 > READ_WINDOW {
+            if p.rma.read_bytes > 0 && p.rma.read_bytes + n as u64 > READ_WINDOW {
                 c.notify();
                 return Tried::Later;
             }
@@ -320,7 +320,7 @@ impl EpState {
                 c.notify();
                 return Tried::Later;
             }
-            p.read_bytes += n as u64;
+            p.rma.read_bytes += n as u64;
             op.offset += n;
             op.within += n;
             if op.within == segment.len {
@@ -338,7 +338,7 @@ impl EpState {
     fn direct(&mut self, peer: PeerId, write: bool, iov: &[Mem], rma: &[RmaIov]) -> Result<(), NotDirect> {
         let p = self.peers.at(peer);
         let conn_id = p.tx.ok_or(NotDirect::Ring)?;
-        if p.ring_rma > 0 || self.waits_for_messages(conn_id, write) {
+        if p.rma.outstanding > 0 || self.waits_for_messages(conn_id, write) {
             return Err(NotDirect::Ring);
         }
         let c = self.links.conn(conn_id).ok_or(NotDirect::Ring)?;
@@ -486,7 +486,7 @@ impl EpState {
     /// Handles an acknowledgement: an operation ended at its target, or failed there.
     pub(crate) fn on_ack(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, status: u64, bytes: u64) {
         let p = self.peers.at_mut(peer);
-        p.read_bytes = p.read_bytes.saturating_sub(bytes);
+        p.rma.read_bytes = p.rma.read_bytes.saturating_sub(bytes);
         let err = if status == 0 {
             0
         } else {
@@ -575,7 +575,7 @@ impl EpState {
                     bytes: bytes.into_boxed_slice(),
                     done: 0,
                 };
-                if !self.peers.at_mut(peer).answer_read(data) {
+                if !self.peers.at_mut(peer).queue.answer_read(data) {
                     return Err(RecordError::NoMemory);
                 }
                 let conn = self.peers.at(peer).tx;
@@ -608,7 +608,7 @@ impl EpState {
     /// Handles a fragment of the data that a read requested.
     pub(crate) fn on_read_data(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, offset: u64, body: Mem) {
         let p = self.peers.at_mut(peer);
-        p.read_bytes = p.read_bytes.saturating_sub(body.len() as u64);
+        p.rma.read_bytes = p.rma.read_bytes.saturating_sub(body.len() as u64);
         let Some(op) = self.ops.get_mut(id) else { return };
         if op.peer != peer || op.what != What::Read {
             return;

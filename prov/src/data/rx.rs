@@ -380,7 +380,7 @@ impl EpState {
             self.fill(env, many, tagged, (src, tag, ignore));
         }
         if src != ANY
-            && self.peers.at(src).dead
+            && self.peers.at(src).state.has_failed()
             && let Some(posted) = self.recv.queue(tagged).posted.remove(at)
         {
             self.fail_posted(env, tagged, posted, fi::FI_ECONNRESET);

@@ -320,7 +320,7 @@ impl EpState {
     /// Whether the source of a receive has died, so that the receive fails when posted.
     fn mourns_for(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
         let src = self.wanted_peer(env, a.src)?;
-        Ok(src != ANY && self.peers.at(src).dead)
+        Ok(src != ANY && self.peers.at(src).state.has_failed())
     }
 
     /// Fails the receives of the bound context that are directed to a dead peer, or all of them if

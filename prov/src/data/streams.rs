@@ -70,7 +70,7 @@ impl EpState {
     pub(crate) fn on_cts(&mut self, peer: PeerId, words: &mut Words<'_>) -> Result<(), ProtocolError> {
         let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
         if refused != 0 {
-            self.peers.at_mut(peer).streamed = true;
+            self.peers.at_mut(peer).transfer.streamed = true;
         }
         let Some(op) = self.ops.get_mut(id) else {
             return Ok(());
@@ -98,10 +98,11 @@ impl EpState {
         let p = self.peers.at_mut(peer);
         if again {
             // The first request is obsolete.
-            p.streams
+            p.queue
+                .streams
                 .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
         }
-        p.streams.push_back(OutStream::Message {
+        p.queue.streams.push_back(OutStream::Message {
             op: id,
             receive,
             done: 0,
@@ -148,7 +149,7 @@ impl EpState {
         let mut pushed = false;
         loop {
             let p = self.peers.at_mut(peer);
-            let Some(stream) = p.streams.front_mut() else {
+            let Some(stream) = p.queue.streams.front_mut() else {
                 return pushed;
             };
             let Some(c) = self.links.conn(conn) else {
@@ -205,7 +206,7 @@ impl EpState {
                 Err(_) => return pushed,
             }
             if finished {
-                p.end_stream();
+                p.queue.end_stream();
             }
         }
     }

@@ -460,7 +460,7 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
             stage.poll();
             assert!(asked < 1_000_000, "a flood without end");
         }
-        let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
+        let owed = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
         assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
         // Once the peer reads replies, each request is answered.
         let (mut bytes, mut answers) = (0, 0);
@@ -475,7 +475,10 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
         }
         assert_eq!((answers, bytes), (asked, asked * answer_bytes));
         bad.check_service(conn);
-        assert_eq!(stage.with(|e| e.peers.iter().map(|p| p.owed).max()), Some(0));
+        assert_eq!(
+            stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max()),
+            Some(0)
+        );
     }
 }
 
@@ -501,7 +504,7 @@ fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
             while stage.came().is_some() {}
             assert!(asked < 1_000_000, "a flood without end");
         }
-        let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
+        let owed = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
         assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
         for id in 0..asked {
             let (kind, words, _) = bad.hear(conn);
@@ -509,7 +512,10 @@ fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
         }
         while stage.came().is_some() {}
         bad.check_service(conn);
-        assert_eq!(stage.with(|e| e.peers.iter().map(|p| p.owed).max()), Some(0));
+        assert_eq!(
+            stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max()),
+            Some(0)
+        );
     }
 }
 
@@ -617,7 +623,11 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
     }
     stage.until(|| (stage.with(|e| e.recv.msg.unexpected.len()) == 2).then_some(()));
     peer.sock.abandon();
-    stage.until(|| stage.with(|e| e.peers.iter().any(|p| p.dead)).then_some(()));
+    stage.until(|| {
+        stage
+            .with(|e| e.peers.iter().any(|p| p.state.has_failed()))
+            .then_some(())
+    });
     stage.recv(number, 4096, 0x3a, fi::FI_MULTI_RECV);
     let mut flags = 0;
     let mut messages = 0;

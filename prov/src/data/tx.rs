@@ -164,7 +164,10 @@ impl EpState {
             return false;
         }
         let p = self.peers.at(peer);
-        let Some(conn) = p.tx.filter(|_| p.is_quiet()).and_then(|id| self.links.conn(id)) else {
+        let Some(conn) =
+            p.tx.filter(|_| p.queue.is_quiet())
+                .and_then(|id| self.links.conn(id))
+        else {
             return false;
         };
         let kind = wire::EAGER | wire::INLINE;
@@ -198,7 +201,7 @@ impl EpState {
     /// Sends a message on the slow path, or makes it pending.
     #[inline(never)]
     fn send_any(&mut self, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> Result<(), Errno> {
-        let quiet = self.peers.at(peer).is_quiet();
+        let quiet = self.peers.at(peer).queue.is_quiet();
         if quiet && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer)) {
             let tried = self.try_send(env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
             if tried == Tried::Sent {
@@ -223,13 +226,13 @@ impl EpState {
 
     /// Checks that one more operation may become pending.
     pub(crate) fn check_room(&self, peer: PeerId) -> Result<(), Errno> {
-        let has_room = self.peers.at(peer).pending.len() < self.cfg.tx_size.max(1);
+        let has_room = self.peers.at(peer).queue.pending.len() < self.cfg.tx_size.max(1);
         has_room.then_some(()).ok_or(fi::FI_EAGAIN)
     }
 
     /// Adds an operation to the pending ones of a peer.
     pub(crate) fn defer(&mut self, peer: PeerId, op: TxOp) {
-        self.peers.at_mut(peer).pending.push_back(op);
+        self.peers.at_mut(peer).queue.pending.push_back(op);
         self.peers.mark_busy(peer);
     }
 
@@ -267,7 +270,7 @@ impl EpState {
         // Whether the receiver can copy the payload directly. Otherwise an announced payload would
         // cross the ring anyway.
         let copied_once = || {
-            let streamed = self.peers.at(peer).streamed;
+            let streamed = self.peers.at(peer).transfer.streamed;
             env_cfg.process_vm && !streamed && conn.memory().access() != Access::None
         };
         let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
@@ -365,18 +368,11 @@ impl EpState {
             return Tried::Later;
         }
         let mut block = None;
-        if iov.len() == 1
-            && !keeps
-            && len >= BOTH_SIDES_MIN
-            && p.blocks != 0
-            && crate::base::env::env().both_sides
-        {
-            let free = p.blocks.trailing_zeros();
-            p.blocks &= !(1 << free);
-            p.claim_generation = (p.claim_generation + 1) & 0xffff;
-            p.claim_generation = p.claim_generation.max(1);
-            conn.tx_claim(free as usize).reset(p.claim_generation);
-            block = u8::try_from(free).ok().map(|b| (b, p.claim_generation));
+        if iov.len() == 1 && !keeps && len >= BOTH_SIDES_MIN && crate::base::env::env().both_sides {
+            block = p.blocks.take();
+            if let Some((number, generation)) = block {
+                conn.tx_claim(usize::from(number)).reset(generation);
+            }
         }
         let kept = keeps.then(|| gather(iov).into_boxed_slice());
         let addr = match &kept {
@@ -406,7 +402,7 @@ impl EpState {
         if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
             self.ops.remove(id);
             if let Some((block, _)) = block {
-                p.blocks |= 1 << block;
+                p.blocks.give_back(block);
             }
             return Tried::Later;
         }
@@ -424,7 +420,7 @@ impl EpState {
     /// Starts pending work towards `peer`. Returns true when none is left.
     pub(crate) fn flush_peer(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
         // Work that failed with its connection is no reason to connect again.
-        let idle = |p: &Peer| p.is_quiet() && p.streams.is_empty();
+        let idle = |p: &Peer| p.queue.is_quiet() && p.queue.streams.is_empty();
         if idle(self.peers.at(peer)) {
             return true;
         }
@@ -433,7 +429,7 @@ impl EpState {
         };
         let mut pushed = false;
         let p = self.peers.at_mut(peer);
-        while let (Some(record), Some(conn)) = (p.control.front(), self.links.conn(conn_id)) {
+        while let (Some(record), Some(conn)) = (p.queue.control.front(), self.links.conn(conn_id)) {
             if conn
                 .tx()
                 .push_slice(record.kind, record.head.as_slice(), &record.body)
@@ -443,15 +439,15 @@ impl EpState {
                 return false;
             }
             pushed = true;
-            p.end_control();
+            p.queue.end_control();
         }
         // An operation may leave a control record that found the ring full. The next operation must
         // not overtake that record.
-        while self.peers.at(peer).control.is_empty()
-            && let Some(mut op) = self.peers.at_mut(peer).pending.pop_front()
+        while self.peers.at(peer).queue.control.is_empty()
+            && let Some(mut op) = self.peers.at_mut(peer).queue.pending.pop_front()
         {
             if self.try_op(env, peer, &mut op) == Tried::Later {
-                self.peers.at_mut(peer).pending.push_front(op);
+                self.peers.at_mut(peer).queue.pending.push_front(op);
                 break;
             }
             pushed = true;
@@ -496,7 +492,7 @@ impl EpState {
     /// Fails every operation that is pending towards `peer`.
     pub(crate) fn fail_pending(&mut self, env: &mut Env<'_>, peer: PeerId, err: Errno) {
         let p = self.peers.at_mut(peer);
-        for op in std::mem::take(&mut p.pending) {
+        for op in std::mem::take(&mut p.queue.pending) {
             // A started operation has a number and is failed by it.
             if op.started().is_none()
                 && let Some(l) = op.label()

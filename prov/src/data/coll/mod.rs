@@ -488,7 +488,7 @@ impl EpState {
         let known = self
             .peers
             .get(peer)
-            .is_none_or(|p| p.tx.is_some() || !p.pending.is_empty());
+            .is_none_or(|p| p.tx.is_some() || !p.queue.pending.is_empty());
         if !known && self.links.conns_of(peer).next().is_none() {
             self.defer(peer, TxOp::Coll(Out::Touch { group: addr }));
         }

@@ -62,7 +62,7 @@ fn answers_about_groups_count_against_the_peer_that_does_not_take_them() {
             stage.poll();
             assert!(asked < 1_000_000, "a flood without end");
         }
-        let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
+        let owed = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
         assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
         assert_eq!(bad.hear(conn).0, answer);
     }

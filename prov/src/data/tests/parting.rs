@@ -129,7 +129,7 @@ fn a_close_waits_for_a_silent_port_once() {
     let retry_at = |ns| {
         stage.with(|e| {
             let number = e.peer_at(port);
-            e.peers.at_mut(number).retry_at_ns = ns;
+            e.peers.at_mut(number).state.retry_at_ns = ns;
         });
     };
     retry_at(u64::MAX);

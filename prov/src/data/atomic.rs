@@ -9,11 +9,11 @@ use scif_ring::copy::Mem;
 
 use super::envelope::{ProtocolError, RecordError};
 use super::iov::Iov;
-use super::ops::{Asked, OutOp, What};
+use super::ops::{Label, OutOp, What};
 use super::peer::{bytes_of, gather, zeros};
 use super::peer_id::PeerId;
 use super::rx::scatter;
-use super::tx::{Label, Tried, TxOp};
+use super::tx::{Tried, TxOp};
 use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, Effect, Env, EpState, Errno};
 use crate::base::atomic_ops::element::AtomicKind;
@@ -131,18 +131,8 @@ impl EpState {
             return Tried::Later;
         }
         let id = self.ops.insert(OutOp {
-            peer,
-            what: op.what,
-            context: op.context,
-            flags: op.flags,
-            tag: 0,
-            len: op.len,
-            iov: op.result.clone(),
-            kept: None,
-            block: None,
-            asked: Asked::Never,
-            left: 0,
             ring_rma: true,
+            ..OutOp::new(peer, op.label(), op.result.clone())
         });
         let head = Head::new().word(id).word(op.data).word(op.word.pack());
         if c.tx()

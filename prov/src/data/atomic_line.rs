@@ -14,7 +14,7 @@ use scif::ConnId;
 use super::atomic::{SEGMENT, execute, rights};
 use super::envelope::ProtocolError;
 use super::iov::Iov;
-use super::ops::{Asked, Ops, OutOp, What};
+use super::ops::{Label, Ops, OutOp, What};
 use super::peer::{Peer, gather_into};
 use super::peer_id::PeerId;
 use super::rma::place;
@@ -76,19 +76,16 @@ impl EpState {
         let id = if at_once {
             stamp(&self.ops, p)
         } else {
-            self.ops.insert(OutOp {
-                peer,
+            let label = Label {
                 what,
                 context: a.context,
                 flags: a.flags,
                 tag: 0,
                 len: segment.len,
-                iov: Iov::new(a.result),
-                kept: None,
-                block: None,
-                asked: Asked::Never,
-                left: 0,
+            };
+            self.ops.insert(OutOp {
                 ring_rma: true,
+                ..OutOp::new(peer, label, Iov::new(a.result))
             })
         };
         let word = AtomicWord {

@@ -66,13 +66,8 @@ impl EpState {
                 && let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
             {
                 cq.success(Completion {
-                    context,
-                    flags: what.cq_flags(),
                     len,
-                    buf: 0,
-                    data: 0,
-                    tag,
-                    src: fi::FI_ADDR_NOTAVAIL,
+                    ..Completion::new(context, what.cq_flags(), tag)
                 });
             }
             return;
@@ -96,21 +91,8 @@ impl EpState {
             cntr.add_err(1);
         }
         if let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            cq.error(CqError {
-                c: Completion {
-                    context,
-                    flags: what.cq_flags(),
-                    len: 0,
-                    buf: 0,
-                    data: 0,
-                    tag,
-                    src: fi::FI_ADDR_NOTAVAIL,
-                },
-                err,
-                prov_errno: -err,
-                olen: len,
-                err_data: Vec::new(),
-            });
+            let c = Completion::new(context, what.cq_flags(), tag);
+            cq.error(CqError::new(c, err, len));
         }
     }
 

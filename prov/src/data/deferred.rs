@@ -359,13 +359,7 @@ fn fail(st: &mut DomainState, work: &Work, err: Errno) {
         return;
     };
     let (flags, tag, cntr) = label(&work.action, e);
-    let c = Completion {
-        context: work.context,
-        flags,
-        tag,
-        src: fi::FI_ADDR_NOTAVAIL,
-        ..Completion::default()
-    };
+    let c = Completion::new(work.context, flags, tag);
     let (report, own) = match work.queued {
         None => (true, None),
         Some(queued) => (work.flags & fi::FI_COMPLETION != 0, queued.completion),
@@ -396,12 +390,8 @@ impl EpState {
         cntr: Option<u32>,
     ) {
         let c = Completion {
-            context,
-            flags: what.cq_flags(),
             len: if err == 0 { len } else { 0 },
-            tag,
-            src: fi::FI_ADDR_NOTAVAIL,
-            ..Completion::default()
+            ..Completion::new(context, what.cq_flags(), tag)
         };
         let olen = if err == 0 { 0 } else { len };
         self.end_noted(env, c, err, olen, cntr);
@@ -454,13 +444,7 @@ impl EpState {
                 cq.success(c);
             }
         } else {
-            cq.error(CqError {
-                c,
-                err,
-                prov_errno: -err,
-                olen,
-                err_data: Vec::new(),
-            });
+            cq.error(CqError::new(c, err, olen));
         }
     }
 

@@ -27,6 +27,21 @@ pub(crate) struct Target {
     pub entry: Option<PeerRxEntry>,
 }
 
+impl Target {
+    /// Creates the destination of a message of its own.
+    pub(super) fn new(tagged: bool, iov: Iov, room: usize, context: usize, flags: u64) -> Target {
+        Target {
+            tagged,
+            iov,
+            room,
+            context,
+            flags,
+            multi: None,
+            entry: None,
+        }
+    }
+}
+
 /// Properties of a message that the completion of its receive reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MsgEnvelope {

@@ -5,7 +5,7 @@
 //! list keeps arrival order, with O(1) removal at any position. A search starts at the oldest
 //! entry. Not here: the work after a match (`rx`).
 
-use super::envelope::Many;
+use super::envelope::{Many, Target};
 use super::iov::Iov;
 use super::peer_id::{ANY, PeerId};
 use super::unexpected::Charge;
@@ -193,6 +193,13 @@ pub(crate) struct Posted {
     pub flags: u64,
     /// Multi-receive buffer that this entry stands for, if any.
     pub multi: Option<Many>,
+}
+
+impl Posted {
+    /// Returns the receive as the destination of its message.
+    pub(super) fn into_target(self, tagged: bool) -> Target {
+        Target::new(tagged, self.iov, self.len, self.context, self.flags)
+    }
 }
 
 /// Location of the payload of an unexpected message.

@@ -72,13 +72,8 @@ impl Piece {
     /// Returns the part as the destination of a message.
     pub(super) fn target(&self, tagged: bool, flags: u64, many: Many) -> Target {
         Target {
-            tagged,
-            iov: Iov::new(&[self.mem]),
-            room: self.mem.len(),
-            context: self.context,
-            flags,
             multi: Some(many),
-            entry: None,
+            ..Target::new(tagged, Iov::new(&[self.mem]), self.mem.len(), self.context, flags)
         }
     }
 }

@@ -62,15 +62,7 @@ impl EpState {
 
     fn tell_given_back(&self, env: &mut Env<'_>, context: usize) {
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            cq.success(Completion {
-                context,
-                flags: fi::FI_MULTI_RECV,
-                len: 0,
-                buf: 0,
-                data: 0,
-                tag: 0,
-                src: fi::FI_ADDR_NOTAVAIL,
-            });
+            cq.success(Completion::new(context, fi::FI_MULTI_RECV, 0));
         }
     }
 

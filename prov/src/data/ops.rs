@@ -75,6 +75,15 @@ impl What {
     }
 }
 
+/// Properties of a posted operation that its completion reports.
+pub(crate) struct Label {
+    pub what: What,
+    pub context: usize,
+    pub flags: u64,
+    pub tag: u64,
+    pub len: usize,
+}
+
 /// Outstanding operation: the peer has to reply to it.
 #[derive(Debug)]
 pub(crate) struct OutOp {
@@ -100,6 +109,24 @@ pub(crate) struct OutOp {
 }
 
 impl OutOp {
+    /// Creates an operation on the buffers `iov`.
+    pub(crate) fn new(peer: PeerId, label: Label, iov: Iov) -> OutOp {
+        OutOp {
+            peer,
+            what: label.what,
+            context: label.context,
+            flags: label.flags,
+            tag: label.tag,
+            len: label.len,
+            iov,
+            kept: None,
+            block: None,
+            asked: Asked::Never,
+            left: 0,
+            ring_rma: false,
+        }
+    }
+
     fn kept_len(&self) -> usize {
         self.kept.as_ref().map_or(0, |bytes| bytes.len())
     }

@@ -32,15 +32,7 @@ impl EpState {
             let discard = a.flags & fi::FI_DISCARD != 0;
             let iov = Iov::new(if discard { &[] } else { a.iov });
             let room = if discard { m.len } else { total_len(a.iov) };
-            let target = Target {
-                tagged,
-                iov,
-                room,
-                context: a.context,
-                flags: a.flags,
-                multi: None,
-                entry: None,
-            };
+            let target = Target::new(tagged, iov, room, a.context, a.flags);
             if discard {
                 self.discard(env, &target, &m);
             } else {
@@ -61,21 +53,8 @@ impl EpState {
         };
         let Some(at) = found else {
             if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-                cq.error(CqError {
-                    c: Completion {
-                        context: a.context,
-                        flags,
-                        len: 0,
-                        buf: 0,
-                        data: 0,
-                        tag,
-                        src: fi::FI_ADDR_NOTAVAIL,
-                    },
-                    err: fi::FI_ENOMSG,
-                    prov_errno: -fi::FI_ENOMSG,
-                    olen: 0,
-                    err_data: Vec::new(),
-                });
+                let c = Completion::new(a.context, flags, tag);
+                cq.error(CqError::new(c, fi::FI_ENOMSG, 0));
             }
             // A program that only peeks reads no empty queue, and thus makes no progress by reads.
             if self.recv.cq_was_empty || self.recv.last_peek_missed {
@@ -89,15 +68,7 @@ impl EpState {
         };
         if a.flags & fi::FI_DISCARD != 0 {
             if let Some(m) = self.recv.queue(tagged).unexpected.remove(at) {
-                let target = Target {
-                    tagged,
-                    iov: Iov::new(&[]),
-                    room: m.len,
-                    context: a.context,
-                    flags: a.flags,
-                    multi: None,
-                    entry: None,
-                };
+                let target = Target::new(tagged, Iov::new(&[]), m.len, a.context, a.flags);
                 self.discard(env, &target, &m);
             }
             return Ok(());
@@ -122,13 +93,10 @@ impl EpState {
         let src = self.source_of(env, peer);
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
             cq.success(Completion {
-                context: a.context,
-                flags,
                 len: len + self.cfg.prefix,
-                buf: 0,
                 data: data.unwrap_or(0),
-                tag,
                 src,
+                ..Completion::new(a.context, flags, tag)
             });
         }
         Ok(())

@@ -17,11 +17,11 @@ use scif_ring::keytable::KeyEntry;
 use super::envelope::{ProtocolError, RecordError};
 use super::iov::Iov;
 use super::iov::sub_iov;
-use super::ops::{Asked, OutOp, What};
+use super::ops::{Label, OutOp, What};
 use super::peer::{gather_into, is_denied, note_denial, zeros};
 use super::peer_id::PeerId;
 use super::streams::OutStream;
-use super::tx::{Kept, Label, Source, Tried, TxOp};
+use super::tx::{Kept, Source, Tried, TxOp};
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RmaArgs, RmaIov};
 use crate::state::cq_queue::Completion;
@@ -224,18 +224,9 @@ impl EpState {
                 Kept::Copied(_) => Iov::new(&[]),
             };
             op.id = Some(self.ops.insert(OutOp {
-                peer,
-                what: op.what(),
-                context: op.context,
-                flags: op.flags,
-                tag: 0,
-                len: op.len,
-                iov,
-                kept: None,
-                block: None,
-                asked: Asked::Never,
                 left: op.len,
                 ring_rma: true,
+                ..OutOp::new(peer, op.label(), iov)
             }));
             self.peers.at_mut(peer).rma.outstanding += 1;
         }
@@ -654,13 +645,10 @@ impl EpState {
             };
             let flags = fi::FI_RMA | kind | fi::FI_REMOTE_CQ_DATA;
             cq.success(Completion {
-                context: 0,
-                flags,
                 len,
-                buf: 0,
                 data,
-                tag: 0,
                 src,
+                ..Completion::new(0, flags, 0)
             });
         }
     }

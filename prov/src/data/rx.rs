@@ -210,15 +210,7 @@ impl EpState {
             let multi = self.recv.queue(tagged).posted.get_mut(at)?.multi;
             let Some(many) = multi else {
                 let posted = self.recv.take(tagged, at)?;
-                return Some(Target {
-                    tagged,
-                    iov: posted.iov,
-                    room: posted.len,
-                    context: posted.context,
-                    flags: posted.flags,
-                    multi: None,
-                    entry: None,
-                });
+                return Some(posted.into_target(tagged));
             };
             let Many::Own(number) = many else { return None };
             if let Some(target) = self.carve(env, tagged, at, number, len) {
@@ -317,15 +309,12 @@ impl EpState {
         } else {
             let olen = m.len.saturating_sub(target.room);
             cq.error(CqError {
-                c,
-                err,
-                prov_errno: -err,
-                olen,
                 err_data: match err {
                     // The application can insert this address.
                     fi::FI_EADDRNOTAVAIL => self.name_of(self.peers.at(m.peer).id),
                     _ => Vec::new(),
                 },
+                ..CqError::new(c, err, olen)
             });
         }
     }
@@ -362,16 +351,7 @@ impl EpState {
             && let Some(at) = self.match_waiting(env, tagged, src, tag, ignore)
         {
             if let Some(m) = self.recv.queue(tagged).unexpected.remove(at) {
-                let target = Target {
-                    tagged,
-                    iov: posted.iov,
-                    room: len,
-                    context: a.context,
-                    flags: a.flags,
-                    multi: None,
-                    entry: None,
-                };
-                self.receive_unexpected(env, target, m);
+                self.receive_unexpected(env, posted.into_target(tagged), m);
             }
             return Ok(());
         }
@@ -445,13 +425,9 @@ impl EpState {
             self.source_of(env, posted.src)
         };
         let c = Completion {
-            context: posted.context,
-            flags,
-            len: 0,
             buf: posted.iov.first_addr(),
-            data: 0,
-            tag: posted.tag,
             src,
+            ..Completion::new(posted.context, flags, posted.tag)
         };
         if posted.flags & NOTED != 0 {
             self.end_noted(env, c, err, 0, self.cfg.cntr_recv);
@@ -461,13 +437,7 @@ impl EpState {
             cntr.add_err(1);
         }
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            cq.error(CqError {
-                c,
-                err,
-                prov_errno: -err,
-                olen: 0,
-                err_data: Vec::new(),
-            });
+            cq.error(CqError::new(c, err, 0));
         }
     }
 }

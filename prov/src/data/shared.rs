@@ -376,15 +376,14 @@ impl EpState {
                 .map(|(at, w)| (at, w.multi))?;
             let Some(number) = multi else {
                 let waiting = list.remove(at)?;
-                return Some(Target {
+                let flags = waiting.flags | self.cfg.rx_always;
+                return Some(Target::new(
                     tagged,
-                    iov: waiting.iov,
-                    room: waiting.len,
-                    context: waiting.context,
-                    flags: waiting.flags | self.cfg.rx_always,
-                    multi: None,
-                    entry: None,
-                });
+                    waiting.iov,
+                    waiting.len,
+                    waiting.context,
+                    flags,
+                ));
             };
             if let Some(target) = self.carve_shared(env, srx, (tagged, at), number, len) {
                 return Some(target);
@@ -466,14 +465,11 @@ impl EpState {
     }
 
     fn target_of(&self, place: PeerRecv, tagged: bool, held: PeerRxEntry) -> Target {
+        let room = total_len(&place.iov);
+        let flags = place.flags & fi::FI_COMPLETION | self.cfg.rx_always;
         Target {
-            tagged,
-            room: total_len(&place.iov),
-            iov: Iov::new(&place.iov),
-            context: place.context,
-            flags: place.flags & fi::FI_COMPLETION | self.cfg.rx_always,
-            multi: None,
             entry: Some(held),
+            ..Target::new(tagged, Iov::new(&place.iov), room, place.context, flags)
         }
     }
 

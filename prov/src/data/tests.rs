@@ -25,7 +25,7 @@ use scif::{ConnId, Endpoint, Exports, LinkEvent, Reason};
 use scif_ring::copy::Mem;
 
 use super::cm;
-use super::ops::{Asked, Ops, OutOp, What};
+use super::ops::{Label, Ops, OutOp, What};
 use super::parting::WITHDRAW_NS;
 use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::wire;
@@ -679,20 +679,14 @@ fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
 
 #[test]
 fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
-    let op = || OutOp {
-        peer: super::peer_id::PeerId::new(0),
+    let label = || Label {
         what: What::Message,
         context: 0,
         flags: 0,
         tag: 0,
         len: 0,
-        iov: Iov::new(&[]),
-        kept: None,
-        block: None,
-        asked: Asked::Never,
-        left: 0,
-        ring_rma: false,
     };
+    let op = || OutOp::new(super::peer_id::PeerId::new(0), label(), Iov::new(&[]));
     let (mut one, mut two) = (Ops::new(1_000), Ops::new(5_000_000_000_000));
     let old = one.insert(op());
     assert_ne!(old, two.insert(op()));

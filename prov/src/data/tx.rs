@@ -13,7 +13,7 @@ use scif_ring::{BODY_MAX, HEAD_MAX};
 use super::atomic::AtomicOp;
 use super::coll;
 use super::iov::Iov;
-use super::ops::{Asked, NOTED, OutOp, What};
+use super::ops::{Label, NOTED, OutOp, What};
 use super::peer::{MESSAGES_MAX, Peer, gather, gather_into};
 use super::peer_id::PeerId;
 use super::rendezvous::BOTH_SIDES_MIN;
@@ -91,15 +91,6 @@ pub(crate) enum TxOp {
     Atomic(AtomicOp),
     /// Part of a collective, without a completion of its own.
     Coll(coll::Out),
-}
-
-/// Properties of a posted operation that its completion reports.
-pub(crate) struct Label {
-    pub what: What,
-    pub context: usize,
-    pub flags: u64,
-    pub tag: u64,
-    pub len: usize,
 }
 
 impl TxOp {
@@ -286,21 +277,14 @@ impl EpState {
             if !conn.tx().room(if inline { 0 } else { len }) || self.ops.messages_to(peer) >= MESSAGES_MAX {
                 return Tried::Later;
             }
-            let iov = Iov::new(&[]);
-            let op = OutOp {
-                peer,
+            let label = Label {
                 what,
                 context,
                 flags,
                 tag: tag.unwrap_or(0),
                 len,
-                iov,
-                kept: None,
-                block: None,
-                asked: Asked::Never,
-                left: 0,
-                ring_rma: false,
             };
+            let op = OutOp::new(peer, label, Iov::new(&[]));
             kind |= wire::WANT_ACK;
             head = head.word(self.ops.insert(op));
         }
@@ -379,19 +363,17 @@ impl EpState {
             Some(bytes) => bytes.as_ptr().expose_provenance(),
             None => iov.first().map_or(0, Mem::addr),
         };
-        let op = OutOp {
-            peer,
+        let label = Label {
             what: What::of(tag),
             context,
             flags,
             tag: tag.unwrap_or(0),
             len,
-            iov: Iov::new(if keeps { &[] } else { iov }),
+        };
+        let op = OutOp {
             kept,
             block,
-            asked: Asked::Never,
-            left: 0,
-            ring_rma: false,
+            ..OutOp::new(peer, label, Iov::new(if keeps { &[] } else { iov }))
         };
         let id = self.ops.insert(op);
         let (kind, head) = wire::envelope(wire::RTS, tag, data);

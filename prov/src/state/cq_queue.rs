@@ -55,6 +55,20 @@ const _: () = {
     assert!(size_of::<fi::fi_cq_data_entry>() == offset_of!(Completion, tag));
 };
 
+impl Completion {
+    /// Creates a completion without data and without a source.
+    #[inline(always)]
+    pub(crate) fn new(context: usize, flags: u64, tag: u64) -> Completion {
+        Completion {
+            context,
+            flags,
+            tag,
+            src: fi::FI_ADDR_NOTAVAIL,
+            ..Completion::default()
+        }
+    }
+}
+
 /// Failed operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CqError {
@@ -66,6 +80,19 @@ pub(crate) struct CqError {
     pub(crate) olen: usize,
     /// Error data; empty if there is none.
     pub(crate) err_data: Vec<u8>,
+}
+
+impl CqError {
+    /// Creates the entry of an operation that failed with `err`, of which `olen` bytes did not fit.
+    pub(crate) fn new(c: Completion, err: i32, olen: usize) -> CqError {
+        CqError {
+            c,
+            err,
+            prov_errno: -err,
+            olen,
+            err_data: Vec::new(),
+        }
+    }
 }
 
 /// `enum fi_cq_format` after the resolution of UNSPEC.

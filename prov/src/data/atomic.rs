@@ -8,43 +8,18 @@ use libfabric_sys as fi;
 use scif_ring::copy::Mem;
 
 use super::envelope::{ProtocolError, RecordError};
-use super::iov::Iov;
-use super::ops::{Label, OutOp, What};
-use super::peer::{bytes_of, gather, zeros};
+use super::iov::{Iov, bytes_of, gather, zeros};
+use super::ops::{OutOp, What};
 use super::peer_id::PeerId;
+use super::pending::{AtomicOp, TxOp};
 use super::rx::scatter;
-use super::tx::{Tried, TxOp};
+use super::tx::Tried;
 use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, Effect, Env, EpState, Errno};
 use crate::base::atomic_ops::element::AtomicKind;
 
 /// Bytes of one segment in the body of a record: address, length, key.
 pub(super) const SEGMENT: usize = 24;
-
-/// Pending atomic with its finished record.
-#[derive(Debug)]
-pub(crate) struct AtomicOp {
-    pub(super) what: What,
-    pub(super) word: AtomicWord,
-    pub(super) data: u64,
-    pub(super) body: Vec<u8>,
-    pub(super) result: Iov,
-    pub(super) len: usize,
-    pub(super) context: usize,
-    pub(super) flags: u64,
-}
-
-impl AtomicOp {
-    pub(crate) fn label(&self) -> Label {
-        Label {
-            what: self.what,
-            context: self.context,
-            flags: self.flags,
-            tag: 0,
-            len: self.len,
-        }
-    }
-}
 
 /// Returns the access rights that an operation needs.
 pub(super) fn rights(op: u32, fetches: bool) -> u64 {

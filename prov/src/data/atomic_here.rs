@@ -9,10 +9,11 @@ use libfabric_sys as fi;
 use scif::{Access, ConnId};
 use scif_ring::Mem;
 
-use super::atomic::{AtomicOp, SEGMENT, rights};
+use super::atomic::{SEGMENT, rights};
+use super::iov::gather_into;
 use super::ops::What;
-use super::peer::gather_into;
 use super::peer_id::PeerId;
+use super::pending::AtomicOp;
 use super::rma::place;
 use super::rx::scatter;
 use super::wire::{self, Head};

@@ -13,9 +13,9 @@ use scif::ConnId;
 
 use super::atomic::{SEGMENT, execute, rights};
 use super::envelope::ProtocolError;
-use super::iov::Iov;
+use super::iov::{Iov, gather_into};
 use super::ops::{Label, Ops, OutOp, What};
-use super::peer::{Peer, gather_into};
+use super::peer::{Done, Peer};
 use super::peer_id::PeerId;
 use super::rma::place;
 use super::wire::{self, AtomicWord, Head, Words};
@@ -24,14 +24,6 @@ use crate::base::atomic_ops::element::AtomicKind;
 
 /// Bytes of an operand.
 const OPERAND: usize = 8;
-
-/// Number of a peer's operations without a reply that were executed and not reported yet, with
-/// their stamp.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
-    stamp: u64,
-    count: u64,
-}
 
 /// Whether an operation number is the stamp of an operation without a reply. Numbers of outstanding
 /// operations have a non-zero upper half.

@@ -55,3 +55,43 @@ pub(crate) fn sub_iov(iov: &[Mem], off: usize, len: usize) -> Vec<Mem> {
     slice_iov(iov, off, len, &mut out);
     out
 }
+
+/// Returns the bytes of a scatter list in one vector.
+pub(crate) fn gather(iov: &[Mem]) -> Vec<u8> {
+    let mut out = vec![0; scif_ring::copy::total_len(iov)];
+    gather_into(iov, &mut out);
+    out
+}
+
+/// Returns a vector of `len` zeros, or `None` without memory. For lengths that a peer chooses.
+pub(crate) fn zeros(len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0);
+    Some(bytes)
+}
+
+/// Returns a copy of `bytes`, or `None` without memory.
+pub(crate) fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).ok()?;
+    copy.extend_from_slice(bytes);
+    Some(copy)
+}
+
+/// Returns the bytes of one memory range, or `None` without memory.
+pub(crate) fn bytes_of(mem: &Mem) -> Option<Vec<u8>> {
+    let mut bytes = zeros(mem.len())?;
+    mem.copy_to_slice(&mut bytes);
+    Some(bytes)
+}
+
+/// Copies the bytes of a scatter list into `out`, as far as they fit.
+pub(crate) fn gather_into(iov: &[Mem], out: &mut [u8]) {
+    let mut at = 0;
+    for piece in iov {
+        if let Some(to) = out.get_mut(at..) {
+            at += piece.copy_to_slice(to);
+        }
+    }
+}

@@ -14,11 +14,6 @@ use super::EpState;
 use super::peer::Peer;
 use super::peer_id::PeerId;
 
-/// Number of checks whether the peer has consumed all records, after which both connections stay in
-/// use for sending. A check may fail although it has, since it publishes its consumed counters only
-/// every 64 records or when it is idle.
-pub(super) const TRIES: u8 = 200;
-
 impl Peer {
     /// Whether nothing is in flight to the peer, except records that it may not have read.
     fn owes_nothing(&self) -> bool {

@@ -11,29 +11,9 @@ use super::peer_id::PeerId;
 use super::wire::{self, Head};
 use super::{DomainState, EpState, marked};
 
-/// Number of access counters for each peer. Key slots that are equal modulo this number share one.
-const COUNTS: usize = 16;
-/// Accesses before the first report. A smaller number would migrate memory that is used rarely.
-const FIRST: u32 = 64;
-/// Bytes of an access that count as one more access.
-const BYTES: usize = 32 * 1024;
 /// Time in nanoseconds that the owner waits until peers have left a region. A copy takes less.
 /// Otherwise the region stays, and the move can be tried again.
 const LEAVE_NS: u64 = 2_000_000;
-
-/// Access counts of the keys of a peer.
-#[derive(Debug, Default)]
-pub(super) struct Uses([u32; COUNTS]);
-
-impl Uses {
-    /// Counts an access to a slot. Returns the count if it is to be reported.
-    fn count(&mut self, slot: u32, len: usize) -> Option<u32> {
-        let count = self.0.get_mut(slot as usize % COUNTS)?;
-        let before = *count;
-        *count = before.saturating_add(u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX));
-        (*count >= FIRST && before.checked_ilog2() != count.checked_ilog2()).then_some(*count)
-    }
-}
 
 impl EpState {
     /// Counts an access to `key` of `peer` that needed a system call, and reports it to the owner
@@ -72,18 +52,4 @@ pub(super) fn move_hot(st: &mut DomainState) {
         st.mrs.move_in(index);
     }
     st.mrs.publish(index);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uses_are_told_as_they_double() {
-        let mut uses = Uses::default();
-        let told: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, 8)).collect();
-        assert_eq!(told, [64, 128, 256, 512]);
-        assert_eq!(uses.count(6, 8), None);
-        assert_eq!(uses.count(6 + 16, 64 * BYTES), Some(66));
-    }
 }

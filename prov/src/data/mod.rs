@@ -29,6 +29,7 @@
 //! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_collective(3),
 //! fi_cq(3).
 
+mod access_counts;
 mod args;
 mod atomic;
 mod atomic_here;
@@ -61,6 +62,7 @@ mod peer_id;
 mod peer_state;
 mod peer_sweep;
 mod peer_table;
+mod pending;
 mod poison;
 mod progress;
 mod quick;

@@ -12,19 +12,16 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::{ConnId, Connection, PortId};
 use scif_ring::AtomicCounter;
-use scif_ring::copy::Mem;
 
 use super::EpConfig;
-use super::atomic_line::Done;
-use super::meet;
-use super::migrate::Uses;
+use super::access_counts::Uses;
 use super::peer_id::PeerId;
 use super::peer_state::PeerState;
 use super::peer_table::PeerTable;
+use super::pending::OutStream;
+use super::pending::TxOp;
 use super::route::Routes;
 use super::stats::Stats;
-use super::streams::OutStream;
-use super::tx::TxOp;
 use super::wire::Head;
 use crate::base::slab::Slab;
 use crate::state::av_table::AvState;
@@ -48,7 +45,22 @@ const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize
     * (ANSWER_BYTES + crate::base::atomic_ops::MAX_ATOMIC_BYTES)
     + REQUESTS_MAX as usize * crate::base::attr::RMA_IOV_LIMIT * ANSWER_BYTES
     + MESSAGES_MAX as usize * ANSWER_BYTES;
-const _: () = assert!(OWED_BY_THE_RULES as u64 + super::rma::READ_WINDOW <= OWED_MAX as u64);
+const _: () = assert!(OWED_BY_THE_RULES as u64 + READ_WINDOW <= OWED_MAX as u64);
+
+/// Bytes of reads that may be outstanding at one target. They bound the memory of its replies.
+pub(crate) const READ_WINDOW: u64 = 1024 * 1024;
+/// Number of checks whether the peer has consumed all records, after which both connections stay in
+/// use for sending. A check may fail although it has, since it publishes its consumed counters only
+/// every 64 records or when it is idle.
+pub(super) const MERGE_TRIES: u8 = 200;
+
+/// Number of a peer's operations without a reply that were executed and not reported yet, with
+/// their stamp.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) stamp: u64,
+    pub(super) count: u64,
+}
 
 /// Control record that found the ring full. Such records keep their order and precede new
 /// operations.
@@ -221,7 +233,7 @@ impl Peer {
             unexpected: None,
             ahead: false,
             busy: false,
-            meetings: meet::TRIES,
+            meetings: MERGE_TRIES,
         }
     }
 
@@ -254,7 +266,7 @@ impl Peer {
         self.transfer.streamed = false;
         self.transfer.routes = None;
         self.state.reset_attempts();
-        self.meetings = meet::TRIES;
+        self.meetings = MERGE_TRIES;
     }
 }
 
@@ -303,44 +315,4 @@ fn address_in(peers: &mut PeerTable, av: &AvState, peer: PeerId) -> u64 {
         p.fi_addr = found.unwrap_or(fi::FI_ADDR_NOTAVAIL);
     }
     p.fi_addr
-}
-
-/// Returns the bytes of a scatter list in one vector.
-pub(crate) fn gather(iov: &[Mem]) -> Vec<u8> {
-    let mut out = vec![0; scif_ring::copy::total_len(iov)];
-    gather_into(iov, &mut out);
-    out
-}
-
-/// Returns a vector of `len` zeros, or `None` without memory. For lengths that a peer chooses.
-pub(crate) fn zeros(len: usize) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).ok()?;
-    bytes.resize(len, 0);
-    Some(bytes)
-}
-
-/// Returns a copy of `bytes`, or `None` without memory.
-pub(crate) fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).ok()?;
-    copy.extend_from_slice(bytes);
-    Some(copy)
-}
-
-/// Returns the bytes of one memory range, or `None` without memory.
-pub(crate) fn bytes_of(mem: &Mem) -> Option<Vec<u8>> {
-    let mut bytes = zeros(mem.len())?;
-    mem.copy_to_slice(&mut bytes);
-    Some(bytes)
-}
-
-/// Copies the bytes of a scatter list into `out`, as far as they fit.
-pub(crate) fn gather_into(iov: &[Mem], out: &mut [u8]) {
-    let mut at = 0;
-    for piece in iov {
-        if let Some(to) = out.get_mut(at..) {
-            at += piece.copy_to_slice(to);
-        }
-    }
 }

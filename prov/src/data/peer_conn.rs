@@ -8,7 +8,8 @@ use std::net::Ipv4Addr;
 use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
 
-use super::peer::{ANSWER_BYTES, Control, REQUESTS_MAX, copy_of, note_denial, source_in};
+use super::iov::copy_of;
+use super::peer::{ANSWER_BYTES, Control, REQUESTS_MAX, note_denial, source_in};
 use super::peer_id::PeerId;
 use super::wire::Head;
 use super::{Env, EpState, Errno};

@@ -135,8 +135,8 @@ impl PeerState {
     }
 
     /// Notes a failed connect. `errno`: error that prevents a connection to an existing peer; 0 if
-    /// no listener was found. Returns whether connects fail for a new reason: each of the two cases,
-    /// no listener and no access, has its own time limit.
+    /// no listener was found. Returns whether connects fail for a new reason: each of the two
+    /// cases, no listener and no access, has its own time limit.
     pub(super) fn on_connect_failed(&mut self, now: u64, errno: Errno) -> bool {
         match &mut self.failing {
             Some(failing) if (failing.errno == 0) == (errno == 0) => {

@@ -221,6 +221,7 @@ impl EpState {
             if self.peers.at(src).state.has_failed() {
                 return Ok(false);
             }
+            self.recv.directed += 1;
         }
         let posted = Posted {
             tag,
@@ -232,7 +233,7 @@ impl EpState {
             flags: a.flags,
             multi: None,
         };
-        self.recv.post(a.tag.is_some(), posted);
+        self.recv.queue(a.tag.is_some()).posted.push_back(posted);
         Ok(true)
     }
 }

@@ -59,7 +59,6 @@ impl RecvQueues {
     }
 
     /// Adds a receive and returns its index.
-    #[inline(always)]
     pub(super) fn post(&mut self, tagged: bool, posted: Posted) -> u32 {
         self.directed += usize::from(posted.src != ANY);
         self.queue(tagged).posted.push_back(posted)

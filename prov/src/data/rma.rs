@@ -15,22 +15,18 @@ use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::keytable::KeyEntry;
 
 use super::envelope::{ProtocolError, RecordError};
-use super::iov::Iov;
-use super::iov::sub_iov;
-use super::ops::{Label, OutOp, What};
-use super::peer::{gather_into, is_denied, note_denial, zeros};
+use super::iov::{Iov, gather_into, sub_iov, zeros};
+use super::ops::{OutOp, What};
+use super::peer::{READ_WINDOW, is_denied, note_denial};
 use super::peer_id::PeerId;
-use super::streams::OutStream;
-use super::tx::{Kept, Source, Tried, TxOp};
+use super::pending::{Kept, OutStream, RmaOp, Source, TxOp};
+use super::tx::Tried;
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RmaArgs, RmaIov};
 use crate::state::cq_queue::Completion;
 
 /// Largest read in one record, in bytes. It bounds the snapshot that the target allocates.
 const READ_PIECE: usize = 64 * 1024;
-/// Bytes of reads that may be outstanding at one target. They bound the memory of its replies.
-pub(crate) const READ_WINDOW: u64 = 1024 * 1024;
-
 /// State of an endpoint as the target of accesses.
 #[derive(Debug, Default)]
 pub(super) struct RmaTarget {
@@ -47,46 +43,6 @@ impl RmaTarget {
     pub(super) fn on_conn_lost(&mut self, conn: ConnId) {
         self.write_errors.remove(&conn);
         self.failed_reads.remove(&conn);
-    }
-}
-
-/// RMA operation that is pending or partly in the ring.
-#[derive(Debug)]
-pub(crate) struct RmaOp {
-    write: bool,
-    local: Kept,
-    rma: Vec<RmaIov>,
-    len: usize,
-    data: Option<u64>,
-    context: usize,
-    flags: u64,
-    /// Number of the operation once its first record is in the ring, and the position of the next
-    /// record.
-    id: Option<u64>,
-    segment: usize,
-    within: usize,
-    offset: usize,
-    /// Whether a direct access failed, so that the operation goes through the ring.
-    through_ring: bool,
-}
-
-impl RmaOp {
-    fn what(&self) -> What {
-        if self.write { What::Write } else { What::Read }
-    }
-
-    pub(crate) fn label(&self) -> Label {
-        Label {
-            what: self.what(),
-            context: self.context,
-            flags: self.flags,
-            tag: 0,
-            len: self.len,
-        }
-    }
-
-    pub(crate) fn started(&self) -> Option<u64> {
-        self.id
     }
 }
 

@@ -9,11 +9,10 @@ use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::spsc::Record;
 
 use super::envelope::{Many, MsgEnvelope, RecordError, Target};
-use super::iov::Iov;
+use super::iov::{Iov, bytes_of, copy_of};
 use super::matching::{Arrived, Payload, Posted};
 use super::multi::Multi;
 use super::ops::NOTED;
-use super::peer::{bytes_of, copy_of};
 use super::peer_id::{ANY, PeerId};
 use super::rts::Rts;
 use super::wire::{self, Head, Words};

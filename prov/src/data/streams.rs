@@ -11,38 +11,10 @@ use scif_ring::copy::{Mem, copy_iov, total_len};
 use super::envelope::ProtocolError;
 use super::ops::{Asked, What};
 use super::peer_id::PeerId;
+use super::pending::OutStream;
 use super::rendezvous::How;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState};
-
-/// Payload that leaves through the ring in fragments.
-#[derive(Debug)]
-pub(crate) enum OutStream {
-    /// Payload requested by a `CTS`: the buffers of operation `op`, while that is outstanding.
-    Message {
-        op: u64,
-        receive: u64,
-        done: usize,
-        want: usize,
-    },
-    /// Data requested by a `READ`: a snapshot, so that later writes keep their order.
-    Read {
-        op: u64,
-        offset: u64,
-        bytes: Box<[u8]>,
-        done: usize,
-    },
-}
-
-impl OutStream {
-    /// Returns the bytes that are stored for the peer.
-    pub(crate) fn kept(&self) -> usize {
-        match self {
-            OutStream::Message { .. } => 0,
-            OutStream::Read { bytes, .. } => bytes.len(),
-        }
-    }
-}
 
 impl EpState {
     /// Returns the number by which the sender's fragments find incoming message `index`.

@@ -10,120 +10,18 @@ use scif::Access;
 use scif_ring::copy::{Mem, total_len};
 use scif_ring::{BODY_MAX, HEAD_MAX};
 
-use super::atomic::AtomicOp;
-use super::coll;
-use super::iov::Iov;
+use super::iov::{Iov, gather};
 use super::ops::{Label, NOTED, OutOp, What};
-use super::peer::{MESSAGES_MAX, Peer, gather, gather_into};
+use super::peer::{MESSAGES_MAX, Peer};
 use super::peer_id::PeerId;
+use super::pending::{Kept, Source, TxOp};
 use super::rendezvous::BOTH_SIDES_MIN;
-use super::rma::RmaOp;
 use super::wire;
 use super::{AWAITS_TARGET, Env, EpState, Errno, SendArgs};
 
 /// Bytes of datagrams that are kept for receivers. A datagram beyond the limit completes only when
 /// its receiver has taken it.
 const KEPT_MAX: usize = 64 << 20;
-
-/// Source of a payload.
-#[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
-    /// Buffers of the application.
-    User(&'a [Mem]),
-    /// Copy of the buffers, made because they must be reusable at once.
-    Copied(&'a [u8]),
-}
-
-impl Source<'_> {
-    #[inline]
-    fn len(&self) -> usize {
-        match self {
-            Source::User(iov) => total_len(iov),
-            Source::Copied(bytes) => bytes.len(),
-        }
-    }
-
-    #[inline]
-    fn copy_to(&self, out: &mut [u8]) {
-        match self {
-            Source::User(iov) => gather_into(iov, out),
-            Source::Copied(bytes) => out.copy_from_slice(bytes),
-        }
-    }
-}
-
-/// Payload held by a pending operation.
-#[derive(Debug)]
-pub(crate) enum Kept {
-    User(Iov),
-    Copied(Box<[u8]>),
-}
-
-impl Kept {
-    /// Holds the buffers themselves, or a copy if they must be reusable now.
-    pub(crate) fn new(iov: &[Mem], inject: bool) -> Kept {
-        if inject {
-            Kept::Copied(gather(iov).into_boxed_slice())
-        } else {
-            Kept::User(Iov::new(iov))
-        }
-    }
-
-    pub(crate) fn source(&self) -> Source<'_> {
-        match self {
-            Kept::User(iov) => Source::User(iov.as_slice()),
-            Kept::Copied(bytes) => Source::Copied(bytes),
-        }
-    }
-}
-
-/// Posted operation that has not entered the ring completely.
-#[derive(Debug)]
-pub(crate) enum TxOp {
-    Message {
-        payload: Kept,
-        tag: Option<u64>,
-        data: Option<u64>,
-        context: usize,
-        flags: u64,
-    },
-    Rma(RmaOp),
-    Atomic(AtomicOp),
-    /// Part of a collective, without a completion of its own.
-    Coll(coll::Out),
-}
-
-impl TxOp {
-    fn label(&self) -> Option<Label> {
-        Some(match self {
-            TxOp::Message {
-                payload,
-                tag,
-                context,
-                flags,
-                ..
-            } => Label {
-                what: What::of(*tag),
-                context: *context,
-                flags: *flags,
-                tag: tag.unwrap_or(0),
-                len: payload.source().len(),
-            },
-            TxOp::Rma(op) => op.label(),
-            TxOp::Atomic(op) => op.label(),
-            TxOp::Coll(_) => return None,
-        })
-    }
-
-    /// Returns the number of an operation that has started.
-    fn started(&self) -> Option<u64> {
-        match self {
-            TxOp::Message { .. } => None,
-            TxOp::Rma(op) => op.started(),
-            TxOp::Atomic(_) | TxOp::Coll(_) => None,
-        }
-    }
-}
 
 /// Result of an attempt to start an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -482,7 +380,7 @@ impl EpState {
                 self.tx_complete(env, l.what, l.context, l.flags, l.tag, l.len, err);
             }
             if let TxOp::Coll(out) = op {
-                self.coll_unsent(env, peer, &out, err);
+                self.coll_unsent(env, peer, out.group(), err);
             }
         }
     }

@@ -30,7 +30,8 @@ use scif_ring::layout::BODY_MAX;
 use super::envelope::RecordError;
 use super::ops::What;
 use super::peer_id::{ANY, PeerId};
-use super::tx::{Tried, TxOp};
+use super::pending::{CollOut, TxOp};
+use super::tx::Tried;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, split};
 use crate::base::atomic_ops;
@@ -134,36 +135,6 @@ impl Op {
             Step::Send { .. } => false,
         };
         self.steps.iter().filter(of).count()
-    }
-}
-
-/// Pending record or message of a collective for one peer.
-#[derive(Debug)]
-pub(crate) enum Out {
-    /// Range of the working memory of an operation.
-    Data {
-        group: u64,
-        seq: u64,
-        range: Range<usize>,
-        sent: usize,
-        begun: bool,
-    },
-    Note {
-        kind: u8,
-        head: Head,
-        group: u64,
-    },
-    /// No record: a connection suffices to detect the end of the peer.
-    Touch {
-        group: u64,
-    },
-}
-
-impl Out {
-    fn group(&self) -> u64 {
-        match self {
-            Out::Data { group, .. } | Out::Note { group, .. } | Out::Touch { group } => *group,
-        }
     }
 }
 
@@ -425,7 +396,7 @@ impl EpState {
             | Step::Merge { from: rank, .. }) = step;
             let peer = group.peers.get(*rank).copied().unwrap_or(ANY);
             if let Step::Send { from, .. } = step {
-                let out = Out::Data {
+                let out = CollOut::Data {
                     group: addr,
                     seq,
                     range: from.clone(),
@@ -490,12 +461,12 @@ impl EpState {
             .get(peer)
             .is_none_or(|p| p.tx.is_some() || !p.queue.pending.is_empty());
         if !known && self.links.conns_of(peer).next().is_none() {
-            self.defer(peer, TxOp::Coll(Out::Touch { group: addr }));
+            self.defer(peer, TxOp::Coll(CollOut::Touch { group: addr }));
         }
     }
 
     /// Sends as much as the ring has space for.
-    pub(super) fn try_coll(&mut self, env: &mut Env<'_>, peer: PeerId, out: &mut Out) -> Tried {
+    pub(super) fn try_coll(&mut self, env: &mut Env<'_>, peer: PeerId, out: &mut CollOut) -> Tried {
         let Some(conn) = self.peers.at(peer).tx else {
             return Tried::Later;
         };
@@ -503,12 +474,12 @@ impl EpState {
             return Tried::Later;
         };
         match out {
-            Out::Touch { .. } => Tried::Sent,
-            Out::Note { kind, head, .. } => match conn.tx().push_slice(*kind, head.as_slice(), &[]) {
-                Ok(()) => Tried::Sent,
-                Err(_) => Tried::Later,
-            },
-            Out::Data {
+            CollOut::Touch { .. } => Tried::Sent,
+            CollOut::Note { kind, head, .. } => {
+                let pushed = conn.tx().push_slice(*kind, head.as_slice(), &[]);
+                if pushed.is_ok() { Tried::Sent } else { Tried::Later }
+            }
+            CollOut::Data {
                 group,
                 seq,
                 range,
@@ -561,8 +532,7 @@ impl EpState {
     }
 
     /// Handles an item that could not be sent because the peer is unreachable.
-    pub(super) fn coll_unsent(&mut self, env: &mut Env<'_>, peer: PeerId, out: &Out, err: Errno) {
-        let addr = out.group();
+    pub(super) fn coll_unsent(&mut self, env: &mut Env<'_>, peer: PeerId, addr: u64, err: Errno) {
         if let Some(group) = self.group(addr) {
             group.lost.insert(peer);
             self.coll_fail(env, addr, err);
@@ -649,7 +619,7 @@ impl EpState {
     }
 
     fn coll_note(&mut self, peer: PeerId, kind: u8, head: Head, group: u64) {
-        self.defer(peer, TxOp::Coll(Out::Note { kind, head, group }));
+        self.defer(peer, TxOp::Coll(CollOut::Note { kind, head, group }));
     }
 
     /// Handles a record of a member.

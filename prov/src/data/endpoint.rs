@@ -12,13 +12,23 @@ use super::coll::Coll;
 use super::link_set::LinkSet;
 use super::ops::Ops;
 use super::peer_table::PeerTable;
-use super::poison::Health;
 use super::recv_queues::RecvQueues;
 use super::rendezvous::Rendezvous;
 use super::rma::RmaTarget;
 use super::rx_throttle::RxThrottle;
 use super::stats::Stats;
 use crate::state::eq_queue::EqShared;
+
+/// Usability of an endpoint.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Health {
+    #[default]
+    Sound,
+    /// Half changed by a panic.
+    Poisoned,
+    /// Half changed by a panic, with all operations ended.
+    Ended,
+}
 
 /// State of the data path of one endpoint.
 pub(crate) struct EpState {

@@ -14,21 +14,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId};
 
+use super::endpoint::Health;
 use super::{Env, EpState, Errno};
 use crate::base::log::{Subsys, warn};
 use crate::domain::DomainState;
 use crate::state::eq_queue::EqError;
-
-/// Usability of an endpoint.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Health {
-    #[default]
-    Sound,
-    /// Half changed by a panic.
-    Poisoned,
-    /// Half changed by a panic, with all operations ended.
-    Ended,
-}
 
 /// Poisons its endpoint when dropped, which happens only during unwinding.
 struct Unwound<'a> {

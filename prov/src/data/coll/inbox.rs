@@ -11,12 +11,12 @@ use std::collections::{HashMap, VecDeque};
 
 use scif_ring::copy::Mem;
 
-use crate::data::peer_id::PeerId;
+use super::super::peer_id::PeerId;
 
 /// Waiting messages of one member beyond which the member is not read.
-pub(in crate::data) const MESSAGES_MAX: usize = 1 << 16;
+pub(crate) const MESSAGES_MAX: usize = 1 << 16;
 /// Waiting bytes of one member beyond which the member is not read.
-pub(in crate::data) const BYTES_MAX: usize = 1 << 30;
+pub(crate) const BYTES_MAX: usize = 1 << 30;
 
 /// Group, operation and sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -300,3 +300,60 @@ impl Ops {
             .any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(peer: usize, what: What, kept: usize) -> OutOp {
+        let label = Label {
+            what,
+            context: 0,
+            flags: 0,
+            tag: 0,
+            len: kept,
+        };
+        OutOp {
+            kept: (kept > 0).then(|| vec![0; kept].into_boxed_slice()),
+            ..OutOp::new(PeerId::new(peer), label, Iov::new(&[]))
+        }
+    }
+
+    #[test]
+    fn a_number_names_one_operation() {
+        let mut ops = Ops::new(9);
+        let first = ops.insert(op(0, What::Read, 0));
+        assert!(ops.get_mut(first).is_some() && ops.remove(first).is_some());
+        let second = ops.insert(op(0, What::Read, 0));
+        assert_ne!(first, second);
+        assert!(ops.get_mut(first).is_none() && ops.remove(first).is_none());
+        assert!(ops.get_mut(second + 1).is_none(), "no such slot");
+        assert!(!ops.is_empty());
+    }
+
+    #[test]
+    fn messages_and_kept_bytes_are_counted() {
+        let mut ops = Ops::new(9);
+        let (one, two) = (PeerId::new(1), PeerId::new(2));
+        let read = ops.insert(op(1, What::Read, 0));
+        let sent = ops.insert(op(1, What::Tagged, 0));
+        let kept = ops.insert(op(2, What::Message, 30));
+        assert_eq!(
+            (ops.messages_to(one), ops.messages_to(two), ops.kept()),
+            (1, 1, 30)
+        );
+        assert_eq!(ops.of_peer(one), [read, sent]);
+        assert!(
+            ops.any_of_peer(two) && !ops.any_incomplete(two),
+            "a kept datagram is complete"
+        );
+        for id in [read, sent, kept] {
+            assert!(ops.remove(id).is_some());
+        }
+        assert_eq!(
+            (ops.messages_to(one), ops.messages_to(two), ops.kept()),
+            (0, 0, 0)
+        );
+        assert!(ops.is_empty() && ops.of_peer(one).is_empty());
+    }
+}

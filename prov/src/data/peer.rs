@@ -316,3 +316,57 @@ fn address_in(peers: &mut PeerTable, av: &AvState, peer: PeerId) -> u64 {
     }
     p.fi_addr
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_claim_block_is_taken_once() {
+        let mut blocks = ClaimBlocks::new();
+        let taken: Vec<u8> = (0..64).filter_map(|_| Some(blocks.take()?.0)).collect();
+        assert_eq!(taken, (0..64).collect::<Vec<u8>>());
+        assert!(blocks.take().is_none() && !blocks.are_all_free());
+        blocks.give_back(7);
+        assert_eq!(blocks.take(), Some((7, 65)), "in a new generation");
+        (0..64).for_each(|block| blocks.give_back(block));
+        assert!(blocks.are_all_free());
+    }
+
+    #[test]
+    fn a_generation_is_never_zero() {
+        let mut blocks = ClaimBlocks::new();
+        for _ in 0..0x2_0000 {
+            let (block, generation) = blocks.take().unwrap();
+            assert!((1..0x1_0000).contains(&generation));
+            blocks.give_back(block);
+        }
+    }
+
+    #[test]
+    fn replies_count_until_they_are_in_the_ring() {
+        let mut queue = TxQueue::default();
+        for len in [5, 0] {
+            let bytes = vec![0; len].into_boxed_slice();
+            assert!(queue.answer_read(OutStream::Read {
+                op: 1,
+                offset: 0,
+                bytes,
+                done: 0,
+            }));
+        }
+        assert!(queue.is_quiet() && !queue.is_idle());
+        assert_eq!(queue.reply_bytes, 2 * ANSWER_BYTES + 5);
+        queue.end_stream();
+        assert_eq!(queue.reply_bytes, ANSWER_BYTES);
+        queue.control.push_back(Control {
+            kind: 0,
+            head: Head::new(),
+            body: Vec::new(),
+            owed: 0,
+        });
+        assert!(!queue.is_quiet());
+        queue.reset_connection();
+        assert!(queue.is_idle() && queue.reply_bytes == 0);
+    }
+}

@@ -13,18 +13,12 @@ use libfabric_sys as fi;
 use scif::{ConnId, Connection, PortId};
 use scif_ring::AtomicCounter;
 
-use super::EpConfig;
 use super::access_counts::Uses;
-use super::peer_id::PeerId;
 use super::peer_state::PeerState;
-use super::peer_table::PeerTable;
-use super::pending::OutStream;
-use super::pending::TxOp;
+use super::pending::{OutStream, TxOp};
 use super::route::Routes;
 use super::stats::Stats;
 use super::wire::Head;
-use crate::base::slab::Slab;
-use crate::state::av_table::AvState;
 
 /// Value of [`ClaimBlocks::free`] when every claim block of a connection is free.
 const ALL_BLOCKS: u64 = u64::MAX;
@@ -199,7 +193,7 @@ pub(crate) struct Peer {
     pub tx: Option<ConnId>,
     pub queue: TxQueue,
     pub fi_addr: u64,
-    fi_addr_version: u64,
+    pub(super) fi_addr_version: u64,
     /// Number of the current or next transmit connection, unique among all peers of the endpoint.
     pub life: u32,
     pub blocks: ClaimBlocks,
@@ -286,35 +280,6 @@ pub(super) fn note_denial(conn: &Connection, peer: &mut Peer, stats: &mut Stats)
     if !std::mem::replace(&mut peer.transfer.no_direct, true) {
         stats.no_direct += 1;
     }
-}
-
-/// [`EpState::source_of`], for callers that have borrowed other parts of the endpoint.
-#[inline(always)]
-pub(crate) fn source_in(cfg: &EpConfig, peers: &mut PeerTable, avs: &Slab<AvState>, peer: PeerId) -> u64 {
-    if !cfg.source {
-        return fi::FI_ADDR_NOTAVAIL;
-    }
-    match avs.get(cfg.av) {
-        Some(av) => address_in(peers, av, peer),
-        None => fi::FI_ADDR_NOTAVAIL,
-    }
-}
-
-/// Returns the `fi_addr_t` of a peer.
-#[inline]
-fn address_in(peers: &mut PeerTable, av: &AvState, peer: PeerId) -> u64 {
-    let p = peers.at_mut(peer);
-    if p.fi_addr_version != av.version {
-        let found = av.find(p.id);
-        // Other processes may insert the address into a shared vector at any time.
-        p.fi_addr_version = if found.is_some() || av.is_own() {
-            av.version
-        } else {
-            u64::MAX
-        };
-        p.fi_addr = found.unwrap_or(fi::FI_ADDR_NOTAVAIL);
-    }
-    p.fi_addr
 }
 
 #[cfg(test)]

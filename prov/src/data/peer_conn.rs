@@ -9,8 +9,9 @@ use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
 
 use super::iov::copy_of;
-use super::peer::{ANSWER_BYTES, Control, REQUESTS_MAX, note_denial, source_in};
+use super::peer::{ANSWER_BYTES, Control, REQUESTS_MAX, note_denial};
 use super::peer_id::PeerId;
+use super::peer_table::source_in;
 use super::wire::Head;
 use super::{Env, EpState, Errno};
 

@@ -9,10 +9,14 @@
 
 use std::collections::HashMap;
 
+use libfabric_sys as fi;
 use scif::{ConnId, PortId};
 
+use super::args::EpConfig;
 use super::peer::Peer;
 use super::peer_id::{ANY, PeerId};
+use crate::base::slab::Slab;
+use crate::state::av_table::AvState;
 
 /// Number of entries without a connection below which no sweep runs.
 pub(super) const KEPT: usize = 256;
@@ -208,6 +212,35 @@ impl PeerTable {
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.entries.capacity(), self.by_port.len())
     }
+}
+
+/// [`EpState::source_of`], for callers that have borrowed other parts of the endpoint.
+#[inline(always)]
+pub(crate) fn source_in(cfg: &EpConfig, peers: &mut PeerTable, avs: &Slab<AvState>, peer: PeerId) -> u64 {
+    if !cfg.source {
+        return fi::FI_ADDR_NOTAVAIL;
+    }
+    match avs.get(cfg.av) {
+        Some(av) => address_in(peers, av, peer),
+        None => fi::FI_ADDR_NOTAVAIL,
+    }
+}
+
+/// Returns the `fi_addr_t` of a peer.
+#[inline]
+fn address_in(peers: &mut PeerTable, av: &AvState, peer: PeerId) -> u64 {
+    let p = peers.at_mut(peer);
+    if p.fi_addr_version != av.version {
+        let found = av.find(p.id);
+        // Other processes may insert the address into a shared vector at any time.
+        p.fi_addr_version = if found.is_some() || av.is_own() {
+            av.version
+        } else {
+            u64::MAX
+        };
+        p.fi_addr = found.unwrap_or(fi::FI_ADDR_NOTAVAIL);
+    }
+    p.fi_addr
 }
 
 #[cfg(test)]

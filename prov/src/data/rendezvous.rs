@@ -19,14 +19,11 @@ use super::ops::Asked;
 use super::peer::{is_denied, note_denial};
 use super::peer_id::PeerId;
 use super::route::Way;
-use super::rts::Rts;
+use super::rts::{BOTH_SIDES_MIN, Rts};
 use super::wire::{self, Head};
 use super::{Env, EpState, Stats};
 use crate::base::slab::Slab;
 
-/// Bytes from which a message is announced with a claim block for a cooperative copy. A shorter one
-/// is pulled.
-pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
 /// Largest part of a cooperative copy in bytes. Together with `TAKE_MAX` it bounds the time of one
 /// claim.
 const PART_MAX: usize = scif_ring::CLAIM_PART_MAX;

@@ -13,7 +13,7 @@
 //! message that stalls is pulled. Not here: the methods themselves (`rendezvous`, `streams`).
 
 /// Shortest message in bytes with a choice of methods: the shortest one that both sides copy.
-pub(super) const MIN: usize = super::rendezvous::BOTH_SIDES_MIN;
+pub(super) const MIN: usize = super::rts::BOTH_SIDES_MIN;
 /// Number of length classes, by powers of two. The last one holds all longer messages.
 const CLASSES: usize = 10;
 /// Messages before the first trial, and after a trial that changed the method. A trial without

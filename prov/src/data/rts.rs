@@ -8,6 +8,9 @@ use super::envelope::RecordError;
 use super::iov::{Iov, sub_iov};
 use super::wire::Words;
 
+/// Bytes from which a message is announced with a claim block for a cooperative copy. A shorter one
+/// is pulled.
+pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
 /// Largest number of elements of an announced scatter list. A record with more of them is invalid.
 const REMOTE_MAX: usize = 64;
 /// Bytes of one list element in a record: address and length.

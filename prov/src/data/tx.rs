@@ -15,7 +15,7 @@ use super::ops::{Label, NOTED, OutOp, What};
 use super::peer::{MESSAGES_MAX, Peer};
 use super::peer_id::PeerId;
 use super::pending::{Kept, Source, TxOp};
-use super::rendezvous::BOTH_SIDES_MIN;
+use super::rts::BOTH_SIDES_MIN;
 use super::wire;
 use super::{AWAITS_TARGET, Env, EpState, Errno, SendArgs};
 

@@ -7,6 +7,7 @@
 //! checked, then used, and positions are computed locally, never read. `docs/shm-layout.md` lists
 //! every byte, `docs/memory-model.md` every ordering and its partner.
 
+pub mod adaptive;
 pub mod claim;
 pub mod copy;
 pub mod counter;

@@ -95,7 +95,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             data: 0,
             data_seen: 0,
             lap: 1,
-            nt_policy: NtPolicy::new(),
+            nt_policy: NtPolicy::default(),
             reply_half: None,
             reply_next: false,
             replies_pushed: 0,

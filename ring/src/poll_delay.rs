@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Adaptive poll delay after a published reply: 5/8 of the time after which the peer's next record
-//! arrived in recent exchanges.
+//! Adaptive poll delay after a published reply: a part of the usual response time of the peer.
 //!
 //! A poll fetches the cache line from the core that is about to write it. If the peer has not
 //! written its half of the reply line yet, the poll finds nothing. The peer then has to fetch the
@@ -10,37 +9,25 @@
 //! about: the time to poll before sleeping. A caller that is about to sleep, or needs the current
 //! state, calls `cancel`.
 
-#![cfg_attr(
-    all(target_arch = "x86_64", not(any(miri, loom))),
-    expect(unsafe_code, reason = "reads the processor's counter of ticks")
-)]
+use crate::copy::ticks;
 
 /// Maximum delay in ticks, about 400 ns. An early record is noticed at most this much late.
 const DELAY_MAX_TICKS: u64 = 1024;
-/// Time in ticks above which the arrival of a record halves the delay. A peer that takes longer
-/// computes or sleeps, so its time predicts nothing.
-const ARRIVAL_MAX_TICKS: u64 = 8 * DELAY_MAX_TICKS;
+/// Response time in ticks that counts as no delay. A peer that takes longer computes or sleeps, so
+/// its time predicts nothing.
+const RESPONSE_MAX_TICKS: u64 = 8 * DELAY_MAX_TICKS;
 
 /// State of the poll delay for one ring.
 #[derive(Debug, Default)]
 pub(crate) struct PollDelay {
     /// Time in ticks at which our last reply was published.
     started_ticks: u64,
-    /// Delay in ticks after a reply.
+    /// Delay in ticks after a reply: moving average.
     delay_ticks: u64,
     /// Whether a reply was published and no record has arrived since.
     awaiting_record: bool,
     /// Whether polls are currently suppressed.
     holding_off: bool,
-}
-
-#[inline(always)]
-fn ticks() -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-    // SAFETY: the instruction reads a counter; every x86-64 processor has it.
-    return unsafe { core::arch::x86_64::_rdtsc() };
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom)))))]
-    0
 }
 
 impl PollDelay {
@@ -79,21 +66,17 @@ impl PollDelay {
         }
     }
 
-    /// Updates the delay from a record that was found `took` ticks after the reply. A record found
-    /// at the first poll may have arrived during the delay. Then `took` is little more than the
-    /// delay, which therefore shrinks.
+    /// Moves the delay an eighth of the way (the weight of TCP's round-trip time, RFC 6298) to 5/8
+    /// of a `response` time in ticks. A record found at the first poll may have arrived during the
+    /// delay. Its time is then the delay, so the factor below 1 shortens a delay that is too long.
     #[inline]
-    fn update(&mut self, took: u64) {
-        let target = if took > ARRIVAL_MAX_TICKS {
+    fn update(&mut self, response: u64) {
+        let target = if response > RESPONSE_MAX_TICKS {
             0
         } else {
-            (took * 5 / 8).min(DELAY_MAX_TICKS)
+            (response * 5 / 8).min(DELAY_MAX_TICKS)
         };
-        self.delay_ticks = if target < self.delay_ticks {
-            u64::midpoint(self.delay_ticks, target)
-        } else {
-            self.delay_ticks + (target - self.delay_ticks).div_ceil(8)
-        };
+        self.delay_ticks = (7 * self.delay_ticks + target) / 8;
     }
 }
 
@@ -102,27 +85,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delay_follows_the_replies() {
+    fn delay_follows_the_response_time() {
         let mut delay = PollDelay::default();
-        let mut after = |took| {
+        let mut after = |response| {
             for _ in 0..100 {
-                delay.update(took);
+                delay.update(response);
             }
             delay.delay_ticks
         };
-        assert_eq!(after(800), 500);
-        assert_eq!(after(5000), DELAY_MAX_TICKS);
-        assert_eq!(after(160), 100);
-        assert_eq!(after(ARRIVAL_MAX_TICKS + 1), 0);
+        assert!((490..=500).contains(&after(800)));
+        assert!((DELAY_MAX_TICKS - 8..=DELAY_MAX_TICKS).contains(&after(5000)));
+        assert!((100..=108).contains(&after(160)));
+        assert_eq!(after(RESPONSE_MAX_TICKS + 1), 0);
         assert_eq!(after(u64::MAX), 0, "a counter that went back");
     }
 
     #[test]
-    fn nothing_is_early_for_ever() {
+    fn holding_off_always_ends() {
         let mut delay = PollDelay::default();
         assert!(!delay.is_holding_off());
         delay.begin();
-        assert!(!delay.is_holding_off(), "no answer has taken any time yet");
+        assert!(!delay.is_holding_off(), "no reply has taken any time yet");
         for _ in 0..100 {
             delay.update(DELAY_MAX_TICKS);
         }

@@ -13,6 +13,8 @@ use scif_fabtests::{check, check_eq};
 pub(crate) const CASES: &[Case] = &[
     case("absent_peers/no_listener", 2, no_listener).under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
     case("absent_peers/sent_before_the_other_opens", 2, sent_before),
+    case("absent_peers/awaited_before_the_other_opens", 2, awaited_before)
+        .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
     case("absent_peers/request_before_enabling", 2, |r| {
         before_enabling(r, sys::FI_PROGRESS_MANUAL)
     }),
@@ -95,6 +97,31 @@ fn sent_before(rank: &Rank) -> Outcome {
     for _ in 0..2 {
         rig.next(&rig.tx)?;
     }
+    rig.barrier()
+}
+
+/// Tests a directed receive from a process that starts 2 s later, for longer than sends may wait:
+/// background attempts fail nothing, and the message of the process arrives.
+fn awaited_before(rank: &Rank) -> Outcome {
+    if rank.index == 1 {
+        let name = former_name(rank)?;
+        let parts = rank.exchange(&name, &mut || Ok(()))?;
+        std::thread::sleep(Duration::from_secs(2));
+        let rig = Rig::open_at(rank, &ask(), &name)?;
+        let to = rig
+            .av
+            .insert(parts.first().ok_or_else(|| Fail::here("rank 0 said nothing"))?)?;
+        rig.post(|| rig.ep.tsend(Buf::pattern(64, 6), to, 1, 2))?;
+        rig.sent(2)?;
+        return rig.barrier();
+    }
+    let rig = Rig::open_alone(rank, &ask())?;
+    let name = rig.ep.name()?;
+    let from = rig.av.insert(&theirs(&rig.exchange(&name)?)?)?;
+    let buf = Buf::new(64);
+    rig.post(|| rig.ep.trecv(buf, from, 1, 0, 5))?;
+    let entry = rig.received(5)?;
+    check_eq!((entry.len, buf.differs(64, 6)), (64, None));
     rig.barrier()
 }
 

@@ -21,6 +21,7 @@ mod coll_sets;
 mod cq;
 mod death;
 mod death_unaccepted;
+mod death_unmet;
 mod deferred_work;
 mod degraded;
 mod denied;
@@ -130,6 +131,7 @@ const AREAS: &[&[Case]] = &[
     many_peers::CASES,
     death::CASES,
     death_unaccepted::CASES,
+    death_unmet::CASES,
     flood::CASES,
     coll_death::CASES,
     closing::CASES,

@@ -56,6 +56,11 @@ pub(crate) struct EpConfig {
 }
 
 impl EpConfig {
+    /// Whether the endpoint connects to the sources of directed receives (`source_watch`).
+    pub(crate) fn watches_sources(&self) -> bool {
+        !self.datagram && !self.connected
+    }
+
     /// Whether the endpoint was bound to this counter.
     pub(crate) fn counts_in(&self, cntr: u32) -> bool {
         [

@@ -74,12 +74,14 @@ mod rts;
 mod rx;
 mod rx_throttle;
 pub(crate) mod shared;
+mod source_watch;
 mod stats;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tx;
 mod unexpected;
+mod unmet;
 pub(crate) mod wire;
 
 use libfabric_sys as fi;
@@ -187,7 +189,9 @@ pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<()
         if e.post_quick(&mut env, a)? {
             return Ok(());
         }
-        e.post_recv(&mut env, a)
+        e.post_recv(&mut env, a)?;
+        hasten(st, ep);
+        Ok(())
     })
 }
 
@@ -198,8 +202,18 @@ pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) ->
         if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
             return e.post_peek(&mut env, a);
         }
-        e.post_recv(&mut env, a)
+        e.post_recv(&mut env, a)?;
+        hasten(st, ep);
+        Ok(())
     })
+}
+
+/// Wakes the thread of automatic progress if a receive of the endpoint names a source to which it
+/// has to connect first.
+fn hasten(st: &mut DomainState, ep: u32) {
+    if st.eps.get(ep).is_some_and(|e| e.recv.unmet.is_untried()) {
+        st.wake_auto();
+    }
 }
 
 /// Starts an RMA operation.
@@ -321,9 +335,11 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     })
 }
 
-/// Whether pending work advances by polls only: a full ring, or a connection to retry.
+/// Whether pending work advances by polls only: a full ring, a connection to retry, or a source to
+/// connect to for the first time.
 pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
-    st.eps.get(ep).is_some_and(|e| !e.peers.busy.is_empty())
+    let wants = |e: &EpState| !e.peers.busy.is_empty() || e.recv.unmet.is_untried();
+    st.eps.get(ep).is_some_and(wants)
 }
 
 /// Whether callers wait for a file descriptor. Only polls serve them.

@@ -92,9 +92,7 @@ impl EpState {
         }
         match self.links.sock.connect(p.id) {
             Ok(conn) => {
-                p.tx = Some(conn);
-                p.state.on_listener();
-                self.links.add(conn, peer);
+                self.opened(peer, conn);
                 Some(conn)
             }
             Err(error) => {
@@ -114,6 +112,14 @@ impl EpState {
                 None
             }
         }
+    }
+
+    /// Registers a new connection to `peer` as its transmit connection.
+    pub(super) fn opened(&mut self, peer: PeerId, conn: ConnId) {
+        let p = self.peers.at_mut(peer);
+        p.tx = Some(conn);
+        p.state.on_listener();
+        self.links.add(conn, peer);
     }
 
     /// Logs, once for a port, that connects to it find no listener.

@@ -12,7 +12,7 @@ use crate::base::errno::Errno;
 /// Time in nanoseconds for which a connect to a known peer without a listener is retried, as the
 /// peer may be restarting. After it operations fail with `FI_ECONNRESET`. For a peer that was never
 /// reached `FI_SCIF_CONNECT_TIMEOUT` applies.
-const RECONNECT_NS: u64 = 50_000_000;
+pub(super) const RECONNECT_NS: u64 = 50_000_000;
 /// Pause in nanoseconds between two connect attempts. A longer one delays the first message.
 const RETRY_NS: u64 = 50_000;
 

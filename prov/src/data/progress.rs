@@ -13,6 +13,7 @@ use super::parting;
 use super::peer_id::PeerId;
 use super::quick::Queued;
 use super::rx_throttle::BATCH;
+use super::unmet::ALIVE_NS;
 use super::{Env, EpState};
 use crate::base::log::{Subsys, warn_about_peer};
 
@@ -23,8 +24,6 @@ pub(super) const CLOCK_EVERY: u32 = 8;
 /// Interval in nanoseconds between polls of the sockets. A longer one delays accepts and connection
 /// ends.
 const LINKS_NS: u64 = 20_000;
-/// Interval in nanoseconds between liveness checks. A longer one delays `FI_ECONNRESET`.
-const ALIVE_NS: u64 = 5_000_000;
 /// Connections per liveness check. A smaller number delays `FI_ECONNRESET` with many peers.
 const ALIVE_AT_ONCE: usize = 8;
 /// Time in nanoseconds that a closing endpoint waits for ring space. Replies that are still queued
@@ -167,6 +166,7 @@ impl EpState {
         if now.saturating_sub(self.links.last_alive_ns) >= ALIVE_NS {
             self.links.last_alive_ns = now;
             self.look_at_lives(env);
+            self.watch_sources(env, now);
         }
     }
 
@@ -323,6 +323,10 @@ impl EpState {
             self.drain_last(env, conn, peer);
         }
         let process = self.links.conn(conn).map(|c| c.peer_process());
+        // Nothing was sent over it, so it was made for receives only (`source_watch`).
+        let unused = self.links.conn(conn).is_some_and(|c| c.tx().all_consumed());
+        let was_up = self.links.conn(conn).is_some_and(|c| c.was_up());
+        self.note_source_lost(peer, was_up);
         // Precedes all work on other connections of the peer, whose requests must not be answered
         // over this one.
         let sent_on_it = self.leave_tx(conn, peer);
@@ -334,7 +338,7 @@ impl EpState {
             Reason::Refused(Refusal::Closed) => false,
             // Replies to requests over the peer's own connection may have been lost with this one.
             Reason::Reset | Reason::Corrupt => sent_on_it,
-            _ => sent_on_it && self.links.conn(conn).is_some_and(|c| !c.was_up()),
+            _ => sent_on_it && !was_up,
         };
         if matches!(reason, Reason::Orderly | Reason::Died) {
             for twin in self.links.conns_of_process(peer, process) {
@@ -380,11 +384,14 @@ impl EpState {
         }
         let twins = self.links.conns_of_process(peer, process);
         let gone = twins.is_empty();
+        let mut lost_to_us = gone;
         if self.cm.is_some() {
             self.cm_ended(env, died);
         } else if let Some(err) = hindered {
-            if gone {
-                // The peer is alive and has read none of the messages, so no reply will come.
+            // The peer is alive. If it has read none of our messages, no reply will come; if there
+            // are none, its own messages may still come over a connection that it opens.
+            lost_to_us = gone && !unused;
+            if lost_to_us {
                 self.fail_receives_from(env, peer, id, false, err);
             }
         } else if gone && died {
@@ -392,8 +399,10 @@ impl EpState {
         } else {
             self.peers.at_mut(peer).state.on_closed(gone);
         }
-        if gone {
+        if lost_to_us {
             self.coll_lost(env, peer);
+        }
+        if gone {
             self.departed(env, peer, died);
         }
         if unheard {

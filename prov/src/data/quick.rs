@@ -218,7 +218,8 @@ impl EpState {
         let mut src = ANY;
         if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
             src = self.peer_of(env, a.src)?;
-            if self.peers.at(src).state.has_failed() {
+            let p = self.peers.at(src);
+            if p.state.has_failed() || p.tx.is_none() && self.peers.own != Some(src) {
                 return Ok(false);
             }
             self.recv.directed += 1;

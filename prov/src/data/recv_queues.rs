@@ -9,6 +9,7 @@ use super::matching::{Arrived, Posted, Queue};
 use super::multi::Multi;
 use super::peer_id::ANY;
 use super::unexpected::Limits;
+use super::unmet::UnmetSources;
 use crate::base::slab::Slab;
 use crate::state::peer_owner::PeerRxEntry;
 
@@ -28,6 +29,8 @@ pub(super) struct RecvQueues {
     /// Entry of a peer provider for the unexpected message that is being received.
     pub(super) unmatched: Option<PeerRxEntry>,
     pub(super) limits: Limits,
+    /// Sources without a connection.
+    pub(super) unmet: UnmetSources,
 }
 
 impl RecvQueues {
@@ -44,6 +47,7 @@ impl RecvQueues {
             last_peek_missed: false,
             unmatched: None,
             limits: Limits::new(unexpected_max),
+            unmet: UnmetSources::default(),
         }
     }
 

@@ -354,6 +354,13 @@ impl EpState {
             }
             return Ok(());
         }
+        if src != ANY
+            && self.cfg.watches_sources()
+            && self.peers.at(src).tx.is_none()
+            && self.peers.own != Some(src)
+        {
+            self.recv.unmet.note();
+        }
         let at = self.recv.post(tagged, posted);
         if let Some(many) = multi {
             self.fill(env, many, tagged, (src, tag, ignore));

@@ -16,6 +16,7 @@ pub(crate) mod poison;
 mod rest;
 mod rma;
 mod shared;
+mod source_watch;
 mod unexpected;
 
 use std::time::Instant;

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Maker, SharedKeys};
+use scif::{Maker, SharedKeys, Waiter};
 use scif_ring::domain_lock::ElidableLock;
 
 use self::wait::{Arms, Target};
@@ -65,6 +65,8 @@ pub(crate) struct DomainState {
     pub(crate) triggers: Triggers,
     /// Endpoints armed by the sleeping progress thread.
     auto_armed: Vec<u32>,
+    /// Wait object of the progress thread, if there is one.
+    auto_waiter: Option<Arc<Waiter>>,
     /// Event queue for registrations, if the application requested their events.
     pub(crate) mr_events: Option<Arc<EqShared>>,
     /// Event queue of the domain, held so that it cannot be closed before the domain.
@@ -91,9 +93,18 @@ impl DomainState {
             arms: Arms::default(),
             triggers: Triggers::default(),
             auto_armed: Vec::new(),
+            auto_waiter: None,
             mr_events: None,
             eq: None,
             last_read: Target::Cq(0),
+        }
+    }
+
+    /// Wakes the progress thread if it sleeps. It does not know how soon work posted meanwhile is
+    /// due.
+    pub(crate) fn wake_auto(&self) {
+        if let Some(waiter) = self.auto_waiter.as_ref().filter(|_| !self.auto_armed.is_empty()) {
+            waiter.signal();
         }
     }
 
@@ -308,6 +319,7 @@ impl Domain {
             auto: if auto { Some(AutoProgress::new()?) } else { None },
         });
         if let Some(auto) = &shared.auto {
+            shared.gate.lock().auto_waiter = Some(Arc::clone(&auto.waiter));
             auto.start(&shared)?;
         }
         fabric.domains.add_relaxed(1);

@@ -46,7 +46,7 @@ const NAP_NS: u64 = 1_000_000_000;
 
 /// Handle of the thread, with the wait object on which it sleeps.
 pub(super) struct AutoProgress {
-    waiter: Arc<Waiter>,
+    pub(super) waiter: Arc<Waiter>,
     stop: Arc<AtomicFlag>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }

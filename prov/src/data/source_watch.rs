@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Background connects to the sources of directed receives.
+//!
+//! A receive that names a peer ends with an error when the peer dies, and only a connection reports
+//! the death. So the endpoint connects to each source that has no connection, as a send would do.
+//!
+//! The endpoint with the lower port connects in the first liveness check after the post, the other
+//! one in the second. So two endpoints that wait for each other make one connection, not two
+//! (simultaneous open).
+//!
+//! A refused attempt fails no operation, because the peer may start later. The attempt is repeated
+//! after a pause that doubles up to a second (`unmet`). A peer whose listener was found before, and
+//! that did not close gracefully, is dead after refusals for `RECONNECT_NS`.
+//!
+//! Only reliable datagram endpoints watch sources, and only those of their own receives. Receives
+//! of a shared context belong to no endpoint before a message matches them. Connected endpoints
+//! have their connection, and datagram endpoints promise no delivery.
+
+use libfabric_sys as fi;
+use scif::{Error, PortId};
+
+use super::peer_id::{ANY, PeerId};
+use super::unmet::Unmet;
+use super::{Env, EpState};
+use crate::base::errno::errno;
+
+impl EpState {
+    /// Notes the end of a connection with `peer`. `was_up`: the peer had accepted it, so earlier
+    /// refusals no longer count.
+    pub(super) fn note_source_lost(&mut self, peer: PeerId, was_up: bool) {
+        if self.recv.directed > 0 && self.cfg.watches_sources() {
+            self.recv.unmet.note();
+        }
+        if was_up {
+            self.recv.unmet.forget(peer);
+        }
+    }
+
+    /// Connects to the sources of open receives that have no connection. Called by each liveness
+    /// check.
+    pub(super) fn watch_sources(&mut self, env: &mut Env<'_>, now_ns: u64) {
+        if self.recv.directed == 0 || self.links.rx_closed {
+            self.recv.unmet.clear();
+            return;
+        }
+        if self.recv.unmet.wants_scan(self.recv.directed, now_ns) {
+            let sources = self.unmet_sources(env);
+            self.recv.unmet.set(&sources, self.links.sock.id(), now_ns);
+        }
+        let mut unmet = std::mem::take(&mut self.recv.unmet);
+        let mut gone = Vec::new();
+        unmet.attempt_due(now_ns, |source| {
+            if self.connect_to_source(source, now_ns) {
+                gone.push((source.peer, source.id));
+            }
+        });
+        self.recv.unmet = unmet;
+        for (peer, id) in gone {
+            self.bury(
+                env,
+                peer,
+                id,
+                fi::FI_ECONNRESET,
+                "no listener at its address any more",
+            );
+            self.coll_lost(env, peer);
+        }
+    }
+
+    /// Returns the sources of open receives without a connection that is up, by ascending peer
+    /// number. Sources with pending sends are left out, because these connect.
+    #[cold]
+    fn unmet_sources(&mut self, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
+        let own = self.links.sock.id();
+        let posted = self.recv.msg.posted.iter().chain(self.recv.tagged.posted.iter());
+        let mut sources: Vec<(PeerId, PortId)> = posted
+            .filter(|p| p.src != ANY)
+            .filter_map(|p| Some((p.src, self.peers.get(p.src)?)))
+            .filter(|(_, p)| !(p.busy || p.id == own || p.tx.is_some() && p.state.was_up()))
+            .map(|(src, p)| (src, p.id))
+            .collect();
+        sources.sort_unstable();
+        sources.dedup();
+        if self.cfg.grouped && !sources.is_empty() {
+            // A connection with any context of an endpoint reports its death.
+            let linked = self.links.iter().map(|l| l.peer);
+            let up = |peer: &PeerId| self.peers.at(*peer).state.was_up();
+            let linked: Vec<PeerId> = linked.filter(up).collect();
+            let linked = linked.into_iter().map(|peer| self.known_as(env, peer));
+            let mut linked: Vec<PeerId> = linked.collect();
+            linked.sort_unstable();
+            sources.retain(|(src, _)| linked.binary_search(src).is_err());
+        }
+        sources
+    }
+
+    /// Makes one attempt to connect. Returns true if a source that was there before is gone.
+    #[cold]
+    fn connect_to_source(&mut self, source: &mut Unmet, now_ns: u64) -> bool {
+        let (id, peer) = (source.id, source.peer);
+        source.begin(now_ns);
+        // The number may belong to another peer since the last scan.
+        let Some(p) = self.peers.get(peer).filter(|p| p.id == id) else {
+            return false;
+        };
+        if p.tx.is_some() || p.busy {
+            return false;
+        }
+        let was_lost = p.state.was_there() && !p.state.has_left();
+        let mut refused = false;
+        match self.links.sock.connect(id) {
+            Ok(conn) => self.opened(peer, conn),
+            // A full backlog, or a driver that has not answered: the attempt is to be continued.
+            Err(Error::Again) => return false,
+            Err(Error::Refused(_)) => refused = true,
+            Err(Error::Unanswered(_)) => {}
+            Err(error) => crate::base::log::hindered(id, &error, errno(&error)),
+        }
+        source.slow_down();
+        source.is_gone(refused, now_ns) && was_lost
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Sources of directed receives without a connection, and the times of the attempts to connect.
+//!
+//! Not here: the attempts themselves (`source_watch`).
+
+use scif::PortId;
+
+use super::peer_id::PeerId;
+use super::peer_state::RECONNECT_NS;
+
+/// Interval in nanoseconds between liveness checks. A longer one delays `FI_ECONNRESET`.
+pub(super) const ALIVE_NS: u64 = 5_000_000;
+/// Number of open directed receives for which two scans are one liveness check further apart. It
+/// bounds the time spent in scans to about a percent.
+const RECEIVES_PER_SCAN: usize = 512;
+/// Maximum number of attempts per liveness check. A larger number makes a single poll longer; an
+/// attempt takes about 0.1 ms.
+const ATTEMPTS_PER_CHECK: usize = 4;
+/// Pause in nanoseconds after the first refused attempt. A shorter one burdens the start of jobs.
+const PAUSE_MIN_NS: u64 = ALIVE_NS;
+/// Longest pause in nanoseconds between two refused attempts. A peer that starts and dies within it
+/// is not noticed.
+pub(super) const PAUSE_MAX_NS: u64 = 1_000_000_000;
+
+/// Source of an open receive that has no connection, or one that is not up yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unmet {
+    pub(super) peer: PeerId,
+    pub(super) id: PortId,
+    /// Time of the next attempt in nanoseconds.
+    due_ns: u64,
+    /// Pause in nanoseconds after the next attempt.
+    pause_ns: u64,
+    /// Time in nanoseconds since which all attempts were refused; 0: the last one was not.
+    refused_since_ns: u64,
+    /// Whether an attempt was made.
+    tried: bool,
+}
+
+impl Unmet {
+    /// Sets the time of the attempt that follows the present one.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        self.tried = true;
+        self.due_ns = now_ns + self.pause_ns;
+    }
+
+    /// Doubles the pause after an attempt with an answer.
+    pub(super) fn slow_down(&mut self) {
+        self.pause_ns = PAUSE_MAX_NS.min(2 * self.pause_ns);
+    }
+
+    /// Notes whether the source has refused. Returns true once it has refused for
+    /// [`RECONNECT_NS`].
+    pub(super) fn is_gone(&mut self, refused: bool, now_ns: u64) -> bool {
+        if !refused {
+            self.refused_since_ns = 0;
+        } else if self.refused_since_ns == 0 {
+            self.refused_since_ns = now_ns;
+        }
+        refused && now_ns.saturating_sub(self.refused_since_ns) >= RECONNECT_NS
+    }
+}
+
+/// Sources without a connection, by ascending peer number.
+#[derive(Debug, Default)]
+pub(super) struct UnmetSources {
+    list: Vec<Unmet>,
+    /// Whether a source may exist without any attempt to connect to it.
+    untried: bool,
+    /// Whether a source may be missing in the list.
+    incomplete: bool,
+    scanned_ns: u64,
+}
+
+impl UnmetSources {
+    /// Returns whether a source awaits its first attempt. Only polls make it.
+    pub(super) fn is_untried(&self) -> bool {
+        self.untried
+    }
+
+    /// Notes a receive from a source that has no connection.
+    pub(super) fn note(&mut self) {
+        self.untried = true;
+        self.incomplete = true;
+    }
+
+    /// Forgets earlier refusals of `peer`.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.list.retain(|u| u.peer != peer);
+    }
+
+    /// Removes all sources, after the end of the last receive.
+    pub(super) fn clear(&mut self) {
+        self.list = Vec::new();
+        self.untried = false;
+        self.incomplete = false;
+    }
+
+    /// Returns whether the open receives, `receives` in number, have to be scanned for sources.
+    pub(super) fn wants_scan(&self, receives: usize, now_ns: u64) -> bool {
+        let checks = 1 + (receives / RECEIVES_PER_SCAN) as u64;
+        (self.incomplete || self.is_due(now_ns))
+            && now_ns.saturating_sub(self.scanned_ns) >= checks.saturating_mul(ALIVE_NS)
+    }
+
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.list.iter().any(|u| u.due_ns <= now_ns)
+    }
+
+    /// Sets the sources, by ascending peer number. Known ones keep their pauses. The attempts at
+    /// ports below `own` begin one liveness check later.
+    pub(super) fn set(&mut self, sources: &[(PeerId, PortId)], own: PortId, now_ns: u64) {
+        self.scanned_ns = now_ns;
+        self.incomplete = false;
+        let former = std::mem::take(&mut self.list);
+        self.list = sources
+            .iter()
+            .map(|&(peer, id)| {
+                let known = former.binary_search_by_key(&peer, |u| u.peer).ok();
+                let known = known.and_then(|at| former.get(at)).filter(|u| u.id == id);
+                known.copied().unwrap_or(Unmet {
+                    peer,
+                    id,
+                    due_ns: now_ns + if own < id { 0 } else { ALIVE_NS },
+                    pause_ns: PAUSE_MIN_NS,
+                    refused_since_ns: 0,
+                    tried: false,
+                })
+            })
+            .collect();
+        self.note_tried();
+    }
+
+    /// Calls `attempt` for the sources that are due, earliest first and a few at most.
+    pub(super) fn attempt_due(&mut self, now_ns: u64, attempt: impl FnMut(&mut Unmet)) {
+        if !self.is_due(now_ns) {
+            return;
+        }
+        let sources = self.list.iter_mut();
+        let mut due: Vec<&mut Unmet> = sources.filter(|u| u.due_ns <= now_ns).collect();
+        due.sort_unstable_by_key(|u| u.due_ns);
+        due.into_iter().take(ATTEMPTS_PER_CHECK).for_each(attempt);
+        self.note_tried();
+    }
+
+    /// Updates [`UnmetSources::is_untried`].
+    fn note_tried(&mut self) {
+        self.untried = self.incomplete || self.list.iter().any(|u| !u.tried);
+    }
+
+    #[cfg(test)]
+    pub(super) fn longest_pause(&self) -> u64 {
+        self.list.iter().map(|u| u.pause_ns).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Largest number of addresses of a node that peers of one job have.
+    const MANY: usize = 10_000;
+
+    fn id(port: usize) -> PortId {
+        let port = u16::try_from(port).unwrap_or(u16::MAX);
+        PortId { node: 0, port }
+    }
+
+    #[test]
+    fn many_sources_are_tried_a_few_at_a_time_and_once_within_13_s() {
+        let mut unmet = UnmetSources::default();
+        let sources: Vec<_> = (0..MANY).map(|at| (PeerId::new(at), id(at + 2))).collect();
+        unmet.note();
+        let (mut now_ns, mut scans, mut most) = (ALIVE_NS, 0, 0);
+        let mut tried = std::collections::HashSet::new();
+        while unmet.is_untried() {
+            now_ns += ALIVE_NS;
+            if unmet.wants_scan(sources.len(), now_ns) {
+                scans += 1;
+                unmet.set(&sources, id(1), now_ns);
+            }
+            let mut attempts = 0;
+            unmet.attempt_due(now_ns, |source| {
+                source.begin(now_ns);
+                source.slow_down();
+                // Nobody answers until each has been tried.
+                source.due_ns = u64::MAX;
+                attempts += 1;
+                assert!(tried.insert(source.peer), "twice: {source:?}");
+            });
+            most = most.max(attempts);
+        }
+        assert_eq!((tried.len(), most), (MANY, ATTEMPTS_PER_CHECK));
+        assert!(now_ns < 13_000_000_000, "{now_ns} ns");
+        assert!(scans <= 1 + now_ns / (20 * ALIVE_NS), "{scans} scans");
+        unmet.clear();
+        assert_eq!((unmet.list.capacity(), unmet.is_untried()), (0, false));
+    }
+
+    #[test]
+    fn a_number_that_another_source_has_taken_begins_anew() {
+        let (mut unmet, seven) = (UnmetSources::default(), PeerId::new(7));
+        unmet.set(&[(seven, id(9))], id(1), 0);
+        for attempt in 1..20 {
+            unmet.attempt_due(attempt * PAUSE_MAX_NS, |source| {
+                source.begin(attempt * PAUSE_MAX_NS);
+                source.slow_down();
+            });
+        }
+        unmet.set(&[(seven, id(9))], id(1), 0);
+        assert_eq!((unmet.longest_pause(), unmet.is_untried()), (PAUSE_MAX_NS, false));
+        unmet.set(&[(seven, id(10))], id(1), 0);
+        assert_eq!((unmet.longest_pause(), unmet.is_untried()), (PAUSE_MIN_NS, true));
+    }
+}

@@ -42,10 +42,16 @@ impl Stage {
                 peer.sock.abandon();
             }
         }
-        self.until(|| {
-            self.with(|e| e.links.active.is_empty() && e.links.idle.is_empty())
-                .then_some(())
-        });
+        self.until(|| self.strangers_are_gone().then_some(()));
+    }
+
+    /// Whether the endpoint has no connection, except those that it opened itself to the sources of
+    /// its receives and that no peer has accepted.
+    fn strangers_are_gone(&self) -> bool {
+        self.with(|e| {
+            let accepted = |peer| e.peers.at(peer).state.was_up();
+            !e.links.iter().any(|l| accepted(l.peer))
+        })
     }
 
     /// Inserts the port `id` and returns its address.
@@ -139,11 +145,7 @@ fn a_receive_from_an_address_that_was_removed_is_for_that_peer_alone() {
         let conn = peer.connect();
         peer.say(conn, wire::EAGER | wire::INLINE, &[u64::from(port)], b"");
     }
-    stage.until(|| {
-        stage
-            .with(|e| e.links.active.is_empty() && e.links.idle.is_empty())
-            .then_some(())
-    });
+    stage.until(|| stage.strangers_are_gone().then_some(()));
     assert!(stage.came().is_none(), "no stranger fills it");
     assert_eq!((stage.number_of(id), number.is_some()), (number, true));
     let conn = named.connect();

@@ -37,6 +37,8 @@ use rustix::io::Errno;
 use scif::Config;
 use scif::PortId;
 use scif::logging;
+use scif::sys::pages::PAGE;
+use scif::sys::slice;
 use scif::whereabouts::{note_answer, warn_of_silence};
 use scif_ring::Mem;
 
@@ -348,5 +350,38 @@ impl Endpoints {
     ) -> Result<()> {
         self.0
             .with(fd, |epd| self.0.fence_signal(epd, side, local, remote))
+    }
+
+    /// Sends a slice and returns the number of bytes sent (`scif_send`).
+    ///
+    /// # Errors
+    /// As [`Endpoints::send`].
+    pub fn send_bytes(&self, fd: RawFd, bytes: &[u8], wait: bool) -> Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        slice::with_bytes(bytes, |mem| self.send(fd, mem, wait))
+    }
+
+    /// Receives into a slice and returns the number of bytes received (`scif_recv`).
+    ///
+    /// # Errors
+    /// As [`Endpoints::receive`].
+    pub fn receive_bytes(&self, fd: RawFd, bytes: &mut [u8], wait: bool) -> Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        slice::with_bytes_mut(bytes, |mem| self.receive(fd, mem, wait))
+    }
+
+    /// Maps windows of the peer at an address that the kernel chooses (`scif_mmap`).
+    ///
+    /// An access to the pages after the peer's node was lost raises SIGBUS.
+    ///
+    /// # Errors
+    /// As [`Endpoints::map`].
+    pub fn map_pages(&self, fd: RawFd, len: usize, offset: i64, write: bool) -> Result<Pages> {
+        let addr = self.map(fd, 0, len, offset, if write { 3 } else { 1 }, 0)?;
+        Pages::adopt(addr, len.next_multiple_of(PAGE), write)
     }
 }

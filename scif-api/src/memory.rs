@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Endpoints for Rust programs: messages in slices, and pages to register or to map. A peer may
-//! write to these pages at any time, so they are only copied from and to.
+//! Pages of Rust programs to register or to map. A peer may write to these pages at any time, so
+//! they are only copied from and to.
 //!
 //! Not about registering and mapping themselves (`window`).
-
-use std::os::fd::RawFd;
 
 use scif::failure::{Failure, Result};
 use scif::sys::mmap::Mapping;
 use scif::sys::pages::PAGE;
-use scif::sys::slice;
-
-use super::Endpoints;
 
 /// Whole pages of this program or of a peer, unmapped when dropped. Registered pages stay
 /// registered.
@@ -98,41 +93,6 @@ impl Pages {
     pub fn store(&self, at: usize, value: u64) -> Result<()> {
         self.map.word64(at).map_err(|_| Failure::Invalid)?.set(value);
         Ok(())
-    }
-}
-
-impl Endpoints {
-    /// Sends a slice and returns the number of bytes sent (`scif_send`).
-    ///
-    /// # Errors
-    /// As [`Endpoints::send`].
-    pub fn send_bytes(&self, fd: RawFd, bytes: &[u8], wait: bool) -> Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        slice::with_bytes(bytes, |mem| self.send(fd, mem, wait))
-    }
-
-    /// Receives into a slice and returns the number of bytes received (`scif_recv`).
-    ///
-    /// # Errors
-    /// As [`Endpoints::receive`].
-    pub fn receive_bytes(&self, fd: RawFd, bytes: &mut [u8], wait: bool) -> Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        slice::with_bytes_mut(bytes, |mem| self.receive(fd, mem, wait))
-    }
-
-    /// Maps windows of the peer at an address that the kernel chooses (`scif_mmap`).
-    ///
-    /// An access to the pages after the peer's node was lost raises SIGBUS.
-    ///
-    /// # Errors
-    /// As [`Endpoints::map`].
-    pub fn map_pages(&self, fd: RawFd, len: usize, offset: i64, write: bool) -> Result<Pages> {
-        let addr = self.map(fd, 0, len, offset, if write { 3 } else { 1 }, 0)?;
-        Pages::adopt(addr, len.next_multiple_of(PAGE), write)
     }
 }
 

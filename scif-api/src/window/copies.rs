@@ -185,6 +185,11 @@ fn halves(value: u64) -> [u32; 2] {
     [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
 }
 
+/// Stores values in order, until one cannot be stored.
+pub(super) fn store_all(stores: &[(Spot, u64)]) -> Result<()> {
+    stores.iter().try_for_each(|(spot, value)| store(spot, *value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,9 +15,9 @@ use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif::sys::{fork, thread};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
-use super::copies::{self, Spot};
+use super::copies::{self, Spot, store_all};
 use super::targets::Target;
-use super::watcher::Watcher;
+use super::watcher::{Watcher, end_after_panic};
 use crate::{Epd, Failure, Link, Result, take};
 
 /// Interval between checks whether the queues are empty, when the program exits.
@@ -142,27 +142,6 @@ fn execute(link: &Link, ticket: u64, work: Work) -> Result<()> {
             store_all(&stores)
         }
     }
-}
-
-/// Ends the connection of an endpoint after a panic in work for it. Both sides then see a reset,
-/// and take no missing data for transferred.
-#[cold]
-pub(super) fn end_after_panic(epd: &Epd, operation: &str) {
-    warn_about_peer!(
-        "{operation} of the endpoint at port {} was not done because of an internal error; the \
-         connection is reset: close the endpoint and open another one",
-        epd.holder.port()
-    );
-    epd.disconnect();
-    if let Some(link) = epd.link() {
-        link.cut();
-    }
-}
-
-pub(super) fn store_all(stores: &[(Spot, u64)]) -> Result<()> {
-    stores
-        .iter()
-        .try_for_each(|(spot, value)| copies::store(spot, *value))
 }
 
 impl Channel {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use scif::sys::memfd;
 use scif::sys::pages::{self, Area, FileId};
 
-use super::back::{Mover, TriedBack, Tries};
+use super::mover::{Mover, TriedBack, Tries};
 use super::space::OwnSpace;
 use crate::{Inner, take};
 
@@ -69,14 +69,22 @@ impl EndedArenas {
 
     /// Moves pages back that no peer and no window in place uses any more. An arena is forgotten
     /// only when all its pages are back: a thread that finds pages in it must find it in this list.
-    pub(super) fn move_back(&self, inner: &Inner, now: Tries) {
+    ///
+    /// `mover` makes the guard, and `used` returns the addresses that must stay.
+    pub(super) fn move_back(
+        &self,
+        inner: &Inner,
+        now: Tries,
+        mover: impl FnOnce() -> Mover,
+        used: impl FnOnce() -> Vec<(u64, u64)>,
+    ) {
         // Held during the whole move: two threads that move the same pages would lose stores.
         let mut arenas = take(&self.0);
         let stays = |arena: &Arena| !arena.tried.is_due(now) || arena.is_referred_to();
         if arenas.iter().all(stays) {
             return;
         }
-        let mover = inner.mover();
+        let mover = mover();
         if !mover.may_move() {
             return;
         }
@@ -86,7 +94,7 @@ impl EndedArenas {
         let _moving = take(&inner.moving);
         // Pages that stay for an RMA do so only briefly.
         let counts = !inner.targets.any();
-        let used = inner.used_in_place();
+        let used = used();
         arenas.retain_mut(|arena| {
             if stays(arena) {
                 return true;

@@ -12,7 +12,7 @@ use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif::{FenceSide, Signal};
 
 use super::copies::Spot;
-use super::rma::spots;
+use super::spots::spots;
 use super::table::Table;
 use crate::{Epd, Failure, Inner, Link, Result};
 

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 use scif::sys::pages::{self, PAGE};
 
-use super::back::without;
+use super::mover::without;
 use crate::take;
 
 /// Ranges of addresses where such mappings were made, and may still exist.

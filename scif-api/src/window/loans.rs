@@ -9,13 +9,15 @@
 
 use std::sync::Arc;
 
-use scif::sys::pages;
+use scif::sys::pages::FileId;
 use scif_ring::counter::AtomicFlag;
 
-use super::register::Lent;
-use super::state::WindowState;
-use super::table::{Place, Window};
-use crate::{Epd, Inner};
+/// Pages of a new window that lie in the arena of another connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lent {
+    pub(super) arena: FileId,
+    pub(super) range: (u64, u64),
+}
 
 /// Pages lent to one window.
 #[derive(Debug)]
@@ -52,34 +54,5 @@ impl Loan {
     pub(super) fn part_of(&self, (begin, end): (u64, u64)) -> Option<(u64, u64)> {
         let part = (begin.max(self.range.0), end.min(self.range.1));
         (part.0 < part.1).then_some(part)
-    }
-}
-
-impl Inner {
-    /// Records the loans of other connections' arenas to a new window of `borrower`.
-    pub(super) fn borrow(&self, borrower: &Epd, serial: u32, lent: &[Lent]) {
-        for lent in lent {
-            let loan = Loan::new(lent.range, serial);
-            let lends = |epd: &Arc<Epd>| {
-                epd.link()
-                    .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(lent.arena))
-            };
-            // The arena of an ended connection counts its references itself.
-            if let Some(lender) = self.every().into_iter().find(lends) {
-                lender.windows.lend(Arc::clone(&loan));
-            }
-            borrower.windows.borrow(loan);
-        }
-    }
-}
-
-impl WindowState {
-    /// Ends the loans to windows that were deleted.
-    pub(super) fn give_back(&self, gone: &[&Window]) {
-        for window in gone {
-            if matches!(window.place, Place::InPlace { .. }) {
-                self.end_loans(window.serial);
-            }
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use scif::sys::memfd::{self, FIXED_SIZE};
 use scif::sys::pages::{self, FileId, PAGE};
 
-use super::rma::believed;
+use super::spots::believed;
 use super::state::Part;
 use super::table::{ARENA_BYTES, Place, Run};
 use crate::{Epd, Failure, Inner, Link, Result};

@@ -15,19 +15,20 @@ mod filled;
 pub(crate) mod holders;
 mod loans;
 mod map;
+mod mover;
 mod register;
 mod rma;
 pub(crate) mod space;
+mod spots;
 mod state;
 pub(crate) mod table;
 mod targets;
 mod watcher;
 
-pub(crate) use back::TriedBack;
 pub(crate) use dma::Workers;
 pub(crate) use ended::EndedArenas;
-
 pub(crate) use filled::Filled;
+pub(crate) use mover::TriedBack;
 pub(crate) use register::is_movable;
 pub(crate) use rma::{Near, Way};
 pub(crate) use state::WindowState;

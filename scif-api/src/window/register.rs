@@ -14,7 +14,8 @@ use scif::sys::pages::{self, Area, FileId, PAGE};
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, thread};
 
-use super::back::without;
+use super::loans::{Lent, Loan};
+use super::mover::without;
 use super::table::{OFFSET_MAX, Place, Window};
 use crate::{Epd, Failure, Inner, Link, Packet, Result, take};
 
@@ -54,13 +55,6 @@ pub(crate) fn is_movable(area: &Area) -> bool {
     ];
     let is_special = special.iter().any(|name| area.name.starts_with(name));
     !area.shared && !is_special && !area.name.contains("huge")
-}
-
-/// Pages of a new window that lie in the arena of another connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lent {
-    pub(super) arena: FileId,
-    pub(super) range: (u64, u64),
 }
 
 impl Inner {
@@ -507,6 +501,22 @@ impl Inner {
         let deleted = deleted.and_then(|()| self.retire(epd, link, answer_ns));
         if let Err(failure) = deleted {
             log::debug!("windows of a closed endpoint: {failure}");
+        }
+    }
+
+    /// Records the loans of other connections' arenas to a new window of `borrower`.
+    fn borrow(&self, borrower: &Epd, serial: u32, lent: &[Lent]) {
+        for lent in lent {
+            let loan = Loan::new(lent.range, serial);
+            let lends = |epd: &Arc<Epd>| {
+                epd.link()
+                    .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(lent.arena))
+            };
+            // The arena of an ended connection counts its references itself.
+            if let Some(lender) = self.every().into_iter().find(lends) {
+                lender.windows.lend(Arc::clone(&loan));
+            }
+            borrower.windows.borrow(loan);
         }
     }
 }

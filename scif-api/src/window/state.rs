@@ -237,6 +237,15 @@ impl WindowState {
         take(&self.0).borrowed.iter().any(|loan| loan.is_of(serial))
     }
 
+    /// Ends the loans to windows that were deleted.
+    pub(super) fn give_back(&self, gone: &[&Window]) {
+        for window in gone {
+            if matches!(window.place, Place::InPlace { .. }) {
+                self.end_loans(window.serial);
+            }
+        }
+    }
+
     /// Ends the loans to an own window.
     pub(super) fn end_loans(&self, serial: u32) {
         let mut known = take(&self.0);

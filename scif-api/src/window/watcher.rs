@@ -13,8 +13,7 @@ use scif::sys::mmap::Mapping;
 use scif::sys::thread::{self, contained};
 use scif_ring::SharedU32;
 
-use super::copies::Spot;
-use super::dma::{end_after_panic, store_all};
+use super::copies::{Spot, store_all};
 use crate::{Epd, Failure, Result, take};
 
 /// Interval in nanoseconds between checks for peers that died. A longer one delays the signals
@@ -141,5 +140,20 @@ impl Awaited {
             ),
             None => end_after_panic(&self.epd, "a fence signal"),
         }
+    }
+}
+
+/// Ends the connection of an endpoint after a panic in work for it. Both sides then see a reset,
+/// and take no missing data for transferred.
+#[cold]
+pub(super) fn end_after_panic(epd: &Epd, operation: &str) {
+    warn_about_peer!(
+        "{operation} of the endpoint at port {} was not done because of an internal error; the \
+         connection is reset: close the endpoint and open another one",
+        epd.holder.port()
+    );
+    epd.disconnect();
+    if let Some(link) = epd.link() {
+        link.cut();
     }
 }

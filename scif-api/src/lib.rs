@@ -59,7 +59,7 @@ pub(crate) use registry::Inner;
 pub use scif::failure::{Failure, Result};
 pub use scif::{FenceSide, Signal};
 #[cfg(test)]
-pub(crate) use service::tests::{Place, arm, strike, until};
+pub(crate) use service::tests::{FaultPoint, arm, strike, until};
 pub(crate) use wire::Packet;
 
 /// Endpoints of this process.

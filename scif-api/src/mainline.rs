@@ -39,10 +39,10 @@ const LOOK_NS: u64 = 10_000_000;
 
 /// Connects of this process that wait for their turn.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectWorker(Mutex<Work>);
+pub(crate) struct ConnectWorker(Mutex<ConnectWork>);
 
 #[derive(Debug, Default)]
-struct Work {
+struct ConnectWork {
     waiting: VecDeque<(Arc<Epd>, PortId)>,
     /// Fork generation of the process in which a thread makes them, if there is one.
     running: Option<u64>,

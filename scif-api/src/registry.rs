@@ -64,7 +64,7 @@ pub(crate) struct Inner {
     pub(crate) uid: u32,
     /// Number of names given to connecting sockets so far.
     pub(crate) sources: Mutex<u32>,
-    pub(super) table: &'static Table,
+    pub(super) table: &'static EndpointTable,
     pub(crate) service: Mutex<Service>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) ended_arenas: EndedArenas,
@@ -95,7 +95,7 @@ pub(crate) struct Inner {
 /// Token of `family`.
 pub(super) const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
 /// Endpoints by number. Never freed, because the fork handler holds its lock.
-type Table = RwLock<Vec<Option<Arc<Epd>>>>;
+type EndpointTable = RwLock<Vec<Option<Arc<Epd>>>>;
 
 fn index(fd: RawFd) -> Result<usize> {
     usize::try_from(fd).map_err(|_| Failure::BadDescriptor)
@@ -443,7 +443,7 @@ impl Inner {
         }
         self.survive_end(epd, || {
             #[cfg(test)]
-            super::service::tests::strike(epd, super::service::tests::Place::End);
+            super::service::tests::strike(epd, super::service::tests::FaultPoint::End);
             self.end_windows(epd);
             self.look_for_lockup(epd);
             epd.end();

@@ -210,7 +210,7 @@ impl Inner {
     /// Handles new requests at a listener.
     fn requested(epd: &Epd) {
         #[cfg(test)]
-        tests::strike(epd, tests::Place::Request);
+        tests::strike(epd, tests::FaultPoint::Request);
         let _held = epd.holder.control.lock();
         if take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
             descriptor::show_data(&epd.bell);
@@ -222,7 +222,7 @@ impl Inner {
     /// ended with it.
     fn linked(&self, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
         #[cfg(test)]
-        tests::strike(epd, tests::Place::Socket);
+        tests::strike(epd, tests::FaultPoint::Socket);
         let Some(link) = epd.link() else {
             self.answered(epd);
             return false;
@@ -251,7 +251,7 @@ pub(super) mod tests {
 
     /// Place in the work of the service thread.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub(crate) enum Place {
+    pub(crate) enum FaultPoint {
         Request,
         Socket,
         End,
@@ -263,10 +263,10 @@ pub(super) mod tests {
 
     /// Endpoints, by the inode of their descriptor, and the places at which the thread panics on
     /// them.
-    static STRUCK: Mutex<Vec<(u64, Place)>> = Mutex::new(Vec::new());
+    static STRUCK: Mutex<Vec<(u64, FaultPoint)>> = Mutex::new(Vec::new());
 
     /// Panics once at a place that [`arm`] has named.
-    pub(crate) fn strike(epd: &Epd, place: Place) {
+    pub(crate) fn strike(epd: &Epd, place: FaultPoint) {
         let at = (epd.id().inode(), place);
         let struck = {
             let mut all = take(&STRUCK);
@@ -277,7 +277,7 @@ pub(super) mod tests {
         assert!(!struck, "on purpose: {place:?}");
     }
 
-    pub(crate) fn arm(scif: &Endpoints, fd: RawFd, place: Place) {
+    pub(crate) fn arm(scif: &Endpoints, fd: RawFd, place: FaultPoint) {
         take(&STRUCK).push((scif.0.get(fd).unwrap().id().inode(), place));
     }
 
@@ -310,7 +310,7 @@ pub(super) mod tests {
         let (good, _other) = connected(&scif, &scif);
         for _ in 0..3 {
             let (a, b) = connected(&scif, &scif);
-            arm(&scif, a, Place::Socket);
+            arm(&scif, a, FaultPoint::Socket);
             let far = scif.0.get(b).unwrap();
             far.link().unwrap().say(super::super::Packet::Mapped {
                 serial: 0,
@@ -333,7 +333,7 @@ pub(super) mod tests {
         let port = scif.bind(listener, 0).unwrap();
         scif.listen(listener, 1).unwrap();
         let opener = scif.open().unwrap();
-        arm(&scif, opener, Place::Socket);
+        arm(&scif, opener, FaultPoint::Socket);
         let accepted = std::thread::scope(|scope| {
             let accepting = scope.spawn(|| scif.accept(listener, true));
             let begin = Instant::now();
@@ -359,7 +359,7 @@ pub(super) mod tests {
         let epd = scif.0.get(listener).unwrap();
         // As a forked child has it.
         let copy = take(&epd.port_socket).as_ref().unwrap().try_clone().unwrap();
-        arm(&scif, listener, Place::Request);
+        arm(&scif, listener, FaultPoint::Request);
         let begin = Instant::now();
         for _ in 0..2 {
             let opener = scif.open().unwrap();
@@ -384,7 +384,7 @@ pub(super) mod tests {
         let scif = endpoints("panic-end", 0);
         for by_the_thread in [true, false] {
             let (a, b) = connected(&scif, &scif);
-            arm(&scif, a, Place::End);
+            arm(&scif, a, FaultPoint::End);
             let epd = scif.0.get(a).unwrap();
             if by_the_thread {
                 descriptor::close(a).unwrap();

@@ -24,7 +24,7 @@ use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::pages::PAGE;
 use crate::sys::time::now_ns;
-use crate::transport::{Farewell, Link, Opened, Remote, Signal};
+use crate::transport::{CloseKind, Link, LinkUpdate, Opened, Remote};
 
 /// Value of a mark that stands for all advertised memory of the connection instead of a key slot.
 const ANNOUNCED: u32 = u32::MAX;
@@ -284,7 +284,7 @@ impl Connection {
     /// Takes signals until the peer's accept is among them.
     fn look_for_answer(&mut self) {
         while self.state == State::Starting && self.unreported.is_none() {
-            match self.pump() {
+            match self.next_event() {
                 None => return,
                 Some(Signalled::Woken) => {}
                 told => self.unreported = told,
@@ -296,29 +296,29 @@ impl Connection {
     pub(crate) fn next_change(&mut self) -> Option<Signalled> {
         match self.unreported.take() {
             Some(told) => Some(told),
-            None => self.pump(),
+            None => self.next_event(),
         }
     }
 
-    fn pump(&mut self) -> Option<Signalled> {
+    fn next_event(&mut self) -> Option<Signalled> {
         if self.state == State::Closed {
             return None;
         }
-        Some(match self.link.pump()? {
-            Signal::Wake => Signalled::Woken,
-            Signal::Up(remote) => match self.come_up(*remote) {
+        Some(match self.link.next_event()? {
+            LinkUpdate::Wake => Signalled::Woken,
+            LinkUpdate::Up(remote) => match self.come_up(*remote) {
                 Ok(()) => Signalled::Connected,
                 Err(OutOfRange) => {
-                    self.close(Farewell::Reset);
+                    self.close(CloseKind::Reset);
                     Signalled::Closed(Reason::Corrupt)
                 }
             },
-            Signal::Shown(map) => {
+            LinkUpdate::Shown(map) => {
                 // Repeated requests before the first arrival bring several copies of one arena.
                 self.arena.get_or_insert(map);
                 Signalled::Woken
             }
-            Signal::Closed(reason) => {
+            LinkUpdate::Closed(reason) => {
                 self.state = State::Closed;
                 Signalled::Closed(reason)
             }
@@ -335,7 +335,7 @@ impl Connection {
         self.unreported.is_some() || self.link.unsent()
     }
 
-    pub(crate) fn close(&mut self, how: Farewell) {
+    pub(crate) fn close(&mut self, how: CloseKind) {
         self.link.close(how);
         self.state = State::Closed;
     }

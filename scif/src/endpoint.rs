@@ -20,7 +20,7 @@ use crate::node::Node;
 use crate::slab::ConnId;
 use crate::slab::Slab;
 use crate::sys::{fork, membarrier};
-use crate::transport::{Farewell, Port, Shown};
+use crate::transport::{CloseKind, Port, Shown};
 
 /// Maximum number of changes taken from one connection per call, so that a flooding peer cannot
 /// occupy us.
@@ -252,9 +252,9 @@ impl Endpoint {
     pub fn close_conn(&mut self, id: ConnId, how: CloseHow) {
         if let Some(mut connection) = self.conns.remove(id) {
             connection.close(match how {
-                _ if self.generation != fork::generation() => Farewell::Silent,
-                CloseHow::Orderly => Farewell::Bye,
-                CloseHow::Reset => Farewell::Reset,
+                _ if self.generation != fork::generation() => CloseKind::Abandon,
+                CloseHow::Orderly => CloseKind::Graceful,
+                CloseHow::Reset => CloseKind::Reset,
             });
         }
     }
@@ -317,9 +317,9 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let how = if self.silent || self.forked() {
-            Farewell::Silent
+            CloseKind::Abandon
         } else {
-            Farewell::Bye
+            CloseKind::Graceful
         };
         for connection in self.conns.iter_mut() {
             connection.close(how);

@@ -110,7 +110,7 @@ fn accept(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
             return Err(failure);
         }
     };
-    accept.peer = abi::Port {
+    accept.peer = abi::PortAddr {
         node: peer.node,
         port: peer.port,
     };

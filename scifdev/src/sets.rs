@@ -122,7 +122,7 @@ impl Interest {
 }
 
 #[derive(Debug)]
-struct Set {
+struct EpollSet {
     inner: RawFd,
     /// Process that made it.
     pid: u32,
@@ -134,9 +134,9 @@ struct Set {
     full: bool,
 }
 
-static SETS: Mutex<BTreeMap<RawFd, Set>> = Mutex::new(BTreeMap::new());
+static SETS: Mutex<BTreeMap<RawFd, EpollSet>> = Mutex::new(BTreeMap::new());
 
-fn sets() -> MutexGuard<'static, BTreeMap<RawFd, Set>> {
+fn sets() -> MutexGuard<'static, BTreeMap<RawFd, EpollSet>> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -173,14 +173,14 @@ fn state(endpoints: &Endpoints, fd: RawFd) -> WaitsFor {
     ours::inside(|| endpoints.waits_for(fd)).unwrap_or(WaitsFor::Nothing)
 }
 
-impl Set {
-    fn new(outer: RawFd) -> Result<Set> {
+impl EpollSet {
+    fn new(outer: RawFd) -> Result<EpollSet> {
         // SAFETY: no memory is passed.
         let inner = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if inner < 0 {
             return Err(failed());
         }
-        let set = Set {
+        let set = EpollSet {
             inner,
             pid: std::process::id(),
             interests: BTreeMap::new(),
@@ -266,7 +266,7 @@ impl Set {
     }
 }
 
-impl Drop for Set {
+impl Drop for EpollSet {
     fn drop(&mut self) {
         // SAFETY: the number belongs to this set.
         unsafe { real::close(self.inner) };
@@ -311,7 +311,7 @@ pub(crate) fn change(
         return Err(Failure::BadAddress);
     };
     if !known && !sets.contains_key(&outer) {
-        sets.insert(outer, Set::new(outer)?);
+        sets.insert(outer, EpollSet::new(outer)?);
         ours::mark_set(outer, true);
     }
     let Some(set) = sets.get_mut(&outer) else {

@@ -93,7 +93,7 @@ fn do_job(job: Job) {
     };
     let done = thread::contained(|| {
         #[cfg(test)]
-        crate::strike(&job.epd, crate::Place::Rma);
+        crate::strike(&job.epd, crate::FaultPoint::Rma);
         execute(link, job.ticket, job.work)
     });
     match done {
@@ -364,7 +364,7 @@ mod tests {
     use scif::sys::pages::PAGE;
 
     use super::*;
-    use crate::{Endpoints, FenceSide, Pages, Place, Signal, arm, connected, endpoints, until};
+    use crate::{Endpoints, FaultPoint, FenceSide, Pages, Signal, arm, connected, endpoints, until};
 
     const FIXED: i32 = 0x10;
     const READ_WRITE: i32 = 3;
@@ -390,7 +390,7 @@ mod tests {
             scif.register(b, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED)
                 .unwrap();
             if strikes {
-                arm(&scif, a, Place::Rma);
+                arm(&scif, a, FaultPoint::Rma);
             }
             scif.write_from_memory(a, source.addr(), PAGE, 0x1000, 0).unwrap();
             let epd = scif.0.get(a).unwrap();
@@ -430,7 +430,7 @@ mod tests {
             });
             scif.fence_signal(a, FenceSide::Peer, local, None).unwrap();
             if strikes {
-                arm(&scif, a, Place::Signal);
+                arm(&scif, a, FaultPoint::Signal);
             }
             link.own.table.finish(ticket).unwrap();
             link.tell_finished();

@@ -19,20 +19,20 @@ pub(crate) struct Filled(Mutex<Ranges>);
 
 #[derive(Debug, Default)]
 struct Ranges {
-    all: Vec<Range>,
+    all: Vec<ByteRange>,
     /// Number of ranges above which each is checked, since other calls may have removed its
     /// mapping.
     look_at: usize,
 }
 
 /// First address, and the one behind the last.
-type Range = (u64, u64);
+type ByteRange = (u64, u64);
 
 /// Minimum number of ranges for a check.
 const LOOK_MIN: usize = 64;
 
 /// Returns the parts of a range that show windows now; `None` if this is unknown.
-fn windows_in(range: Range) -> Option<Vec<Range>> {
+fn windows_in(range: ByteRange) -> Option<Vec<ByteRange>> {
     let (begin, end) = (usize::try_from(range.0).ok()?, usize::try_from(range.1).ok()?);
     let areas = pages::areas(begin, end).ok()?;
     let shown = areas.iter().filter(|area| area.is_of_arena());
@@ -41,7 +41,7 @@ fn windows_in(range: Range) -> Option<Vec<Range>> {
 }
 
 impl Ranges {
-    fn add(&mut self, range: Range, shown: impl Fn(Range) -> Option<Vec<Range>>) {
+    fn add(&mut self, range: ByteRange, shown: impl Fn(ByteRange) -> Option<Vec<ByteRange>>) {
         self.all = without(std::mem::take(&mut self.all), vec![range]);
         self.all.push(range);
         // Checked at every doubling, so that the cost of a mapping is independent of their number.
@@ -74,14 +74,14 @@ impl Filled {
             return pages::unmap(at, len);
         };
         let all = (at as u64, end as u64);
-        let parts: Vec<Range> = ranges
+        let parts: Vec<ByteRange> = ranges
             .all
             .iter()
             .map(|range| (range.0.max(all.0), range.1.min(all.1)))
             .filter(|part| part.0 < part.1)
             .flat_map(|part| windows_in(part).unwrap_or_default())
             .collect();
-        let each = |of: Vec<Range>, call: fn(usize, usize) -> Result<(), Errno>| {
+        let each = |of: Vec<ByteRange>, call: fn(usize, usize) -> Result<(), Errno>| {
             of.into_iter().try_for_each(|(begin, end)| {
                 let begin = usize::try_from(begin).map_err(|_| Errno::INVAL)?;
                 call(begin, usize::try_from(end).map_err(|_| Errno::INVAL)? - begin)
@@ -104,7 +104,7 @@ mod tests {
     fn the_cost_of_a_mapping_does_not_grow_with_their_number() {
         let mut ranges = Ranges::default();
         let looks = Cell::new(0);
-        let shown = |range: Range| {
+        let shown = |range: ByteRange| {
             looks.set(looks.get() + 1);
             Some(vec![range])
         };
@@ -120,13 +120,14 @@ mod tests {
         let mut ranges = Ranges::default();
         for i in 0..10_000 {
             // One in a hundred still exists, with its first half.
-            let shown =
-                |(begin, _): Range| Some(vec![(begin, begin + 1)].split_off(usize::from(begin % 800 != 0)));
+            let shown = |(begin, _): ByteRange| {
+                Some(vec![(begin, begin + 1)].split_off(usize::from(begin % 800 != 0)))
+            };
             ranges.add((8 * i, 8 * i + 2), shown);
         }
         assert!(ranges.all.len() <= 300, "{}", ranges.all.len());
         assert!(ranges.all.contains(&(0, 1)) && ranges.all.contains(&(800, 801)));
-        let blind = |_: Range| None;
+        let blind = |_: ByteRange| None;
         for i in 0..1000 {
             ranges.add((100_000 + 8 * i, 100_000 + 8 * i + 1), blind);
         }

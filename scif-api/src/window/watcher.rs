@@ -128,7 +128,7 @@ impl Awaited {
     fn signal(&self) {
         let stored = contained(|| {
             #[cfg(test)]
-            crate::strike(&self.epd, crate::Place::Signal);
+            crate::strike(&self.epd, crate::FaultPoint::Signal);
             store_all(&self.stores)
         });
         match stored {

@@ -81,7 +81,7 @@ static BUSY: Mutex<()> = Mutex::new(());
 /// forking thread.
 static GATE: RwLock<()> = RwLock::new(());
 /// Functions that take the locks to be held during a fork.
-static HOLDS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
+static HOLDS: Mutex<Vec<HoldLocks>> = Mutex::new(Vec::new());
 /// Functions that run before a fork, while other threads continue.
 static PREPARE: Mutex<Vec<Prepare>> = Mutex::new(Vec::new());
 /// Whether a fork is being prepared.
@@ -92,7 +92,7 @@ static MOVED: OnceLock<fn()> = OnceLock::new();
 static FORKS: AtomicCounter = AtomicCounter::new(0);
 static INSTALL: Once = Once::new();
 
-type Hold = Box<dyn Fn() -> Box<dyn Any> + Send>;
+type HoldLocks = Box<dyn Fn() -> Box<dyn Any> + Send>;
 type Prepare = Box<dyn Fn() + Send>;
 
 /// Locks and resources of a forking thread; released in the order of the fields.

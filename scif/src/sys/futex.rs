@@ -37,7 +37,7 @@ pub fn wake_all(word: &SharedU32) {
 
 /// `struct futex_waitv`
 #[repr(C)]
-struct Waiter {
+struct FutexWait {
     value: u64,
     addr: u64,
     flags: u32,
@@ -59,9 +59,9 @@ pub fn wait_any(words: &[(SharedU32, u32)], timeout_ns: Option<u64>) {
     if words.iter().any(|(word, value)| word.get() != *value) {
         return;
     }
-    let waiters: Vec<Waiter> = words
+    let waiters: Vec<FutexWait> = words
         .iter()
-        .map(|(word, value)| Waiter {
+        .map(|(word, value)| FutexWait {
             value: u64::from(*value),
             addr: word.as_ptr().expose_provenance() as u64,
             flags: SIZE_32,

@@ -16,7 +16,7 @@ pub const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// Reason for which a received descriptor was not mapped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Unfit {
+pub enum BadMemory {
     /// Not a memfd, or its sender could still change the size, or it is writable against the
     /// agreement.
     Seals,
@@ -89,18 +89,18 @@ pub fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
 
 /// Checks that a received descriptor may be mapped: a memfd of exactly `len` bytes with at least
 /// `seals`.
-pub fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), Unfit> {
+pub fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), BadMemory> {
     // EINVAL for anything but a memfd (or hugetlb file, whose size then differs).
-    let has = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Unfit::Seals)?;
+    let has = rustix::fs::fcntl_get_seals(&fd).map_err(|_| BadMemory::Seals)?;
     if !has.contains(seals) {
-        return Err(Unfit::Seals);
+        return Err(BadMemory::Seals);
     }
     // The size is read after the seal was seen, so it is final.
-    let stat = rustix::fs::fstat(&fd).map_err(|_| Unfit::Size)?;
+    let stat = rustix::fs::fstat(&fd).map_err(|_| BadMemory::Size)?;
     if u64::try_from(stat.st_size) == Ok(len as u64) {
         Ok(())
     } else {
-        Err(Unfit::Size)
+        Err(BadMemory::Size)
     }
 }
 
@@ -200,16 +200,16 @@ mod tests {
     #[test]
     fn seals_and_sizes_are_checked() {
         let fd = create("scif-test", 8192).unwrap();
-        assert_eq!(check(&fd, 8192, FIXED_SIZE), Err(Unfit::Seals));
+        assert_eq!(check(&fd, 8192, FIXED_SIZE), Err(BadMemory::Seals));
         seal(&fd, FIXED_SIZE).unwrap();
         assert_eq!(check(&fd, 8192, FIXED_SIZE), Ok(()));
-        assert_eq!(check(&fd, 4096, FIXED_SIZE), Err(Unfit::Size));
+        assert_eq!(check(&fd, 4096, FIXED_SIZE), Err(BadMemory::Size));
         assert_eq!(
             check(&fd, 8192, FIXED_SIZE | SealFlags::FUTURE_WRITE),
-            Err(Unfit::Seals)
+            Err(BadMemory::Seals)
         );
         assert!(rustix::fs::ftruncate(&fd, 0).is_err());
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        assert_eq!(check(&event, 0, FIXED_SIZE), Err(Unfit::Seals));
+        assert_eq!(check(&event, 0, FIXED_SIZE), Err(BadMemory::Seals));
     }
 }

@@ -23,7 +23,7 @@ use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::lock;
 use crate::sys::mmap::Mapping;
 use crate::sys::process;
-use crate::transport::{Farewell, Link, Opened, Port, Remote, Shown, Signal, Transport};
+use crate::transport::{CloseKind, Link, LinkUpdate, Opened, Port, Remote, Shown, Transport};
 
 /// Maximum number of waiting connection requests at a port; further ones get [`Error::Again`].
 const BACKLOG: usize = 4096;
@@ -66,7 +66,7 @@ struct Pipe {
 
 #[derive(Debug, Default)]
 struct End {
-    signals: VecDeque<Signal>,
+    signals: VecDeque<LinkUpdate>,
     /// Port to notify for this end's reader, once it has an id for the connection.
     reader: Option<(Arc<Door>, ConnId)>,
 }
@@ -81,7 +81,7 @@ impl Pipe {
     }
 
     /// Adds a signal to the queue of `to`, and notifies its port.
-    fn post(&self, to: Side, signal: Signal) {
+    fn post(&self, to: Side, signal: LinkUpdate) {
         let mut end = self.end(to);
         end.signals.push_back(signal);
         if let Some((door, id)) = &end.reader {
@@ -272,7 +272,7 @@ impl Port for LocalPort {
             pipe,
             remote,
         } = self.requests.pop_front()?;
-        pipe.post(Side::Opener, Signal::Up(Box::new(self.remote(id))));
+        pipe.post(Side::Opener, LinkUpdate::Up(Box::new(self.remote(id))));
         pipe.attach(Side::Acceptor, Arc::clone(&self.door), id);
         Some(self.opened(from, Side::Acceptor, segment, pipe, Some(remote)))
     }
@@ -291,26 +291,26 @@ impl Port for LocalPort {
         self.epoll.as_fd()
     }
 
-    fn close(&mut self, how: Farewell) {
+    fn close(&mut self, how: CloseKind) {
         if self.closed {
             return;
         }
         self.closed = true;
         lock(&self.local.doors).remove(&self.id.port);
         let reason = match how {
-            Farewell::Silent => Reason::Died,
-            Farewell::Bye | Farewell::Reset => Reason::Refused(Refusal::Closed),
+            CloseKind::Abandon => Reason::Died,
+            CloseKind::Graceful | CloseKind::Reset => Reason::Refused(Refusal::Closed),
         };
         let waiting = std::mem::take(&mut lock(&self.door.inbox).requests);
         for request in self.requests.drain(..).chain(waiting) {
-            request.pipe.post(Side::Opener, Signal::Closed(reason));
+            request.pipe.post(Side::Opener, LinkUpdate::Closed(reason));
         }
     }
 }
 
 impl Drop for LocalPort {
     fn drop(&mut self) {
-        self.close(Farewell::Silent);
+        self.close(CloseKind::Abandon);
     }
 }
 
@@ -322,10 +322,10 @@ struct LocalLink {
 }
 
 impl Link for LocalLink {
-    fn pump(&mut self) -> Option<Signal> {
+    fn next_event(&mut self) -> Option<LinkUpdate> {
         let mut end = self.pipe.as_ref()?.end(self.side);
         let signal = end.signals.pop_front();
-        // One notification stands for one `pump`, so the remaining signals need another one.
+        // One notification stands for one `next_event`, so the remaining signals need another one.
         if let (Some((door, id)), false) = (&end.reader, end.signals.is_empty()) {
             lock(&door.inbox).ready.push(*id);
             door.event.signal();
@@ -339,24 +339,24 @@ impl Link for LocalLink {
 
     fn wake(&mut self) {
         if let Some(pipe) = &self.pipe {
-            pipe.post(self.side.other(), Signal::Wake);
+            pipe.post(self.side.other(), LinkUpdate::Wake);
         }
     }
 
-    fn close(&mut self, how: Farewell) {
+    fn close(&mut self, how: CloseKind) {
         let Some(pipe) = self.pipe.take() else { return };
         pipe.end(self.side).reader = None;
         let reason = match how {
-            Farewell::Bye => Reason::Orderly,
-            Farewell::Reset => Reason::Reset,
-            Farewell::Silent => Reason::Died,
+            CloseKind::Graceful => Reason::Orderly,
+            CloseKind::Reset => Reason::Reset,
+            CloseKind::Abandon => Reason::Died,
         };
-        pipe.post(self.side.other(), Signal::Closed(reason));
+        pipe.post(self.side.other(), LinkUpdate::Closed(reason));
     }
 }
 
 impl Drop for LocalLink {
     fn drop(&mut self) {
-        self.close(Farewell::Silent);
+        self.close(CloseKind::Abandon);
     }
 }

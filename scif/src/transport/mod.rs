@@ -100,8 +100,8 @@ pub(crate) trait Port: Debug + Send {
         false
     }
 
-    /// Stops listening. Unless `how` is silent, peers that were not accepted are refused.
-    fn close(&mut self, how: Farewell);
+    /// Stops listening. Unless `how` is `Abandon`, peers that were not accepted are refused.
+    fn close(&mut self, how: CloseKind);
 }
 
 /// Initial state of a connection on either side.
@@ -130,7 +130,7 @@ pub(crate) struct Remote {
 
 /// Event of a link.
 #[derive(Debug)]
-pub(crate) enum Signal {
+pub(crate) enum LinkUpdate {
     /// The peer saw us asleep after it published.
     Wake,
     /// The peer accepted.
@@ -158,19 +158,20 @@ fn conn_of(token: u64) -> ConnId {
 
 /// Way to end a link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Farewell {
-    Bye,
+pub(crate) enum CloseKind {
+    /// With a goodbye packet.
+    Graceful,
     Reset,
     /// Without notice, like a process that died.
-    Silent,
+    Abandon,
 }
 
 /// The control path of one connection, beside its rings.
 pub(crate) trait Link: Debug + Send {
     /// Returns the next event, if any. Also retries data that could not be sent earlier.
-    fn pump(&mut self) -> Option<Signal>;
+    fn next_event(&mut self) -> Option<LinkUpdate>;
 
-    /// Whether `pump` has something to retry although nothing arrived.
+    /// Whether `next_event` has something to retry although nothing arrived.
     fn unsent(&self) -> bool;
 
     /// Makes the peer's `wait_fd` readable.
@@ -185,5 +186,5 @@ pub(crate) trait Link: Debug + Send {
     fn ask(&mut self) {}
 
     /// Ends the link. Later calls do nothing.
-    fn close(&mut self, how: Farewell);
+    fn close(&mut self, how: CloseKind);
 }

@@ -144,7 +144,7 @@ pub struct Bind {
 /// `struct scif_port_id`
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
-pub struct Port {
+pub struct PortAddr {
     /// Node.
     pub node: u16,
     /// Port on the node.
@@ -156,9 +156,9 @@ pub struct Port {
 #[repr(C)]
 pub struct Connect {
     /// Out: the local address.
-    pub own: Port,
+    pub own: PortAddr,
     /// In: the address of the peer.
-    pub peer: Port,
+    pub peer: PortAddr,
 }
 
 /// `struct scifioctl_accept`
@@ -168,7 +168,7 @@ pub struct Accept {
     /// In: [`ACCEPT_SYNC`] or 0.
     pub flags: i32,
     /// Out: the address of the peer.
-    pub peer: Port,
+    pub peer: PortAddr,
     /// Out: the argument of `SCIF_ACCEPTREG`.
     pub cookie: u64,
 }
@@ -354,7 +354,7 @@ macro_rules! laid_out {
 }
 
 laid_out!(Bind, 8, port 0:4);
-laid_out!(Port, 4, node 0:2, port 2:2);
+laid_out!(PortAddr, 4, node 0:2, port 2:2);
 laid_out!(Connect, 8, own 0:4, peer 4:4);
 laid_out!(Accept, 16, flags 0:4, peer 4:4, cookie 8:8);
 laid_out!(Cookie, 8, cookie 0:8);

@@ -52,7 +52,7 @@ impl<T> Outcome<T> {
 }
 
 #[derive(Debug)]
-struct Call<T> {
+struct Attempt<T> {
     since_ns: u64,
     outcome: Arc<Outcome<T>>,
 }
@@ -60,7 +60,7 @@ struct Call<T> {
 /// Connect attempts of one port, and their outcomes.
 #[derive(Debug)]
 pub(super) struct Calls<T: Send + 'static> {
-    open: HashMap<PortId, Call<T>>,
+    open: HashMap<PortId, Attempt<T>>,
     /// Number of attempts in progress of all ports of the node.
     under_way: Arc<AtomicCounter>,
     sender: Arc<Sender>,
@@ -169,7 +169,7 @@ impl<T: Send + 'static> Calls<T> {
         };
         drop(answer);
         let since_ns = now_ns();
-        self.open.insert(dst, Call { since_ns, outcome });
+        self.open.insert(dst, Attempt { since_ns, outcome });
         Err(told)
     }
 

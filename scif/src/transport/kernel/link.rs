@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use scif_ring::AtomicFlag;
 
-use super::relay::{GREETING, Greeting, Heard, Incoming, Said, relay};
+use super::relay::{GREETING, Heard, Incoming, RelayGreeting, Said, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
 use super::{Device, call};
 use crate::addr::PortId;
@@ -27,7 +27,7 @@ use crate::sys::errno::keep_errno;
 use crate::sys::fork::{self, PrivateFd};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::slice;
-use crate::transport::{Farewell, Link, Remote, Signal, conn_of, token};
+use crate::transport::{CloseKind, Link, LinkUpdate, Remote, conn_of, token};
 
 /// Kind of an epoll token that names a connection.
 pub(super) const CONN: u64 = 0;
@@ -127,7 +127,7 @@ impl Arriving {
                 Err(_) => return Err(Reason::Died),
             }
         }
-        Greeting::decode(self.bytes).map(Some)
+        RelayGreeting::decode(self.bytes).map(Some)
     }
 }
 
@@ -268,14 +268,14 @@ impl KernelLink {
         })
     }
 
-    fn closed(&mut self, reason: Reason) -> Signal {
+    fn closed(&mut self, reason: Reason) -> LinkUpdate {
         if reason == Reason::Corrupt
             && let Some(ends) = &self.ends
         {
             ends.outlet.reset();
         }
         self.leave();
-        Signal::Closed(reason)
+        LinkUpdate::Closed(reason)
     }
 
     /// Gives the stream to the thread, which closes it after all data is sent: closing waits for
@@ -287,7 +287,7 @@ impl KernelLink {
         }
     }
 
-    fn hear(&mut self) -> Option<Signal> {
+    fn hear(&mut self) -> Option<LinkUpdate> {
         let stream = &self.ends.as_ref()?.stream;
         let heard = self.incoming.hear(|to| match stream.receive(to) {
             Err(Failure::Interrupted) => Ok(0),
@@ -299,7 +299,7 @@ impl KernelLink {
         }
         match heard {
             Ok(Heard::Nothing) => None,
-            Ok(Heard::Records) => Some(Signal::Wake),
+            Ok(Heard::Records) => Some(LinkUpdate::Wake),
             Ok(Heard::End(reason)) => Some(self.closed(reason)),
             Err(failure) => {
                 if failure.errno() != Errno::CONNRESET {
@@ -310,7 +310,7 @@ impl KernelLink {
         }
     }
 
-    fn exchange(&mut self) -> Option<Signal> {
+    fn exchange(&mut self) -> Option<LinkUpdate> {
         let Ends { stream, outlet } = self.ends.as_ref()?;
         // Early records follow our hello, independent of its answer.
         outlet.flush();
@@ -322,7 +322,7 @@ impl KernelLink {
                 Ok(None) => None,
                 Ok(Some(Said::Welcome)) => {
                     self.stage = Stage::Up;
-                    Some(Signal::Up(Box::new(self.desk.remote())))
+                    Some(LinkUpdate::Up(Box::new(self.desk.remote())))
                 }
                 Ok(Some(Said::No(reason))) | Err(reason) => Some(self.closed(reason)),
                 Ok(Some(Said::Hello(_))) => Some(self.closed(Reason::Corrupt)),
@@ -331,18 +331,18 @@ impl KernelLink {
         }
     }
 
-    fn end(&mut self, how: Farewell) {
+    fn end(&mut self, how: CloseKind) {
         let Some(ends) = &self.ends else { return };
         match how {
-            Farewell::Bye => ends.outlet.close(),
-            Farewell::Reset => ends.outlet.reset(),
+            CloseKind::Graceful => ends.outlet.close(),
+            CloseKind::Reset => ends.outlet.reset(),
             // A forked child, which has neither the threads nor the descriptors of its parent,
             // takes no lock.
-            Farewell::Silent if ends.stream.is_inherited() => {
+            CloseKind::Abandon if ends.stream.is_inherited() => {
                 self.ends = None;
                 return;
             }
-            Farewell::Silent => ends.outlet.abandon(),
+            CloseKind::Abandon => ends.outlet.abandon(),
         }
         self.leave();
     }
@@ -355,7 +355,7 @@ impl Link for KernelLink {
         false
     }
 
-    fn pump(&mut self) -> Option<Signal> {
+    fn next_event(&mut self) -> Option<LinkUpdate> {
         keep_errno(|| self.exchange())
     }
 
@@ -369,7 +369,7 @@ impl Link for KernelLink {
         }
     }
 
-    fn close(&mut self, how: Farewell) {
+    fn close(&mut self, how: CloseKind) {
         keep_errno(|| self.end(how));
     }
 }

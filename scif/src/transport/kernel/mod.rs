@@ -240,8 +240,8 @@ impl Device {
             Err(failure) => return Err(failure),
         }
         let mut connect = abi::Connect {
-            own: abi::Port::default(),
-            peer: abi::Port {
+            own: abi::PortAddr::default(),
+            peer: abi::PortAddr {
                 node: dst.node,
                 port: dst.port,
             },

@@ -17,8 +17,8 @@ use scif_ring::BELL_BYTES;
 use super::Kernel;
 use super::calls::Calls;
 use super::link::{CONN, Desk, KernelLink, NEWS, Stream};
-use super::reception::{Guest, Reception};
-use super::relay::Greeting;
+use super::reception::{GreetedPeer, Reception};
+use super::relay::RelayGreeting;
 use super::sender::Wire;
 use crate::addr::PortId;
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ use crate::slab::ConnId;
 use crate::sys::errno::keep_errno;
 use crate::sys::fork::Maker;
 use crate::sys::mmap::Mapping;
-use crate::transport::{Farewell, Opened, Port, Shown, Transport, conn_of, token};
+use crate::transport::{CloseKind, Opened, Port, Shown, Transport, conn_of, token};
 
 /// Length of the driver's queue of requests: the least maximum of all drivers.
 const BACKLOG: i32 = 1024;
@@ -115,8 +115,8 @@ impl KernelPort {
         let segment = self.segment()?;
         let token = token(CONN, id);
         let greeting = match side {
-            Side::Opener => Greeting::hello(self.id.port),
-            Side::Acceptor => Greeting::welcome(self.id.port),
+            Side::Opener => RelayGreeting::hello(self.id.port),
+            Side::Acceptor => RelayGreeting::welcome(self.id.port),
         };
         // The first bytes find an empty queue.
         while let Err(failure) = stream.send(&greeting.encode()) {
@@ -189,7 +189,7 @@ impl KernelPort {
         if let Some(opened) = self.near.accept(id) {
             return Some(opened);
         }
-        while let Some(Guest { stream, from }) = self.reception.next() {
+        while let Some(GreetedPeer { stream, from }) = self.reception.next() {
             match self.join(stream, from, id, Side::Acceptor) {
                 Ok(opened) => return Some(opened),
                 Err(error) => log::debug!("a connection of {from} was not accepted: {error}"),
@@ -240,7 +240,7 @@ impl Port for KernelPort {
         self.desk.epoll.as_fd()
     }
 
-    fn close(&mut self, how: Farewell) {
+    fn close(&mut self, how: CloseKind) {
         // In a forked child the threads belong to the parent, and so do locks that they may hold.
         if self.closed || self.maker.is_ancestor() {
             return;
@@ -249,7 +249,7 @@ impl Port for KernelPort {
         self.near.close(how);
         self.calls.abandon();
         self.reception.close(how);
-        if how != Farewell::Silent && !self.desk.lingering.wait(LINGER) {
+        if how != CloseKind::Abandon && !self.desk.lingering.wait(LINGER) {
             log::debug!("{} is closed before its peers have taken everything", self.id);
         }
     }
@@ -257,7 +257,7 @@ impl Port for KernelPort {
 
 impl Drop for KernelPort {
     fn drop(&mut self) {
-        self.close(Farewell::Silent);
+        self.close(CloseKind::Abandon);
     }
 }
 

@@ -16,14 +16,14 @@ use rustix::io::Errno;
 use scif_ring::AtomicFlag;
 
 use super::link::{Arriving, Desk, Stream};
-use super::relay::{Greeting, Said};
+use super::relay::{RelayGreeting, Said};
 use super::sender::Wire;
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::sys::epoll::Event;
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, thread};
-use crate::transport::Farewell;
+use crate::transport::CloseKind;
 
 /// Maximum number of peers with a hello that wait for the endpoint; further ones wait in the
 /// driver.
@@ -42,7 +42,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// An accepted peer whose hello has arrived.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct GreetedPeer {
     pub(super) stream: Stream,
     pub(super) from: PortId,
 }
@@ -50,7 +50,7 @@ pub(super) struct Guest {
 /// State shared by the thread and the port.
 #[derive(Debug)]
 struct Hall {
-    guests: Mutex<VecDeque<Guest>>,
+    guests: Mutex<VecDeque<GreetedPeer>>,
     /// Readable once the port closes.
     stop: Event,
     stopped: AtomicFlag,
@@ -59,7 +59,7 @@ struct Hall {
 }
 
 impl Hall {
-    fn guests(&self) -> MutexGuard<'_, VecDeque<Guest>> {
+    fn guests(&self) -> MutexGuard<'_, VecDeque<GreetedPeer>> {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,13 +104,13 @@ impl Reception {
     }
 
     /// Takes the next peer.
-    pub(super) fn next(&self) -> Option<Guest> {
+    pub(super) fn next(&self) -> Option<GreetedPeer> {
         self.hall.guests().pop_front()
     }
 
     /// Ends the thread. Unless `how` is silent, waiting peers are refused.
-    pub(super) fn close(&self, how: Farewell) {
-        self.hall.silent.set(how == Farewell::Silent);
+    pub(super) fn close(&self, how: CloseKind) {
+        self.hall.silent.set(how == CloseKind::Abandon);
         self.hall.stopped.set(true);
         self.hall.stop.signal();
         if self.ended.recv_timeout(CLOSE_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -121,7 +121,7 @@ impl Reception {
             );
         }
         let guests = std::mem::take(&mut *self.hall.guests());
-        if how != Farewell::Silent {
+        if how != CloseKind::Abandon {
             for guest in &guests {
                 refuse(&guest.stream, Refusal::Closed);
             }
@@ -131,12 +131,12 @@ impl Reception {
 
 fn refuse(stream: &Stream, reason: Refusal) {
     // The first bytes find an empty queue.
-    let _ = stream.send(&Greeting::no(reason).encode());
+    let _ = stream.send(&RelayGreeting::no(reason).encode());
 }
 
 /// An accepted peer without a hello.
 #[derive(Debug)]
-struct Mute {
+struct SilentPeer {
     stream: Stream,
     from: PortId,
     hello: Arriving,
@@ -150,7 +150,7 @@ struct Clerk {
     /// Endpoint for the next accept.
     spare: Option<Stream>,
     /// Peers without a hello, in the order of their arrival.
-    mute: VecDeque<Mute>,
+    mute: VecDeque<SilentPeer>,
     /// Whether the last accept failed for lack of a resource.
     short: bool,
     hall: Arc<Hall>,
@@ -221,7 +221,7 @@ impl Clerk {
         });
         match accepted {
             Ok((stream, from)) => {
-                self.mute.push_back(Mute {
+                self.mute.push_back(SilentPeer {
                     stream,
                     from,
                     hello: Arriving::default(),
@@ -258,7 +258,7 @@ impl Clerk {
                     let node = mute.from.node;
                     let from = PortId { node, port };
                     let stream = mute.stream;
-                    self.hall.guests().push_back(Guest { stream, from });
+                    self.hall.guests().push_back(GreetedPeer { stream, from });
                     self.desk.signal();
                 }
                 Ok(None) if now.saturating_sub(mute.since_ns) < MUTE_NS => self.mute.push_back(mute),

@@ -38,12 +38,12 @@ const FRAME_MAX: usize = FRAME + HEAD_MAX + BODY_MAX;
 /// and one receive requests as much.
 const QUEUE: usize = 4095;
 /// Size in bytes of a greeting.
-pub(super) const GREETING: usize = size_of::<Greeting>();
+pub(super) const GREETING: usize = size_of::<RelayGreeting>();
 
 /// The first bytes in either direction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Greeting {
+pub(super) struct RelayGreeting {
     magic: u32,
     version: u16,
     kind: u8,
@@ -67,9 +67,9 @@ pub(super) enum Said {
     No(Reason),
 }
 
-impl Greeting {
-    fn new(kind: u8, code: u8, port: u16) -> Greeting {
-        Greeting {
+impl RelayGreeting {
+    fn new(kind: u8, code: u8, port: u16) -> RelayGreeting {
+        RelayGreeting {
             magic: MAGIC,
             version: VERSION,
             kind,
@@ -80,22 +80,22 @@ impl Greeting {
         }
     }
 
-    pub(super) fn hello(port: u16) -> Greeting {
-        Greeting::new(HELLO, 0, port)
+    pub(super) fn hello(port: u16) -> RelayGreeting {
+        RelayGreeting::new(HELLO, 0, port)
     }
 
-    pub(super) fn welcome(port: u16) -> Greeting {
-        Greeting::new(WELCOME, 0, port)
+    pub(super) fn welcome(port: u16) -> RelayGreeting {
+        RelayGreeting::new(WELCOME, 0, port)
     }
 
     /// Returns a refusal.
-    pub(super) fn no(reason: Refusal) -> Greeting {
+    pub(super) fn no(reason: Refusal) -> RelayGreeting {
         let code = match reason {
             Refusal::Closed => 1,
             Refusal::Version => 2,
             Refusal::Resources => 3,
         };
-        Greeting::new(NO, code, 0)
+        RelayGreeting::new(NO, code, 0)
     }
 
     pub(super) fn encode(&self) -> [u8; GREETING] {
@@ -107,7 +107,7 @@ impl Greeting {
     /// # Errors
     /// Reason for which the connection is not established.
     pub(super) fn decode(bytes: [u8; GREETING]) -> Result<Said, Reason> {
-        let greeting: Greeting = zerocopy::transmute!(bytes);
+        let greeting: RelayGreeting = zerocopy::transmute!(bytes);
         if greeting.magic != MAGIC {
             return Err(Reason::Corrupt);
         }
@@ -445,22 +445,28 @@ mod tests {
 
     #[test]
     fn greetings_survive_and_others_are_told_apart() {
-        assert_eq!(Greeting::decode(Greeting::hello(7).encode()), Ok(Said::Hello(7)));
-        assert_eq!(Greeting::decode(Greeting::welcome(7).encode()), Ok(Said::Welcome));
+        assert_eq!(
+            RelayGreeting::decode(RelayGreeting::hello(7).encode()),
+            Ok(Said::Hello(7))
+        );
+        assert_eq!(
+            RelayGreeting::decode(RelayGreeting::welcome(7).encode()),
+            Ok(Said::Welcome)
+        );
         for refusal in [Refusal::Closed, Refusal::Version, Refusal::Resources] {
-            let said = Greeting::decode(Greeting::no(refusal).encode());
+            let said = RelayGreeting::decode(RelayGreeting::no(refusal).encode());
             assert_eq!(said, Ok(Said::No(Reason::Refused(refusal))));
         }
-        assert_eq!(Greeting::decode([0; GREETING]), Err(Reason::Corrupt));
+        assert_eq!(RelayGreeting::decode([0; GREETING]), Err(Reason::Corrupt));
         assert_eq!(
-            Greeting::decode(Greeting::hello(0).encode()),
+            RelayGreeting::decode(RelayGreeting::hello(0).encode()),
             Err(Reason::Corrupt),
             "nobody listens at 0"
         );
-        let mut other = Greeting::hello(7);
+        let mut other = RelayGreeting::hello(7);
         other.version += 1;
         assert_eq!(
-            Greeting::decode(other.encode()),
+            RelayGreeting::decode(other.encode()),
             Err(Reason::Refused(Refusal::Version))
         );
     }

@@ -335,11 +335,11 @@ impl Outlet {
 /// The sending thread, in its users' view.
 #[derive(Debug)]
 pub(super) struct Sender {
-    shared: Arc<Inbox>,
+    shared: Arc<SenderQueue>,
 }
 
 #[derive(Debug)]
-struct Inbox {
+struct SenderQueue {
     /// Readable while there is new work.
     event: Event,
     blocked: Mutex<Vec<Arc<Outlet>>>,
@@ -352,7 +352,7 @@ struct Inbox {
 impl Sender {
     /// Starts the thread. It ends after the last user is dropped and all data is sent.
     pub(super) fn start() -> Result<Arc<Sender>> {
-        let shared = Arc::new(Inbox {
+        let shared = Arc::new(SenderQueue {
             event: Event::new().map_err(Error::os("eventfd"))?,
             blocked: Mutex::default(),
             dropped: Mutex::default(),
@@ -385,7 +385,7 @@ impl Drop for Sender {
     }
 }
 
-impl Inbox {
+impl SenderQueue {
     fn run(&self) {
         let mut blocked: Vec<Arc<Outlet>> = Vec::new();
         let mut entries = Vec::new();

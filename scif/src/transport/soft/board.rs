@@ -45,7 +45,7 @@ const END_PAUSE: Duration = Duration::from_micros(50);
 
 /// State that the service thread sends to connecting processes.
 #[derive(Debug)]
-struct Shown {
+struct OfferedTable {
     soft: Arc<Soft>,
     memory: PrivateFd,
     listener: PrivateFd,
@@ -63,7 +63,7 @@ struct SoftBoard {
     name: String,
     addr: SocketAddrUnix,
     maker: Maker,
-    shown: Option<Arc<Shown>>,
+    shown: Option<Arc<OfferedTable>>,
     service: Option<JoinHandle<()>>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_
     let own = file::reopen(&found.memory).map_err(Error::os("open"))?;
     let waiter = Waiter::new()?;
     waiter.add(found.listener.as_fd())?;
-    let shown = Arc::new(Shown {
+    let shown = Arc::new(OfferedTable {
         soft,
         memory: PrivateFd::new(found.memory),
         listener: PrivateFd::new(found.listener),
@@ -199,7 +199,7 @@ fn create(soft: &Soft, name: &str, len: usize, make: Init<'_>) -> Result<Found> 
     Ok(Found { memory, listener })
 }
 
-impl Shown {
+impl OfferedTable {
     /// Answers connecting processes until the stop flag is set.
     fn serve(&self) {
         while self.waiter.wait(None).is_ok() && !self.stop.get() {

@@ -38,15 +38,15 @@ const ID: ConnId = ConnId {
     generation: 0,
 };
 
-struct Stage {
+struct HandshakeStage {
     node: Arc<Node>,
     soft: Arc<Soft>,
     names: Names,
     shown: Shown,
 }
 
-impl Stage {
-    fn new(test: &str) -> Stage {
+impl HandshakeStage {
+    fn new(test: &str) -> HandshakeStage {
         let domain = format!("hostile-{test}-{}", process::pid());
         let config = Config {
             node: 2,
@@ -56,7 +56,7 @@ impl Stage {
         let soft = Arc::new(Soft::open(config.clone()).unwrap());
         let bell = soft.share("scif:bell", BELL_BYTES, Writers::Peers).unwrap();
         bell.map.bell().unwrap();
-        Stage {
+        HandshakeStage {
             node: Node::open(config, TransportKind::Soft).unwrap(),
             names: Names::new(None, Some(&domain), process::uid()).unwrap(),
             shown: Shown { bell, keys: None },
@@ -162,7 +162,7 @@ fn last_word(socket: &OwnedFd) -> Option<Packet> {
 }
 
 /// Checks that an honest peer is still served.
-fn check_service(stage: &Stage, victim: &mut Endpoint) {
+fn check_service(stage: &HandshakeStage, victim: &mut Endpoint) {
     let mut honest = stage.victim();
     let id = honest.connect(victim.id()).unwrap();
     honest.conn(id).unwrap().tx().push_head(1, b"honest").unwrap();
@@ -180,7 +180,7 @@ fn check_service(stage: &Stage, victim: &mut Endpoint) {
 
 #[test]
 fn bad_hellos_are_turned_away() {
-    let stage = Stage::new("hello");
+    let stage = HandshakeStage::new("hello");
     let mut victim = stage.victim();
     let hello = stage.hello();
     let (mut with_keys, mut bad_bit) = (hello, hello);
@@ -324,7 +324,7 @@ fn bad_hellos_are_turned_away() {
 
 #[test]
 fn strange_sockets_are_turned_away() {
-    let stage = Stage::new("socket");
+    let stage = HandshakeStage::new("socket");
     let mut victim = stage.victim();
     let addr = stage.names.listener(victim.id()).unwrap();
     // A socket without a name; one of another domain; one that closes at once.
@@ -370,7 +370,7 @@ fn listener_of_another(names: &Names, backlog: i32) -> OwnedFd {
 
 #[test]
 fn another_user_does_not_get_the_name_of_a_process_that_listens() {
-    let stage = Stage::new("impostor");
+    let stage = HandshakeStage::new("impostor");
     let own = process::uid();
     // Connecting peers are of another user in the view of the first port, and of its own user for
     // the second.
@@ -447,7 +447,7 @@ fn another_user_does_not_get_the_name_of_a_process_that_listens() {
 
 #[test]
 fn bad_packets_end_a_connection() {
-    let stage = Stage::new("packet");
+    let stage = HandshakeStage::new("packet");
     let mut victim = stage.victim();
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let hello = stage.hello();
@@ -495,7 +495,7 @@ fn bad_packets_end_a_connection() {
 
 #[test]
 fn bad_answers_end_a_connection() {
-    let stage = Stage::new("answer");
+    let stage = HandshakeStage::new("answer");
     let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let welcome = Greeting::new(true, 0, 0, 1, 2, 3);
     let keyed = Greeting::new(true, KEYS, 0, 1, 2, 3);
@@ -588,7 +588,7 @@ fn bad_answers_end_a_connection() {
 #[test]
 fn a_listener_that_hangs_up_without_a_word_has_died() {
     let _alone = children::none();
-    let stage = Stage::new("hangup");
+    let stage = HandshakeStage::new("hangup");
     let listener = unix::socket().unwrap();
     stage.names.bind_listener(&listener, FAKE, 0).unwrap();
     let mut victim = stage.victim();
@@ -606,7 +606,7 @@ fn a_listener_that_hangs_up_without_a_word_has_died() {
 /// exceeds the arena, or has no offset, is never accessed.
 #[test]
 fn bad_arenas_end_a_connection() {
-    let stage = Stage::new("arena");
+    let stage = HandshakeStage::new("arena");
     let mut victim = stage.victim();
     let entry = |window, window_len| KeyEntry {
         key: 7,
@@ -676,7 +676,7 @@ fn bad_arenas_end_a_connection() {
 
 #[test]
 fn garbage_in_shared_memory_is_harmless() {
-    let stage = Stage::new("garbage");
+    let stage = HandshakeStage::new("garbage");
     let mut victim = stage.victim();
     let mut seed = 1u64;
     for _ in 0..50 {
@@ -718,7 +718,7 @@ fn garbage_in_shared_memory_is_harmless() {
 
 #[test]
 fn descriptors_are_private_to_this_process() {
-    let stage = Stage::new("private");
+    let stage = HandshakeStage::new("private");
     let fd = PrivateFd::new(memory(BELL_BYTES, FIXED_SIZE));
     assert!(!fd.is_inherited());
     assert!(
@@ -733,7 +733,7 @@ fn descriptors_are_private_to_this_process() {
 #[test]
 fn a_listener_that_dies_during_a_connect_has_died() {
     const ATTEMPTS: usize = 200;
-    let stage = Stage::new("dying");
+    let stage = HandshakeStage::new("dying");
     let mut endpoint = stage.victim();
     let listener = unix::socket().unwrap();
     let _file = stage.names.bind_listener(&listener, FAKE, 16).unwrap();

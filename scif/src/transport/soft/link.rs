@@ -18,7 +18,7 @@ use crate::segment::Side;
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
 use crate::sys::unix::{self, Credentials};
-use crate::transport::{Farewell, Link, Shown, Signal};
+use crate::transport::{CloseKind, Link, LinkUpdate, Shown};
 
 #[derive(Debug)]
 pub(super) struct SoftLink {
@@ -95,18 +95,18 @@ impl SoftLink {
         }
     }
 
-    fn closed(&mut self, reason: Reason) -> Option<Signal> {
+    fn closed(&mut self, reason: Reason) -> Option<LinkUpdate> {
         if let (Reason::Corrupt, Some(socket)) = (reason, &self.socket) {
             let _ = unix::send(socket, &wire::reset(), &[]);
         }
         self.end();
-        Some(Signal::Closed(reason))
+        Some(LinkUpdate::Closed(reason))
     }
 
     /// Handles an end of file without a close notice. A listener that closes gracefully refuses
     /// waiting peers first, so the peer died, whatever `/proc` shows: the sockets of a dying
     /// process close before it becomes a zombie.
-    fn broken_off(&mut self) -> Option<Signal> {
+    fn broken_off(&mut self) -> Option<LinkUpdate> {
         self.closed(Reason::Died)
     }
 
@@ -122,7 +122,7 @@ impl SoftLink {
         }
     }
 
-    fn take_arena(&mut self, fds: &[OwnedFd]) -> Option<Signal> {
+    fn take_arena(&mut self, fds: &[OwnedFd]) -> Option<LinkUpdate> {
         let [fd] = fds else {
             return self.closed(Reason::Corrupt);
         };
@@ -131,33 +131,33 @@ impl SoftLink {
         }
         self.asked -= 1;
         match handshake::map_arena(fd) {
-            Ok(map) => Some(Signal::Shown(map)),
+            Ok(map) => Some(LinkUpdate::Shown(map)),
             Err(Reason::Corrupt) => self.closed(Reason::Corrupt),
             // No address space is left: the peer's memory is then reached in other ways.
-            Err(_) => Some(Signal::Wake),
+            Err(_) => Some(LinkUpdate::Wake),
         }
     }
 
-    fn answer(&mut self, greeting: &Greeting, fds: &[OwnedFd]) -> Option<Signal> {
+    fn answer(&mut self, greeting: &Greeting, fds: &[OwnedFd]) -> Option<LinkUpdate> {
         if self.side == Side::Acceptor || self.answered {
             return self.closed(Reason::Corrupt);
         }
         self.answered = true;
         let life = Life::of(self.peer.pid);
         match handshake::remote(&self.soft, greeting, fds, &life, self.peer.uid) {
-            Ok(remote) => Some(Signal::Up(Box::new(remote))),
+            Ok(remote) => Some(LinkUpdate::Up(Box::new(remote))),
             Err(reason) => self.closed(reason),
         }
     }
 }
 
 impl Link for SoftLink {
-    fn pump(&mut self) -> Option<Signal> {
+    fn next_event(&mut self) -> Option<LinkUpdate> {
         if self.welcome.is_some() {
             self.send_welcome();
             if self.welcome.is_none() {
                 // Until now the peer had no doorbell to ring: its ring must be polled for records.
-                return Some(Signal::Wake);
+                return Some(LinkUpdate::Wake);
             }
         }
         let mut buffer = [0u8; PACKET_MAX];
@@ -184,10 +184,10 @@ impl Link for SoftLink {
             Packet::Welcome(greeting) => self.answer(&greeting, &received.fds),
             Packet::Arena => self.take_arena(&received.fds),
             _ if !received.fds.is_empty() => self.closed(Reason::Corrupt),
-            Packet::Wake => Some(Signal::Wake),
+            Packet::Wake => Some(LinkUpdate::Wake),
             Packet::Ask => {
                 self.give_arena();
-                Some(Signal::Wake)
+                Some(LinkUpdate::Wake)
             }
             Packet::Bye => self.closed(Reason::Orderly),
             Packet::Reset => self.closed(Reason::Reset),
@@ -215,12 +215,12 @@ impl Link for SoftLink {
         }
     }
 
-    fn close(&mut self, how: Farewell) {
+    fn close(&mut self, how: CloseKind) {
         if let Some(socket) = &self.socket {
             let said = match how {
-                Farewell::Bye => unix::send(socket, &wire::bye(), &[]),
-                Farewell::Reset => unix::send(socket, &wire::reset(), &[]),
-                Farewell::Silent => Ok(()),
+                CloseKind::Graceful => unix::send(socket, &wire::bye(), &[]),
+                CloseKind::Reset => unix::send(socket, &wire::reset(), &[]),
+                CloseKind::Abandon => Ok(()),
             };
             if let Err(errno) = said {
                 log::debug!("goodbye not heard: {errno}");

@@ -14,7 +14,7 @@ use super::link::{SoftLink, refuse};
 use super::names::SocketFile;
 use super::node::Soft;
 use super::whereabouts::warn_of_user;
-use super::wire::{self, Garbled, Greeting, PACKET_MAX, Packet};
+use super::wire::{self, BadPacket, Greeting, PACKET_MAX, Packet};
 use crate::addr::{DYNAMIC_PORTS, PortId};
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::export::Writers;
@@ -27,7 +27,7 @@ use crate::sys::logging::warn_about_peer;
 use crate::sys::process;
 use crate::sys::time::now_ns;
 use crate::sys::unix::{self, Credentials};
-use crate::transport::{Farewell, Opened, Port, Shown, conn_of, token};
+use crate::transport::{CloseKind, Opened, Port, Shown, conn_of, token};
 
 /// Maximum number of requests taken from the listener per call.
 const REQUESTS_PER_CALL: usize = 64;
@@ -53,7 +53,7 @@ const LISTENER_TOKEN: u64 = LISTENER << 62;
 
 /// A connected socket whose peer has not sent a hello.
 #[derive(Debug)]
-struct Mute {
+struct PendingHello {
     serial: u32,
     socket: PrivateFd,
     from: PortId,
@@ -63,7 +63,7 @@ struct Mute {
 
 /// A connected socket with a hello that waits to be accepted.
 #[derive(Debug)]
-struct Guest {
+struct PendingAccept {
     socket: PrivateFd,
     from: PortId,
     who: Credentials,
@@ -80,8 +80,8 @@ pub(super) struct SoftPort {
     epoll: Arc<Epoll>,
     shown: Arc<Shown>,
     /// Sockets in the order of their arrival.
-    mute: VecDeque<Mute>,
-    guests: VecDeque<Guest>,
+    mute: VecDeque<PendingHello>,
+    guests: VecDeque<PendingAccept>,
     /// Number of requests that may be taken from the listener before the next poll.
     requests_left: usize,
     source_serial: u32,
@@ -172,7 +172,7 @@ impl SoftPort {
                 continue;
             };
             self.mute_serial = self.mute_serial.wrapping_add(1);
-            let mute = Mute {
+            let mute = PendingHello {
                 serial: self.mute_serial,
                 socket,
                 from,
@@ -246,7 +246,7 @@ impl SoftPort {
     }
 
     /// Takes the hello of a socket if it has arrived; otherwise returns the socket.
-    fn hear(&mut self, mut mute: Mute) -> Option<Mute> {
+    fn hear(&mut self, mut mute: PendingHello) -> Option<PendingHello> {
         self.make_room(&mute.socket);
         if process::descriptors_short(&mute.socket, SPARE_FDS) {
             mute.since_ns = now_ns();
@@ -278,10 +278,10 @@ impl SoftPort {
         let packet = buffer.get(..received.bytes).map(wire::decode);
         match packet {
             Some(Ok(Packet::Hello(hello))) if !received.cut && received.fds.len() == hello.fds() => {
-                let Mute {
+                let PendingHello {
                     socket, from, who, ..
                 } = mute;
-                self.guests.push_back(Guest {
+                self.guests.push_back(PendingAccept {
                     socket,
                     from,
                     who,
@@ -294,7 +294,7 @@ impl SoftPort {
             {
                 refuse(&mute.socket, Reason::Refused(Refusal::Resources));
             }
-            Some(Err(Garbled::Version)) => refuse(&mute.socket, Reason::Refused(Refusal::Version)),
+            Some(Err(BadPacket::Version)) => refuse(&mute.socket, Reason::Refused(Refusal::Version)),
             _ => {
                 log::debug!("invalid hello packet from {}; connection refused", mute.from);
                 refuse(&mute.socket, Reason::Corrupt);
@@ -338,8 +338,8 @@ impl SoftPort {
         }
     }
 
-    fn admit(&mut self, guest: Guest, id: ConnId) -> std::result::Result<Opened, Reason> {
-        let Guest {
+    fn admit(&mut self, guest: PendingAccept, id: ConnId) -> std::result::Result<Opened, Reason> {
+        let PendingAccept {
             socket,
             from,
             who,
@@ -590,9 +590,9 @@ impl Port for SoftPort {
         self.parked_ns.is_some()
     }
 
-    fn close(&mut self, how: Farewell) {
+    fn close(&mut self, how: CloseKind) {
         // A shutdown of the listener in a forked child would affect the parent as well.
-        if how == Farewell::Silent || self.listener.is_inherited() {
+        if how == CloseKind::Abandon || self.listener.is_inherited() {
             return;
         }
         if let Err(errno) = unix::stop_listening(&self.listener) {

@@ -32,10 +32,10 @@ const PORTS_MAX: usize = 8;
 
 /// Ports at which connects found no listener.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<BTreeMap<PortId, Refusal>>);
+pub(crate) struct Refusals(Mutex<BTreeMap<PortId, RefusalRecord>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Refusal {
+struct RefusalRecord {
     since_ns: u64,
     told: bool,
 }
@@ -48,7 +48,7 @@ impl Refusals {
         if known.len() >= PORTS_MAX && !known.contains_key(&id) {
             return None;
         }
-        let refusal = known.entry(id).or_insert(Refusal {
+        let refusal = known.entry(id).or_insert(RefusalRecord {
             since_ns: now_ns,
             told: false,
         });

@@ -105,31 +105,31 @@ pub(crate) enum Packet {
 
 /// Defect of an invalid packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Garbled {
+pub(crate) enum BadPacket {
     Version,
     Other,
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<Packet, Garbled> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Packet, BadPacket> {
     match *bytes {
         [WAKE] => Ok(Packet::Wake),
         [BYE] => Ok(Packet::Bye),
         [RESET] => Ok(Packet::Reset),
         [ASK] => Ok(Packet::Ask),
         [ARENA] => Ok(Packet::Arena),
-        [NO, code] => reason(code).map(Packet::No).ok_or(Garbled::Other),
+        [NO, code] => reason(code).map(Packet::No).ok_or(BadPacket::Other),
         _ => {
-            let greeting = Greeting::read_from_bytes(bytes).map_err(|_| Garbled::Other)?;
+            let greeting = Greeting::read_from_bytes(bytes).map_err(|_| BadPacket::Other)?;
             if greeting.magic != MAGIC {
-                return Err(Garbled::Other);
+                return Err(BadPacket::Other);
             }
             if greeting.version != VERSION {
-                return Err(Garbled::Version);
+                return Err(BadPacket::Version);
             }
             match greeting.kind {
                 HELLO => Ok(Packet::Hello(greeting)),
                 WELCOME => Ok(Packet::Welcome(greeting)),
-                _ => Err(Garbled::Other),
+                _ => Err(BadPacket::Other),
             }
         }
     }
@@ -196,16 +196,16 @@ mod tests {
     fn garbage_is_told_from_other_versions() {
         let good = Greeting::new(false, 0, 0, 0, 0, 0);
         for cut in 3..PACKET_MAX {
-            assert_eq!(decode(&good.encode()[..cut]), Err(Garbled::Other), "{cut}");
+            assert_eq!(decode(&good.encode()[..cut]), Err(BadPacket::Other), "{cut}");
         }
-        assert_eq!(decode(&[]), Err(Garbled::Other));
-        assert_eq!(decode(&[NO, 9]), Err(Garbled::Other));
-        assert_eq!(decode(&[7; PACKET_MAX]), Err(Garbled::Other));
+        assert_eq!(decode(&[]), Err(BadPacket::Other));
+        assert_eq!(decode(&[NO, 9]), Err(BadPacket::Other));
+        assert_eq!(decode(&[7; PACKET_MAX]), Err(BadPacket::Other));
         let mut other = good;
         other.version = VERSION + 1;
-        assert_eq!(decode(other.encode()), Err(Garbled::Version));
+        assert_eq!(decode(other.encode()), Err(BadPacket::Version));
         other = good;
         other.kind = b'x';
-        assert_eq!(decode(other.encode()), Err(Garbled::Other));
+        assert_eq!(decode(other.encode()), Err(BadPacket::Other));
     }
 }

@@ -13,15 +13,15 @@ use crate::rig::{
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;
-use scif_api::{Answers, Failure, LostNode, restore};
+use scif_api::{Answers, FailedNode, Failure, restore};
 
 /// Loses a node with a long time-out, so that all processes answer on a busy machine.
-fn lose(node: u16) -> (LostNode, Answers) {
+fn lose(node: u16) -> (FailedNode, Answers) {
     lose_within(node, 30)
 }
 
-fn lose_within(node: u16, seconds: u64) -> (LostNode, Answers) {
-    LostNode::within(&Config::from_env(), node, Duration::from_secs(seconds)).unwrap()
+fn lose_within(node: u16, seconds: u64) -> (FailedNode, Answers) {
+    FailedNode::within(&Config::from_env(), node, Duration::from_secs(seconds)).unwrap()
 }
 
 /// Maps a page of a node in a process, loses the node and touches the page. Returns how the process
@@ -203,7 +203,7 @@ pub(crate) const CASES: &[Case] = &[
                 // A connect that is in progress when its node is lost fails.
                 cue.wait();
                 let (lost, _) = lose(2);
-                let again = LostNode::new(&Config::from_env(), 2);
+                let again = FailedNode::new(&Config::from_env(), 2);
                 assert_eq!(again.map(|_| ()), Err(Failure::InUse));
                 let holding = std::thread::spawn(move || lost.hold());
                 let fresh = api.open();

@@ -7,12 +7,12 @@
 use crate::api::Case;
 use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, two, until};
 use scif::Config;
-use scif_api::look::{self, Endpoint, Registered};
+use scif_api::introspect::{self, Endpoint, Registered};
 
 /// Returns the endpoints of a process that are in a state.
 fn of(pid: u32, state: &str) -> Vec<Endpoint> {
     let pid = i32::try_from(pid).unwrap();
-    let processes = look::processes(&Config::from_env()).unwrap();
+    let processes = introspect::processes(&Config::from_env()).unwrap();
     let process = processes.into_iter().find(|process| process.pid == pid);
     let process = process.unwrap();
     assert_eq!(process.denied, None);
@@ -81,7 +81,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!((other.mapped, other.windows.len()), (1, 0));
                 api.unregister(epd, 0x20000, PAGE).unwrap();
                 assert_eq!(one(std::process::id()).windows.len(), 1);
-                let nodes = look::nodes(&Config::from_env()).unwrap();
+                let nodes = introspect::nodes(&Config::from_env()).unwrap();
                 assert_eq!(nodes.iter().map(|n| n.node).collect::<Vec<_>>(), [1, 2]);
                 cue.tell();
                 cue.wait();

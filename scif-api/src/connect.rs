@@ -19,10 +19,10 @@ use scif::whereabouts::warn_of_user;
 use scif::{DYNAMIC_PORTS, PortId};
 
 use super::endpoint::{Epd, take};
-use super::holder::Async;
 use super::link::{Link, Parts, adopt_segment, new_segment};
 use super::nodes;
 use super::registry::{Inner, Kind};
+use super::sharer::Async;
 use super::state::State;
 use super::wire::{HELLO_FDS, PACKET, Packet, WELCOME_FDS};
 use crate::window::space::{OwnSpace, PeerSpace};
@@ -48,7 +48,7 @@ pub(crate) struct Pending {
     pub(crate) own: OwnSpace,
     pub(crate) socket: OwnedFd,
     pub(crate) peer_pid: i32,
-    /// Number of its packet in the vault, if there is a vault.
+    /// Number of its packet in the hand-off, if there is a hand-off.
     pub(crate) number: u32,
 }
 
@@ -92,9 +92,9 @@ impl Inner {
             (socket, port)
         };
         *take(&epd.port_socket) = Some(socket);
-        epd.holder.set_port(port);
+        epd.sharer.set_port(port);
         epd.leave();
-        epd.holder.enter(State::Bound);
+        epd.sharer.enter(State::Bound);
         Ok(port)
     }
 
@@ -103,7 +103,7 @@ impl Inner {
         if (1..ADMIN_PORT_END).contains(&port) && !process::may_administrate() {
             return Err(Failure::NoAccess);
         }
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         epd.state().may_bind()?;
         self.give_port(epd, port)
     }
@@ -111,7 +111,7 @@ impl Inner {
     /// Listens with a queue of `backlog` requests.
     pub(crate) fn listen(&self, epd: &Arc<Epd>, backlog: i32) -> Result<()> {
         self.inherit(epd);
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         epd.state().may_listen()?;
         // Without a queue every request is refused, as by a socket that does not listen.
         if backlog > 0 {
@@ -122,7 +122,7 @@ impl Inner {
             self.watch(epd, Kind::Listener, socket)?;
         }
         self.tell_holders(epd);
-        epd.holder.enter(State::Listening);
+        epd.sharer.enter(State::Listening);
         Ok(())
     }
 
@@ -139,22 +139,22 @@ impl Inner {
     pub(crate) fn connect(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, dst: PortId) -> Result<u16> {
         let nonblocking = descriptor::is_nonblocking(fd)?;
         self.inherit(epd);
-        if self.config.device_traps && matches!(epd.holder.asynchronous(), Async::Done | Async::Refused) {
+        if self.config.device_traps && matches!(epd.sharer.asynchronous(), Async::Done | Async::Refused) {
             self.flush_connects();
         }
-        let held = epd.holder.control.lock();
-        match epd.holder.asynchronous() {
+        let held = epd.sharer.control.lock();
+        match epd.sharer.asynchronous() {
             Async::None => {}
             Async::Running => return Err(Failure::InProgress),
             Async::Done => {
-                epd.holder.set_asynchronous(Async::None);
+                epd.sharer.set_asynchronous(Async::None);
                 self.settle_after_collect(epd);
-                return Ok(epd.holder.port());
+                return Ok(epd.sharer.port());
             }
             Async::Refused => {
-                epd.holder.set_asynchronous(Async::None);
+                epd.sharer.set_asynchronous(Async::None);
                 descriptor::hide_space(fd);
-                epd.holder.enter(State::Bound);
+                epd.sharer.enter(State::Bound);
                 return Err(self.refused(epd));
             }
         }
@@ -177,25 +177,25 @@ impl Inner {
         }
         // Published before the check: a process that loses the node now finds this endpoint and
         // waits for the control lock.
-        epd.holder.set_peer(dst);
+        epd.sharer.set_peer(dst);
         if self.is_lost(dst.node) {
             return Err(Failure::NoNode);
         }
         if nonblocking && self.config.device_traps {
             self.connect_later(epd, dst)?;
-            epd.holder.set_deadline(u64::MAX);
-            epd.holder.set_asynchronous(Async::Running);
-            epd.holder.enter(State::Connecting);
+            epd.sharer.set_deadline(u64::MAX);
+            epd.sharer.set_asynchronous(Async::Running);
+            epd.sharer.enter(State::Connecting);
             return Err(Failure::InProgress);
         }
         let deadline = self.begin_connect(epd, dst)?;
         if nonblocking {
-            epd.holder.set_asynchronous(Async::Running);
+            epd.sharer.set_asynchronous(Async::Running);
             self.limit_connect(epd);
         }
         // Sharers wait for the control lock. They are notified now, however this process ends.
         self.tell_holders(epd);
-        epd.holder.enter(State::Connecting);
+        epd.sharer.enter(State::Connecting);
         drop(held);
         if nonblocking {
             Err(Failure::InProgress)
@@ -213,7 +213,7 @@ impl Inner {
         *take(&epd.pending) = Some(pending);
         epd.leave();
         let deadline = self.connect_deadline();
-        epd.holder.set_deadline(deadline);
+        epd.sharer.set_deadline(deadline);
         Ok(deadline)
     }
 
@@ -221,7 +221,7 @@ impl Inner {
     fn settle_after_collect(&self, epd: &Epd) {
         if let Some(link) = epd.link() {
             // A thread inside a receiving call updates the descriptor when it leaves.
-            if let Some(_receiving) = epd.holder.receiving.try_lock() {
+            if let Some(_receiving) = epd.sharer.receiving.try_lock() {
                 super::messages::show_data(epd, link);
             }
         }
@@ -231,7 +231,7 @@ impl Inner {
     fn request(&self, epd: &Epd, dst: PortId) -> Result<Pending> {
         let socket = unix::socket()?;
         self.names
-            .bind_source(&socket, self.id(epd.holder.port()), &mut take(&self.sources))?;
+            .bind_source(&socket, self.id(epd.sharer.port()), &mut take(&self.sources))?;
         match unix::connect(&socket, &self.names.listener(dst)?) {
             Ok(()) => {}
             Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => {
@@ -253,8 +253,8 @@ impl Inner {
             return Err(Failure::Refused);
         }
         let (segment, segment_fd) = new_segment()?;
-        let own = match epd.vault() {
-            Some(vault) => OwnSpace::of(vault.book())?,
+        let own = match epd.fd_handoff() {
+            Some(fd_handoff) => OwnSpace::of(fd_handoff.book())?,
             None => OwnSpace::new()?,
         };
         let (table, arena) = own.show()?;
@@ -287,31 +287,31 @@ impl Inner {
     /// Waits for the answer to the request with this `deadline`.
     fn wait_accepted(&self, epd: &Epd, deadline: u64) -> Result<u16> {
         loop {
-            let event = epd.holder.event();
-            match epd.holder.state() {
-                State::Connected | State::Disconnected => return Ok(epd.holder.port()),
+            let event = epd.sharer.event();
+            match epd.sharer.state() {
+                State::Connected | State::Disconnected => return Ok(epd.sharer.port()),
                 State::Bound => return Err(self.refused(epd)),
                 State::Closing => return Err(Failure::Interrupted),
                 // Another sharer gave the request up and made a new one.
-                State::Connecting if epd.holder.deadline() != deadline => return Err(self.refused(epd)),
+                State::Connecting if epd.sharer.deadline() != deadline => return Err(self.refused(epd)),
                 State::Unbound | State::Listening | State::Connecting => {}
             }
             let left = deadline.saturating_sub(now_ns());
             if left == 0 {
-                let _held = epd.holder.control.lock();
-                if epd.holder.state() == State::Connecting && epd.holder.deadline() == deadline {
+                let _held = epd.sharer.control.lock();
+                if epd.sharer.state() == State::Connecting && epd.sharer.deadline() == deadline {
                     self.give_up(epd);
                 }
                 continue;
             }
             // Not interruptible, as in the driver.
-            let _ = epd.holder.wait(event, Some(left));
+            let _ = epd.sharer.wait(event, Some(left));
         }
     }
 
     /// Returns the reason why a request was not accepted.
     fn refused(&self, epd: &Epd) -> Failure {
-        if self.is_lost(epd.holder.peer().node) {
+        if self.is_lost(epd.sharer.peer().node) {
             Failure::NoNode
         } else {
             Failure::Refused
@@ -323,29 +323,29 @@ impl Inner {
         if let Some(pending) = take(&epd.pending).as_ref() {
             self.leave_request(&pending.socket);
         }
-        if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
+        if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.fd_handoff().is_some()) {
             // The copies of other sharers must not be accepted any more.
             descriptor::shut(&pending.socket);
         }
         self.drop_pending(epd);
         epd.leave();
-        if epd.holder.asynchronous() == Async::Running {
+        if epd.sharer.asynchronous() == Async::Running {
             self.unlimit_connect(epd);
-            epd.holder.set_asynchronous(Async::Refused);
+            epd.sharer.set_asynchronous(Async::Refused);
             descriptor::show_space(&epd.bell);
-            epd.holder.happened();
+            epd.sharer.happened();
         } else {
-            epd.holder.enter(State::Bound);
+            epd.sharer.enter(State::Bound);
         }
     }
 
     /// Gives up a connect if its deadline has passed. Called by the service thread.
     pub(crate) fn connect_is_due(&self, epd: &Arc<Epd>) {
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         let due = || {
-            epd.holder.asynchronous() != Async::Refused
-                && epd.holder.state() == State::Connecting
-                && epd.holder.deadline() <= now_ns()
+            epd.sharer.asynchronous() != Async::Refused
+                && epd.sharer.state() == State::Connecting
+                && epd.sharer.deadline() <= now_ns()
         };
         if !due() {
             return;
@@ -359,14 +359,14 @@ impl Inner {
 
     /// Handles an event of a request's socket. Called by the service thread.
     pub(crate) fn answered(&self, epd: &Arc<Epd>) {
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         if epd.link().is_some() {
             return;
         }
         let current = take(&epd.pending)
             .as_ref()
             .is_some_and(|pending| epd.is_current(pending));
-        if epd.holder.state() != State::Connecting || !current {
+        if epd.sharer.state() != State::Connecting || !current {
             // Another sharer has handled the answer, or has given up.
             self.drop_pending(epd);
             self.inherit_or_warn(epd);
@@ -375,7 +375,7 @@ impl Inner {
         let mut slot = take(&epd.pending);
         let Some(pending) = slot.as_ref() else { return };
         let mut buffer = [0; PACKET + 1];
-        let received = match hear_answer(&pending.socket, &mut buffer, epd.vault().is_some()) {
+        let received = match hear_answer(&pending.socket, &mut buffer, epd.fd_handoff().is_some()) {
             Err(Errno::AGAIN | Errno::INTR) => return,
             other => other.ok(),
         };
@@ -407,12 +407,12 @@ impl Inner {
             socket: pending.socket,
             peer_pid: pending.peer_pid,
         };
-        let Ok(link) = Link::new(parts, &epd.holder) else {
+        let Ok(link) = Link::new(parts, &epd.sharer) else {
             self.give_up(epd);
             return;
         };
         link.begins();
-        if epd.vault().is_some() {
+        if epd.fd_handoff().is_some() {
             epd.leave_link(&link, &pending.segment_fd, &table);
             // The answer was only peeked so far, so that another sharer can take it over if this
             // one dies.
@@ -427,7 +427,7 @@ impl Inner {
     pub(crate) fn accept(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
         self.inherit(epd);
         loop {
-            let event = epd.holder.event();
+            let event = epd.sharer.event();
             epd.state().may_accept()?;
             if let Some(socket) = self.next_request(epd, fd)? {
                 match self.admit(epd, socket) {
@@ -442,8 +442,8 @@ impl Inner {
                 return Err(Failure::Again);
             }
             epd.verify(fd)?;
-            epd.holder.wait(event, None)?;
-            if epd.holder.state() == State::Closing {
+            epd.sharer.wait(event, None)?;
+            if epd.sharer.state() == State::Closing {
                 return Err(Failure::Interrupted);
             }
         }
@@ -451,7 +451,7 @@ impl Inner {
 
     /// Returns the next request of the queue, and makes the descriptor show whether more wait.
     fn next_request(&self, epd: &Epd, fd: RawFd) -> Result<Option<OwnedFd>> {
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         let listener = take(&epd.port_socket);
         let Some(listener) = listener.as_ref() else {
             return Ok(None);
@@ -486,7 +486,7 @@ impl Inner {
         let admin = (1..ADMIN_PORT_END).contains(&from.port);
         let trusted = self.admits(who.uid) && !(admin && who.uid != 0 && who.uid != self.uid);
         if !self.admits(who.uid) {
-            warn_of_user(who.uid, self.id(listener.holder.port()));
+            warn_of_user(who.uid, self.id(listener.sharer.port()));
         }
         if !trusted || self.is_lost(from.node) {
             let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
@@ -522,15 +522,15 @@ impl Inner {
             socket,
             peer_pid: who.pid,
         };
-        let link = Link::new(parts, &epd.holder)?;
+        let link = Link::new(parts, &epd.sharer)?;
         link.begins();
         epd.set_link(link);
-        epd.holder.set_port(listener.holder.port());
-        epd.holder.set_peer(from);
-        epd.holder.enter(State::Connected);
+        epd.sharer.set_port(listener.sharer.port());
+        epd.sharer.set_peer(from);
+        epd.sharer.enter(State::Connected);
         let epd = Arc::new(epd);
         if let Some(link) = epd.link() {
-            let _receiving = epd.holder.receiving.lock();
+            let _receiving = epd.sharer.receiving.lock();
             super::messages::show_data(&epd, link);
             self.watch(&epd, Kind::Link, link.socket())?;
         }

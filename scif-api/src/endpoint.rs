@@ -15,11 +15,11 @@ use scif::sys::fork::{self, Section};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::connect::Pending;
-use super::holder::Holder;
+use super::fd_handoff::FdHandoff;
 use super::link::Link;
+use super::sharer::Sharer;
 use super::stat::Stats;
 use super::state::State;
-use super::vault::Vault;
 use crate::window::WindowState;
 
 /// Interval in nanoseconds at which a waiter checks whether an endpoint has ended.
@@ -33,13 +33,13 @@ pub(crate) struct Epd {
     pub(crate) bell: OwnedFd,
     /// Identifier of the endpoint in the service thread.
     pub(crate) token: u64,
-    pub(crate) holder: Holder,
+    pub(crate) sharer: Sharer,
     /// Socket that holds the port; it listens once the endpoint does.
     pub(crate) port_socket: Mutex<Option<OwnedFd>>,
     pub(crate) pending: Mutex<Option<Pending>>,
     link: OnceLock<Link>,
     /// Hand-over of descriptors to other sharers.
-    pub(crate) vault: OnceLock<Vault>,
+    pub(crate) fd_handoff: OnceLock<FdHandoff>,
     /// Number that a stand-in for the device stores at the endpoint.
     pub(crate) label: AtomicCounter,
     pub(crate) windows: WindowState,
@@ -86,11 +86,11 @@ impl Epd {
             id,
             bell,
             token,
-            holder: Holder::new(stats.record(token, id.inode())?)?,
+            sharer: Sharer::new(stats.record(token, id.inode())?)?,
             port_socket: Mutex::new(None),
             pending: Mutex::new(None),
             link: OnceLock::new(),
-            vault: OnceLock::new(),
+            fd_handoff: OnceLock::new(),
             label: AtomicCounter::new(0),
             windows: WindowState::default(),
             ended: AtomicFlag::new(false),
@@ -109,7 +109,7 @@ impl Epd {
     /// it.
     #[inline]
     pub(crate) fn state(&self) -> State {
-        match (self.holder.state(), self.link.get()) {
+        match (self.sharer.state(), self.link.get()) {
             (State::Connected, Some(link)) if link.peer_closed() => State::Disconnected,
             (state, _) => state,
         }
@@ -145,7 +145,7 @@ impl Epd {
 
     /// Sets the connection.
     pub(crate) fn set_link(&self, link: Link) {
-        self.holder.record.set_link(link.peer_pid, link.own.inode());
+        self.sharer.record.set_link(link.peer_pid, link.own.inode());
         // A child forked in between would find it half set for ever.
         let _section = fork::section();
         // Set at most once: the state passes through `Connecting` once.
@@ -155,15 +155,15 @@ impl Epd {
     /// Whether the peer has closed, or this side was closed meanwhile.
     #[inline]
     pub(crate) fn over(&self, link: &Link) -> bool {
-        self.holder.state() != State::Connected || link.peer_closed()
+        self.sharer.state() != State::Connected || link.peer_closed()
     }
 
     /// Marks the connection as reset: the peer has left, and all calls report it from now on.
     pub(crate) fn disconnect(&self) {
-        if self.holder.pass(State::Connected, State::Disconnected) {
-            self.holder.set_shut(false);
+        if self.sharer.pass(State::Connected, State::Disconnected) {
+            self.sharer.set_shut(false);
             if !descriptor::hang_up(&self.bell) {
-                self.holder.set_shut(true);
+                self.sharer.set_shut(true);
             }
         }
         if let Some(link) = self.link.get() {
@@ -173,7 +173,7 @@ impl Epd {
 
     /// Whether its last descriptor, in any process, is closed.
     pub(crate) fn is_closed(&self) -> bool {
-        self.holder.was_closed() || descriptor::is_closed(&self.bell, self.holder.is_shut())
+        self.sharer.was_closed() || descriptor::is_closed(&self.bell, self.sharer.is_shut())
     }
 
     /// Begins the end after the last close. Returns whether this call is the one to end the
@@ -184,8 +184,8 @@ impl Epd {
 
     /// Ends the endpoint with a graceful close.
     pub(crate) fn end(&self) {
-        let was = self.holder.state();
-        self.holder.enter(State::Closing);
+        let was = self.sharer.state();
+        self.sharer.enter(State::Closing);
         if let Some(link) = self.link.get() {
             if was == State::Connected {
                 link.say_bye();
@@ -205,17 +205,17 @@ impl Epd {
     /// Releases the waiters for the end, which is complete or has failed.
     pub(crate) fn set_ended(&self) {
         self.over.set(true);
-        self.holder.happened();
+        self.sharer.happened();
     }
 
     /// Waits until the end is complete.
     pub(crate) fn wait_ended(&self) {
         loop {
-            let event = self.holder.event();
+            let event = self.sharer.event();
             if self.is_over() {
                 return;
             }
-            let _ = self.holder.wait(event, Some(ENDING_NS));
+            let _ = self.sharer.wait(event, Some(ENDING_NS));
         }
     }
 }

@@ -70,7 +70,7 @@ impl Drop for Pin {
     /// connection uses them in place. The caller holds no lock.
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade().filter(|_| !self.maker.is_ancestor()) {
-            inner.ended_arenas.keep_pinned(&self.fd);
+            inner.orphan_arenas.keep_pinned(&self.fd);
             inner.take_back();
         }
     }
@@ -715,7 +715,7 @@ pub(super) mod tests {
             domain: Some(format!("events-{}", std::process::id())),
             ..Config::default()
         };
-        let lost = super::super::LostNode::new(&config, 2).unwrap();
+        let lost = super::super::FailedNode::new(&config, 2).unwrap();
         until(NodeEvent::Removed(2));
         let before = take(&heard).len();
         drop(lost);

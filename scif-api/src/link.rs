@@ -22,7 +22,7 @@ use scif::sys::mmap::Mapping;
 use scif::sys::{descriptor, futex, unix};
 use scif_ring::{STREAM_BYTES, SharedU32, StreamRx, StreamTx, WakeWords, Wakeups};
 
-use super::holder::Holder;
+use super::sharer::Sharer;
 use super::wire::{PACKET, Packet};
 use crate::window::space::{OwnSpace, PeerSpace};
 
@@ -92,7 +92,7 @@ fn index(side: Side) -> usize {
 }
 
 impl Link {
-    pub(crate) fn new(parts: Parts, holder: &Holder) -> Result<Link> {
+    pub(crate) fn new(parts: Parts, sharer: &Sharer) -> Result<Link> {
         let Parts {
             segment,
             side,
@@ -108,8 +108,8 @@ impl Link {
             Ok(segment.word32(place)?)
         };
         Ok(Link {
-            tx: segment.stream_tx(STREAMS + mine * STREAM_BYTES, holder.sent, holder.sent_seen)?,
-            rx: segment.stream_rx(STREAMS + theirs * STREAM_BYTES, holder.received)?,
+            tx: segment.stream_tx(STREAMS + mine * STREAM_BYTES, sharer.sent, sharer.sent_seen)?,
+            rx: segment.stream_rx(STREAMS + theirs * STREAM_BYTES, sharer.received)?,
             closed: [word(CLOSED, mine)?, word(CLOSED, theirs)?],
             finished: [word(FINISHED, mine)?, word(FINISHED, theirs)?],
             own,
@@ -179,14 +179,14 @@ impl Link {
     }
 
     /// Repeats the signal of a sharer that died while it sent.
-    pub(crate) fn retell_data(&self) {
+    pub(crate) fn resend_data_wakeup(&self) {
         self.ring(self.tx.repeat_wake(), self.tx.data(), |bell| {
             descriptor::show_data(bell)
         });
     }
 
     /// Repeats the signal of a sharer that died while it received.
-    pub(crate) fn retell_space(&self) {
+    pub(crate) fn resend_space_wakeup(&self) {
         self.ring(self.rx.repeat_wake(), self.rx.space(), |bell| {
             descriptor::show_space(bell)
         });
@@ -214,15 +214,15 @@ impl Link {
     /// left that could finish them.
     pub(crate) fn wait_for(&self, of_peer: bool, ticket: u64) {
         let word = self.finished(of_peer);
-        let holders = if of_peer {
-            &self.peer.table.holders
+        let sharers = if of_peer {
+            &self.peer.table.sharers
         } else {
-            &self.own.table.holders
+            &self.own.table.sharers
         };
         let mut looks = false;
         loop {
             let seen = word.get();
-            if holders.finished(ticket, looks).unwrap_or(true) || (of_peer && self.peer_closed()) {
+            if sharers.finished(ticket, looks).unwrap_or(true) || (of_peer && self.peer_closed()) {
                 return;
             }
             looks = futex::wait(&word, seen, Some(WORKER_LOOK_NS)).is_err();

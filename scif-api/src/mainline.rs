@@ -26,8 +26,8 @@ use scif::sys::fork::{self, PrivateFd};
 use scif::sys::{thread, unix};
 
 use super::endpoint::{Epd, take};
-use super::holder::Async;
 use super::registry::Inner;
+use super::sharer::Async;
 use super::state::State;
 use super::wire::{PACKET, Packet};
 
@@ -116,10 +116,10 @@ impl Inner {
                 let _busy = fork::busy();
                 self.connect_now(&epd, dst);
             }
-            while epd.holder.asynchronous() == Async::Running && epd.holder.state() == State::Connecting {
-                let event = epd.holder.event();
-                if epd.holder.asynchronous() == Async::Running {
-                    let _ = epd.holder.wait(event, Some(LOOK_NS));
+            while epd.sharer.asynchronous() == Async::Running && epd.sharer.state() == State::Connecting {
+                let event = epd.sharer.event();
+                if epd.sharer.asynchronous() == Async::Running {
+                    let _ = epd.sharer.wait(event, Some(LOOK_NS));
                 }
             }
             drop(turn);
@@ -128,8 +128,8 @@ impl Inner {
 
     /// Makes the connect of an endpoint, unless the endpoint was closed.
     fn connect_now(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) {
-        let _held = epd.holder.control.lock();
-        if epd.holder.asynchronous() != Async::Running || epd.holder.state() != State::Connecting {
+        let _held = epd.sharer.control.lock();
+        if epd.sharer.asynchronous() != Async::Running || epd.sharer.state() != State::Connecting {
             return;
         }
         if let Err(failure) = self.begin_connect(epd, dst) {
@@ -180,7 +180,7 @@ impl Inner {
             "accept at port {}: the request of {from} has timed out. With mainline's driver this \
              call would block for ever; the emulation (SCIF_DEVICE_TRAPS) returns ENOTRECOVERABLE. \
              Keep a thread waiting in accept",
-            listener.holder.port()
+            listener.sharer.port()
         );
         Err(Failure::Os(Errno::NOTRECOVERABLE))
     }
@@ -188,7 +188,7 @@ impl Inner {
     /// Checks the queued requests of an endpoint that ends. Returns and logs whether the driver
     /// would lock up.
     pub(crate) fn look_for_lockup(&self, epd: &Epd) -> bool {
-        if !self.config.device_traps || epd.holder.state() != State::Listening {
+        if !self.config.device_traps || epd.sharer.state() != State::Listening {
             return false;
         }
         let socket = take(&epd.port_socket);
@@ -202,7 +202,7 @@ impl Inner {
                 "close of the listener at port {}: a request has timed out in its queue. With \
                  mainline's driver this close would block for ever (SCIF_DEVICE_TRAPS). Keep a \
                  thread waiting in accept",
-                epd.holder.port()
+                epd.sharer.port()
             );
         }
         locks_up

@@ -28,7 +28,7 @@ const LOOKS: u32 = 16;
 /// Returns the link of an endpoint that is or was connected. Bytes that the peer sent remain
 /// receivable after its close.
 fn once_connected(epd: &Epd) -> Result<&Link> {
-    match epd.holder.state() {
+    match epd.sharer.state() {
         State::Connected | State::Disconnected => epd.link().ok_or(Failure::NotConnected),
         State::Unbound | State::Bound | State::Listening | State::Connecting | State::Closing => {
             Err(Failure::NotConnected)
@@ -48,7 +48,7 @@ pub(crate) fn send_short(inner: &Inner, fd: RawFd, src: &Mem) -> Option<usize> {
         inner.at_once(fd, |epd| push_short(epd, src))
     })?;
     if let Some(epd) = awaited {
-        let _held = epd.holder.sending.kept();
+        let _held = epd.sharer.sending.kept();
         if let Some(link) = epd.link() {
             link.tell_data();
         }
@@ -61,11 +61,11 @@ pub(crate) fn send_short(inner: &Inner, fd: RawFd, src: &Mem) -> Option<usize> {
 #[inline]
 fn push_short(epd: &Arc<Epd>, src: &Mem) -> Option<Option<Arc<Epd>>> {
     let link = epd.link().filter(|link| !epd.over(link))?;
-    let held = epd.holder.sending.try_lock()?;
+    let held = epd.sharer.sending.try_lock()?;
     if held.owner_died() || !link.tx.push_whole(src) {
         return None;
     }
-    epd.holder.record.sent(src.len());
+    epd.sharer.record.sent(src.len());
     Some(link.tx.is_awaited().then(|| {
         held.keep();
         Arc::clone(epd)
@@ -75,7 +75,7 @@ fn push_short(epd: &Arc<Epd>, src: &Mem) -> Option<Option<Arc<Epd>>> {
 /// Sends as many bytes of `src` as fit, or all of them if `wait`. Returns the number of bytes.
 pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
     let link = once_connected(epd)?;
-    let held = epd.holder.sending.lock();
+    let held = epd.sharer.sending.lock();
     if held.owner_died() {
         mend_sending(epd, link, fd, &held)?;
     }
@@ -91,7 +91,7 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
         };
         if n != 0 {
             done += n;
-            epd.holder.record.sent(n);
+            epd.sharer.record.sent(n);
             link.tell_data();
         }
         if done == src.len() || !wait {
@@ -113,12 +113,12 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
 /// Receives the available bytes, or fills `dst` if `wait`. Returns the number of bytes.
 pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
     let link = once_connected(epd)?;
-    let held = epd.holder.receiving.lock();
+    let held = epd.sharer.receiving.lock();
     if held.owner_died() {
         mend_receiving(epd, link, fd, &held)?;
     }
     // A polling sharer gets no signals. If it were killed, the others would get none either.
-    if wait && !family::has_relatives() {
+    if wait && !family::has_fork_group() {
         link.rx.data().start_polling();
     }
     let mut done = 0;
@@ -131,7 +131,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
             break Err(Failure::Reset);
         };
         done += n;
-        epd.holder.record.received(n);
+        epd.sharer.record.received(n);
         if done == dst.len() {
             break Ok(());
         }
@@ -152,7 +152,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
         link.rx.prefetch_wake_word();
     };
     // A late peer may have left a signal to undo, which needs the slow path.
-    let quick = done != 0 && epd.holder.state() == State::Connected && !epd.holder.peer_was_late();
+    let quick = done != 0 && epd.sharer.state() == State::Connected && !epd.sharer.peer_was_late();
     if quick && link.leaves_empty() {
         return partial(done, outcome);
     }
@@ -260,11 +260,11 @@ fn settle(
     let mut hidden = false;
     loop {
         // A descriptor that hung up shows everything permanently.
-        if epd.holder.state() != State::Connected {
+        if epd.sharer.state() != State::Connected {
             return Ok(());
         }
         match look() {
-            FdAction::Done if epd.holder.peer_was_late() && !hidden && wake_words.disarm() => {
+            FdAction::Done if epd.sharer.peer_was_late() && !hidden && wake_words.disarm() => {
                 make(false)?;
                 wake_words.armed();
                 hidden = true;
@@ -279,7 +279,7 @@ fn settle(
                 let now = now_ns();
                 if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
                     // Set first: the sharer that recovers after our death must know.
-                    epd.holder.set_peer_late();
+                    epd.sharer.set_peer_late();
                     if wake_words.give_up_waiting() {
                         make(false)?;
                         wake_words.armed();
@@ -294,40 +294,40 @@ fn settle(
 /// Recovers from a sharer that died with the receiving lock: repeats its steps for this side and
 /// for the peer.
 fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
-    link.retell_space();
-    if epd.holder.state() == State::Connected && link.rx.data().reset_after_crash() {
+    link.resend_space_wakeup();
+    if epd.sharer.state() == State::Connected && link.rx.data().reset_after_crash() {
         make_data(epd, fd, false)?;
         link.rx.data().armed();
     }
     settle_data(epd, link, fd)?;
-    held.mended();
+    held.recovered();
     Ok(())
 }
 
 /// Recovers from a sharer that died with the sending lock, like `mend_receiving`.
 fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
-    link.retell_data();
-    if epd.holder.state() == State::Connected && link.tx.space().reset_after_crash() {
+    link.resend_data_wakeup();
+    if epd.sharer.state() == State::Connected && link.tx.space().reset_after_crash() {
         make_space(epd, fd, false)?;
         link.tx.space().armed();
     }
     settle_space(epd, link, fd)?;
-    held.mended();
+    held.recovered();
     Ok(())
 }
 
 /// Makes the descriptor show the current state, unless a sharer inside a call is about to. Repeats
 /// the work of a sharer that died inside a call, unless another sharer holds that lock. The other
 /// one learnt of the death when it took the lock, and repeats the work itself.
-pub(crate) fn put_right(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
-    let received = epd.holder.receiving.try_lock().map(|held| {
+pub(crate) fn recover(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
+    let received = epd.sharer.receiving.try_lock().map(|held| {
         if held.owner_died() {
             mend_receiving(epd, link, fd, &held)
         } else {
             settle_data(epd, link, fd)
         }
     });
-    let sent = epd.holder.sending.try_lock().map(|held| {
+    let sent = epd.sharer.sending.try_lock().map(|held| {
         if held.owner_died() {
             mend_sending(epd, link, fd, &held)
         } else {
@@ -397,7 +397,7 @@ mod tests {
     fn what_was_received_counts_though_the_number_has_become_anothers() {
         let (scif, [a, b, c, d]) = renamed("received");
         // Otherwise the call need not settle the descriptor.
-        scif.0.get(a).unwrap().holder.set_peer_late();
+        scif.0.get(a).unwrap().sharer.set_peer_late();
         assert_eq!(scif.send_bytes(b, b"mine", false), Ok(4));
         assert_eq!(scif.send_bytes(d, b"your", false), Ok(4));
         let mut bytes = [0; 4];
@@ -429,7 +429,7 @@ mod tests {
             let killed = children::in_child(|| {
                 let sender = scif.0.get(b).unwrap();
                 let link = sender.link().unwrap();
-                let held = sender.holder.sending.lock();
+                let held = sender.sharer.sending.lock();
                 let pushed = scif::sys::slice::with_bytes(&[7], |mem| link.tx.push(mem));
                 let rings = link.tx.prepare_wake().ring;
                 let _ = std::mem::ManuallyDrop::new(held);
@@ -442,7 +442,7 @@ mod tests {
                 count += 1;
             } else {
                 let sender = scif.0.get(b).unwrap();
-                put_right(&sender, sender.link().unwrap(), b).unwrap();
+                recover(&sender, sender.link().unwrap(), b).unwrap();
             }
             assert!(descriptor::shows_data(a));
             let mut bytes = [0; 3];

@@ -10,10 +10,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
-use scif::life::Life;
+use scif::liveness::ProcessProof;
 use scif::sys::{process, unix};
 
-use super::loss::{QUESTIONS, is_lost};
+use super::node_failure::{QUESTIONS, is_lost};
 
 /// List of bound Unix sockets, one a line, with the name in the last column.
 const LIST: &str = "/proc/net/unix";
@@ -92,7 +92,7 @@ fn parse(list: &str, domain: &str) -> BTreeSet<u16> {
 /// EADDRINUSE: all names of the process are taken.
 pub(crate) fn appear(domain: &str, node: u16) -> Result<OwnedFd, Errno> {
     let pid = process::pid();
-    let start = Life::of(pid).start().unwrap_or(0);
+    let start = ProcessProof::of(pid).start().unwrap_or(0);
     let socket = unix::socket()?;
     // Two libraries of one process appear twice.
     for copy in 0..NAMES {

@@ -14,9 +14,9 @@ use scif::sys::descriptor;
 use scif::sys::time::now_ns;
 
 use super::endpoint::{Epd, take};
-use super::holder::Async;
 use super::messages;
 use super::registry::Inner;
+use super::sharer::Async;
 use super::state::State;
 
 pub(crate) use libc::pollfd as PollFd;
@@ -41,7 +41,7 @@ pub enum WaitsFor {
 
 /// Returns the queue of an endpoint's present state.
 pub(crate) fn waits_for(epd: &Epd) -> WaitsFor {
-    match (epd.holder.asynchronous(), epd.holder.state()) {
+    match (epd.sharer.asynchronous(), epd.sharer.state()) {
         (Async::Running | Async::Done | Async::Refused, _) => WaitsFor::Connect,
         (Async::None, State::Listening) => WaitsFor::Request,
         (Async::None, State::Connected | State::Disconnected) => WaitsFor::Messages,
@@ -53,7 +53,7 @@ pub(crate) fn waits_for(epd: &Epd) -> WaitsFor {
 
 /// Events of an endpoint, masked by the requested ones.
 fn bits(epd: &Epd, events: i16) -> i16 {
-    let all = match (epd.holder.asynchronous(), epd.holder.state()) {
+    let all = match (epd.sharer.asynchronous(), epd.sharer.state()) {
         (Async::Running, _) => 0,
         (Async::Done | Async::Refused, _) => OUT,
         (Async::None, State::Listening) => {
@@ -74,7 +74,7 @@ fn bits(epd: &Epd, events: i16) -> i16 {
 /// Makes a descriptor show the current state, unless a sharer inside a call is about to.
 fn correct(epd: &Epd, fd: i32) {
     if let Some(link) = epd.link() {
-        let _ = messages::put_right(epd, link, fd);
+        let _ = messages::recover(epd, link, fd);
     }
 }
 
@@ -98,10 +98,10 @@ fn failure(errno: Errno) -> Failure {
 impl Inner {
     /// Fetches a port or a peer that another sharer may have obtained.
     fn look_again(&self, epd: &Arc<Epd>) {
-        if epd.link().is_some() || epd.vault().is_none() {
+        if epd.link().is_some() || epd.fd_handoff().is_none() {
             return;
         }
-        let unknown = match epd.holder.state() {
+        let unknown = match epd.sharer.state() {
             State::Connected | State::Disconnected => true,
             State::Listening => take(&epd.port_socket).is_none(),
             State::Connecting => take(&epd.pending).is_none(),

@@ -19,13 +19,13 @@ use scif::sys::{descriptor, fork, pages, process, thread};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::endpoint::{Epd, take};
-use super::holder::Async;
 use super::kernel_mode::KernelMode;
 use super::mainline::ConnectWorker;
 use super::nodes;
+use super::sharer::Async;
 use super::stat::Stats;
 use super::state::State;
-use crate::window::{EndedArenas, Filled, Targets, TriedBack, Workers};
+use crate::window::{Filled, InflightDsts, OrphanArenas, TriedBack, Workers};
 
 /// Sources of events for the service thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,10 +67,10 @@ pub(crate) struct Inner {
     pub(super) table: &'static EndpointTable,
     pub(crate) service: Mutex<Service>,
     pub(crate) workers: Arc<Workers>,
-    pub(crate) ended_arenas: EndedArenas,
+    pub(crate) orphan_arenas: OrphanArenas,
     /// Lock held while pages move back, and while windows are made of pages that are not moved.
     pub(crate) moving: Mutex<()>,
-    pub(crate) targets: Arc<Targets>,
+    pub(crate) targets: Arc<InflightDsts>,
     pub(crate) filled: Filled,
     /// Whether a window was ever made of pages that were not moved.
     pub(crate) in_place: AtomicFlag,
@@ -122,7 +122,7 @@ impl Inner {
                 generation: fork::generation(),
             }),
             workers: Arc::default(),
-            ended_arenas: EndedArenas::default(),
+            orphan_arenas: OrphanArenas::default(),
             moving: Mutex::default(),
             targets: Arc::default(),
             filled: Filled::default(),
@@ -177,7 +177,7 @@ impl Inner {
                 .add_hangup(&epd.bell, token << 2 | Kind::Descriptor as u64)?;
             if let Some(listener) = take(&epd.port_socket)
                 .as_ref()
-                .filter(|_| epd.holder.state() == State::Listening)
+                .filter(|_| epd.sharer.state() == State::Listening)
             {
                 service
                     .epoll
@@ -188,18 +188,18 @@ impl Inner {
             if let Some(link) = epd.link() {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
                 link.own.table.take_place();
-            } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
+            } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.fd_handoff().is_some()) {
                 // The child watches the answer too. If its parent dies, it completes the connect or
                 // gives it up. It misses an answer that the parent took and could not leave in the
-                // vault.
+                // hand-off.
                 service
                     .epoll
                     .add(&pending.socket, token << 2 | Kind::Link as u64)?;
-                deadlines.insert((epd.holder.deadline(), token));
+                deadlines.insert((epd.sharer.deadline(), token));
             }
         }
         service.deadlines = deadlines;
-        self.ended_arenas.forget_all();
+        self.orphan_arenas.forget_all();
         service.epoll.add_news(&self.family, FAMILY)?;
         self.start(&service)?;
         // Set last, so that a failed start is repeated.
@@ -239,7 +239,7 @@ impl Inner {
     /// Schedules the end of an endpoint's connect at its deadline. The caller holds the control
     /// lock.
     pub(crate) fn limit_connect(&self, epd: &Epd) {
-        let deadline = epd.holder.deadline();
+        let deadline = epd.sharer.deadline();
         let mut service = take(&self.service);
         service.deadlines.insert((deadline, epd.token));
         if deadline < service.wakes {
@@ -251,7 +251,7 @@ impl Inner {
 
     /// Removes the deadline of a connect that ended. The caller holds the control lock.
     pub(crate) fn unlimit_connect(&self, epd: &Epd) {
-        let at = (epd.holder.deadline(), epd.token);
+        let at = (epd.sharer.deadline(), epd.token);
         take(&self.service).deadlines.remove(&at);
     }
 
@@ -404,7 +404,7 @@ impl Inner {
     pub(crate) fn close(self: &Arc<Self>, fd: RawFd) -> Result<()> {
         let epd = self.get(fd).ok();
         if let Some(epd) = &epd {
-            if self.config.device_traps && epd.holder.asynchronous() != Async::None {
+            if self.config.device_traps && epd.sharer.asynchronous() != Async::None {
                 self.flush_connects();
             }
             self.forget(fd);
@@ -449,10 +449,10 @@ impl Inner {
             epd.end();
             self.kernel_mode.ended(epd.token);
             if let Some(link) = epd.link() {
-                self.ended_arenas.keep(&link.own);
+                self.orphan_arenas.keep(&link.own);
             }
         });
-        // Removed after `ended_arenas` has the arena: one of the two lists always names the owner
+        // Removed after `orphan_arenas` has the arena: one of the two lists always names the owner
         // of its pages.
         take(&self.service).watched.remove(&epd.token);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -475,7 +475,7 @@ impl Inner {
                 .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(file))
         };
         let watched = take(&self.service).watched.values().any(is_of);
-        watched || self.ended_arenas.has(file)
+        watched || self.orphan_arenas.has(file)
     }
 
     /// Returns the nodes that are online, the own node included.

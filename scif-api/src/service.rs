@@ -33,7 +33,7 @@ impl Inner {
             let mut ready = Vec::new();
             let (related, limit) = {
                 let _busy = fork::busy();
-                let related = self.has_relatives();
+                let related = self.has_fork_group();
                 (related, self.nap(related.then_some(RELATIVES_NS)))
             };
             if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
@@ -46,7 +46,7 @@ impl Inner {
             // A child forked in between would find the locks of this thread taken for ever.
             let _busy = fork::busy();
             if related {
-                self.for_each(|epd| self.bury_relatives(epd));
+                self.for_each(|epd| self.reap_sharers(epd));
             }
             let mut ended = false;
             for token in ready {
@@ -106,7 +106,7 @@ impl Inner {
     fn poison(&self, epd: &Arc<Epd>) {
         // Set first: a second panic ends the attempt, and there is no third.
         epd.poisoned.set(true);
-        let port = epd.holder.port();
+        let port = epd.sharer.port();
         let _ = contained(|| {
             let listener = take(&epd.port_socket).take();
             if let Some(listener) = listener {
@@ -119,7 +119,7 @@ impl Inner {
             if let Some(link) = epd.link() {
                 self.unwatch(link.socket());
             }
-            epd.holder.pass(State::Listening, State::Disconnected);
+            epd.sharer.pass(State::Listening, State::Disconnected);
             self.cut_off(epd)
         });
         warn_about_peer!(
@@ -139,7 +139,7 @@ impl Inner {
         warn_about_peer!(
             "internal error while the endpoint at port {} was closed; its peer may keep mappings \
              of its memory. Restart both programs and report the error",
-            epd.holder.port()
+            epd.sharer.port()
         );
     }
 
@@ -178,16 +178,16 @@ impl Inner {
     }
 
     /// Whether other processes share endpoints of this one, or did and were not removed yet.
-    fn has_relatives(&self) -> bool {
-        let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.holders.shared());
-        family::had_relatives() && take(&self.service).watched.values().any(shared)
+    fn has_fork_group(&self) -> bool {
+        let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.sharers.shared());
+        family::had_fork_group() && take(&self.service).watched.values().any(shared)
     }
 
     /// Repairs the state after sharers that died or called `exec`: RMAs that remain unfinished, and
     /// a descriptor that shows an old state.
-    fn bury_relatives(&self, epd: &Arc<Epd>) {
+    fn reap_sharers(&self, epd: &Arc<Epd>) {
         let Some(link) = epd.link() else { return };
-        if !link.own.table.holders.bury(|| !family::has_relatives()) {
+        if !link.own.table.sharers.reap(|| !family::has_fork_group()) {
             return;
         }
         link.tell_finished();
@@ -197,12 +197,12 @@ impl Inner {
             table.iter().position(of)
         };
         if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
-            && let Err(failure) = messages::put_right(epd, link, fd)
+            && let Err(failure) = messages::recover(epd, link, fd)
         {
             log::debug!(
                 "endpoint at port {}: repair after the death of a process that shared it failed: \
                  {failure}",
-                epd.holder.port()
+                epd.sharer.port()
             );
         }
     }
@@ -211,11 +211,11 @@ impl Inner {
     fn requested(epd: &Epd) {
         #[cfg(test)]
         tests::strike(epd, tests::FaultPoint::Request);
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         if take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
             descriptor::show_data(&epd.bell);
         }
-        epd.holder.happened();
+        epd.sharer.happened();
     }
 
     /// Handles an event of the socket of a connection or request. Returns whether the endpoint has

@@ -2,7 +2,7 @@
 //! Statistics of a process's endpoints for other processes: one memfd a process, kept open and only
 //! written.
 //!
-//! Not about reading it ([`crate::look`]). The process reads nothing back, so a foreign write
+//! Not about reading it ([`crate::introspect`]). The process reads nothing back, so a foreign write
 //! changes only the displayed values. A forked child shows its own new endpoints in a memfd of its
 //! own and keeps its parent's.
 //!

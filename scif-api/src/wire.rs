@@ -103,10 +103,10 @@ impl Packet {
     }
 }
 
-/// Size in bytes of a packet in a vault.
-pub(crate) const LEFT: usize = 16;
+/// Size in bytes of a packet in a hand-off.
+pub(crate) const HANDOFF_BYTES: usize = 16;
 
-/// Content of a packet in a vault.
+/// Content of a packet in a hand-off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(crate) enum What {
@@ -118,7 +118,7 @@ pub(crate) enum What {
     Connection = 3,
 }
 
-/// Packet in a vault, sent with its descriptors.
+/// Packet in a hand-off, sent with its descriptors.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Left {
     pub(crate) number: u32,
@@ -138,21 +138,21 @@ impl Left {
         }
     }
 
-    pub(crate) fn encode(self) -> [u8; LEFT] {
+    pub(crate) fn encode(self) -> [u8; HANDOFF_BYTES] {
         let words = [
             self.number,
             self.what as u32,
             self.peer_pid.cast_unsigned(),
             u32::from(self.counted),
         ];
-        let mut bytes = [0; LEFT];
+        let mut bytes = [0; HANDOFF_BYTES];
         for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
         }
         bytes
     }
 
-    pub(crate) fn decode(bytes: [u8; LEFT]) -> Option<Left> {
+    pub(crate) fn decode(bytes: [u8; HANDOFF_BYTES]) -> Option<Left> {
         let [number, what, peer_pid, counted] = *bytes.as_chunks::<4>().0 else {
             return None;
         };
@@ -202,7 +202,7 @@ mod tests {
             left.number = u32::MAX;
             assert_eq!(Left::decode(left.encode()), Some(left));
         }
-        assert_eq!(Left::decode([0; LEFT]), None);
+        assert_eq!(Left::decode([0; HANDOFF_BYTES]), None);
         let mut bytes = Packet::Hello.encode();
         assert_eq!(Packet::decode(&bytes[..31]), None);
         bytes[8] = 99;

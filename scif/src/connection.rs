@@ -18,7 +18,7 @@ use scif_ring::{
 
 use crate::addr::PortId;
 use crate::error::Reason;
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::memory::{PeerMemory, RemoteMem};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
@@ -69,7 +69,7 @@ pub struct Connection {
     arena: Option<Mapping>,
     /// Number of accesses to a window before the arena arrived.
     missed: u32,
-    life: Life,
+    liveness: ProcessProof,
     /// Time of [`Connection::leave`].
     left_ns: u64,
     link: Box<dyn Link>,
@@ -92,7 +92,7 @@ impl Connection {
             side,
             segment,
             link,
-            life,
+            liveness,
             remote,
         } = opened;
         let mut connection = Connection {
@@ -106,7 +106,7 @@ impl Connection {
             memory: PeerMemory::none(),
             arena: None,
             missed: 0,
-            life,
+            liveness,
             left_ns: u64::MAX,
             link,
             unreported: None,
@@ -153,14 +153,14 @@ impl Connection {
     /// Returns the process id of the peer; 0 if it is not visible in this pid namespace.
     #[must_use]
     pub fn peer_pid(&self) -> i32 {
-        self.life.pid()
+        self.liveness.pid()
     }
 
     /// Returns the unique identity of the peer process: process id and start time. Zeros where it
     /// is not visible.
     #[must_use]
     pub fn peer_process(&self) -> (i32, u64) {
-        (self.life.pid(), self.life.start().unwrap_or(0))
+        (self.liveness.pid(), self.liveness.start().unwrap_or(0))
     }
 
     /// Whether both sides have exchanged keys and memory. Records can be pushed earlier.
@@ -326,7 +326,7 @@ impl Connection {
     }
 
     /// Whether the endpoint must poll for changes although nothing arrives.
-    pub(crate) fn restless(&self) -> bool {
+    pub(crate) fn needs_poll(&self) -> bool {
         self.unreported.is_some() || self.state == State::Starting || self.link.unsent()
     }
 
@@ -369,7 +369,7 @@ impl Connection {
     #[must_use]
     pub fn enter(&mut self) -> bool {
         self.views.my_mark.set(ANNOUNCED);
-        let there = self.views.peer_leave.get().is_none() && self.life.alive_recently();
+        let there = self.views.peer_leave.get().is_none() && self.liveness.alive_recently();
         if !there {
             self.exit();
         }
@@ -455,24 +455,24 @@ impl Connection {
     /// Whether the peer's process still ran at most a millisecond ago. `true` also where that is
     /// not visible; the socket is then the only proof.
     pub fn alive(&mut self) -> bool {
-        self.life.alive()
+        self.liveness.alive()
     }
 
     /// Returns whether the peer may still be in a copy: its process runs. If the process cannot be
     /// seen, the answer is false from 50 ms after [`Connection::leave`] on.
     pub fn may_be_copying(&mut self) -> bool {
-        self.life.outlasts(self.left_ns)
+        self.liveness.outlasts(self.left_ns)
     }
 
     /// Variant of [`Connection::alive`] with a result at most 50 ms old: sufficient for an access
     /// to the peer's memory by process id.
     #[inline]
     pub fn alive_recently(&mut self) -> bool {
-        self.life.alive_recently()
+        self.liveness.alive_recently()
     }
 
     /// Variant of [`Connection::alive`] with a check at this moment.
     pub fn alive_now(&mut self) -> bool {
-        self.life.alive_now()
+        self.liveness.alive_now()
     }
 }

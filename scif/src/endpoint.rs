@@ -60,7 +60,7 @@ pub struct Endpoint {
     port: Box<dyn Port>,
     id: PortId,
     /// Connections that may have changes although nothing arrives.
-    restless: Vec<ConnId>,
+    needs_poll: Vec<ConnId>,
     ready: Vec<ConnId>,
     generation: u64,
     silent: bool,
@@ -88,7 +88,7 @@ impl Endpoint {
             id: port.id(),
             port,
             own_bell,
-            restless: Vec::new(),
+            needs_poll: Vec::new(),
             ready: Vec::new(),
             generation: fork::generation(),
             silent: false,
@@ -126,7 +126,7 @@ impl Endpoint {
         let opened = self.port.connect(dst, id)?;
         let connection = Connection::new(opened)?;
         let id = self.conns.insert(connection).ok_or(Error::Again)?;
-        self.restless.push(id);
+        self.needs_poll.push(id);
         Ok(id)
     }
 
@@ -152,16 +152,16 @@ impl Endpoint {
             let Some(opened) = self.port.accept(id) else { break };
             self.adopt(opened, out);
         }
-        if !self.restless.is_empty() {
-            let mut restless = std::mem::take(&mut self.restless);
-            restless.retain(|&id| {
+        if !self.needs_poll.is_empty() {
+            let mut needs_poll = std::mem::take(&mut self.needs_poll);
+            needs_poll.retain(|&id| {
                 if self.conns.get(id).is_some_and(Connection::overdue) {
                     self.take_changes(id, out);
                 }
-                self.conns.get(id).is_some_and(Connection::restless)
+                self.conns.get(id).is_some_and(Connection::needs_poll)
             });
-            restless.append(&mut self.restless);
-            self.restless = restless;
+            needs_poll.append(&mut self.needs_poll);
+            self.needs_poll = needs_poll;
         }
     }
 
@@ -193,10 +193,10 @@ impl Endpoint {
         let Ok(connection) = Connection::new(opened) else {
             return;
         };
-        let restless = connection.restless();
+        let needs_poll = connection.needs_poll();
         if let Some(id) = self.conns.insert(connection) {
-            if restless {
-                self.restless.push(id);
+            if needs_poll {
+                self.needs_poll.push(id);
             }
             out.push(LinkEvent::Accepted(id, peer));
         }

@@ -18,7 +18,6 @@
 
 mod addr;
 mod arena;
-mod board;
 mod config;
 mod connection;
 #[doc(hidden)]
@@ -30,7 +29,8 @@ pub mod failure;
 mod fence;
 mod keys;
 #[doc(hidden)]
-pub mod life;
+pub mod liveness;
+mod shared_table;
 
 mod memory;
 mod migrate;
@@ -48,7 +48,6 @@ mod waiter;
 pub mod conformance;
 
 pub use addr::{DYNAMIC_PORTS, PortId};
-pub use board::{Board, BoardLock};
 pub use config::{Carrier, Config};
 pub use connection::Connection;
 pub use denial::{Denial, DenialCause};
@@ -60,6 +59,7 @@ pub use keys::{Exports, SharedKeys};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
+pub use shared_table::{SharedTable, SharedTableLock};
 pub use slab::ConnId;
 pub use spelling::unknown_settings;
 pub use sys::errno::keep_errno;

@@ -20,7 +20,7 @@ use crate::arena::{ARENA_BYTES, Arena};
 use crate::keys::SharedKeys;
 use crate::sys::errno::lock;
 use crate::sys::fork;
-use crate::sys::pages::{self, PAGE, StoreGuard};
+use crate::sys::pages::{self, PAGE, WriteFence};
 use crate::sys::smaps;
 
 /// Offset in bytes of the first window, and free space behind each window besides its own length. A
@@ -164,7 +164,7 @@ impl Window {
             .collect();
         if !here.is_empty() {
             // Without the guard, stores of other threads could be lost.
-            let Some(guard) = StoreGuard::new() else {
+            let Some(guard) = WriteFence::new() else {
                 return false;
             };
             for area in here {
@@ -261,7 +261,7 @@ impl Movable {
             return Err(Unmoved::Unfit);
         }
         with_places(|places| places.may_move(self.number, self.run))?;
-        StoreGuard::new().map(drop).ok_or(Unmoved::Refused)
+        WriteFence::new().map(drop).ok_or(Unmoved::Refused)
     }
 
     /// Moves its whole pages into the arena of the domain that owns `keys`. The region's own key
@@ -276,7 +276,7 @@ impl Movable {
         let (number, run) = (self.number, self.run);
         let at = with_places(|places| {
             places.may_move(number, run)?;
-            let guard = StoreGuard::new().ok_or(Unmoved::Refused)?;
+            let guard = WriteFence::new().ok_or(Unmoved::Refused)?;
             let arena = keys.arena().ok_or(Unmoved::Refused)?;
             let areas = pages::areas(run.begin, run.end).map_err(|_| Unmoved::Refused)?;
             let at = places.place(arena, run.len()).ok_or(Unmoved::Refused)?;

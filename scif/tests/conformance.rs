@@ -22,7 +22,7 @@ impl Bed for LocalBed {
         Ok(Arc::clone(&self.0))
     }
 
-    fn stranger(&self) -> scif::Result<Arc<Node>> {
+    fn foreign(&self) -> scif::Result<Arc<Node>> {
         Node::open(Config::default(), TransportKind::Local)
     }
 }
@@ -30,7 +30,7 @@ impl Bed for LocalBed {
 /// A new node for each request.
 struct SoftBed {
     config: Config,
-    stranger: Config,
+    foreign: Config,
 }
 
 impl Bed for SoftBed {
@@ -38,8 +38,8 @@ impl Bed for SoftBed {
         Node::open(self.config.clone(), TransportKind::Soft)
     }
 
-    fn stranger(&self) -> scif::Result<Arc<Node>> {
-        Node::open(self.stranger.clone(), TransportKind::Soft)
+    fn foreign(&self) -> scif::Result<Arc<Node>> {
+        Node::open(self.foreign.clone(), TransportKind::Soft)
     }
 }
 
@@ -70,7 +70,7 @@ fn every_transport_conforms() {
         domain: domain(""),
         ..Config::default()
     };
-    let stranger = Config {
+    let foreign = Config {
         domain: domain("-other"),
         ..config.clone()
     };
@@ -78,7 +78,7 @@ fn every_transport_conforms() {
         "soft",
         &SoftBed {
             config: config.clone(),
-            stranger,
+            foreign,
         },
     );
 
@@ -92,7 +92,7 @@ fn every_transport_conforms() {
         "soft in a directory",
         &SoftBed {
             config: in_dir,
-            stranger: config,
+            foreign: config,
         },
     );
     let left: Vec<_> = std::fs::read_dir(&dir)

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use scif::Config;
-use scif_api::{self, Failure, LostNode};
+use scif_api::{self, FailedNode, Failure};
 use serde_json::json;
 
 use crate::failure::{Problem, Result};
@@ -87,7 +87,7 @@ pub(crate) fn lose(node: u16) -> Result<()> {
 /// Loses a node and keeps it lost. Prints the lines for `lose` on the standard output.
 pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
     let mut out = io::stdout().lock();
-    let (lost, answers) = match LostNode::new(config, node) {
+    let (lost, answers) = match FailedNode::new(config, node) {
         Ok(done) => done,
         Err(failure) => {
             let what = match failure {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Nodes, endpoints, connections and windows, as tables or JSON, once or repeatedly.
 //!
-//! Not about the source of the data (`scif_api::look`). An endpoint that several processes share
-//! after a fork is listed for each of them.
+//! Not about the source of the data (`scif_api::introspect`). An endpoint that several processes
+//! share after a fork is listed for each of them.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use scif::Config;
-use scif_api::look::{self, Endpoint, Node, Process, Registered};
+use scif_api::introspect::{self, Endpoint, Node, Process, Registered};
 use serde_json::{Value, json};
 
 use crate::args::ListOptions;
@@ -53,14 +53,14 @@ fn moved(endpoint: &Endpoint) -> (u64, u64) {
 impl Seen {
     fn now(config: &Config, list: List, node: Option<u16>) -> Result<Seen> {
         let nodes = if list == List::Nodes {
-            look::nodes(config)?
+            introspect::nodes(config)?
         } else {
             Vec::new()
         };
         let processes = if list == List::Nodes {
             Vec::new()
         } else {
-            look::processes(config)?
+            introspect::processes(config)?
         };
         let wanted = |number: u16| node.is_none_or(|only| only == number);
         Ok(Seen {

@@ -3,7 +3,7 @@
 //!
 //! A job registers thousands of windows; `windows --all` lists them one by one.
 
-use scif_api::look::{Endpoint, Process, Registered};
+use scif_api::introspect::{Endpoint, Process, Registered};
 
 use crate::table::{bytes, columns, own, peer};
 

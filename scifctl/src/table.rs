@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Columns of text and texts of their cells. Numbers are aligned to the right, words to the left.
 
-use scif_api::look::Endpoint;
+use scif_api::introspect::Endpoint;
 
 /// Formats rows under a head, each column as wide as necessary.
 pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {

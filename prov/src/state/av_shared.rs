@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Addresses of a vector that several processes share by its name.
 //!
-//! The addresses are in a shared table (`scif::Board`), in the order in which any of the processes
-//! inserted them. An index is never reused: an index that a process kept names the original address
-//! or none. Other processes may write arbitrary values to the table, so each address read from it
-//! is validated like one from the application.
+//! The addresses are in a shared table (`scif::SharedTable`), in the order in which any of the
+//! processes inserted them. An index is never reused: an index that a process kept names the
+//! original address or none. Other processes may write arbitrary values to the table, so each
+//! address read from it is validated like one from the application.
 //!
 //! ```text
 //! words of 64 bits
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use libfabric_sys as fi;
-use scif::{Board, Node, PortId};
+use scif::{Node, PortId, SharedTable};
 
 use super::port_range::PortRange;
 use crate::base::addr::{self, ADDR_LEN, Reader};
@@ -56,7 +56,7 @@ struct Index {
 /// Handle of one process on a shared vector.
 #[derive(Debug)]
 pub(crate) struct SharedAv {
-    board: Board,
+    board: SharedTable,
     reader: Reader,
     bits: u32,
     index: RefCell<Index>,
@@ -78,11 +78,11 @@ impl SharedAv {
     /// used by an object of another kind. Errors of the system.
     pub(crate) fn open(node: &Node, name: &str, read_only: bool, bits: u32) -> Result<SharedAv, Errno> {
         let opened = if read_only {
-            Board::open_to_read(node, name, WORDS)
+            SharedTable::open_to_read(node, name, WORDS)
         } else {
             let mut fill = vec![(HEAD, MAGIC)];
             fill.extend((0..PAGE_WORDS).map(|at| (at, fi::FI_ADDR_NOTAVAIL)));
-            Board::open(node, name, WORDS, &fill)
+            SharedTable::open(node, name, WORDS, &fill)
         };
         let board = opened.map_err(|e| errno::errno(&e))?;
         if board.load(HEAD) != Some(MAGIC) {
@@ -209,7 +209,7 @@ impl SharedAv {
         Ok(())
     }
 
-    fn lock(&self) -> Result<scif::BoardLock<'_>, Errno> {
+    fn lock(&self) -> Result<scif::SharedTableLock<'_>, Errno> {
         if !self.board.is_writable() {
             return Err(fi::FI_EACCES);
         }

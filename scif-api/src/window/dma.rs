@@ -16,8 +16,8 @@ use scif::sys::{fork, thread};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::copies::{self, Spot, store_all};
-use super::targets::Target;
-use super::watcher::{Watcher, end_after_panic};
+use super::fence_signaller::{FenceSignaller, end_after_panic};
+use super::inflight_dsts::Target;
 use crate::{Epd, Failure, Link, Result, take};
 
 /// Interval between checks whether the queues are empty, when the program exits.
@@ -72,7 +72,7 @@ struct Channels {
 #[derive(Default)]
 pub(crate) struct Workers {
     channels: Mutex<Channels>,
-    watcher: Mutex<Option<(u64, Arc<Watcher>)>>,
+    fence_signaller: Mutex<Option<(u64, Arc<FenceSignaller>)>>,
 }
 
 impl std::fmt::Debug for Workers {
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Workers {
 /// Executes a job and marks it as finished. A panic ends its connection.
 fn do_job(job: Job) {
     let Some(link) = job.epd.link() else { return };
-    let port = || job.epd.holder.port();
+    let port = || job.epd.sharer.port();
     let operation = match job.work {
         Work::Copy { .. } => "an asynchronous RMA",
         Work::Store(_) => "a fence signal",
@@ -203,8 +203,10 @@ impl Workers {
         } else {
             0
         };
-        let watcher = take(&self.watcher).as_ref().is_some_and(|(g, _)| *g == here);
-        copiers + usize::from(watcher)
+        let fence_signaller = take(&self.fence_signaller)
+            .as_ref()
+            .is_some_and(|(g, _)| *g == here);
+        copiers + usize::from(fence_signaller)
     }
 
     /// Returns the channel of an endpoint, and starts it if necessary.
@@ -316,9 +318,9 @@ impl Workers {
         count: u64,
         stores: Vec<(Spot, u64)>,
     ) -> Result<()> {
-        let holders = &link.own.table.holders;
-        let queued = holders.queued();
-        if holders.finished(queued, false)? {
+        let sharers = &link.own.table.sharers;
+        let queued = sharers.queued();
+        if sharers.finished(queued, false)? {
             return store_all(&stores);
         }
         match self.give(epd, link, count, Work::Store(stores))? {
@@ -337,23 +339,25 @@ impl Workers {
         link: &Link,
         stores: Vec<(Spot, u64)>,
     ) -> Result<()> {
-        let holders = &link.peer.table.holders;
-        let ticket = holders.queued();
-        if holders.finished(ticket, false)? {
+        let sharers = &link.peer.table.sharers;
+        let ticket = sharers.queued();
+        if sharers.finished(ticket, false)? {
             return store_all(&stores);
         }
-        let watcher = {
-            let mut slot = take(&self.watcher);
+        let fence_signaller = {
+            let mut slot = take(&self.fence_signaller);
             match &*slot {
-                Some((generation, watcher)) if *generation == fork::generation() => Arc::clone(watcher),
+                Some((generation, fence_signaller)) if *generation == fork::generation() => {
+                    Arc::clone(fence_signaller)
+                }
                 _ => {
-                    let watcher = Watcher::start()?;
-                    *slot = Some((fork::generation(), Arc::clone(&watcher)));
-                    watcher
+                    let fence_signaller = FenceSignaller::start()?;
+                    *slot = Some((fork::generation(), Arc::clone(&fence_signaller)));
+                    fence_signaller
                 }
             }
         };
-        watcher.add(epd, ticket, stores);
+        fence_signaller.add(epd, ticket, stores);
         Ok(())
     }
 }
@@ -394,9 +398,9 @@ mod tests {
             }
             scif.write_from_memory(a, source.addr(), PAGE, 0x1000, 0).unwrap();
             let epd = scif.0.get(a).unwrap();
-            let holders = &epd.link().unwrap().own.table.holders;
+            let sharers = &epd.link().unwrap().own.table.sharers;
             until("the RMA counts as finished", || {
-                holders.finished(holders.queued(), false) == Ok(true)
+                sharers.finished(sharers.queued(), false) == Ok(true)
             });
             if strikes {
                 until("reset", || are_reset(&scif, [a, b]));

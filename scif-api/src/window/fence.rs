@@ -41,7 +41,7 @@ impl Inner {
     pub(crate) fn fence_mark(&self, epd: &Epd, side: FenceSide) -> Result<i32> {
         let link = epd.connected()?;
         let of_peer = side == FenceSide::Peer;
-        let queued = table(link, of_peer).holders.queued();
+        let queued = table(link, of_peer).sharers.queued();
         let mark = u32::try_from(queued & MARK_BITS).map_err(|_| Failure::Broken)?;
         Ok((mark | u32::from(of_peer) << 31).cast_signed())
     }
@@ -50,24 +50,24 @@ impl Inner {
     pub(crate) fn fence_wait(&self, epd: &Epd, mark: i32) -> Result<()> {
         let link = epd.connected()?;
         let of_peer = mark < 0;
-        let queued = table(link, of_peer).holders.queued();
+        let queued = table(link, of_peer).sharers.queued();
         let ticket = whole(u64::from(mark.cast_unsigned()) & MARK_BITS, queued)?;
         self.wait_finished(epd, link, of_peer, ticket)
     }
 
     /// Waits until all RMAs that this side has queued so far are finished.
     pub(crate) fn wait_own(&self, epd: &Epd, link: &Link) -> Result<()> {
-        self.wait_finished(epd, link, false, link.own.table.holders.queued())
+        self.wait_finished(epd, link, false, link.own.table.sharers.queued())
     }
 
     fn wait_finished(&self, epd: &Epd, link: &Link, of_peer: bool, ticket: u64) -> Result<()> {
-        let holders = &table(link, of_peer).holders;
+        let sharers = &table(link, of_peer).sharers;
         let word = link.finished(of_peer);
         let begin = now_ns();
         let mut looks = 0;
         loop {
             let seen = word.get();
-            if holders.finished(ticket, false)? {
+            if sharers.finished(ticket, false)? {
                 return Ok(());
             }
             if epd.over(link) && of_peer {

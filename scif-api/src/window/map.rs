@@ -69,7 +69,7 @@ impl Inner {
             self.filled.enter(base, base + size);
         }
         link.own.table.map_one()?;
-        epd.holder.record.mapped();
+        epd.sharer.record.mapped();
         drop(copying);
         Ok(base)
     }

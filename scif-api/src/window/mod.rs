@@ -6,30 +6,30 @@
 //! the deletion of a window involves both sides. Source: registration, mapping, RMA and fences of
 //! `scif.h`.
 
-mod back;
 mod copies;
 mod dma;
-mod ended;
 mod fence;
+mod fence_signaller;
 mod filled;
-pub(crate) mod holders;
+mod inflight_dsts;
 mod loans;
 mod map;
 mod mover;
+mod orphan_arenas;
+mod page_restore;
 mod register;
 mod rma;
+pub(crate) mod sharers;
 pub(crate) mod space;
 mod spots;
 mod state;
 pub(crate) mod table;
-mod targets;
-mod watcher;
 
 pub(crate) use dma::Workers;
-pub(crate) use ended::EndedArenas;
 pub(crate) use filled::Filled;
+pub(crate) use inflight_dsts::InflightDsts;
 pub(crate) use mover::TriedBack;
+pub(crate) use orphan_arenas::OrphanArenas;
 pub(crate) use register::is_movable;
 pub(crate) use rma::{Near, Way};
 pub(crate) use state::WindowState;
-pub(crate) use targets::Targets;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Permission to move pages of a window back to private memory, the move, and its repetition.
 //!
-//! Not about the pages that must stay (`back`).
+//! Not about the pages that must stay (`page_restore`).
 
 use std::os::fd::BorrowedFd;
 
-use scif::sys::pages::{self, Area, StoreGuard};
+use scif::sys::pages::{self, Area, WriteFence};
 use scif::sys::thread;
 
 /// Nanoseconds after the last attempt to move pages back at which the next one is due, even if
@@ -38,7 +38,7 @@ impl TriedBack {
 /// Permission to move pages now, and the protection to use.
 #[derive(Debug)]
 pub(crate) struct Mover {
-    guard: Option<StoreGuard>,
+    guard: Option<WriteFence>,
     alone: bool,
 }
 
@@ -48,9 +48,9 @@ impl Mover {
         // On a thread of the library, the program's threads run beside it.
         let alone = !thread::is_ours() && pages::threads() <= 1 + ours;
         let guard = if alone {
-            StoreGuard::not_needed()
+            WriteFence::not_needed()
         } else {
-            StoreGuard::new()
+            WriteFence::new()
         };
         Mover { guard, alone }
     }
@@ -64,13 +64,13 @@ impl Mover {
     /// because the test would split a huge page.
     pub(crate) fn may_move_from(&self, area: &Area, at: usize) -> bool {
         let is_anonymous = area.file.ino == 0;
-        let can_hold = |guard: &StoreGuard| !area.write || is_anonymous || pages::can_hold(guard, at);
+        let can_hold = |guard: &WriteFence| !area.write || is_anonymous || pages::can_hold(guard, at);
         self.alone || self.guard.as_ref().is_some_and(can_hold)
     }
 
     /// Returns the guard that blocks stores of other threads. It is used even if all other threads
     /// belong to the library: registered memory may share a page with the heap of the library.
-    pub(crate) fn guard(&self) -> Option<&StoreGuard> {
+    pub(crate) fn guard(&self) -> Option<&WriteFence> {
         self.guard.as_ref()
     }
 

@@ -83,7 +83,7 @@ impl Inner {
         self.wait_for_targets(addr, len);
         // Pages that can be private again can become part of the new window.
         self.take_back();
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         let table = &link.own.table;
         if size > OFFSET_MAX {
             return Err(Failure::NoMemory);
@@ -314,7 +314,7 @@ impl Inner {
             return Err(Failure::Invalid);
         }
         let link = epd.connected()?;
-        let held = epd.holder.control.lock();
+        let held = epd.sharer.control.lock();
         let table = &link.own.table;
         let runs = table.runs(at, size, false, false)?;
         let whole = runs.iter().all(|run| run.skip == 0 && run.len == run.window.len);
@@ -347,8 +347,8 @@ impl Inner {
         loop {
             let long = now_ns() - begin;
             let looks = long > DEATH_NS;
-            let theirs = &link.peer.table.holders;
-            if link.own.table.holders.at_rest(looks)?
+            let theirs = &link.peer.table.sharers;
+            if link.own.table.sharers.at_rest(looks)?
                 && (epd.over(link) || theirs.at_rest(looks && theirs.has(link.peer_pid))?)
             {
                 break;
@@ -358,7 +358,7 @@ impl Inner {
                     "endpoint at port {}: RMA on a deleted window has not ended after {} s; its \
                      pages are released. Look for a stopped process (state T in ps) among the \
                      users of the endpoint",
-                    epd.holder.port(),
+                    epd.sharer.port(),
                     REST_NS / 1_000_000_000
                 );
                 break;
@@ -490,7 +490,7 @@ impl Inner {
     /// Deletes all windows of an endpoint that ends.
     pub(crate) fn end_windows(&self, epd: &Epd) {
         let Some(link) = epd.link() else { return };
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         let answer_ns = if thread::is_ours() {
             SERVICE_ANSWER_NS
         } else {
@@ -615,7 +615,7 @@ mod tests {
             let link = epd.link().unwrap();
             let mut taken = Vec::new();
             let failed = {
-                let _held = epd.holder.control.lock();
+                let _held = epd.sharer.control.lock();
                 scif.0
                     .find_place(link, memory.addr(), PAGE, &mut taken, &mut Vec::new())
                     .unwrap();

@@ -84,7 +84,7 @@ impl Inner {
             Way::Read => copies::pairs(&near_spots, &far_spots),
             Way::Write => copies::pairs(&far_spots, &near_spots),
         }?;
-        epd.holder.record.rma(way == Way::Read, len);
+        epd.sharer.record.rma(way == Way::Read, len);
         let ordered = flags & ORDERED != 0;
         let may_wait = flags & (USECPU | SYNC) == 0 && size >= self.config.dma_min;
         let reachable = |spot: &Spot| spot.is_here() || spot.is_of(process::pid());

@@ -54,8 +54,8 @@ pub(super) fn believed(link: &Link, pid: i32) -> Result<i32> {
         }
         return Err(Failure::Broken);
     }
-    let holders = &link.peer.table.holders;
+    let sharers = &link.peer.table.sharers;
     let same = pid == link.peer_pid
-        || (holders.has(pid) && holders.has(link.peer_pid) && process::owner(pid) == Some(process::uid()));
+        || (sharers.has(pid) && sharers.has(link.peer_pid) && process::owner(pid) == Some(process::uid()));
     if same { Ok(pid) } else { Err(Failure::Broken) }
 }

@@ -78,7 +78,7 @@ impl WindowState {
     ) -> Result<Arc<Mapping>> {
         // Another sharer that inspects this process could not distinguish a kept mapping from one
         // of the program.
-        let shared = family::has_relatives() && link.own.table.holders.shared();
+        let shared = family::has_fork_group() && link.own.table.sharers.shared();
         let mut known = take(&self.0);
         if shared {
             known.copies.clear();
@@ -212,7 +212,7 @@ impl WindowState {
         }));
         drop(known);
         // Mappings for copying are not kept in other sharers.
-        let others = || link.own.table.holders.others().into_iter().map(pages::areas_of);
+        let others = || link.own.table.sharers.others().into_iter().map(pages::areas_of);
         areas.iter().any(&shows) || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(&shows)))
     }
 

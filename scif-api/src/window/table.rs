@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Registered address space of one endpoint: its windows in the order of their offsets, in memory
-//! that the peer can read but not write. The progress of its RMAs (`holders`) precedes them.
+//! that the peer can read but not write. The progress of its RMAs (`sharers`) precedes them.
 //!
 //! Not about the pages behind a window. A deleted window keeps its entry until its pages are
 //! released: lookups skip it, and its offsets stay occupied. The table is a seqlock: the writer,
@@ -22,7 +22,7 @@ use scif::sys::mmap::Mapping;
 use scif::sys::smaps::PageSizeHint;
 use scif_ring::{SharedU64, SharedWords, full_fence};
 
-use super::holders::{Copying, HOLDER_WORDS, HOLDERS_MAX, Holders, Own};
+use super::sharers::{Copying, Own, SHARER_WORDS, SHARERS_MAX, Sharers};
 use crate::{Failure, Result};
 
 /// Maximum number of windows of one endpoint. More give ENOMEM.
@@ -167,7 +167,7 @@ impl Run {
 pub(crate) struct Table {
     front: SharedWords,
     entries: SharedWords,
-    pub(crate) holders: Holders,
+    pub(crate) sharers: Sharers,
     _map: Mapping,
 }
 
@@ -177,7 +177,7 @@ const QUEUED: usize = 8;
 const MAPPED: usize = 24;
 const OTHERS_COPYING: usize = 25;
 /// Offset of the places of the sharers.
-pub(crate) const HOLDERS_AT: usize = 512;
+pub(crate) const SHARERS_AT: usize = 512;
 const SERIALS: usize = 32;
 const GIVEN: usize = 33;
 
@@ -188,8 +188,8 @@ impl Table {
         Ok(Table {
             front,
             entries: map.words(ENTRIES, WINDOWS_MAX * ENTRY_WORDS)?,
-            holders: Holders::over(
-                map.words(HOLDERS_AT, HOLDERS_MAX * HOLDER_WORDS)?,
+            sharers: Sharers::over(
+                map.words(SHARERS_AT, SHARERS_MAX * SHARER_WORDS)?,
                 word(QUEUED)?,
                 word(OTHERS_COPYING)?,
             ),
@@ -357,22 +357,22 @@ impl OwnTable {
 
     /// Whether this process has a place among the sharers, or gets one now.
     pub(crate) fn take_place(&self) -> bool {
-        self.1.place(&self.0.holders).is_some()
+        self.1.place(&self.0.sharers).is_some()
     }
 
     /// Queues one more RMA and returns its number. `None`: it must be executed at once.
     pub(crate) fn queue(&self) -> Result<Option<u64>> {
-        self.1.queue(&self.0.holders)
+        self.1.queue(&self.0.sharers)
     }
 
     /// Marks a queued RMA as finished.
     pub(crate) fn finish(&self, ticket: u64) -> Result<()> {
-        self.1.finish(&self.0.holders, ticket)
+        self.1.finish(&self.0.sharers, ticket)
     }
 
     /// Marks a call as copying, see [`Own::copying`].
     pub(crate) fn copying(&self) -> Result<Copying> {
-        self.1.copying(&self.0.holders)
+        self.1.copying(&self.0.sharers)
     }
 
     /// Returns the serial number of a new window.

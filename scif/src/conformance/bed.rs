@@ -20,7 +20,7 @@ pub trait Bed: Sync {
     ///
     /// # Errors
     /// As [`Node::open`].
-    fn stranger(&self) -> crate::Result<Arc<Node>>;
+    fn foreign(&self) -> crate::Result<Arc<Node>>;
 }
 
 /// Reason for which a case failed.

@@ -225,14 +225,14 @@ fn many_connections(bed: &dyn Bed) -> CaseResult {
 
 fn strangers_stay_apart(bed: &dyn Bed) -> CaseResult {
     let b = bind(&bed.node()?)?;
-    let stranger = bed.stranger()?;
+    let foreign = bed.foreign()?;
     // Strangers have ports of their own.
-    let mut other = Endpoint::bind(&stranger, b.id().port, Exports::default())?;
+    let mut other = Endpoint::bind(&foreign, b.id().port, Exports::default())?;
     let alone = bind(&bed.node()?)?;
     ensure!(other.connect(alone.id()).is_err());
     ensure!(other.conn_count() == 0);
     // Control: the same endpoint reaches one of its own node.
-    let mut own = bind(&stranger)?;
+    let mut own = bind(&foreign)?;
     let to_own = other.connect(own.id())?;
     ensure!(accepted(&mut own)?.1 == other.id());
     connected(&mut other, to_own)

@@ -125,12 +125,12 @@ impl Birth {
 /// Whether memory of this process may also be mapped by a process that it forked, or that forked
 /// it. Detects within [`LOOK_NS`] that the last of them has ended or called `exec`.
 #[inline]
-pub fn has_relatives() -> bool {
+pub fn has_fork_group() -> bool {
     RELATED.get() && look()
 }
 
 /// Whether this process ever had relatives, which may have left work undone.
-pub fn had_relatives() -> bool {
+pub fn had_fork_group() -> bool {
     EVER.get()
 }
 

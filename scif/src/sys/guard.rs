@@ -30,7 +30,7 @@ const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 
 /// Suspends the stores of other threads to a range while its pages move.
 #[derive(Debug)]
-pub struct StoreGuard {
+pub struct WriteFence {
     fd: OwnedFd,
     needed: bool,
 }
@@ -43,13 +43,13 @@ fn open(flags: libc::c_int) -> Option<OwnedFd> {
     Some(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }
 
-impl StoreGuard {
+impl WriteFence {
     /// Returns a guard; `None` if the kernel, a limit or a filter refuses.
-    pub fn new() -> Option<StoreGuard> {
+    pub fn new() -> Option<WriteFence> {
         // Without the flag, stores by the kernel (a read into the range) are suspended too; that
         // needs privilege.
         let fd = open(0).or_else(|| open(USER_MODE_ONLY));
-        let guard = fd.and_then(|fd| StoreGuard::of(fd, true));
+        let guard = fd.and_then(|fd| WriteFence::of(fd, true));
         if guard.is_none() {
             let consequence = "registered memory of a program with threads is not moved, so peers \
                                cannot map it and RMA is slower";
@@ -64,12 +64,12 @@ impl StoreGuard {
     /// library hardly ever do. Pages that cannot be protected are moved unprotected. Stores by the
     /// kernel are never suspended, since they may execute earlier requests of the program
     /// (io_uring) in this thread.
-    pub fn not_needed() -> Option<StoreGuard> {
-        StoreGuard::of(open(USER_MODE_ONLY)?, false)
+    pub fn not_needed() -> Option<WriteFence> {
+        WriteFence::of(open(USER_MODE_ONLY)?, false)
     }
 
-    fn of(fd: OwnedFd, needed: bool) -> Option<StoreGuard> {
-        let guard = StoreGuard { fd, needed };
+    fn of(fd: OwnedFd, needed: bool) -> Option<WriteFence> {
+        let guard = WriteFence { fd, needed };
         let mut api = [UFFD_API, FEATURE_WP | FEATURE_WP_SHMEM, 0];
         guard.control(IOCTL_API, &mut api).ok()?;
         Some(guard)
@@ -85,7 +85,7 @@ impl StoreGuard {
 
     /// Suspends stores to the range until `let_go`. All its pages must be present. Returns `None`
     /// if stores are not suspended and need not be.
-    pub(super) fn hold(&self, at: usize, len: usize) -> Result<Option<&StoreGuard>, Errno> {
+    pub(super) fn hold(&self, at: usize, len: usize) -> Result<Option<&WriteFence>, Errno> {
         match self.protect(at, len) {
             Ok(()) => Ok(Some(self)),
             Err(_) if !self.needed => Ok(None),

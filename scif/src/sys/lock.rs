@@ -96,7 +96,7 @@ impl SharedLock {
 }
 
 impl Held<'_> {
-    /// Whether an owner died, and [`Held::mended`] has not been called since.
+    /// Whether an owner died, and [`Held::recovered`] has not been called since.
     pub fn owner_died(&self) -> bool {
         // SAFETY: as in `taken`; zero in new memory, by the contract of `make`.
         unsafe { self.0.died().read() != 0 }
@@ -109,7 +109,7 @@ impl Held<'_> {
     }
 
     /// Notes that the state left by a dead owner was repaired.
-    pub fn mended(&self) {
+    pub fn recovered(&self) {
         // SAFETY: as in `owner_died`.
         unsafe { self.0.died().write(0) };
     }
@@ -159,7 +159,7 @@ mod tests {
         assert!(lock.try_lock().is_some_and(|held| held.owner_died()));
         let held = lock.lock();
         assert!(held.owner_died());
-        held.mended();
+        held.recovered();
         drop(held);
         assert!(!lock.lock().owner_died());
     }

@@ -176,7 +176,8 @@ pub fn areas_of(pid: i32) -> Option<Vec<Area>> {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Some(Vec::new()),
         // With hidepid the file is missing for a running process as well.
         Err(error)
-            if error.raw_os_error() == Some(libc::ENOENT) && process::look(pid) == process::Sight::Gone =>
+            if error.raw_os_error() == Some(libc::ENOENT)
+                && process::look(pid) == process::ProcessState::Gone =>
         {
             Some(Vec::new())
         }

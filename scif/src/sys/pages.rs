@@ -13,14 +13,14 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
-pub use super::guard::StoreGuard;
+pub use super::guard::WriteFence;
 use super::large::{self, LARGE};
 pub use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
 use super::maps::{ask, each_area};
 pub use super::mmap::PAGE;
 use super::process::last_errno;
 use super::smaps::PageSizeHint;
-use super::thread::quietly;
+use super::thread::with_signals_blocked;
 use super::{dontfork, memfd};
 
 /// Held while a piece moves in: two threads that copy the same pages would each map their own copy.
@@ -80,7 +80,7 @@ pub fn move_in<H>(
     end: usize,
     fd: BorrowedFd<'_>,
     offset: u64,
-    guard: Option<&StoreGuard>,
+    guard: Option<&WriteFence>,
     hold: impl Fn(usize, usize) -> Option<H>,
 ) -> Result<(), Errno> {
     if is_stack_in_use(begin, end) {
@@ -108,7 +108,7 @@ pub fn move_in<H>(
             return Err(Errno::STALE);
         }
         populate(area, at, len);
-        while_held(area, at, len, guard, || {
+        with_writers_blocked(area, at, len, guard, || {
             copy_out(at, len, fd, to)?;
             let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
             // SAFETY: replaces the program's pages by shared ones with the same bytes, protection
@@ -128,7 +128,7 @@ pub fn move_in<H>(
 }
 
 /// Whether stores to the private pages from `at` on can be suspended.
-pub fn can_hold(guard: &StoreGuard, at: usize) -> bool {
+pub fn can_hold(guard: &WriteFence, at: usize) -> bool {
     // Not while another thread has protected them.
     let _section = super::fork::section();
     let _moving = MOVING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,14 +147,14 @@ pub fn is_stack_in_use(begin: usize, end: usize) -> bool {
 /// guard, if any. Signal handlers of this thread are blocked: they would wait for this thread
 /// itself, or their stores would be lost.
 #[inline(never)]
-fn while_held(
+fn with_writers_blocked(
     area: &Area,
     at: usize,
     len: usize,
-    guard: Option<&StoreGuard>,
+    guard: Option<&WriteFence>,
     replace: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    quietly(|| {
+    with_signals_blocked(|| {
         let held = match guard.filter(|_| area.write) {
             Some(guard) => guard.hold(at, len)?,
             None => None,
@@ -310,7 +310,7 @@ pub fn move_back(
     area: &Area,
     begin: usize,
     end: usize,
-    guard: Option<&StoreGuard>,
+    guard: Option<&WriteFence>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
     move_each_back(area, begin, end, guard, file, false)
@@ -322,7 +322,7 @@ pub fn move_back_and_free(
     area: &Area,
     begin: usize,
     end: usize,
-    guard: Option<&StoreGuard>,
+    guard: Option<&WriteFence>,
     file: BorrowedFd<'_>,
 ) -> Result<(), Errno> {
     move_each_back(area, begin, end, guard, Some(file), true)
@@ -332,7 +332,7 @@ fn move_each_back(
     area: &Area,
     begin: usize,
     end: usize,
-    guard: Option<&StoreGuard>,
+    guard: Option<&WriteFence>,
     file: Option<BorrowedFd<'_>>,
     frees: bool,
 ) -> Result<(), Errno> {
@@ -356,7 +356,7 @@ fn move_each_back(
     while at < end {
         let len = piece(at, end);
         let fresh = all.wrapping_byte_add(at - begin);
-        let moved = while_held(area, at, len, guard, || {
+        let moved = with_writers_blocked(area, at, len, guard, || {
             if let Some(file) = file {
                 copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)?;
             } else if area.read {
@@ -624,7 +624,7 @@ mod tests {
 
     #[test]
     fn stores_go_on_where_pages_cannot_move() {
-        let Some(guard) = StoreGuard::new() else {
+        let Some(guard) = WriteFence::new() else {
             println!("skipped: userfaultfd is refused");
             return;
         };
@@ -659,7 +659,7 @@ mod tests {
 
     #[test]
     fn no_store_is_lost_while_pages_move() {
-        let Some(guard) = StoreGuard::new() else {
+        let Some(guard) = WriteFence::new() else {
             println!("skipped: userfaultfd is refused");
             return;
         };

@@ -25,7 +25,7 @@ pub struct Stat {
 
 /// Visibility and state of a process id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Sight {
+pub enum ProcessState {
     Seen(Stat),
     /// No such process.
     Gone,
@@ -85,22 +85,22 @@ pub(crate) fn last_errno() -> Errno {
 
 /// Returns the state of a process. A pid that cannot exist, as a peer may have stored it, counts as
 /// gone.
-pub fn look(pid: i32) -> Sight {
+pub fn look(pid: i32) -> ProcessState {
     if pid <= 0 {
-        return Sight::Gone;
+        return ProcessState::Gone;
     }
     match keep_errno(|| fs::read(format!("/proc/{pid}/stat"))) {
-        Ok(text) => parse_stat(&text).map_or(Sight::Hidden, Sight::Seen),
-        Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Sight::Gone,
+        Ok(text) => parse_stat(&text).map_or(ProcessState::Hidden, ProcessState::Seen),
+        Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => ProcessState::Gone,
         // With hidepid or without /proc the file is missing for a running process as well; a null
         // signal distinguishes the cases.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             match rustix::process::Pid::from_raw(pid).map(rustix::process::test_kill_process) {
-                Some(Err(Errno::SRCH)) => Sight::Gone,
-                _ => Sight::Hidden,
+                Some(Err(Errno::SRCH)) => ProcessState::Gone,
+                _ => ProcessState::Hidden,
             }
         }
-        Err(_) => Sight::Hidden,
+        Err(_) => ProcessState::Hidden,
     }
 }
 
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     fn numbers_of_no_process_are_gone() {
         for pid in [0, -1, -5, i32::MIN] {
-            assert_eq!(look(pid), Sight::Gone, "{pid}");
+            assert_eq!(look(pid), ProcessState::Gone, "{pid}");
         }
-        assert!(matches!(look(pid()), Sight::Seen(_)));
+        assert!(matches!(look(pid()), ProcessState::Seen(_)));
     }
 
     #[test]
@@ -279,11 +279,11 @@ mod tests {
 
     #[test]
     fn own_stat_is_seen_and_stable() {
-        let Sight::Seen(a) = look(pid()) else {
+        let ProcessState::Seen(a) = look(pid()) else {
             panic!("cannot see ourselves")
         };
         assert!(!a.ended && a.start > 0);
-        assert_eq!(look(pid()), Sight::Seen(a));
+        assert_eq!(look(pid()), ProcessState::Seen(a));
     }
 
     #[test]
@@ -324,10 +324,10 @@ mod tests {
         let id = child.id().cast_signed();
         let start = std::time::Instant::now();
         // A zombie until it is reaped.
-        while !matches!(look(id), Sight::Seen(Stat { ended: true, .. })) {
+        while !matches!(look(id), ProcessState::Seen(Stat { ended: true, .. })) {
             assert!(start.elapsed().as_secs() < 20);
         }
         child.wait().unwrap();
-        assert_eq!(look(id), Sight::Gone);
+        assert_eq!(look(id), ProcessState::Gone);
     }
 }

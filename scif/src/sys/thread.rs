@@ -20,7 +20,7 @@ pub(crate) fn spawn_joined(
     run: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     // The new thread inherits the mask.
-    quietly(|| {
+    with_signals_blocked(|| {
         std::thread::Builder::new()
             .name(name.to_owned())
             .stack_size(256 << 10)
@@ -52,7 +52,7 @@ pub fn is_ours() -> bool {
 }
 
 /// Runs a function in this thread with every signal blocked.
-pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> T {
+pub(crate) fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `all` is memory that the call fills.

@@ -15,7 +15,7 @@ use crate::addr::{DYNAMIC_PORTS, PortId, host_hash};
 use crate::config::Config;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::export::{Shared, Writers};
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::memory::PeerMemory;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::slab::ConnId;
@@ -219,7 +219,7 @@ impl LocalPort {
             side,
             segment,
             link: Box::new(link),
-            life: Life::of(process::pid()),
+            liveness: ProcessProof::of(process::pid()),
             remote,
         }
     }

@@ -18,7 +18,7 @@ use crate::addr::PortId;
 use crate::error::{Error, Reason, Result};
 use crate::export::{Shared, Writers};
 use crate::keys::SharedKeys;
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::memory::PeerMemory;
 use crate::segment::Side;
 use crate::slab::ConnId;
@@ -48,7 +48,12 @@ pub(crate) trait Hold: Debug + Send + Sync {
 pub(crate) trait Transport: Debug + Send + Sync {
     /// Maps the board `name` of `len` bytes. With `make` the board is writable, and created by
     /// `make` if it does not exist; without, it is read-only.
-    fn board(self: Arc<Self>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
+    fn shared_table(
+        self: Arc<Self>,
+        name: &str,
+        len: usize,
+        make: Option<Init<'_>>,
+    ) -> Result<Box<dyn Hold>> {
         let _ = (name, len, make);
         Err(Error::Os {
             call: "boards of this transport",
@@ -111,7 +116,7 @@ pub(crate) struct Opened {
     pub(crate) side: Side,
     pub(crate) segment: Arc<Mapping>,
     pub(crate) link: Box<dyn Link>,
-    pub(crate) life: Life,
+    pub(crate) liveness: ProcessProof,
     /// Exports of the peer; the opener receives them later.
     pub(crate) remote: Option<Remote>,
 }

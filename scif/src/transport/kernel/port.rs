@@ -24,7 +24,7 @@ use crate::addr::PortId;
 use crate::error::{Error, Result};
 use crate::export::{Shared, Writers};
 use crate::failure::Failure;
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::slab::ConnId;
 use crate::sys::errno::keep_errno;
@@ -140,7 +140,7 @@ impl KernelPort {
             side,
             segment,
             link: Box::new(link),
-            life: Life::of(0),
+            liveness: ProcessProof::of(0),
             remote: (side == Side::Acceptor).then(|| self.desk.remote()),
         })
     }

@@ -17,7 +17,7 @@ use super::wire::{Greeting, KEYS, MEMBARRIER};
 use crate::arena::ARENA_BYTES;
 use crate::error::{Reason, Refusal};
 use crate::export::Shared;
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::memory::{Access, PeerMemory};
 use crate::segment::{SEGMENT_BYTES, check_header};
 use crate::slab::ConnId;
@@ -86,7 +86,7 @@ pub(super) fn remote(
     soft: &Soft,
     greeting: &Greeting,
     fds: &[OwnedFd],
-    life: &Life,
+    liveness: &ProcessProof,
     uid: u32,
 ) -> Result<Remote, Reason> {
     let wants_keys = greeting.flags & KEYS != 0;
@@ -113,7 +113,7 @@ pub(super) fn remote(
         bell,
         bell_bit: greeting.bell_bit,
         keys,
-        memory: reach(soft, greeting, life, uid),
+        memory: reach(soft, greeting, liveness, uid),
         asymmetric: membarrier::register() && greeting.flags & MEMBARRIER != 0,
     })
 }
@@ -125,16 +125,16 @@ pub(super) fn remote(
 /// exec, so such a peer could make a privileged process write into a setuid program. After an exec
 /// by a peer of our own user the kernel denies the access. An exception is a process that may trace
 /// every process; the peers of its user then have the same right.
-fn reach(soft: &Soft, greeting: &Greeting, life: &Life, uid: u32) -> PeerMemory {
+fn reach(soft: &Soft, greeting: &Greeting, liveness: &ProcessProof, uid: u32) -> PeerMemory {
     let memory = if uid == soft.uid {
-        PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce)
+        PeerMemory::probe(liveness.pid(), greeting.nonce_addr, greeting.nonce)
     } else {
-        PeerMemory::of_user(life.pid(), uid)
+        PeerMemory::of_user(liveness.pid(), uid)
     };
     // Same pid, same start time, and the nonce is in our own memory: the peer is this process. The
     // pid alone would suffice if the kernel were reliable; gVisor, a kernel in user space, returns
     // the calling process as the peer of every socket.
-    let same = life.pid() == process::pid() && life.start().is_some_and(|start| start == soft.start);
+    let same = liveness.pid() == process::pid() && liveness.start().is_some_and(|start| start == soft.start);
     let here = || {
         memory.access() == Access::ProcessVm || process::own_word(greeting.nonce_addr) == Some(greeting.nonce)
     };

@@ -13,7 +13,7 @@ use super::handshake;
 use super::node::Soft;
 use super::wire::{self, Greeting, PACKET_MAX, Packet};
 use crate::error::Reason;
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::segment::Side;
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
@@ -143,8 +143,8 @@ impl SoftLink {
             return self.closed(Reason::Corrupt);
         }
         self.answered = true;
-        let life = Life::of(self.peer.pid);
-        match handshake::remote(&self.soft, greeting, fds, &life, self.peer.uid) {
+        let liveness = ProcessProof::of(self.peer.pid);
+        match handshake::remote(&self.soft, greeting, fds, &liveness, self.peer.uid) {
             Ok(remote) => Some(LinkUpdate::Up(Box::new(remote))),
             Err(reason) => self.closed(reason),
         }

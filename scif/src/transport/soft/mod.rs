@@ -9,7 +9,6 @@
 //! the opener's doorbell and keys, because the acceptor needs them at once. All descriptors but the
 //! socket are closed as soon as they are mapped.
 
-mod board;
 mod handshake;
 #[cfg(test)]
 mod hostile;
@@ -18,6 +17,7 @@ mod link;
 pub mod names;
 mod node;
 mod port;
+mod shared_table;
 mod spare;
 #[doc(hidden)]
 pub mod whereabouts;
@@ -32,8 +32,13 @@ pub(crate) use node::Soft;
 use port::SoftPort;
 
 impl Transport for Soft {
-    fn board(self: Arc<Self>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
-        board::open(self, name, len, make)
+    fn shared_table(
+        self: Arc<Self>,
+        name: &str,
+        len: usize,
+        make: Option<Init<'_>>,
+    ) -> Result<Box<dyn Hold>> {
+        shared_table::open(self, name, len, make)
     }
 
     fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {

@@ -116,7 +116,7 @@ impl Names {
     }
 
     /// Returns the address of the holders of the board `name`.
-    pub(crate) fn board(&self, name: &str) -> Result<SocketAddrUnix> {
+    pub(crate) fn shared_table(&self, name: &str) -> Result<SocketAddrUnix> {
         match self {
             Names::Abstract { domain } => {
                 SocketAddrUnix::new_abstract_name(format!("scif/{domain}/board/{name}").as_bytes())
@@ -128,7 +128,7 @@ impl Names {
 
     /// Binds the socket of a new board and listens. EADDRINUSE: a board of that name exists.
     pub(crate) fn bind_board(&self, socket: &OwnedFd, name: &str, backlog: i32) -> Result<()> {
-        let addr = self.board(name)?;
+        let addr = self.shared_table(name)?;
         match self {
             Names::Abstract { .. } => {
                 unix::bind(socket, &addr).map_err(Error::os("bind"))?;
@@ -143,7 +143,7 @@ impl Names {
     /// Removes the file of the board `name` if its last holder has closed it.
     pub(crate) fn tidy_board(&self, name: &str) {
         let Names::Dir { dir, domain } = self else { return };
-        if let (Ok(addr), Ok(_locked)) = (self.board(name), lock(dir))
+        if let (Ok(addr), Ok(_locked)) = (self.shared_table(name), lock(dir))
             && is_stale(&addr)
         {
             let _ = file::unlink(&board_path(dir, domain, name));

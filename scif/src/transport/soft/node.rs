@@ -13,7 +13,7 @@ use crate::addr::host_hash;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::export::{Shared, Writers};
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::sys::fork::PrivateFd;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
@@ -56,7 +56,7 @@ impl Soft {
             uid,
             allow_uids: config.allow_uids,
             nonce: Box::new(RandomState::new().build_hasher().finish() | 1),
-            start: Life::of(process::pid()).start().unwrap_or(0),
+            start: ProcessProof::of(process::pid()).start().unwrap_or(0),
             raised: Once::new(),
             spare: Spare::new(),
             refuse_after_ns: config.refuse_after_ms.saturating_mul(1_000_000),

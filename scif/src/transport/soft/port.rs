@@ -18,7 +18,7 @@ use super::wire::{self, BadPacket, Greeting, PACKET_MAX, Packet};
 use crate::addr::{DYNAMIC_PORTS, PortId};
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::export::Writers;
-use crate::life::Life;
+use crate::liveness::ProcessProof;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::slab::ConnId;
 use crate::sys::epoll::Epoll;
@@ -241,7 +241,7 @@ impl SoftPort {
             .map(|_| now_ns());
         let serials: Vec<u32> = self.mute.iter().map(|mute| mute.serial).collect();
         for serial in serials {
-            self.hear_mute(serial);
+            self.read_hello(serial);
         }
     }
 
@@ -328,7 +328,7 @@ impl SoftPort {
         }
     }
 
-    fn hear_mute(&mut self, serial: u32) {
+    fn read_hello(&mut self, serial: u32) {
         let Some(at) = self.mute.iter().position(|mute| mute.serial == serial) else {
             return;
         };
@@ -361,14 +361,14 @@ impl SoftPort {
                 );
                 return Err(Reason::Denied);
             }
-            let life = Life::of(who.pid);
-            let remote = handshake::remote(&self.soft, &hello, rest, &life, who.uid)?;
+            let liveness = ProcessProof::of(who.pid);
+            let remote = handshake::remote(&self.soft, &hello, rest, &liveness, who.uid)?;
             self.epoll
                 .add(&socket, token(CONN, id))
                 .map_err(|_| Reason::Refused(Refusal::Resources))?;
-            Ok((segment, life, remote))
+            Ok((segment, liveness, remote))
         };
-        let (segment, life, remote) = checked().inspect_err(|&reason| refuse(&socket, reason))?;
+        let (segment, liveness, remote) = checked().inspect_err(|&reason| refuse(&socket, reason))?;
         let welcome = handshake::greeting(&self.soft, &self.shown, true, id);
         let (epoll, soft, shown) = (
             Arc::clone(&self.epoll),
@@ -381,7 +381,7 @@ impl SoftPort {
             side: Side::Acceptor,
             segment,
             link: Box::new(link),
-            life,
+            liveness,
             remote: Some(remote),
         })
     }
@@ -515,14 +515,14 @@ impl Port for SoftPort {
             Arc::clone(&self.shown),
         );
         let link = SoftLink::new(socket, epoll, soft, shown, who, None);
-        let life = Life::of(who.pid);
+        let liveness = ProcessProof::of(who.pid);
         let segment = segment.map;
         Ok(Opened {
             peer: dst,
             side: Side::Opener,
             segment,
             link: Box::new(link),
-            life,
+            liveness,
             remote: None,
         })
     }
@@ -545,7 +545,7 @@ impl Port for SoftPort {
                     called = true;
                     self.requests_left = REQUESTS_PER_CALL;
                 }
-                _ => self.hear_mute(conn_of(token).index),
+                _ => self.read_hello(conn_of(token).index),
             }
         }
         self.tokens = tokens;

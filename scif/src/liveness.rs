@@ -4,7 +4,7 @@
 //! The first proof is the connection's socket. This one needs no descriptor, and does not depend on
 //! a forked child having closed its copy of that socket.
 
-use crate::sys::process::{self, Sight};
+use crate::sys::process::{self, ProcessState};
 use crate::sys::time::{now_ns, tick_ns};
 
 /// Time in nanoseconds for which a result stays valid. A longer one delays the detection of a dead
@@ -19,7 +19,7 @@ const HIDDEN_NS: u64 = 50_000_000;
 
 /// One process at a process id, for its lifetime.
 #[derive(Debug)]
-pub struct Life {
+pub struct ProcessProof {
     pid: i32,
     /// Start time; `None` if the process is not visible, so that this proof gives no information.
     start: Option<u64>,
@@ -27,20 +27,20 @@ pub struct Life {
     ended: bool,
 }
 
-impl Life {
+impl ProcessProof {
     /// Returns the present process with id `pid`; 0 for a process of another pid namespace.
-    pub fn of(pid: i32) -> Life {
+    pub fn of(pid: i32) -> ProcessProof {
         let sight = if pid > 0 {
             process::look(pid)
         } else {
-            Sight::Hidden
+            ProcessState::Hidden
         };
         let (start, ended) = match sight {
-            Sight::Seen(stat) => (Some(stat.start), stat.ended),
-            Sight::Gone => (None, true),
-            Sight::Hidden => (None, false),
+            ProcessState::Seen(stat) => (Some(stat.start), stat.ended),
+            ProcessState::Gone => (None, true),
+            ProcessState::Hidden => (None, false),
         };
-        Life {
+        ProcessProof {
             pid,
             start,
             looked_ns: now_ns(),
@@ -86,9 +86,9 @@ impl Life {
         };
         self.looked_ns = now_ns();
         self.ended = match process::look(self.pid) {
-            Sight::Seen(stat) => stat.ended || stat.start != start,
-            Sight::Gone => true,
-            Sight::Hidden => false,
+            ProcessState::Seen(stat) => stat.ended || stat.start != start,
+            ProcessState::Gone => true,
+            ProcessState::Hidden => false,
         };
         !self.ended
     }
@@ -101,31 +101,31 @@ mod tests {
 
     #[test]
     fn ends_with_the_process() {
-        let mut me = Life::of(process::pid());
+        let mut me = ProcessProof::of(process::pid());
         assert!(me.alive() && me.start().is_some());
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
-        let mut life = Life::of(child.id().cast_signed());
-        assert!(life.alive());
+        let mut liveness = ProcessProof::of(child.id().cast_signed());
+        assert!(liveness.alive());
         child.kill().unwrap();
         let begin = std::time::Instant::now();
-        while life.alive() {
+        while liveness.alive() {
             assert!(begin.elapsed().as_secs() < 20);
         }
         child.wait().unwrap();
-        assert!(!life.alive());
+        assert!(!liveness.alive());
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
-        let mut life = Life::of(child.id().cast_signed());
+        let mut liveness = ProcessProof::of(child.id().cast_signed());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!life.alive_now(), "the last answer still held");
-        assert!(Life::of(0).alive(), "invisible is not dead");
+        assert!(!liveness.alive_now(), "the last answer still held");
+        assert!(ProcessProof::of(0).alive(), "invisible is not dead");
     }
 
     #[test]
     fn what_cannot_be_seen_does_not_outlast_its_connection() {
         let long_ago = now_ns() - 2 * HIDDEN_NS;
-        assert!(Life::of(process::pid()).outlasts(long_ago));
-        let mut hidden = Life::of(0);
+        assert!(ProcessProof::of(process::pid()).outlasts(long_ago));
+        let mut hidden = ProcessProof::of(0);
         assert!(hidden.outlasts(u64::MAX), "its connection has not ended");
         assert!(hidden.alive() && !hidden.outlasts(long_ago));
     }

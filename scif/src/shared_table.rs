@@ -19,7 +19,7 @@ const NAME_MAX: usize = 64;
 
 /// A shared table, as one holder sees it.
 #[derive(Debug)]
-pub struct Board {
+pub struct SharedTable {
     words: SharedWords,
     writable: bool,
     maker: Maker,
@@ -29,22 +29,22 @@ pub struct Board {
 
 /// Guard of the lock of a board. No other holder has the lock while the guard exists.
 #[derive(Debug)]
-pub struct BoardLock<'a>(&'a Board);
+pub struct SharedTableLock<'a>(&'a SharedTable);
 
-impl Drop for BoardLock<'_> {
+impl Drop for SharedTableLock<'_> {
     fn drop(&mut self) {
         self.0.hold.unlock();
     }
 }
 
-impl Board {
+impl SharedTable {
     /// Opens the board `name` of `count` words for writing. `fill` gives initial values of a new
     /// board, as pairs of index and value; other words are zero.
     ///
     /// # Errors
     /// [`Error::Os`] with `EINVAL` for a name that is empty or longer than 64 bytes, or with the
     /// errno of a failed system call.
-    pub fn open(node: &Node, name: &str, count: usize, fill: &[(usize, u64)]) -> Result<Board> {
+    pub fn open(node: &Node, name: &str, count: usize, fill: &[(usize, u64)]) -> Result<SharedTable> {
         let make = |map: &crate::sys::mmap::Mapping| {
             let words = map.words(0, count)?;
             for (at, value) in fill {
@@ -56,21 +56,23 @@ impl Board {
         };
         let hold = node
             .transport_arc()
-            .board(&plain(name)?, 8 * count, Some(&make))?;
-        Board::over(hold, count, true)
+            .shared_table(&plain(name)?, 8 * count, Some(&make))?;
+        SharedTable::over(hold, count, true)
     }
 
     /// Opens the board `name` for reading only.
     ///
     /// # Errors
-    /// [`Error::Os`] with `ENOENT` if no such board exists, and as [`Board::open`].
-    pub fn open_to_read(node: &Node, name: &str, count: usize) -> Result<Board> {
-        let hold = node.transport_arc().board(&plain(name)?, 8 * count, None)?;
-        Board::over(hold, count, false)
+    /// [`Error::Os`] with `ENOENT` if no such board exists, and as [`SharedTable::open`].
+    pub fn open_to_read(node: &Node, name: &str, count: usize) -> Result<SharedTable> {
+        let hold = node
+            .transport_arc()
+            .shared_table(&plain(name)?, 8 * count, None)?;
+        SharedTable::over(hold, count, false)
     }
 
-    fn over(hold: Box<dyn Hold>, count: usize, writable: bool) -> Result<Board> {
-        Ok(Board {
+    fn over(hold: Box<dyn Hold>, count: usize, writable: bool) -> Result<SharedTable> {
+        Ok(SharedTable {
             words: hold.map().words(0, count)?,
             writable,
             maker: Maker::here(),
@@ -110,12 +112,12 @@ impl Board {
     /// # Errors
     /// [`Error::Os`] if a holder keeps it for seconds; [`Error::Forked`] in a child of the process
     /// that opened the board.
-    pub fn lock(&self) -> Result<BoardLock<'_>> {
+    pub fn lock(&self) -> Result<SharedTableLock<'_>> {
         if self.maker.is_ancestor() {
             return Err(Error::Forked);
         }
         self.hold.lock()?;
-        Ok(BoardLock(self))
+        Ok(SharedTableLock(self))
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
         Node::open(config, TransportKind::Soft).unwrap()
     }
 
-    fn errno(result: Result<Board>) -> Option<i32> {
+    fn errno(result: Result<SharedTable>) -> Option<i32> {
         result.err().and_then(|e| e.raw_os_error())
     }
 
@@ -167,10 +169,10 @@ mod tests {
         let _alone = children::none();
         for node in [node(None), node(Some(dir.clone()))] {
             let none = rustix::io::Errno::NOENT.raw_os_error();
-            assert_eq!(errno(Board::open_to_read(&node, "a/b", 512)), Some(none));
-            let first = Board::open(&node, "a/b", 512, &[(3, 30)]).unwrap();
-            let second = Board::open(&node, "a/b", 512, &[(3, 99)]).unwrap();
-            let reader = Board::open_to_read(&node, "a/b", 512).unwrap();
+            assert_eq!(errno(SharedTable::open_to_read(&node, "a/b", 512)), Some(none));
+            let first = SharedTable::open(&node, "a/b", 512, &[(3, 30)]).unwrap();
+            let second = SharedTable::open(&node, "a/b", 512, &[(3, 99)]).unwrap();
+            let reader = SharedTable::open_to_read(&node, "a/b", 512).unwrap();
             assert_eq!(second.load(3), Some(30), "made once");
             second.store(4, 40);
             assert_eq!((first.load(4), reader.load(4)), (Some(40), Some(40)));
@@ -178,16 +180,16 @@ mod tests {
             assert_eq!(first.load(4), Some(40));
             assert_eq!(first.load(512), None);
             // A board of another length is a different one.
-            assert!(Board::open(&node, "a/b", 1024, &[]).is_err());
+            assert!(SharedTable::open(&node, "a/b", 1024, &[]).is_err());
             drop(first);
             drop(second);
             // The remaining holder makes the board known to others.
-            let late = Board::open(&node, "a/b", 512, &[]).unwrap();
+            let late = SharedTable::open(&node, "a/b", 512, &[]).unwrap();
             assert_eq!(late.load(4), Some(40));
             drop(late);
             drop(reader);
-            assert_eq!(errno(Board::open_to_read(&node, "a/b", 512)), Some(none));
-            let anew = Board::open(&node, "a/b", 512, &[]).unwrap();
+            assert_eq!(errno(SharedTable::open_to_read(&node, "a/b", 512)), Some(none));
+            let anew = SharedTable::open(&node, "a/b", 512, &[]).unwrap();
             assert_eq!(anew.load(4), Some(0));
         }
         let left = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name());
@@ -199,17 +201,17 @@ mod tests {
     fn locks_exclude_other_holders() {
         let node = node(None);
         let boards = [
-            Board::open(&node, "locked", 64, &[]).unwrap(),
-            Board::open(&node, "locked", 64, &[]).unwrap(),
+            SharedTable::open(&node, "locked", 64, &[]).unwrap(),
+            SharedTable::open(&node, "locked", 64, &[]).unwrap(),
         ];
         std::thread::scope(|scope| {
-            for board in &boards {
+            for shared_table in &boards {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let _locked = board.lock().unwrap();
-                        let seen = board.load(0).unwrap();
+                        let _locked = shared_table.lock().unwrap();
+                        let seen = shared_table.load(0).unwrap();
                         std::thread::yield_now();
-                        board.store(0, seen + 1);
+                        shared_table.store(0, seen + 1);
                     }
                 });
             }

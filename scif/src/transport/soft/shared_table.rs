@@ -55,7 +55,7 @@ struct OfferedTable {
 
 /// One holder.
 #[derive(Debug)]
-struct SoftBoard {
+struct SoftTable {
     map: Mapping,
     /// A second descriptor of the memory: locks of one descriptor and its copies do not exclude
     /// each other.
@@ -74,7 +74,7 @@ struct Found {
 }
 
 pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
-    let addr = soft.names.board(name)?;
+    let addr = soft.names.shared_table(name)?;
     let found = find(&soft, name, len, make)?;
     memfd::check(&found.memory, len, FIXED_SIZE).map_err(|_| strange())?;
     let map = Mapping::shared(&found.memory, len, make.is_some()).map_err(Error::os("mmap"))?;
@@ -95,7 +95,7 @@ pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_
             errno: e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error),
         })?
     };
-    Ok(Box::new(SoftBoard {
+    Ok(Box::new(SoftTable {
         map,
         own: PrivateFd::new(own),
         name: name.to_owned(),
@@ -116,7 +116,7 @@ fn strange() -> Error {
 
 /// Requests the board from a holder, or creates it if none exists.
 fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Found> {
-    let addr = soft.names.board(name)?;
+    let addr = soft.names.shared_table(name)?;
     let mut last = Errno::TIMEDOUT;
     for _ in 0..TRIES {
         let socket = soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
@@ -252,7 +252,7 @@ impl OfferedTable {
     }
 }
 
-impl Hold for SoftBoard {
+impl Hold for SoftTable {
     fn map(&self) -> &Mapping {
         &self.map
     }
@@ -277,7 +277,7 @@ impl Hold for SoftBoard {
     }
 }
 
-impl Drop for SoftBoard {
+impl Drop for SoftTable {
     fn drop(&mut self) {
         let Some(shown) = self.shown.take() else { return };
         if self.maker.is_ancestor() {
@@ -341,7 +341,7 @@ mod tests {
             unix::send(&caller, HERE, &[held.memory.as_fd(), held.listener.as_fd()]).unwrap();
             opened.join().unwrap().unwrap()
         });
-        let addr = soft.names.board("held").unwrap();
+        let addr = soft.names.shared_table("held").unwrap();
         let listener = Arc::new(held.listener);
         let thief = {
             let listener = Arc::clone(&listener);

@@ -28,24 +28,24 @@ struct Awaited {
 }
 
 /// Fences that the thread waits for.
-pub(super) struct Watcher {
+pub(super) struct FenceSignaller {
     awaited: Mutex<Vec<Awaited>>,
     /// Word that changes when an entry is added.
     news: SharedU32,
     _map: Mapping,
 }
 
-impl Watcher {
-    pub(super) fn start() -> Result<Arc<Watcher>> {
+impl FenceSignaller {
+    pub(super) fn start() -> Result<Arc<FenceSignaller>> {
         let map = Mapping::anonymous(4096)?;
-        let watcher = Arc::new(Watcher {
+        let fence_signaller = Arc::new(FenceSignaller {
             awaited: Mutex::default(),
             news: map.word32(0)?,
             _map: map,
         });
-        let runner = Arc::clone(&watcher);
+        let runner = Arc::clone(&fence_signaller);
         thread::spawn_quiet("scif-fence", move || runner.run()).map_err(|_| Failure::NoMemory)?;
-        Ok(watcher)
+        Ok(fence_signaller)
     }
 
     pub(super) fn add(&self, epd: &Arc<Epd>, ticket: u64, stores: Vec<(Spot, u64)>) {
@@ -112,9 +112,9 @@ impl Awaited {
         let Some(link) = self.epd.link() else {
             return Progress::Never;
         };
-        let holders = &link.peer.table.holders;
-        let finished = holders
-            .finished(self.ticket, holders.has(link.peer_pid))
+        let sharers = &link.peer.table.sharers;
+        let finished = sharers
+            .finished(self.ticket, sharers.has(link.peer_pid))
             .unwrap_or(false);
         if finished {
             Progress::Due
@@ -136,7 +136,7 @@ impl Awaited {
             Some(Err(failure)) => warn_about_peer!(
                 "scif_fence_signal of the endpoint at port {}: the value could not be stored: \
                  {failure}. Check that the window at the offset is still registered",
-                self.epd.holder.port()
+                self.epd.sharer.port()
             ),
             None => end_after_panic(&self.epd, "a fence signal"),
         }
@@ -150,7 +150,7 @@ pub(super) fn end_after_panic(epd: &Epd, operation: &str) {
     warn_about_peer!(
         "{operation} of the endpoint at port {} was not done because of an internal error; the \
          connection is reset: close the endpoint and open another one",
-        epd.holder.port()
+        epd.sharer.port()
     );
     epd.disconnect();
     if let Some(link) = epd.link() {

@@ -9,7 +9,7 @@
 
 use std::sync::Mutex;
 
-use scif::sys::process::{self, Sight};
+use scif::sys::process::{self, ProcessState};
 use scif::sys::{fork, process::pid};
 use scif_ring::counter::AtomicCounter;
 use scif_ring::{SharedU64, SharedWords, full_fence};
@@ -17,9 +17,9 @@ use scif_ring::{SharedU64, SharedWords, full_fence};
 use crate::{Failure, Result, take};
 
 /// Number of places. Further processes copy inside their calls.
-pub(crate) const HOLDERS_MAX: usize = 32;
+pub(crate) const SHARERS_MAX: usize = 32;
 /// Words of a place: process token, oldest number, copying calls.
-pub(crate) const HOLDER_WORDS: usize = 8;
+pub(crate) const SHARER_WORDS: usize = 8;
 
 const WHO: usize = 0;
 const OLDEST: usize = 1;
@@ -27,7 +27,7 @@ const COPYING: usize = 2;
 
 /// Places, for reading.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Holders {
+pub(crate) struct Sharers {
     places: SharedWords,
     /// Number of RMAs queued so far.
     queued: SharedU64,
@@ -38,8 +38,8 @@ pub(crate) struct Holders {
 /// Returns the token of this process: process id and start time in one word, never 0.
 fn who_am_i() -> u64 {
     match process::look(pid()) {
-        Sight::Seen(stat) => name(pid(), stat.start),
-        Sight::Gone | Sight::Hidden => name(pid(), 0),
+        ProcessState::Seen(stat) => name(pid(), stat.start),
+        ProcessState::Gone | ProcessState::Hidden => name(pid(), 0),
     }
 }
 
@@ -55,15 +55,15 @@ fn pid_of(who: u64) -> i32 {
 /// Whether the process of a token has ended.
 fn is_dead(who: u64) -> bool {
     match process::look(pid_of(who)) {
-        Sight::Seen(stat) => stat.ended || (who >> 32 != 0 && name(pid_of(who), stat.start) != who),
-        Sight::Gone => true,
-        Sight::Hidden => false,
+        ProcessState::Seen(stat) => stat.ended || (who >> 32 != 0 && name(pid_of(who), stat.start) != who),
+        ProcessState::Gone => true,
+        ProcessState::Hidden => false,
     }
 }
 
-impl Holders {
-    pub(crate) fn over(places: SharedWords, queued: SharedU64, others_copying: SharedU64) -> Holders {
-        Holders {
+impl Sharers {
+    pub(crate) fn over(places: SharedWords, queued: SharedU64, others_copying: SharedU64) -> Sharers {
+        Sharers {
             places,
             queued,
             others_copying,
@@ -72,7 +72,7 @@ impl Holders {
 
     fn word(&self, place: usize, which: usize) -> Result<SharedU64> {
         self.places
-            .get(place * HOLDER_WORDS + which)
+            .get(place * SHARER_WORDS + which)
             .ok_or(Failure::Broken)
     }
 
@@ -95,7 +95,7 @@ impl Holders {
 
     /// Whether `so` holds for all places. A place of an ended process satisfies it if `ends`.
     fn all_places(&self, ends: bool, so: impl Fn(u64, u64) -> bool) -> Result<bool> {
-        for place in 0..HOLDERS_MAX {
+        for place in 0..SHARERS_MAX {
             let who = self.word(place, WHO)?.get();
             if who == 0 {
                 continue;
@@ -110,7 +110,7 @@ impl Holders {
 
     /// Returns the living processes with a place, except this one.
     pub(crate) fn others(&self) -> Vec<i32> {
-        (0..HOLDERS_MAX)
+        (0..SHARERS_MAX)
             .filter_map(|place| self.word(place, WHO).ok())
             .map(|word| word.get())
             .filter(|&who| who != 0 && pid_of(who) != pid() && !is_dead(who))
@@ -120,7 +120,7 @@ impl Holders {
 
     /// Whether another process has a place, including one that died and was not removed yet.
     pub(crate) fn shared(&self) -> bool {
-        (0..HOLDERS_MAX)
+        (0..SHARERS_MAX)
             .filter_map(|place| self.word(place, WHO).ok())
             .any(|word| word.get() != 0 && pid_of(word.get()) != pid())
     }
@@ -133,7 +133,7 @@ impl Holders {
     /// pairs were closed. If `alone` finds no other process in the group, every place of another
     /// process is freed. `alone` runs after the tokens were read, since a child forked later may
     /// claim a place.
-    pub(crate) fn bury(&self, alone: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn reap(&self, alone: impl FnOnce() -> bool) -> bool {
         let words = |place| {
             let who = self.word(place, WHO).ok()?;
             Some((
@@ -143,7 +143,7 @@ impl Holders {
                 self.word(place, COPYING).ok()?,
             ))
         };
-        let mut named: Vec<_> = (0..HOLDERS_MAX).filter_map(words).collect();
+        let mut named: Vec<_> = (0..SHARERS_MAX).filter_map(words).collect();
         named.retain(|&(_, name, ..)| name != 0 && pid_of(name) != pid());
         let all = !named.is_empty() && alone();
         let mut found = false;
@@ -162,7 +162,7 @@ impl Holders {
     /// process.
     pub(crate) fn has(&self, pid: i32) -> bool {
         pid > 0
-            && (0..HOLDERS_MAX).any(|place| self.word(place, WHO).is_ok_and(|word| pid_of(word.get()) == pid))
+            && (0..SHARERS_MAX).any(|place| self.word(place, WHO).is_ok_and(|word| pid_of(word.get()) == pid))
     }
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Own {
 
 impl Own {
     /// Returns the place of this process, and claims one if necessary.
-    pub(crate) fn place(&self, holders: &Holders) -> Option<usize> {
+    pub(crate) fn place(&self, sharers: &Sharers) -> Option<usize> {
         let mine = (fork::generation() + 1) << 8;
         let known = self.place.get();
         let known = if known & !0xff == mine {
@@ -189,7 +189,7 @@ impl Own {
             if self.place.get() & !0xff != mine {
                 // RMAs that a parent had not finished belong to the parent.
                 take(&self.unfinished).clear();
-                let got = claim(holders).map_or(0, |place| place as u64 + 1);
+                let got = claim(sharers).map_or(0, |place| place as u64 + 1);
                 self.place.set(mine | got);
             }
             self.place.get()
@@ -198,18 +198,18 @@ impl Own {
     }
 
     /// Queues one more RMA and returns its number. `None`: this process has no place.
-    pub(crate) fn queue(&self, holders: &Holders) -> Result<Option<u64>> {
-        let Some(place) = self.place(holders) else {
+    pub(crate) fn queue(&self, sharers: &Sharers) -> Result<Option<u64>> {
+        let Some(place) = self.place(sharers) else {
             return Ok(None);
         };
-        let oldest = holders.word(place, OLDEST)?;
+        let oldest = sharers.word(place, OLDEST)?;
         let mut unfinished = take(&self.unfinished);
         if unfinished.is_empty() {
             // Set before the new number is counted: a thread that saw it as queued, and no older
             // number here, would take it for finished. `queued() + 1` is at most the new number.
-            oldest.set(holders.queued() + 1);
+            oldest.set(sharers.queued() + 1);
         }
-        let ticket = holders.queued.add(1) + 1;
+        let ticket = sharers.queued.add(1) + 1;
         if unfinished.is_empty() {
             oldest.set(ticket);
         }
@@ -218,13 +218,13 @@ impl Own {
     }
 
     /// Marks an RMA of this process as finished.
-    pub(crate) fn finish(&self, holders: &Holders, ticket: u64) -> Result<()> {
-        let Some(place) = self.place(holders) else {
+    pub(crate) fn finish(&self, sharers: &Sharers, ticket: u64) -> Result<()> {
+        let Some(place) = self.place(sharers) else {
             return Ok(());
         };
         let mut unfinished = take(&self.unfinished);
         unfinished.retain(|&other| other != ticket);
-        holders
+        sharers
             .word(place, OLDEST)?
             .set(unfinished.first().copied().unwrap_or(0));
         Ok(())
@@ -233,10 +233,10 @@ impl Own {
     /// Marks a call of this process as copying, from its window lookup until the value is dropped.
     /// SYNC POINT: this fence pairs with the one in `retire`, which runs between a deletion and
     /// `at_rest`.
-    pub(crate) fn copying(&self, holders: &Holders) -> Result<Copying> {
-        let word = match self.place(holders) {
-            Some(place) => holders.word(place, COPYING)?,
-            None => holders.others_copying,
+    pub(crate) fn copying(&self, sharers: &Sharers) -> Result<Copying> {
+        let word = match self.place(sharers) {
+            Some(place) => sharers.word(place, COPYING)?,
+            None => sharers.others_copying,
         };
         word.add(1);
         full_fence();
@@ -245,16 +245,16 @@ impl Own {
 }
 
 /// Claims a place that is free or belongs to an ended process.
-fn claim(holders: &Holders) -> Option<usize> {
+fn claim(sharers: &Sharers) -> Option<usize> {
     let me = who_am_i();
     for ends in [false, true] {
-        for place in 0..HOLDERS_MAX {
-            let who = holders.word(place, WHO).ok()?;
+        for place in 0..SHARERS_MAX {
+            let who = sharers.word(place, WHO).ok()?;
             let before = who.get();
             let free = before == 0 || (ends && is_dead(before));
             if free && who.compare_exchange(before, me) {
-                holders.word(place, OLDEST).ok()?.set(0);
-                holders.word(place, COPYING).ok()?.set(0);
+                sharers.word(place, OLDEST).ok()?.set(0);
+                sharers.word(place, COPYING).ok()?.set(0);
                 return Some(place);
             }
         }
@@ -279,9 +279,9 @@ mod tests {
 
     use super::*;
 
-    fn holders(map: &Mapping) -> Holders {
-        Holders::over(
-            map.words(0, HOLDERS_MAX * HOLDER_WORDS).unwrap(),
+    fn sharers(map: &Mapping) -> Sharers {
+        Sharers::over(
+            map.words(0, SHARERS_MAX * SHARER_WORDS).unwrap(),
             map.word64(2048).unwrap(),
             map.word64(2056).unwrap(),
         )
@@ -290,12 +290,12 @@ mod tests {
     #[test]
     fn a_mark_waits_for_every_holder_and_for_no_dead_one() {
         let map = Mapping::anonymous(4096).unwrap();
-        let all = holders(&map);
+        let all = sharers(&map);
         let own = Own::default();
         let first = own.queue(&all).unwrap().unwrap();
         // Second sharer: some process that exists.
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
-        let Sight::Seen(stat) = process::look(child.id().cast_signed()) else {
+        let ProcessState::Seen(stat) = process::look(child.id().cast_signed()) else {
             panic!("cannot see a child")
         };
         all.word(1, WHO)
@@ -317,21 +317,21 @@ mod tests {
         assert!(!all.finished(3, false).unwrap(), "nobody looked");
         assert!(all.finished(3, true).unwrap() && all.at_rest(true).unwrap());
         assert!(all.others().is_empty() && all.shared());
-        assert!(all.bury(|| false) && !all.bury(|| true) && !all.shared());
+        assert!(all.reap(|| false) && !all.reap(|| true) && !all.shared());
         assert!(all.finished(3, false).unwrap() && all.at_rest(false).unwrap());
     }
 
     #[test]
     fn who_calls_exec_leaves_its_place_when_no_relative_is_left() {
         let map = Mapping::anonymous(4096).unwrap();
-        let all = holders(&map);
+        let all = sharers(&map);
         let own = Own::default();
         let ticket = own.queue(&all).unwrap().unwrap();
         // Existing process, as after a call of exec.
         all.word(1, WHO).unwrap().set(name(1, 0));
         all.word(1, OLDEST).unwrap().set(1);
-        assert!(!all.bury(|| false) && all.shared());
-        assert!(all.bury(|| true) && !all.shared());
+        assert!(!all.reap(|| false) && all.shared());
+        assert!(all.reap(|| true) && !all.shared());
         assert!(
             !all.finished(ticket, false).unwrap(),
             "what is of this process stays"
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn numbers_may_be_finished_in_any_order() {
         let map = Mapping::anonymous(4096).unwrap();
-        let all = holders(&map);
+        let all = sharers(&map);
         let own = Own::default();
         let tickets: Vec<u64> = (0..3).map(|_| own.queue(&all).unwrap().unwrap()).collect();
         own.finish(&all, tickets[1]).unwrap();
@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn who_finds_no_place_counts_too() {
         let map = Mapping::anonymous(4096).unwrap();
-        let all = holders(&map);
-        for place in 0..HOLDERS_MAX {
+        let all = sharers(&map);
+        for place in 0..SHARERS_MAX {
             all.word(place, WHO).unwrap().set(name(1, 0));
         }
         let own = Own::default();

@@ -27,9 +27,9 @@ struct Arena {
 
 /// Arenas of ended endpoints that still hold pages of the program.
 #[derive(Debug, Default)]
-pub(crate) struct EndedArenas(Mutex<Vec<Arena>>);
+pub(crate) struct OrphanArenas(Mutex<Vec<Arena>>);
 
-impl EndedArenas {
+impl OrphanArenas {
     /// Keeps the arena of an endpoint that ends if the program has pages in it. Forgets arenas
     /// without pages of the program.
     pub(crate) fn keep(&self, own: &OwnSpace) {

@@ -37,12 +37,12 @@ struct All {
 
 /// Memory of the program that RMAs of this process write to.
 #[derive(Debug, Default)]
-pub(crate) struct Targets(Mutex<All>);
+pub(crate) struct InflightDsts(Mutex<All>);
 
 /// Range that an RMA writes to, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Target {
-    all: Arc<Targets>,
+    all: Arc<InflightDsts>,
     number: u64,
 }
 
@@ -67,7 +67,7 @@ impl Range {
     }
 }
 
-impl Targets {
+impl InflightDsts {
     fn add(self: &Arc<Self>, begin: u64, len: u64) -> Target {
         let mut all = take(&self.0);
         let number = all.count;
@@ -91,7 +91,8 @@ impl Targets {
         !self.ranges().is_empty()
     }
 
-    /// Makes a range to look for with [`Targets::has_in`], which finds only ranges added earlier.
+    /// Makes a range to look for with [`InflightDsts::has_in`], which finds only ranges added
+    /// earlier.
     fn wanted(&self, begin: u64, len: u64) -> Range {
         Range::here(begin, len, take(&self.0).count)
     }
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn targets_are_there_until_they_are_dropped() {
-        let all = Arc::new(Targets::default());
+        let all = Arc::new(InflightDsts::default());
         let early = all.wanted(0, u64::MAX);
         let first = all.add(0x1010, 0x10);
         let second = all.add(u64::MAX - 1, 9);

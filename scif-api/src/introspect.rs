@@ -19,12 +19,12 @@ use scif::Config;
 use scif::PortId;
 use scif::sys::process;
 
-use crate::loss::{domain_of, is_lost};
+use crate::node_failure::{domain_of, is_lost};
 use crate::nodes::{list_twice, names};
 use crate::stat::{MAGIC, NAME, RECORD, RECORDS, RECORDS_MAX, VERSION};
 use crate::state::State;
-use crate::window::holders::{HOLDER_WORDS, HOLDERS_MAX};
-use crate::window::table::{ENTRIES, ENTRY_WORDS, HOLDERS_AT, Place, WINDOWS_MAX, Window};
+use crate::window::sharers::{SHARER_WORDS, SHARERS_MAX};
+use crate::window::table::{ENTRIES, ENTRY_WORDS, Place, SHARERS_AT, WINDOWS_MAX, Window};
 
 /// Number of reads of a table that changes meanwhile after which an error is returned.
 const TRIES: usize = 100;
@@ -319,7 +319,7 @@ fn endpoint(record: &[u8], found: &Descriptors) -> Endpoint {
 }
 
 /// Number of bytes before the windows of a table that have a meaning.
-const FRONT: usize = HOLDERS_AT + HOLDERS_MAX * HOLDER_WORDS * 8;
+const FRONT: usize = SHARERS_AT + SHARERS_MAX * SHARER_WORDS * 8;
 
 /// Returns the windows in a table, the number of queued RMAs, and the number up to which all are
 /// finished.
@@ -341,8 +341,8 @@ fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
                     .filter(|window| !window.deleted),
             );
             let queued = u64_at(&front, 64);
-            let oldest = (0..HOLDERS_MAX)
-                .map(|place| u64_at(&front, HOLDERS_AT + place * HOLDER_WORDS * 8 + 8))
+            let oldest = (0..SHARERS_MAX)
+                .map(|place| u64_at(&front, SHARERS_AT + place * SHARER_WORDS * 8 + 8))
                 .filter(|&oldest| oldest != 0)
                 .min();
             return Ok((windows, (queued, oldest.map_or(queued, |oldest| oldest - 1))));

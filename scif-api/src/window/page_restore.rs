@@ -93,7 +93,7 @@ impl Inner {
         let others: Vec<Option<Vec<Area>>> = link
             .own
             .table
-            .holders
+            .sharers
             .others()
             .into_iter()
             .map(pages::areas_of)
@@ -158,7 +158,7 @@ impl Inner {
             gone: self.gone_in_place.get(),
             now: now_ns(),
         };
-        self.ended_arenas
+        self.orphan_arenas
             .move_back(self, tries, || self.mover(), || self.used_in_place());
         if !self.left_pages.get() || !take(&self.tried_back).is_due(tries) {
             return;
@@ -172,12 +172,12 @@ impl Inner {
             let Some(link) = epd.link().filter(|_| epd.windows.has_left()) else {
                 continue;
             };
-            let _held = epd.holder.control.lock();
+            let _held = epd.sharer.control.lock();
             if let Err(failure) = self.move_left(&epd, link) {
                 log::debug!(
                     "endpoint at port {}: pages of a window could not be moved back to private \
                      memory: {failure}; the move is repeated later",
-                    epd.holder.port()
+                    epd.sharer.port()
                 );
             }
         }

@@ -2,8 +2,8 @@
 //! Hand-over of the descriptors of an endpoint that gets a port or a peer after a fork, to its
 //! other sharers.
 //!
-//! Not about state that all sharers have anyway: memory (`holder`), and descriptors from before the
-//! fork. A vault is a pair of sockets that only sharers have. It is made before the fork of an
+//! Not about state that all sharers have anyway: memory (`sharer`), and descriptors from before the
+//! fork. A hand-off is a pair of sockets that only sharers have. It is made before the fork of an
 //! endpoint that is not connected and does not listen. One packet lies in it, with all descriptors
 //! of the endpoint. Each sharer takes copies by MSG_PEEK, whichever sharer dies meanwhile; a sharer
 //! that changes the endpoint replaces the packet. The peer has none of this. Source: section 3.5.1
@@ -24,16 +24,16 @@ use scif::sys::{descriptor, epoll, fork, unix};
 
 use super::connect::Pending;
 use super::endpoint::{Epd, take};
-use super::holder::{Async, Holder};
 use super::link::{Link, Parts, adopt_segment};
 use super::registry::{Inner, Kind};
+use super::sharer::{Async, Sharer};
 use super::state::State;
-use super::wire::{LEFT, Left, What};
+use super::wire::{HANDOFF_BYTES, Left, What};
 use crate::window::space::{OwnBook, OwnSpace, PeerSpace};
 
 /// Pair of sockets, see the head of the file.
 #[derive(Debug)]
-pub(crate) struct Vault {
+pub(crate) struct FdHandoff {
     to: OwnedFd,
     from: OwnedFd,
     /// Window table of the future connection. It is made in advance, because the seals of a table
@@ -41,10 +41,10 @@ pub(crate) struct Vault {
     book: OwnBook,
 }
 
-impl Vault {
-    fn new(book: OwnBook) -> Result<Vault> {
+impl FdHandoff {
+    fn new(book: OwnBook) -> Result<FdHandoff> {
         let (to, from) = unix::pair()?;
-        Ok(Vault { to, from, book })
+        Ok(FdHandoff { to, from, book })
     }
 
     /// Returns the window table for a connection to be made.
@@ -53,18 +53,18 @@ impl Vault {
     }
 
     /// Replaces the packet and returns its number.
-    fn leave(&self, holder: &Holder, mut left: Left, fds: &[BorrowedFd<'_>]) -> u32 {
-        left.number = holder.leaving.add(1).wrapping_add(1);
+    fn leave(&self, sharer: &Sharer, mut left: Left, fds: &[BorrowedFd<'_>]) -> u32 {
+        left.number = sharer.leaving.add(1).wrapping_add(1);
         if let Err(errno) = unix::send(&self.to, &left.encode(), fds) {
             // Limit of descriptors in flight: the other sharers do without.
             warn_about_peer!(
                 "endpoint at port {}: its descriptors could not be passed to the processes that \
                  share it: sendmsg: {errno}; they cannot use it. Raise the limit of open files \
                  (ulimit -n), which also limits descriptors in flight",
-                holder.port()
+                sharer.port()
             );
         }
-        holder.left.set(left.number);
+        sharer.left.set(left.number);
         self.skip_to(left.number);
         left.number
     }
@@ -72,7 +72,7 @@ impl Vault {
     /// Drops the packets before the given one.
     fn skip_to(&self, number: u32) {
         let first = || {
-            let mut bytes = [0; LEFT];
+            let mut bytes = [0; HANDOFF_BYTES];
             unix::peek(&self.from, &mut bytes).map(|_| Left::decode(bytes))
         };
         while let Ok(Some(left)) = first() {
@@ -83,10 +83,10 @@ impl Vault {
     }
 
     /// Returns copies of the valid packet.
-    fn look(&self, holder: &Holder) -> Option<(Left, Vec<OwnedFd>)> {
-        let number = holder.left.get();
+    fn look(&self, sharer: &Sharer) -> Option<(Left, Vec<OwnedFd>)> {
+        let number = sharer.left.get();
         loop {
-            let mut bytes = [0; LEFT];
+            let mut bytes = [0; HANDOFF_BYTES];
             let received = match unix::peek(&self.from, &mut bytes) {
                 Err(Errno::INTR) => continue,
                 other => other.ok()?,
@@ -97,7 +97,7 @@ impl Vault {
                     warn_about_peer!(
                         "endpoint at port {}: no free descriptors to take it over from another \
                          process: EMFILE. Raise the limit of open files (ulimit -n)",
-                        holder.port()
+                        sharer.port()
                     );
                     return None;
                 }
@@ -109,27 +109,27 @@ impl Vault {
 }
 
 impl Epd {
-    /// Returns the vault, if the endpoint was forked before it was connected or listened.
-    pub(crate) fn vault(&self) -> Option<&Vault> {
-        self.vault.get()
+    /// Returns the hand-off, if the endpoint was forked before it was connected or listened.
+    pub(crate) fn fd_handoff(&self) -> Option<&FdHandoff> {
+        self.fd_handoff.get()
     }
 
-    /// Gives the endpoint a vault, if a child forked now would otherwise miss later changes. The
+    /// Gives the endpoint a hand-off, if a child forked now would otherwise miss later changes. The
     /// caller holds no lock for which the owner of the control lock may wait.
     pub(crate) fn prepare(&self) {
         let may_change = |state| matches!(state, State::Unbound | State::Bound | State::Connecting);
-        if self.vault().is_some() || !may_change(self.holder.state()) {
+        if self.fd_handoff().is_some() || !may_change(self.sharer.state()) {
             return;
         }
-        let _held = self.holder.control.lock();
-        if !may_change(self.holder.state()) {
+        let _held = self.sharer.control.lock();
+        if !may_change(self.sharer.state()) {
             return;
         }
         let book = take(&self.pending).as_ref().map(|pending| pending.own.book());
-        match book.map_or_else(OwnBook::new, Ok).and_then(Vault::new) {
-            Ok(vault) => {
+        match book.map_or_else(OwnBook::new, Ok).and_then(FdHandoff::new) {
+            Ok(fd_handoff) => {
                 // The control lock is held, so no other thread sets it.
-                let _ = self.vault.set(vault);
+                let _ = self.fd_handoff.set(fd_handoff);
                 self.leave();
             }
             Err(failure) => {
@@ -137,7 +137,7 @@ impl Epd {
                     "endpoint at port {}: preparation for fork failed: {failure}; a forked child \
                      will not see a connection made later. Raise the limit of open files (ulimit \
                      -n), or connect before the fork",
-                    self.holder.port()
+                    self.sharer.port()
                 );
             }
         }
@@ -146,7 +146,9 @@ impl Epd {
     /// Leaves a port, or a pending request, to the other sharers. The caller holds the control
     /// lock.
     pub(crate) fn leave(&self) {
-        let Some(vault) = self.vault() else { return };
+        let Some(fd_handoff) = self.fd_handoff() else {
+            return;
+        };
         let port = take(&self.port_socket);
         let Some(port) = port.as_ref() else { return };
         let mut pending = take(&self.pending);
@@ -158,15 +160,17 @@ impl Epd {
                 pending.own.arena(),
                 pending.socket.as_fd(),
             ];
-            pending.number = vault.leave(&self.holder, left, &fds);
+            pending.number = fd_handoff.leave(&self.sharer, left, &fds);
         } else {
-            vault.leave(&self.holder, Left::new(What::Port, 0, false), &[port.as_fd()]);
+            fd_handoff.leave(&self.sharer, Left::new(What::Port, 0, false), &[port.as_fd()]);
         }
     }
 
     /// Leaves a connection to the other sharers. The caller holds the control lock.
     pub(crate) fn leave_link(&self, link: &Link, segment: &OwnedFd, table: &OwnedFd) {
-        let Some(vault) = self.vault() else { return };
+        let Some(fd_handoff) = self.fd_handoff() else {
+            return;
+        };
         let port = take(&self.port_socket);
         let Some(port) = port.as_ref() else { return };
         let left = Left::new(What::Connection, link.peer_pid, link.own.is_counted());
@@ -179,39 +183,39 @@ impl Epd {
             link.peer.arena(),
             link.peer_bell(),
         ];
-        vault.leave(&self.holder, left, &fds);
+        fd_handoff.leave(&self.sharer, left, &fds);
         link.own.table.take_place();
     }
 
     /// Whether a request of this process is the valid one.
     pub(crate) fn is_current(&self, pending: &Pending) -> bool {
-        self.vault().is_none() || pending.number == self.holder.left.get()
+        self.fd_handoff().is_none() || pending.number == self.sharer.left.get()
     }
 }
 
 /// Makes the link of a connection that another sharer made.
-fn link_of(epd: &Epd, vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Link> {
+fn link_of(epd: &Epd, fd_handoff: &FdHandoff, left: Left, fds: Vec<OwnedFd>) -> Result<Link> {
     let [_, segment, own, socket, table, arena, peer_bell]: [OwnedFd; 7] =
         fds.try_into().map_err(|_| Failure::Broken)?;
     let parts = Parts {
         segment: adopt_segment(&segment)?,
         side: Side::Opener,
-        own: OwnSpace::inherit(vault.book(), own, left.counted),
+        own: OwnSpace::inherit(fd_handoff.book(), own, left.counted),
         peer: PeerSpace::adopt(&table, arena)?,
         peer_bell,
         socket,
         peer_pid: left.peer_pid,
     };
-    Link::new(parts, &epd.holder)
+    Link::new(parts, &epd.sharer)
 }
 
 /// Makes the pending request that another sharer sent.
-fn pending_of(vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Pending> {
+fn pending_of(fd_handoff: &FdHandoff, left: Left, fds: Vec<OwnedFd>) -> Result<Pending> {
     let [_, segment_fd, own, socket]: [OwnedFd; 4] = fds.try_into().map_err(|_| Failure::Broken)?;
     Ok(Pending {
         segment: adopt_segment(&segment_fd)?,
         segment_fd,
-        own: OwnSpace::inherit(vault.book(), own, left.counted),
+        own: OwnSpace::inherit(fd_handoff.book(), own, left.counted),
         socket,
         peer_pid: left.peer_pid,
         number: left.number,
@@ -231,7 +235,7 @@ impl Inner {
 
     /// Notifies the other sharers that a packet was left.
     pub(crate) fn tell_holders(&self, epd: &Epd) {
-        if epd.vault().is_some() {
+        if epd.fd_handoff().is_some() {
             epoll::signal(&self.family);
         }
     }
@@ -240,7 +244,7 @@ impl Inner {
     /// endpoint already has its connection.
     #[cold]
     pub(crate) fn inherit(&self, epd: &Arc<Epd>) -> bool {
-        if epd.vault().is_none() {
+        if epd.fd_handoff().is_none() {
             return false;
         }
         // A link comes once and is final, so a process that has it need not wait for the control
@@ -248,7 +252,7 @@ impl Inner {
         if epd.link().is_some() {
             return true;
         }
-        let _held = epd.holder.control.lock();
+        let _held = epd.sharer.control.lock();
         if epd.link().is_some() {
             return true;
         }
@@ -262,7 +266,7 @@ impl Inner {
                 "endpoint at port {}: descriptors from a process that shares it could not be taken \
                  over: {failure}; this process cannot use it. Raise the limits of open files and \
                  of memory (ulimit -n, ulimit -v)",
-                epd.holder.port()
+                epd.sharer.port()
             );
             false
         })
@@ -270,11 +274,11 @@ impl Inner {
 
     /// Does the work of `inherit`. The caller holds the control lock.
     fn inherit_held(&self, epd: &Arc<Epd>) -> Result<bool> {
-        let Some(vault) = epd.vault().filter(|_| epd.link().is_none()) else {
+        let Some(fd_handoff) = epd.fd_handoff().filter(|_| epd.link().is_none()) else {
             return Ok(false);
         };
-        let state = epd.holder.state();
-        let Some((left, mut fds)) = vault.look(&epd.holder) else {
+        let state = epd.sharer.state();
+        let Some((left, mut fds)) = fd_handoff.look(&epd.sharer) else {
             return Ok(false);
         };
         let mut found = false;
@@ -293,7 +297,7 @@ impl Inner {
                 let known = take(&epd.pending).as_ref().map(|pending| pending.number);
                 if known != Some(left.number) {
                     self.drop_pending(epd);
-                    let pending = pending_of(vault, left, fds)?;
+                    let pending = pending_of(fd_handoff, left, fds)?;
                     self.watch(epd, Kind::Link, &pending.socket)?;
                     *take(&epd.pending) = Some(pending);
                     // The process that waits for the answer may die, inside a call or not.
@@ -303,7 +307,7 @@ impl Inner {
             }
             (What::Connection, State::Connecting | State::Connected | State::Disconnected) => {
                 self.drop_pending(epd);
-                let link = link_of(epd, vault, left, fds)?;
+                let link = link_of(epd, fd_handoff, left, fds)?;
                 link.own.table.take_place();
                 if state == State::Connecting {
                     link.drop_welcome();
@@ -335,19 +339,19 @@ impl Inner {
     /// Completes a connect: the request was accepted, and the link is set. The caller holds the
     /// control lock.
     pub(crate) fn connected(&self, epd: &Epd) {
-        if epd.holder.asynchronous() == Async::Running {
+        if epd.sharer.asynchronous() == Async::Running {
             self.unlimit_connect(epd);
-            epd.holder.set_asynchronous(Async::Done);
+            epd.sharer.set_asynchronous(Async::Done);
         }
-        if let Some(link) = epd.link().filter(|_| epd.holder.asynchronous() == Async::None) {
+        if let Some(link) = epd.link().filter(|_| epd.sharer.asynchronous() == Async::None) {
             // Taken before any thread can be inside a receiving call, which holds the lock until
             // bytes arrive.
-            let _receiving = epd.holder.receiving.lock();
+            let _receiving = epd.sharer.receiving.lock();
             super::messages::show_data(epd, link);
         }
         // Set first: a thread that sees the new state may check the descriptor.
         descriptor::show_space(&epd.bell);
-        epd.holder.enter(State::Connected);
+        epd.sharer.enter(State::Connected);
     }
 }
 
@@ -355,25 +359,25 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn vault() -> (Vault, Epd) {
+    fn fd_handoff() -> (FdHandoff, Epd) {
         let stats = super::super::stat::Stats::new(0).unwrap();
         let (epd, _a) = Epd::new(1, true, &stats).unwrap();
-        (Vault::new(OwnBook::new().unwrap()).unwrap(), epd)
+        (FdHandoff::new(OwnBook::new().unwrap()).unwrap(), epd)
     }
 
-    fn leave(vault: &Vault, epd: &Epd, pid: i32) -> u32 {
+    fn leave(fd_handoff: &FdHandoff, epd: &Epd, pid: i32) -> u32 {
         let fd = scif::sys::memfd::create("scif-test", 4096).unwrap();
-        vault.leave(&epd.holder, Left::new(What::Port, pid, true), &[fd.as_fd()])
+        fd_handoff.leave(&epd.sharer, Left::new(What::Port, pid, true), &[fd.as_fd()])
     }
 
     #[test]
     fn what_was_left_last_can_be_looked_at_any_number_of_times() {
-        let (vault, epd) = vault();
-        assert!(vault.look(&epd.holder).is_none());
+        let (fd_handoff, epd) = fd_handoff();
+        assert!(fd_handoff.look(&epd.sharer).is_none());
         for pid in 1..40 {
-            leave(&vault, &epd, pid);
+            leave(&fd_handoff, &epd, pid);
             for _ in 0..3 {
-                let (left, fds) = vault.look(&epd.holder).unwrap();
+                let (left, fds) = fd_handoff.look(&epd.sharer).unwrap();
                 assert_eq!((left.peer_pid, left.what, left.counted), (pid, What::Port, true));
                 assert_eq!(fds.len(), 1);
             }
@@ -382,22 +386,22 @@ mod tests {
 
     #[test]
     fn who_dies_while_leaving_leaves_what_was() {
-        let (vault, epd) = vault();
-        leave(&vault, &epd, 1);
+        let (fd_handoff, epd) = fd_handoff();
+        leave(&fd_handoff, &epd, 1);
         // Sent, but its number was not stored.
         let mut dead = Left::new(What::Port, 2, false);
-        dead.number = epd.holder.leaving.add(1) + 1;
-        unix::send(&vault.to, &dead.encode(), &[]).unwrap();
-        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 1);
+        dead.number = epd.sharer.leaving.add(1) + 1;
+        unix::send(&fd_handoff.to, &dead.encode(), &[]).unwrap();
+        assert_eq!(fd_handoff.look(&epd.sharer).unwrap().0.peer_pid, 1);
         // Sent with its number stored, but the former packet was not removed.
         let mut dead = Left::new(What::Port, 3, false);
-        dead.number = epd.holder.leaving.add(1) + 1;
-        unix::send(&vault.to, &dead.encode(), &[]).unwrap();
-        epd.holder.left.set(dead.number);
-        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 3);
-        leave(&vault, &epd, 4);
-        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 4);
-        assert!(unix::skip(&vault.from).is_ok());
-        assert!(unix::skip(&vault.from).is_err(), "one packet");
+        dead.number = epd.sharer.leaving.add(1) + 1;
+        unix::send(&fd_handoff.to, &dead.encode(), &[]).unwrap();
+        epd.sharer.left.set(dead.number);
+        assert_eq!(fd_handoff.look(&epd.sharer).unwrap().0.peer_pid, 3);
+        leave(&fd_handoff, &epd, 4);
+        assert_eq!(fd_handoff.look(&epd.sharer).unwrap().0.peer_pid, 4);
+        assert!(unix::skip(&fd_handoff.from).is_ok());
+        assert!(unix::skip(&fd_handoff.from).is_err(), "one packet");
     }
 }

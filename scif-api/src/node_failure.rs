@@ -75,27 +75,27 @@ pub struct Answers {
 
 /// Lost node, until this is dropped.
 #[derive(Debug)]
-pub struct LostNode {
+pub struct FailedNode {
     marker: OwnedFd,
 }
 
-impl LostNode {
+impl FailedNode {
     /// Loses `node` for every process of the domain in `config`. From then on, its connections
     /// return ECONNRESET, accesses to mappings of its windows raise SIGBUS, and connects to it or
     /// from it return ENODEV. Takes a second if a process does not answer.
     ///
     /// # Errors
     /// [`Failure::InUse`]: the node is lost already.
-    pub fn new(config: &Config, node: u16) -> Result<(LostNode, Answers)> {
-        LostNode::within(config, node, Duration::from_nanos(ANSWER_NS))
+    pub fn new(config: &Config, node: u16) -> Result<(FailedNode, Answers)> {
+        FailedNode::within(config, node, Duration::from_nanos(ANSWER_NS))
     }
 
-    /// Loses `node` like [`LostNode::new`], but processes may take `limit` to answer. For a system
+    /// Loses `node` like [`FailedNode::new`], but processes may take `limit` to answer. For a system
     /// so busy that a second is too short.
     ///
     /// # Errors
-    /// As [`LostNode::new`].
-    pub fn within(config: &Config, node: u16, limit: Duration) -> Result<(LostNode, Answers)> {
+    /// As [`FailedNode::new`].
+    pub fn within(config: &Config, node: u16, limit: Duration) -> Result<(FailedNode, Answers)> {
         let domain = domain_of(config);
         let socket = unix::socket()?;
         unix::bind(&socket, &marker(&domain, node)?).map_err(|errno| match errno {
@@ -103,7 +103,7 @@ impl LostNode {
             other => other.into(),
         })?;
         unix::listen(&socket, QUESTIONS)?;
-        let lost = LostNode { marker: socket };
+        let lost = FailedNode { marker: socket };
         Ok((lost, ask_all(&domain, Packet::Lose(node.into()), limit)))
     }
 
@@ -284,7 +284,7 @@ impl Inner {
             self.kernel_mode.loses(number);
         }
         for epd in self.every() {
-            if u32::from(epd.holder.peer().node) == node || u32::from(self.config.node) == node {
+            if u32::from(epd.sharer.peer().node) == node || u32::from(self.config.node) == node {
                 let (was_connected, had_mappings) = self.lose_one(&epd);
                 ended += u32::from(was_connected);
                 mapped |= had_mappings;
@@ -305,14 +305,14 @@ impl Inner {
     /// connected, `None` where it never was.
     pub(super) fn cut_off(&self, epd: &Arc<Epd>) -> Option<bool> {
         {
-            let _held = epd.holder.control.lock();
-            if epd.holder.state() == State::Connecting {
+            let _held = epd.sharer.control.lock();
+            if epd.sharer.state() == State::Connecting {
                 self.give_up(epd);
             }
         }
         self.inherit(epd);
         let link = epd.link()?;
-        let was_connected = epd.holder.state() == State::Connected;
+        let was_connected = epd.sharer.state() == State::Connected;
         epd.disconnect();
         link.cut();
         Some(was_connected)

@@ -14,8 +14,8 @@
 //! | 268 | peer |
 //! | 272 | the asynchronous connect |
 //! | 276 | 1: the descriptor was made to hang up; 2: it was found closed at that time |
-//! | 280 | number of packets that sharers have left each other so far (`vault`) |
-//! | 284 | number of the packet that counts (`vault`) |
+//! | 280 | number of packets that sharers have left each other so far (`fd_handoff`) |
+//! | 284 | number of the packet that counts (`fd_handoff`) |
 //! | 288 | whether the peer was late once in signalling the descriptor |
 //! | 296 | deadline of a connect |
 //! | 320, 328 | outgoing stream: bytes published, the peer's position as last seen |
@@ -48,7 +48,7 @@ pub(crate) enum Async {
 
 /// Shared part of one endpoint.
 #[derive(Debug)]
-pub(crate) struct Holder {
+pub(crate) struct Sharer {
     pub(crate) control: SharedLock,
     pub(crate) sending: SharedLock,
     pub(crate) receiving: SharedLock,
@@ -70,10 +70,10 @@ pub(crate) struct Holder {
     _map: Mapping,
 }
 
-impl Holder {
-    pub(crate) fn new(record: Record) -> Result<Holder> {
+impl Sharer {
+    pub(crate) fn new(record: Record) -> Result<Sharer> {
         let map = Mapping::anonymous(BYTES)?;
-        Ok(Holder {
+        Ok(Sharer {
             control: map.lock(0)?,
             sending: map.lock(64)?,
             receiving: map.lock(128)?,

@@ -32,7 +32,7 @@ use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::wire;
 use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::data::iov::Iov;
-use crate::domain::Domain;
+use crate::objects::domain::Domain;
 use crate::objects::mr::wait_until_left;
 use crate::state::av_table::AvState;
 use crate::state::cq_queue::{Completion, CqError, CqState};

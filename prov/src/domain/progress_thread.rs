@@ -292,7 +292,7 @@ mod tests {
 
     use super::*;
     use crate::data::EpConfig;
-    use crate::domain::Domain;
+    use crate::objects::domain::Domain;
 
     #[test]
     fn the_thread_looks_after_whom_the_application_leaves_alone() {

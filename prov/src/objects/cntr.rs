@@ -17,8 +17,9 @@ use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::data::{EpState, deferred};
+use crate::domain::DomainShared;
 use crate::domain::wait::{self, Target};
-use crate::domain::{Domain, DomainShared};
+use crate::objects::domain::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
 use crate::state::counter::CntrState;
@@ -140,7 +141,7 @@ unsafe extern "C" fn read_peer(cntr: *mut fi::fid_cntr) -> u64 {
     entry::guard_or(0, || {
         // SAFETY: a live counter, by the contract of fi_cntr_read.
         if let Ok(cntr) = unsafe { entry::object::<Cntr, _>(cntr) } {
-            cntr.hand_over();
+            cntr.flush_to_owner();
         }
         0
     })
@@ -287,7 +288,7 @@ impl Cntr {
 
     /// Makes progress, and passes the increments to the owner outside of the lock, since the owner
     /// may call back.
-    fn hand_over(&self) {
+    fn flush_to_owner(&self) {
         let Some(owner) = &self.owner else { return };
         let counted = {
             let mut st = self.dom.gate.lock();

@@ -125,7 +125,7 @@ unsafe extern "C" fn close_mc(fid: *mut fi::fid) -> c_int {
         // SAFETY: made by `join` and not used after fi_close.
         let mc = unsafe { entry::take::<Mc, _>(fid) }?;
         let mut st = mc.dom.gate.lock();
-        st.mcs = st.mcs.saturating_sub(1);
+        st.open.mcs = st.open.mcs.saturating_sub(1);
         coll::leave(&mut st, mc.ep, mc.fid.fi_addr);
         Ok(())
     })

@@ -9,6 +9,7 @@ pub(crate) mod av_set;
 pub(crate) mod cntr;
 pub(crate) mod collective;
 pub(crate) mod cq;
+pub(crate) mod domain;
 pub(crate) mod ep;
 pub(crate) mod eq;
 pub(crate) mod fabric;

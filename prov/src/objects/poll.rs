@@ -18,10 +18,11 @@ use scif::Maker;
 
 use crate::base::entry;
 use crate::base::errno::Errno;
+use crate::domain::DomainShared;
 use crate::domain::wait::{self, Target};
-use crate::domain::{Domain, DomainShared};
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
+use crate::objects::domain::Domain;
 
 /// Queue or counter in the set.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +81,7 @@ pub(crate) unsafe extern "C" fn open(
         if attr.flags != 0 || pollset.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        domain.shared.gate.lock().pollsets += 1;
+        domain.shared.gate.lock().open.pollsets += 1;
         let new = Box::new(Poll {
             fid: fi::fid_poll {
                 fid: fi::fid {
@@ -109,7 +110,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
             return Err(fi::FI_EBUSY);
         }
         let mut st = set.dom.gate.lock();
-        st.pollsets = st.pollsets.saturating_sub(1);
+        st.open.pollsets = st.open.pollsets.saturating_sub(1);
         drop(st);
         // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Poll, _>(fid) }?);

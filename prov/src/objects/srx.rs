@@ -20,7 +20,8 @@ use crate::base::entry::{self, guard, guard_int, own};
 use crate::base::errno::Errno;
 use crate::data::RecvArgs;
 use crate::data::shared::{self, SrxState};
-use crate::domain::{Domain, DomainShared};
+use crate::domain::DomainShared;
+use crate::objects::domain::Domain;
 use crate::objects::ep::opt;
 use crate::objects::ep::post::{RX_OP_FLAGS, Receiver, check_recv};
 use crate::objects::peer_import;
@@ -303,7 +304,7 @@ pub(crate) unsafe extern "C" fn open_stx(
             return Err(fi::FI_EINVAL);
         }
         let dom = Arc::clone(&domain.shared);
-        dom.gate.lock().stxs += 1;
+        dom.gate.lock().open.stxs += 1;
         let new = Box::new(Stx {
             fid: fi::fid_stx {
                 fid: fid {
@@ -332,7 +333,7 @@ unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
             return Err(fi::FI_EBUSY);
         }
         let mut st = stx.shared.dom.gate.lock();
-        st.stxs = st.stxs.saturating_sub(1);
+        st.open.stxs = st.open.stxs.saturating_sub(1);
         drop(st);
         // SAFETY: made by `open_stx` and not used by C any more.
         drop(unsafe { entry::take::<Stx, _>(fid) }?);

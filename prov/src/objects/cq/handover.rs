@@ -10,12 +10,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use libfabric_sys as fi;
-use scif::cpu_relax_or_yield;
 
-use super::{Cq, EMPTY_READS};
-use crate::base::entry;
-use crate::base::errno::{self, Errno};
-use crate::domain::wait;
+use crate::base::errno;
 use crate::state::cq_queue::{Completion, CqError};
 use crate::state::peer_owner::{PeerCq, PeerRxEntry};
 
@@ -29,10 +25,10 @@ pub(super) struct Owner {
 
 /// Completions that a full owner's queue has not accepted yet, offered again before newer ones.
 #[derive(Debug, Default)]
-struct Kept {
-    ended: VecDeque<Result<Completion, CqError>>,
+pub(super) struct Kept {
+    pub(super) ended: VecDeque<Result<Completion, CqError>>,
     /// Receives to give back after all of `ended`.
-    freed: Vec<PeerRxEntry>,
+    pub(super) freed: Vec<PeerRxEntry>,
     /// Whether a refusal for another reason than a full queue was logged.
     refused: bool,
 }
@@ -46,7 +42,7 @@ impl Owner {
     }
 
     /// Returns the lock for handing over, unless another thread holds it.
-    fn turn(&self) -> Option<MutexGuard<'_, Kept>> {
+    pub(super) fn turn(&self) -> Option<MutexGuard<'_, Kept>> {
         match self.turn.try_lock() {
             Ok(turn) => Some(turn),
             Err(TryLockError::Poisoned(turn)) => Some(PoisonError::into_inner(turn)),
@@ -60,7 +56,7 @@ impl Owner {
     }
 
     /// Offers the kept completions, oldest first. Returns the number accepted.
-    fn offer(&self, kept: &mut Kept) -> usize {
+    pub(super) fn offer(&self, kept: &mut Kept) -> usize {
         let mut taken = 0;
         while let Some(one) = kept.ended.front() {
             let answer = match one {
@@ -86,42 +82,5 @@ impl Owner {
             held.free();
         }
         taken
-    }
-}
-
-impl Cq {
-    /// Makes progress, and hands over the completed operations.
-    pub(super) fn hand_over(&self, owner: &Owner) -> Result<isize, Errno> {
-        entry::made_here(self.maker)?;
-        let mut kept = owner.turn().ok_or(fi::FI_EAGAIN)?;
-        let empty = {
-            let mut guard = self.dom.gate.lock();
-            let st = &mut *guard;
-            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            if cq.waits.fd_is_armed() {
-                wait::disarm_fd(st, self.target());
-            }
-            wait::progress_all(st, self.target());
-            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            let (ended, freed) = cq.take_all();
-            cq.empty_polls = if ended.is_empty() {
-                cq.empty_polls.saturating_add(1)
-            } else {
-                0
-            };
-            kept.ended.extend(ended);
-            kept.freed.extend(freed);
-            cq.empty_polls
-        };
-        let idle = kept.ended.is_empty() && kept.freed.is_empty();
-        let taken = owner.offer(&mut kept);
-        if taken > 0 || (!idle && kept.ended.is_empty()) {
-            return Ok(0);
-        }
-        drop(kept);
-        if idle && empty > EMPTY_READS {
-            cpu_relax_or_yield(empty);
-        }
-        Err(fi::FI_EAGAIN)
     }
 }

@@ -31,7 +31,8 @@ use crate::base::log::Subsys;
 use crate::base::slab::Slab;
 use crate::data::{self, Deliver, Queued, deferred};
 use crate::domain::wait::{self, Slept, Target};
-use crate::domain::{Domain, DomainShared, DomainState};
+use crate::domain::{DomainShared, DomainState};
+use crate::objects::domain::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
 use crate::state::cq_queue::{Completion, CqError, CqState, Format};
@@ -193,7 +194,7 @@ unsafe extern "C" fn read_peer(cq: *mut fi::fid_cq, buf: *mut c_void, count: usi
         if !buf.is_null() || count != 0 {
             return Err(fi::FI_ENOSYS);
         }
-        cq.hand_over(owner)
+        cq.flush_to_owner(owner)
     })
 }
 
@@ -404,6 +405,41 @@ fn err_entry_len(api: u32) -> usize {
 }
 
 impl Cq {
+    /// Makes progress, and hands over the completed operations.
+    fn flush_to_owner(&self, owner: &Owner) -> Result<isize, Errno> {
+        entry::made_here(self.maker)?;
+        let mut kept = owner.turn().ok_or(fi::FI_EAGAIN)?;
+        let empty = {
+            let mut guard = self.dom.gate.lock();
+            let st = &mut *guard;
+            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            if cq.waits.fd_is_armed() {
+                wait::disarm_fd(st, self.target());
+            }
+            wait::progress_all(st, self.target());
+            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            let (ended, freed) = cq.take_all();
+            cq.empty_polls = if ended.is_empty() {
+                cq.empty_polls.saturating_add(1)
+            } else {
+                0
+            };
+            kept.ended.extend(ended);
+            kept.freed.extend(freed);
+            cq.empty_polls
+        };
+        let idle = kept.ended.is_empty() && kept.freed.is_empty();
+        let taken = owner.offer(&mut kept);
+        if taken > 0 || (!idle && kept.ended.is_empty()) {
+            return Ok(0);
+        }
+        drop(kept);
+        if idle && empty > EMPTY_READS {
+            cpu_relax_or_yield(empty);
+        }
+        Err(fi::FI_EAGAIN)
+    }
+
     fn open(
         dom: &Arc<DomainShared>,
         attr: &fi::fi_cq_attr,

@@ -47,7 +47,7 @@ impl Ep {
         }
         let addr = st.next_coll_addr();
         coll::join(&mut st, ep, addr, &members, name)?;
-        st.mcs += 1;
+        st.open.mcs += 1;
         Ok((ep, addr))
     }
 

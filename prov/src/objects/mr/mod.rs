@@ -21,8 +21,9 @@ use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::base::{attr, entry, env};
 use crate::data;
-use crate::domain::{Domain, DomainShared, DomainState, wait};
+use crate::domain::{DomainShared, DomainState, wait};
 use crate::objects::cntr::Cntr;
+use crate::objects::domain::Domain;
 use crate::state::eq_queue::eq_entry;
 use crate::state::mr_table::Region;
 

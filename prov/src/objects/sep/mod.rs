@@ -24,8 +24,9 @@ use crate::base::addr::{ADDR_LEN, Addr, Group};
 use crate::base::attr;
 use crate::base::entry::{self, Object, guard_int, object, own};
 use crate::base::errno::Errno;
-use crate::domain::{Domain, DomainShared, DomainState};
+use crate::domain::{DomainShared, DomainState};
 use crate::objects::av::Av;
+use crate::objects::domain::Domain;
 use crate::objects::ep::context::{self, Wanted};
 use crate::objects::ep::{Asked, name};
 use crate::objects::eq::Eq;
@@ -364,7 +365,7 @@ impl Sep {
         context: *mut c_void,
     ) -> Result<Box<Sep>, Errno> {
         let ports = Ports::take(dom, src, group)?;
-        dom.gate.lock().seps += 1;
+        dom.gate.lock().open.seps += 1;
         Ok(Box::new(Sep {
             fid: fid_ep {
                 fid: fid {
@@ -514,7 +515,7 @@ impl SepShared {
         if state.ports.any_open() {
             return Err(fi::FI_EBUSY);
         }
-        st.seps = st.seps.saturating_sub(1);
+        st.open.seps = st.open.seps.saturating_sub(1);
         if let Some(av) = state.av.and_then(|av| st.avs.get_mut(av)) {
             av.endpoints = av.endpoints.saturating_sub(1);
         }

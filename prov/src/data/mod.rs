@@ -14,7 +14,7 @@
 //! * `unexpected`: memory limits of unexpected messages
 //! * `shared`: shared receive contexts
 //! * `group`: scalable endpoints as sources of messages
-//! * `rendezvous`, `streams`, `route`: large messages, by pull, cooperative copy or fragments
+//! * `rendezvous`, `streams`, `rndv_select`: large messages, by pull, cooperative copy or fragments
 //! * `rma`, `atomic`, `atomic_here`, `atomic_line`: one-sided operations, as initiator and as
 //!   target
 //! * `migrate`: migration of frequently accessed memory
@@ -69,7 +69,7 @@ mod quick;
 mod recv_queues;
 mod rendezvous;
 mod rma;
-mod route;
+mod rndv_select;
 mod rts;
 mod rx;
 mod rx_throttle;

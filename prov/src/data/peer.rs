@@ -16,7 +16,7 @@ use scif_ring::AtomicCounter;
 use super::access_counts::Uses;
 use super::peer_state::PeerState;
 use super::pending::{OutStream, TxOp};
-use super::route::Routes;
+use super::rndv_select::RndvSelector;
 use super::stats::Stats;
 use super::wire::Head;
 
@@ -182,7 +182,7 @@ pub(crate) struct Transfer {
     /// Whether the kernel has denied direct copies with the peer.
     pub no_direct: bool,
     /// Selectors of the method, once there are any.
-    pub routes: Option<Box<Routes>>,
+    pub rndv_select: Option<Box<RndvSelector>>,
 }
 
 /// Remote endpoint, as this endpoint sees it.
@@ -258,7 +258,7 @@ impl Peer {
         self.rma.outstanding = 0;
         self.rma.read_bytes = 0;
         self.transfer.streamed = false;
-        self.transfer.routes = None;
+        self.transfer.rndv_select = None;
         self.state.reset_attempts();
         self.meetings = MERGE_TRIES;
     }

@@ -5,7 +5,7 @@
 //! permits it. If the sender gave a claim block, the receiver offers its buffer there for a
 //! cooperative copy. Both sides then claim parts, the sender from the front, the receiver from the
 //! back. A part is copied within the call that claimed it. The receive completes when no claimed
-//! part is open. If direct access fails or is slower (`route`), the receiver requests fragments
+//! part is open. If direct access fails or is slower (`rndv_select`), the receiver requests fragments
 //! through the ring (`CTS`, `streams`).
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::envelope::{MsgEnvelope, Target};
 use super::ops::Asked;
 use super::peer::{is_denied, note_denial};
 use super::peer_id::PeerId;
-use super::route::Way;
+use super::rndv_select::RndvProto;
 use super::rts::{BOTH_SIDES_MIN, Rts};
 use super::wire::{self, Head};
 use super::{Env, EpState, Stats};
@@ -76,7 +76,7 @@ pub(crate) struct Incoming {
     pub(super) how: How,
     pub(super) stamp: u32,
     /// Method of the transfer, if there was a choice.
-    route: Option<Way>,
+    proto: Option<RndvProto>,
     /// With the ring as method: bytes received at the last check, and the time of the last change.
     heard: (usize, u64),
     /// Keeps the pages of the buffer in place while the sender copies, where pages may migrate.
@@ -264,16 +264,16 @@ impl EpState {
         self.rndv.stamp = stamp;
         let mut how = How::Alone { done: 0 };
         let mut still = None;
-        let mut route = None;
+        let mut proto = None;
         if access == Access::ProcessVm
             && want >= BOTH_SIDES_MIN
             && crate::base::env::env().both_sides
             && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
         {
-            route = self.choose_route(arrival.peer, want);
+            proto = self.select_proto(arrival.peer, want);
             let part = part_size(want, self.rndv.order.is_empty());
             let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
-            if route != Some(Way::Ring)
+            if proto != Some(RndvProto::Fragments)
                 && let (Some(c), Ok(part_len)) = (self.links.conn(rts.conn()), u32::try_from(part))
             {
                 if crate::base::env::env().migrate {
@@ -292,7 +292,7 @@ impl EpState {
             }
         }
         let refused = access == Access::None;
-        let stream = want > 0 && (refused || route == Some(Way::Ring));
+        let stream = want > 0 && (refused || proto == Some(RndvProto::Fragments));
         let Some(index) = self.rndv.incoming.insert(Incoming {
             target,
             arrival,
@@ -300,7 +300,7 @@ impl EpState {
             want,
             how,
             stamp,
-            route,
+            proto,
             heard: (0, 0),
             _arrival: still,
         }) else {
@@ -316,30 +316,25 @@ impl EpState {
 
     /// Selects the method for a message of `want` bytes that both sides can copy, if there is a
     /// choice.
-    fn choose_route(&mut self, peer: PeerId, want: usize) -> Option<Way> {
+    fn select_proto(&mut self, peer: PeerId, want: usize) -> Option<RndvProto> {
         let alone = self.rndv.order.is_empty();
-        self.peers
-            .at_mut(peer)
-            .transfer
-            .routes
-            .get_or_insert_default()
-            .choose(want, alone)
+        let selector = &mut self.peers.at_mut(peer).transfer.rndv_select;
+        selector.get_or_insert_default().choose(want, alone)
     }
 
     /// Reports the end of a message to the selector of methods, if there was a choice.
-    fn route_ended(&mut self, m: &Incoming, failed: bool) {
-        let Some(way) = m.route else { return };
-        let Some(routes) = &mut self.peers.at_mut(m.arrival.peer).transfer.routes else {
+    fn report_proto(&mut self, m: &Incoming, failed: bool) {
+        let Some(proto) = m.proto else { return };
+        let Some(selector) = &mut self.peers.at_mut(m.arrival.peer).transfer.rndv_select else {
             return;
         };
-        match (way, &m.how) {
-            (Way::Shared, How::Shared { own, .. }) if !failed => {
-                routes.ended(m.want, way, *own < m.want, scif::now_ns());
-            }
-            (Way::Ring, How::Streaming { .. }) if !failed => routes.ended(m.want, way, true, scif::now_ns()),
-            (Way::Ring, How::Alone { .. }) => routes.left_alone(m.want),
-            _ => routes.interrupted(m.want),
-        }
+        let helped = match (proto, &m.how) {
+            (RndvProto::CoopCopy, How::Shared { own, .. }) if !failed => *own < m.want,
+            (RndvProto::Fragments, How::Streaming { .. }) if !failed => true,
+            (RndvProto::Fragments, How::Alone { .. }) => return selector.on_sender_stalled(m.want),
+            _ => return selector.interrupted(m.want),
+        };
+        selector.ended(m.want, proto, helped, scif::now_ns());
     }
 
     /// Falls back to a pull for a message sent through the ring by choice. A sender without a
@@ -396,7 +391,7 @@ impl EpState {
         let Some(m) = self.rndv.incoming.remove(index) else {
             return;
         };
-        self.route_ended(&m, err != 0);
+        self.report_proto(&m, err != 0);
         let status = u64::from(err.unsigned_abs());
         // After the end of a connection its peer expects no reply.
         if !self.links.is_parting(m.conn()) {
@@ -420,7 +415,7 @@ impl EpState {
         };
         match &mut m.how {
             How::Streaming { done } if *done == m.want => return Step::Done,
-            How::Streaming { .. } if m.route == Some(Way::Ring) => {
+            How::Streaming { .. } if m.proto == Some(RndvProto::Fragments) => {
                 return if self.fetch_after_all(index) {
                     self.step(index, budget)
                 } else {
@@ -472,7 +467,7 @@ impl EpState {
                     m.how = How::Closing { block };
                     return Step::Waiting;
                 }
-                m.route = None;
+                m.proto = None;
                 self.ask_for_stream(index, true);
                 Step::Waiting
             }

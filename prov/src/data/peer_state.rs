@@ -110,10 +110,13 @@ impl PeerState {
         }
     }
 
-    /// Notes a graceful end. The peer has left if that was its last connection.
+    /// Notes a graceful end. The peer has left if that was its last connection, unless another
+    /// context of its endpoint has died.
     pub(super) fn on_closed(&mut self, last: bool) {
         if last {
-            self.presence = Presence::Left;
+            if !self.has_failed() {
+                self.presence = Presence::Left;
+            }
         } else if self.has_left() {
             self.presence = Presence::Present;
         }
@@ -210,6 +213,15 @@ mod tests {
         assert!(state.has_left() && state.was_up(), "only a connection ends it");
         state.on_listener();
         assert!(!state.has_left() && state.was_up());
+    }
+
+    #[test]
+    fn a_peer_with_a_dead_context_does_not_leave() {
+        let mut state = PeerState::new();
+        state.on_accepted();
+        state.on_failed();
+        state.on_closed(true);
+        assert!(state.has_failed() && !state.has_left());
     }
 
     #[test]

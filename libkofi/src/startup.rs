@@ -41,15 +41,22 @@ fn built_in() {
     scif_fi::take_panics();
     let provider = scif_fi::start(Host::linked(Linked {
         version: VERSION,
-        // SAFETY: a static description.
-        log_enabled: |prov, level, subsys| unsafe { log::enabled(prov.as_ptr(), level, subsys) },
+        // A panic of the program's log does not reach the provider.
+        log_enabled: |prov, level, subsys| {
+            // SAFETY: a static description.
+            guard_or(Default::default(), || unsafe {
+                log::enabled(prov.as_ptr(), level, subsys)
+            })
+        },
         log: |provider, level, subsys, func, line, text| {
             let line = c_int::try_from(line).unwrap_or(c_int::MAX);
             // fi_log(3) expects complete lines.
             let text = CString::new([text.to_bytes(), b"\n"].concat()).unwrap_or_default();
             let (func, text) = (func.as_ptr(), text.as_ptr());
             // SAFETY: a static description and two C strings.
-            unsafe { log::write(provider.as_ptr(), level, subsys, func, line, text) };
+            guard_or((), || unsafe {
+                log::write(provider.as_ptr(), level, subsys, func, line, text)
+            });
         },
         param_define: |provider, parameter, kind: fi_param_type, help| {
             param::define(

@@ -323,8 +323,11 @@ impl EpState {
             self.drain_last(env, conn, peer);
         }
         let process = self.links.conn(conn).map(|c| c.peer_process());
-        // Nothing was sent over it, so it was made for receives only (`source_watch`).
-        let unused = self.links.conn(conn).is_some_and(|c| c.tx().all_consumed());
+        // Made for receives only (`source_watch`), and nothing was sent over it.
+        let unused = self.recv.unmet.note_ended(conn)
+            && self.links.conn(conn).is_some_and(|c| c.tx().all_consumed())
+            && self.peers.at(peer).queue.is_idle()
+            && self.ops.of_peer(peer).is_empty();
         let was_up = self.links.conn(conn).is_some_and(|c| c.was_up());
         self.note_source_lost(peer, was_up);
         // Precedes all work on other connections of the peer, whose requests must not be answered
@@ -384,14 +387,12 @@ impl EpState {
         }
         let twins = self.links.conns_of_process(peer, process);
         let gone = twins.is_empty();
-        let mut lost_to_us = gone;
         if self.cm.is_some() {
             self.cm_ended(env, died);
         } else if let Some(err) = hindered {
             // The peer is alive. If it has read none of our messages, no reply will come; if there
             // are none, its own messages may still come over a connection that it opens.
-            lost_to_us = gone && !unused;
-            if lost_to_us {
+            if gone && !unused {
                 self.fail_receives_from(env, peer, id, false, err);
             }
         } else if gone && died {
@@ -399,10 +400,8 @@ impl EpState {
         } else {
             self.peers.at_mut(peer).state.on_closed(gone);
         }
-        if lost_to_us {
-            self.coll_lost(env, peer);
-        }
         if gone {
+            self.coll_lost(env, peer);
             self.departed(env, peer, died);
         }
         if unheard {
@@ -489,6 +488,7 @@ impl EpState {
     /// With receives of a peer provider nothing is read, because that needs the lock of that
     /// provider.
     pub(crate) fn drain_before_close(&mut self, env: &mut Env<'_>) {
+        self.recv.unmet.close();
         self.links.rx_closed = self.draws_from_another(env);
         let mut end = scif::now_ns() + CLOSE_NS;
         let connected = scif::now_ns() + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);

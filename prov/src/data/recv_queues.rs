@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::matching::{Arrived, Posted, Queue};
 use super::multi::Multi;
-use super::peer_id::ANY;
+use super::peer_id::{ANY, PeerId};
 use super::unexpected::Limits;
 use super::unmet::UnmetSources;
 use crate::base::slab::Slab;
@@ -68,6 +68,12 @@ impl RecvQueues {
         self.queue(tagged).posted.push_back(posted)
     }
 
+    /// Returns whether a receive names `peer`.
+    pub(super) fn names(&self, peer: PeerId) -> bool {
+        let mut posted = self.msg.posted.iter().chain(self.tagged.posted.iter());
+        posted.any(|p| p.src == peer)
+    }
+
     /// Removes the receive at index `at`, which has its message.
     #[inline]
     pub(super) fn take(&mut self, tagged: bool, at: u32) -> Option<Posted> {
@@ -81,7 +87,6 @@ impl RecvQueues {
 mod tests {
     use super::*;
     use crate::data::iov::Iov;
-    use crate::data::peer_id::PeerId;
 
     fn posted(src: PeerId) -> Posted {
         Posted {
@@ -104,6 +109,7 @@ mod tests {
         let any = recv.post(true, posted(ANY));
         let other = recv.post(false, posted(peer));
         assert_eq!(recv.directed, 2);
+        assert!(recv.names(peer) && !recv.names(PeerId::new(4)));
         assert!(recv.take(true, any).is_some() && recv.take(true, any).is_none());
         assert_eq!(recv.directed, 2);
         assert!(recv.take(false, other).is_some() && recv.take(true, first).is_some());

@@ -355,8 +355,9 @@ impl EpState {
             return Ok(());
         }
         if src != ANY
-            && self.cfg.watches_sources()
+            && self.cfg.watches_sources
             && self.peers.at(src).tx.is_none()
+            && !self.peers.at(src).state.has_failed()
             && self.peers.own != Some(src)
         {
             self.recv.unmet.note();

@@ -17,7 +17,7 @@
 //! have their connection, and datagram endpoints promise no delivery.
 
 use libfabric_sys as fi;
-use scif::{Error, PortId};
+use scif::{ConnId, Error, PortId};
 
 use super::peer_id::{ANY, PeerId};
 use super::unmet::Unmet;
@@ -28,7 +28,7 @@ impl EpState {
     /// Notes the end of a connection with `peer`. `was_up`: the peer had accepted it, so earlier
     /// refusals no longer count.
     pub(super) fn note_source_lost(&mut self, peer: PeerId, was_up: bool) {
-        if self.recv.directed > 0 && self.cfg.watches_sources() {
+        if self.recv.directed > 0 && self.cfg.watches_sources && self.recv.names(peer) {
             self.recv.unmet.note();
         }
         if was_up {
@@ -43,17 +43,21 @@ impl EpState {
             self.recv.unmet.clear();
             return;
         }
+        if self.recv.unmet.is_closing() {
+            return;
+        }
         if self.recv.unmet.wants_scan(self.recv.directed, now_ns) {
             let sources = self.unmet_sources(env);
             self.recv.unmet.set(&sources, self.links.sock.id(), now_ns);
         }
         let mut unmet = std::mem::take(&mut self.recv.unmet);
-        let mut gone = Vec::new();
+        let (mut gone, mut made) = (Vec::new(), Vec::new());
         unmet.attempt_due(now_ns, |source| {
-            if self.connect_to_source(source, now_ns) {
+            if self.meet_source(source, now_ns, &mut made) {
                 gone.push((source.peer, source.id));
             }
         });
+        unmet.note_made(&mut made);
         self.recv.unmet = unmet;
         for (peer, id) in gone {
             self.bury(
@@ -68,7 +72,7 @@ impl EpState {
     }
 
     /// Returns the sources of open receives without a connection that is up, by ascending peer
-    /// number. Sources with pending sends are left out, because these connect.
+    /// number.
     #[cold]
     fn unmet_sources(&mut self, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
         let own = self.links.sock.id();
@@ -76,7 +80,7 @@ impl EpState {
         let mut sources: Vec<(PeerId, PortId)> = posted
             .filter(|p| p.src != ANY)
             .filter_map(|p| Some((p.src, self.peers.get(p.src)?)))
-            .filter(|(_, p)| !(p.busy || p.id == own || p.tx.is_some() && p.state.was_up()))
+            .filter(|(_, p)| !(p.id == own || p.tx.is_some() && p.state.was_up()))
             .map(|(src, p)| (src, p.id))
             .collect();
         sources.sort_unstable();
@@ -94,11 +98,12 @@ impl EpState {
         sources
     }
 
-    /// Makes one attempt to connect. Returns true if a source that was there before is gone.
+    /// Makes one attempt to connect, and adds the connection to `made`. Returns true if a source
+    /// that was there before is gone.
     #[cold]
-    fn connect_to_source(&mut self, source: &mut Unmet, now_ns: u64) -> bool {
+    fn meet_source(&mut self, source: &mut Unmet, now: u64, made: &mut Vec<ConnId>) -> bool {
         let (id, peer) = (source.id, source.peer);
-        source.begin(now_ns);
+        source.begin(now);
         // The number may belong to another peer since the last scan.
         let Some(p) = self.peers.get(peer).filter(|p| p.id == id) else {
             return false;
@@ -109,14 +114,20 @@ impl EpState {
         let was_lost = p.state.was_there() && !p.state.has_left();
         let mut refused = false;
         match self.links.sock.connect(id) {
-            Ok(conn) => self.opened(peer, conn),
-            // A full backlog, or a driver that has not answered: the attempt is to be continued.
-            Err(Error::Again) => return false,
+            Ok(conn) => {
+                made.push(conn);
+                self.opened(peer, conn);
+            }
+            // A full backlog: the attempt is to be continued.
+            Err(Error::Again) => {
+                source.is_unfinished();
+                return false;
+            }
             Err(Error::Refused(_)) => refused = true,
             Err(Error::Unanswered(_)) => {}
             Err(error) => crate::base::log::hindered(id, &error, errno(&error)),
         }
         source.slow_down();
-        source.is_gone(refused, now_ns) && was_lost
+        source.is_gone(refused, now) && was_lost
     }
 }

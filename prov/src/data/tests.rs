@@ -77,6 +77,7 @@ impl Stage {
         let av = st.avs.insert(AvState::default()).unwrap();
         drop(st);
         let mut cfg = EpConfig {
+            watches_sources: true,
             caps: fi::FI_MSG | fi::FI_RMA | fi::FI_ATOMIC,
             tx_size: 64,
             rx_size: 64,
@@ -89,6 +90,7 @@ impl Stage {
             ..EpConfig::default()
         };
         change(&mut cfg);
+        cfg.watches_sources &= !cfg.datagram && !cfg.connected;
         let exports = Exports {
             keys: domain.shared.keys.clone(),
         };

@@ -3,7 +3,7 @@
 //!
 //! Not here: the attempts themselves (`source_watch`).
 
-use scif::PortId;
+use scif::{ConnId, PortId};
 
 use super::peer_id::PeerId;
 use super::peer_state::RECONNECT_NS;
@@ -22,6 +22,10 @@ const PAUSE_MIN_NS: u64 = ALIVE_NS;
 /// is not noticed.
 pub(super) const PAUSE_MAX_NS: u64 = 1_000_000_000;
 
+/// Number of attempts with a full backlog after which a source counts as tried. A larger number
+/// keeps the program from sleep for longer, about 5 ms each.
+const UNFINISHED_MAX: u8 = 50;
+
 /// Source of an open receive that has no connection, or one that is not up yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unmet {
@@ -35,6 +39,8 @@ pub(super) struct Unmet {
     refused_since_ns: u64,
     /// Whether an attempt was made.
     tried: bool,
+    /// Number of attempts that found a full backlog.
+    unfinished: u8,
 }
 
 impl Unmet {
@@ -42,6 +48,13 @@ impl Unmet {
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.tried = true;
         self.due_ns = now_ns + self.pause_ns;
+    }
+
+    /// Notes an attempt that found a full backlog. It counts as made after [`UNFINISHED_MAX`] of
+    /// them, so that a stopped source does not keep the program from sleep.
+    pub(super) fn is_unfinished(&mut self) {
+        self.unfinished = self.unfinished.saturating_add(1);
+        self.tried = self.unfinished >= UNFINISHED_MAX;
     }
 
     /// Doubles the pause after an attempt with an answer.
@@ -67,6 +80,12 @@ pub(super) struct UnmetSources {
     list: Vec<Unmet>,
     /// Whether a source may exist without any attempt to connect to it.
     untried: bool,
+    /// Whether a source that awaits its first attempt may be missing in the list.
+    noted: bool,
+    /// Connections that were made for receives only.
+    made: Vec<ConnId>,
+    /// Whether the endpoint closes and makes no more connections.
+    closing: bool,
     /// Whether a source may be missing in the list.
     incomplete: bool,
     scanned_ns: u64,
@@ -81,7 +100,19 @@ impl UnmetSources {
     /// Notes a receive from a source that has no connection.
     pub(super) fn note(&mut self) {
         self.untried = true;
+        self.noted = true;
         self.incomplete = true;
+    }
+
+    /// Notes connections made for receives only.
+    pub(super) fn note_made(&mut self, conns: &mut Vec<ConnId>) {
+        self.made.append(conns);
+    }
+
+    /// Notes the end of a connection. Returns whether it was made for receives only.
+    pub(super) fn note_ended(&mut self, conn: ConnId) -> bool {
+        let at = self.made.iter().position(|made| *made == conn);
+        at.map(|at| self.made.swap_remove(at)).is_some()
     }
 
     /// Forgets earlier refusals of `peer`.
@@ -93,7 +124,19 @@ impl UnmetSources {
     pub(super) fn clear(&mut self) {
         self.list = Vec::new();
         self.untried = false;
+        self.noted = false;
         self.incomplete = false;
+    }
+
+    /// Ends all attempts, before the endpoint closes.
+    pub(super) fn close(&mut self) {
+        self.clear();
+        self.closing = true;
+    }
+
+    /// Returns whether the endpoint closes.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
     }
 
     /// Returns whether the open receives, `receives` in number, have to be scanned for sources.
@@ -111,6 +154,7 @@ impl UnmetSources {
     /// ports below `own` begin one liveness check later.
     pub(super) fn set(&mut self, sources: &[(PeerId, PortId)], own: PortId, now_ns: u64) {
         self.scanned_ns = now_ns;
+        self.noted = false;
         self.incomplete = false;
         let former = std::mem::take(&mut self.list);
         self.list = sources
@@ -125,27 +169,31 @@ impl UnmetSources {
                     pause_ns: PAUSE_MIN_NS,
                     refused_since_ns: 0,
                     tried: false,
+                    unfinished: 0,
                 })
             })
             .collect();
         self.note_tried();
     }
 
-    /// Calls `attempt` for the sources that are due, earliest first and a few at most.
+    /// Calls `attempt` for the sources that are due, a few at most: those due for the longest.
     pub(super) fn attempt_due(&mut self, now_ns: u64, attempt: impl FnMut(&mut Unmet)) {
         if !self.is_due(now_ns) {
             return;
         }
         let sources = self.list.iter_mut();
         let mut due: Vec<&mut Unmet> = sources.filter(|u| u.due_ns <= now_ns).collect();
-        due.sort_unstable_by_key(|u| u.due_ns);
-        due.into_iter().take(ATTEMPTS_PER_CHECK).for_each(attempt);
+        if due.len() > ATTEMPTS_PER_CHECK {
+            due.select_nth_unstable_by_key(ATTEMPTS_PER_CHECK, |u| u.due_ns);
+            due.truncate(ATTEMPTS_PER_CHECK);
+        }
+        due.into_iter().for_each(attempt);
         self.note_tried();
     }
 
     /// Updates [`UnmetSources::is_untried`].
     fn note_tried(&mut self) {
-        self.untried = self.incomplete || self.list.iter().any(|u| !u.tried);
+        self.untried = self.noted || self.list.iter().any(|u| !u.tried);
     }
 
     #[cfg(test)]
@@ -195,6 +243,34 @@ mod tests {
         assert!(scans <= 1 + now_ns / (20 * ALIVE_NS), "{scans} scans");
         unmet.clear();
         assert_eq!((unmet.list.capacity(), unmet.is_untried()), (0, false));
+    }
+
+    #[test]
+    fn a_source_with_a_full_backlog_keeps_no_thread_from_sleep_for_ever() {
+        let mut unmet = UnmetSources::default();
+        unmet.note();
+        unmet.set(&[(PeerId::new(7), id(9))], id(1), 0);
+        let mut checks = 0;
+        while unmet.is_untried() {
+            checks += 1;
+            assert!(checks <= u64::from(UNFINISHED_MAX), "no end");
+            unmet.attempt_due(checks * ALIVE_NS, |source| {
+                source.begin(checks * ALIVE_NS);
+                source.is_unfinished();
+            });
+        }
+        assert_eq!(checks, u64::from(UNFINISHED_MAX));
+    }
+
+    #[test]
+    fn connections_for_receives_are_known_until_their_end() {
+        let mut unmet = UnmetSources::default();
+        let conn = ConnId {
+            index: 1,
+            generation: 2,
+        };
+        unmet.note_made(&mut vec![conn]);
+        assert!(unmet.note_ended(conn) && !unmet.note_ended(conn));
     }
 
     #[test]

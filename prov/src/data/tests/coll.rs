@@ -148,3 +148,23 @@ fn members_that_never_come_are_not_remembered_for_ever() {
     stage.with(|e| (0..=READY_MAX).for_each(|_| e.refuse(1, fi::FI_ECANCELED)));
     assert_eq!(kept(&stage), READY_MAX);
 }
+
+#[test]
+fn a_member_that_denies_access_ends_the_join() {
+    // This member leads, since its port is the lower one.
+    let stage = stage(6);
+    let (peer, _) = stage.peer();
+    join(&stage, &peer);
+    let conn = stage.until(|| {
+        stage.poll();
+        stage.with(|e| e.links.active.first().map(|link| link.conn))
+    });
+    let eq = {
+        let mut st = stage.domain.shared.gate.lock();
+        let (e, mut env) = super::super::split(&mut st, stage.ep).unwrap();
+        e.lose(&mut env, conn, Reason::Denied);
+        Arc::clone(e.eq.as_ref().unwrap())
+    };
+    let error = eq.take_error(false).unwrap().0;
+    assert_eq!(error.err, fi::FI_EACCES);
+}

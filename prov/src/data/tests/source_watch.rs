@@ -156,3 +156,31 @@ fn a_source_that_was_there_is_dead_after_refusals() {
     let came = stage.until(|| stage.came());
     assert!(is_reset(&came), "{came:?}");
 }
+
+#[test]
+fn the_end_of_a_peer_that_is_no_source_keeps_no_thread_from_sleep() {
+    let stage = Stage::new();
+    let (absent, number) = stage.peer_on(73);
+    drop(absent);
+    stage.recv(number, 64, 1, 0);
+    let begin = scif::now_ns();
+    check_at(&stage, begin);
+    check_at(&stage, begin + ALIVE_NS);
+    let (mut other, _) = stage.peer();
+    let conn = other.connect();
+    other.check_service(conn);
+    other.sock.abandon();
+    stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 0).then_some(()));
+    assert!(!wants_poll(&stage), "the only source was tried");
+}
+
+#[test]
+fn a_closing_endpoint_makes_no_connection() {
+    let stage = Stage::new();
+    let (_peer, number) = stage.peer();
+    stage.recv(number, 64, 1, 0);
+    stage.with(|e| e.recv.unmet.close());
+    let begin = scif::now_ns();
+    check_at(&stage, begin);
+    assert_eq!(check_at(&stage, begin + ALIVE_NS), 0);
+}

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
-use scif::Maker;
+use scif::{Maker, TransportKind};
 use scif_ring::AtomicCounter;
 
 use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
@@ -137,6 +137,7 @@ pub(crate) fn open(
         source: !transmits && has(fi::FI_SOURCE),
         directed: !transmits && has(fi::FI_DIRECTED_RECV),
         grouped: !transmits,
+        watches_sources: dom.fabric.node.kind() != TransportKind::Kernel,
         ..EpConfig::default()
     };
     let idx = dom.add_ep(EpState::new(cfg, sock))?;

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
-use scif::Maker;
+use scif::{Maker, TransportKind};
 use scif_ring::AtomicCounter;
 
 use crate::base::addr::ADDR_LEN;
@@ -506,6 +506,9 @@ impl Ep {
             directed: caps & fi::FI_DIRECTED_RECV != 0 && origin.is_none(),
             connected: origin.is_some(),
             datagram: type_ == fi::FI_EP_DGRAM,
+            watches_sources: origin.is_none()
+                && type_ != fi::FI_EP_DGRAM
+                && dom.fabric.node.kind() != TransportKind::Kernel,
             prefix: if mode & fi::FI_MSG_PREFIX == 0 {
                 0
             } else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Displayed state of endpoints, compared with their activity.
 //!
-//! Not about its format. The state is read by the engine's `look`, like `scifctl`, from outside the
-//! library.
+//! Not about its format. The state is read by `introspect` of `scif-api`, like `scifctl`, from
+//! outside the library.
 
 use crate::api::Case;
 use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, two, until};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Shared tables ("boards"): words of memory that processes of a host share by a name.
+//! Shared tables: words of memory that processes of a host share by a name.
 //!
-//! The first process to open a board creates it. The name lasts until the last holder has closed
-//! the board or died; nothing remains afterwards. Other holders are as untrusted as peers: each
+//! The first process to open a shared table creates it. The name lasts until the last holder has
+//! closed it or died; nothing remains afterwards. Other holders are as untrusted as peers: each
 //! word may have any value at any time.
 //!
 //! Not about the meaning of the words, nor about the search for a holder (`transport`).
@@ -27,7 +27,7 @@ pub struct SharedTable {
     hold: Box<dyn Hold>,
 }
 
-/// Guard of the lock of a board. No other holder has the lock while the guard exists.
+/// Guard of the lock of a shared table. No other holder has the lock while the guard exists.
 #[derive(Debug)]
 pub struct SharedTableLock<'a>(&'a SharedTable);
 
@@ -38,8 +38,8 @@ impl Drop for SharedTableLock<'_> {
 }
 
 impl SharedTable {
-    /// Opens the board `name` of `count` words for writing. `fill` gives initial values of a new
-    /// board, as pairs of index and value; other words are zero.
+    /// Opens the table `name` of `count` words for writing. `fill` gives initial values of a new
+    /// table, as pairs of index and value; other words are zero.
     ///
     /// # Errors
     /// [`Error::Os`] with `EINVAL` for a name that is empty or longer than 64 bytes, or with the
@@ -60,10 +60,10 @@ impl SharedTable {
         SharedTable::over(hold, count, true)
     }
 
-    /// Opens the board `name` for reading only.
+    /// Opens the table `name` for reading only.
     ///
     /// # Errors
-    /// [`Error::Os`] with `ENOENT` if no such board exists, and as [`SharedTable::open`].
+    /// [`Error::Os`] with `ENOENT` if no such table exists, and as [`SharedTable::open`].
     pub fn open_to_read(node: &Node, name: &str, count: usize) -> Result<SharedTable> {
         let hold = node
             .transport_arc()
@@ -99,7 +99,7 @@ impl SharedTable {
     }
 
     /// Writes word `at` after everything written before. Has no effect beyond the end, or on a
-    /// board opened for reading.
+    /// table opened for reading.
     pub fn store(&self, at: usize, value: u64) {
         if let Some(word) = self.words.get(at).filter(|_| self.writable) {
             SharedU64::set(&word, value);
@@ -111,7 +111,7 @@ impl SharedTable {
     ///
     /// # Errors
     /// [`Error::Os`] if a holder keeps it for seconds; [`Error::Forked`] in a child of the process
-    /// that opened the board.
+    /// that opened the table.
     pub fn lock(&self) -> Result<SharedTableLock<'_>> {
         if self.maker.is_ancestor() {
             return Err(Error::Forked);
@@ -179,11 +179,11 @@ mod tests {
             reader.store(4, 41);
             assert_eq!(first.load(4), Some(40));
             assert_eq!(first.load(512), None);
-            // A board of another length is a different one.
+            // A table of another length is a different one.
             assert!(SharedTable::open(&node, "a/b", 1024, &[]).is_err());
             drop(first);
             drop(second);
-            // The remaining holder makes the board known to others.
+            // The remaining holder makes the table known to others.
             let late = SharedTable::open(&node, "a/b", 512, &[]).unwrap();
             assert_eq!(late.load(4), Some(40));
             drop(late);

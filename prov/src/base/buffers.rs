@@ -12,7 +12,7 @@ use crate::base::attr::IOV_LIMIT;
 use crate::base::entry;
 use crate::base::errno::Errno;
 
-/// ShortList list on the stack.
+/// Short list on the stack.
 #[derive(Debug)]
 pub(crate) struct ShortList<T, const N: usize> {
     items: [T; N],

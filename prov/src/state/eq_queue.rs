@@ -111,7 +111,7 @@ pub(crate) struct EqShared {
     writable: bool,
     max_user_events: usize,
     state: Mutex<EqState>,
-    /// EventSources of events, on which reading or waiting makes progress.
+    /// Sources of events, on which reading or waiting makes progress.
     sources: Mutex<Vec<Weak<dyn EventSource>>>,
     maker: Maker,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Windows: memory that one side of a connection lets the other read, write and map.
 //!
-//! Not about connections (`epd`). Registration moves pages into the arena of the connection and
-//! writes an entry into a table. The peer looks up entries and maps the arena by itself, so only
-//! the deletion of a window involves both sides. Source: registration, mapping, RMA and fences of
+//! Not about connections (`endpoint`). Registration moves pages into the arena of the connection
+//! and writes an entry into a table. The peer looks up entries and maps the arena by itself, so
+//! only the deletion of a window involves both sides. Source: registration, mapping, RMA and fences of
 //! `scif.h`.
 
 mod copies;

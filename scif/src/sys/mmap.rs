@@ -5,7 +5,7 @@
 //!
 //! INVARIANT: a view is dropped before its [`Mapping`]: the owner of a view keeps the mapping in
 //! the same struct (`Connection`, `Endpoint`, `SharedKeys`; in the crate `scif-api`
-//! `Link`, `Holder` and `OwnTable`).
+//! `Link`, `Sharer` and `OwnTable`).
 #![expect(
     unsafe_code,
     reason = "mmap, and views of mapped memory whose range is checked here"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Search for a board by its name, through a listening socket that all its holders share.
+//! Search for a shared table by its name, through a listening socket that all its holders share.
 //!
 //! Any holder sends a connecting process the memory and the listening socket itself. So the name
 //! lasts as long as any holder, and the kernel removes it with the last. Each holder has a thread
@@ -35,8 +35,8 @@ const ANSWER_NS: u64 = 1_000_000_000;
 const TRIES: u32 = 10;
 const LOCK_TRIES: u32 = 5000;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time in nanoseconds for which a holder that closes the board waits for its thread. Afterwards it
-/// connects to the board, to end a sleep in `accept`.
+/// Time in nanoseconds for which a holder that closes the table waits for its thread. Afterwards it
+/// connects to the table, to end a sleep in `accept`.
 const END_QUIET_NS: u64 = 5_000_000;
 /// Time in nanoseconds after which the thread is left behind, with the listener. The thread ends
 /// with the next connecting process.
@@ -67,7 +67,7 @@ struct SoftTable {
     service: Option<JoinHandle<()>>,
 }
 
-/// Memory of a board and its listening socket.
+/// Memory of a shared table and its listening socket.
 struct Found {
     memory: OwnedFd,
     listener: OwnedFd,
@@ -114,7 +114,7 @@ fn strange() -> Error {
     }
 }
 
-/// Requests the board from a holder, or creates it if none exists.
+/// Requests the table from a holder, or creates it if none exists.
 fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Found> {
     let addr = soft.names.shared_table(name)?;
     let mut last = Errno::TIMEDOUT;
@@ -123,7 +123,7 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
         match unix::connect(&socket, &addr) {
             Ok(()) => match ask(soft, &socket)? {
                 Some(found) => return Ok(found),
-                // The holder has just closed the board, or is stopped.
+                // The holder has just closed the table, or is stopped.
                 None => last = Errno::TIMEDOUT,
             },
             Err(errno @ (Errno::CONNREFUSED | Errno::NOENT)) => {

@@ -26,6 +26,8 @@ pub(crate) struct Judge {
     /// Times for operations whose peer died before its listener was found. For the provider that
     /// peer had not started yet.
     pub(crate) never_met: Vec<u64>,
+    /// Times for receives from silent peers, which no send has ended.
+    pub(crate) silent: Vec<u64>,
     pub(crate) group_latencies: Vec<u64>,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct Failed {
     pub(crate) pause: u64,
     /// Whether the error is a refusal by a peer that was never found at its address.
     pub(crate) never_met: bool,
+    /// Whether nothing was sent to the peer.
+    pub(crate) silent: bool,
 }
 
 impl Judge {
@@ -87,6 +91,8 @@ impl Judge {
         let waited = self.waited(failed, died);
         if failed.never_met {
             self.never_met.push(waited);
+        } else if failed.silent {
+            self.silent.push(waited);
         } else {
             self.latencies.push(waited);
             self.attended.push(waited.saturating_sub(failed.pause));
@@ -156,6 +162,7 @@ mod tests {
             ended,
             pause: 4,
             never_met: false,
+            silent: false,
         }
     }
 
@@ -173,9 +180,14 @@ mod tests {
             ..failed(1, 70)
         };
         assert_eq!(judge.error(unfound, B), Ok(()));
+        let silent = Failed {
+            silent: true,
+            ..failed(1, 80)
+        };
+        assert_eq!(judge.error(silent, B), Ok(()));
         assert_eq!(
-            (&judge.latencies[..], &judge.never_met[..]),
-            (&[10][..], &[30][..])
+            (&judge.latencies[..], &judge.never_met[..], &judge.silent[..]),
+            (&[10][..], &[30][..], &[40][..])
         );
     }
 

@@ -4,12 +4,26 @@
 use std::sync::Arc;
 
 use scif_fabtests::fi::{Buf, Ep};
+use scif_fabtests::harness::Rng;
 
+use crate::net::Kind;
 use scif_fabtests::payload::{Head, RankId, SEQUENCES};
 
 /// Maximum outstanding messages of each class in one direction; the last class are
 /// acknowledgements.
 pub(crate) const WINDOW: [usize; 4] = [4, 2, 1, 7];
+
+/// Nanoseconds between two polls that [`Link::polls`] counts, more than between two liveness checks
+/// of the provider.
+const POLL_NS: u64 = 10_000_000;
+
+/// Whether the two ranks of a pair never send to each other: only their receives can show that the
+/// other has died. Both draw the same from the seed.
+pub(crate) fn is_silent(seed: u64, kind: Kind, a: RankId, b: RankId) -> bool {
+    let word = |id: RankId| u64::from(id.slot) << 16 | u64::from(id.life);
+    let (low, high) = (word(a).min(word(b)), word(a).max(word(b)));
+    kind == Kind::Rdm && Rng::new(seed ^ low << 40 ^ high << 8).one_in(6)
+}
 
 /// Kind of an outstanding operation; RMA holds the head of the bytes that it writes or expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +75,11 @@ pub(crate) struct Link {
     pub(crate) counting: bool,
     pub(crate) counted: Option<u64>,
     pub(crate) open: usize,
+    /// Whether nothing is sent to the peer, see [`is_silent`].
+    pub(crate) silent: bool,
+    /// Number of polls with posted receives before the death, at least [`POLL_NS`] apart.
+    pub(crate) polls: u32,
+    polled_ns: u64,
 }
 
 impl Link {
@@ -87,6 +106,17 @@ impl Link {
             counting: false,
             counted: None,
             open: 0,
+            silent: false,
+            polls: 0,
+            polled_ns: 0,
+        }
+    }
+
+    /// Counts a poll at `now_ns`.
+    pub(crate) fn count_poll(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.polled_ns) >= POLL_NS {
+            self.polled_ns = now_ns;
+            self.polls += 1;
         }
     }
 
@@ -106,5 +136,24 @@ impl Link {
             *seq = (*seq + 1) % SEQUENCES;
             *credit -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ranks_of_a_pair_draw_the_same() {
+        let rank = |slot, life| RankId { slot, life };
+        let mut silent = 0;
+        for life in 0..600 {
+            let (a, b) = (rank(0, 0), rank(3, life));
+            let drawn = is_silent(5, Kind::Rdm, a, b);
+            assert_eq!(drawn, is_silent(5, Kind::Rdm, b, a));
+            assert!(!is_silent(5, Kind::Msg, a, b));
+            silent += usize::from(drawn);
+        }
+        assert!((50..200).contains(&silent), "{silent} of 600");
     }
 }

@@ -20,7 +20,7 @@ use scif_fabtests::harness::sandbox;
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 
 use super::coll::{Group, Rooms};
-use super::links::{Link, OpKind};
+use super::links::{Link, OpKind, is_silent};
 use super::net::{Kind, Net};
 use scif_fabtests::payload::RankId;
 
@@ -159,6 +159,7 @@ impl Storm<'_> {
     fn add_peer(&mut self, id: RankId, remote: (u64, u64), name: Vec<u8>) -> Outcome {
         let mut link = self.links.remove(&id).unwrap_or_else(Link::new);
         link.remote = Some(remote);
+        link.silent = is_silent(self.rank.target.seed, self.net.kind, self.me, id);
         if let (Some(av), Some(ep)) = (&self.net.av, &self.net.ep) {
             link.addr = av.insert(&name)?;
             link.ep = Some(Arc::clone(ep));

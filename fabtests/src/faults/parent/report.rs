@@ -78,6 +78,7 @@ impl Parent<'_> {
                     ended: number(4)?,
                     pause: number(5)?,
                     never_met: words.last() == Some(&"never-met"),
+                    silent: words.last() == Some(&"silent"),
                 };
                 self.judge.error(failed, peer(2)?)
             }
@@ -88,6 +89,7 @@ impl Parent<'_> {
                     ended: number(3)?,
                     pause: 0,
                     never_met: false,
+                    silent: false,
                 };
                 if number(1)? == self.group {
                     self.group_open.retain(|open| *open != id);
@@ -102,6 +104,10 @@ impl Parent<'_> {
                 if number == self.group && over {
                     self.group_open.retain(|open| *open != id);
                 }
+                Ok(())
+            }
+            Some(&"unseen") => {
+                self.unseen += 1;
                 Ok(())
             }
             Some(&"odd") => {
@@ -161,6 +167,13 @@ impl Parent<'_> {
             say(&format!(
                 "     with the dead never met (FI_SCIF_CONNECT_TIMEOUT): {}",
                 distribution(&self.judge.never_met)
+            ));
+        }
+        if !self.judge.silent.is_empty() || self.unseen > 0 {
+            say(&format!(
+                "     with the dead to which nothing was sent: {}; {} peers died before an attempt",
+                distribution(&self.judge.silent),
+                self.unseen
             ));
         }
         if !self.judge.group_latencies.is_empty() {

@@ -50,6 +50,8 @@ pub(super) struct Parent<'a> {
     pub(super) kills: u64,
     pub(super) stops: u64,
     pub(super) odd: u64,
+    /// Number of dead peers of silent links whose death only a send has shown.
+    pub(super) unseen: u64,
     pub(super) groups: u64,
     pub(super) done: [u64; 6],
     pub(super) held: Vec<Usage>,
@@ -74,6 +76,7 @@ impl Parent<'_> {
             kills: 0,
             stops: 0,
             odd: 0,
+            unseen: 0,
             groups: 0,
             done: [0; 6],
             held: Vec::new(),

@@ -15,6 +15,12 @@ use crate::net::{Kind, Net, RANKS};
 /// Nanoseconds after which an operation with a peer known as dead counts as hanging and fails the
 /// run.
 pub(super) const HANG_NS: u64 = 10_000_000_000;
+/// Nanoseconds after a death in which receives from a silent peer end by themselves.
+pub(super) const SILENT_NS: u64 = 1_000_000_000;
+/// Number of polls ([`Link::polls`]) before a death, after which the provider must have connected
+/// to a silent peer.
+pub(super) const POLLS_ENOUGH: u32 = 30;
+
 /// Method of waiting for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
@@ -78,7 +84,13 @@ impl Storm<'_> {
         link.broken = true;
         // A connected endpoint is refused at once.
         let never_met = err == Errno::ECONNREFUSED && !link.met && self.net.kind != Kind::Msg;
-        let met = if never_met { " never-met" } else { "" };
+        let met = if never_met {
+            " never-met"
+        } else if link.silent && !link.called {
+            " silent"
+        } else {
+            ""
+        };
         self.report.push_str(&format!(
             "err {kind} {id} {posted} {} {} {err}{met}\n",
             now_ns(),

@@ -9,7 +9,7 @@ use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_fabtests::{check, check_eq};
 
-use super::state::{HANG_NS, Storm};
+use super::state::{HANG_NS, POLLS_ENOUGH, SILENT_NS, Storm};
 use crate::coll::CONTEXT;
 use crate::links::{Link, Op, OpKind, WINDOW};
 use crate::net::{Kind, part_of, word_of};
@@ -43,9 +43,20 @@ impl Storm<'_> {
                 && !link.called
                 && !link.broken
                 && link.ready
+                && (!link.silent || now_ns().saturating_sub(gone) > SILENT_NS)
                 && let Some(ep) = link.ep.clone()
             {
-                // A receive alone makes no connection, so the end of the peer is noticed by a send.
+                // For the provider a peer that died before the first attempt to connect has not
+                // started. A send ends the receives that name it.
+                check!(
+                    !link.silent || link.polls < POLLS_ENOUGH,
+                    "{} polls before the death of {id}, and open 1 s after it: {}",
+                    link.polls,
+                    self.open_with(id)
+                );
+                if link.silent {
+                    self.report.push_str(&format!("unseen {id}\n"));
+                }
                 self.send(id, link, &ep, ACK, 0);
             }
             let hangs = link.open > 0 && now_ns().saturating_sub(gone) > HANG_NS;
@@ -72,6 +83,10 @@ impl Storm<'_> {
             }
         }
         if !link.ready {
+            return Ok(false);
+        }
+        if link.silent {
+            link.count_poll(now_ns());
             return Ok(false);
         }
         while let Some(class) = link.acks.pop() {

@@ -23,7 +23,7 @@ set -u -o pipefail
 cd "$ROOT" || exit 1
 
 SAMPLE=(ep/bind_rules leaks/objects leaks/connections msg/inject_complete slots/fabric)
-QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write atomic/fetch death/sending_64k
+QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write atomic/order death/sending_64k
     death/writing_64k)
 # Cases that do not run on a libfabric before 2.3.
 PEERS=(peer/ slots/what_a_peer_fills slots/busy_owners leaks/what_a_peer_fills)

@@ -110,15 +110,23 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     } else {
         cases::all()
     };
+    let named = |case: &Case, word: &String| {
+        if args.exact {
+            case.name == word
+        } else {
+            case.name.contains(word.as_str())
+        }
+    };
+    let unknown = args
+        .filter
+        .iter()
+        .find(|word| !everything.iter().any(|case| named(case, word)));
+    if let Some(word) = unknown {
+        say(&format!("no case is named {word}; --list shows the names"));
+        return ExitCode::FAILURE;
+    }
     let wanted = |case: &Case| {
-        let named = |word: &String| {
-            if args.exact {
-                case.name == word
-            } else {
-                case.name.contains(word.as_str())
-            }
-        };
-        (args.filter.is_empty() || args.filter.iter().any(named))
+        (args.filter.is_empty() || args.filter.iter().any(|word| named(case, word)))
             && !args.skip.iter().any(|word| case.name.contains(word.as_str()))
     };
     let chosen: Vec<Case> = everything.into_iter().filter(wanted).collect();

@@ -67,6 +67,7 @@ mod signals;
 mod tagged;
 mod threads;
 mod through_the_ring;
+mod transient_peers;
 mod trigger;
 mod wait;
 mod wait_objects;
@@ -99,6 +100,7 @@ const AREAS: &[&[Case]] = &[
     cntr_regions::CASES,
     coll_sets::CASES,
     coll::CASES,
+    transient_peers::CASES,
     trigger::CASES,
     deferred_work::CASES,
     fence::CASES,

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Peers that connect, send one message and close, each at an address of its own. A server that no
+//! address vector tells about them keeps a bounded state.
+//!
+//! Rank 0 is the server. Rank 1 opens and closes the endpoints of the peers.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::check;
+use scif_fabtests::fi::{Buf, Ep, Errno};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
+use scif_fabtests::rig::{Ask, Rig};
+
+pub(crate) const CASES: &[Case] = &[case("transient_peers/leave_no_state", 2, leave_no_state)];
+
+/// Number of peers before the first measurement, after which tables and heap have their size.
+const WARM_UP: usize = 500;
+/// Number of peers between the two measurements.
+const MEASURED: usize = 3_000;
+/// Number of peers that are connected at the same time.
+const TOGETHER: usize = 50;
+/// Ports of the peers. When all have been used, the first is used again.
+const PORTS: Range<u16> = 10_000..60_000;
+/// Bytes by which the resident memory of the server may grow, about 110 for each peer. A server that
+/// remembered each peer would keep about 250 bytes for it.
+const GROWTH_MAX: u64 = 320 << 10;
+
+fn leave_no_state(rank: &Rank) -> Outcome {
+    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.eq = true);
+    let mut rig = Rig::open(rank, &ask)?;
+    if rig.info.addr_format() != sys::FI_SOCKADDR_IN {
+        return Err(Fail::NotRun("addresses are not sockaddr_in".into()));
+    }
+    if rank.index == 0 {
+        let idle = sandbox::open_files()?;
+        serve(&rig, WARM_UP)?;
+        let before = memory_without_peers(&rig, idle)?;
+        rig.barrier()?;
+        serve(&rig, MEASURED)?;
+        let grown = memory_without_peers(&rig, idle)?.saturating_sub(before);
+        rank.step(format_args!("grew by {grown} bytes"));
+        check!(grown <= GROWTH_MAX, "{MEASURED} peers left {grown} bytes");
+    } else {
+        let mut ports = PORTS.cycle();
+        for _ in 0..WARM_UP / TOGETHER {
+            visit(&mut rig, &mut ports)?;
+        }
+        rig.barrier()?;
+        for _ in 0..MEASURED / TOGETHER {
+            visit(&mut rig, &mut ports)?;
+        }
+    }
+    rig.barrier()
+}
+
+/// Returns the resident memory in bytes once every connection is closed, that is once no more than
+/// `idle` descriptors are open.
+fn memory_without_peers(rig: &Rig<'_>, idle: usize) -> Outcome<u64> {
+    rig.wait("the end of all connections", || {
+        Ok((sandbox::open_files()? <= idle).then_some(()))
+    })?;
+    sandbox::memory("VmRSS:")
+}
+
+/// Receives a message of each peer.
+fn serve(rig: &Rig<'_>, peers: usize) -> Outcome {
+    let to = Buf::new(8);
+    for _ in 0..peers / TOGETHER {
+        for _ in 0..TOGETHER {
+            rig.post(|| rig.ep.trecv(to, sys::FI_ADDR_UNSPEC, 1, 0, 2))?;
+        }
+        for _ in 0..TOGETHER {
+            rig.received(2)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens an endpoint at the next free port.
+fn open(rig: &mut Rig<'_>, ports: &mut impl Iterator<Item = u16>) -> Outcome<Arc<Ep>> {
+    let mut name = rig.ep.name()?;
+    for port in ports {
+        if let Some(bytes) = name.get_mut(2..4) {
+            bytes.copy_from_slice(&port.to_be_bytes());
+        }
+        rig.info.set_src_addr(&name);
+        match Ep::open(&rig.domain, &rig.info) {
+            Err(Errno::EADDRINUSE) => continue,
+            opened => {
+                let ep = opened?;
+                ep.attach(&rig.av, 0)?;
+                ep.attach(&rig.tx.cq, sys::FI_TRANSMIT)?;
+                ep.attach(&rig.rx.cq, sys::FI_RECV)?;
+                ep.enable()?;
+                return Ok(ep);
+            }
+        }
+    }
+    Err(Fail::here("no port is free"))
+}
+
+/// Opens some peers, delivers a message of each to the server, and closes them.
+fn visit(rig: &mut Rig<'_>, ports: &mut impl Iterator<Item = u16>) -> Outcome {
+    let peers: Vec<Arc<Ep>> = (0..TOGETHER).map(|_| open(rig, ports)).collect::<Outcome<_>>()?;
+    let (from, flags) = (Buf::new(8), sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION);
+    for ep in &peers {
+        rig.post(|| ep.tsendmsg(&[from], rig.to(0), 1, 3, 0, flags))?;
+    }
+    for _ in &peers {
+        rig.sent(3)?;
+    }
+    Ok(())
+}

@@ -23,8 +23,8 @@ const MEASURED: usize = 3_000;
 const TOGETHER: usize = 50;
 /// Ports of the peers. When all have been used, the first is used again.
 const PORTS: Range<u16> = 10_000..60_000;
-/// Bytes by which the resident memory of the server may grow, about 110 for each peer. A server that
-/// remembered each peer would keep about 250 bytes for it.
+/// Bytes by which the resident memory of the server may grow, about 110 for each peer. A server
+/// that remembered each peer would keep about 250 bytes for it.
 const GROWTH_MAX: u64 = 320 << 10;
 
 fn leave_no_state(rank: &Rank) -> Outcome {

@@ -3,8 +3,8 @@
 //!
 //! Not about connections (`endpoint`). Registration moves pages into the arena of the connection
 //! and writes an entry into a table. The peer looks up entries and maps the arena by itself, so
-//! only the deletion of a window involves both sides. Source: registration, mapping, RMA and fences of
-//! `scif.h`.
+//! only the deletion of a window involves both sides. Source: registration, mapping, RMA and fences
+//! of `scif.h`.
 
 mod copies;
 mod dma;

@@ -47,9 +47,17 @@ fn every_end_is_told_apart() {
 
 #[test]
 fn nothing_run_is_no_success() {
-    let output = conformance(&["no/such/case"]);
+    let output = conformance(&["--harness-cases", "meets", "--skip", "meets"]);
     assert!(!output.status.success());
     assert!(text(&output).contains("0 passed, 0 failed"), "{}", text(&output));
+}
+
+#[test]
+fn the_name_of_no_case_is_no_success() {
+    let output = conformance(&["--harness-cases", "meets", "no/such/case"]);
+    assert!(!output.status.success());
+    let said = text(&output);
+    assert!(said.contains("no case is named no/such/case"), "{said}");
 }
 
 #[test]

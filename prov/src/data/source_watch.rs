@@ -120,7 +120,7 @@ impl EpState {
             }
             // A full backlog: the attempt is to be continued.
             Err(Error::Again) => {
-                source.is_unfinished();
+                source.note_full_backlog();
                 return false;
             }
             Err(Error::Refused(_)) => refused = true,
@@ -128,6 +128,6 @@ impl EpState {
             Err(error) => crate::base::log::hindered(id, &error, errno(&error)),
         }
         source.slow_down();
-        source.is_gone(refused, now) && was_lost
+        source.note_answer(refused, now) && was_lost
     }
 }

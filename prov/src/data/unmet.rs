@@ -24,7 +24,7 @@ pub(super) const PAUSE_MAX_NS: u64 = 1_000_000_000;
 
 /// Number of attempts with a full backlog after which a source counts as tried. A larger number
 /// keeps the program from sleep for longer, about 5 ms each.
-const UNFINISHED_MAX: u8 = 50;
+const FULL_BACKLOGS_MAX: u8 = 50;
 
 /// Source of an open receive that has no connection, or one that is not up yet.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct Unmet {
     /// Whether an attempt was made.
     tried: bool,
     /// Number of attempts that found a full backlog.
-    unfinished: u8,
+    full_backlogs: u8,
 }
 
 impl Unmet {
@@ -50,11 +50,11 @@ impl Unmet {
         self.due_ns = now_ns + self.pause_ns;
     }
 
-    /// Notes an attempt that found a full backlog. It counts as made after [`UNFINISHED_MAX`] of
+    /// Notes an attempt that found a full backlog. It counts as made after [`FULL_BACKLOGS_MAX`] of
     /// them, so that a stopped source does not keep the program from sleep.
-    pub(super) fn is_unfinished(&mut self) {
-        self.unfinished = self.unfinished.saturating_add(1);
-        self.tried = self.unfinished >= UNFINISHED_MAX;
+    pub(super) fn note_full_backlog(&mut self) {
+        self.full_backlogs = self.full_backlogs.saturating_add(1);
+        self.tried = self.full_backlogs >= FULL_BACKLOGS_MAX;
     }
 
     /// Doubles the pause after an attempt with an answer.
@@ -64,7 +64,7 @@ impl Unmet {
 
     /// Notes whether the source has refused. Returns true once it has refused for
     /// [`RECONNECT_NS`].
-    pub(super) fn is_gone(&mut self, refused: bool, now_ns: u64) -> bool {
+    pub(super) fn note_answer(&mut self, refused: bool, now_ns: u64) -> bool {
         if !refused {
             self.refused_since_ns = 0;
         } else if self.refused_since_ns == 0 {
@@ -169,7 +169,7 @@ impl UnmetSources {
                     pause_ns: PAUSE_MIN_NS,
                     refused_since_ns: 0,
                     tried: false,
-                    unfinished: 0,
+                    full_backlogs: 0,
                 })
             })
             .collect();
@@ -253,13 +253,13 @@ mod tests {
         let mut checks = 0;
         while unmet.is_untried() {
             checks += 1;
-            assert!(checks <= u64::from(UNFINISHED_MAX), "no end");
+            assert!(checks <= u64::from(FULL_BACKLOGS_MAX), "no end");
             unmet.attempt_due(checks * ALIVE_NS, |source| {
                 source.begin(checks * ALIVE_NS);
-                source.is_unfinished();
+                source.note_full_backlog();
             });
         }
-        assert_eq!(checks, u64::from(UNFINISHED_MAX));
+        assert_eq!(checks, u64::from(FULL_BACKLOGS_MAX));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl FailedNode {
     /// so busy that a second is too short.
     ///
     /// # Errors
-    /// As [`FailedNode::new`].
+    /// Errors of [`FailedNode::new`].
     pub fn within(config: &Config, node: u16, limit: Duration) -> Result<(FailedNode, Answers)> {
         let domain = domain_of(config);
         let socket = unix::socket()?;

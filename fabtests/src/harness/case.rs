@@ -51,7 +51,7 @@ impl Case {
     /// Runs the case in one process.
     ///
     /// # Errors
-    /// Those of the case, and a failure if the case never opened endpoints with its set-up.
+    /// Errors of the case, and a failure if the case never opened endpoints with its set-up.
     pub fn run_in(&self, rank: &mut Rank) -> Outcome {
         rank.setup = self.setup;
         (self.run)(rank)?;

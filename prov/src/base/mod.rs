@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Base of the provider: addresses, attributes, settings, log, errors and the entry of C calls.
 //!
-//! Nothing here knows an object, an endpoint or a domain.
+//! Independent of objects, endpoints and domains.
 
 pub(crate) mod addr;
 pub(crate) mod atomic_ops;

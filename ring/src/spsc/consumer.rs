@@ -77,8 +77,8 @@ impl Consumer {
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), of `REPLY_LINE_BYTES` bytes aligned to that size; the half
-    /// belongs to the producer of this direction.
+    /// `line` meets the contract of [`new`](Self::new), with `REPLY_LINE_BYTES` bytes aligned to
+    /// that size. The half belongs to the producer of this direction.
     pub unsafe fn set_reply_line(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
         self.attach_reply_half(unsafe { ReplyHalfRef::new(line.cast::<ReplyLine>(), second) });

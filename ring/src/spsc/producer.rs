@@ -72,8 +72,8 @@ impl Producer {
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), of `REPLY_LINE_BYTES` bytes aligned to that size; each of the two
-    /// producers of a connection has its own half.
+    /// `line` meets the contract of [`new`](Self::new), with `REPLY_LINE_BYTES` bytes aligned to
+    /// that size. Each of the two producers of a connection has its own half.
     pub unsafe fn set_reply_line(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
         self.attach_reply_half(unsafe { ReplyHalfRef::new(line.cast::<ReplyLine>(), second) });

@@ -21,6 +21,10 @@ use libfabric_sys::{Host, Provider, fi_provider, ofi_prov_context};
 use base::{attr, entry, env, host, log, reason};
 use objects::{fabric, getinfo};
 
+/// Allocator of this library. Progress of a connection may fail to allocate in a call that succeeds.
+#[global_allocator]
+static ALLOCATOR: scif::ErrnoKeepingAllocator = scif::ErrnoKeepingAllocator;
+
 /// Description of the provider for the library that loads it.
 static PROVIDER: Provider = Provider::new(
     attr::NAME,

@@ -62,7 +62,7 @@ pub use node::{Node, TransportKind};
 pub use shared_table::{SharedTable, SharedTableLock};
 pub use slab::ConnId;
 pub use spelling::unknown_settings;
-pub use sys::errno::keep_errno;
+pub use sys::errno::{ErrnoKeepingAllocator, keep_errno};
 pub use sys::fork::Maker;
 pub use sys::logging;
 pub use sys::pages::threads;

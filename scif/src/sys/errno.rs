@@ -4,9 +4,11 @@
 //! The entry points of these interfaces restore it, except for libfabric's calls that send and
 //! poll. There each wrapper of a system call restores it, and over a driver each entry point of a
 //! port or link. [`lock`] restores it too, since a lock of the standard library may sleep in
-//! futex(2).
+//! futex(2). [`ErrnoKeepingAllocator`] restores it, since malloc(3) sets it where it fails, and also
+//! where it succeeds after brk(2) failed.
 #![expect(unsafe_code, reason = "errno is a variable of C")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Runs `call`, and restores the `errno` from before it.
@@ -20,6 +22,36 @@ pub fn keep_errno<T>(call: impl FnOnce() -> T) -> T {
     // SAFETY: as above.
     unsafe { *errno = before };
     value
+}
+
+/// The allocator of the C library, which leaves `errno` unchanged.
+///
+/// A library whose entry points do not restore `errno` has it as its global allocator.
+#[derive(Debug)]
+pub struct ErrnoKeepingAllocator;
+
+// SAFETY: each function passes its arguments to the same function of `System`, which meets the
+// contract.
+unsafe impl GlobalAlloc for ErrnoKeepingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract is the same.
+        keep_errno(|| unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the same.
+        keep_errno(|| unsafe { System.dealloc(ptr, layout) });
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract is the same.
+        keep_errno(|| unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's contract is the same.
+        keep_errno(|| unsafe { System.realloc(ptr, layout, new_size) })
+    }
 }
 
 /// Takes a lock, which a panic does not poison, and leaves `errno` unchanged.
@@ -95,6 +127,28 @@ mod tests {
         ];
         for (name, take) in cases {
             assert_eq!(contend(take), [4711; 2], "{name}");
+        }
+    }
+
+    #[test]
+    fn an_allocation_that_fails_leaves_no_trace() {
+        let layout = Layout::array::<u8>(isize::MAX as usize).unwrap();
+        // SAFETY: takes no argument and returns the address of this thread's errno.
+        let errno = unsafe { libc::__errno_location() };
+        let calls: [(&str, fn(Layout) -> *mut u8); 2] = [
+            // SAFETY: the size is not 0.
+            ("alloc", |layout| unsafe { ErrnoKeepingAllocator.alloc(layout) }),
+            // SAFETY: the size is not 0.
+            ("alloc_zeroed", |layout| unsafe {
+                ErrnoKeepingAllocator.alloc_zeroed(layout)
+            }),
+        ];
+        for (name, call) in calls {
+            // SAFETY: valid for this thread while it runs.
+            unsafe { *errno = 4711 };
+            assert!(call(layout).is_null(), "{name}");
+            // SAFETY: as above.
+            assert_eq!(unsafe { *errno }, 4711, "{name}");
         }
     }
 

@@ -21,7 +21,8 @@ use bindgen::callbacks::{
 };
 
 /// Advice when a prerequisite is missing.
-const INSTALL: &str = "install what is needed with: apt install pkg-config libfabric-dev libclang-dev gcc";
+const INSTALL: &str =
+    "install what is needed with: apt install pkg-config libfabric-dev libclang-dev gcc";
 
 /// Version of the oldest headers that have all the types.
 const OLDEST: &str = "1.17";
@@ -50,7 +51,9 @@ fn run() -> Result<(), String> {
         .atleast_version(OLDEST)
         .cargo_metadata(false)
         .probe("libfabric")
-        .map_err(|e| format!("no libfabric {OLDEST} or newer found by pkg-config; {INSTALL} ({e})"))?;
+        .map_err(|e| {
+            format!("no libfabric {OLDEST} or newer found by pkg-config; {INSTALL} ({e})")
+        })?;
     println!("cargo::metadata=VERSION={}", library.version);
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
 
@@ -94,10 +97,7 @@ impl ParseCallbacks for Collector {
     }
 
     fn int_macro(&self, name: &str, value: i64) -> Option<IntKind> {
-        self.0
-            .borrow_mut()
-            .constants
-            .insert(name.to_owned(), value.into());
+        self.0.borrow_mut().constants.insert(name.to_owned(), value.into());
         None
     }
 
@@ -147,9 +147,7 @@ fn read_headers(include: &[PathBuf], to: &Path) -> Result<Headers, String> {
         .prepend_enum_name(false)
         .generate()
         .map_err(|e| format!("libfabric's headers cannot be read; {INSTALL} ({e})"))?;
-    bindings
-        .write_to_file(to)
-        .map_err(|e| format!("cannot write {}: {e}", to.display()))?;
+    bindings.write_to_file(to).map_err(|e| format!("cannot write {}: {e}", to.display()))?;
     Ok(collector.0.take())
 }
 
@@ -166,12 +164,10 @@ impl Declared {
         let mut declared = Self::default();
         let files = fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?;
         for file in files {
-            let path = file
-                .map_err(|e| format!("cannot list {}: {e}", dir.display()))?
-                .path();
+            let path = file.map_err(|e| format!("cannot list {}: {e}", dir.display()))?.path();
             if path.extension().is_some_and(|e| e == "rs") {
-                let text =
-                    fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+                let text = fs::read_to_string(&path)
+                    .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
                 declared.add(&text);
             }
         }
@@ -181,17 +177,18 @@ impl Declared {
     fn add(&mut self, source: &str) {
         let mut current: Option<&mut BTreeSet<String>> = None;
         for line in source.lines() {
-            if let Some((name, _)) = line.strip_prefix("pub const ").and_then(|l| l.split_once(':')) {
+            if let Some((name, _)) = line.strip_prefix("pub const ").and_then(|l| l.split_once(':'))
+            {
                 self.constants.insert(name.to_owned());
-            } else if let Some(name) = line
-                .strip_prefix("pub struct ")
-                .and_then(|l| l.strip_suffix(" {"))
+            } else if let Some(name) =
+                line.strip_prefix("pub struct ").and_then(|l| l.strip_suffix(" {"))
             {
                 current = Some(self.fields.entry(name.to_owned()).or_default());
             } else if line == "}" {
                 current = None;
             } else if let Some(fields) = current.as_deref_mut()
-                && let Some((name, _)) = line.strip_prefix("    pub ").and_then(|l| l.split_once(':'))
+                && let Some((name, _)) =
+                    line.strip_prefix("    pub ").and_then(|l| l.split_once(':'))
             {
                 fields.insert(name.to_owned());
             }
@@ -236,11 +233,9 @@ fn checks(headers: &Headers, declared: &Declared) -> Result<String, String> {
             "the comparison with libfabric's headers is empty: {constants} constants, {fields} fields"
         ));
     }
-    writeln!(
-        text,
-        "#[cfg(test)] pub(crate) const CONSTANTS: usize = {constants};"
-    )
-    .map_err(|e| e.to_string())?;
-    writeln!(text, "#[cfg(test)] pub(crate) const FIELDS: usize = {fields};").map_err(|e| e.to_string())?;
+    writeln!(text, "#[cfg(test)] pub(crate) const CONSTANTS: usize = {constants};")
+        .map_err(|e| e.to_string())?;
+    writeln!(text, "#[cfg(test)] pub(crate) const FIELDS: usize = {fields};")
+        .map_err(|e| e.to_string())?;
     Ok(text)
 }

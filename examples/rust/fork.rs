@@ -60,17 +60,13 @@ impl Holder<'_> {
     fn hold(&self, own: i64, others: i64, source: i64, expected: &[u8]) -> Outcome {
         // Allocated after the fork, so that no copy-on-write separates the memory from its window.
         let memory = Pages::new(PAGE)?;
-        self.scif
-            .register(self.epd, memory.addr(), PAGE, own, READ_WRITE, FIXED)?;
+        self.scif.register(self.epd, memory.addr(), PAGE, own, READ_WRITE, FIXED)?;
         self.meet()?;
         self.scif.read_from(self.epd, others, PAGE, source, SYNC)?;
         self.meet()?;
         let mut text = [0; 14];
         memory.read(0, &mut text)?;
-        println!(
-            "fork: the window at {own:#x} holds: {}",
-            String::from_utf8_lossy(&text)
-        );
+        println!("fork: the window at {own:#x} holds: {}", String::from_utf8_lossy(&text));
         assert_eq!(text, expected);
         Ok(self.scif.close(self.epd)?)
     }
@@ -98,13 +94,14 @@ fn main() -> Outcome {
     let scif = &scif;
     if child == 0 {
         let other = &childs;
-        return Holder { scif, epd, other }.hold(CHILDS, PARENTS, PEERS + PAGE as i64, b"for the child ");
+        return Holder { scif, epd, other }.hold(
+            CHILDS,
+            PARENTS,
+            PEERS + PAGE as i64,
+            b"for the child ",
+        );
     }
-    let holder = Holder {
-        scif,
-        epd,
-        other: &parents,
-    };
+    let holder = Holder { scif, epd, other: &parents };
     holder.hold(PARENTS, CHILDS, PEERS, b"for the parent")?;
     let mut status = 0;
     // SAFETY: `child` is a child of this process, and `status` is valid for the result.

@@ -51,10 +51,7 @@ fn map(scif: &Endpoints) -> Outcome {
     assert_eq!(scif.receive_bytes(epd, &mut [0], true), Err(Failure::Reset));
     let mut text = [0; 10];
     page.read(TEXT, &mut text)?;
-    println!(
-        "mmap: after the end of the connection: {}",
-        String::from_utf8_lossy(&text)
-    );
+    println!("mmap: after the end of the connection: {}", String::from_utf8_lossy(&text));
     assert_eq!(&text, b"still here");
     Ok(scif.close(epd)?)
 }

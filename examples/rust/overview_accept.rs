@@ -30,11 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut message = [0; 6];
     scif.receive_bytes(epd, &mut message, true)?;
     let message = String::from_utf8_lossy(&message);
-    println!(
-        "accept: node {} says {}",
-        peer.node,
-        message.trim_end_matches('\0')
-    );
+    println!("accept: node {} says {}", peer.node, message.trim_end_matches('\0'));
 
     // A page that the peer writes: data at the front, the signal at its end.
     let page = Pages::new(PAGE)?;
@@ -52,10 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     scif.receive_bytes(epd, &mut [0], true)?;
     let mapped = scif.map_pages(epd, PAGE, OFFSET, true)?;
     mapped.read(0, &mut text)?;
-    println!(
-        "accept: seen through the mapping: {}",
-        String::from_utf8_lossy(&text)
-    );
+    println!("accept: seen through the mapping: {}", String::from_utf8_lossy(&text));
     assert_eq!(text, TEXT);
     mapped.write(PAGE - 1, &[7])?;
     drop(mapped);

@@ -38,10 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     scif.write_to(epd, OFFSET, 64, OFFSET, 0)?;
     let mark = scif.fence_mark(epd, FenceSide::Own)?;
     scif.fence_wait(epd, mark)?;
-    let there = Signal {
-        offset: OFFSET + (PAGE as i64 - 8),
-        value: 42,
-    };
+    let there = Signal { offset: OFFSET + (PAGE as i64 - 8), value: 42 };
     scif.fence_signal(epd, FenceSide::Own, None, Some(there))?;
 
     // The peer now maps the page of this process and writes its last byte.

@@ -16,11 +16,7 @@ const IN: i16 = 1;
 const HUP: i16 = 0x10;
 
 fn entry(fd: i32) -> PollFd {
-    PollFd {
-        fd,
-        events: IN,
-        revents: 0,
-    }
+    PollFd { fd, events: IN, revents: 0 }
 }
 
 fn client(scif: &Endpoints, who: u8) -> Result<(), Box<dyn Error>> {
@@ -66,7 +62,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                     kept.push(entry(epd));
                 }
                 kept.push(item);
-            } else if item.revents & IN != 0 && scif.receive_bytes(item.fd, &mut byte, false)? == 1 {
+            } else if item.revents & IN != 0 && scif.receive_bytes(item.fd, &mut byte, false)? == 1
+            {
                 scif.send_bytes(item.fd, &[byte[0] + 100], true)?;
                 kept.push(item);
             } else if item.revents & HUP != 0 {

@@ -69,10 +69,7 @@ fn produce(scif: &Endpoints, epd: i32) -> Outcome {
         data.write(0, &block(n))?;
         // Started without a wait; the fence writes the counter when the block is written.
         scif.write_to(epd, DATA, BLOCK, place(n), 0)?;
-        let counted = Signal {
-            offset: COUNTER,
-            value: n,
-        };
+        let counted = Signal { offset: COUNTER, value: n };
         scif.fence_signal(epd, FenceSide::Own, None, Some(counted))?;
         // The program could do other work at this point. Before the next block the buffer must be
         // free again.

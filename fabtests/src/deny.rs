@@ -66,9 +66,8 @@ fn main() -> ExitCode {
 }
 
 fn command(words: &[String]) -> Outcome<Command> {
-    let (program, arguments) = words
-        .split_first()
-        .ok_or_else(|| Fail::Failed("no command".into()))?;
+    let (program, arguments) =
+        words.split_first().ok_or_else(|| Fail::Failed("no command".into()))?;
     let mut command = Command::new(program);
     command.args(arguments);
     Ok(command)
@@ -79,27 +78,27 @@ fn become_command(calls: &[std::ffi::c_long], errno: i32, words: &[String]) -> O
     Err(command(words)?.exec().into())
 }
 
-fn stand_over(calls: Vec<std::ffi::c_long>, words: Vec<String>, mut permits: u64) -> Outcome<ExitCode> {
+fn stand_over(
+    calls: Vec<std::ffi::c_long>,
+    words: Vec<String>,
+    mut permits: u64,
+) -> Outcome<ExitCode> {
     let (here, there) = channel::<Outcome<(Questions, Child)>>();
     // The filter holds for the thread that installs it and its children, not for the supervisor.
     std::thread::spawn(move || {
-        let started = seccomp::supervise(&calls).and_then(|asked| Ok((asked, command(&words)?.spawn()?)));
+        let started =
+            seccomp::supervise(&calls).and_then(|asked| Ok((asked, command(&words)?.spawn()?)));
         // The receiver is waiting.
         let _ = here.send(started);
     });
     let (questions, mut child) = there.recv().map_err(Fail::here)??;
     loop {
         if let Some(status) = child.try_wait()? {
-            let code = status
-                .code()
-                .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
             return Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)));
         }
         let mut one = [PollFd::from_borrowed_fd(questions.as_fd(), PollFlags::IN)];
-        let moment = Timespec {
-            tv_sec: 0,
-            tv_nsec: 50_000_000,
-        };
+        let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         match poll(&mut one, Some(&moment)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -89,10 +89,8 @@ fn main() -> ExitCode {
 
 /// One rank of one case.
 fn be_rank(name: &str, args: &Args, target: Target) -> ExitCode {
-    let Some(case) = cases::all()
-        .into_iter()
-        .chain(cases::harness())
-        .find(|case| case.name == name)
+    let Some(case) =
+        cases::all().into_iter().chain(cases::harness()).find(|case| case.name == name)
     else {
         return ExitCode::FAILURE;
     };
@@ -105,22 +103,12 @@ fn be_rank(name: &str, args: &Args, target: Target) -> ExitCode {
 }
 
 fn be_parent(args: &Args, target: &Target) -> ExitCode {
-    let everything: Vec<Case> = if args.harness_cases {
-        cases::harness().collect()
-    } else {
-        cases::all()
-    };
+    let everything: Vec<Case> =
+        if args.harness_cases { cases::harness().collect() } else { cases::all() };
     let named = |case: &Case, word: &String| {
-        if args.exact {
-            case.name == word
-        } else {
-            case.name.contains(word.as_str())
-        }
+        if args.exact { case.name == word } else { case.name.contains(word.as_str()) }
     };
-    let unknown = args
-        .filter
-        .iter()
-        .find(|word| !everything.iter().any(|case| named(case, word)));
+    let unknown = args.filter.iter().find(|word| !everything.iter().any(|case| named(case, word)));
     if let Some(word) = unknown {
         say(&format!("no case is named {word}; --list shows the names"));
         return ExitCode::FAILURE;
@@ -178,11 +166,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
         score.passed,
         score.failed
     ));
-    if score.failed == 0 && score.passed > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if score.failed == 0 && score.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[derive(Debug, Default)]
@@ -217,8 +201,5 @@ fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
     }
     score.failed += 1;
     score.names.push(case.name);
-    say(&format!(
-        "FAIL     {} ({secs:.2} s, seed {})\n    {why}",
-        case.name, target.seed
-    ));
+    say(&format!("FAIL     {} ({secs:.2} s, seed {})\n    {why}", case.name, target.seed));
 }

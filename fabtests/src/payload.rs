@@ -25,10 +25,7 @@ impl std::str::FromStr for RankId {
 
     fn from_str(text: &str) -> Result<RankId, Self::Err> {
         let (slot, life) = text.split_once(':').unwrap_or((text, ""));
-        Ok(RankId {
-            slot: slot.parse()?,
-            life: life.parse()?,
-        })
+        Ok(RankId { slot: slot.parse()?, life: life.parse()? })
     }
 }
 
@@ -68,10 +65,7 @@ impl Head {
         let bits = |from: u32, count: u32| word >> from & ((1 << count) - 1);
         let small = |value: u64| u8::try_from(value).unwrap_or(0);
         let wide = |value: u64| u16::try_from(value).unwrap_or(0);
-        let id = |slot, life| RankId {
-            slot: small(slot),
-            life: wide(life),
-        };
+        let id = |slot, life| RankId { slot: small(slot), life: wide(life) };
         let head = Head {
             from: id(bits(46, 3), bits(0, 16)),
             to: id(bits(49, 3), bits(16, 16)),
@@ -108,14 +102,8 @@ mod tests {
 
     fn heads() -> impl Iterator<Item = Head> {
         (0..2000_u16).map(|n| Head {
-            from: RankId {
-                slot: u8::try_from(n % 6).unwrap(),
-                life: n.wrapping_mul(71),
-            },
-            to: RankId {
-                slot: u8::try_from(n % 5).unwrap(),
-                life: n.wrapping_mul(1009),
-            },
+            from: RankId { slot: u8::try_from(n % 6).unwrap(), life: n.wrapping_mul(71) },
+            to: RankId { slot: u8::try_from(n % 5).unwrap(), life: n.wrapping_mul(1009) },
             class: u8::try_from(n % 4).unwrap(),
             seq: n.wrapping_mul(37) % SEQUENCES,
         })

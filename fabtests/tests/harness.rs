@@ -7,10 +7,7 @@ use std::process::{Command, Output};
 
 #[expect(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
 fn conformance(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_conformance"))
-        .args(args)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_conformance")).args(args).output().unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -71,10 +68,8 @@ fn a_filter_that_fits_and_passes_is_success() {
 fn names_are_unique_and_areas_are_many() {
     let output = conformance(&["--list"]);
     let said = text(&output);
-    let mut names: Vec<&str> = said
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
+    let mut names: Vec<&str> =
+        said.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();

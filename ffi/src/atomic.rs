@@ -71,7 +71,8 @@ pub struct fi_ops_atomic {
         op: fi_op,
         context: *mut c_void,
     ) -> isize,
-    pub writemsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize,
+    pub writemsg:
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize,
     pub inject: unsafe extern "C" fn(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -164,12 +165,24 @@ pub struct fi_ops_atomic {
         result_count: usize,
         flags: u64,
     ) -> isize,
-    pub writevalid:
-        unsafe extern "C" fn(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int,
-    pub readwritevalid:
-        unsafe extern "C" fn(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int,
-    pub compwritevalid:
-        unsafe extern "C" fn(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int,
+    pub writevalid: unsafe extern "C" fn(
+        ep: *mut fid_ep,
+        datatype: fi_datatype,
+        op: fi_op,
+        count: *mut usize,
+    ) -> c_int,
+    pub readwritevalid: unsafe extern "C" fn(
+        ep: *mut fid_ep,
+        datatype: fi_datatype,
+        op: fi_op,
+        count: *mut usize,
+    ) -> c_int,
+    pub compwritevalid: unsafe extern "C" fn(
+        ep: *mut fid_ep,
+        datatype: fi_datatype,
+        op: fi_op,
+        count: *mut usize,
+    ) -> c_int,
 }
 
 const _: () = {

@@ -47,9 +47,7 @@ impl Lib {
         // SAFETY: the file is a libfabric, whose initialisers may run at any time.
         let handle = unsafe { Handle::load(path) }?;
         let find = |name: &CStr| {
-            handle
-                .symbol(name)
-                .ok_or_else(|| format!("no {} in {path:?}", name.to_string_lossy()))
+            handle.symbol(name).ok_or_else(|| format!("no {} in {path:?}", name.to_string_lossy()))
         };
         Ok(Self {
             // SAFETY: the type is that of `fi_getinfo`.

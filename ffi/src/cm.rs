@@ -18,7 +18,8 @@ pub struct fi_ops_cm {
     pub size: usize,
     pub setname: unsafe extern "C" fn(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int,
     pub getname: unsafe extern "C" fn(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int,
-    pub getpeer: unsafe extern "C" fn(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize) -> c_int,
+    pub getpeer:
+        unsafe extern "C" fn(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize) -> c_int,
     pub connect: unsafe extern "C" fn(
         ep: *mut fid_ep,
         addr: *const c_void,
@@ -26,7 +27,8 @@ pub struct fi_ops_cm {
         paramlen: usize,
     ) -> c_int,
     pub listen: unsafe extern "C" fn(pep: *mut fid_pep) -> c_int,
-    pub accept: unsafe extern "C" fn(ep: *mut fid_ep, param: *const c_void, paramlen: usize) -> c_int,
+    pub accept:
+        unsafe extern "C" fn(ep: *mut fid_ep, param: *const c_void, paramlen: usize) -> c_int,
     pub reject: unsafe extern "C" fn(
         pep: *mut fid_pep,
         handle: fid_t,

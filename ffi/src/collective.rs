@@ -60,7 +60,8 @@ pub struct fi_msg_collective {
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_collective {
     pub size: usize,
-    pub barrier: unsafe extern "C" fn(ep: *mut fid_ep, coll_addr: fi_addr_t, context: *mut c_void) -> isize,
+    pub barrier:
+        unsafe extern "C" fn(ep: *mut fid_ep, coll_addr: fi_addr_t, context: *mut c_void) -> isize,
     pub broadcast: unsafe extern "C" fn(
         ep: *mut fid_ep,
         buf: *mut c_void,

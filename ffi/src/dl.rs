@@ -40,10 +40,7 @@ impl Object {
         // SAFETY: after success `dli_fname` is a C string, valid as long as the object is mapped;
         // `addr` is in use.
         let path = unsafe { CStr::from_ptr(info.dli_fname) };
-        Some(Self {
-            path: path.to_owned(),
-            base: info.dli_fbase.addr(),
-        })
+        Some(Self { path: path.to_owned(), base: info.dli_fbase.addr() })
     }
 
     /// Returns the object into which this crate was linked.
@@ -78,14 +75,19 @@ impl Object {
 }
 
 /// Adds the lowest mapped address of one object to a `Vec<usize>`.
-unsafe extern "C" fn add_start(info: *mut libc::dl_phdr_info, _size: usize, starts: *mut c_void) -> c_int {
+unsafe extern "C" fn add_start(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    starts: *mut c_void,
+) -> c_int {
     // SAFETY: `dl_iterate_phdr` passes a valid structure for the time of the call.
     let info = unsafe { &*info };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
     // SAFETY: the dynamic linker's own table, `dlpi_phnum` entries long.
-    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let headers =
+        unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let first = headers.iter().find(|h| h.p_type == libc::PT_LOAD);
     let start = first.and_then(|h| usize::try_from(info.dlpi_addr.wrapping_add(h.p_vaddr)).ok());
     // SAFETY: `starts` is the vector that `Object::all` lends to this call only.
@@ -159,10 +161,7 @@ pub(crate) fn frames() -> Vec<*const c_void> {
     let mut ip = [ptr::null_mut::<c_void>(); ROOM];
     // SAFETY: `ip` has `ROOM` elements.
     let count = unsafe { scif_ffi_frames(ip.as_mut_ptr(), ROOM) };
-    ip.into_iter()
-        .take(count)
-        .map(<*mut c_void>::cast_const)
-        .collect()
+    ip.into_iter().take(count).map(<*mut c_void>::cast_const).collect()
 }
 
 #[cfg(test)]
@@ -174,11 +173,7 @@ mod tests {
         let own = Object::own().unwrap();
         let frames = frames();
         assert!(frames.len() > 2, "{frames:?}");
-        assert!(
-            frames
-                .iter()
-                .any(|&ip| Object::containing(ip) == Some(own.clone()))
-        );
+        assert!(frames.iter().any(|&ip| Object::containing(ip) == Some(own.clone())));
     }
 
     #[test]

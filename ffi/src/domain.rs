@@ -7,8 +7,8 @@ use core::ffi::{c_char, c_int, c_void};
 
 use crate::{
     fi_addr_t, fi_atomic_attr, fi_av_type, fi_cntr_attr, fi_collective_attr, fi_cq_attr, fi_info,
-    fi_poll_attr, fi_rx_attr, fi_tx_attr, fid, fid_av_set, fid_cntr, fid_cq, fid_ep, fid_poll, fid_stx,
-    iovec,
+    fi_poll_attr, fi_rx_attr, fi_tx_attr, fid, fid_av_set, fid_cntr, fid_cq, fid_ep, fid_poll,
+    fid_stx, iovec,
 };
 
 /// `enum fi_datatype`: `FI_INT8` and so on.
@@ -74,8 +74,12 @@ pub struct fi_ops_av {
         flags: u64,
         context: *mut c_void,
     ) -> c_int,
-    pub remove:
-        unsafe extern "C" fn(av: *mut fid_av, fi_addr: *mut fi_addr_t, count: usize, flags: u64) -> c_int,
+    pub remove: unsafe extern "C" fn(
+        av: *mut fid_av,
+        fi_addr: *mut fi_addr_t,
+        count: usize,
+        flags: u64,
+    ) -> c_int,
     pub lookup: unsafe extern "C" fn(
         av: *mut fid_av,
         fi_addr: fi_addr_t,
@@ -110,8 +114,12 @@ pub struct fi_ops_av {
         auth_key_size: *mut usize,
     ) -> c_int,
     /// Since 1.20.
-    pub set_user_id:
-        unsafe extern "C" fn(av: *mut fid_av, fi_addr: fi_addr_t, user_id: fi_addr_t, flags: u64) -> c_int,
+    pub set_user_id: unsafe extern "C" fn(
+        av: *mut fid_av,
+        fi_addr: fi_addr_t,
+        user_id: fi_addr_t,
+        flags: u64,
+    ) -> c_int,
 }
 
 #[repr(C)]

@@ -94,8 +94,12 @@ pub struct fi_ops_msg {
         context: *mut c_void,
     ) -> isize,
     pub sendmsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
-    pub inject:
-        unsafe extern "C" fn(ep: *mut fid_ep, buf: *const c_void, len: usize, dest_addr: fi_addr_t) -> isize,
+    pub inject: unsafe extern "C" fn(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        dest_addr: fi_addr_t,
+    ) -> isize,
     pub senddata: unsafe extern "C" fn(
         ep: *mut fid_ep,
         buf: *const c_void,

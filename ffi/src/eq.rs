@@ -57,9 +57,15 @@ pub struct fi_poll_attr {
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_poll {
     pub size: usize,
-    pub poll: unsafe extern "C" fn(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_int) -> c_int,
-    pub poll_add: unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
-    pub poll_del: unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
+    pub poll: unsafe extern "C" fn(
+        pollset: *mut fid_poll,
+        context: *mut *mut c_void,
+        count: c_int,
+    ) -> c_int,
+    pub poll_add:
+        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
+    pub poll_del:
+        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
 }
 
 /// Deprecated since 2.0.
@@ -120,7 +126,8 @@ pub struct fi_ops_eq {
         len: usize,
         flags: u64,
     ) -> isize,
-    pub readerr: unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize,
+    pub readerr:
+        unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize,
     pub write: unsafe extern "C" fn(
         eq: *mut fid_eq,
         event: u32,
@@ -229,7 +236,8 @@ pub struct fi_ops_cq {
         count: usize,
         src_addr: *mut fi_addr_t,
     ) -> isize,
-    pub readerr: unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize,
+    pub readerr:
+        unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize,
     pub sread: unsafe extern "C" fn(
         cq: *mut fid_cq,
         buf: *mut c_void,

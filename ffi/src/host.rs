@@ -16,13 +16,14 @@ use std::ffi::CString;
 
 use crate::dl::{self, Object};
 use crate::{
-    FI_EALREADY, FI_EINVAL, FI_ENOENT, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_SIZE_T, Provider,
-    fi_log_level, fi_log_subsys, fi_param_type, fi_provider,
+    FI_EALREADY, FI_EINVAL, FI_ENOENT, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_SIZE_T,
+    Provider, fi_log_level, fi_log_subsys, fi_param_type, fi_provider,
 };
 
 type VersionFn = unsafe extern "C" fn() -> u32;
 type LogEnabledFn = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys) -> c_int;
-type LogReadyFn = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys, *mut u64) -> c_int;
+type LogReadyFn =
+    unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys, *mut u64) -> c_int;
 type ParamGetFn = unsafe extern "C" fn(*mut fi_provider, *const c_char, *mut c_void) -> c_int;
 /// Function with variable arguments: only C calls it.
 type AnyFn = unsafe extern "C" fn();
@@ -67,7 +68,8 @@ pub struct Host {
 #[derive(Clone, Copy, Debug)]
 pub struct Linked {
     pub version: u32,
-    pub log_enabled: fn(prov: &'static Provider, level: fi_log_level, subsys: fi_log_subsys) -> bool,
+    pub log_enabled:
+        fn(prov: &'static Provider, level: fi_log_level, subsys: fi_log_subsys) -> bool,
     pub log: fn(
         prov: &'static Provider,
         level: fi_log_level,
@@ -77,8 +79,12 @@ pub struct Linked {
         msg: &CStr,
     ),
     /// Defines a parameter. Errors are positive numbers, as for [`Host::param_define`].
-    pub param_define:
-        fn(prov: &'static Provider, name: &CStr, kind: fi_param_type, help: &CStr) -> Result<(), c_int>,
+    pub param_define: fn(
+        prov: &'static Provider,
+        name: &CStr,
+        kind: fi_param_type,
+        help: &CStr,
+    ) -> Result<(), c_int>,
     /// Returns the value of a parameter, like [`Host::param_get`].
     pub param_get: fn(prov: &'static Provider, name: &CStr) -> Result<ParamValue, c_int>,
 }
@@ -111,10 +117,7 @@ impl Host {
     /// Returns the library into which this code is linked.
     #[must_use]
     pub const fn linked(functions: Linked) -> Self {
-        Self {
-            linked: Some(functions),
-            ..Self::NONE
-        }
+        Self { linked: Some(functions), ..Self::NONE }
     }
 
     /// Returns the library that called: the one on the stack, else the first one mapped, else
@@ -127,9 +130,7 @@ impl Host {
         // SAFETY: the caller's contract.
         let caller = unsafe { Self::from_stack() };
         // SAFETY: the caller's contract.
-        caller
-            .or_else(|| unsafe { Self::from_mapped() })
-            .unwrap_or(Self::NONE)
+        caller.or_else(|| unsafe { Self::from_mapped() }).unwrap_or(Self::NONE)
     }
 
     /// Returns the library whose code contains `addr`, if it is a libfabric.
@@ -185,7 +186,8 @@ impl Host {
         let log_enabled = find(c"fi_log_enabled");
         // SAFETY: the type is that of `fi_log_enabled`, whose enumerations are passed as `unsigned
         // int`.
-        let log_enabled = log_enabled.map(|f| unsafe { transmute::<NonNull<c_void>, LogEnabledFn>(f) });
+        let log_enabled =
+            log_enabled.map(|f| unsafe { transmute::<NonNull<c_void>, LogEnabledFn>(f) });
         let log_ready = find(c"fi_log_ready");
         // SAFETY: the type is that of `fi_log_ready`, whose enumerations are passed as `unsigned
         // int`.
@@ -229,15 +231,18 @@ impl Host {
     }
 
     /// `int fi_log_enabled(prov, level, subsys)`
-    pub fn log_enabled(&self, prov: &'static Provider, level: fi_log_level, subsys: fi_log_subsys) -> bool {
+    pub fn log_enabled(
+        &self,
+        prov: &'static Provider,
+        level: fi_log_level,
+        subsys: fi_log_subsys,
+    ) -> bool {
         if let Some(linked) = &self.linked {
             return (linked.log_enabled)(prov, level, subsys);
         }
         // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's
         // description.
-        let enabled = self
-            .log_enabled
-            .map(|f| unsafe { f(prov.as_ptr(), level, subsys) });
+        let enabled = self.log_enabled.map(|f| unsafe { f(prov.as_ptr(), level, subsys) });
         enabled.is_some_and(|e| e != 0)
     }
 
@@ -277,15 +282,7 @@ impl Host {
         // SAFETY: `log` is the loaded host's `fi_log`; `prov` is a provider's description; the
         // texts are C strings that it copies.
         unsafe {
-            scif_ffi_log(
-                log,
-                prov.as_ptr(),
-                level,
-                subsys,
-                func.as_ptr(),
-                line,
-                msg.as_ptr(),
-            )
+            scif_ffi_log(log, prov.as_ptr(), level, subsys, func.as_ptr(), line, msg.as_ptr())
         };
     }
 
@@ -318,8 +315,9 @@ impl Host {
         }
         // SAFETY: `define` is the loaded host's `fi_param_define`. `prov` is static, as the host
         // keeps its address; the texts are copied.
-        let code =
-            unsafe { scif_ffi_param_define(define, prov.as_ptr(), name.as_ptr(), kind, help.as_ptr()) };
+        let code = unsafe {
+            scif_ffi_param_define(define, prov.as_ptr(), name.as_ptr(), kind, help.as_ptr())
+        };
         if code < 0 {
             return Err(-code);
         }

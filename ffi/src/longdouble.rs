@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn computes_as_integers_do() {
         let (seven, minus_three) = (LongDouble::from_i64(7), LongDouble::from_i64(-3));
-        let equals = |a: LongDouble, b: i64| a.order(LongDouble::from_i64(b)) == Some(Ordering::Equal);
+        let equals =
+            |a: LongDouble, b: i64| a.order(LongDouble::from_i64(b)) == Some(Ordering::Equal);
         assert!(equals(seven.add(minus_three), 4));
         assert!(equals(seven.sub(minus_three), 10));
         assert!(equals(seven.mul(minus_three), -21));

@@ -12,9 +12,9 @@ use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
 use crate::{
-    FI_ENOSYS, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_av_set, fi_ops_cm, fi_ops_cntr, fi_ops_collective,
-    fi_ops_cq, fi_ops_domain, fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll,
-    fi_ops_rma, fi_ops_tagged, fi_ops_wait,
+    FI_ENOSYS, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_av_set, fi_ops_cm, fi_ops_cntr,
+    fi_ops_collective, fi_ops_cq, fi_ops_domain, fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr,
+    fi_ops_msg, fi_ops_poll, fi_ops_rma, fi_ops_tagged, fi_ops_wait,
 };
 
 /// Value of a return type for "not supported".
@@ -187,10 +187,8 @@ pub const FI_OPS_MSG_NOSYS: fi_ops_msg = fi_ops_msg {
     injectdata: no5(named!("fi_injectdata")),
 };
 
-pub const FI_OPS_WAIT_NOSYS: fi_ops_wait = fi_ops_wait {
-    size: size_of::<fi_ops_wait>(),
-    wait: no2(named!("fi_wait")),
-};
+pub const FI_OPS_WAIT_NOSYS: fi_ops_wait =
+    fi_ops_wait { size: size_of::<fi_ops_wait>(), wait: no2(named!("fi_wait")) };
 
 pub const FI_OPS_POLL_NOSYS: fi_ops_poll = fi_ops_poll {
     size: size_of::<fi_ops_poll>(),

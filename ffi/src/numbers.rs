@@ -7,9 +7,9 @@
 use core::ffi::c_int;
 
 use crate::{
-    fi_av_type, fi_bus_type, fi_cntr_events, fi_collective_op, fi_cq_format, fi_cq_wait_cond, fi_datatype,
-    fi_ep_type, fi_hmem_iface, fi_link_state, fi_log_level, fi_log_subsys, fi_op, fi_param_type, fi_progress,
-    fi_resource_mgmt, fi_threading, fi_type, fi_wait_obj,
+    fi_av_type, fi_bus_type, fi_cntr_events, fi_collective_op, fi_cq_format, fi_cq_wait_cond,
+    fi_datatype, fi_ep_type, fi_hmem_iface, fi_link_state, fi_log_level, fi_log_subsys, fi_op,
+    fi_param_type, fi_progress, fi_resource_mgmt, fi_threading, fi_type, fi_wait_obj,
 };
 
 /// `FI_VERSION(major, minor)`

@@ -20,7 +20,8 @@ pub struct fi_ops_cq_owner {
         tag: u64,
         src: fi_addr_t,
     ) -> isize,
-    pub writeerr: unsafe extern "C" fn(cq: *mut fid_peer_cq, err_entry: *const fi_cq_err_entry) -> isize,
+    pub writeerr:
+        unsafe extern "C" fn(cq: *mut fid_peer_cq, err_entry: *const fi_cq_err_entry) -> isize,
 }
 
 #[repr(C)]
@@ -104,7 +105,8 @@ pub struct fi_ops_srx_owner {
     pub queue_msg: fi_peer_act,
     pub queue_tag: fi_peer_act,
     /// Optional; owners that never need it set it to null.
-    pub foreach_unspec_addr: Option<unsafe extern "C" fn(srx: *mut fid_peer_srx, get_addr: fi_peer_get_addr)>,
+    pub foreach_unspec_addr:
+        Option<unsafe extern "C" fn(srx: *mut fid_peer_srx, get_addr: fi_peer_get_addr)>,
     pub free_entry: unsafe extern "C" fn(entry: *mut fi_peer_rx_entry),
 }
 

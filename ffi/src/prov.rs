@@ -55,20 +55,12 @@ pub struct ofi_prov_context {
 
 impl ofi_prov_context {
     /// Context with no flag set.
-    pub const EMPTY: Self = Self {
-        type_: 0,
-        disable_logging: 0,
-        disable_layering: 0,
-        reserved: [0; 26],
-        align: [],
-    };
+    pub const EMPTY: Self =
+        Self { type_: 0, disable_logging: 0, disable_layering: 0, reserved: [0; 26], align: [] };
 
     /// Context that keeps utility providers from being layered over this one, unless an application
     /// names the stack.
-    pub const NO_LAYERING: Self = Self {
-        disable_layering: 1,
-        ..Self::EMPTY
-    };
+    pub const NO_LAYERING: Self = Self { disable_layering: 1, ..Self::EMPTY };
 }
 
 /// Result of `fi_prov_ini`.
@@ -129,10 +121,8 @@ impl Provider {
     /// Called only from `fi_prov_ini`: the library calls that under its own lock and reads the
     /// description afterwards.
     pub unsafe fn set_fi_version(&'static self, fi_version: u32) {
-        let field = self
-            .as_ptr()
-            .wrapping_byte_add(offset_of!(fi_provider, fi_version))
-            .cast::<u32>();
+        let field =
+            self.as_ptr().wrapping_byte_add(offset_of!(fi_provider, fi_version)).cast::<u32>();
         // SAFETY: `field` is the aligned `fi_version` inside `self`, writable through its
         // `UnsafeCell`. No other access happens now, by the caller's contract.
         unsafe { field.write(fi_version) }

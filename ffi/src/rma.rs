@@ -79,7 +79,8 @@ pub struct fi_ops_rma {
         key: u64,
         context: *mut c_void,
     ) -> isize,
-    pub writemsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
+    pub writemsg:
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
     pub inject: unsafe extern "C" fn(
         ep: *mut fid_ep,
         buf: *const c_void,

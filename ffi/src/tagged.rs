@@ -42,7 +42,8 @@ pub struct fi_ops_tagged {
         ignore: u64,
         context: *mut c_void,
     ) -> isize,
-    pub recvmsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+    pub recvmsg:
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
     pub send: unsafe extern "C" fn(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -61,7 +62,8 @@ pub struct fi_ops_tagged {
         tag: u64,
         context: *mut c_void,
     ) -> isize,
-    pub sendmsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+    pub sendmsg:
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
     pub inject: unsafe extern "C" fn(
         ep: *mut fid_ep,
         buf: *const c_void,

@@ -5,8 +5,8 @@
 use core::ffi::{c_int, c_void};
 
 use crate::{
-    fi_context2, fi_datatype, fi_hmem_iface, fi_msg, fi_msg_atomic, fi_msg_compare, fi_msg_fetch, fi_msg_rma,
-    fi_msg_tagged, fid_cntr, fid_ep,
+    fi_context2, fi_datatype, fi_hmem_iface, fi_msg, fi_msg_atomic, fi_msg_compare, fi_msg_fetch,
+    fi_msg_rma, fi_msg_tagged, fid_cntr, fid_ep,
 };
 
 /// `enum fi_trigger_event`: `FI_TRIGGER_*`.

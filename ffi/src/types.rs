@@ -95,7 +95,8 @@ pub struct fi_ops_fabric {
         attr: *mut fi_wait_attr,
         waitset: *mut *mut fid_wait,
     ) -> c_int,
-    pub trywait: unsafe extern "C" fn(fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int,
+    pub trywait:
+        unsafe extern "C" fn(fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int,
     pub domain2: unsafe extern "C" fn(
         fabric: *mut fid_fabric,
         info: *mut fi_info,

@@ -31,7 +31,8 @@ fn probe() -> PathBuf {
 
 #[test]
 fn a_loaded_provider_reaches_its_host() {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("probe.{}", std::process::id()));
+    let dir =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("probe.{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     symlink(probe(), dir.join("libprobe-fi.so")).unwrap();
     let child = Command::new(env::current_exe().unwrap())
@@ -64,11 +65,8 @@ fn a_loaded_provider_reaches_its_host() {
     for text in wanted {
         assert!(said.contains(text), "no {text:?} in:\n{said}");
     }
-    let paths: Vec<&str> = said
-        .split("Some(\"")
-        .skip(1)
-        .filter_map(|s| s.split('"').next())
-        .collect();
+    let paths: Vec<&str> =
+        said.split("Some(\"").skip(1).filter_map(|s| s.split('"').next()).collect();
     assert_eq!(paths.len(), 2, "{said}");
     assert!(paths.iter().all(|p| p.contains("libfabric.so")), "{paths:?}");
 }
@@ -84,7 +82,8 @@ fn child_loads_providers() {
     let version = unsafe { (lib.version)() };
     // SAFETY: the library is loaded; null is allowed for optional arguments, and `info` is
     // writable.
-    let code = unsafe { (lib.getinfo)(version, ptr::null(), ptr::null(), 0, ptr::null(), &raw mut info) };
+    let code =
+        unsafe { (lib.getinfo)(version, ptr::null(), ptr::null(), 0, ptr::null(), &raw mut info) };
     assert!(code <= 0, "{code}");
     if !info.is_null() {
         // SAFETY: the list came from this library.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SocketAddrUnix, getpeername};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-use scif::{CloseHow, Config, ConnId, Endpoint, Exports, LinkEvent, Node, PortId, SharedKeys, TransportKind};
+use scif::{
+    CloseHow, Config, ConnId, Endpoint, Exports, LinkEvent, Node, PortId, SharedKeys, TransportKind,
+};
 use scif_fabtests::harness::{Fail, Outcome, Rank};
 use scif_ring::{BODY_MAX, KeyEntry};
 
@@ -55,10 +57,7 @@ pub(crate) fn port_of(index: usize) -> u16 {
 }
 
 fn config() -> Config {
-    Config {
-        connect_timeout_ms: 1000,
-        ..Config::from_env()
-    }
+    Config { connect_timeout_ms: 1000, ..Config::from_env() }
 }
 
 pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
@@ -84,9 +83,7 @@ impl<'r> Attacker<'r> {
             mutator: Mutator::new(seed, [args.key, args.base, args.len]),
             counts: Counts::default(),
             domain: config.domain.clone().unwrap_or_default(),
-            body: (0..BODY_MAX)
-                .map(|n| n.to_le_bytes().first().copied().unwrap_or(0))
-                .collect(),
+            body: (0..BODY_MAX).map(|n| n.to_le_bytes().first().copied().unwrap_or(0)).collect(),
             told: Instant::now(),
             sum: 0,
         };
@@ -100,21 +97,15 @@ impl<'r> Attacker<'r> {
     /// Reports the counts since the last report to the parent. Fails when the parent has closed its
     /// end.
     pub(crate) fn beat(&mut self) -> Outcome {
-        if self.told.elapsed() < BEAT {
-            Ok(())
-        } else {
-            self.tell()
-        }
+        if self.told.elapsed() < BEAT { Ok(()) } else { self.tell() }
     }
 
     pub(crate) fn tell(&mut self) -> Outcome {
         self.told = Instant::now();
         let c = std::mem::take(&mut self.counts);
         self.sum += c.records;
-        let text = format!(
-            "{} {} {} {} {}",
-            c.records, c.words, c.handshakes, c.packets, c.connections
-        );
+        let text =
+            format!("{} {} {} {} {}", c.records, c.words, c.handshakes, c.packets, c.connections);
         self.rank.tell(text.as_bytes())
     }
 
@@ -123,10 +114,7 @@ impl<'r> Attacker<'r> {
         self.tell()?;
         let mut args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
         args.extend(["--life".into(), (self.rank.life + 100_000).to_string().into()]);
-        Err(std::process::Command::new("/proc/self/exe")
-            .args(args)
-            .exec()
-            .into())
+        Err(std::process::Command::new("/proc/self/exe").args(args).exec().into())
     }
 
     /// Keeps a line for the report of a crash, in the file that is standard output.
@@ -151,10 +139,7 @@ impl<'r> Attacker<'r> {
                 let Ok(mut endpoint) = Endpoint::bind(node, 0, Exports { keys }) else {
                     return Ok(());
                 };
-                let trap = PortId {
-                    node: 0,
-                    port: callers.trap,
-                };
+                let trap = PortId { node: 0, port: callers.trap };
                 if endpoint.connect(trap).is_ok() {
                     callers.catch()?;
                 }
@@ -188,19 +173,12 @@ impl<'r> Attacker<'r> {
 
     /// Runs one incarnation of a port: connects to the victim, and accepts its connects.
     fn session(&mut self, node: &Arc<Node>) -> Outcome {
-        let port = if self.mutator.rng.one_in(2) {
-            port_of(self.rank.index)
-        } else {
-            0
-        };
+        let port = if self.mutator.rng.one_in(2) { port_of(self.rank.index) } else { 0 };
         let keys = self.keys(node)?;
         let Ok(mut endpoint) = Endpoint::bind(node, port, Exports { keys }) else {
             return Ok(());
         };
-        let victim = PortId {
-            node: 0,
-            port: self.args.port,
-        };
+        let victim = PortId { node: 0, port: self.args.port };
         let mut open: Vec<ConnId> = endpoint.connect(victim).into_iter().collect();
         self.counts.connections += open.len() as u64;
         let mut events = Vec::new();
@@ -266,7 +244,9 @@ impl<'r> Attacker<'r> {
             }
             91..95 => {
                 let slot = self.mutator.rng.below(1 << 16);
-                let Some(conn) = endpoint.conn(id) else { return };
+                let Some(conn) = endpoint.conn(id) else {
+                    return;
+                };
                 conn.my_mark().set(u32::try_from(slot).unwrap_or(0));
                 let _ = (conn.enter(), conn.is_up());
                 if slot.is_multiple_of(2) {
@@ -274,9 +254,12 @@ impl<'r> Attacker<'r> {
                 }
             }
             95..97 => {
-                let [generation, addr, len, part, parts] = std::array::from_fn(|_| self.mutator.word());
+                let [generation, addr, len, part, parts] =
+                    std::array::from_fn(|_| self.mutator.word());
                 let small = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or(0);
-                let Some(conn) = endpoint.conn(id) else { return };
+                let Some(conn) = endpoint.conn(id) else {
+                    return;
+                };
                 let claim = conn.rx_claim(small(generation) as usize % 32);
                 claim.offer(small(generation), addr, len, small(part), small(parts));
             }
@@ -296,7 +279,9 @@ impl<'r> Attacker<'r> {
             "record {:#04x} head {:02x?} body {}",
             record.kind, record.head, record.body
         ));
-        let Some(conn) = endpoint.conn(id) else { return };
+        let Some(conn) = endpoint.conn(id) else {
+            return;
+        };
         let body = self.body.get(..record.body).unwrap_or_default();
         if conn.tx().push_slice(record.kind, &record.head, body).is_ok() {
             self.counts.records += 1;
@@ -320,7 +305,8 @@ impl<'r> Attacker<'r> {
                 .ok()
                 .flatten()
                 .and_then(|name| SocketAddrUnix::try_from(name).ok());
-            let is_victim = peer.is_some_and(|peer| peer.abstract_name() == Some(victim.as_bytes()));
+            let is_victim =
+                peer.is_some_and(|peer| peer.abstract_name() == Some(victim.as_bytes()));
             if !is_victim || self.mutator.rng.one_in(2) {
                 continue;
             }

@@ -33,11 +33,7 @@ fn failed(e: impl std::fmt::Debug) -> Fail {
 }
 
 const fn entry(fd: RawFd, events: i16) -> PollFd {
-    PollFd {
-        fd,
-        events,
-        revents: 0,
-    }
+    PollFd { fd, events, revents: 0 }
 }
 
 /// Runs the victim: echoes 64 bytes to the honest client, and makes calls that an attacker may
@@ -110,20 +106,12 @@ pub(crate) fn honest(rank: &Rank, args: &Args) -> Outcome {
     let scif = open(Config::from_env())?;
     let mut pulse = Pulse::new(rank);
     let fd = scif.open().map_err(failed)?;
-    let victim = PortId {
-        node: 0,
-        port: args.port,
-    };
+    let victim = PortId { node: 0, port: args.port };
     scif.connect(fd, victim).map_err(failed)?;
     for n in 0_u64.. {
         let mut bytes = [0; 64];
         for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = n
-                .wrapping_add(at as u64)
-                .to_le_bytes()
-                .first()
-                .copied()
-                .unwrap_or(0);
+            *byte = n.wrapping_add(at as u64).to_le_bytes().first().copied().unwrap_or(0);
         }
         if let Some(first) = bytes.first_chunk_mut::<8>() {
             *first = *HONEST;
@@ -164,10 +152,7 @@ pub(crate) fn attack(rank: &Rank, args: &Args) -> Outcome {
 /// Captures the first packet of an honest connect, which fails when the trap closes its socket.
 fn catch(scif: &std::sync::Arc<Endpoints>, callers: &mut Callers) -> Outcome {
     let Ok(fd) = scif.open() else { return Ok(()) };
-    let trap = PortId {
-        node: 0,
-        port: callers.trap,
-    };
+    let trap = PortId { node: 0, port: callers.trap };
     let call = {
         let scif = std::sync::Arc::clone(scif);
         std::thread::spawn(move || scif.connect(fd, trap).is_ok())
@@ -183,10 +168,7 @@ fn catch(scif: &std::sync::Arc<Endpoints>, callers: &mut Callers) -> Outcome {
 
 fn session(attacker: &mut Attacker<'_>, scif: &Endpoints) -> Outcome {
     let Ok(fd) = scif.open() else { return Ok(()) };
-    let victim = PortId {
-        node: 0,
-        port: attacker.args.port,
-    };
+    let victim = PortId { node: 0, port: attacker.args.port };
     if scif.connect(fd, victim).is_err() {
         let _ = scif.close(fd);
         return Ok(());
@@ -203,12 +185,10 @@ fn session(attacker: &mut Attacker<'_>, scif: &Endpoints) -> Outcome {
         let _ = match (subject, &pages) {
             (0..5, _) => scif.send_bytes(fd, &bytes, false).map(drop),
             (5..7, _) => scif.receive_bytes(fd, &mut vec![0; place + 1], false).map(drop),
-            (7, Ok(pages)) => scif
-                .register(fd, pages.addr(), 2 * PAGE, WINDOW, 3, FIXED)
-                .map(drop),
-            (8, Ok(pages)) => scif
-                .register(fd, pages.addr(), PAGE * (1 + place % 4), one, 3, 0)
-                .map(drop),
+            (7, Ok(pages)) => scif.register(fd, pages.addr(), 2 * PAGE, WINDOW, 3, FIXED).map(drop),
+            (8, Ok(pages)) => {
+                scif.register(fd, pages.addr(), PAGE * (1 + place % 4), one, 3, 0).map(drop)
+            }
             (9, _) => scif.unregister(fd, WINDOW, PAGE),
             (10, Ok(pages)) => scif.read_to_memory(fd, pages.addr(), place, WINDOW, 0),
             (11, Ok(pages)) => scif.write_from_memory(fd, pages.addr(), place, WINDOW, 0),

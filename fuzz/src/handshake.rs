@@ -14,8 +14,8 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, connect, listen,
-    recvmsg, sendmsg, socket_with,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind,
+    connect, listen, recvmsg, sendmsg, socket_with,
 };
 
 use crate::mutate::Mutator;
@@ -53,7 +53,11 @@ fn socket() -> rustix::io::Result<OwnedFd> {
 }
 
 impl Callers {
-    pub(crate) fn new(domain: &str, [victim, honest]: [u16; 2], trap: u16) -> rustix::io::Result<Callers> {
+    pub(crate) fn new(
+        domain: &str,
+        [victim, honest]: [u16; 2],
+        trap: u16,
+    ) -> rustix::io::Result<Callers> {
         let listener = socket()?;
         let name = format!("scif/{domain}/0/{trap}");
         bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -186,17 +190,7 @@ fn replaced(mutator: &mut Mutator, count: usize) -> rustix::io::Result<Vec<Optio
 /// Returns a memfd whose size and seals may be wrong.
 fn memory(mutator: &mut Mutator) -> rustix::io::Result<OwnedFd> {
     let fd = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    let sizes = [
-        0,
-        1,
-        4095,
-        4096,
-        8192,
-        192_512,
-        192_512 + 4096,
-        4_198_400,
-        1 << 35,
-    ];
+    let sizes = [0, 1, 4095, 4096, 8192, 192_512, 192_512 + 4096, 4_198_400, 1 << 35];
     ftruncate(&fd, mutator.rng.pick(&sizes).unwrap_or(0))?;
     let all = [
         SealFlags::SHRINK,

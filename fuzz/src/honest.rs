@@ -19,9 +19,7 @@ const SIZES: [usize; 5] = [8, 64, 8, 4096, 40_000];
 
 /// Returns the port in the name of an endpoint.
 pub(crate) fn port_of(name: &[u8]) -> u16 {
-    name.get(2..4)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u16::from_be_bytes)
+    name.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes)
 }
 
 /// Connects the single endpoint of a client.
@@ -44,13 +42,7 @@ pub(crate) struct Pulse<'r> {
 
 impl<'r> Pulse<'r> {
     pub(crate) fn new(rank: &'r Rank) -> Pulse<'r> {
-        Pulse {
-            rank,
-            last: Instant::now(),
-            told: Instant::now(),
-            worst: Duration::ZERO,
-            count: 0,
-        }
+        Pulse { rank, last: Instant::now(), told: Instant::now(), worst: Duration::ZERO, count: 0 }
     }
 
     /// Counts one round trip. Returns true when the parent has ended the run.
@@ -111,10 +103,8 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
     };
     // The victim waits for this address before it replies.
     let mut pulse = Pulse::new(rank);
-    let bufs: Vec<(Buf, Buf)> = SIZES
-        .iter()
-        .map(|size| (Buf::new(*size), Buf::new(*size)))
-        .collect();
+    let bufs: Vec<(Buf, Buf)> =
+        SIZES.iter().map(|size| (Buf::new(*size), Buf::new(*size))).collect();
     for (n, (out, back)) in (0_u64..).zip(bufs.iter().cycle()) {
         out.fill_pattern(n);
         rig.post(|| rig.ep.trecv(*back, victim, HONEST | 1, 0, 1))?;

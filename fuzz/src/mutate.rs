@@ -34,11 +34,7 @@ pub(crate) struct Mutator {
 
 impl Mutator {
     pub(crate) fn new(seed: u64, region: [u64; 3]) -> Mutator {
-        Mutator {
-            rng: Rng::new(seed),
-            heard: Vec::new(),
-            region,
-        }
+        Mutator { rng: Rng::new(seed), heard: Vec::new(), region }
     }
 
     /// Keeps the words of a header that the victim has sent.
@@ -60,11 +56,7 @@ impl Mutator {
             0..4 => self.rng.below(64) as u64,
             4..7 => {
                 let heard = self.rng.pick(&self.heard).unwrap_or(1);
-                if self.rng.one_in(3) {
-                    heard.wrapping_add(near)
-                } else {
-                    heard
-                }
+                if self.rng.one_in(3) { heard.wrapping_add(near) } else { heard }
             }
             7 => key,
             8 => base.wrapping_add(near),
@@ -86,11 +78,8 @@ impl Mutator {
             let (first, last) = range.map_or((0, 0), |range| (*range.start(), *range.end()));
             first + u8::try_from(self.rng.below(usize::from(last - first) + 1)).unwrap_or(0)
         };
-        let len = if self.rng.one_in(4) {
-            self.rng.below(HEAD_MAX + 1)
-        } else {
-            8 * self.rng.below(8)
-        };
+        let len =
+            if self.rng.one_in(4) { self.rng.below(HEAD_MAX + 1) } else { 8 * self.rng.below(8) };
         let mut head: Vec<u8> = (0..8).flat_map(|_| self.word().to_ne_bytes()).collect();
         head.truncate(len);
         let body = match self.rng.below(16) {
@@ -126,21 +115,12 @@ impl Mutator {
         let mut bytes = honest.to_vec();
         match self.rng.below(8) {
             0 => bytes.truncate(self.rng.below(bytes.len() + 1)),
-            1 => bytes
-                .extend((0..1 + self.rng.below(64)).map(|n| n.to_le_bytes().first().copied().unwrap_or(0))),
+            1 => bytes.extend(
+                (0..1 + self.rng.below(64)).map(|n| n.to_le_bytes().first().copied().unwrap_or(0)),
+            ),
             2 => {
-                let kinds = [
-                    b".".as_slice(),
-                    b"B",
-                    b"R",
-                    b"N",
-                    b"N\x01",
-                    b"a",
-                    b"A",
-                    b"H",
-                    b"W",
-                    b"",
-                ];
+                let kinds =
+                    [b".".as_slice(), b"B", b"R", b"N", b"N\x01", b"a", b"A", b"H", b"W", b""];
                 bytes = self.rng.pick(&kinds).unwrap_or_default().to_vec();
             }
             3 => {}
@@ -150,11 +130,7 @@ impl Mutator {
                     let word = self.word().to_ne_bytes();
                     if self.rng.one_in(2) {
                         let word = word.iter().copied();
-                        bytes
-                            .iter_mut()
-                            .skip(at & !7)
-                            .zip(word)
-                            .for_each(|(to, from)| *to = from);
+                        bytes.iter_mut().skip(at & !7).zip(word).for_each(|(to, from)| *to = from);
                     } else if let (Some(byte), Some(bit)) = (bytes.get_mut(at), word.first()) {
                         *byte ^= 1 << (bit & 7);
                     }
@@ -206,11 +182,7 @@ mod tests {
             mutator.heard(&[7; 32]);
             let records: Vec<Record> = (0..500).map(|_| mutator.record()).collect();
             let packets: Vec<Vec<u8>> = (0..500).map(|_| mutator.packet(&[1; 48])).collect();
-            (
-                records,
-                packets,
-                (0..500).map(|_| mutator.place(192_512)).collect::<Vec<_>>(),
-            )
+            (records, packets, (0..500).map(|_| mutator.place(192_512)).collect::<Vec<_>>())
         };
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));

@@ -106,10 +106,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             (0, 1)
         }
         Err(Fail::Failed(why) | Fail::NotRun(why) | Fail::NotHere(why)) => {
-            say(&format!(
-                "FAIL     fuzz of {subject}, seed {}\n    {why}\n{last}",
-                args.seed
-            ));
+            say(&format!("FAIL     fuzz of {subject}, seed {}\n    {why}\n{last}", args.seed));
             (0, 1)
         }
     };
@@ -161,12 +158,7 @@ impl Run<'_> {
             .stdout(output.try_clone()?)
             .stderr(errors.try_clone()?)
             .spawn()?;
-        Ok(Process {
-            child,
-            control,
-            output,
-            errors,
-        })
+        Ok(Process { child, control, output, errors })
     }
 
     fn attack(&mut self) -> Outcome {
@@ -240,10 +232,7 @@ impl Run<'_> {
         let begin = Instant::now();
         while !so(self) {
             if begin.elapsed() > START {
-                return Err(Fail::here(format_args!(
-                    "{subject} did not come: {}",
-                    self.errors()
-                )));
+                return Err(Fail::here(format_args!("{subject} did not come: {}", self.errors())));
             }
             self.turn()?;
         }
@@ -258,11 +247,9 @@ impl Run<'_> {
             .chain(self.attackers.iter().map(|(attacker, _)| attacker))
             .map(|p| &p.control)
             .collect();
-        let mut fds: Vec<PollFd<'_>> = all.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: 20_000_000,
-        };
+        let mut fds: Vec<PollFd<'_>> =
+            all.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -271,12 +258,16 @@ impl Run<'_> {
         for (at, fd) in fds.iter().enumerate() {
             if let (true, Some(control)) = (fd.revents().contains(PollFlags::IN), all.get(at)) {
                 match Say::recv(control) {
-                    Ok(Some(Say::Exchange(bytes))) => said.push(String::from_utf8_lossy(&bytes).into_owned()),
+                    Ok(Some(Say::Exchange(bytes))) => {
+                        said.push(String::from_utf8_lossy(&bytes).into_owned())
+                    }
                     Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) if at < 2 => {
                         let id = if at == 0 { "victim" } else { "honest client" };
                         return Err(Fail::here(format_args!("{id}: {why}\n{}", self.errors())));
                     }
-                    Ok(Some(word)) if self.attacker_ends < 3 => say(&format!("     an attacker: {word:?}")),
+                    Ok(Some(word)) if self.attacker_ends < 3 => {
+                        say(&format!("     an attacker: {word:?}"))
+                    }
                     _ => {}
                 }
             }
@@ -286,41 +277,28 @@ impl Run<'_> {
         }
         let mut ended = None;
         for (id, process) in [("victim", &mut self.victim), ("honest client", &mut self.honest)] {
-            if let Some(status) = process
-                .as_mut()
-                .map(|p| p.child.try_wait())
-                .transpose()?
-                .flatten()
+            if let Some(status) =
+                process.as_mut().map(|p| p.child.try_wait()).transpose()?.flatten()
             {
                 ended.get_or_insert((id, status));
             }
         }
         if let Some((id, status)) = ended {
-            return Err(Fail::here(format_args!(
-                "the {id} ended: {status}\n{}",
-                self.errors()
-            )));
+            return Err(Fail::here(format_args!("the {id} ended: {status}\n{}", self.errors())));
         }
         let silent = self.honest.is_some()
             && self.pulses > 0
             && self.heard.elapsed() > Duration::from_millis(10 * self.given.stall_ms);
         if silent {
-            return Err(Fail::here(format_args!(
-                "the honest client hangs\n{}",
-                self.errors()
-            )));
+            return Err(Fail::here(format_args!("the honest client hangs\n{}", self.errors())));
         }
         Ok(())
     }
 
     fn take(&mut self, text: &str) -> Outcome {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let number = |at: usize| {
-            words
-                .get(at)
-                .and_then(|word| word.parse::<u64>().ok())
-                .unwrap_or(0)
-        };
+        let number =
+            |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words.first() {
             Some(&"victim") => {
                 self.args.port = u16::try_from(number(1)).map_err(Fail::here)?;
@@ -350,11 +328,10 @@ impl Run<'_> {
 
     fn resident(&self) -> u64 {
         let Some(victim) = &self.victim else { return 0 };
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", victim.child.id())).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", victim.child.id()))
+            .unwrap_or_default();
         let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        rss.and_then(|text| text.split_whitespace().next()?.parse().ok())
-            .unwrap_or(0)
+        rss.and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     }
 
     /// Returns the last output of the victim and its client.
@@ -364,10 +341,7 @@ impl Run<'_> {
             let errors = text_of(&mut process.errors);
             let lines: Vec<&str> = errors.lines().collect();
             text.push_str(
-                &lines
-                    .get(lines.len().saturating_sub(25)..)
-                    .unwrap_or_default()
-                    .join("\n"),
+                &lines.get(lines.len().saturating_sub(25)..).unwrap_or_default().join("\n"),
             );
             text.push('\n');
         }
@@ -416,9 +390,7 @@ impl Run<'_> {
 
 /// Returns the lines about panics: of the standard library's hook, and of the provider's own hook.
 fn panics(errors: &str) -> impl Iterator<Item = &str> {
-    errors
-        .lines()
-        .filter(|line| line.contains("panicked") || line.contains("internal error"))
+    errors.lines().filter(|line| line.contains("panicked") || line.contains("internal error"))
 }
 
 fn text_of(file: &mut File) -> String {

@@ -62,12 +62,6 @@ mod tests {
                     bf00-cf00 rw-p 00000000 00:00 0 [heap]\n\
                     df00-100000000 rw-s 00000000 00:01 7 /memfd:scif:arena (deleted)\n";
         let found = mappings(maps);
-        assert_eq!(
-            found,
-            [Shared {
-                from: 0x7f00,
-                len: 0x1000
-            }]
-        );
+        assert_eq!(found, [Shared { from: 0x7f00, len: 0x1000 }]);
     }
 }

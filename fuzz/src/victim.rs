@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::check;
-use scif_fabtests::fi::{AtomicTarget, AvSet, AvSetAttr, Buf, Entry, Ep, Errno, Info, Ioc, Mc, Pep};
+use scif_fabtests::fi::{
+    AtomicTarget, AvSet, AvSetAttr, Buf, Entry, Ep, Errno, Info, Ioc, Mc, Pep,
+};
 use scif_fabtests::harness::output::{from_hex, to_hex};
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 use scif_fabtests::rig::{Done, Rig};
@@ -59,9 +61,7 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
         Target::Dgram => None,
         _ => Some(rig.register(region, access)?),
     };
-    let (key, base) = remote
-        .as_ref()
-        .map_or((0, 0), |(_, remote)| (remote.key, remote.addr));
+    let (key, base) = remote.as_ref().map_or((0, 0), |(_, remote)| (remote.key, remote.addr));
     let pep = if args.target == Target::Msg {
         let pep = Pep::open(&rig.fabric, &rig.info)?;
         pep.attach(rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?)?;
@@ -76,9 +76,7 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
         rng: Rng::new(args.seed),
         honest: None,
         others: Vec::new(),
-        wild: (0..RECEIVES)
-            .map(|at| Buf::new(if at % 3 == 0 { 64 } else { 20_000 }))
-            .collect(),
+        wild: (0..RECEIVES).map(|at| Buf::new(if at % 3 == 0 { 64 } else { 20_000 })).collect(),
         ping: Buf::new(40_000),
         scratch: Buf::new(1 << 20),
         group: None,
@@ -86,10 +84,7 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
         rig,
     };
     if pep.is_none() {
-        let side = Side {
-            ep: Arc::clone(&victim.rig.ep),
-            addr: sys::FI_ADDR_UNSPEC,
-        };
+        let side = Side { ep: Arc::clone(&victim.rig.ep), addr: sys::FI_ADDR_UNSPEC };
         (0..RECEIVES).try_for_each(|at| victim.post_wild(&side, at))?;
         // Attackers sometimes listen at known ports.
         for index in 2..4 {
@@ -102,13 +97,8 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
         }
     }
     rank.tell(
-        format!(
-            "victim {} {key} {base} {} {}",
-            port_of(&name),
-            region.len(),
-            to_hex(&name)
-        )
-        .as_bytes(),
+        format!("victim {} {key} {base} {} {}", port_of(&name), region.len(), to_hex(&name))
+            .as_bytes(),
     )?;
     let canary = Buf::new(4096);
     canary.fill(0xa5);
@@ -172,15 +162,16 @@ impl Victim<'_> {
         };
         match (context, done) {
             (PING, Ok(entry)) => self.answer(&entry)?,
-            (PING, Err(e)) => return Err(Fail::here(format_args!("the honest client's message: {e:?}"))),
-            (PONG, Err(e)) => return Err(Fail::here(format_args!("the answer to the honest client: {e:?}"))),
+            (PING, Err(e)) => {
+                return Err(Fail::here(format_args!("the honest client's message: {e:?}")));
+            }
+            (PONG, Err(e)) => {
+                return Err(Fail::here(format_args!("the answer to the honest client: {e:?}")));
+            }
             (PONG, Ok(_)) => {}
             (OTHER, _) => self.under_way = self.under_way.saturating_sub(1),
             (at, _) if !self.others.is_empty() && self.args.target != Target::Msg => {
-                let side = Side {
-                    ep: Arc::clone(&self.rig.ep),
-                    addr: sys::FI_ADDR_UNSPEC,
-                };
+                let side = Side { ep: Arc::clone(&self.rig.ep), addr: sys::FI_ADDR_UNSPEC };
                 self.post_wild(&side, at.wrapping_sub(WILD))?;
             }
             _ => {}
@@ -193,8 +184,7 @@ impl Victim<'_> {
             return Ok(());
         };
         let back = self.ping.sub(0, entry.len.min(self.ping.len()));
-        self.rig
-            .post(|| honest.ep.tsend(back, honest.addr, HONEST | 1, PONG))?;
+        self.rig.post(|| honest.ep.tsend(back, honest.addr, HONEST | 1, PONG))?;
         self.listen()
     }
 
@@ -204,8 +194,7 @@ impl Victim<'_> {
         let Some(honest) = self.honest.clone() else {
             return Ok(());
         };
-        self.rig
-            .post(|| honest.ep.trecv(self.ping, honest.addr, HONEST, 0, PING))
+        self.rig.post(|| honest.ep.trecv(self.ping, honest.addr, HONEST, 0, PING))
     }
 
     /// Posts a receive for any source.
@@ -303,10 +292,7 @@ impl Victim<'_> {
         let Some(Side { ep, addr }) = self.others.get(at).cloned() else {
             return Ok(());
         };
-        let len = self
-            .rng
-            .pick(&[8, 100, 5000, 20_000, 200_000, 1 << 20])
-            .unwrap_or(8);
+        let len = self.rng.pick(&[8, 100, 5000, 20_000, 200_000, 1 << 20]).unwrap_or(8);
         let buf = self.scratch.sub(0, len);
         let (key, place) = (self.rng.below(6) as u64, self.rng.below(1 << 16) as u64);
         let directed = if self.args.target == Target::Msg { 0 } else { addr };
@@ -326,10 +312,7 @@ impl Victim<'_> {
                     op: sys::FI_SUM,
                     context: OTHER,
                 };
-                let operand = Ioc {
-                    buf: self.scratch,
-                    count: 1,
-                };
+                let operand = Ioc { buf: self.scratch, count: 1 };
                 ep.fetch_atomic(&target, operand, self.scratch.sub(64, 8))
             }
             _ => return self.regroup(addr),

@@ -65,11 +65,7 @@ impl<P: Provider> Entry<P> {
             name,
             version,
             provider,
-            state: Mutex::new(State {
-                phase: Phase::Live,
-                references: 0,
-                inside: Vec::new(),
-            }),
+            state: Mutex::new(State { phase: Phase::Live, references: 0, inside: Vec::new() }),
             gone: Condvar::new(),
         }
     }
@@ -185,11 +181,7 @@ impl<P: Provider> Call<P> {
         let thread = thread::current().id();
         state.references += 1;
         state.inside.push(thread);
-        Self {
-            entry: Arc::clone(entry),
-            thread,
-            bound: PhantomData,
-        }
+        Self { entry: Arc::clone(entry), thread, bound: PhantomData }
     }
 
     #[must_use]

@@ -45,14 +45,8 @@ impl<P: Provider> Registry<P> {
     /// Creates an empty registry that accepts providers written for `interface`.
     #[must_use]
     pub fn new(interface: Version) -> Self {
-        let inner = Inner {
-            live: Vec::new(),
-            retired: Vec::new(),
-        };
-        Self {
-            interface,
-            inner: Mutex::new(inner),
-        }
+        let inner = Inner { live: Vec::new(), retired: Vec::new() };
+        Self { interface, inner: Mutex::new(inner) }
     }
 
     /// Adds a provider after the others, or in the place of an older one of its name, which drains
@@ -61,10 +55,7 @@ impl<P: Provider> Registry<P> {
     /// # Errors
     /// See [`RegisterError`]. The registry is then unchanged.
     pub fn register(&self, offer: Offer<'_, P>) -> Result<(), RegisterError> {
-        let name = offer
-            .name
-            .filter(|name| !name.is_empty())
-            .ok_or(RegisterError::Nameless)?;
+        let name = offer.name.filter(|name| !name.is_empty()).ok_or(RegisterError::Nameless)?;
         if !self.interface.understands(offer.interface) {
             return Err(RegisterError::Interface(offer.interface));
         }
@@ -73,11 +64,7 @@ impl<P: Provider> Registry<P> {
         if inner.live.iter().any(|entry| entry.provider.id() == id) {
             return Err(RegisterError::Registered);
         }
-        if inner
-            .retired
-            .iter()
-            .any(|entry| entry.provider.id() == id && !entry.is_gone())
-        {
+        if inner.retired.iter().any(|entry| entry.provider.id() == id && !entry.is_gone()) {
             return Err(RegisterError::Draining);
         }
         let older = inner.live.iter_mut().find(|entry| *entry.name == *name);
@@ -110,7 +97,8 @@ impl<P: Provider> Registry<P> {
     /// See [`DeregisterError`].
     pub fn deregister(&self, id: &P::Id, timeout: Timeout) -> Result<(), DeregisterError> {
         let mut inner = lock(&self.inner);
-        let entry = if let Some(at) = inner.live.iter().position(|entry| entry.provider.id() == *id) {
+        let entry = if let Some(at) = inner.live.iter().position(|entry| entry.provider.id() == *id)
+        {
             let entry = inner.live.remove(at);
             inner.retired.push(Arc::clone(&entry));
             entry
@@ -122,9 +110,7 @@ impl<P: Provider> Registry<P> {
         drop(inner);
         entry.retire();
         entry.wait(timeout)?;
-        lock(&self.inner)
-            .retired
-            .retain(|other| !Arc::ptr_eq(other, &entry));
+        lock(&self.inner).retired.retain(|other| !Arc::ptr_eq(other, &entry));
         Ok(())
     }
 
@@ -158,11 +144,7 @@ impl<P: Provider> Registry<P> {
                 Err(error) => last = Some(error),
             }
         }
-        if answers.is_empty() {
-            Err(last)
-        } else {
-            Ok(answers)
-        }
+        if answers.is_empty() { Err(last) } else { Ok(answers) }
     }
 
     /// Removes all providers. Unused ones are cleaned up at once, the others after their last

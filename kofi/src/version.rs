@@ -39,18 +39,10 @@ mod tests {
     #[test]
     fn only_the_same_major_and_no_newer_minor_is_understood() {
         let ours = Version::new(1, 7);
-        for (other, understood) in [
-            ((1, 7), true),
-            ((1, 0), true),
-            ((1, 8), false),
-            ((2, 0), false),
-            ((0, 7), false),
-        ] {
-            assert_eq!(
-                ours.understands(Version::new(other.0, other.1)),
-                understood,
-                "{other:?}"
-            );
+        for (other, understood) in
+            [((1, 7), true), ((1, 0), true), ((1, 8), false), ((2, 0), false), ((0, 7), false)]
+        {
+            assert_eq!(ours.understands(Version::new(other.0, other.1)), understood, "{other:?}");
         }
     }
 

@@ -35,11 +35,7 @@ impl Provider for Toy {
 }
 
 fn toy(id: u32) -> Toy {
-    Toy {
-        id,
-        cleanups: Rc::default(),
-        answer: Rc::new(RefCell::new(Ok(vec![id]))),
-    }
+    Toy { id, cleanups: Rc::default(), answer: Rc::new(RefCell::new(Ok(vec![id]))) }
 }
 
 fn register(to: &Registry<Toy>, name: &CStr, minor: u16, toy: &Toy) -> Result<(), RegisterError> {
@@ -111,10 +107,7 @@ fn defect_4_a_provider_may_use_the_registry_that_calls_it() {
         register(&registry, c"inner", 1, &inner).unwrap();
         let nested = ask(&registry).unwrap();
         // Waiting for itself would never end.
-        assert_eq!(
-            registry.deregister(&1, Timeout::Forever),
-            Err(DeregisterError::Inside)
-        );
+        assert_eq!(registry.deregister(&1, Timeout::Forever), Err(DeregisterError::Inside));
         assert_eq!(outer.cleanups.get(), 0, "cleaned up inside its own call");
         registry.deregister(&2, Timeout::Forever).unwrap();
         Ok(nested)
@@ -130,14 +123,8 @@ fn defect_5_a_refused_provider_is_not_cleaned_up() {
     let registry = Registry::new(INTERFACE);
     let (good, bad) = (toy(1), toy(2));
     register(&registry, c"a", 2, &good).unwrap();
-    assert_eq!(
-        register(&registry, c"a", 1, &bad),
-        Err(RegisterError::Exists(Version::new(0, 2)))
-    );
-    assert_eq!(
-        register(&registry, c"a", 2, &bad),
-        Err(RegisterError::Exists(Version::new(0, 2)))
-    );
+    assert_eq!(register(&registry, c"a", 1, &bad), Err(RegisterError::Exists(Version::new(0, 2))));
+    assert_eq!(register(&registry, c"a", 2, &bad), Err(RegisterError::Exists(Version::new(0, 2))));
     assert_eq!(register(&registry, c"", 3, &bad), Err(RegisterError::Nameless));
     for interface in [Version::new(1, 8), Version::new(2, 0), Version::new(0, 7)] {
         let offer = Offer {
@@ -159,10 +146,7 @@ fn defect_6_registering_twice_changes_nothing() {
     register(&registry, c"a", 1, &toy).unwrap();
     let fabric = registry.enter(c"a").unwrap().hold();
     for (name, version) in [(c"a", 1), (c"a", 2), (c"other", 3)] {
-        assert_eq!(
-            register(&registry, name, version, &toy),
-            Err(RegisterError::Registered)
-        );
+        assert_eq!(register(&registry, name, version, &toy), Err(RegisterError::Registered));
     }
     assert_eq!(ask(&registry), Ok(vec![1]));
     assert_eq!(toy.cleanups.get(), 0);
@@ -181,16 +165,10 @@ fn defect_7_cleanup_comes_after_the_last_reference_and_waiting_has_an_end() {
     let registry = Registry::new(INTERFACE);
     let toy = toy(1);
     register(&registry, c"a", 1, &toy).unwrap();
-    let fabrics = [
-        registry.enter(c"a").unwrap().hold(),
-        registry.enter(c"a").unwrap().hold(),
-    ];
+    let fabrics = [registry.enter(c"a").unwrap().hold(), registry.enter(c"a").unwrap().hold()];
     let soon = Timeout::Limit(Duration::from_millis(1));
     assert_eq!(registry.deregister(&1, soon), Err(DeregisterError::Busy(2)));
-    assert!(
-        registry.enter(c"a").is_none(),
-        "found although it was deregistered"
-    );
+    assert!(registry.enter(c"a").is_none(), "found although it was deregistered");
     assert_eq!(register(&registry, c"a", 1, &toy), Err(RegisterError::Draining));
     let [first, second] = fabrics;
     drop(first);

@@ -9,11 +9,7 @@
 
 #![cfg_attr(
     loom,
-    expect(
-        clippy::print_stdout,
-        clippy::unwrap_used,
-        reason = "a test: it says what it ran"
-    )
+    expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test: it says what it ran")
 )]
 
 #[cfg(not(loom))]
@@ -72,10 +68,7 @@ mod models {
 
     impl Object {
         fn new(id: u32) -> Self {
-            Self {
-                id,
-                life: Arc::new(Mutex::new(Life::default())),
-            }
+            Self { id, life: Arc::new(Mutex::new(Life::default())) }
         }
 
         fn called(&self) {
@@ -236,25 +229,12 @@ mod models {
     }
 
     const fn model(name: &'static str, preemptions: usize, body: fn()) -> Model {
-        Model {
-            name,
-            preemptions,
-            broken: false,
-            body,
-        }
+        Model { name, preemptions, broken: false, body }
     }
 
     const MODELS: [Model; 8] = [
-        model(
-            "a_call_against_a_deregistration",
-            3,
-            a_call_against_a_deregistration,
-        ),
-        model(
-            "a_fabric_against_a_deregistration",
-            3,
-            a_fabric_against_a_deregistration,
-        ),
+        model("a_call_against_a_deregistration", 3, a_call_against_a_deregistration),
+        model("a_fabric_against_a_deregistration", 3, a_fabric_against_a_deregistration),
         model(
             "a_newer_version_against_a_call_and_the_older_ones_owner",
             2,
@@ -277,10 +257,8 @@ mod models {
     ];
 
     pub(crate) fn run() -> ExitCode {
-        let only: Vec<String> = std::env::args()
-            .skip(1)
-            .filter(|arg| !arg.starts_with('-'))
-            .collect();
+        let only: Vec<String> =
+            std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
         let (mut passed, mut failed, mut all) = (0, 0, 0);
         for model in MODELS {
             if !only.is_empty() && !only.iter().any(|name| model.name.contains(name.as_str())) {
@@ -312,10 +290,6 @@ mod models {
             all += schedules;
         }
         println!("{passed} passed; {failed} failed; {all} schedules");
-        if failed == 0 && passed > 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
+        if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

@@ -153,12 +153,7 @@ fn no_provider_is_called_after_it_is_gone() {
     let mut lives = 0;
     for plan in 0..PLANS {
         let registry = Registry::new(INTERFACE);
-        let objects: Vec<Object> = (0..3)
-            .map(|id| Object {
-                id,
-                life: Arc::default(),
-            })
-            .collect();
+        let objects: Vec<Object> = (0..3).map(|id| Object { id, life: Arc::default() }).collect();
         thread::scope(|scope| {
             for (n, own) in (0..).zip(&objects) {
                 let registry = &registry;

@@ -34,14 +34,7 @@ pub unsafe extern "C" fn kofi_abi_getinfo(
     hints: *const fi_info,
     info: *mut *mut fi_info,
 ) -> c_int {
-    let arguments = Arguments {
-        version,
-        node,
-        service,
-        flags,
-        hints,
-        info,
-    };
+    let arguments = Arguments { version, node, service, flags, hints, info };
     guard(|| {
         init();
         // SAFETY: the caller's contract.
@@ -56,9 +49,7 @@ pub unsafe extern "C" fn kofi_abi_getinfo(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_dupinfo(at: u32, info: *const fi_info) -> *mut fi_info {
     // SAFETY: the caller's contract.
-    guard_or(ptr::null_mut(), || unsafe {
-        info::dup(info, &Layout::of_node(at))
-    })
+    guard_or(ptr::null_mut(), || unsafe { info::dup(info, &Layout::of_node(at)) })
 }
 
 /// `fi_freeinfo`
@@ -194,7 +185,11 @@ pub unsafe extern "C" fn kofi_abi_tostr(data: *const c_void, kind: u32) -> *mut 
 /// # Safety
 /// `prov` is null or a provider's description.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kofi_abi_log_enabled(prov: *const fi_provider, level: u32, subsys: u32) -> c_int {
+pub unsafe extern "C" fn kofi_abi_log_enabled(
+    prov: *const fi_provider,
+    level: u32,
+    subsys: u32,
+) -> c_int {
     // SAFETY: the caller's contract.
     guard_or(0, || c_int::from(unsafe { log::enabled(prov, level, subsys) }))
 }
@@ -292,7 +287,10 @@ pub unsafe extern "C" fn kofi_abi_param_get(
 /// # Safety
 /// `params` and `count` are null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kofi_abi_getparams(params: *mut *mut fi_param, count: *mut c_int) -> c_int {
+pub unsafe extern "C" fn kofi_abi_getparams(
+    params: *mut *mut fi_param,
+    count: *mut c_int,
+) -> c_int {
     guard(|| {
         init();
         if params.is_null() || count.is_null() {

@@ -14,8 +14,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
 use libfabric_sys::{
-    FI_EINVAL, FI_ENODATA, FI_ENODEV, FI_ENOMEM, Provider, fi_fabric_attr, fi_info, fi_provider, fi_version,
-    fid_fabric, ofi_prov_context,
+    FI_EINVAL, FI_ENODATA, FI_ENODEV, FI_ENOMEM, Provider, fi_fabric_attr, fi_info, fi_provider,
+    fi_version, fid_fabric, ofi_prov_context,
 };
 
 use crate::fabric;
@@ -70,7 +70,9 @@ unsafe extern "C" fn getinfo(
         let answers = registry().gather(|call| {
             let fits = match fabric.as_deref().map(fabric::split) {
                 None => Some(None),
-                Some(Some((provider, net))) if provider == call.name().to_bytes() => Some(Some(net)),
+                Some(Some((provider, net))) if provider == call.name().to_bytes() => {
+                    Some(Some(net))
+                }
                 Some(_) => None,
             };
             let Some(net) = fits.filter(|_| call.origin == Origin::Registered) else {
@@ -170,11 +172,7 @@ unsafe extern "C" fn open(
         let net = CString::new(net).map_err(|_| FI_EINVAL)?;
         let call = registry().enter(&provider).ok_or(FI_ENODEV)?;
         let (mut own_net, mut own_provider) = (strdup(Some(&net)), strdup(Some(&provider)));
-        let mut own = fi_fabric_attr {
-            name: own_net,
-            prov_name: own_provider,
-            ..*attr
-        };
+        let mut own = fi_fabric_attr { name: own_net, prov_name: own_provider, ..*attr };
         let new = if own_net.is_null() || own_provider.is_null() {
             Err(FI_ENOMEM)
         } else {

@@ -36,11 +36,7 @@ pub(crate) fn adopt_path() {
     let path = path.to_bytes();
     // A leading @ requests the first provider of a name instead of the newest, which is not
     // supported.
-    for element in path
-        .strip_prefix(b"@")
-        .unwrap_or(path)
-        .split(|byte| *byte == b':')
-    {
+    for element in path.strip_prefix(b"@").unwrap_or(path).split(|byte| *byte == b':') {
         if let Some(name) = element.strip_prefix(b"+") {
             try_file(name.to_vec());
         } else if !element.is_empty() {
@@ -54,7 +50,9 @@ fn directory(name: &[u8]) {
     let name = std::ffi::OsString::from_vec(name.to_vec());
     let entries = match std::fs::read_dir(Path::new(&name)) {
         Ok(entries) => entries,
-        Err(error) => return log::info(format_args!("no providers in {}: {error}", name.display())),
+        Err(error) => {
+            return log::info(format_args!("no providers in {}: {error}", name.display()));
+        }
     };
     let mut files: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.path().into_os_string().into_vec()))
@@ -104,11 +102,7 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
     // SAFETY: a C string; the initialisers may run by the caller's contract.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
-        log::warn(format_args!(
-            "{} cannot be loaded: {}",
-            name.to_string_lossy(),
-            last_error()
-        ));
+        log::warn(format_args!("{} cannot be loaded: {}", name.to_string_lossy(), last_error()));
         return Err(FI_ENOENT);
     }
     let library = Library(library);
@@ -119,8 +113,9 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
         return Err(FI_ENOENT);
     }
     // SAFETY: the symbol that libfabric calls, with the type it has in libfabric.
-    let ini =
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut fi_provider>(symbol) };
+    let ini = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut fi_provider>(symbol)
+    };
     // SAFETY: the caller's contract.
     let provider = unsafe { ini() };
     // SAFETY: null, or the provider's static description.
@@ -153,10 +148,7 @@ impl AdoptError {
     /// Whether the registry does not know this provider. Otherwise another thread may have adopted
     /// the file meanwhile, or a newer one replaced it while it is still in use.
     fn is_unknown(&self) -> bool {
-        !matches!(
-            self,
-            AdoptError::Registry(RegisterError::Registered | RegisterError::Draining)
-        )
+        !matches!(self, AdoptError::Registry(RegisterError::Registered | RegisterError::Draining))
     }
 }
 

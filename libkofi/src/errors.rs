@@ -22,9 +22,7 @@ pub(crate) fn strerror(errnum: c_int) -> *const c_char {
 /// Returns the text for a log.
 pub(crate) fn text(errnum: c_int) -> String {
     // SAFETY: never null, and valid at least until this thread's next call.
-    unsafe { CStr::from_ptr(strerror(errnum)) }
-        .to_string_lossy()
-        .into_owned()
+    unsafe { CStr::from_ptr(strerror(errnum)) }.to_string_lossy().into_owned()
 }
 
 fn own(number: c_int) -> &'static CStr {

@@ -56,11 +56,8 @@ struct Fabrics {
     last: u64,
 }
 
-static FABRICS: Mutex<Fabrics> = Mutex::new(Fabrics {
-    tables: Vec::new(),
-    open: BTreeMap::new(),
-    last: 0,
-});
+static FABRICS: Mutex<Fabrics> =
+    Mutex::new(Fabrics { tables: Vec::new(), open: BTreeMap::new(), last: 0 });
 
 /// Locks the list. No function of a provider is called under this lock.
 fn fabrics() -> MutexGuard<'static, Fabrics> {
@@ -71,20 +68,14 @@ impl Fabrics {
     /// Returns the table that differs from `original` only in `close`.
     fn table(&mut self, original: OpsTable, close_original: CloseFn) -> &'static Guarded {
         let known = self.tables.iter().find(|known| {
-            let was = OpsTable {
-                close: Some(known.close),
-                ..known.ops
-            };
+            let was = OpsTable { close: Some(known.close), ..known.ops };
             was.addresses() == original.addresses()
         });
         if let Some(known) = known {
             return known;
         }
         let new = Box::leak(Box::new(Guarded {
-            ops: OpsTable {
-                close: Some(close),
-                ..original
-            },
+            ops: OpsTable { close: Some(close), ..original },
             close: close_original,
         }));
         self.tables.push(new);
@@ -101,11 +92,7 @@ impl Fabrics {
             return;
         }
         self.last += 1;
-        all.push(Opened {
-            number: self.last,
-            by,
-            providers: vec![call.hold()],
-        });
+        all.push(Opened { number: self.last, by, providers: vec![call.hold()] });
     }
 
     fn take(&mut self, fabric: usize) -> Option<Opened> {
@@ -157,10 +144,7 @@ pub(crate) unsafe fn open(
     if own.name.is_null() {
         return Err(FI_EINVAL);
     }
-    let call = registry()
-        .enter(provider)
-        .filter(|call| is_wanted(call.name()))
-        .ok_or(FI_ENODEV)?;
+    let call = registry().enter(provider).filter(|call| is_wanted(call.name())).ok_or(FI_ENODEV)?;
     let api_version = own.api_version;
     let new = guarded(&call, &mut own, context)?;
     // Older providers lack the field.

@@ -29,11 +29,7 @@ pub(crate) fn guard_or<R>(on_panic: R, body: impl FnOnce() -> R) -> R {
 
 /// Converts the result of a provider: libfabric's functions return 0 or a negative number.
 pub(crate) fn answered(code: c_int) -> Result<(), Errno> {
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(code.saturating_abs())
-    }
+    if code == 0 { Ok(()) } else { Err(code.saturating_abs()) }
 }
 
 /// # Safety
@@ -57,9 +53,7 @@ pub(crate) unsafe fn provider_name<'a>(provider: *const fi_provider) -> Option<&
 /// Returns a copy in C's heap; null for null, and without memory.
 pub(crate) fn strdup(text: Option<&CStr>) -> *mut c_char {
     // SAFETY: a C string.
-    text.map_or(std::ptr::null_mut(), |text| unsafe {
-        libc::strdup(text.as_ptr())
-    })
+    text.map_or(std::ptr::null_mut(), |text| unsafe { libc::strdup(text.as_ptr()) })
 }
 
 /// Frees memory of C's heap.

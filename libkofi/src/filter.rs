@@ -16,10 +16,7 @@ impl Filter {
         let text = setting.map_or(&[][..], CStr::to_bytes);
         let (negated, text) = text.strip_prefix(b"^").map_or((false, text), |rest| (true, rest));
         let names = text.split(|byte| *byte == b',').filter(|name| !name.is_empty());
-        Self {
-            names: names.map(<[u8]>::to_vec).collect(),
-            negated,
-        }
+        Self { names: names.map(<[u8]>::to_vec).collect(), negated }
     }
 
     pub(crate) fn passes(&self, name: &[u8]) -> bool {

@@ -22,7 +22,8 @@ use crate::version::VERSION;
 use crate::{errors, log, param};
 
 /// Providers selected by the user.
-static WANTED: LazyLock<Filter> = LazyLock::new(|| Filter::new(param::own(c"FI_PROVIDER").as_deref()));
+static WANTED: LazyLock<Filter> =
+    LazyLock::new(|| Filter::new(param::own(c"FI_PROVIDER").as_deref()));
 
 pub(crate) fn is_wanted(name: &CStr) -> bool {
     WANTED.passes(name.to_bytes())
@@ -74,9 +75,7 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
             // SAFETY: null or a C string, by the caller's contract.
             service: unsafe { string(from.service) },
             flags: from.flags,
-            hints: hints
-                .as_ref()
-                .map_or(std::ptr::null(), |hints| hints.0.cast_const()),
+            hints: hints.as_ref().map_or(std::ptr::null(), |hints| hints.0.cast_const()),
         };
         // SAFETY: null, or a copy that belongs to this library.
         let hinted = unsafe { hinted_names(args.hints) };
@@ -130,10 +129,7 @@ unsafe fn hinted_names<'a>(hints: *const fi_info) -> Names<'a> {
 /// a `^`. Stacks of several (`a;b`) select none.
 fn is_selected(name: &CStr, hinted: Option<&CStr>) -> bool {
     let Some(hinted) = hinted else { return true };
-    let parts = hinted
-        .to_bytes()
-        .split(|byte| *byte == b';')
-        .filter(|part| !part.is_empty());
+    let parts = hinted.to_bytes().split(|byte| *byte == b';').filter(|part| !part.is_empty());
     let (without, with): (Vec<_>, Vec<_>) = parts.partition(|part| part.first() == Some(&b'^'));
     if without.iter().any(|part| part.get(1..) == Some(name.to_bytes())) {
         return false;
@@ -190,7 +186,9 @@ unsafe fn tag_owner(info: *mut fi_info, call: &Call<Vector>, version: u32) {
 /// ignored the hints.
 fn fitting(answers: Vec<*mut fi_info>, hinted: &Names<'_>) -> Vec<*mut fi_info> {
     let same = |hint: Option<&CStr>, name: Option<&CStr>| {
-        hint.is_none_or(|hint| name.is_some_and(|name| name.to_bytes().eq_ignore_ascii_case(hint.to_bytes())))
+        hint.is_none_or(|hint| {
+            name.is_some_and(|name| name.to_bytes().eq_ignore_ascii_case(hint.to_bytes()))
+        })
     };
     let (fitting, other): (Vec<_>, Vec<_>) = answers.into_iter().partition(|&answer| {
         // SAFETY: an info of this library.

@@ -52,11 +52,7 @@ pub(crate) unsafe fn bytes(from: *const c_void, len: usize) -> *mut c_void {
 
 /// Returns `FI_ENOMEM` when the copy of a non-null pointer is null.
 pub(crate) fn there<T>(original: *mut T, copied: *mut T) -> Result<*mut T, Errno> {
-    if copied.is_null() && !original.is_null() {
-        Err(FI_ENOMEM)
-    } else {
-        Ok(copied)
-    }
+    if copied.is_null() && !original.is_null() { Err(FI_ENOMEM) } else { Ok(copied) }
 }
 
 /// # Safety

@@ -44,20 +44,14 @@ impl Layout {
         fabric: size_of::<fi_fabric_attr>(),
     };
     /// Layout of `FABRIC_1.8`, libfabric 2.0: no limits of counters.
-    pub const V1_8: Layout = Layout {
-        domain: offset_of!(fi_domain_attr, max_cntr_value),
-        ..Self::CURRENT
-    };
+    pub const V1_8: Layout =
+        Layout { domain: offset_of!(fi_domain_attr, max_cntr_value), ..Self::CURRENT };
     /// Layout of `FABRIC_1.7`, libfabric 1.20: no groups.
-    pub const V1_7: Layout = Layout {
-        domain: offset_of!(fi_domain_attr, max_group_id),
-        ..Self::V1_8
-    };
+    pub const V1_7: Layout =
+        Layout { domain: offset_of!(fi_domain_attr, max_group_id), ..Self::V1_8 };
     /// Layout of `FABRIC_1.3`, libfabric 1.9: no endpoint keys.
-    pub const V1_3: Layout = Layout {
-        domain: offset_of!(fi_domain_attr, max_ep_auth_key),
-        ..Self::V1_7
-    };
+    pub const V1_3: Layout =
+        Layout { domain: offset_of!(fi_domain_attr, max_ep_auth_key), ..Self::V1_7 };
     /// Layout of `FABRIC_1.2`, libfabric 1.7: no traffic classes.
     pub const V1_2: Layout = Layout {
         tx: offset_of!(fi_tx_attr, tclass),
@@ -65,10 +59,7 @@ impl Layout {
         ..Self::V1_3
     };
     /// Layout of `FABRIC_1.1`, libfabric 1.5: no NIC.
-    pub const V1_1: Layout = Layout {
-        info: offset_of!(fi_info, nic),
-        ..Self::V1_2
-    };
+    pub const V1_1: Layout = Layout { info: offset_of!(fi_info, nic), ..Self::V1_2 };
     /// Layout of `FABRIC_1.0`, libfabric 1.0: no keys for authorization, no counts of counters and
     /// regions, no version.
     pub const V1_0: Layout = Layout {
@@ -221,9 +212,7 @@ unsafe fn fill(to: &mut fi_info, from: &fi_info, layout: &Layout) -> Result<(), 
     // SAFETY: null or an address of that length.
     to.src_addr = there(from.src_addr, unsafe { bytes(from.src_addr, from.src_addrlen) })?;
     // SAFETY: null or an address of that length.
-    to.dest_addr = there(from.dest_addr, unsafe {
-        bytes(from.dest_addr, from.dest_addrlen)
-    })?;
+    to.dest_addr = there(from.dest_addr, unsafe { bytes(from.dest_addr, from.dest_addrlen) })?;
     // SAFETY: null or an attribute of that layout.
     to.tx_attr = unsafe { attribute(from.tx_attr, layout.tx) }?;
     // SAFETY: null or an attribute, which never changed.
@@ -298,7 +287,9 @@ pub(crate) unsafe fn free_of(mut info: *mut fi_info, layout: &Layout) {
     while !info.is_null() {
         let mut parts = fi_info::ZERO;
         // SAFETY: the info has this length by the caller's contract, `parts` has space for more.
-        unsafe { ptr::copy_nonoverlapping(info.cast::<u8>(), (&raw mut parts).cast::<u8>(), layout.info) };
+        unsafe {
+            ptr::copy_nonoverlapping(info.cast::<u8>(), (&raw mut parts).cast::<u8>(), layout.info)
+        };
         // Only the owned pointers of the attributes are read: an attribute made by a program may be
         // smaller.
         let (ep, domain, fabric) = (parts.ep_attr, parts.domain_attr, parts.fabric_attr);
@@ -307,11 +298,7 @@ pub(crate) unsafe fn free_of(mut info: *mut fi_info, layout: &Layout) {
             (domain.cast(), offset_of!(fi_domain_attr, auth_key), layout.domain),
             (domain.cast(), offset_of!(fi_domain_attr, name), layout.domain),
             (fabric.cast(), offset_of!(fi_fabric_attr, name), layout.fabric),
-            (
-                fabric.cast(),
-                offset_of!(fi_fabric_attr, prov_name),
-                layout.fabric,
-            ),
+            (fabric.cast(), offset_of!(fi_fabric_attr, prov_name), layout.fabric),
         ] {
             if piece.is_null() || offset >= len {
                 continue;
@@ -395,17 +382,16 @@ impl Drop for Owned {
 ///
 /// # Safety
 /// `hints` is null or an info of that layout.
-pub(crate) unsafe fn copy_hints(hints: *const fi_info, layout: &Layout) -> Result<Option<Owned>, Errno> {
+pub(crate) unsafe fn copy_hints(
+    hints: *const fi_info,
+    layout: &Layout,
+) -> Result<Option<Owned>, Errno> {
     if hints.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller's contract.
     let copy = Owned(unsafe { dup(hints, layout) });
-    if copy.0.is_null() {
-        Err(FI_ENOMEM)
-    } else {
-        Ok(Some(copy))
-    }
+    if copy.0.is_null() { Err(FI_ENOMEM) } else { Ok(Some(copy)) }
 }
 
 #[cfg(test)]

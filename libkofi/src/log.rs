@@ -22,9 +22,8 @@ use crate::{open, param};
 /// Names of the levels, by number.
 pub(crate) const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
 /// Names of the subsystems, by number.
-pub(crate) const SUBSYSTEMS: [&str; 10] = [
-    "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
-];
+pub(crate) const SUBSYSTEMS: [&str; 10] =
+    ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
 
 const WARN: u32 = libfabric_sys::FI_LOG_WARN;
 const INFO: u32 = libfabric_sys::FI_LOG_INFO;
@@ -44,9 +43,7 @@ static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     providers: Filter::new(param::own(c"FI_LOG_PROV").as_deref()),
     subsystems: Filter::new(param::own(c"FI_LOG_SUBSYS").as_deref()),
     interval: Duration::from_millis(
-        param::own_number(c"FI_LOG_INTERVAL")
-            .and_then(|ms| u64::try_from(ms).ok())
-            .unwrap_or(2000),
+        param::own_number(c"FI_LOG_INTERVAL").and_then(|ms| u64::try_from(ms).ok()).unwrap_or(2000),
     ),
     start: Instant::now(),
 });
@@ -54,18 +51,12 @@ static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
 /// Returns the number of a level. An unknown name means the first level, as in libfabric.
 fn level_of(name: &CStr) -> u32 {
     let wanted = name.to_bytes();
-    let known = (0..)
-        .zip(LEVELS)
-        .find(|(_, level)| wanted.eq_ignore_ascii_case(level.as_bytes()));
+    let known = (0..).zip(LEVELS).find(|(_, level)| wanted.eq_ignore_ascii_case(level.as_bytes()));
     known.map_or(WARN, |(number, _)| number)
 }
 
 fn name_of(names: &'static [&'static str], number: u32) -> &'static str {
-    usize::try_from(number)
-        .ok()
-        .and_then(|at| names.get(at))
-        .copied()
-        .unwrap_or("unknown")
+    usize::try_from(number).ok().and_then(|at| names.get(at)).copied().unwrap_or("unknown")
 }
 
 /// `int fi_log_enabled(provider, level, subsys)`: the imported log decides, if there is one.
@@ -128,9 +119,7 @@ pub(crate) unsafe fn write(
     let func = unsafe { string(func) }.unwrap_or_default();
     // SAFETY: the caller's contract.
     let text = unsafe { string(text) }.unwrap_or_default().to_bytes();
-    let time = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut out = format!(
         "libkofi:{}:{time}::{}:{}:{}():{line}<{}> ",
         std::process::id(),

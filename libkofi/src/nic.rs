@@ -13,20 +13,15 @@ use std::mem::size_of;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_CLASS_NIC, FI_DUP, FI_ENOMEM, FI_ENOSYS, FI_OPS_NOSYS, fi_bus_attr, fi_device_attr, fi_link_attr,
-    fi_ops, fid, fid_nic,
+    FI_CLASS_NIC, FI_DUP, FI_ENOMEM, FI_ENOSYS, FI_OPS_NOSYS, fi_bus_attr, fi_device_attr,
+    fi_link_attr, fi_ops, fid, fid_nic,
 };
 
 use crate::ffi::{Errno, guard, guard_or, release};
 use crate::heap::{attribute, text};
 use crate::tostr;
 
-static OPS: fi_ops = fi_ops {
-    close,
-    control,
-    tostr: to_text,
-    ..FI_OPS_NOSYS
-};
+static OPS: fi_ops = fi_ops { close, control, tostr: to_text, ..FI_OPS_NOSYS };
 
 /// Returns an independent copy; null for null.
 ///
@@ -46,11 +41,7 @@ pub(crate) unsafe fn copy(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
     let Some(to) = (unsafe { new.as_mut() }) else {
         return Err(FI_ENOMEM);
     };
-    to.fid = fid {
-        fclass: FI_CLASS_NIC,
-        context: from.fid.context,
-        ops: &raw const OPS,
-    };
+    to.fid = fid { fclass: FI_CLASS_NIC, context: from.fid.context, ops: &raw const OPS };
     // SAFETY: the pointers of a NIC, by the caller's contract.
     let filled = unsafe { fill(to, from) };
     if let Err(errno) = filled {
@@ -133,12 +124,8 @@ unsafe extern "C" fn close(nic: *mut fid) -> c_int {
             unsafe { release(text) };
         }
     }
-    let pieces: [*mut c_void; 4] = [
-        parts.device_attr.cast(),
-        parts.bus_attr.cast(),
-        parts.link_attr.cast(),
-        nic.cast(),
-    ];
+    let pieces: [*mut c_void; 4] =
+        [parts.device_attr.cast(), parts.bus_attr.cast(), parts.link_attr.cast(), nic.cast()];
     for piece in pieces {
         // SAFETY: owned by the NIC, and finally the NIC itself.
         unsafe { release(piece) };

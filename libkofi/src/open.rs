@@ -11,8 +11,8 @@ use std::mem::size_of;
 use std::sync::{PoisonError, RwLock};
 
 use libfabric_sys::{
-    FI_CLASS_LOG, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_OPS_NOSYS, Provider, fi_fabric_attr,
-    fi_info, fi_ops, fi_provider, fi_version, fid, fid_fabric, ofi_prov_context,
+    FI_CLASS_LOG, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_OPS_NOSYS, Provider,
+    fi_fabric_attr, fi_info, fi_ops, fi_provider, fi_version, fid, fid_fabric, ofi_prov_context,
 };
 
 use crate::ffi::{Errno, guard};
@@ -23,8 +23,14 @@ use crate::version::VERSION;
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_log {
     pub size: usize,
-    pub enabled:
-        Option<unsafe extern "C" fn(prov: *const fi_provider, level: u32, subsys: u32, flags: u64) -> c_int>,
+    pub enabled: Option<
+        unsafe extern "C" fn(
+            prov: *const fi_provider,
+            level: u32,
+            subsys: u32,
+            flags: u64,
+        ) -> c_int,
+    >,
     pub ready: Option<
         unsafe extern "C" fn(
             prov: *const fi_provider,
@@ -63,15 +69,8 @@ pub(crate) fn imported() -> Option<fi_ops_log> {
 }
 
 /// Description of the library itself, for logs that require a name.
-static CORE: Provider = Provider::new(
-    c"core",
-    VERSION,
-    VERSION,
-    ofi_prov_context::EMPTY,
-    no_infos,
-    no_fabric,
-    None,
-);
+static CORE: Provider =
+    Provider::new(c"core", VERSION, VERSION, ofi_prov_context::EMPTY, no_infos, no_fabric, None);
 
 unsafe extern "C" fn no_infos(
     _version: u32,
@@ -97,15 +96,8 @@ pub(crate) fn speaker(prov: *const fi_provider) -> *const fi_provider {
     if prov.is_null() { CORE.as_ptr() } else { prov }
 }
 
-static LOG_OPS: fi_ops = fi_ops {
-    close: close_log,
-    bind,
-    ..FI_OPS_NOSYS
-};
-static IMPORTED_OPS: fi_ops = fi_ops {
-    close: close_imported,
-    ..FI_OPS_NOSYS
-};
+static LOG_OPS: fi_ops = fi_ops { close: close_log, bind, ..FI_OPS_NOSYS };
+static IMPORTED_OPS: fi_ops = fi_ops { close: close_imported, ..FI_OPS_NOSYS };
 
 /// # Errors
 /// `FI_ENOSYS`: an unknown name. `FI_EINVAL`: an interface before 1.13, or an attribute.
@@ -133,11 +125,7 @@ pub(crate) unsafe fn open(
     if imported().is_some() {
         return Err(FI_EALREADY);
     }
-    let log = Box::new(fid {
-        fclass: FI_CLASS_LOG,
-        context,
-        ops: &raw const LOG_OPS,
-    });
+    let log = Box::new(fid { fclass: FI_CLASS_LOG, context, ops: &raw const LOG_OPS });
     // SAFETY: not null; the caller's space for the object.
     unsafe { to.write(Box::into_raw(log)) };
     Ok(())
@@ -189,5 +177,6 @@ unsafe extern "C" fn close_imported(_logging: *mut fid) -> c_int {
 }
 
 const _: () = assert!(
-    size_of::<fi_ops_log>() == 32 && size_of::<fid_logging>() == size_of::<fid>() + size_of::<*mut u8>()
+    size_of::<fi_ops_log>() == 32
+        && size_of::<fid_logging>() == size_of::<fid>() + size_of::<*mut u8>()
 );

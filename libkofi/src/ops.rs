@@ -14,7 +14,8 @@ use libfabric_sys::{fi_ops, fid};
 
 pub(crate) type CloseFn = unsafe extern "C" fn(fid: *mut fid) -> c_int;
 pub(crate) type BindFn = unsafe extern "C" fn(fid: *mut fid, other: *mut fid, flags: u64) -> c_int;
-pub(crate) type ControlFn = unsafe extern "C" fn(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int;
+pub(crate) type ControlFn =
+    unsafe extern "C" fn(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int;
 pub(crate) type ByNameFn = unsafe extern "C" fn(
     fid: *mut fid,
     name: *const c_char,
@@ -22,7 +23,8 @@ pub(crate) type ByNameFn = unsafe extern "C" fn(
     ops: *mut c_void,
     context: *mut c_void,
 ) -> c_int;
-pub(crate) type ToStrFn = unsafe extern "C" fn(fid: *const fid, buf: *mut c_char, len: usize) -> c_int;
+pub(crate) type ToStrFn =
+    unsafe extern "C" fn(fid: *const fid, buf: *mut c_char, len: usize) -> c_int;
 
 /// `struct fi_ops`
 #[repr(C)]
@@ -122,27 +124,13 @@ mod tests {
     fn a_table_is_as_long_as_it_says() {
         // SAFETY: null is allowed.
         assert!(unsafe { OpsTable::of(ptr::null()) }.is_none());
-        for (size, has_bind) in [
-            (0, false),
-            (16, false),
-            (20, false),
-            (24, true),
-            (56, true),
-            (400, true),
-        ] {
-            let table = OpsTable {
-                size,
-                close: Some(close),
-                bind: Some(bind),
-                ..OpsTable::EMPTY
-            };
+        for (size, has_bind) in
+            [(0, false), (16, false), (20, false), (24, true), (56, true), (400, true)]
+        {
+            let table = OpsTable { size, close: Some(close), bind: Some(bind), ..OpsTable::EMPTY };
             // SAFETY: a whole table.
             let read = unsafe { OpsTable::of((&raw const table).cast()) }.unwrap();
-            assert_eq!(
-                (read.close.is_some(), read.bind.is_some()),
-                (true, has_bind),
-                "{size}"
-            );
+            assert_eq!((read.close.is_some(), read.bind.is_some()), (true, has_bind), "{size}");
             assert!(read.control.is_none() && read.tostr.is_none(), "{size}");
             assert!(read.size <= size_of::<OpsTable>());
         }

@@ -115,10 +115,7 @@ pub(crate) fn define(
         variable: CString::new(variable).unwrap_or_default(),
     };
     let mut params = params();
-    if !params
-        .iter()
-        .any(|known| known.owner == owner && *known.name == *name)
-    {
+    if !params.iter().any(|known| known.owner == owner && *known.name == *name) {
         params.push(param);
     }
     Ok(())
@@ -209,11 +206,7 @@ fn as_int(number: i64) -> c_int {
 }
 
 /// Converts a number as a C assignment does: many providers use -1 for no limit.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "what libfabric does"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what libfabric does")]
 fn as_size(number: i64) -> usize {
     number as usize
 }
@@ -281,15 +274,9 @@ mod tests {
     #[test]
     fn names_and_texts_contain_their_provider() {
         define(41, Some(c"toy"), c"speed", FI_PARAM_INT, c"how fast").unwrap();
-        assert_eq!(
-            define(41, Some(c"toy"), c"speed", FI_PARAM_INT, c""),
-            Err(FI_EINVAL)
-        );
+        assert_eq!(define(41, Some(c"toy"), c"speed", FI_PARAM_INT, c""), Err(FI_EINVAL));
         let param = find(41, c"speed").unwrap();
-        assert_eq!(
-            (&*param.variable, &*param.help),
-            (c"FI_TOY_SPEED", c"toy: how fast")
-        );
+        assert_eq!((&*param.variable, &*param.help), (c"FI_TOY_SPEED", c"toy: how fast"));
         assert_eq!(value(41, c"speed"), Err(FI_ENODATA));
         assert_eq!(value(41, c"weight"), Err(FI_ENOENT));
         undefine(41);
@@ -298,10 +285,7 @@ mod tests {
 
     #[test]
     fn values_are_read_as_libfabric_reads_them() {
-        assert_eq!(
-            (number(c"0x10"), number(c"010"), number(c"-3"), number(c"x")),
-            (16, 8, -3, 0)
-        );
+        assert_eq!((number(c"0x10"), number(c"010"), number(c"-3"), number(c"x")), (16, 8, -3, 0));
         assert_eq!((as_int(-1), as_int(1 << 32), as_size(-1)), (-1, 0, usize::MAX));
         assert_eq!(
             (boolean(c"Yes"), boolean(c"off"), boolean(c"2")),

@@ -166,7 +166,9 @@ impl Vector {
                 let service = args.service.map_or(ptr::null(), CStr::as_ptr);
                 // SAFETY: the provider's function with arguments of its prototype; it does not keep
                 // them.
-                unsafe { getinfo(args.version, node, service, args.flags, args.hints, &raw mut list) }
+                unsafe {
+                    getinfo(args.version, node, service, args.flags, args.hints, &raw mut list)
+                }
             }
         };
         answered(code)?;
@@ -227,11 +229,7 @@ impl Vector {
         let mut fabric = ptr::null_mut();
         // SAFETY: the provider's function with arguments of its prototype.
         answered(unsafe { (self.fabric)(attr, &raw mut fabric, context) })?;
-        if fabric.is_null() {
-            Err(FI_ENODATA)
-        } else {
-            Ok(fabric)
-        }
+        if fabric.is_null() { Err(FI_ENODATA) } else { Ok(fabric) }
     }
 }
 

@@ -46,21 +46,12 @@ pub(crate) fn add(
     version: u32,
     vector: Vector,
 ) -> Result<(), RegisterError> {
-    let offer = Offer {
-        interface,
-        name,
-        version: Version(version),
-        provider: vector,
-    };
+    let offer = Offer { interface, name, version: Version(version), provider: vector };
     let shown = name.unwrap_or_default().to_string_lossy();
     match registry().register(offer) {
         Ok(()) => {
             let version = Version(version);
-            log::info(format_args!(
-                "provider {shown} {}.{}",
-                version.major(),
-                version.minor()
-            ));
+            log::info(format_args!("provider {shown} {}.{}", version.major(), version.minor()));
             Ok(())
         }
         Err(error) => {
@@ -75,7 +66,10 @@ pub(crate) fn add(
 /// # Safety
 /// `provider` is null or a description that stays until it is deregistered, as do its functions.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kofi_provider_register(version: u32, provider: *mut kofi_provider) -> c_int {
+pub unsafe extern "C" fn kofi_provider_register(
+    version: u32,
+    provider: *mut kofi_provider,
+) -> c_int {
     guard(|| {
         // SAFETY: null or a description, by the caller's contract.
         let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
@@ -106,14 +100,10 @@ pub unsafe extern "C" fn kfi_provider_register(provider: *mut fi_provider) -> c_
         }
         // SAFETY: null or a C string, by the caller's contract.
         let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
-        let vector = Vector::of_final(description, provider.addr(), Origin::Registered).ok_or(FI_EINVAL)?;
-        add(
-            Version(description.fi_version),
-            Some(name),
-            description.version,
-            vector,
-        )
-        .map_err(|why| register_errno(&why))
+        let vector =
+            Vector::of_final(description, provider.addr(), Origin::Registered).ok_or(FI_EINVAL)?;
+        add(Version(description.fi_version), Some(name), description.version, vector)
+            .map_err(|why| register_errno(&why))
     })
 }
 
@@ -122,9 +112,7 @@ fn remove(id: usize, timeout: Timeout) -> c_int {
         if id == 0 {
             return Err(FI_EINVAL);
         }
-        registry()
-            .deregister(&id, timeout)
-            .map_err(|why| deregister_errno(&why))
+        registry().deregister(&id, timeout).map_err(|why| deregister_errno(&why))
     })
 }
 
@@ -146,7 +134,10 @@ pub extern "C" fn kofi_provider_deregister(provider: *mut kofi_provider) -> c_in
 
 /// `int kofi_provider_deregister_timed(struct kofi_provider *provider, int timeout_ms)`
 #[unsafe(no_mangle)]
-pub extern "C" fn kofi_provider_deregister_timed(provider: *mut kofi_provider, timeout_ms: c_int) -> c_int {
+pub extern "C" fn kofi_provider_deregister_timed(
+    provider: *mut kofi_provider,
+    timeout_ms: c_int,
+) -> c_int {
     remove(provider.addr(), timeout(i64::from(timeout_ms)))
 }
 
@@ -158,7 +149,10 @@ pub extern "C" fn kfi_provider_deregister(provider: *mut fi_provider) -> c_int {
 
 /// `int kfi_provider_deregister_timed(struct kfi_provider *provider, int timeout_ms)`
 #[unsafe(no_mangle)]
-pub extern "C" fn kfi_provider_deregister_timed(provider: *mut fi_provider, timeout_ms: c_int) -> c_int {
+pub extern "C" fn kfi_provider_deregister_timed(
+    provider: *mut fi_provider,
+    timeout_ms: c_int,
+) -> c_int {
     remove(provider.addr(), timeout(i64::from(timeout_ms)))
 }
 

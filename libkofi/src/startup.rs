@@ -44,9 +44,7 @@ fn built_in() {
         // A panic of the program's log does not reach the provider.
         log_enabled: |prov, level, subsys| {
             // SAFETY: a static description.
-            guard_or(Default::default(), || unsafe {
-                log::enabled(prov.as_ptr(), level, subsys)
-            })
+            guard_or(Default::default(), || unsafe { log::enabled(prov.as_ptr(), level, subsys) })
         },
         log: |provider, level, subsys, func, line, text| {
             let line = c_int::try_from(line).unwrap_or(c_int::MAX);
@@ -59,13 +57,7 @@ fn built_in() {
             });
         },
         param_define: |provider, parameter, kind: fi_param_type, help| {
-            param::define(
-                provider.as_ptr().addr(),
-                Some(name(provider)),
-                parameter,
-                kind,
-                help,
-            )
+            param::define(provider.as_ptr().addr(), Some(name(provider)), parameter, kind, help)
         },
         param_get: |provider, parameter| -> Result<ParamValue, Errno> {
             param::value(provider.as_ptr().addr(), parameter)

@@ -114,10 +114,7 @@ unsafe extern "C" fn cleanup() {
     with(|toy| toy.cleanups += 1);
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close: close_fabric,
-    ..fi::FI_OPS_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close: close_fabric, ..fi::FI_OPS_NOSYS };
 static FABRIC_OPS: fi::fi_ops_fabric = fi::FI_OPS_FABRIC_NOSYS;
 
 unsafe extern "C" fn open_fabric(
@@ -132,11 +129,7 @@ unsafe extern "C" fn open_fabric(
     if code == 0 {
         with(|toy| toy.open += 1);
         let new = fi::fid_fabric {
-            fid: fi::fid {
-                fclass: fi::FI_CLASS_FABRIC,
-                context,
-                ops: &raw const FID_OPS,
-            },
+            fid: fi::fid { fclass: fi::FI_CLASS_FABRIC, context, ops: &raw const FID_OPS },
             ops: &raw const FABRIC_OPS,
             api_version: 0,
         };
@@ -219,10 +212,7 @@ fn ask(hints: Option<&CStr>) -> Result<Vec<(CString, u32)>, c_int> {
     while !at.is_null() {
         let attr = unsafe { &*(*at).fabric_attr };
         assert_eq!(attr.api_version, API);
-        found.push((
-            unsafe { CStr::from_ptr(attr.prov_name) }.to_owned(),
-            attr.prov_version,
-        ));
+        found.push((unsafe { CStr::from_ptr(attr.prov_name) }.to_owned(), attr.prov_version));
         at = unsafe { (*at).next };
         assert!(found.len() < 100, "the list has no end");
     }
@@ -252,57 +242,31 @@ fn close(fabric: *mut fi::fid_fabric) -> c_int {
 #[test]
 fn an_invalid_registration_has_its_error() {
     let _turn = turn();
-    assert_eq!(
-        unsafe { kofi_provider_register(KOFI_1_0, ptr::null_mut()) },
-        -fi::FI_EINVAL
-    );
+    assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, ptr::null_mut()) }, -fi::FI_EINVAL);
     assert_eq!(unsafe { kfi_provider_register(ptr::null_mut()) }, -fi::FI_EINVAL);
     assert_eq!(kofi_provider_deregister(ptr::null_mut()), -fi::FI_EINVAL);
     assert_eq!(kfi_provider_deregister(ptr::null_mut()), -fi::FI_EINVAL);
     let bad = slides(c"edge-bad", 1);
     let name = std::mem::replace(&mut bad.name, ptr::null());
-    assert_eq!(
-        unsafe { kofi_provider_register(KOFI_1_0, bad) },
-        -fi::FI_EINVAL,
-        "null name"
-    );
+    assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, bad) }, -fi::FI_EINVAL, "null name");
     bad.name = c"".as_ptr();
-    assert_eq!(
-        unsafe { kofi_provider_register(KOFI_1_0, bad) },
-        -fi::FI_EINVAL,
-        "empty name"
-    );
+    assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, bad) }, -fi::FI_EINVAL, "empty name");
     bad.name = name;
     for version in [fi::fi_version(1, 1), fi::fi_version(2, 0), 0] {
-        assert_eq!(
-            unsafe { kofi_provider_register(version, bad) },
-            -fi::FI_ENOSYS,
-            "{version:#x}"
-        );
+        assert_eq!(unsafe { kofi_provider_register(version, bad) }, -fi::FI_ENOSYS, "{version:#x}");
     }
     // The layout of another version is unknown, including the place of its name.
     bad.name = ptr::without_provenance(8);
-    assert_eq!(
-        unsafe { kofi_provider_register(fi::fi_version(2, 0), bad) },
-        -fi::FI_ENOSYS
-    );
+    assert_eq!(unsafe { kofi_provider_register(fi::fi_version(2, 0), bad) }, -fi::FI_ENOSYS);
     bad.name = name;
     let fabric = bad.fabric.take();
-    assert_eq!(
-        unsafe { kofi_provider_register(KOFI_1_0, bad) },
-        -fi::FI_EINVAL,
-        "no fabric"
-    );
+    assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, bad) }, -fi::FI_EINVAL, "no fabric");
     bad.fabric = fabric;
     let newer = last(c"edge-bad", 1);
     newer.name = ptr::without_provenance(8);
     for version in [fi::fi_version(1, 8), fi::fi_version(2, 5)] {
         newer.fi_version = version;
-        assert_eq!(
-            unsafe { kfi_provider_register(newer) },
-            -fi::FI_ENOSYS,
-            "{version:#x}"
-        );
+        assert_eq!(unsafe { kfi_provider_register(newer) }, -fi::FI_ENOSYS, "{version:#x}");
     }
     assert_eq!(kofi_provider_deregister(bad), -fi::FI_ENODATA);
     assert_eq!(with(|toy| toy.cleanups), 0, "defect 5");
@@ -486,15 +450,7 @@ fn scif_is_there_from_the_start() {
     unsafe { kofi_abi_freeinfo(list) };
     let newer = kofi_abi_version() + 1;
     let code = unsafe {
-        kofi_abi_getinfo(
-            NODE,
-            newer,
-            ptr::null(),
-            ptr::null(),
-            0,
-            ptr::null(),
-            &raw mut list,
-        )
+        kofi_abi_getinfo(NODE, newer, ptr::null(), ptr::null(), 0, ptr::null(), &raw mut list)
     };
     assert_eq!(code, -fi::FI_ENOSYS);
 }
@@ -556,19 +512,15 @@ fn parameters_and_texts_are_libfabrics() {
     let (mut list, mut count) = (ptr::null_mut(), 0);
     assert_eq!(unsafe { kofi_abi_getparams(&raw mut list, &raw mut count) }, 0);
     let names: Vec<_> = (0..usize::try_from(count).unwrap())
-        .map(|at| {
-            unsafe { CStr::from_ptr((*list.add(at)).name) }
-                .to_str()
-                .unwrap()
-                .to_owned()
-        })
+        .map(|at| unsafe { CStr::from_ptr((*list.add(at)).name) }.to_str().unwrap().to_owned())
         .collect();
     unsafe { kofi_abi_freeparams(list) };
     for name in ["FI_PROVIDER", "FI_LOG_LEVEL", "FI_SCIF_STATS"] {
         assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
     }
     let mut value = 0;
-    let code = unsafe { kofi_abi_param_get(ptr::null(), c"nosuch".as_ptr(), (&raw mut value).cast()) };
+    let code =
+        unsafe { kofi_abi_param_get(ptr::null(), c"nosuch".as_ptr(), (&raw mut value).cast()) };
     assert_eq!(code, -fi::FI_ENOENT);
     assert_eq!(
         unsafe { kofi_abi_param_get(ptr::null(), ptr::null(), ptr::null_mut()) },
@@ -626,10 +578,7 @@ fn a_program_may_bring_its_log() {
     let _turn = turn();
     assert_eq!(open_by_name(c"mr_cache", API, 0), Err(-fi::FI_ENOSYS));
     assert_eq!(open_by_name(c"logging", API, 1), Err(-fi::FI_EBADFLAGS));
-    assert_eq!(
-        open_by_name(c"logging", fi::fi_version(1, 12), 0),
-        Err(-fi::FI_EINVAL)
-    );
+    assert_eq!(open_by_name(c"logging", fi::fi_version(1, 12), 0), Err(-fi::FI_EINVAL));
     let log = open_by_name(c"logging", API, 0).unwrap();
     let early = open_by_name(c"logging", API, 0).unwrap();
     let mut ops = kofi_c::open::fi_ops_log {
@@ -639,11 +588,7 @@ fn a_program_may_bring_its_log() {
         log: Some(hear),
     };
     let mut own = kofi_c::open::fid_logging {
-        fid: fi::fid {
-            fclass: fi::FI_CLASS_LOG,
-            context: ptr::null_mut(),
-            ops: ptr::null(),
-        },
+        fid: fi::fid { fclass: fi::FI_CLASS_LOG, context: ptr::null_mut(), ops: ptr::null() },
         ops: &raw mut ops,
     };
     let own = (&raw mut own).cast::<fi::fid>();
@@ -657,7 +602,8 @@ fn a_program_may_bring_its_log() {
     // The program's function decides whether a frequent message is logged, the library decides how
     // often.
     let mut showtime = 0;
-    let mut ready = || unsafe { kofi_abi_log_ready(ptr::null(), fi::FI_LOG_DEBUG, 0, &raw mut showtime) };
+    let mut ready =
+        || unsafe { kofi_abi_log_ready(ptr::null(), fi::FI_LOG_DEBUG, 0, &raw mut showtime) };
     assert_eq!((ready(), ready()), (1, 0));
     // Messages of the library itself reach the program's log as well.
     let (mut list, null) = (ptr::null_mut(), ptr::null());

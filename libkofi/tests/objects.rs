@@ -33,12 +33,8 @@ struct State {
     nics: i32,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
-    fabric: 0,
-    opened: 0,
-    inside_close: None,
-    nics: 0,
-});
+static STATE: Mutex<State> =
+    Mutex::new(State { fabric: 0, opened: 0, inside_close: None, nics: 0 });
 static TURN: Mutex<()> = Mutex::new(());
 
 fn state() -> MutexGuard<'static, State> {
@@ -75,16 +71,9 @@ unsafe extern "C" fn open_kept(
 ) -> c_int {
     let mut state = state();
     if state.fabric == 0 {
-        let ops = fence(&ShortOps {
-            size: size_of::<ShortOps>(),
-            close: close_kept,
-        });
+        let ops = fence(&ShortOps { size: size_of::<ShortOps>(), close: close_kept });
         let new = fi::fid_fabric {
-            fid: fi::fid {
-                fclass: fi::FI_CLASS_FABRIC,
-                context,
-                ops: ops.cast(),
-            },
+            fid: fi::fid { fclass: fi::FI_CLASS_FABRIC, context, ops: ops.cast() },
             ops: &raw const FABRIC_OPS,
             api_version: 0,
         };
@@ -248,10 +237,7 @@ unsafe extern "C" fn getinfo_nic(
         })),
         bus_attr: Box::into_raw(Box::new(fi::fi_bus_attr {
             bus_type: fi::FI_BUS_PCI,
-            attr: fi::fi_pci_attr {
-                bus_id: 7,
-                ..fi::fi_pci_attr::default()
-            },
+            attr: fi::fi_pci_attr { bus_id: 7, ..fi::fi_pci_attr::default() },
         })),
         link_attr: Box::into_raw(Box::new(fi::fi_link_attr {
             address: ptr::null_mut(),
@@ -306,8 +292,9 @@ fn the_nic_of_a_provider_that_left_can_be_read_copied_and_freed() {
     unsafe { kofi_abi_freeinfo(list) };
     let nic = unsafe { (*copy).nic };
     assert_eq!(unsafe { CStr::from_ptr((*(*nic).device_attr).name) }, c"nic0");
-    let text = unsafe { CStr::from_ptr(kofi_abi_tostr(copy.cast_const().cast(), fi::FI_TYPE_INFO)) }
-        .to_string_lossy();
+    let text =
+        unsafe { CStr::from_ptr(kofi_abi_tostr(copy.cast_const().cast(), fi::FI_TYPE_INFO)) }
+            .to_string_lossy();
     for line in [
         "\n    nic:\n        fi_device_attr:\n            name: nic0\n",
         "\n            driver: soft\n",
@@ -404,11 +391,7 @@ fn of_an_old_program_not_one_byte_more_is_read() {
         let mut list = ptr::null_mut();
         let null = ptr::null();
         let code = unsafe { kofi_abi_getinfo(node, API, null, null, 0, info, &raw mut list) };
-        assert_eq!(
-            (code, list),
-            (-fi::FI_ENODATA, ptr::null_mut()),
-            "no domain has that name"
-        );
+        assert_eq!((code, list), (-fi::FI_ENODATA, ptr::null_mut()), "no domain has that name");
         let mut fabric = ptr::null_mut();
         let none = ptr::null_mut();
         let attr = parts.fabric_attr;
@@ -421,22 +404,14 @@ fn of_an_old_program_not_one_byte_more_is_read() {
 /// Checks structures of a program that are as small as in its headers.
 #[test]
 fn errors_and_regions_of_older_headers_are_printed() {
-    let entry = fi::fi_cq_err_entry {
-        err: 5,
-        ..fi::fi_cq_err_entry::ZERO
-    };
+    let entry = fi::fi_cq_err_entry { err: 5, ..fi::fi_cq_err_entry::ZERO };
     let old = fence_bytes((&raw const entry).cast(), 80);
     let text = |data: *const u8, kind| {
         let text = unsafe { kofi_abi_tostr(data.cast(), kind) };
-        unsafe { CString::from(CStr::from_ptr(text)) }
-            .into_string()
-            .unwrap()
+        unsafe { CString::from(CStr::from_ptr(text)) }.into_string().unwrap()
     };
     assert!(text(old, fi::FI_TYPE_CQ_ERR_ENTRY).contains("\n    err: 5\n"));
-    let region = fi::fi_mr_attr {
-        offset: 16,
-        ..fi::fi_mr_attr::ZERO
-    };
+    let region = fi::fi_mr_attr { offset: 16, ..fi::fi_mr_attr::ZERO };
     let old = fence_bytes((&raw const region).cast(), 80);
     assert!(text(old, fi::FI_TYPE_MR_ATTR).contains("\n    offset: 0x10\n"));
 }

@@ -41,15 +41,7 @@ struct Life {
 }
 
 static LIVES: [Mutex<Life>; 2] = [const {
-    Mutex::new(Life {
-        here: false,
-        registered: 0,
-        cleaned: 0,
-        open: 0,
-        one: 0,
-        calls: 0,
-        wrong: 0,
-    })
+    Mutex::new(Life { here: false, registered: 0, cleaned: 0, open: 0, one: 0, calls: 0, wrong: 0 })
 }; 2];
 
 fn life(of: usize) -> MutexGuard<'static, Life> {
@@ -75,11 +67,7 @@ unsafe extern "C" fn getinfo<const OF: usize>(
 fn new_fabric(ops: *const fi::fi_ops) -> *mut fi::fid_fabric {
     static OPS: fi::fi_ops_fabric = fi::FI_OPS_FABRIC_NOSYS;
     Box::into_raw(Box::new(fi::fid_fabric {
-        fid: fi::fid {
-            fclass: fi::FI_CLASS_FABRIC,
-            context: ptr::null_mut(),
-            ops,
-        },
+        fid: fi::fid { fclass: fi::FI_CLASS_FABRIC, context: ptr::null_mut(), ops },
         ops: &raw const OPS,
         api_version: 0,
     }))
@@ -91,10 +79,7 @@ unsafe extern "C" fn open_own(
     fabric: *mut *mut fi::fid_fabric,
     _context: *mut c_void,
 ) -> c_int {
-    static OPS: fi::fi_ops = fi::fi_ops {
-        close: close_own,
-        ..fi::FI_OPS_NOSYS
-    };
+    static OPS: fi::fi_ops = fi::fi_ops { close: close_own, ..fi::FI_OPS_NOSYS };
     let mut life = life(0);
     life.wrong += u32::from(!life.here);
     life.open += 1;
@@ -123,10 +108,7 @@ unsafe extern "C" fn open_one(
     fabric: *mut *mut fi::fid_fabric,
     _context: *mut c_void,
 ) -> c_int {
-    static OPS: fi::fi_ops = fi::fi_ops {
-        close: close_one,
-        ..fi::FI_OPS_NOSYS
-    };
+    static OPS: fi::fi_ops = fi::fi_ops { close: close_one, ..fi::FI_OPS_NOSYS };
     let mut life = life(1);
     life.wrong += u32::from(!life.here);
     if life.open == 0 {
@@ -255,7 +237,8 @@ fn user(mut dice: Dice) {
                     ..fi::fi_fabric_attr::ZERO
                 };
                 let mut fabric = ptr::null_mut();
-                let code = unsafe { kofi_abi_fabric(1, &raw mut attr, &raw mut fabric, ptr::null_mut()) };
+                let code =
+                    unsafe { kofi_abi_fabric(1, &raw mut attr, &raw mut fabric, ptr::null_mut()) };
                 match code {
                     0 => fabrics.push(fabric),
                     code => assert_eq!(code, -fi::FI_ENODEV),

@@ -76,7 +76,10 @@ fn errno() -> *mut i32 {
 }
 
 /// Makes a C call with errno set, and asserts that success leaves errno unchanged.
-pub(crate) fn called<T: PartialEq + std::fmt::Debug>(failed: &T, call: impl FnOnce() -> T) -> Answer<T> {
+pub(crate) fn called<T: PartialEq + std::fmt::Debug>(
+    failed: &T,
+    call: impl FnOnce() -> T,
+) -> Answer<T> {
     // SAFETY: this thread's errno, which is valid as long as the thread runs.
     unsafe { errno().write(ERRNO) };
     let value = call();
@@ -194,7 +197,9 @@ impl Api {
     ) -> Answer<usize> {
         let place: *mut c_void = std::ptr::with_exposed_provenance_mut(at);
         // SAFETY: see above; MAP_FIXED is only used over memory of the test.
-        let map = || unsafe { (self.0.scif_mmap)(place, len, prot, flags, epd, offset) }.expose_provenance();
+        let map = || {
+            unsafe { (self.0.scif_mmap)(place, len, prot, flags, epd, offset) }.expose_provenance()
+        };
         called(&usize::MAX, map)
     }
     pub(crate) fn munmap(&self, at: usize, len: usize) -> Answer<c_int> {
@@ -210,7 +215,14 @@ impl Api {
     ) -> Answer<c_int> {
         call!(self.scif_readfrom(epd, near, len, far, flags))
     }
-    pub(crate) fn writeto(&self, epd: c_int, near: i64, len: usize, far: i64, flags: c_int) -> Answer<c_int> {
+    pub(crate) fn writeto(
+        &self,
+        epd: c_int,
+        near: i64,
+        len: usize,
+        far: i64,
+        flags: c_int,
+    ) -> Answer<c_int> {
         call!(self.scif_writeto(epd, near, len, far, flags))
     }
     pub(crate) fn vreadfrom(
@@ -256,7 +268,11 @@ impl Api {
     }
     pub(crate) fn nodes(&self, room: usize) -> (Answer<c_int>, Vec<u16>, u16) {
         let (mut nodes, mut own) = (vec![u16::MAX; room], u16::MAX);
-        let n = call!(self.scif_get_nodeIDs(nodes.as_mut_ptr(), room.try_into().unwrap(), &raw mut own));
+        let n = call!(self.scif_get_nodeIDs(
+            nodes.as_mut_ptr(),
+            room.try_into().unwrap(),
+            &raw mut own
+        ));
         (n, nodes, own)
     }
     pub(crate) fn nodes_null(&self) -> Answer<c_int> {
@@ -267,11 +283,7 @@ impl Api {
     }
     /// Returns the bits of one endpoint.
     pub(crate) fn poll(&self, epd: c_int, events: i16, timeout: c_long) -> i16 {
-        let mut entry = libc::pollfd {
-            fd: epd,
-            events,
-            revents: 0,
-        };
+        let mut entry = libc::pollfd { fd: epd, events, revents: 0 };
         call!(self.scif_poll(&raw mut entry, 1, timeout)).unwrap();
         entry.revents
     }

@@ -59,12 +59,7 @@ fn pin(cpu: usize) {
     unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: a live set of the passed size.
     let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    assert_eq!(
-        rc,
-        0,
-        "sched_setaffinity to {cpu}: {}",
-        std::io::Error::last_os_error()
-    );
+    assert_eq!(rc, 0, "sched_setaffinity to {cpu}: {}", std::io::Error::last_os_error());
 }
 
 fn relax() {
@@ -119,10 +114,7 @@ impl Sleeper {
     fn on(fd: i32) -> Sleeper {
         // SAFETY: makes a descriptor.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: 0,
-        };
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: two descriptors and a live event.
         let rc = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
         assert_eq!(rc, 0, "epoll: {}", std::io::Error::last_os_error());
@@ -307,9 +299,7 @@ fn reset(at: usize) {
 fn random_load(at: usize, len: usize, loads: u64) -> f64 {
     let mut n = 1u64;
     timed(loads, || {
-        n = n
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // The loaded value is 0, but the next address still waits for it.
         n = n.wrapping_add(peek64(at + (n >> 32) as usize % (len / 64) * 64));
     })
@@ -337,7 +327,9 @@ fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
     let registered = large();
     unregister();
     let after = large();
-    println!("MiB of 64 on large pages: {before} before, {registered} while registered, {after} afterwards");
+    println!(
+        "MiB of 64 on large pages: {before} before, {registered} while registered, {after} afterwards"
+    );
     let aim = "<= 1.05";
     peer.compare("a load from 64 MiB while registered, never", "ns", aim, || {
         register();
@@ -398,15 +390,8 @@ fn copy(to: usize, from: usize, len: usize) {
 
 pub(crate) fn run(api: impl Fn() -> Api) {
     static DOMAIN: OnceLock<String> = OnceLock::new();
-    set_env(
-        "SCIF_DOMAIN",
-        DOMAIN.get_or_init(|| format!("bench-{}", std::process::id())),
-    );
-    let raw = map(
-        PAGE,
-        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-        libc::PROT_READ | libc::PROT_WRITE,
-    );
+    set_env("SCIF_DOMAIN", DOMAIN.get_or_init(|| format!("bench-{}", std::process::id())));
+    let raw = map(PAGE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
     let [here, there] = two_cpus();
     let (mine, theirs) = Cue::pair();
     let (socket, far_socket) = UnixStream::pair().unwrap();
@@ -450,49 +435,36 @@ fn measure(api: &Api, epd: i32, at: &Places, peer: &Peer<'_>) {
         "{:56} {:>10} {:>10} {:5} {:>6}  {:8} line, ns",
         "", "scif", "reference", "", "ratio", "aim"
     );
-    peer.compare(
-        "8 bytes there and back through scif_mmap, raw",
-        "ns",
-        "<= 1.1",
-        || (peer.words(Task::Window, at.far, TRIPS), peer.raw_words()),
-    );
-    peer.compare(
-        "8 bytes there and back by blocking send, recv, raw",
-        "ns",
-        "<= 2",
-        || {
-            let mut bytes = [7; 8];
-            let ours = peer.with(Task::Blocking, || {
-                timed(TRIPS, || {
-                    api.send(epd, &bytes, BLOCK).unwrap();
-                    api.recv(epd, &mut bytes, BLOCK).unwrap();
-                })
-            });
-            (ours, peer.raw_words())
-        },
-    );
+    peer.compare("8 bytes there and back through scif_mmap, raw", "ns", "<= 1.1", || {
+        (peer.words(Task::Window, at.far, TRIPS), peer.raw_words())
+    });
+    peer.compare("8 bytes there and back by blocking send, recv, raw", "ns", "<= 2", || {
+        let mut bytes = [7; 8];
+        let ours = peer.with(Task::Blocking, || {
+            timed(TRIPS, || {
+                api.send(epd, &bytes, BLOCK).unwrap();
+                api.recv(epd, &mut bytes, BLOCK).unwrap();
+            })
+        });
+        (ours, peer.raw_words())
+    });
     let (on_endpoint, on_socket) = (Sleeper::on(epd), Sleeper::on(at.socket.as_raw_fd()));
-    peer.compare(
-        "8 bytes there and back non-blocking, epoll; a socketpair",
-        "ns",
-        "",
-        || {
-            let mut bytes = [7; 8];
-            let ours = peer.with(Task::Asleep, || {
-                timed(SLEEPING_TRIPS, || {
-                    send_now(api, epd, &bytes);
-                    receive_asleep(api, epd, &on_endpoint, &mut bytes);
-                })
-            });
-            let raw = peer.with(Task::Socket, || {
-                timed(SLEEPING_TRIPS, || {
-                    (&at.socket).write_all(&bytes).unwrap();
-                    read_asleep(&at.socket, &on_socket, &mut bytes);
-                })
-            });
-            (ours, raw)
-        },
-    );
+    peer.compare("8 bytes there and back non-blocking, epoll; a socketpair", "ns", "", || {
+        let mut bytes = [7; 8];
+        let ours = peer.with(Task::Asleep, || {
+            timed(SLEEPING_TRIPS, || {
+                send_now(api, epd, &bytes);
+                receive_asleep(api, epd, &on_endpoint, &mut bytes);
+            })
+        });
+        let raw = peer.with(Task::Socket, || {
+            timed(SLEEPING_TRIPS, || {
+                (&at.socket).write_all(&bytes).unwrap();
+                read_asleep(&at.socket, &on_socket, &mut bytes);
+            })
+        });
+        (ours, raw)
+    });
     for (len, turns) in [(1usize << 20, 40), (16 << 20, 3)] {
         let subject = format!("scif_writeto SYNC of {} MiB, memcpy (bandwidth)", len >> 20);
         peer.compare(&subject, "MB/s", ">= 0.95", || {
@@ -523,20 +495,15 @@ fn measure(api: &Api, epd: i32, at: &Places, peer: &Peer<'_>) {
         api.writeto(epd, WINDOW, LEN, WINDOW, SYNC).unwrap();
         (ours, begin.elapsed().as_nanos() as f64 / 1e3)
     });
-    peer.compare(
-        "computing beside 4 MiB writes, and alone",
-        "us",
-        "<= 1.15",
-        || {
-            const TURNS: u64 = 4_000_000;
-            for _ in 0..16 {
-                api.writeto(epd, WINDOW, LEN, WINDOW, 0).unwrap();
-            }
-            let beside = compute(TURNS);
-            wait();
-            (beside / 1e3, compute(TURNS) / 1e3)
-        },
-    );
+    peer.compare("computing beside 4 MiB writes, and alone", "us", "<= 1.15", || {
+        const TURNS: u64 = 4_000_000;
+        for _ in 0..16 {
+            api.writeto(epd, WINDOW, LEN, WINDOW, 0).unwrap();
+        }
+        let beside = compute(TURNS);
+        wait();
+        (beside / 1e3, compute(TURNS) / 1e3)
+    });
     large_pages(api, epd, peer);
     after_a_fork(api, epd, peer);
 }

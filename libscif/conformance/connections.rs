@@ -6,11 +6,12 @@ use std::time::Duration;
 use crate::api::{Api, Case};
 use crate::rig::{
     BLOCK, ERR, IN, OUT, Process, apart, become_ordinary_user, case_port, dup, dup_to, is_cloexec,
-    limit_descriptors, loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,
+    limit_descriptors, loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until,
+    waits_in,
 };
 use libc::{
-    EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN, ENOTTY,
-    EOPNOTSUPP,
+    EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN,
+    ENOTTY, EOPNOTSUPP,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -153,22 +154,10 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect_null(epd), Err(EINVAL));
         let bound = api.open();
         api.bind(bound, case_port()).unwrap();
-        assert_eq!(
-            api.connect(epd, 0, case_port()),
-            Err(ECONNREFUSED),
-            "bound and not listening"
-        );
+        assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED), "bound and not listening");
         api.listen(bound, 0).unwrap();
-        assert_eq!(
-            api.connect(epd, 0, case_port()),
-            Err(ECONNREFUSED),
-            "no backlog, no room"
-        );
-        assert_eq!(
-            api.connect(bound, 777, 1),
-            Err(ENODEV),
-            "the node before the state"
-        );
+        assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED), "no backlog, no room");
+        assert_eq!(api.connect(bound, 777, 1), Err(ENODEV), "the node before the state");
     }),
     ("a_peer_that_starts_late_refuses_until_it_listens", |api| {
         apart(
@@ -371,33 +360,26 @@ pub(crate) const CASES: &[Case] = &[
             },
         );
     }),
-    (
-        "closing_a_listener_refuses_who_waits_and_keeps_who_was_accepted",
-        |api| {
-            let listener = api.open();
-            let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-            api.listen(listener, 4).unwrap();
-            let (first, second) = (api.open(), api.open());
-            for epd in [first, second] {
-                set_nonblocking(epd, true);
-                assert_eq!(api.connect(epd, 0, port), Err(EINPROGRESS));
-            }
-            let (_, accepted) = api.accept(listener, 0).unwrap();
-            api.close(listener).unwrap();
-            assert_eq!(api.poll(second, OUT, -1), OUT);
-            assert_eq!(api.connect(second, 0, port), Err(ECONNREFUSED));
-            assert_eq!(api.poll(first, OUT, -1), OUT);
-            api.connect(first, 0, port).unwrap();
-            assert_eq!(api.send(first, b"abc", BLOCK), Ok(3));
-            assert_eq!(api.recv(accepted, &mut [0; 3], BLOCK), Ok(3));
-            let again = api.open();
-            assert_eq!(
-                api.bind(again, port),
-                Ok(port.into()),
-                "the port is free with its listener"
-            );
-        },
-    ),
+    ("closing_a_listener_refuses_who_waits_and_keeps_who_was_accepted", |api| {
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 4).unwrap();
+        let (first, second) = (api.open(), api.open());
+        for epd in [first, second] {
+            set_nonblocking(epd, true);
+            assert_eq!(api.connect(epd, 0, port), Err(EINPROGRESS));
+        }
+        let (_, accepted) = api.accept(listener, 0).unwrap();
+        api.close(listener).unwrap();
+        assert_eq!(api.poll(second, OUT, -1), OUT);
+        assert_eq!(api.connect(second, 0, port), Err(ECONNREFUSED));
+        assert_eq!(api.poll(first, OUT, -1), OUT);
+        api.connect(first, 0, port).unwrap();
+        assert_eq!(api.send(first, b"abc", BLOCK), Ok(3));
+        assert_eq!(api.recv(accepted, &mut [0; 3], BLOCK), Ok(3));
+        let again = api.open();
+        assert_eq!(api.bind(again, port), Ok(port.into()), "the port is free with its listener");
+    }),
     ("a_blocked_accept_ends_with_its_listener", |api| {
         let listener = api.open();
         api.bind(listener, 0).unwrap();
@@ -457,11 +439,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 until("the other node is gone", || api.nodes(8).0 == Ok(1));
                 let epd = api.open();
-                assert_eq!(
-                    api.connect(epd, 2, case_port()),
-                    Err(ECONNREFUSED),
-                    "it may come back"
-                );
+                assert_eq!(api.connect(epd, 2, case_port()), Err(ECONNREFUSED), "it may come back");
             },
             |_, cue| {
                 assert_eq!(api.nodes(8).2, 2);
@@ -502,9 +480,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(acceptor, &mut buffer, BLOCK), Ok(3));
         assert_eq!(&buffer, b"abc");
         plain_close(copy);
-        until("the peer sees the end", || {
-            api.send(acceptor, b"x", 0) == Err(libc::ECONNRESET)
-        });
+        until("the peer sees the end", || api.send(acceptor, b"x", 0) == Err(libc::ECONNRESET));
     }),
     ("a_number_used_again_is_another_endpoint", |api| {
         let (_acceptor, opener) = loopback(api);
@@ -529,11 +505,7 @@ fn unconnected(api: &Api, epd: i32) {
     assert_eq!(api.send_null(epd, -1, 0), Err(EINVAL));
     assert_eq!(api.send(epd, b"x", 2), Err(EINVAL));
     assert_eq!(api.register(epd, 4096, 4096, 0, 3, 0).map(|_| 0), not);
-    assert_eq!(
-        api.register(epd, 4096, 4096, 0, 3, 1).map(|_| 0),
-        Err(EINVAL),
-        "arguments first"
-    );
+    assert_eq!(api.register(epd, 4096, 4096, 0, 3, 1).map(|_| 0), Err(EINVAL), "arguments first");
     assert_eq!(api.unregister(epd, 0, 4096), not);
     assert_eq!(api.readfrom(epd, 0, 8, 0, 0), not);
     assert_eq!(api.writeto(epd, 0, 8, 0, 0), not);

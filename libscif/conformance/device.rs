@@ -10,8 +10,8 @@ use std::ffi::CString;
 use crate::api::{Case, called};
 use crate::ioctl::*;
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, dup, fill, holds, is_cloexec, pages, peek64, plain_close,
-    poke64, protect, raw_poll, set_nonblocking, unmap, until,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, dup, fill, holds, is_cloexec, pages, peek64,
+    plain_close, poke64, protect, raw_poll, set_nonblocking, unmap, until,
 };
 use libc::{EFAULT, EINPROGRESS, EINVAL, ENOENT, ENOTCONN};
 
@@ -21,13 +21,11 @@ fn selected(fd: i32) -> (bool, bool) {
     // SAFETY: a live set, and a descriptor that fits.
     unsafe { libc::FD_SET(fd, &raw mut read) };
     let mut write = read;
-    let mut zero = libc::timeval {
-        tv_sec: 0,
-        tv_usec: 0,
-    };
+    let mut zero = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let none = std::ptr::null_mut();
     // SAFETY: live sets and a time.
-    let select = || unsafe { libc::select(fd + 1, &raw mut read, &raw mut write, none, &raw mut zero) };
+    let select =
+        || unsafe { libc::select(fd + 1, &raw mut read, &raw mut write, none, &raw mut zero) };
     let n = called(&-1, select).unwrap();
     // SAFETY: a live set.
     let r = unsafe { libc::FD_ISSET(fd, &raw const read) };
@@ -40,10 +38,7 @@ fn selected(fd: i32) -> (bool, bool) {
 fn epoll_bits(fd: i32) -> u32 {
     // SAFETY: makes a descriptor.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-    let mut event = libc::epoll_event {
-        events: (libc::EPOLLIN | libc::EPOLLOUT) as u32,
-        u64: 0,
-    };
+    let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLOUT) as u32, u64: 0 };
     // SAFETY: live descriptors and an event.
     let rc = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
     assert_eq!(rc, 0);
@@ -55,15 +50,8 @@ fn epoll_bits(fd: i32) -> u32 {
 }
 
 fn ppoll_bits(fd: i32, events: i16, timeout_ms: i64) -> i16 {
-    let mut entry = libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    };
-    let time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: timeout_ms * 1_000_000,
-    };
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let time = libc::timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
     // SAFETY: one live entry, a live time, no mask.
     let poll = || unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, std::ptr::null()) };
     called(&-1, poll).unwrap();
@@ -149,10 +137,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(message(b, RECV, &mut buffer, 2), Err(EINVAL));
         assert_eq!(ask(b, RECV, [0, two32(u32::MAX, 0), 0, 0, 0]), Err(EINVAL));
         let mut words: Words = [0, two32(4, 2), 0x1234, 0, 0];
-        assert_eq!(
-            raw(b, number(RECV), words.as_mut_ptr().expose_provenance()),
-            Err(EINVAL)
-        );
+        assert_eq!(raw(b, number(RECV), words.as_mut_ptr().expose_provenance()), Err(EINVAL));
         assert_eq!(words[2], 0x1234, "untouched after an error");
         assert_eq!(send(open(), b"x", 0), Err(ENOTCONN));
     }),
@@ -188,11 +173,7 @@ pub(crate) const CASES: &[Case] = &[
         for side in [1, 2] {
             assert_eq!(wait(a, mark(a, side).unwrap()), Ok(0));
         }
-        assert_eq!(
-            ask(a, FENCE_MARK, [3, 0, 0, 0, 0]),
-            Err(EINVAL),
-            "the flags first"
-        );
+        assert_eq!(ask(a, FENCE_MARK, [3, 0, 0, 0, 0]), Err(EINVAL), "the flags first");
         signal(a, (0x1000, 5), (0x2008, 6), 0x31).unwrap();
         until("both", || (peek64(near), peek64(far + 8)) == (5, 6));
     }),
@@ -215,10 +196,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(raw_poll(fd, IN | OUT, 0), 0);
         assert_eq!(selected(fd), (false, false));
         let (a, b, _) = connection();
-        assert_eq!(
-            (raw_poll(b, IN | OUT, 0), epoll_bits(b)),
-            (OUT, libc::EPOLLOUT as u32)
-        );
+        assert_eq!((raw_poll(b, IN | OUT, 0), epoll_bits(b)), (OUT, libc::EPOLLOUT as u32));
         assert_eq!(selected(b), (false, true));
         assert_eq!(ppoll_bits(b, IN, 20), 0, "in time");
         send(a, b"hello", 0).unwrap();
@@ -238,35 +216,24 @@ pub(crate) const CASES: &[Case] = &[
         open();
         let readonly = pages(1);
         protect(readonly, PAGE, libc::PROT_READ);
-        for (at, n, errno) in [
-            (0, 1, EFAULT),
-            (64, 1, EFAULT),
-            (readonly, 1, EFAULT),
-            (64, u32::MAX.into(), EINVAL),
-        ] {
+        for (at, n, errno) in
+            [(0, 1, EFAULT), (64, 1, EFAULT), (readonly, 1, EFAULT), (64, u32::MAX.into(), EINVAL)]
+        {
             let place = std::ptr::with_exposed_provenance_mut(at);
             // SAFETY: no memory exists at the address, as the error of the call shows.
             let rc = called(&-1, || unsafe { libc::poll(place, n, 0) });
             assert_eq!(rc, Err(errno), "poll of {n} at {at:#x}");
-            let time = libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
+            let time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             // SAFETY: as above; a live time, no mask.
-            let rc = called(&-1, || unsafe {
-                libc::ppoll(place, n, &raw const time, std::ptr::null())
-            });
+            let rc =
+                called(&-1, || unsafe { libc::ppoll(place, n, &raw const time, std::ptr::null()) });
             assert_eq!(rc, Err(errno), "ppoll of {n} at {at:#x}");
         }
     }),
     ("signals_end_a_poll_and_a_mask_holds_them_up", |_| {
         let (_a, b, _) = connection();
         crate::rig::signals(2000, true);
-        let mut entry = libc::pollfd {
-            fd: b,
-            events: IN,
-            revents: 0,
-        };
+        let mut entry = libc::pollfd { fd: b, events: IN, revents: 0 };
         // SAFETY: one live entry; no time, no mask.
         let rc = called(&-1, || unsafe {
             libc::ppoll(&raw mut entry, 1, std::ptr::null(), std::ptr::null())
@@ -276,10 +243,7 @@ pub(crate) const CASES: &[Case] = &[
         let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: a live set.
         unsafe { libc::sigaddset(&raw mut mask, libc::SIGALRM) };
-        let time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 30_000_000,
-        };
+        let time = libc::timespec { tv_sec: 0, tv_nsec: 30_000_000 };
         // SAFETY: one live entry, a time and a mask.
         let rc = called(&-1, || unsafe {
             libc::ppoll(&raw mut entry, 1, &raw const time, &raw const mask)
@@ -320,18 +284,15 @@ pub(crate) const CASES: &[Case] = &[
         until("it is gone", || raw_poll(opener, 0, 0) & HUP == HUP);
         assert_eq!(put_accepted(open(), cookie), Err(ENOENT));
     }),
-    (
-        "an_unclaimed_endpoint_stays_with_the_last_copy_of_its_listener",
-        |_| {
-            let (listener, opener, cookie) = unclaimed();
-            let (copy, other) = (dup(listener), open());
-            plain_close(listener);
-            plain_close(other);
-            assert_eq!(raw_poll(opener, HUP, 100), 0, "the listener exists");
-            let acceptor = open();
-            put_accepted(acceptor, cookie).unwrap();
-            plain_close(copy);
-            assert_eq!(send(acceptor, b"hello", 0), Ok(5));
-        },
-    ),
+    ("an_unclaimed_endpoint_stays_with_the_last_copy_of_its_listener", |_| {
+        let (listener, opener, cookie) = unclaimed();
+        let (copy, other) = (dup(listener), open());
+        plain_close(listener);
+        plain_close(other);
+        assert_eq!(raw_poll(opener, HUP, 100), 0, "the listener exists");
+        let acceptor = open();
+        put_accepted(acceptor, cookie).unwrap();
+        plain_close(copy);
+        assert_eq!(send(acceptor, b"hello", 0), Ok(5));
+    }),
 ];

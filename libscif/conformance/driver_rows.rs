@@ -72,11 +72,7 @@ const ROWS: &[Row] = &[
             let Ok(nodes) = nodes else {
                 return vec![done(nodes)];
             };
-            vec![
-                done(Ok(())),
-                nodes.own.to_string(),
-                (nodes.online - nodes.listed).to_string(),
-            ]
+            vec![done(Ok(())), nodes.own.to_string(), (nodes.online - nodes.listed).to_string()]
         },
         answers: &[
             same("the list", "ok"),
@@ -174,12 +170,7 @@ const ROWS: &[Row] = &[
                 "a defect since 4.19: success, and nothing was done",
             ),
             same("send", "ENOTCONN"),
-            other(
-                "bind",
-                "dynamic",
-                "EINVAL",
-                "connecting has bound it, as in all other drivers",
-            ),
+            other("bind", "dynamic", "EINVAL", "connecting has bound it, as in all other drivers"),
         ],
     },
     Row {
@@ -345,12 +336,7 @@ const ROWS: &[Row] = &[
                 "ECONNRESET",
                 "a mapping holds no descriptor here; it stays usable",
             ),
-            other(
-                "poll, with bytes from it",
-                "0x5",
-                "0x15",
-                "the same: the peer sees the close",
-            ),
+            other("poll, with bytes from it", "0x5", "0x15", "the same: the peer sees the close"),
         ],
     },
     Row {
@@ -453,11 +439,7 @@ const ROWS: &[Row] = &[
             // Without a driver the time-out can be set.
             const SET: &str = "50";
             set_env("SCIF_CONNECT_TIMEOUT_MS", SET);
-            let limit = if driver_kind.is_driver() {
-                30_000
-            } else {
-                SET.parse().unwrap()
-            };
+            let limit = if driver_kind.is_driver() { 30_000 } else { SET.parse().unwrap() };
             let (_listener, port) = listener(1);
             let fd = open();
             bind(fd);

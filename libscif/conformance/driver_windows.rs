@@ -44,12 +44,7 @@ pub(crate) const ROWS: &[Row] = &[
             vec![any(1, 0x50000), any(2, 0x50000), any(1, 0x50000), any(1, -1)]
         },
         answers: &[
-            other(
-                "of a page, though another is named",
-                "0x7fffffffffffe000",
-                "0x50000",
-                NEAR,
-            ),
+            other("of a page, though another is named", "0x7fffffffffffe000", "0x50000", NEAR),
             other("of two", "0x7fffffffffffc000", "0x51000", NEAR),
             other("of one", "0x7fffffffffffb000", "0x4f000", NEAR),
             other(
@@ -96,10 +91,7 @@ pub(crate) const ROWS: &[Row] = &[
         name: "fixed_at_the_beginning",
         ask: |_| {
             let (a, _b, _) = connection();
-            vec![
-                hex(register_one(a, 0, RW, FIXED)),
-                hex(register_one(a, 0x5000, 0, FIXED)),
-            ]
+            vec![hex(register_one(a, 0, RW, FIXED)), hex(register_one(a, 0x5000, 0, FIXED))]
         },
         answers: &[same("offset 0", "0x0"), same("protection 0", "0x5000")],
     },
@@ -201,7 +193,8 @@ pub(crate) const ROWS: &[Row] = &[
             let (a, b, _) = connection();
             window(a, 1, 0x10000, RW);
             window(b, 2, 0x20000, RW);
-            let write = |len, far: i64, flags| done(copy(b, WRITETO, 0x20000, len, far as u64, flags));
+            let write =
+                |len, far: i64, flags| done(copy(b, WRITETO, 0x20000, len, far as u64, flags));
             vec![
                 write(PAGE + 1, 0x10000, 0),
                 write(8, NOWHERE, 0),
@@ -276,12 +269,7 @@ pub(crate) const ROWS: &[Row] = &[
             ]
         },
         answers: &[
-            other(
-                "SCIF_FENCE_INIT_SELF",
-                "0xdead",
-                "0x0",
-                "RMAs are counted, also within a node",
-            ),
+            other("SCIF_FENCE_INIT_SELF", "0xdead", "0x0", "RMAs are counted, also within a node"),
             other(
                 "SCIF_FENCE_INIT_PEER",
                 "0xdead",
@@ -390,12 +378,7 @@ pub(crate) const ROWS: &[Row] = &[
                 "ENXIO",
                 "the guide: a window is gone when it was unregistered",
             ),
-            other(
-                "RMA by the peer",
-                "ok",
-                "ENXIO",
-                "the guide: RMA does not find it any more",
-            ),
+            other("RMA by the peer", "ok", "ENXIO", "the guide: RMA does not find it any more"),
             same("what its owner sees of a store of 77", "77"),
         ],
     },

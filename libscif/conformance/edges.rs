@@ -4,12 +4,13 @@
 
 use crate::api::Case;
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, fill, holds, is_mapped,
-    limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, two, until,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, fill, holds,
+    is_mapped, limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals,
+    two, until,
 };
 use libc::{
-    EADDRINUSE, EBADF, ECONNREFUSED, ECONNRESET, EFAULT, EINVAL, EISCONN, EMFILE, ENODEV, ENOTCONN, ENXIO,
-    EPERM,
+    EADDRINUSE, EBADF, ECONNREFUSED, ECONNRESET, EFAULT, EINVAL, EISCONN, EMFILE, ENODEV, ENOTCONN,
+    ENXIO, EPERM,
 };
 
 fn window(api: &crate::api::Api, epd: i32, offset: i64, prot: i32) -> usize {
@@ -138,51 +139,41 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(other.join().unwrap(), Ok(0));
         }
     }),
-    (
-        "what_the_closer_has_not_received_is_lost_and_nobody_waits",
-        |api| {
-            let (a, b) = loopback(api);
-            assert_eq!(api.send(a, &[1; 4095], 0), Ok(4095));
-            assert_eq!(api.send(b, b"mine", 0), Ok(4));
-            assert_eq!(api.close(b), Ok(0), "with its queue full");
-            assert_eq!(api.poll(a, IN | OUT, -1) & (IN | HUP), IN | HUP);
-            assert_eq!(api.recv(a, &mut [0; 8], BLOCK), Ok(4));
-            assert_eq!(api.recv(a, &mut [0; 8], BLOCK), Err(ECONNRESET));
-        },
-    ),
-    (
-        "a_wild_pointer_is_an_error_or_the_end_of_its_process_only",
-        |api| {
-            two(
-                api,
-                |epd, cue| {
-                    assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
-                    assert_eq!(api.send(epd, b"back", BLOCK), Ok(4));
-                    cue.wait();
-                },
-                |epd, cue| {
-                    let gone = pages(1);
-                    crate::rig::unmap(gone, PAGE);
-                    let wild = |answer| assert_eq!(answer, Err(EFAULT));
-                    let sender = Process::start(|| wild(api.send_from(epd, gone, 4)));
-                    assert!([0, -libc::SIGSEGV].contains(&sender.end()));
-                    assert_eq!(
-                        api.send(epd, b"mine", BLOCK),
-                        Ok(4),
-                        "for its relatives all goes on"
-                    );
-                    until("four bytes", || api.poll(epd, IN, 0) == IN);
-                    let receiver = Process::start(|| wild(api.recv_to(epd, gone, 2)));
-                    assert!([0, -libc::SIGSEGV].contains(&receiver.end()));
-                    // A driver may have removed them from the queue before it found the address
-                    // bad.
-                    let left = api.recv(epd, &mut [0; 4], 0).unwrap();
-                    assert!(left == 4 || left == 2);
-                    cue.tell();
-                },
-            );
-        },
-    ),
+    ("what_the_closer_has_not_received_is_lost_and_nobody_waits", |api| {
+        let (a, b) = loopback(api);
+        assert_eq!(api.send(a, &[1; 4095], 0), Ok(4095));
+        assert_eq!(api.send(b, b"mine", 0), Ok(4));
+        assert_eq!(api.close(b), Ok(0), "with its queue full");
+        assert_eq!(api.poll(a, IN | OUT, -1) & (IN | HUP), IN | HUP);
+        assert_eq!(api.recv(a, &mut [0; 8], BLOCK), Ok(4));
+        assert_eq!(api.recv(a, &mut [0; 8], BLOCK), Err(ECONNRESET));
+    }),
+    ("a_wild_pointer_is_an_error_or_the_end_of_its_process_only", |api| {
+        two(
+            api,
+            |epd, cue| {
+                assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
+                assert_eq!(api.send(epd, b"back", BLOCK), Ok(4));
+                cue.wait();
+            },
+            |epd, cue| {
+                let gone = pages(1);
+                crate::rig::unmap(gone, PAGE);
+                let wild = |answer| assert_eq!(answer, Err(EFAULT));
+                let sender = Process::start(|| wild(api.send_from(epd, gone, 4)));
+                assert!([0, -libc::SIGSEGV].contains(&sender.end()));
+                assert_eq!(api.send(epd, b"mine", BLOCK), Ok(4), "for its relatives all goes on");
+                until("four bytes", || api.poll(epd, IN, 0) == IN);
+                let receiver = Process::start(|| wild(api.recv_to(epd, gone, 2)));
+                assert!([0, -libc::SIGSEGV].contains(&receiver.end()));
+                // A driver may have removed them from the queue before it found the address
+                // bad.
+                let left = api.recv(epd, &mut [0; 4], 0).unwrap();
+                assert!(left == 4 || left == 2);
+                cue.tell();
+            },
+        );
+    }),
     ("poll_looks_at_its_arguments", |api| {
         assert_eq!(api.poll_null(1), Err(EFAULT));
         assert_eq!(api.poll_null(0), Ok(0));
@@ -195,19 +186,8 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.poll_at(at, u32::MAX), Err(EINVAL));
         }
         limit_descriptors(64);
-        let mut entries = vec![
-            libc::pollfd {
-                fd: -1,
-                events: IN,
-                revents: 0
-            };
-            65
-        ];
-        assert_eq!(
-            api.poll_all(&mut entries, 0),
-            Err(EINVAL),
-            "more than there can be"
-        );
+        let mut entries = vec![libc::pollfd { fd: -1, events: IN, revents: 0 }; 65];
+        assert_eq!(api.poll_all(&mut entries, 0), Err(EINVAL), "more than there can be");
         let (a, _b) = loopback(api);
         assert_eq!(api.poll(a, IN, 1 << 32), 0, "a timeout is cut to an int");
     }),
@@ -244,11 +224,7 @@ pub(crate) const CASES: &[Case] = &[
         window(api, a, 0x10000, RW);
         window(api, a, 0x11000, RW);
         window(api, b, 0x10000, 1);
-        assert_eq!(
-            api.fence_signal(a, 0x10ffc, 1, 0, 0, 0x11),
-            Err(ENXIO),
-            "half in each"
-        );
+        assert_eq!(api.fence_signal(a, 0x10ffc, 1, 0, 0, 0x11), Err(ENXIO), "half in each");
         assert_eq!(api.fence_signal(a, 0x10ff8, 1, 0, 0, 0x11), Ok(0));
         assert_eq!(api.fence_signal(a, 0, 0, 0x10000, 1, 0x21), Err(EPERM));
     }),
@@ -288,10 +264,7 @@ pub(crate) const CASES: &[Case] = &[
         window(api, a, 0x10000, RW);
         let at = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let of_it = smaps
-            .split_once(&format!("\n{at:x}-"))
-            .expect("it is mapped there")
-            .1;
+        let of_it = smaps.split_once(&format!("\n{at:x}-")).expect("it is mapped there").1;
         let flags = of_it.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
         assert!(flags.contains(" dd") && flags.contains(" dc"), "{flags}");
     }),
@@ -299,8 +272,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         let at = pages(4);
         api.register(a, at, 2 * PAGE, 0x10000, RW, FIXED).unwrap();
-        api.register(a, at + 2 * PAGE, 2 * PAGE, 0x12000, RW, FIXED)
-            .unwrap();
+        api.register(a, at + 2 * PAGE, 2 * PAGE, 0x12000, RW, FIXED).unwrap();
         fill(at, 4 * PAGE, 3);
         let mapped = api.mmap(b, 0, 2 * PAGE, RW, 0, 0x11000).unwrap();
         for i in 0..2 * PAGE {
@@ -350,10 +322,6 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, b"x", 0), Err(ENOTCONN));
         assert_eq!(api.register(epd, 1, PAGE, 0, RW, 0), Err(EINVAL));
         assert_eq!(api.unregister(epd, 0, 1), Err(EINVAL));
-        assert_eq!(
-            api.send_null(epd, 4, 0),
-            Err(ENOTCONN),
-            "the state before the buffer"
-        );
+        assert_eq!(api.send_null(epd, 4, 0), Err(ENOTCONN), "the state before the buffer");
     }),
 ];

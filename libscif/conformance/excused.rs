@@ -10,97 +10,34 @@
 const OF_A_DRIVER: &[(&str, &str)] = &[
     ("nodes/", "a driver's nodes are cards"),
     ("shown/", "a driver does not show its endpoints"),
-    (
-        "edges/a_mapping_begins_",
-        "mainline: a taken offset is not noticed",
-    ),
-    (
-        "edges/a_forked_child_has_no_mappings",
-        "one node's mappings are a driver's own matter",
-    ),
+    ("edges/a_mapping_begins_", "mainline: a taken offset is not noticed"),
+    ("edges/a_forked_child_has_no_mappings", "one node's mappings are a driver's own matter"),
     ("connections/nodes_are_", "a driver's nodes are cards"),
     ("connections/domains_", "a driver has none"),
-    (
-        "connections/reserved_ports_",
-        "a device is opened by its owner only",
-    ),
-    (
-        "connections/nobody_accepts_in_time",
-        "a driver's limit is 30 s and is not set",
-    ),
-    (
-        "holders/a_connect_is_given_up_",
-        "a driver's limit is 30 s and is not set",
-    ),
-    (
-        "connections/closing_a_listener_",
-        "mainline: accepted endpoints hold the port",
-    ),
-    (
-        "messages/a_blocked_call_ends_when_its_own",
-        "a call keeps the endpoint alive",
-    ),
-    (
-        "windows/offsets_are_given_from_the_top",
-        "MPSS 3: from 0x4000000000000000 up",
-    ),
-    (
-        "windows/a_suggested_offset_",
-        "drivers choose an offset themselves",
-    ),
-    (
-        "windows/a_taken_offset_",
-        "mainline: succeeds, at the same or a wrong place",
-    ),
-    (
-        "windows/a_mapping_outlives_the_window_",
-        "mainline: found while it is mapped",
-    ),
-    (
-        "windows/a_lingering_window_",
-        "mainline: a taken offset is not noticed",
-    ),
-    (
-        "windows/pages_that_cannot_move_",
-        "all pages of a driver's windows can be mapped",
-    ),
-    (
-        "memory/huge_pages_",
-        "all pages of a driver's windows can be mapped",
-    ),
+    ("connections/reserved_ports_", "a device is opened by its owner only"),
+    ("connections/nobody_accepts_in_time", "a driver's limit is 30 s and is not set"),
+    ("holders/a_connect_is_given_up_", "a driver's limit is 30 s and is not set"),
+    ("connections/closing_a_listener_", "mainline: accepted endpoints hold the port"),
+    ("messages/a_blocked_call_ends_when_its_own", "a call keeps the endpoint alive"),
+    ("windows/offsets_are_given_from_the_top", "MPSS 3: from 0x4000000000000000 up"),
+    ("windows/a_suggested_offset_", "drivers choose an offset themselves"),
+    ("windows/a_taken_offset_", "mainline: succeeds, at the same or a wrong place"),
+    ("windows/a_mapping_outlives_the_window_", "mainline: found while it is mapped"),
+    ("windows/a_lingering_window_", "mainline: a taken offset is not noticed"),
+    ("windows/pages_that_cannot_move_", "all pages of a driver's windows can be mapped"),
+    ("memory/huge_pages_", "all pages of a driver's windows can be mapped"),
     ("memory/large_pages_", "a driver pins pages and moves none"),
     ("memory/pages_in_use_", "a driver pins pages and moves none"),
-    (
-        "memory/shared_memory_",
-        "all pages of a driver's windows can be mapped",
-    ),
-    (
-        "memory/pages_registered_",
-        "all pages of a driver's windows can be mapped",
-    ),
+    ("memory/shared_memory_", "all pages of a driver's windows can be mapped"),
+    ("memory/pages_registered_", "all pages of a driver's windows can be mapped"),
     ("lent/", "a driver pins pages and lends none"),
     ("memory/pages_come_back_", "a driver pins pages and moves none"),
-    (
-        "memory/an_offset_is_free_",
-        "mainline: a taken offset is not noticed",
-    ),
-    (
-        "memory/a_mapping_outlives_the_registration",
-        "mainline: found while it is mapped",
-    ),
-    (
-        "timers/a_fence_ends_",
-        "on one node every RMA is done when it returns",
-    ),
-    (
-        "rma/a_crash_with_rma_in_flight_",
-        "on one node every RMA is done when it returns",
-    ),
+    ("memory/an_offset_is_free_", "mainline: a taken offset is not noticed"),
+    ("memory/a_mapping_outlives_the_registration", "mainline: found while it is mapped"),
+    ("timers/a_fence_ends_", "on one node every RMA is done when it returns"),
+    ("rma/a_crash_with_rma_in_flight_", "on one node every RMA is done when it returns"),
     ("limits/", "a driver has its own"),
-    (
-        "holders/an_answer_that_was_heard_",
-        "a driver leaves nothing to a process to hear",
-    ),
+    ("holders/an_answer_that_was_heard_", "a driver leaves nothing to a process to hear"),
     ("connections/a_demanded_device_", "there is one"),
     ("fences/fences_look_", "on one node every mark is 0xdead"),
     (
@@ -147,34 +84,13 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "timers/a_recv_goes_on_after_signals_that_restart",
         "mainline: a signal ends a call that has moved bytes",
     ),
-    (
-        "windows/unregister_takes_whole_windows",
-        "mainline: takes the whole first window of a range",
-    ),
-    (
-        "windows/every_kind_of_memory",
-        "mainline: pages that cannot be written are EFAULT",
-    ),
-    (
-        "rma/plain_memory_that_is_not_there_",
-        "mainline: ENXIO for some memory that is not there",
-    ),
-    (
-        "forks/a_child_has_copies",
-        "mainline: after a fork the pinned pages are the first writer's",
-    ),
-    (
-        "forks/a_fork_waits",
-        "mainline: ENODEV where the queue of the node is full for 3 s",
-    ),
-    (
-        "edges/after_a_fork",
-        "mainline: after a fork the pinned pages are the first writer's",
-    ),
-    (
-        "edges/the_first_error_of_a_range",
-        "mmap(2) refuses the offset before a driver sees it",
-    ),
+    ("windows/unregister_takes_whole_windows", "mainline: takes the whole first window of a range"),
+    ("windows/every_kind_of_memory", "mainline: pages that cannot be written are EFAULT"),
+    ("rma/plain_memory_that_is_not_there_", "mainline: ENXIO for some memory that is not there"),
+    ("forks/a_child_has_copies", "mainline: after a fork the pinned pages are the first writer's"),
+    ("forks/a_fork_waits", "mainline: ENODEV where the queue of the node is full for 3 s"),
+    ("edges/after_a_fork", "mainline: after a fork the pinned pages are the first writer's"),
+    ("edges/the_first_error_of_a_range", "mmap(2) refuses the offset before a driver sees it"),
     (
         "memory/a_window_whose_owner_unmaps",
         "mainline: memory of a mapped window is EFAULT in an RMA",
@@ -191,8 +107,5 @@ pub(crate) fn of_none(cases: &[String]) -> impl Iterator<Item = &'static str> {
 
 /// Returns the reason why a case is not run over a driver.
 pub(crate) fn reason(full: &str) -> Option<&'static str> {
-    OF_A_DRIVER
-        .iter()
-        .find(|(begin, _)| full.starts_with(begin))
-        .map(|(_, reason)| *reason)
+    OF_A_DRIVER.iter().find(|(begin, _)| full.starts_with(begin)).map(|(_, reason)| *reason)
 }

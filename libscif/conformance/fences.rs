@@ -17,10 +17,7 @@ const WORDS: i64 = 0x1000;
 
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32) -> usize {
     let at = pages(pages_n);
-    assert_eq!(
-        api.register(epd, at, pages_n * PAGE, offset, prot, FIXED),
-        Ok(offset)
-    );
+    assert_eq!(api.register(epd, at, pages_n * PAGE, offset, prot, FIXED), Ok(offset));
     at
 }
 
@@ -43,25 +40,13 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(signal(WORDS, WORDS, LOCAL), Err(EINVAL), "no side");
         assert_eq!(signal(WORDS, WORDS, SELF | PEER | LOCAL), Err(EINVAL));
         assert_eq!(signal(WORDS + 2, WORDS, SELF | LOCAL), Err(EINVAL));
-        assert_eq!(
-            signal(WORDS, WORDS + 2, SELF | LOCAL),
-            Ok(0),
-            "not used, not looked at"
-        );
+        assert_eq!(signal(WORDS, WORDS + 2, SELF | LOCAL), Ok(0), "not used, not looked at");
         assert_eq!(signal(WORDS + 4, 0, SELF | LOCAL), Ok(0), "four are enough");
-        assert_eq!(
-            signal(WORDS + 4092, 0, SELF | LOCAL),
-            Err(ENXIO),
-            "eight bytes must fit"
-        );
+        assert_eq!(signal(WORDS + 4092, 0, SELF | LOCAL), Err(ENXIO), "eight bytes must fit");
         assert_eq!(signal(0x5000, 0, SELF | LOCAL), Err(EPERM));
         assert_eq!(signal(0x9000, 0, SELF | LOCAL), Err(ENXIO));
         assert_eq!(signal(WORDS, 0x9000, PEER | REMOTE), Err(ENXIO));
-        assert_eq!(
-            signal(0x5000, 0, PEER | LOCAL),
-            Err(ENXIO),
-            "whatever the peer would find"
-        );
+        assert_eq!(signal(0x5000, 0, PEER | LOCAL), Err(ENXIO), "whatever the peer would find");
         poke64(at, 0);
         assert_eq!(signal(WORDS, 0x9000, SELF | LOCAL | REMOTE), Err(ENXIO));
         assert_eq!(peek64(at), 1, "the local one has happened");
@@ -85,10 +70,7 @@ pub(crate) const CASES: &[Case] = &[
             );
             assert_eq!((peek64(near), peek64(far + 8)), (0x1122_3344_5566_7788, 9));
         }
-        assert_eq!(
-            api.fence_signal(a, 0, 0, WORDS + 20, u64::MAX, SELF | REMOTE),
-            Ok(0)
-        );
+        assert_eq!(api.fence_signal(a, 0, 0, WORDS + 20, u64::MAX, SELF | REMOTE), Ok(0));
         assert_eq!(
             (peek64(far + 16) >> 32, peek64(far + 24) & 0xffff_ffff),
             (0xffff_ffff, 0xffff_ffff)
@@ -169,10 +151,7 @@ pub(crate) const CASES: &[Case] = &[
                 let words = window(api, epd, 1, WORDS, RW);
                 cue.tell();
                 cue.wait();
-                assert_eq!(
-                    api.fence_signal(epd, WORDS, 7, WORDS, 8, PEER | LOCAL | REMOTE),
-                    Ok(0)
-                );
+                assert_eq!(api.fence_signal(epd, WORDS, 7, WORDS, 8, PEER | LOCAL | REMOTE), Ok(0));
                 until("the signal", || peek64(words) == 7);
                 assert!(holds(data, BIG, 2));
                 cue.wait();

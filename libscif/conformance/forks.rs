@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::api::Case;
 use crate::fences::SELF;
 use crate::rig::{
-    BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, die_sending_to_a_socket, fill, holds, loopback,
-    pages, peek, poke, raw_poll, sleeps, two, until, within,
+    BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, die_sending_to_a_socket, fill, holds,
+    loopback, pages, peek, poke, raw_poll, sleeps, two, until, within,
 };
 
 /// Returns the number of bytes of windows that this process maps.
@@ -24,7 +24,8 @@ fn arenas_mapped() -> usize {
 
 /// Runs another program in place of this process.
 fn run_sleep() {
-    let error = std::os::unix::process::CommandExt::exec(std::process::Command::new("sleep").arg("60"));
+    let error =
+        std::os::unix::process::CommandExt::exec(std::process::Command::new("sleep").arg("60"));
     panic!("{error}");
 }
 
@@ -134,10 +135,7 @@ pub(crate) const CASES: &[Case] = &[
                     assert_eq!(byte, [round]);
                 }
                 let at = pages(1);
-                assert_eq!(
-                    api.register(epd, at, PAGE, 0x20000, RW, FIXED),
-                    Err(libc::EADDRINUSE)
-                );
+                assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Err(libc::EADDRINUSE));
                 assert_eq!(
                     api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC),
                     Ok(0),
@@ -196,8 +194,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let len = 16 << 20;
-                api.register(epd, pages(len / PAGE), len, 0x10000, RW, FIXED)
-                    .unwrap();
+                api.register(epd, pages(len / PAGE), len, 0x10000, RW, FIXED).unwrap();
                 cue.tell();
                 cue.wait();
             },
@@ -217,10 +214,7 @@ pub(crate) const CASES: &[Case] = &[
                 let begin = Instant::now();
                 let mark = api.fence_mark(epd, SELF).unwrap();
                 assert_eq!(api.fence_wait(epd, mark), Ok(0));
-                assert!(
-                    begin.elapsed() < Duration::from_secs(30),
-                    "held up until it ended"
-                );
+                assert!(begin.elapsed() < Duration::from_secs(30), "held up until it ended");
                 assert_eq!(program(child.pid()), "sleep");
                 cue.tell();
             },
@@ -316,10 +310,7 @@ pub(crate) const CASES: &[Case] = &[
                 }
             };
             let check = |when: &str| {
-                assert!(
-                    !child_has(first) && !child_has(first + n - 1),
-                    "{n} of {of} {when}"
-                );
+                assert!(!child_has(first) && !child_has(first + n - 1), "{n} of {of} {when}");
                 for other in [first.checked_sub(1), Some(first + n).filter(|&page| page < of)] {
                     assert!(other.is_none_or(child_has), "{n} of {of} {when}: the others");
                 }
@@ -367,8 +358,7 @@ pub(crate) const CASES: &[Case] = &[
         ];
         let far = pages(256);
         api.register(a, far, PAGE, 0x300000, RW, FIXED).unwrap();
-        api.register(a, far + PAGE, 128 * PAGE, 0x400000, RW, FIXED)
-            .unwrap();
+        api.register(a, far + PAGE, 128 * PAGE, 0x400000, RW, FIXED).unwrap();
         let threads: Vec<_> = work
             .into_iter()
             .map(|work| {
@@ -469,10 +459,7 @@ pub(crate) const CASES: &[Case] = &[
         const N: usize = 64 << 20;
         let (a, b) = loopback(api);
         let far = pages(N / PAGE + 1);
-        assert_eq!(
-            api.register(b, far, N + PAGE, 0x1000_0000, RW, FIXED),
-            Ok(0x1000_0000)
-        );
+        assert_eq!(api.register(b, far, N + PAGE, 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
         let near = pages(N / PAGE);
         fill(near, N, 4);
         assert_eq!(api.register(a, near, N, 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
@@ -494,10 +481,7 @@ pub(crate) const CASES: &[Case] = &[
             parent.wait();
             let mark = api.fence_mark(a, 1).unwrap();
             parent.tell();
-            assert_eq!(
-                api.writeto(a, 0x1000_0000, PAGE, 0x1000_0000 + N as i64, 0),
-                Ok(0)
-            );
+            assert_eq!(api.writeto(a, 0x1000_0000, PAGE, 0x1000_0000 + N as i64, 0), Ok(0));
             assert_eq!(api.fence_wait(a, mark), Ok(0), "returns in any case");
             let all = peek(far + N - 1) == peek(near + N - 1);
             assert!(all || kill, "what the child had begun was waited for");

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::api::{Api, Case};
 use crate::rig::{
-    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, die_dropping_a_packet,
-    fill, holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, two, until,
-    waits_in,
+    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors,
+    die_dropping_a_packet, fill, holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env,
+    set_nonblocking, two, until, waits_in,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 
@@ -122,28 +122,25 @@ pub(crate) const CASES: &[Case] = &[
             },
         );
     }),
-    (
-        "an_answer_that_was_heard_and_not_taken_is_taken_by_an_heir",
-        |api| {
-            leaves_to_its_heir(
-                api,
-                libc::SIGSYS,
-                |epd, cue| {
-                    Process::start(|| {
-                        outlive_parent();
-                        // Without an earlier call of the library, only the dying process reads the
-                        // answer.
-                        cue.wait();
-                        inherits(api, epd);
-                    });
-                    assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
-                    die_dropping_a_packet();
-                    cue.tell();
-                },
-                |_, listener| accept(api, listener),
-            );
-        },
-    ),
+    ("an_answer_that_was_heard_and_not_taken_is_taken_by_an_heir", |api| {
+        leaves_to_its_heir(
+            api,
+            libc::SIGSYS,
+            |epd, cue| {
+                Process::start(|| {
+                    outlive_parent();
+                    // Without an earlier call of the library, only the dying process reads the
+                    // answer.
+                    cue.wait();
+                    inherits(api, epd);
+                });
+                assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
+                die_dropping_a_packet();
+                cue.tell();
+            },
+            |_, listener| accept(api, listener),
+        );
+    }),
     ("a_connect_is_given_up_in_time_by_an_heir", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "1500");
         let listener = api.open();
@@ -419,9 +416,8 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |listener, _| {
                 let epd = accept(api, listener);
-                let mapped = api
-                    .recv(epd, &mut [0], BLOCK)
-                    .map(|_| api.mmap(epd, 0, PAGE, RW, 0, 0x5000));
+                let mapped =
+                    api.recv(epd, &mut [0], BLOCK).map(|_| api.mmap(epd, 0, PAGE, RW, 0, 0x5000));
                 assert!(holds(mapped.unwrap().unwrap(), PAGE, 3));
                 assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
@@ -523,11 +519,7 @@ pub(crate) const CASES: &[Case] = &[
                 parent.wait();
                 kill(process);
                 cue.tell();
-                assert_eq!(
-                    raw_poll(epd, 0, 20_000) & HUP,
-                    HUP,
-                    "asleep, without a call before"
-                );
+                assert_eq!(raw_poll(epd, 0, 20_000) & HUP, HUP, "asleep, without a call before");
                 assert_eq!(api.send(epd, b"1", BLOCK), Err(ECONNRESET));
             },
         );
@@ -595,9 +587,7 @@ pub(crate) const CASES: &[Case] = &[
                         before = descriptors();
                     }
                 }
-                until("no more descriptors than after six rounds", || {
-                    descriptors() <= before
-                });
+                until("no more descriptors than after six rounds", || descriptors() <= before);
             },
         );
     }),

@@ -84,11 +84,7 @@ pub(crate) fn raw(fd: i32, number: u32, argument: usize) -> Result<i32, i32> {
 }
 
 pub(crate) fn number(call: usize) -> u32 {
-    if is_old() {
-        NUMBERS[call].1
-    } else {
-        NUMBERS[call].0
-    }
+    if is_old() { NUMBERS[call].1 } else { NUMBERS[call].0 }
 }
 
 /// Makes a call with a structure and returns its content afterwards.
@@ -166,11 +162,7 @@ pub(crate) fn nodes(fd: i32) -> Result<Nodes, i32> {
     let (mut nodes, mut own) = ([u16::MAX; 8], u16::MAX);
     let list = nodes.as_mut_ptr().expose_provenance() as u64;
     let me = (&raw mut own).expose_provenance() as u64;
-    let words = if is_old() {
-        [list, 8, me, 0, 0]
-    } else {
-        [list, me, 8, 0, 0]
-    };
+    let words = if is_old() { [list, 8, me, 0, 0] } else { [list, me, 8, 0, 0] };
     let words = ask(fd, GET_NODEIDS, words)?;
     // SAFETY: live, and written by the call.
     let own = unsafe { (&raw const own).read_volatile() };
@@ -224,7 +216,13 @@ pub(crate) fn register_for(
     ask(fd, REG, [at as u64, len as u64, offset as u64, how, 99]).map(|words| words[4] as i64)
 }
 
-pub(crate) fn register(fd: i32, at: usize, len: usize, offset: i64, flags: i32) -> Result<i64, i32> {
+pub(crate) fn register(
+    fd: i32,
+    at: usize,
+    len: usize,
+    offset: i64,
+    flags: i32,
+) -> Result<i64, i32> {
     register_for(fd, at, len, offset, RW, flags)
 }
 
@@ -232,12 +230,25 @@ pub(crate) fn unregister(fd: i32, offset: i64, len: usize) -> Result<(), i32> {
     ask(fd, UNREG, [offset as u64, len as u64, 0, 0, 0]).map(drop)
 }
 
-pub(crate) fn copy(fd: i32, call: usize, near: u64, len: usize, far: u64, flags: u32) -> Result<(), i32> {
+pub(crate) fn copy(
+    fd: i32,
+    call: usize,
+    near: u64,
+    len: usize,
+    far: u64,
+    flags: u32,
+) -> Result<(), i32> {
     let (offset, addr) = if call < VREADFROM { (near, 0) } else { (0, near) };
     ask(fd, call, [offset, len as u64, far, addr, flags.into()]).map(drop)
 }
 
-pub(crate) fn map_for(fd: i32, len: usize, offset: i64, prot: i32, flags: i32) -> Result<usize, i32> {
+pub(crate) fn map_for(
+    fd: i32,
+    len: usize,
+    offset: i64,
+    prot: i32,
+    flags: i32,
+) -> Result<usize, i32> {
     // SAFETY: the kernel, or the stand-in, picks a free range.
     let map = || unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) };
     called(&libc::MAP_FAILED, map).map(<*mut c_void>::expose_provenance)
@@ -262,10 +273,5 @@ pub(crate) fn wait(fd: i32, mark: u32) -> Result<i32, i32> {
 
 /// Stores values at this side and at the peer, as the flags select.
 pub(crate) fn signal(fd: i32, near: (i64, u64), far: (i64, u64), flags: u64) -> Result<(), i32> {
-    ask(
-        fd,
-        FENCE_SIGNAL,
-        [near.0 as u64, near.1, far.0 as u64, far.1, flags],
-    )
-    .map(drop)
+    ask(fd, FENCE_SIGNAL, [near.0 as u64, near.1, far.0 as u64, far.1, flags]).map(drop)
 }

@@ -4,8 +4,8 @@
 
 use crate::api::{Api, Case};
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, case_port, dont_need, fill, holds, lies_in_an_arena,
-    loopback, node, pages, pattern, peek, poke, set_env, unmap, until,
+    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, case_port, dont_need, fill, holds,
+    lies_in_an_arena, loopback, node, pages, pattern, peek, poke, set_env, unmap, until,
 };
 use libc::EADDRINUSE;
 
@@ -162,10 +162,7 @@ pub(crate) const CASES: &[Case] = &[
             let from = pages(1);
             fill(from, PAGE, 10 + i as u8);
             assert_eq!(api.vwriteto(peer, from, PAGE, AT + PAGE as i64, SYNC), Ok(0));
-            assert!(
-                maps.iter()
-                    .all(|&mapped| holds(mapped + PAGE, PAGE, 10 + i as u8))
-            );
+            assert!(maps.iter().all(|&mapped| holds(mapped + PAGE, PAGE, 10 + i as u8)));
         }
     }),
 ];

@@ -3,7 +3,8 @@
 
 use crate::api::Case;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, descriptors, fill, holds, pages, set_env, two, until, within,
+    BLOCK, FIXED, PAGE, Process, RW, SYNC, descriptors, fill, holds, pages, set_env, two, until,
+    within,
 };
 use libc::ECONNRESET;
 use std::time::Duration;
@@ -69,32 +70,29 @@ pub(crate) const CASES: &[Case] = &[
             },
         );
     }),
-    (
-        "a_holder_killed_inside_a_call_leaves_the_endpoint_usable",
-        |api| {
-            two(
-                api,
-                |epd, cue| {
-                    cue.wait();
-                    assert_eq!(api.send(epd, b"alive", BLOCK), Ok(5));
-                    cue.wait();
-                },
-                |epd, cue| {
-                    let child = Process::start(|| {
-                        let _ = api.recv(epd, &mut [0; 8], BLOCK);
-                    });
-                    std::thread::sleep(std::time::Duration::from_millis(50));
-                    child.kill();
-                    assert_eq!(child.end(), -libc::SIGKILL);
-                    cue.tell();
-                    let mut buffer = [0; 5];
-                    assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5));
-                    assert_eq!(&buffer, b"alive");
-                    cue.tell();
-                },
-            );
-        },
-    ),
+    ("a_holder_killed_inside_a_call_leaves_the_endpoint_usable", |api| {
+        two(
+            api,
+            |epd, cue| {
+                cue.wait();
+                assert_eq!(api.send(epd, b"alive", BLOCK), Ok(5));
+                cue.wait();
+            },
+            |epd, cue| {
+                let child = Process::start(|| {
+                    let _ = api.recv(epd, &mut [0; 8], BLOCK);
+                });
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                child.kill();
+                assert_eq!(child.end(), -libc::SIGKILL);
+                cue.tell();
+                let mut buffer = [0; 5];
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5));
+                assert_eq!(&buffer, b"alive");
+                cue.tell();
+            },
+        );
+    }),
     ("a_childs_window_is_the_endpoints", |api| {
         two(
             api,
@@ -114,10 +112,7 @@ pub(crate) const CASES: &[Case] = &[
                 child.wait();
                 // The child has ended; the window exists.
                 let at = pages(2);
-                assert_eq!(
-                    api.register(epd, at, PAGE, 0x20000, RW, FIXED),
-                    Err(libc::EADDRINUSE)
-                );
+                assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Err(libc::EADDRINUSE));
                 cue.tell();
                 cue.wait();
             },

@@ -3,9 +3,10 @@
 
 use crate::api::Case;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_ordinary_user, case_port, deny_seal, deny_userfaultfd,
-    descriptors, fill, holds, is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages,
-    pattern, peek, peek64, poke, poke64, set_env, step_aside, until,
+    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_ordinary_user, case_port, deny_seal,
+    deny_userfaultfd, descriptors, fill, holds, is_root, limit_descriptors, limit_files,
+    limit_locked, loopback, node, pages, pattern, peek, peek64, poke, poke64, set_env, step_aside,
+    until,
 };
 use libc::{EINVAL, EIO, ENOMEM, ENOSYS};
 use std::sync::{Arc, Mutex};
@@ -144,31 +145,28 @@ pub(crate) const CASES: &[Case] = &[
         api.send(epd, b"x", BLOCK).unwrap();
         assert_eq!(other.end(), 0);
     }),
-    (
-        "without_userfaultfd_pages_that_could_not_go_back_register_again",
-        |api| {
-            let ((a, b), (c, d)) = (loopback(api), loopback(api));
-            deny_userfaultfd();
-            let (at, seen) = (pages(4), pages(4));
-            fill(at, 4 * PAGE, 1);
-            assert_eq!(api.register(a, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-            let writer = Writer::start(pages(1), 1);
-            api.close(a).unwrap();
-            api.close(b).unwrap();
-            assert!(holds(at, 4 * PAGE, 1));
+    ("without_userfaultfd_pages_that_could_not_go_back_register_again", |api| {
+        let ((a, b), (c, d)) = (loopback(api), loopback(api));
+        deny_userfaultfd();
+        let (at, seen) = (pages(4), pages(4));
+        fill(at, 4 * PAGE, 1);
+        assert_eq!(api.register(a, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+        let writer = Writer::start(pages(1), 1);
+        api.close(a).unwrap();
+        api.close(b).unwrap();
+        assert!(holds(at, 4 * PAGE, 1));
+        assert_eq!(api.register(c, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+        assert_eq!(api.vreadfrom(d, seen, 4 * PAGE, 0x10000, SYNC), Ok(0));
+        assert!(holds(seen, 4 * PAGE, 1));
+        assert_eq!(api.unregister(c, 0x10000, 4 * PAGE), Ok(0));
+        writer.end();
+        until("nobody is left who could lose a store", || {
             assert_eq!(api.register(c, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-            assert_eq!(api.vreadfrom(d, seen, 4 * PAGE, 0x10000, SYNC), Ok(0));
-            assert!(holds(seen, 4 * PAGE, 1));
-            assert_eq!(api.unregister(c, 0x10000, 4 * PAGE), Ok(0));
-            writer.end();
-            until("nobody is left who could lose a store", || {
-                assert_eq!(api.register(c, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-                let mapped = api.mmap(d, 0, 4 * PAGE, RW, 0, 0x10000);
-                assert!(mapped.is_err() || mapped.is_ok_and(|mapped| holds(mapped, 4 * PAGE, 1)));
-                mapped.is_ok() || api.unregister(c, 0x10000, 4 * PAGE) != Ok(0)
-            });
-        },
-    ),
+            let mapped = api.mmap(d, 0, 4 * PAGE, RW, 0, 0x10000);
+            assert!(mapped.is_err() || mapped.is_ok_and(|mapped| holds(mapped, 4 * PAGE, 1)));
+            mapped.is_ok() || api.unregister(c, 0x10000, 4 * PAGE) != Ok(0)
+        });
+    }),
     ("without_userfaultfd_the_strict_do_not_register", |api| {
         set_env("SCIF_WINDOW_STRICT", "1");
         let (a, b) = loopback(api);
@@ -193,10 +191,7 @@ pub(crate) const CASES: &[Case] = &[
             poke64(at + i * PAGE, i as u64);
             let offset = (i * 2 * PAGE) as i64;
             let prot = if i % 2 == 0 { RW } else { 1 };
-            assert_eq!(
-                api.register(a, at + i * PAGE, PAGE, offset, prot, FIXED),
-                Ok(offset)
-            );
+            assert_eq!(api.register(a, at + i * PAGE, PAGE, offset, prot, FIXED), Ok(offset));
         }
         let seen = pages(1);
         for i in 0..N {
@@ -204,15 +199,9 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.vreadfrom(b, seen, 8, offset, SYNC), Ok(0));
             assert_eq!(peek64(seen), i as u64);
         }
-        let mapped: Vec<usize> = (0..N)
-            .map(|i| api.mmap(b, 0, PAGE, 1, 0, (i * 2 * PAGE) as i64).unwrap())
-            .collect();
-        assert!(
-            mapped
-                .iter()
-                .enumerate()
-                .all(|(i, &place)| peek64(place) == i as u64)
-        );
+        let mapped: Vec<usize> =
+            (0..N).map(|i| api.mmap(b, 0, PAGE, 1, 0, (i * 2 * PAGE) as i64).unwrap()).collect();
+        assert!(mapped.iter().enumerate().all(|(i, &place)| peek64(place) == i as u64));
         until("no descriptor for a window", || descriptors() <= before);
         for (i, &place) in mapped.iter().enumerate().step_by(40) {
             assert_eq!(api.unregister(a, (i * 2 * PAGE) as i64, PAGE), Ok(0));
@@ -247,8 +236,9 @@ pub(crate) const CASES: &[Case] = &[
         limit_locked(8 * PAGE as u64);
         let ((a, b), (c, _d)) = (loopback(api), loopback(api));
         let at = pages(16);
-        let register =
-            |epd, n: usize, offset: i64| api.register(epd, at, n * PAGE, offset, RW, FIXED).map(|_| ());
+        let register = |epd, n: usize, offset: i64| {
+            api.register(epd, at, n * PAGE, offset, RW, FIXED).map(|_| ())
+        };
         assert_eq!(register(a, 9, 0x10000), Err(ENOMEM));
         assert_eq!(register(a, 4, 0x10000), Ok(()));
         assert_eq!(register(b, 3, 0x10000), Ok(()), "of every endpoint");
@@ -265,9 +255,6 @@ pub(crate) const CASES: &[Case] = &[
     ("registered_pages_do_not_count_as_locked_otherwise", |api| {
         limit_locked(8 * PAGE as u64);
         let (a, _b) = loopback(api);
-        assert_eq!(
-            api.register(a, pages(64), 64 * PAGE, 0x10000, RW, FIXED),
-            Ok(0x10000)
-        );
+        assert_eq!(api.register(a, pages(64), 64 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
     }),
 ];

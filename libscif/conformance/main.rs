@@ -10,10 +10,7 @@
 #![expect(clippy::print_stdout, reason = "a program")]
 #![expect(clippy::cast_possible_truncation, reason = "patterns of bytes")]
 #![expect(clippy::cast_sign_loss, reason = "offsets and counts of the cases are small")]
-#![expect(
-    clippy::indexing_slicing,
-    reason = "a case that is wrong about a length has failed"
-)]
+#![expect(clippy::indexing_slicing, reason = "a case that is wrong about a length has failed")]
 
 mod api;
 mod bench;
@@ -89,11 +86,7 @@ fn main() -> ExitCode {
             );
             return ExitCode::FAILURE;
         }
-        let online = if is_online() {
-            ""
-        } else {
-            ", where no node is online"
-        };
+        let online = if is_online() { "" } else { ", where no node is online" };
         println!("over {}, {}{online}", driver_kind(), ioctl::path());
     }
     if ask_kind {
@@ -143,9 +136,7 @@ fn main() -> ExitCode {
         for (name, case) in *cases {
             let full = format!("{group}/{name}");
             let excuse = excused::reason(&full).filter(|_| is_like_a_driver());
-            suite.ask(&mut sum, &full, excuse, || {
-                case(&Api::open_library(&suite.library))
-            });
+            suite.ask(&mut sum, &full, excuse, || case(&Api::open_library(&suite.library)));
         }
     }
     if on_device() {
@@ -169,21 +160,14 @@ fn main() -> ExitCode {
         sum.failed += 1;
     }
     if on_device() {
-        println!(
-            "rows tested {}, excused {}",
-            rows.tested + rows.of_a_device,
-            rows.excused
-        );
+        println!("rows tested {}, excused {}", rows.tested + rows.of_a_device, rows.excused);
     } else {
         println!(
             "rows tested {}, excused {}, of a device alone {}",
             rows.tested, rows.excused, rows.of_a_device
         );
     }
-    println!(
-        "{} passed; {} failed; {} stepped aside",
-        sum.passed, sum.failed, sum.aside
-    );
+    println!("{} passed; {} failed; {} stepped aside", sum.passed, sum.failed, sum.aside);
     ExitCode::from(u8::from(sum.failed > 0 || sum.passed == 0))
 }
 

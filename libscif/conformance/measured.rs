@@ -28,12 +28,8 @@ pub(crate) enum DriverKind {
     OldStandIn,
 }
 
-const ALL: [DriverKind; 4] = [
-    DriverKind::Mainline,
-    DriverKind::Mpss,
-    DriverKind::StandIn,
-    DriverKind::OldStandIn,
-];
+const ALL: [DriverKind; 4] =
+    [DriverKind::Mainline, DriverKind::Mpss, DriverKind::StandIn, DriverKind::OldStandIn];
 
 impl DriverKind {
     pub(crate) fn is_driver(self) -> bool {
@@ -132,11 +128,7 @@ pub(crate) struct Instead {
 
 /// Makes an answer in which the stand-in equals the driver.
 pub(crate) const fn same(subject: &'static str, driver: &'static str) -> RowAnswer {
-    RowAnswer {
-        subject,
-        driver,
-        instead: None,
-    }
+    RowAnswer { subject, driver, instead: None }
 }
 
 const fn instead(
@@ -147,11 +139,7 @@ const fn instead(
     of_mpss3: bool,
 ) -> RowAnswer {
     let instead = Some(Instead { said, why, of_mpss3 });
-    RowAnswer {
-        subject,
-        driver,
-        instead,
-    }
+    RowAnswer { subject, driver, instead }
 }
 
 /// Makes an answer in which the stand-in differs.
@@ -185,8 +173,7 @@ impl RowAnswer {
     }
 
     fn expected(&self, driver_kind: DriverKind) -> &'static str {
-        self.instead(driver_kind)
-            .map_or(self.driver, |instead| instead.said)
+        self.instead(driver_kind).map_or(self.driver, |instead| instead.said)
     }
 }
 
@@ -205,26 +192,18 @@ impl Row {
 
     /// Whether all expected answers are the driver's own.
     pub(crate) fn is_drivers_own(&self, driver_kind: DriverKind) -> bool {
-        self.answers
-            .iter()
-            .all(|answer| answer.instead(driver_kind).is_none())
+        self.answers.iter().all(|answer| answer.instead(driver_kind).is_none())
     }
 
     /// Returns the answers in which the stand-in differs from the driver.
     pub(crate) fn otherwise(&self) -> impl Iterator<Item = (&RowAnswer, &Instead)> {
-        self.answers
-            .iter()
-            .filter_map(|answer| Some((answer, answer.instead.as_ref()?)))
+        self.answers.iter().filter_map(|answer| Some((answer, answer.instead.as_ref()?)))
     }
 
     /// Compares the results with the expected answers. Returns the differences.
     pub(crate) fn judge(&self, heard: &[String], driver_kind: DriverKind) -> Vec<String> {
         if heard.len() != self.answers.len() {
-            return vec![format!(
-                "{} answers to {} questions",
-                heard.len(),
-                self.answers.len()
-            )];
+            return vec![format!("{} answers to {} questions", heard.len(), self.answers.len())];
         }
         let pairs = self.answers.iter().zip(heard);
         pairs
@@ -334,10 +313,7 @@ mod tests {
     fn an_answer_too_many_or_too_few_is_wrong() {
         assert_eq!(ROW.judge(&[], DriverKind::Mainline), ["0 answers to 3 questions"]);
         let heard = ["ENXIO", "0", "EINVAL", "0"].map(str::to_owned);
-        assert_eq!(
-            ROW.judge(&heard, DriverKind::Mainline),
-            ["4 answers to 3 questions"]
-        );
+        assert_eq!(ROW.judge(&heard, DriverKind::Mainline), ["4 answers to 3 questions"]);
     }
 
     #[test]
@@ -345,11 +321,10 @@ mod tests {
         assert!(ROW.is_drivers_own(DriverKind::Mainline));
         assert!(!ROW.is_drivers_own(DriverKind::StandIn));
         const OF_AN_AGE: &[RowAnswer] = &[other_of_mpss3("of an age", "EINVAL", "1", "of MPSS 3")];
-        let row = Row {
-            answers: OF_AN_AGE,
-            ..ROW
-        };
-        assert!(row.is_drivers_own(DriverKind::StandIn) && !row.is_drivers_own(DriverKind::OldStandIn));
+        let row = Row { answers: OF_AN_AGE, ..ROW };
+        assert!(
+            row.is_drivers_own(DriverKind::StandIn) && !row.is_drivers_own(DriverKind::OldStandIn)
+        );
     }
 
     #[test]

@@ -4,10 +4,10 @@
 
 use crate::api::{Api, Case};
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, apart, case_port, count_signals, crash, deny_collapsing,
-    dont_need, fill, holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, node,
-    of_kind, pages, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, two,
-    unmap, until, wants_huge_pages, wants_no_huge_pages,
+    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, apart, case_port, count_signals, crash,
+    deny_collapsing, dont_need, fill, holds, huge_pages, leave, lies_in_an_arena, loopback, map,
+    map_file, map_over, node, of_kind, pages, peek, peek64, plain_close, poke, poke64, protect,
+    said_of, set_env, step_aside, two, unmap, until, wants_huge_pages, wants_no_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
 use std::sync::{Arc, Barrier, Mutex};
@@ -137,9 +137,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
     cue.tell();
     until("it has gone", || owner.has_ended() || cue.is_told());
-    until("RMA says so", || {
-        api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(rma)
-    });
+    until("RMA says so", || api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(rma));
     assert_eq!(api.vwriteto(epd, pages(1), 8, AT, SYNC), Err(rma));
     assert_eq!(peek(at), 77, "its last store");
     poke(at + 1, 78);
@@ -152,14 +150,8 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
         owner.kill();
     }
     owner.end();
-    assert_eq!(
-        (peek(at), peek(at + 1), peek(at + LEN - 1)),
-        (77, 78, 79),
-        "also after it"
-    );
-    until("its end", || {
-        api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(ECONNRESET)
-    });
+    assert_eq!((peek(at), peek(at + 1), peek(at + LEN - 1)), (77, 78, 79), "also after it");
+    until("its end", || api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(ECONNRESET));
     unmap(at, LEN);
 }
 
@@ -177,9 +169,7 @@ fn large_pages(n: usize) -> usize {
 
 /// Whether the areas of a range have `n` huge pages of a kind, and still request them.
 fn are_large(at: usize, len: usize, kind: &str, n: usize) -> bool {
-    let wanted = said_of(at, len, "VmFlags")
-        .iter()
-        .all(|flags| flags.contains(" hg"));
+    let wanted = said_of(at, len, "VmFlags").iter().all(|flags| flags.contains(" hg"));
     wanted && of_kind(at, len, kind) >= n * HUGE
 }
 
@@ -230,10 +220,7 @@ pub(crate) const CASES: &[Case] = &[
                 fill(seen, len, 3);
                 assert_eq!(api.vwriteto(epd, seen, len, AT, SYNC), Ok(0));
                 assert!(holds(at, len, 3));
-                assert!(
-                    of_kind(0, usize::MAX, OF_FILES) >= 6 * HUGE,
-                    "the library's own mapping"
-                );
+                assert!(of_kind(0, usize::MAX, OF_FILES) >= 6 * HUGE, "the library's own mapping");
                 assert_eq!(api.munmap(at, len), Ok(0));
                 cue.tell();
                 cue.wait();
@@ -284,19 +271,12 @@ pub(crate) const CASES: &[Case] = &[
         let all = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
             .is_ok_and(|modes| modes.contains("[always]"));
         // On a system where all memory gets huge pages the refusal matters, elsewhere the request.
-        let advice = [
-            (" hg", wants_huge_pages as fn(usize, usize)),
-            (" nh", wants_no_huge_pages),
-        ];
+        let advice = [(" hg", wants_huge_pages as fn(usize, usize)), (" nh", wants_no_huge_pages)];
         for (flag, ask) in advice.into_iter().filter(|(flag, _)| all || *flag == " hg") {
             let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
             ask(at, len);
             fill(at, len, 1);
-            let says = || {
-                said_of(at, len, "VmFlags")
-                    .iter()
-                    .all(|flags| flags.contains(flag))
-            };
+            let says = || said_of(at, len, "VmFlags").iter().all(|flags| flags.contains(flag));
             if !says() || (flag == " hg" && of_kind(at, len, PRIVATE) == 0) {
                 step_aside("no transparent huge pages");
             }
@@ -321,11 +301,7 @@ pub(crate) const CASES: &[Case] = &[
             fill(at, len, 1);
             assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
             assert_eq!(api.unregister(a, AT, len), Ok(0));
-            assert!(
-                !said_of(at, len, "VmFlags")
-                    .iter()
-                    .any(|flags| flags.contains(" hg"))
-            );
+            assert!(!said_of(at, len, "VmFlags").iter().any(|flags| flags.contains(" hg")));
         }
     }),
     ("large_pages_that_the_system_has_not_are_small_ones", |api| {
@@ -335,12 +311,10 @@ pub(crate) const CASES: &[Case] = &[
         assert!(are_large(at, 2 * HUGE, PRIVATE, 2), "once they are private again");
         let (a, _b) = loopback(api);
         assert_eq!(api.register(a, at, 2 * HUGE, AT, RW, FIXED), Ok(AT));
-        let given = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap();
+        let given =
+            std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap();
         if given.contains("[never]") || given.contains("[deny]") {
-            assert!(
-                are_large(at, 2 * HUGE, OF_FILES, 0),
-                "refused, and there all the same"
-            );
+            assert!(are_large(at, 2 * HUGE, OF_FILES, 0), "refused, and there all the same");
         }
     }),
     ("stores_beside_a_plain_close_are_kept", |api| {
@@ -379,7 +353,11 @@ pub(crate) const CASES: &[Case] = &[
                     let together = &together;
                     scope.spawn(move || {
                         together.wait();
-                        assert_eq!(api.register(epd, at, len, AT, RW, FIXED), Ok(AT), "round {round}");
+                        assert_eq!(
+                            api.register(epd, at, len, AT, RW, FIXED),
+                            Ok(AT),
+                            "round {round}"
+                        );
                     });
                 }
             });
@@ -395,48 +373,45 @@ pub(crate) const CASES: &[Case] = &[
             unmap(at, len);
         }
     }),
-    (
-        "memory_that_an_rma_still_stores_to_can_be_registered_and_given_back",
-        |api| {
-            let (n, (a, b), (c, d)) = (1024, loopback(api), loopback(api));
-            let (from, at) = (pages(n), pages(n));
-            let len = n * PAGE;
-            assert_eq!(api.register(b, from, len, AT, RW, FIXED), Ok(AT));
-            for round in 0..40u8 {
-                // Whole pages, or parts of the first and the last, where the remaining bytes belong
-                // to the program.
-                let beside = if round % 4 < 2 { 0 } else { 100 };
-                let (to, part) = (at + beside, len - 2 * beside);
-                fill(from, len, round);
-                fill(at, beside, !round);
-                fill(to + part, beside, !round);
-                assert_eq!(api.vreadfrom(a, to, part, AT, 0), Ok(0));
-                let mark = api.fence_mark(a, 1).unwrap();
-                // The pages of the target move there now, and back in the next round.
-                if round % 2 == 0 {
-                    assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
-                } else {
-                    assert_eq!(api.unregister(c, AT, len), Ok(0));
-                }
-                assert_eq!(api.fence_wait(a, mark), Ok(0));
-                assert!(holds(to, part, round), "round {round}: bytes are lost");
-                let kept = holds(at, beside, !round) && holds(to + part, beside, !round);
-                assert!(kept, "round {round}: the program's are lost");
-            }
-            // RMAs that a fence reports as done block no move.
-            for _ in 0..20 {
+    ("memory_that_an_rma_still_stores_to_can_be_registered_and_given_back", |api| {
+        let (n, (a, b), (c, d)) = (1024, loopback(api), loopback(api));
+        let (from, at) = (pages(n), pages(n));
+        let len = n * PAGE;
+        assert_eq!(api.register(b, from, len, AT, RW, FIXED), Ok(AT));
+        for round in 0..40u8 {
+            // Whole pages, or parts of the first and the last, where the remaining bytes belong
+            // to the program.
+            let beside = if round % 4 < 2 { 0 } else { 100 };
+            let (to, part) = (at + beside, len - 2 * beside);
+            fill(from, len, round);
+            fill(at, beside, !round);
+            fill(to + part, beside, !round);
+            assert_eq!(api.vreadfrom(a, to, part, AT, 0), Ok(0));
+            let mark = api.fence_mark(a, 1).unwrap();
+            // The pages of the target move there now, and back in the next round.
+            if round % 2 == 0 {
                 assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
-                assert_eq!(api.vreadfrom(a, at, len, AT, 0), Ok(0));
-                let mark = api.fence_mark(a, 1).unwrap();
-                assert_eq!(api.fence_wait(a, mark), Ok(0));
+            } else {
                 assert_eq!(api.unregister(c, AT, len), Ok(0));
-                assert!(!lies_in_an_arena(at, len));
             }
-            for epd in [a, b, c, d] {
-                api.close(epd).unwrap();
-            }
-        },
-    ),
+            assert_eq!(api.fence_wait(a, mark), Ok(0));
+            assert!(holds(to, part, round), "round {round}: bytes are lost");
+            let kept = holds(at, beside, !round) && holds(to + part, beside, !round);
+            assert!(kept, "round {round}: the program's are lost");
+        }
+        // RMAs that a fence reports as done block no move.
+        for _ in 0..20 {
+            assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.vreadfrom(a, at, len, AT, 0), Ok(0));
+            let mark = api.fence_mark(a, 1).unwrap();
+            assert_eq!(api.fence_wait(a, mark), Ok(0));
+            assert_eq!(api.unregister(c, AT, len), Ok(0));
+            assert!(!lies_in_an_arena(at, len));
+        }
+        for epd in [a, b, c, d] {
+            api.close(epd).unwrap();
+        }
+    }),
     ("a_signal_handler_may_store_to_what_is_registered", |api| {
         let (len, (a, b)) = (2 * HUGE, loopback(api));
         let (at, beside) = (pages(len / PAGE), pages(1));
@@ -513,47 +488,44 @@ pub(crate) const CASES: &[Case] = &[
         let path = format!("/tmp/scif-conformance-{}", std::process::id());
         maps(api, map_file(LEN, Some(&path), libc::MAP_PRIVATE), LEN);
     }),
-    (
-        "private_memory_of_a_file_is_registered_beside_other_threads",
-        |api| {
-            let path = format!("/tmp/scif-conformance-{}", std::process::id());
-            let in_memory = map_file(LEN, None, libc::MAP_PRIVATE);
-            let on_disk = map_file(LEN, Some(&path), libc::MAP_PRIVATE);
-            for at in [in_memory, on_disk] {
-                let (a, b) = loopback(api);
-                let ends = Arc::new(Mutex::new(false));
-                let word = at + LEN - 8;
-                let storing = {
-                    let ends = Arc::clone(&ends);
-                    std::thread::spawn(move || {
-                        let mut n = peek64(word);
-                        while !*ends.lock().unwrap() {
-                            n += 1;
-                            poke64(word, n);
-                            assert_eq!(peek64(word), n, "a store is lost");
-                        }
-                        n
-                    })
-                };
-                fill(at, LEN - PAGE, 1);
-                for _ in 0..200 {
-                    assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
-                    assert_eq!(api.unregister(a, AT, LEN), Ok(0));
-                }
+    ("private_memory_of_a_file_is_registered_beside_other_threads", |api| {
+        let path = format!("/tmp/scif-conformance-{}", std::process::id());
+        let in_memory = map_file(LEN, None, libc::MAP_PRIVATE);
+        let on_disk = map_file(LEN, Some(&path), libc::MAP_PRIVATE);
+        for at in [in_memory, on_disk] {
+            let (a, b) = loopback(api);
+            let ends = Arc::new(Mutex::new(false));
+            let word = at + LEN - 8;
+            let storing = {
+                let ends = Arc::clone(&ends);
+                std::thread::spawn(move || {
+                    let mut n = peek64(word);
+                    while !*ends.lock().unwrap() {
+                        n += 1;
+                        poke64(word, n);
+                        assert_eq!(peek64(word), n, "a store is lost");
+                    }
+                    n
+                })
+            };
+            fill(at, LEN - PAGE, 1);
+            for _ in 0..200 {
                 assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
-                serves(api, b, at, LEN - PAGE);
-                // Memory with stores that cannot be blocked stays in place, and cannot be mapped.
-                match api.mmap(b, 0, LEN, RW, 0, AT) {
-                    Ok(mapped) => assert_eq!(api.munmap(mapped, LEN), Ok(0)),
-                    refused => assert_eq!((refused, at), (Err(ENOMEM), on_disk)),
-                }
                 assert_eq!(api.unregister(a, AT, LEN), Ok(0));
-                *ends.lock().unwrap() = true;
-                assert_eq!(storing.join().unwrap(), peek64(word), "a store is lost");
-                assert!(holds(at, LEN - PAGE, 1));
             }
-        },
-    ),
+            assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+            serves(api, b, at, LEN - PAGE);
+            // Memory with stores that cannot be blocked stays in place, and cannot be mapped.
+            match api.mmap(b, 0, LEN, RW, 0, AT) {
+                Ok(mapped) => assert_eq!(api.munmap(mapped, LEN), Ok(0)),
+                refused => assert_eq!((refused, at), (Err(ENOMEM), on_disk)),
+            }
+            assert_eq!(api.unregister(a, AT, LEN), Ok(0));
+            *ends.lock().unwrap() = true;
+            assert_eq!(storing.join().unwrap(), peek64(word), "a store is lost");
+            assert!(holds(at, LEN - PAGE, 1));
+        }
+    }),
     ("a_stack_goes_back_by_another_thread", |api| {
         let (a, b) = loopback(api);
         let (turn, stack) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::new(0)));

@@ -24,12 +24,7 @@ pub(crate) const CASES: &[Case] = &[
         }
         let mut buffer = [0; 1024];
         assert_eq!(api.recv(b, &mut buffer, BLOCK), Ok(1024));
-        assert!(
-            buffer
-                .iter()
-                .enumerate()
-                .all(|(i, byte)| *byte == (i % 256) as u8)
-        );
+        assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == (i % 256) as u8));
     }),
     ("flags_and_lengths_are_looked_at", |api| {
         let (a, b) = loopback(api);
@@ -82,12 +77,7 @@ pub(crate) const CASES: &[Case] = &[
             };
             let mut buffer = vec![0; LEN];
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(LEN as i32));
-            assert!(
-                buffer
-                    .iter()
-                    .enumerate()
-                    .all(|(i, byte)| *byte == pattern(i, 9 - seed))
-            );
+            assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 9 - seed)));
             sending.join().unwrap();
         };
         two(
@@ -197,9 +187,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, &[1; 9000], BLOCK), Ok(4095), "as far as it came");
         assert_eq!(api.send(epd, b"x", BLOCK), Err(ECONNRESET));
         assert_eq!(killer.join().unwrap(), -libc::SIGKILL);
-        until("nothing is left", || {
-            api.recv(epd, &mut [0], 0) == Err(ECONNRESET)
-        });
+        until("nothing is left", || api.recv(epd, &mut [0], 0) == Err(ECONNRESET));
     }),
     ("signals_that_restart_are_not_seen", |api| {
         two(
@@ -265,7 +253,9 @@ pub(crate) const CASES: &[Case] = &[
         let senders: Vec<_> = (1..=4u8)
             .map(|index| {
                 let api = *api;
-                std::thread::spawn(move || assert_eq!(api.send(a, &vec![index; 50_000], BLOCK), Ok(50_000)))
+                std::thread::spawn(move || {
+                    assert_eq!(api.send(a, &vec![index; 50_000], BLOCK), Ok(50_000))
+                })
             })
             .collect();
         let mut buffer = vec![0; 200_000];

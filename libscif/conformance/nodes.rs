@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::api::{Api, Case};
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, Process, RW, SYNC, apart, case_port, fill, holds, pages, peek, set_env,
-    set_nonblocking, two, until,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, Process, RW, SYNC, apart, case_port, fill, holds, pages, peek,
+    set_env, set_nonblocking, two, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;

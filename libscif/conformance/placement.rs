@@ -23,7 +23,8 @@ pub(crate) fn on_driver() -> bool {
 /// Whether the device has the traps of mainline's driver.
 pub(crate) fn has_traps() -> bool {
     let stands_in = || std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1");
-    on_device() && (driver_kind() == DriverKind::Mainline || (!driver_kind().is_driver() && stands_in()))
+    on_device()
+        && (driver_kind() == DriverKind::Mainline || (!driver_kind().is_driver() && stands_in()))
 }
 
 /// Whether the device belongs to a driver or has the traps of one: a case may leave it unusable.

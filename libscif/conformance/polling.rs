@@ -3,16 +3,12 @@
 
 use crate::api::Case;
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, loopback, on_device, plain_close, raw_poll, set_nonblocking, signals, two,
-    until,
+    BLOCK, ERR, HUP, IN, OUT, loopback, on_device, plain_close, raw_poll, set_nonblocking, signals,
+    two, until,
 };
 
 fn entry(fd: i32, events: i16) -> libc::pollfd {
-    libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    }
+    libc::pollfd { fd, events, revents: 0 }
 }
 
 pub(crate) const CASES: &[Case] = &[
@@ -49,9 +45,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.poll(listener, IN | OUT, -1), IN);
         until("the descriptor shows it", || raw_poll(listener, IN, 100) == IN);
         api.accept(listener, 0).unwrap();
-        until("the descriptor shows another one", || {
-            raw_poll(listener, IN, 100) == IN
-        });
+        until("the descriptor shows another one", || raw_poll(listener, IN, 100) == IN);
         api.accept(listener, 0).unwrap();
         assert_eq!(api.poll(listener, IN, 0), 0);
         assert_eq!(raw_poll(listener, IN, 0), 0);
@@ -78,13 +72,8 @@ pub(crate) const CASES: &[Case] = &[
         api.close(closed).unwrap();
         let unbound = api.open();
         let gone = unbound + 50;
-        let mut entries = [
-            entry(b, IN),
-            entry(other, IN),
-            entry(gone, IN),
-            entry(-1, IN),
-            entry(unbound, 0),
-        ];
+        let mut entries =
+            [entry(b, IN), entry(other, IN), entry(gone, IN), entry(-1, IN), entry(unbound, 0)];
         assert_eq!(api.poll_all(&mut entries, 0), Ok(3));
         let bits: Vec<i16> = entries.iter().map(|e| e.revents).collect();
         assert_eq!(bits, [0, IN, libc::POLLNVAL, 0, ERR]);
@@ -105,10 +94,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(raw_poll(b, IN, 0), 0, "round {round}");
             assert_eq!(api.send(a, b"abc", 0), Ok(3));
             assert_eq!(raw_poll(b, IN, 0), IN);
-            assert_eq!(
-                api.recv(b, &mut [0; 2], if round % 2 == 0 { 0 } else { BLOCK }),
-                Ok(2)
-            );
+            assert_eq!(api.recv(b, &mut [0; 2], if round % 2 == 0 { 0 } else { BLOCK }), Ok(2));
             assert_eq!(raw_poll(b, IN, 0), IN, "one is left");
             assert_eq!(api.recv(b, &mut [0; 2], 0), Ok(1));
             assert_eq!(api.recv(b, &mut [0; 2], 0), Ok(0));

@@ -73,11 +73,7 @@ pub(crate) const ASIDE: i32 = 77;
 
 /// Skips the case, because the machine lacks its subject. The case is not counted as passed.
 pub(crate) fn step_aside(why: &str) -> ! {
-    assert_eq!(
-        CASE.get(),
-        Some(&std::process::id()),
-        "for the process of the case"
-    );
+    assert_eq!(CASE.get(), Some(&std::process::id()), "for the process of the case");
     println!("     {why}");
     // SAFETY: ends this process, and with it all processes it started.
     unsafe { libc::_exit(ASIDE) };
@@ -143,11 +139,7 @@ impl Process {
         // SAFETY: a child of ours, and room for a status.
         let rc = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
         assert_eq!(rc, self.0);
-        if libc::WIFEXITED(status) {
-            libc::WEXITSTATUS(status)
-        } else {
-            -libc::WTERMSIG(status)
-        }
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
     }
 
     /// Whether it has ended, with all its threads and their resources.
@@ -245,12 +237,15 @@ pub(crate) fn sleeps(pid: i32) -> bool {
 }
 
 /// Starts a thread inside a call that waits. The thread sleeps when this returns.
-pub(crate) fn waits_in<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub(crate) fn waits_in<T: Send + 'static>(
+    call: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
     let (handle, thread) = started(call);
     until("it sleeps in its call", || {
         let before = status(thread).map(|status| sleep_of(&status));
         std::thread::sleep(Duration::from_millis(2));
-        before.is_some_and(|(asleep, _)| asleep) && before == status(thread).map(|status| sleep_of(&status))
+        before.is_some_and(|(asleep, _)| asleep)
+            && before == status(thread).map(|status| sleep_of(&status))
     });
     handle
 }
@@ -274,11 +269,7 @@ pub(crate) fn within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
 
 /// Allocates private anonymous pages, aligned.
 pub(crate) fn pages(n: usize) -> usize {
-    map(
-        n * PAGE,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        libc::PROT_READ | libc::PROT_WRITE,
-    )
+    map(n * PAGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE)
 }
 
 pub(crate) fn map(len: usize, flags: i32, prot: i32) -> usize {
@@ -305,7 +296,8 @@ pub(crate) fn map_over(at: usize, len: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a range of the test.
-    let got = unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(at), len, prot, flags, -1, 0) };
+    let got =
+        unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(at), len, prot, flags, -1, 0) };
     assert_ne!(got, libc::MAP_FAILED);
 }
 
@@ -318,11 +310,7 @@ pub(crate) fn dont_fork(at: usize, len: usize) {
 pub(crate) fn dont_need(at: usize, len: usize) {
     // SAFETY: a range of the test with bytes that it does not need.
     let rc = unsafe {
-        libc::madvise(
-            std::ptr::with_exposed_provenance_mut(at),
-            len,
-            libc::MADV_DONTNEED,
-        )
+        libc::madvise(std::ptr::with_exposed_provenance_mut(at), len, libc::MADV_DONTNEED)
     };
     assert_eq!(rc, 0);
 }
@@ -393,11 +381,7 @@ pub(crate) fn plain_close(fd: i32) {
 
 /// Calls poll(2), not the library's function, for the bits of one descriptor.
 pub(crate) fn raw_poll(fd: i32, events: i16, timeout_ms: i32) -> i16 {
-    let mut entry = libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    };
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one live entry.
     let _ = called(&-1, || unsafe { libc::poll(&raw mut entry, 1, timeout_ms) });
     entry.revents
@@ -413,7 +397,9 @@ pub(crate) fn signals(every_us: i64, restart: bool) {
 static COUNTED: Mutex<[usize; 2]> = Mutex::new([0; 2]);
 
 extern "C" fn count(_signal: libc::c_int) {
-    let Ok(words) = COUNTED.try_lock() else { return };
+    let Ok(words) = COUNTED.try_lock() else {
+        return;
+    };
     for at in words.into_iter().filter(|&at| at != 0) {
         poke64(at, peek64(at) + 1);
     }
@@ -435,14 +421,8 @@ fn handle(handler: usize, every_us: i64, restart: bool) {
     // SAFETY: a live sigaction with a handler of ours.
     let rc = unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
     assert_eq!(rc, 0);
-    let time = libc::timeval {
-        tv_sec: every_us / 1_000_000,
-        tv_usec: every_us % 1_000_000,
-    };
-    let timer = libc::itimerval {
-        it_interval: time,
-        it_value: time,
-    };
+    let time = libc::timeval { tv_sec: every_us / 1_000_000, tv_usec: every_us % 1_000_000 };
+    let timer = libc::itimerval { it_interval: time, it_value: time };
     // SAFETY: a live itimerval.
     let rc = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
     assert_eq!(rc, 0);
@@ -479,10 +459,7 @@ pub(crate) fn descriptors() -> usize {
 
 /// Sets the limit of descriptors of this process.
 pub(crate) fn limit_descriptors(most: u64) {
-    let limit = libc::rlimit {
-        rlim_cur: most,
-        rlim_max: most,
-    };
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: a live rlimit.
     let rc = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
     assert_eq!(rc, 0);
@@ -490,10 +467,7 @@ pub(crate) fn limit_descriptors(most: u64) {
 
 /// Sets the soft limit of the size of files; `u64::MAX` raises it to the hard limit.
 pub(crate) fn limit_files(most: u64) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: one live limit.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     limit.rlim_cur = most.min(limit.rlim_max);
@@ -505,10 +479,7 @@ pub(crate) fn limit_files(most: u64) {
 /// Sets the limit of locked bytes of this process, also if it is privileged.
 pub(crate) fn limit_locked(most: u64) {
     const CAP_IPC_LOCK: u32 = 14;
-    let limit = libc::rlimit {
-        rlim_cur: most,
-        rlim_max: most,
-    };
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: a live rlimit.
     let rc = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
     assert_eq!(rc, 0);
@@ -526,12 +497,7 @@ pub(crate) fn limit_locked(most: u64) {
 }
 
 const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf,
-        k,
-    }
+    libc::sock_filter { code: code as u16, jt: 0, jf, k }
 }
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -540,10 +506,7 @@ const ANSWER: u32 = libc::BPF_RET | libc::BPF_K;
 
 /// Filters the system calls of this process from here on, in all its threads.
 fn filter(steps: &mut [libc::sock_filter]) {
-    let program = libc::sock_fprog {
-        len: steps.len() as u16,
-        filter: steps.as_mut_ptr(),
-    };
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     // SAFETY: drops a privilege; no memory is accessed.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     let (how, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
@@ -625,7 +588,8 @@ pub(crate) fn map_file_over(at: usize, len: usize, in_file: usize) {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
     // SAFETY: a range of the test.
-    let got = unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(at), len, prot, flags, fd, 0) };
+    let got =
+        unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(at), len, prot, flags, fd, 0) };
     assert_ne!(got, libc::MAP_FAILED);
     plain_close(fd);
 }
@@ -721,10 +685,7 @@ pub(crate) fn is_mapped(at: usize) -> bool {
         .lines()
         .filter_map(|line| line.split_once(' ')?.0.split_once('-'))
         .filter_map(|(from, to)| {
-            Some((
-                usize::from_str_radix(from, 16).ok()?,
-                usize::from_str_radix(to, 16).ok()?,
-            ))
+            Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
         })
         .any(|(from, to)| (from..to).contains(&at))
 }

@@ -3,17 +3,14 @@
 
 use crate::api::{Api, Case};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, protect, two, unmap,
-    until,
+    BLOCK, FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, protect, two,
+    unmap, until,
 };
 use libc::{ECONNRESET, EFAULT, EINVAL, ENXIO, EPERM};
 
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32) -> usize {
     let at = pages(pages_n);
-    assert_eq!(
-        api.register(epd, at, pages_n * PAGE, offset, prot, FIXED),
-        Ok(offset)
-    );
+    assert_eq!(api.register(epd, at, pages_n * PAGE, offset, prot, FIXED), Ok(offset));
     at
 }
 
@@ -24,10 +21,7 @@ pub(crate) const CASES: &[Case] = &[
         let memory = pages(4);
         fill(near, 4 * PAGE, 1);
         fill(memory, 4 * PAGE, 2);
-        for (i, len) in [1, 7, 63, 64, 65, 127, 1000, 4095, 4097, 9001]
-            .into_iter()
-            .enumerate()
-        {
+        for (i, len) in [1, 7, 63, 64, 65, 127, 1000, 4095, 4097, 9001].into_iter().enumerate() {
             for (from, to) in [(0, 0), (1, 1), (3, 60), (64, 1), (4090, 4000)] {
                 let flags = [0, SYNC, 1, 8, SYNC | 8, 2][i % 6];
                 let check = |seed: u8, at: usize, off: usize, start: usize| {
@@ -35,10 +29,7 @@ pub(crate) const CASES: &[Case] = &[
                 };
                 fill(far, 4 * PAGE, 0);
                 assert_eq!(api.writeto(a, 0x10000 + from, len, 0x20000 + to, flags), Ok(0));
-                assert!(
-                    check(1, far, to as usize, from as usize),
-                    "writeto {len} {from} {to}"
-                );
+                assert!(check(1, far, to as usize, from as usize), "writeto {len} {from} {to}");
                 assert_eq!(
                     peek(far + to as usize + len),
                     pattern(to as usize + len, 0),
@@ -195,10 +186,7 @@ pub(crate) const CASES: &[Case] = &[
                 for round in 1..=20u8 {
                     cue.tell();
                     crate::rig::until("the last byte", || peek(at + N - 1) == round);
-                    assert!(
-                        (0..N).step_by(997).all(|i| peek(at + i) == round),
-                        "round {round}"
-                    );
+                    assert!((0..N).step_by(997).all(|i| peek(at + i) == round), "round {round}");
                 }
                 cue.tell();
             },
@@ -237,11 +225,7 @@ pub(crate) const CASES: &[Case] = &[
             }
             let mark = api.fence_mark(a, 1).unwrap();
             assert_eq!(api.fence_wait(a, mark), Ok(0));
-            assert!(
-                (0..N)
-                    .step_by(97)
-                    .all(|i| [0, pattern(i, 6)].contains(&peek(far + i)))
-            );
+            assert!((0..N).step_by(97).all(|i| [0, pattern(i, 6)].contains(&peek(far + i))));
         }
         let at = pages(N / PAGE);
         fill(at, N, 7);

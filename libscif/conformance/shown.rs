@@ -66,10 +66,7 @@ pub(crate) const CASES: &[Case] = &[
                 };
                 assert_eq!(
                     shown.windows,
-                    [
-                        window(0x10000, 2 * PAGE as u64, true),
-                        window(0x20000, PAGE as u64, false)
-                    ]
+                    [window(0x10000, 2 * PAGE as u64, true), window(0x20000, PAGE as u64, false)]
                 );
                 let (peer, pid) = shown.peer.unwrap();
                 assert_eq!(peer.node, 2);
@@ -86,9 +83,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 cue.wait();
                 until("the other side is gone", || api.poll(epd, 0, 10) != 0);
-                until("that is shown", || {
-                    of(std::process::id(), "DISCONNECTED").len() == 1
-                });
+                until("that is shown", || of(std::process::id(), "DISCONNECTED").len() == 1);
                 api.close(epd).unwrap();
                 assert!(of(std::process::id(), "DISCONNECTED").is_empty());
             },

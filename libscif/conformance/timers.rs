@@ -52,11 +52,8 @@ fn stream(api: &Api, restart: bool, sends: bool) {
                 while done < STREAM {
                     let rest = &mut bytes[done..];
                     let wanted = rest.len();
-                    let answer = if sends {
-                        api.send(epd, rest, BLOCK)
-                    } else {
-                        api.recv(epd, rest, BLOCK)
-                    };
+                    let answer =
+                        if sends { api.send(epd, rest, BLOCK) } else { api.recv(epd, rest, BLOCK) };
                     let before = cut;
                     done += moved(answer, wanted, &mut cut);
                     if !restart && (before, cut) == (0, 1) {
@@ -203,9 +200,7 @@ pub(crate) const CASES: &[Case] = &[
     ("an_accept_ends_with_a_signal_and_loses_no_request", |api| {
         accept(api, false);
     }),
-    ("a_fence_goes_on_after_signals_that_restart", |api| {
-        fences(api, true)
-    }),
+    ("a_fence_goes_on_after_signals_that_restart", |api| fences(api, true)),
     ("a_fence_ends_with_a_signal_and_may_be_waited_for_again", |api| {
         fences(api, false);
     }),

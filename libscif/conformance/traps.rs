@@ -18,7 +18,8 @@ use crate::api::Case;
 use crate::ioctl::*;
 use crate::measured::{DriverKind, driver_kind};
 use crate::rig::{
-    BLOCK, Cue, HUP, IN, OUT, Process, plain_close, raw_poll, set_env, set_nonblocking, step_aside, within,
+    BLOCK, Cue, HUP, IN, OUT, Process, plain_close, raw_poll, set_env, set_nonblocking, step_aside,
+    within,
 };
 
 /// Capacity of a queue in bytes.
@@ -43,10 +44,7 @@ impl Set {
     }
 
     fn change_as(&self, name: u64, op: i32, fd: i32, events: i32) {
-        let mut event = libc::epoll_event {
-            events: events as u32,
-            u64: name,
-        };
+        let mut event = libc::epoll_event { events: events as u32, u64: name };
         // SAFETY: a live event.
         let rc = unsafe { libc::epoll_ctl(self.0, op, fd, &raw mut event) };
         assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
@@ -82,11 +80,7 @@ impl Set {
 
     /// Whether poll(2) finds the set readable, as a set around it does.
     fn is_readable(&self, timeout_ms: i32) -> bool {
-        let mut entry = libc::pollfd {
-            fd: self.0,
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut entry = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
         // SAFETY: a live entry; a raw system call, which no library intercepts.
         let n = unsafe { libc::syscall(libc::SYS_poll, &raw mut entry, 1, timeout_ms) };
         n == 1
@@ -143,9 +137,7 @@ fn set_without_room(opener: i32) -> Set {
 }
 
 fn drain(fd: i32) {
-    assert!(within(SOON, || {
-        message(fd, RECV, &mut [0; QUEUE], 0) == Ok(QUEUE as u32)
-    }));
+    assert!(within(SOON, || { message(fd, RECV, &mut [0; QUEUE], 0) == Ok(QUEUE as u32) }));
 }
 
 pub(crate) const CASES: &[Case] = &[

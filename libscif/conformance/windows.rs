@@ -3,8 +3,8 @@
 
 use crate::api::{Api, Case};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, apart, case_port, descriptors, fill, holds, loopback, map, pages, peek,
-    poke, protect, two, unmap, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, apart, case_port, descriptors, fill, holds, loopback, map, pages,
+    peek, poke, protect, two, unmap, until,
 };
 use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
 
@@ -14,10 +14,7 @@ const LEN: usize = 4 * PAGE;
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32, seed: u8) -> usize {
     let at = pages(pages_n);
     fill(at, pages_n * PAGE, seed);
-    assert_eq!(
-        api.register(epd, at, pages_n * PAGE, offset, prot, FIXED),
-        Ok(offset)
-    );
+    assert_eq!(api.register(epd, at, pages_n * PAGE, offset, prot, FIXED), Ok(offset));
     at
 }
 
@@ -25,7 +22,9 @@ pub(crate) const CASES: &[Case] = &[
     ("register_looks_at_its_arguments", |api| {
         let (a, _b) = loopback(api);
         let at = pages(4);
-        let try_it = |at, len, offset, prot, flags| api.register(a, at, len, offset, prot, flags).map(|_| ());
+        let try_it = |at, len, offset, prot, flags| {
+            api.register(a, at, len, offset, prot, flags).map(|_| ())
+        };
         assert_eq!(try_it(at, PAGE, 0, 4, 0), Err(EINVAL), "protection");
         assert_eq!(try_it(at, PAGE, 0, RW, 0x20), Err(EINVAL), "for the kernel");
         assert_eq!(try_it(at, PAGE, 0, RW, 1), Err(EINVAL));
@@ -56,20 +55,15 @@ pub(crate) const CASES: &[Case] = &[
         let (a, _b) = loopback(api);
         let at = pages(4);
         assert_eq!(api.register(a, at, PAGE, 0, RW, 0), Ok(0x7fff_ffff_ffff_e000));
-        assert_eq!(
-            api.register(a, at + PAGE, 2 * PAGE, -0x5000, RW, 0),
-            Ok(0x7fff_ffff_ffff_c000)
-        );
-        assert_eq!(
-            api.register(a, at + 3 * PAGE, PAGE, 0, RW, 0),
-            Ok(0x7fff_ffff_ffff_b000)
-        );
+        assert_eq!(api.register(a, at + PAGE, 2 * PAGE, -0x5000, RW, 0), Ok(0x7fff_ffff_ffff_c000));
+        assert_eq!(api.register(a, at + 3 * PAGE, PAGE, 0, RW, 0), Ok(0x7fff_ffff_ffff_b000));
     }),
     ("a_suggested_offset_is_where_the_window_is_or_near", |api| {
         let (a, b) = loopback(api);
         let at = pages(6);
-        let suggest =
-            |page: usize, n: usize, offset| api.register(a, at + page * PAGE, n * PAGE, offset, RW, 0);
+        let suggest = |page: usize, n: usize, offset| {
+            api.register(a, at + page * PAGE, n * PAGE, offset, RW, 0)
+        };
         assert_eq!(suggest(0, 1, 0x50000), Ok(0x50000));
         assert_eq!(suggest(1, 2, 0x50000), Ok(0x51000), "the nearest that is free");
         assert_eq!(suggest(3, 1, 0x50000), Ok(0x4f000));
@@ -100,17 +94,10 @@ pub(crate) const CASES: &[Case] = &[
         let (a, _b) = loopback(api);
         window(api, a, 2, 0x10000, RW, 1);
         let at = pages(4);
-        for (offset, len) in [
-            (0x10000, PAGE),
-            (0x11000, PAGE),
-            (0xf000, 4 * PAGE),
-            (0xf000, 2 * PAGE),
-        ] {
-            assert_eq!(
-                api.register(a, at, len, offset, RW, FIXED),
-                Err(EADDRINUSE),
-                "{offset:#x}"
-            );
+        for (offset, len) in
+            [(0x10000, PAGE), (0x11000, PAGE), (0xf000, 4 * PAGE), (0xf000, 2 * PAGE)]
+        {
+            assert_eq!(api.register(a, at, len, offset, RW, FIXED), Err(EADDRINUSE), "{offset:#x}");
         }
         assert_eq!(api.register(a, at, PAGE, 0xf000, RW, FIXED), Ok(0xf000));
         assert_eq!(api.unregister(a, 0x10000, 2 * PAGE), Ok(0));
@@ -134,11 +121,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.unregister(a, 0x10000, PAGE), Err(ENXIO), "half a window");
         assert_eq!(api.unregister(a, 0x11000, PAGE), Err(ENXIO));
         assert_eq!(api.unregister(a, 0x50000, PAGE), Err(ENXIO));
-        assert_eq!(
-            api.unregister(a, 0x10000, 5 * PAGE),
-            Err(ENXIO),
-            "a hole at the end"
-        );
+        assert_eq!(api.unregister(a, 0x10000, 5 * PAGE), Err(ENXIO), "a hole at the end");
         assert_eq!(api.unregister(a, 0x10000, 4 * PAGE), Ok(0), "two at once");
         assert_eq!(api.unregister(a, 0x10000, 4 * PAGE), Err(ENXIO));
     }),
@@ -164,11 +147,8 @@ pub(crate) const CASES: &[Case] = &[
         let heap_at = heap.as_ptr().expose_provenance().next_multiple_of(PAGE);
         let stack = [1u8; 3 * PAGE];
         let stack_at = (&raw const stack).expose_provenance().next_multiple_of(PAGE);
-        let shared = map(
-            PAGE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            libc::PROT_READ | libc::PROT_WRITE,
-        );
+        let shared =
+            map(PAGE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
         let readonly = pages(1);
         for at in [shared, readonly] {
             for i in 0..PAGE {
@@ -177,16 +157,9 @@ pub(crate) const CASES: &[Case] = &[
         }
         protect(readonly, PAGE, libc::PROT_READ);
         let target = pages(1);
-        for (i, at) in [constant, heap_at, stack_at, shared, readonly]
-            .into_iter()
-            .enumerate()
-        {
+        for (i, at) in [constant, heap_at, stack_at, shared, readonly].into_iter().enumerate() {
             let offset = 0x10000 * (i as i64 + 1);
-            assert_eq!(
-                api.register(a, at, PAGE, offset, RW, FIXED),
-                Ok(offset),
-                "kind {i}"
-            );
+            assert_eq!(api.register(a, at, PAGE, offset, RW, FIXED), Ok(offset), "kind {i}");
             assert_eq!(api.vreadfrom(b, target, PAGE, offset, SYNC), Ok(0), "kind {i}");
             assert!((0..PAGE).all(|k| peek(target + k) == 1), "kind {i}");
             if i != 0 && i != 4 {
@@ -234,11 +207,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(try_it(0, 1, 0x10000), Err(EINVAL));
         assert_eq!(try_it(PAGE, 1, 0x10010), Err(EINVAL));
         assert_eq!(try_it(PAGE, RW, 0x10000), Err(EPERM));
-        assert_eq!(
-            try_it(2 * PAGE, RW, 0x10000),
-            Err(EPERM),
-            "the first does not allow it"
-        );
+        assert_eq!(try_it(2 * PAGE, RW, 0x10000), Err(EPERM), "the first does not allow it");
         assert_eq!(try_it(PAGE, 1, 0x20000), Err(EPERM));
         assert_eq!(try_it(2 * PAGE, 1, 0x11000), Err(ENXIO), "a hole");
         assert_eq!(try_it(PAGE, 1, 0x90000), Err(ENXIO));
@@ -253,10 +222,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         window(api, a, 2, 0x10000, RW, 7);
         let place = pages(4);
-        assert_eq!(
-            api.mmap(b, place + PAGE, 2 * PAGE, RW, FIXED, 0x10000),
-            Ok(place + PAGE)
-        );
+        assert_eq!(api.mmap(b, place + PAGE, 2 * PAGE, RW, FIXED, 0x10000), Ok(place + PAGE));
         assert!(holds(place + PAGE, 2 * PAGE, 7));
         assert_eq!(peek(place), 0);
     }),
@@ -384,9 +350,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_mapping_outlives_the_peers_endpoint", |api| {
         outlives(api, |epd| assert_eq!(api.close(epd), Ok(0)))
     }),
-    ("a_mapping_outlives_the_peers_process", |api| {
-        outlives(api, |_| ())
-    }),
+    ("a_mapping_outlives_the_peers_process", |api| outlives(api, |_| ())),
     ("a_lingering_window_ends_with_the_process_that_maps_it", |api| {
         two(
             api,
@@ -396,10 +360,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 api.unregister(epd, 0x10000, PAGE).unwrap();
                 let other = pages(1);
-                assert_eq!(
-                    api.register(epd, other, PAGE, 0x10000, RW, FIXED),
-                    Err(EADDRINUSE)
-                );
+                assert_eq!(api.register(epd, other, PAGE, 0x10000, RW, FIXED), Err(EADDRINUSE));
                 cue.tell();
             },
             |epd, cue| {
@@ -412,11 +373,8 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("pages_that_cannot_move_serve_rma_and_no_mapping", |api| {
         let (a, b) = loopback(api);
-        let shared = map(
-            PAGE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            libc::PROT_READ | libc::PROT_WRITE,
-        );
+        let shared =
+            map(PAGE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
         poke(shared + 9, 5);
         assert_eq!(api.register(a, shared, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
         assert_eq!(api.mmap(b, 0, PAGE, RW, 0, 0x10000), Err(ENOMEM));
@@ -439,7 +397,11 @@ pub(crate) const CASES: &[Case] = &[
                     let mut n = 0u64;
                     while !n.is_multiple_of(64) || !*stop.lock().unwrap() {
                         for page in 0..64 {
-                            assert_eq!(crate::rig::peek64(mine + page * PAGE), n, "a store was lost");
+                            assert_eq!(
+                                crate::rig::peek64(mine + page * PAGE),
+                                n,
+                                "a store was lost"
+                            );
                             crate::rig::poke64(mine + page * PAGE, n + 1);
                         }
                         n += 1;
@@ -564,10 +526,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(peek(at), 99, "the window there was before is one still");
             }
             crate::rig::dont_need(at + kept, there - kept);
-            assert!(
-                (kept..there).step_by(PAGE).all(|i| peek(at + i) == 0),
-                "private still"
-            );
+            assert!((kept..there).step_by(PAGE).all(|i| peek(at + i) == 0), "private still");
             fill(at + kept, there - kept, 2);
             let offset = 0x200_0000;
             assert_eq!(
@@ -600,9 +559,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32)) {
             let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
             assert!(holds(at, LEN, 1));
             cue.tell();
-            until("the peer is gone", || {
-                api.send(epd, b"x", 0) == Err(libc::ECONNRESET)
-            });
+            until("the peer is gone", || api.send(epd, b"x", 0) == Err(libc::ECONNRESET));
             cue.wait();
             assert!(holds(at + 251, LEN - 251, 1));
             assert_eq!(peek(at), 77, "still the same pages");

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Endpoints, connections, messages, poll and nodes of `scif.h`.
 
-#![expect(
-    unsafe_code,
-    reason = "functions a C program calls by name, with pointers of its own"
-)]
+#![expect(unsafe_code, reason = "functions a C program calls by name, with pointers of its own")]
 
 use libc::{c_int, c_long, c_short, c_uint, c_void};
 use scif::PortId;
@@ -30,7 +27,8 @@ pub(crate) struct ScifPollEpd {
 
 const _: () = assert!(size_of::<ScifPortId>() == 4 && align_of::<ScifPortId>() == 2);
 const _: () = assert!(
-    size_of::<ScifPollEpd>() == size_of::<PollFd>() && align_of::<ScifPollEpd>() == align_of::<PollFd>()
+    size_of::<ScifPollEpd>() == size_of::<PollFd>()
+        && align_of::<ScifPollEpd>() == align_of::<PollFd>()
 );
 
 const BLOCK: c_int = 1;
@@ -73,10 +71,7 @@ unsafe extern "C" fn scif_connect(epd: c_int, dst: *const ScifPortId) -> c_int {
         }
         // SAFETY: not null; by the caller's contract a scif_portID, of which all bytes are valid.
         let dst = unsafe { dst.read_unaligned() };
-        let dst = PortId {
-            node: dst.node,
-            port: dst.port,
-        };
+        let dst = PortId { node: dst.node, port: dst.port };
         endpoints.connect(epd, dst).map(c_int::from)
     })
 }
@@ -95,10 +90,7 @@ unsafe extern "C" fn scif_accept(
             return Err(Failure::Invalid);
         }
         let (from, fd) = endpoints.accept(epd, flags == BLOCK)?;
-        let from = ScifPortId {
-            node: from.node,
-            port: from.port,
-        };
+        let from = ScifPortId { node: from.node, port: from.port };
         // SAFETY: not null; by the caller's contract space for a scif_portID.
         unsafe { peer.write_unaligned(from) };
         // SAFETY: not null; by the caller's contract space for a descriptor.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Windows, mappings, RMA and fences of `scif.h`.
 
-#![expect(
-    unsafe_code,
-    reason = "functions a C program calls by name, with addresses of its own"
-)]
+#![expect(unsafe_code, reason = "functions a C program calls by name, with addresses of its own")]
 
 use libc::{c_int, c_void, off_t};
 use scif_api::{Failure, FenceSide, Signal};
@@ -64,9 +61,7 @@ unsafe extern "C" fn scif_mmap(
 // SAFETY: as `scif_register`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn scif_munmap(addr: *mut c_void, len: usize) -> c_int {
-    guard(-1, |endpoints| {
-        endpoints.unmap(addr.expose_provenance(), len).map(|()| 0)
-    })
+    guard(-1, |endpoints| endpoints.unmap(addr.expose_provenance(), len).map(|()| 0))
 }
 
 /// `int scif_readfrom(scif_epd_t epd, off_t loffset, size_t len, off_t roffset, int rma_flags)`
@@ -79,11 +74,7 @@ extern "C" fn scif_readfrom(
     roffset: off_t,
     rma_flags: c_int,
 ) -> c_int {
-    guard(-1, |endpoints| {
-        endpoints
-            .read_from(epd, loffset, len, roffset, rma_flags)
-            .map(|()| 0)
-    })
+    guard(-1, |endpoints| endpoints.read_from(epd, loffset, len, roffset, rma_flags).map(|()| 0))
 }
 
 /// `int scif_writeto(scif_epd_t epd, off_t loffset, size_t len, off_t roffset, int rma_flags)`
@@ -96,11 +87,7 @@ extern "C" fn scif_writeto(
     roffset: off_t,
     rma_flags: c_int,
 ) -> c_int {
-    guard(-1, |endpoints| {
-        endpoints
-            .write_to(epd, loffset, len, roffset, rma_flags)
-            .map(|()| 0)
-    })
+    guard(-1, |endpoints| endpoints.write_to(epd, loffset, len, roffset, rma_flags).map(|()| 0))
 }
 
 /// `int scif_vreadfrom(scif_epd_t epd, void *addr, size_t len, off_t roffset, int rma_flags)`
@@ -114,9 +101,7 @@ unsafe extern "C" fn scif_vreadfrom(
     rma_flags: c_int,
 ) -> c_int {
     guard(-1, |endpoints| {
-        endpoints
-            .read_to_memory(epd, addr.expose_provenance(), len, roffset, rma_flags)
-            .map(|()| 0)
+        endpoints.read_to_memory(epd, addr.expose_provenance(), len, roffset, rma_flags).map(|()| 0)
     })
 }
 
@@ -185,14 +170,8 @@ extern "C" fn scif_fence_signal(
     guard(-1, |endpoints| {
         endpoints.usable(epd)?;
         let side = side(flags & !(SIGNAL_LOCAL | SIGNAL_REMOTE))?;
-        let local = (flags & SIGNAL_LOCAL != 0).then_some(Signal {
-            offset: loff,
-            value: lval,
-        });
-        let remote = (flags & SIGNAL_REMOTE != 0).then_some(Signal {
-            offset: roff,
-            value: rval,
-        });
+        let local = (flags & SIGNAL_LOCAL != 0).then_some(Signal { offset: loff, value: lval });
+        let remote = (flags & SIGNAL_REMOTE != 0).then_some(Signal { offset: roff, value: rval });
         endpoints.fence_signal(epd, side, local, remote).map(|()| 0)
     })
 }

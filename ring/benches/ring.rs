@@ -5,10 +5,7 @@
 //! Not about: processes and their placement, which the two-process bench measures. `cargo bench -p
 //! scif-ring [-- name]`.
 
-#![expect(
-    unsafe_code,
-    reason = "lays rings over its own memory and names its own buffers"
-)]
+#![expect(unsafe_code, reason = "lays rings over its own memory and names its own buffers")]
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use scif_ring::spsc::InlineRecord;
@@ -29,10 +26,7 @@ fn ring() -> (Producer, Consumer) {
     let tx = unsafe { Producer::new(base, DIRECTION_BYTES) };
     // SAFETY: as above.
     let rx = unsafe { Consumer::new(base, DIRECTION_BYTES) };
-    (
-        tx.unwrap_or_else(|e| unreachable!("{e}")),
-        rx.unwrap_or_else(|e| unreachable!("{e}")),
-    )
+    (tx.unwrap_or_else(|e| unreachable!("{e}")), rx.unwrap_or_else(|e| unreachable!("{e}")))
 }
 
 fn mem(len: usize) -> Mem {
@@ -63,7 +57,9 @@ fn one_thread(c: &mut Criterion) {
         b.iter(|| {
             let payload = black_box(to.sub(8, 8)).unwrap_or(Mem::empty());
             let _ = black_box(tx.push_words(1, [black_box(7), 0], 1, &payload));
-            rx.poll_inline(|_, line: &InlineRecord<'_>| line.copy_tail(1, &to) == 8 && line.word(0) == 7)
+            rx.poll_inline(|_, line: &InlineRecord<'_>| {
+                line.copy_tail(1, &to) == 8 && line.word(0) == 7
+            })
         });
     });
     c.bench_function("push_with + take, 24 bytes", |b| {
@@ -170,11 +166,7 @@ fn copies(c: &mut Criterion) {
             group.bench_function(BenchmarkId::new(format!("product, {name}"), len), |b| {
                 b.iter_batched(
                     &mut next,
-                    |at| {
-                        to.sub(at, len)
-                            .zip(from.sub(at, len))
-                            .map(|(t, f)| t.copy_from(&f))
-                    },
+                    |at| to.sub(at, len).zip(from.sub(at, len)).map(|(t, f)| t.copy_from(&f)),
                     BatchSize::PerIteration,
                 );
             });

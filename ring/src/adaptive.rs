@@ -137,7 +137,9 @@ mod tests {
         assert_eq!(run(&mut prober, 2 * PAIRS * RUN, [20, 9]), PAIRS * RUN);
         assert_eq!(run(&mut prober, INTERVAL_MIN, [20, 9]), INTERVAL_MIN);
         assert!(run(&mut prober, 5000, [20, 9]) > 4900);
-        assert!(run(&mut prober, INTERVAL_MAX + 2 * PAIRS * RUN, [6, 9]) <= INTERVAL_MAX + PAIRS * RUN);
+        assert!(
+            run(&mut prober, INTERVAL_MAX + 2 * PAIRS * RUN, [6, 9]) <= INTERVAL_MAX + PAIRS * RUN
+        );
         assert!(!prober.takes_alternative());
     }
 
@@ -150,11 +152,7 @@ mod tests {
             assert!(!prober.is_probing());
         }
         let mut prober = Prober::default();
-        assert_eq!(
-            run(&mut prober, 1000, [0, 0]),
-            4 * RUN,
-            "a clock that stands still"
-        );
+        assert_eq!(run(&mut prober, 1000, [0, 0]), 4 * RUN, "a clock that stands still");
     }
 
     #[test]

@@ -59,11 +59,7 @@ struct ClaimWord {
 
 impl ClaimWord {
     const fn unpack(word: u64) -> ClaimWord {
-        ClaimWord {
-            generation: word >> 48,
-            front: word >> 24 & 0xff_ffff,
-            back: word & 0xff_ffff,
-        }
+        ClaimWord { generation: word >> 48, front: word >> 24 & 0xff_ffff, back: word & 0xff_ffff }
     }
 
     const fn pack(self) -> u64 {
@@ -104,9 +100,7 @@ impl Claim {
     /// `ptr` is aligned to 64 and begins `CLAIM_BYTES` bytes that stay mapped readable and writable
     /// while the value exists.
     pub const unsafe fn new(ptr: *mut u8) -> Claim {
-        Claim {
-            block: ptr.cast::<ClaimBlock>().cast_const(),
-        }
+        Claim { block: ptr.cast::<ClaimBlock>().cast_const() }
     }
 
     #[inline(always)]
@@ -124,11 +118,7 @@ impl Claim {
         b.parts.done.store(0, Ordering::Relaxed);
         b.parts.failed.store(0, Ordering::Relaxed);
         // SYNC POINT: pairs with the loads of `claims` in this file.
-        let claims = ClaimWord {
-            generation: u64::from(generation) & 0xffff,
-            front: 0,
-            back: 0,
-        };
+        let claims = ClaimWord { generation: u64::from(generation) & 0xffff, front: 0, back: 0 };
         b.parts.claims.store(claims.pack(), Ordering::Release);
     }
 
@@ -248,7 +238,12 @@ impl Claim {
             };
             let n = wanted.clamp(1, most.max(1));
             // SYNC POINT: pairs with the same exchange on the other side, and `Claim::close`.
-            match word.compare_exchange(seen, next(claims, n).pack(), Ordering::AcqRel, Ordering::Acquire) {
+            match word.compare_exchange(
+                seen,
+                next(claims, n).pack(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => return Some((claims, n)),
                 Err(now) => seen = now,
             }
@@ -328,12 +323,7 @@ mod tests {
             assert_eq!(tx.peer_offer(8), None);
             assert_eq!(
                 tx.peer_offer(7),
-                Some(Offer {
-                    dst_addr: 0x1000,
-                    len: 49,
-                    part: 10,
-                    parts: 5
-                })
+                Some(Offer { dst_addr: 0x1000, len: 49, part: 10, parts: 5 })
             );
             assert_eq!(
                 (
@@ -373,10 +363,7 @@ mod tests {
                 (0, Some(1..2), None)
             );
             tx.reset(8);
-            assert_eq!(
-                (rx.failed_front(5), rx.open_parts(), tx.peer_offer(7)),
-                (None, 0, None)
-            );
+            assert_eq!((rx.failed_front(5), rx.open_parts(), tx.peer_offer(7)), (None, 0, None));
         });
     }
 

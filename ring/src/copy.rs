@@ -47,10 +47,7 @@ impl Mem {
     /// Returns an empty run.
     #[inline]
     pub const fn empty() -> Mem {
-        Mem {
-            ptr: core::ptr::dangling_mut(),
-            len: 0,
-        }
+        Mem { ptr: core::ptr::dangling_mut(), len: 0 }
     }
 
     /// Returns the address of the first byte.
@@ -80,20 +77,15 @@ impl Mem {
     /// Returns `len` bytes from `off` on, if they all lie inside.
     #[inline]
     pub fn sub(&self, off: usize, len: usize) -> Option<Mem> {
-        (off <= self.len && len <= self.len - off).then(|| Mem {
-            ptr: self.ptr.wrapping_add(off),
-            len,
-        })
+        (off <= self.len && len <= self.len - off)
+            .then(|| Mem { ptr: self.ptr.wrapping_add(off), len })
     }
 
     /// Returns the rest from `off` on; empty past the end.
     #[inline]
     fn after(&self, off: usize) -> Mem {
         let off = off.min(self.len);
-        Mem {
-            ptr: self.ptr.wrapping_add(off),
-            len: self.len - off,
-        }
+        Mem { ptr: self.ptr.wrapping_add(off), len: self.len - off }
     }
 
     /// Copies from `src` up to the shorter length; returns the number of bytes.
@@ -145,7 +137,13 @@ pub fn copy_iov(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: u
 /// Variant of [`copy_iov`] into one run; `non_temporal` requests non-temporal stores, where
 /// available.
 #[inline]
-pub(crate) fn copy_iov_to(dst: &Mem, src: &[Mem], src_off: usize, max: usize, non_temporal: bool) -> usize {
+pub(crate) fn copy_iov_to(
+    dst: &Mem,
+    src: &[Mem],
+    src_off: usize,
+    max: usize,
+    non_temporal: bool,
+) -> usize {
     let nt = if non_temporal { NT_MIN } else { NT_THRESHOLD };
     copy_runs(core::slice::from_ref(dst), 0, src, src_off, max, nt)
 }
@@ -162,7 +160,14 @@ pub(crate) fn copy_slice_to(dst: &Mem, src: &[u8], non_temporal: bool) -> usize 
 }
 
 #[inline]
-fn copy_runs(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: usize, nt: usize) -> usize {
+fn copy_runs(
+    dst: &[Mem],
+    dst_off: usize,
+    src: &[Mem],
+    src_off: usize,
+    max: usize,
+    nt: usize,
+) -> usize {
     let mut to = Cursor::new(dst, dst_off);
     let mut from = Cursor::new(src, src_off);
     let mut done = 0;
@@ -209,10 +214,7 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     #[inline]
     fn new(iov: &'a [Mem], off: usize) -> Cursor<'a> {
-        let mut cursor = Cursor {
-            run: Mem::empty(),
-            rest: iov.iter(),
-        };
+        let mut cursor = Cursor { run: Mem::empty(), rest: iov.iter() };
         let mut off = off;
         for m in cursor.rest.by_ref() {
             if off < m.len {
@@ -405,10 +407,8 @@ mod stream {
         // SAFETY: head <= n.
         unsafe { dst.copy_from_nonoverlapping(src, head) };
         for at in (head..head + body).step_by(64) {
-            let (to, from) = (
-                dst.wrapping_add(at).cast::<__m128i>(),
-                src.wrapping_add(at).cast::<__m128i>(),
-            );
+            let (to, from) =
+                (dst.wrapping_add(at).cast::<__m128i>(), src.wrapping_add(at).cast::<__m128i>());
             // SAFETY: at + 64 <= n, so each 16-byte quarter of this line is readable.
             let a = unsafe { _mm_loadu_si128(from) };
             // SAFETY: as above.
@@ -428,10 +428,7 @@ mod stream {
         }
         let at = head + body;
         // SAFETY: at <= n.
-        unsafe {
-            dst.wrapping_add(at)
-                .copy_from_nonoverlapping(src.wrapping_add(at), n - at)
-        };
+        unsafe { dst.wrapping_add(at).copy_from_nonoverlapping(src.wrapping_add(at), n - at) };
         // SYNC POINT: streamed stores are not ordered by a later Release. This fence puts them
         // before any publication that follows (`push` in spsc/producer.rs, `Claim::complete_front`
         // in claim.rs, a completion in the process). SAFETY: every x86-64 has SSE.

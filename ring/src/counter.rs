@@ -119,10 +119,7 @@ mod tests {
         f.set(true);
         assert!(f.get() && f.get_relaxed() && f.swap(false) && !f.get());
         let c = AtomicCounter::new(3);
-        assert_eq!(
-            (c.add(2), c.sub(1), c.swap(9), c.max(12), c.get()),
-            (3, 5, 4, 9, 12)
-        );
+        assert_eq!((c.add(2), c.sub(1), c.swap(9), c.max(12), c.get()), (3, 5, 4, 9, 12));
         c.set(1);
         c.set_relaxed(2);
         assert_eq!((c.add_relaxed(5), c.get_relaxed()), (2, 7));

@@ -53,10 +53,7 @@ impl<T> ElidableLock<T> {
     /// No two threads use the lock at once: the end of one thread's last use happens before another
     /// thread's first.
     pub const unsafe fn elided(value: T) -> ElidableLock<T> {
-        ElidableLock {
-            mode: LockMode::Elided(Cell::new(false)),
-            value: UnsafeCell::new(value),
-        }
+        ElidableLock { mode: LockMode::Elided(Cell::new(false)), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock. Blocks while another thread holds it.
@@ -77,11 +74,7 @@ impl<T> ElidableLock<T> {
                 None
             }
         };
-        ElidableLockGuard {
-            lock: self,
-            _held: held,
-            _value: PhantomData,
-        }
+        ElidableLockGuard { lock: self, _held: held, _value: PhantomData }
     }
 
     /// Whether the lock is elided.
@@ -111,9 +104,7 @@ fn lock_contended(mutex: &Mutex<()>, around: WaitWrapper) -> MutexGuard<'_, ()> 
 
 impl<T> fmt::Debug for ElidableLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ElidableLock")
-            .field("elided", &self.is_elided())
-            .finish_non_exhaustive()
+        f.debug_struct("ElidableLock").field("elided", &self.is_elided()).finish_non_exhaustive()
     }
 }
 

@@ -60,9 +60,7 @@ impl<const WORDS: usize> BellOf<WORDS> {
     /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and
     /// writable while the value exists and were zeroed when created.
     pub unsafe fn new(base: *mut u8) -> Self {
-        let bell = BellOf {
-            page: base.cast::<BellPage<WORDS>>().cast_const(),
-        };
+        let bell = BellOf { page: base.cast::<BellPage<WORDS>>().cast_const() };
         // SYNC POINT: pairs with `BellHandleOf::compatible`, through the channel that carried the
         // page to the peer.
         bell.page().owner.layout.store(LAYOUT, Ordering::Relaxed);
@@ -112,10 +110,7 @@ impl<const WORDS: usize> BellOf<WORDS> {
     pub fn set_sleeping(&self, sleeping: bool) {
         // SYNC POINT: pairs with `BellHandleOf::sleeping`; ordered by the fences named in this
         // file.
-        self.page()
-            .owner
-            .sleeping
-            .store(u32::from(sleeping), Ordering::Relaxed);
+        self.page().owner.sleeping.store(u32::from(sleeping), Ordering::Relaxed);
     }
 
     /// Whether the owner last set `sleeping`, unless a peer overwrote the word.
@@ -145,9 +140,7 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
     /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and
     /// writable while the value exists.
     pub const unsafe fn new(base: *mut u8) -> Self {
-        BellHandleOf {
-            page: base.cast::<BellPage<WORDS>>().cast_const(),
-        }
+        BellHandleOf { page: base.cast::<BellPage<WORDS>>().cast_const() }
     }
 
     #[inline(always)]

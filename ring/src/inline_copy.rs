@@ -143,16 +143,8 @@ mod tests {
             copy.publish(1000 + n as u64, src.first_chunk().unwrap(), n);
             assert_eq!(taken(&copy, 1000 + n as u64, n, 64).as_deref(), Some(&src[..n]));
         }
-        assert_eq!(
-            taken(&copy, 1048, 5, 64).as_deref(),
-            Some(&src[43..]),
-            "the last ones"
-        );
-        assert_eq!(
-            taken(&copy, 1048, 5, 2).as_deref(),
-            Some(&src[43..45]),
-            "in parts"
-        );
+        assert_eq!(taken(&copy, 1048, 5, 64).as_deref(), Some(&src[43..]), "the last ones");
+        assert_eq!(taken(&copy, 1048, 5, 2).as_deref(), Some(&src[43..45]), "in parts");
         assert_eq!(taken(&copy, 1048, 49, 64), None, "more than are here");
         assert_eq!(taken(&copy, 1049, 1, 64), None, "others");
     }

@@ -11,10 +11,7 @@
 //! generation again, copies, and clears the hazard pointer. One of the two sees the other (store
 //! buffer litmus test).
 
-#![expect(
-    unsafe_code,
-    reason = "lays tables and hazard pointers over raw shared memory"
-)]
+#![expect(unsafe_code, reason = "lays tables and hazard pointers over raw shared memory")]
 
 #[cfg(not(loom))]
 use crate::layout::SLOTS_OFFSET as TABLE_OFFSET;
@@ -55,10 +52,7 @@ const FLAG_HINTS: u32 = 2;
 
 /// Returns the slot at which the search for a key begins. Neighbouring keys use neighbouring slots,
 /// so that few keys touch few pages.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "masked to less than SLOTS, a usize"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "masked to less than SLOTS, a usize")]
 const fn home<const SLOTS: usize>(key: u64) -> usize {
     let folded = key ^ (key >> 16) ^ (key >> 32) ^ (key >> 48);
     (folded & (SLOTS as u64 - 1)) as usize
@@ -157,8 +151,7 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         let at = free?;
         let slot = self.table.slot(at);
         let generation = slot.generation.load(Ordering::Relaxed);
-        slot.generation
-            .store(generation.wrapping_add(1), Ordering::Relaxed);
+        slot.generation.store(generation.wrapping_add(1), Ordering::Relaxed);
         // SYNC POINT: pairs with the acquire fence in `KeyReaderOf::read_slot`: a reader of a new
         // field sees the odd generation.
         fence(Ordering::Release);
@@ -171,8 +164,7 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         slot.window_len.store(e.window_len, Ordering::Relaxed);
         // SYNC POINT: pairs with the first load in `KeyReaderOf::read_slot`: the entry is written
         // before its generation.
-        slot.generation
-            .store(generation.wrapping_add(2), Ordering::Release);
+        slot.generation.store(generation.wrapping_add(2), Ordering::Release);
         Some(slot_number(at))
     }
 
@@ -187,8 +179,7 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         }
         // SYNC POINT: pairs with `KeyReaderOf::revalidate`. The fields stay: a reader that mixes
         // them with this generation drops them.
-        slot.generation
-            .store(generation.wrapping_add(2), Ordering::Release);
+        slot.generation.store(generation.wrapping_add(2), Ordering::Release);
         // SYNC POINT: pairs with the fence in `HazardPointer::set` (store buffer litmus test). Each
         // side writes one word and reads the other's: only a total order of the two fences forbids
         // that both read the old value (loom test `hazard_needs_both_fences`).
@@ -339,9 +330,7 @@ impl HazardPointer {
     /// stay mapped readable, and writable for the side that sets the hazard pointer, while the
     /// value exists.
     pub const unsafe fn new(ptr: *mut u8) -> HazardPointer {
-        HazardPointer {
-            line: ptr.cast::<HazardLine>().cast_const(),
-        }
+        HazardPointer { line: ptr.cast::<HazardLine>().cast_const() }
     }
 
     #[inline(always)]

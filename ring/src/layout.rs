@@ -224,22 +224,15 @@ impl RingRegion {
     /// zeroed when created.
     pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Result<RingRegion, LayoutError> {
         if len < DIRECTION_BYTES {
-            return Err(LayoutError::TooShort {
-                need: DIRECTION_BYTES,
-                have: len,
-            });
+            return Err(LayoutError::TooShort { need: DIRECTION_BYTES, have: len });
         }
         if !base.addr().is_multiple_of(DIRECTION_ALIGN) {
-            return Err(LayoutError::Misaligned {
-                need: DIRECTION_ALIGN,
-            });
+            return Err(LayoutError::Misaligned { need: DIRECTION_ALIGN });
         }
         Ok(RingRegion {
             lines: base.cast::<ControlLines>().cast_const(),
             slots: base.wrapping_add(SLOTS_OFFSET).cast::<Slot>().cast_const(),
-            area: DataArea {
-                bytes: base.wrapping_add(DATA_OFFSET),
-            },
+            area: DataArea { bytes: base.wrapping_add(DATA_OFFSET) },
         })
     }
 }
@@ -254,10 +247,7 @@ impl RingRegion {
 
     /// Returns the slot of record number `index` in a ring of `SLOTS`.
     #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "masked to less than SLOTS, a usize"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to less than SLOTS, a usize")]
     pub(crate) fn slot<const SLOTS: usize>(&self, index: u64) -> &Slot {
         let at = (index & (SLOTS as u64 - 1)) as usize;
         // SAFETY: at < SLOTS, `RingRegion::new` checked that `SLOTS` aligned slots exist, and its
@@ -278,10 +268,7 @@ pub(crate) struct DataArea {
 impl DataArea {
     /// Returns the body at free-running position `start`, which does not cross the end of the area.
     #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "masked to less than DATA, a usize"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to less than DATA, a usize")]
     pub(crate) fn body<const DATA: usize>(&self, start: u64, len: usize) -> Mem {
         let offset = (start & (DATA as u64 - 1)) as usize;
         debug_assert!(offset + len <= DATA, "a body crosses the end of the area");
@@ -313,11 +300,7 @@ impl DataArea {
             let at = (start % DATA as u64 / 64) as usize + line;
             // SAFETY: the body lies inside the area, which has a cell for each line.
             let cell = unsafe { &*self.cells.wrapping_add(at) };
-            if write {
-                cell.with_mut(|_| ())
-            } else {
-                cell.with(|_| ())
-            }
+            if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
         }
     }
 }
@@ -328,11 +311,7 @@ impl DataArea {
 #[inline]
 pub(crate) const fn body_start(pos: u64, len: usize, area: usize) -> u64 {
     let offset = pos & (area as u64 - 1);
-    if offset + len as u64 > area as u64 {
-        pos - offset + area as u64
-    } else {
-        pos
-    }
+    if offset + len as u64 > area as u64 { pos - offset + area as u64 } else { pos }
 }
 
 /// Returns the position after a body of `len` bytes at `start`: the next multiple of a line.
@@ -349,8 +328,11 @@ pub(crate) const fn next_lap(lap: u16) -> u16 {
 
 // The longest body fits an empty ring, even behind the longest skip at the end of the area. It fits
 // even while the consumer has not published that it freed the last quarter.
-const _: () =
-    assert!(RING_DATA_BYTES.is_power_of_two() && RING_SLOTS.is_power_of_two() && BODY_MAX.is_multiple_of(64));
+const _: () = assert!(
+    RING_DATA_BYTES.is_power_of_two()
+        && RING_SLOTS.is_power_of_two()
+        && BODY_MAX.is_multiple_of(64)
+);
 const _: () = assert!(RING_DATA_BYTES / 4 + 2 * BODY_MAX <= RING_DATA_BYTES);
 const _: () = assert!(DIRECTION_BYTES == 86016 && DIRECTION_BYTES.is_multiple_of(4096));
 
@@ -389,8 +371,9 @@ mod pins {
     const _: () = assert!(size_of::<BellPage<BELL_WORDS>>() <= BELL_BYTES);
     const _: () = assert!(size_of::<ControlLines>() <= SLOTS_OFFSET);
     const _: () = assert!(HEAD_MAX + 8 == size_of::<Slot>());
-    const _: () =
-        assert!(REPLY_HEAD_MAX + 8 == size_of::<ReplyHalf>() && size_of::<ReplyLine>() <= REPLY_LINE_BYTES);
+    const _: () = assert!(
+        REPLY_HEAD_MAX + 8 == size_of::<ReplyHalf>() && size_of::<ReplyLine>() <= REPLY_LINE_BYTES
+    );
 }
 
 #[cfg(test)]
@@ -404,7 +387,9 @@ mod tests {
                 let start = body_start(pos, len, RING_DATA_BYTES);
                 let offset = start % RING_DATA_BYTES as u64;
                 assert!(
-                    start >= pos && start.is_multiple_of(64) && offset + len as u64 <= RING_DATA_BYTES as u64
+                    start >= pos
+                        && start.is_multiple_of(64)
+                        && offset + len as u64 <= RING_DATA_BYTES as u64
                 );
                 assert!(body_end(start, len) - pos <= 2 * BODY_MAX as u64);
             }

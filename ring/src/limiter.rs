@@ -48,10 +48,12 @@ impl Limiter {
                 self.suppressed.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
-            match self
-                .whole_at
-                .compare_exchange_weak(whole_at, next, Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match self.whole_at.compare_exchange_weak(
+                whole_at,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) if reports => return Some(self.take_suppressed()),
                 Ok(_) => return Some(0),
                 Err(other) => whole_at = other,
@@ -94,7 +96,8 @@ mod tests {
         }
         // Five per second continue, of which every second one is a report.
         assert!((150..=156).contains(&lines.len()), "{}", lines.len());
-        let granted = lines.len() as u64 - lines.windows(2).filter(|two| two[0] == two[1]).count() as u64;
+        let granted =
+            lines.len() as u64 - lines.windows(2).filter(|two| two[0] == two[1]).count() as u64;
         assert_eq!(granted + reported + limiter.take_suppressed(), asked);
         assert_eq!(limiter.take_suppressed(), 0);
     }

@@ -74,18 +74,9 @@ fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<ModelRing>, RingRegion) 
     let boxed = Arc::new(ModelRing {
         lines: ControlLines {
             producer: ProducerLine { layout: half() },
-            consumer: ConsumerLine {
-                consumed: word(),
-                consumed_data: word(),
-                idle: half(),
-            },
+            consumer: ConsumerLine { consumed: word(), consumed_data: word(), idle: half() },
         },
-        slots: (0..SLOTS)
-            .map(|_| Slot {
-                word: word(),
-                head: UnsafeCell::new([0; 7]),
-            })
-            .collect(),
+        slots: (0..SLOTS).map(|_| Slot { word: word(), head: UnsafeCell::new([0; 7]) }).collect(),
         cells: (0..DATA / 64).map(|_| UnsafeCell::new(())).collect(),
         bytes: (0..DATA).map(|_| core::cell::UnsafeCell::new(0)).collect(),
     });
@@ -101,20 +92,12 @@ fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<ModelRing>, RingRegion) 
 }
 
 /// Returns both ends of a direction with a small geometry.
-pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
-    OwnedView<ProducerOf<SLOTS, DATA>, ModelRing>,
-    OwnedView<ConsumerOf<SLOTS, DATA>, ModelRing>,
-) {
+pub fn direction<const SLOTS: usize, const DATA: usize>()
+-> (OwnedView<ProducerOf<SLOTS, DATA>, ModelRing>, OwnedView<ConsumerOf<SLOTS, DATA>, ModelRing>) {
     let (boxed, region) = lay::<SLOTS, DATA>();
     (
-        OwnedView {
-            view: ProducerOf::over(region),
-            _boxed: Arc::clone(&boxed),
-        },
-        OwnedView {
-            view: ConsumerOf::over(region),
-            _boxed: boxed,
-        },
+        OwnedView { view: ProducerOf::over(region), _boxed: Arc::clone(&boxed) },
+        OwnedView { view: ConsumerOf::over(region), _boxed: boxed },
     )
 }
 
@@ -151,51 +134,30 @@ pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
         unsafe { ReplyHalfRef::new(&raw const boxed.reply_line, second) }
     };
     [0, 1].map(|mine: usize| {
-        let (mut tx, mut rx) = (
-            ProducerOf::over(regions[mine]),
-            ConsumerOf::over(regions[1 - mine]),
-        );
+        let (mut tx, mut rx) =
+            (ProducerOf::over(regions[mine]), ConsumerOf::over(regions[1 - mine]));
         tx.attach_reply_half(half(mine == 1));
         rx.attach_reply_half(half(mine == 0));
         (
-            OwnedView {
-                view: tx,
-                _boxed: Arc::clone(&boxed),
-            },
-            OwnedView {
-                view: rx,
-                _boxed: Arc::clone(&boxed),
-            },
+            OwnedView { view: tx, _boxed: Arc::clone(&boxed) },
+            OwnedView { view: rx, _boxed: Arc::clone(&boxed) },
         )
     })
 }
 
 /// Returns a doorbell and two handles of it.
-pub fn bell<const WORDS: usize>() -> (
-    OwnedView<BellOf<WORDS>, BellPage<WORDS>>,
-    [OwnedView<BellHandleOf<WORDS>, BellPage<WORDS>>; 2],
-) {
+pub fn bell<const WORDS: usize>()
+-> (OwnedView<BellOf<WORDS>, BellPage<WORDS>>, [OwnedView<BellHandleOf<WORDS>, BellPage<WORDS>>; 2])
+{
     let boxed = Arc::new(BellPage {
-        owner: BellOwner {
-            layout: half(),
-            sleeping: half(),
-        },
+        owner: BellOwner { layout: half(), sleeping: half() },
         summary: BellSummary { bits: word() },
         words: core::array::from_fn(|_| word()),
     });
     let page: *const BellPage<WORDS> = &raw const *boxed;
-    let handle = || OwnedView {
-        view: BellHandleOf { page },
-        _boxed: Arc::clone(&boxed),
-    };
+    let handle = || OwnedView { view: BellHandleOf { page }, _boxed: Arc::clone(&boxed) };
     let handles = [handle(), handle()];
-    (
-        OwnedView {
-            view: BellOf { page },
-            _boxed: boxed,
-        },
-        handles,
-    )
+    (OwnedView { view: BellOf { page }, _boxed: boxed }, handles)
 }
 
 /// Memory of a key table.
@@ -206,10 +168,8 @@ pub struct ModelKeyTable {
 }
 
 /// Returns both sides of a key table.
-pub fn keys<const SLOTS: usize>() -> (
-    OwnedView<KeyTableOf<SLOTS>, ModelKeyTable>,
-    OwnedView<KeyReaderOf<SLOTS>, ModelKeyTable>,
-) {
+pub fn keys<const SLOTS: usize>()
+-> (OwnedView<KeyTableOf<SLOTS>, ModelKeyTable>, OwnedView<KeyReaderOf<SLOTS>, ModelKeyTable>) {
     let slot = |_| KeySlot {
         generation: word(),
         key: word(),
@@ -221,25 +181,13 @@ pub fn keys<const SLOTS: usize>() -> (
         window_len: word(),
     };
     let boxed = Arc::new(ModelKeyTable {
-        header: KeyHeader {
-            layout: half(),
-            notify: half(),
-        },
+        header: KeyHeader { layout: half(), notify: half() },
         slots: (0..SLOTS).map(slot).collect(),
     });
-    let table = KeyTableRef {
-        header: &raw const boxed.header,
-        slots: boxed.slots.as_ptr(),
-    };
+    let table = KeyTableRef { header: &raw const boxed.header, slots: boxed.slots.as_ptr() };
     (
-        OwnedView {
-            view: KeyTableOf::over(table),
-            _boxed: Arc::clone(&boxed),
-        },
-        OwnedView {
-            view: KeyReaderOf { table },
-            _boxed: boxed,
-        },
+        OwnedView { view: KeyTableOf::over(table), _boxed: Arc::clone(&boxed) },
+        OwnedView { view: KeyReaderOf { table }, _boxed: boxed },
     )
 }
 
@@ -248,14 +196,8 @@ pub fn hazard_pointer() -> [OwnedView<HazardPointer, HazardLine>; 2] {
     let boxed = Arc::new(HazardLine { slot: word() });
     let line: *const HazardLine = &raw const *boxed;
     [
-        OwnedView {
-            view: HazardPointer { line },
-            _boxed: Arc::clone(&boxed),
-        },
-        OwnedView {
-            view: HazardPointer { line },
-            _boxed: boxed,
-        },
+        OwnedView { view: HazardPointer { line }, _boxed: Arc::clone(&boxed) },
+        OwnedView { view: HazardPointer { line }, _boxed: boxed },
     ]
 }
 
@@ -274,22 +216,12 @@ pub fn claim() -> [OwnedView<Claim, ClaimBlock>; 2] {
             part: half(),
             parts: half(),
         },
-        parts: PartLine {
-            claims: word(),
-            done: half(),
-            failed: half(),
-        },
+        parts: PartLine { claims: word(), done: half(), failed: half() },
     });
     let block: *const ClaimBlock = &raw const *boxed;
     [
-        OwnedView {
-            view: Claim { block },
-            _boxed: Arc::clone(&boxed),
-        },
-        OwnedView {
-            view: Claim { block },
-            _boxed: boxed,
-        },
+        OwnedView { view: Claim { block }, _boxed: Arc::clone(&boxed) },
+        OwnedView { view: Claim { block }, _boxed: boxed },
     ]
 }
 
@@ -308,11 +240,8 @@ unsafe impl Send for ModelStream {}
 unsafe impl Sync for ModelStream {}
 
 /// Returns both ends of a stream of three bytes, the close word, and the descriptor word.
-pub fn stream() -> (
-    OwnedView<StreamTx, ModelStream>,
-    OwnedView<StreamRx, ModelStream>,
-    [SharedU32; 2],
-) {
+pub fn stream()
+-> (OwnedView<StreamTx, ModelStream>, OwnedView<StreamRx, ModelStream>, [SharedU32; 2]) {
     let boxed = Arc::new(ModelStream {
         parts: StreamParts {
             positions: [word(), word()],
@@ -334,14 +263,8 @@ pub fn stream() -> (
     );
     let words = [other(0), other(1)];
     (
-        OwnedView {
-            view: tx,
-            _boxed: Arc::clone(&boxed),
-        },
-        OwnedView {
-            view: rx,
-            _boxed: boxed,
-        },
+        OwnedView { view: tx, _boxed: Arc::clone(&boxed) },
+        OwnedView { view: rx, _boxed: boxed },
         words,
     )
 }

@@ -35,8 +35,7 @@ impl NtPolicy {
         }
         let begun = copy::ticks();
         let done = write(non_temporal);
-        self.0
-            .record(cost(non_temporal, len, copy::ticks().wrapping_sub(begun)));
+        self.0.record(cost(non_temporal, len, copy::ticks().wrapping_sub(begun)));
         done
     }
 }
@@ -58,10 +57,7 @@ mod tests {
         assert!(cost(true, LEN, 600) > cost(false, LEN, 1000));
         assert!(cost(true, LEN, 800) < cost(false, NT_BODY_MIN, 1000));
         assert!(cost(true, NT_BODY_MIN, 300) > cost(false, LEN, 1000));
-        assert!(
-            cost(true, LEN, u64::MAX) >= cost(false, LEN, u64::MAX),
-            "no overflow"
-        );
+        assert!(cost(true, LEN, u64::MAX) >= cost(false, LEN, u64::MAX), "no overflow");
     }
 
     #[test]

@@ -71,11 +71,8 @@ impl PollDelay {
     /// delay. Its time is then the delay, so the factor below 1 shortens a delay that is too long.
     #[inline]
     fn update(&mut self, response: u64) {
-        let target = if response > RESPONSE_MAX_TICKS {
-            0
-        } else {
-            (response * 5 / 8).min(DELAY_MAX_TICKS)
-        };
+        let target =
+            if response > RESPONSE_MAX_TICKS { 0 } else { (response * 5 / 8).min(DELAY_MAX_TICKS) };
         self.delay_ticks = (7 * self.delay_ticks + target) / 8;
     }
 }

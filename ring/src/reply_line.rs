@@ -77,9 +77,7 @@ impl ReplyHalfRef {
     /// `line` is aligned, stays mapped, readable and writable, while the value is used, and was
     /// zeroed when created; one value publishes in the half.
     pub(crate) unsafe fn new(line: *const ReplyLine, second: bool) -> ReplyHalfRef {
-        ReplyHalfRef {
-            half: line.cast::<ReplyHalf>().wrapping_add(usize::from(second)),
-        }
+        ReplyHalfRef { half: line.cast::<ReplyHalf>().wrapping_add(usize::from(second)) }
     }
 
     #[inline(always)]
@@ -109,10 +107,18 @@ impl ReplyHalfRef {
     /// Publishes record `number` with a head of `len` bytes that `fill` writes. `taken`: number of
     /// replies taken from the peer.
     #[inline(always)]
-    pub(crate) fn publish(&self, number: u64, kind: u8, len: usize, taken: u64, fill: impl FnOnce(*mut u8)) {
+    pub(crate) fn publish(
+        &self,
+        number: u64,
+        kind: u8,
+        len: usize,
+        taken: u64,
+        fill: impl FnOnce(*mut u8),
+    ) {
         self.half().head.with_mut(|p| fill(p.cast()));
         let number = low_bits(number + 1, SEQUENCE_BITS);
-        let word = number | u64::from(kind) << KIND_SHIFT | (len as u64) << LEN_SHIFT | taken << ACK_SHIFT;
+        let word =
+            number | u64::from(kind) << KIND_SHIFT | (len as u64) << LEN_SHIFT | taken << ACK_SHIFT;
         // SYNC POINT: pairs with `find`: the head is written, and the replies counted as taken are
         // read, before the word is stored.
         self.half().word.store(word, Ordering::Release);
@@ -139,9 +145,6 @@ mod tests {
         assert!(found.peer_ack.matches(2049) && !found.peer_ack.matches(2048));
         assert_eq!((found.kind, found.len), (255, 0));
         assert!(first.find(1).is_none() && second.find(0).is_none());
-        assert!(
-            second.find(3).is_some() && !is_recent(4, (1 << 50) + 3),
-            "so many records later"
-        );
+        assert!(second.find(3).is_some() && !is_recent(4, (1 << 50) + 3), "so many records later");
     }
 }

@@ -45,7 +45,8 @@ macro_rules! word {
     ($t:ty, $a:ty) => {
         impl sealed::Sealed for $t {}
         // An atomic of this width has the size and validity of the word.
-        const _: () = assert!(size_of::<$a>() == size_of::<$t>() && align_of::<$a>() == size_of::<$t>());
+        const _: () =
+            assert!(size_of::<$a>() == size_of::<$t>() && align_of::<$a>() == size_of::<$t>());
         impl AtomicPrimitive for $t {
             type Atomic = $a;
             #[inline(always)]
@@ -164,7 +165,11 @@ pub fn fetch_xor<T: AtomicPrimitive>(target: &Mem, v: T) -> Option<T> {
 /// Writes `new` if the word equals `current`. Returns `Ok` with the old value on success, otherwise
 /// `Err` with the present value.
 #[inline]
-pub fn compare_exchange<T: AtomicPrimitive>(target: &Mem, current: T, new: T) -> Option<Result<T, T>> {
+pub fn compare_exchange<T: AtomicPrimitive>(
+    target: &Mem,
+    current: T,
+    new: T,
+) -> Option<Result<T, T>> {
     Some(T::exchange(atomic::<T>(target)?, current, new))
 }
 
@@ -193,19 +198,13 @@ mod tests {
         assert_eq!(swap(&m, n(7)), Some(n(14)));
         assert_eq!(compare_exchange(&m, n(8), n(1)), Some(Err(n(7))));
         assert_eq!(compare_exchange(&m, n(7), n(1)), Some(Ok(n(7))));
-        assert_eq!(
-            update(&m, |old: T| if old == n(1) { n(40) } else { old }),
-            Some(n(1))
-        );
+        assert_eq!(update(&m, |old: T| if old == n(1) { n(40) } else { old }), Some(n(1)));
         assert_eq!(load(&m), Some(n(40)));
         assert_eq!(load::<T>(&m.sub(0, size_of::<T>() - 1).unwrap()), None);
         if size_of::<T>() > 1 {
             assert_eq!(load::<T>(&m.sub(1, 15).unwrap()), None);
         }
-        assert_eq!(
-            load::<T>(&m.sub(size_of::<T>(), size_of::<T>()).unwrap()),
-            Some(n(0))
-        );
+        assert_eq!(load::<T>(&m.sub(size_of::<T>(), size_of::<T>()).unwrap()), Some(n(0)));
     }
 
     #[test]

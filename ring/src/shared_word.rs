@@ -178,10 +178,7 @@ mod tests {
         // SAFETY: as above; eight bytes on is within the array.
         let narrow = unsafe { SharedU32::new(at.map_addr(|at| at.saturating_add(8))) };
         wide.set(u64::MAX);
-        assert_eq!(
-            (wide.add(2), wide.sub(1), wide.swap(7), wide.get()),
-            (u64::MAX, 1, 0, 7)
-        );
+        assert_eq!((wide.add(2), wide.sub(1), wide.swap(7), wide.get()), (u64::MAX, 1, 0, 7));
         assert!(narrow.compare_exchange(0, 3) && !narrow.compare_exchange(0, 4));
         narrow.set_relaxed(narrow.get_relaxed() + 1);
         full_fence();

@@ -86,11 +86,8 @@ impl StreamRegion {
         let wide = |i: usize| unsafe { SharedU64::new(NonNull::from(&parts.positions[i]).cast()) };
         // SAFETY: as above.
         let word = |i: usize| unsafe { SharedU32::new(NonNull::from(&parts.words[i]).cast()) };
-        let wake_words = |i: usize| WakeWords {
-            state: word(i),
-            sleepers: word(i + 1),
-            seq: word(i + 2),
-        };
+        let wake_words =
+            |i: usize| WakeWords { state: word(i), sleepers: word(i + 1), seq: word(i + 2) };
         StreamRegion {
             head: wide(0),
             tail: wide(1),
@@ -189,13 +186,13 @@ pub struct StreamTx {
 
 #[cfg(loom)]
 impl StreamTx {
-    pub(crate) fn from_parts(parts: &StreamParts, position: SharedU64, seen: SharedU64) -> StreamTx {
+    pub(crate) fn from_parts(
+        parts: &StreamParts,
+        position: SharedU64,
+        seen: SharedU64,
+    ) -> StreamTx {
         let region = StreamRegion::from_parts(parts);
-        StreamTx {
-            region,
-            position,
-            seen,
-        }
+        StreamTx { region, position, seen }
     }
 
     /// Variant of `prepare_wake` without the fence, for a loom model that must fail.
@@ -211,12 +208,7 @@ impl StreamTx {
 
     /// Variant of `push` without the fence after the invalidation, for a loom model that must fail.
     pub fn push_without_fence(&self, byte: &Mem) {
-        self.publish(
-            self.position.get_relaxed(),
-            byte,
-            1,
-            InlineCopy::publish_without_fence,
-        );
+        self.publish(self.position.get_relaxed(), byte, 1, InlineCopy::publish_without_fence);
     }
 }
 
@@ -522,7 +514,8 @@ mod tests {
         let words = NonNull::from(&mut memory.1).cast::<u8>();
         // SAFETY: the array holds three aligned words; `StreamMemory` outlives the streams in every
         // test.
-        let word = |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
+        let word =
+            |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
         // SAFETY: zeroed, aligned, and outlives the stream.
         let tx = unsafe { StreamTx::new(base, word(0), word(1)) };
         // SAFETY: as above.
@@ -567,13 +560,7 @@ mod tests {
         rx.data().start_polling();
         tx.space().sleep_begins();
         tx.space().armed();
-        assert_eq!(
-            rx.stop_polling(),
-            Some(Wakeups {
-                ring: true,
-                wake: true
-            })
-        );
+        assert_eq!(rx.stop_polling(), Some(Wakeups { ring: true, wake: true }));
     }
 
     #[test]
@@ -683,18 +670,8 @@ mod tests {
         let mut byte = [1u8];
         assert_eq!(rx.next_fd_action(), FdAction::Done, "empty and armed");
         tx.push(&mem(&mut byte)).unwrap();
-        assert_eq!(
-            tx.prepare_wake(),
-            Wakeups {
-                ring: true,
-                wake: false
-            }
-        );
-        assert_eq!(
-            rx.next_fd_action(),
-            FdAction::Done,
-            "being rung, and there is something"
-        );
+        assert_eq!(tx.prepare_wake(), Wakeups { ring: true, wake: false });
+        assert_eq!(rx.next_fd_action(), FdAction::Done, "being rung, and there is something");
         tx.data().rung();
         tx.push(&mem(&mut byte)).unwrap();
         assert_eq!(tx.prepare_wake(), Wakeups::default(), "rung already");
@@ -705,16 +682,8 @@ mod tests {
         assert_eq!(rx.next_fd_action(), FdAction::Done);
         rx.data().start_polling();
         tx.push(&mem(&mut byte)).unwrap();
-        assert_eq!(
-            tx.prepare_wake(),
-            Wakeups::default(),
-            "the receiver looks for itself"
-        );
-        assert_eq!(
-            rx.next_fd_action(),
-            FdAction::Signal,
-            "and leaves something behind"
-        );
+        assert_eq!(tx.prepare_wake(), Wakeups::default(), "the receiver looks for itself");
+        assert_eq!(rx.next_fd_action(), FdAction::Signal, "and leaves something behind");
         rx.data().rung();
         assert_eq!(rx.next_fd_action(), FdAction::Done);
     }
@@ -732,19 +701,10 @@ mod tests {
         let before = tx.space().sleep_begins();
         let mut one = [0u8];
         rx.pull(&mem(&mut one)).unwrap();
-        assert_eq!(
-            rx.prepare_wake(),
-            Wakeups {
-                ring: true,
-                wake: true
-            }
-        );
+        assert_eq!(rx.prepare_wake(), Wakeups { ring: true, wake: true });
         assert_ne!(tx.space().seq().get(), before);
         tx.space().sleep_ends();
         rx.space().rung();
-        assert_eq!(
-            (tx.next_fd_action(), rx.prepare_wake()),
-            (FdAction::Done, Wakeups::default())
-        );
+        assert_eq!((tx.next_fd_action(), rx.prepare_wake()), (FdAction::Done, Wakeups::default()));
     }
 }

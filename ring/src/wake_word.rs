@@ -71,7 +71,8 @@ impl WakeWords {
     pub(crate) fn repeat_wake(&self, ready: bool) -> Wakeups {
         self.seq.add(1);
         Wakeups {
-            ring: self.state.get_relaxed() == RINGING || ready && self.state.compare_exchange(ARMED, RINGING),
+            ring: self.state.get_relaxed() == RINGING
+                || ready && self.state.compare_exchange(ARMED, RINGING),
             wake: true,
         }
     }
@@ -137,7 +138,9 @@ impl WakeWords {
             match self.state.get() {
                 RUNG if ready() => return FdAction::Done,
                 RUNG => return FdAction::Clear,
-                RINGING => return if ready() { FdAction::Done } else { FdAction::Wait },
+                RINGING => {
+                    return if ready() { FdAction::Done } else { FdAction::Wait };
+                }
                 ARMED => {
                     full_fence();
                     if !ready() {
@@ -174,9 +177,7 @@ impl WakeWords {
     /// the peer is about to signal the descriptor.
     pub fn reset_after_crash(&self) -> bool {
         self.sleepers.set(0);
-        [RUNG, IDLE, ARMED]
-            .into_iter()
-            .any(|from| self.state.compare_exchange(from, RUNG))
+        [RUNG, IDLE, ARMED].into_iter().any(|from| self.state.compare_exchange(from, RUNG))
     }
 
     /// Registers a sleeper; returns the value of the word to sleep on. The caller checks the queue

@@ -18,9 +18,9 @@ use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
 use scif_ring::spsc::InlineRecord;
 use scif_ring::{
-    BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, ClaimShare, Corrupt, DIRECTION_BYTES,
-    HAZARD_BYTES, HEAD_MAX, HazardPointer, KEYTABLE_BYTES, KeyReader, Mem, PushError, STREAM_BYTES,
-    STREAM_ROOM, SharedU64, StreamRx, StreamTx,
+    BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, ClaimShare, Corrupt,
+    DIRECTION_BYTES, HAZARD_BYTES, HEAD_MAX, HazardPointer, KEYTABLE_BYTES, KeyReader, Mem,
+    PushError, STREAM_BYTES, STREAM_ROOM, SharedU64, StreamRx, StreamTx,
 };
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
@@ -226,10 +226,7 @@ fn lengths_out_of_range_are_corrupt() {
     let cases = [
         (word(1, 57, 0), Corrupt::HeadLen(57)),
         (word(1, 255, 0), Corrupt::HeadLen(255)),
-        (
-            word(1, 0, BODY_MAX as u64 + 1),
-            Corrupt::BodyLen(BODY_MAX as u32 + 1),
-        ),
+        (word(1, 0, BODY_MAX as u64 + 1), Corrupt::BodyLen(BODY_MAX as u32 + 1)),
         (word(1, 0, u64::from(u32::MAX)), Corrupt::BodyLen(u32::MAX)),
     ];
     for (w, expected) in cases {

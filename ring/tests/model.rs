@@ -16,26 +16,16 @@ use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, RING_DATA_BYTES, SLOTS_OFFSET};
 use scif_ring::spsc::{InlineRecord, PollOutcome};
 use scif_ring::{
-    BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov, total_len,
+    BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov,
+    total_len,
 };
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Push {
-        kind: u8,
-        head: usize,
-        body: usize,
-        split: usize,
-    },
-    PushHead {
-        kind: u8,
-        head: usize,
-    },
-    PushWith {
-        kind: u8,
-        head: usize,
-    },
+    Push { kind: u8, head: usize, body: usize, split: usize },
+    PushHead { kind: u8, head: usize },
+    PushWith { kind: u8, head: usize },
     Peek,
     Take,
     PollInline,
@@ -70,9 +60,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// Returns bytes that depend on their origin.
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|i| (seed.wrapping_mul(31) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8)
-        .collect()
+    (0..len).map(|i| (seed.wrapping_mul(31) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
 }
 
 fn mem(bytes: &mut [u8]) -> Mem {
@@ -90,10 +78,7 @@ fn body_of(r: &Record) -> Vec<u8> {
 type Expected = (u8, Vec<u8>, Vec<u8>);
 
 fn check(expected: &Expected, r: &Record) {
-    assert_eq!(
-        (r.kind, r.head(), body_of(r)),
-        (expected.0, &expected.1[..], expected.2.clone())
-    );
+    assert_eq!((r.kind, r.head(), body_of(r)), (expected.0, &expected.1[..], expected.2.clone()));
 }
 
 proptest! {
@@ -266,10 +251,7 @@ fn huge_copies_copy() {
     let mut src = bytes(9, len + 64);
     for (from, to) in [(0, 0), (1, 3), (64, 17)] {
         let mut dst = vec![0xee; len + 64];
-        assert_eq!(
-            mem(&mut dst[to..to + len]).copy_from(&mem(&mut src[from..from + len])),
-            len
-        );
+        assert_eq!(mem(&mut dst[to..to + len]).copy_from(&mem(&mut src[from..from + len])), len);
         assert_eq!(dst[to..to + len], src[from..from + len]);
         assert!(dst[..to].iter().chain(&dst[to + len..]).all(|b| *b == 0xee));
     }
@@ -323,19 +305,14 @@ fn freed_lines_are_scrubbed() {
     let word = |n: usize| (0..8).any(|i| memory.peek(SLOTS_OFFSET + 64 * n + i) != 0);
     let mut at = 0;
     // The last body does not fit before the end of the area, and starts at its beginning.
-    for (n, len) in [1, 65, BODY_MAX, BODY_MAX, BODY_MAX, BODY_MAX]
-        .into_iter()
-        .enumerate()
-    {
+    for (n, len) in [1, 65, BODY_MAX, BODY_MAX, BODY_MAX, BODY_MAX].into_iter().enumerate() {
         let mut body = vec![0xff; len];
         tx.push(1, &[], &[mem(&mut body)], 0, len).unwrap();
         assert!(rx.peek().unwrap().is_some() && word(n));
         if at + len > RING_DATA_BYTES {
             at = 0;
         }
-        let before: Vec<u8> = (0..RING_DATA_BYTES)
-            .map(|i| memory.peek(DATA_OFFSET + i))
-            .collect();
+        let before: Vec<u8> = (0..RING_DATA_BYTES).map(|i| memory.peek(DATA_OFFSET + i)).collect();
         rx.advance();
         assert!(!word(n));
         for (i, byte) in before.into_iter().enumerate() {
@@ -366,10 +343,7 @@ fn invalid_regions_are_rejected() {
     let short = unsafe { scif_ring::Producer::new(memory.base(), DIRECTION_BYTES - 1) };
     assert_eq!(
         short.err(),
-        Some(LayoutError::TooShort {
-            need: DIRECTION_BYTES,
-            have: DIRECTION_BYTES - 1
-        })
+        Some(LayoutError::TooShort { need: DIRECTION_BYTES, have: DIRECTION_BYTES - 1 })
     );
     // SAFETY: as above.
     let odd = unsafe { scif_ring::Consumer::new(memory.base().wrapping_add(64), DIRECTION_BYTES) };

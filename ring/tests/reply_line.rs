@@ -56,13 +56,7 @@ fn fresh(memory: &Guarded) -> [Side; 2] {
         unsafe { tx.set_reply_line(line, mine == 1) };
         // SAFETY: as above.
         unsafe { rx.set_reply_line(line, mine == 0) };
-        Side {
-            tx,
-            rx,
-            sent: 0,
-            seen: 0,
-            replies: 0,
-        }
+        Side { tx, rx, sent: 0, seen: 0, replies: 0 }
     })
 }
 
@@ -75,9 +69,7 @@ impl Side {
         // SAFETY: the bytes outlive the calls, which are the only use.
         let payload = unsafe { Mem::new(bytes.as_mut_ptr(), n as usize % 9) };
         let words = [n, 0];
-        let replied = self
-            .tx
-            .push_reply(n as u8, words, 1, &payload, self.rx.replies_taken());
+        let replied = self.tx.push_reply(n as u8, words, 1, &payload, self.rx.replies_taken());
         if replied {
             self.rx.start_poll_delay();
             self.replies += 1;
@@ -181,12 +173,7 @@ fn replies_keep_ring_order() {
         assert_eq!(sides[turn].seen, sides[1 - turn].sent, "something was lost");
     }
     for side in &sides {
-        assert!(
-            side.replies > side.sent / 100,
-            "{} of {}",
-            side.replies,
-            side.sent
-        );
+        assert!(side.replies > side.sent / 100, "{} of {}", side.replies, side.sent);
         println!("{} records, {} of them answers", side.sent, side.replies);
     }
     memory.check();

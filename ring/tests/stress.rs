@@ -11,8 +11,8 @@ mod memory;
 
 use memory::{Guarded, ring};
 use scif_ring::{
-    BODY_MAX, CLAIM_BYTES, Claim, ClaimShare, DIRECTION_BYTES, KEYTABLE_BYTES, KeyEntry, KeyReader, KeyTable,
-    Mem, PushError,
+    BODY_MAX, CLAIM_BYTES, Claim, ClaimShare, DIRECTION_BYTES, KEYTABLE_BYTES, KeyEntry, KeyReader,
+    KeyTable, Mem, PushError,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -65,10 +65,7 @@ fn a_ring_between_threads() {
                     thread::yield_now();
                 };
                 let n = r.body.copy_to_slice(&mut bytes);
-                assert_eq!(
-                    (r.kind, r.head(), n),
-                    (i as u8, &i.to_le_bytes()[..], body_len(i))
-                );
+                assert_eq!((r.kind, r.head(), n), (i as u8, &i.to_le_bytes()[..], body_len(i)));
                 assert!(bytes[..n].iter().all(|b| *b == i as u8));
                 rx.advance();
             }
@@ -104,11 +101,7 @@ fn a_claim_between_threads() {
                     round,
                     offer.parts,
                     4,
-                    if round % 2 == 0 {
-                        ClaimShare::Half
-                    } else {
-                        ClaimShare::All
-                    },
+                    if round % 2 == 0 { ClaimShare::Half } else { ClaimShare::All },
                 ) {
                     let ok = !taken.contains(&(round % 50));
                     let count = taken.end - taken.start;
@@ -191,11 +184,7 @@ fn a_key_table_fills_and_empties() {
     let mut owner = unsafe { KeyTable::new(memory.base()) };
     // SAFETY: as above.
     let reader = unsafe { KeyReader::new(memory.base()) };
-    let key = |i: u64| KeyEntry {
-        key: i << 16 | i,
-        base: i,
-        ..KeyEntry::default()
-    };
+    let key = |i: u64| KeyEntry { key: i << 16 | i, base: i, ..KeyEntry::default() };
     // All of these hash to one slot: sixteen fit, wrapping around the end or not.
     let slots: Vec<u32> = (0..16).map(|i| owner.insert(key(i)).unwrap()).collect();
     assert_eq!(owner.insert(key(16)), None);

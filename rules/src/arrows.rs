@@ -41,17 +41,9 @@ pub(crate) struct Coverage {
 /// Returns the arrows of a crate, sorted by their ends.
 pub(crate) fn of(names: &Crate<'_>) -> (Vec<Arrow>, Coverage) {
     let types = Types::new(names);
-    let mut collect = Collect {
-        found: BTreeMap::new(),
-        names,
-        types: &types,
-    };
+    let mut collect = Collect { found: BTreeMap::new(), names, types: &types };
     let mut coverage = Coverage::default();
-    for &file in names
-        .files
-        .keys()
-        .filter(|file| !names.test_files.contains(file))
-    {
+    for &file in names.files.keys().filter(|file| !names.test_files.contains(file)) {
         collect.imports(file);
         collect.paths(file);
         collect.calls(file, &mut coverage);
@@ -72,14 +64,7 @@ impl Collect<'_> {
         if to == End::File(from) || in_tests {
             return;
         }
-        let new = || Arrow {
-            from,
-            to: to.clone(),
-            line,
-            name: name.to_owned(),
-            uses: 0,
-            calls: 0,
-        };
+        let new = || Arrow { from, to: to.clone(), line, name: name.to_owned(), uses: 0, calls: 0 };
         let arrow = self.found.entry((from, to.clone())).or_insert_with(new);
         arrow.uses += 1;
         arrow.calls += usize::from(call);
@@ -87,10 +72,7 @@ impl Collect<'_> {
 
     fn imports(&mut self, file: usize) {
         let imports = &self.names.facts(file).imports;
-        for import in imports
-            .iter()
-            .filter(|import| !import.public && !import.test)
-        {
+        for import in imports.iter().filter(|import| !import.public && !import.test) {
             let module = self.names.module_of(file, &import.scope);
             // A module that is imported is used by a path, and a glob by the names behind it.
             if let Some(Target::Item(..) | Target::Crate(_)) =

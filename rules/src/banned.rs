@@ -20,24 +20,14 @@ pub(crate) fn check(source: &Source, table: &[Banned]) -> Vec<Violation> {
         {
             let text = format!("`{}`: the glossary has {}", declared.name, entry.instead);
             let (path, line) = (&source.path, declared.line);
-            found.push(Violation::new(
-                Rule::BannedWord,
-                path,
-                line,
-                &declared.name,
-                text,
-            ));
+            found.push(Violation::new(Rule::BannedWord, path, line, &declared.name, text));
         }
     }
     found
 }
 
 fn matches(entry: &Banned, name: &str) -> bool {
-    match entry
-        .name
-        .strip_prefix('*')
-        .and_then(|name| name.strip_suffix('*'))
-    {
+    match entry.name.strip_prefix('*').and_then(|name| name.strip_suffix('*')) {
         Some(word) => words(name).any(|part| part == word),
         None => entry.name == name,
     }
@@ -54,11 +44,8 @@ fn words(name: &str) -> impl Iterator<Item = String> {
         lower = c.is_lowercase() || c.is_numeric();
         spaced.extend(c.to_lowercase());
     }
-    let words: Vec<String> = spaced
-        .split([' ', '_'])
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let words: Vec<String> =
+        spaced.split([' ', '_']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     words.into_iter()
 }
 
@@ -72,11 +59,7 @@ mod tests {
             name: name.to_owned(),
             instead: "x".to_owned(),
         };
-        let table = [
-            entry("prov/", "Deliver"),
-            entry("", "*nobody*"),
-            entry("", "take_quick"),
-        ];
+        let table = [entry("prov/", "Deliver"), entry("", "*nobody*"), entry("", "take_quick")];
         let found = check(&Source::new(path, code), &table);
         found.into_iter().map(|violation| violation.key).collect()
     }

@@ -31,33 +31,18 @@ pub(crate) fn crates<'a>(
     tables: &'a Tables,
     found: &mut Vec<Violation>,
 ) -> Vec<Checked<'a>> {
-    let others: Vec<String> = tables
-        .crates
-        .iter()
-        .map(|entry| entry.name.clone())
-        .collect();
+    let others: Vec<String> = tables.crates.iter().map(|entry| entry.name.clone()).collect();
     let mut checked = Vec::new();
     for entry in &tables.crates {
         let root = sources.binary_search_by(|source| source.path.cmp(&entry.root));
         let Ok(root) = root else {
             let text = format!("the root of {} in the table is missing", entry.name);
-            found.push(Violation::new(
-                Rule::Tree,
-                &entry.root,
-                1,
-                &entry.name,
-                text,
-            ));
+            found.push(Violation::new(Rule::Tree, &entry.root, 1, &entry.name, text));
             continue;
         };
         let names = Crate::new(&entry.name, sources, root, &others);
         let (arrows, coverage) = arrows::of(&names);
-        checked.push(Checked {
-            entry,
-            names,
-            arrows,
-            coverage,
-        });
+        checked.push(Checked { entry, names, arrows, coverage });
     }
     checked
 }
@@ -76,29 +61,15 @@ pub(crate) fn run(sources: &[Source], tables: &Tables) -> Vec<Violation> {
         found.append(&mut shape::fields(source));
         found.extend(shape::unit_tests(source));
     }
-    let levels: BTreeMap<&str, u32> = tables
-        .crates
-        .iter()
-        .map(|entry| (entry.name.as_str(), entry.layer))
-        .collect();
+    let levels: BTreeMap<&str, u32> =
+        tables.crates.iter().map(|entry| (entry.name.as_str(), entry.layer)).collect();
     let mut reached = BTreeSet::new();
     for checked in crates(sources, tables, &mut found) {
-        let Checked {
-            entry,
-            names,
-            arrows,
-            ..
-        } = &checked;
+        let Checked { entry, names, arrows, .. } = &checked;
         reached.extend(names.files.keys().copied());
         for (file, line, name) in &names.missing {
             let text = format!("mod {name} has no file");
-            found.push(Violation::new(
-                Rule::Tree,
-                names.path(*file),
-                *line,
-                name,
-                text,
-            ));
+            found.push(Violation::new(Rule::Tree, names.path(*file), *line, name, text));
         }
         found.append(&mut layers::check(entry, names, arrows, &levels));
         found.append(&mut cycles::check(names, arrows));

@@ -43,11 +43,7 @@ pub(crate) fn find(names: &Crate<'_>, arrows: &[Arrow]) -> Vec<Cycle> {
         for members in components(&graph) {
             if members.len() > 1 {
                 let arrows = within(&graph, &members);
-                cycles.push(Cycle {
-                    module: module.clone(),
-                    members,
-                    arrows,
-                });
+                cycles.push(Cycle { module: module.clone(), members, arrows });
             }
         }
     }
@@ -68,10 +64,8 @@ fn within(graph: &Graph, members: &[String]) -> Vec<(String, String, Arrow)> {
 
 /// Returns the strongly connected components: sets of nodes that reach each other.
 fn components(graph: &Graph) -> Vec<Vec<String>> {
-    let reach: BTreeMap<&String, BTreeSet<&String>> = graph
-        .keys()
-        .map(|node| (node, reachable(graph, node)))
-        .collect();
+    let reach: BTreeMap<&String, BTreeSet<&String>> =
+        graph.keys().map(|node| (node, reachable(graph, node))).collect();
     let mut left: BTreeSet<&String> = graph.keys().collect();
     let mut found = Vec::new();
     while let Some(node) = left.pop_first() {
@@ -104,10 +98,7 @@ fn reachable<'a>(graph: &'a Graph, start: &'a String) -> BTreeSet<&'a String> {
 /// Checks one crate.
 pub(crate) fn check(names: &Crate<'_>, arrows: &[Arrow]) -> Vec<Violation> {
     let violation = |cycle: Cycle| {
-        let file = names
-            .modules
-            .get(&cycle.module)
-            .map_or(0, |module| module.file);
+        let file = names.modules.get(&cycle.module).map_or(0, |module| module.file);
         let text = format!(
             "{} modules of {} {} use each other: {}",
             cycle.members.len(),
@@ -115,13 +106,7 @@ pub(crate) fn check(names: &Crate<'_>, arrows: &[Arrow]) -> Vec<Violation> {
             spelled(&cycle.module),
             cycle.members.join(" ")
         );
-        Violation::new(
-            Rule::Cycle,
-            names.path(file),
-            1,
-            &spelled(&cycle.module),
-            text,
-        )
+        Violation::new(Rule::Cycle, names.path(file), 1, &spelled(&cycle.module), text)
     };
     find(names, arrows).into_iter().map(violation).collect()
 }

@@ -46,10 +46,7 @@ fn line(span: Span) -> usize {
 
 impl Extractor {
     fn declare(&mut self, name: &Ident) {
-        self.facts.declared.push(Declared {
-            name: name.to_string(),
-            line: line(name.span()),
-        });
+        self.facts.declared.push(Declared { name: name.to_string(), line: line(name.span()) });
     }
 
     fn item(&mut self, name: &Ident, kind: ItemKind) -> Item {
@@ -86,11 +83,7 @@ impl Extractor {
             Some(ident) => ident.to_string(),
             None => index.to_string(),
         };
-        fields
-            .iter()
-            .enumerate()
-            .map(|(i, f)| (name(i, f), self.ty(&f.ty)))
-            .collect()
+        fields.iter().enumerate().map(|(i, f)| (name(i, f), self.ty(&f.ty))).collect()
     }
 
     fn used_path(&mut self, path: Path, span: Span) {
@@ -98,11 +91,7 @@ impl Extractor {
             return;
         }
         let scope = self.scope.clone();
-        self.facts.paths.push(PathUse {
-            scope,
-            path,
-            line: line(span),
-        });
+        self.facts.paths.push(PathUse { scope, path, line: line(span) });
     }
 
     fn import(&mut self, prefix: &Path, tree: &syn::UseTree, public: bool) {
@@ -135,15 +124,7 @@ impl Extractor {
             syn::UseTree::Glob(_) => ("*".to_owned(), true),
         };
         let (scope, test, line) = (self.scope.clone(), self.tests > 0, line(tree.span()));
-        self.facts.imports.push(Import {
-            scope,
-            path,
-            alias,
-            glob,
-            public,
-            test,
-            line,
-        });
+        self.facts.imports.push(Import { scope, path, alias, glob, public, test, line });
     }
 
     /// Visits a function with variables of its own.
@@ -294,18 +275,12 @@ impl<'a> Visit<'a> for Extractor {
 
     fn visit_item_trait(&mut self, i: &'a syn::ItemTrait) {
         let mut item = self.item(&i.ident, ItemKind::Trait);
-        let this = Ty {
-            path: vec![i.ident.to_string()],
-            args: Vec::new(),
-        };
+        let this = Ty { path: vec![i.ident.to_string()], args: Vec::new() };
         let outer = self.self_ty.replace(this);
         for member in &i.items {
             if let syn::TraitItem::Fn(f) = member {
                 let result = types::result(&f.sig.output, self.self_ty.as_ref());
-                item.methods.push(Method {
-                    name: f.sig.ident.to_string(),
-                    result,
-                });
+                item.methods.push(Method { name: f.sig.ident.to_string(), result });
             }
         }
         self.add(item);
@@ -326,23 +301,14 @@ impl<'a> Visit<'a> for Extractor {
             match member {
                 syn::ImplItem::Fn(f) => {
                     let result = types::result(&f.sig.output, self.self_ty.as_ref());
-                    methods.push(Method {
-                        name: f.sig.ident.to_string(),
-                        result,
-                    });
+                    methods.push(Method { name: f.sig.ident.to_string(), result });
                 }
                 syn::ImplItem::Type(t) if t.ident == "Target" => target = Some(self.ty(&t.ty)),
                 _ => {}
             }
         }
         let (scope, test) = (self.scope.clone(), self.tests > 0);
-        self.facts.impls.push(Impl {
-            scope,
-            ty,
-            test,
-            methods,
-            target,
-        });
+        self.facts.impls.push(Impl { scope, ty, test, methods, target });
         visit::visit_item_impl(self, i);
         self.self_ty = outer;
     }
@@ -365,9 +331,7 @@ impl<'a> Visit<'a> for Extractor {
     }
 
     fn visit_path(&mut self, i: &'a syn::Path) {
-        let local = i
-            .get_ident()
-            .is_some_and(|n| self.locals.find(&n.to_string()).is_some());
+        let local = i.get_ident().is_some_and(|n| self.locals.find(&n.to_string()).is_some());
         if !local {
             let path = types::path(i, self.self_ty.as_ref());
             self.used_path(path, i.span());

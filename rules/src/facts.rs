@@ -42,10 +42,7 @@ pub(crate) enum ItemKind {
 
 impl ItemKind {
     pub(crate) fn is_type(self) -> bool {
-        matches!(
-            self,
-            Self::Struct | Self::Enum | Self::Union | Self::Alias | Self::Trait
-        )
+        matches!(self, Self::Struct | Self::Enum | Self::Union | Self::Alias | Self::Trait)
     }
 }
 

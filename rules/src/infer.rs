@@ -81,8 +81,7 @@ impl<'a> Types<'a> {
         let others = names.sources.iter().enumerate();
         for (_, other) in others.filter(|(file, _)| !names.files.contains_key(file)) {
             let methods = other.facts.impls.iter().flat_map(|block| &block.methods);
-            this.ambiguous
-                .extend(methods.map(|method| method.name.as_str()));
+            this.ambiguous.extend(methods.map(|method| method.name.as_str()));
         }
         this
     }
@@ -114,29 +113,16 @@ impl<'a> Types<'a> {
     }
 
     fn add(&mut self, id: ItemId, name: &'a str, found: Found) {
-        self.methods
-            .entry(id)
-            .or_default()
-            .entry(name)
-            .or_default()
-            .push(found);
+        self.methods.entry(id).or_default().entry(name).or_default().push(found);
         self.by_name.entry(name).or_default().insert(id);
     }
 
     fn known(&self, module: &[String], ty: &Ty, depth: usize) -> Known {
-        let args = || {
-            ty.args
-                .iter()
-                .map(|arg| self.known(module, arg, depth))
-                .collect()
-        };
+        let args = || ty.args.iter().map(|arg| self.known(module, arg, depth)).collect();
         let id = match self.names.resolve(module, &ty.path) {
             Some(Target::Item(id, _)) => id,
             _ => {
-                return Known {
-                    id: None,
-                    args: args(),
-                };
+                return Known { id: None, args: args() };
             }
         };
         match self.names.item(id) {
@@ -145,14 +131,8 @@ impl<'a> Types<'a> {
                 let of = item.ty.clone().unwrap_or_default();
                 self.known(&module, &of, depth + 1)
             }
-            Some(item) if item.kind.is_type() => Known {
-                id: Some(id),
-                args: args(),
-            },
-            _ => Known {
-                id: None,
-                args: args(),
-            },
+            Some(item) if item.kind.is_type() => Known { id: Some(id), args: args() },
+            _ => Known { id: None, args: args() },
         }
     }
 
@@ -171,12 +151,7 @@ impl<'a> Types<'a> {
             let target = of.id.and_then(|id| self.targets.get(&id))?;
             self.search(target, depth + 1, find)
         })
-        .or_else(|| {
-            of.args
-                .iter()
-                .rev()
-                .find_map(|arg| self.search(arg, depth + 1, find))
-        })
+        .or_else(|| of.args.iter().rev().find_map(|arg| self.search(arg, depth + 1, find)))
     }
 
     fn method(&self, of: &Known, name: &str) -> Option<Vec<Found>> {
@@ -213,17 +188,13 @@ impl<'a> Types<'a> {
             return None;
         };
         let item = self.names.item(id)?;
-        if let Some(found) = behind
-            .first()
-            .and_then(|name| self.methods.get(&id)?.get(name.as_str()))
+        if let Some(found) =
+            behind.first().and_then(|name| self.methods.get(&id)?.get(name.as_str()))
         {
             return found.first()?.result.clone();
         }
         match (&item.ty, item.kind.is_type()) {
-            (_, true) => Some(Known {
-                id: Some(id),
-                args: Vec::new(),
-            }),
+            (_, true) => Some(Known { id: Some(id), args: Vec::new() }),
             (Some(ty), false) => Some(self.known(&self.names.module_of(id.0, &item.scope), ty, 0)),
             (None, false) => None,
         }
@@ -232,11 +203,7 @@ impl<'a> Types<'a> {
     /// Returns the files of the associated function `name` of type `id`.
     pub(crate) fn associated(&self, id: ItemId, name: &str) -> Vec<usize> {
         let found = self.methods.get(&id).and_then(|methods| methods.get(name));
-        found
-            .into_iter()
-            .flatten()
-            .map(|found| found.file)
-            .collect()
+        found.into_iter().flatten().map(|found| found.file).collect()
     }
 
     /// Returns the callee of `receiver.method()`, called in `module`.
@@ -252,11 +219,7 @@ impl<'a> Types<'a> {
             Some(owners) if owners.len() == 1 && !self.ambiguous.contains(method) => owners.first(),
             _ => None,
         };
-        let files = owner
-            .map(|&id| self.associated(id, method))
-            .unwrap_or_default();
-        files
-            .first()
-            .map_or(Callee::Unknown, |&file| Callee::ByName(file))
+        let files = owner.map(|&id| self.associated(id, method)).unwrap_or_default();
+        files.first().map_or(Callee::Unknown, |&file| Callee::ByName(file))
     }
 }

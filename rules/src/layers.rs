@@ -16,14 +16,7 @@ fn layer(entry: &CrateEntry, module: &[String]) -> Option<u32> {
     (1..=module.len()).rev().find_map(|length| {
         entry
             .modules
-            .get(
-                &module
-                    .iter()
-                    .take(length)
-                    .cloned()
-                    .collect::<Vec<_>>()
-                    .join("::"),
-            )
+            .get(&module.iter().take(length).cloned().collect::<Vec<_>>().join("::"))
             .copied()
     })
 }
@@ -44,11 +37,7 @@ pub(crate) fn check(
             continue;
         };
         let (from, to, name) = match &arrow.to {
-            End::Crate(to) => (
-                Some(entry.layer),
-                crates.get(to.as_str()).copied(),
-                to.clone(),
-            ),
+            End::Crate(to) => (Some(entry.layer), crates.get(to.as_str()).copied(), to.clone()),
             End::File(to) => match names.files.get(to) {
                 Some(target) => (layer(entry, module), layer(entry, target), spelled(target)),
                 None => continue,
@@ -70,11 +59,7 @@ pub(crate) fn check(
 
 /// Module path for output; `crate` for the root.
 pub(crate) fn spelled(module: &[String]) -> String {
-    if module.is_empty() {
-        "crate".to_owned()
-    } else {
-        module.join("::")
-    }
+    if module.is_empty() { "crate".to_owned() } else { module.join("::") }
 }
 
 fn without_layer(entry: &CrateEntry, names: &Crate<'_>) -> Vec<Violation> {
@@ -83,22 +68,13 @@ fn without_layer(entry: &CrateEntry, names: &Crate<'_>) -> Vec<Violation> {
         if layer(entry, module).is_none() && !names.test_files.contains(&file) {
             let name = spelled(module);
             let text = format!("{name} of {} has no layer in the table", entry.name);
-            found.push(Violation::new(
-                Rule::Layer,
-                names.path(file),
-                1,
-                &name,
-                text,
-            ));
+            found.push(Violation::new(Rule::Layer, names.path(file), 1, &name, text));
         }
     }
     for module in entry.modules.keys() {
         let path: Vec<String> = module.split("::").map(str::to_owned).collect();
         if module != "crate" && !names.modules.contains_key(&path) {
-            let text = format!(
-                "the table has {module} of {}, which is not there",
-                entry.name
-            );
+            let text = format!("the table has {module} of {}, which is not there", entry.name);
             found.push(Violation::new(Rule::Layer, &entry.root, 1, module, text));
         }
     }

@@ -25,12 +25,7 @@ pub(crate) struct Comment {
 
 /// Returns the comments of `source` in order.
 pub(crate) fn comments(source: &str) -> Vec<Comment> {
-    let mut scan = Scan {
-        chars: source.chars().collect(),
-        at: 0,
-        line: 1,
-        found: Vec::new(),
-    };
+    let mut scan = Scan { chars: source.chars().collect(), at: 0, line: 1, found: Vec::new() };
     while let Some(c) = scan.peek(0) {
         scan.step(c);
     }
@@ -81,11 +76,7 @@ impl Scan {
             [b'/', b'/', b'!', ..] => (CommentKind::InnerDoc, text.trim_start_matches("//!")),
             _ => (CommentKind::Plain, text.trim_start_matches('/')),
         };
-        self.found.push(Comment {
-            line,
-            kind,
-            text: text.trim().to_owned(),
-        });
+        self.found.push(Comment { line, kind, text: text.trim().to_owned() });
     }
 
     fn block_comment(&mut self) {
@@ -151,18 +142,10 @@ impl Scan {
     /// Skips an identifier or a number, and a raw or byte string that begins with it.
     fn word(&mut self) {
         let start = self.at;
-        while self
-            .peek(0)
-            .is_some_and(|c| c.is_alphanumeric() || c == '_')
-        {
+        while self.peek(0).is_some_and(|c| c.is_alphanumeric() || c == '_') {
             self.advance();
         }
-        let word: String = self
-            .chars
-            .iter()
-            .skip(start)
-            .take(self.at - start)
-            .collect();
+        let word: String = self.chars.iter().skip(start).take(self.at - start).collect();
         if matches!(word.as_str(), "r" | "br" | "cr") {
             self.raw_string();
         }
@@ -192,28 +175,16 @@ mod tests {
     use super::*;
 
     fn texts(source: &str) -> Vec<(usize, CommentKind, String)> {
-        comments(source)
-            .into_iter()
-            .map(|c| (c.line, c.kind, c.text))
-            .collect()
+        comments(source).into_iter().map(|c| (c.line, c.kind, c.text)).collect()
     }
 
     #[test]
     fn kinds_and_lines() {
         let source = "//! a\n/// b\n//// c\nfn f() {} // d\n/* e /* f */ */ /** g */\n";
-        let kinds: Vec<_> = texts(source)
-            .into_iter()
-            .map(|(line, kind, _)| (line, kind))
-            .collect();
+        let kinds: Vec<_> = texts(source).into_iter().map(|(line, kind, _)| (line, kind)).collect();
         use CommentKind::{InnerDoc, OuterDoc, Plain};
-        let expected = [
-            (1, InnerDoc),
-            (2, OuterDoc),
-            (3, Plain),
-            (4, Plain),
-            (5, Plain),
-            (5, OuterDoc),
-        ];
+        let expected =
+            [(1, InnerDoc), (2, OuterDoc), (3, Plain), (4, Plain), (5, Plain), (5, OuterDoc)];
         assert_eq!(kinds, expected);
     }
 

@@ -112,11 +112,7 @@ impl<'a> Crate<'a> {
             let parent = self.module_of(file, &decl.scope);
             let mut path = parent.clone();
             path.push(decl.name.clone());
-            self.modules
-                .entry(parent)
-                .or_default()
-                .children
-                .push(decl.name.clone());
+            self.modules.entry(parent).or_default().children.push(decl.name.clone());
             if decl.inline {
                 let module = self.modules.entry(path).or_default();
                 (module.file, module.test) = (file, decl.test || test);
@@ -130,10 +126,7 @@ impl<'a> Crate<'a> {
         for (index, item) in facts.items.iter().enumerate() {
             let module = self.module_of(file, &item.scope);
             let items = &mut self.modules.entry(module).or_default().items;
-            items
-                .entry(item.name.clone())
-                .or_default()
-                .push((file, index));
+            items.entry(item.name.clone()).or_default().push((file, index));
         }
         for import in &facts.imports {
             self.import(file, import);
@@ -146,11 +139,7 @@ impl<'a> Crate<'a> {
         if import.glob {
             module.globs.push(import.path.clone());
         } else {
-            module
-                .imports
-                .entry(import.alias.clone())
-                .or_default()
-                .push(import.path.clone());
+            module.imports.entry(import.alias.clone()).or_default().push(import.path.clone());
         }
     }
 
@@ -160,11 +149,7 @@ impl<'a> Crate<'a> {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         let own = base.is_empty() || name == "mod.rs";
         let stem = name.trim_end_matches(".rs");
-        let mut inside = if own {
-            directory.to_owned()
-        } else {
-            format!("{directory}/{stem}")
-        };
+        let mut inside = if own { directory.to_owned() } else { format!("{directory}/{stem}") };
         for scope in &decl.scope {
             inside = format!("{inside}/{scope}");
         }
@@ -172,17 +157,12 @@ impl<'a> Crate<'a> {
             Some(path) => vec![format!("{directory}/{path}")],
             None => {
                 let name = &decl.name;
-                vec![
-                    format!("{inside}/{name}.rs"),
-                    format!("{inside}/{name}/mod.rs"),
-                ]
+                vec![format!("{inside}/{name}.rs"), format!("{inside}/{name}/mod.rs")]
             }
         };
         candidates.iter().find_map(|path| {
             let path = path.trim_start_matches('/');
-            self.sources
-                .binary_search_by(|source| source.path.as_str().cmp(path))
-                .ok()
+            self.sources.binary_search_by(|source| source.path.as_str().cmp(path)).ok()
         })
     }
 
@@ -211,10 +191,7 @@ impl<'a> Crate<'a> {
         }
         match self.lookup(module, first, rest.is_empty(), depth) {
             Some(found) => self.follow(found, rest, depth),
-            None => self
-                .others
-                .contains(first)
-                .then(|| Target::Crate(first.clone())),
+            None => self.others.contains(first).then(|| Target::Crate(first.clone())),
         }
     }
 
@@ -242,12 +219,7 @@ impl<'a> Crate<'a> {
     /// Returns what `name` means in `module`; `last` prefers items to modules of the same name.
     fn lookup(&self, module: &[String], name: &str, last: bool, depth: usize) -> Option<Target> {
         let m = self.modules.get(module)?;
-        let item = || {
-            m.items
-                .get(name)?
-                .first()
-                .map(|&id| Target::Item(id, Path::new()))
-        };
+        let item = || m.items.get(name)?.first().map(|&id| Target::Item(id, Path::new()));
         let child = || {
             let found = m.children.iter().any(|child| child == name);
             let path: Path = module.iter().cloned().chain([name.to_owned()]).collect();
@@ -266,14 +238,10 @@ impl<'a> Crate<'a> {
             })
         };
         let globbed = || {
-            m.globs
-                .iter()
-                .find_map(|path| match self.resolve_from(module, path, depth + 1)? {
-                    Target::Module(from) if from != module => {
-                        self.lookup(&from, name, last, depth + 1)
-                    }
-                    _ => None,
-                })
+            m.globs.iter().find_map(|path| match self.resolve_from(module, path, depth + 1)? {
+                Target::Module(from) if from != module => self.lookup(&from, name, last, depth + 1),
+                _ => None,
+            })
         };
         if depth > DEPTH_MAX {
             return None;

@@ -25,11 +25,7 @@ impl Locals {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Origin> {
-        self.names
-            .iter()
-            .rev()
-            .find(|(n, _)| n == name)
-            .map(|(_, origin)| origin)
+        self.names.iter().rev().find(|(n, _)| n == name).map(|(_, origin)| origin)
     }
 
     pub(crate) fn declare(&mut self, name: String, origin: Origin) {
@@ -46,11 +42,7 @@ impl Locals {
             syn::Pat::Reference(r) => self.bind(&r.pat, origin, self_ty),
             syn::Pat::Paren(p) => self.bind(&p.pat, origin, self_ty),
             syn::Pat::TupleStruct(t) => {
-                let origin = if t.elems.len() == 1 {
-                    origin
-                } else {
-                    Origin::Unknown
-                };
+                let origin = if t.elems.len() == 1 { origin } else { Origin::Unknown };
                 for part in &t.elems {
                     self.bind(part, origin.clone(), self_ty);
                 }
@@ -98,10 +90,9 @@ pub(crate) fn origin(expr: &syn::Expr, locals: &Locals, self_ty: Option<&Ty>) ->
             Origin::Method(Box::new(inner(&c.receiver)), c.method.to_string())
         }
         syn::Expr::Call(c) => call(c, locals, self_ty),
-        syn::Expr::Struct(s) => Origin::Of(Ty {
-            path: types::path(&s.path, self_ty),
-            args: Vec::new(),
-        }),
+        syn::Expr::Struct(s) => {
+            Origin::Of(Ty { path: types::path(&s.path, self_ty), args: Vec::new() })
+        }
         syn::Expr::Cast(c) => Origin::Of(types::ty(&c.ty, self_ty)),
         syn::Expr::Reference(r) => inner(&r.expr),
         syn::Expr::Paren(p) => inner(&p.expr),
@@ -118,9 +109,7 @@ fn call(c: &syn::ExprCall, locals: &Locals, self_ty: Option<&Ty>) -> Origin {
     let syn::Expr::Path(function) = &*c.func else {
         return Origin::Unknown;
     };
-    let wraps = ["Some", "Ok", "Err"]
-        .iter()
-        .any(|name| function.path.is_ident(name));
+    let wraps = ["Some", "Ok", "Err"].iter().any(|name| function.path.is_ident(name));
     match c.args.first() {
         Some(first) if wraps => origin(first, locals, self_ty),
         _ => Origin::Path(types::path(&function.path, self_ty)),

@@ -56,11 +56,7 @@ pub(crate) fn limits(
             Ordering::Equal => "ok  ",
             Ordering::Less => "ok, and rules/limits.txt can be lowered:",
         };
-        *(if total > limit {
-            &mut failed
-        } else {
-            &mut passed
-        }) += 1;
+        *(if total > limit { &mut failed } else { &mut passed }) += 1;
         writeln!(out, "{verdict} {rule}: {total} of at most {limit}")?;
     }
     writeln!(out, "{passed} passed, {failed} failed")?;
@@ -85,23 +81,14 @@ pub(crate) fn words(sources: &[Source], out: &mut impl Write) -> io::Result<bool
         )?;
     }
     let top = |source: &Source| source.path.split('/').next().unwrap_or("").to_owned();
-    let directories: BTreeSet<String> = sources
-        .iter()
-        .filter(|source| source.is_rust())
-        .map(top)
-        .collect();
+    let directories: BTreeSet<String> =
+        sources.iter().filter(|source| source.is_rust()).map(top).collect();
     for directory in directories {
         let (total, rows) =
             words::frequencies(sources.iter().filter(|source| top(source) == directory));
-        let rates: Vec<String> = rows
-            .iter()
-            .map(|row| format!("{} {:.2}", row.words, row.rate))
-            .collect();
-        writeln!(
-            out,
-            "  {directory:12} {total:7} words: {}",
-            rates.join(", ")
-        )?;
+        let rates: Vec<String> =
+            rows.iter().map(|row| format!("{} {:.2}", row.words, row.rate)).collect();
+        writeln!(out, "  {directory:12} {total:7} words: {}", rates.join(", "))?;
     }
     Ok(rows.iter().all(|row| row.rate < row.limit))
 }
@@ -118,25 +105,15 @@ pub(crate) fn arrows(
 ) -> io::Result<bool> {
     let checked = check::crates(sources, tables, &mut Vec::new());
     let Some(checked) = checked.iter().find(|checked| checked.entry.name == name) else {
-        return Err(io::Error::other(format!(
-            "no crate {name} in the table of layers"
-        )));
+        return Err(io::Error::other(format!("no crate {name} in the table of layers")));
     };
     let (names, coverage) = (&checked.names, checked.coverage);
     for cycle in cycles::find(names, &checked.arrows) {
-        writeln!(
-            out,
-            "cycle in {}: {}",
-            spelled(&cycle.module),
-            cycle.members.join(" ")
-        )?;
+        writeln!(out, "cycle in {}: {}", spelled(&cycle.module), cycle.members.join(" "))?;
         for (from, to, arrow) in &cycle.arrows {
             let (path, line) = (names.path(arrow.from), arrow.line);
             let (name, uses, calls) = (&arrow.name, arrow.uses, arrow.calls);
-            writeln!(
-                out,
-                "  {from} -> {to}: {path}:{line}: `{name}` {uses} uses, {calls} calls"
-            )?;
+            writeln!(out, "  {from} -> {to}: {path}:{line}: `{name}` {uses} uses, {calls} calls")?;
         }
     }
     for arrow in &checked.arrows {
@@ -144,16 +121,10 @@ pub(crate) fn arrows(
             End::Crate(name) => format!("crate {name}"),
             End::File(file) => names.files.get(file).map_or(String::new(), |m| spelled(m)),
         };
-        let from = names
-            .files
-            .get(&arrow.from)
-            .map_or(String::new(), |m| spelled(m));
+        let from = names.files.get(&arrow.from).map_or(String::new(), |m| spelled(m));
         let (path, line) = (names.path(arrow.from), arrow.line);
         let (name, uses, calls) = (&arrow.name, arrow.uses, arrow.calls);
-        writeln!(
-            out,
-            "{from} => {to}: {path}:{line}: `{name}` {uses} uses, {calls} calls"
-        )?;
+        writeln!(out, "{from} => {to}: {path}:{line}: `{name}` {uses} uses, {calls} calls")?;
     }
     writeln!(
         out,

@@ -25,16 +25,8 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(path: &str, text: &str) -> Self {
-        let facts = if path.ends_with(".rs") {
-            extract::facts(text)
-        } else {
-            Facts::default()
-        };
-        Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            facts,
-        }
+        let facts = if path.ends_with(".rs") { extract::facts(text) } else { Facts::default() };
+        Self { path: path.to_owned(), text: text.to_owned(), facts }
     }
 
     pub(crate) fn is_rust(&self) -> bool {
@@ -70,9 +62,8 @@ pub(crate) fn read(root: &Path) -> io::Result<Vec<Source>> {
             });
         }
     });
-    let mut sources: Vec<Source> = done
-        .into_inner()
-        .unwrap_or_else(|_| Err(io::Error::other("a reader panicked")))?;
+    let mut sources: Vec<Source> =
+        done.into_inner().unwrap_or_else(|_| Err(io::Error::other("a reader panicked")))?;
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(sources)
 }
@@ -81,11 +72,7 @@ fn walk(root: &Path, below: &str, found: &mut Vec<String>) -> io::Result<()> {
     for entry in root.join(below).read_dir()? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if below.is_empty() {
-            name.clone()
-        } else {
-            format!("{below}/{name}")
-        };
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
         if entry.file_type()?.is_dir() {
             if !SKIPPED.contains(&name.as_str()) {
                 walk(root, &path, found)?;

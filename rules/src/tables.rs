@@ -30,9 +30,7 @@ pub(crate) fn layers(text: &str) -> Result<Vec<CrateEntry>, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let ["crate", layer, name, root] = words[..] {
             crates.push(CrateEntry {
-                layer: layer
-                    .parse()
-                    .map_err(|e| format!("{number}: {layer}: {e}"))?,
+                layer: layer.parse().map_err(|e| format!("{number}: {layer}: {e}"))?,
                 name: name.to_owned(),
                 root: root.to_owned(),
                 modules: BTreeMap::new(),
@@ -42,9 +40,7 @@ pub(crate) fn layers(text: &str) -> Result<Vec<CrateEntry>, String> {
         let (Some(&layer), Some(entry)) = (words.first(), crates.last_mut()) else {
             return Err(format!("{number}: a layer before the first crate"));
         };
-        let layer = layer
-            .parse()
-            .map_err(|e| format!("{number}: {layer}: {e}"))?;
+        let layer = layer.parse().map_err(|e| format!("{number}: {layer}: {e}"))?;
         for module in words.iter().skip(1) {
             if entry.modules.insert((*module).to_owned(), layer).is_some() {
                 return Err(format!("{number}: {module} has two layers"));
@@ -72,9 +68,8 @@ pub(crate) struct Banned {
 pub(crate) fn banned(text: &str) -> Result<Vec<Banned>, String> {
     let mut found = Vec::new();
     for (number, line) in entries(text) {
-        let (name, instead) = line
-            .split_once(char::is_whitespace)
-            .ok_or(format!("{number}: no term"))?;
+        let (name, instead) =
+            line.split_once(char::is_whitespace).ok_or(format!("{number}: no term"))?;
         let (scope, name) = name.split_once(':').unwrap_or(("", name));
         found.push(Banned {
             scope: scope.to_owned(),
@@ -114,13 +109,9 @@ pub(crate) fn exceptions(text: &str) -> Result<Vec<Exception>, String> {
 /// Line and cause, if a line has not this form.
 pub(crate) fn limits(text: &str) -> Result<BTreeMap<String, usize>, String> {
     let limit = |(number, line): (usize, &str)| {
-        let (rule, count) = line
-            .split_once(char::is_whitespace)
-            .ok_or(format!("{number}: not RULE COUNT"))?;
-        let count = count
-            .trim()
-            .parse()
-            .map_err(|e| format!("{number}: {count}: {e}"))?;
+        let (rule, count) =
+            line.split_once(char::is_whitespace).ok_or(format!("{number}: not RULE COUNT"))?;
+        let count = count.trim().parse().map_err(|e| format!("{number}: {count}: {e}"))?;
         Ok((rule.to_owned(), count))
     };
     entries(text).map(limit).collect()
@@ -151,14 +142,8 @@ mod tests {
     #[test]
     fn banned_words_with_scopes() {
         let found = banned("prov/:Deliver CompletionSink # c\n*nobody* none\n").unwrap();
-        assert_eq!(
-            (found[0].scope.as_str(), found[0].name.as_str()),
-            ("prov/", "Deliver")
-        );
-        assert_eq!(
-            (found[1].scope.as_str(), found[1].instead.as_str()),
-            ("", "none")
-        );
+        assert_eq!((found[0].scope.as_str(), found[0].name.as_str()), ("prov/", "Deliver"));
+        assert_eq!((found[1].scope.as_str(), found[1].instead.as_str()), ("", "none"));
         assert!(banned("alone\n").is_err());
     }
 

@@ -8,19 +8,14 @@ use crate::violation::Rule;
 
 /// Checks a tree of `(path, text)` against a table of layers.
 fn violations(layers: &str, files: &[(&str, &str)]) -> Vec<(Rule, String)> {
-    let mut sources: Vec<Source> = files
-        .iter()
-        .map(|(path, text)| Source::new(path, text))
-        .collect();
+    let mut sources: Vec<Source> =
+        files.iter().map(|(path, text)| Source::new(path, text)).collect();
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     let tables = Tables {
         crates: tables::layers(layers).unwrap(),
         banned: tables::banned("*nobody* none\n").unwrap(),
     };
-    check::run(&sources, &tables)
-        .into_iter()
-        .map(|v| (v.rule, v.text))
-        .collect()
+    check::run(&sources, &tables).into_iter().map(|v| (v.rule, v.text)).collect()
 }
 
 /// Number of violations of `rule`; fails on one of another rule that is not `tolerated`.
@@ -36,11 +31,7 @@ const ROOT: (&str, &str) = ("c/lib.rs", "mod low; mod high;");
 
 #[test]
 fn an_import_upward() {
-    let good = [
-        ROOT,
-        ("c/low.rs", "pub fn f() {}"),
-        ("c/high.rs", "use crate::low::f;"),
-    ];
+    let good = [ROOT, ("c/low.rs", "pub fn f() {}"), ("c/high.rs", "use crate::low::f;")];
     assert_eq!(count(Rule::Layer, TWO, &good), 0);
     let uses = [
         "use crate::high::f;",
@@ -52,11 +43,7 @@ fn an_import_upward() {
         "type T = crate::high::S;",
     ];
     for text in uses {
-        let bad = [
-            ROOT,
-            ("c/low.rs", text),
-            ("c/high.rs", "pub fn f() {} pub struct S;"),
-        ];
+        let bad = [ROOT, ("c/low.rs", text), ("c/high.rs", "pub fn f() {} pub struct S;")];
         assert_eq!(count(Rule::Layer, TWO, &bad), 1, "{text}");
     }
 }
@@ -64,11 +51,7 @@ fn an_import_upward() {
 #[test]
 fn an_import_upward_through_a_re_export() {
     let root = ("c/lib.rs", "mod low; mod high; pub use high::S;");
-    let bad = [
-        root,
-        ("c/low.rs", "use crate::S;"),
-        ("c/high.rs", "pub struct S;"),
-    ];
+    let bad = [root, ("c/low.rs", "use crate::S;"), ("c/high.rs", "pub struct S;")];
     assert_eq!(count(Rule::Layer, TWO, &bad), 1);
 }
 
@@ -92,11 +75,7 @@ fn a_call_upward() {
         let text = format!("{low}\n{caller}");
         let found = violations(TWO, &[ROOT, ("c/low.rs", &text), ("c/high.rs", high)]);
         let is = |rule| found.iter().filter(|(found, _)| *found == rule).count();
-        assert_eq!(
-            (is(Rule::Layer), is(Rule::Cycle), found.len()),
-            (1, 1, 2),
-            "{caller}"
-        );
+        assert_eq!((is(Rule::Layer), is(Rule::Cycle), found.len()), (1, 1, 2), "{caller}");
     }
 }
 
@@ -119,10 +98,7 @@ fn a_crate_upward() {
 #[test]
 fn a_module_without_layer_and_a_layer_without_module() {
     let files = [ROOT, ("c/low.rs", ""), ("c/high.rs", "")];
-    assert_eq!(
-        count(Rule::Layer, "crate 0 c c/lib.rs\n1 crate\n0 low\n", &files),
-        1
-    );
+    assert_eq!(count(Rule::Layer, "crate 0 c c/lib.rs\n1 crate\n0 low\n", &files), 1);
     assert_eq!(count(Rule::Layer, &format!("{TWO}2 gone\n"), &files), 1);
 }
 
@@ -132,14 +108,7 @@ fn a_cycle_of_files() {
     let low = ("c/low.rs", "use crate::high::f; pub fn g() {}");
     let bad = [ROOT, low, ("c/high.rs", "use crate::low::g; pub fn f() {}")];
     assert_eq!(count(Rule::Cycle, layers, &bad), 1);
-    assert_eq!(
-        count(
-            Rule::Cycle,
-            layers,
-            &[ROOT, low, ("c/high.rs", "pub fn f() {}")]
-        ),
-        0
-    );
+    assert_eq!(count(Rule::Cycle, layers, &[ROOT, low, ("c/high.rs", "pub fn f() {}")]), 0);
 }
 
 #[test]
@@ -149,11 +118,7 @@ fn a_cycle_of_a_module_and_its_child() {
     let child = ("c/a/b.rs", "pub fn f() { super::g(); }");
     let bad = [root, ("c/a.rs", "mod b; pub fn g() { b::f(); }"), child];
     assert_eq!(count(Rule::Cycle, layers, &bad), 1);
-    let good = [
-        root,
-        ("c/a.rs", "mod b; pub use b::f; pub fn g() {}"),
-        child,
-    ];
+    let good = [root, ("c/a.rs", "mod b; pub use b::f; pub fn g() {}"), child];
     assert_eq!(count(Rule::Cycle, layers, &good), 0);
 }
 
@@ -177,46 +142,19 @@ fn an_impl_in_four_files() {
     let part = "use crate::a::S; impl S { }";
     let root = ("c/lib.rs", "mod a; mod b; mod d; mod e;");
     let own = ("c/a.rs", "pub struct S; impl S {}");
-    let bad = [
-        root,
-        own,
-        ("c/b.rs", part),
-        ("c/d.rs", part),
-        ("c/e.rs", part),
-    ];
+    let bad = [root, own, ("c/b.rs", part), ("c/d.rs", part), ("c/e.rs", part)];
     assert_eq!(count(Rule::ImplFiles, layers, &bad), 1);
-    let good = [
-        root,
-        own,
-        ("c/b.rs", part),
-        ("c/d.rs", part),
-        ("c/e.rs", ""),
-    ];
+    let good = [root, own, ("c/b.rs", part), ("c/d.rs", part), ("c/e.rs", "")];
     assert_eq!(count(Rule::ImplFiles, layers, &good), 0);
 }
 
 #[test]
 fn two_types_of_one_name() {
     let low = ("c/low.rs", "struct S;");
-    for text in [
-        "enum S {}",
-        "type S = u8;",
-        "#[cfg(test)] mod tests { struct S; }",
-    ] {
-        assert_eq!(
-            count(Rule::TypeName, TWO, &[ROOT, low, ("c/high.rs", text)]),
-            1,
-            "{text}"
-        );
+    for text in ["enum S {}", "type S = u8;", "#[cfg(test)] mod tests { struct S; }"] {
+        assert_eq!(count(Rule::TypeName, TWO, &[ROOT, low, ("c/high.rs", text)]), 1, "{text}");
     }
-    assert_eq!(
-        count(
-            Rule::TypeName,
-            TWO,
-            &[ROOT, low, ("c/high.rs", "fn S() {}")]
-        ),
-        0
-    );
+    assert_eq!(count(Rule::TypeName, TWO, &[ROOT, low, ("c/high.rs", "fn S() {}")]), 0);
 }
 
 /// Checks one file that is a crate of its own.
@@ -235,54 +173,25 @@ fn doc_comments_by_their_first_word() {
         for mark in ["///", "//!"] {
             let text = format!("\n{mark} {word} is here.\n{mark} What follows does not count.\n");
             let item = if mark == "///" { "fn f() {}" } else { "" };
-            assert_eq!(
-                count_in(Rule::DocWord, "c.rs", &(text + item)),
-                1,
-                "{mark} {word}"
-            );
+            assert_eq!(count_in(Rule::DocWord, "c.rs", &(text + item)), 1, "{mark} {word}");
         }
     }
-    for good in [
-        "/// Whether it is.",
-        "/// The samples.",
-        "/// `what` is.",
-        "// What is plain.",
-    ] {
-        assert_eq!(
-            count_in(Rule::DocWord, "c.rs", &format!("{good}\nfn f() {{}}")),
-            0,
-            "{good}"
-        );
+    for good in ["/// Whether it is.", "/// The samples.", "/// `what` is.", "// What is plain."] {
+        assert_eq!(count_in(Rule::DocWord, "c.rs", &format!("{good}\nfn f() {{}}")), 0, "{good}");
     }
-    assert_eq!(
-        count_in(
-            Rule::DocWord,
-            "c.rs",
-            "macro_rules! m { () => {\n/// What\n} }"
-        ),
-        1
-    );
+    assert_eq!(count_in(Rule::DocWord, "c.rs", "macro_rules! m { () => {\n/// What\n} }"), 1);
 }
 
 #[test]
 fn a_banned_word() {
     assert_eq!(count_in(Rule::BannedWord, "c.rs", "fn for_nobody() {}"), 1);
-    assert_eq!(
-        count_in(Rule::BannedWord, "c.rs", "fn for_somebody() {}"),
-        0
-    );
+    assert_eq!(count_in(Rule::BannedWord, "c.rs", "fn for_somebody() {}"), 0);
 }
 
 #[test]
 fn a_wide_line() {
-    assert_eq!(
-        count_in(Rule::Width, "c.rs", &format!("// {}", "x".repeat(98))),
-        1
-    );
-    assert_eq!(
-        count_in(Rule::Width, "c.rs", &format!("// {}", "x".repeat(97))),
-        0
-    );
+    assert_eq!(count_in(Rule::Width, "c.rs", &format!("// {}", "x".repeat(98))), 1);
+    assert_eq!(count_in(Rule::Width, "c.rs", &format!("// {}", "x".repeat(97))), 0);
 }
 
 #[test]
@@ -297,10 +206,7 @@ fn a_struct_of_the_provider_with_many_fields() {
 #[test]
 fn a_table_without_unit_tests() {
     let tests = "#[cfg(test)] mod tests { #[test] fn f() {} }";
-    assert_eq!(
-        count_in(Rule::UnitTests, "prov/src/tables/a.rs", "fn f() {}"),
-        1
-    );
+    assert_eq!(count_in(Rule::UnitTests, "prov/src/tables/a.rs", "fn f() {}"), 1);
     assert_eq!(count_in(Rule::UnitTests, "prov/src/tables/a.rs", tests), 0);
 }
 
@@ -318,9 +224,5 @@ fn frequencies_of_words() {
     let (total, rows) = crate::words::frequencies([Source::new("c.rs", text)].iter());
     let counts: Vec<usize> = rows.iter().map(|row| row.count).collect();
     assert_eq!((total, counts), (7, vec![2, 0, 0, 1, 2]));
-    assert!(
-        rows.iter()
-            .filter(|row| row.count > 0)
-            .all(|row| row.rate > row.limit)
-    );
+    assert!(rows.iter().filter(|row| row.count > 0).all(|row| row.rate > row.limit));
 }

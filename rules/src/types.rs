@@ -20,18 +20,11 @@ pub(crate) fn ty(from: &syn::Type, self_ty: Option<&Ty>) -> Ty {
         syn::Type::Ptr(p) => convert(&p.elem),
         syn::Type::Paren(p) => convert(&p.elem),
         syn::Type::Group(g) => convert(&g.elem),
-        syn::Type::Slice(s) => Ty {
-            path: Path::new(),
-            args: vec![convert(&s.elem)],
-        },
-        syn::Type::Array(a) => Ty {
-            path: Path::new(),
-            args: vec![convert(&a.elem)],
-        },
-        syn::Type::Tuple(t) => Ty {
-            path: Path::new(),
-            args: t.elems.iter().map(convert).collect(),
-        },
+        syn::Type::Slice(s) => Ty { path: Path::new(), args: vec![convert(&s.elem)] },
+        syn::Type::Array(a) => Ty { path: Path::new(), args: vec![convert(&a.elem)] },
+        syn::Type::Tuple(t) => {
+            Ty { path: Path::new(), args: t.elems.iter().map(convert).collect() }
+        }
         syn::Type::ImplTrait(t) => bounds(t.bounds.iter(), self_ty),
         syn::Type::TraitObject(t) => bounds(t.bounds.iter(), self_ty),
         syn::Type::Path(p) if p.qself.is_none() => named(&p.path, self_ty),
@@ -55,10 +48,7 @@ fn named(from: &syn::Path, self_ty: Option<&Ty>) -> Ty {
             }
         }
     }
-    Ty {
-        path: path(from, self_ty),
-        args,
-    }
+    Ty { path: path(from, self_ty), args }
 }
 
 fn bounds<'a>(mut from: impl Iterator<Item = &'a syn::TypeParamBound>, self_ty: Option<&Ty>) -> Ty {
@@ -95,10 +85,7 @@ pub(crate) fn is_test(attrs: &[syn::Attribute]) -> bool {
 pub(crate) fn path_attr(attrs: &[syn::Attribute]) -> Option<String> {
     attrs.iter().find_map(|attr| match &attr.meta {
         syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            syn::Expr::Lit(syn::ExprLit {
-                lit: syn::Lit::Str(s),
-                ..
-            }) => Some(s.value()),
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(s), .. }) => Some(s.value()),
             _ => None,
         },
         _ => None,

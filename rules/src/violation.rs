@@ -40,10 +40,7 @@ pub(crate) const RULES: [(Rule, &str); 11] = [
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = RULES
-            .iter()
-            .find(|(rule, _)| rule == self)
-            .map_or("", |(_, name)| name);
+        let name = RULES.iter().find(|(rule, _)| rule == self).map_or("", |(_, name)| name);
         f.write_str(name)
     }
 }
@@ -61,23 +58,13 @@ pub(crate) struct Violation {
 
 impl Violation {
     pub(crate) fn new(rule: Rule, path: &str, line: usize, key: &str, text: String) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            rule,
-            key: key.to_owned(),
-            text,
-        }
+        Self { path: path.to_owned(), line, rule, key: key.to_owned(), text }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}: {}",
-            self.path, self.line, self.rule, self.text
-        )
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.text)
     }
 }
 
@@ -107,10 +94,7 @@ pub(crate) fn apply(found: Vec<Violation>, exceptions: &[Exception], file: &str)
     let mut faults = Vec::new();
     for exception in exceptions {
         if exception.reason.is_empty() {
-            faults.push(fault(
-                exception.line,
-                "exception without a reason".to_owned(),
-            ));
+            faults.push(fault(exception.line, "exception without a reason".to_owned()));
         }
         if !found.iter().any(|violation| exception.excuses(violation)) {
             let text = format!("excuses nothing: {} {}", exception.rule, exception.path);
@@ -122,10 +106,7 @@ pub(crate) fn apply(found: Vec<Violation>, exceptions: &[Exception], file: &str)
         faults.push(fault(1, text));
     }
     let excused = |violation: &Violation| exceptions.iter().any(|e| e.excuses(violation));
-    let mut left: Vec<_> = found
-        .into_iter()
-        .filter(|violation| !excused(violation))
-        .collect();
+    let mut left: Vec<_> = found.into_iter().filter(|violation| !excused(violation)).collect();
     left.append(&mut faults);
     left.sort();
     left
@@ -133,12 +114,7 @@ pub(crate) fn apply(found: Vec<Violation>, exceptions: &[Exception], file: &str)
 
 /// Returns the number of violations per rule, with a zero for each rule that holds.
 pub(crate) fn per_rule(violations: &[Violation]) -> Vec<(Rule, usize)> {
-    let count = |rule| {
-        violations
-            .iter()
-            .filter(|violation| violation.rule == rule)
-            .count()
-    };
+    let count = |rule| violations.iter().filter(|violation| violation.rule == rule).count();
     RULES.iter().map(|&(rule, _)| (rule, count(rule))).collect()
 }
 
@@ -158,13 +134,7 @@ mod tests {
     use super::*;
 
     fn violation(key: &str) -> Violation {
-        Violation::new(
-            Rule::Fields,
-            "prov/src/env.rs",
-            7,
-            key,
-            "many fields".to_owned(),
-        )
+        Violation::new(Rule::Fields, "prov/src/env.rs", 7, key, "many fields".to_owned())
     }
 
     fn exception(key: &str, reason: &str) -> Exception {
@@ -179,11 +149,8 @@ mod tests {
 
     #[test]
     fn an_exception_excuses_its_key_only() {
-        let left = apply(
-            vec![violation("Env"), violation("Peer")],
-            &[exception("Env", "why")],
-            "e",
-        );
+        let left =
+            apply(vec![violation("Env"), violation("Peer")], &[exception("Env", "why")], "e");
         assert_eq!(left, [violation("Peer")]);
     }
 

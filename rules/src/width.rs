@@ -12,19 +12,11 @@ pub(crate) fn check(source: &Source) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, line) in source.text.lines().enumerate() {
         let width = line.chars().count();
-        let link = || {
-            line.split_whitespace()
-                .any(|w| w.contains("://") && w.len() > WIDTH_MAX - 20)
-        };
+        let link =
+            || line.split_whitespace().any(|w| w.contains("://") && w.len() > WIDTH_MAX - 20);
         if width > WIDTH_MAX && !link() {
             let text = format!("{width} characters, at most {WIDTH_MAX}");
-            found.push(Violation::new(
-                Rule::Width,
-                &source.path,
-                index + 1,
-                "",
-                text,
-            ));
+            found.push(Violation::new(Rule::Width, &source.path, index + 1, "", text));
         }
     }
     found

@@ -27,19 +27,9 @@ pub(crate) fn doc_words(source: &Source) -> Vec<Violation> {
         if let Some(word) = first_word(&comment.text)
             && FIRST_WORDS.contains(&word.as_str())
         {
-            let word = if word == "same" {
-                "the same".to_owned()
-            } else {
-                word
-            };
+            let word = if word == "same" { "the same".to_owned() } else { word };
             let text = format!("doc comment begins with \"{word}\": {}", comment.text);
-            found.push(Violation::new(
-                Rule::DocWord,
-                &source.path,
-                comment.line,
-                &word,
-                text,
-            ));
+            found.push(Violation::new(Rule::DocWord, &source.path, comment.line, &word, text));
         }
     }
     found
@@ -72,10 +62,7 @@ fn clean(word: &str) -> String {
 
 /// Returns the number of doc comments.
 pub(crate) fn doc_comments(sources: &[Source]) -> usize {
-    sources
-        .iter()
-        .map(|source| doc_starts(&source.facts.comments).count())
-        .sum()
+    sources.iter().map(|source| doc_starts(&source.facts.comments).count()).sum()
 }
 
 /// One row of the word report.
@@ -94,10 +81,7 @@ pub(crate) fn frequencies<'a>(
     let mut total = 0;
     let mut counts = [0usize; COUNTED.len()];
     for comment in sources.flat_map(|source| &source.facts.comments) {
-        for word in comment
-            .text
-            .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
-        {
+        for word in comment.text.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_') {
             if word.is_empty() {
                 continue;
             }

@@ -220,7 +220,14 @@ impl Backend {
     ///
     /// # Errors
     /// As [`Endpoints::read_to_memory`].
-    pub fn read_to_memory(&self, fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> Result<()> {
+    pub fn read_to_memory(
+        &self,
+        fd: RawFd,
+        addr: usize,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
         either!(self, served => served.read_to_memory(fd, addr, len, far, flags))
     }
 
@@ -228,7 +235,14 @@ impl Backend {
     ///
     /// # Errors
     /// As [`Endpoints::write_from_memory`].
-    pub fn write_from_memory(&self, fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> Result<()> {
+    pub fn write_from_memory(
+        &self,
+        fd: RawFd,
+        addr: usize,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
         either!(self, served => served.write_from_memory(fd, addr, len, far, flags))
     }
 

@@ -54,10 +54,7 @@ pub(crate) struct Pending {
 
 impl Inner {
     fn id(&self, port: u16) -> PortId {
-        PortId {
-            node: self.config.node,
-            port,
-        }
+        PortId { node: self.config.node, port }
     }
 
     fn admits(&self, uid: u32) -> bool {
@@ -76,7 +73,8 @@ impl Inner {
         let count = last - first + 1;
         // Each process starts at its own port, so that many processes do not try the same ones.
         let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
-        let ports = (0..count).map(|step| u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX));
+        let ports =
+            (0..count).map(|step| u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX));
         first_free(ports, |port| self.port_socket(port))
     }
 
@@ -130,7 +128,8 @@ impl Inner {
     /// node is checked elsewhere.
     fn exists(&self, node: u16) -> bool {
         let trusted = |uid| uid == self.uid || uid == 0;
-        let listed = || nodes::online(&self.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
+        let listed =
+            || nodes::online(&self.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
         // One reading may omit a bound name while other names come and go.
         node < NODES || node == self.config.node || (0..LISTS).any(|_| listed())
     }
@@ -139,7 +138,9 @@ impl Inner {
     pub(crate) fn connect(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, dst: PortId) -> Result<u16> {
         let nonblocking = descriptor::is_nonblocking(fd)?;
         self.inherit(epd);
-        if self.config.device_traps && matches!(epd.sharer.asynchronous(), Async::Done | Async::Refused) {
+        if self.config.device_traps
+            && matches!(epd.sharer.asynchronous(), Async::Done | Async::Refused)
+        {
             self.flush_connects();
         }
         let held = epd.sharer.control.lock();
@@ -163,11 +164,7 @@ impl Inner {
         }
         let state = epd.state();
         if let Err(failure) = state.may_connect() {
-            return Err(if self.exists(dst.node) {
-                failure
-            } else {
-                Failure::NoNode
-            });
+            return Err(if self.exists(dst.node) { failure } else { Failure::NoNode });
         }
         if state == State::Unbound {
             if !self.exists(dst.node) {
@@ -197,11 +194,7 @@ impl Inner {
         self.tell_holders(epd);
         epd.sharer.enter(State::Connecting);
         drop(held);
-        if nonblocking {
-            Err(Failure::InProgress)
-        } else {
-            self.wait_accepted(epd, deadline)
-        }
+        if nonblocking { Err(Failure::InProgress) } else { self.wait_accepted(epd, deadline) }
     }
 
     /// Sends the request and watches for its answer. Returns the deadline. The caller holds the
@@ -230,16 +223,11 @@ impl Inner {
     /// Sends the request.
     fn request(&self, epd: &Epd, dst: PortId) -> Result<Pending> {
         let socket = unix::socket()?;
-        self.names
-            .bind_source(&socket, self.id(epd.sharer.port()), &mut take(&self.sources))?;
+        self.names.bind_source(&socket, self.id(epd.sharer.port()), &mut take(&self.sources))?;
         match unix::connect(&socket, &self.names.listener(dst)?) {
             Ok(()) => {}
             Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => {
-                return Err(if self.exists(dst.node) {
-                    Failure::Refused
-                } else {
-                    Failure::NoNode
-                });
+                return Err(if self.exists(dst.node) { Failure::Refused } else { Failure::NoNode });
             }
             Err(errno) => return Err(errno.into()),
         }
@@ -269,14 +257,7 @@ impl Inner {
             Err(Errno::TOOMANYREFS | Errno::AGAIN) => return Err(Failure::NoMemory),
             Err(errno) => return Err(errno.into()),
         }
-        Ok(Pending {
-            segment,
-            segment_fd,
-            own,
-            socket,
-            peer_pid: who.pid,
-            number: 0,
-        })
+        Ok(Pending { segment, segment_fd, own, socket, peer_pid: who.pid, number: 0 })
     }
 
     /// Returns the deadline of a connect that starts now.
@@ -293,7 +274,9 @@ impl Inner {
                 State::Bound => return Err(self.refused(epd)),
                 State::Closing => return Err(Failure::Interrupted),
                 // Another sharer gave the request up and made a new one.
-                State::Connecting if epd.sharer.deadline() != deadline => return Err(self.refused(epd)),
+                State::Connecting if epd.sharer.deadline() != deadline => {
+                    return Err(self.refused(epd));
+                }
                 State::Unbound | State::Listening | State::Connecting => {}
             }
             let left = deadline.saturating_sub(now_ns());
@@ -311,11 +294,7 @@ impl Inner {
 
     /// Returns the reason why a request was not accepted.
     fn refused(&self, epd: &Epd) -> Failure {
-        if self.is_lost(epd.sharer.peer().node) {
-            Failure::NoNode
-        } else {
-            Failure::Refused
-        }
+        if self.is_lost(epd.sharer.peer().node) { Failure::NoNode } else { Failure::Refused }
     }
 
     /// Ends a connect that was not accepted. The caller holds the control lock.
@@ -363,9 +342,7 @@ impl Inner {
         if epd.link().is_some() {
             return;
         }
-        let current = take(&epd.pending)
-            .as_ref()
-            .is_some_and(|pending| epd.is_current(pending));
+        let current = take(&epd.pending).as_ref().is_some_and(|pending| epd.is_current(pending));
         if epd.sharer.state() != State::Connecting || !current {
             // Another sharer has handled the answer, or has given up.
             self.drop_pending(epd);
@@ -424,7 +401,12 @@ impl Inner {
     }
 
     /// Accepts a request. Returns the peer and the number of the new endpoint's descriptor.
-    pub(crate) fn accept(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        epd: &Arc<Epd>,
+        fd: RawFd,
+        wait: bool,
+    ) -> Result<(PortId, RawFd)> {
         self.inherit(epd);
         loop {
             let event = epd.sharer.event();
@@ -480,7 +462,8 @@ impl Inner {
         let Ok(who) = unix::credentials(&socket) else {
             return Ok(None);
         };
-        let Some(from) = unix::peer_name(&socket).and_then(|name| self.names.parse_source(&name)) else {
+        let Some(from) = unix::peer_name(&socket).and_then(|name| self.names.parse_source(&name))
+        else {
             return Ok(None);
         };
         let admin = (1..ADMIN_PORT_END).contains(&from.port);
@@ -510,7 +493,9 @@ impl Inner {
         let welcome = Packet::Welcome.encode();
         match unix::send(&socket, &welcome, &[table, arena.as_fd(), epd.bell.as_fd()]) {
             Ok(()) => {}
-            Err(Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => return Err(Failure::NoMemory),
+            Err(Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => {
+                return Err(Failure::NoMemory);
+            }
             Err(_) => return Ok(None),
         }
         let parts = Parts {
@@ -545,11 +530,7 @@ fn hear_answer(
     buffer: &mut [u8],
     stays: bool,
 ) -> std::result::Result<unix::Received, Errno> {
-    if stays {
-        unix::peek(socket, buffer)
-    } else {
-        unix::receive(socket, buffer)
-    }
+    if stays { unix::peek(socket, buffer) } else { unix::receive(socket, buffer) }
 }
 
 /// Returns the first port that `take` accepts.

@@ -120,11 +120,7 @@ impl Epd {
     /// # Errors
     /// [`Failure::BadDescriptor`] or [`Failure::NotAnEndpoint`] if not.
     pub(crate) fn verify(&self, fd: RawFd) -> Result<()> {
-        if descriptor::identify(fd)? == self.id {
-            Ok(())
-        } else {
-            Err(Failure::NotAnEndpoint)
-        }
+        if descriptor::identify(fd)? == self.id { Ok(()) } else { Err(Failure::NotAnEndpoint) }
     }
 
     /// Returns the connection that exists or existed.

@@ -100,11 +100,7 @@ pub struct Registered {
 }
 
 fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk::<N>())
-        .copied()
-        .unwrap_or([0; N])
+    bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -117,10 +113,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
 fn port_id(word: u32) -> PortId {
-    PortId {
-        node: (word >> 16) as u16,
-        port: word as u16,
-    }
+    PortId { node: (word >> 16) as u16, port: word as u16 }
 }
 
 fn state_name(word: u32) -> &'static str {
@@ -173,11 +166,7 @@ pub fn processes(config: &Config) -> io::Result<Vec<Process>> {
     let mut all = Vec::new();
     for node in nodes(config)? {
         for pid in node.processes {
-            let mut process = Process {
-                pid,
-                node: node.node,
-                ..Process::default()
-            };
+            let mut process = Process { pid, node: node.node, ..Process::default() };
             match endpoints(pid) {
                 Ok(endpoints) => process.endpoints = endpoints,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -205,11 +194,7 @@ struct Descriptors {
 /// kind of file.
 fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
     let only_look = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    match File::options()
-        .read(true)
-        .custom_flags(only_look)
-        .open(entry.path())
-    {
+    match File::options().read(true).custom_flags(only_look).open(entry.path()) {
         Ok(file) => {
             let now = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
             Ok((now == target).then_some(file))
@@ -235,9 +220,7 @@ fn descriptors(pid: i32) -> io::Result<Descriptors> {
             let name = format!("/memfd:{name}");
             target == name || target.starts_with(&format!("{name} "))
         };
-        if let Some(inode) = target
-            .strip_prefix("socket:[")
-            .and_then(|rest| rest.strip_suffix(']'))
+        if let Some(inode) = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'))
         {
             let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
             if let (Ok(inode), Some(number)) = (inode.parse(), number) {
@@ -293,11 +276,7 @@ fn endpoint(record: &[u8], found: &Descriptors) -> Endpoint {
     let peer = port_id(u32_at(record, 12));
     let mut endpoint = Endpoint {
         number: u32_at(record, 0),
-        descriptors: found
-            .sockets
-            .get(&u64_at(record, 16))
-            .cloned()
-            .unwrap_or_default(),
+        descriptors: found.sockets.get(&u64_at(record, 16)).cloned().unwrap_or_default(),
         state: state_name(u32_at(record, 4)),
         own: port_id(u32_at(record, 8)),
         peer: (peer != PortId::default()).then_some((peer, u32_at(record, 80).cast_signed())),
@@ -337,7 +316,9 @@ fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
             let windows = merge(
                 entries
                     .chunks_exact(ENTRY_WORDS * 8)
-                    .filter_map(|entry| Window::decode(std::array::from_fn(|i| u64_at(entry, i * 8))))
+                    .filter_map(|entry| {
+                        Window::decode(std::array::from_fn(|i| u64_at(entry, i * 8)))
+                    })
                     .filter(|window| !window.deleted),
             );
             let queued = u64_at(&front, 64);
@@ -348,9 +329,7 @@ fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
             return Ok((windows, (queued, oldest.map_or(queued, |oldest| oldest - 1))));
         }
     }
-    Err(io::Error::other(format!(
-        "the window table changed during {TRIES} reads; try again"
-    )))
+    Err(io::Error::other(format!("the window table changed during {TRIES} reads; try again")))
 }
 
 /// Merges the parts of a window that lies in several places.
@@ -410,10 +389,7 @@ mod tests {
             all[0].endpoints.iter().find(|e| e.own.node == 5).cloned()
         };
         let listener = seen().unwrap();
-        assert_eq!(
-            (listener.state, listener.own),
-            ("LISTENING", PortId { node: 5, port })
-        );
+        assert_eq!((listener.state, listener.own), ("LISTENING", PortId { node: 5, port }));
         assert_eq!(listener.descriptors, [fd]);
         assert_eq!(listener.peer, None);
         endpoints.close(fd).unwrap();

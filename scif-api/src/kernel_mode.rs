@@ -140,11 +140,7 @@ struct Handlers {
 impl Handlers {
     /// Returns the handlers of this process. Handlers of a parent belong to the parent.
     fn here(&self) -> &[Handler] {
-        if self.generation == fork::generation() {
-            &self.all
-        } else {
-            &[]
-        }
+        if self.generation == fork::generation() { &self.all } else { &[] }
     }
 
     /// Adds a handler, and returns the ones of a parent.
@@ -189,17 +185,13 @@ impl KernelMode {
     /// Records a window made of pinned pages.
     fn registered(&self, epd: &Epd, offset: i64, pin: &Arc<Pin>) {
         let begins = |window: Window| window.in_place(process::pid()).map(|(begin, _)| begin);
-        let is_other = |window: Option<Window>| window.and_then(begins) != Some(pin.map.address() as u64);
+        let is_other =
+            |window: Option<Window>| window.and_then(begins) != Some(pin.map.address() as u64);
         let mut pinned = take(&self.pinned);
         // A thread that deletes the window checks this list afterwards, or already did.
         let at = |link: &Link| link.own.table.at(offset.cast_unsigned());
         if !epd.link().is_some_and(|link| at(link).is_ok_and(is_other)) {
-            pinned.push(Pinned {
-                token: epd.token,
-                offset,
-                len: pin.len,
-                _pin: Arc::clone(pin),
-            });
+            pinned.push(Pinned { token: epd.token, offset, len: pin.len, _pin: Arc::clone(pin) });
         }
     }
 
@@ -319,13 +311,13 @@ impl Endpoints {
             let (begin, end) = (area.begin.max(addr), area.end.min(end));
             let at = (begin - addr) as u64;
             let hold = |from, to| self.0.hold_piece(from, to);
-            pages::move_in(area, begin, end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(|errno| {
-                match errno {
+            pages::move_in(area, begin, end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(
+                |errno| match errno {
                     Errno::FAULT => Failure::BadAddress,
                     Errno::STALE => again(),
                     _ => Failure::NoMemory,
-                }
-            })?;
+                },
+            )?;
         }
         Ok(PinnedPages(pin))
     }
@@ -353,9 +345,7 @@ impl Endpoints {
             return Err(Failure::BadAddress);
         }
         self.0.with(fd, |epd| {
-            let at = self
-                .0
-                .register(epd, pin.map.address(), pin.len, offset, pin.prot, flags)?;
+            let at = self.0.register(epd, pin.map.address(), pin.len, offset, pin.prot, flags)?;
             self.0.kernel_mode.registered(epd, at, pin);
             Ok(at)
         })
@@ -409,7 +399,10 @@ impl Endpoints {
     ///
     /// # Errors
     /// [`Failure::NoMemory`]: no thread can be started; the handler is not registered.
-    pub fn event_register(&self, handler: impl Fn(NodeEvent) + Send + Sync + 'static) -> Result<()> {
+    pub fn event_register(
+        &self,
+        handler: impl Fn(NodeEvent) + Send + Sync + 'static,
+    ) -> Result<()> {
         // The service thread reports the loss of a node.
         self.0.in_this_process()?;
         let state = &self.0.kernel_mode;
@@ -451,7 +444,8 @@ impl Endpoints {
         let Ok(epd) = self.0.get(fd) else { return };
         let end = i64::try_from(len).map_or(i64::MAX, |len| offset.saturating_add(len));
         self.0.kernel_mode.take_out(|one| {
-            let last = i64::try_from(one.len).map_or(i64::MAX, |len| one.offset.saturating_add(len));
+            let last =
+                i64::try_from(one.len).map_or(i64::MAX, |len| one.offset.saturating_add(len));
             one.token == epd.token && one.offset >= offset && last <= end
         });
     }
@@ -506,22 +500,13 @@ pub(super) mod tests {
         let (c, d) = connected(&scif, &scif);
         let memory = Pages::new(2 * PAGE).unwrap();
         memory.write(5, b"first").unwrap();
-        assert_eq!(
-            scif.pin_pages(memory.addr(), 2 * PAGE, 3, 0x20).err(),
-            Some(Failure::Invalid)
-        );
-        assert_eq!(
-            scif.pin_pages(memory.addr(), 1, 3, 0).err(),
-            Some(Failure::Invalid)
-        );
+        assert_eq!(scif.pin_pages(memory.addr(), 2 * PAGE, 3, 0x20).err(), Some(Failure::Invalid));
+        assert_eq!(scif.pin_pages(memory.addr(), 1, 3, 0).err(), Some(Failure::Invalid));
         assert_eq!(scif.pin_pages(PAGE, PAGE, 3, 0).err(), Some(Failure::BadAddress));
         let pinned = scif.pin_pages(memory.addr(), 2 * PAGE, 3, 0).unwrap();
         memory.write(PAGE, b"second").unwrap();
         assert_eq!(scif.register_pinned_pages(a, &pinned, 0x1000, FIXED), Ok(0x1000));
-        assert_eq!(
-            scif.register_pinned_pages(a, &pinned, 0x2000, FIXED),
-            Err(Failure::InUse)
-        );
+        assert_eq!(scif.register_pinned_pages(a, &pinned, 0x2000, FIXED), Err(Failure::InUse));
         // The memory was unmapped; the pages still exist.
         drop(memory);
         assert_eq!(scif.register_pinned_pages(c, &pinned, 0x8000, FIXED), Ok(0x8000));
@@ -529,8 +514,7 @@ pub(super) mod tests {
         let seen = Pages::new(2 * PAGE).unwrap();
         let mut bytes = [0; 6];
         for (peer, offset) in [(b, 0x1000), (d, 0x8000)] {
-            scif.read_to_memory(peer, seen.addr(), 2 * PAGE, offset, SYNC)
-                .unwrap();
+            scif.read_to_memory(peer, seen.addr(), 2 * PAGE, offset, SYNC).unwrap();
             seen.read(5, &mut bytes[..5]).unwrap();
             assert_eq!(&bytes[..5], b"first");
             seen.read(PAGE, &mut bytes).unwrap();
@@ -538,15 +522,11 @@ pub(super) mod tests {
         }
         seen.write(0, b"w").unwrap();
         scif.write_from_memory(b, seen.addr(), 1, 0x1000, SYNC).unwrap();
-        scif.read_to_memory(d, seen.addr() + PAGE, 1, 0x8000, SYNC)
-            .unwrap();
+        scif.read_to_memory(d, seen.addr() + PAGE, 1, 0x8000, SYNC).unwrap();
         seen.read(PAGE, &mut bytes[..1]).unwrap();
         assert_eq!(&bytes[..1], b"w", "the same pages");
         scif.unregister(a, 0x1000, 2 * PAGE).unwrap();
-        assert_eq!(
-            scif.read_to_memory(b, seen.addr(), 1, 0x1000, SYNC),
-            Err(Failure::NoWindow)
-        );
+        assert_eq!(scif.read_to_memory(b, seen.addr(), 1, 0x1000, SYNC), Err(Failure::NoWindow));
         scif.read_to_memory(d, seen.addr(), 1, 0x8000, SYNC).unwrap();
         for fd in [a, b, c, d] {
             scif.close(fd).unwrap();
@@ -613,7 +593,8 @@ pub(super) mod tests {
             let mut bytes = [0; 4];
             let is_kept = memory.read(0, &mut bytes).is_ok() && &bytes == b"kept";
             let copied = is_kept && !is_shared(&memory);
-            let refused = scif.register_pinned_pages(a, &pinned, 0x1000, FIXED) == Err(Failure::BadAddress);
+            let refused =
+                scif.register_pinned_pages(a, &pinned, 0x1000, FIXED) == Err(Failure::BadAddress);
             i32::from(copied && refused && memory.write(0, b"lost").is_ok())
         });
         assert_eq!(child.result(), 1);
@@ -659,10 +640,8 @@ pub(super) mod tests {
         let (a, b) = connected(&scif, &scif);
         let memory = Pages::new(4 * PAGE).unwrap();
         memory.write(PAGE, b"peer").unwrap();
-        scif.register(a, memory.addr(), 2 * PAGE, 0x1000, 3, FIXED)
-            .unwrap();
-        scif.register(a, memory.addr() + 2 * PAGE, 2 * PAGE, 0x3000, 1, FIXED)
-            .unwrap();
+        scif.register(a, memory.addr(), 2 * PAGE, 0x1000, 3, FIXED).unwrap();
+        scif.register(a, memory.addr() + 2 * PAGE, 2 * PAGE, 0x3000, 1, FIXED).unwrap();
         assert_eq!(scif.get_pages(b, 0x1000, 1).err(), Some(Failure::Invalid));
         assert_eq!(
             scif.get_pages(b, 0x1000, 4 * PAGE).err(),
@@ -677,18 +656,12 @@ pub(super) mod tests {
         assert_eq!(&bytes, b"peer");
         assert_eq!(scif.close(b), Err(Failure::Invalid), "pages are out");
         scif.unregister(a, 0x1000, 2 * PAGE).unwrap();
-        assert_eq!(
-            scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED),
-            Err(Failure::InUse)
-        );
+        assert_eq!(scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED), Err(Failure::InUse));
         range.pages.write(0, b"mine").unwrap();
         memory.read(PAGE, &mut bytes).unwrap();
         assert_eq!(&bytes, b"mine");
         scif.put_pages(range);
-        assert_eq!(
-            scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED),
-            Ok(0x1000)
-        );
+        assert_eq!(scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED), Ok(0x1000));
         scif.close(b).unwrap();
         scif.close(a).unwrap();
     }
@@ -698,8 +671,7 @@ pub(super) mod tests {
         let scif = endpoints("events", 1);
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hearing = Arc::clone(&heard);
-        scif.event_register(move |event| take(&hearing).push(event))
-            .unwrap();
+        scif.event_register(move |event| take(&hearing).push(event)).unwrap();
         let until = |event| {
             for _ in 0..1000 {
                 if take(&heard).contains(&event) {
@@ -711,10 +683,8 @@ pub(super) mod tests {
         };
         let _other = endpoints("events", 2);
         until(NodeEvent::Added(2));
-        let config = Config {
-            domain: Some(format!("events-{}", std::process::id())),
-            ..Config::default()
-        };
+        let config =
+            Config { domain: Some(format!("events-{}", std::process::id())), ..Config::default() };
         let lost = super::super::FailedNode::new(&config, 2).unwrap();
         until(NodeEvent::Removed(2));
         let before = take(&heard).len();
@@ -736,22 +706,18 @@ pub(super) mod tests {
     fn record_events(scif: &Endpoints) -> Arc<Mutex<Vec<NodeEvent>>> {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hearing = Arc::clone(&heard);
-        scif.event_register(move |event| take(&hearing).push(event))
-            .unwrap();
+        scif.event_register(move |event| take(&hearing).push(event)).unwrap();
         heard
     }
 
     #[test]
     fn a_panicking_handler_leaves_other_handlers_and_events() {
         let scif = endpoints("handlers", 1);
-        scif.event_register(|event| assert_eq!(event, NodeEvent::Added(0), "on purpose"))
-            .unwrap();
+        scif.event_register(|event| assert_eq!(event, NodeEvent::Added(0), "on purpose")).unwrap();
         let heard = record_events(&scif);
         for node in [2, 3] {
             let other = endpoints("handlers", node);
-            until("a later handler", || {
-                take(&heard).contains(&NodeEvent::Added(node))
-            });
+            until("a later handler", || take(&heard).contains(&NodeEvent::Added(node)));
             drop(other);
         }
         // As the service thread does before it closes the connections of a lost node.
@@ -763,10 +729,7 @@ pub(super) mod tests {
     fn a_forked_child_has_its_own_handlers() {
         let scif = endpoints("events-fork", 1);
         let parents = record_events(&scif);
-        let config = Config {
-            node: 2,
-            ..scif.config().clone()
-        };
+        let config = Config { node: 2, ..scif.config().clone() };
         let child = children::in_child(|| {
             let before = record_events(&scif);
             let other = Endpoints::new(config).unwrap();

@@ -165,8 +165,7 @@ impl Endpoints {
     /// [`Failure::NotConnected`], [`Failure::Reset`], [`Failure::Interrupted`].
     pub fn receive(&self, fd: RawFd, dst: &Mem, wait: bool) -> Result<usize> {
         let spin_ns = self.0.config.spin_us.saturating_mul(1000);
-        self.0
-            .with(fd, |epd| messages::receive(epd, fd, dst, wait, spin_ns))
+        self.0.with(fd, |epd| messages::receive(epd, fd, dst, wait, spin_ns))
     }
 
     /// Waits for events and returns the number of ready entries (`scif_poll`).
@@ -228,8 +227,7 @@ impl Endpoints {
         prot: i32,
         flags: i32,
     ) -> Result<i64> {
-        self.0
-            .with(fd, |epd| self.0.register(epd, addr, len, offset, prot, flags))
+        self.0.with(fd, |epd| self.0.register(epd, addr, len, offset, prot, flags))
     }
 
     /// Deletes the windows of a range (`scif_unregister`).
@@ -256,8 +254,7 @@ impl Endpoints {
         prot: i32,
         flags: i32,
     ) -> Result<usize> {
-        self.0
-            .with(fd, |epd| self.0.map(epd, addr, len, offset, prot, flags))
+        self.0.with(fd, |epd| self.0.map(epd, addr, len, offset, prot, flags))
     }
 
     /// Unmaps a range by munmap(2); parts of a mapping from [`map`](Self::map) as well
@@ -280,10 +277,7 @@ impl Endpoints {
     /// Errors of the endpoint's state, then [`Failure::Invalid`], [`Failure::NoWindow`],
     /// [`Failure::NotPermitted`].
     pub fn read_from(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
-        self.0.with(fd, |epd| {
-            self.0
-                .transfer(epd, Way::Read, Near::Window(near), len, far, flags)
-        })
+        self.0.with(fd, |epd| self.0.transfer(epd, Way::Read, Near::Window(near), len, far, flags))
     }
 
     /// Copies from an own window into windows of the peer (`scif_writeto`).
@@ -291,32 +285,37 @@ impl Endpoints {
     /// # Errors
     /// As [`Endpoints::read_from`].
     pub fn write_to(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
-        self.0.with(fd, |epd| {
-            self.0
-                .transfer(epd, Way::Write, Near::Window(near), len, far, flags)
-        })
+        self.0.with(fd, |epd| self.0.transfer(epd, Way::Write, Near::Window(near), len, far, flags))
     }
 
     /// Copies from windows of the peer into memory of the program (`scif_vreadfrom`).
     ///
     /// # Errors
     /// As [`Endpoints::read_from`], and [`Failure::BadAddress`].
-    pub fn read_to_memory(&self, fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> Result<()> {
-        self.0.with(fd, |epd| {
-            self.0
-                .transfer(epd, Way::Read, Near::Memory(addr), len, far, flags)
-        })
+    pub fn read_to_memory(
+        &self,
+        fd: RawFd,
+        addr: usize,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
+        self.0.with(fd, |epd| self.0.transfer(epd, Way::Read, Near::Memory(addr), len, far, flags))
     }
 
     /// Copies from memory of the program into windows of the peer (`scif_vwriteto`).
     ///
     /// # Errors
     /// As [`Endpoints::read_to_memory`].
-    pub fn write_from_memory(&self, fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> Result<()> {
-        self.0.with(fd, |epd| {
-            self.0
-                .transfer(epd, Way::Write, Near::Memory(addr), len, far, flags)
-        })
+    pub fn write_from_memory(
+        &self,
+        fd: RawFd,
+        addr: usize,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
+        self.0.with(fd, |epd| self.0.transfer(epd, Way::Write, Near::Memory(addr), len, far, flags))
     }
 
     /// Marks the RMAs issued so far and returns the mark (`scif_fence_mark`).
@@ -348,8 +347,7 @@ impl Endpoints {
         local: Option<Signal>,
         remote: Option<Signal>,
     ) -> Result<()> {
-        self.0
-            .with(fd, |epd| self.0.fence_signal(epd, side, local, remote))
+        self.0.with(fd, |epd| self.0.fence_signal(epd, side, local, remote))
     }
 
     /// Sends a slice and returns the number of bytes sent (`scif_send`).

@@ -49,11 +49,7 @@ pub(crate) fn new_segment() -> Result<(Mapping, OwnedFd)> {
 pub(crate) fn adopt_segment(fd: &OwnedFd) -> Result<Mapping> {
     memfd::check(fd, SEGMENT_BYTES, FIXED_SIZE).map_err(|_| Failure::Broken)?;
     let map = Mapping::shared(fd, SEGMENT_BYTES, true)?;
-    if map.word64(0)?.get() == MAGIC {
-        Ok(map)
-    } else {
-        Err(Failure::Broken)
-    }
+    if map.word64(0)?.get() == MAGIC { Ok(map) } else { Err(Failure::Broken) }
 }
 
 /// One side of a connection.
@@ -93,15 +89,7 @@ fn index(side: Side) -> usize {
 
 impl Link {
     pub(crate) fn new(parts: Parts, sharer: &Sharer) -> Result<Link> {
-        let Parts {
-            segment,
-            side,
-            own,
-            peer,
-            peer_bell,
-            socket,
-            peer_pid,
-        } = parts;
+        let Parts { segment, side, own, peer, peer_bell, socket, peer_pid } = parts;
         let (mine, theirs) = (index(side), index(side.other()));
         let word = |places: [usize; 2], i: usize| -> Result<SharedU32> {
             let place = places.get(i).copied().ok_or(Failure::Broken)?;
@@ -180,16 +168,12 @@ impl Link {
 
     /// Repeats the signal of a sharer that died while it sent.
     pub(crate) fn resend_data_wakeup(&self) {
-        self.ring(self.tx.repeat_wake(), self.tx.data(), |bell| {
-            descriptor::show_data(bell)
-        });
+        self.ring(self.tx.repeat_wake(), self.tx.data(), |bell| descriptor::show_data(bell));
     }
 
     /// Repeats the signal of a sharer that died while it received.
     pub(crate) fn resend_space_wakeup(&self) {
-        self.ring(self.rx.repeat_wake(), self.rx.space(), |bell| {
-            descriptor::show_space(bell)
-        });
+        self.ring(self.rx.repeat_wake(), self.rx.space(), |bell| descriptor::show_space(bell));
     }
 
     #[cold]
@@ -214,11 +198,7 @@ impl Link {
     /// left that could finish them.
     pub(crate) fn wait_for(&self, of_peer: bool, ticket: u64) {
         let word = self.finished(of_peer);
-        let sharers = if of_peer {
-            &self.peer.table.sharers
-        } else {
-            &self.own.table.sharers
-        };
+        let sharers = if of_peer { &self.peer.table.sharers } else { &self.own.table.sharers };
         let mut looks = false;
         loop {
             let seen = word.get();

@@ -116,7 +116,9 @@ impl Inner {
                 let _busy = fork::busy();
                 self.connect_now(&epd, dst);
             }
-            while epd.sharer.asynchronous() == Async::Running && epd.sharer.state() == State::Connecting {
+            while epd.sharer.asynchronous() == Async::Running
+                && epd.sharer.state() == State::Connecting
+            {
                 let event = epd.sharer.event();
                 if epd.sharer.asynchronous() == Async::Running {
                     let _ = epd.sharer.wait(event, Some(LOOK_NS));
@@ -172,7 +174,12 @@ impl Inner {
     ///
     /// # Errors
     /// ENOTRECOVERABLE: the driver would never return from accepting it.
-    pub(crate) fn check_request(&self, listener: &Epd, socket: &OwnedFd, from: PortId) -> Result<()> {
+    pub(crate) fn check_request(
+        &self,
+        listener: &Epd,
+        socket: &OwnedFd,
+        from: PortId,
+    ) -> Result<()> {
         if !self.config.device_traps || !was_given_up(socket) {
             return Ok(());
         }
@@ -232,10 +239,7 @@ mod tests {
         let port = scif.bind(listener, 0).unwrap();
         scif.listen(listener, 4).unwrap();
         let opener = scif.open().unwrap();
-        assert_eq!(
-            scif.connect(opener, PortId { node: 0, port }),
-            Err(Failure::Refused)
-        );
+        assert_eq!(scif.connect(opener, PortId { node: 0, port }), Err(Failure::Refused));
         listener
     }
 

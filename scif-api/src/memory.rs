@@ -22,10 +22,7 @@ impl Pages {
     /// # Errors
     /// [`Failure::NoMemory`].
     pub fn new(len: usize) -> Result<Pages> {
-        let len = len
-            .max(1)
-            .checked_next_multiple_of(PAGE)
-            .ok_or(Failure::NoMemory)?;
+        let len = len.max(1).checked_next_multiple_of(PAGE).ok_or(Failure::NoMemory)?;
         let map = Mapping::private(len)?;
         Ok(Pages { map, len })
     }
@@ -69,10 +66,7 @@ impl Pages {
     /// # Errors
     /// [`Failure::Invalid`]: out of range.
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
-        let place = self
-            .map
-            .bytes_to_read(at, bytes.len())
-            .map_err(|_| Failure::Invalid)?;
+        let place = self.map.bytes_to_read(at, bytes.len()).map_err(|_| Failure::Invalid)?;
         place.copy_to_slice(bytes);
         Ok(())
     }
@@ -103,10 +97,7 @@ mod tests {
     #[test]
     fn pages_are_copied_from_and_to() {
         let pages = Pages::new(1).unwrap();
-        assert_eq!(
-            (pages.len(), pages.addr() % PAGE, pages.is_empty()),
-            (PAGE, 0, false)
-        );
+        assert_eq!((pages.len(), pages.addr() % PAGE, pages.is_empty()), (PAGE, 0, false));
         pages.write(10, b"abc").unwrap();
         let mut back = [0; 3];
         pages.read(10, &mut back).unwrap();

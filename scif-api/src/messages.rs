@@ -44,9 +44,8 @@ pub(crate) fn send_short(inner: &Inner, fd: RawFd, src: &Mem) -> Option<usize> {
     let mut bytes = [0; INLINE_MAX];
     // A page fault in the program's memory must happen before any lock is taken.
     src.copy_to_slice(bytes.get_mut(..n)?);
-    let awaited = slice::with_bytes(bytes.get(..n)?, |src| {
-        inner.at_once(fd, |epd| push_short(epd, src))
-    })?;
+    let awaited =
+        slice::with_bytes(bytes.get(..n)?, |src| inner.at_once(fd, |epd| push_short(epd, src)))?;
     if let Some(epd) = awaited {
         let _held = epd.sharer.sending.kept();
         if let Some(link) = epd.link() {
@@ -98,8 +97,8 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
             break Ok(());
         }
         let full = || link.tx.room() == Ok(0) && !epd.over(link);
-        if let Err(failure) =
-            settle_space(epd, link, fd).and_then(|()| sleep(epd, fd, link.tx.space(), spin_ns, full))
+        if let Err(failure) = settle_space(epd, link, fd)
+            .and_then(|()| sleep(epd, fd, link.tx.space(), spin_ns, full))
         {
             break Err(failure);
         }
@@ -205,11 +204,7 @@ fn sleep(
     }
     epd.verify(fd)?;
     let seq = wake_words.sleep_begins();
-    let slept = if nothing() {
-        futex::wait(&wake_words.seq(), seq, None)
-    } else {
-        Ok(())
-    };
+    let slept = if nothing() { futex::wait(&wake_words.seq(), seq, None) } else { Ok(()) };
     wake_words.sleep_ends();
     match slept {
         Ok(()) | Err(rustix::io::Errno::AGAIN) => Ok(()),

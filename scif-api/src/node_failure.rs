@@ -45,7 +45,8 @@ fn marker(domain: &str, node: u16) -> std::result::Result<SocketAddrUnix, Errno>
 
 /// Whether a trusted user holds the marker of `node`.
 pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
-    let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?))) else {
+    let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?)))
+    else {
         return false;
     };
     match unix::connect(&socket, &name) {
@@ -120,7 +121,8 @@ impl FailedNode {
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => return Err(errno.into()),
             };
-            let trusted = unix::credentials(&socket).is_ok_and(|who| who.uid == own || who.uid == 0);
+            let trusted =
+                unix::credentials(&socket).is_ok_and(|who| who.uid == own || who.uid == 0);
             if trusted && matches!(read(&socket), Some(Packet::Restore)) {
                 // Freed before the other process continues.
                 drop(self);

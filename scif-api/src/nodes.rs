@@ -34,7 +34,10 @@ pub(crate) fn list_twice() -> std::io::Result<String> {
 }
 
 /// Returns the online nodes of a domain, without the nodes that a trusted user has lost.
-pub(crate) fn online(domain: &str, trusted: impl Fn(u32) -> bool) -> std::io::Result<BTreeSet<u16>> {
+pub(crate) fn online(
+    domain: &str,
+    trusted: impl Fn(u32) -> bool,
+) -> std::io::Result<BTreeSet<u16>> {
     let list = list_twice()?;
     let mut nodes = parse(&list, domain);
     for (node, rest) in names(&list, domain) {
@@ -80,10 +83,7 @@ pub(crate) fn presences(domain: &str) -> std::io::Result<Vec<Presence>> {
 }
 
 fn parse(list: &str, domain: &str) -> BTreeSet<u16> {
-    names(list, domain)
-        .filter(|(_, rest)| *rest != LOST)
-        .map(|(node, _)| node)
-        .collect()
+    names(list, domain).filter(|(_, rest)| *rest != LOST).map(|(node, _)| node).collect()
 }
 
 /// Makes this process present on `node`, as long as the descriptor is open.

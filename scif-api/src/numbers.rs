@@ -43,10 +43,7 @@ impl Endpoints {
     /// Whether the endpoint of an identifier exists, so that a descriptor of it is open.
     #[must_use]
     pub fn exists(&self, identifier: u64) -> bool {
-        take(&self.0.service)
-            .watched
-            .get(&identifier)
-            .is_some_and(|epd| !epd.is_over())
+        take(&self.0.service).watched.get(&identifier).is_some_and(|epd| !epd.is_over())
     }
 
     /// Makes the number `to` of another endpoint refer to the endpoint `from`, and closes `from`.
@@ -109,11 +106,7 @@ mod tests {
         });
         assert_eq!(endpoints.label(place), Ok(0), "another endpoint");
         assert_eq!(endpoints.usable(place), Ok(()));
-        let mut entry = [PollFd {
-            fd: place,
-            events: libc::POLLOUT,
-            revents: 0,
-        }];
+        let mut entry = [PollFd { fd: place, events: libc::POLLOUT, revents: 0 }];
         assert_eq!(endpoints.poll(&mut entry, 0), Ok(1));
         endpoints.forget(place);
         assert_eq!(endpoints.usable(place), Ok(()), "found again by what it is");

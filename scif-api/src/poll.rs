@@ -115,10 +115,10 @@ impl Inner {
     /// Waits until an entry is ready or `timeout_ms` has passed (negative: for ever). Returns the
     /// number of ready entries.
     pub(crate) fn poll(self: &Arc<Self>, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
-        let endpoints: Vec<Option<Arc<Epd>>> = entries.iter().map(|entry| self.get(entry.fd).ok()).collect();
-        let deadline = u64::try_from(timeout_ms)
-            .ok()
-            .map(|ms| now_ns().saturating_add(ms * 1_000_000));
+        let endpoints: Vec<Option<Arc<Epd>>> =
+            entries.iter().map(|entry| self.get(entry.fd).ok()).collect();
+        let deadline =
+            u64::try_from(timeout_ms).ok().map(|ms| now_ns().saturating_add(ms * 1_000_000));
         let mut wait_ms = 0;
         loop {
             descriptor::poll_raw(entries, wait_ms).map_err(failure)?;
@@ -141,7 +141,8 @@ impl Inner {
             if ready != 0 || left == Some(0) {
                 return Ok(ready);
             }
-            wait_ms = left.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+            wait_ms =
+                left.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
             if misleading {
                 // Another thread is inside a call on it and will correct the descriptor.
                 std::thread::sleep(std::time::Duration::from_micros(100));

@@ -139,12 +139,12 @@ impl Inner {
             config,
         });
         let table = inner.table;
-        fork::hold_while_forking(move || Box::new(table.write().unwrap_or_else(PoisonError::into_inner)));
+        fork::hold_while_forking(move || {
+            Box::new(table.write().unwrap_or_else(PoisonError::into_inner))
+        });
         {
             let service = take(&inner.service);
-            service
-                .epoll
-                .add(&*take(&inner.presence), Kind::Question as u64)?;
+            service.epoll.add(&*take(&inner.presence), Kind::Question as u64)?;
             service.epoll.add_news(&inner.family, FAMILY)?;
             inner.start(&service)?;
         }
@@ -172,29 +172,24 @@ impl Inner {
         drop(presence);
         let mut deadlines = BTreeSet::new();
         for (&token, epd) in &service.watched {
-            service
-                .epoll
-                .add_hangup(&epd.bell, token << 2 | Kind::Descriptor as u64)?;
-            if let Some(listener) = take(&epd.port_socket)
-                .as_ref()
-                .filter(|_| epd.sharer.state() == State::Listening)
+            service.epoll.add_hangup(&epd.bell, token << 2 | Kind::Descriptor as u64)?;
+            if let Some(listener) =
+                take(&epd.port_socket).as_ref().filter(|_| epd.sharer.state() == State::Listening)
             {
-                service
-                    .epoll
-                    .add_news(listener, token << 2 | Kind::Listener as u64)?;
+                service.epoll.add_news(listener, token << 2 | Kind::Listener as u64)?;
             }
             // Mappings that the parent made for copying do not exist in the child.
             epd.windows.forget_all();
             if let Some(link) = epd.link() {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
                 link.own.table.take_place();
-            } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.fd_handoff().is_some()) {
+            } else if let Some(pending) =
+                take(&epd.pending).as_ref().filter(|_| epd.fd_handoff().is_some())
+            {
                 // The child watches the answer too. If its parent dies, it completes the connect or
                 // gives it up. It misses an answer that the parent took and could not leave in the
                 // hand-off.
-                service
-                    .epoll
-                    .add(&pending.socket, token << 2 | Kind::Link as u64)?;
+                service.epoll.add(&pending.socket, token << 2 | Kind::Link as u64)?;
                 deadlines.insert((epd.sharer.deadline(), token));
             }
         }
@@ -271,9 +266,7 @@ impl Inner {
             let _section = fork::section();
             {
                 let mut service = take(&self.service);
-                service
-                    .epoll
-                    .add_hangup(&epd.bell, epd.token << 2 | Kind::Descriptor as u64)?;
+                service.epoll.add_hangup(&epd.bell, epd.token << 2 | Kind::Descriptor as u64)?;
                 service.watched.insert(epd.token, Arc::clone(&epd));
             }
             if fork::is_preparing() {
@@ -314,11 +307,7 @@ impl Inner {
     #[inline]
     pub(super) fn in_this_process(self: &Arc<Self>) -> Result<()> {
         // Costs one load: the fork generation changes in a forked child.
-        if self.started_here() {
-            Ok(())
-        } else {
-            self.restart()
-        }
+        if self.started_here() { Ok(()) } else { self.restart() }
     }
 
     /// Whether the service thread of this process was started.
@@ -350,7 +339,11 @@ impl Inner {
     /// short, make no system call and not touch memory of the program. `None`: unknown number, or
     /// the call returned nothing.
     #[inline]
-    pub(crate) fn at_once<T>(&self, fd: RawFd, call: impl FnOnce(&Arc<Epd>) -> Option<T>) -> Option<T> {
+    pub(crate) fn at_once<T>(
+        &self,
+        fd: RawFd,
+        call: impl FnOnce(&Arc<Epd>) -> Option<T>,
+    ) -> Option<T> {
         if self.config.strict_fd || !self.started_here() {
             return None;
         }
@@ -371,11 +364,7 @@ impl Inner {
             return Ok(epd);
         }
         self.forget(fd);
-        Err(if found.is_ok() {
-            Failure::NotAnEndpoint
-        } else {
-            Failure::BadDescriptor
-        })
+        Err(if found.is_ok() { Failure::NotAnEndpoint } else { Failure::BadDescriptor })
     }
 
     pub(crate) fn forget(&self, fd: RawFd) -> Option<Arc<Epd>> {
@@ -386,7 +375,11 @@ impl Inner {
 
     /// Runs a call on the endpoint of a number. Repeats it if the number now names another
     /// endpoint.
-    pub(crate) fn with<T>(self: &Arc<Self>, fd: RawFd, call: impl Fn(&Arc<Epd>) -> Result<T>) -> Result<T> {
+    pub(crate) fn with<T>(
+        self: &Arc<Self>,
+        fd: RawFd,
+        call: impl Fn(&Arc<Epd>) -> Result<T>,
+    ) -> Result<T> {
         let epd = self.get(fd)?;
         match call(&epd) {
             Err(Failure::NotAnEndpoint | Failure::BadDescriptor | Failure::NotConnected)
@@ -471,8 +464,7 @@ impl Inner {
     /// Whether a file is an arena of this process, and not one of a peer.
     pub(crate) fn is_own_arena(&self, file: pages::FileId) -> bool {
         let is_of = |epd: &Arc<Epd>| {
-            epd.link()
-                .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(file))
+            epd.link().is_some_and(|link| pages::file_id(link.own.arena()) == Ok(file))
         };
         let watched = take(&self.service).watched.values().any(is_of);
         watched || self.orphan_arenas.has(file)

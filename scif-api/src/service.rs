@@ -76,7 +76,9 @@ impl Inner {
         match token & 3 {
             // Handled even for a poisoned endpoint, so that it is removed.
             kind if kind == Kind::Descriptor as u64 => self.end_if_closed(&epd),
-            kind if kind == Kind::Listener as u64 => self.tend(&epd, || Self::requested(&epd)).is_some(),
+            kind if kind == Kind::Listener as u64 => {
+                self.tend(&epd, || Self::requested(&epd)).is_some()
+            }
             _ => self.tend(&epd, || self.linked(epoll, &epd)).unwrap_or(false),
         }
     }
@@ -167,7 +169,9 @@ impl Inner {
                 return;
             }
             let now = now_ns();
-            while let Some(&first) = service.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
+            while let Some(&first) =
+                service.deadlines.first().filter(|(deadline, _)| *deadline <= now)
+            {
                 service.deadlines.remove(&first);
                 due.extend(service.watched.get(&first.1).cloned());
             }
@@ -179,7 +183,8 @@ impl Inner {
 
     /// Whether other processes share endpoints of this one, or did and were not removed yet.
     fn has_fork_group(&self) -> bool {
-        let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.sharers.shared());
+        let shared =
+            |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.sharers.shared());
         family::had_fork_group() && take(&self.service).watched.values().any(shared)
     }
 
@@ -193,7 +198,9 @@ impl Inner {
         link.tell_finished();
         let number = {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-            let of = |slot: &Option<Arc<Epd>>| slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd));
+            let of = |slot: &Option<Arc<Epd>>| {
+                slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd))
+            };
             table.iter().position(of)
         };
         if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
@@ -312,10 +319,7 @@ pub(super) mod tests {
             let (a, b) = connected(&scif, &scif);
             arm(&scif, a, FaultPoint::Socket);
             let far = scif.0.get(b).unwrap();
-            far.link().unwrap().say(super::super::Packet::Mapped {
-                serial: 0,
-                mapped: false,
-            });
+            far.link().unwrap().say(super::super::Packet::Mapped { serial: 0, mapped: false });
             for fd in [a, b] {
                 until("reset", || scif.usable(fd) == Err(Failure::Reset));
             }
@@ -344,9 +348,7 @@ pub(super) mod tests {
             accepting.join().unwrap()
         });
         let (_, accepted) = accepted.unwrap();
-        until("the acceptor is told", || {
-            scif.usable(accepted) == Err(Failure::Reset)
-        });
+        until("the acceptor is told", || scif.usable(accepted) == Err(Failure::Reset));
         check_service(&scif);
     }
 
@@ -363,10 +365,7 @@ pub(super) mod tests {
         let begin = Instant::now();
         for _ in 0..2 {
             let opener = scif.open().unwrap();
-            assert_eq!(
-                scif.connect(opener, PortId { node: 0, port }),
-                Err(Failure::Refused)
-            );
+            assert_eq!(scif.connect(opener, PortId { node: 0, port }), Err(Failure::Refused));
         }
         let limit = u128::from(scif.config().connect_timeout_ms);
         assert!(begin.elapsed().as_millis() < limit, "refused at once");
@@ -391,9 +390,7 @@ pub(super) mod tests {
             } else {
                 scif.close(a).unwrap();
             }
-            until("ended", || {
-                !scif.0.every().iter().any(|other| Arc::ptr_eq(other, &epd))
-            });
+            until("ended", || !scif.0.every().iter().any(|other| Arc::ptr_eq(other, &epd)));
             until("the peer is told", || scif.usable(b) == Err(Failure::Reset));
             epd.wait_ended();
             scif.close(b).unwrap();

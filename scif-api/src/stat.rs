@@ -59,12 +59,7 @@ impl Shown {
         map.word32(16)?.set(u32::from(node));
         map.word32(20)?.set(u32::try_from(RECORD).unwrap_or(0));
         map.word64(0)?.set(MAGIC);
-        Ok(Shown {
-            map,
-            free: Mutex::new(Vec::new()),
-            generation: fork::generation(),
-            _fd: fd,
-        })
+        Ok(Shown { map, free: Mutex::new(Vec::new()), generation: fork::generation(), _fd: fd })
     }
 
     /// Returns the index of a free record.
@@ -183,8 +178,7 @@ impl Record {
     }
 
     pub(crate) fn set_peer(&self, peer: PortId) {
-        self.peer
-            .set_relaxed(u32::from(peer.node) << 16 | u32::from(peer.port));
+        self.peer.set_relaxed(u32::from(peer.node) << 16 | u32::from(peer.port));
     }
 
     /// Records the connection: the pid of the peer and the inode of the window table.
@@ -196,15 +190,13 @@ impl Record {
     /// Counts one more message. The caller holds the sending lock.
     #[inline]
     pub(crate) fn sent(&self, n: usize) {
-        self.sent
-            .set_relaxed(self.sent.get_relaxed().wrapping_add(n as u64));
+        self.sent.set_relaxed(self.sent.get_relaxed().wrapping_add(n as u64));
     }
 
     /// Counts one more received message. The caller holds the receiving lock.
     #[inline]
     pub(crate) fn received(&self, n: usize) {
-        self.received
-            .set_relaxed(self.received.get_relaxed().wrapping_add(n as u64));
+        self.received.set_relaxed(self.received.get_relaxed().wrapping_add(n as u64));
     }
 
     /// Counts one more RMA.

@@ -81,9 +81,11 @@ impl State {
         match self {
             State::Connected => Ok(()),
             State::Disconnected => Err(Failure::Reset),
-            State::Unbound | State::Bound | State::Listening | State::Connecting | State::Closing => {
-                Err(Failure::NotConnected)
-            }
+            State::Unbound
+            | State::Bound
+            | State::Listening
+            | State::Connecting
+            | State::Closing => Err(Failure::NotConnected),
         }
     }
 }
@@ -108,22 +110,13 @@ mod tests {
         type Row = [Result<()>; 7];
         let row = |f: fn(State) -> Result<()>| -> Row { ALL.map(f) };
         let (ok, inval, isconn) = (Ok(()), Err(Invalid), Err(IsConnected));
-        assert_eq!(
-            row(State::may_bind),
-            [ok, inval, isconn, isconn, isconn, isconn, isconn]
-        );
-        assert_eq!(
-            row(State::may_listen),
-            [inval, ok, isconn, isconn, isconn, inval, inval]
-        );
+        assert_eq!(row(State::may_bind), [ok, inval, isconn, isconn, isconn, isconn, isconn]);
+        assert_eq!(row(State::may_listen), [inval, ok, isconn, isconn, isconn, inval, inval]);
         assert_eq!(
             row(State::may_connect),
             [ok, ok, Err(NotSupported), isconn, isconn, inval, inval]
         );
-        assert_eq!(
-            row(State::may_accept),
-            [inval, inval, ok, inval, inval, inval, inval]
-        );
+        assert_eq!(row(State::may_accept), [inval, inval, ok, inval, inval, inval, inval]);
         let not = Err(NotConnected);
         assert_eq!(row(State::may_use), [not, not, not, not, ok, Err(Reset), not]);
         for state in ALL {

@@ -90,10 +90,7 @@ impl Packet {
             3 => Some(Packet::Refuse),
             4 => Some(Packet::Bye),
             5 => Some(Packet::AskMapped { serial, at, len }),
-            6 => Some(Packet::Mapped {
-                serial,
-                mapped: at != 0,
-            }),
+            6 => Some(Packet::Mapped { serial, mapped: at != 0 }),
             7 => Some(Packet::Lose(serial)),
             8 => Some(Packet::Ended(serial)),
             9 => Some(Packet::Echo(serial)),
@@ -130,21 +127,12 @@ pub(crate) struct Left {
 
 impl Left {
     pub(crate) fn new(what: What, peer_pid: i32, counted: bool) -> Left {
-        Left {
-            number: 0,
-            what,
-            peer_pid,
-            counted,
-        }
+        Left { number: 0, what, peer_pid, counted }
     }
 
     pub(crate) fn encode(self) -> [u8; HANDOFF_BYTES] {
-        let words = [
-            self.number,
-            self.what as u32,
-            self.peer_pid.cast_unsigned(),
-            u32::from(self.counted),
-        ];
+        let words =
+            [self.number, self.what as u32, self.peer_pid.cast_unsigned(), u32::from(self.counted)];
         let mut bytes = [0; HANDOFF_BYTES];
         for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
@@ -181,15 +169,8 @@ mod tests {
             Packet::Welcome,
             Packet::Refuse,
             Packet::Bye,
-            Packet::AskMapped {
-                serial: 7,
-                at: 1 << 39,
-                len: u64::MAX,
-            },
-            Packet::Mapped {
-                serial: u32::MAX,
-                mapped: true,
-            },
+            Packet::AskMapped { serial: 7, at: 1 << 39, len: u64::MAX },
+            Packet::Mapped { serial: u32::MAX, mapped: true },
             Packet::Lose(4),
             Packet::Ended(0),
             Packet::Echo(5),

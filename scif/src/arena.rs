@@ -26,10 +26,7 @@ impl Arena {
         let fd = memfd::create(pages::WINDOW_NAME, ARENA_BYTES)?;
         memfd::seal(&fd, FIXED_SIZE)?;
         let file = pages::file_id(&fd)?;
-        Ok(Arena {
-            fd: PrivateFd::new(fd),
-            file,
-        })
+        Ok(Arena { fd: PrivateFd::new(fd), file })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

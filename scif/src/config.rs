@@ -38,9 +38,7 @@ const SCIENTIFIC_FILESYSTEM: [&str; 9] = [
 const DMA_CHANNELS: RangeInclusive<u64> = 1..=16;
 
 fn is_of_scientific_filesystem(name: &str) -> bool {
-    SCIENTIFIC_FILESYSTEM
-        .iter()
-        .any(|beginning| name.starts_with(beginning))
+    SCIENTIFIC_FILESYSTEM.iter().any(|beginning| name.starts_with(beginning))
 }
 
 /// Settings of a node.
@@ -134,7 +132,8 @@ impl Config {
     /// Reads the environment. An invalid value leaves the default and adds a warning.
     #[must_use]
     pub fn from_env() -> Config {
-        let mut config = Config::from_lookup(|name| env::var(name).ok().filter(|value| !value.is_empty()));
+        let mut config =
+            Config::from_lookup(|name| env::var(name).ok().filter(|value| !value.is_empty()));
         let set = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         config.warnings.extend(Config::unknown(set));
         config
@@ -189,11 +188,7 @@ impl Config {
             if is_domain(&value) {
                 config.domain = Some(value);
             } else {
-                warn(
-                    "SCIF_DOMAIN",
-                    &value,
-                    "not at most 32 letters, digits, '-', '_' or '.'",
-                );
+                warn("SCIF_DOMAIN", &value, "not at most 32 letters, digits, '-', '_' or '.'");
             }
         }
         let mut switch = |name: &str, value: Option<String>, to: &mut bool| match value.as_deref() {
@@ -204,40 +199,28 @@ impl Config {
         };
         switch("SCIF_PTRACER", lookup("SCIF_PTRACER"), &mut config.ptracer);
         switch("SCIF_STRICT_FD", lookup("SCIF_STRICT_FD"), &mut config.strict_fd);
-        switch(
-            "SCIF_WINDOW_STRICT",
-            lookup("SCIF_WINDOW_STRICT"),
-            &mut config.window_strict,
-        );
+        switch("SCIF_WINDOW_STRICT", lookup("SCIF_WINDOW_STRICT"), &mut config.window_strict);
         switch("SCIF_MEMLOCK", lookup("SCIF_MEMLOCK"), &mut config.memlock);
-        switch(
-            "SCIF_DEVICE_TRAPS",
-            lookup("SCIF_DEVICE_TRAPS"),
-            &mut config.device_traps,
-        );
+        switch("SCIF_DEVICE_TRAPS", lookup("SCIF_DEVICE_TRAPS"), &mut config.device_traps);
         if let Some(value) = lookup("SCIF_LOG") {
             match value.parse() {
                 Ok(level) => config.log = level,
                 Err(_) => warn("SCIF_LOG", &value, "not off, error, warn, info or debug"),
             }
         }
-        let mut number = |name: &str, value: Option<String>, to: &mut u64| match value.map(|v| (v.parse(), v))
-        {
-            None => {}
-            Some((Ok(n), _)) => *to = n,
-            Some((Err(_), value)) => warn(name, &value, "not a number"),
-        };
+        let mut number =
+            |name: &str, value: Option<String>, to: &mut u64| match value.map(|v| (v.parse(), v)) {
+                None => {}
+                Some((Ok(n), _)) => *to = n,
+                Some((Err(_), value)) => warn(name, &value, "not a number"),
+            };
         number("SCIF_SPIN_US", lookup("SCIF_SPIN_US"), &mut config.spin_us);
         number(
             "SCIF_CONNECT_TIMEOUT_MS",
             lookup("SCIF_CONNECT_TIMEOUT_MS"),
             &mut config.connect_timeout_ms,
         );
-        number(
-            "SCIF_DEVICE_STALL",
-            lookup("SCIF_DEVICE_STALL"),
-            &mut config.device_stall,
-        );
+        number("SCIF_DEVICE_STALL", lookup("SCIF_DEVICE_STALL"), &mut config.device_stall);
         number("SCIF_DMA_MIN", lookup("SCIF_DMA_MIN"), &mut config.dma_min);
         match lookup("SCIF_DMA_CHANNELS").map(|v| (v.parse(), v)) {
             None => {}
@@ -266,10 +249,7 @@ mod tests {
 
     fn with(pairs: &[(&str, &str)]) -> Config {
         Config::from_lookup(|name| {
-            pairs
-                .iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| (*value).to_owned())
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }
 
@@ -298,14 +278,12 @@ mod tests {
 
     #[test]
     fn variables_of_the_scientific_filesystem_are_not_misspelt_settings() {
-        let set = ["SCIF_DATA", "SCIF_APPNAME_foo", "SCIF_ENTRYPOINT", "SCIF_DOMIAN"].map(str::to_owned);
+        let set =
+            ["SCIF_DATA", "SCIF_APPNAME_foo", "SCIF_ENTRYPOINT", "SCIF_DOMIAN"].map(str::to_owned);
         let warnings = Config::unknown(set.into_iter());
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].starts_with("SCIF_DOMIAN "));
-        assert_eq!(
-            Config::names().iter().find(|n| is_of_scientific_filesystem(n)),
-            None
-        );
+        assert_eq!(Config::names().iter().find(|n| is_of_scientific_filesystem(n)), None);
     }
 
     #[test]
@@ -324,13 +302,9 @@ mod tests {
         assert_eq!((config.node, config.ptracer, config.domain), (0, true, None));
         assert!(config.allow_uids.is_empty());
         assert_eq!(config.warnings.len(), 7);
-        for (value, channels) in [
-            ("0", None),
-            ("1", Some(1)),
-            ("16", Some(16)),
-            ("17", None),
-            ("x", None),
-        ] {
+        for (value, channels) in
+            [("0", None), ("1", Some(1)), ("16", Some(16)), ("17", None), ("x", None)]
+        {
             let config = with(&[("SCIF_DMA_CHANNELS", value)]);
             assert_eq!(config.dma_channels, channels.unwrap_or(1), "{value}");
             assert_eq!(config.warnings.is_empty(), channels.is_some(), "{value}");

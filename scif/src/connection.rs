@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use scif_ring::spsc::{InlineHandler, PollOutcome};
 use scif_ring::{
-    BellHandle, Claim, Consumer, HazardPointer, KeyEntry, KeyReader, Mem, Producer, PushError, publish_fence,
+    BellHandle, Claim, Consumer, HazardPointer, KeyEntry, KeyReader, Mem, Producer, PushError,
+    publish_fence,
 };
 
 use crate::addr::PortId;
@@ -87,14 +88,7 @@ pub(crate) enum Signalled {
 
 impl Connection {
     pub(crate) fn new(opened: Opened) -> Result<Connection, OutOfRange> {
-        let Opened {
-            peer,
-            side,
-            segment,
-            link,
-            liveness,
-            remote,
-        } = opened;
+        let Opened { peer, side, segment, link, liveness, remote } = opened;
         let mut connection = Connection {
             views: Views::new(segment, side)?,
             bell: None,
@@ -118,23 +112,11 @@ impl Connection {
     }
 
     fn come_up(&mut self, remote: Remote) -> Result<(), OutOfRange> {
-        let Remote {
-            bell,
-            bell_bit,
-            keys,
-            memory,
-            asymmetric,
-        } = remote;
-        self.bell = Some(PeerBell {
-            handle: bell.bell_handle()?,
-            bit: bell_bit as usize,
-            _map: bell,
-        });
+        let Remote { bell, bell_bit, keys, memory, asymmetric } = remote;
+        self.bell =
+            Some(PeerBell { handle: bell.bell_handle()?, bit: bell_bit as usize, _map: bell });
         self.keys = match keys {
-            Some(map) => Some(PeerKeys {
-                reader: map.key_reader()?,
-                _map: map,
-            }),
+            Some(map) => Some(PeerKeys { reader: map.key_reader()?, _map: map }),
             None => None,
         };
         self.memory = memory;
@@ -428,9 +410,7 @@ impl Connection {
             self.miss();
             return None;
         };
-        let within = remote
-            .addr
-            .checked_sub(entry.base.checked_next_multiple_of(PAGE as u64)?)?;
+        let within = remote.addr.checked_sub(entry.base.checked_next_multiple_of(PAGE as u64)?)?;
         if within.checked_add(remote.len)? > entry.window_len {
             return None;
         }

@@ -54,11 +54,7 @@ impl Denial {
 
     /// Returns the denial of copies between processes of two users, which are not attempted.
     pub(crate) fn of_user(pid: i32, uid: u32) -> Denial {
-        Denial {
-            pid,
-            errno: Errno::PERM,
-            cause: DenialCause::OtherUser(uid),
-        }
+        Denial { pid, errno: Errno::PERM, cause: DenialCause::OtherUser(uid) }
     }
 
     /// Returns the cause, for logging each cause once.
@@ -72,12 +68,7 @@ impl Denial {
 /// alone can determine it. Returns the reason if they will be denied.
 pub(crate) fn prospect() -> Result<String, String> {
     if let Some(errno) = process_vm::denied_to_all() {
-        return Err(Denial {
-            pid: process::pid(),
-            errno,
-            cause: DenialCause::Seccomp,
-        }
-        .to_string());
+        return Err(Denial { pid: process::pid(), errno, cause: DenialCause::Seccomp }.to_string());
     }
     match process::yama_scope() {
         0 => Ok("directly, by process_vm_readv".to_owned()),
@@ -183,27 +174,14 @@ mod tests {
             (DenialCause::PidNamespace, &["pid namespace", "--pid=host"]),
             (DenialCause::UserNamespace, &["user namespace"]),
             (DenialCause::NotDumpable(77), &["user 77", "CAP_SYS_PTRACE"]),
-            (
-                DenialCause::Yama(1),
-                &["/proc/sys/kernel/yama/ptrace_scope is 1", "SCIF_PTRACER"],
-            ),
-            (
-                DenialCause::Yama(2),
-                &["/proc/sys/kernel/yama/ptrace_scope is 2", "CAP_SYS_PTRACE"],
-            ),
-            (
-                DenialCause::Yama(3),
-                &["/proc/sys/kernel/yama/ptrace_scope is 3", "boot"],
-            ),
+            (DenialCause::Yama(1), &["/proc/sys/kernel/yama/ptrace_scope is 1", "SCIF_PTRACER"]),
+            (DenialCause::Yama(2), &["/proc/sys/kernel/yama/ptrace_scope is 2", "CAP_SYS_PTRACE"]),
+            (DenialCause::Yama(3), &["/proc/sys/kernel/yama/ptrace_scope is 3", "boot"]),
             (DenialCause::NotThePeer, &["another program"]),
             (DenialCause::Unknown, &["CAP_SYS_PTRACE"]),
         ];
         for (cause, words) in rows {
-            let denial = Denial {
-                pid: 4711,
-                errno: Errno::PERM,
-                cause: *cause,
-            };
+            let denial = Denial { pid: 4711, errno: Errno::PERM, cause: *cause };
             let text = denial.to_string();
             assert!(text.starts_with("process_vm_readv of process 4711: Operation not permitted"));
             assert!(words.iter().all(|word| text.contains(word)), "{cause:?}: {text}");
@@ -213,10 +191,7 @@ mod tests {
     #[test]
     fn between_users_nothing_is_tried() {
         let text = Denial::of_user(5, 77).to_string();
-        assert!(
-            text.contains("user 77") && !text.contains("process_vm_readv"),
-            "{text}"
-        );
+        assert!(text.contains("user 77") && !text.contains("process_vm_readv"), "{text}");
     }
 
     #[test]

@@ -75,13 +75,7 @@ impl Endpoint {
     pub fn bind(node: &Arc<Node>, port: u16, exports: Exports) -> Result<Endpoint> {
         let bell = node.transport().share("scif:bell", BELL_BYTES, Writers::Peers)?;
         let (owner, own_bell) = (bell.map.bell()?, bell.map.bell_handle()?);
-        let port = node.transport_arc().bind(
-            port,
-            Shown {
-                bell,
-                keys: exports.keys,
-            },
-        )?;
+        let port = node.transport_arc().bind(port, Shown { bell, keys: exports.keys })?;
         Ok(Endpoint {
             bell: owner,
             conns: Slab::new(),
@@ -149,7 +143,9 @@ impl Endpoint {
         }
         self.ready = ready;
         while let Some(id) = self.conns.next_id() {
-            let Some(opened) = self.port.accept(id) else { break };
+            let Some(opened) = self.port.accept(id) else {
+                break;
+            };
             self.adopt(opened, out);
         }
         if !self.needs_poll.is_empty() {
@@ -316,11 +312,8 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        let how = if self.silent || self.forked() {
-            CloseKind::Abandon
-        } else {
-            CloseKind::Graceful
-        };
+        let how =
+            if self.silent || self.forked() { CloseKind::Abandon } else { CloseKind::Graceful };
         for connection in self.conns.iter_mut() {
             connection.close(how);
         }

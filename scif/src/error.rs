@@ -135,10 +135,7 @@ impl std::error::Error for Error {}
 /// correct.
 impl From<OutOfRange> for Error {
     fn from(_: OutOfRange) -> Error {
-        Error::Os {
-            call: "view of shared memory",
-            errno: Errno::FAULT,
-        }
+        Error::Os { call: "view of shared memory", errno: Errno::FAULT }
     }
 }
 
@@ -207,16 +204,14 @@ mod tests {
             Error::Config("why".to_owned()),
             Error::Forked,
             Error::os("bind")(Errno::NOMEM),
-            Error::NoDriver {
-                tried: "/dev/scif: no such file".to_owned(),
-                errno: Errno::NOENT,
-            },
+            Error::NoDriver { tried: "/dev/scif: no such file".to_owned(), errno: Errno::NOENT },
         ];
         for error in all {
             assert!(!error.to_string().is_empty());
             let of_system = matches!(error, Error::Os { .. } | Error::NoDriver { .. });
             assert_eq!(error.raw_os_error().is_some(), of_system);
-            let lasting = matches!(error, Error::Forked | Error::Config(_) | Error::NoDriver { .. });
+            let lasting =
+                matches!(error, Error::Forked | Error::Config(_) | Error::NoDriver { .. });
             assert_eq!(error.scope() != Scope::Call, lasting);
         }
     }

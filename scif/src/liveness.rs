@@ -30,22 +30,13 @@ pub struct ProcessProof {
 impl ProcessProof {
     /// Returns the present process with id `pid`; 0 for a process of another pid namespace.
     pub fn of(pid: i32) -> ProcessProof {
-        let sight = if pid > 0 {
-            process::look(pid)
-        } else {
-            ProcessState::Hidden
-        };
+        let sight = if pid > 0 { process::look(pid) } else { ProcessState::Hidden };
         let (start, ended) = match sight {
             ProcessState::Seen(stat) => (Some(stat.start), stat.ended),
             ProcessState::Gone => (None, true),
             ProcessState::Hidden => (None, false),
         };
-        ProcessProof {
-            pid,
-            start,
-            looked_ns: now_ns(),
-            ended,
-        }
+        ProcessProof { pid, start, looked_ns: now_ns(), ended }
     }
 
     pub(crate) fn pid(&self) -> i32 {

@@ -35,29 +35,17 @@ pub struct PeerMemory {
 impl PeerMemory {
     /// Returns a peer without a path except the ring.
     pub(crate) fn none() -> PeerMemory {
-        PeerMemory {
-            access: Access::None,
-            pid: 0,
-            denial: None,
-        }
+        PeerMemory { access: Access::None, pid: 0, denial: None }
     }
 
     /// Returns the memory of this process itself.
     pub(crate) fn own() -> PeerMemory {
-        PeerMemory {
-            access: Access::Mapped,
-            pid: 0,
-            denial: None,
-        }
+        PeerMemory { access: Access::Mapped, pid: 0, denial: None }
     }
 
     /// Returns the memory of a process of another user, without a path except the ring.
     pub(crate) fn of_user(pid: i32, uid: u32) -> PeerMemory {
-        PeerMemory {
-            access: Access::None,
-            pid,
-            denial: Some(Denial::of_user(pid, uid)),
-        }
+        PeerMemory { access: Access::None, pid, denial: Some(Denial::of_user(pid, uid)) }
     }
 
     /// Returns the memory of process `pid`, if its 8 bytes at `addr` are readable and hold `nonce`.
@@ -65,11 +53,7 @@ impl PeerMemory {
     pub(crate) fn probe(pid: i32, addr: u64, nonce: u64) -> PeerMemory {
         let errno = match process_vm::read_u64(pid, addr) {
             Ok(read) if pid > 0 && read == nonce => {
-                return PeerMemory {
-                    access: Access::ProcessVm,
-                    pid,
-                    denial: None,
-                };
+                return PeerMemory { access: Access::ProcessVm, pid, denial: None };
             }
             Ok(_) => Errno::FAULT,
             Err(errno) => errno,
@@ -111,7 +95,12 @@ impl PeerMemory {
         self.copy(Direction::Write, local, remote)
     }
 
-    fn copy(&self, direction: Direction, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
+    fn copy(
+        &self,
+        direction: Direction,
+        local: &[Mem],
+        remote: &[RemoteMem],
+    ) -> Result<(), AccessError> {
         match self.access {
             Access::Mapped => {
                 process_vm::copy_own(direction, local, remote);
@@ -151,10 +140,7 @@ mod tests {
         assert_eq!(PeerMemory::probe(me, 16, 1).access(), Access::None);
         let unseen = PeerMemory::probe(0, addr, *cell);
         assert_eq!(unseen.access(), Access::None);
-        assert_eq!(
-            unseen.denial().map(Denial::cause),
-            Some(DenialCause::PidNamespace)
-        );
+        assert_eq!(unseen.denial().map(Denial::cause), Some(DenialCause::PidNamespace));
         let mut memory = PeerMemory::own();
         memory.deny();
         assert_eq!(memory.read(&[], &[]), Err(AccessError::Denied));

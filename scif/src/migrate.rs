@@ -106,8 +106,9 @@ impl Places {
     /// Checks that the pages of a region can move: they have no other user, and are of a movable
     /// kind.
     fn may_move(&self, number: u64, run: Run) -> Result<(), Unmoved> {
-        let others =
-            |runs: &BTreeMap<u64, Run>| runs.iter().any(|(other, at)| *other != number && at.meets(&run));
+        let others = |runs: &BTreeMap<u64, Run>| {
+            runs.iter().any(|(other, at)| *other != number && at.meets(&run))
+        };
         let moved = self.windows.iter().any(|window| window.run.meets(&run));
         if others(&self.regions) || others(&self.arrivals) || moved {
             return Err(Unmoved::Busy);
@@ -149,8 +150,9 @@ impl Window {
     fn move_back(&self) -> bool {
         let (from, to) = (self.at, self.at + self.run.len());
         let last = self.run.end - PAGE;
-        let is_ours =
-            |areas: Vec<pages::Area>| areas.iter().all(|area| area.shows(self.arena.file, from, to));
+        let is_ours = |areas: Vec<pages::Area>| {
+            areas.iter().all(|area| area.shows(self.arena.file, from, to))
+        };
         if pages::areas(last, self.run.end).is_ok_and(is_ours) {
             pages::set_apart(last, false);
         }
@@ -158,20 +160,16 @@ impl Window {
         let Ok(areas) = pages::areas_of_program() else {
             return false;
         };
-        let here: Vec<_> = areas
-            .iter()
-            .filter(|area| area.shows(self.arena.file, from, to))
-            .collect();
+        let here: Vec<_> =
+            areas.iter().filter(|area| area.shows(self.arena.file, from, to)).collect();
         if !here.is_empty() {
             // Without the guard, stores of other threads could be lost.
             let Some(guard) = WriteFence::new() else {
                 return false;
             };
             for area in here {
-                let (begin, end) = (
-                    area.place(from.max(area.offset)),
-                    area.place(to.min(area.last_offset())),
-                );
+                let (begin, end) =
+                    (area.place(from.max(area.offset)), area.place(to.min(area.last_offset())));
                 let fd = Some(self.arena.fd());
                 if let Err(errno) = pages::move_back(area, begin, end, Some(&guard), fd) {
                     log::debug!(
@@ -218,10 +216,7 @@ impl Movable {
             end: end.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX),
         };
         let begin = addr.checked_next_multiple_of(PAGE).unwrap_or(end);
-        let run = Run {
-            begin,
-            end: (end - end % PAGE).max(begin),
-        };
+        let run = Run { begin, end: (end - end % PAGE).max(begin) };
         let number = with_places(|places| {
             let number = places.number();
             places.regions.insert(number, around);
@@ -232,11 +227,7 @@ impl Movable {
             }
             number
         });
-        Movable {
-            number,
-            run,
-            window: None,
-        }
+        Movable { number, run, window: None }
     }
 
     /// Returns its number of whole pages.
@@ -280,12 +271,7 @@ impl Movable {
             let arena = keys.arena().ok_or(Unmoved::Refused)?;
             let areas = pages::areas(run.begin, run.end).map_err(|_| Unmoved::Refused)?;
             let at = places.place(arena, run.len()).ok_or(Unmoved::Refused)?;
-            let window = Window {
-                run,
-                at,
-                arena: Arc::clone(arena),
-                regions: vec![number],
-            };
+            let window = Window { run, at, arena: Arc::clone(arena), regions: vec![number] };
             let moved = areas.iter().try_for_each(|area| {
                 let (begin, end) = (area.begin.max(run.begin), area.end.min(run.end));
                 let offset = at + (begin - run.begin) as u64;
@@ -294,11 +280,11 @@ impl Movable {
             drop(guard);
             places.windows.push(window);
             if let Err(errno) = moved {
-                log::debug!("pages of a memory region did not migrate: {errno}; peers cannot map them");
+                log::debug!(
+                    "pages of a memory region did not migrate: {errno}; peers cannot map them"
+                );
                 for window in &mut places.windows {
-                    window
-                        .regions
-                        .retain(|region| *region != number || window.run != run);
+                    window.regions.retain(|region| *region != number || window.run != run);
                 }
                 places.sweep();
                 return Err(Unmoved::Refused);
@@ -332,10 +318,7 @@ impl Arrival {
     /// Registers `len` bytes at `addr`.
     #[must_use]
     pub fn new(addr: usize, len: usize) -> Arrival {
-        let run = Run {
-            begin: addr,
-            end: addr.saturating_add(len),
-        };
+        let run = Run { begin: addr, end: addr.saturating_add(len) };
         with_places(|places| {
             let number = places.number();
             places.arrivals.insert(number, run);

@@ -115,9 +115,7 @@ impl Node {
     /// # Errors
     /// The memory cannot be allocated.
     pub fn key_table(&self) -> Result<Arc<SharedKeys>> {
-        let shared = self
-            .transport
-            .share("scif:keys", KEYTABLE_BYTES, Writers::Owner)?;
+        let shared = self.transport.share("scif:keys", KEYTABLE_BYTES, Writers::Owner)?;
         SharedKeys::new(shared)
     }
 

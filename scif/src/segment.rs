@@ -36,7 +36,8 @@ const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 /// Size in bytes of the shared memory of one connection.
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
-const _: () = assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS.is_multiple_of(HAZARD_BYTES));
+const _: () =
+    assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS.is_multiple_of(HAZARD_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 
@@ -49,11 +50,7 @@ struct Header {
     bytes: u32,
 }
 
-const HEADER: Header = Header {
-    magic: MAGIC,
-    layout: LAYOUT,
-    bytes: 192_512,
-};
+const HEADER: Header = Header { magic: MAGIC, layout: LAYOUT, bytes: 192_512 };
 
 /// End of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -113,16 +110,14 @@ impl Views {
 
 /// Writes the header of a segment into fresh memory.
 pub(crate) fn write_header(map: &Mapping) -> Result<(), OutOfRange> {
-    map.bytes(0, size_of::<Header>())?
-        .copy_from_slice(HEADER.as_bytes());
+    map.bytes(0, size_of::<Header>())?.copy_from_slice(HEADER.as_bytes());
     Ok(())
 }
 
 /// Whether memory of a peer is a segment with our layout.
 pub(crate) fn check_header(map: &Mapping) -> bool {
     let mut copy = [0u8; size_of::<Header>()];
-    map.bytes(0, copy.len())
-        .is_ok_and(|bytes| bytes.copy_to_slice(&mut copy) == copy.len())
+    map.bytes(0, copy.len()).is_ok_and(|bytes| bytes.copy_to_slice(&mut copy) == copy.len())
         && copy == HEADER.as_bytes()
 }
 

@@ -44,7 +44,12 @@ impl SharedTable {
     /// # Errors
     /// [`Error::Os`] with `EINVAL` for a name that is empty or longer than 64 bytes, or with the
     /// errno of a failed system call.
-    pub fn open(node: &Node, name: &str, count: usize, fill: &[(usize, u64)]) -> Result<SharedTable> {
+    pub fn open(
+        node: &Node,
+        name: &str,
+        count: usize,
+        fill: &[(usize, u64)],
+    ) -> Result<SharedTable> {
         let make = |map: &crate::sys::mmap::Mapping| {
             let words = map.words(0, count)?;
             for (at, value) in fill {
@@ -54,9 +59,7 @@ impl SharedTable {
             }
             Ok(())
         };
-        let hold = node
-            .transport_arc()
-            .shared_table(&plain(name)?, 8 * count, Some(&make))?;
+        let hold = node.transport_arc().shared_table(&plain(name)?, 8 * count, Some(&make))?;
         SharedTable::over(hold, count, true)
     }
 
@@ -65,19 +68,12 @@ impl SharedTable {
     /// # Errors
     /// [`Error::Os`] with `ENOENT` if no such table exists, and as [`SharedTable::open`].
     pub fn open_to_read(node: &Node, name: &str, count: usize) -> Result<SharedTable> {
-        let hold = node
-            .transport_arc()
-            .shared_table(&plain(name)?, 8 * count, None)?;
+        let hold = node.transport_arc().shared_table(&plain(name)?, 8 * count, None)?;
         SharedTable::over(hold, count, false)
     }
 
     fn over(hold: Box<dyn Hold>, count: usize, writable: bool) -> Result<SharedTable> {
-        Ok(SharedTable {
-            words: hold.map().words(0, count)?,
-            writable,
-            maker: Maker::here(),
-            hold,
-        })
+        Ok(SharedTable { words: hold.map().words(0, count)?, writable, maker: Maker::here(), hold })
     }
 
     /// Returns its address in this process.
@@ -124,10 +120,7 @@ impl SharedTable {
 /// Returns a name in letters that every transport accepts.
 fn plain(name: &str) -> Result<String> {
     if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Error::Os {
-            call: "name of a board",
-            errno: rustix::io::Errno::INVAL,
-        });
+        return Err(Error::Os { call: "name of a board", errno: rustix::io::Errno::INVAL });
     }
     let mut out = String::new();
     for byte in name.bytes() {

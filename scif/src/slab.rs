@@ -38,10 +38,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Slab<T> {
-        Slab {
-            entries: Vec::new(),
-            free: Vec::new(),
-        }
+        Slab { entries: Vec::new(), free: Vec::new() }
     }
 
     /// Returns the id that the next `insert` will use. `None` if no further index can be counted.
@@ -51,10 +48,7 @@ impl<T> Slab<T> {
                 let generation = self.entries.get(index as usize)?.generation;
                 Some(ConnId { index, generation })
             }
-            None => Some(ConnId {
-                index: u32::try_from(self.entries.len()).ok()?,
-                generation: 0,
-            }),
+            None => Some(ConnId { index: u32::try_from(self.entries.len()).ok()?, generation: 0 }),
         }
     }
 
@@ -63,10 +57,7 @@ impl<T> Slab<T> {
         let id = self.next_id()?;
         match self.free.pop() {
             Some(_) => self.entries.get_mut(id.index as usize)?.value = Some(value),
-            None => self.entries.push(Entry {
-                generation: 0,
-                value: Some(value),
-            }),
+            None => self.entries.push(Entry { generation: 0, value: Some(value) }),
         }
         Some(id)
     }
@@ -88,10 +79,8 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn remove(&mut self, id: ConnId) -> Option<T> {
-        let entry = self
-            .entries
-            .get_mut(id.index as usize)
-            .filter(|e| e.generation == id.generation)?;
+        let entry =
+            self.entries.get_mut(id.index as usize).filter(|e| e.generation == id.generation)?;
         let value = entry.value.take()?;
         entry.generation = (entry.generation + 1) & GENERATION_MASK;
         self.free.push(id.index);
@@ -99,15 +88,8 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
-        let used = self
-            .entries
-            .iter()
-            .zip(0u32..)
-            .filter(|(entry, _)| entry.value.is_some());
-        used.map(|(entry, index)| ConnId {
-            index,
-            generation: entry.generation,
-        })
+        let used = self.entries.iter().zip(0u32..).filter(|(entry, _)| entry.value.is_some());
+        used.map(|(entry, index)| ConnId { index, generation: entry.generation })
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {

@@ -26,9 +26,7 @@ pub fn unknown_settings(
 
 /// Returns the name with the fewest changed, added and removed letters.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
-    known
-        .iter()
-        .min_by_key(|known| distance(name.as_bytes(), known.as_bytes()))
+    known.iter().min_by_key(|known| distance(name.as_bytes(), known.as_bytes()))
 }
 
 /// Returns the Levenshtein distance, computed one row at a time.
@@ -57,7 +55,8 @@ mod tests {
     #[test]
     fn the_nearest_name_is_told() {
         let known = ["SCIF_DOMAIN", "SCIF_NODE", "SCIF_LOG"].map(str::to_owned);
-        let set = ["SCIF_DOMIAN", "SCIF_LOG", "SCIF_NODES", "OTHER", "MY_SCIF_NODE"].map(str::to_owned);
+        let set =
+            ["SCIF_DOMIAN", "SCIF_LOG", "SCIF_NODES", "OTHER", "MY_SCIF_NODE"].map(str::to_owned);
         let told: Vec<String> = unknown_settings("SCIF_", &known, set.into_iter()).collect();
         assert_eq!(told.len(), 2);
         assert!(told[0].starts_with("SCIF_DOMIAN ") && told[0].ends_with(" SCIF_DOMAIN"));

@@ -69,9 +69,7 @@ impl Waiter {
         loop {
             let left = deadline.map(|end| end.saturating_sub(now_ns()));
             let mut any = false;
-            self.epoll
-                .wait(left, |_| any = true)
-                .map_err(Error::os("epoll_wait"))?;
+            self.epoll.wait(left, |_| any = true).map_err(Error::os("epoll_wait"))?;
             if any || left == Some(0) {
                 return Ok(any);
             }

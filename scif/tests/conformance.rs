@@ -45,9 +45,7 @@ impl Bed for SoftBed {
 
 fn open_descriptors() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
-    entries
-        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
-        .collect()
+    entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect()
 }
 
 fn check(name: &str, bed: &dyn Bed) {
@@ -65,40 +63,16 @@ fn every_transport_conforms() {
     let domain = |suffix: &str| Some(format!("suite-{}{suffix}", std::process::id()));
     let local = Node::open(Config::default(), TransportKind::Local).unwrap();
     check("local", &LocalBed(local));
-    let config = Config {
-        node: 1,
-        domain: domain(""),
-        ..Config::default()
-    };
-    let foreign = Config {
-        domain: domain("-other"),
-        ..config.clone()
-    };
-    check(
-        "soft",
-        &SoftBed {
-            config: config.clone(),
-            foreign,
-        },
-    );
+    let config = Config { node: 1, domain: domain(""), ..Config::default() };
+    let foreign = Config { domain: domain("-other"), ..config.clone() };
+    check("soft", &SoftBed { config: config.clone(), foreign });
 
     let dir = std::env::temp_dir().join(format!("scif-suite-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
-    let in_dir = Config {
-        runtime_dir: Some(dir.clone()),
-        ..config.clone()
-    };
-    check(
-        "soft in a directory",
-        &SoftBed {
-            config: in_dir,
-            foreign: config,
-        },
-    );
-    let left: Vec<_> = std::fs::read_dir(&dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let in_dir = Config { runtime_dir: Some(dir.clone()), ..config.clone() };
+    check("soft in a directory", &SoftBed { config: in_dir, foreign: config });
+    let left: Vec<_> =
+        std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["lock"], "socket files were left behind");
     std::fs::remove_dir_all(&dir).unwrap();
     println!(

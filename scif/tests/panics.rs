@@ -38,9 +38,6 @@ fn panics_are_logged_with_their_place_and_do_not_flood() {
     drop(std::panic::take_hook());
     let lines = LINES.lock().unwrap();
     let first = lines.first().unwrap();
-    assert!(
-        first.contains("scif/tests/panics.rs:") && first.ends_with("number 0"),
-        "{first}"
-    );
+    assert!(first.contains("scif/tests/panics.rs:") && first.ends_with("number 0"), "{first}");
     assert!(lines.len() <= 20 * (seconds + 1), "{lines:?}");
 }

@@ -5,11 +5,7 @@
 //! The other processes run this same program with a role in `SCIF_TEST_ROLE`, and report in lines
 //! that begin with '@'.
 #![expect(unsafe_code, reason = "fork, as programs that know nothing of us do it")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test says what it expects"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test says what it expects")]
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -53,7 +49,9 @@ impl log::Log for Hearing {
 
 #[test]
 fn helper() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
     let port: u16 = std::env::var(PORT).ok().map_or(0, |port| port.parse().unwrap());
     let node = Node::open(Config::from_env(), TransportKind::Soft).unwrap();
     match role.as_str() {
@@ -81,12 +79,7 @@ fn serve(node: &Arc<Node>, port: u16) {
     })
     .unwrap();
     let mut endpoint = Endpoint::bind(node, port, Exports { keys: Some(keys) }).unwrap();
-    println!(
-        "@{} {} {}",
-        endpoint.id().port,
-        node.host_hash(),
-        endpoint.id().node
-    );
+    println!("@{} {} {}", endpoint.id().port, node.host_hash(), endpoint.id().node);
     let waiter = Waiter::new().unwrap();
     waiter.add(endpoint.wait_fd()).unwrap();
     let mut links = Vec::new();
@@ -122,10 +115,7 @@ fn echo(endpoint: &mut Endpoint) -> bool {
 fn fork_and_hang(node: &Arc<Node>, port: u16) {
     let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
     let keys = node.key_table().unwrap();
-    let dst = PortId {
-        node: node.id(),
-        port,
-    };
+    let dst = PortId { node: node.id(), port };
     let id = endpoint.connect(dst).unwrap();
     let conn = endpoint.conn(id).unwrap();
     conn.tx().push_head(1, b"before").unwrap();
@@ -176,17 +166,16 @@ fn sockets() -> usize {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     links
-        .filter(|link| link.to_string_lossy().contains("socket") || link.ends_with("anon_inode:[eventpoll]"))
+        .filter(|link| {
+            link.to_string_lossy().contains("socket") || link.ends_with("anon_inode:[eventpoll]")
+        })
         .count()
 }
 
 /// Connects once and reports the result.
 fn knock(node: &Arc<Node>, port: u16) {
     let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
-    match endpoint.connect(PortId {
-        node: node.id(),
-        port,
-    }) {
+    match endpoint.connect(PortId { node: node.id(), port }) {
         Err(error) => println!("@{error:?}"),
         Ok(id) => match next_event(&mut endpoint) {
             LinkEvent::Connected(_) => {
@@ -215,14 +204,9 @@ fn exceed_limits(node: &Arc<Node>) {
     while links.len() < 100 && begin.elapsed().as_secs() < 20 {
         hub.poll_links(&mut links);
     }
-    let accepted = links
-        .iter()
-        .filter(|event| matches!(event, LinkEvent::Accepted(..)))
-        .count();
+    let accepted = links.iter().filter(|event| matches!(event, LinkEvent::Accepted(..))).count();
     let answers = rim.iter_mut().map(|(endpoint, _)| next_event(endpoint));
-    let up = answers
-        .filter(|event| matches!(event, LinkEvent::Connected(_)))
-        .count();
+    let up = answers.filter(|event| matches!(event, LinkEvent::Connected(_))).count();
     println!("@{accepted} {up} {}", HEARING.0.get());
 }
 
@@ -291,11 +275,7 @@ impl Helper {
     /// Returns the words of its next report.
     fn says(&mut self) -> Vec<String> {
         loop {
-            let line = self
-                .lines
-                .next()
-                .expect("the helper ended without a word")
-                .unwrap();
+            let line = self.lines.next().expect("the helper ended without a word").unwrap();
             // The test harness may have begun the line.
             if let Some((_, words)) = line.split_once('@') {
                 return words.split_whitespace().map(str::to_owned).collect();
@@ -316,11 +296,7 @@ impl Drop for Helper {
 }
 
 fn config(test: &str) -> Config {
-    Config {
-        node: 3,
-        domain: Some(format!("{test}-{}", std::process::id())),
-        ..Config::default()
-    }
+    Config { node: 3, domain: Some(format!("{test}-{}", std::process::id())), ..Config::default() }
 }
 
 fn next_event(endpoint: &mut Endpoint) -> LinkEvent {
@@ -367,12 +343,7 @@ fn records_and_memory_of_another_process() {
     let words = helper.says();
     assert_eq!(words[1..], [node.host_hash().to_string(), "3".to_owned()]);
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
-    let id = endpoint
-        .connect(PortId {
-            node: 3,
-            port: words[0].parse().unwrap(),
-        })
-        .unwrap();
+    let id = endpoint.connect(PortId { node: 3, port: words[0].parse().unwrap() }).unwrap();
     for n in 0..2000u32 {
         exchange(&mut endpoint, id, &n.to_ne_bytes());
         if n % 100 == 0 {
@@ -390,10 +361,7 @@ fn records_and_memory_of_another_process() {
         return;
     }
     assert_eq!(conn.memory().access(), Access::ProcessVm);
-    let all = RemoteMem {
-        addr: entry.base,
-        len: entry.len,
-    };
+    let all = RemoteMem { addr: entry.base, len: entry.len };
     let mut copy = vec![0u8; 1 << 20];
     conn.memory().read(&[mem(&mut copy)], &[all]).unwrap();
     assert!(copy.iter().all(|&byte| byte == 7));
@@ -402,8 +370,7 @@ fn records_and_memory_of_another_process() {
     conn.memory().read(&[mem(&mut copy)], &[all]).unwrap();
     assert_eq!(copy, pattern);
     assert_eq!(
-        conn.memory()
-            .read(&[mem(&mut copy)], &[RemoteMem { addr: 8, len: 8 }]),
+        conn.memory().read(&[mem(&mut copy)], &[RemoteMem { addr: 8, len: 8 }]),
         Err(AccessError::Fault)
     );
 
@@ -413,10 +380,7 @@ fn records_and_memory_of_another_process() {
     println!("a kill was noticed after {:?}", begin.elapsed());
     let conn = endpoint.conn(id).unwrap();
     assert!(!conn.alive(), "a zombie is dead");
-    assert_eq!(
-        conn.memory().read(&[mem(&mut copy)], &[all]),
-        Err(AccessError::Gone)
-    );
+    assert_eq!(conn.memory().read(&[mem(&mut copy)], &[all]), Err(AccessError::Gone));
 }
 
 #[test]
@@ -446,24 +410,16 @@ fn killed_and_started_again_under_the_same_port() {
 fn a_killed_listener_leaves_a_file_that_is_taken_over() {
     let dir = std::env::temp_dir().join(format!("scif-stale-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
-    let config = Config {
-        runtime_dir: Some(dir.clone()),
-        ..config("stale")
-    };
+    let config = Config { runtime_dir: Some(dir.clone()), ..config("stale") };
     let files = || {
-        let names = std::fs::read_dir(&dir)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name());
+        let names = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name != "lock").collect::<Vec<_>>()
     };
     let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
     let mut helper = Helper::start(&config, "serve", 0, |_| {});
     let port: u16 = helper.says()[0].parse().unwrap();
     let dst = PortId { node: 3, port };
-    assert_eq!(
-        Endpoint::bind(&node, port, Exports::default()).err(),
-        Some(Error::PortInUse(dst))
-    );
+    assert_eq!(Endpoint::bind(&node, port, Exports::default()).err(), Some(Error::PortInUse(dst)));
     helper.kill();
     drop(helper);
     assert_eq!(files().len(), 1, "the kill left the file");
@@ -482,9 +438,7 @@ fn a_forked_child_keeps_nothing_alive() {
     let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
     let mut helper = Helper::start(&config, "fork", endpoint.id().port, |_| {});
-    let LinkEvent::Accepted(id, _) = next_event(&mut endpoint) else {
-        panic!("not accepted")
-    };
+    let LinkEvent::Accepted(id, _) = next_event(&mut endpoint) else { panic!("not accepted") };
     let (mut child, mut parent) = (Vec::new(), Vec::new());
     while child.is_empty() || parent.is_empty() {
         let words = helper.says();
@@ -518,10 +472,7 @@ fn the_limit_of_descriptors_is_raised_and_said() {
         let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
         rustix::process::setrlimit(
             rustix::process::Resource::Nofile,
-            rustix::process::Rlimit {
-                current: Some(64),
-                maximum: hard,
-            },
+            rustix::process::Rlimit { current: Some(64), maximum: hard },
         )?;
         Ok(())
     };
@@ -549,10 +500,7 @@ fn requests_beyond_what_may_be_in_flight_wait() {
         return;
     };
     let limit = || {
-        let low = rustix::process::Rlimit {
-            current: Some(120),
-            maximum: Some(120),
-        };
+        let low = rustix::process::Rlimit { current: Some(120), maximum: Some(120) };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, low)?;
         Ok(())
     };
@@ -563,10 +511,7 @@ fn requests_beyond_what_may_be_in_flight_wait() {
     });
     let words = helper.says();
     assert_eq!(words[..2], ["Again", "true"]);
-    assert!(
-        words[2] == words[3] && words[3].parse::<usize>().unwrap() > 20,
-        "{words:?}"
-    );
+    assert!(words[2] == words[3] && words[3].parse::<usize>().unwrap() > 20, "{words:?}");
     std::fs::remove_file(&program).unwrap();
 }
 
@@ -578,11 +523,7 @@ fn other_users_are_refused_unless_configured() {
     let base = config("users");
     let knock = |port, allow: &str| {
         let mut helper = Helper::start_program(&program, &base, "knock", port, |command| {
-            command
-                .uid(NOBODY)
-                .gid(NOBODY)
-                .env("SCIF_ALLOW_UIDS", allow)
-                .current_dir("/");
+            command.uid(NOBODY).gid(NOBODY).env("SCIF_ALLOW_UIDS", allow).current_dir("/");
         });
         let words = helper.says();
         (helper, words)
@@ -607,22 +548,14 @@ fn other_users_are_refused_unless_configured() {
     assert!(words.join(" ").contains("Denied"), "{words:?}");
     assert_eq!((events.len(), endpoint.conn_count()), (0, 0));
     // Both allow the other.
-    let node = Node::open(
-        Config {
-            allow_uids: vec![NOBODY],
-            ..base.clone()
-        },
-        TransportKind::Soft,
-    )
-    .unwrap();
+    let node = Node::open(Config { allow_uids: vec![NOBODY], ..base.clone() }, TransportKind::Soft)
+        .unwrap();
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
     let port = endpoint.id().port;
     let (_helper, words) = std::thread::scope(|scope| {
         let helper = scope.spawn(|| knock(port, "0"));
         let event = next_event(&mut endpoint);
-        let LinkEvent::Accepted(id, _) = event else {
-            panic!("not accepted: {event:?}")
-        };
+        let LinkEvent::Accepted(id, _) = event else { panic!("not accepted: {event:?}") };
         let conn = endpoint.conn(id).unwrap();
         assert!(conn.peer_pid() > 0, "a peer that could be found by its pid");
         assert_eq!(
@@ -632,11 +565,7 @@ fn other_users_are_refused_unless_configured() {
         );
         helper.join().unwrap()
     });
-    assert_eq!(
-        words,
-        ["connected", "None"],
-        "nobody may not read the memory of root"
-    );
+    assert_eq!(words, ["connected", "None"], "nobody may not read the memory of root");
     std::fs::remove_file(&program).unwrap();
 }
 
@@ -652,10 +581,7 @@ fn the_owner_of_a_port_is_told_from_the_former_one() {
     for _ in 0..2 {
         let mut helper = Helper::start(&config, "serve", port, |_| {});
         port = helper.says().first().unwrap().parse().unwrap();
-        let at = PortId {
-            node: node.id(),
-            port,
-        };
+        let at = PortId { node: node.id(), port };
         let pid = helper.child.id().cast_signed();
         assert_eq!(endpoint.listener(at), Some(pid));
         let id = endpoint.connect(at).unwrap();

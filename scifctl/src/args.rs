@@ -127,10 +127,7 @@ fn interval(text: &str) -> Result<f64, String> {
 pub(crate) fn port_id(text: &str) -> Result<PortId, String> {
     text.split_once(':')
         .and_then(|(node, port)| {
-            Some(PortId {
-                node: node.parse().ok()?,
-                port: port.parse().ok()?,
-            })
+            Some(PortId { node: node.parse().ok()?, port: port.parse().ok()? })
         })
         .ok_or_else(|| "not of the form NODE:PORT".to_owned())
 }
@@ -154,23 +151,10 @@ mod tests {
         assert!(matches!(parse("nodes --json"), Ok(Command::Nodes(options)) if options.json));
         let last = parse("nodes --json --count=2 --json --count=3");
         assert!(matches!(last, Ok(Command::Nodes(options)) if options.count == Some(3)));
-        assert!(matches!(
-            parse("windows --all --all"),
-            Ok(Command::Windows { all: true, .. })
-        ));
-        assert!(matches!(
-            parse("ping 3 --count=2 --count=3"),
-            Ok(Command::Ping { count: 3, .. })
-        ));
+        assert!(matches!(parse("windows --all --all"), Ok(Command::Windows { all: true, .. })));
+        assert!(matches!(parse("ping 3 --count=2 --count=3"), Ok(Command::Ping { count: 3, .. })));
         assert_eq!(parse("nodes --version").err(), Some(ErrorKind::DisplayVersion));
-        assert!(matches!(
-            parse("ping 3"),
-            Ok(Command::Ping {
-                node: 3,
-                count: 4,
-                json: false
-            })
-        ));
+        assert!(matches!(parse("ping 3"), Ok(Command::Ping { node: 3, count: 4, json: false })));
         let to = PortId { node: 1, port: 2050 };
         assert!(matches!(
             parse("bw 1:2050 --max=4096"),
@@ -179,14 +163,8 @@ mod tests {
         for (line, port) in [("bw --serve", 0), ("bw --serve=2050", 2050)] {
             assert!(matches!(parse(line), Ok(Command::Bw(options)) if options.serve == Some(port)));
         }
-        assert!(matches!(
-            parse("node lose 2"),
-            Ok(Command::Node(NodeCommand::Lose { node: 2 }))
-        ));
-        assert!(matches!(
-            parse("windows --all"),
-            Ok(Command::Windows { all: true, .. })
-        ));
+        assert!(matches!(parse("node lose 2"), Ok(Command::Node(NodeCommand::Lose { node: 2 }))));
+        assert!(matches!(parse("windows --all"), Ok(Command::Windows { all: true, .. })));
         assert!(matches!(parse("nodes --live"), Ok(Command::Nodes(o)) if o.live == Some(1.0)));
         let Ok(Command::Windows { options, all }) = parse("windows --live=0.5 --count=3") else {
             panic!("not parsed");

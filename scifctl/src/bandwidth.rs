@@ -65,16 +65,12 @@ impl End {
         let (kind, count) = words.split_at_mut(8);
         kind.copy_from_slice(&what.to_le_bytes());
         count.copy_from_slice(&(n as u64).to_le_bytes());
-        self.endpoints
-            .send_bytes(self.fd, &words, true)
-            .map_err(failed("scif_send"))?;
+        self.endpoints.send_bytes(self.fd, &words, true).map_err(failed("scif_send"))?;
         Ok(())
     }
 
     fn answered(&self) -> Result<()> {
-        self.endpoints
-            .receive_bytes(self.fd, &mut [0], true)
-            .map_err(failed("scif_recv"))?;
+        self.endpoints.receive_bytes(self.fd, &mut [0], true).map_err(failed("scif_recv"))?;
         Ok(())
     }
 }
@@ -86,10 +82,7 @@ fn serve(config: &Config, port: u16) -> Result<()> {
     let port = endpoints.bind(listener, port).map_err(failed("scif_bind"))?;
     endpoints.listen(listener, 8).map_err(failed("scif_listen"))?;
     let mut out = io::stdout();
-    let id = PortId {
-        node: config.node,
-        port,
-    };
+    let id = PortId { node: config.node, port };
     writeln!(out, "{id}")?;
     out.flush()?;
     loop {
@@ -103,7 +96,9 @@ fn serve(config: &Config, port: u16) -> Result<()> {
 }
 
 fn invalid_request() -> Problem {
-    Problem::Failed("invalid request from the peer: use one version of scifctl on both sides".to_owned())
+    Problem::Failed(
+        "invalid request from the peer: use one version of scifctl on both sides".to_owned(),
+    )
 }
 
 fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
@@ -132,16 +127,12 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
                 while left > 0 {
                     let size = buffer.len().min(left);
                     let part = buffer.get_mut(..size).unwrap_or_default();
-                    left -= endpoints
-                        .receive_bytes(fd, part, true)
-                        .map_err(failed("scif_recv"))?;
+                    left -= endpoints.receive_bytes(fd, part, true).map_err(failed("scif_recv"))?;
                 }
             }
             _ => return Err(invalid_request()),
         }
-        endpoints
-            .send_bytes(fd, &[1], true)
-            .map_err(failed("scif_send"))?;
+        endpoints.send_bytes(fd, &[1], true).map_err(failed("scif_send"))?;
     }
 }
 
@@ -189,11 +180,7 @@ impl Progress {
         let percent = 100 * self.done / self.steps.max(1);
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
         // A failed progress bar does not stop the measurement.
-        let _ = write!(
-            io::stderr(),
-            "\r[{bar}] {percent:3} % {what} {:<6}",
-            bytes(size as u64)
-        );
+        let _ = write!(io::stderr(), "\r[{bar}] {percent:3} % {what} {:<6}", bytes(size as u64));
         self.done += 1;
     }
 
@@ -221,11 +208,7 @@ fn rate(end: &End, kind: Kind, size: usize, buffer: &[u8], mapping: &Pages) -> R
             }
             .map_err(failed("transfer"))?;
         }
-        if kind == Kind::Send {
-            end.answered()
-        } else {
-            Ok(())
-        }
+        if kind == Kind::Send { end.answered() } else { Ok(()) }
     };
     round()?;
     let (begin, mut rounds) = (Instant::now(), 0u32);
@@ -265,10 +248,7 @@ fn measure(config: &Config, options: &BandwidthOptions) -> Result<()> {
     end.endpoints
         .register(fd, own.addr(), own.len(), OFFSET, READ_WRITE, FIXED)
         .map_err(failed("scif_register"))?;
-    let mapping = end
-        .endpoints
-        .map_pages(fd, max, OFFSET, true)
-        .map_err(failed("scif_mmap"))?;
+    let mapping = end.endpoints.map_pages(fd, max, OFFSET, true).map_err(failed("scif_mmap"))?;
     let buffer = vec![1; max];
     let sizes: Vec<usize> = std::iter::successors(Some(SMALLEST.min(max)), |size| Some(size * 4))
         .take_while(|size| *size <= max)

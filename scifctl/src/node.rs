@@ -50,11 +50,7 @@ pub(crate) fn ping(config: &Config, node: u16, count: u64, as_json: bool) -> Res
             }
         }
     }
-    if silent {
-        Err(Problem::Failed("not every process answered".to_owned()))
-    } else {
-        Ok(())
-    }
+    if silent { Err(Problem::Failed("not every process answered".to_owned())) } else { Ok(()) }
 }
 
 /// Loses a node: starts the process that does, and forwards its output.
@@ -110,8 +106,7 @@ pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
     writeln!(out, "{HELD}")?;
     out.flush()?;
     drop(out);
-    lost.hold()
-        .map_err(|failure| Problem::Failed(failure.to_string()))
+    lost.hold().map_err(|failure| Problem::Failed(failure.to_string()))
 }
 
 /// Restores a node.

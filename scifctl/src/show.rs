@@ -44,24 +44,14 @@ struct Seen {
 }
 
 fn moved(endpoint: &Endpoint) -> (u64, u64) {
-    (
-        endpoint.sent + endpoint.received,
-        endpoint.reads.1 + endpoint.writes.1,
-    )
+    (endpoint.sent + endpoint.received, endpoint.reads.1 + endpoint.writes.1)
 }
 
 impl Seen {
     fn now(config: &Config, list: List, node: Option<u16>) -> Result<Seen> {
-        let nodes = if list == List::Nodes {
-            introspect::nodes(config)?
-        } else {
-            Vec::new()
-        };
-        let processes = if list == List::Nodes {
-            Vec::new()
-        } else {
-            introspect::processes(config)?
-        };
+        let nodes = if list == List::Nodes { introspect::nodes(config)? } else { Vec::new() };
+        let processes =
+            if list == List::Nodes { Vec::new() } else { introspect::processes(config)? };
         let wanted = |number: u16| node.is_none_or(|only| only == number);
         Ok(Seen {
             nodes: nodes.into_iter().filter(|n| wanted(n.node)).collect(),
@@ -89,10 +79,7 @@ impl Seen {
 
     fn windows(&self) -> impl Iterator<Item = (&Process, &Endpoint, &Registered)> {
         self.endpoints().flat_map(|(process, endpoint)| {
-            endpoint
-                .windows
-                .iter()
-                .map(move |window| (process, endpoint, window))
+            endpoint.windows.iter().map(move |window| (process, endpoint, window))
         })
     }
 }
@@ -118,10 +105,7 @@ impl Rates {
             let per_second = (n as f64 / self.seconds) as u64;
             per_second
         };
-        (
-            rate(messages.saturating_sub(messages_before)),
-            rate(rma.saturating_sub(rma_before)),
-        )
+        (rate(messages.saturating_sub(messages_before)), rate(rma.saturating_sub(rma_before)))
     }
 }
 
@@ -162,11 +146,7 @@ pub(crate) fn show(config: &Config, list: List, options: &ListOptions) -> Result
 
 fn numbers<T: ToString>(values: &[T]) -> String {
     let all: Vec<String> = values.iter().map(ToString::to_string).collect();
-    if all.is_empty() {
-        "-".to_owned()
-    } else {
-        all.join(",")
-    }
+    if all.is_empty() { "-".to_owned() } else { all.join(",") }
 }
 
 fn pair((count, n): (u64, u64)) -> String {
@@ -232,15 +212,15 @@ fn endpoint_table(seen: &Seen) -> String {
             ]
         })
         .collect();
-    let head = [
-        "PID", "FD", "STATE", "OWN", "PEER", "WINDOWS", "SENT", "RECEIVED", "READS", "WRITES",
-    ];
+    let head =
+        ["PID", "FD", "STATE", "OWN", "PEER", "WINDOWS", "SENT", "RECEIVED", "READS", "WRITES"];
     columns(&head, &rows)
 }
 
 fn connection_table(seen: &Seen, rates: Option<&Rates>, live: bool) -> String {
     let mut head = vec![
-        "OWN", "PID", "PEER", "PID", "STATE", "SENT", "RECEIVED", "READS", "WRITES", "DMA", "MAPPED",
+        "OWN", "PID", "PEER", "PID", "STATE", "SENT", "RECEIVED", "READS", "WRITES", "DMA",
+        "MAPPED",
     ];
     if live {
         head.extend(["MSG/s", "RMA/s"]);
@@ -288,17 +268,12 @@ fn window_table(seen: &Seen) -> String {
             ]
         })
         .collect();
-    columns(
-        &["PID", "OWN", "PEER", "OFFSET", "BYTES", "PROT", "MAPPABLE"],
-        &rows,
-    )
+    columns(&["PID", "OWN", "PEER", "OFFSET", "BYTES", "PROT", "MAPPABLE"], &rows)
 }
 
 fn protection(window: &Registered) -> String {
     let letter = |on: bool, letter: char| if on { letter } else { '-' };
-    [letter(window.read, 'r'), letter(window.write, 'w')]
-        .iter()
-        .collect()
+    [letter(window.read, 'r'), letter(window.write, 'w')].iter().collect()
 }
 
 fn document(list: List, seen: &Seen, rates: Option<&Rates>) -> Value {
@@ -352,9 +327,7 @@ fn joined(mut object: Value, more: Value) -> Value {
 }
 
 fn endpoint_object(process: &Process, endpoint: &Endpoint, rates: Option<&Rates>) -> Value {
-    let peer = endpoint
-        .peer
-        .map(|(id, pid)| json!({"node": id.node, "port": id.port, "pid": pid}));
+    let peer = endpoint.peer.map(|(id, pid)| json!({"node": id.node, "port": id.port, "pid": pid}));
     let counted = |(count, n): (u64, u64)| json!({"count": count, "bytes": n});
     let object = json!({
         "pid": process.pid,

@@ -69,36 +69,19 @@ pub(crate) fn of_windows(processes: &[Process]) -> String {
                 row(&names, endpoint_totals(endpoint))
             })
             .collect();
-        columns(
-            &["PID", "OWN", "PEER", "WINDOWS", "BYTES", "WRITABLE", "MAPPABLE"],
-            &rows,
-        )
+        columns(&["PID", "OWN", "PEER", "WINDOWS", "BYTES", "WRITABLE", "MAPPABLE"], &rows)
     } else {
         let rows: Vec<Vec<String>> = processes
             .iter()
             .filter(|process| with_windows(process))
             .map(|process| {
                 let used = process.endpoints.iter().filter(|e| !e.windows.is_empty());
-                let names = [
-                    process.pid.to_string(),
-                    process.node.to_string(),
-                    used.count().to_string(),
-                ];
+                let names =
+                    [process.pid.to_string(), process.node.to_string(), used.count().to_string()];
                 row(&names, process_totals(process))
             })
             .collect();
-        columns(
-            &[
-                "PID",
-                "NODE",
-                "ENDPOINTS",
-                "WINDOWS",
-                "BYTES",
-                "WRITABLE",
-                "MAPPABLE",
-            ],
-            &rows,
-        )
+        columns(&["PID", "NODE", "ENDPOINTS", "WINDOWS", "BYTES", "WRITABLE", "MAPPABLE"], &rows)
     };
     let all = Totals::of(endpoints.iter().flat_map(|(_, endpoint)| &endpoint.windows));
     format!(
@@ -150,7 +133,8 @@ mod tests {
     #[test]
     fn a_job_of_four_ranks_fits_forty_lines() {
         for endpoints in [3, 8, 9, 200] {
-            let job: Vec<Process> = (0..4).map(|rank| process(100 + rank, endpoints, 120)).collect();
+            let job: Vec<Process> =
+                (0..4).map(|rank| process(100 + rank, endpoints, 120)).collect();
             let lines = of_windows(&job).lines().count();
             assert!(lines <= 40, "{endpoints} endpoints a rank: {lines} lines");
         }

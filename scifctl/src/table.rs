@@ -18,18 +18,13 @@ pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
             .filter_map(|row| row.get(i))
             .all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
     };
-    let widths: Vec<(usize, bool)> = (0..head.len())
-        .map(|i| (width(i), is_number(i) && !rows.is_empty()))
-        .collect();
+    let widths: Vec<(usize, bool)> =
+        (0..head.len()).map(|i| (width(i), is_number(i) && !rows.is_empty())).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let mut out = String::new();
         for (cell, (width, right)) in cells.zip(&widths) {
             let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
-            let (before, after) = if *right {
-                (pad.as_str(), "")
-            } else {
-                ("", pad.as_str())
-            };
+            let (before, after) = if *right { (pad.as_str(), "") } else { ("", pad.as_str()) };
             out.push_str(before);
             out.push_str(cell);
             out.push_str(after);
@@ -67,12 +62,7 @@ pub(crate) fn bytes(n: u64) -> String {
 pub(crate) fn peer(endpoint: &Endpoint) -> (String, String) {
     endpoint.peer.map_or_else(
         || ("-".to_owned(), "-".to_owned()),
-        |(id, pid)| {
-            (
-                id.to_string(),
-                if pid > 0 { pid.to_string() } else { "-".to_owned() },
-            )
-        },
+        |(id, pid)| (id.to_string(), if pid > 0 { pid.to_string() } else { "-".to_owned() }),
     )
 }
 
@@ -98,13 +88,7 @@ mod tests {
 
     #[test]
     fn bytes_are_short() {
-        for (n, said) in [
-            (0, "0"),
-            (1023, "1023"),
-            (1024, "1K"),
-            (1536, "1.5K"),
-            (5 << 30, "5G"),
-        ] {
+        for (n, said) in [(0, "0"), (1023, "1023"), (1024, "1K"), (1536, "1.5K"), (5 << 30, "5G")] {
             assert_eq!(bytes(n), said);
         }
     }

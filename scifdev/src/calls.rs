@@ -80,10 +80,7 @@ fn bind(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
 fn connect(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     let argument = InOut::<abi::Connect>::new(argument)?;
     let mut connect = argument.get();
-    let dst = PortId {
-        node: connect.peer.node,
-        port: connect.peer.port,
-    };
+    let dst = PortId { node: connect.peer.node, port: connect.peer.port };
     let connected = endpoints.connect(fd, dst);
     sets::settle(endpoints, fd, false);
     connect.own.port = connected?;
@@ -110,16 +107,18 @@ fn accept(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
             return Err(failure);
         }
     };
-    accept.peer = abi::PortAddr {
-        node: peer.node,
-        port: peer.port,
-    };
+    accept.peer = abi::PortAddr { node: peer.node, port: peer.port };
     argument.put(accept);
     Ok(())
 }
 
 /// Replaces the endpoint of this number by the accepted one, whatever its state.
-fn put_accepted(endpoints: &Endpoints, fd: RawFd, encoding: Encoding, argument: usize) -> Result<()> {
+fn put_accepted(
+    endpoints: &Endpoints,
+    fd: RawFd,
+    encoding: Encoding,
+    argument: usize,
+) -> Result<()> {
     let cookie: u64 = memory::get(argument)?;
     let accepted = ours::take_kept(cookie).ok_or(Failure::Os(rustix::io::Errno::NOENT))?;
     sets::forget(fd);
@@ -261,13 +260,9 @@ fn fence_signal(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()>
     let fence: abi::FenceSignal = memory::get(argument)?;
     endpoints.usable(fd)?;
     let side = side(fence.flags & !(abi::SIGNAL_LOCAL | abi::SIGNAL_REMOTE))?;
-    let local = (fence.flags & abi::SIGNAL_LOCAL != 0).then_some(Signal {
-        offset: fence.loff,
-        value: fence.lval,
-    });
-    let remote = (fence.flags & abi::SIGNAL_REMOTE != 0).then_some(Signal {
-        offset: fence.roff,
-        value: fence.rval,
-    });
+    let local = (fence.flags & abi::SIGNAL_LOCAL != 0)
+        .then_some(Signal { offset: fence.loff, value: fence.lval });
+    let remote = (fence.flags & abi::SIGNAL_REMOTE != 0)
+        .then_some(Signal { offset: fence.roff, value: fence.rval });
     endpoints.fence_signal(fd, side, local, remote)
 }

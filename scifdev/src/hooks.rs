@@ -5,15 +5,14 @@
 //! Not about the work for endpoints. C's variable argument is declared as a fixed one. On the
 //! 64-bit machines that the driver supports both are passed alike, and a missing argument is never
 //! used.
-#![expect(
-    unsafe_code,
-    reason = "functions a C program calls by name, with pointers of its own"
-)]
+#![expect(unsafe_code, reason = "functions a C program calls by name, with pointers of its own")]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::time::Duration;
 
-use libc::{epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{
+    epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval,
+};
 use scif::abi::{self, Encoding};
 use scif_api::{Endpoints, Failure, Result};
 
@@ -134,16 +133,14 @@ opens_at_checked!(__openat_2 as openat, __openat64_2 as openat64);
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, argument: *mut c_void) -> c_int {
     // Only the low 32 bits reach the kernel.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the kernel's cmd is an unsigned int"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel's cmd is an unsigned int")]
     let request = number as u32;
     let endpoints = ours::endpoints().filter(|_| !ours::is_inside());
     if let Some(endpoints) = endpoints {
         let marked = ours::is_marked(fd);
         // Requests that every file supports, handled before a driver.
-        let general = [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&number);
+        let general =
+            [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&number);
         if abi::is_ours(request) || (marked && !general) {
             let argument = argument.expose_provenance();
             match inside(|| calls::serve(endpoints, fd, request, argument)) {
@@ -285,13 +282,14 @@ fn is_there(entries: *mut pollfd, n: u32) -> bool {
 ///
 /// # Safety
 /// `entries` is NULL, invalid, or an array of `n` that belongs to the caller alone during the call.
-unsafe fn polled<'a>(entries: *mut pollfd, n: nfds_t) -> Option<(&'static Endpoints, &'a mut [pollfd])> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the kernel's number is an unsigned int"
-    )]
+unsafe fn polled<'a>(
+    entries: *mut pollfd,
+    n: nfds_t,
+) -> Option<(&'static Endpoints, &'a mut [pollfd])> {
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel's number is an unsigned int")]
     let n = n as u32;
-    let endpoints = ours::endpoints().filter(|_| !ours::is_inside() && !entries.is_null() && n > 0)?;
+    let endpoints =
+        ours::endpoints().filter(|_| !ours::is_inside() && !entries.is_null() && n > 0)?;
     if !is_there(entries, n) {
         return None;
     }
@@ -299,10 +297,7 @@ unsafe fn polled<'a>(entries: *mut pollfd, n: nfds_t) -> Option<(&'static Endpoi
     // SAFETY: not NULL, and the system has just read and written `n` entries there; the rest is the
     // caller's contract.
     let entries = unsafe { std::slice::from_raw_parts_mut(entries, n) };
-    entries
-        .iter()
-        .any(|entry| ours::is_marked(entry.fd))
-        .then_some((endpoints, entries))
+    entries.iter().any(|entry| ours::is_marked(entry.fd)).then_some((endpoints, entries))
 }
 
 /// poll(2)
@@ -320,7 +315,12 @@ unsafe extern "C" fn poll(entries: *mut pollfd, n: nfds_t, timeout: c_int) -> c_
 /// poll(2), as compiled with checks.
 // SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __poll_chk(entries: *mut pollfd, n: nfds_t, timeout: c_int, _room: size_t) -> c_int {
+unsafe extern "C" fn __poll_chk(
+    entries: *mut pollfd,
+    n: nfds_t,
+    timeout: c_int,
+    _room: size_t,
+) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { poll(entries, n, timeout) }
 }
@@ -385,13 +385,18 @@ unsafe extern "C" fn __ppoll_chk(
 ///
 /// # Safety
 /// Each is NULL or a set of at least `n` descriptors.
-unsafe fn selected(n: c_int, sets: [*mut fd_set; 3]) -> Option<(&'static Endpoints, [ready::Set; 3])> {
+unsafe fn selected(
+    n: c_int,
+    sets: [*mut fd_set; 3],
+) -> Option<(&'static Endpoints, [ready::Set; 3])> {
     let endpoints = ours::endpoints().filter(|_| !ours::is_inside())?;
     let n = usize::try_from(n).ok()?;
     // SAFETY: the caller's contract.
     let sets = sets.map(|set| unsafe { ready::Set::new(set, n) });
     (0..n)
-        .any(|fd| c_int::try_from(fd).is_ok_and(ours::is_marked) && sets.iter().any(|set| set.has(fd)))
+        .any(|fd| {
+            c_int::try_from(fd).is_ok_and(ours::is_marked) && sets.iter().any(|set| set.has(fd))
+        })
         .then_some((endpoints, sets))
 }
 
@@ -488,22 +493,25 @@ unsafe fn set_waited(
 ) -> Option<c_int> {
     let endpoints = ours::endpoints().filter(|_| !ours::is_inside() && sets::is_set(set))?;
     let room = usize::try_from(n).ok().filter(|n| *n > 0 && !events.is_null())?;
-    Some(count(sets::wait(endpoints, set, room, timeout, mask).map(
-        |found| {
-            for (i, event) in found.iter().enumerate() {
-                // SAFETY: not NULL, and at most `room` were found; the rest is the caller's
-                // contract.
-                unsafe { events.wrapping_add(i).write_unaligned(*event) };
-            }
-            found.len()
-        },
-    )))
+    Some(count(sets::wait(endpoints, set, room, timeout, mask).map(|found| {
+        for (i, event) in found.iter().enumerate() {
+            // SAFETY: not NULL, and at most `room` were found; the rest is the caller's
+            // contract.
+            unsafe { events.wrapping_add(i).write_unaligned(*event) };
+        }
+        found.len()
+    })))
 }
 
 /// epoll_wait(2)
 // SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int {
+unsafe extern "C" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    n: c_int,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: the caller's contract.
     match unsafe { set_waited(set, events, n, timeout, std::ptr::null()) } {
         Some(count) => count,
@@ -544,11 +552,7 @@ unsafe extern "C" fn epoll_pwait2(
     let limit = unsafe { limit(timeout) };
     let ms = limit.map(|limit| {
         limit.map_or(-1, |limit| {
-            limit
-                .as_nanos()
-                .div_ceil(1_000_000)
-                .try_into()
-                .unwrap_or(c_int::MAX)
+            limit.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(c_int::MAX)
         })
     });
     match ms {

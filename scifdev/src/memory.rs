@@ -38,21 +38,12 @@ fn reach(at: usize, len: usize, write: bool) -> Result<()> {
     }
     let here = 0u8;
     let knows = *KNOWS.get_or_init(|| {
-        ask(
-            (&raw const here).expose_provenance(),
-            1,
-            Advice::LinuxPopulateRead,
-        )
-        .is_ok()
+        ask((&raw const here).expose_provenance(), 1, Advice::LinuxPopulateRead).is_ok()
     });
     if !knows {
         return Ok(());
     }
-    let advice = if write {
-        Advice::LinuxPopulateWrite
-    } else {
-        Advice::LinuxPopulateRead
-    };
+    let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
     ask(at, len, advice).map_err(|_| Failure::BadAddress)
 }
 
@@ -103,10 +94,7 @@ impl<T: FromBytes + IntoBytes> InOut<T> {
     /// [`Failure::BadAddress`].
     pub(crate) fn new(at: usize) -> Result<InOut<T>> {
         reach(at, size_of::<T>(), true)?;
-        Ok(InOut {
-            at,
-            kind: PhantomData,
-        })
+        Ok(InOut { at, kind: PhantomData })
     }
 
     pub(crate) fn get(self) -> T {

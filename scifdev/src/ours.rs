@@ -189,12 +189,12 @@ pub(crate) fn drop_kept(endpoints: &Endpoints) {
         return;
     }
     for number in 0..WAITING_END.get() {
-        let Ok(fd) = RawFd::try_from(number) else { return };
+        let Ok(fd) = RawFd::try_from(number) else {
+            return;
+        };
         let waits = flag(&WAITING, fd).is_some_and(AtomicFlag::get);
         if waits
-            && endpoints
-                .label(fd)
-                .is_ok_and(|label| !endpoints.exists(label >> LISTENER))
+            && endpoints.label(fd).is_ok_and(|label| !endpoints.exists(label >> LISTENER))
             && take_kept(COOKIE | number) == Some(fd)
         {
             let _ = endpoints.close(fd);

@@ -127,11 +127,7 @@ pub(crate) fn select(
         }
         if events != 0 {
             let fd = c_int::try_from(fd).map_err(|_| Failure::Invalid)?;
-            entries.push(pollfd {
-                fd,
-                events,
-                revents: 0,
-            });
+            entries.push(pollfd { fd, events, revents: 0 });
         }
     }
     wait(endpoints, &mut entries, limit, mask)?;

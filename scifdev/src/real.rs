@@ -6,7 +6,9 @@
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::OnceLock;
 
-use libc::{epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{
+    epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval,
+};
 
 fn find(at: &OnceLock<usize>, name: &CStr) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(*at.get_or_init(|| {

@@ -11,10 +11,7 @@
 //! waiters for the outer set (a set around it, poll by a raw system call) are woken as the driver
 //! would wake them. The list of ready endpoints is kept here. Not about poll(2) and select(2),
 //! which enter the queues anew on each call.
-#![expect(
-    unsafe_code,
-    reason = "epoll calls of the C library, with numbers of the program"
-)]
+#![expect(unsafe_code, reason = "epoll calls of the C library, with numbers of the program")]
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -115,9 +112,7 @@ impl Interest {
         if self.listed && self.events & EDGE == 0 {
             return Some(self.wanted());
         }
-        self.queues
-            .wakers(state, self.wanted())
-            .map(|wakers| wakers | how)
+        self.queues.wakers(state, self.wanted()).map(|wakers| wakers | how)
     }
 }
 
@@ -155,16 +150,9 @@ fn control(set: RawFd, op: c_int, fd: RawFd, events: u32, data: u64) -> Result<(
 fn ready(endpoints: &Endpoints, fd: RawFd, wanted: u32) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "poll's bits are epoll's low ones")]
     let events = wanted as i16;
-    let mut entry = [PollFd {
-        fd,
-        events,
-        revents: 0,
-    }];
+    let mut entry = [PollFd { fd, events, revents: 0 }];
     match ours::inside(|| endpoints.poll(&mut entry, 0)) {
-        Ok(_) => entry
-            .iter()
-            .map(|entry| u32::from(entry.revents.cast_unsigned()))
-            .sum(),
+        Ok(_) => entry.iter().map(|entry| u32::from(entry.revents.cast_unsigned())).sum(),
         Err(_) => ALWAYS & libc::EPOLLERR.cast_unsigned(),
     }
 }
@@ -226,10 +214,7 @@ impl EpollSet {
                 interest.listed = true;
             }
         }
-        let in_turn = self
-            .interests
-            .range(self.next..)
-            .chain(self.interests.range(..self.next));
+        let in_turn = self.interests.range(self.next..).chain(self.interests.range(..self.next));
         let listed = in_turn.filter(|(_, interest)| interest.listed);
         let listed: Vec<RawFd> = listed.map(|(fd, _)| *fd).collect();
         let mut events = Vec::new();
@@ -288,13 +273,13 @@ pub(crate) fn change(
     if sets.get(&outer).is_some_and(|set| !set.is_of(outer)) {
         sets.remove(&outer);
     }
-    let known = sets
-        .get(&outer)
-        .is_some_and(|set| set.interests.contains_key(&fd));
+    let known = sets.get(&outer).is_some_and(|set| set.interests.contains_key(&fd));
     let exists = |errno| Err(Failure::Os(errno));
     match (op, event) {
         (libc::EPOLL_CTL_ADD, Some(_)) if known => return exists(rustix::io::Errno::EXIST),
-        (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !known => return exists(rustix::io::Errno::NOENT),
+        (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !known => {
+            return exists(rustix::io::Errno::NOENT);
+        }
         (libc::EPOLL_CTL_DEL, _) => {
             if let Some(set) = sets.get_mut(&outer)
                 && set.interests.remove(&fd).is_some_and(|was| was.real.is_some())
@@ -322,13 +307,8 @@ pub(crate) fn change(
         None => Queues::of(state(endpoints, fd), event.events),
     };
     let real = set.interests.get(&fd).and_then(|interest| interest.real);
-    let mut interest = Interest {
-        events: event.events,
-        data: event.u64,
-        queues,
-        listed: false,
-        real,
-    };
+    let mut interest =
+        Interest { events: event.events, data: event.u64, queues, listed: false, real };
     interest.listed = ready(endpoints, fd, interest.wanted()) & (interest.wanted() | ALWAYS) != 0;
     set.interests.insert(fd, interest);
     let done = set.realize(endpoints, fd, true);
@@ -398,7 +378,12 @@ pub(crate) fn is_set(outer: RawFd) -> bool {
 }
 
 /// Returns events of the system.
-fn waited(set: RawFd, room: usize, timeout_ms: c_int, mask: *const sigset_t) -> Result<Vec<epoll_event>> {
+fn waited(
+    set: RawFd,
+    room: usize,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> Result<Vec<epoll_event>> {
     if room == 0 {
         return Ok(Vec::new());
     }
@@ -429,16 +414,10 @@ pub(crate) fn wait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> Result<Vec<epoll_event>> {
-    let end = u64::try_from(timeout_ms)
-        .ok()
-        .map(|ms| Instant::now() + Duration::from_millis(ms));
+    let end = u64::try_from(timeout_ms).ok().map(|ms| Instant::now() + Duration::from_millis(ms));
     loop {
         let full = sets().get(&outer).is_some_and(|set| set.full);
-        let mut events = if full {
-            others(outer, room, 0, mask)?
-        } else {
-            Vec::new()
-        };
+        let mut events = if full { others(outer, room, 0, mask)? } else { Vec::new() };
         let asked_others = !events.is_empty();
         let (own, misleading) = match sets().get_mut(&outer) {
             Some(set) => set.collect(endpoints, room.saturating_sub(events.len()))?,

@@ -33,13 +33,8 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    pub(crate) const ALL: [Limit; 5] = [
-        Limit::Line,
-        Limit::Copy,
-        Limit::Copy2,
-        Limit::ProcessVm,
-        Limit::ProcessVm2,
-    ];
+    pub(crate) const ALL: [Limit; 5] =
+        [Limit::Line, Limit::Copy, Limit::Copy2, Limit::ProcessVm, Limit::ProcessVm2];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -91,7 +86,8 @@ impl Bounds {
         let pid = u64::from(getpid().as_raw_nonzero().get().unsigned_abs());
         barrier.mine([Use::Pid0, Use::Pid1]).set(pid);
         barrier.meet_idly();
-        let pid = i32::try_from(barrier.theirs([Use::Pid0, Use::Pid1]).get()).map_err(Fail::here)?;
+        let pid =
+            i32::try_from(barrier.theirs([Use::Pid0, Use::Pid1]).get()).map_err(Fail::here)?;
         Ok(Bounds {
             limit,
             passed: Cell::new(0),
@@ -162,18 +158,12 @@ impl Bounds {
     fn part(&self, barrier: &ShmBarrier, size: usize) -> Outcome {
         let both = matches!(self.limit, Limit::Copy2 | Limit::ProcessVm2);
         let half = if both { size / 2 } else { 0 };
-        let (off, len) = if barrier.rank == 0 {
-            (0, half)
-        } else {
-            (half, size - half)
-        };
+        let (off, len) = if barrier.rank == 0 { (0, half) } else { (half, size - half) };
         if len == 0 {
             return Ok(());
         }
-        let part = |mem: &Mem| {
-            mem.sub(off, len)
-                .ok_or_else(|| Fail::here("larger than the buffers"))
-        };
+        let part =
+            |mem: &Mem| mem.sub(off, len).ok_or_else(|| Fail::here("larger than the buffers"));
         match self.limit {
             Limit::Copy | Limit::Copy2 => {
                 let to = part(&barrier.segment.bytes(1))?;
@@ -207,10 +197,7 @@ impl Bounds {
     }
 
     fn touched(&self, barrier: &ShmBarrier, size: usize, warm: u64, count: u64) -> Outcome<u64> {
-        let mine = self
-            .own
-            .sub(0, size)
-            .ok_or_else(|| Fail::here("larger than the buffers"))?;
+        let mine = self.own.sub(0, size).ok_or_else(|| Fail::here("larger than the buffers"))?;
         let mut total = 0;
         for turn in 0..warm + count {
             if barrier.rank == 0 {

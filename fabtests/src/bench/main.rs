@@ -69,24 +69,20 @@ fn measure(options: &Options) -> Outcome {
         machine.name,
         machine.kernel,
         machine.load,
-        if machine.load > QUIET_LOAD {
-            ": noisy, numbers are not to be trusted"
-        } else {
-            ""
-        }
+        if machine.load > QUIET_LOAD { ": noisy, numbers are not to be trusted" } else { "" }
     ));
     if first == second {
-        say("only one processor is allowed: ranks take turns, and nothing here says anything about two\n");
+        say(
+            "only one processor is allowed: ranks take turns, and nothing here says anything about two\n",
+        );
     }
     let mut sampler = Sampler::new(&subjects, &plan, targets::judged, cpus);
     sampler.run()?;
     let (probes, dropped, cells, left_out) =
         (sampler.probes, sampler.dropped, sampler.cells, sampler.left_out);
     let mut report = Report::new(&subjects, &cells, &probes);
-    for (index, subject) in subjects
-        .iter()
-        .enumerate()
-        .filter(|(_, subject)| !subject.limit && !subject.denied)
+    for (index, subject) in
+        subjects.iter().enumerate().filter(|(_, subject)| !subject.limit && !subject.denied)
     {
         ordeals(options, cpus, (index, subject), probes.border_ps(), &mut report);
     }
@@ -116,18 +112,13 @@ fn measure(options: &Options) -> Outcome {
         std::fs::write(dir.join("bench.csv"), report.csv(&machine))?;
         std::fs::write(dir.join("bench.txt"), &text)?;
         plot::draw(&report, &dir.join("bench.svg")).map_err(Fail::Failed)?;
-        say(&format!(
-            "\nwritten: {0}/bench.csv, {0}/bench.txt, {0}/bench.svg\n",
-            dir.display()
-        ));
+        say(&format!("\nwritten: {0}/bench.csv, {0}/bench.txt, {0}/bench.svg\n", dir.display()));
     }
     if report.rows.is_empty() {
         return Err(Fail::Failed("nothing could be measured".into()));
     }
     if options.judge && (missed > 0 || aims.is_empty()) {
-        return Err(Fail::Failed(format!(
-            "{missed} aims do not hold or were not measured"
-        )));
+        return Err(Fail::Failed(format!("{missed} aims do not hold or were not measured")));
     }
     Ok(())
 }
@@ -141,9 +132,7 @@ fn ordeals(
     report: &mut Report<'_>,
 ) {
     let complain = |label: &str, error: &BenchError, report: &mut Report<'_>| {
-        report
-            .remarks
-            .push(format!("{}, {label}: {error}", subject.label));
+        report.remarks.push(format!("{}, {label}: {error}", subject.label));
     };
     if options.idle > 0 && subject.label == options.idle_prov {
         let samples = options.samples();
@@ -155,22 +144,15 @@ fn ordeals(
     // Providers that never notice a death take longest to report it, so one death of each size must
     // do.
     let ours = subject.label == "scif";
-    let deaths = if ours {
-        options.deaths
-    } else {
-        options.deaths_of_others
-    };
+    let deaths = if ours { options.deaths } else { options.deaths_of_others };
     let kinds = [true, false]
         .into_iter()
         .flat_map(|sends| [8, 64 << 10, 4 << 20].map(|size| (sends, size)));
     for (sends, size) in kinds.filter(|(sends, _)| ours || *sends) {
         let mut notices = Vec::new();
         for round in 0..deaths {
-            let label = format!(
-                "kill -9 of {}: size {size}, {} of {deaths}",
-                subject.label,
-                round + 1
-            );
+            let label =
+                format!("kill -9 of {}: size {size}, {} of {deaths}", subject.label, round + 1);
             progress(&label, round == 0);
             match stress::death(subject, cpus, size, sends) {
                 Ok(notice) => notices.push(notice),

@@ -45,11 +45,7 @@ impl Messages<'_> {
         let Port { ep, .. } = self.port;
         let anybody = libfabric_sys::FI_ADDR_UNSPEC;
         self.port.post(|| {
-            if self.tagged {
-                ep.trecv(buf, anybody, TAG, 0, 2)
-            } else {
-                ep.recv(buf, anybody, 2)
-            }
+            if self.tagged { ep.trecv(buf, anybody, TAG, 0, 2) } else { ep.recv(buf, anybody, 2) }
         })
     }
 
@@ -148,10 +144,8 @@ impl Messages<'_> {
         let (out, into) = self.buffers();
         let (mut sent, mut received) = (self.port.sent(), self.port.received());
         let sender = self.barrier.rank == 0;
-        let (began, ended) = (
-            self.barrier.segment.word(Use::Start0),
-            self.barrier.segment.word(Use::End1),
-        );
+        let (began, ended) =
+            (self.barrier.segment.word(Use::Start0), self.barrier.segment.word(Use::End1));
         let mut total = 0;
         for turn in 0..warm + count {
             if sender {

@@ -53,11 +53,7 @@ impl OneSided<'_> {
         if self.test == Test::WritePoll {
             return self.bounced(warm, count);
         }
-        let window = if self.test.kind() == Kind::Single {
-            1
-        } else {
-            WINDOW
-        };
+        let window = if self.test.kind() == Kind::Single { 1 } else { WINDOW };
         let most = (AT_ONCE / window as u64).max(1);
         let mut time = 0;
         for (turns, timed) in [(warm, false), (count, true)] {
@@ -229,10 +225,7 @@ impl OneSided<'_> {
     fn post(&self, far: Far) -> Outcome {
         let Port { ep, peer, out, .. } = self.port;
         let (buf, word) = (out.sub(0, self.size), |at| out.sub(at, 8));
-        let operand = Ioc {
-            buf: word(0),
-            count: 1,
-        };
+        let operand = Ioc { buf: word(0), count: 1 };
         let at = |op| AtomicTarget {
             dest: *peer,
             addr: far.addr,
@@ -242,9 +235,13 @@ impl OneSided<'_> {
             context: 3,
         };
         let call = || match self.test {
-            Test::ReadLat | Test::ReadBw | Test::ReadRate => ep.read(buf, *peer, far.addr, far.key, 3),
+            Test::ReadLat | Test::ReadBw | Test::ReadRate => {
+                ep.read(buf, *peer, far.addr, far.key, 3)
+            }
             Test::SumLat | Test::SumRate => ep.atomic(&at(sys::FI_SUM), operand),
-            Test::FetchLat | Test::FetchRate => ep.fetch_atomic(&at(sys::FI_SUM), operand, word(64)),
+            Test::FetchLat | Test::FetchRate => {
+                ep.fetch_atomic(&at(sys::FI_SUM), operand, word(64))
+            }
             Test::CswapLat | Test::CswapRate => {
                 let (compare, result): (Buf, Buf) = (word(128), word(64));
                 ep.compare_atomic(&at(sys::FI_CSWAP), operand, compare, result)

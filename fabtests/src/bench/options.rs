@@ -94,17 +94,8 @@ pub(crate) struct Options {
     segment: Option<PathBuf>,
 }
 
-const SIZES: [usize; 9] = [
-    8,
-    64,
-    1 << 10,
-    4 << 10,
-    16 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-    4 << 20,
-];
+const SIZES: [usize; 9] =
+    [8, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const QUICK_SIZES: [usize; 4] = [8, 64 << 10, 1 << 20, 4 << 20];
 
 fn size(text: &str) -> Result<usize, String> {
@@ -113,10 +104,7 @@ fn size(text: &str) -> Result<usize, String> {
         Some(b'M' | b'm') => (text.get(..text.len() - 1).unwrap_or_default(), 20),
         _ => (text, 0),
     };
-    let size = digits
-        .parse::<usize>()
-        .map_err(|e| e.to_string())?
-        .saturating_mul(1 << shift);
+    let size = digits.parse::<usize>().map_err(|e| e.to_string())?.saturating_mul(1 << shift);
     if (1..=super::segment::LARGEST).contains(&size) {
         Ok(size)
     } else {
@@ -153,7 +141,8 @@ impl Options {
     /// Returns the plan of the measurement.
     pub(crate) fn plan(&self) -> Plan {
         let wanted = |test: &Test| {
-            self.tests.is_empty() || self.tests.iter().any(|word| test.word().contains(word.as_str()))
+            self.tests.is_empty()
+                || self.tests.iter().any(|word| test.word().contains(word.as_str()))
         };
         let sizes = match (self.sizes.is_empty(), self.quick) {
             (false, _) => self.sizes.clone(),
@@ -166,7 +155,11 @@ impl Options {
             sizes,
             samples: self.samples(),
             budget: Duration::from_secs(seconds),
-            patience: Duration::from_secs(self.patience.unwrap_or(if self.quick { 20 } else { 300 })),
+            patience: Duration::from_secs(self.patience.unwrap_or(if self.quick {
+                20
+            } else {
+                300
+            })),
             switches: self.switches,
         }
     }
@@ -177,26 +170,20 @@ impl Options {
         for word in &self.prov {
             let (name, lib) = match word.split_once('@') {
                 Some((name, lib)) => (name, Path::new(lib)),
-                None if word == "shm" => (word.as_str(), self.shm_lib.as_deref().unwrap_or(&self.lib)),
+                None if word == "shm" => {
+                    (word.as_str(), self.shm_lib.as_deref().unwrap_or(&self.lib))
+                }
                 None => (word.as_str(), self.lib.as_path()),
             };
             let version = Lib::open(lib).map_err(Fail::Failed)?.version_text();
             let taken = subjects.iter().any(|subject| subject.label == name);
-            let label = if taken {
-                format!("{name}-{version}")
-            } else {
-                name.to_owned()
-            };
+            let label = if taken { format!("{name}-{version}") } else { name.to_owned() };
             subjects.push(provider(name, label, lib, version));
         }
         if self.deny_process_vm
             && let Some(scif) = subjects.iter().find(|subject| subject.provider == "scif")
         {
-            subjects.push(Subject {
-                label: "scif-ring".into(),
-                denied: true,
-                ..scif.clone()
-            });
+            subjects.push(Subject { label: "scif-ring".into(), denied: true, ..scif.clone() });
         }
         if !self.no_limits {
             subjects.extend(Limit::ALL.map(|limit| Subject {
@@ -210,9 +197,7 @@ impl Options {
 
 fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
     // Cargo places the provider beside this program.
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(Path::to_path_buf));
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
     let unsaid = std::env::var_os("FI_PROVIDER_PATH").is_none();
     Subject {
         label,
@@ -221,7 +206,8 @@ fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
         version,
         limit: false,
         denied: false,
-        provider_path: beside.filter(|dir| unsaid && name == "scif" && dir.join("libscif_fi.so").exists()),
+        provider_path: beside
+            .filter(|dir| unsaid && name == "scif" && dir.join("libscif_fi.so").exists()),
     }
 }
 
@@ -231,11 +217,10 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
-        assert_eq!(
-            (size("8"), size("64K"), size("4M")),
-            (Ok(8), Ok(65536), Ok(4 << 20))
+        assert_eq!((size("8"), size("64K"), size("4M")), (Ok(8), Ok(65536), Ok(4 << 20)));
+        assert!(
+            size("5M").is_err() && size("0").is_err() && size("x").is_err() && size("").is_err()
         );
-        assert!(size("5M").is_err() && size("0").is_err() && size("x").is_err() && size("").is_err());
     }
 
     #[test]

@@ -35,23 +35,13 @@ pub(crate) fn involuntary_switches() -> u64 {
     let rc = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     // SAFETY: all zeroes is a valid rusage, and the call may have filled it.
     let usage = unsafe { usage.assume_init() };
-    if rc == 0 {
-        usage.ru_nivcsw.cast_unsigned()
-    } else {
-        0
-    }
+    if rc == 0 { usage.ru_nivcsw.cast_unsigned() } else { 0 }
 }
 
 /// Raises the soft limit of open descriptors to the hard limit.
 pub(crate) fn raise_open_files() -> Outcome {
     let now = getrlimit(Resource::Nofile);
-    Ok(setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: now.maximum,
-            maximum: now.maximum,
-        },
-    )?)
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum })?)
 }
 
 /// Permits every process of this user to access the memory of this one, where Yama permits
@@ -61,10 +51,7 @@ pub(crate) fn let_peer_in() {
 }
 
 fn iovec(mem: &Mem) -> libc::iovec {
-    libc::iovec {
-        iov_base: mem.as_ptr().cast(),
-        iov_len: mem.len(),
-    }
+    libc::iovec { iov_base: mem.as_ptr().cast(), iov_len: mem.len() }
 }
 
 /// Executes one `process_vm_readv` (or `writev`) between `local` and as many bytes at `remote` in
@@ -89,9 +76,6 @@ pub(crate) fn copy_across(pid: Pid, local: &Mem, remote: u64, write: bool) -> Ou
     if usize::try_from(done) == Ok(local.len()) {
         Ok(())
     } else {
-        Err(Fail::NotRun(format!(
-            "process_vm: {}",
-            std::io::Error::last_os_error()
-        )))
+        Err(Fail::NotRun(format!("process_vm: {}", std::io::Error::last_os_error())))
     }
 }

@@ -27,9 +27,7 @@ pub(crate) fn adopt(port: &Port, count: u64) -> Outcome {
         let received = port.received();
         port.post(|| port.ep.trecv(into, libfabric_sys::FI_ADDR_UNSPEC, HELLO, 0, 4))?;
         port.wait_received(received + 1)?;
-        let len = usize::try_from(into.load_u64(0))
-            .map_err(Fail::here)?
-            .min(NAME_ROOM);
+        let len = usize::try_from(into.load_u64(0)).map_err(Fail::here)?.min(NAME_ROOM);
         let stranger = port.av.insert(&into.get(8, len))?;
         let sent = port.sent();
         port.post(|| port.ep.tsend(out, stranger, WELCOME, 5))?;
@@ -39,7 +37,12 @@ pub(crate) fn adopt(port: &Port, count: u64) -> Outcome {
 }
 
 /// Opens `count` endpoints, each of which sends its name to `host` and receives a reply.
-pub(crate) fn visit(lib: &'static Lib, provider: &str, count: u64, host: &[u8]) -> Outcome<Vec<Port>> {
+pub(crate) fn visit(
+    lib: &'static Lib,
+    provider: &str,
+    count: u64,
+    host: &[u8],
+) -> Outcome<Vec<Port>> {
     let room = Room::open(lib, provider, Family::Tagged, false)?;
     let mut ports = Vec::new();
     for _ in 0..count {
@@ -51,10 +54,7 @@ pub(crate) fn visit(lib: &'static Lib, provider: &str, count: u64, host: &[u8]) 
         port.out.put(0, &(name.len() as u64).to_le_bytes());
         port.out.put(8, &name);
         let host = port.av.insert(host)?;
-        port.post(|| {
-            port.ep
-                .trecv(port.into, libfabric_sys::FI_ADDR_UNSPEC, WELCOME, 0, 4)
-        })?;
+        port.post(|| port.ep.trecv(port.into, libfabric_sys::FI_ADDR_UNSPEC, WELCOME, 0, 4))?;
         port.post(|| port.ep.tsend(port.out, host, HELLO, 5))?;
         ports.push(port);
     }

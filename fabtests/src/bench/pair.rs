@@ -81,10 +81,7 @@ impl Pair {
     pub(crate) fn start(subject: &Subject, cpus: &[Option<usize>]) -> Outcome<Pair> {
         let segment = segment::create()?;
         let place = format!("/proc/{}/fd/{}", std::process::id(), segment.as_raw_fd());
-        let mut pair = Pair {
-            sides: Vec::new(),
-            _segment: segment,
-        };
+        let mut pair = Pair { sides: Vec::new(), _segment: segment };
         for (rank, cpu) in cpus.iter().enumerate() {
             let (control, theirs) = sockets()?;
             let output = File::from(memfd_create("bench-output", MemfdFlags::CLOEXEC)?);
@@ -112,21 +109,14 @@ impl Pair {
             if let Some(path) = &subject.provider_path {
                 command.env("FI_PROVIDER_PATH", path);
             }
-            pair.sides.push(Side {
-                child: command.spawn()?,
-                control,
-                output,
-            });
+            pair.sides.push(Side { child: command.spawn()?, control, output });
         }
         Ok(pair)
     }
 
     /// Sends an order without waiting.
     pub(crate) fn tell(&self, rank: usize, order: &Order) -> Result<(), BenchError> {
-        let side = self
-            .sides
-            .get(rank)
-            .ok_or_else(|| BenchError::Broken("no such rank".into()))?;
+        let side = self.sides.get(rank).ok_or_else(|| BenchError::Broken("no such rank".into()))?;
         say(&side.control, order).map_err(|e| BenchError::Broken(self.obituary(&e.to_string())))
     }
 
@@ -138,9 +128,8 @@ impl Pair {
         let deadline = Instant::now() + limit;
         let mut replies: Vec<Option<Reply>> = vec![None; self.sides.len()];
         while replies.iter().any(Option::is_none) {
-            let waiting: Vec<usize> = (0..replies.len())
-                .filter(|&rank| replies.get(rank) == Some(&None))
-                .collect();
+            let waiting: Vec<usize> =
+                (0..replies.len()).filter(|&rank| replies.get(rank) == Some(&None)).collect();
             let rank = self.wait(&waiting, deadline)?;
             let reply = self.take(rank)?;
             if let Some(slot) = replies.get_mut(rank) {
@@ -180,10 +169,7 @@ impl Pair {
     }
 
     fn take(&self, rank: usize) -> Result<Reply, BenchError> {
-        let side = self
-            .sides
-            .get(rank)
-            .ok_or_else(|| BenchError::Broken("no such rank".into()))?;
+        let side = self.sides.get(rank).ok_or_else(|| BenchError::Broken("no such rank".into()))?;
         match hear_reply(&side.control) {
             Ok(Some(Reply::Lacks(why))) => Err(BenchError::Lacks(why)),
             Ok(Some(Reply::Failed(why))) => Err(BenchError::Broken(self.obituary(&why))),
@@ -212,7 +198,8 @@ impl Pair {
                 output.read_to_end(&mut bytes)
             });
             let last = String::from_utf8_lossy(&bytes);
-            if let (Ok(_), Some(line)) = (read, last.lines().rfind(|line| !line.trim().is_empty())) {
+            if let (Ok(_), Some(line)) = (read, last.lines().rfind(|line| !line.trim().is_empty()))
+            {
                 text.push_str(" | ");
                 text.push_str(line.trim());
             }

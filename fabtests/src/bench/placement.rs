@@ -97,14 +97,8 @@ impl Probes {
     pub(crate) fn border_ps(&self) -> u64 {
         // One stray value is no group.
         let few = (self.seen.len() / 50).max(1);
-        let inner = self
-            .seen
-            .get(few..self.seen.len().saturating_sub(few))
-            .unwrap_or_default();
-        let gaps = inner
-            .iter()
-            .zip(inner.iter().skip(1))
-            .filter(|(low, _)| **low < NEAR_MOST_PS);
+        let inner = self.seen.get(few..self.seen.len().saturating_sub(few)).unwrap_or_default();
+        let gaps = inner.iter().zip(inner.iter().skip(1)).filter(|(low, _)| **low < NEAR_MOST_PS);
         let widest = gaps.max_by(|(a, b), (c, d)| (*b * **c).cmp(&(*d * **a)));
         match widest {
             Some((&low, &high)) if high > APART * low.max(1) => (low.max(1) * high).isqrt(),
@@ -113,11 +107,7 @@ impl Probes {
     }
 
     pub(crate) fn place(&self, ps: u64) -> Placement {
-        if ps < self.border_ps() {
-            Placement::Near
-        } else {
-            Placement::Far
-        }
+        if ps < self.border_ps() { Placement::Near } else { Placement::Far }
     }
 
     /// Describes the groups and the border between them.
@@ -125,17 +115,20 @@ impl Probes {
     pub(crate) fn describe(&self) -> String {
         let border = self.border_ps();
         let (near, far) = self.seen.split_at(self.seen.partition_point(|&ps| ps < border));
-        let group =
-            |name: &str, group: &[u64]| match (group.first(), group.get(group.len() / 2), group.last()) {
-                (Some(least), Some(median), Some(most)) => format!(
-                    "{name}: {} probes of {:.0} ns ({:.0} to {:.0})",
-                    group.len(),
-                    *median as f64 / 1e3,
-                    *least as f64 / 1e3,
-                    *most as f64 / 1e3
-                ),
-                _ => format!("{name}: none"),
-            };
+        let group = |name: &str, group: &[u64]| match (
+            group.first(),
+            group.get(group.len() / 2),
+            group.last(),
+        ) {
+            (Some(least), Some(median), Some(most)) => format!(
+                "{name}: {} probes of {:.0} ns ({:.0} to {:.0})",
+                group.len(),
+                *median as f64 / 1e3,
+                *least as f64 / 1e3,
+                *most as f64 / 1e3
+            ),
+            _ => format!("{name}: none"),
+        };
         format!(
             "round trip of a line, {}; {}; border {:.0} ns",
             group("far", far),

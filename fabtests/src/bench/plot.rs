@@ -86,25 +86,16 @@ fn panel(
 ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>> {
     let points = || curves.iter().flat_map(|(_, points)| points.iter());
     let ends = |pick: fn(&(f64, f64)) -> f64| {
-        points()
-            .map(pick)
-            .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| {
-                (low.min(value), high.max(value))
-            })
+        points().map(pick).fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| {
+            (low.min(value), high.max(value))
+        })
     };
     let (low_x, high_x) = ends(|point| point.0);
     // A copy out of the first-level cache exceeds any transfer many times over and would flatten
     // all other curves.
     let providers = curves.iter().filter(|(label, _)| !label.starts_with("copy"));
-    let most = providers
-        .flat_map(|(_, points)| points)
-        .map(|point| point.1)
-        .fold(0.0, f64::max);
-    let high_y = if most > 0.0 {
-        most * 1.3
-    } else {
-        ends(|point| point.1).1 * 1.1
-    };
+    let most = providers.flat_map(|(_, points)| points).map(|point| point.1).fold(0.0, f64::max);
+    let high_y = if most > 0.0 { most * 1.3 } else { ends(|point| point.1).1 * 1.1 };
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(16)
@@ -125,17 +116,19 @@ fn panel(
     for (at, (label, points)) in curves.iter().enumerate() {
         let colour = colour(label, at);
         let width = if label == "scif" { 3 } else { 2 };
-        let line: Vec<(f64, f64)> = points.iter().copied().filter(|point| point.1 <= high_y).collect();
+        let line: Vec<(f64, f64)> =
+            points.iter().copied().filter(|point| point.1 <= high_y).collect();
         if line.is_empty() {
             continue;
         }
         chart
             .draw_series(LineSeries::new(line.clone(), colour.stroke_width(width)))?
             .label(label.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], colour.stroke_width(width)));
+            .legend(move |(x, y)| {
+                PathElement::new([(x, y), (x + 22, y)], colour.stroke_width(width))
+            });
         chart.draw_series(
-            line.into_iter()
-                .map(|point| Circle::new(point, width + 1, colour.filled())),
+            line.into_iter().map(|point| Circle::new(point, width + 1, colour.filled())),
         )?;
     }
     chart

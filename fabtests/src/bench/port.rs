@@ -104,7 +104,12 @@ pub(crate) struct Room {
 
 impl Room {
     /// Opens fabric and domain for a family.
-    pub(crate) fn open(lib: &'static Lib, provider: &str, family: Family, directed: bool) -> Outcome<Room> {
+    pub(crate) fn open(
+        lib: &'static Lib,
+        provider: &str,
+        family: Family,
+        directed: bool,
+    ) -> Outcome<Room> {
         let info = offer(lib, provider, &hints(provider, family, directed))?;
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;
@@ -206,20 +211,14 @@ impl Port {
             return Err(Fail::NotRun("raw keys".into()));
         }
         let access = sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
-        let ask = MrAsk {
-            access,
-            key: 0x5c1f,
-            flags: 0,
-        };
+        let ask = MrAsk { access, key: 0x5c1f, flags: 0 };
         let region = Mr::reg(&self.domain, self.into, ask)?;
         if mode & sys::FI_MR_ENDPOINT != 0 {
             scif_fabtests::fi::Fid::bind(region.as_ref(), self.ep.as_ref(), 0)?;
             region.enable()?;
         }
         let absolute = mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
-        barrier
-            .mine([Use::Addr0, Use::Addr1])
-            .set(if absolute { self.into.addr64() } else { 0 });
+        barrier.mine([Use::Addr0, Use::Addr1]).set(if absolute { self.into.addr64() } else { 0 });
         barrier.mine([Use::Key0, Use::Key1]).set(region.key()?);
         self.region = Some(region);
         Ok(())
@@ -242,10 +241,9 @@ impl Port {
     #[cold]
     fn explain(queue: &Cq, error: Errno) -> Fail {
         match (error, queue.readerr(64)) {
-            (Errno::EAVAIL, Ok(entry)) => Fail::here(format_args!(
-                "completion with {} ({})",
-                entry.err, entry.prov_errno
-            )),
+            (Errno::EAVAIL, Ok(entry)) => {
+                Fail::here(format_args!("completion with {} ({})", entry.err, entry.prov_errno))
+            }
             _ => Fail::here(format_args!("reading a queue: {error}")),
         }
     }

@@ -86,7 +86,9 @@ impl Test {
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Test::TaggedLat | Test::MsgLat | Test::WritePoll => Kind::HalfTrip,
-            Test::WriteLat | Test::ReadLat | Test::SumLat | Test::FetchLat | Test::CswapLat => Kind::Single,
+            Test::WriteLat | Test::ReadLat | Test::SumLat | Test::FetchLat | Test::CswapLat => {
+                Kind::Single
+            }
             Test::TaggedBw | Test::MsgBw | Test::WriteBw | Test::ReadBw => Kind::Bandwidth,
             Test::TaggedTouched | Test::WriteTouched => Kind::Touched,
             Test::TaggedRate
@@ -114,18 +116,11 @@ impl Test {
 
     /// Returns the column of the file for the treatment of buffers.
     pub(crate) const fn buffers(self) -> &'static str {
-        if matches!(self.kind(), Kind::Touched) {
-            "touched"
-        } else {
-            "reused"
-        }
+        if matches!(self.kind(), Kind::Touched) { "touched" } else { "reused" }
     }
 
     /// Returns the figure of a sample of `count` iterations of `size` bytes that took `ns`.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "nothing measured needs more than 52 bits"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "nothing measured needs more than 52 bits")]
     pub(crate) fn value(self, size: usize, count: u64, ns: u64) -> f64 {
         let (count, ns, window) = (count as f64, ns.max(1) as f64, WINDOW as f64);
         match self.kind() {
@@ -292,7 +287,8 @@ impl fmt::Display for Reply {
 impl Reply {
     fn parse(text: &str) -> Option<Reply> {
         let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let numbers: Option<Vec<u64>> = rest.split_whitespace().map(|word| word.parse().ok()).collect();
+        let numbers: Option<Vec<u64>> =
+            rest.split_whitespace().map(|word| word.parse().ok()).collect();
         Some(match verb {
             "measured" => match numbers?.as_slice() {
                 &[ns, before_ps, after_ps, switches, stalled] => Reply::Measured(Measured {
@@ -344,13 +340,8 @@ mod tests {
 
     #[test]
     fn words_are_understood() {
-        let sample = Sample {
-            test: Test::CswapRate,
-            size: 8,
-            count: 77,
-            inside: true,
-            least_ps: 90_000,
-        };
+        let sample =
+            Sample { test: Test::CswapRate, size: 8, count: 77, inside: true, least_ps: 90_000 };
         let orders = [
             Order::Run(sample),
             Order::Probe(3),
@@ -364,13 +355,7 @@ mod tests {
         for order in orders {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
-        let measured = Measured {
-            ns: 1,
-            before_ps: 2,
-            after_ps: 3,
-            switches: 4,
-            stalled: true,
-        };
+        let measured = Measured { ns: 1, before_ps: 2, after_ps: 3, switches: 4, stalled: true };
         let replies = [
             Reply::Measured(measured),
             Reply::Misplaced(36_000),

@@ -152,9 +152,7 @@ impl Rank {
             self.ports.push((family, port));
         }
         let found = self.ports.iter().find(|(have, _)| *have == family);
-        found
-            .map(|(_, port)| port)
-            .ok_or_else(|| Fail::here("a port that was just opened"))
+        found.map(|(_, port)| port).ok_or_else(|| Fail::here("a port that was just opened"))
     }
 
     /// Takes one sample between two probes.
@@ -162,7 +160,9 @@ impl Rank {
         let limit = Limit::from_name(&self.identity.provider);
         // All objects are opened before the timed part.
         match limit {
-            Some(limit) if self.bounds.is_none() => self.bounds = Some(Bounds::open(limit, &self.barrier)?),
+            Some(limit) if self.bounds.is_none() => {
+                self.bounds = Some(Bounds::open(limit, &self.barrier)?)
+            }
             Some(_) => {}
             None => drop(self.port(family(sample.test))?),
         }

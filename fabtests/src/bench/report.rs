@@ -31,12 +31,7 @@ impl Spread {
         let n = values.len();
         let (min, max) = (*values.first()?, *values.last()?);
         let (low, high) = (*values.get((n - 1) / 2)?, *values.get(n / 2)?);
-        Some(Spread {
-            median: f64::midpoint(low, high),
-            min,
-            max,
-            n,
-        })
+        Some(Spread { median: f64::midpoint(low, high), min, max, n })
     }
 }
 
@@ -73,11 +68,7 @@ pub(crate) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub(crate) fn new(subjects: &'a [Subject], cells: &[Series], probes: &Probes) -> Report<'a> {
-        let mut report = Report {
-            subjects,
-            rows: Vec::new(),
-            remarks: Vec::new(),
-        };
+        let mut report = Report { subjects, rows: Vec::new(), remarks: Vec::new() };
         for cell in cells {
             for place in PLACES {
                 let fits = |taken: &&Value| {
@@ -85,7 +76,9 @@ impl<'a> Report<'a> {
                     let quiet = noisy.is_none();
                     taken.noisy != quiet && probes.place(taken.ps).word() == noisy.unwrap_or(place)
                 };
-                if let Some(spread) = Spread::of(cell.taken.iter().filter(fits).map(|taken| taken.value)) {
+                if let Some(spread) =
+                    Spread::of(cell.taken.iter().filter(fits).map(|taken| taken.value))
+                {
                     report.rows.push(Row {
                         subject: cell.subject,
                         test: cell.test.word().to_owned(),
@@ -114,9 +107,8 @@ impl<'a> Report<'a> {
         for subject in 0..self.subjects.len() {
             let mut tests: Vec<String> = Vec::new();
             for &test in Test::ALL {
-                let of_test = cells
-                    .iter()
-                    .filter(|cell| cell.subject == subject && cell.test == test);
+                let of_test =
+                    cells.iter().filter(|cell| cell.subject == subject && cell.test == test);
                 let sizes: Vec<String> = of_test
                     .filter(|cell| cell.inside && !cell.test.is_atomic())
                     .map(|cell| size_name(cell.size))
@@ -127,10 +119,8 @@ impl<'a> Report<'a> {
             }
             if !tests.is_empty() {
                 let label = self.label(subject);
-                let line = format!(
-                    "{label}, with the target calling the library: {}",
-                    tests.join(", ")
-                );
+                let line =
+                    format!("{label}, with the target calling the library: {}", tests.join(", "));
                 self.remarks.push(line);
             }
         }
@@ -146,21 +136,28 @@ impl<'a> Report<'a> {
             let of_subject = self.rows.iter().filter(move |row| row.subject == subject);
             of_subject.filter(move |row| row.size == size && row.test == test)
         };
-        PLACES
-            .iter()
-            .find_map(|place| rows().find(|row| row.placement == *place))
+        PLACES.iter().find_map(|place| rows().find(|row| row.placement == *place))
     }
 
     /// Returns the row of one placement: from quiet samples if there are any, else from disturbed
     /// ones.
-    pub(crate) fn row(&self, subject: usize, test: &str, size: usize, place: Placement) -> Option<&Row> {
+    pub(crate) fn row(
+        &self,
+        subject: usize,
+        test: &str,
+        size: usize,
+        place: Placement,
+    ) -> Option<&Row> {
         let names = match place {
             Placement::Far => ["far", "far-noisy", "any"],
             Placement::Near => ["near", "near-noisy", "any"],
         };
         let of = |name: &&'static str| {
             self.rows.iter().find(|row| {
-                row.subject == subject && row.size == size && row.test == test && row.placement == *name
+                row.subject == subject
+                    && row.size == size
+                    && row.test == test
+                    && row.placement == *name
             })
         };
         names.iter().find_map(of)
@@ -190,20 +187,20 @@ impl<'a> Report<'a> {
     }
 
     /// Adds the notices of deaths; deaths that were never noticed add a remark as well.
-    pub(crate) fn add_deaths(&mut self, subject: usize, sends: bool, size: usize, notices: &[Notice]) {
+    pub(crate) fn add_deaths(
+        &mut self,
+        subject: usize,
+        sends: bool,
+        size: usize,
+        notices: &[Notice],
+    ) {
         let survivor = if sends { "sender" } else { "receiver" };
         let times = notices.iter().map(|notice| match notice {
             Notice::Completion(ms) | Notice::Refusal(ms) => *ms,
             Notice::Never => GAVE_UP_MS,
         });
         if let Some(spread) = Spread::of(times) {
-            self.push(
-                subject,
-                &format!("kill_{survivor}_survives"),
-                size,
-                spread,
-                ("any", "ms"),
-            );
+            self.push(subject, &format!("kill_{survivor}_survives"), size, spread, ("any", "ms"));
         }
         let count = |is: fn(&Notice) -> bool| notices.iter().filter(|notice| is(notice)).count();
         let never = count(|notice| *notice == Notice::Never);
@@ -248,10 +245,7 @@ impl<'a> Report<'a> {
             "machine,kernel,commit,date,provider,libfabric,test,size,buffers,placement,median,min,max,n,unit\n",
         );
         for row in &self.rows {
-            let version = self
-                .subjects
-                .get(row.subject)
-                .map_or("", |subject| &subject.version);
+            let version = self.subjects.get(row.subject).map_or("", |subject| &subject.version);
             let Spread { median, min, max, n } = row.spread;
             // A write to a string cannot fail.
             let _ = writeln!(
@@ -293,7 +287,8 @@ impl<'a> Report<'a> {
     }
 
     fn table(&self, out: &mut String, test: Test, sizes: &[usize], place: Placement) {
-        let has = |subject: usize, size: usize| self.row(subject, test.word(), size, place).is_some();
+        let has =
+            |subject: usize, size: usize| self.row(subject, test.word(), size, place).is_some();
         let columns: Vec<usize> = (0..self.subjects.len())
             .filter(|&subject| sizes.iter().any(|&size| has(subject, size)))
             .collect();
@@ -317,9 +312,7 @@ impl<'a> Report<'a> {
             let shown = |subject| self.row(subject, test.word(), size, place);
             let mut line = vec![size_name(size)];
             line.extend(
-                columns
-                    .iter()
-                    .map(|&column| shown(column).map_or_else(|| "-".into(), figure)),
+                columns.iter().map(|&column| shown(column).map_or_else(|| "-".into(), figure)),
             );
             let mine = ours.and_then(shown);
             line.extend(rivals.iter().map(|&rival| {
@@ -384,13 +377,9 @@ impl Machine {
         let command = |words: &[&str]| {
             let (program, arguments) = words.split_first().unwrap_or((&"true", &[]));
             let output = Command::new(program).args(arguments).output();
-            let text = output
-                .ok()
-                .filter(|output| output.status.success())
-                .map(|output| output.stdout);
-            String::from_utf8_lossy(&text.unwrap_or_default())
-                .trim()
-                .to_owned()
+            let text =
+                output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+            String::from_utf8_lossy(&text.unwrap_or_default()).trim().to_owned()
         };
         // A comma would start another column.
         let clean = |text: String| text.trim().replace([',', '\n'], " ");
@@ -433,10 +422,7 @@ mod tests {
     #[test]
     fn the_middle_is_the_middle() {
         let spread = Spread::of([3.0, 1.0, 2.0]).unwrap();
-        assert_eq!(
-            (spread.min, spread.median, spread.max, spread.n),
-            (1.0, 2.0, 3.0, 3)
-        );
+        assert_eq!((spread.min, spread.median, spread.max, spread.n), (1.0, 2.0, 3.0, 3));
         assert!((Spread::of([1.0, 2.0]).unwrap().median - 1.5).abs() < 1e-12);
         assert_eq!(Spread::of([]), None);
     }

@@ -108,7 +108,9 @@ enum Attempt {
 /// Returns the requested sizes that are useful for a test.
 pub(crate) fn sizes_of(test: Test, wanted: &[usize]) -> Vec<usize> {
     let fits = |size: usize| match (test, test.kind()) {
-        (_, Kind::Rate) | (Test::WritePoll | Test::SumLat | Test::FetchLat | Test::CswapLat, _) => size == 8,
+        (_, Kind::Rate) | (Test::WritePoll | Test::SumLat | Test::FetchLat | Test::CswapLat, _) => {
+            size == 8
+        }
         (Test::WriteLat | Test::ReadLat, _) => size <= 64 << 10,
         (_, Kind::Bandwidth) => size > 8,
         (_, Kind::Touched) => size >= 16 << 10,
@@ -143,26 +145,19 @@ impl<'a> Sampler<'a> {
         self.learn_placement();
         let mut groups = Vec::new();
         for &test in &self.plan.tests {
-            groups.extend(
-                sizes_of(test, &self.plan.sizes)
-                    .into_iter()
-                    .map(|size| (test, size)),
-            );
+            groups.extend(sizes_of(test, &self.plan.sizes).into_iter().map(|size| (test, size)));
         }
         let members = |test, size| -> Vec<usize> {
             let serves = |subject: &Subject| {
                 !subject.limit
-                    || Limit::from_name(&subject.provider).is_some_and(|limit| limit.serves(test, size))
+                    || Limit::from_name(&subject.provider)
+                        .is_some_and(|limit| limit.serves(test, size))
             };
             let all = self.subjects.iter().enumerate();
-            all.filter(|(_, subject)| serves(subject))
-                .map(|(index, _)| index)
-                .collect()
+            all.filter(|(_, subject)| serves(subject)).map(|(index, _)| index).collect()
         };
-        let plan: Vec<(Test, usize, Vec<usize>)> = groups
-            .into_iter()
-            .map(|(test, size)| (test, size, members(test, size)))
-            .collect();
+        let plan: Vec<(Test, usize, Vec<usize>)> =
+            groups.into_iter().map(|(test, size)| (test, size, members(test, size))).collect();
         let mut left: usize = plan.iter().map(|(_, _, members)| members.len()).sum();
         let all = left;
         // The second pass has the rest.
@@ -179,7 +174,8 @@ impl<'a> Sampler<'a> {
             // One third is spent on starting, warming up, probing and repeating.
             let target = (each * 2 / 3).clamp(SHORTEST_NS, LONGEST_NS);
             let share = u32::try_from(samples.max(1)).map_err(Fail::here)?;
-            let members_share = u32::try_from(members.len() * (self.plan.samples + 1)).map_err(Fail::here)?;
+            let members_share =
+                u32::try_from(members.len() * (self.plan.samples + 1)).map_err(Fail::here)?;
             let until = Instant::now() + time * 3 / 2 * members_share / share;
             let percent = 100 * (all - left) / all.max(1);
             groups.push(self.group(*test, *size, members, (target, until), percent));
@@ -207,7 +203,8 @@ impl<'a> Sampler<'a> {
 
     /// Sends an order to the pair of a subject, which is started at its first order.
     fn order(&mut self, index: usize, order: &Order) -> Result<Vec<Reply>, BenchError> {
-        let (Some(subject), Some(slot)) = (self.subjects.get(index), self.pairs.get_mut(index)) else {
+        let (Some(subject), Some(slot)) = (self.subjects.get(index), self.pairs.get_mut(index))
+        else {
             return Err(BenchError::Broken("no such subject".into()));
         };
         let [first, second] = self.cpus;
@@ -258,19 +255,11 @@ impl<'a> Sampler<'a> {
                 break;
             }
             for (turn, at) in open.into_iter().enumerate() {
-                progress(
-                    &self.line(&format!("{percent:3} %"), at, round),
-                    turn + round == 0,
-                );
+                progress(&self.line(&format!("{percent:3} %"), at, round), turn + round == 0);
                 self.one(at, target_ns, 0);
             }
         }
-        Group {
-            test,
-            size,
-            cells: first..self.cells.len(),
-            rounds: 0,
-        }
+        Group { test, size, cells: first..self.cells.len(), rounds: 0 }
     }
 
     /// Waits until the processors are on different cores, as often as that happens, and takes the
@@ -292,11 +281,8 @@ impl<'a> Sampler<'a> {
                 return;
             };
             let round = group.rounds;
-            let lacking: Vec<usize> = group
-                .cells
-                .clone()
-                .filter(|&at| self.lacks(at, Placement::Far))
-                .collect();
+            let lacking: Vec<usize> =
+                group.cells.clone().filter(|&at| self.lacks(at, Placement::Far)).collect();
             let mut misplaced = false;
             for at in lacking {
                 progress(&self.line("far", at, round), waited == 0);
@@ -316,10 +302,7 @@ impl<'a> Sampler<'a> {
 
     /// Returns the trouble of an earlier size: a feature missing at one size is missing at all.
     fn error_before(&self, subject: usize, test: Test) -> Option<BenchError> {
-        let same = self
-            .cells
-            .iter()
-            .filter(|cell| cell.subject == subject && cell.test == test);
+        let same = self.cells.iter().filter(|cell| cell.subject == subject && cell.test == test);
         same.filter_map(|cell| cell.error.clone())
             .find(|error| matches!(error, BenchError::Lacks(_)))
     }
@@ -335,10 +318,7 @@ impl<'a> Sampler<'a> {
 
     fn line(&self, stage: &str, at: usize, round: usize) -> String {
         let (test, size, label) = self.cells.get(at).map_or(("", 0, ""), |cell| {
-            let label = self
-                .subjects
-                .get(cell.subject)
-                .map_or("", |subject| &subject.label);
+            let label = self.subjects.get(cell.subject).map_or("", |subject| &subject.label);
             (cell.test.word(), cell.size, label)
         });
         format!(
@@ -402,13 +382,8 @@ impl<'a> Sampler<'a> {
             return Attempt::Failed;
         };
         let subject = cell.subject;
-        let mut sample = Sample {
-            test: cell.test,
-            size: cell.size,
-            count,
-            inside: cell.inside,
-            least_ps,
-        };
+        let mut sample =
+            Sample { test: cell.test, size: cell.size, count, inside: cell.inside, least_ps };
         loop {
             let outcome = self.order(subject, &Order::Run(sample));
             let Some(cell) = self.cells.get_mut(at) else {

@@ -5,10 +5,7 @@
 //! Words are accessed with the atomic operations of the ring crate, each on a separate line; bytes
 //! are only copied. The segment is a memfd of the parent, mapped once by each rank and never
 //! unmapped.
-#![expect(
-    unsafe_code,
-    reason = "maps memory and names it for the ring, whose business its use is"
-)]
+#![expect(unsafe_code, reason = "maps memory and names it for the ring, whose business its use is")]
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -90,7 +87,8 @@ pub(crate) fn create() -> Outcome<File> {
 pub(crate) fn private(len: usize) -> Outcome<Mem> {
     let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
     // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory in use.
-    let at = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+    let at =
+        unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
     // SAFETY: just mapped with this length, readable and writable, and never unmapped.
     Ok(unsafe { Mem::new(at.cast(), len) })
 }
@@ -128,10 +126,7 @@ impl Segment {
 
     /// Returns the two words of a line of the ring: sequence number and payload.
     #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "masked to less than SLOTS, a usize"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to less than SLOTS, a usize")]
     pub(crate) fn slot(&self, index: u64) -> (Word, Word) {
         const _: () = assert!(SLOTS_AT + SLOTS * 64 <= BYTES_AT);
         let at = SLOTS_AT + (index & (SLOTS as u64 - 1)) as usize * 64;
@@ -156,9 +151,8 @@ impl Segment {
         let room = self.part(NAMES + rank * NAME_ROOM, NAME_ROOM);
         let mut bytes = vec![0; NAME_ROOM];
         room.copy_to_slice(&mut bytes);
-        let (len, rest) = bytes
-            .split_first_chunk::<8>()
-            .map_or((0, [].as_slice()), |(len, rest)| {
+        let (len, rest) =
+            bytes.split_first_chunk::<8>().map_or((0, [].as_slice()), |(len, rest)| {
                 (usize::try_from(u64::from_le_bytes(*len)).unwrap_or(0), rest)
             });
         rest.get(..len).unwrap_or_default().to_vec()
@@ -174,10 +168,8 @@ mod tests {
     fn two_mappings_are_one_memory() {
         let file = create().unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let (a, b) = (
-            Segment::open(Path::new(&path)).unwrap(),
-            Segment::open(Path::new(&path)).unwrap(),
-        );
+        let (a, b) =
+            (Segment::open(Path::new(&path)).unwrap(), Segment::open(Path::new(&path)).unwrap());
         a.word(Use::Ball).set(7);
         a.put_name(1, b"name");
         assert_eq!(b.word(Use::Ball).get(), 7);

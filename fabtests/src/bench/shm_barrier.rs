@@ -19,11 +19,7 @@ pub(crate) struct ShmBarrier {
 impl ShmBarrier {
     /// Returns the side of `rank`, before any barrier.
     pub(crate) fn new(segment: Segment, rank: usize) -> ShmBarrier {
-        ShmBarrier {
-            segment,
-            rank,
-            been: Cell::new(0),
-        }
+        ShmBarrier { segment, rank, been: Cell::new(0) }
     }
 
     /// Returns the word of this rank among two.

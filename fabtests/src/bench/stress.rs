@@ -47,21 +47,12 @@ pub(crate) fn idle(
     switches: u64,
     least_ps: u64,
 ) -> Result<IdleCost, BenchError> {
-    progress(
-        &format!("{peers} idle peers of {}: round 1 of {samples}", subject.label),
-        false,
-    );
+    progress(&format!("{peers} idle peers of {}: round 1 of {samples}", subject.label), false);
     let [first, second] = cpus;
     let pinned = [Some(first), Some(second)];
     let (lonely, popular) = (Pair::start(subject, &pinned)?, Pair::start(subject, &pinned)?);
     let latency = |pair: &Pair, count, least_ps| -> Result<Option<Measured>, BenchError> {
-        let sample = Sample {
-            test: Test::TaggedLat,
-            size: 8,
-            count,
-            inside: false,
-            least_ps,
-        };
+        let sample = Sample { test: Test::TaggedLat, size: 8, count, inside: false, least_ps };
         match pair.order(&Order::Run(sample), PATIENCE)?.into_iter().next() {
             Some(Reply::Measured(measured)) => Ok(Some(measured)),
             Some(Reply::Misplaced(_)) => Ok(None),
@@ -79,9 +70,7 @@ pub(crate) fn idle(
     let before = weigh()?;
     popular.tell(0, &Order::Name)?;
     let Reply::Bytes(name) = popular.answer(0, PATIENCE)? else {
-        return Err(BenchError::Broken(
-            "an odd answer to the question for a name".into(),
-        ));
+        return Err(BenchError::Broken("an odd answer to the question for a name".into()));
     };
     let mut homes = Vec::new();
     let mut invite = |guests: u64| -> Result<Vec<u64>, BenchError> {
@@ -116,10 +105,9 @@ pub(crate) fn idle(
         // After ten times as many rounds as samples, near or disturbed samples are accepted.
         let patient = round < 10 * samples;
         let wanted_ps = if patient { least_ps } else { 0 };
-        let (Some(without), Some(with)) = (
-            latency(&lonely, count, wanted_ps)?,
-            latency(&popular, count, wanted_ps)?,
-        ) else {
+        let (Some(without), Some(with)) =
+            (latency(&lonely, count, wanted_ps)?, latency(&popular, count, wanted_ps)?)
+        else {
             std::thread::sleep(Duration::from_millis(20));
             continue;
         };

@@ -40,14 +40,7 @@ fn rival(label: &str, test: &'static str, size: usize, least: bool, bound: f64) 
 }
 
 fn number(label: &str, test: &'static str, size: usize, bound: f64) -> Aim {
-    Aim {
-        label: label.to_owned(),
-        test,
-        size,
-        against: Against::Number,
-        least: false,
-        bound,
-    }
+    Aim { label: label.to_owned(), test, size, against: Against::Number, least: false, bound }
 }
 
 fn aims() -> Vec<Aim> {
@@ -74,13 +67,7 @@ fn aims() -> Vec<Aim> {
         rival("tagged bandwidth, buffers reused", "tagged_bw", 64 * k, true, 1.1),
         rival("tagged bandwidth, buffers reused", "tagged_bw", m, true, 1.8),
         rival("tagged bandwidth, buffers reused", "tagged_bw", 4 * m, true, 1.7),
-        rival(
-            "tagged bandwidth, buffers touched",
-            "tagged_touched",
-            64 * k,
-            true,
-            1.25,
-        ),
+        rival("tagged bandwidth, buffers touched", "tagged_touched", 64 * k, true, 1.25),
         rival("tagged message rate", "tagged_rate", 8, true, 1.3),
         rival("RMA write one way, bandwidth", "write_bw", m, true, 0.97),
         idle,
@@ -92,12 +79,7 @@ fn aims() -> Vec<Aim> {
         ("kill -9 of the sender", "kill_receiver_survives"),
     ] {
         for size in [8, 64 * k, 4 * m] {
-            aims.push(number(
-                &format!("{label}, {}, ms", size_name(size)),
-                test,
-                size,
-                100.0,
-            ));
+            aims.push(number(&format!("{label}, {}, ms", size_name(size)), test, size, 100.0));
         }
     }
     aims
@@ -105,9 +87,7 @@ fn aims() -> Vec<Aim> {
 
 /// Whether an aim needs this figure.
 pub(crate) fn judged(test: Test, size: usize) -> bool {
-    aims()
-        .iter()
-        .any(|aim| aim.test == test.word() && aim.size == size)
+    aims().iter().any(|aim| aim.test == test.word() && aim.size == size)
 }
 
 /// Returns the lines, and the number of aims that do not hold or were not measured. Empty if none
@@ -127,10 +107,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
             Against::Own(test) => test,
             _ => aim.test,
         };
-        let other = report
-            .subjects
-            .iter()
-            .position(|subject| subject.label.starts_with(label));
+        let other = report.subjects.iter().position(|subject| subject.label.starts_with(label));
         let both = |place: Placement| {
             let mine = report.row(ours, aim.test, aim.size, place)?;
             Some((mine, report.row(other?, other_test, aim.size, place)?))
@@ -148,11 +125,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
             Against::Number => mine.spread.max,
             _ => mine.spread.median / other.spread.median,
         };
-        let holds = if aim.least {
-            value >= aim.bound
-        } else {
-            value <= aim.bound
-        };
+        let holds = if aim.least { value >= aim.bound } else { value <= aim.bound };
         if !holds || mine.inside {
             missed += 1;
         }
@@ -168,11 +141,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
             ("near" | "near-noisy", _) => " (near, no far samples, disturbed)",
             _ => " (disturbed)",
         };
-        let _ = writeln!(
-            out,
-            "{:<54} {value:>10.3} {target:>10}  {verdict}{doubt}",
-            aim.label
-        );
+        let _ = writeln!(out, "{:<54} {value:>10.3} {target:>10}  {verdict}{doubt}", aim.label);
     }
     (out, missed)
 }

@@ -18,25 +18,15 @@ pub(crate) const CASES: &[Case] = &[
     case("absent_peers/request_before_enabling", 2, |r| {
         before_enabling(r, sys::FI_PROGRESS_MANUAL)
     }),
-    case(
-        "absent_peers/request_before_enabling_under_auto_progress",
-        2,
-        |r| before_enabling(r, sys::FI_PROGRESS_AUTO),
-    ),
+    case("absent_peers/request_before_enabling_under_auto_progress", 2, |r| {
+        before_enabling(r, sys::FI_PROGRESS_AUTO)
+    }),
     case("absent_peers/receives_outlast_a_close", 2, receives_outlast),
     case("absent_peers/closed_before_the_answer", 2, closed_early),
-    case(
-        "absent_peers/the_next_life_comes_with_the_end_of_the_former",
-        2,
-        next_life,
-    ),
+    case("absent_peers/the_next_life_comes_with_the_end_of_the_former", 2, next_life),
     case("absent_peers/no_memory_for_the_one_that_answers", 2, no_memory).within(30),
-    case(
-        "absent_peers/no_descriptor_for_the_one_that_asks",
-        2,
-        no_descriptor,
-    )
-    .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
+    case("absent_peers/no_descriptor_for_the_one_that_asks", 2, no_descriptor)
+        .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
 ];
 
 fn ask() -> Ask {
@@ -51,10 +41,7 @@ fn former_name(rank: &Rank) -> Outcome<Vec<u8>> {
 
 /// Returns the contribution of rank 1 to an exchange.
 fn theirs(parts: &[Vec<u8>]) -> Outcome<Vec<u8>> {
-    parts
-        .get(1)
-        .cloned()
-        .ok_or_else(|| Fail::here("rank 1 said nothing"))
+    parts.get(1).cloned().ok_or_else(|| Fail::here("rank 1 said nothing"))
 }
 
 /// Tests that an operation to an address without a listener fails, and that the error names the
@@ -108,9 +95,7 @@ fn awaited_before(rank: &Rank) -> Outcome {
         let parts = rank.exchange(&name, &mut || Ok(()))?;
         std::thread::sleep(Duration::from_secs(2));
         let rig = Rig::open_at(rank, &ask(), &name)?;
-        let to = rig
-            .av
-            .insert(parts.first().ok_or_else(|| Fail::here("rank 0 said nothing"))?)?;
+        let to = rig.av.insert(parts.first().ok_or_else(|| Fail::here("rank 0 said nothing"))?)?;
         rig.post(|| rig.ep.tsend(Buf::pattern(64, 6), to, 1, 2))?;
         rig.sent(2)?;
         return rig.barrier();
@@ -204,10 +189,7 @@ fn receives_outlast(rank: &Rank) -> Outcome {
     rank.step("sending until the close is noticed");
     loop {
         rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 9, 3))?;
-        if rig
-            .wait("the send or its failure", || Ok(rig.tx.take()))?
-            .is_err()
-        {
+        if rig.wait("the send or its failure", || Ok(rig.tx.take()))?.is_err() {
             break;
         }
     }
@@ -275,8 +257,9 @@ fn no_memory(rank: &Rank) -> Outcome {
         rig.ep.send(Buf::pattern(LARGE, 5), rig.peer(), 1)?;
         pause()?;
         pause()?;
-        let ended =
-            sandbox::without_more_memory(|| rig.wait("the send or its failure", || Ok(rig.tx.take())))??;
+        let ended = sandbox::without_more_memory(|| {
+            rig.wait("the send or its failure", || Ok(rig.tx.take()))
+        })??;
         if let Err(error) = ended {
             check_eq!(error.err, Errno::ECONNRESET);
         }
@@ -333,8 +316,9 @@ fn no_descriptor(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     rig.post(|| rig.ep.recv(buf, rig.peer(), 4))?;
-    let error =
-        sandbox::without_more_files(|| rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.peer(), 3)))??;
+    let error = sandbox::without_more_files(|| {
+        rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.peer(), 3))
+    })??;
     check_eq!(error, Errno::EMFILE);
     check!(rig.rx.take().is_none(), "the receive ended with the send");
     rig.barrier()?;

@@ -18,10 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     case("atomic/vector", 2, |r| every_op(r, Form::Vector)).within(180),
     case("atomic/msg", 2, |r| every_op(r, Form::Msg(0))).within(180),
     case("atomic/msg_inject", 2, |r| every_op(r, Form::Msg(sys::FI_INJECT))).within(180),
-    case("atomic/msg_delivery_complete", 2, |r| {
-        every_op(r, Form::Msg(sys::FI_DELIVERY_COMPLETE))
-    })
-    .within(180),
+    case("atomic/msg_delivery_complete", 2, |r| every_op(r, Form::Msg(sys::FI_DELIVERY_COMPLETE)))
+        .within(180),
     case("atomic/inject", 2, |r| every_op(r, Form::Inject)).within(180),
     case("atomic/misaligned", 2, misaligned),
     case("atomic/valid", 1, valid),
@@ -76,14 +74,8 @@ fn pieces(buf: Buf, count: usize, element: usize, most: usize) -> Vec<Ioc> {
     }
     let at = first * element;
     vec![
-        Ioc {
-            buf: buf.sub(0, at),
-            count: first,
-        },
-        Ioc {
-            buf: buf.sub(at, buf.len() - at),
-            count: count - first,
-        },
+        Ioc { buf: buf.sub(0, at), count: first },
+        Ioc { buf: buf.sub(at, buf.len() - at), count: count - first },
     ]
 }
 
@@ -91,27 +83,21 @@ fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Op
     let ep = &rig.ep;
     let most = rig.info.tx().iov_limit;
     let split = |buf: Buf| pieces(buf, args.count, size(at.datatype), most);
-    let whole = Ioc {
-        buf: args.operand,
-        count: args.count,
-    };
-    let remote = [RmaIoc {
-        addr: at.addr,
-        count: args.count,
-        key: at.key,
-    }];
+    let whole = Ioc { buf: args.operand, count: args.count };
+    let remote = [RmaIoc { addr: at.addr, count: args.count, key: at.key }];
     match (form, kind) {
         (Form::Base, AtomicKind::Write) => ep.atomic(at, whole),
         (Form::Base, AtomicKind::Fetch) => ep.fetch_atomic(at, whole, args.result),
-        (Form::Base, AtomicKind::Compare) => ep.compare_atomic(at, whole, args.compare, args.result),
+        (Form::Base, AtomicKind::Compare) => {
+            ep.compare_atomic(at, whole, args.compare, args.result)
+        }
         (Form::Vector, AtomicKind::Write) => ep.atomicv(at, &split(args.operand)),
-        (Form::Vector, AtomicKind::Fetch) => ep.fetch_atomicv(at, &split(args.operand), &split(args.result)),
-        (Form::Vector, AtomicKind::Compare) => ep.compare_atomicv(
-            at,
-            &split(args.operand),
-            &split(args.compare),
-            &split(args.result),
-        ),
+        (Form::Vector, AtomicKind::Fetch) => {
+            ep.fetch_atomicv(at, &split(args.operand), &split(args.result))
+        }
+        (Form::Vector, AtomicKind::Compare) => {
+            ep.compare_atomicv(at, &split(args.operand), &split(args.compare), &split(args.result))
+        }
         (Form::Msg(flags), AtomicKind::Write) => {
             ep.atomicmsg(at, &split(args.operand), &remote, 0, flags | sys::FI_COMPLETION)
         }
@@ -121,7 +107,8 @@ fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Op
         }
         (Form::Msg(flags), AtomicKind::Compare) => {
             let flags = flags | sys::FI_COMPLETION;
-            let (operand, compare, result) = (split(args.operand), split(args.compare), split(args.result));
+            let (operand, compare, result) =
+                (split(args.operand), split(args.compare), split(args.result));
             ep.compare_atomicmsg(at, &operand, &remote, &compare, &result, flags)
         }
         (Form::Inject, _) => ep.inject_atomic(at, whole),
@@ -159,24 +146,22 @@ fn every_op(rank: &Rank, form: Form) -> Outcome {
     rig.barrier()
 }
 
-fn one_op(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: Remote, datatype: u32, op: u32) -> Outcome {
-    const VALUES: &[[i8; 3]] = &[
-        [5, 3, 5],
-        [0, 7, 1],
-        [3, 0, 3],
-        [1, 2, 4],
-        [9, 9, 8],
-        [0, 0, 0],
-        [6, 100, 12],
-    ];
+fn one_op(
+    rig: &Rig<'_>,
+    form: Form,
+    kind: AtomicKind,
+    at: Remote,
+    datatype: u32,
+    op: u32,
+) -> Outcome {
+    const VALUES: &[[i8; 3]] =
+        &[[5, 3, 5], [0, 7, 1], [3, 0, 3], [1, 2, 4], [9, 9, 8], [0, 0, 0], [6, 100, 12]];
     let element = size(datatype);
     let most = rig.ep.atomic_valid(kind, datatype, op)?;
     for count in [1, VALUES.len()].into_iter().filter(|&count| count <= most) {
         let column = |which: usize| -> Vec<u8> {
             let values = VALUES.iter().take(count);
-            values
-                .flat_map(|row| encode(datatype, row.get(which).copied().unwrap_or(0)))
-                .collect()
+            values.flat_map(|row| encode(datatype, row.get(which).copied().unwrap_or(0))).collect()
         };
         let (target, operand, compare) = (column(0), column(1), column(2));
         rig.post(|| rig.ep.write(Buf::of(&target), rig.peer(), at.addr, at.key, 1))?;
@@ -187,14 +172,8 @@ fn one_op(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: Remote, datatype: u32
             result: Buf::new(target.len()),
             count,
         };
-        let place = AtomicTarget {
-            dest: rig.peer(),
-            addr: at.addr,
-            key: at.key,
-            datatype,
-            op,
-            context: 2,
-        };
+        let place =
+            AtomicTarget { dest: rig.peer(), addr: at.addr, key: at.key, datatype, op, context: 2 };
         rig.post(|| run(rig, form, kind, &place, &args))?;
         if form.injects() {
             args.operand.fill(0xff);
@@ -246,14 +225,7 @@ fn misaligned(rank: &Rank) -> Outcome {
             let at = from(&remotes, 1, off)?;
             for &(datatype, ..) in TYPES {
                 one_op(&rig, Form::Base, AtomicKind::Fetch, at, datatype, sys::FI_SUM)?;
-                one_op(
-                    &rig,
-                    Form::Base,
-                    AtomicKind::Write,
-                    at,
-                    datatype,
-                    sys::FI_ATOMIC_WRITE,
-                )?;
+                one_op(&rig, Form::Base, AtomicKind::Write, at, datatype, sys::FI_ATOMIC_WRITE)?;
                 one_op(&rig, Form::Base, AtomicKind::Compare, at, datatype, sys::FI_CSWAP)?;
             }
         }
@@ -289,16 +261,9 @@ fn valid(rank: &Rank) -> Outcome {
         }
     }
     let both = sys::FI_FETCH_ATOMIC | sys::FI_COMPARE_ATOMIC;
-    check_eq!(
-        rig.domain.query_atomic(sys::FI_UINT64, sys::FI_SUM, both),
-        Err(Errno::EBADFLAGS)
-    );
+    check_eq!(rig.domain.query_atomic(sys::FI_UINT64, sys::FI_SUM, both), Err(Errno::EBADFLAGS));
     check!(rig.ep.atomic_valid(AtomicKind::Write, 999, sys::FI_SUM).is_err());
-    check!(
-        rig.ep
-            .atomic_valid(AtomicKind::Write, sys::FI_UINT64, 999)
-            .is_err()
-    );
+    check!(rig.ep.atomic_valid(AtomicKind::Write, sys::FI_UINT64, 999).is_err());
     Ok(())
 }
 
@@ -329,11 +294,12 @@ fn undefined_ops(rank: &Rank) -> Outcome {
                         op,
                         context: 2,
                     };
-                    let result =
-                        rig.wait("an answer", || match run(&rig, Form::Base, kind, &place, &args) {
+                    let result = rig.wait("an answer", || {
+                        match run(&rig, Form::Base, kind, &place, &args) {
                             Err(Errno::EAGAIN) => Ok(None),
                             other => Ok(Some(other)),
-                        })?;
+                        }
+                    })?;
                     check_eq!(result, Err(Errno::EOPNOTSUPP), "{kind:?} {op_name} {type_name}");
                 }
             }
@@ -359,7 +325,8 @@ fn difference(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         let (at, op) = (from(&remotes, 1, 64)?, sys::FI_DIFF);
         for &(datatype, name, element) in TYPES {
-            for (kind, flags) in [(AtomicKind::Write, 0), (AtomicKind::Fetch, sys::FI_FETCH_ATOMIC)] {
+            for (kind, flags) in [(AtomicKind::Write, 0), (AtomicKind::Fetch, sys::FI_FETCH_ATOMIC)]
+            {
                 let most = rig.ep.atomic_valid(kind, datatype, op)?;
                 let query = rig.domain.query_atomic(datatype, op, flags);
                 check_eq!(query, Ok((most, element)), "{kind:?} {name}");
@@ -387,12 +354,8 @@ fn most_elements(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
-        for datatype in [
-            sys::FI_UINT8,
-            sys::FI_UINT64,
-            sys::FI_DOUBLE,
-            sys::FI_LONG_DOUBLE_COMPLEX,
-        ] {
+        for datatype in [sys::FI_UINT8, sys::FI_UINT64, sys::FI_DOUBLE, sys::FI_LONG_DOUBLE_COMPLEX]
+        {
             for (kind, op) in [
                 (AtomicKind::Write, sys::FI_SUM),
                 (AtomicKind::Fetch, sys::FI_SUM),
@@ -429,7 +392,9 @@ fn most_elements(rank: &Rank) -> Outcome {
                     same(datatype, &back.bytes(), &want),
                     "{kind:?} of {count} elements of {element} B"
                 );
-                check!(kind == AtomicKind::Write || same(datatype, &args.result.bytes(), &bytes(2)));
+                check!(
+                    kind == AtomicKind::Write || same(datatype, &args.result.bytes(), &bytes(2))
+                );
                 if count == most && most < room / element {
                     let more = Operands {
                         operand: Buf::new((most + 1) * element),
@@ -453,10 +418,7 @@ fn itself(rank: &Rank) -> Outcome {
     let mine = Buf::new(64);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     let at = from(&remotes, 0, 0)?;
-    let one = Ioc {
-        buf: Buf::of(&1_u64.to_le_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let result = Buf::new(8);
     let place = AtomicTarget {
         dest: rig.to(0),
@@ -486,16 +448,8 @@ fn remote_pieces(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let remote = [
-            RmaIoc {
-                addr: at.addr + 1024,
-                count: 3,
-                key: at.key,
-            },
-            RmaIoc {
-                addr: at.addr + 8,
-                count: 2,
-                key: at.key,
-            },
+            RmaIoc { addr: at.addr + 1024, count: 3, key: at.key },
+            RmaIoc { addr: at.addr + 8, count: 2, key: at.key },
         ];
         let values: Vec<u8> = (1..=5_u64).flat_map(u64::to_le_bytes).collect();
         let place = AtomicTarget {
@@ -506,19 +460,12 @@ fn remote_pieces(rank: &Rank) -> Outcome {
             op: sys::FI_SUM,
             context: 1,
         };
-        let operand = [Ioc {
-            buf: Buf::of(&values),
-            count: 5,
-        }];
+        let operand = [Ioc { buf: Buf::of(&values), count: 5 }];
         let result = Buf::new(40);
         for _ in 0..2 {
-            let results = [Ioc {
-                buf: result,
-                count: 5,
-            }];
+            let results = [Ioc { buf: result, count: 5 }];
             rig.post(|| {
-                rig.ep
-                    .fetch_atomicmsg(&place, &operand, &remote, &results, sys::FI_COMPLETION)
+                rig.ep.fetch_atomicmsg(&place, &operand, &remote, &results, sys::FI_COMPLETION)
             })?;
             rig.sent(1)?;
         }
@@ -562,21 +509,9 @@ fn order(rank: &Rank) -> Outcome {
         for (index, &result) in results.iter().enumerate() {
             let write = place(sys::FI_ATOMIC_WRITE, 1);
             let read = place(sys::FI_ATOMIC_READ, 2);
-            let value = Ioc {
-                buf: Buf::of(&(index as u64 + 7).to_le_bytes()),
-                count: 1,
-            };
+            let value = Ioc { buf: Buf::of(&(index as u64 + 7).to_le_bytes()), count: 1 };
             rig.post(|| rig.ep.atomic(&write, value))?;
-            rig.post(|| {
-                rig.ep.fetch_atomic(
-                    &read,
-                    Ioc {
-                        buf: Buf::NULL,
-                        count: 1,
-                    },
-                    result,
-                )
-            })?;
+            rig.post(|| rig.ep.fetch_atomic(&read, Ioc { buf: Buf::NULL, count: 1 }, result))?;
         }
         for _ in 0..2 * results.len() {
             rig.next(&rig.tx)?;
@@ -593,9 +528,7 @@ fn order(rank: &Rank) -> Outcome {
 /// overtake the first operation.
 fn without_the_target(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
-        return Err(Fail::NotRun(
-            "what needs the target is a provider's own choice".into(),
-        ));
+        return Err(Fail::NotRun("what needs the target is a provider's own choice".into()));
     }
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(16);
@@ -618,10 +551,7 @@ fn without_the_target(rank: &Rank) -> Outcome {
         op: sys::FI_SUM,
         context,
     };
-    let one = Ioc {
-        buf: Buf::of(&1_u64.to_le_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     // The connection exists.
     rig.post(|| rig.ep.atomic(&add(1, 1), one))?;
     rig.sent(1)?;
@@ -635,21 +565,14 @@ fn without_the_target(rank: &Rank) -> Outcome {
     rig.sent(3)?;
     let delivered = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
     let (to, count) = (add(1, 4), 1);
-    let range = [RmaIoc {
-        addr: to.addr,
-        count,
-        key: to.key,
-    }];
+    let range = [RmaIoc { addr: to.addr, count, key: to.key }];
     rig.post(|| rig.ep.atomicmsg(&to, &[one], &range, 0, delivered))?;
     let value = Buf::of(&500_u64.to_le_bytes());
     rig.post(|| rig.ep.write(value, rig.peer(), at.addr, at.key, 5))?;
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(100) {
         rig.pump()?;
-        check!(
-            rig.tx.take().is_none(),
-            "delivered to a target that was elsewhere"
-        );
+        check!(rig.tx.take().is_none(), "delivered to a target that was elsewhere");
     }
     elsewhere()?;
     rig.sent(4)?;

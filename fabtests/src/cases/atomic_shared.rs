@@ -27,10 +27,7 @@ fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
     let mine = Buf::new(128);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     let at = from(&remotes, 0, off)?;
-    let one = Ioc {
-        buf: Buf::of(&1_u64.to_le_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let result = Buf::new(8);
     let place = AtomicTarget {
         dest: rig.to(0),
@@ -74,7 +71,8 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     let word = |value: u64| Buf::of(&value.to_le_bytes());
-    let (free, taken, old, guarded) = (word(0), word(1 + rank.index as u64), Buf::new(8), Buf::new(8));
+    let (free, taken, old, guarded) =
+        (word(0), word(1 + rank.index as u64), Buf::new(8), Buf::new(8));
     let place = AtomicTarget {
         dest: rig.to(0),
         addr: at.addr,
@@ -85,10 +83,7 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
     };
     for _ in 0..ROUNDS {
         loop {
-            rig.post(|| {
-                rig.ep
-                    .compare_atomic(&place, Ioc { buf: taken, count: 1 }, free, old)
-            })?;
+            rig.post(|| rig.ep.compare_atomic(&place, Ioc { buf: taken, count: 1 }, free, old))?;
             rig.sent(1)?;
             if old.load_u64(0) == 0 {
                 break;
@@ -99,11 +94,7 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
         guarded.store_u64(0, guarded.load_u64(0) + 1);
         rig.post(|| rig.ep.write(guarded, rig.to(0), at.addr + 64, at.key, 3))?;
         rig.sent(3)?;
-        let release = AtomicTarget {
-            op: sys::FI_ATOMIC_WRITE,
-            context: 4,
-            ..place
-        };
+        let release = AtomicTarget { op: sys::FI_ATOMIC_WRITE, context: 4, ..place };
         rig.post(|| rig.ep.atomic(&release, Ioc { buf: free, count: 1 }))?;
         rig.sent(4)?;
     }
@@ -141,15 +132,9 @@ fn wide_from_all(rank: &Rank) -> Outcome {
             op: sys::FI_SUM,
             context: 1,
         };
-        let zero = Ioc {
-            buf: Buf::of(&encode(datatype, 0)),
-            count: 1,
-        };
+        let zero = Ioc { buf: Buf::of(&encode(datatype, 0)), count: 1 };
         let rounds = if datatype == sys::FI_INT8 { 40 } else { ROUNDS };
-        let one = Ioc {
-            buf: Buf::of(&encode(datatype, 1)),
-            count: 1,
-        };
+        let one = Ioc { buf: Buf::of(&encode(datatype, 1)), count: 1 };
         // Without the imaginary part of an encoded 1.
         let complex = matches!(datatype, sys::FI_FLOAT_COMPLEX | sys::FI_DOUBLE_COMPLEX);
         let operand = if complex { zero } else { one };
@@ -170,11 +155,7 @@ fn wide_from_all(rank: &Rank) -> Outcome {
         #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
         let complex = [0.0, all as f32].map(f32::to_le_bytes).concat();
         check_eq!(mine.get(48, 8), complex, "float complex");
-        check_eq!(
-            mine.get(64, 16),
-            [0.0, all].map(f64::to_le_bytes).concat(),
-            "double complex"
-        );
+        check_eq!(mine.get(64, 16), [0.0, all].map(f64::to_le_bytes).concat(), "double complex");
         check_eq!(mine.get(120, 1), vec![120_u8], "int8");
         check_eq!(mine.get(122, 2), 1500_u16.to_le_bytes().to_vec(), "uint16");
     }
@@ -202,10 +183,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
         op: sys::FI_SUM,
         context: 1,
     };
-    let one = Ioc {
-        buf: Buf::of(&encode(datatype, 1)),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&encode(datatype, 1)), count: 1 };
     for _ in 0..ROUNDS {
         rig.post(|| rig.ep.atomic(&place, one))?;
         rig.sent(1)?;
@@ -216,10 +194,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
         for _ in 1..rank.count {
             hear(&rig)?;
         }
-        check_eq!(
-            mine.load_u64(0),
-            (ROUNDS << 32) | (ROUNDS << 16) | (ROUNDS & 0xff)
-        );
+        check_eq!(mine.load_u64(0), (ROUNDS << 32) | (ROUNDS << 16) | (ROUNDS & 0xff));
     }
     rig.barrier()
 }

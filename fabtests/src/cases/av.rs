@@ -68,10 +68,7 @@ fn numbers(rank: &Rank) -> Outcome {
     for kind in [sys::FI_AV_TABLE, sys::FI_AV_MAP, sys::FI_AV_UNSPEC] {
         // The count is a hint, not a limit.
         let av = Av::open(&rig.domain, kind, 10)?;
-        let all: Vec<u64> = names
-            .iter()
-            .map(|name| av.insert(name))
-            .collect::<Result<_, _>>()?;
+        let all: Vec<u64> = names.iter().map(|name| av.insert(name)).collect::<Result<_, _>>()?;
         if kind == sys::FI_AV_TABLE {
             check_eq!(all, (0..400).collect::<Vec<u64>>());
         }
@@ -100,31 +97,15 @@ fn remove(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     sockaddr_only(&rig)?;
     let names = names(&rig, 10)?;
-    let all: Vec<u64> = names
-        .iter()
-        .map(|name| rig.av.insert(name))
-        .collect::<Result<_, _>>()?;
-    rig.av.remove(
-        &[3, 5, 7].map(|index: usize| all.get(index).copied().unwrap_or(0)),
-        0,
-    )?;
+    let all: Vec<u64> = names.iter().map(|name| rig.av.insert(name)).collect::<Result<_, _>>()?;
+    rig.av.remove(&[3, 5, 7].map(|index: usize| all.get(index).copied().unwrap_or(0)), 0)?;
     for (index, &addr) in all.iter().enumerate() {
-        check_eq!(
-            rig.av.lookup(addr, 64).is_err(),
-            [3, 5, 7].contains(&index),
-            "{index}"
-        );
+        check_eq!(rig.av.lookup(addr, 64).is_err(), [3, 5, 7].contains(&index), "{index}");
     }
     let gone = all.get(3).copied().unwrap_or(0);
     check!(rig.av.remove(&[gone], 0).is_err(), "removed twice");
-    check!(
-        rig.av.remove(&[99_999], 0).is_err(),
-        "removed what was never there"
-    );
-    check!(
-        rig.av.remove(&[0], 1 << 50).is_err(),
-        "removed with unknown flags"
-    );
+    check!(rig.av.remove(&[99_999], 0).is_err(), "removed what was never there");
+    check!(rig.av.remove(&[0], 1 << 50).is_err(), "removed with unknown flags");
     check!(rig.av.lookup(0, 64).is_ok());
     for name in [3, 5, 7].iter().filter_map(|&index: &usize| names.get(index)) {
         let addr = rig.av.insert(name)?;
@@ -139,10 +120,7 @@ fn same_twice(rank: &Rank) -> Outcome {
     let first = rig.av.insert(&name)?;
     check_eq!(rig.av.insert(&name)?, first);
     rig.av.remove(&[first], 0)?;
-    check!(
-        rig.av.lookup(first, 64).is_ok(),
-        "inserted twice and removed once, it is still there"
-    );
+    check!(rig.av.lookup(first, 64).is_ok(), "inserted twice and removed once, it is still there");
     rig.av.remove(&[first], 0)?;
     check!(rig.av.lookup(first, 64).is_err());
     Ok(())
@@ -162,10 +140,8 @@ fn without_numbers(rank: &Rank) -> Outcome {
 
 /// Tests a table of all names, inserted in one call in the order of the ranks.
 fn many_at_once(rank: &Rank) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE),
-    )?;
+    let rig =
+        Rig::open(rank, &Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE))?;
     sockaddr_only(&rig)?;
     let av = Av::open(&rig.domain, sys::FI_AV_TABLE, 2)?;
     for flags in [0, sys::FI_MORE] {
@@ -188,10 +164,7 @@ fn sync_errors(rank: &Rank) -> Outcome {
     check_eq!(done, 3);
     let failed: Vec<bool> = errors.iter().map(|&error| error != 0).collect();
     check_eq!(failed, vec![false, false, true, false]);
-    check!(
-        errors.iter().all(|&error| error >= 0),
-        "errors are positive here: {errors:?}"
-    );
+    check!(errors.iter().all(|&error| error >= 0), "errors are positive here: {errors:?}");
     check_eq!(addrs.get(2).copied(), Some(sys::FI_ADDR_NOTAVAIL));
     let (done, addrs) = rig.av.insert_many(&names.concat(), 4, 0)?;
     check_eq!(done, 3);
@@ -218,11 +191,7 @@ fn foreign(rank: &Rank) -> Outcome {
     other_ip.splice(identity, [0; 8]);
     other_ip.splice(ip, [192, 0, 2, 1]);
     for name in &foreign {
-        check_eq!(
-            rig.av.insert_many(name, 1, 0)?,
-            (0, vec![sys::FI_ADDR_NOTAVAIL]),
-            "{name:?}"
-        );
+        check_eq!(rig.av.insert_many(name, 1, 0)?, (0, vec![sys::FI_ADDR_NOTAVAIL]), "{name:?}");
     }
     Ok(())
 }
@@ -250,19 +219,13 @@ fn service(rank: &Rank) -> Outcome {
     check_eq!(done, 1);
     let (name, _) = rig.av.lookup(addr, 64)?;
     check_eq!(name.get(2..4), Some(9228_u16.to_be_bytes().as_slice()));
-    check!(!matches!(
-        rig.av.insert_service("no.such.host.invalid", "9228"),
-        Ok((1, _))
-    ));
+    check!(!matches!(rig.av.insert_service("no.such.host.invalid", "9228"), Ok((1, _))));
     Ok(())
 }
 
 fn unknown_type(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
-    check!(
-        Av::open_named(&rig.domain, 99, 1, None, 0).is_err(),
-        "an unknown type was taken"
-    );
+    check!(Av::open_named(&rig.domain, 99, 1, None, 0).is_err(), "an unknown type was taken");
     Ok(())
 }
 
@@ -314,9 +277,7 @@ fn not_inserted(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let names = rig.exchange(&rig.ep.name()?)?;
     if rank.index == 0 {
-        let to = rig
-            .av
-            .insert(names.get(1).ok_or_else(|| Fail::here("no name"))?)?;
+        let to = rig.av.insert(names.get(1).ok_or_else(|| Fail::here("no name"))?)?;
         for size in [8, 5000, 200_000] {
             rig.post(|| rig.ep.send(Buf::pattern(size, 1), to, 1))?;
             rig.sent(1)?;
@@ -364,14 +325,7 @@ fn after_bind(rank: &Rank) -> Outcome {
 /// Tests `FI_EVENT`: an event queue reports the outcome of an insertion (before libfabric 2.0).
 fn events(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
-    let eq = Eq::open(
-        &rig.fabric,
-        EqAttr {
-            size: 8,
-            flags: 0,
-            wait_obj: sys::FI_WAIT_NONE,
-        },
-    )?;
+    let eq = Eq::open(&rig.fabric, EqAttr { size: 8, flags: 0, wait_obj: sys::FI_WAIT_NONE })?;
     let av = match Av::open_named(&rig.domain, sys::FI_AV_TABLE, 4, None, sys::FI_EVENT) {
         Ok(av) => av,
         Err(e) => return Err(Fail::NotRun(format!("insertion with events: {e}"))),

@@ -27,11 +27,7 @@ fn name(rank: &Rank, subject: &str) -> String {
 }
 
 fn named<'a>(name: &'a str, flags: u64) -> AvAttr<'a> {
-    AvAttr {
-        name: Some(name),
-        flags,
-        ..AvAttr::default()
-    }
+    AvAttr { name: Some(name), flags, ..AvAttr::default() }
 }
 
 /// Opens an endpoint with a shared vector, which rank 0 opens first.
@@ -41,13 +37,7 @@ fn rig<'r>(rank: &'r Rank, name: &str, flags: u64) -> Outcome<(Rig<'r>, usize)> 
         plain.barrier()?;
     }
     let (av, map_addr) = Av::open_with(&plain.domain, &named(name, flags))?;
-    let rig = Rig::open_on(
-        rank,
-        plain.info.dup()?,
-        (&plain.fabric, &plain.domain),
-        av,
-        &ask(),
-    )?;
+    let rig = Rig::open_on(rank, plain.info.dup()?, (&plain.fabric, &plain.domain), av, &ask())?;
     if rank.index == 0 {
         plain.barrier()?;
     }
@@ -218,10 +208,7 @@ fn in_one_process(rank: &Rank) -> Outcome {
     let open = |flags: u64| Av::open_with(&rig.domain, &named(&name, flags));
     check_eq!(open(sys::FI_READ).err(), Some(Errno::ENOENT));
     let too_long = "x".repeat(200);
-    check!(
-        Av::open_with(&rig.domain, &named(&too_long, 0)).is_err(),
-        "a name of 200 letters"
-    );
+    check!(Av::open_with(&rig.domain, &named(&too_long, 0)).is_err(), "a name of 200 letters");
     let (first, at) = open(0)?;
     let (second, also_at) = open(0)?;
     check!(at != 0 && also_at != 0, "no address of the array");
@@ -237,10 +224,7 @@ fn in_one_process(rank: &Rank) -> Outcome {
     // A number is used once, so that a stale number refers to no other address.
     check_eq!(first.insert(&own), Ok(1));
     // An array address chosen by the caller is not replaced.
-    let chosen = AvAttr {
-        map_addr: 0x1000,
-        ..named(&name, 0)
-    };
+    let chosen = AvAttr { map_addr: 0x1000, ..named(&name, 0) };
     check_eq!(Av::open_with(&rig.domain, &chosen)?.1, 0x1000);
     Ok(())
 }
@@ -260,9 +244,7 @@ fn comes_late(rank: &Rank) -> Outcome {
         check_eq!(rig.received(1)?.src, Some(1));
         return rig.barrier();
     }
-    let to = rig
-        .av
-        .insert(names.first().ok_or_else(|| Fail::here("no name"))?)?;
+    let to = rig.av.insert(names.first().ok_or_else(|| Fail::here("no name"))?)?;
     rig.post(|| rig.ep.send(Buf::pattern(8, 1), to, 2))?;
     rig.sent(2)?;
     rig.barrier()?;

@@ -77,10 +77,7 @@ fn inserted(rank: &Rank) -> Outcome {
 
 fn set(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
-    let attr = AvAttr {
-        flags: sys::FI_AV_USER_ID,
-        ..AvAttr::default()
-    };
+    let attr = AvAttr { flags: sys::FI_AV_USER_ID, ..AvAttr::default() };
     let (av, _) = Av::open_with(&rig.domain, &attr)?;
     let name = rig.ep.name()?;
     check_eq!(av.insert_told(&name, 1), Err(Errno::EINVAL));
@@ -101,10 +98,7 @@ fn set(rank: &Rank) -> Outcome {
 /// although the peer is known.
 fn told_later(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
-    let attr = AvAttr {
-        flags: sys::FI_AV_USER_ID,
-        ..AvAttr::default()
-    };
+    let attr = AvAttr { flags: sys::FI_AV_USER_ID, ..AvAttr::default() };
     let (av, _) = Av::open_with(&rig.domain, &attr)?;
     let other = Rig::open_on(rank, rig.info.dup()?, (&rig.fabric, &rig.domain), av, &ask())?;
     let to = other.av.insert(&other.ep.name()?)?;
@@ -130,9 +124,7 @@ fn service_range(rank: &Rank) -> Outcome {
     }
     check_eq!(ports, [5000, 5001, 5002, 5000, 5001, 5002]);
     check!(
-        rig.av
-            .insert_range("no.such.host.invalid", 1, "5000", 2)?
-            .is_empty(),
+        rig.av.insert_range("no.such.host.invalid", 1, "5000", 2)?.is_empty(),
         "a node that is none"
     );
     Ok(())

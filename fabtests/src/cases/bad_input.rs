@@ -15,9 +15,7 @@ use super::call_variants::{self, RecvCall, SendCall, Timing};
 
 pub(crate) const CASES: &[Case] = &[
     case("bad_input/unknown_flags", 2, |r| with_peer(r, unknown_flags)),
-    case("bad_input/contradicting_flags", 2, |r| {
-        with_peer(r, contradictions)
-    }),
+    case("bad_input/contradicting_flags", 2, |r| with_peer(r, contradictions)),
     case("bad_input/null_messages", 2, |r| with_peer(r, null_messages)),
     case("bad_input/buffers_at_null", 2, |r| with_peer(r, null_buffers)),
     case("bad_input/too_many_pieces", 2, |r| with_peer(r, too_many_pieces)),
@@ -74,9 +72,7 @@ fn with_peer(rank: &Rank, misuse: fn(&Rig<'_>) -> Outcome) -> Outcome {
 fn refused(result: Result, allowed: &[Errno], subject: &str) -> Outcome {
     match result {
         Err(error) if allowed.contains(&error) => Ok(()),
-        other => Err(Fail::here(format_args!(
-            "{subject}: {other:?}, expected {allowed:?}"
-        ))),
+        other => Err(Fail::here(format_args!("{subject}: {other:?}, expected {allowed:?}"))),
     }
 }
 
@@ -85,11 +81,7 @@ const VALUE: &[Errno] = &[Errno::EINVAL];
 
 fn unknown_flags(rig: &Rig<'_>) -> Outcome {
     let (ep, to, buf) = (&rig.ep, rig.peer(), Buf::new(8));
-    let remote = [RmaIov {
-        addr: 0,
-        len: 8,
-        key: 1,
-    }];
+    let remote = [RmaIov { addr: 0, len: 8, key: 1 }];
     for &flags in UNKNOWN {
         refused(ep.sendmsg(&[buf], to, 1, 0, flags), FLAGS, "sendmsg")?;
         refused(ep.recvmsg(&[buf], to, 1, flags), FLAGS, "recvmsg")?;
@@ -99,17 +91,9 @@ fn unknown_flags(rig: &Rig<'_>) -> Outcome {
         refused(ep.readmsg(&[buf], to, &remote, 1, flags), FLAGS, "readmsg")?;
         let at = target(rig);
         let one = [Ioc { buf, count: 1 }];
-        let there = [scif_fabtests::fi::RmaIoc {
-            addr: 0,
-            count: 1,
-            key: 1,
-        }];
+        let there = [scif_fabtests::fi::RmaIoc { addr: 0, count: 1, key: 1 }];
         refused(ep.atomicmsg(&at, &one, &there, 0, flags), FLAGS, "atomicmsg")?;
-        refused(
-            ep.fetch_atomicmsg(&at, &one, &there, &one, flags),
-            FLAGS,
-            "fetch_atomicmsg",
-        )?;
+        refused(ep.fetch_atomicmsg(&at, &one, &there, &one, flags), FLAGS, "fetch_atomicmsg")?;
     }
     Ok(())
 }
@@ -128,50 +112,24 @@ fn target(rig: &Rig<'_>) -> AtomicTarget {
 fn contradictions(rig: &Rig<'_>) -> Outcome {
     let (ep, buf) = (&rig.ep, Buf::new(8));
     let any = sys::FI_ADDR_UNSPEC;
-    refused(
-        ep.trecvmsg(&[buf], any, 1, 0, 1, sys::FI_DISCARD),
-        FLAGS,
-        "discard alone",
-    )?;
+    refused(ep.trecvmsg(&[buf], any, 1, 0, 1, sys::FI_DISCARD), FLAGS, "discard alone")?;
     let both = sys::FI_PEEK | sys::FI_MULTI_RECV;
-    refused(
-        ep.trecvmsg(&[buf], any, 1, 0, 1, both),
-        FLAGS,
-        "peek and multi-receive",
-    )?;
+    refused(ep.trecvmsg(&[buf], any, 1, 0, 1, both), FLAGS, "peek and multi-receive")?;
     // A claim of a message that was not found.
     let context = Buf::new(64);
     let claim = ep.trecvmsg(&[buf], any, 1, 0, context.addr(), sys::FI_CLAIM);
-    check!(
-        claim.is_err() || rig.next_error(&rig.rx).is_ok(),
-        "a claim of nothing was taken"
-    );
-    refused(
-        ep.trecvmsg(&[buf], any, 1, 0, 0, sys::FI_CLAIM),
-        VALUE,
-        "claim without a context",
-    )?;
+    check!(claim.is_err() || rig.next_error(&rig.rx).is_ok(), "a claim of nothing was taken");
+    refused(ep.trecvmsg(&[buf], any, 1, 0, 0, sys::FI_CLAIM), VALUE, "claim without a context")?;
     let too_long = Buf::new(rig.info.tx().inject_size + 1);
     let inject = ep.sendmsg(&[too_long], rig.peer(), 1, 0, sys::FI_INJECT);
-    check!(
-        matches!(inject, Err(e) if e != Errno::EAGAIN),
-        "inject of too much: {inject:?}"
-    );
+    check!(matches!(inject, Err(e) if e != Errno::EAGAIN), "inject of too much: {inject:?}");
     Ok(())
 }
 
 fn null_messages(rig: &Rig<'_>) -> Outcome {
     let ep = &rig.ep;
-    refused(
-        ep.null_message(NullMessage::Sendmsg, 0, rig.peer()),
-        VALUE,
-        "sendmsg",
-    )?;
-    refused(
-        ep.null_message(NullMessage::Recvmsg, 0, rig.peer()),
-        VALUE,
-        "recvmsg",
-    )?;
+    refused(ep.null_message(NullMessage::Sendmsg, 0, rig.peer()), VALUE, "sendmsg")?;
+    refused(ep.null_message(NullMessage::Recvmsg, 0, rig.peer()), VALUE, "recvmsg")?;
     refused(ep.null_message(NullMessage::Sendv, 2, rig.peer()), VALUE, "sendv")?;
     refused(ep.null_message(NullMessage::Recvv, 2, rig.peer()), VALUE, "recvv")?;
     refused(ep.null_tagged_message(false), VALUE, "tsendmsg")?;
@@ -198,20 +156,9 @@ fn null_buffers(rig: &Rig<'_>) -> Outcome {
     let null = Buf::null(8);
     refused(ep.atomic(&at, ioc(null)), FAULT, "atomic")?;
     refused(ep.fetch_atomic(&at, ioc(one), null), FAULT, "fetch_atomic")?;
-    let at = AtomicTarget {
-        op: sys::FI_CSWAP,
-        ..target(rig)
-    };
-    refused(
-        ep.compare_atomic(&at, ioc(one), null, one),
-        FAULT,
-        "compare_atomic's comparand",
-    )?;
-    refused(
-        ep.compare_atomic(&at, ioc(one), one, null),
-        FAULT,
-        "compare_atomic's result",
-    )
+    let at = AtomicTarget { op: sys::FI_CSWAP, ..target(rig) };
+    refused(ep.compare_atomic(&at, ioc(one), null, one), FAULT, "compare_atomic's comparand")?;
+    refused(ep.compare_atomic(&at, ioc(one), one, null), FAULT, "compare_atomic's result")
 }
 
 fn too_many_pieces(rig: &Rig<'_>) -> Outcome {
@@ -226,14 +173,7 @@ fn too_many_pieces(rig: &Rig<'_>) -> Outcome {
     refused(ep.trecvv(&rx, to, 1, 0, 1), VALUE, "trecvv")?;
     refused(ep.writev(&tx, to, 0, 1, 1), VALUE, "writev")?;
     refused(ep.readv(&tx, to, 0, 1, 1), VALUE, "readv")?;
-    let remote = vec![
-        RmaIov {
-            addr: 0,
-            len: 4,
-            key: 1
-        };
-        rig.info.tx().rma_iov_limit + 1
-    ];
+    let remote = vec![RmaIov { addr: 0, len: 4, key: 1 }; rig.info.tx().rma_iov_limit + 1];
     let whole = [Buf::new(4 * remote.len())];
     refused(ep.writemsg(&whole, to, &remote, 1, 0, 0), VALUE, "writemsg")?;
     refused(ep.readmsg(&whole, to, &remote, 1, 0), VALUE, "readmsg")
@@ -243,40 +183,16 @@ fn lengths(rig: &Rig<'_>) -> Outcome {
     let (ep, to) = (&rig.ep, rig.peer());
     let huge = Buf::null(usize::MAX);
     refused(ep.send(huge, to, 1), &[Errno::EINVAL, Errno::EMSGSIZE], "send")?;
-    refused(
-        ep.tsend(huge, to, 1, 1),
-        &[Errno::EINVAL, Errno::EMSGSIZE],
-        "tsend",
-    )?;
+    refused(ep.tsend(huge, to, 1, 1), &[Errno::EINVAL, Errno::EMSGSIZE], "tsend")?;
     refused(ep.inject(huge, to), &[Errno::EINVAL, Errno::EMSGSIZE], "inject")?;
-    refused(
-        ep.write(huge, to, 0, 1, 1),
-        &[Errno::EINVAL, Errno::EMSGSIZE],
-        "write",
-    )?;
+    refused(ep.write(huge, to, 0, 1, 1), &[Errno::EINVAL, Errno::EMSGSIZE], "write")?;
     refused(ep.recv(huge, to, 1), VALUE, "recv")?;
     let half = Buf::null(usize::MAX / 2);
-    refused(
-        ep.sendv(&[half, half, half], to, 1),
-        &[Errno::EINVAL, Errno::EMSGSIZE],
-        "sendv",
-    )?;
+    refused(ep.sendv(&[half, half, half], to, 1), &[Errno::EINVAL, Errno::EMSGSIZE], "sendv")?;
     // Both sides of an RMA must have the same length.
-    let remote = [RmaIov {
-        addr: 0,
-        len: 4,
-        key: 1,
-    }];
-    refused(
-        ep.writemsg(&[Buf::new(8)], to, &remote, 1, 0, 0),
-        VALUE,
-        "8 bytes into 4",
-    )?;
-    refused(
-        ep.readmsg(&[Buf::new(8)], to, &remote, 1, 0),
-        VALUE,
-        "4 bytes into 8",
-    )
+    let remote = [RmaIov { addr: 0, len: 4, key: 1 }];
+    refused(ep.writemsg(&[Buf::new(8)], to, &remote, 1, 0, 0), VALUE, "8 bytes into 4")?;
+    refused(ep.readmsg(&[Buf::new(8)], to, &remote, 1, 0), VALUE, "4 bytes into 8")
 }
 
 fn wrong_address(rig: &Rig<'_>) -> Outcome {
@@ -289,10 +205,7 @@ fn wrong_address(rig: &Rig<'_>) -> Outcome {
         refused(ep.tsend(buf, to, 1, 1), ADDRESS, "tsend")?;
         refused(ep.write(buf, to, 0, 1, 1), ADDRESS, "write")?;
         refused(ep.read(buf, to, 0, 1, 1), ADDRESS, "read")?;
-        let at = AtomicTarget {
-            dest: to,
-            ..target(rig)
-        };
+        let at = AtomicTarget { dest: to, ..target(rig) };
         refused(ep.atomic(&at, Ioc { buf, count: 1 }), ADDRESS, "atomic")?;
     }
     Ok(())
@@ -325,26 +238,12 @@ fn atomic_counts(rig: &Rig<'_>) -> Outcome {
     let at = target(rig);
     for count in [0, usize::MAX, usize::MAX / 8, 1 << 40] {
         let result = ep.atomic(&at, Ioc { buf, count });
-        check!(
-            matches!(result, Err(e) if e != Errno::EAGAIN),
-            "{count} elements: {result:?}"
-        );
+        check!(matches!(result, Err(e) if e != Errno::EAGAIN), "{count} elements: {result:?}");
     }
     // The number of fetched elements must equal the number of operands.
     let one = [Ioc { buf, count: 1 }];
     let two = [Ioc { buf, count: 2 }];
-    refused(
-        ep.fetch_atomicv(&at, &one, &two),
-        VALUE,
-        "two results of one element",
-    )?;
-    let cswap = AtomicTarget {
-        op: sys::FI_CSWAP,
-        ..at
-    };
-    refused(
-        ep.compare_atomicv(&cswap, &one, &two, &one),
-        VALUE,
-        "two comparisons of one element",
-    )
+    refused(ep.fetch_atomicv(&at, &one, &two), VALUE, "two results of one element")?;
+    let cswap = AtomicTarget { op: sys::FI_CSWAP, ..at };
+    refused(ep.compare_atomicv(&cswap, &one, &two, &one), VALUE, "two comparisons of one element")
 }

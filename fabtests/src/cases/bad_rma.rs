@@ -110,10 +110,7 @@ fn outside(rank: &Rank) -> Outcome {
         announce(&rig, rig.peer())?;
     } else {
         hear(&rig)?;
-        check!(
-            all.bytes().iter().all(|&byte| byte == 0),
-            "memory outside or inside was written"
-        );
+        check!(all.bytes().iter().all(|&byte| byte == 0), "memory outside or inside was written");
     }
     rig.barrier()
 }
@@ -199,17 +196,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
         return Err(Fail::NotRun("keys are the provider's".into()));
     }
     let (old, new) = (Buf::new(8192), Buf::new(4096));
-    let reg = |buf: Buf| {
-        Mr::reg(
-            &rig.domain,
-            buf,
-            MrAsk {
-                access: REMOTE,
-                key: 42,
-                flags: 0,
-            },
-        )
-    };
+    let reg = |buf: Buf| Mr::reg(&rig.domain, buf, MrAsk { access: REMOTE, key: 42, flags: 0 });
     let mr = reg(old)?;
     let before = rig.exchange_remote(rig.ready_region(&mr, old)?)?;
     if rank.index == 0 {
@@ -238,10 +225,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
     } else {
         hear(&rig)?;
         check_eq!(new.differs(64, 2), None);
-        check!(
-            old.bytes().iter().all(|&byte| byte == 0),
-            "the old region was written"
-        );
+        check!(old.bytes().iter().all(|&byte| byte == 0), "the old region was written");
     }
     rig.barrier()
 }
@@ -328,10 +312,7 @@ fn atomics(rank: &Rank) -> Outcome {
             op: sys::FI_SUM,
             context: 9,
         };
-        let one = Ioc {
-            buf: Buf::of(&1_u64.to_le_bytes()),
-            count: 1,
-        };
+        let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
         let result = Buf::new(8);
         for (target, allowed, subject) in [
             (place(at.addr, at.key + 7), NO_KEY, "unknown key"),
@@ -339,11 +320,7 @@ fn atomics(rank: &Rank) -> Outcome {
             (place(at.addr + 57, at.key), NO_RIGHT, "over the end"),
             (place(ro.addr, ro.key), NO_RIGHT, "read only"),
         ] {
-            one_of(
-                failure(&rig, || rig.ep.atomic(&target, one), 9)?,
-                allowed,
-                subject,
-            )?;
+            one_of(failure(&rig, || rig.ep.atomic(&target, one), 9)?, allowed, subject)?;
             one_of(
                 failure(&rig, || rig.ep.fetch_atomic(&target, one, result), 9)?,
                 allowed,
@@ -358,12 +335,7 @@ fn atomics(rank: &Rank) -> Outcome {
     } else {
         hear(&rig)?;
         check_eq!(mine.load_u64(0), 1);
-        check!(
-            mine.get(8, 56)
-                .iter()
-                .chain(&read_only.bytes())
-                .all(|&byte| byte == 0)
-        );
+        check!(mine.get(8, 56).iter().chain(&read_only.bytes()).all(|&byte| byte == 0));
     }
     rig.barrier()
 }

@@ -140,7 +140,9 @@ pub(crate) fn send(rig: &Rig<'_>, way: SendCall, letter: &Msg) -> Result {
         (SendCall::Sendv, None) => ep.sendv(&pieces(), to, context),
         (SendCall::Sendv, Some(tag)) => ep.tsendv(&pieces(), to, tag, context),
         (SendCall::Sendmsg, None) => ep.sendmsg(&pieces(), to, context, data, sys::FI_COMPLETION),
-        (SendCall::Sendmsg, Some(tag)) => ep.tsendmsg(&pieces(), to, tag, context, data, sys::FI_COMPLETION),
+        (SendCall::Sendmsg, Some(tag)) => {
+            ep.tsendmsg(&pieces(), to, tag, context, data, sys::FI_COMPLETION)
+        }
         (SendCall::Flags(flags), None) => {
             ep.sendmsg(&pieces(), to, context, data, flags | sys::FI_COMPLETION)
         }
@@ -181,11 +183,7 @@ pub(crate) fn receive(
 
 /// Maximum size that a call can carry.
 pub(crate) fn limit(rig: &Rig<'_>, way: SendCall) -> usize {
-    if way.injects() {
-        rig.info.tx().inject_size
-    } else {
-        usize::MAX
-    }
+    if way.injects() { rig.info.tx().inject_size } else { usize::MAX }
 }
 
 /// Checks the completion of a send.
@@ -197,22 +195,18 @@ pub(crate) fn check_sent(entry: &Entry, tagged: bool) -> Outcome {
         "flags {:#x}",
         entry.flags
     );
-    check_eq!(
-        entry.flags & (sys::FI_MSG | sys::FI_TAGGED),
-        kind,
-        "flags {:#x}",
-        entry.flags
-    );
+    check_eq!(entry.flags & (sys::FI_MSG | sys::FI_TAGGED), kind, "flags {:#x}", entry.flags);
     Ok(())
 }
 
 /// Checks the completion of a receive against its message.
-pub(crate) fn check_received(entry: &Entry, len: usize, tag: Option<u64>, data: Option<u64>) -> Outcome {
-    let kind = if tag.is_some() {
-        sys::FI_TAGGED
-    } else {
-        sys::FI_MSG
-    };
+pub(crate) fn check_received(
+    entry: &Entry,
+    len: usize,
+    tag: Option<u64>,
+    data: Option<u64>,
+) -> Outcome {
+    let kind = if tag.is_some() { sys::FI_TAGGED } else { sys::FI_MSG };
     check_eq!(entry.len, len);
     check_eq!(
         entry.flags & (sys::FI_SEND | sys::FI_RECV),
@@ -220,12 +214,7 @@ pub(crate) fn check_received(entry: &Entry, len: usize, tag: Option<u64>, data: 
         "flags {:#x}",
         entry.flags
     );
-    check_eq!(
-        entry.flags & (sys::FI_MSG | sys::FI_TAGGED),
-        kind,
-        "flags {:#x}",
-        entry.flags
-    );
+    check_eq!(entry.flags & (sys::FI_MSG | sys::FI_TAGGED), kind, "flags {:#x}", entry.flags);
     if let Some(tag) = tag {
         check_eq!(entry.tag, tag);
     }
@@ -288,13 +277,7 @@ pub(crate) fn one_message(
     if rig.rank.index == 0 {
         let buf = Buf::new(prefix + size);
         buf.sub(prefix, size).fill_pattern(seed);
-        let letter = Msg {
-            buf,
-            dest: rig.peer(),
-            tag,
-            context,
-            data,
-        };
+        let letter = Msg { buf, dest: rig.peer(), tag, context, data };
         if timing == Timing::Expected {
             rig.barrier()?;
         }

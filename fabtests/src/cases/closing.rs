@@ -11,12 +11,8 @@ use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
-    case("closing/receives_whose_sender_computes", 2, |rank| {
-        receives(rank, false)
-    }),
-    case("closing/receives_whose_sender_helps", 2, |rank| {
-        receives(rank, true)
-    }),
+    case("closing/receives_whose_sender_computes", 2, |rank| receives(rank, false)),
+    case("closing/receives_whose_sender_helps", 2, |rank| receives(rank, true)),
     case("closing/sends_whose_receiver_computes", 2, sends),
     case("closing/sends_nobody_waits_for", 2, unexpected_sends),
 ];
@@ -66,10 +62,7 @@ fn receives(rank: &Rank, helps: bool) -> Outcome {
             alone(rank)?;
             alone(rank)?;
             for buf in &bufs {
-                check!(
-                    buf.bytes().iter().all(|byte| *byte == AFTER),
-                    "written after fi_close"
-                );
+                check!(buf.bytes().iter().all(|byte| *byte == AFTER), "written after fi_close");
             }
         }
     }

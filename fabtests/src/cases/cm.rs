@@ -62,19 +62,9 @@ fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<CmRig<'_>> {
         .ok_or_else(|| Fail::here("an empty list"))?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
-    let attr = EqAttr {
-        wait_obj,
-        ..EqAttr::default()
-    };
+    let attr = EqAttr { wait_obj, ..EqAttr::default() };
     let eq = Eq::open(&fabric, attr)?;
-    Ok(CmRig {
-        rank,
-        wait: sys::FI_WAIT_NONE,
-        info,
-        fabric,
-        domain,
-        eq,
-    })
+    Ok(CmRig { rank, wait: sys::FI_WAIT_NONE, info, fabric, domain, eq })
 }
 
 pub(super) fn bare(rank: &Rank) -> Outcome<CmRig<'_>> {
@@ -119,11 +109,7 @@ impl CmRig<'_> {
     pub(super) fn line(&self, info: &Info) -> Outcome<Line> {
         let cq = Cq::open(
             &self.domain,
-            CqAttr {
-                format: sys::FI_CQ_FORMAT_TAGGED,
-                wait_obj: self.wait,
-                ..CqAttr::default()
-            },
+            CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, wait_obj: self.wait, ..CqAttr::default() },
         )?;
         self.line_on(info, cq)
     }
@@ -140,9 +126,7 @@ impl CmRig<'_> {
     /// Returns the next request to `pep`.
     pub(super) fn request(&self, pep: &Pep) -> Outcome<(Info, Vec<u8>)> {
         let event = self.expect(sys::FI_CONNREQ, pep.address()?)?;
-        let info = event
-            .info
-            .ok_or_else(|| Fail::here("a request without an info"))?;
+        let info = event.info.ok_or_else(|| Fail::here("a request without an info"))?;
         Ok((info, event.data))
     }
 
@@ -189,18 +173,12 @@ impl CmRig<'_> {
 pub(super) fn readable(queue: &dyn Fid) -> Outcome<bool> {
     let fd = queue.wait_fd()?;
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    let patience = Timespec {
-        tv_sec: i64::from(PATIENCE_MS / 1000),
-        tv_nsec: 0,
-    };
+    let patience = Timespec { tv_sec: i64::from(PATIENCE_MS / 1000), tv_nsec: 0 };
     Ok(poll(&mut fds, Some(&patience)) == Ok(1))
 }
 
 pub(super) fn first(names: &[Vec<u8>]) -> Outcome<&[u8]> {
-    names
-        .first()
-        .map(Vec::as_slice)
-        .ok_or_else(|| Fail::here("no name of rank 0"))
+    names.first().map(Vec::as_slice).ok_or_else(|| Fail::here("no name of rank 0"))
 }
 
 impl Line {
@@ -277,9 +255,7 @@ fn talk(rank: &Rank) -> Outcome {
 fn data(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let pattern = |len: usize, add: usize| -> Vec<u8> {
-        (0..len)
-            .map(|at| u8::try_from((at * 7 + add) % 251).unwrap_or(0))
-            .collect()
+        (0..len).map(|at| u8::try_from((at * 7 + add) % 251).unwrap_or(0)).collect()
     };
     let lengths = [0, 1, 16, 255, 256];
     if rank.index == 0 {
@@ -304,15 +280,9 @@ fn data(rank: &Rank) -> Outcome {
     for len in lengths {
         let line = bare.line(&bare.info)?;
         let most = line.ep.getopt(sys::FI_OPT_CM_DATA_SIZE)?.0;
-        check_eq!(
-            line.ep.connect(first(&names)?, &vec![0; most + 1]),
-            Err(Errno::EINVAL)
-        );
+        check_eq!(line.ep.connect(first(&names)?, &vec![0; most + 1]), Err(Errno::EINVAL));
         line.ep.connect(first(&names)?, &pattern(len, 1))?;
-        check_eq!(
-            bare.eq.sread_cm(&bare.info, 256, PATIENCE_MS).err(),
-            Some(Errno::EAVAIL)
-        );
+        check_eq!(bare.eq.sread_cm(&bare.info, 256, PATIENCE_MS).err(), Some(Errno::EAVAIL));
         let error = bare.eq.readerr()?;
         check_eq!((error.fid, error.err), (line.ep.address()?, sys::FI_ECONNREFUSED));
         check_eq!(error.err_data, pattern(len, 2));
@@ -347,10 +317,7 @@ fn refused(rank: &Rank) -> Outcome {
         if round == 1 {
             bare.barrier()?;
         }
-        check_eq!(
-            bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
-            Some(Errno::EAVAIL)
-        );
+        check_eq!(bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(), Some(Errno::EAVAIL));
         check_eq!(bare.eq.readerr()?.err, sys::FI_ECONNREFUSED);
         check_eq!(line.failed()?, (3, Errno::ECANCELED));
     }
@@ -364,10 +331,7 @@ fn absent(rank: &Rank) -> Outcome {
     drop(pep);
     let line = bare.line(&bare.info)?;
     line.ep.connect(&name, &[])?;
-    check_eq!(
-        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
-        Some(Errno::EAVAIL)
-    );
+    check_eq!(bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(), Some(Errno::EAVAIL));
     let error = bare.eq.readerr()?;
     check_eq!((error.err, error.fid), (sys::FI_ECONNREFUSED, line.ep.address()?));
     Ok(())
@@ -438,11 +402,7 @@ fn one_sided(rank: &Rank) -> Outcome {
     let mr = Mr::reg(
         &bare.domain,
         target,
-        MrAsk {
-            access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
-            key: 77,
-            ..MrAsk::default()
-        },
+        MrAsk { access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE, key: 77, ..MrAsk::default() },
     )?;
     let keys = bare.exchange(&mr.key()?.to_ne_bytes())?;
     let key = keys
@@ -618,10 +578,7 @@ fn backlog(rank: &Rank) -> Outcome {
         lines.push(line);
     }
     bare.barrier()?;
-    let mut waiting = lines
-        .iter()
-        .map(|line| line.ep.address())
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut waiting = lines.iter().map(|line| line.ep.address()).collect::<Result<Vec<_>, _>>()?;
     while !waiting.is_empty() {
         let event = bare.event()?;
         check_eq!(event.event, sys::FI_CONNECTED);
@@ -673,10 +630,7 @@ fn unread(rank: &Rank) -> Outcome {
     let line = bare.line(&bare.info)?;
     line.ep.connect(first(&names)?, b"x")?;
     bare.barrier()?;
-    check_eq!(
-        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
-        Some(Errno::EAVAIL)
-    );
+    check_eq!(bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(), Some(Errno::EAVAIL));
     check_eq!(bare.eq.readerr()?.err, sys::FI_ECONNREFUSED);
     bare.barrier()
 }

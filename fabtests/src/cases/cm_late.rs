@@ -97,15 +97,9 @@ fn late_refusal(rank: &Rank) -> Outcome {
     let names = bare.exchange(&[])?;
     let line = bare.line(&bare.info)?;
     line.ep.connect(first(&names)?, &[])?;
-    check_eq!(
-        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
-        Some(Errno::EAVAIL)
-    );
+    check_eq!(bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(), Some(Errno::EAVAIL));
     let error = bare.eq.readerr()?;
-    check_eq!(
-        (error.err, error.err_data),
-        (sys::FI_ECONNREFUSED, b"late".to_vec())
-    );
+    check_eq!((error.err, error.err_data), (sys::FI_ECONNREFUSED, b"late".to_vec()));
     bare.call(first(&names)?)?.greet()?;
     bare.barrier()
 }
@@ -113,10 +107,7 @@ fn late_refusal(rank: &Rank) -> Outcome {
 /// Tests that a reader of the event queue passes on the wake-ups of threads that sleep on other
 /// queues of the connection.
 fn taken_wakes(rank: &Rank) -> Outcome {
-    let bare = CmRig {
-        wait: sys::FI_WAIT_FD,
-        ..bare(rank)?
-    };
+    let bare = CmRig { wait: sys::FI_WAIT_FD, ..bare(rank)? };
     let line = bare.pair()?;
     line.greet()?;
     bare.barrier()?;
@@ -142,10 +133,7 @@ fn taken_wakes(rank: &Rank) -> Outcome {
 
 /// Tests that a receive posted to an ended connection wakes a thread that sleeps on its queue.
 fn posted_after(rank: &Rank) -> Outcome {
-    let bare = CmRig {
-        wait: sys::FI_WAIT_FD,
-        ..bare(rank)?
-    };
+    let bare = CmRig { wait: sys::FI_WAIT_FD, ..bare(rank)? };
     let line = bare.pair()?;
     bare.barrier()?;
     if rank.index == 0 {
@@ -164,11 +152,7 @@ fn posted_after(rank: &Rank) -> Outcome {
 /// before the failures of the end, however often the queue was read before.
 fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
     let bare = bare(rank)?;
-    let pep = if rank.index == 0 {
-        Some(bare.listening()?)
-    } else {
-        None
-    };
+    let pep = if rank.index == 0 { Some(bare.listening()?) } else { None };
     let names = bare.exchange(&pep.as_ref().map_or(Ok(Vec::new()), |pep| pep.name())?)?;
     for reads in 0..16 {
         let mut lines: Vec<Line> = Vec::new();

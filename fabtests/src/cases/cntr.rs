@@ -31,16 +31,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn open(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Cntr>> {
-    supported(
-        "fi_cntr_open",
-        Cntr::open(
-            &rig.domain,
-            CntrAttr {
-                wait_obj,
-                ..CntrAttr::default()
-            },
-        ),
-    )
+    supported("fi_cntr_open", Cntr::open(&rig.domain, CntrAttr { wait_obj, ..CntrAttr::default() }))
 }
 
 fn alone(rank: &Rank) -> Outcome {
@@ -66,13 +57,7 @@ fn alone(rank: &Rank) -> Outcome {
 fn wait_alone(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
-        let cntr = match Cntr::open(
-            &rig.domain,
-            CntrAttr {
-                wait_obj,
-                ..CntrAttr::default()
-            },
-        ) {
+        let cntr = match Cntr::open(&rig.domain, CntrAttr { wait_obj, ..CntrAttr::default() }) {
             Err(Errno::ENOSYS | Errno::EINVAL) if rank.target.prov != "scif" => continue,
             other => other?,
         };
@@ -152,11 +137,8 @@ fn messages(rank: &Rank) -> Outcome {
         }
         rig.barrier()?;
     }
-    let (bit, other) = if rank.index == 0 {
-        (sys::FI_SEND, sys::FI_RECV)
-    } else {
-        (sys::FI_RECV, sys::FI_SEND)
-    };
+    let (bit, other) =
+        if rank.index == 0 { (sys::FI_SEND, sys::FI_RECV) } else { (sys::FI_RECV, sys::FI_SEND) };
     check_eq!((rig.counter(bit)?.read()?, rig.counter(other)?.read()?), (9, 0));
     Ok(())
 }
@@ -170,11 +152,7 @@ fn bound_late(rank: &Rank) -> Outcome {
     rig.ep.attach(&accesses, sys::FI_READ)?;
     rig.ep.attach(&accesses, sys::FI_WRITE)?;
     for (cntr, taken) in [(&messages, sys::FI_READ), (&accesses, sys::FI_SEND)] {
-        check_eq!(
-            rig.ep.bind(cntr.as_ref(), taken),
-            Err(Errno::EINVAL),
-            "{taken:#x}"
-        );
+        check_eq!(rig.ep.bind(cntr.as_ref(), taken), Err(Errno::EINVAL), "{taken:#x}");
     }
     let (_mr, remotes) = rig.share(Buf::new(64), REMOTE)?;
     if rank.index == 0 {
@@ -218,10 +196,7 @@ fn bound_while_waited_for(rank: &Rank) -> Outcome {
             }
             attached?;
             rank.barrier(&mut || Ok(()))?;
-            check_eq!(
-                sleeper.join().map_err(|_| Fail::here("the sleeper panicked"))?,
-                Ok(())
-            );
+            check_eq!(sleeper.join().map_err(|_| Fail::here("the sleeper panicked"))?, Ok(()));
             Ok(())
         })?;
     }
@@ -292,10 +267,7 @@ fn rma(rank: &Rank) -> Outcome {
                 op: sys::FI_SUM,
                 context: 3,
             };
-            let one = Ioc {
-                buf: Buf::new(8),
-                count: 1,
-            };
+            let one = Ioc { buf: Buf::new(8), count: 1 };
             rig.post(|| rig.ep.atomic(&place, one))?;
             rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(8)))?;
             // fi_write, fi_inject_write and fi_atomic count as writes; fi_read and fi_fetch_atomic
@@ -308,10 +280,7 @@ fn rma(rank: &Rank) -> Outcome {
         }
         rig.silence(Duration::from_millis(5))?;
         check_eq!(
-            (
-                rig.counter(sys::FI_WRITE)?.read()?,
-                rig.counter(sys::FI_READ)?.read()?
-            ),
+            (rig.counter(sys::FI_WRITE)?.read()?, rig.counter(sys::FI_READ)?.read()?),
             (9, 6)
         );
     }
@@ -331,10 +300,7 @@ fn remote_events(rank: &Rank) -> Outcome {
             let (at, peer) = (from(&remotes, 1, 0)?, rig.peer());
             let buf = Buf::pattern(size, round);
             rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
-            rig.post(|| {
-                rig.ep
-                    .inject_write(Buf::of(&buf.get(0, 8)), peer, at.addr, at.key)
-            })?;
+            rig.post(|| rig.ep.inject_write(Buf::of(&buf.get(0, 8)), peer, at.addr, at.key))?;
             rig.post(|| rig.ep.read(Buf::new(size), peer, at.addr, at.key, 2))?;
             rig.sent(1)?;
             rig.sent(2)?;
@@ -346,10 +312,8 @@ fn remote_events(rank: &Rank) -> Outcome {
         rig.barrier()?;
     }
     if rank.index == 1 {
-        let values = (
-            rig.counter(sys::FI_REMOTE_WRITE)?.read()?,
-            rig.counter(sys::FI_REMOTE_READ)?.read()?,
-        );
+        let values =
+            (rig.counter(sys::FI_REMOTE_WRITE)?.read()?, rig.counter(sys::FI_REMOTE_READ)?.read()?);
         check_eq!(values, (6, 3));
     }
     Ok(())
@@ -363,10 +327,7 @@ fn region_events(rank: &Rank) -> Outcome {
     let (mr, watched_at) = rig.share(watched, REMOTE)?;
     let (_other, other_at) = rig.share(other, REMOTE)?;
     let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
-    supported(
-        "binding a counter to a region",
-        mr.bind(cntr.as_ref(), sys::FI_REMOTE_WRITE),
-    )?;
+    supported("binding a counter to a region", mr.bind(cntr.as_ref(), sys::FI_REMOTE_WRITE))?;
     rig.barrier()?;
     if rank.index == 0 {
         let (at, beside, peer) = (from(&watched_at, 1, 0)?, from(&other_at, 1, 0)?, rig.peer());

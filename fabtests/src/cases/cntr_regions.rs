@@ -11,20 +11,15 @@ use scif_fabtests::rig::{Ask, Rig, supported};
 
 use super::rma::{REMOTE, from};
 
-pub(crate) const CASES: &[Case] = &[
-    case("cntr/region_reads_and_writes", 2, each_way),
-    case("cntr/region_binding", 1, binding),
-];
+pub(crate) const CASES: &[Case] =
+    &[case("cntr/region_reads_and_writes", 2, each_way), case("cntr/region_binding", 1, binding)];
 
 fn ask() -> Ask {
     Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
 }
 
 fn open(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
-    let attr = CntrAttr {
-        wait_obj: sys::FI_WAIT_UNSPEC,
-        ..CntrAttr::default()
-    };
+    let attr = CntrAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..CntrAttr::default() };
     supported("fi_cntr_open", Cntr::open(&rig.domain, attr))
 }
 
@@ -69,24 +64,15 @@ fn each_way(rank: &Rank) -> Outcome {
                 op: sys::FI_SUM,
                 context: 1,
             };
-            let one = Ioc {
-                buf: Buf::new(8),
-                count: 1,
-            };
+            let one = Ioc { buf: Buf::new(8), count: 1 };
             rig.post(|| rig.ep.atomic(&place, one))?;
             rig.sent(1)?;
             // A short and a longer operation use different protocols.
             for count in [1, 4] {
-                let many = Ioc {
-                    buf: Buf::new(8 * count),
-                    count,
-                };
+                let many = Ioc { buf: Buf::new(8 * count), count };
                 rig.post(|| rig.ep.fetch_atomic(&place, many, Buf::new(8 * count)))?;
                 rig.sent(1)?;
-                let look = AtomicTarget {
-                    op: sys::FI_ATOMIC_READ,
-                    ..place
-                };
+                let look = AtomicTarget { op: sys::FI_ATOMIC_READ, ..place };
                 rig.post(|| rig.ep.fetch_atomic(&look, many, Buf::new(8 * count)))?;
                 rig.sent(1)?;
             }

@@ -47,9 +47,7 @@ pub(super) fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
     rig.peers = vec![sys::FI_ADDR_NOTAVAIL; rank.count];
     for step in 0..rank.count {
         let of = (rank.index + step) % rank.count;
-        let addr = rig
-            .av
-            .insert(rig.names.get(of).ok_or_else(|| Fail::here("a name"))?)?;
+        let addr = rig.av.insert(rig.names.get(of).ok_or_else(|| Fail::here("a name"))?)?;
         if let Some(place) = rig.peers.get_mut(of) {
             *place = addr;
         }
@@ -135,12 +133,8 @@ fn one(
     let room = len.max(1);
     let mine = |to: usize| block(kind, me, to, len);
     let all_mine = || order.iter().flat_map(|to| mine(*to)).collect::<Vec<u8>>();
-    let from_all = |to: usize| {
-        order
-            .iter()
-            .flat_map(|from| block(kind, *from, to, len))
-            .collect::<Vec<u8>>()
-    };
+    let from_all =
+        |to: usize| order.iter().flat_map(|from| block(kind, *from, to, len)).collect::<Vec<u8>>();
     let sum = |to: usize| added(n, |at| block(kind, order.get(at).copied().unwrap_or(0), to, len));
     let at_root = |bytes: Vec<u8>| if me == root { bytes } else { Vec::new() };
     let (give, expect) = match kind {
@@ -191,10 +185,7 @@ fn verify(kind: u32, result: Buf, expect: &[u8]) -> Outcome {
     let have = result.bytes();
     let (written, rest) = have.split_at(expect.len());
     check!(written == expect, "collective {kind}: wrong result");
-    check!(
-        rest.iter().all(|b| *b == UNTOUCHED),
-        "collective {kind}: written behind the result"
-    );
+    check!(rest.iter().all(|b| *b == UNTOUCHED), "collective {kind}: written behind the result");
     Ok(())
 }
 
@@ -213,14 +204,8 @@ const KINDS: [u32; 9] = [
 fn every_kind(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     // The same members on all ranks, in an order specific to each.
-    let order: Vec<usize> = (0..rank.count)
-        .map(|at| (at * 2 + rank.index) % rank.count)
-        .collect();
-    let order = if rank.count.is_multiple_of(2) {
-        (0..rank.count).rev().collect()
-    } else {
-        order
-    };
+    let order: Vec<usize> = (0..rank.count).map(|at| (at * 2 + rank.index) % rank.count).collect();
+    let order = if rank.count.is_multiple_of(2) { (0..rank.count).rev().collect() } else { order };
     let mc = join(&rig, &order)?;
     let group = (mc.addr()?, order.as_slice());
     for len in [1, 8, 0, 1001, 70_000, 300_000] {
@@ -244,49 +229,14 @@ fn types(rank: &Rank) -> Outcome {
     let mc = join(&rig, &order)?;
     let me = rank.index as u64;
     for (datatype, op, gives, expect) in [
-        (
-            sys::FI_UINT64,
-            sys::FI_SUM,
-            (me + 1).to_ne_bytes(),
-            6_u64.to_ne_bytes(),
-        ),
-        (
-            sys::FI_UINT64,
-            sys::FI_PROD,
-            (me + 2).to_ne_bytes(),
-            24_u64.to_ne_bytes(),
-        ),
-        (
-            sys::FI_UINT64,
-            sys::FI_BOR,
-            (1_u64 << me).to_ne_bytes(),
-            7_u64.to_ne_bytes(),
-        ),
-        (
-            sys::FI_UINT64,
-            sys::FI_BAND,
-            (!(1_u64 << me)).to_ne_bytes(),
-            (!7_u64).to_ne_bytes(),
-        ),
-        (
-            sys::FI_UINT64,
-            sys::FI_BXOR,
-            (3_u64 << me).to_ne_bytes(),
-            9_u64.to_ne_bytes(),
-        ),
-        (
-            sys::FI_UINT64,
-            sys::FI_LAND,
-            me.to_ne_bytes(),
-            0_u64.to_ne_bytes(),
-        ),
+        (sys::FI_UINT64, sys::FI_SUM, (me + 1).to_ne_bytes(), 6_u64.to_ne_bytes()),
+        (sys::FI_UINT64, sys::FI_PROD, (me + 2).to_ne_bytes(), 24_u64.to_ne_bytes()),
+        (sys::FI_UINT64, sys::FI_BOR, (1_u64 << me).to_ne_bytes(), 7_u64.to_ne_bytes()),
+        (sys::FI_UINT64, sys::FI_BAND, (!(1_u64 << me)).to_ne_bytes(), (!7_u64).to_ne_bytes()),
+        (sys::FI_UINT64, sys::FI_BXOR, (3_u64 << me).to_ne_bytes(), 9_u64.to_ne_bytes()),
+        (sys::FI_UINT64, sys::FI_LAND, me.to_ne_bytes(), 0_u64.to_ne_bytes()),
         (sys::FI_UINT64, sys::FI_LOR, me.to_ne_bytes(), 1_u64.to_ne_bytes()),
-        (
-            sys::FI_UINT64,
-            sys::FI_LXOR,
-            me.to_ne_bytes(),
-            0_u64.to_ne_bytes(),
-        ),
+        (sys::FI_UINT64, sys::FI_LXOR, me.to_ne_bytes(), 0_u64.to_ne_bytes()),
         (
             sys::FI_INT64,
             sys::FI_MIN,
@@ -296,21 +246,13 @@ fn types(rank: &Rank) -> Outcome {
         (
             sys::FI_DOUBLE,
             sys::FI_MAX,
-            [1.5_f64, -2.0, 7.25]
-                .get(rank.index)
-                .copied()
-                .unwrap_or(0.0)
-                .to_ne_bytes(),
+            [1.5_f64, -2.0, 7.25].get(rank.index).copied().unwrap_or(0.0).to_ne_bytes(),
             7.25_f64.to_ne_bytes(),
         ),
         (
             sys::FI_DOUBLE,
             sys::FI_SUM,
-            [0.5_f64, 0.25, 4.0]
-                .get(rank.index)
-                .copied()
-                .unwrap_or(0.0)
-                .to_ne_bytes(),
+            [0.5_f64, 0.25, 4.0].get(rank.index).copied().unwrap_or(0.0).to_ne_bytes(),
             4.75_f64.to_ne_bytes(),
         ),
     ] {
@@ -327,11 +269,7 @@ fn types(rank: &Rank) -> Outcome {
         };
         rig.ep.collective(&call)?;
         rig.sent(3)?;
-        check_eq!(
-            buf.bytes(),
-            expect.to_vec(),
-            "datatype {datatype}, operation {op}"
-        );
+        check_eq!(buf.bytes(), expect.to_vec(), "datatype {datatype}, operation {op}");
     }
     rig.barrier()?;
     Ok(())
@@ -342,14 +280,7 @@ fn many_groups(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 12;
     const DEEP: usize = 6;
     let rig = rig(rank)?;
-    let sets: [&[usize]; 6] = [
-        &[0, 1, 2, 3],
-        &[0, 1, 2, 3],
-        &[1, 3],
-        &[2, 0, 1],
-        &[3, 2],
-        &[0, 3],
-    ];
+    let sets: [&[usize]; 6] = [&[0, 1, 2, 3], &[0, 1, 2, 3], &[1, 3], &[2, 0, 1], &[3, 2], &[0, 3]];
     let mut groups = Vec::new();
     for set in sets.iter().filter(|set| set.contains(&rank.index)) {
         groups.push((join(&rig, set)?, *set));
@@ -359,10 +290,7 @@ fn many_groups(rank: &Rank) -> Outcome {
         let plan: Vec<(u32, usize, usize)> = (0..DEEP)
             .map(|_| {
                 let kind = KINDS.get(choice.below(9)).copied().unwrap_or(0);
-                let len = [0, 8, 333, 20_000, 66_000]
-                    .get(choice.below(5))
-                    .copied()
-                    .unwrap_or(0);
+                let len = [0, 8, 333, 20_000, 66_000].get(choice.below(5)).copied().unwrap_or(0);
                 (kind, choice.below(60), len)
             })
             .collect();
@@ -385,7 +313,8 @@ fn many_groups(rank: &Rank) -> Outcome {
             let at = entry.context.wrapping_sub(1);
             let flag = seen.get_mut(at).ok_or_else(|| Fail::here("an unknown context"))?;
             check!(!std::mem::replace(flag, true), "completed twice");
-            let (kind, result, expect) = under_way.get(at).ok_or_else(|| Fail::here("a context"))?;
+            let (kind, result, expect) =
+                under_way.get(at).ok_or_else(|| Fail::here("a context"))?;
             verify(*kind, *result, expect)?;
         }
     }
@@ -481,23 +410,12 @@ fn late(rank: &Rank) -> Outcome {
 fn subgroups(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let world: Vec<usize> = (0..rank.count).collect();
-    let all = AvSet::open(
-        &rig.av,
-        AvSetAttr {
-            flags: sys::FI_UNIVERSE,
-            ..AvSetAttr::NONE
-        },
-    )?;
+    let all = AvSet::open(&rig.av, AvSetAttr { flags: sys::FI_UNIVERSE, ..AvSetAttr::NONE })?;
     let mc = Mc::join(&rig.ep, all.addr()?, Some(&all), 0, 1)?;
     joined(&rig, &mc, 1)?;
     let odd = AvSet::open(
         &rig.av,
-        AvSetAttr {
-            start: 1,
-            end: rank.count as u64 - 1,
-            stride: 2,
-            flags: 0,
-        },
+        AvSetAttr { start: 1, end: rank.count as u64 - 1, stride: 2, flags: 0 },
     )?;
     let members: Vec<usize> = world.iter().copied().filter(|at| at % 2 == 1).collect();
     if rank.index % 2 == 1 {
@@ -508,15 +426,9 @@ fn subgroups(rank: &Rank) -> Outcome {
         rig.sent(4)?;
         verify(sys::FI_ALLREDUCE, result, &expect)?;
         // More members than the parent group has.
-        check_eq!(
-            Mc::join(&rig.ep, sub.addr()?, Some(&all), 0, 3).err(),
-            Some(Errno::EINVAL)
-        );
+        check_eq!(Mc::join(&rig.ep, sub.addr()?, Some(&all), 0, 3).err(), Some(Errno::EINVAL));
     } else {
-        check_eq!(
-            Mc::join(&rig.ep, mc.addr()?, Some(&odd), 0, 2).err(),
-            Some(Errno::EINVAL)
-        );
+        check_eq!(Mc::join(&rig.ep, mc.addr()?, Some(&odd), 0, 2).err(), Some(Errno::EINVAL));
     }
     let (result, expect) = one(&rig, sys::FI_ALLGATHER, (mc.addr()?, &world), (0, 11), 5)?;
     rig.sent(5)?;
@@ -601,10 +513,7 @@ fn completions(rank: &Rank) -> Outcome {
     let group = mc.addr()?;
     for round in 1..=4 {
         let flags = if round % 2 == 0 { sys::FI_COMPLETION } else { 0 };
-        rig.ep.collective(&Collective {
-            flags,
-            ..barrier(group, round)
-        })?;
+        rig.ep.collective(&Collective { flags, ..barrier(group, round) })?;
         rig.counted(sys::FI_WRITE, round as u64)?;
         if flags != 0 {
             let entry = rig.sent(round)?;

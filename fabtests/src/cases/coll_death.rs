@@ -25,12 +25,7 @@ pub(crate) const CASES: &[Case] = &[
 /// Posts every collective that waits for rank 1.
 fn posted(rig: &Rig<'_>, group: u64) -> Outcome<usize> {
     let (buf, result) = (Buf::new(4096), Buf::new(4096));
-    let kinds = [
-        sys::FI_BARRIER,
-        sys::FI_ALLREDUCE,
-        sys::FI_ALLGATHER,
-        sys::FI_ALLTOALL,
-    ];
+    let kinds = [sys::FI_BARRIER, sys::FI_ALLREDUCE, sys::FI_ALLGATHER, sys::FI_ALLTOALL];
     for (at, kind) in kinds.into_iter().enumerate() {
         let call = Collective {
             kind,
@@ -133,10 +128,7 @@ fn before_joining(rank: &Rank) -> Outcome {
     }
     let set = set_of(&rig, &[0, 1, 2])?;
     let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 6)?;
-    check_eq!(
-        rig.ep.collective(&barrier(mc.addr()?, 0)),
-        Err(Errno::EOPBADSTATE)
-    );
+    check_eq!(rig.ep.collective(&barrier(mc.addr()?, 0)), Err(Errno::EOPBADSTATE));
     rig.barrier()?;
     if rank.index == 0 {
         rank.kill(1)?;

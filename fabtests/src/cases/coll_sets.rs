@@ -30,10 +30,7 @@ fn offered(rank: &Rank) -> Outcome {
     // Without the capability there is no join operation.
     let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.eq = true))?;
     let set = set_of(&rig, &[0])?;
-    check_eq!(
-        Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 0).err(),
-        Some(Errno::ENOSYS)
-    );
+    check_eq!(Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 0).err(), Some(Errno::ENOSYS));
     check_eq!(rig.ep.collective(&barrier(1, 0)), Err(Errno::ENOSYS));
     Ok(())
 }
@@ -65,12 +62,7 @@ fn sets(rank: &Rank) -> Outcome {
         .collect::<Result<_, _>>()?;
     check_eq!(all, (0..12).collect::<Vec<u64>>());
     let open = |attr| AvSet::open(&av, attr);
-    let range = |start, end, stride| AvSetAttr {
-        start,
-        end,
-        stride,
-        flags: 0,
-    };
+    let range = |start, end, stride| AvSetAttr { start, end, stride, flags: 0 };
     let of = |list: &[u64]| -> Outcome<Arc<AvSet>> {
         let set = open(AvSetAttr::NONE)?;
         for addr in list {
@@ -81,18 +73,12 @@ fn sets(rank: &Rank) -> Outcome {
     check_eq!(members(&open(AvSetAttr::NONE)?, &all)?, Vec::<u64>::new());
     check_eq!(members(&open(range(1, 11, 3))?, &all)?, vec![1, 4, 7, 10]);
     check_eq!(members(&open(range(10, 99, 1))?, &all)?, vec![10, 11]);
-    let universe = AvSetAttr {
-        flags: sys::FI_UNIVERSE | sys::FI_BARRIER_SET,
-        ..AvSetAttr::NONE
-    };
+    let universe = AvSetAttr { flags: sys::FI_UNIVERSE | sys::FI_BARRIER_SET, ..AvSetAttr::NONE };
     check_eq!(members(&open(universe)?, &all)?, all);
     for bad in [range(1, 2, 0), range(2, 1, 1), range(1, sys::FI_ADDR_NOTAVAIL, 1)] {
         check_eq!(open(bad).err(), Some(Errno::EINVAL));
     }
-    let unknown = AvSetAttr {
-        flags: 1,
-        ..AvSetAttr::NONE
-    };
+    let unknown = AvSetAttr { flags: 1, ..AvSetAttr::NONE };
     check_eq!(open(unknown).err(), Some(Errno::EBADFLAGS));
     let b = of(&[9, 2, 5])?;
     let changed = |how: fn(&AvSet, &AvSet) -> Result<(), Errno>| -> Outcome<Vec<u64>> {
@@ -121,20 +107,13 @@ fn query(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let ask = |kind, datatype, op| rig.domain.query_collective(kind, datatype, op, 0);
     check!(ask(sys::FI_BARRIER, sys::FI_VOID, sys::FI_NOOP).is_ok());
-    for kind in [
-        sys::FI_BROADCAST,
-        sys::FI_ALLTOALL,
-        sys::FI_ALLGATHER,
-        sys::FI_SCATTER,
-        sys::FI_GATHER,
-    ] {
+    for kind in
+        [sys::FI_BROADCAST, sys::FI_ALLTOALL, sys::FI_ALLGATHER, sys::FI_SCATTER, sys::FI_GATHER]
+    {
         let (size, count, members) = ask(kind, sys::FI_DOUBLE, sys::FI_NOOP)?;
         check_eq!(size, 8);
         check!(count > 1 << 30 && members > 1 << 20);
-        check_eq!(
-            ask(kind, sys::FI_VOID, sys::FI_NOOP).err(),
-            Some(Errno::EOPNOTSUPP)
-        );
+        check_eq!(ask(kind, sys::FI_VOID, sys::FI_NOOP).err(), Some(Errno::EOPNOTSUPP));
     }
     for kind in [sys::FI_ALLREDUCE, sys::FI_REDUCE, sys::FI_REDUCE_SCATTER] {
         check_eq!(ask(kind, sys::FI_FLOAT, sys::FI_MAX)?.0, 4);
@@ -150,9 +129,7 @@ fn query(rank: &Rank) -> Outcome {
     }
     check_eq!(ask(99, sys::FI_UINT8, sys::FI_SUM).err(), Some(Errno::EOPNOTSUPP));
     check_eq!(
-        rig.domain
-            .query_collective(sys::FI_BARRIER, sys::FI_VOID, sys::FI_NOOP, 1 << 40)
-            .err(),
+        rig.domain.query_collective(sys::FI_BARRIER, sys::FI_VOID, sys::FI_NOOP, 1 << 40).err(),
         Some(Errno::EBADFLAGS)
     );
     Ok(())
@@ -175,10 +152,7 @@ fn errors(rank: &Rank) -> Outcome {
     check_eq!(join(other.addr()?, Some(&other), 0), Some(Errno::EINVAL));
     let mute = Rig::open(rank, &ask().with(|ask| ask.eq = false))?;
     let its = set_of(&mute, &[0])?;
-    check_eq!(
-        Mc::join(&mute.ep, its.addr()?, Some(&its), 0, 1).err(),
-        Some(Errno::ENOEQ)
-    );
+    check_eq!(Mc::join(&mute.ep, its.addr()?, Some(&its), 0, 1).err(), Some(Errno::ENOEQ));
 
     let mc = Mc::join(&rig.ep, sys::FI_ADDR_NOTAVAIL, Some(&set), 0, 5)?;
     joined(&rig, &mc, 5)?;
@@ -198,51 +172,17 @@ fn errors(rank: &Rank) -> Outcome {
     for (bad, err) in [
         (barrier(addr, 0), Errno::EINVAL),
         (barrier(12345, 0), Errno::EINVAL),
-        (
-            Collective {
-                flags: sys::FI_PEEK,
-                ..barrier(group, 0)
-            },
-            Errno::EBADFLAGS,
-        ),
+        (Collective { flags: sys::FI_PEEK, ..barrier(group, 0) }, Errno::EBADFLAGS),
         (Collective { root: 77, ..reduce }, Errno::EINVAL),
-        (
-            Collective {
-                op: sys::FI_CSWAP,
-                ..reduce
-            },
-            Errno::EOPNOTSUPP,
-        ),
-        (
-            Collective {
-                datatype: 500,
-                ..reduce
-            },
-            Errno::EOPNOTSUPP,
-        ),
-        (
-            Collective {
-                count: usize::MAX / 4,
-                ..reduce
-            },
-            Errno::EINVAL,
-        ),
+        (Collective { op: sys::FI_CSWAP, ..reduce }, Errno::EOPNOTSUPP),
+        (Collective { datatype: 500, ..reduce }, Errno::EOPNOTSUPP),
+        (Collective { count: usize::MAX / 4, ..reduce }, Errno::EINVAL),
         (
             // More than a process can allocate, and less than the maximum length.
-            Collective {
-                kind: sys::FI_ALLTOALL,
-                count: 1 << 43,
-                ..reduce
-            },
+            Collective { kind: sys::FI_ALLTOALL, count: 1 << 43, ..reduce },
             Errno::ENOMEM,
         ),
-        (
-            Collective {
-                buf: Buf::null(64),
-                ..reduce
-            },
-            Errno::EFAULT,
-        ),
+        (Collective { buf: Buf::null(64), ..reduce }, Errno::EFAULT),
     ] {
         check_eq!(rig.ep.collective(&bad), Err(err), "{bad:?}");
     }

@@ -21,11 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cq/nothing_there", 1, nothing_there),
     case("cq/more_than_it_holds", 2, more_than_it_holds),
     case("cq/progress_beside_what_is_unread", 2, progress_beside_unread),
-    case(
-        "cq/progress_beside_what_completes_at_once",
-        2,
-        progress_beside_immediate,
-    ),
+    case("cq/progress_beside_what_completes_at_once", 2, progress_beside_immediate),
     case("cq/successes_before_an_error", 2, successes_before_an_error),
     case("cq/shared_by_directions", 2, shared_by_directions),
     case("cq/shared_by_endpoints", 1, shared_by_endpoints),
@@ -51,11 +47,7 @@ fn format(rank: &Rank, format: u32) -> Outcome {
         }
         if format >= sys::FI_CQ_FORMAT_DATA {
             check_eq!(entry.data, data);
-            check!(
-                entry.flags & sys::FI_REMOTE_CQ_DATA != 0,
-                "flags {:#x}",
-                entry.flags
-            );
+            check!(entry.flags & sys::FI_REMOTE_CQ_DATA != 0, "flags {:#x}", entry.flags);
         }
         if format >= sys::FI_CQ_FORMAT_TAGGED {
             check_eq!(entry.tag, tag);
@@ -68,21 +60,11 @@ fn open_every_kind(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for format in sys::FI_CQ_FORMAT_UNSPEC..=sys::FI_CQ_FORMAT_TAGGED {
         for size in [0, 1, 2, 7, 128, 4096] {
-            for wait_obj in [
-                sys::FI_WAIT_NONE,
-                sys::FI_WAIT_UNSPEC,
-                sys::FI_WAIT_FD,
-                sys::FI_WAIT_YIELD,
-            ] {
-                let cq = Cq::open(
-                    &rig.domain,
-                    CqAttr {
-                        size,
-                        format,
-                        wait_obj,
-                        ..CqAttr::default()
-                    },
-                );
+            for wait_obj in
+                [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD, sys::FI_WAIT_YIELD]
+            {
+                let cq =
+                    Cq::open(&rig.domain, CqAttr { size, format, wait_obj, ..CqAttr::default() });
                 match cq {
                     Ok(cq) => {
                         check_eq!(cq.class()?, sys::FI_CLASS_CQ);
@@ -90,26 +72,16 @@ fn open_every_kind(rank: &Rank) -> Outcome {
                         check!(wait_obj != sys::FI_WAIT_FD || cq.wait_fd().is_ok());
                     }
                     Err(Errno::ENOSYS) if rank.target.prov != "scif" => {}
-                    Err(e) => return Err(Fail::here(format_args!("{format} {size} {wait_obj}: {e}"))),
+                    Err(e) => {
+                        return Err(Fail::here(format_args!("{format} {size} {wait_obj}: {e}")));
+                    }
                 }
             }
         }
     }
     let bad = |attr: CqAttr| Cq::open(&rig.domain, attr).is_err();
-    check!(
-        bad(CqAttr {
-            format: 99,
-            ..CqAttr::default()
-        }),
-        "an unknown format was taken"
-    );
-    check!(
-        bad(CqAttr {
-            wait_obj: 99,
-            ..CqAttr::default()
-        }),
-        "an unknown wait object was taken"
-    );
+    check!(bad(CqAttr { format: 99, ..CqAttr::default() }), "an unknown format was taken");
+    check!(bad(CqAttr { wait_obj: 99, ..CqAttr::default() }), "an unknown wait object was taken");
     Ok(())
 }
 
@@ -131,7 +103,8 @@ fn readfrom(rank: &Rank) -> Outcome {
                 rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
                 let entry = rig.received(1)?;
                 let from = [1, 2].into_iter().find(|&from| entry.src == Some(rig.to(from)));
-                let from = from.ok_or_else(|| Fail::here(format_args!("source {:?}", entry.src)))?;
+                let from =
+                    from.ok_or_else(|| Fail::here(format_args!("source {:?}", entry.src)))?;
                 check_eq!(buf.differs(size, from as u64), None);
                 seen.push(from);
             }
@@ -174,10 +147,7 @@ fn unknown_source(rank: &Rank) -> Outcome {
         let buf = Buf::new(64);
         rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
         let error = rig.next_error(&rig.rx)?;
-        check_eq!(
-            (error.err, error.context, error.len),
-            (Errno::EADDRNOTAVAIL, 1, 64)
-        );
+        check_eq!((error.err, error.context, error.len), (Errno::EADDRNOTAVAIL, 1, 64));
         check_eq!(Some(&error.err_data), rig.names.get(1));
         check_eq!(buf.differs(64, 3), None);
     } else {
@@ -292,11 +262,7 @@ fn progress_beside_immediate(rank: &Rank) -> Outcome {
     }
     // A message to the endpoint itself completes within the call, at both ends.
     let connected = rig.info.ep().type_ == sys::FI_EP_MSG;
-    let (to, ends) = if connected {
-        (rig.peer(), 1)
-    } else {
-        (rig.to(0), 2)
-    };
+    let (to, ends) = if connected { (rig.peer(), 1) } else { (rig.to(0), 2) };
     let (buf, own) = (Buf::new(8), Buf::new(8));
     rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 1, 0, 1)?;
     rig.barrier()?;
@@ -408,13 +374,7 @@ fn shared_by_endpoints(rank: &Rank) -> Outcome {
 
 fn no_wait_object(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
-    let cq = Cq::open(
-        &rig.domain,
-        CqAttr {
-            wait_obj: sys::FI_WAIT_NONE,
-            ..CqAttr::default()
-        },
-    )?;
+    let cq = Cq::open(&rig.domain, CqAttr { wait_obj: sys::FI_WAIT_NONE, ..CqAttr::default() })?;
     check_eq!(cq.sread(1, 0, 0), Err(Errno::ENOSYS));
     check!(cq.wait_fd().is_err());
     Ok(())
@@ -430,10 +390,7 @@ fn busy_close(rank: &Rank) -> Outcome {
 fn error_text(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for number in [0, 1, -1, 265, i32::MAX, i32::MIN] {
-        check!(
-            !rig.rx.cq.strerror(number)?.is_empty() || number == 0,
-            "no text for {number}"
-        );
+        check!(!rig.rx.cq.strerror(number)?.is_empty() || number == 0, "no text for {number}");
     }
     Ok(())
 }

@@ -22,70 +22,32 @@ const LARGE: usize = 4 << 20;
 
 pub(crate) const CASES: &[Case] = &[
     case("death/sending_8", 3, |r| killed(r, Traffic::Send, SMALL, false)),
-    case("death/sending_64k", 3, |r| {
-        killed(r, Traffic::Send, MIDDLE, false)
-    }),
+    case("death/sending_64k", 3, |r| killed(r, Traffic::Send, MIDDLE, false)),
     case("death/sending_4m", 3, |r| killed(r, Traffic::Send, LARGE, false)),
-    case("death/receiving_8", 3, |r| {
-        killed(r, Traffic::Receive, SMALL, false)
-    }),
-    case("death/receiving_64k", 3, |r| {
-        killed(r, Traffic::Receive, MIDDLE, false)
-    }),
-    case("death/receiving_4m", 3, |r| {
-        killed(r, Traffic::Receive, LARGE, false)
-    }),
+    case("death/receiving_8", 3, |r| killed(r, Traffic::Receive, SMALL, false)),
+    case("death/receiving_64k", 3, |r| killed(r, Traffic::Receive, MIDDLE, false)),
+    case("death/receiving_4m", 3, |r| killed(r, Traffic::Receive, LARGE, false)),
     case("death/writing_8", 3, |r| killed(r, Traffic::Write, SMALL, false)),
-    case("death/writing_64k", 3, |r| {
-        killed(r, Traffic::Write, MIDDLE, false)
-    }),
+    case("death/writing_64k", 3, |r| killed(r, Traffic::Write, MIDDLE, false)),
     case("death/writing_4m", 3, |r| killed(r, Traffic::Write, LARGE, false)),
     case("death/reading_8", 3, |r| killed(r, Traffic::Read, SMALL, false)),
-    case("death/reading_64k", 3, |r| {
-        killed(r, Traffic::Read, MIDDLE, false)
-    }),
+    case("death/reading_64k", 3, |r| killed(r, Traffic::Read, MIDDLE, false)),
     case("death/reading_4m", 3, |r| killed(r, Traffic::Read, LARGE, false)),
     case("death/atomics", 3, |r| killed(r, Traffic::Atomic, SMALL, false)),
-    case("death/wide_atomics", 3, |r| {
-        killed(r, Traffic::WideAtomic, 16, false)
-    }),
-    case("death/written_to_8", 3, |r| {
-        killed(r, Traffic::Target, SMALL, false)
-    }),
-    case("death/written_to_64k", 3, |r| {
-        killed(r, Traffic::Target, MIDDLE, false)
-    }),
-    case("death/written_to_4m", 3, |r| {
-        killed(r, Traffic::Target, LARGE, false)
-    }),
+    case("death/wide_atomics", 3, |r| killed(r, Traffic::WideAtomic, 16, false)),
+    case("death/written_to_8", 3, |r| killed(r, Traffic::Target, SMALL, false)),
+    case("death/written_to_64k", 3, |r| killed(r, Traffic::Target, MIDDLE, false)),
+    case("death/written_to_4m", 3, |r| killed(r, Traffic::Target, LARGE, false)),
     case("death/idle", 3, |r| killed(r, Traffic::None, SMALL, false)),
-    case("death/forked_sending_8", 3, |r| {
-        killed(r, Traffic::Send, SMALL, true)
-    }),
-    case("death/forked_sending_64k", 3, |r| {
-        killed(r, Traffic::Send, MIDDLE, true)
-    }),
-    case("death/forked_sending_4m", 3, |r| {
-        killed(r, Traffic::Send, LARGE, true)
-    }),
-    case("death/forked_receiving_8", 3, |r| {
-        killed(r, Traffic::Receive, SMALL, true)
-    }),
-    case("death/forked_receiving_64k", 3, |r| {
-        killed(r, Traffic::Receive, MIDDLE, true)
-    }),
-    case("death/forked_receiving_4m", 3, |r| {
-        killed(r, Traffic::Receive, LARGE, true)
-    }),
-    case("death/forked_writing_4m", 3, |r| {
-        killed(r, Traffic::Write, LARGE, true)
-    }),
-    case("death/forked_reading_64k", 3, |r| {
-        killed(r, Traffic::Read, MIDDLE, true)
-    }),
-    case("death/forked_wide_atomics", 3, |r| {
-        killed(r, Traffic::WideAtomic, 16, true)
-    }),
+    case("death/forked_sending_8", 3, |r| killed(r, Traffic::Send, SMALL, true)),
+    case("death/forked_sending_64k", 3, |r| killed(r, Traffic::Send, MIDDLE, true)),
+    case("death/forked_sending_4m", 3, |r| killed(r, Traffic::Send, LARGE, true)),
+    case("death/forked_receiving_8", 3, |r| killed(r, Traffic::Receive, SMALL, true)),
+    case("death/forked_receiving_64k", 3, |r| killed(r, Traffic::Receive, MIDDLE, true)),
+    case("death/forked_receiving_4m", 3, |r| killed(r, Traffic::Receive, LARGE, true)),
+    case("death/forked_writing_4m", 3, |r| killed(r, Traffic::Write, LARGE, true)),
+    case("death/forked_reading_64k", 3, |r| killed(r, Traffic::Read, MIDDLE, true)),
+    case("death/forked_wide_atomics", 3, |r| killed(r, Traffic::WideAtomic, 16, true)),
     case("death/forked_idle", 3, |r| killed(r, Traffic::None, SMALL, true)),
     case("death/asleep_in_the_queue", 2, asleep),
     case("death/asleep_on_a_descriptor", 2, asleep_on_descriptor),
@@ -94,7 +56,8 @@ pub(crate) const CASES: &[Case] = &[
     case("death/unexpected_messages", 2, unexpected),
     case("death/of_a_claimed_message", 2, claimed),
     case("death/by_closing", 2, by_closing),
-    case("death/open_receives_if_so_configured", 2, open_receives).under(&[("FI_SCIF_PEER_DEATH", "any")]),
+    case("death/open_receives_if_so_configured", 2, open_receives)
+        .under(&[("FI_SCIF_PEER_DEATH", "any")]),
 ];
 
 /// Traffic at the time of the death, seen from the survivor.
@@ -154,13 +117,21 @@ fn step(rig: &Rig<'_>, traffic: Traffic, buf: Buf, there: Remote) -> Result {
         Traffic::Receive => ep.recv(buf, peer, STREAM),
         Traffic::Write => ep.write(buf, peer, there.addr, there.key, STREAM),
         Traffic::Read => ep.read(buf, peer, there.addr, there.key, STREAM),
-        Traffic::Atomic | Traffic::WideAtomic => ep.fetch_atomic(&place, Ioc { buf, count: 1 }, Buf::new(16)),
+        Traffic::Atomic | Traffic::WideAtomic => {
+            ep.fetch_atomic(&place, Ioc { buf, count: 1 }, Buf::new(16))
+        }
         Traffic::Target | Traffic::None => Err(Errno::EAGAIN),
     }
 }
 
 /// Runs the victim's side until it is killed.
-fn victim(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote], forked: bool) -> Outcome {
+fn victim(
+    rig: &Rig<'_>,
+    traffic: Traffic,
+    size: usize,
+    remotes: &[Remote],
+    forked: bool,
+) -> Outcome {
     if forked {
         sandbox::fork_sleeper()?;
     }
@@ -251,7 +222,8 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
         while done < enough {
             rig.pump()?;
             while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {
-                let entry = ended.map_err(|error| Fail::here(format_args!("before the blow: {error:?}")))?;
+                let entry = ended
+                    .map_err(|error| Fail::here(format_args!("before the blow: {error:?}")))?;
                 check_eq!(entry.context, STREAM);
                 open -= 1;
                 done += 1;
@@ -261,11 +233,7 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
         }
         open += fill(rig, traffic, &bufs, open, there)?;
     } else {
-        std::thread::sleep(Duration::from_millis(if traffic == Traffic::Target {
-            30
-        } else {
-            1
-        }));
+        std::thread::sleep(Duration::from_millis(if traffic == Traffic::Target { 30 } else { 1 }));
     }
     rig.rank.kill(1)?;
     rig.barrier()?;
@@ -301,7 +269,13 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
 }
 
 /// Keeps the stream full. Returns the number of operations posted.
-fn fill(rig: &Rig<'_>, traffic: Traffic, bufs: &[Buf], open: usize, there: Remote) -> Outcome<usize> {
+fn fill(
+    rig: &Rig<'_>,
+    traffic: Traffic,
+    bufs: &[Buf],
+    open: usize,
+    there: Remote,
+) -> Outcome<usize> {
     let mut posted = 0;
     for &buf in bufs.iter().skip(open) {
         match step(rig, traffic, buf, there) {
@@ -459,10 +433,7 @@ fn unexpected(rank: &Rank) -> Outcome {
             }
         }
     }
-    check!(
-        cancelled.contains(&LARGE),
-        "a message without its payload was received"
-    );
+    check!(cancelled.contains(&LARGE), "a message without its payload was received");
     Ok(())
 }
 
@@ -479,10 +450,7 @@ fn claimed(rank: &Rank) -> Outcome {
     let claim = sys::FI_PEEK | sys::FI_CLAIM | sys::FI_COMPLETION;
     rank.step("looking for the message");
     loop {
-        rig.post(|| {
-            rig.ep
-                .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 6, 0, context.addr(), claim)
-        })?;
+        rig.post(|| rig.ep.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 6, 0, context.addr(), claim))?;
         if rig.wait("the answer", || Ok(rig.rx.take()))?.is_ok() {
             break;
         }
@@ -518,10 +486,7 @@ fn by_closing(rank: &Rank) -> Outcome {
     rank.step("sending until the close is noticed");
     loop {
         rig.post(|| rig.ep.send(Buf::new(8), rig.to(1), 3))?;
-        if rig
-            .wait("the send or its failure", || Ok(rig.tx.take()))?
-            .is_err()
-        {
+        if rig.wait("the send or its failure", || Ok(rig.tx.take()))?.is_err() {
             return Ok(());
         }
     }

@@ -20,16 +20,12 @@ const VICTIMS: usize = 8;
 const LARGE: usize = 4 << 20;
 
 pub(crate) const CASES: &[Case] = &[
-    case("death/unaccepted_busy", VICTIMS + 1, |r| {
-        unaccepted(r, Victim::Busy)
-    }),
+    case("death/unaccepted_busy", VICTIMS + 1, |r| unaccepted(r, Victim::Busy)),
     case("death/unaccepted_without_descriptors", VICTIMS + 1, |r| {
         unaccepted(r, Victim::WithoutDescriptors)
     }),
-    case("death/called_again", VICTIMS + 1, |r| {
-        unaccepted(r, Victim::CalledAgain)
-    })
-    .under(&[("FI_SCIF_CONNECT_TIMEOUT", "600s")]),
+    case("death/called_again", VICTIMS + 1, |r| unaccepted(r, Victim::CalledAgain))
+        .under(&[("FI_SCIF_CONNECT_TIMEOUT", "600s")]),
 ];
 
 /// Reason for which a victim does not accept.
@@ -42,7 +38,8 @@ enum Victim {
 }
 
 fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
-    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
+    let ask =
+        Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
     // The kernel takes long to free this memory, between the end of the listener and that of the
     // process.
     let _lower = (rank.index != 0).then(slow_to_close).transpose()?;

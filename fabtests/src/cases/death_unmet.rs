@@ -16,10 +16,8 @@ const VICTIMS: usize = 4;
 
 pub(crate) const CASES: &[Case] = &[
     case("death/never_met", VICTIMS + 1, |r| never_met(r, Survivor::Polls)).within(60),
-    case("death/never_met_under_auto_progress", VICTIMS + 1, |r| {
-        never_met(r, Survivor::Computes)
-    })
-    .within(60),
+    case("death/never_met_under_auto_progress", VICTIMS + 1, |r| never_met(r, Survivor::Computes))
+        .within(60),
     case("death/never_met_asleep_in_the_queue", VICTIMS + 1, |r| {
         never_met(r, Survivor::SleepsInQueue)
     })
@@ -50,9 +48,7 @@ struct Before {
 fn sockets() -> Outcome<usize> {
     let links = std::fs::read_dir("/proc/self/fd")?.flatten();
     let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    Ok(links
-        .filter(|link| link.to_string_lossy().starts_with("socket:"))
-        .count())
+    Ok(links.filter(|link| link.to_string_lossy().starts_with("socket:")).count())
 }
 
 fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {
@@ -72,10 +68,7 @@ fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {
     });
     let rig = Rig::open_alone(rank, &ask)?;
     // Nobody can connect before the names are exchanged.
-    let before = Before {
-        mappings: Holdings::now()?.mappings,
-        sockets: sockets()?,
-    };
+    let before = Before { mappings: Holdings::now()?.mappings, sockets: sockets()? };
     let rig = rig.meet()?;
     if rank.index != 0 {
         return victim(&rig, survivor, &before);

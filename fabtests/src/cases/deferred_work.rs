@@ -23,11 +23,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 pub(crate) fn place(remote: Remote, off: u64, len: usize) -> RmaIov {
-    RmaIov {
-        addr: remote.addr + off,
-        len,
-        key: remote.key,
-    }
+    RmaIov { addr: remote.addr + off, len, key: remote.key }
 }
 
 /// Tests every kind of work: it starts at its threshold, and only its own counter reports it.
@@ -53,53 +49,21 @@ fn every_kind(rank: &Rank) -> Outcome {
     let (got, fetched, swapped) = (Buf::new(8), Buf::new(8), Buf::new(8));
     let (plain, tagged) = (Buf::new(100_000), Buf::new(8));
     let work = [
-        Operation::Recv {
-            buf: plain,
-            tag: None,
-        },
-        Operation::Recv {
-            buf: tagged,
-            tag: Some(6),
-        },
-        Operation::Send {
-            buf: Buf::pattern(100_000, 1),
-            dest: peer,
-            tag: None,
-        },
-        Operation::Send {
-            buf: word(66),
-            dest: peer,
-            tag: Some(6),
-        },
-        Operation::Write {
-            buf: word(88),
-            dest: peer,
-            remote: place(at, 8, 8),
-        },
-        Operation::Read {
-            buf: got,
-            dest: peer,
-            remote: place(at, 16, 8),
-        },
-        Operation::Atomic {
-            target: target(sys::FI_SUM),
-            operand: word(1),
-        },
-        Operation::Fetch {
-            target: target(sys::FI_SUM),
-            operand: word(2),
-            result: fetched,
-        },
+        Operation::Recv { buf: plain, tag: None },
+        Operation::Recv { buf: tagged, tag: Some(6) },
+        Operation::Send { buf: Buf::pattern(100_000, 1), dest: peer, tag: None },
+        Operation::Send { buf: word(66), dest: peer, tag: Some(6) },
+        Operation::Write { buf: word(88), dest: peer, remote: place(at, 8, 8) },
+        Operation::Read { buf: got, dest: peer, remote: place(at, 16, 8) },
+        Operation::Atomic { target: target(sys::FI_SUM), operand: word(1) },
+        Operation::Fetch { target: target(sys::FI_SUM), operand: word(2), result: fetched },
         Operation::Compare {
             target: target(sys::FI_CSWAP),
             operand: word(9),
             compare: word(8),
             result: swapped,
         },
-        Operation::Set {
-            cntr: &own,
-            value: 20,
-        },
+        Operation::Set { cntr: &own, value: 20 },
         Operation::Add { cntr: &own, value: 3 },
     ];
     let operations = work.len() as u64 - 2;
@@ -148,33 +112,20 @@ fn chain(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     let at = from(&remotes, 1, 0)?;
-    let [start, written, added, sent] = [counter(&rig)?, counter(&rig)?, counter(&rig)?, counter(&rig)?];
-    let queue = |cntr: &Cntr, threshold: u64, completion: Option<&Cntr>, operation: Operation<'_>| {
-        let ask = WorkAsk {
-            cntr,
-            threshold,
-            completion,
-            context: 0,
-            flags: sys::FI_DELIVERY_COMPLETE,
-        };
+    let [start, written, added, sent] =
+        [counter(&rig)?, counter(&rig)?, counter(&rig)?, counter(&rig)?];
+    let queue = |cntr: &Cntr,
+                 threshold: u64,
+                 completion: Option<&Cntr>,
+                 operation: Operation<'_>| {
+        let ask =
+            WorkAsk { cntr, threshold, completion, context: 0, flags: sys::FI_DELIVERY_COMPLETE };
         rig.domain.queue_work(&rig.ep, &ask, operation)
     };
     let buf = Buf::new(8);
-    let message = Operation::Send {
-        buf,
-        dest: rig.peer(),
-        tag: None,
-    };
+    let message = Operation::Send { buf, dest: rig.peer(), tag: None };
     queue(&added, 5, Some(&sent), message)?;
-    queue(
-        &written,
-        1,
-        None,
-        Operation::Add {
-            cntr: &added,
-            value: 5,
-        },
-    )?;
+    queue(&written, 1, None, Operation::Add { cntr: &added, value: 5 })?;
     let write = Operation::Write {
         buf: Buf::of(&77_u64.to_ne_bytes()),
         dest: rig.peer(),
@@ -186,25 +137,14 @@ fn chain(rank: &Rank) -> Outcome {
     sent.wait(1, -1)?;
     check_eq!((written.read()?, added.read()?), (1, 5));
     // Work whose threshold is already reached starts when it is queued.
-    queue(
-        &start,
-        1,
-        None,
-        Operation::Set {
-            cntr: &added,
-            value: 1,
-        },
-    )?;
+    queue(&start, 1, None, Operation::Set { cntr: &added, value: 1 })?;
     check_eq!(added.read()?, 1);
     rig.barrier()
 }
 
 /// Tests that work with `FI_COMPLETION` completes at its endpoint as well, once.
 fn reports(rank: &Rank) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &ask().with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV),
-    )?;
+    let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV))?;
     let (trigger, own) = (counter(&rig)?, counter(&rig)?);
     let send = rank.index == 0;
     let bit = if send { sys::FI_SEND } else { sys::FI_RECV };
@@ -243,37 +183,18 @@ fn failures(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
         let (trigger, done, last) = (counter(&rig)?, counter(&rig)?, counter(&rig)?);
-        let ask = |cntr, completion| WorkAsk {
-            cntr,
-            threshold: 1,
-            completion,
-            context: 0x99,
-            flags: 0,
-        };
-        let nowhere = RmaIov {
-            addr: 0,
-            len: 8,
-            key: 0xdead_beef,
-        };
-        let operation = Operation::Write {
-            buf: Buf::new(8),
-            dest: rig.peer(),
-            remote: nowhere,
-        };
-        rig.domain
-            .queue_work(&rig.ep, &ask(&trigger, Some(&*done)), operation)?;
-        let after = Operation::Add {
-            cntr: &last,
-            value: 1,
-        };
+        let ask =
+            |cntr, completion| WorkAsk { cntr, threshold: 1, completion, context: 0x99, flags: 0 };
+        let nowhere = RmaIov { addr: 0, len: 8, key: 0xdead_beef };
+        let operation = Operation::Write { buf: Buf::new(8), dest: rig.peer(), remote: nowhere };
+        rig.domain.queue_work(&rig.ep, &ask(&trigger, Some(&*done)), operation)?;
+        let after = Operation::Add { cntr: &last, value: 1 };
         rig.domain.queue_work(&rig.ep, &ask(&done, None), after)?;
         trigger.add(1)?;
         let error = rig.next_error(&rig.tx)?;
         check_eq!(error.context, 0x99);
         check_eq!((done.read()?, done.readerr()?), (0, 1));
-        rig.wait("what follows the failure", || {
-            Ok((last.read()? == 1).then_some(()))
-        })?;
+        rig.wait("what follows the failure", || Ok((last.read()? == 1).then_some(())))?;
     }
     rig.barrier()
 }
@@ -281,17 +202,8 @@ fn failures(rank: &Rank) -> Outcome {
 fn cancel_and_flush(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let (first, second, value) = (counter(&rig)?, counter(&rig)?, counter(&rig)?);
-    let ask = |cntr| WorkAsk {
-        cntr,
-        threshold: 1,
-        completion: None,
-        context: 0,
-        flags: 0,
-    };
-    let add = |by: u64| Operation::Add {
-        cntr: &value,
-        value: by,
-    };
+    let ask = |cntr| WorkAsk { cntr, threshold: 1, completion: None, context: 0, flags: 0 };
+    let add = |by: u64| Operation::Add { cntr: &value, value: by };
     let gone = rig.domain.queue_work(&rig.ep, &ask(&first), add(1))?;
     rig.domain.queue_work(&rig.ep, &ask(&first), add(10))?;
     rig.domain.queue_work(&rig.ep, &ask(&second), add(100))?;
@@ -315,10 +227,7 @@ fn cancel_and_flush(rank: &Rank) -> Outcome {
     check_eq!(value.read()?, 10);
     // Work that waits for an endpoint ends with it.
     first.set(0)?;
-    let recv = Operation::Recv {
-        buf: Buf::new(8),
-        tag: None,
-    };
+    let recv = Operation::Recv { buf: Buf::new(8), tag: None };
     rig.domain.queue_work(&rig.ep, &ask(&first), recv)?;
     rig.ep.close()?;
     first.add(1)?;
@@ -331,62 +240,26 @@ fn cancel_and_flush(rank: &Rank) -> Outcome {
 fn work_refused(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let (trigger, other) = (counter(&rig)?, counter(&rig)?);
-    let ask = |completion| WorkAsk {
-        cntr: &trigger,
-        threshold: 1,
-        completion,
-        context: 0,
-        flags: 0,
-    };
-    let add = Operation::Add {
-        cntr: &other,
-        value: 1,
-    };
+    let ask =
+        |completion| WorkAsk { cntr: &trigger, threshold: 1, completion, context: 0, flags: 0 };
+    let add = Operation::Add { cntr: &other, value: 1 };
     let queue = |ask: &WorkAsk<'_>, work| rig.domain.queue_work(&rig.ep, ask, work).map(drop);
     check_eq!(queue(&ask(Some(&*other)), add), Err(Errno::EINVAL));
-    check_eq!(
-        rig.domain.queue_invalid(&ask(None), 99).map(drop),
-        Err(Errno::ENOSYS)
-    );
-    check_eq!(
-        rig.domain.queue_invalid(&ask(None), sys::FI_OP_SEND).map(drop),
-        Err(Errno::EINVAL)
-    );
+    check_eq!(rig.domain.queue_invalid(&ask(None), 99).map(drop), Err(Errno::ENOSYS));
+    check_eq!(rig.domain.queue_invalid(&ask(None), sys::FI_OP_SEND).map(drop), Err(Errno::EINVAL));
     check_eq!(rig.domain.control_null(sys::FI_QUEUE_WORK), Err(Errno::EINVAL));
     check_eq!(rig.domain.control_null(sys::FI_CANCEL_WORK), Err(Errno::EINVAL));
     check_eq!(rig.domain.control_null(sys::FI_FLUSH_WORK), Ok(()));
-    let recv = Operation::Recv {
-        buf: Buf::new(8),
-        tag: Some(1),
-    };
-    let peek = WorkAsk {
-        flags: sys::FI_PEEK,
-        ..ask(None)
-    };
+    let recv = Operation::Recv { buf: Buf::new(8), tag: Some(1) };
+    let peek = WorkAsk { flags: sys::FI_PEEK, ..ask(None) };
     check_eq!(queue(&peek, recv), Err(Errno::ENOSYS));
-    let inject = WorkAsk {
-        flags: sys::FI_INJECT,
-        ..ask(None)
-    };
-    let send = Operation::Send {
-        buf: Buf::new(8),
-        dest: rig.to(0),
-        tag: None,
-    };
+    let inject = WorkAsk { flags: sys::FI_INJECT, ..ask(None) };
+    let send = Operation::Send { buf: Buf::new(8), dest: rig.to(0), tag: None };
     check_eq!(queue(&inject, send), Err(Errno::EBADFLAGS));
     let plain = Rig::open(rank, &Ask::messages(false))?;
     let cntr = counter(&plain)?;
-    let ask = WorkAsk {
-        cntr: &cntr,
-        threshold: 0,
-        completion: None,
-        context: 0,
-        flags: 0,
-    };
-    let set = Operation::Set {
-        cntr: &cntr,
-        value: 1,
-    };
+    let ask = WorkAsk { cntr: &cntr, threshold: 0, completion: None, context: 0, flags: 0 };
+    let set = Operation::Set { cntr: &cntr, value: 1 };
     check_eq!(
         plain.domain.queue_work(&plain.ep, &ask, set).map(drop),
         Err(Errno::ENOSYS),

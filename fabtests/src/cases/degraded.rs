@@ -13,11 +13,8 @@ use super::rma::{REMOTE, announce, from, hear};
 use super::{atomic, cm, migrate};
 
 const WARN: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_STATS", "1")];
-const SOON: &[(&str, &str)] = &[
-    ("FI_LOG_LEVEL", "info"),
-    ("FI_SCIF_CONNECT_TIMEOUT", "200ms"),
-    ("SCIF_DOMAIN", "degraded"),
-];
+const SOON: &[(&str, &str)] =
+    &[("FI_LOG_LEVEL", "info"), ("FI_SCIF_CONNECT_TIMEOUT", "200ms"), ("SCIF_DOMAIN", "degraded")];
 
 const USERS: &[(&str, &str)] = &[
     ("FI_LOG_LEVEL", "warn"),
@@ -27,11 +24,8 @@ const USERS: &[(&str, &str)] = &[
 ];
 const MIGRATE: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_MR_MIGRATE", "auto")];
 const DRIVER: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_TRANSPORT", "kernel")];
-const MISSPELT: &[(&str, &str)] = &[
-    ("FI_LOG_LEVEL", "warn"),
-    ("FI_SCIF_EAGER_SIZ", "1"),
-    ("SCIF_DOMIAN", "x"),
-];
+const MISSPELT: &[(&str, &str)] =
+    &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_EAGER_SIZ", "1"), ("SCIF_DOMIAN", "x")];
 const INFO: &[(&str, &str)] = &[("FI_LOG_LEVEL", "info")];
 /// Port below the dynamic ones, which no other case of this domain binds.
 const UNUSED_PORT: u16 = 77;
@@ -40,11 +34,7 @@ const DENIED: &str = "process_vm_readv of process";
 
 pub(crate) const CASES: &[Case] = &[
     case("degraded/process_vm_by_seccomp", 2, |r| {
-        process_vm(
-            r,
-            sandbox::deny_process_vm,
-            &[DENIED, "seccomp", "--cap-add=SYS_PTRACE"],
-        )
+        process_vm(r, sandbox::deny_process_vm, &[DENIED, "seccomp", "--cap-add=SYS_PTRACE"])
     })
     .under(WARN),
     case("degraded/process_vm_by_yama_scope_1", 2, |r| {
@@ -53,27 +43,15 @@ pub(crate) const CASES: &[Case] = &[
     })
     .under(WARN),
     case("degraded/process_vm_by_yama_scope_2", 2, |r| {
-        let words = [
-            DENIED,
-            "/proc/sys/kernel/yama/ptrace_scope is 2",
-            "CAP_SYS_PTRACE",
-        ];
+        let words = [DENIED, "/proc/sys/kernel/yama/ptrace_scope is 2", "CAP_SYS_PTRACE"];
         process_vm(r, || sandbox::pretend_yama(2), &words)
     })
     .under(WARN),
     case("degraded/peer_of_another_user_that_is_allowed", 2, |r| {
         let change = || {
-            if r.index == 1 {
-                become_ordinary_user()
-            } else {
-                Ok(())
-            }
+            if r.index == 1 { become_ordinary_user() } else { Ok(()) }
         };
-        process_vm(
-            r,
-            change,
-            &["belongs to user", "different users", "run both as one user"],
-        )
+        process_vm(r, change, &["belongs to user", "different users", "run both as one user"])
     })
     .under(USERS),
     case("degraded/process_vm_on_the_way", 2, process_vm_later).under(WARN),
@@ -86,19 +64,12 @@ pub(crate) const CASES: &[Case] = &[
         foreign(r, || sandbox::set_env("SCIF_RUNTIME_DIR", &dir))
     })
     .under(WARN),
-    case("degraded/peer_in_another_network_namespace", 2, |r| {
-        foreign(r, sandbox::leave_network)
-    })
-    .under(WARN),
-    case("degraded/peer_of_another_user", 2, |r| {
-        foreign(r, become_ordinary_user)
-    })
-    .under(WARN),
+    case("degraded/peer_in_another_network_namespace", 2, |r| foreign(r, sandbox::leave_network))
+        .under(WARN),
+    case("degraded/peer_of_another_user", 2, |r| foreign(r, become_ordinary_user)).under(WARN),
     case("degraded/peer_of_another_user_in_the_same_domain", 2, other_user).under(SOON),
-    case("degraded/nobody_listens", 2, |r| {
-        no_listener(r, || Ok(()), &["network namespace"])
-    })
-    .under(SOON),
+    case("degraded/nobody_listens", 2, |r| no_listener(r, || Ok(()), &["network namespace"]))
+        .under(SOON),
     case("degraded/nobody_to_connect_to", 1, no_target).under(SOON),
     case("degraded/listener_in_another_domain", 2, |r| {
         let words = ["SCIF_DOMAIN=elsewhere and SCIF_RUNTIME_DIR unset. Set"];
@@ -113,28 +84,12 @@ pub(crate) const CASES: &[Case] = &[
     .under(SOON),
     case("degraded/memfd_create", 1, |r| {
         let deny = || seccomp::deny(&[libc::SYS_memfd_create]);
-        call(
-            r,
-            deny,
-            &[
-                "memfd_create: ",
-                "Operation not permitted",
-                "profile of the container",
-            ],
-        )
+        call(r, deny, &["memfd_create: ", "Operation not permitted", "profile of the container"])
     })
     .under(WARN),
     case("degraded/epoll_create1", 1, |r| {
         let deny = || seccomp::refuse(&[libc::SYS_epoll_create1], libc::ENOSYS);
-        call(
-            r,
-            deny,
-            &[
-                "epoll_create1: ",
-                "Function not implemented",
-                "profile of the container",
-            ],
-        )
+        call(r, deny, &["epoll_create1: ", "Function not implemented", "profile of the container"])
     })
     .under(WARN),
     case("degraded/kernel_without_a_seal", 1, |r| {
@@ -175,9 +130,7 @@ fn become_ordinary_user() -> Outcome {
 
 /// Returns the lines that contain all of these words.
 fn with<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
-    text.lines()
-        .filter(|line| words.iter().all(|word| line.contains(word)))
-        .collect()
+    text.lines().filter(|line| words.iter().all(|word| line.contains(word))).collect()
 }
 
 /// Transfers a large message and an RMA in both directions, with two endpoints one after another.
@@ -197,8 +150,7 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
             )?;
             let at = from(&remotes, rank.peer(), 0)?;
             rig.post(|| {
-                rig.ep
-                    .write(Buf::pattern(memory.len(), 6), rig.peer(), at.addr, at.key, 1)
+                rig.ep.write(Buf::pattern(memory.len(), 6), rig.peer(), at.addr, at.key, 1)
             })?;
             rig.sent(1)?;
             announce(&rig, rig.peer())?;
@@ -243,11 +195,7 @@ fn process_vm_later(rank: &Rank) -> Outcome {
         })
     })?;
     done?;
-    check_eq!(
-        with(&text, &["no direct copy with", "seccomp"]).len(),
-        1,
-        "{text}"
-    );
+    check_eq!(with(&text, &["no direct copy with", "seccomp"]).len(), 1, "{text}");
     check_eq!(with(&text, &["no_direct 1 "]).len(), 2, "{text}");
     Ok(())
 }
@@ -262,9 +210,7 @@ fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
         }
         let rig = Rig::open_alone(rank, &Ask::messages(false))?;
         let names = rig.exchange(&rig.ep.name()?)?;
-        let name = names
-            .get(rank.peer())
-            .ok_or_else(|| Fail::here("the other said nothing"))?;
+        let name = names.get(rank.peer()).ok_or_else(|| Fail::here("the other said nothing"))?;
         for _ in 0..2 {
             check_eq!(rig.av.insert(name), Err(Errno::EADDRNOTAVAIL));
             let mut hints = Ask::messages(false).hints;
@@ -276,21 +222,10 @@ fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
         rig.barrier()
     })?;
     done?;
-    let words = [
-        "cannot be reached",
-        "SCIF_DOMAIN",
-        "SCIF_RUNTIME_DIR",
-        "network namespace",
-        "user",
-    ];
+    let words =
+        ["cannot be reached", "SCIF_DOMAIN", "SCIF_RUNTIME_DIR", "network namespace", "user"];
     check_eq!(with(&text, &words).len(), 1, "{text}");
-    check_eq!(
-        text.lines()
-            .filter(|line| line.contains("cannot be reached"))
-            .count(),
-        1,
-        "{text}"
-    );
+    check_eq!(text.lines().filter(|line| line.contains("cannot be reached")).count(), 1, "{text}");
     Ok(())
 }
 
@@ -305,7 +240,8 @@ fn other_user(rank: &Rank) -> Outcome {
         let rig = Rig::open(rank, &Ask::messages(false))?;
         if rank.index == 0 {
             for size in [8, 100_000] {
-                let error = rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), rig.peer(), 3))?;
+                let error =
+                    rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), rig.peer(), 3))?;
                 check_eq!(error, Errno::EACCES);
             }
         }
@@ -338,10 +274,7 @@ fn no_listener(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> 
     if let Some(zero) = name.get_mut(8..) {
         zero.fill(0);
     }
-    let port = name
-        .get(2..4)
-        .and_then(|port| port.try_into().ok())
-        .map_or(0, u16::from_be_bytes);
+    let port = name.get(2..4).and_then(|port| port.try_into().ok()).map_or(0, u16::from_be_bytes);
     let (done, text) = sandbox::stderr_of(|| {
         let to = rig.av.insert(&name)?;
         for size in [8, 100_000] {
@@ -351,13 +284,7 @@ fn no_listener(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> 
         Ok(())
     })?;
     done?;
-    let told = with(
-        &text,
-        &[
-            &format!("no process listens at 0:{port} "),
-            "SCIF_DOMAIN=degraded",
-        ],
-    );
+    let told = with(&text, &[&format!("no process listens at 0:{port} "), "SCIF_DOMAIN=degraded"]);
     check_eq!(told.len(), 1, "{text}");
     check_eq!(with(&text, words), told, "{text}");
     check!(!text.contains(" died"), "{text}");
@@ -381,11 +308,8 @@ fn no_target(rank: &Rank) -> Outcome {
         Ok(())
     })?;
     done?;
-    let words = [
-        "no process listens at",
-        "fi_connect fails with FI_ECONNREFUSED",
-        "SCIF_DOMAIN=degraded",
-    ];
+    let words =
+        ["no process listens at", "fi_connect fails with FI_ECONNREFUSED", "SCIF_DOMAIN=degraded"];
     let told = with(&text, &["no process listens at"]);
     check_eq!(told.len(), 1, "{text}");
     check_eq!(with(&text, &words), told, "{text}");
@@ -412,11 +336,7 @@ fn userfaultfd(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let (done, text) = sandbox::stderr_of(|| migrate::stores_cannot_be_held(rank))?;
     done?;
-    let words = [
-        "userfaultfd: ",
-        "Operation not permitted",
-        "vm.unprivileged_userfaultfd",
-    ];
+    let words = ["userfaultfd: ", "Operation not permitted", "vm.unprivileged_userfaultfd"];
     check_eq!(with(&text, &words).len(), rank.index, "{text}");
     Ok(())
 }
@@ -447,10 +367,7 @@ fn misspelt(rank: &Rank) -> Outcome {
         Ok(())
     })?;
     done?;
-    for words in [
-        ["FI_SCIF_EAGER_SIZ ", " FI_SCIF_EAGER_SIZE"],
-        ["SCIF_DOMIAN ", " SCIF_DOMAIN"],
-    ] {
+    for words in [["FI_SCIF_EAGER_SIZ ", " FI_SCIF_EAGER_SIZE"], ["SCIF_DOMIAN ", " SCIF_DOMAIN"]] {
         check_eq!(with(&text, &words).len(), 1, "{text}");
     }
     check_eq!(with(&text, &["is not a setting"]).len(), 2, "{text}");
@@ -464,13 +381,7 @@ fn fabric(rank: &Rank) -> Outcome {
     let (done, text) = sandbox::stderr_of(|| Rig::open_alone(rank, &ask).map(drop))?;
     done?;
     let version = format!("scif {} from ", env!("CARGO_PKG_VERSION"));
-    let words = [
-        version.as_str(),
-        ".so",
-        "transport soft",
-        "SCIF_DOMAIN",
-        "process_vm_readv",
-    ];
+    let words = [version.as_str(), ".so", "transport soft", "SCIF_DOMAIN", "process_vm_readv"];
     check_eq!(with(&text, &words).len(), 1, "{text}");
     Ok(())
 }

@@ -13,31 +13,16 @@ use super::call_variants::{self, RecvCall, SendCall, Timing};
 use super::rma::{REMOTE, announce, from, hear};
 
 pub(crate) const CASES: &[Case] = &[
-    case("denied/process_vm_of_the_sender", 2, |r| {
-        process_vm(r, |r| r.index == 0, false)
-    }),
-    case("denied/process_vm_of_the_receiver", 2, |r| {
-        process_vm(r, |r| r.index == 1, false)
-    }),
+    case("denied/process_vm_of_the_sender", 2, |r| process_vm(r, |r| r.index == 0, false)),
+    case("denied/process_vm_of_the_receiver", 2, |r| process_vm(r, |r| r.index == 1, false)),
     case("denied/process_vm_of_both", 2, |r| process_vm(r, |_| true, false)),
-    case("denied/process_vm_of_the_sender_later", 2, |r| {
-        process_vm(r, |r| r.index == 0, true)
-    }),
-    case("denied/process_vm_of_the_receiver_later", 2, |r| {
-        process_vm(r, |r| r.index == 1, true)
-    }),
-    case("denied/process_vm_of_both_later", 2, |r| {
-        process_vm(r, |_| true, true)
-    }),
+    case("denied/process_vm_of_the_sender_later", 2, |r| process_vm(r, |r| r.index == 0, true)),
+    case("denied/process_vm_of_the_receiver_later", 2, |r| process_vm(r, |r| r.index == 1, true)),
+    case("denied/process_vm_of_both_later", 2, |r| process_vm(r, |_| true, true)),
     case("denied/process_vm_under_way", 2, under_way),
-    case("denied/descriptors_of_the_server", 2, |r| {
-        server_without_descriptors(r, 0)
-    })
-    .under(SERVER),
-    case("denied/most_descriptors_of_the_server", 2, |r| {
-        server_without_descriptors(r, 4)
-    })
-    .under(SERVER),
+    case("denied/descriptors_of_the_server", 2, |r| server_without_descriptors(r, 0)).under(SERVER),
+    case("denied/most_descriptors_of_the_server", 2, |r| server_without_descriptors(r, 4))
+        .under(SERVER),
     case("denied/memory_of_another_user", 2, another_user)
         .under(&[("SCIF_ALLOW_UIDS", "0,65534"), ("SCIF_DOMAIN", "users")]),
 ];
@@ -50,7 +35,8 @@ fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("a setting of another provider".into()));
     }
-    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
+    let ask =
+        Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
     let rig = Rig::open(rank, &ask)?;
     let (outcome, text) = sandbox::stderr_of(|| {
         if rank.index == 0 {
@@ -151,15 +137,7 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
     memory.store_u64(0, 0);
     rig.barrier()?;
     for _ in 0..100 {
-        rig.post(|| {
-            rig.ep.atomic(
-                &place,
-                Ioc {
-                    buf: Buf::of(&1_u64.to_le_bytes()),
-                    count: 1,
-                },
-            )
-        })?;
+        rig.post(|| rig.ep.atomic(&place, Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 }))?;
         rig.sent(3)?;
     }
     announce(rig, rig.peer())?;
@@ -176,11 +154,8 @@ fn under_way(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(memory, REMOTE)?;
     let at = from(&remotes, rank.peer(), 0)?;
     for round in 0..12 {
-        let (from, to, put) = (
-            Buf::pattern(SIZE, round),
-            Buf::new(SIZE),
-            Buf::pattern(SIZE, round + 100),
-        );
+        let (from, to, put) =
+            (Buf::pattern(SIZE, round), Buf::new(SIZE), Buf::pattern(SIZE, round + 100));
         rig.post(|| rig.ep.send(from, rig.peer(), 1))?;
         rig.post(|| rig.ep.write(put, rig.peer(), at.addr, at.key, 2))?;
         rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 3))?;

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Errno, Fabric, Fid, Info};
+use scif_fabtests::fi::{
+    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Errno, Fabric, Fid, Info,
+};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
 use scif_fabtests::{check, check_eq};
@@ -38,10 +40,7 @@ struct Bare {
 
 fn bare(rank: &Rank) -> Outcome<Bare> {
     let list = offers(rank, load(rank)?, &Ask::messages(false).hints)?;
-    let info = list
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
+    let info = list.into_iter().next().ok_or_else(|| Fail::here("an empty list"))?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
     Ok(Bare { info, fabric, domain })
@@ -143,11 +142,7 @@ fn not_enabled(rank: &Rank) -> Outcome {
 fn enable_needs(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let ep = bare.ep()?;
-    check!(
-        matches!(ep.enable(), Err(Errno::ENOCQ | Errno::ENOAV)),
-        "{:?}",
-        ep.enable()
-    );
+    check!(matches!(ep.enable(), Err(Errno::ENOCQ | Errno::ENOAV)), "{:?}", ep.enable());
     ep.attach(&bare.av()?, 0)?;
     check_eq!(ep.enable(), Err(Errno::ENOCQ));
     ep.attach(&bare.cq()?, sys::FI_TRANSMIT)?;
@@ -164,29 +159,17 @@ fn bind_rules(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let ep = bare.ep()?;
     let (cq, av) = (bare.cq()?, bare.av()?);
-    check_eq!(
-        ep.bind(cq.as_ref(), sys::FI_READ | sys::FI_TRANSMIT),
-        Err(Errno::EBADFLAGS)
-    );
+    check_eq!(ep.bind(cq.as_ref(), sys::FI_READ | sys::FI_TRANSMIT), Err(Errno::EBADFLAGS));
     check_eq!(ep.bind(cq.as_ref(), 1 << 50), Err(Errno::EBADFLAGS));
     check_eq!(ep.attach(&cq, sys::FI_TRANSMIT), Ok(()));
     let second = bare.cq()?;
     check_eq!(ep.bind(second.as_ref(), sys::FI_TRANSMIT), Err(Errno::EINVAL));
     check_eq!(ep.attach(&av, 0), Ok(()));
-    check!(
-        ep.bind(bare.av()?.as_ref(), 0).is_err(),
-        "a second vector was bound"
-    );
+    check!(ep.bind(bare.av()?.as_ref(), 0).is_err(), "a second vector was bound");
     check!(ep.bind(bare.fabric.as_ref(), 0).is_err(), "a fabric was bound");
-    check!(
-        ep.bind(ep.as_ref(), 0).is_err(),
-        "an endpoint was bound to itself"
-    );
+    check!(ep.bind(ep.as_ref(), 0).is_err(), "an endpoint was bound to itself");
     let cntr = supported("fi_cntr_open", Cntr::open(&bare.domain, CntrAttr::default()))?;
-    check!(
-        ep.bind(cntr.as_ref(), 1 << 50).is_err(),
-        "a counter was bound for nothing"
-    );
+    check!(ep.bind(cntr.as_ref(), 1 << 50).is_err(), "a counter was bound for nothing");
     check_eq!(ep.attach(&cntr, sys::FI_SEND), Ok(()));
     Ok(())
 }
@@ -196,13 +179,9 @@ fn options(rank: &Rank) -> Outcome {
     let ep = bare.ready()?;
     check_eq!(ep.getopt(9999).err(), Some(Errno::ENOPROTOOPT));
     check_eq!(ep.setopt(9999, 1), Err(Errno::ENOPROTOOPT));
-    check_eq!(
-        ep.setopt_raw(77, sys::FI_OPT_MIN_MULTI_RECV, 1, 8),
-        Err(Errno::ENOPROTOOPT)
-    );
+    check_eq!(ep.setopt_raw(77, sys::FI_OPT_MIN_MULTI_RECV, 1, 8), Err(Errno::ENOPROTOOPT));
     check!(
-        ep.setopt_raw(sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV, 1, 2)
-            .is_err(),
+        ep.setopt_raw(sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV, 1, 2).is_err(),
         "two bytes"
     );
     check_eq!(ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 128), Ok(()));
@@ -285,10 +264,7 @@ fn parents(rank: &Rank) -> Outcome {
 /// Tests the close of an endpoint with outstanding operations of every kind.
 fn close_busy(rank: &Rank) -> Outcome {
     for size in [8, 100_000, 1 << 20] {
-        let rig = Rig::open(
-            rank,
-            &Ask::messages(true).with(|ask| ask.hints.caps |= sys::FI_MSG),
-        )?;
+        let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.hints.caps |= sys::FI_MSG))?;
         for index in 0..20 {
             rig.post(|| rig.ep.recv(Buf::new(size), sys::FI_ADDR_UNSPEC, 1))?;
             rig.post(|| rig.ep.tsend(Buf::new(size), rig.peer(), index, 2))?;
@@ -323,13 +299,8 @@ fn open_close(rank: &Rank) -> Outcome {
 fn unknown_commands(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let (ep, cq, av) = (bare.ready()?, bare.cq()?, bare.av()?);
-    let objects: [&dyn Fid; 5] = [
-        ep.as_ref(),
-        cq.as_ref(),
-        av.as_ref(),
-        bare.domain.as_ref(),
-        bare.fabric.as_ref(),
-    ];
+    let objects: [&dyn Fid; 5] =
+        [ep.as_ref(), cq.as_ref(), av.as_ref(), bare.domain.as_ref(), bare.fabric.as_ref()];
     for object in objects {
         let class = object.class()?;
         check!(object.control_null(4321).is_err(), "class {class}");
@@ -358,10 +329,7 @@ fn two_domains(rank: &Rank) -> Outcome {
 fn classes(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     if rank.target.prov == "scif" {
-        check_eq!(
-            rig.info.caps() & (sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC),
-            0
-        );
+        check_eq!(rig.info.caps() & (sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC), 0);
         check_eq!(rig.ep.tsend(Buf::new(8), rig.to(0), 1, 1), Err(Errno::ENOSYS));
         check_eq!(rig.ep.write(Buf::new(8), rig.to(0), 0, 0, 1), Err(Errno::ENOSYS));
     }

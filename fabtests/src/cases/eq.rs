@@ -25,14 +25,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn open(rig: &Rig<'_>, size: usize, wait_obj: u32) -> Outcome<Arc<Eq>> {
-    Ok(Eq::open(
-        &rig.fabric,
-        EqAttr {
-            size,
-            flags: sys::FI_WRITE,
-            wait_obj,
-        },
-    )?)
+    Ok(Eq::open(&rig.fabric, EqAttr { size, flags: sys::FI_WRITE, wait_obj })?)
 }
 
 fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
@@ -58,10 +51,7 @@ fn in_order(rank: &Rank) -> Outcome {
                 (event.event, event.context, event.data),
                 (sys::FI_NOTIFY, index, index as u64 * 3)
             );
-            check_eq!(
-                (event.fid, event.len),
-                (eq.address()?, size_of::<sys::fi_eq_entry>())
-            );
+            check_eq!((event.fid, event.len), (eq.address()?, size_of::<sys::fi_eq_entry>()));
         }
     }
     check_eq!(eq.read(0), Err(Errno::EAGAIN));
@@ -103,14 +93,7 @@ fn holds_its_size(rank: &Rank) -> Outcome {
 
 fn not_writable(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
-    let eq = Eq::open(
-        &rig.fabric,
-        EqAttr {
-            size: 8,
-            flags: 0,
-            wait_obj: sys::FI_WAIT_NONE,
-        },
-    )?;
+    let eq = Eq::open(&rig.fabric, EqAttr { size: 8, flags: 0, wait_obj: sys::FI_WAIT_NONE })?;
     check!(eq.write(sys::FI_NOTIFY, 1, 1).is_err());
     check_eq!(eq.read(0), Err(Errno::EAGAIN));
     Ok(())
@@ -154,13 +137,7 @@ fn descriptor(rank: &Rank) -> Outcome {
     let fd = eq.wait_fd()?;
     let readable = |millis: i64| -> Outcome<bool> {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-        Ok(poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: millis * 1_000_000,
-            }),
-        )? > 0)
+        Ok(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: millis * 1_000_000 }))? > 0)
     };
     for _ in 0..10 {
         check_eq!(rig.fabric.trywait(&[eq.as_ref()]), Ok(()));
@@ -177,17 +154,7 @@ fn no_wait_object(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let eq = open(&rig, 8, sys::FI_WAIT_NONE)?;
     check_eq!(eq.sread(0, 0), Err(Errno::ENOSYS));
-    check!(
-        Eq::open(
-            &rig.fabric,
-            EqAttr {
-                size: 8,
-                flags: 0,
-                wait_obj: 99
-            }
-        )
-        .is_err()
-    );
+    check!(Eq::open(&rig.fabric, EqAttr { size: 8, flags: 0, wait_obj: 99 }).is_err());
     Ok(())
 }
 

@@ -52,10 +52,7 @@ fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
                     check_eq!(mine.differs(SIZE, round), None, "written before the fence");
                 }
             }
-            check_eq!(
-                (first.differs(SIZE, round), last.differs(SIZE, round)),
-                (None, None)
-            );
+            check_eq!((first.differs(SIZE, round), last.differs(SIZE, round)), (None, None));
         }
         rig.barrier()?;
     }
@@ -64,10 +61,8 @@ fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
 
 /// Tests that fenced RMA and atomics see the results of earlier operations.
 fn fence_rma(rank: &Rank) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_FENCE),
-    )?;
+    let rig =
+        Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_FENCE))?;
     let mine = Buf::new(200_000);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
@@ -90,10 +85,7 @@ fn fence_rma(rank: &Rank) -> Outcome {
                 op: sys::FI_SUM,
                 context: 3,
             };
-            let one = Ioc {
-                buf: Buf::of(&1_u64.to_ne_bytes()),
-                count: 1,
-            };
+            let one = Ioc { buf: Buf::of(&1_u64.to_ne_bytes()), count: 1 };
             rig.post(|| rig.ep.fetch_atomic(&target, one, old))?;
             let word = place(at, 0, 8);
             let after = Buf::new(8);

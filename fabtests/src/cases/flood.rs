@@ -14,16 +14,13 @@ use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
-    case("flood/beyond_the_limit", 3, |r| flood(r, talk, None)).under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
-    case("flood/beyond_the_limit_over_two_connections", 3, |r| {
-        flood(r, talk_at_once, None)
-    })
-    .under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
+    case("flood/beyond_the_limit", 3, |r| flood(r, talk, None))
+        .under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
+    case("flood/beyond_the_limit_over_two_connections", 3, |r| flood(r, talk_at_once, None))
+        .under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
     // The limit is out of reach, because memory allocation fails first.
-    case("flood/beyond_what_can_be_allocated", 3, |r| {
-        flood(r, talk, Some(64 << 20))
-    })
-    .under(&[("FI_SCIF_UNEXPECTED_MAX", "1G")]),
+    case("flood/beyond_what_can_be_allocated", 3, |r| flood(r, talk, Some(64 << 20)))
+        .under(&[("FI_SCIF_UNEXPECTED_MAX", "1G")]),
 ];
 
 /// Function that makes the connections between rank 0 and each of the others.
@@ -86,11 +83,7 @@ fn talk_at_once(rig: &Rig<'_>) -> Outcome {
 
 /// Ranks to talk to: every other rank for rank 0, and rank 0 for every other.
 fn partners(rig: &Rig<'_>) -> Range<usize> {
-    if rig.rank.index == 0 {
-        1..rig.rank.count
-    } else {
-        0..1
-    }
+    if rig.rank.index == 0 { 1..rig.rank.count } else { 0..1 }
 }
 
 /// Tag of the first message of rank `from`.

@@ -15,22 +15,16 @@ use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
     case("fork/child_is_refused", 2, |r| child(r, sys::FI_PROGRESS_MANUAL)),
-    case("fork/child_is_refused_under_auto_progress", 2, |r| {
-        child(r, sys::FI_PROGRESS_AUTO)
-    }),
+    case("fork/child_is_refused_under_auto_progress", 2, |r| child(r, sys::FI_PROGRESS_AUTO)),
     case("fork/child_closes", 2, |r| closes(r, sys::FI_PROGRESS_MANUAL)),
-    case("fork/child_closes_under_auto_progress", 2, |r| {
-        closes(r, sys::FI_PROGRESS_AUTO)
-    }),
+    case("fork/child_closes_under_auto_progress", 2, |r| closes(r, sys::FI_PROGRESS_AUTO)),
 ];
 
 const WAITING: usize = 20;
 
 fn child(rank: &Rank, progress: u32) -> Outcome {
     if rank.target.prov != "scif" {
-        return Err(Fail::NotRun(
-            "what a provider does in a child is its own choice".into(),
-        ));
+        return Err(Fail::NotRun("what a provider does in a child is its own choice".into()));
     }
     let ask = super::atomic::ask().with(|ask| {
         ask.hints.caps |= sys::FI_TAGGED;
@@ -66,10 +60,7 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
     };
     let one = Ioc { buf, count: 1 };
     let cntr = rig.counter(sys::FI_SEND)?;
-    let attr = EqAttr {
-        wait_obj: sys::FI_WAIT_UNSPEC,
-        ..EqAttr::default()
-    };
+    let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
     let eq = Eq::open(&rig.fabric, attr)?;
     let wrong = sandbox::in_child(|| {
         let calls: [Result; 14] = [
@@ -107,9 +98,7 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
 fn closes(rank: &Rank, progress: u32) -> Outcome {
     const FORKS: usize = 40;
     if rank.target.prov != "scif" {
-        return Err(Fail::NotRun(
-            "what a provider does in a child is its own choice".into(),
-        ));
+        return Err(Fail::NotRun("what a provider does in a child is its own choice".into()));
     }
     let ask = super::atomic::ask().with(|ask| {
         ask.hints.caps |= sys::FI_TAGGED;

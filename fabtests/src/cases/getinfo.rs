@@ -32,10 +32,7 @@ pub(super) struct Asker<'r> {
 
 impl Asker<'_> {
     pub(super) fn ask(&self, change: impl FnOnce(&mut Hints)) -> Result<Vec<Info>, Errno> {
-        let mut hints = Hints {
-            ep_type: sys::FI_EP_RDM,
-            ..Hints::default()
-        };
+        let mut hints = Hints { ep_type: sys::FI_EP_RDM, ..Hints::default() };
         hints.prov = Some(self.rank.target.prov.clone());
         change(&mut hints);
         self.lib.getinfo(self.lib.version(), None, None, 0, Some(&hints))
@@ -61,19 +58,14 @@ impl Asker<'_> {
 /// Returns the set-up of this file; other providers promise other results.
 pub(super) fn asker(rank: &Rank) -> Outcome<Asker<'_>> {
     if rank.target.prov == "scif" {
-        Ok(Asker {
-            lib: load(rank)?,
-            rank,
-        })
+        Ok(Asker { lib: load(rank)?, rank })
     } else {
         Err(Fail::NotRun("promises of another provider".into()))
     }
 }
 
 pub(super) fn ours(list: Vec<Info>, rank: &Rank) -> Vec<Info> {
-    list.into_iter()
-        .filter(|info| info.prov_name() == rank.target.prov)
-        .collect()
+    list.into_iter().filter(|info| info.prov_name() == rank.target.prov).collect()
 }
 
 fn null_hints(rank: &Rank) -> Outcome {
@@ -81,9 +73,8 @@ fn null_hints(rank: &Rank) -> Outcome {
     for version in [0, version(1, 5), version(1, 17), asker.lib.version()] {
         let list = asker.lib.getinfo(version, None, None, 0, None)?;
         let list = ours(list, rank);
-        let info = list
-            .first()
-            .ok_or_else(|| Fail::here(format_args!("nothing at {version:#x}")))?;
+        let info =
+            list.first().ok_or_else(|| Fail::here(format_args!("nothing at {version:#x}")))?;
         check_eq!(info.ep().type_, sys::FI_EP_RDM);
         let all = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_MULTI_RECV;
         let all = all | sys::FI_DIRECTED_RECV | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
@@ -127,9 +118,7 @@ fn versions(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let hints = messages(rank);
     for minor in [0, 1, 4, 5, 9, 12, 17] {
-        let list = asker
-            .lib
-            .getinfo(version(1, minor), None, None, 0, Some(&hints))?;
+        let list = asker.lib.getinfo(version(1, minor), None, None, 0, Some(&hints))?;
         check!(!list.is_empty(), "nothing at 1.{minor}");
     }
     let newer = asker.lib.version() + 0x1_0000;
@@ -171,9 +160,7 @@ fn each_capability(rank: &Rank) -> Outcome {
         );
     }
     for caps in [sys::FI_HMEM, sys::FI_MULTICAST, sys::FI_RMA_PMEM] {
-        asker.none("a capability nobody has here", |hints| {
-            hints.caps = sys::FI_MSG | caps
-        })?;
+        asker.none("a capability nobody has here", |hints| hints.caps = sys::FI_MSG | caps)?;
     }
     Ok(())
 }
@@ -181,10 +168,7 @@ fn each_capability(rank: &Rank) -> Outcome {
 fn source_on_request(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     check_eq!(asker.one(|_| {})?.caps() & sys::FI_SOURCE, 0);
-    check_eq!(
-        asker.one(|hints| hints.caps = sys::FI_TAGGED)?.caps() & sys::FI_SOURCE,
-        0
-    );
+    check_eq!(asker.one(|hints| hints.caps = sys::FI_TAGGED)?.caps() & sys::FI_SOURCE, 0);
     let with = asker.one(|hints| hints.caps = sys::FI_TAGGED | sys::FI_SOURCE)?;
     check!(with.caps() & sys::FI_SOURCE != 0);
     Ok(())
@@ -193,15 +177,8 @@ fn source_on_request(rank: &Rank) -> Outcome {
 /// Tests that the requested threading level is returned, as an MPI library requires.
 fn threading(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
-    for level in [
-        sys::FI_THREAD_SAFE,
-        sys::FI_THREAD_DOMAIN,
-        sys::FI_THREAD_COMPLETION,
-    ] {
-        check_eq!(
-            asker.one(|hints| hints.threading = level)?.domain().threading,
-            level
-        );
+    for level in [sys::FI_THREAD_SAFE, sys::FI_THREAD_DOMAIN, sys::FI_THREAD_COMPLETION] {
+        check_eq!(asker.one(|hints| hints.threading = level)?.domain().threading, level);
     }
     for progress in [sys::FI_PROGRESS_AUTO, sys::FI_PROGRESS_MANUAL] {
         let domain = asker.one(|hints| {
@@ -209,19 +186,13 @@ fn threading(rank: &Rank) -> Outcome {
             hints.control_progress = progress;
         })?;
         let domain = domain.domain();
-        check_eq!(
-            (domain.data_progress, domain.control_progress),
-            (progress, progress)
-        );
+        check_eq!((domain.data_progress, domain.control_progress), (progress, progress));
     }
     for rm in [sys::FI_RM_ENABLED, sys::FI_RM_DISABLED] {
         asker.one(|hints| hints.resource_mgmt = rm)?;
     }
     for av_type in [sys::FI_AV_MAP, sys::FI_AV_TABLE] {
-        check_eq!(
-            asker.one(|hints| hints.av_type = av_type)?.domain().av_type,
-            av_type
-        );
+        check_eq!(asker.one(|hints| hints.av_type = av_type)?.domain().av_type, av_type);
     }
     Ok(())
 }
@@ -239,12 +210,8 @@ fn memory_modes(rank: &Rank) -> Outcome {
     ];
     // Every combination of modes that a program supports.
     for set in 0..1_u32 << bits.len() {
-        let mode: i32 = bits
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| set >> at & 1 == 1)
-            .map(|(_, bit)| bit)
-            .sum();
+        let mode: i32 =
+            bits.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1).map(|(_, bit)| bit).sum();
         let info = asker.one(|hints| {
             hints.caps = sys::FI_RMA | sys::FI_MSG;
             hints.mr_mode = mode;
@@ -291,9 +258,8 @@ fn op_flags(rank: &Rank) -> Outcome {
         let info = asker.one(|hints| hints.tx.op_flags = flags)?;
         check_eq!(info.tx().op_flags & flags, flags);
     }
-    asker.none("commit to persistent memory", |hints| {
-        hints.tx.op_flags = sys::FI_COMMIT_COMPLETE
-    })?;
+    asker
+        .none("commit to persistent memory", |hints| hints.tx.op_flags = sys::FI_COMMIT_COMPLETE)?;
     let info = asker.one(|hints| hints.rx.op_flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION)?;
     check_eq!(info.rx().op_flags, sys::FI_MULTI_RECV | sys::FI_COMPLETION);
     Ok(())
@@ -312,9 +278,7 @@ fn names(rank: &Rank) -> Outcome {
     asker.none("a wrong fabric", |hints| hints.fabric = Some("elsewhere".into()))?;
     asker.none("a wrong domain", |hints| hints.domain = Some("elsewhere".into()))?;
     asker.none("a wrong endpoint type", |hints| hints.ep_type = 77)?;
-    asker.none("a wrong protocol", |hints| {
-        hints.protocol = sys::FI_PROTO_SOCK_TCP
-    })?;
+    asker.none("a wrong protocol", |hints| hints.protocol = sys::FI_PROTO_SOCK_TCP)?;
     Ok(())
 }
 
@@ -342,19 +306,13 @@ fn limits(rank: &Rank) -> Outcome {
     check_eq!((longer.tx().iov_limit, longer.rx().iov_limit), (most, most));
     asker.none("iov limit", |hints| hints.tx.iov_limit = most + 1)?;
     asker.none("receive iov limit", |hints| hints.rx.iov_limit = most + 1)?;
-    asker.none("rma iov limit", |hints| {
-        hints.tx.rma_iov_limit = tx.rma_iov_limit + 1
-    })?;
-    asker.none("cq data size", |hints| {
-        hints.cq_data_size = domain.cq_data_size + 1
-    })?;
+    asker.none("rma iov limit", |hints| hints.tx.rma_iov_limit = tx.rma_iov_limit + 1)?;
+    asker.none("cq data size", |hints| hints.cq_data_size = domain.cq_data_size + 1)?;
     // The maximum number of contexts is reported only on request of more than one.
     let most = asker.one(|hints| hints.tx_ctx_cnt = 2)?.domain().max_ep_tx_ctx;
     asker.one(|hints| hints.tx_ctx_cnt = most)?;
     asker.none("contexts", |hints| hints.tx_ctx_cnt = most + 1)?;
-    asker.none("region pieces", |hints| {
-        hints.mr_iov_limit = domain.mr_iov_limit + 1
-    })?;
+    asker.none("region pieces", |hints| hints.mr_iov_limit = domain.mr_iov_limit + 1)?;
     let smaller = asker.one(|hints| hints.tx.inject_size = 64)?;
     check!(smaller.tx().inject_size >= 64);
     Ok(())
@@ -365,7 +323,8 @@ fn nodes(rank: &Rank) -> Outcome {
     let hints = messages(rank);
     let (lib, version) = (asker.lib, asker.lib.version());
     let ask = |node, service, flags| lib.getinfo(version, node, service, flags, Some(&hints));
-    let first = |list: Vec<Info>| list.into_iter().next().ok_or_else(|| Fail::here("an empty list"));
+    let first =
+        |list: Vec<Info>| list.into_iter().next().ok_or_else(|| Fail::here("an empty list"));
     let port = 9_228_u16.to_be_bytes();
     let server = first(ask(Some("127.0.0.1"), Some("9228"), sys::FI_SOURCE)?)?;
     check_eq!(server.src_addr().get(2..4), Some(port.as_slice()));
@@ -375,15 +334,9 @@ fn nodes(rank: &Rank) -> Outcome {
     check!(!client.src_addr().is_empty());
     first(ask(None, Some("9228"), sys::FI_SOURCE)?)?;
     first(ask(Some("localhost"), None, 0)?)?;
-    check!(
-        ask(None, None, sys::FI_SOURCE).is_err(),
-        "a source without a name"
-    );
+    check!(ask(None, None, sys::FI_SOURCE).is_err(), "a source without a name");
     check_eq!(ask(Some("g00n13s"), Some("9228"), 0).err(), Some(Errno::ENODATA));
-    check_eq!(
-        ask(Some("192.0.2.1"), Some("9228"), 0).err(),
-        Some(Errno::ENODATA)
-    );
+    check_eq!(ask(Some("192.0.2.1"), Some("9228"), 0).err(), Some(Errno::ENODATA));
     check!(ask(Some("127.0.0.1"), Some("no such service"), 0).is_err());
     Ok(())
 }
@@ -401,11 +354,7 @@ fn numeric_hosts(rank: &Rank) -> Outcome {
     for side in [0, sys::FI_SOURCE] {
         for service in [None, Some("9228")] {
             let named = ask(Some("127.0.0.1"), service, side | sys::FI_NUMERICHOST)?;
-            let addr = if side == 0 {
-                named.dest_addr()
-            } else {
-                named.src_addr()
-            };
+            let addr = if side == 0 { named.dest_addr() } else { named.src_addr() };
             check_eq!(addr.get(4..8), place.get(2..));
             check!(service.is_none() || addr.get(2..8) == Some(place.as_slice()));
             // This name resolves.
@@ -436,21 +385,11 @@ fn formats(rank: &Rank) -> Outcome {
 /// Tests that an offer is accepted as hints.
 fn offer_as_hints(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
-    for caps in [
-        0,
-        sys::FI_MSG,
-        sys::FI_TAGGED | sys::FI_SOURCE,
-        sys::FI_RMA | sys::FI_ATOMIC,
-    ] {
+    for caps in [0, sys::FI_MSG, sys::FI_TAGGED | sys::FI_SOURCE, sys::FI_RMA | sys::FI_ATOMIC] {
         let mut info = asker.one(|hints| hints.caps = caps)?;
         for _ in 0..3 {
-            let list = asker
-                .lib
-                .getinfo_like(asker.lib.version(), None, None, 0, Some(&info))?;
-            let again = list
-                .into_iter()
-                .next()
-                .ok_or_else(|| Fail::here("an empty list"))?;
+            let list = asker.lib.getinfo_like(asker.lib.version(), None, None, 0, Some(&info))?;
+            let again = list.into_iter().next().ok_or_else(|| Fail::here("an empty list"))?;
             check_eq!(again.caps(), info.caps());
             check_eq!(again.domain(), info.domain());
             check_eq!(again.tx().msg_order, info.tx().msg_order);
@@ -464,7 +403,8 @@ fn offer_as_hints(rank: &Rank) -> Outcome {
 fn mpi_libraries(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let open_mpi = asker.one(|hints| {
-        hints.caps = sys::FI_TAGGED | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM | sys::FI_DIRECTED_RECV;
+        hints.caps =
+            sys::FI_TAGGED | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM | sys::FI_DIRECTED_RECV;
         hints.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2;
         hints.tx.msg_order = sys::FI_ORDER_SAS;
         hints.rx.msg_order = sys::FI_ORDER_SAS;
@@ -475,10 +415,7 @@ fn mpi_libraries(rank: &Rank) -> Outcome {
         hints.resource_mgmt = sys::FI_RM_ENABLED;
         hints.av_type = sys::FI_AV_MAP;
     })?;
-    check!(
-        open_mpi.ep().mem_tag_format >> 63 == 1,
-        "all bits of the tag are needed"
-    );
+    check!(open_mpi.ep().mem_tag_format >> 63 == 1, "all bits of the tag are needed");
     let mpich = asker.one(|hints| {
         hints.caps = sys::FI_MSG
             | sys::FI_TAGGED

@@ -44,10 +44,7 @@ fn endpoint_types(rank: &Rank) -> Outcome {
         asker.none("a type of endpoint", |hints| hints.ep_type = other)?;
     }
     let everything = asker.lib.getinfo(asker.lib.version(), None, None, 0, None)?;
-    let kinds: Vec<u32> = ours(everything, rank)
-        .iter()
-        .map(|info| info.ep().type_)
-        .collect();
+    let kinds: Vec<u32> = ours(everything, rank).iter().map(|info| info.ep().type_).collect();
     check_eq!(kinds, TYPES.to_vec());
     Ok(())
 }
@@ -62,12 +59,7 @@ fn beyond(rank: &Rank) -> Outcome {
     for ep_type in TYPES {
         let info = asker.one(|hints| hints.ep_type = ep_type)?;
         let domain = info.domain();
-        let most = [
-            domain.cntr_cnt,
-            domain.mr_cnt,
-            domain.max_err_data,
-            domain.mr_iov_limit,
-        ];
+        let most = [domain.cntr_cnt, domain.mr_cnt, domain.max_err_data, domain.mr_iov_limit];
         let raise: [(&str, Raise); 9] = [
             ("counters", |h, m| h.cntr_cnt = m[0] + 1),
             ("regions", |h, m| h.mr_cnt = m[1] + 1),
@@ -88,12 +80,7 @@ fn beyond(rank: &Rank) -> Outcome {
         // The maximum.
         asker.one(|hints| {
             hints.ep_type = ep_type;
-            [
-                hints.cntr_cnt,
-                hints.mr_cnt,
-                hints.max_err_data,
-                hints.mr_iov_limit,
-            ] = most;
+            [hints.cntr_cnt, hints.mr_cnt, hints.max_err_data, hints.mr_iov_limit] = most;
             hints.max_msg_size = info.ep().max_msg_size;
         })?;
         if let Some(more) = info.ep().max_msg_size.checked_add(1) {
@@ -125,11 +112,7 @@ fn echoed(rank: &Rank) -> Outcome {
     check_eq!((tx.iov_limit, rx.iov_limit, tx.rma_iov_limit), (2, 3, 1));
     check_eq!(tx.inject_size, 100);
     check_eq!(
-        (
-            ep.max_order_raw_size,
-            ep.max_order_war_size,
-            ep.max_order_waw_size
-        ),
+        (ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size),
         (64, 128, 256)
     );
     // An endpoint with these attributes works.
@@ -189,15 +172,9 @@ fn sides(rank: &Rank) -> Outcome {
     check_eq!(info.rx().caps & kinds, sys::FI_MSG | sys::FI_RECV);
     asker.none("a capability to transmit", |hints| hints.tx.caps = sys::FI_HMEM)?;
     asker.none("a capability to receive", |hints| hints.rx.caps = sys::FI_HMEM)?;
-    asker.none("a flag of receives", |hints| {
-        hints.tx.op_flags = sys::FI_MULTI_RECV
-    })?;
-    asker.none("a flag of transmits", |hints| {
-        hints.rx.op_flags = sys::FI_DELIVERY_COMPLETE
-    })?;
-    asker.none("a capability of domains", |hints| {
-        hints.domain_caps = sys::FI_HMEM
-    })?;
+    asker.none("a flag of receives", |hints| hints.tx.op_flags = sys::FI_MULTI_RECV)?;
+    asker.none("a flag of transmits", |hints| hints.rx.op_flags = sys::FI_DELIVERY_COMPLETE)?;
+    asker.none("a capability of domains", |hints| hints.domain_caps = sys::FI_HMEM)?;
     asker.one(|hints| hints.domain_caps = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM)?;
     Ok(())
 }
@@ -215,13 +192,8 @@ fn any_mode(rank: &Rank) -> Outcome {
 fn old_modes(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let ask = |mode, mr_mode| -> Result<Vec<Info>, Errno> {
-        let mut hints = Hints {
-            ep_type: sys::FI_EP_RDM,
-            caps: sys::FI_RMA,
-            mode,
-            mr_mode,
-            ..Hints::default()
-        };
+        let mut hints =
+            Hints { ep_type: sys::FI_EP_RDM, caps: sys::FI_RMA, mode, mr_mode, ..Hints::default() };
         hints.prov = Some(rank.target.prov.clone());
         asker.lib.getinfo(version(1, 4), None, None, 0, Some(&hints))
     };
@@ -231,10 +203,7 @@ fn old_modes(rank: &Rank) -> Outcome {
             let info = list.first().ok_or_else(|| Fail::here("an empty list"))?;
             check_eq!(info.mode() & sys::FI_LOCAL_MR, 0);
             let answer = info.domain().mr_mode;
-            check!(
-                [sys::FI_MR_BASIC, sys::FI_MR_SCALABLE].contains(&answer),
-                "mode {answer:#x}"
-            );
+            check!([sys::FI_MR_BASIC, sys::FI_MR_SCALABLE].contains(&answer), "mode {answer:#x}");
             check!(mr_mode == sys::FI_MR_UNSPEC || answer == mr_mode);
         }
     }
@@ -294,10 +263,9 @@ fn contexts(rank: &Rank) -> Outcome {
 fn other_formats(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     for ep_type in TYPES {
-        for (subject, format) in [
-            ("addresses as text", sys::FI_ADDR_STR),
-            ("addresses of IPv6", sys::FI_SOCKADDR_IN6),
-        ] {
+        for (subject, format) in
+            [("addresses as text", sys::FI_ADDR_STR), ("addresses of IPv6", sys::FI_SOCKADDR_IN6)]
+        {
             asker.none(subject, |hints| {
                 hints.ep_type = ep_type;
                 hints.addr_format = format;

@@ -14,21 +14,15 @@ use super::peek;
 
 pub(crate) const CASES: &[Case] = &[
     case("kinds/datagrams", 2, |r| messages(r, sys::FI_EP_DGRAM, false)),
-    case("kinds/datagrams_with_prefix", 2, |r| {
-        messages(r, sys::FI_EP_DGRAM, true)
-    }),
-    case("kinds/reliable_with_prefix", 2, |r| {
-        messages(r, sys::FI_EP_RDM, true)
-    }),
+    case("kinds/datagrams_with_prefix", 2, |r| messages(r, sys::FI_EP_DGRAM, true)),
+    case("kinds/reliable_with_prefix", 2, |r| messages(r, sys::FI_EP_RDM, true)),
     case("kinds/datagrams_without_a_receive", 2, unreceived),
     case("kinds/datagrams_before_the_close", 2, before_the_close),
     case("kinds/more_datagrams_than_are_kept", 2, more_than_kept),
     case("kinds/prefix_when_named", 1, named),
     case("kinds/prefix_does_not_fit", 1, too_short),
     case("kinds/prefix_of_each_message", 1, |r| one_each(r, 0)),
-    case("kinds/prefix_of_each_message_triggered", 1, |r| {
-        one_each(r, sys::FI_TRIGGER)
-    }),
+    case("kinds/prefix_of_each_message_triggered", 1, |r| one_each(r, sys::FI_TRIGGER)),
 ];
 
 fn ask(ep_type: u32, prefix: bool) -> Ask {
@@ -42,10 +36,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
     let rig = Rig::open(rank, &ask(ep_type, prefix))?;
     let room = rig.info.ep().msg_prefix_size;
     check_eq!(room > 0, prefix);
-    for (round, len) in [0, 1, 8, 40, 56, 64, 4000, 20_000, 1 << 20]
-        .into_iter()
-        .enumerate()
-    {
+    for (round, len) in [0, 1, 8, 40, 56, 64, 4000, 20_000, 1 << 20].into_iter().enumerate() {
         let seed = round as u64;
         let (to, from) = (Buf::new(room + len), Buf::new(room + len));
         to.sub(room, len).fill_pattern(seed);
@@ -62,8 +53,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         // Again as an unexpected message, in two pieces.
         rig.post(|| rig.ep.send(to, rig.peer(), 3))?;
         rig.barrier()?;
-        rig.inbox
-            .recvv(&[from.sub(0, room), from.sub(room, len)], sys::FI_ADDR_UNSPEC, 4)?;
+        rig.inbox.recvv(&[from.sub(0, room), from.sub(room, len)], sys::FI_ADDR_UNSPEC, 4)?;
         rig.sent(3)?;
         check_eq!(rig.received(4)?.len, room + len);
         check_eq!(from.sub(room, len).differs(len, seed), None);
@@ -84,10 +74,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
 fn unreceived(rank: &Rank) -> Outcome {
     const LENS: [usize; 4] = [8, 20_000, 300_000, 1 << 20];
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_FENCE;
-    let rig = Rig::open(
-        rank,
-        &Ask::caps(caps).with(|ask| ask.hints.ep_type = sys::FI_EP_DGRAM),
-    )?;
+    let rig = Rig::open(rank, &Ask::caps(caps).with(|ask| ask.hints.ep_type = sys::FI_EP_DGRAM))?;
     // The endpoints are connected already.
     let first = Buf::new(8);
     rig.inbox.trecv(first, sys::FI_ADDR_UNSPEC, 0, 0, 1)?;
@@ -224,10 +211,7 @@ fn too_short(rank: &Rank) -> Outcome {
     check_eq!(rig.inbox.recv(short, sys::FI_ADDR_UNSPEC, 1), Err(Errno::EINVAL));
     let most = rig.info.tx().inject_size;
     let whole = Buf::new(room + most);
-    check!(
-        rig.ep.inject(whole, rig.to(0)).is_ok(),
-        "the prefix does not count"
-    );
+    check!(rig.ep.inject(whole, rig.to(0)).is_ok(), "the prefix does not count");
     Ok(())
 }
 
@@ -237,8 +221,7 @@ fn one_each(rank: &Rank, caps: u64) -> Outcome {
     let rig = Rig::open(rank, &ask)?;
     let buf = Buf::new(4096);
     check_eq!(
-        rig.inbox
-            .recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 1, sys::FI_MULTI_RECV),
+        rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 1, sys::FI_MULTI_RECV),
         Err(Errno::EOPNOTSUPP)
     );
     rig.ep.set_op_flags(sys::FI_RECV | sys::FI_MULTI_RECV)?;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{
-    AtomicTarget, Av, AvAttr, AvSet, AvSetAttr, Buf, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Operation, Pep,
-    WorkAsk,
+    AtomicTarget, Av, AvAttr, AvSet, AvSetAttr, Buf, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc,
+    Operation, Pep, WorkAsk,
 };
 use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::sandbox::Holdings;
@@ -27,9 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     case("leaks/objects_of_several", 1, objects_of_several),
     case("leaks/what_a_peer_fills", 1, peer_filled),
     case("leaks/traffic", 4, |r| traffic(r, sys::FI_PROGRESS_MANUAL)),
-    case("leaks/traffic_under_auto_progress", 4, |r| {
-        traffic(r, sys::FI_PROGRESS_AUTO)
-    }),
+    case("leaks/traffic_under_auto_progress", 4, |r| traffic(r, sys::FI_PROGRESS_AUTO)),
     case("leaks/a_peer_is_killed", 4, killed),
     case("leaks/connections", 1, connections),
 ];
@@ -78,10 +76,7 @@ const OF_SEVERAL: &[(&str, Cycle)] = &[
         let ask = Ask::caps(sys::FI_MSG | sys::FI_SHARED_AV);
         let rig = Rig::open_alone(r, &ask)?;
         let name = format!("leaks.{:x}", r.target.seed);
-        let attr = AvAttr {
-            name: Some(&name),
-            ..AvAttr::default()
-        };
+        let attr = AvAttr { name: Some(&name), ..AvAttr::default() };
         // A second opener reads the entries of the first.
         let (av, _) = Av::open_with(&rig.domain, &attr)?;
         let (again, _) = Av::open_with(&rig.domain, &attr)?;
@@ -132,11 +127,7 @@ const OF_SEVERAL: &[(&str, Cycle)] = &[
             let alias = rig.ep.alias(sys::FI_TRANSMIT | sys::FI_COMPLETION)?;
             let own = rig.av.insert(&rig.ep.name()?)?;
             rig.post(|| alias.send(Buf::new(8), own, 1))?;
-            let (one, other) = if alias_first {
-                (&alias, &rig.ep)
-            } else {
-                (&rig.ep, &alias)
-            };
+            let (one, other) = if alias_first { (&alias, &rig.ep) } else { (&rig.ep, &alias) };
             one.close()?;
             other.close()?;
         }
@@ -146,18 +137,9 @@ const OF_SEVERAL: &[(&str, Cycle)] = &[
         let rig = Rig::open(r, &super::trigger::ask())?;
         let (cntr, value) = (super::trigger::counter(&rig)?, super::trigger::counter(&rig)?);
         for threshold in [1, 2, 3] {
-            let ask = WorkAsk {
-                cntr: &cntr,
-                threshold,
-                completion: Some(&value),
-                context: 0,
-                flags: 0,
-            };
-            let send = Operation::Send {
-                buf: Buf::new(100_000),
-                dest: rig.to(0),
-                tag: None,
-            };
+            let ask =
+                WorkAsk { cntr: &cntr, threshold, completion: Some(&value), context: 0, flags: 0 };
+            let send = Operation::Send { buf: Buf::new(100_000), dest: rig.to(0), tag: None };
             rig.domain.queue_work(&rig.ep, &ask, send)?;
             if threshold == 2 {
                 rig.ep.recv(Buf::new(100_000), sys::FI_ADDR_UNSPEC, 1)?;
@@ -297,15 +279,9 @@ fn killed(rank: &Rank) -> Outcome {
 /// never accepted.
 fn connections(rank: &Rank) -> Outcome {
     let bench = bench(rank, sys::FI_EP_MSG)?;
-    let attr = EqAttr {
-        wait_obj: sys::FI_WAIT_UNSPEC,
-        ..EqAttr::default()
-    };
+    let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
     no_trace("connections", || {
-        let (eq, cq) = (
-            Eq::open(&bench.fabric, attr)?,
-            bench.cq(sys::FI_CQ_FORMAT_CONTEXT)?,
-        );
+        let (eq, cq) = (Eq::open(&bench.fabric, attr)?, bench.cq(sys::FI_CQ_FORMAT_CONTEXT)?);
         let pep = Pep::open(&bench.fabric, &bench.info)?;
         pep.attach(&eq)?;
         pep.listen()?;

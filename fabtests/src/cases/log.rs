@@ -18,9 +18,11 @@ use super::ops_tables::{Bench, bench};
 
 pub(crate) const CASES: &[Case] = &[
     case("log/one_line_says_why", 1, one_line).under(&[("FI_LOG_LEVEL", "warn")]),
-    case("log/options_that_are_not_there", 1, |r| options(r, false)).under(&[("FI_LOG_LEVEL", "warn")]),
+    case("log/options_that_are_not_there", 1, |r| options(r, false))
+        .under(&[("FI_LOG_LEVEL", "warn")]),
     case("log/refused_calls_do_not_flood", 1, refused_in_a_loop).under(&[("FI_LOG_LEVEL", "warn")]),
-    case("log/options_for_who_wants_to_know", 1, |r| options(r, true)).under(&[("FI_LOG_LEVEL", "info")]),
+    case("log/options_for_who_wants_to_know", 1, |r| options(r, true))
+        .under(&[("FI_LOG_LEVEL", "info")]),
 ];
 
 /// Call, its error, and words of its log line.
@@ -43,31 +45,15 @@ const WRONG: &[Wrong] = &[
         Errno::EBADFLAGS,
         &["fi_ep_bind", "0x10000000000"],
     ),
-    (
-        |b| bound(b)?[0].bind(&*b.domain, 0),
-        Errno::EINVAL,
-        &["fi_ep_bind", "class 2"],
-    ),
+    (|b| bound(b)?[0].bind(&*b.domain, 0), Errno::EINVAL, &["fi_ep_bind", "class 2"]),
     (
         |b| bound(b)?[0].control_null(sys::FI_ENABLE),
         Errno::ENOCQ,
         &["fi_enable", "no completion queue"],
     ),
-    (
-        |b| bound(b)?[1].close(),
-        Errno::EBUSY,
-        &["fi_close of an address vector", "busy"],
-    ),
-    (
-        |b| bound(b)?[2].close(),
-        Errno::EBUSY,
-        &["fi_close of a completion queue", "busy"],
-    ),
-    (
-        |b| bound(b)?[3].close(),
-        Errno::EBUSY,
-        &["fi_close of an event queue", "busy"],
-    ),
+    (|b| bound(b)?[1].close(), Errno::EBUSY, &["fi_close of an address vector", "busy"]),
+    (|b| bound(b)?[2].close(), Errno::EBUSY, &["fi_close of a completion queue", "busy"]),
+    (|b| bound(b)?[3].close(), Errno::EBUSY, &["fi_close of an event queue", "busy"]),
     (
         |b| {
             let _open = bound(b)?;
@@ -76,33 +62,19 @@ const WRONG: &[Wrong] = &[
         Errno::EBUSY,
         &["fi_close of a domain", "1 endpoints, 1 address vectors"],
     ),
-    (
-        |b| b.fabric.close(),
-        Errno::EBUSY,
-        &["fi_close of a fabric", "busy"],
-    ),
+    (|b| b.fabric.close(), Errno::EBUSY, &["fi_close of a fabric", "busy"]),
     (
         |b| {
-            let attr = CqAttr {
-                format: 77,
-                ..CqAttr::default()
-            };
+            let attr = CqAttr { format: 77, ..CqAttr::default() };
             Cq::open(&b.domain, attr).map(drop)
         },
         Errno::EINVAL,
         &["fi_cq_open", "format 77"],
     ),
-    (
-        |b| Av::open(&b.domain, 77, 1).map(drop),
-        Errno::EINVAL,
-        &["fi_av_open", "type 77"],
-    ),
+    (|b| Av::open(&b.domain, 77, 1).map(drop), Errno::EINVAL, &["fi_av_open", "type 77"]),
     (
         |b| {
-            let attr = CntrAttr {
-                flags: 1 << 40,
-                ..CntrAttr::default()
-            };
+            let attr = CntrAttr { flags: 1 << 40, ..CntrAttr::default() };
             Cntr::open(&b.domain, attr).map(drop)
         },
         Errno::EINVAL,
@@ -110,10 +82,7 @@ const WRONG: &[Wrong] = &[
     ),
     (
         |b| {
-            let attr = EqAttr {
-                wait_obj: 77,
-                ..EqAttr::default()
-            };
+            let attr = EqAttr { wait_obj: 77, ..EqAttr::default() };
             Eq::open(&b.fabric, attr).map(drop)
         },
         Errno::EINVAL,
@@ -121,11 +90,7 @@ const WRONG: &[Wrong] = &[
     ),
     (
         |b| {
-            let ask = MrAsk {
-                access: sys::FI_REMOTE_READ,
-                key: 9,
-                flags: 0,
-            };
+            let ask = MrAsk { access: sys::FI_REMOTE_READ, key: 9, flags: 0 };
             let _first = Mr::reg(&b.domain, Buf::new(8), ask)?;
             Mr::reg(&b.domain, Buf::new(8), ask).map(drop)
         },
@@ -134,10 +99,7 @@ const WRONG: &[Wrong] = &[
     ),
     (
         |b| {
-            let ask = MrAsk {
-                flags: 1 << 40,
-                ..MrAsk::default()
-            };
+            let ask = MrAsk { flags: 1 << 40, ..MrAsk::default() };
             Mr::reg(&b.domain, Buf::new(8), ask).map(drop)
         },
         Errno::EBADFLAGS,
@@ -185,10 +147,8 @@ const WRONG: &[Wrong] = &[
     (
         |b| {
             let ep = Ep::open(&b.domain, &b.info)?;
-            let (cq, eq) = (
-                Cq::open(&b.domain, CqAttr::default())?,
-                Eq::open(&b.fabric, EqAttr::default())?,
-            );
+            let (cq, eq) =
+                (Cq::open(&b.domain, CqAttr::default())?, Eq::open(&b.fabric, EqAttr::default())?);
             ep.bind(&*cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
             ep.bind(&*eq, 0)?;
             let name = ep.name()?;
@@ -210,11 +170,7 @@ const WRONG: &[Wrong] = &[
         Errno::EBADFLAGS,
         &["fi_shutdown", "flags 0x7"],
     ),
-    (
-        |b| Ep::open(&b.domain, &b.info)?.peer().map(drop),
-        Errno::ENOTCONN,
-        &["fi_getpeer"],
-    ),
+    (|b| Ep::open(&b.domain, &b.info)?.peer().map(drop), Errno::ENOTCONN, &["fi_getpeer"]),
     (
         |b| Pep::open(&b.fabric, &b.info)?.reject(&b.info, &[0; 257]),
         Errno::EINVAL,
@@ -225,11 +181,7 @@ const WRONG: &[Wrong] = &[
         Errno::EINVAL,
         &["fi_reject", "no connection request"],
     ),
-    (
-        |b| Pep::open(&b.fabric, &b.info)?.listen(),
-        Errno::ENOEQ,
-        &["fi_listen", "no event queue"],
-    ),
+    (|b| Pep::open(&b.fabric, &b.info)?.listen(), Errno::ENOEQ, &["fi_listen", "no event queue"]),
     (
         |b| bound(b)?[0].bind(&*bound(b)?[2], sys::FI_TRANSMIT),
         Errno::EINVAL,
@@ -247,10 +199,8 @@ const WRONG: &[Wrong] = &[
     (
         |b| {
             let ep = Ep::open(&b.domain, &b.info)?;
-            let (cq, eq) = (
-                Cq::open(&b.domain, CqAttr::default())?,
-                Eq::open(&b.fabric, EqAttr::default())?,
-            );
+            let (cq, eq) =
+                (Cq::open(&b.domain, CqAttr::default())?, Eq::open(&b.fabric, EqAttr::default())?);
             ep.bind(&*cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
             ep.bind(&*eq, 0)?;
             ep.enable()?;
@@ -286,16 +236,8 @@ const WRONG: &[Wrong] = &[
         Errno::EBADFLAGS,
         &["fi_recvmsg", "contradict"],
     ),
-    (
-        |b| b.fabric.bind(&*b.domain, 0),
-        Errno::ENOSYS,
-        &["bind", "no such call"],
-    ),
-    (
-        |b| b.fabric.control_null(4321),
-        Errno::ENOSYS,
-        &["fi_control", "not implemented"],
-    ),
+    (|b| b.fabric.bind(&*b.domain, 0), Errno::ENOSYS, &["bind", "no such call"]),
+    (|b| b.fabric.control_null(4321), Errno::ENOSYS, &["fi_control", "not implemented"]),
 ];
 
 /// Calls with an attribute that exists since 2.0.
@@ -310,20 +252,13 @@ fn one_line(rank: &Rank) -> Outcome {
         return Err(Fail::NotRun("the log of another provider".into()));
     }
     let bench = bench(rank, sys::FI_EP_MSG)?;
-    let newer = if load(rank)?.version() >= version(2, 0) {
-        WRONG_SINCE_2_0
-    } else {
-        &[]
-    };
+    let newer = if load(rank)?.version() >= version(2, 0) { WRONG_SINCE_2_0 } else { &[] };
     for (call, error, words) in WRONG.iter().chain(newer) {
         let (answer, text) = sandbox::stderr_of(|| call(&bench))?;
         check_eq!(answer, Err(*error), "{words:?}");
         let lines: Vec<&str> = text.lines().collect();
         check_eq!(lines.len(), 1, "{words:?}: {text}");
-        check!(
-            words.iter().all(|word| text.contains(word)),
-            "no {words:?} in {text}"
-        );
+        check!(words.iter().all(|word| text.contains(word)), "no {words:?} in {text}");
     }
     Ok(())
 }
@@ -369,9 +304,7 @@ fn refused_in_a_loop(rank: &Rank) -> Outcome {
     check_eq!(answers.1, Err(Errno::EBADFLAGS));
     check!(answers.0.iter().all(|answer| *answer == Err(Errno::EBADFLAGS)));
     let lines = text.lines().filter(|line| line.contains("fi_shutdown")).count();
-    let reports = text
-        .lines()
-        .filter(|line| line.contains("similar lines suppressed"));
+    let reports = text.lines().filter(|line| line.contains("similar lines suppressed"));
     let counted: usize = reports.clone().filter_map(count_before_similar).sum();
     check!((1..=FIRST + 10 * seconds).contains(&lines), "{lines} lines");
     check!(reports.count() > 0, "{text}");

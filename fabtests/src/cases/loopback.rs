@@ -112,14 +112,7 @@ fn store(rig: &Rig<'_>, kind: Kind, dest: u64, at: Remote, value: Buf) -> Outcom
 }
 
 fn target(dest: u64, at: Remote, op: u32) -> AtomicTarget {
-    AtomicTarget {
-        dest,
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op,
-        context: 1,
-    }
+    AtomicTarget { dest, addr: at.addr, key: at.key, datatype: sys::FI_UINT64, op, context: 1 }
 }
 
 /// Tests a store of rank 1 into its own memory before a message to rank 0, which stores there too:
@@ -161,22 +154,13 @@ fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let other = if same_domain {
         let info = rig.info.dup()?;
-        Rig::open_in(
-            rank,
-            info,
-            &Arc::clone(&rig.fabric),
-            &Arc::clone(&rig.domain),
-            &ask(),
-        )?
+        Rig::open_in(rank, info, &Arc::clone(&rig.fabric), &Arc::clone(&rig.domain), &ask())?
     } else {
         Rig::open_alone(rank, &ask())?
     };
     let mine = Buf::new(64);
-    let (_mr, at) = if same_domain {
-        rig.register(mine, REMOTE)?
-    } else {
-        other.register(mine, REMOTE)?
-    };
+    let (_mr, at) =
+        if same_domain { rig.register(mine, REMOTE)? } else { other.register(mine, REMOTE)? };
     let dest = rig.av.insert(&other.ep.name()?)?;
     announce(&rig, dest)?;
     hear(&other)?;
@@ -191,20 +175,13 @@ fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
         store(&rig, Kind::Atomic, dest, at, word(round))?;
         rig.sent(1)?;
         check_eq!(mine.load_u64(0), round);
-        let one = Ioc {
-            buf: word(1),
-            count: 1,
-        };
+        let one = Ioc { buf: word(1), count: 1 };
         rig.ep.fetch_atomic(&target(dest, at, sys::FI_SUM), one, result)?;
         rig.sent(1)?;
         check_eq!((result.load_u64(0), mine.load_u64(0)), (round, round + 1));
-        let other_one = Ioc {
-            buf: word(77),
-            count: 1,
-        };
+        let other_one = Ioc { buf: word(77), count: 1 };
         let place = target(dest, at, sys::FI_CSWAP);
-        rig.ep
-            .compare_atomic(&place, other_one, word(round + 1), result)?;
+        rig.ep.compare_atomic(&place, other_one, word(round + 1), result)?;
         rig.sent(1)?;
         check_eq!((result.load_u64(0), mine.load_u64(0)), (round + 1, 77));
     }

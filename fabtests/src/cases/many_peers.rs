@@ -38,11 +38,7 @@ fn hub(rank: &Rank, each: usize) -> Outcome {
     let rig = Rig::open(rank, &ask)?;
     let memory = Buf::new(64 * each);
     let (_mr, remotes) = rig.share(memory, REMOTE)?;
-    if rank.index == 0 {
-        center(&rig, each, &remotes)
-    } else {
-        leaves(&rig, each, memory)
-    }
+    if rank.index == 0 { center(&rig, each, &remotes) } else { leaves(&rig, each, memory) }
 }
 
 fn leaves(rig: &Rig<'_>, each: usize, memory: Buf) -> Outcome {
@@ -71,11 +67,7 @@ fn leaves(rig: &Rig<'_>, each: usize, memory: Buf) -> Outcome {
         }
         for (index, reply) in replies.iter().enumerate() {
             let me = id(rig.rank.index, index);
-            check_eq!(
-                reply.differs(size, me + 1000 + round as u64),
-                None,
-                "endpoint {index}"
-            );
+            check_eq!(reply.differs(size, me + 1000 + round as u64), None, "endpoint {index}");
         }
         rig.barrier()?;
     }
@@ -109,9 +101,7 @@ fn center(rig: &Rig<'_>, each: usize, remotes: &[scif_fabtests::rig::Remote]) ->
         let mut posted = bufs.len();
         for _ in 0..all {
             let entry = rig.next(&rig.rx)?;
-            let buf = *bufs
-                .get(entry.context)
-                .ok_or_else(|| Fail::here("no such buffer"))?;
+            let buf = *bufs.get(entry.context).ok_or_else(|| Fail::here("no such buffer"))?;
             check_eq!(buf.differs(size, entry.data + round as u64), None);
             let from = usize::try_from(entry.data >> 32).map_err(Fail::here)?;
             let ep = usize::try_from(entry.data & 0xffff_ffff).map_err(Fail::here)?;
@@ -147,11 +137,7 @@ fn center(rig: &Rig<'_>, each: usize, remotes: &[scif_fabtests::rig::Remote]) ->
 const COMPLETE: u64 = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
 
 fn rma_iov(at: scif_fabtests::rig::Remote) -> scif_fabtests::fi::RmaIov {
-    scif_fabtests::fi::RmaIov {
-        addr: at.addr,
-        len: 8,
-        key: at.key,
-    }
+    scif_fabtests::fi::RmaIov { addr: at.addr, len: 8, key: at.key }
 }
 
 /// Tests two dozen processes, each connected with each.
@@ -171,10 +157,7 @@ fn processes(rank: &Rank) -> Outcome {
             rig.next(&rig.rx)?;
         }
         for (other, buf) in into.iter().enumerate() {
-            check!(
-                buf.differs(size, id(other, rank.index)).is_none(),
-                "from rank {other}"
-            );
+            check!(buf.differs(size, id(other, rank.index)).is_none(), "from rank {other}");
         }
         rig.barrier()?;
     }

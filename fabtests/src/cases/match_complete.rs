@@ -36,18 +36,20 @@ const WAYS: [SendCall; 3] = [
 ];
 
 fn ask() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.hints.tx.op_flags = sys::FI_MATCH_COMPLETE)
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED)
+        .with(|ask| ask.hints.tx.op_flags = sys::FI_MATCH_COMPLETE)
 }
 
 /// Sends `buf` from `rig`, with `context`.
-fn send(rig: &Rig<'_>, way: SendCall, tag: Option<u64>, buf: Buf, dest: u64, context: usize) -> Outcome {
-    let letter = Msg {
-        buf,
-        dest,
-        tag,
-        context,
-        data: 0,
-    };
+fn send(
+    rig: &Rig<'_>,
+    way: SendCall,
+    tag: Option<u64>,
+    buf: Buf,
+    dest: u64,
+    context: usize,
+) -> Outcome {
+    let letter = Msg { buf, dest, tag, context, data: 0 };
     rig.post(|| call_variants::send(rig, way, &letter))
 }
 
@@ -142,14 +144,7 @@ fn counters(rank: &Rank) -> Outcome {
     )?;
     for (done, size) in (0..).zip(SIZES) {
         if rank.index == 0 {
-            send(
-                &rig,
-                SendCall::Send,
-                Some(4),
-                Buf::pattern(size, 1),
-                rig.peer(),
-                1,
-            )?;
+            send(&rig, SendCall::Send, Some(4), Buf::pattern(size, 1), rig.peer(), 1)?;
             rig.silence(SILENCE)?;
             check_eq!(rig.counter(sys::FI_SEND)?.read()?, done);
             rig.barrier()?;
@@ -178,14 +173,7 @@ fn peer_dies(rank: &Rank) -> Outcome {
         return sandbox::die();
     }
     for (context, size) in SIZES.into_iter().enumerate() {
-        send(
-            &rig,
-            SendCall::Send,
-            Some(8),
-            Buf::pattern(size, 1),
-            rig.to(1),
-            context,
-        )?;
+        send(&rig, SendCall::Send, Some(8), Buf::pattern(size, 1), rig.to(1), context)?;
     }
     send(&rig, SendCall::Send, Some(9), Buf::new(8), rig.to(1), 9)?;
     rig.sent(9)?;
@@ -195,10 +183,7 @@ fn peer_dies(rank: &Rank) -> Outcome {
     for _ in SIZES {
         let error = rig.next_error(&rig.tx)?;
         check!(
-            matches!(
-                error.err,
-                Errno::ECONNRESET | Errno::EHOSTUNREACH | Errno::ENOTCONN
-            ),
+            matches!(error.err, Errno::ECONNRESET | Errno::EHOSTUNREACH | Errno::ENOTCONN),
             "{error:?}"
         );
         failed.push(error.context);

@@ -47,19 +47,13 @@ const VARIANTS: &[Variant] = &[
     Variant {
         group: "shared/",
         part: "rx_",
-        setup: Setup {
-            shared_rx: true,
-            ..Setup::PLAIN
-        },
+        setup: Setup { shared_rx: true, ..Setup::PLAIN },
         cases: &["msg/", "tagged/", "match/", "peek/", "multi_recv/"],
     },
     Variant {
         group: "shared/",
         part: "tx_",
-        setup: Setup {
-            shared_tx: true,
-            ..Setup::PLAIN
-        },
+        setup: Setup { shared_tx: true, ..Setup::PLAIN },
         cases: &[
             "msg/send",
             "msg/inject",
@@ -72,30 +66,20 @@ const VARIANTS: &[Variant] = &[
     Variant {
         group: "shared/",
         part: "both_",
-        setup: Setup {
-            shared_tx: true,
-            shared_rx: true,
-            ..Setup::PLAIN
-        },
+        setup: Setup { shared_tx: true, shared_rx: true, ..Setup::PLAIN },
         cases: &["msg/send", "tagged/send"],
     },
     Variant {
         group: "kinds/",
         part: "prefix_",
-        setup: Setup {
-            prefix: true,
-            ..Setup::PLAIN
-        },
+        setup: Setup { prefix: true, ..Setup::PLAIN },
         cases: &["msg/", "tagged/"],
     },
 ];
 
 /// Types of endpoints, with their part of the names.
-const KINDS: [(u32, &str); 3] = [
-    (0, ""),
-    (sys::FI_EP_MSG, "connected"),
-    (sys::FI_EP_DGRAM, "datagram"),
-];
+const KINDS: [(u32, &str); 3] =
+    [(0, ""), (sys::FI_EP_MSG, "connected"), (sys::FI_EP_DGRAM, "datagram")];
 
 /// Set-ups that leave out cases, the reason, and areas (`area/`) or single cases.
 type Exclusion = (fn(&Setup) -> bool, &'static str, &'static [&'static str]);
@@ -160,10 +144,7 @@ pub(super) fn over_set_ups(areas: &[Case]) -> Vec<Case> {
     let mut cases = Vec::new();
     for variant in VARIANTS {
         for (ep_type, kind) in KINDS {
-            let setup = Setup {
-                ep_type,
-                ..variant.setup
-            };
+            let setup = Setup { ep_type, ..variant.setup };
             if setup == Setup::PLAIN {
                 continue;
             }
@@ -176,13 +157,9 @@ pub(super) fn over_set_ups(areas: &[Case]) -> Vec<Case> {
             };
             let prefix = format!("{}{kind}{slash}{}", variant.group, variant.part);
             let excluded = |case: &Case| {
-                EXCLUDED
-                    .iter()
-                    .any(|(applies, _, cases)| applies(&setup) && names(cases, case))
+                EXCLUDED.iter().any(|(applies, _, cases)| applies(&setup) && names(cases, case))
             };
-            let chosen = areas
-                .iter()
-                .filter(|case| case.ranks == 2 && names(variant.cases, case));
+            let chosen = areas.iter().filter(|case| case.ranks == 2 && names(variant.cases, case));
             for case in chosen.filter(|case| !excluded(case)) {
                 let name = format!("{prefix}{}", case.name.replace('/', "_")).leak();
                 cases.push(Case { name, setup, ..*case });
@@ -195,11 +172,7 @@ pub(super) fn over_set_ups(areas: &[Case]) -> Vec<Case> {
 /// Whether an area or a single case of `list` names the case.
 fn names(list: &[&str], case: &Case) -> bool {
     list.iter().any(|item| {
-        if item.ends_with('/') {
-            case.name.starts_with(item)
-        } else {
-            case.name == *item
-        }
+        if item.ends_with('/') { case.name.starts_with(item) } else { case.name == *item }
     })
 }
 
@@ -211,10 +184,7 @@ mod tests {
     fn every_entry_of_a_list_names_a_case() {
         let areas = super::super::AREAS.concat();
         let chosen = VARIANTS.iter().map(|variant| variant.cases);
-        for item in chosen
-            .chain(EXCLUDED.iter().map(|(_, _, cases)| *cases))
-            .flatten()
-        {
+        for item in chosen.chain(EXCLUDED.iter().map(|(_, _, cases)| *cases)).flatten() {
             assert!(areas.iter().any(|case| names(&[item], case)), "{item}");
         }
     }

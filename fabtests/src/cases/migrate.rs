@@ -43,14 +43,10 @@ pub(crate) const CASES: &[Case] = &[
 
 fn open(rank: &Rank) -> Outcome<Rig<'_>> {
     if rank.target.prov != "scif" {
-        return Err(Fail::NotRun(
-            "how memory is reached is a provider's own choice".into(),
-        ));
+        return Err(Fail::NotRun("how memory is reached is a provider's own choice".into()));
     }
     if !may_hold_stores() {
-        return Err(Fail::NotHere(
-            "the system refuses userfaultfd: nothing moves".into(),
-        ));
+        return Err(Fail::NotHere("the system refuses userfaultfd: nothing moves".into()));
     }
     Rig::open(rank, &ask())
 }
@@ -67,10 +63,7 @@ fn sum(dest: u64, at: Remote) -> AtomicTarget {
 }
 
 fn one() -> Ioc {
-    Ioc {
-        buf: Buf::of(&1_u64.to_le_bytes()),
-        count: 1,
-    }
+    Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 }
 }
 
 /// Writes a word and waits for the completion.
@@ -93,10 +86,7 @@ fn warm(rig: &Rig<'_>, memory: Buf, at: Remote) -> Outcome {
         rig.post(|| rig.ep.read(word, rig.peer(), at.addr, at.key, 1))?;
         rig.sent(1)?;
         if let Some(done) = rig.rx.take() {
-            check_eq!(
-                done.map_err(|e| Fail::here(format_args!("{e:?}")))?.context,
-                0x407
-            );
+            check_eq!(done.map_err(|e| Fail::here(format_args!("{e:?}")))?.context, 0x407);
             break;
         }
     }
@@ -121,10 +111,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
     warm(&rig, memory.sub(PAGE, 8), at)?;
     if rank.index == 0 {
         let back = Buf::new(LEN);
-        rig.post(|| {
-            rig.ep
-                .read(back.sub(0, memory.len()), rig.peer(), at.addr, at.key, 1)
-        })?;
+        rig.post(|| rig.ep.read(back.sub(0, memory.len()), rig.peer(), at.addr, at.key, 1))?;
         rig.sent(1)?;
         check_eq!(back.differs(memory.len(), 77), None, "moving has changed nothing");
     }
@@ -144,11 +131,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
                 hear(&rig)?;
             } else {
                 hear(&rig)?;
-                check_eq!(
-                    memory.sub(off, size).differs(size, seed),
-                    None,
-                    "{size} B at {off}"
-                );
+                check_eq!(memory.sub(off, size).differs(size, seed), None, "{size} B at {off}");
                 announce(&rig, rig.peer())?;
             }
         }
@@ -221,10 +204,7 @@ fn atomics_around_a_line(rank: &Rank) -> Outcome {
             }
             rig.barrier()?;
             let at = from(&remotes, 1, AT)?;
-            let place = AtomicTarget {
-                datatype,
-                ..sum(rig.peer(), at)
-            };
+            let place = AtomicTarget { datatype, ..sum(rig.peer(), at) };
             let (buf, old) = (Buf::new(len), Buf::new(len));
             buf.fill(0x22);
             rig.post(|| rig.ep.fetch_atomic(&place, Ioc { buf, count }, old))?;
@@ -416,18 +396,12 @@ fn free_and_reuse(rank: &Rank) -> Outcome {
         mr.close()?;
         check!(!memory.in_window()?, "the pages are private again");
         check_eq!(memory.load_u64(0), round);
-        check!(
-            memory.get(8, LEN - 8).iter().all(|&byte| byte == 3),
-            "contents changed"
-        );
+        check!(memory.get(8, LEN - 8).iter().all(|&byte| byte == 3), "contents changed");
         memory.drop_contents()?;
         check!(memory.bytes().iter().all(|&byte| byte == 0), "zeros are expected");
         rig.barrier()?;
         rig.barrier()?;
-        check!(
-            memory.bytes().iter().all(|&byte| byte == 0),
-            "a closed key was written"
-        );
+        check!(memory.bytes().iter().all(|&byte| byte == 0), "a closed key was written");
     }
     Ok(())
 }
@@ -488,9 +462,7 @@ fn enlarged(rank: &Rank) -> Outcome {
         let mut now = first;
         if let Ok(more) = first.enlarge(64 * PAGE) {
             check!(
-                more.get(pages * PAGE, (64 - pages) * PAGE)
-                    .iter()
-                    .all(|&b| b == 0),
+                more.get(pages * PAGE, (64 - pages) * PAGE).iter().all(|&b| b == 0),
                 "not fresh"
             );
             more.sub(pages * PAGE, (64 - pages) * PAGE).fill(9);
@@ -633,17 +605,9 @@ fn two_domains(rank: &Rank) -> Outcome {
 /// Tests that a key reused for other memory gives access to that memory.
 fn key_used_again(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
-    let bufs = [
-        Buf::private(2 * PAGE)?,
-        Buf::private(2 * PAGE)?,
-        Buf::private(64 * PAGE)?,
-    ];
+    let bufs = [Buf::private(2 * PAGE)?, Buf::private(2 * PAGE)?, Buf::private(64 * PAGE)?];
     for (round, &memory) in bufs.iter().enumerate() {
-        let ask = scif_fabtests::fi::MrAsk {
-            access: REMOTE,
-            key: 77,
-            flags: 0,
-        };
+        let ask = scif_fabtests::fi::MrAsk { access: REMOTE, key: 77, flags: 0 };
         let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, ask)?;
         let mine = rig.ready_region(&mr, memory)?;
         let at = from(&rig.exchange_remote(mine)?, 1, 0)?;
@@ -730,9 +694,7 @@ fn killed(rank: &Rank, victim: usize) -> Outcome {
                 Ok(()) | Err(scif_fabtests::fi::Errno::EAGAIN) => {}
                 Err(_) => return Ok(Some(())),
             }
-            Ok(std::iter::from_fn(|| rig.tx.take())
-                .any(|done| done.is_err())
-                .then_some(()))
+            Ok(std::iter::from_fn(|| rig.tx.take()).any(|done| done.is_err()).then_some(()))
         })?;
     }
     if rank.index == 1 {

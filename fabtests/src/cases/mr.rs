@@ -36,11 +36,7 @@ fn user_keys(rig: &Rig<'_>) -> bool {
 }
 
 fn with_key(key: u64) -> MrAsk {
-    MrAsk {
-        access: REMOTE,
-        key,
-        flags: 0,
-    }
+    MrAsk { access: REMOTE, key, flags: 0 }
 }
 
 fn requested_keys(rank: &Rank) -> Outcome {
@@ -64,9 +60,8 @@ fn given_keys(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.mr_mode = sys::FI_MR_BASIC))?;
     check!(!user_keys(&rig), "mode {:#x}", rig.info.domain().mr_mode);
     let buf = Buf::new(64);
-    let regions: Vec<_> = (0..100)
-        .map(|_| Mr::reg(&rig.domain, buf, with_key(5)))
-        .collect::<Result<_, _>>()?;
+    let regions: Vec<_> =
+        (0..100).map(|_| Mr::reg(&rig.domain, buf, with_key(5))).collect::<Result<_, _>>()?;
     let keys: BTreeSet<u64> = regions.iter().map(|mr| mr.key()).collect::<Result<_, _>>()?;
     check_eq!(keys.len(), 100);
     check!(!keys.contains(&sys::FI_KEY_NOTAVAIL));
@@ -78,19 +73,10 @@ fn same_key(rank: &Rank) -> Outcome {
     let buf = Buf::new(64);
     let first = Mr::reg(&rig.domain, buf, with_key(9))?;
     check_eq!(Mr::reg(&rig.domain, buf, with_key(9)).err(), Some(Errno::ENOKEY));
-    check_eq!(
-        Mr::regv(&rig.domain, &[buf], with_key(9)).err(),
-        Some(Errno::ENOKEY)
-    );
-    check_eq!(
-        Mr::regattr(&rig.domain, &[buf], with_key(9), 0).err(),
-        Some(Errno::ENOKEY)
-    );
+    check_eq!(Mr::regv(&rig.domain, &[buf], with_key(9)).err(), Some(Errno::ENOKEY));
+    check_eq!(Mr::regattr(&rig.domain, &[buf], with_key(9), 0).err(), Some(Errno::ENOKEY));
     drop(first);
-    check!(
-        Mr::reg(&rig.domain, buf, with_key(9)).is_ok(),
-        "a closed region keeps its key"
-    );
+    check!(Mr::reg(&rig.domain, buf, with_key(9)).is_ok(), "a closed region keeps its key");
     Ok(())
 }
 
@@ -102,27 +88,12 @@ fn limits(rank: &Rank) -> Outcome {
     let most = vec![buf; limit];
     let more = vec![buf; limit + 1];
     check!(Mr::regv(&rig.domain, &most, with_key(1)).is_ok());
-    check_eq!(
-        Mr::regv(&rig.domain, &more, with_key(2)).err(),
-        Some(Errno::EINVAL)
-    );
-    check_eq!(
-        Mr::regattr(&rig.domain, &more, with_key(2), 0).err(),
-        Some(Errno::EINVAL)
-    );
+    check_eq!(Mr::regv(&rig.domain, &more, with_key(2)).err(), Some(Errno::EINVAL));
+    check_eq!(Mr::regattr(&rig.domain, &more, with_key(2), 0).err(), Some(Errno::EINVAL));
     check_eq!(Mr::regv(&rig.domain, &[], with_key(3)).err(), Some(Errno::EINVAL));
-    check_eq!(
-        Mr::regattr(&rig.domain, &[], with_key(3), 0).err(),
-        Some(Errno::EINVAL)
-    );
-    let flagged = MrAsk {
-        flags: 1 << 50,
-        ..with_key(4)
-    };
-    check!(
-        Mr::reg(&rig.domain, buf, flagged).is_err(),
-        "unknown flags were taken"
-    );
+    check_eq!(Mr::regattr(&rig.domain, &[], with_key(3), 0).err(), Some(Errno::EINVAL));
+    let flagged = MrAsk { flags: 1 << 50, ..with_key(4) };
+    check!(Mr::reg(&rig.domain, buf, flagged).is_err(), "unknown flags were taken");
     Ok(())
 }
 
@@ -132,18 +103,10 @@ fn local_only(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let buf = Buf::pattern(64, 1);
     let mut regions = Vec::new();
-    for access in [
-        0,
-        sys::FI_SEND,
-        sys::FI_RECV,
-        sys::FI_READ | sys::FI_WRITE,
-        sys::FI_SEND | sys::FI_RECV,
-    ] {
-        let ask = MrAsk {
-            access,
-            key: 0,
-            flags: 0,
-        };
+    for access in
+        [0, sys::FI_SEND, sys::FI_RECV, sys::FI_READ | sys::FI_WRITE, sys::FI_SEND | sys::FI_RECV]
+    {
+        let ask = MrAsk { access, key: 0, flags: 0 };
         regions.push(Mr::reg(&rig.domain, buf, ask)?);
     }
     rig.failure(&rig.tx, 1, || rig.ep.read(Buf::new(8), rig.to(0), 0, 0, 1))?;
@@ -170,10 +133,7 @@ fn binds_and_controls(rank: &Rank) -> Outcome {
         check_eq!(mr.enable(), Ok(()));
     }
     check!(mr.control_null(12_345).is_err());
-    check!(
-        mr.bind(rig.tx.cq.as_ref(), 0).is_err(),
-        "a region was bound to a queue"
-    );
+    check!(mr.bind(rig.tx.cq.as_ref(), 0).is_err(), "a region was bound to a queue");
     check_eq!(mr.ops_open(c"nobody"), Err(Errno::ENOSYS));
     Ok(())
 }
@@ -193,11 +153,7 @@ fn thousands(rank: &Rank) -> Outcome {
     for index in (0..COUNT).step_by(3) {
         if let Some(slot) = regions.get_mut(index) {
             *slot = None;
-            *slot = Some(Mr::reg(
-                &rig.domain,
-                all.sub(index * 64, 64),
-                with_key(index as u64),
-            )?);
+            *slot = Some(Mr::reg(&rig.domain, all.sub(index * 64, 64), with_key(index as u64))?);
         }
     }
     let (_keep, base) = rig.register(all, REMOTE)?;
@@ -271,18 +227,11 @@ fn raw_keys(rank: &Rank) -> Outcome {
     check_eq!(more, raw);
     let told = [base.to_ne_bytes().as_slice(), &remote.addr.to_ne_bytes(), &raw].concat();
     let parts = rig.exchange(&told)?;
-    let theirs = parts
-        .get(rank.peer())
-        .ok_or_else(|| Fail::here("nothing heard"))?;
-    let (head, key) = theirs
-        .split_at_checked(16)
-        .ok_or_else(|| Fail::here("too little heard"))?;
+    let theirs = parts.get(rank.peer()).ok_or_else(|| Fail::here("nothing heard"))?;
+    let (head, key) = theirs.split_at_checked(16).ok_or_else(|| Fail::here("too little heard"))?;
     let word = |at: usize| {
         let bytes = head.get(at..).and_then(<[u8]>::first_chunk::<8>);
-        bytes
-            .copied()
-            .map(u64::from_ne_bytes)
-            .ok_or_else(|| Fail::here("too little heard"))
+        bytes.copied().map(u64::from_ne_bytes).ok_or_else(|| Fail::here("too little heard"))
     };
     let (base, addr) = (word(0)?, word(8)?);
     check_eq!(Mr::map_raw(&rig.domain, base, &[1, 2, 3]), Err(Errno::EINVAL));
@@ -332,10 +281,7 @@ fn events(rank: &Rank) -> Outcome {
     const PATIENCE_MS: i32 = 20_000;
     const CONTEXT: usize = 0x77;
     let rig = rig_of_ours(rank)?;
-    let attr = EqAttr {
-        wait_obj: sys::FI_WAIT_UNSPEC,
-        ..EqAttr::default()
-    };
+    let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
     let (eq, silent) = (Eq::open(&rig.fabric, attr)?, Eq::open(&rig.fabric, attr)?);
     let domain = Domain::open(&rig.fabric, &rig.info)?;
     for flags in [sys::FI_SEND, sys::FI_REG_MR | sys::FI_SEND, 1 << 50] {
@@ -356,11 +302,7 @@ fn events(rank: &Rank) -> Outcome {
         (Mr::regattr(&domain, &[buf], with_key(2), CONTEXT)?, CONTEXT),
         (Mr::regv(&domain, &[buf], with_key(3))?, 0),
     ];
-    check_eq!(
-        Mr::reg(&domain, buf, with_key(2)).err(),
-        Some(Errno::ENOKEY),
-        "refused"
-    );
+    check_eq!(Mr::reg(&domain, buf, with_key(2)).err(), Some(Errno::ENOKEY), "refused");
     for (mr, context) in &regions {
         let event = eq.sread(PATIENCE_MS, 0)?;
         check_eq!((event.event, event.fid), (sys::FI_MR_COMPLETE, mr.address()?));
@@ -389,15 +331,9 @@ fn devices(rank: &Rank) -> Outcome {
         Mr::regattr_dmabuf(&rig.domain, file.as_fd(), buf, with_key(1)).err(),
         Some(Errno::EOPNOTSUPP)
     );
-    let flagged = MrAsk {
-        flags: sys::FI_MR_DMABUF,
-        ..with_key(1)
-    };
+    let flagged = MrAsk { flags: sys::FI_MR_DMABUF, ..with_key(1) };
     check_eq!(Mr::reg(&rig.domain, buf, flagged).err(), Some(Errno::EBADFLAGS));
-    check_eq!(
-        Mr::regv(&rig.domain, &[buf], flagged).err(),
-        Some(Errno::EBADFLAGS)
-    );
+    check_eq!(Mr::regv(&rig.domain, &[buf], flagged).err(), Some(Errno::EBADFLAGS));
     // The key is free.
     Mr::reg(&rig.domain, buf, with_key(1))?;
     Ok(())
@@ -433,8 +369,7 @@ fn part(rank: &Rank) -> Outcome {
     check_eq!(back.differs(LEN, rank.index as u64), None);
     // Accesses end with the part, although the region continues.
     let error = rig.failure(&rig.tx, 3, || {
-        rig.ep
-            .read(Buf::new(8), rig.peer(), at.addr + LEN as u64 - 4, at.key, 3)
+        rig.ep.read(Buf::new(8), rig.peer(), at.addr + LEN as u64 - 4, at.key, 3)
     })?;
     check_eq!(error, Errno::EACCES);
     rig.barrier()?;

@@ -16,26 +16,16 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/sendv", 2, |r| sizes(r, SendCall::Sendv, RecvCall::Recv)),
     case("msg/sendmsg", 2, |r| sizes(r, SendCall::Sendmsg, RecvCall::Recv)),
     case("msg/inject", 2, |r| sizes(r, SendCall::Inject, RecvCall::Recv)),
-    case("msg/senddata", 2, |r| {
-        sizes(r, SendCall::Senddata, RecvCall::Recv)
-    }),
-    case("msg/injectdata", 2, |r| {
-        sizes(r, SendCall::Injectdata, RecvCall::Recv)
-    }),
+    case("msg/senddata", 2, |r| sizes(r, SendCall::Senddata, RecvCall::Recv)),
+    case("msg/injectdata", 2, |r| sizes(r, SendCall::Injectdata, RecvCall::Recv)),
     case("msg/recvv", 2, |r| sizes(r, SendCall::Send, RecvCall::Recvv)),
     case("msg/recvmsg", 2, |r| sizes(r, SendCall::Send, RecvCall::Recvmsg)),
-    case("msg/sendv_recvv", 2, |r| {
-        sizes(r, SendCall::Sendv, RecvCall::Recvv)
-    }),
+    case("msg/sendv_recvv", 2, |r| sizes(r, SendCall::Sendv, RecvCall::Recvv)),
     case("msg/sendmsg_cq_data", 2, |r| {
         sizes(r, SendCall::Flags(sys::FI_REMOTE_CQ_DATA), RecvCall::Recvmsg)
     }),
-    case("msg/sendmsg_inject", 2, |r| {
-        sizes(r, SendCall::Flags(sys::FI_INJECT), RecvCall::Recv)
-    }),
-    case("msg/sendmsg_more", 2, |r| {
-        sizes(r, SendCall::Flags(sys::FI_MORE), RecvCall::Recv)
-    }),
+    case("msg/sendmsg_inject", 2, |r| sizes(r, SendCall::Flags(sys::FI_INJECT), RecvCall::Recv)),
+    case("msg/sendmsg_more", 2, |r| sizes(r, SendCall::Flags(sys::FI_MORE), RecvCall::Recv)),
     case("msg/inject_complete", 2, |r| {
         sizes(r, SendCall::Flags(sys::FI_INJECT_COMPLETE), RecvCall::Recv)
     }),
@@ -166,10 +156,7 @@ fn delivery_waits(rank: &Rank) -> Outcome {
 fn op_flags_inject(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_INJECT);
     let rig = Rig::open(rank, &ask)?;
-    for &size in call_variants::SIZES
-        .iter()
-        .filter(|&&size| size <= rig.info.tx().inject_size)
-    {
+    for &size in call_variants::SIZES.iter().filter(|&&size| size <= rig.info.tx().inject_size) {
         if rank.index == 0 {
             let buf = Buf::pattern(size, 9);
             rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
@@ -188,20 +175,9 @@ fn op_flags_inject(rank: &Rank) -> Outcome {
 /// Tests that a null pointer is a buffer of no bytes, in every call.
 fn null_buffer(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
-    for way in [
-        SendCall::Send,
-        SendCall::Inject,
-        SendCall::Senddata,
-        SendCall::Injectdata,
-    ] {
+    for way in [SendCall::Send, SendCall::Inject, SendCall::Senddata, SendCall::Injectdata] {
         if rank.index == 0 {
-            let letter = Msg {
-                buf: Buf::NULL,
-                dest: rig.peer(),
-                tag: None,
-                context: 1,
-                data: 5,
-            };
+            let letter = Msg { buf: Buf::NULL, dest: rig.peer(), tag: None, context: 1, data: 5 };
             rig.post(|| call_variants::send(&rig, way, &letter))?;
             if !way.silent() {
                 rig.sent(1)?;
@@ -263,14 +239,9 @@ fn both_at_once(rank: &Rank) -> Outcome {
 /// succeeds.
 fn truncation(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
-    for (sent, room) in [
-        (8, 4),
-        (64, 0),
-        (4096, 100),
-        (16_385, 16_384),
-        (100_000, 64),
-        (1 << 20, 65_536),
-    ] {
+    for (sent, room) in
+        [(8, 4), (64, 0), (4096, 100), (16_385, 16_384), (100_000, 64), (1 << 20, 65_536)]
+    {
         for timing in [Timing::Expected, Timing::Unexpected] {
             if rank.index == 0 {
                 if timing == Timing::Expected {
@@ -339,19 +310,12 @@ fn order_of_receives(rank: &Rank) -> Outcome {
 /// Tests that thousands of unexpected messages stay in order, and do not block later traffic.
 fn unexpected_flood(rank: &Rank) -> Outcome {
     const COUNT: usize = 2048;
-    let rig = Rig::open(
-        rank,
-        &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED),
-    )?;
+    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED))?;
     for size in [1, 512, 16_000, 20_000] {
         if rank.index == 0 {
             let buf = Buf::new(size);
             for index in 0..COUNT {
-                let buf = if size > 512 {
-                    Buf::pattern(size, index as u64)
-                } else {
-                    buf
-                };
+                let buf = if size > 512 { Buf::pattern(size, index as u64) } else { buf };
                 buf.fill_pattern(index as u64);
                 rig.post(|| rig.ep.send(buf, rig.peer(), index))?;
                 if size <= 512 {
@@ -493,10 +457,8 @@ fn many_outstanding(rank: &Rank) -> Outcome {
 
 /// Tests messages from every rank to every rank, itself included.
 fn all_to_all(rank: &Rank) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV),
-    )?;
+    let rig =
+        Rig::open(rank, &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV))?;
     for &size in call_variants::SIZES {
         let name = |from: usize, to: usize| (from * 16 + to + 1) as u64;
         let mut into = Vec::new();
@@ -567,10 +529,7 @@ fn selective(rank: &Rank) -> Outcome {
         let (small, buf) = (Buf::new(4), Buf::new(8));
         rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
         rig.post(|| rig.inbox.recvmsg(&[small], sys::FI_ADDR_UNSPEC, 2, 0))?;
-        rig.post(|| {
-            rig.inbox
-                .recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 3, sys::FI_COMPLETION)
-        })?;
+        rig.post(|| rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 3, sys::FI_COMPLETION))?;
         rig.post(|| rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 4, 0))?;
         check_eq!(rig.next_error(&rig.rx)?.context, 2, "the truncated one");
         rig.received(3)?;
@@ -642,10 +601,7 @@ fn directed(rank: &Rank) -> Outcome {
 fn inject_too_long(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let buf = Buf::new(rig.info.tx().inject_size + 1);
-    for result in [
-        rig.ep.inject(buf, rig.to(0)),
-        rig.ep.injectdata(buf, 1, rig.to(0)),
-    ] {
+    for result in [rig.ep.inject(buf, rig.to(0)), rig.ep.injectdata(buf, 1, rig.to(0))] {
         check_eq!(result.is_err(), true);
         check_eq!(result == Err(Errno::EAGAIN), false);
     }

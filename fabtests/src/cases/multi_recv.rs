@@ -10,12 +10,8 @@ use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
     case("multi_recv/small", 2, |r| stream(r, &[8, 100, 0, 64, 33], 4000)),
-    case("multi_recv/large", 2, |r| {
-        stream(r, &[20_000, 70_000, 1, 300_000], 60)
-    }),
-    case("multi_recv/mixed", 2, |r| {
-        stream(r, &[1, 16_384, 16_385, 65, 4096, 100_000, 12], 300)
-    }),
+    case("multi_recv/large", 2, |r| stream(r, &[20_000, 70_000, 1, 300_000], 60)),
+    case("multi_recv/mixed", 2, |r| stream(r, &[1, 16_384, 16_385, 65, 4096, 100_000, 12], 300)),
     case("multi_recv/op_flags", 2, op_flags),
     case("multi_recv/two_senders", 3, two_senders),
     case("multi_recv/message_does_not_fit", 2, message_does_not_fit),
@@ -48,10 +44,7 @@ struct Came {
 impl Pool {
     fn post(rig: &Rig<'_>, count: usize, size: usize) -> Outcome<Pool> {
         let bufs: Vec<Buf> = (0..count).map(|_| Buf::new(size)).collect();
-        let pool = Pool {
-            got: vec![Vec::new(); count],
-            bufs,
-        };
+        let pool = Pool { got: vec![Vec::new(); count], bufs };
         for index in 0..count {
             pool.post_one(rig, index)?;
         }
@@ -76,29 +69,19 @@ impl Pool {
             };
             let message = entry.flags & sys::FI_REMOTE_CQ_DATA != 0;
             if message {
-                let at = if entry.len == 0 {
-                    0
-                } else {
-                    entry.buf.wrapping_sub(buf.addr())
-                };
+                let at = if entry.len == 0 { 0 } else { entry.buf.wrapping_sub(buf.addr()) };
                 check!(
                     at <= buf.len() && entry.len <= buf.len() - at,
                     "{entry:x?} is outside of its buffer"
                 );
                 got.push((entry.data, at, entry.len));
-                check(&Came {
-                    number: entry.data,
-                    bytes: buf.sub(at, entry.len),
-                })?;
+                check(&Came { number: entry.data, bytes: buf.sub(at, entry.len) })?;
             }
             if entry.flags & sys::FI_MULTI_RECV != 0 {
                 let mut placed = std::mem::take(got);
                 placed.retain(|(_, _, len)| *len > 0);
                 placed.sort_by_key(|(_, at, _)| *at);
-                let apart = placed
-                    .iter()
-                    .zip(placed.iter().skip(1))
-                    .all(|(a, b)| a.1 + a.2 <= b.1);
+                let apart = placed.iter().zip(placed.iter().skip(1)).all(|(a, b)| a.1 + a.2 <= b.1);
                 check!(apart, "messages overlap: {placed:?}");
                 self.post_one(rig, index)?;
             }
@@ -147,10 +130,7 @@ fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
 
 /// Tests that `FI_MULTI_RECV` in the operation flags applies to plain receives.
 fn op_flags(rank: &Rank) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &ask().with(|ask| ask.hints.rx.op_flags = sys::FI_MULTI_RECV),
-    )?;
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.rx.op_flags = sys::FI_MULTI_RECV))?;
     if rank.index == 0 {
         rig.barrier()?;
         for index in 0..4 {
@@ -205,19 +185,9 @@ fn two_senders(rank: &Rank) -> Outcome {
             let index = usize::try_from(came.number & 0xffff_ffff).map_err(Fail::here)?;
             let seen = seen.get_mut(from).and_then(|seen| seen.get_mut(index));
             let seen = seen.ok_or_else(|| Fail::here("a message nobody sent"))?;
-            check!(
-                !std::mem::replace(seen, true),
-                "message {index} of rank {from} came twice"
-            );
-            check_eq!(
-                came.bytes.len(),
-                sizes.get(index % sizes.len()).copied().unwrap_or(0)
-            );
-            check_eq!(
-                came.bytes
-                    .differs(came.bytes.len(), (from * COUNT + index) as u64),
-                None
-            );
+            check!(!std::mem::replace(seen, true), "message {index} of rank {from} came twice");
+            check_eq!(came.bytes.len(), sizes.get(index % sizes.len()).copied().unwrap_or(0));
+            check_eq!(came.bytes.differs(came.bytes.len(), (from * COUNT + index) as u64), None);
             Ok(())
         })?;
     }
@@ -248,9 +218,7 @@ fn message_does_not_fit(rank: &Rank) -> Outcome {
     while seen.len() < 2 || !cut {
         match rig.wait("a message or its loss", || Ok(rig.rx.take()))? {
             Ok(entry) if entry.len > 0 => {
-                let buf = bufs
-                    .get(entry.context)
-                    .ok_or_else(|| Fail::here("no such buffer"))?;
+                let buf = bufs.get(entry.context).ok_or_else(|| Fail::here("no such buffer"))?;
                 let at = entry.buf - buf.addr();
                 check_eq!(buf.sub(at, entry.len).differs(entry.len, entry.len as u64), None);
                 seen.push(entry.len);
@@ -321,8 +289,7 @@ fn unexpected(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         for (index, &size) in sizes.iter().enumerate() {
             rig.post(|| {
-                rig.ep
-                    .senddata(Buf::pattern(size, index as u64), index as u64, rig.peer(), 1)
+                rig.ep.senddata(Buf::pattern(size, index as u64), index as u64, rig.peer(), 1)
             })?;
         }
         rig.barrier()?;
@@ -335,9 +302,8 @@ fn unexpected(rank: &Rank) -> Outcome {
     let mut pool = Pool::post(&rig, 1, 400_000)?;
     for _ in sizes {
         pool.next(&rig, |came| {
-            let size = usize::try_from(came.number)
-                .ok()
-                .and_then(|number| sizes.get(number).copied());
+            let size =
+                usize::try_from(came.number).ok().and_then(|number| sizes.get(number).copied());
             check_eq!(Some(came.bytes.len()), size, "message {}", came.number);
             check_eq!(came.bytes.differs(came.bytes.len(), came.number), None);
             Ok(())
@@ -350,10 +316,7 @@ fn option(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for value in [1, 64, 4096, 1 << 20] {
         rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, value)?;
-        check_eq!(
-            rig.inbox.getopt(sys::FI_OPT_MIN_MULTI_RECV)?,
-            (value, size_of::<usize>())
-        );
+        check_eq!(rig.inbox.getopt(sys::FI_OPT_MIN_MULTI_RECV)?, (value, size_of::<usize>()));
     }
     Ok(())
 }

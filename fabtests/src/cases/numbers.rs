@@ -52,10 +52,7 @@ pub(crate) const OPS: &[(u32, &str)] = &[
 ];
 
 fn is_complex(datatype: u32) -> bool {
-    matches!(
-        datatype,
-        sys::FI_FLOAT_COMPLEX | sys::FI_DOUBLE_COMPLEX | sys::FI_LONG_DOUBLE_COMPLEX
-    )
+    matches!(datatype, sys::FI_FLOAT_COMPLEX | sys::FI_DOUBLE_COMPLEX | sys::FI_LONG_DOUBLE_COMPLEX)
 }
 
 fn is_real(datatype: u32) -> bool {
@@ -67,14 +64,23 @@ pub(crate) fn defined(kind: AtomicKind, op: u32, datatype: u32) -> bool {
     let bitwise = matches!(op, sys::FI_BOR | sys::FI_BAND | sys::FI_BXOR | sys::FI_MSWAP);
     let ordered = matches!(
         op,
-        sys::FI_MIN | sys::FI_MAX | sys::FI_CSWAP_LE | sys::FI_CSWAP_LT | sys::FI_CSWAP_GE | sys::FI_CSWAP_GT
+        sys::FI_MIN
+            | sys::FI_MAX
+            | sys::FI_CSWAP_LE
+            | sys::FI_CSWAP_LT
+            | sys::FI_CSWAP_GE
+            | sys::FI_CSWAP_GT
     );
     let family = match kind {
-        AtomicKind::Write => op <= sys::FI_BXOR || matches!(op, sys::FI_ATOMIC_WRITE | sys::FI_DIFF),
+        AtomicKind::Write => {
+            op <= sys::FI_BXOR || matches!(op, sys::FI_ATOMIC_WRITE | sys::FI_DIFF)
+        }
         AtomicKind::Fetch => op <= sys::FI_ATOMIC_WRITE || op == sys::FI_DIFF,
         AtomicKind::Compare => (sys::FI_CSWAP..=sys::FI_MSWAP).contains(&op),
     };
-    family && !(bitwise && (is_complex(datatype) || is_real(datatype))) && !(ordered && is_complex(datatype))
+    family
+        && !(bitwise && (is_complex(datatype) || is_real(datatype)))
+        && !(ordered && is_complex(datatype))
 }
 
 /// Encodes an integer as an element. The imaginary part of a complex one is the integer plus one.
@@ -84,12 +90,12 @@ pub(crate) fn encode(datatype: u32, value: i8) -> Vec<u8> {
         sys::FI_FLOAT => f32::from(value).to_le_bytes().to_vec(),
         sys::FI_DOUBLE => f64::from(value).to_le_bytes().to_vec(),
         sys::FI_LONG_DOUBLE => extended(f64::from(value)),
-        sys::FI_FLOAT_COMPLEX => [f32::from(value), f32::from(value) + 1.0]
-            .map(f32::to_le_bytes)
-            .concat(),
-        sys::FI_DOUBLE_COMPLEX => [f64::from(value), f64::from(value) + 1.0]
-            .map(f64::to_le_bytes)
-            .concat(),
+        sys::FI_FLOAT_COMPLEX => {
+            [f32::from(value), f32::from(value) + 1.0].map(f32::to_le_bytes).concat()
+        }
+        sys::FI_DOUBLE_COMPLEX => {
+            [f64::from(value), f64::from(value) + 1.0].map(f64::to_le_bytes).concat()
+        }
         sys::FI_LONG_DOUBLE_COMPLEX => {
             [extended(f64::from(value)), extended(f64::from(value) + 1.0)].concat()
         }
@@ -103,14 +109,17 @@ pub(crate) fn encode(datatype: u32, value: i8) -> Vec<u8> {
 
 /// Bytes of an element.
 pub(crate) fn size(datatype: u32) -> usize {
-    TYPES
-        .iter()
-        .find(|(number, ..)| *number == datatype)
-        .map_or(0, |(.., size)| *size)
+    TYPES.iter().find(|(number, ..)| *number == datatype).map_or(0, |(.., size)| *size)
 }
 
 /// Returns the value of the target after the operation.
-pub(crate) fn after(op: u32, datatype: u32, target: &[u8], operand: &[u8], compare: &[u8]) -> Vec<u8> {
+pub(crate) fn after(
+    op: u32,
+    datatype: u32,
+    target: &[u8],
+    operand: &[u8],
+    compare: &[u8],
+) -> Vec<u8> {
     match datatype {
         sys::FI_FLOAT | sys::FI_DOUBLE | sys::FI_LONG_DOUBLE => {
             let value = real(
@@ -159,7 +168,14 @@ fn extend(bytes: &[u8], signed: bool) -> u128 {
 }
 
 /// Executes an operation of ordered numbers; `truth` converts to 0 or 1.
-fn ordered<T: PartialOrd + Copy>(op: u32, t: T, o: T, c: T, zero: T, truth: impl Fn(bool) -> T) -> Option<T> {
+fn ordered<T: PartialOrd + Copy>(
+    op: u32,
+    t: T,
+    o: T,
+    c: T,
+    zero: T,
+    truth: impl Fn(bool) -> T,
+) -> Option<T> {
     let swap = |condition: bool| Some(if condition { o } else { t });
     match op {
         sys::FI_MIN => swap(o < t),
@@ -304,14 +320,8 @@ fn extended(value: f64) -> Vec<u8> {
 }
 
 fn from_extended(bytes: &[u8]) -> f64 {
-    let mantissa = bytes
-        .get(..8)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u64::from_le_bytes);
-    let top = bytes
-        .get(8..10)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u16::from_le_bytes);
+    let mantissa = bytes.get(..8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let top = bytes.get(8..10).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes);
     if mantissa == 0 {
         return 0.0;
     }

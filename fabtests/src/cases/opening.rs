@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, version,
+    Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk,
+    version,
 };
 use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
@@ -41,10 +42,8 @@ fn domains(rank: &Rank) -> Outcome {
         let domain = Domain::open(&rig.fabric, &rig.info)
             .map_err(Fail::from)
             .context(|| format!("domain {index}"))?;
-        let (cq, av) = (
-            Cq::open(&domain, CqAttr::default())?,
-            Av::open(&domain, sys::FI_AV_TABLE, 1)?,
-        );
+        let (cq, av) =
+            (Cq::open(&domain, CqAttr::default())?, Av::open(&domain, sys::FI_AV_TABLE, 1)?);
         let ep = Ep::open(&domain, &rig.info)?;
         ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
         ep.attach(&av, 0)?;
@@ -73,16 +72,10 @@ fn vectors(rank: &Rank) -> Outcome {
     for av_type in [sys::FI_AV_UNSPEC, sys::FI_AV_MAP, sys::FI_AV_TABLE] {
         for count in [0, 1, 100_000] {
             for flags in [0, sys::FI_EVENT, sys::FI_SYMMETRIC, sys::FI_READ, sys::FI_PEER] {
-                let attr = AvAttr {
-                    av_type,
-                    count,
-                    flags,
-                    ..AvAttr::default()
-                };
+                let attr = AvAttr { av_type, count, flags, ..AvAttr::default() };
                 let subject = || format!("type {av_type}, count {count}, flags {flags:#x}");
-                let (av, _) = Av::open_with(&rig.domain, &attr)
-                    .map_err(Fail::from)
-                    .context(subject)?;
+                let (av, _) =
+                    Av::open_with(&rig.domain, &attr).map_err(Fail::from).context(subject)?;
                 if flags != sys::FI_EVENT {
                     check_eq!(av.insert(&name), Ok(0), "{}", subject());
                     check_eq!(av.insert(&name), Ok(0), "{}, again", subject());
@@ -91,31 +84,17 @@ fn vectors(rank: &Rank) -> Outcome {
             }
         }
     }
-    let unknown = AvAttr {
-        flags: 1 << 50,
-        ..AvAttr::default()
-    };
+    let unknown = AvAttr { flags: 1 << 50, ..AvAttr::default() };
     check!(Av::open_with(&rig.domain, &unknown).is_err(), "an unknown flag");
-    let too_many_bits = AvAttr {
-        rx_ctx_bits: 64,
-        ..AvAttr::default()
-    };
-    check!(
-        Av::open_with(&rig.domain, &too_many_bits).is_err(),
-        "64 bits of contexts"
-    );
+    let too_many_bits = AvAttr { rx_ctx_bits: 64, ..AvAttr::default() };
+    check!(Av::open_with(&rig.domain, &too_many_bits).is_err(), "64 bits of contexts");
     Ok(())
 }
 
 fn queues(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let open = |wait_obj, flags, size| {
-        let attr = CqAttr {
-            wait_obj,
-            flags,
-            size,
-            ..CqAttr::default()
-        };
+        let attr = CqAttr { wait_obj, flags, size, ..CqAttr::default() };
         Cq::open(&rig.domain, attr)
     };
     for wait_obj in [
@@ -134,9 +113,8 @@ fn queues(rank: &Rank) -> Outcome {
     check_eq!(open(sys::FI_WAIT_MUTEX_COND, 0, 1).err(), Some(Errno::EINVAL));
     check_eq!(open(sys::FI_WAIT_SET, 0, 1).err(), Some(Errno::EINVAL), "no set");
     check!(open(sys::FI_WAIT_NONE, 1 << 50, 1).is_err(), "an unknown flag");
-    let all: Vec<Arc<Cq>> = (0..1000)
-        .map(|_| open(sys::FI_WAIT_NONE, 0, 16))
-        .collect::<Result<_, _>>()?;
+    let all: Vec<Arc<Cq>> =
+        (0..1000).map(|_| open(sys::FI_WAIT_NONE, 0, 16)).collect::<Result<_, _>>()?;
     check_eq!(all.len(), 1000);
     Ok(())
 }
@@ -144,11 +122,7 @@ fn queues(rank: &Rank) -> Outcome {
 fn event_queues(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let open = |wait_obj, flags, size| {
-        let attr = EqAttr {
-            wait_obj,
-            flags,
-            size,
-        };
+        let attr = EqAttr { wait_obj, flags, size };
         Eq::open(&rig.fabric, attr)
     };
     for wait_obj in [
@@ -190,11 +164,7 @@ fn counters(rank: &Rank) -> Outcome {
         check_eq!((cntr.read()?, cntr.readerr()?), (value, value + 1));
     }
     let open = |events, wait_obj, flags| {
-        let attr = CntrAttr {
-            events,
-            wait_obj,
-            flags,
-        };
+        let attr = CntrAttr { events, wait_obj, flags };
         Cntr::open(&rig.domain, attr).map(drop)
     };
     for wait_obj in [
@@ -204,23 +174,12 @@ fn counters(rank: &Rank) -> Outcome {
         sys::FI_WAIT_POLLFD,
         sys::FI_WAIT_YIELD,
     ] {
-        check_eq!(
-            open(sys::FI_CNTR_EVENTS_COMP, wait_obj, 0),
-            Ok(()),
-            "object {wait_obj}"
-        );
+        check_eq!(open(sys::FI_CNTR_EVENTS_COMP, wait_obj, 0), Ok(()), "object {wait_obj}");
     }
     let mutex = open(sys::FI_CNTR_EVENTS_COMP, sys::FI_WAIT_MUTEX_COND, 0);
     check_eq!(mutex, Err(Errno::EINVAL));
-    check_eq!(
-        open(99, sys::FI_WAIT_NONE, 0),
-        Err(Errno::EINVAL),
-        "unknown events"
-    );
-    check!(
-        open(sys::FI_CNTR_EVENTS_COMP, sys::FI_WAIT_NONE, 1 << 50).is_err(),
-        "an unknown flag"
-    );
+    check_eq!(open(99, sys::FI_WAIT_NONE, 0), Err(Errno::EINVAL), "unknown events");
+    check!(open(sys::FI_CNTR_EVENTS_COMP, sys::FI_WAIT_NONE, 1 << 50).is_err(), "an unknown flag");
     Ok(())
 }
 
@@ -229,21 +188,13 @@ fn counter_of_bytes(rank: &Rank) -> Outcome {
     needs_library(rank, version(1, 21), "counters of bytes")?;
     let rig = rig(rank)?;
     let open = |events, wait_obj| {
-        let attr = CntrAttr {
-            events,
-            wait_obj,
-            flags: 0,
-        };
+        let attr = CntrAttr { events, wait_obj, flags: 0 };
         Cntr::open(&rig.domain, attr).map(drop)
     };
     for wait_obj in [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
         let bytes = open(sys::FI_CNTR_EVENTS_BYTES, wait_obj);
         check_eq!(bytes, Err(Errno::ENOSYS), "object {wait_obj}");
-        check_eq!(
-            open(sys::FI_CNTR_EVENTS_COMP, wait_obj),
-            Ok(()),
-            "object {wait_obj}"
-        );
+        check_eq!(open(sys::FI_CNTR_EVENTS_COMP, wait_obj), Ok(()), "object {wait_obj}");
     }
     Ok(())
 }
@@ -262,31 +213,12 @@ fn regions(rank: &Rank) -> Outcome {
     let buf = Buf::new(4096);
     for set in 0..1_u64 << rights.len() {
         let chosen = rights.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-        let ask = MrAsk {
-            access: chosen.map(|(_, right)| right).sum(),
-            key: 1000 + set,
-            flags: 0,
-        };
+        let ask = MrAsk { access: chosen.map(|(_, right)| right).sum(), key: 1000 + set, flags: 0 };
         let pieces = [buf.sub(0, 64), buf.sub(1024, 64)];
         for mr in [
             Mr::reg(&rig.domain, buf, ask)?,
-            Mr::regattr(
-                &rig.domain,
-                &[buf],
-                MrAsk {
-                    key: ask.key + 100,
-                    ..ask
-                },
-                1,
-            )?,
-            Mr::regv(
-                &rig.domain,
-                &pieces,
-                MrAsk {
-                    key: ask.key + 200,
-                    ..ask
-                },
-            )?,
+            Mr::regattr(&rig.domain, &[buf], MrAsk { key: ask.key + 100, ..ask }, 1)?,
+            Mr::regv(&rig.domain, &pieces, MrAsk { key: ask.key + 200, ..ask })?,
         ] {
             mr.key()?;
             check_eq!(mr.close(), Ok(()), "access {:#x}", ask.access);

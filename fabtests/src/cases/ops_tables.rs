@@ -15,8 +15,8 @@ use libfabric_sys as sys;
 use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::check;
 use scif_fabtests::fi::{
-    Av, Buf, CallResult, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr, MrAsk,
-    Pep, Request, Slot, Stx, Tables,
+    Av, Buf, CallResult, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr,
+    MrAsk, Pep, Request, Slot, Stx, Tables,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, load, offers};
@@ -94,9 +94,7 @@ pub(super) const ENDPOINTS: &[ObjectState] = &[
     scene('w', "an endpoint that knows itself", |r| enabled_ep(r, RDM, true)),
     scene('e', "an alias of an endpoint", alias),
     scene('G', "a new datagram endpoint", |r| new_ep(r, DGRAM)),
-    scene('g', "an enabled datagram endpoint", |r| {
-        enabled_ep(r, DGRAM, false)
-    }),
+    scene('g', "an enabled datagram endpoint", |r| enabled_ep(r, DGRAM, false)),
     scene('x', "a shared receive context", |r| {
         let bench = bench(r, RDM)?;
         let srx = Ep::shared_receive(&bench.domain)?;
@@ -110,13 +108,9 @@ pub(super) const ENDPOINTS: &[ObjectState] = &[
 ];
 pub(super) const CONNECTED: &[ObjectState] = &[
     scene('M', "a new connected endpoint", |r| new_ep(r, MSG)),
-    scene('m', "an enabled connected endpoint", |r| {
-        enabled_ep(r, MSG, false)
-    }),
+    scene('m', "an enabled connected endpoint", |r| enabled_ep(r, MSG, false)),
     scene('s', "an endpoint that was shut down", |r| shut_down(r, false)),
-    scene('s', "an endpoint whose peer was shut down", |r| {
-        shut_down(r, true)
-    }),
+    scene('s', "an endpoint whose peer was shut down", |r| shut_down(r, true)),
     scene('H', "the handle of a request", handle),
     scene('p', "a passive endpoint", |r| {
         let bench = bench(r, MSG)?;
@@ -132,18 +126,12 @@ pub(super) const CONNECTED: &[ObjectState] = &[
     }),
 ];
 pub(super) const QUEUES: &[ObjectState] = &[
-    scene('c', "a queue of contexts", |r| {
-        cq(r, sys::FI_CQ_FORMAT_CONTEXT, None)
-    }),
+    scene('c', "a queue of contexts", |r| cq(r, sys::FI_CQ_FORMAT_CONTEXT, None)),
     scene('c', "a queue of messages", |r| cq(r, sys::FI_CQ_FORMAT_MSG, None)),
     scene('c', "a queue of data", |r| cq(r, sys::FI_CQ_FORMAT_DATA, None)),
     scene('c', "a queue of tags", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, None)),
-    scene('C', "a queue with a completion", |r| {
-        cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(false))
-    }),
-    scene('E', "a queue with an error", |r| {
-        cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(true))
-    }),
+    scene('C', "a queue with a completion", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(false))),
+    scene('E', "a queue with an error", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(true))),
     scene('z', "a queue to poll", |r| {
         let bench = bench(r, RDM)?;
         let cq = Cq::open(&bench.domain, CqAttr::default())?;
@@ -167,10 +155,7 @@ pub(super) const OTHERS: &[ObjectState] = &[
     }),
     scene('k', "a counter", |r| {
         let bench = bench(r, RDM)?;
-        let attr = CntrAttr {
-            wait_obj: sys::FI_WAIT_UNSPEC,
-            ..CntrAttr::default()
-        };
+        let attr = CntrAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..CntrAttr::default() };
         let cntr = Cntr::open(&bench.domain, attr)?;
         bench.subject(cntr)
     }),
@@ -207,34 +192,28 @@ impl Bench {
     }
 
     pub(super) fn eq(&self, wait_obj: u32) -> Outcome<Arc<Eq>> {
-        let attr = EqAttr {
-            wait_obj,
-            flags: sys::FI_WRITE,
-            ..EqAttr::default()
-        };
+        let attr = EqAttr { wait_obj, flags: sys::FI_WRITE, ..EqAttr::default() };
         Ok(Eq::open(&self.fabric, attr)?)
     }
 
     pub(super) fn cq(&self, format: u32) -> Outcome<Arc<Cq>> {
-        let attr = CqAttr {
-            format,
-            wait_obj: sys::FI_WAIT_UNSPEC,
-            ..CqAttr::default()
-        };
+        let attr = CqAttr { format, wait_obj: sys::FI_WAIT_UNSPEC, ..CqAttr::default() };
         Ok(Cq::open(&self.domain, attr)?)
     }
 
     pub(super) fn mr(&self) -> Outcome<Arc<Mr>> {
-        let ask = MrAsk {
-            access: sys::FI_REMOTE_READ,
-            key: 7,
-            flags: 0,
-        };
+        let ask = MrAsk { access: sys::FI_REMOTE_READ, key: 7, flags: 0 };
         Ok(Mr::reg(&self.domain, Buf::new(64), ask)?)
     }
 
     /// Opens an endpoint with all objects that its enabling requires.
-    pub(super) fn ep(&self, info: &Info, cq: &Arc<Cq>, eq: &Arc<Eq>, av: &Arc<Av>) -> Outcome<Arc<Ep>> {
+    pub(super) fn ep(
+        &self,
+        info: &Info,
+        cq: &Arc<Cq>,
+        eq: &Arc<Eq>,
+        av: &Arc<Av>,
+    ) -> Outcome<Arc<Ep>> {
         let ep = Ep::open(&self.domain, info)?;
         if info.ep().type_ == MSG {
             ep.attach(eq, 0)?;
@@ -288,13 +267,7 @@ impl Bench {
             sys::FI_CLASS_CNTR => self.cq(sys::FI_CQ_FORMAT_CONTEXT)?,
             _ => Cntr::open(&self.domain, CntrAttr::default())?,
         };
-        Ok(Subject {
-            object,
-            stranger,
-            _bench: self,
-            others: Vec::new(),
-            first: None,
-        })
+        Ok(Subject { object, stranger, _bench: self, others: Vec::new(), first: None })
     }
 }
 
@@ -323,10 +296,7 @@ fn enabled_ep(rank: &Rank, ep_type: u32, knows_itself: bool) -> Outcome<Subject>
 
 fn alias(rank: &Rank) -> Outcome<Subject> {
     let bench = bench(rank, RDM)?;
-    let (cq, eq) = (
-        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
-        bench.eq(sys::FI_WAIT_UNSPEC)?,
-    );
+    let (cq, eq) = (bench.cq(sys::FI_CQ_FORMAT_TAGGED)?, bench.eq(sys::FI_WAIT_UNSPEC)?);
     let ep = bench.ep(&bench.info, &cq, &eq, &bench.av()?)?;
     ep.enable()?;
     let alias = ep.alias(sys::FI_TRANSMIT)?;
@@ -340,10 +310,7 @@ const PATIENCE_MS: i32 = 20_000;
 /// which received the event.
 fn shut_down(rank: &Rank, told: bool) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
-    let (cq, eq) = (
-        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
-        bench.eq(sys::FI_WAIT_UNSPEC)?,
-    );
+    let (cq, eq) = (bench.cq(sys::FI_CQ_FORMAT_TAGGED)?, bench.eq(sys::FI_WAIT_UNSPEC)?);
     let av = bench.av()?;
     let pep = Pep::open(&bench.fabric, &bench.info)?;
     pep.attach(&eq)?;
@@ -351,9 +318,7 @@ fn shut_down(rank: &Rank, told: bool) -> Outcome<Subject> {
     let caller = bench.ep(&bench.info, &cq, &eq, &av)?;
     caller.connect(&pep.name()?, &[])?;
     let request = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
-    let info = request
-        .info
-        .ok_or_else(|| Fail::here("a request without an info"))?;
+    let info = request.info.ok_or_else(|| Fail::here("a request without an info"))?;
     let answerer = bench.ep(&info, &cq, &eq, &av)?;
     answerer.accept(&[])?;
     for _ in 0..2 {
@@ -386,10 +351,7 @@ fn eq(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
 /// Returns the listening endpoint's event queue, the listening endpoint, and an endpoint that has
 /// requested a connection.
 fn asked(bench: &Bench) -> Outcome<(Arc<Eq>, Arc<Pep>, Arc<Ep>)> {
-    let (cq, eq) = (
-        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
-        bench.eq(sys::FI_WAIT_UNSPEC)?,
-    );
+    let (cq, eq) = (bench.cq(sys::FI_CQ_FORMAT_TAGGED)?, bench.eq(sys::FI_WAIT_UNSPEC)?);
     let pep = Pep::open(&bench.fabric, &bench.info)?;
     pep.attach(&eq)?;
     pep.listen()?;
@@ -414,15 +376,10 @@ fn handle(rank: &Rank) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
     let (eq, pep, caller) = asked(&bench)?;
     let request = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
-    let info = request
-        .info
-        .ok_or_else(|| Fail::here("a request without an info"))?;
+    let info = request.info.ok_or_else(|| Fail::here("a request without an info"))?;
     let request = Arc::new(Request::of(info)?);
     let (mine, asked) = (Arc::clone(&request), Arc::clone(&pep));
-    Ok(bench
-        .subject(request)?
-        .with(vec![pep, caller])
-        .first(move || _ = mine.reject(&asked)))
+    Ok(bench.subject(request)?.with(vec![pep, caller]).first(move || _ = mine.reject(&asked)))
 }
 
 /// Arguments of a call.
@@ -472,11 +429,7 @@ fn judge(scene: &ObjectState, slot: &str, with: With, answer: CallResult) -> Res
     let code = if code >= 0 { FINE } else { code };
     let expected = match with {
         With::NoObject | With::Stranger => {
-            return if matches!(code, INVAL | NOSYS) {
-                Ok(())
-            } else {
-                Err(format!("{code}"))
-            };
+            return if matches!(code, INVAL | NOSYS) { Ok(()) } else { Err(format!("{code}")) };
         }
         // Commands without their argument have no effect, except the ones that need none. A missing
         // object is reported before a missing argument.
@@ -494,18 +447,11 @@ fn judge(scene: &ObjectState, slot: &str, with: With, answer: CallResult) -> Res
         With::Number(number) => {
             let row = answers(slot, scene.letter)
                 .ok_or_else(|| format!("{code}: no answer is written down for {}", scene.letter))?;
-            let column = NUMBERS
-                .iter()
-                .find(|(_, n)| *n == number)
-                .map_or(0, |(at, _)| *at);
+            let column = NUMBERS.iter().find(|(_, n)| *n == number).map_or(0, |(at, _)| *at);
             row.get(column).copied().unwrap_or(FINE)
         }
     };
-    if code == expected {
-        Ok(())
-    } else {
-        Err(format!("{code}, expected {expected}"))
-    }
+    if code == expected { Ok(()) } else { Err(format!("{code}, expected {expected}")) }
 }
 
 /// Makes the calls from number `from` on, in this process. Each is named in `report` before it is

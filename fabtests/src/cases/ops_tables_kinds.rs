@@ -38,20 +38,16 @@ const SETS: &[ObjectState] = &[
         set.add(&*cntr, 1)?;
         let set = Arc::new(set);
         let (mine, member) = (Arc::clone(&set), Arc::clone(&cntr));
-        Ok(bench
-            .subject(set)?
-            .with(vec![cntr])
-            .first(move || _ = mine.del(&*member)))
+        Ok(bench.subject(set)?.with(vec![cntr]).first(move || _ = mine.del(&*member)))
     }),
     scene('W', "a wait set", |r| wait_set(r, sys::FI_WAIT_UNSPEC)),
-    scene('W', "a wait set with a descriptor", |r| {
-        wait_set(r, sys::FI_WAIT_FD)
-    }),
+    scene('W', "a wait set with a descriptor", |r| wait_set(r, sys::FI_WAIT_FD)),
     scene('W', "a wait set that yields", |r| wait_set(r, sys::FI_WAIT_YIELD)),
     scene('W', "a wait set with members", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
-        let others: Vec<Arc<dyn Fid>> = vec![set.cq(&bench.domain)?, set.cntr(&bench.domain)?, set.eq()?];
+        let others: Vec<Arc<dyn Fid>> =
+            vec![set.cq(&bench.domain)?, set.cntr(&bench.domain)?, set.eq()?];
         Ok(bench.subject(Arc::new(set))?.first(move || drop(others)))
     }),
     scene('B', "a queue of a wait set", |r| {
@@ -95,24 +91,14 @@ fn triggers(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
 
 const TRIGGERED: &[ObjectState] = &[
     scene('N', "a new endpoint", |r| triggers(r, sys::FI_EP_RDM)?.new_ep()),
-    scene('e', "an enabled endpoint", |r| {
-        triggers(r, sys::FI_EP_RDM)?.enabled_ep(false)
-    }),
-    scene('w', "an endpoint that knows itself", |r| {
-        triggers(r, sys::FI_EP_RDM)?.enabled_ep(true)
-    }),
-    scene('G', "a new datagram endpoint", |r| {
-        triggers(r, sys::FI_EP_DGRAM)?.new_ep()
-    }),
+    scene('e', "an enabled endpoint", |r| triggers(r, sys::FI_EP_RDM)?.enabled_ep(false)),
+    scene('w', "an endpoint that knows itself", |r| triggers(r, sys::FI_EP_RDM)?.enabled_ep(true)),
+    scene('G', "a new datagram endpoint", |r| triggers(r, sys::FI_EP_DGRAM)?.new_ep()),
     scene('g', "an enabled datagram endpoint", |r| {
         triggers(r, sys::FI_EP_DGRAM)?.enabled_ep(false)
     }),
-    scene('M', "a new connected endpoint", |r| {
-        triggers(r, sys::FI_EP_MSG)?.new_ep()
-    }),
-    scene('m', "an enabled connected endpoint", |r| {
-        triggers(r, sys::FI_EP_MSG)?.enabled_ep(false)
-    }),
+    scene('M', "a new connected endpoint", |r| triggers(r, sys::FI_EP_MSG)?.new_ep()),
+    scene('m', "an enabled connected endpoint", |r| triggers(r, sys::FI_EP_MSG)?.enabled_ep(false)),
     scene('D', "a new endpoint with a prefix", |r| {
         triggers_behind_a_prefix(r, sys::FI_EP_RDM)?.new_ep()
     }),
@@ -125,9 +111,7 @@ const TRIGGERED: &[ObjectState] = &[
     scene('K', "an enabled connected endpoint with a prefix", |r| {
         triggers_behind_a_prefix(r, sys::FI_EP_MSG)?.enabled_ep(false)
     }),
-    scene('c', "a queue", |r| {
-        triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, None)
-    }),
+    scene('c', "a queue", |r| triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, None)),
     scene('C', "a queue with a completion", |r| {
         triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, Some(false))
     }),
@@ -148,25 +132,15 @@ fn prefixed(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
 
 const PREFIXED: &[ObjectState] = &[
     scene('D', "a new endpoint", |r| prefixed(r, sys::FI_EP_RDM)?.new_ep()),
-    scene('L', "an enabled endpoint", |r| {
-        prefixed(r, sys::FI_EP_RDM)?.enabled_ep(false)
-    }),
-    scene('F', "an endpoint that knows itself", |r| {
-        prefixed(r, sys::FI_EP_RDM)?.enabled_ep(true)
-    }),
-    scene('K', "an enabled connected endpoint", |r| {
-        prefixed(r, sys::FI_EP_MSG)?.enabled_ep(false)
-    }),
+    scene('L', "an enabled endpoint", |r| prefixed(r, sys::FI_EP_RDM)?.enabled_ep(false)),
+    scene('F', "an endpoint that knows itself", |r| prefixed(r, sys::FI_EP_RDM)?.enabled_ep(true)),
+    scene('K', "an enabled connected endpoint", |r| prefixed(r, sys::FI_EP_MSG)?.enabled_ep(false)),
 ];
 
 /// Endpoints with messages only, without RMA and atomics.
 const MESSAGES: &[ObjectState] = &[
-    scene('U', "a new datagram endpoint", |r| {
-        messages(r, sys::FI_EP_DGRAM)?.new_ep()
-    }),
-    scene('V', "an enabled connected endpoint", |r| {
-        messages(r, sys::FI_EP_MSG)?.enabled_ep(false)
-    }),
+    scene('U', "a new datagram endpoint", |r| messages(r, sys::FI_EP_DGRAM)?.new_ep()),
+    scene('V', "an enabled connected endpoint", |r| messages(r, sys::FI_EP_MSG)?.enabled_ep(false)),
 ];
 
 fn messages(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
@@ -206,15 +180,13 @@ impl Scalable {
     /// Opens a scalable endpoint with two contexts in each direction, and an address vector that
     /// can select them.
     pub(super) fn open(rank: &Rank) -> Outcome<Scalable> {
-        let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_NAMED_RX_CTX;
+        let caps =
+            sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_NAMED_RX_CTX;
         let mut info = first_offer(rank, &Ask::caps(caps))?;
         info.set_contexts(2, 2);
         let bench = Bench::of(info)?;
         let sep = supported("fi_scalable_ep", Ep::scalable(&bench.domain, &bench.info))?;
-        let attr = AvAttr {
-            rx_ctx_bits: 1,
-            ..AvAttr::default()
-        };
+        let attr = AvAttr { rx_ctx_bits: 1, ..AvAttr::default() };
         let (av, _) = Av::open_with(&bench.domain, &attr)?;
         sep.attach(&av, 0)?;
         Ok(Scalable { bench, sep, av })
@@ -289,10 +261,7 @@ pub(super) struct Group {
 impl Group {
     pub(super) fn open(rank: &Rank) -> Outcome<Group> {
         let bench = Bench::of(first_offer(rank, &joins())?)?;
-        let (cq, eq) = (
-            bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
-            bench.eq(sys::FI_WAIT_UNSPEC)?,
-        );
+        let (cq, eq) = (bench.cq(sys::FI_CQ_FORMAT_TAGGED)?, bench.eq(sys::FI_WAIT_UNSPEC)?);
         let av = bench.av()?;
         let ep = bench.ep(&bench.info, &cq, &eq, &av)?;
         ep.attach(&eq, 0)?;
@@ -301,14 +270,7 @@ impl Group {
         let other = bench.ep(&bench.info, &cq, &eq, &av)?;
         other.enable()?;
         let other = av.insert(&other.name()?)?;
-        Ok(Group {
-            bench,
-            eq,
-            av,
-            ep,
-            own,
-            other,
-        })
+        Ok(Group { bench, eq, av, ep, own, other })
     }
 
     pub(super) fn join(&self, members: &[u64]) -> Outcome<Mc> {

@@ -36,11 +36,7 @@ fn each_refused(rank: &Rank) -> Outcome {
                     1
                 }
             })?;
-            check!(
-                matches!(code, 0 | MORE),
-                "{}: the child exits with {code}",
-                scene.name
-            );
+            check!(matches!(code, 0 | MORE), "{}: the child exits with {code}", scene.name);
             if code == 0 {
                 break;
             }
@@ -64,7 +60,9 @@ fn walk(rank: &Rank, scene: &ObjectState, from: usize) -> Outcome<bool> {
     for (on_object, slot) in calls.iter().skip(from).take(AT_ONCE) {
         let object = on_object.then_some(&*subject.object);
         let (answer, text) = sandbox::stderr_of(|| slot.call(object, 0))?;
-        let CallResult::Code(code) = answer? else { continue };
+        let CallResult::Code(code) = answer? else {
+            continue;
+        };
         let expected = usize::from(!is_plain(slot, code));
         let lines = text.lines().count();
         check!(

@@ -47,9 +47,7 @@ pub(super) const IN_DOMAIN: &[(&str, Open)] = &[
 pub(super) const ON_FABRIC: &[(&str, Open)] = &[
     ("an event queue", |b| Ok(b.eq(sys::FI_WAIT_UNSPEC)?)),
     ("a passive endpoint", |b| Ok(Pep::open(&b.fabric, &b.info)?)),
-    ("a wait set", |b| {
-        Ok(Arc::new(WaitSet::open(&b.fabric, sys::FI_WAIT_FD, 0)?))
-    }),
+    ("a wait set", |b| Ok(Arc::new(WaitSet::open(&b.fabric, sys::FI_WAIT_FD, 0)?))),
 ];
 
 fn only_scif(rank: &Rank) -> Outcome {
@@ -106,9 +104,7 @@ fn bound(rank: &Rank) -> Outcome {
             ("the shared transmit context", stx, 0),
         ];
         for (name, object, flags) in &all {
-            ep.bind(object.as_ref(), *flags)
-                .map_err(Fail::from)
-                .context(|| name)?;
+            ep.bind(object.as_ref(), *flags).map_err(Fail::from).context(|| name)?;
             check_eq!(object.close(), Err(Errno::EBUSY), "{name}, bound");
         }
         if enable {
@@ -128,11 +124,7 @@ fn bound(rank: &Rank) -> Outcome {
     let eq = bench.eq(sys::FI_WAIT_UNSPEC)?;
     let pep = Pep::open(&bench.fabric, &bench.info)?;
     pep.bind(&*eq, 0)?;
-    check_eq!(
-        eq.close(),
-        Err(Errno::EBUSY),
-        "the event queue of a passive endpoint"
-    );
+    check_eq!(eq.close(), Err(Errno::EBUSY), "the event queue of a passive endpoint");
     check_eq!(pep.close(), Ok(()));
     bench.domain.bind(&*eq, 0)?;
     check_eq!(eq.close(), Err(Errno::EBUSY), "the event queue of a domain");
@@ -154,10 +146,8 @@ fn scalable(rank: &Rank) -> Outcome {
     for enable in [false, true] {
         let Scalable { bench, sep, av } = Scalable::open(rank)?;
         let (tx, rx) = (sep.tx_context(0, None)?, sep.rx_context(1, None)?);
-        let (sent, received) = (
-            bench.cq(sys::FI_CQ_FORMAT_CONTEXT)?,
-            bench.cq(sys::FI_CQ_FORMAT_CONTEXT)?,
-        );
+        let (sent, received) =
+            (bench.cq(sys::FI_CQ_FORMAT_CONTEXT)?, bench.cq(sys::FI_CQ_FORMAT_CONTEXT)?);
         let cntr = Cntr::open(&bench.domain, CntrAttr::default())?;
         tx.bind(&*sent, sys::FI_TRANSMIT)?;
         tx.bind(&*cntr, sys::FI_SEND)?;
@@ -186,20 +176,12 @@ fn scalable(rank: &Rank) -> Outcome {
             {
                 check_eq!(other.close(), Err(Errno::EBUSY), "{name} before {context}");
             }
-            check_eq!(
-                bench.domain.close(),
-                Err(Errno::EBUSY),
-                "the domain before {context}"
-            );
+            check_eq!(bench.domain.close(), Err(Errno::EBUSY), "the domain before {context}");
             check_eq!(object.close(), Ok(()), "{context}, enabled {enable}");
         }
         for (name, object) in below {
             if *name == "the vector" {
-                check_eq!(
-                    bench.domain.close(),
-                    Err(Errno::EBUSY),
-                    "the domain before {name}"
-                );
+                check_eq!(bench.domain.close(), Err(Errno::EBUSY), "the domain before {name}");
             }
             check_eq!(object.close(), Ok(()), "{name}, enabled {enable}");
         }
@@ -219,11 +201,7 @@ fn groups(rank: &Rank) -> Outcome {
     check_eq!(group.bench.domain.close(), Err(Errno::EBUSY));
     check_eq!(set.close(), Ok(()));
     let mc = group.join(&[group.own])?;
-    check_eq!(
-        group.eq.close(),
-        Err(Errno::EBUSY),
-        "the queue of what was joined"
-    );
+    check_eq!(group.eq.close(), Err(Errno::EBUSY), "the queue of what was joined");
     check_eq!(group.ep.close(), Ok(()), "an endpoint in a group");
     check_eq!((group.eq.close(), group.av.close()), (Ok(()), Ok(())));
     check_eq!(mc.close(), Ok(()));
@@ -237,11 +215,7 @@ fn owners(rank: &Rank) -> Outcome {
     let (bench, owner): (Bench, &'static Owner) = owned(rank)?;
     let ep = Ep::open(&bench.domain, &bench.info)?;
     let all: [(&str, Object, u64); 3] = [
-        (
-            "a queue",
-            owner.open_cq(&bench.domain)?,
-            sys::FI_TRANSMIT | sys::FI_RECV,
-        ),
+        ("a queue", owner.open_cq(&bench.domain)?, sys::FI_TRANSMIT | sys::FI_RECV),
         ("a counter", owner.open_cntr(&bench.domain)?, sys::FI_SEND),
         ("a receive context", owner.open_srx(&bench.domain)?, 0),
     ];
@@ -316,10 +290,8 @@ fn wrong_waits(rank: &Rank) -> Outcome {
     let bench = bench(rank, sys::FI_EP_MSG)?;
     for (name, object) in everything(&bench)? {
         let answer = bench.fabric.trywait(&[object.as_ref()]);
-        let waits = matches!(
-            object.class()?,
-            sys::FI_CLASS_EQ | sys::FI_CLASS_CQ | sys::FI_CLASS_WAIT
-        );
+        let waits =
+            matches!(object.class()?, sys::FI_CLASS_EQ | sys::FI_CLASS_CQ | sys::FI_CLASS_WAIT);
         check_eq!(answer, if waits { Ok(()) } else { Err(Errno::EINVAL) }, "{name}");
     }
     Ok(())

@@ -18,47 +18,13 @@ use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
     case("order/small", 2, |r| {
-        script(
-            r,
-            Mix {
-                sizes: &[0, 8, 56, 57, 200],
-                length: 3000,
-                deny: false,
-            },
-        )
+        script(r, Mix { sizes: &[0, 8, 56, 57, 200], length: 3000, deny: false })
     }),
-    case("order/middle", 2, |r| {
-        script(
-            r,
-            Mix {
-                sizes: MIDDLE,
-                length: 1200,
-                deny: false,
-            },
-        )
-    }),
-    case("order/all_sizes", 2, |r| {
-        script(
-            r,
-            Mix {
-                sizes: ALL,
-                length: 800,
-                deny: false,
-            },
-        )
-    })
-    .within(120),
-    case("order/all_sizes_denied", 2, |r| {
-        script(
-            r,
-            Mix {
-                sizes: ALL,
-                length: 800,
-                deny: true,
-            },
-        )
-    })
-    .within(120),
+    case("order/middle", 2, |r| script(r, Mix { sizes: MIDDLE, length: 1200, deny: false })),
+    case("order/all_sizes", 2, |r| script(r, Mix { sizes: ALL, length: 800, deny: false }))
+        .within(120),
+    case("order/all_sizes_denied", 2, |r| script(r, Mix { sizes: ALL, length: 800, deny: true }))
+        .within(120),
     case("order/without_process_vm", 2, all_sizes).under(&[("FI_SCIF_PROCESS_VM", "0")]),
     case("order/one_side_copies", 2, all_sizes).under(&[("FI_SCIF_BOTH_SIDES", "0")]),
     case("order/hardly_eager", 2, all_sizes).under(&[("FI_SCIF_EAGER_SIZE", "64")]),
@@ -66,12 +32,11 @@ pub(crate) const CASES: &[Case] = &[
     case("order/repeated", 2, repeated).within(240),
 ];
 
-const MIDDLE: &[usize] = &[
-    0, 8, 64, 1000, 4096, 8192, 8193, 12_000, 16_384, 16_385, 20_000, 65_536, 70_000,
-];
+const MIDDLE: &[usize] =
+    &[0, 8, 64, 1000, 4096, 8192, 8193, 12_000, 16_384, 16_385, 20_000, 65_536, 70_000];
 const ALL: &[usize] = &[
-    0, 1, 8, 48, 64, 65, 200, 1000, 4096, 4097, 8192, 8193, 16_000, 16_384, 16_385, 50_000, 65_537, 130_000,
-    700_000,
+    0, 1, 8, 48, 64, 65, 200, 1000, 4096, 4097, 8192, 8193, 16_000, 16_384, 16_385, 50_000, 65_537,
+    130_000, 700_000,
 ];
 
 #[derive(Debug, Clone, Copy)]
@@ -91,9 +56,16 @@ enum Step {
         size: usize,
     },
     /// Write into its own range of the memory of the target.
-    Write { at: usize, size: usize },
+    Write {
+        at: usize,
+        size: usize,
+    },
     /// Read of the range of the latest write.
-    Read { at: usize, size: usize, seed: u64 },
+    Read {
+        at: usize,
+        size: usize,
+        seed: u64,
+    },
     /// Addition of one to the first word of the memory of the target.
     Add,
 }
@@ -140,43 +112,24 @@ fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Step> {
                 if way.injects() && size > inject_size {
                     continue;
                 }
-                Step::Message {
-                    way,
-                    tagged: rng.one_in(2),
-                    size,
-                }
+                Step::Message { way, tagged: rng.one_in(2), size }
             }
         };
         lines.push(line);
     }
     // When the last message is received, all earlier operations are complete.
-    lines.push(Step::Message {
-        way: SendCall::Send,
-        tagged: false,
-        size: 8,
-    });
+    lines.push(Step::Message { way: SendCall::Send, tagged: false, size: 8 });
     lines
 }
 
 fn all_sizes(rank: &Rank) -> Outcome {
-    script(
-        rank,
-        Mix {
-            sizes: ALL,
-            length: 500,
-            deny: false,
-        },
-    )
+    script(rank, Mix { sizes: ALL, length: 500, deny: false })
 }
 
 fn repeated(rank: &Rank) -> Outcome {
     for round in 0..6 {
         let sub = rank.with_seed(rank.target.seed.wrapping_add(round + 1))?;
-        let mix = Mix {
-            sizes: ALL,
-            length: 250,
-            deny: false,
-        };
+        let mix = Mix { sizes: ALL, length: 250, deny: false };
         script(&sub, mix).map_err(|fail| fail.with(format_args!("seed {}", sub.target.seed)))?;
     }
     Ok(())
@@ -198,10 +151,7 @@ struct Incoming<'a> {
 
 impl<'a> Incoming<'a> {
     fn new(lines: &'a [Step], memory: Buf) -> Incoming<'a> {
-        let left = lines
-            .iter()
-            .filter(|line| matches!(line, Step::Message { .. }))
-            .count();
+        let left = lines.iter().filter(|line| matches!(line, Step::Message { .. })).count();
         Incoming {
             lines,
             memory,
@@ -309,13 +259,7 @@ impl Outgoing<'_> {
                 call_variants::send(
                     rig,
                     way,
-                    &Msg {
-                        buf,
-                        dest: peer,
-                        tag,
-                        context: index,
-                        data: index as u64,
-                    },
+                    &Msg { buf, dest: peer, tag, context: index, data: index as u64 },
                 )
             }
             Step::Write { at, size } => {
@@ -338,13 +282,7 @@ impl Outgoing<'_> {
                     op: sys::FI_SUM,
                     context: index,
                 };
-                ep.atomic(
-                    &place,
-                    Ioc {
-                        buf: Buf::of(&1_u64.to_le_bytes()),
-                        count: 1,
-                    },
-                )
+                ep.atomic(&place, Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 })
             }
         };
         match posted {
@@ -367,10 +305,8 @@ impl Outgoing<'_> {
         {
             check_eq!(buf.differs(size, seed), None, "line {index}: read of {size} B");
         }
-        self.open = self
-            .open
-            .checked_sub(1)
-            .ok_or_else(|| Fail::here("completed more than was posted"))?;
+        self.open =
+            self.open.checked_sub(1).ok_or_else(|| Fail::here("completed more than was posted"))?;
         Ok(())
     }
 }
@@ -389,28 +325,13 @@ fn script(rank: &Rank, mix: Mix) -> Outcome {
     let there = from(&remotes, rank.peer(), 0)?;
     let (mut shared, mut own) = (rank.shared_rng(), rank.own_rng());
     let inject_size = rig.info.tx().inject_size;
-    let scripts = [
-        draw(&mut shared, mix, inject_size),
-        draw(&mut shared, mix, inject_size),
-    ];
+    let scripts = [draw(&mut shared, mix, inject_size), draw(&mut shared, mix, inject_size)];
     let [first, second] = &scripts;
-    let (mine, theirs) = if rank.index == 0 {
-        (first, second)
-    } else {
-        (second, first)
-    };
+    let (mine, theirs) = if rank.index == 0 { (first, second) } else { (second, first) };
     let mut incoming = Incoming::new(theirs, memory);
-    let mut outgoing = Outgoing {
-        lines: mine,
-        next: 0,
-        open: 0,
-        back: vec![Buf::NULL; mine.len()],
-    };
-    let deny_at = if mix.deny {
-        mine.len() / 3 + own.below(mine.len() / 3)
-    } else {
-        usize::MAX
-    };
+    let mut outgoing =
+        Outgoing { lines: mine, next: 0, open: 0, back: vec![Buf::NULL; mine.len()] };
+    let deny_at = if mix.deny { mine.len() / 3 + own.below(mine.len() / 3) } else { usize::MAX };
     let mut denied = false;
     // The windows change on the way, so that both expected and unexpected messages occur.
     let (mut rx_window, mut tx_window) = (8, 8);

@@ -20,9 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case("order/write_after_message", 2, |r| after(r, Operation::Write)),
     case("order/read_after_message", 2, |r| after(r, Operation::Read)),
     case("order/atomic_after_message", 2, |r| after(r, Operation::Add)),
-    case("order/atomic_read_after_message", 2, |r| {
-        after(r, Operation::Look)
-    }),
+    case("order/atomic_read_after_message", 2, |r| after(r, Operation::Look)),
     case("order/after_message_in_one_process", 1, |r| {
         for operation in [Operation::Write, Operation::Read, Operation::Add, Operation::Look] {
             beside(r, operation).map_err(|fail| fail.with(format_args!("{operation:?}")))?;
@@ -80,11 +78,7 @@ impl Operation {
             Operation::Write => rig.ep.write(word, dest, at.addr, at.key, OPERATION),
             Operation::Read => rig.ep.read(word, dest, at.addr, at.key, OPERATION),
             Operation::Add => {
-                let range = [RmaIoc {
-                    addr: at.addr,
-                    count: 1,
-                    key: at.key,
-                }];
+                let range = [RmaIoc { addr: at.addr, count: 1, key: at.key }];
                 // Without these flags the operation may complete before it is executed.
                 let flags = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
                 rig.ep.atomicmsg(&target(sys::FI_SUM), &[one], &range, 0, flags)
@@ -118,10 +112,7 @@ fn early(rig: &Rig<'_>, sent: &mut bool) -> Outcome {
 /// Reads the available completions.
 fn take(rig: &Rig<'_>, sent: &mut bool, done: &mut bool) -> Outcome {
     while let Some(entry) = rig.tx.take() {
-        match entry
-            .map_err(|error| Fail::here(format_args!("{error:?}")))?
-            .context
-        {
+        match entry.map_err(|error| Fail::here(format_args!("{error:?}")))?.context {
             MESSAGE => *sent = true,
             OPERATION => *done = true,
             other => return Err(Fail::here(format_args!("a completion of {other}"))),
@@ -168,11 +159,7 @@ fn after(rank: &Rank, operation: Operation) -> Outcome {
                 Ok((sent && done).then_some(()))
             })?;
             let read = if operation.reads() { AFTER } else { 7 };
-            check_eq!(
-                word.load_u64(0),
-                read,
-                "{operation:?} behind {size} B was too early"
-            );
+            check_eq!(word.load_u64(0), read, "{operation:?} behind {size} B was too early");
         } else {
             // No progress on this side until the initiator has made its attempt.
             rank.barrier(&mut || Ok(()))?;
@@ -210,11 +197,7 @@ fn beside(rank: &Rank, operation: Operation) -> Outcome {
         rig.post(|| rig.ep.send(Buf::pattern(size, 3), to, MESSAGE))?;
         rig.post(|| operation.post(&rig, to, at, word))?;
         early(&rig, &mut sent)?;
-        check_eq!(
-            memory.load_u64(0),
-            BEFORE,
-            "{operation:?} behind {size} B was too early"
-        );
+        check_eq!(memory.load_u64(0), BEFORE, "{operation:?} behind {size} B was too early");
         if operation.reads() {
             memory.put(0, &AFTER.to_le_bytes());
         }
@@ -226,10 +209,7 @@ fn beside(rank: &Rank, operation: Operation) -> Outcome {
         })?;
         other.received(MESSAGE)?;
         check_eq!(memory.load_u64(0), operation.leaves());
-        check!(
-            !operation.reads() || word.load_u64(0) == AFTER,
-            "{operation:?} was too early"
-        );
+        check!(!operation.reads() || word.load_u64(0) == AFTER, "{operation:?} was too early");
     }
     Ok(())
 }

@@ -39,7 +39,14 @@ pub(super) fn context() -> Buf {
 }
 
 /// Peeks once; `None` when there is no such message.
-fn look(rig: &Rig<'_>, src: u64, tag: u64, ignore: u64, flags: u64, context: Buf) -> Outcome<Option<Entry>> {
+fn look(
+    rig: &Rig<'_>,
+    src: u64,
+    tag: u64,
+    ignore: u64,
+    flags: u64,
+    context: Buf,
+) -> Outcome<Option<Entry>> {
     let flags = flags | sys::FI_PEEK | sys::FI_COMPLETION;
     rig.post(|| rig.inbox.trecvmsg(&[], src, tag, ignore, context.addr(), flags))?;
     match rig.wait("the answer to a peek", || Ok(rig.rx.take()))? {
@@ -67,10 +74,7 @@ pub(super) fn find(rig: &Rig<'_>, tag: u64, flags: u64, context: Buf) -> Outcome
 
 pub(crate) fn take(rig: &Rig<'_>, buf: Buf, flags: u64, context: Buf) -> Outcome<Entry> {
     let flags = flags | sys::FI_CLAIM | sys::FI_COMPLETION;
-    rig.post(|| {
-        rig.inbox
-            .trecvmsg(&[buf], sys::FI_ADDR_UNSPEC, 0, 0, context.addr(), flags)
-    })?;
+    rig.post(|| rig.inbox.trecvmsg(&[buf], sys::FI_ADDR_UNSPEC, 0, 0, context.addr(), flags))?;
     rig.received(context.addr())
 }
 
@@ -212,10 +216,7 @@ fn claim_and_discard(rank: &Rank) -> Outcome {
             let context = context();
             find(&rig, 9, sys::FI_CLAIM, context)?;
             let flags = sys::FI_CLAIM | sys::FI_DISCARD | sys::FI_COMPLETION;
-            rig.post(|| {
-                rig.inbox
-                    .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 9, 0, context.addr(), flags)
-            })?;
+            rig.post(|| rig.inbox.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 9, 0, context.addr(), flags))?;
             rig.received(context.addr())?;
             check!(look(&rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, context)?.is_none());
         }
@@ -297,8 +298,7 @@ fn selective(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let context = context();
         rig.post(|| {
-            rig.inbox
-                .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 1, 0, context.addr(), sys::FI_PEEK)
+            rig.inbox.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 1, 0, context.addr(), sys::FI_PEEK)
         })?;
         check_eq!(rig.next_error(&rig.rx)?.err, Errno::ENOMSG);
         rig.barrier()?;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Owner, Written, version,
-    when,
+    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Owner, Written,
+    version, when,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, load, needs_library, offers};
@@ -31,7 +31,8 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/an_answered_request_ends_nothing", 2, answered),
     case("peer/reading_is_the_owner_s", 1, refused),
     case("peer/triggered", 1, triggered),
-    case("peer/unexpected_beyond_the_limit", 2, beyond_the_limit).under(&[("FI_SCIF_UNEXPECTED_MAX", "2M")]),
+    case("peer/unexpected_beyond_the_limit", 2, beyond_the_limit)
+        .under(&[("FI_SCIF_UNEXPECTED_MAX", "2M")]),
 ];
 
 pub(super) fn ask() -> Ask {
@@ -105,48 +106,27 @@ pub(super) fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
     let owner = Owner::new();
-    let (cq, cntr, srx) = (
-        owner.open_cq(&domain)?,
-        owner.open_cntr(&domain)?,
-        owner.open_srx(&domain)?,
-    );
+    let (cq, cntr, srx) =
+        (owner.open_cq(&domain)?, owner.open_cntr(&domain)?, owner.open_srx(&domain)?);
     let when = Cntr::open(&domain, CntrAttr::default())?;
     let av = Av::open(&domain, sys::FI_AV_TABLE, 4)?;
     let ep = Ep::open(&domain, &info)?;
     ep.attach(&av, 0)?;
     ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
-    let initiates = if ask.hints.caps & sys::FI_RMA == 0 {
-        0
-    } else {
-        sys::FI_READ | sys::FI_WRITE
-    };
+    let initiates =
+        if ask.hints.caps & sys::FI_RMA == 0 { 0 } else { sys::FI_READ | sys::FI_WRITE };
     ep.attach(&cntr, sys::FI_SEND | initiates)?;
     ep.attach(&srx, 0)?;
     let eq = if ask.hints.caps & sys::FI_COLLECTIVE == 0 {
         None
     } else {
-        let attr = EqAttr {
-            wait_obj: sys::FI_WAIT_UNSPEC,
-            ..EqAttr::default()
-        };
+        let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
         let eq = Eq::open(&fabric, attr)?;
         ep.attach(&eq, 0)?;
         Some(eq)
     };
     ep.enable()?;
-    Ok(Side {
-        rank,
-        owner,
-        domain,
-        ep,
-        cq,
-        cntr,
-        srx,
-        av,
-        when,
-        eq,
-        info,
-    })
+    Ok(Side { rank, owner, domain, ep, cq, cntr, srx, av, when, eq, info })
 }
 
 impl Side<'_> {
@@ -235,10 +215,8 @@ fn messages(rank: &Rank, first: bool) -> Outcome {
             }
             let mut came = side.written(2)?;
             came.sort_by_key(|w| w.context);
-            let want = [
-                (11, sys::FI_RECV | sys::FI_TAGGED, tag),
-                (12, sys::FI_RECV | sys::FI_MSG, 0),
-            ];
+            let want =
+                [(11, sys::FI_RECV | sys::FI_TAGGED, tag), (12, sys::FI_RECV | sys::FI_MSG, 0)];
             for (have, (context, flags, tag)) in came.iter().zip(want) {
                 check_eq!(
                     (have.context, have.flags, have.len, have.tag, have.err),
@@ -284,11 +262,7 @@ fn pieces(rank: &Rank) -> Outcome {
             came.sort_by_key(|w| w.context);
             let came: Vec<_> = came.iter().map(|w| (w.context, w.err, w.len)).collect();
             check_eq!(came, vec![(11, 0, len), (12, 0, len)]);
-            check!(
-                bufs.iter()
-                    .zip(tags)
-                    .all(|(buf, tag)| buf.differs(len, tag).is_none())
-            );
+            check!(bufs.iter().zip(tags).all(|(buf, tag)| buf.differs(len, tag).is_none()));
             side.until(|owner| owner.heard().freed == freed + 2)?;
         }
         side.barrier()?;
@@ -356,12 +330,7 @@ fn full_queue(rank: &Rank) -> Outcome {
         (heard.written.len(), heard.freed)
     };
     check_eq!((written, freed), (0, 0));
-    check!(
-        into.iter()
-            .take(2)
-            .zip(1..)
-            .all(|(buf, tag)| buf.differs(8, tag).is_none())
-    );
+    check!(into.iter().take(2).zip(1..).all(|(buf, tag)| buf.differs(8, tag).is_none()));
     side.owner.heard().full = false;
     let came = side.written(6)?;
     check_eq!(came.len(), 6);

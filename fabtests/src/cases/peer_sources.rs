@@ -26,10 +26,7 @@ const fn id(rank: usize) -> u64 {
 }
 
 fn side(rank: &Rank) -> Outcome<Side<'_>> {
-    side_with(
-        rank,
-        &ask().with(|ask| ask.hints.caps |= sys::FI_SOURCE | sys::FI_AV_USER_ID),
-    )
+    side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_SOURCE | sys::FI_AV_USER_ID))
 }
 
 fn names(side: &Side<'_>) -> Outcome<Vec<Vec<u8>>> {
@@ -55,7 +52,8 @@ fn plain(rank: &Rank) -> Outcome {
 
 fn tell_apart(side: &Side<'_>, to: &[u64], ids: &[u64], first: bool) -> Outcome {
     let rank = side.rank;
-    let number = |of: &[u64], rank: usize| of.get(rank).copied().ok_or_else(|| Fail::here("no number"));
+    let number =
+        |of: &[u64], rank: usize| of.get(rank).copied().ok_or_else(|| Fail::here("no number"));
     for len in LENS {
         if rank.index > 0 {
             if !first {
@@ -86,10 +84,7 @@ fn tell_apart(side: &Side<'_>, to: &[u64], ids: &[u64], first: bool) -> Outcome 
                 side.barrier()?;
             }
             for came in side.written(4)? {
-                check_eq!(
-                    (came.src, came.len, came.err),
-                    (number(ids, came.context)?, len, 0)
-                );
+                check_eq!((came.src, came.len, came.err), (number(ids, came.context)?, len, 0));
             }
             for (seed, tagged, plain) in posted {
                 check_eq!(tagged.differs(len, seed), None);
@@ -124,11 +119,7 @@ fn late(rank: &Rank) -> Outcome {
     check_eq!(side.owner.senders(), vec![sys::FI_ADDR_UNSPEC; WAITING.len()]);
     let before = side.owner.heard().told;
     side.av.insert_told(name(1)?, id(1))?;
-    check_eq!(
-        side.owner.heard().told,
-        before + 1,
-        "how often the owner was told"
-    );
+    check_eq!(side.owner.heard().told, before + 1, "how often the owner was told");
     check_eq!(side.owner.senders(), vec![id(1); WAITING.len()]);
     // A receive for another source gets no message.
     side.owner.receive_from(id(0), Some((1, 0)), Buf::new(8), 99)?;
@@ -151,11 +142,7 @@ fn rma(rank: &Rank) -> Outcome {
     let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
     let memory = Buf::new(8 + 2_000_000);
     memory.store_u64(0, 5);
-    let asked = MrAsk {
-        access: REMOTE,
-        key: 77,
-        flags: 0,
-    };
+    let asked = MrAsk { access: REMOTE, key: 77, flags: 0 };
     let mr = Mr::reg(&side.domain, memory, asked)?;
     let key = mr.key()?;
     side.barrier()?;
@@ -167,10 +154,7 @@ fn rma(rank: &Rank) -> Outcome {
         op: sys::FI_SUM,
         context: 3,
     };
-    let one = Ioc {
-        buf: Buf::of(&2_u64.to_ne_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&2_u64.to_ne_bytes()), count: 1 };
     let fetched = Buf::new(8);
     let mut good = 0;
     let mut done = |context: usize, flags: u64| -> Outcome {

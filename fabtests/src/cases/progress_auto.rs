@@ -91,10 +91,7 @@ fn first_atomic(rank: &Rank) -> Outcome {
         check_eq!(memory.load_u64(0), 10);
         return rig.barrier();
     }
-    let one = Ioc {
-        buf: Buf::of(&1_u64.to_le_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let target = place(&rig, at, sys::FI_UINT64);
     for round in 0..10 {
         let old = Buf::new(8);
@@ -119,20 +116,9 @@ fn sleeping(rank: &Rank) -> Outcome {
         rank.barrier(&mut || Ok(()))?;
         return rig.barrier();
     }
-    rig.post(|| {
-        rig.ep.write(
-            Buf::of(&42_u64.to_le_bytes()),
-            rig.peer(),
-            at.addr + 64,
-            at.key,
-            2,
-        )
-    })?;
+    rig.post(|| rig.ep.write(Buf::of(&42_u64.to_le_bytes()), rig.peer(), at.addr + 64, at.key, 2))?;
     rig.sent(2)?;
-    let one = Ioc {
-        buf: Buf::of(&1_u64.to_le_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let target = place(&rig, at, sys::FI_UINT64);
     rig.post(|| rig.ep.atomic(&target, one))?;
     rig.sent(1)?;
@@ -209,10 +195,7 @@ fn reads(rank: &Rank) -> Outcome {
     rig.post(|| rig.ep.read(back, rig.peer(), at.addr + 4096, at.key, 2))?;
     rig.sent(2)?;
     check_eq!(back.differs(2 << 20, 8), None);
-    let one = Ioc {
-        buf: Buf::of(&1_u128.to_le_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&1_u128.to_le_bytes()), count: 1 };
     let target = place(&rig, at, sys::FI_UINT128);
     for _ in 0..10 {
         rig.post(|| rig.ep.fetch_atomic(&target, one, Buf::new(16)))?;

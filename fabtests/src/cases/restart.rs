@@ -11,10 +11,7 @@ use scif_fabtests::{check, check_eq};
 pub(crate) const CASES: &[Case] = &[
     case("restart/after_death", 2, |r| after_death(r, false)),
     case("restart/after_death_with_a_fork", 2, |r| after_death(r, true)),
-    case("restart/after_death_in_a_runtime_dir", 2, |r| {
-        after_death(r, false)
-    })
-    .under(RUNTIME_DIR),
+    case("restart/after_death_in_a_runtime_dir", 2, |r| after_death(r, false)).under(RUNTIME_DIR),
     case("restart/after_closing", 2, after_closing),
     case("restart/after_closing_in_a_runtime_dir", 2, after_closing).under(RUNTIME_DIR),
     case("restart/address_free_at_once", 2, free_at_once),
@@ -51,10 +48,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         } else {
             Rig::open_at(rank, &ask(), &mine)?
         };
-        check!(
-            mine.is_empty() || rig.ep.name()? == mine,
-            "another name than asked for"
-        );
+        check!(mine.is_empty() || rig.ep.name()? == mine, "another name than asked for");
         let other = rig.av.insert(&other)?;
         rig.exchange(&rig.ep.name()?)?;
         talk(&rig, other, u64::from(rank.life))?;
@@ -96,10 +90,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
             rank.step("sending until the death is noticed");
             loop {
                 rig.post(|| rig.ep.tsend(Buf::new(8), number, 9, 7))?;
-                if rig
-                    .wait("the send or its failure", || Ok(rig.tx.take()))?
-                    .is_err()
-                {
+                if rig.wait("the send or its failure", || Ok(rig.tx.take()))?.is_err() {
                     break;
                 }
             }
@@ -119,12 +110,9 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
 
 fn names(parts: &[Vec<u8>]) -> Outcome<(Vec<u8>, Vec<u8>)> {
     let message = parts.first().ok_or_else(|| Fail::here("no message"))?;
-    let (&len, rest) = message
-        .split_first()
-        .ok_or_else(|| Fail::here("an empty message"))?;
-    let (mine, other) = rest
-        .split_at_checked(usize::from(len))
-        .ok_or_else(|| Fail::here("a short message"))?;
+    let (&len, rest) = message.split_first().ok_or_else(|| Fail::here("an empty message"))?;
+    let (mine, other) =
+        rest.split_at_checked(usize::from(len)).ok_or_else(|| Fail::here("a short message"))?;
     Ok((mine.to_vec(), other.to_vec()))
 }
 
@@ -142,10 +130,7 @@ fn after_closing(rank: &Rank) -> Outcome {
             let flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
             loop {
                 rig.post(|| rig.ep.tsendmsg(&[Buf::new(8)], rig.to(1), 5, 7, 0, flags))?;
-                if rig
-                    .wait("the delivery or its failure", || Ok(rig.tx.take()))?
-                    .is_ok()
-                {
+                if rig.wait("the delivery or its failure", || Ok(rig.tx.take()))?.is_ok() {
                     break;
                 }
             }

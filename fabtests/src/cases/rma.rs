@@ -16,18 +16,14 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/write", 2, |r| writes(r, Put::Write)),
     case("rma/writev", 2, |r| writes(r, Put::Writev)),
     case("rma/writemsg", 2, |r| writes(r, Put::Writemsg(0))),
-    case("rma/writemsg_inject", 2, |r| {
-        writes(r, Put::Writemsg(sys::FI_INJECT))
-    }),
+    case("rma/writemsg_inject", 2, |r| writes(r, Put::Writemsg(sys::FI_INJECT))),
     case("rma/writemsg_delivery_complete", 2, |r| {
         writes(r, Put::Writemsg(sys::FI_DELIVERY_COMPLETE))
     }),
     case("rma/writemsg_transmit_complete", 2, |r| {
         writes(r, Put::Writemsg(sys::FI_TRANSMIT_COMPLETE))
     }),
-    case("rma/writemsg_cq_data", 2, |r| {
-        writes(r, Put::Writemsg(sys::FI_REMOTE_CQ_DATA))
-    }),
+    case("rma/writemsg_cq_data", 2, |r| writes(r, Put::Writemsg(sys::FI_REMOTE_CQ_DATA))),
     case("rma/inject_write", 2, |r| writes(r, Put::Inject)),
     case("rma/writedata", 2, |r| writes(r, Put::Writedata)),
     case("rma/inject_writedata", 2, |r| writes(r, Put::Injectdata)),
@@ -46,12 +42,8 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/mode_prov_key", 2, |r| mode(r, sys::FI_MR_PROV_KEY)),
     case("rma/mode_allocated", 2, |r| mode(r, sys::FI_MR_ALLOCATED)),
     case("rma/mode_virt_prov_alloc", 2, |r| mode(r, VIRT_PROV_ALLOC)),
-    case("rma/mode_local", 2, |r| {
-        mode(r, sys::FI_MR_LOCAL | VIRT_PROV_ALLOC)
-    }),
-    case("rma/mode_endpoint", 2, |r| {
-        mode(r, sys::FI_MR_ENDPOINT | VIRT_PROV_ALLOC)
-    }),
+    case("rma/mode_local", 2, |r| mode(r, sys::FI_MR_LOCAL | VIRT_PROV_ALLOC)),
+    case("rma/mode_endpoint", 2, |r| mode(r, sys::FI_MR_ENDPOINT | VIRT_PROV_ALLOC)),
     case("rma/mode_everything", 2, |r| mode(r, EVERYTHING)),
     case("rma/mode_basic", 2, |r| mode(r, sys::FI_MR_BASIC)),
     case("rma/mode_scalable", 2, |r| mode(r, sys::FI_MR_SCALABLE)),
@@ -108,18 +100,22 @@ pub(crate) fn ask() -> Ask {
     })
 }
 
-fn put(rig: &Rig<'_>, how: Put, buf: Buf, dest: u64, at: Remote, context: usize, data: u64) -> Result {
+fn put(
+    rig: &Rig<'_>,
+    how: Put,
+    buf: Buf,
+    dest: u64,
+    at: Remote,
+    context: usize,
+    data: u64,
+) -> Result {
     let ep = &rig.ep;
     let pieces = || buf.split(rig.info.tx().iov_limit.clamp(1, 3));
     match how {
         Put::Write => ep.write(buf, dest, at.addr, at.key, context),
         Put::Writev => ep.writev(&pieces(), dest, at.addr, at.key, context),
         Put::Writemsg(flags) => {
-            let to = [RmaIov {
-                addr: at.addr,
-                len: buf.len(),
-                key: at.key,
-            }];
+            let to = [RmaIov { addr: at.addr, len: buf.len(), key: at.key }];
             ep.writemsg(&pieces(), dest, &to, context, data, flags | sys::FI_COMPLETION)
         }
         Put::Inject => ep.inject_write(buf, dest, at.addr, at.key),
@@ -135,11 +131,7 @@ fn get(rig: &Rig<'_>, how: Get, buf: Buf, src: u64, at: Remote, context: usize) 
         Get::Read => ep.read(buf, src, at.addr, at.key, context),
         Get::Readv => ep.readv(&pieces(), src, at.addr, at.key, context),
         Get::Readmsg => {
-            let from = [RmaIov {
-                addr: at.addr,
-                len: buf.len(),
-                key: at.key,
-            }];
+            let from = [RmaIov { addr: at.addr, len: buf.len(), key: at.key }];
             ep.readmsg(&pieces(), src, &from, context, sys::FI_COMPLETION)
         }
     }
@@ -191,11 +183,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(LARGEST);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
-    let limit = if how.injects() {
-        rig.info.tx().inject_size
-    } else {
-        LARGEST - AT
-    };
+    let limit = if how.injects() { rig.info.tx().inject_size } else { LARGEST - AT };
     for &size in call_variants::SIZES.iter().filter(|&&size| size <= limit) {
         let (seed, data) = (size as u64 + 1, 0x00c0_ffee);
         if rank.index == 0 {
@@ -222,10 +210,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
             }
             hear(&rig)?;
             check_eq!(mine.sub(AT, size).differs(size, seed), None, "{how:?} {size} B");
-            check!(
-                mine.get(0, AT).iter().all(|&byte| byte == 0),
-                "bytes before were written"
-            );
+            check!(mine.get(0, AT).iter().all(|&byte| byte == 0), "bytes before were written");
             let after = mine.get(AT + size, (LARGEST - AT - size).min(4096));
             check!(after.iter().all(|&byte| byte == 0), "bytes after were written");
             mine.sub(AT, size).fill(0);
@@ -246,10 +231,7 @@ fn reads(rank: &Rank, how: Get) -> Outcome {
             rig.post(|| get(&rig, how, buf.sub(0, size), rig.peer(), at, 2))?;
             check_got(&rig, 2)?;
             check_eq!(buf.get(0, size) == mine.get(AT, size), true, "{how:?} {size} B");
-            check!(
-                buf.get(size, 64).iter().all(|&byte| byte == 0),
-                "bytes after were written"
-            );
+            check!(buf.get(size, 64).iter().all(|&byte| byte == 0), "bytes after were written");
         }
     }
     rig.barrier()
@@ -266,11 +248,7 @@ fn scattered(rank: &Rank) -> Outcome {
         let piece = size / remote;
         let place = |index: usize| (remote - 1 - index) * (piece + 4096 + remote) + 13;
         let len = |index: usize| {
-            if index + 1 == remote {
-                size - piece * (remote - 1)
-            } else {
-                piece
-            }
+            if index + 1 == remote { size - piece * (remote - 1) } else { piece }
         };
         if rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
@@ -283,23 +261,20 @@ fn scattered(rank: &Rank) -> Outcome {
                 .collect();
             let (buf, back) = (Buf::pattern(size, 5), Buf::new(size));
             rig.post(|| {
-                rig.ep
-                    .writemsg(&buf.split(local), rig.peer(), &to, 1, 0, sys::FI_COMPLETION)
+                rig.ep.writemsg(&buf.split(local), rig.peer(), &to, 1, 0, sys::FI_COMPLETION)
             })?;
             check_put(&rig, 1)?;
             announce(&rig, rig.peer())?;
             hear(&rig)?;
             rig.post(|| {
-                rig.ep
-                    .readmsg(&back.split(local), rig.peer(), &to, 2, sys::FI_COMPLETION)
+                rig.ep.readmsg(&back.split(local), rig.peer(), &to, 2, sys::FI_COMPLETION)
             })?;
             check_got(&rig, 2)?;
             check_eq!(back.differs(size, 5), None);
         } else {
             hear(&rig)?;
-            let joined: Vec<u8> = (0..remote)
-                .flat_map(|index| mine.get(place(index), len(index)))
-                .collect();
+            let joined: Vec<u8> =
+                (0..remote).flat_map(|index| mine.get(place(index), len(index))).collect();
             check_eq!(Buf::of(&joined).differs(size, 5), None, "{size} B");
             announce(&rig, rig.peer())?;
         }
@@ -341,9 +316,8 @@ fn read_after_write(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, AT)?;
-        for &size in call_variants::SIZES
-            .iter()
-            .filter(|&&size| size <= rig.info.ep().max_order_raw_size)
+        for &size in
+            call_variants::SIZES.iter().filter(|&&size| size <= rig.info.ep().max_order_raw_size)
         {
             let (old, new, back) = (Buf::pattern(size, 8), Buf::pattern(size, 9), Buf::new(size));
             rig.post(|| rig.ep.write(old, rig.peer(), at.addr, at.key, 1))?;
@@ -482,11 +456,7 @@ fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
         // A domain of another provider may be opened with the answered mode only.
         return Ok(());
     }
-    check_eq!(
-        have,
-        if of_old { mr_mode } else { 0 },
-        "a mode that is not needed"
-    );
+    check_eq!(have, if of_old { mr_mode } else { 0 }, "a mode that is not needed");
     // Raw keys are tested in `mr/raw_keys`.
     let opened = mr_mode & !sys::FI_MR_RAW;
     let rig = Rig::open(rank, &offers.with(|ask| ask.opened_mr_mode = Some(opened)))?;
@@ -505,11 +475,7 @@ fn one_write(rig: &Rig<'_>) -> Outcome {
         check_eq!(mr.key()?, 0x1000);
     } else {
         // The requested key is ignored.
-        let ask = MrAsk {
-            access: REMOTE,
-            key: 0x1000,
-            flags: 0,
-        };
+        let ask = MrAsk { access: REMOTE, key: 0x1000, flags: 0 };
         let other = Mr::reg(&rig.domain, mine, ask)?;
         check!(other.key()? != mr.key()?, "one key for two regions");
     }
@@ -539,21 +505,13 @@ fn regions_of_pieces(rank: &Rank) -> Outcome {
         .collect();
     let total: usize = pieces.iter().map(Buf::len).sum();
     for attr in [false, true] {
-        let ask = MrAsk {
-            access: REMOTE,
-            key: rig.fresh_key(),
-            flags: 0,
-        };
+        let ask = MrAsk { access: REMOTE, key: rig.fresh_key(), flags: 0 };
         let mr = if attr {
             Mr::regattr(&rig.domain, &pieces, ask, 0)?
         } else {
             Mr::regv(&rig.domain, &pieces, ask)?
         };
-        let remotes = rig.exchange_remote(Remote {
-            addr: 0,
-            key: mr.key()?,
-            len: total,
-        })?;
+        let remotes = rig.exchange_remote(Remote { addr: 0, key: mr.key()?, len: total })?;
         let at = from(&remotes, rank.peer(), 0)?;
         let (buf, back) = (Buf::pattern(total, 4), Buf::new(total));
         rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
@@ -581,11 +539,7 @@ fn selective(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
-        let to = [RmaIov {
-            addr: at.addr,
-            len: 8,
-            key: at.key,
-        }];
+        let to = [RmaIov { addr: at.addr, len: 8, key: at.key }];
         let buf = Buf::new(8);
         rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
         rig.post(|| rig.ep.read(buf, rig.peer(), at.addr, at.key, 2))?;
@@ -602,17 +556,12 @@ fn selective(rank: &Rank) -> Outcome {
 /// Tests regions in the heap, in private and in shared mappings.
 fn memory_kinds(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    for (kind, mine) in [
-        ("heap", Buf::new(200)),
-        ("mapping", Buf::new(1 << 20)),
-        ("shared", Buf::shared(1 << 20)?),
-    ] {
+    for (kind, mine) in
+        [("heap", Buf::new(200)), ("mapping", Buf::new(1 << 20)), ("shared", Buf::shared(1 << 20)?)]
+    {
         let (_mr, remotes) = rig.share(mine, REMOTE)?;
         let at = from(&remotes, rank.peer(), 0)?;
-        for size in [8, 200, 65_536, 1 << 20]
-            .into_iter()
-            .filter(|&size| size <= mine.len())
-        {
+        for size in [8, 200, 65_536, 1 << 20].into_iter().filter(|&size| size <= mine.len()) {
             let buf = Buf::pattern(size, 2);
             rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
             check_put(&rig, 1)?;

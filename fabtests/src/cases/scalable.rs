@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    AtomicKind, AtomicTarget, Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Entry, Ep, Eq, EqAttr,
-    Errno, Fabric, Fid, Info, Ioc, Mr, MrAsk, rx_addr,
+    AtomicKind, AtomicTarget, Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Entry, Ep, Eq,
+    EqAttr, Errno, Fabric, Fid, Info, Ioc, Mr, MrAsk, rx_addr,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, RINGFUL, Rig, load, offers, supported};
@@ -55,18 +55,12 @@ fn info(rank: &Rank, caps: u64) -> Outcome<Info> {
 }
 
 fn vector(domain: &Arc<Domain>, bits: u32) -> Outcome<Arc<Av>> {
-    let attr = AvAttr {
-        rx_ctx_bits: i32::try_from(bits).unwrap_or(0),
-        ..AvAttr::default()
-    };
+    let attr = AvAttr { rx_ctx_bits: i32::try_from(bits).unwrap_or(0), ..AvAttr::default() };
     Ok(Av::open_with(domain, &attr)?.0)
 }
 
 fn queue(domain: &Arc<Domain>) -> Outcome<Arc<Cq>> {
-    let attr = CqAttr {
-        format: sys::FI_CQ_FORMAT_TAGGED,
-        ..CqAttr::default()
-    };
+    let attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, ..CqAttr::default() };
     Ok(Cq::open(domain, attr)?)
 }
 
@@ -94,13 +88,7 @@ impl Sep {
             rx.push((into, received));
         }
         sep.enable()?;
-        Ok(Sep {
-            domain,
-            av,
-            sep,
-            tx,
-            rx,
-        })
+        Ok(Sep { domain, av, sep, tx, rx })
     }
 
     /// Makes progress on every queue, all of which must be empty.
@@ -121,10 +109,7 @@ impl Sep {
         loop {
             match cq.readfrom(1) {
                 Ok(list) => {
-                    return list
-                        .first()
-                        .copied()
-                        .ok_or_else(|| Fail::here("an empty completion"));
+                    return list.first().copied().ok_or_else(|| Fail::here("an empty completion"));
                 }
                 Err(Errno::EAGAIN) => {
                     self.pump()?;
@@ -172,11 +157,7 @@ fn offered(rank: &Rank) -> Outcome {
         let list = offers(rank, lib, &ask.hints)?;
         let told = |info: &Info| {
             let domain = info.domain();
-            (
-                domain.max_ep_tx_ctx,
-                domain.max_ep_rx_ctx,
-                info.caps() & sys::FI_NAMED_RX_CTX,
-            )
+            (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx, info.caps() & sys::FI_NAMED_RX_CTX)
         };
         Ok(list.iter().map(told).collect())
     };
@@ -298,9 +279,8 @@ fn directed(rank: &Rank) -> Outcome {
                 for _ in 0..bufs.len() {
                     let entry = sep.next(cq)?;
                     let source = peers.iter().position(|p| Some(*p) == entry.src);
-                    let place = seen
-                        .get_mut(entry.context)
-                        .ok_or_else(|| Fail::here("a context"))?;
+                    let place =
+                        seen.get_mut(entry.context).ok_or_else(|| Fail::here("a context"))?;
                     *place = source.unwrap_or(99) as u64;
                     check_eq!(at(&bufs, entry.context)?.differs(LEN, *place), None);
                 }
@@ -427,11 +407,7 @@ fn memory(rank: &Rank) -> Outcome {
     let peer = *at(&sep.meet(rank)?, rank.peer())?;
     let region = Buf::new(CONTEXTS * LEN + 8);
     region.fill(0);
-    let ask = MrAsk {
-        access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
-        key: 7,
-        flags: 0,
-    };
+    let ask = MrAsk { access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE, key: 7, flags: 0 };
     let mr = Mr::reg(&sep.domain, region, ask)?;
     mr.bind(at(&sep.rx, 0)?.0.as_ref(), 0)?;
     mr.bind(sep.sep.as_ref(), 0)?;
@@ -443,11 +419,7 @@ fn memory(rank: &Rank) -> Outcome {
         .ok_or_else(|| Fail::here("no key"))?;
     for (context, (out, cq)) in sep.tx.iter().enumerate() {
         for kind in [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare] {
-            let op = if kind == AtomicKind::Compare {
-                sys::FI_CSWAP
-            } else {
-                sys::FI_SUM
-            };
+            let op = if kind == AtomicKind::Compare { sys::FI_CSWAP } else { sys::FI_SUM };
             check!(out.atomic_valid(kind, sys::FI_UINT64, op)? > 0);
         }
         let (dest, offset) = (to(peer, context), (context * LEN) as u64);
@@ -538,10 +510,7 @@ fn one_way(rank: &Rank) -> Outcome {
     // To itself, cancelled, and through an alias.
     into.recv(buf, sys::FI_ADDR_UNSPEC, 5)?;
     into.cancel(5)?;
-    check!(
-        matches!(received.read(1), Err(Errno::EAVAIL)),
-        "a cancelled receive is told"
-    );
+    check!(matches!(received.read(1), Err(Errno::EAVAIL)), "a cancelled receive is told");
     check_eq!(received.readerr(0)?.err, Errno::ECANCELED);
     let alias = out.alias(sys::FI_TRANSMIT)?;
     check_eq!(alias.class()?, sys::FI_CLASS_TX_CTX);
@@ -580,14 +549,7 @@ fn binding(rank: &Rank) -> Outcome {
     check_eq!(sep.enable(), Ok(()));
     check_eq!(sep.bind(&*eq, 0), Err(Errno::EOPBADSTATE));
     check!(
-        Av::open_with(
-            &domain,
-            &AvAttr {
-                rx_ctx_bits: -1,
-                ..AvAttr::default()
-            }
-        )
-        .is_err(),
+        Av::open_with(&domain, &AvAttr { rx_ctx_bits: -1, ..AvAttr::default() }).is_err(),
         "less than no bits"
     );
     Ok(())
@@ -601,10 +563,7 @@ fn closing(rank: &Rank) -> Outcome {
     check_eq!(sep.av.close(), Err(Errno::EBUSY));
     check_eq!(sep.sep.tx_context(0, None).err(), Some(Errno::EBUSY));
     check_eq!(sep.sep.tx_context(-1, None).err(), Some(Errno::EINVAL));
-    check_eq!(
-        sep.sep.rx_context(number(CONTEXTS), None).err(),
-        Some(Errno::EINVAL)
-    );
+    check_eq!(sep.sep.rx_context(number(CONTEXTS), None).err(), Some(Errno::EINVAL));
     for (context, cq) in sep.tx.iter().chain(&sep.rx) {
         check_eq!(cq.close(), Err(Errno::EBUSY));
         check_eq!(context.close(), Ok(()));
@@ -685,15 +644,12 @@ fn attributes(rank: &Rank) -> Outcome {
     };
     check_eq!(tx(&|a| a.caps = sys::FI_RMA).err(), Some(Errno::EINVAL));
     check_eq!(tx(&|a| a.inject_size = 1 << 30).err(), Some(Errno::EINVAL));
-    let tagged = tx(&|a| (a.caps, a.op_flags) = (sys::FI_TAGGED | sys::FI_SEND, sys::FI_DELIVERY_COMPLETE))?;
+    let tagged =
+        tx(&|a| (a.caps, a.op_flags) = (sys::FI_TAGGED | sys::FI_SEND, sys::FI_DELIVERY_COMPLETE))?;
     check_eq!(tagged.op_flags(sys::FI_TRANSMIT)?, sys::FI_DELIVERY_COMPLETE);
     check_eq!(tagged.send(Buf::new(8), 0, 1), Err(Errno::ENOSYS));
     check_eq!(tagged.tsend(Buf::new(8), 0, 1, 1), Err(Errno::EOPBADSTATE));
-    let attr = sys::fi_rx_attr {
-        caps: sys::FI_MSG,
-        size: 16,
-        ..sys::fi_rx_attr::default()
-    };
+    let attr = sys::fi_rx_attr { caps: sys::FI_MSG, size: 16, ..sys::fi_rx_attr::default() };
     let small = sep.rx_context(0, Some(attr))?;
     check_eq!(small.trecv(Buf::new(8), 0, 1, 0, 1), Err(Errno::ENOSYS));
     check_eq!(small.recv(Buf::new(8), 0, 1), Err(Errno::EOPBADSTATE));

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Errno, Fabric, Fid, PollSet, WaitSet};
+use scif_fabtests::fi::{
+    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Errno, Fabric, Fid, PollSet, WaitSet,
+};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
 use scif_fabtests::{check, check_eq};
@@ -79,11 +81,7 @@ fn queues_and_counters(rank: &Rank) -> Outcome {
 fn membership(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let set = supported("fi_poll_open", PollSet::open(&rig.domain, 0))?;
-    check_eq!(
-        PollSet::open(&rig.domain, 1).map(drop),
-        Err(Errno::EINVAL),
-        "flags"
-    );
+    check_eq!(PollSet::open(&rig.domain, 1).map(drop), Err(Errno::EINVAL), "flags");
     let cntr = Cntr::open(&rig.domain, CntrAttr::default())?;
     check_eq!(set.del(cntr.as_ref()), Err(Errno::EINVAL), "no member");
     check_eq!(set.add(cntr.as_ref(), 5), Ok(()));
@@ -125,13 +123,7 @@ fn member(rank: &Rank, wait_obj: u32) -> Outcome<Member> {
     ep.attach(&av, 0)?;
     ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
     ep.enable()?;
-    Ok(Member {
-        domain,
-        cq,
-        ep,
-        av,
-        set,
-    })
+    Ok(Member { domain, cq, ep, av, set })
 }
 
 /// Tests that `fi_wait` sleeps until a message has arrived, in every round.
@@ -141,11 +133,7 @@ fn messages(rank: &Rank, wait_obj: u32) -> Outcome {
     let name = names.get(rank.peer()).ok_or_else(|| Fail::here("no such rank"))?;
     let peer = m.av.insert(name)?;
     check_eq!(m.set.wait(5), Err(Errno::ETIMEDOUT));
-    check_eq!(
-        m.cq.sread(1, 0, 0).map(drop),
-        Err(Errno::ENOSYS),
-        "only the set may sleep"
-    );
+    check_eq!(m.cq.sread(1, 0, 0).map(drop), Err(Errno::ENOSYS), "only the set may sleep");
     rank.step("sleeping in fi_wait");
     for round in 0..30_u64 {
         let buf = Buf::new(8);
@@ -200,11 +188,7 @@ fn every_member(rank: &Rank) -> Outcome {
     check_eq!(m.set.close(), Err(Errno::EBUSY));
     cntr.add(1)?;
     check_eq!((cntr.close(), eq.close()), (Ok(()), Ok(())));
-    check_eq!(
-        m.set.wait(1),
-        Err(Errno::ETIMEDOUT),
-        "what is closed is forgotten"
-    );
+    check_eq!(m.set.wait(1), Err(Errno::ETIMEDOUT), "what is closed is forgotten");
     m.ep.close()?;
     m.cq.close()?;
     check_eq!(m.set.close(), Ok(()));
@@ -246,10 +230,7 @@ fn descriptor(rank: &Rank) -> Outcome {
     let fd = m.set.wait_fd()?;
     let ready = |ms: i64| -> Outcome<bool> {
         let mut list = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-        let limit = rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: ms * 1_000_000,
-        };
+        let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
         let found = rustix::event::poll(&mut list, Some(&limit));
         Ok(found.map_err(|e| Fail::here(format_args!("poll: {e}")))? > 0)
     };
@@ -275,15 +256,8 @@ fn refused(rank: &Rank) -> Outcome {
         let opened = WaitSet::open(&rig.fabric, wait_obj, flags).map(drop);
         check_eq!(opened, Err(Errno::EINVAL), "object {wait_obj}, flags {flags}");
     }
-    let nowhere = CntrAttr {
-        wait_obj: sys::FI_WAIT_SET,
-        ..CntrAttr::default()
-    };
-    check_eq!(
-        Cntr::open(&rig.domain, nowhere).map(drop),
-        Err(Errno::EINVAL),
-        "no set"
-    );
+    let nowhere = CntrAttr { wait_obj: sys::FI_WAIT_SET, ..CntrAttr::default() };
+    check_eq!(Cntr::open(&rig.domain, nowhere).map(drop), Err(Errno::EINVAL), "no set");
     Ok(())
 }
 
@@ -297,22 +271,14 @@ fn sizes(rank: &Rank) -> Outcome {
         check_eq!(rig.ep.setopt(option, most), Ok(()));
         check_eq!(rig.ep.setopt(option, most / 2), Ok(()), "option {option}");
         check_eq!(rig.ep.getopt(option), Ok((most / 2, len)));
-        check_eq!(
-            rig.ep.setopt(option, most),
-            Err(Errno::EINVAL),
-            "option {option} raised"
-        );
+        check_eq!(rig.ep.setopt(option, most), Err(Errno::EINVAL), "option {option} raised");
         check!(rig.ep.setopt_raw(sys::FI_OPT_ENDPOINT, option, 1, 4).is_err());
     }
-    let (inject, _) = Rig::open(rank, &Ask::messages(false))?
-        .ep
-        .getopt(sys::FI_OPT_INJECT_MSG_SIZE)?;
+    let (inject, _) =
+        Rig::open(rank, &Ask::messages(false))?.ep.getopt(sys::FI_OPT_INJECT_MSG_SIZE)?;
     check_eq!(inject, rig.info.tx().inject_size);
     check_eq!(rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 100), Ok(()));
-    check_eq!(
-        rig.ep.getopt(sys::FI_OPT_MIN_MULTI_RECV),
-        Ok((100, size_of::<usize>()))
-    );
+    check_eq!(rig.ep.getopt(sys::FI_OPT_MIN_MULTI_RECV), Ok((100, size_of::<usize>())));
     Ok(())
 }
 
@@ -321,10 +287,7 @@ fn kinds(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let truth = |option, value| rig.ep.setopt_raw(sys::FI_OPT_ENDPOINT, option, value, 1);
     check_eq!(truth(sys::FI_OPT_SHARED_MEMORY_PERMITTED, 1), Ok(()));
-    check_eq!(
-        truth(sys::FI_OPT_SHARED_MEMORY_PERMITTED, 0),
-        Err(Errno::EOPNOTSUPP)
-    );
+    check_eq!(truth(sys::FI_OPT_SHARED_MEMORY_PERMITTED, 0), Err(Errno::EOPNOTSUPP));
     check_eq!(truth(sys::FI_OPT_CUDA_API_PERMITTED, 0), Err(Errno::EINVAL));
     for option in [
         sys::FI_OPT_CM_DATA_SIZE,
@@ -338,11 +301,7 @@ fn kinds(rank: &Rank) -> Outcome {
         sys::FI_OPT_XPU_TRIGGER,
         sys::FI_OPT_FIREWALL_ADDR,
     ] {
-        check_eq!(
-            rig.ep.getopt(option).map(drop),
-            Err(Errno::ENOPROTOOPT),
-            "{option}"
-        );
+        check_eq!(rig.ep.getopt(option).map(drop), Err(Errno::ENOPROTOOPT), "{option}");
         check_eq!(rig.ep.setopt(option, 0), Err(Errno::ENOPROTOOPT), "{option}");
     }
     // Commands of other objects, or unknown ones.
@@ -357,23 +316,11 @@ fn kinds(rank: &Rank) -> Outcome {
         sys::FI_EXPORT_FID,
         sys::FI_GET_FD,
     ] {
-        check_eq!(
-            rig.ep.control_null(command),
-            Err(Errno::ENOSYS),
-            "command {command}"
-        );
-        check_eq!(
-            rig.tx.cq.control_null(command).is_err(),
-            true,
-            "command {command}"
-        );
+        check_eq!(rig.ep.control_null(command), Err(Errno::ENOSYS), "command {command}");
+        check_eq!(rig.tx.cq.control_null(command).is_err(), true, "command {command}");
     }
     for command in [sys::FI_GETOPSFLAG, sys::FI_SETOPSFLAG, sys::FI_ALIAS] {
-        check_eq!(
-            rig.ep.control_null(command),
-            Err(Errno::EINVAL),
-            "command {command}"
-        );
+        check_eq!(rig.ep.control_null(command), Err(Errno::EINVAL), "command {command}");
     }
     Ok(())
 }

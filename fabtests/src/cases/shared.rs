@@ -48,10 +48,7 @@ fn pair_with(rank: &Rank, ask: &Ask) -> Outcome<Pair> {
     let domain = Domain::open(&fabric, &info)?;
     let srx = supported("fi_srx_context", Ep::shared_receive(&domain))?;
     let stx = supported("fi_stx_context", Stx::open(&domain))?;
-    let attr = CqAttr {
-        format: sys::FI_CQ_FORMAT_TAGGED,
-        ..CqAttr::default()
-    };
+    let attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, ..CqAttr::default() };
     let cq = Cq::open(&domain, attr)?;
     let av = Av::open(&domain, sys::FI_AV_UNSPEC, 4)?;
     let open = || -> Outcome<Arc<Ep>> {
@@ -65,13 +62,7 @@ fn pair_with(rank: &Rank, ask: &Ask) -> Outcome<Pair> {
         Ok(ep)
     };
     let eps = [open()?, open()?];
-    Ok(Pair {
-        srx,
-        eps,
-        cq,
-        av,
-        stx,
-    })
+    Ok(Pair { srx, eps, cq, av, stx })
 }
 
 /// Tests alternating messages of rank 1 to both endpoints of rank 0: the receive posted first takes
@@ -147,9 +138,7 @@ fn claim(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let rig = Rig::open_alone(rank, &Ask::caps(sys::FI_MSG | sys::FI_TAGGED))?;
         let names = rig.exchange(&[])?;
-        let to = rig
-            .av
-            .insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
+        let to = rig.av.insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
         rig.post(|| rig.ep.tsend(Buf::pattern(LEN, 3), to, 5, 1))?;
         rig.next(&rig.tx)?;
         return rig.barrier();
@@ -158,8 +147,7 @@ fn claim(rank: &Rank) -> Outcome {
     let [_, second] = &pair.eps;
     let context = Buf::new(size_of::<sys::fi_context2>());
     let look = |bufs: &[Buf], flags: u64| -> Outcome<Option<usize>> {
-        pair.srx
-            .trecvmsg(bufs, sys::FI_ADDR_UNSPEC, 5, 0, context.addr(), flags)?;
+        pair.srx.trecvmsg(bufs, sys::FI_ADDR_UNSPEC, 5, 0, context.addr(), flags)?;
         loop {
             match pair.cq.read(1) {
                 Ok(list) => {
@@ -185,8 +173,7 @@ fn claim(rank: &Rank) -> Outcome {
     };
     rank.exchange(&second.name()?, &mut pump)?;
     check_eq!(
-        pair.srx
-            .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 5, 0, 0, sys::FI_PEEK | sys::FI_CLAIM),
+        pair.srx.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 5, 0, 0, sys::FI_PEEK | sys::FI_CLAIM),
         Err(Errno::EINVAL)
     );
     rank.step(format_args!("looking for the message"));
@@ -235,9 +222,7 @@ fn source_died(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let rig = Rig::open_alone(rank, &ask_alone())?;
         let names = rig.exchange(&rig.ep.name()?)?;
-        let to = rig
-            .av
-            .insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
+        let to = rig.av.insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
         rig.post(|| rig.ep.tsend(Buf::new(8), to, 1, 1))?;
         rig.next(&rig.tx)?;
         // The rank is killed in this barrier.
@@ -252,9 +237,7 @@ fn source_died(rank: &Rank) -> Outcome {
         })
     };
     let names = rank.exchange(&first.name()?, &mut pump)?;
-    let peer = pair
-        .av
-        .insert(names.get(1).ok_or_else(|| Fail::here("no names"))?)?;
+    let peer = pair.av.insert(names.get(1).ok_or_else(|| Fail::here("no names"))?)?;
     let own = pair.av.insert(&second.name()?)?;
     let next = || loop {
         match pair.cq.read(1) {

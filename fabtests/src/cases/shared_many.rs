@@ -82,7 +82,8 @@ fn many(rank: &Rank) -> Outcome {
     let mut left = COUNT;
     while left > 0 {
         let entry = rig.next(&rig.rx)?;
-        let (Some(buf), Some(places)) = (bufs.get(entry.context), places.get_mut(entry.context)) else {
+        let (Some(buf), Some(places)) = (bufs.get(entry.context), places.get_mut(entry.context))
+        else {
             return Err(Fail::here(format_args!("nobody's completion: {entry:x?}")));
         };
         if entry.flags & sys::FI_RECV != 0 {
@@ -104,10 +105,7 @@ fn many(rank: &Rank) -> Outcome {
         }
         if entry.flags & sys::FI_MULTI_RECV != 0 {
             places.sort_unstable();
-            let apart = places
-                .iter()
-                .zip(places.iter().skip(1))
-                .all(|(a, b)| a.0 + a.1 <= b.0);
+            let apart = places.iter().zip(places.iter().skip(1)).all(|(a, b)| a.0 + a.1 <= b.0);
             check!(apart, "messages overlap: {places:?}");
             places.clear();
             back += 1;
@@ -121,24 +119,17 @@ fn many(rank: &Rank) -> Outcome {
 fn cancel(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
     let own = rig.av.insert(&rig.ep.name()?)?;
-    rig.inbox
-        .recvmsg(&[Buf::new(4096)], sys::FI_ADDR_UNSPEC, 5, MANY)?;
+    rig.inbox.recvmsg(&[Buf::new(4096)], sys::FI_ADDR_UNSPEC, 5, MANY)?;
     rig.post(|| rig.ep.inject(Buf::new(100), own))?;
     let entry = rig.next(&rig.rx)?;
-    check_eq!(
-        (entry.context, entry.len, entry.flags & sys::FI_MULTI_RECV),
-        (5, 100, 0)
-    );
+    check_eq!((entry.context, entry.len, entry.flags & sys::FI_MULTI_RECV), (5, 100, 0));
     rig.inbox.cancel(5)?;
     let error = rig.next_error(&rig.rx)?;
     check_eq!((error.context, error.err), (5, Errno::ECANCELED));
     check!(error.flags & sys::FI_MULTI_RECV != 0, "flags {:#x}", error.flags);
     rig.inbox.cancel(5)?;
     let pieces = [Buf::new(64), Buf::new(64)];
-    check_eq!(
-        rig.inbox.recvmsg(&pieces, sys::FI_ADDR_UNSPEC, 6, MANY),
-        Err(Errno::EINVAL)
-    );
+    check_eq!(rig.inbox.recvmsg(&pieces, sys::FI_ADDR_UNSPEC, 6, MANY), Err(Errno::EINVAL));
     rig.silence(std::time::Duration::from_millis(5))
 }
 
@@ -155,8 +146,7 @@ fn closed(rank: &Rank) -> Outcome {
         };
         rig.post(|| rig.ep.send(Buf::pattern(LARGE, 1), *first, 1))?;
         // The send succeeds or fails.
-        rig.wait("the end of the large message", || Ok(rig.tx.take()))?
-            .ok();
+        rig.wait("the end of the large message", || Ok(rig.tx.take()))?.ok();
         rig.post(|| rig.ep.send(Buf::new(SMALL), *second, 2))?;
         rig.sent(2)?;
         return rig.barrier();
@@ -191,19 +181,10 @@ fn options(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
     for value in [1, 4096] {
         rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, value)?;
-        check_eq!(
-            rig.inbox.getopt(sys::FI_OPT_MIN_MULTI_RECV)?,
-            (value, size_of::<usize>())
-        );
+        check_eq!(rig.inbox.getopt(sys::FI_OPT_MIN_MULTI_RECV)?, (value, size_of::<usize>()));
     }
-    check_eq!(
-        rig.inbox.setopt(sys::FI_OPT_INJECT_MSG_SIZE, 8),
-        Err(Errno::ENOPROTOOPT)
-    );
-    check_eq!(
-        rig.inbox.getopt(sys::FI_OPT_INJECT_MSG_SIZE).err(),
-        Some(Errno::ENOPROTOOPT)
-    );
+    check_eq!(rig.inbox.setopt(sys::FI_OPT_INJECT_MSG_SIZE, 8), Err(Errno::ENOPROTOOPT));
+    check_eq!(rig.inbox.getopt(sys::FI_OPT_INJECT_MSG_SIZE).err(), Some(Errno::ENOPROTOOPT));
     Ok(())
 }
 
@@ -220,17 +201,12 @@ fn no_prefix(rank: &Rank) -> Outcome {
             // Each message of a multi-receive buffer would need a prefix.
             check_eq!(info.caps() & sys::FI_MULTI_RECV, 0);
         }
-        let shared = ask
-            .clone()
-            .with(|ask| ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT);
+        let shared = ask.clone().with(|ask| ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT);
         let many = ask.clone().with(|ask| ask.hints.caps |= sys::FI_MULTI_RECV);
         let flags = ask.clone().with(|ask| ask.hints.rx.op_flags = sys::FI_MULTI_RECV);
         for ask in [shared, many, flags] {
             for info in offers(rank, lib, &ask.hints)? {
-                check_eq!(
-                    (info.mode() & sys::FI_MSG_PREFIX, info.ep().msg_prefix_size),
-                    (0, 0)
-                );
+                check_eq!((info.mode() & sys::FI_MSG_PREFIX, info.ep().msg_prefix_size), (0, 0));
                 check!(info.caps() & sys::FI_MULTI_RECV != 0);
             }
         }

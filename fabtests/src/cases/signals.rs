@@ -22,10 +22,8 @@ pub(crate) const CASES: &[Case] = &[
     case("signals/counter", 1, counter),
     case("signals/wait_set", 1, wait_set),
     case("signals/transfers", 2, transfers),
-    case("signals/interrupt_kills", 1, |r| {
-        interrupt_kills(r, sys::FI_PROGRESS_MANUAL)
-    })
-    .under(NO_HANDLERS),
+    case("signals/interrupt_kills", 1, |r| interrupt_kills(r, sys::FI_PROGRESS_MANUAL))
+        .under(NO_HANDLERS),
     case("signals/interrupt_kills_under_auto_progress", 1, |r| {
         interrupt_kills(r, sys::FI_PROGRESS_AUTO)
     })
@@ -123,11 +121,7 @@ fn threshold(rank: &Rank) -> Outcome {
 fn event_queue(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
-        let attr = EqAttr {
-            wait_obj,
-            flags: sys::FI_WRITE,
-            ..EqAttr::default()
-        };
+        let attr = EqAttr { wait_obj, flags: sys::FI_WRITE, ..EqAttr::default() };
         let eq = Eq::open(&rig.fabric, attr)?;
         for restart in ACTIONS {
             rank.step("asleep, with no event to come");
@@ -157,10 +151,7 @@ fn later(cntr: &Cntr, calls: impl FnOnce() -> Result<(), Errno>) -> Result<(), E
 fn counter(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
-        let attr = CntrAttr {
-            wait_obj,
-            ..CntrAttr::default()
-        };
+        let attr = CntrAttr { wait_obj, ..CntrAttr::default() };
         let cntr = supported("fi_cntr_open", Cntr::open(&rig.domain, attr))?;
         for (value, restart) in (1..).zip(ACTIONS) {
             rank.step("waiting for a counter");
@@ -192,12 +183,7 @@ fn wait_set(rank: &Rank) -> Outcome {
 /// Tests messages of every length, one after another, with both sides asleep and interrupted.
 fn transfers(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask(sys::FI_WAIT_UNSPEC))?;
-    for (round, size) in [8, 3000, 100_000, 4 << 20]
-        .into_iter()
-        .cycle()
-        .take(24)
-        .enumerate()
-    {
+    for (round, size) in [8, 3000, 100_000, 4 << 20].into_iter().cycle().take(24).enumerate() {
         let (out, into) = (Buf::pattern(size, round as u64), Buf::new(size));
         rank.step(format_args!("{size} B while signals are handled"));
         rig.post(|| rig.ep.recv(into, sys::FI_ADDR_UNSPEC, 1))?;

@@ -14,26 +14,16 @@ use super::call_variants::{self, RecvCall, SendCall, Timing};
 pub(crate) const CASES: &[Case] = &[
     case("tagged/send", 2, |r| sizes(r, SendCall::Send, RecvCall::Recv)),
     case("tagged/sendv", 2, |r| sizes(r, SendCall::Sendv, RecvCall::Recv)),
-    case("tagged/sendmsg", 2, |r| {
-        sizes(r, SendCall::Sendmsg, RecvCall::Recv)
-    }),
+    case("tagged/sendmsg", 2, |r| sizes(r, SendCall::Sendmsg, RecvCall::Recv)),
     case("tagged/inject", 2, |r| sizes(r, SendCall::Inject, RecvCall::Recv)),
-    case("tagged/senddata", 2, |r| {
-        sizes(r, SendCall::Senddata, RecvCall::Recv)
-    }),
-    case("tagged/injectdata", 2, |r| {
-        sizes(r, SendCall::Injectdata, RecvCall::Recv)
-    }),
+    case("tagged/senddata", 2, |r| sizes(r, SendCall::Senddata, RecvCall::Recv)),
+    case("tagged/injectdata", 2, |r| sizes(r, SendCall::Injectdata, RecvCall::Recv)),
     case("tagged/recvv", 2, |r| sizes(r, SendCall::Sendv, RecvCall::Recvv)),
-    case("tagged/recvmsg", 2, |r| {
-        sizes(r, SendCall::Send, RecvCall::Recvmsg)
-    }),
+    case("tagged/recvmsg", 2, |r| sizes(r, SendCall::Send, RecvCall::Recvmsg)),
     case("tagged/sendmsg_cq_data", 2, |r| {
         sizes(r, SendCall::Flags(sys::FI_REMOTE_CQ_DATA), RecvCall::Recvmsg)
     }),
-    case("tagged/sendmsg_inject", 2, |r| {
-        sizes(r, SendCall::Flags(sys::FI_INJECT), RecvCall::Recv)
-    }),
+    case("tagged/sendmsg_inject", 2, |r| sizes(r, SendCall::Flags(sys::FI_INJECT), RecvCall::Recv)),
     case("tagged/delivery_complete", 2, |r| {
         sizes(r, SendCall::Flags(sys::FI_DELIVERY_COMPLETE), RecvCall::Recv)
     }),
@@ -190,10 +180,7 @@ fn not_mixed(rank: &Rank) -> Outcome {
 fn all_bits(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let format = rig.info.ep().mem_tag_format;
-    let usable: Vec<u64> = (0..64)
-        .map(|bit| 1_u64 << bit)
-        .filter(|bit| *bit <= format)
-        .collect();
+    let usable: Vec<u64> = (0..64).map(|bit| 1_u64 << bit).filter(|bit| *bit <= format).collect();
     for &tag in &usable {
         if rank.index == 0 {
             rig.post(|| rig.ep.tsend(Buf::new(1), rig.peer(), tag, 1))?;
@@ -224,10 +211,7 @@ fn truncation(rank: &Rank) -> Outcome {
             let buf = Buf::new(room);
             rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 8, 0, 2))?;
             let error = rig.next_error(&rig.rx)?;
-            check_eq!(
-                (error.err, error.context, error.olen),
-                (Errno::ETRUNC, 2, sent - room)
-            );
+            check_eq!((error.err, error.context, error.olen), (Errno::ETRUNC, 2, sent - room));
             check_eq!(error.tag, 8);
         }
         rig.barrier()?;

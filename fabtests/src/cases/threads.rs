@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Av, Buf, Cq, CqAttr, Domain, Entry, Ep, Errno, Fabric, Ioc, Result};
+use scif_fabtests::fi::{
+    AtomicTarget, Av, Buf, Cq, CqAttr, Domain, Entry, Ep, Errno, Fabric, Ioc, Result,
+};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
@@ -42,10 +44,7 @@ struct Shared {
 
 impl Shared {
     fn new(cq: &Arc<Cq>) -> Shared {
-        Shared {
-            cq: Arc::clone(cq),
-            done: Mutex::new(vec![VecDeque::new(); THREADS]),
-        }
+        Shared { cq: Arc::clone(cq), done: Mutex::new(vec![VecDeque::new(); THREADS]) }
     }
 
     fn read(&self) -> Outcome {
@@ -54,8 +53,7 @@ impl Shared {
                 let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
                 for entry in entries {
                     let slot = done.get_mut(entry.context >> 16);
-                    slot.ok_or_else(|| Fail::here("nobody's completion"))?
-                        .push_back(entry);
+                    slot.ok_or_else(|| Fail::here("nobody's completion"))?.push_back(entry);
                 }
                 Ok(())
             }
@@ -92,13 +90,10 @@ impl Shared {
 fn each_thread(work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
     std::thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || work(thread)))
-            .collect();
+        let threads: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
         threads.into_iter().try_for_each(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(Fail::here("a thread has panicked")))
+            thread.join().unwrap_or_else(|_| Err(Fail::here("a thread has panicked")))
         })
     })
 }
@@ -159,9 +154,7 @@ fn poster_and_reader(rank: &Rank) -> Outcome {
                 Err(e) => return Err(Fail::here(format_args!("{e}: {:?}", cq.readerr(0)))),
             }
         }
-        poster
-            .join()
-            .unwrap_or_else(|_| Err(Fail::here("the poster has panicked")))
+        poster.join().unwrap_or_else(|_| Err(Fail::here("the poster has panicked")))
     })?;
     rig.barrier()
 }
@@ -206,9 +199,7 @@ fn sleeping_reader(rank: &Rank) -> Outcome {
                 std::thread::sleep(std::time::Duration::from_micros(500));
             }
         }
-        reader
-            .join()
-            .unwrap_or_else(|_| Err(Fail::here("the reader has panicked")))
+        reader.join().unwrap_or_else(|_| Err(Fail::here("the reader has panicked")))
     })?;
     rig.barrier()
 }
@@ -231,10 +222,7 @@ fn own_domains(rank: &Rank) -> Outcome {
         let domain = Domain::open(&fabric, &info)?;
         let ep = Ep::open(&domain, &info)?;
         let av = Av::open(&domain, sys::FI_AV_UNSPEC, 1)?;
-        let attr = CqAttr {
-            format: sys::FI_CQ_FORMAT_TAGGED,
-            ..CqAttr::default()
-        };
+        let attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, ..CqAttr::default() };
         let cq = Cq::open(&domain, attr)?;
         ep.attach(&av, 0)?;
         ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
@@ -249,9 +237,8 @@ fn own_domains(rank: &Rank) -> Outcome {
     rank.step("four threads with domains of their own");
     each_thread(|thread| {
         let own = own.get(thread).ok_or_else(|| Fail::here("no such thread"))?;
-        let name = theirs
-            .get(thread * len..(thread + 1) * len)
-            .ok_or_else(|| Fail::here("no name"))?;
+        let name =
+            theirs.get(thread * len..(thread + 1) * len).ok_or_else(|| Fail::here("no name"))?;
         let peer = own.av.insert(name)?;
         let next = |open: &mut usize| -> Outcome {
             match own.cq.read(16) {
@@ -297,10 +284,7 @@ fn atomics(rank: &Rank) -> Outcome {
     let (ep, to, shared) = (&rig.ep, rig.to(0), Shared::new(&rig.tx.cq));
     rank.step("four threads with atomics");
     each_thread(|thread| {
-        let one = Ioc {
-            buf: Buf::of(&1_u64.to_le_bytes()),
-            count: 1,
-        };
+        let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
         let old = Buf::new(8);
         let place = AtomicTarget {
             dest: to,

@@ -93,19 +93,7 @@ fn elsewhere(rank: &Rank) -> Outcome {
 /// Tests sizes around a slot, a record, and the eager setting.
 fn eager(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    for size in [
-        1,
-        40,
-        41,
-        56,
-        57,
-        16_383,
-        16_384,
-        16_385,
-        100_000,
-        1 << 20,
-        (1 << 20) + 1,
-    ] {
+    for size in [1, 40, 41, 56, 57, 16_383, 16_384, 16_385, 100_000, 1 << 20, (1 << 20) + 1] {
         for timing in [Timing::Expected, Timing::Unexpected] {
             call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, size, timing)?;
             call_variants::one_message(
@@ -174,10 +162,7 @@ fn both_ask(rank: &Rank) -> Outcome {
         op: sys::FI_SUM,
         context: 2,
     };
-    let one = Ioc {
-        buf: Buf::of(&1_u128.to_le_bytes()),
-        count: 1,
-    };
+    let one = Ioc { buf: Buf::of(&1_u128.to_le_bytes()), count: 1 };
     for _ in 0..ATOMICS {
         open += 1;
         let old = Buf::new(16);

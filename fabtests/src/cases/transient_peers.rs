@@ -58,9 +58,7 @@ fn leave_no_state(rank: &Rank) -> Outcome {
 /// Returns the resident memory in bytes once every connection is closed, that is once no more than
 /// `idle` descriptors are open.
 fn memory_without_peers(rig: &Rig<'_>, idle: usize) -> Outcome<u64> {
-    rig.wait("the end of all connections", || {
-        Ok((sandbox::open_files()? <= idle).then_some(()))
-    })?;
+    rig.wait("the end of all connections", || Ok((sandbox::open_files()? <= idle).then_some(())))?;
     sandbox::memory("VmRSS:")
 }
 

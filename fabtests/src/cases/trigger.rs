@@ -15,9 +15,7 @@ use scif_fabtests::{check, check_eq};
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
-    case("trigger/thresholds_in_order", 2, |r| {
-        thresholds(r, sys::FI_EP_RDM)
-    }),
+    case("trigger/thresholds_in_order", 2, |r| thresholds(r, sys::FI_EP_RDM)),
     case("trigger/datagrams", 2, |r| thresholds(r, sys::FI_EP_DGRAM)),
     case("trigger/every_call", 2, every_call),
     case("trigger/receives", 2, receives),
@@ -33,17 +31,16 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 pub(crate) fn ask() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_TRIGGER).with(|ask| {
-        ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-        ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
-    })
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_TRIGGER).with(
+        |ask| {
+            ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
+            ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+        },
+    )
 }
 
 pub(crate) fn counter(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
-    let attr = CntrAttr {
-        wait_obj: sys::FI_WAIT_UNSPEC,
-        ..CntrAttr::default()
-    };
+    let attr = CntrAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..CntrAttr::default() };
     supported("fi_cntr_open", Cntr::open(&rig.domain, attr))
 }
 
@@ -88,10 +85,7 @@ fn thresholds(rank: &Rank, ep_type: u32) -> Outcome {
     silence(&rig)?;
     cntr.add(1)?;
     rig.sent(forty)?;
-    check!(
-        cntr.close().is_ok(),
-        "a counter that nothing waits for can be closed"
-    );
+    check!(cntr.close().is_ok(), "a counter that nothing waits for can be closed");
     rig.barrier()
 }
 
@@ -116,9 +110,7 @@ fn every_call(rank: &Rank) -> Outcome {
     }
     let (cntr, peer) = (counter(&rig)?, rig.peer());
     let at = from(&remotes, 1, 0)?;
-    let alias = rig
-        .ep
-        .alias(sys::FI_TRANSMIT | sys::FI_TRIGGER | sys::FI_COMPLETION)?;
+    let alias = rig.ep.alias(sys::FI_TRANSMIT | sys::FI_TRIGGER | sys::FI_COMPLETION)?;
     let mut contexts = Vec::new();
     let mut next = || -> Outcome<usize> {
         let context = when(&cntr, contexts.len() as u64 + 1)?.addr();
@@ -134,10 +126,7 @@ fn every_call(rank: &Rank) -> Outcome {
         op,
         context,
     };
-    let one = |value: u64| Ioc {
-        buf: word(value),
-        count: 1,
-    };
+    let one = |value: u64| Ioc { buf: word(value), count: 1 };
     let (got, old, before) = (Buf::new(8), Buf::new(8), Buf::new(8));
     alias.send(word(1), peer, next()?)?;
     alias.tsend(word(1), peer, 7, next()?)?;
@@ -175,8 +164,7 @@ fn receives(rank: &Rank) -> Outcome {
     let (context, other) = (when(&cntr, 1)?.addr(), when(&cntr, 2)?.addr());
     let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
     rig.ep.recvmsg(&[late], sys::FI_ADDR_UNSPEC, context, flags)?;
-    rig.ep
-        .trecvmsg(&[tagged], sys::FI_ADDR_UNSPEC, 5, 0, other, flags)?;
+    rig.ep.trecvmsg(&[tagged], sys::FI_ADDR_UNSPEC, 5, 0, other, flags)?;
     rig.ep.recv(now, sys::FI_ADDR_UNSPEC, 2)?;
     rig.received(2)?;
     check_eq!(now.load_u64(0), 1);
@@ -249,10 +237,8 @@ fn many_at_once(rank: &Rank) -> Outcome {
         let cntr = counter(&rig)?;
         let context = when(&cntr, 1)?.addr();
         for value in 0..MANY {
-            let (buf, flags) = (
-                Buf::of(&value.to_ne_bytes()),
-                sys::FI_TRIGGER | sys::FI_COMPLETION,
-            );
+            let (buf, flags) =
+                (Buf::of(&value.to_ne_bytes()), sys::FI_TRIGGER | sys::FI_COMPLETION);
             rig.ep.sendmsg(&[buf], rig.peer(), context, 0, flags)?;
         }
         cntr.add(1)?;
@@ -282,8 +268,7 @@ fn wakes_a_reader(rank: &Rank) -> Outcome {
         rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
         let context = when(rig.counter(sys::FI_RECV)?, 1)?;
         let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
-        rig.ep
-            .sendmsg(&[Buf::new(8)], rig.peer(), context.addr(), 0, flags)?;
+        rig.ep.sendmsg(&[Buf::new(8)], rig.peer(), context.addr(), 0, flags)?;
         rig.barrier()?;
         rank.step("sleeping in fi_cq_sread");
         let found = rig.tx.cq.sread(1, 0, -1)?;
@@ -310,8 +295,7 @@ fn progress_auto(rank: &Rank) -> Outcome {
         rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
         let context = when(rig.counter(sys::FI_RECV)?, 1)?;
         let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
-        rig.ep
-            .sendmsg(&[Buf::new(8)], rig.peer(), context.addr(), 0, flags)?;
+        rig.ep.sendmsg(&[Buf::new(8)], rig.peer(), context.addr(), 0, flags)?;
         rig.barrier()?;
         // Progress by the provider alone.
         rank.barrier(&mut || Ok(()))?;
@@ -331,8 +315,7 @@ fn cancel(rank: &Rank) -> Outcome {
     let (first, second) = (when(&cntr, 1)?.addr(), when(&cntr, 1)?.addr());
     let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
     for context in [first, second] {
-        rig.ep
-            .recvmsg(&[Buf::new(8)], sys::FI_ADDR_UNSPEC, context, flags)?;
+        rig.ep.recvmsg(&[Buf::new(8)], sys::FI_ADDR_UNSPEC, context, flags)?;
     }
     let send = when(&cntr, 2)?.addr();
     rig.ep.tsendmsg(&[Buf::new(8)], rig.to(0), 3, send, 0, flags)?;
@@ -369,10 +352,7 @@ fn shared_receives(rank: &Rank) -> Outcome {
     let (context, flags) = (when(&cntr, 1)?.addr(), sys::FI_TRIGGER | sys::FI_COMPLETION);
     let (buf, any) = (Buf::new(8), sys::FI_ADDR_UNSPEC);
     check_eq!(srx.recvmsg(&[buf], any, context, flags), Err(Errno::EBADFLAGS));
-    check_eq!(
-        srx.trecvmsg(&[buf], any, 1, 0, context, flags),
-        Err(Errno::EBADFLAGS)
-    );
+    check_eq!(srx.trecvmsg(&[buf], any, 1, 0, context, flags), Err(Errno::EBADFLAGS));
     srx.recv(buf, any, 1)?;
     ep.sendmsg(&[Buf::of(&7_u64.to_ne_bytes())], own, context, 0, flags)?;
     silence(&rig)?;
@@ -389,10 +369,7 @@ fn no_contexts(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mut info = rig.info.dup()?;
     info.set_contexts(2, 2);
-    check!(
-        Ep::scalable(&rig.domain, &info).is_err(),
-        "a scalable endpoint with triggers"
-    );
+    check!(Ep::scalable(&rig.domain, &info).is_err(), "a scalable endpoint with triggers");
     Ok(())
 }
 
@@ -422,9 +399,6 @@ fn refused(rank: &Rank) -> Outcome {
     let context = when(&cntr, 0)?.addr();
     let send = plain.ep.sendmsg(&[Buf::new(8)], plain.to(0), context, 0, flags);
     check_eq!(send, Err(Errno::EBADFLAGS));
-    check_eq!(
-        plain.ep.alias(sys::FI_TRANSMIT | flags).map(drop),
-        Err(Errno::EBADFLAGS)
-    );
+    check_eq!(plain.ep.alias(sys::FI_TRANSMIT | flags).map(drop), Err(Errno::EBADFLAGS));
     silence(&rig)
 }

@@ -18,16 +18,10 @@ use super::rma::REMOTE;
 pub(crate) const CASES: &[Case] = &[
     case("wait/timeouts", 1, timeouts),
     case("wait/signal", 1, signal),
-    case("wait/sread_unspec", 2, |r| {
-        ping_pong(r, sys::FI_WAIT_UNSPEC, How::Sread)
-    }),
+    case("wait/sread_unspec", 2, |r| ping_pong(r, sys::FI_WAIT_UNSPEC, How::Sread)),
     case("wait/sread_fd", 2, |r| ping_pong(r, sys::FI_WAIT_FD, How::Sread)),
-    case("wait/sread_yield", 2, |r| {
-        ping_pong(r, sys::FI_WAIT_YIELD, How::Sread)
-    }),
-    case("wait/sreadfrom", 2, |r| {
-        ping_pong(r, sys::FI_WAIT_UNSPEC, How::Sreadfrom)
-    }),
+    case("wait/sread_yield", 2, |r| ping_pong(r, sys::FI_WAIT_YIELD, How::Sread)),
+    case("wait/sreadfrom", 2, |r| ping_pong(r, sys::FI_WAIT_UNSPEC, How::Sreadfrom)),
     case("wait/descriptor", 2, |r| ping_pong(r, sys::FI_WAIT_FD, How::Poll)),
     case("wait/large_sread", 2, |r| large(r, How::Sread)),
     case("wait/large_descriptor", 2, |r| large(r, How::Poll)),
@@ -150,9 +144,7 @@ fn oversubscribed(rank: &Rank) -> Outcome {
             let entries = drained(&rig, How::Read)?;
             check!(
                 entries.len() == 1
-                    && entries
-                        .iter()
-                        .all(|entry| entry.context == if sends { 2 } else { 1 })
+                    && entries.iter().all(|entry| entry.context == if sends { 2 } else { 1 })
             );
             check_eq!(buf.load_u64(0), round);
         }
@@ -181,10 +173,7 @@ fn ping_pong(rank: &Rank, wait_obj: u32, how: How) -> Outcome {
             rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, context))?;
         }
         let entries = drained(&rig, how)?;
-        check!(
-            entries.iter().all(|entry| entry.context == context),
-            "round {round}: {entries:x?}"
-        );
+        check!(entries.iter().all(|entry| entry.context == context), "round {round}: {entries:x?}");
         check!(mine || to.load_u64(0) == round);
     }
     rig.barrier()
@@ -272,10 +261,8 @@ fn several_queues(rank: &Rank) -> Outcome {
         while open > 0 {
             match rig.fabric.trywait(&[tx.as_ref(), rx.as_ref()]) {
                 Ok(()) => {
-                    let mut fds = [
-                        PollFd::new(&tx_fd, PollFlags::IN),
-                        PollFd::new(&rx_fd, PollFlags::IN),
-                    ];
+                    let mut fds =
+                        [PollFd::new(&tx_fd, PollFlags::IN), PollFd::new(&rx_fd, PollFlags::IN)];
                     poll(&mut fds, None)?;
                 }
                 Err(Errno::EAGAIN) => {}
@@ -351,18 +338,12 @@ fn sleeping_target(rank: &Rank) -> Outcome {
         op: sys::FI_SUM,
         context: 1,
     };
-    let one = scif_fabtests::fi::Ioc {
-        buf: Buf::of(&1_u128.to_le_bytes()),
-        count: 1,
-    };
+    let one = scif_fabtests::fi::Ioc { buf: Buf::of(&1_u128.to_le_bytes()), count: 1 };
     for round in 1..=50 {
         std::thread::sleep(Duration::from_millis(1));
         rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(16)))?;
         rig.sent(1)?;
-        rig.post(|| {
-            rig.ep
-                .writedata(Buf::new(8), round, rig.peer(), at.addr + 64, at.key, 2)
-        })?;
+        rig.post(|| rig.ep.writedata(Buf::new(8), round, rig.peer(), at.addr + 64, at.key, 2))?;
         rig.sent(2)?;
     }
     rig.barrier()

@@ -36,19 +36,12 @@ fn rig(rank: &Rank, wait_obj: u32) -> Outcome<Rig<'_>> {
 }
 
 fn counter(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Cntr>> {
-    let attr = CntrAttr {
-        wait_obj,
-        ..CntrAttr::default()
-    };
+    let attr = CntrAttr { wait_obj, ..CntrAttr::default() };
     Ok(Cntr::open(&rig.domain, attr)?)
 }
 
 fn event_queue(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Eq>> {
-    let attr = EqAttr {
-        wait_obj,
-        flags: sys::FI_WRITE,
-        ..EqAttr::default()
-    };
+    let attr = EqAttr { wait_obj, flags: sys::FI_WRITE, ..EqAttr::default() };
     Ok(Eq::open(&rig.fabric, attr)?)
 }
 
@@ -58,10 +51,7 @@ fn wait_set(rig: &Rig<'_>, wait_obj: u32) -> Outcome<WaitSet> {
 
 /// Opens one object of each class that can have this wait object.
 fn everything(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Vec<Named>> {
-    let attr = CqAttr {
-        wait_obj,
-        ..CqAttr::default()
-    };
+    let attr = CqAttr { wait_obj, ..CqAttr::default() };
     let mut all: Vec<Named> = vec![
         ("completion queue", Cq::open(&rig.domain, attr)?),
         ("counter", counter(rig, wait_obj)?),
@@ -86,15 +76,9 @@ fn kinds(rank: &Rank) -> Outcome {
     ] {
         for (subject, object) in everything(&rig, opened)? {
             check_eq!(object.wait_obj(), Ok(told), "{subject} with {opened}");
-            check!(
-                object.control_null(sys::FI_GETWAITOBJ).is_err(),
-                "{subject}: no place"
-            );
+            check!(object.control_null(sys::FI_GETWAITOBJ).is_err(), "{subject}: no place");
             if told == sys::FI_WAIT_FD {
-                check!(
-                    object.wait_fd().is_ok(),
-                    "{subject} with {opened} has no descriptor"
-                );
+                check!(object.wait_fd().is_ok(), "{subject} with {opened} has no descriptor");
             }
         }
     }
@@ -129,10 +113,7 @@ fn room(rank: &Rank) -> Outcome {
     for (subject, object) in everything(&rig, sys::FI_WAIT_POLLFD)? {
         let none = object.wait_list(0).map(drop);
         check_eq!(none, Err((Errno::ETOOSMALL, 1)), "{subject}");
-        check!(
-            object.control_null(sys::FI_GETWAIT).is_err(),
-            "{subject}: no list"
-        );
+        check!(object.control_null(sys::FI_GETWAIT).is_err(), "{subject}: no list");
         for room in [1, 7] {
             let list = object.wait_list(room).map_err(|(e, _)| e)?;
             let events: Vec<i16> = list.iter().map(|(_, events)| *events).collect();
@@ -145,13 +126,8 @@ fn room(rank: &Rank) -> Outcome {
 /// Whether a descriptor of the list becomes readable in this time.
 fn readable(object: &dyn Fid, millis: i64) -> Outcome<bool> {
     let list = object.wait_list(1).map_err(|(e, _)| e)?;
-    let fds = list
-        .iter()
-        .map(|(fd, _)| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
-    let limit = Timespec {
-        tv_sec: millis / 1000,
-        tv_nsec: millis % 1000 * 1_000_000,
-    };
+    let fds = list.iter().map(|(fd, _)| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+    let limit = Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 };
     Ok(poll(&mut fds.collect::<Vec<_>>(), Some(&limit))? > 0)
 }
 
@@ -163,32 +139,24 @@ fn changes(rank: &Rank) -> Outcome {
     let cntr = counter(&rig, sys::FI_WAIT_POLLFD)?;
     let set = wait_set(&rig, sys::FI_WAIT_POLLFD)?;
     let member = set.cntr(&rig.domain)?;
-    let around =
-        |subject: &str, object: &dyn Fid, change: &dyn Fn() -> Outcome, take: &dyn Fn() -> Outcome| {
-            for _ in 0..10 {
-                check_eq!(rig.fabric.trywait(&[object]), Ok(()), "{subject}");
-                check!(
-                    !readable(object, 1)?,
-                    "{subject}: readable, and nothing has happened"
-                );
-                change()?;
-                check!(
-                    readable(object, PATIENCE_MS)?,
-                    "{subject}: nothing woke the sleeper"
-                );
-                check_eq!(rig.fabric.trywait(&[object]), Err(Errno::EAGAIN), "{subject}");
-                take()?;
-            }
-            Ok(())
-        };
+    let around = |subject: &str,
+                  object: &dyn Fid,
+                  change: &dyn Fn() -> Outcome,
+                  take: &dyn Fn() -> Outcome| {
+        for _ in 0..10 {
+            check_eq!(rig.fabric.trywait(&[object]), Ok(()), "{subject}");
+            check!(!readable(object, 1)?, "{subject}: readable, and nothing has happened");
+            change()?;
+            check!(readable(object, PATIENCE_MS)?, "{subject}: nothing woke the sleeper");
+            check_eq!(rig.fabric.trywait(&[object]), Err(Errno::EAGAIN), "{subject}");
+            take()?;
+        }
+        Ok(())
+    };
     let write = || Ok(eq.write(sys::FI_NOTIFY, 1, 2).map(drop)?);
     around("event queue", &*eq, &write, &|| Ok(eq.read(0).map(drop)?))?;
-    around("counter", &*cntr, &|| Ok(cntr.add(1)?), &|| {
-        Ok(cntr.read().map(drop)?)
-    })?;
-    around("wait set", &set, &|| Ok(member.add(1)?), &|| {
-        Ok(member.read().map(drop)?)
-    })
+    around("counter", &*cntr, &|| Ok(cntr.add(1)?), &|| Ok(cntr.read().map(drop)?))?;
+    around("wait set", &set, &|| Ok(member.add(1)?), &|| Ok(member.read().map(drop)?))
 }
 
 /// Tests that a message of another process wakes a thread that sleeps on the list of a queue, and
@@ -205,9 +173,7 @@ fn messages(rank: &Rank) -> Outcome {
     counted.attach(&rig.av, 0)?;
     counted.enable()?;
     let names = rig.exchange(&counted.name()?)?;
-    let name = names
-        .get(rank.peer())
-        .ok_or_else(|| Fail::here("nothing heard"))?;
+    let name = names.get(rank.peer()).ok_or_else(|| Fail::here("nothing heard"))?;
     let second = rig.av.insert(name)?;
     if rank.index == 0 {
         for round in 0..ROUNDS {

@@ -36,10 +36,7 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     pub(crate) fn new() -> Rooms {
-        Rooms {
-            from: Buf::new(8 * WORDS),
-            to: Buf::new(8 * WORDS),
-        }
+        Rooms { from: Buf::new(8 * WORDS), to: Buf::new(8 * WORDS) }
     }
 }
 
@@ -50,7 +47,12 @@ fn ended(number: u64, posted: u64, err: Errno) -> String {
 
 impl Group {
     /// Starts to join a group of `members` with the addresses `addrs`.
-    pub(crate) fn join(net: &Net, number: u64, members: Vec<RankId>, addrs: &[u64]) -> Outcome<Group> {
+    pub(crate) fn join(
+        net: &Net,
+        number: u64,
+        members: Vec<RankId>,
+        addrs: &[u64],
+    ) -> Outcome<Group> {
         let (Some(av), Some(ep)) = (&net.av, &net.ep) else {
             return Err(Fail::here("a group without a vector"));
         };
@@ -61,34 +63,19 @@ impl Group {
         let posted = now_ns();
         let mc = Mc::join(ep, set.addr()?, Some(&set), 0, CONTEXT)?;
         set.close()?;
-        Ok(Group {
-            number,
-            members,
-            mc,
-            joined: false,
-            round: 0,
-            open: Some(posted),
-            over: false,
-        })
+        Ok(Group { number, members, mc, joined: false, round: 0, open: Some(posted), over: false })
     }
 
     /// Starts the next operation if none is outstanding. Returns whether it started one.
     pub(crate) fn drive(&mut self, net: &Net, rooms: &Rooms, report: &mut String) -> Outcome<bool> {
-        let Some(ep) = net
-            .ep
-            .as_ref()
-            .filter(|_| self.joined && !self.over && self.open.is_none())
+        let Some(ep) = net.ep.as_ref().filter(|_| self.joined && !self.over && self.open.is_none())
         else {
             return Ok(false);
         };
         let mine = self.round.wrapping_mul(1000);
         (0..WORDS).for_each(|at| rooms.from.store_u64(8 * at, mine + at as u64));
         let call = Collective {
-            kind: if self.round % 4 == 3 {
-                sys::FI_BARRIER
-            } else {
-                sys::FI_ALLREDUCE
-            },
+            kind: if self.round % 4 == 3 { sys::FI_BARRIER } else { sys::FI_ALLREDUCE },
             buf: rooms.from,
             result: rooms.to,
             count: WORDS,

@@ -82,11 +82,7 @@ impl Judge {
     /// # Errors
     /// The complaint about a living peer.
     pub(crate) fn error(&mut self, failed: Failed, peer: RankId) -> Result<(), String> {
-        let died = self
-            .deaths
-            .get(&peer)
-            .copied()
-            .filter(|died| *died <= failed.ended);
+        let died = self.deaths.get(&peer).copied().filter(|died| *died <= failed.ended);
         let died = died.ok_or_else(|| format!("an operation with living rank {peer} failed"))?;
         let waited = self.waited(failed, died);
         if failed.never_met {
@@ -156,14 +152,7 @@ mod tests {
     const B: RankId = RankId { slot: 1, life: 4 };
 
     fn failed(posted: u64, ended: u64) -> Failed {
-        Failed {
-            at: A,
-            posted,
-            ended,
-            pause: 4,
-            never_met: false,
-            silent: false,
-        }
+        Failed { at: A, posted, ended, pause: 4, never_met: false, silent: false }
     }
 
     #[test]
@@ -175,15 +164,9 @@ mod tests {
         assert_eq!(judge.error(failed(1, 50), B), Ok(()));
         assert!(judge.error(failed(1, 50), A).is_err());
         assert_eq!((&judge.latencies[..], &judge.attended[..]), (&[10][..], &[6][..]));
-        let unfound = Failed {
-            never_met: true,
-            ..failed(1, 70)
-        };
+        let unfound = Failed { never_met: true, ..failed(1, 70) };
         assert_eq!(judge.error(unfound, B), Ok(()));
-        let silent = Failed {
-            silent: true,
-            ..failed(1, 80)
-        };
+        let silent = Failed { silent: true, ..failed(1, 80) };
         assert_eq!(judge.error(silent, B), Ok(()));
         assert_eq!(
             (&judge.latencies[..], &judge.never_met[..], &judge.silent[..]),

@@ -35,16 +35,11 @@ fn main() -> ExitCode {
     let (passed, failed) = match parent::run(&args) {
         Ok(kills) => (kills, u64::from(kills == 0)),
         Err(Fail::Failed(why) | Fail::NotRun(why) | Fail::NotHere(why)) => {
-            say(&format!(
-                "FAIL     storm of {kind} endpoints, seed {}\n    {why}",
-                args.seed
-            ));
+            say(&format!("FAIL     storm of {kind} endpoints, seed {}\n    {why}", args.seed));
             (0, 1)
         }
     };
-    say(&format!(
-        "storm of {kind} endpoints: {passed} passed, {failed} failed"
-    ));
+    say(&format!("storm of {kind} endpoints: {passed} passed, {failed} failed"));
     ExitCode::from(u8::from(failed > 0))
 }
 

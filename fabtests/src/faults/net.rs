@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Hints, Info, Mr, MrAsk, Pep,
+    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Hints, Info, Mr, MrAsk,
+    Pep,
 };
 use scif_fabtests::harness::{Fail, Outcome, Rank};
 use scif_fabtests::rig::{load, offers};
@@ -70,19 +71,14 @@ impl Net {
         let messages = sys::FI_MSG | sys::FI_TAGGED;
         let memory = sys::FI_RMA | sys::FI_ATOMIC;
         let (ep_type, caps) = match kind {
-            Kind::Rdm => (
-                sys::FI_EP_RDM,
-                messages | memory | sys::FI_DIRECTED_RECV | sys::FI_COLLECTIVE,
-            ),
+            Kind::Rdm => {
+                (sys::FI_EP_RDM, messages | memory | sys::FI_DIRECTED_RECV | sys::FI_COLLECTIVE)
+            }
             Kind::Msg => (sys::FI_EP_MSG, messages | memory),
             Kind::Scif => return Err(Fail::here("ranks of another program")),
             Kind::Dgram => (sys::FI_EP_DGRAM, messages | sys::FI_DIRECTED_RECV),
         };
-        let mut hints = Hints {
-            caps,
-            ep_type,
-            ..Hints::default()
-        };
+        let mut hints = Hints { caps, ep_type, ..Hints::default() };
         if kind != Kind::Dgram {
             hints.tx.msg_order = sys::FI_ORDER_SAS;
             hints.rx.msg_order = sys::FI_ORDER_SAS;
@@ -96,19 +92,9 @@ impl Net {
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;
         let wait_obj = sys::FI_WAIT_UNSPEC;
-        let cq_attr = CqAttr {
-            format: sys::FI_CQ_FORMAT_TAGGED,
-            wait_obj,
-            ..CqAttr::default()
-        };
-        let eq_attr = EqAttr {
-            wait_obj,
-            ..EqAttr::default()
-        };
-        let cntr_attr = CntrAttr {
-            wait_obj,
-            ..CntrAttr::default()
-        };
+        let cq_attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, wait_obj, ..CqAttr::default() };
+        let eq_attr = EqAttr { wait_obj, ..EqAttr::default() };
+        let cntr_attr = CntrAttr { wait_obj, ..CntrAttr::default() };
         let mut net = Net {
             kind,
             cq: Cq::open(&domain, cq_attr)?,

@@ -108,7 +108,10 @@ impl Parent<'_> {
         let over = |parent: &Parent<'_>| match parent.args.kills {
             Some(kills) => parent.kills >= kills,
             // A short run on a busy machine continues until there are failures to judge.
-            None => begin.elapsed() >= limit && (parent.is_conclusive() || begin.elapsed() >= 10 * limit),
+            None => {
+                begin.elapsed() >= limit
+                    && (parent.is_conclusive() || begin.elapsed() >= 10 * limit)
+            }
         };
         while !over(self) {
             self.inject_faults()?;
@@ -168,10 +171,7 @@ impl Parent<'_> {
         let begin = Instant::now();
         while !so(self) {
             if begin.elapsed() > ENDING {
-                return Err(Fail::here(format_args!(
-                    "waited {} s for {event}",
-                    ENDING.as_secs()
-                )));
+                return Err(Fail::here(format_args!("waited {} s for {event}", ENDING.as_secs())));
             }
             self.step()?;
         }
@@ -181,15 +181,8 @@ impl Parent<'_> {
     fn spawn(&mut self, id: RankId) -> Outcome {
         let mut command = Command::new(&self.args.rank_program);
         let setting = self.rng.pick(&SETTINGS).flatten();
-        command
-            .envs(setting)
-            .env("SCIF_DOMAIN", &self.domain)
-            .args(self.args.of_rank(id));
-        let Started {
-            child,
-            control,
-            output,
-        } = start(&mut command)?;
+        command.envs(setting).env("SCIF_DOMAIN", &self.domain).args(self.args.of_rank(id));
+        let Started { child, control, output } = start(&mut command)?;
         self.pids.push(child.id());
         let (killed_at, lives_on) = match self.schedule.life() {
             Life::FromStart(time) => (Instant::now() + time, None),
@@ -260,10 +253,7 @@ impl Parent<'_> {
         }
         self.spawn(RankId {
             slot: id.slot,
-            life: id
-                .life
-                .checked_add(1)
-                .ok_or_else(|| Fail::here("too many lives"))?,
+            life: id.life.checked_add(1).ok_or_else(|| Fail::here("too many lives"))?,
         })
     }
 
@@ -316,15 +306,9 @@ impl Parent<'_> {
     /// Receives messages of the ranks and handles them.
     fn step(&mut self) -> Outcome {
         self.resume()?;
-        let mut fds: Vec<PollFd<'_>> = self
-            .ranks
-            .iter()
-            .map(|rank| PollFd::new(&rank.control, PollFlags::IN))
-            .collect();
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: 1_000_000,
-        };
+        let mut fds: Vec<PollFd<'_>> =
+            self.ranks.iter().map(|rank| PollFd::new(&rank.control, PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -340,10 +324,7 @@ impl Parent<'_> {
         }
         for rank in &mut self.ranks {
             if let Some(status) = rank.child.try_wait()? {
-                return Err(Fail::here(format_args!(
-                    "rank {} ended by itself: {status}",
-                    rank.id
-                )));
+                return Err(Fail::here(format_args!("rank {} ended by itself: {status}", rank.id)));
             }
             if rank.stopped.is_none() && rank.heard.elapsed() > SILENCE {
                 return Err(Fail::here(format_args!("rank {} hangs", rank.id)));

@@ -226,7 +226,9 @@ impl Storm<'_> {
                         link.ready = true;
                     }
                 }
-                Ok(event) if event.event == sys::FI_SHUTDOWN => self.hung_up(event.fid, Errno::ESHUTDOWN),
+                Ok(event) if event.event == sys::FI_SHUTDOWN => {
+                    self.hung_up(event.fid, Errno::ESHUTDOWN)
+                }
                 Ok(event) if event.event == sys::FI_JOIN_COMPLETE => {
                     if let Some(group) = self.group.as_mut().filter(|group| group.is(event.fid)) {
                         group.is_joined();
@@ -259,11 +261,7 @@ impl Storm<'_> {
             let gone = |id: &RankId| self.links.get(id).is_some_and(|link| link.gone.is_some());
             let since = group.open.filter(|_| group.members.iter().any(gone));
             let hangs = since.is_some_and(|since| now_ns() - since > HANG_NS + HANG_NS / 2);
-            check!(
-                !hangs,
-                "an operation of group {} waits for the dead",
-                group.number
-            );
+            check!(!hangs, "an operation of group {} waits for the dead", group.number);
         }
         if !self.report.is_empty() {
             self.rank.tell(self.report.as_bytes())?;
@@ -273,12 +271,8 @@ impl Storm<'_> {
             return Ok(());
         }
         self.beat = now_ns();
-        let sends = self
-            .ops
-            .iter()
-            .flatten()
-            .filter(|op| !matches!(op.kind, OpKind::Recv(_)))
-            .count();
+        let sends =
+            self.ops.iter().flatten().filter(|op| !matches!(op.kind, OpKind::Recv(_))).count();
         let drained = u8::from(self.draining && sends == 0);
         let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
         let text = format!("beat {drained} {} {}\n", sandbox::usage()?, done.join(" "));

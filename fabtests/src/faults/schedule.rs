@@ -23,9 +23,7 @@ pub(crate) enum Life {
 
 impl Schedule {
     pub(crate) fn new(seed: u64) -> Schedule {
-        Schedule {
-            rng: Rng::new(seed.wrapping_mul(3)),
-        }
+        Schedule { rng: Rng::new(seed.wrapping_mul(3)) }
     }
 
     fn ms(&mut self, least: usize, range: usize) -> Duration {
@@ -50,11 +48,7 @@ impl Schedule {
 
     /// Rank to stop, duration of the stop, and whether the rank is killed meanwhile.
     pub(crate) fn stop(&mut self, ranks: usize) -> (usize, Duration, bool) {
-        let length = if self.rng.one_in(8) {
-            self.ms(100, 300)
-        } else {
-            self.ms(1, 60)
-        };
+        let length = if self.rng.one_in(8) { self.ms(100, 300) } else { self.ms(1, 60) };
         (self.rng.below(ranks), length, self.rng.one_in(3))
     }
 }
@@ -147,23 +141,12 @@ mod tests {
         assert!(growth(&series(2)).is_some_and(|why| why.starts_with("descriptors")));
         // A short run on a loaded machine: few connections first, all of them at the end.
         let short = |last: Usage| {
-            let first = Usage {
-                descriptors: 17,
-                mappings: 57,
-                resident_kib: 161_988,
-            };
+            let first = Usage { descriptors: 17, mappings: 57, resident_kib: 161_988 };
             growth(&[[first; 6].as_slice(), &[last; 3]].concat())
         };
-        let all = Usage {
-            descriptors: 37,
-            mappings: 81,
-            resident_kib: 175_300,
-        };
+        let all = Usage { descriptors: 37, mappings: 81, resident_kib: 175_300 };
         assert_eq!(short(all), None);
-        let leaked = Usage {
-            descriptors: 57,
-            ..all
-        };
+        let leaked = Usage { descriptors: 57, ..all };
         assert!(short(leaked).is_some());
         assert_eq!(growth(&[]), None);
     }

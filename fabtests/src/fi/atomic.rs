@@ -41,10 +41,7 @@ pub struct AtomicTarget {
 type Descs = Vec<*mut std::ffi::c_void>;
 
 fn iocs(list: &[Ioc]) -> (Vec<sys::fi_ioc>, Descs) {
-    let iov = list.iter().map(|ioc| sys::fi_ioc {
-        addr: ioc.buf.ptr().cast(),
-        count: ioc.count,
-    });
+    let iov = list.iter().map(|ioc| sys::fi_ioc { addr: ioc.buf.ptr().cast(), count: ioc.count });
     (iov.collect(), list.iter().map(|ioc| ioc.buf.desc()).collect())
 }
 
@@ -227,7 +224,8 @@ impl Ep {
             let (list, count) = (results.as_mut_ptr(), results.len());
             // SAFETY: the endpoint is open; the message and the lists outlive the call, and the
             // memory is never freed.
-            let code = unsafe { (ops.readwritemsg)(ep, msg, list, desc.as_mut_ptr(), count, flags) };
+            let code =
+                unsafe { (ops.readwritemsg)(ep, msg, list, desc.as_mut_ptr(), count, flags) };
             Errno::check(code).map(drop)
         })
     }
@@ -236,7 +234,13 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn compare_atomic(&self, at: &AtomicTarget, operand: Ioc, compare: Buf, result: Buf) -> Result {
+    pub fn compare_atomic(
+        &self,
+        at: &AtomicTarget,
+        operand: Ioc,
+        compare: Buf,
+        result: Buf,
+    ) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
@@ -382,11 +386,7 @@ fn with_message(
     let (iov, mut desc) = iocs(operand);
     let rma: Vec<sys::fi_rma_ioc> = remote
         .iter()
-        .map(|piece| sys::fi_rma_ioc {
-            addr: piece.addr,
-            count: piece.count,
-            key: piece.key,
-        })
+        .map(|piece| sys::fi_rma_ioc { addr: piece.addr, count: piece.count, key: piece.key })
         .collect();
     let msg = sys::fi_msg_atomic {
         msg_iov: iov.as_ptr(),

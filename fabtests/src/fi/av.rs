@@ -53,13 +53,7 @@ impl Av {
         name: Option<&str>,
         flags: u64,
     ) -> Result<Arc<Av>> {
-        let attr = AvAttr {
-            av_type,
-            count,
-            name,
-            flags,
-            ..AvAttr::default()
-        };
+        let attr = AvAttr { av_type, count, name, flags, ..AvAttr::default() };
         Av::open_with(domain, &attr).map(|(av, _)| av)
     }
 
@@ -69,11 +63,7 @@ impl Av {
     /// Errors of the call.
     pub fn open_with(domain: &Arc<Domain>, attr: &AvAttr<'_>) -> Result<(Arc<Av>, usize)> {
         let (raw, ops) = domain.ops()?;
-        let name = attr
-            .name
-            .map(CString::new)
-            .transpose()
-            .map_err(|_| Errno::EINVAL)?;
+        let name = attr.name.map(CString::new).transpose().map_err(|_| Errno::EINVAL)?;
         let mut attr = sys::fi_av_attr {
             type_: attr.av_type,
             rx_ctx_bits: attr.rx_ctx_bits,
@@ -85,13 +75,12 @@ impl Av {
         };
         let mut av = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `av`.
-        Errno::check_int(unsafe { (ops.av_open)(raw, &raw mut attr, &raw mut av, ptr::null_mut()) })?;
+        Errno::check_int(unsafe {
+            (ops.av_open)(raw, &raw mut attr, &raw mut av, ptr::null_mut())
+        })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(av) }?;
-        let av = Arc::new(Av {
-            object,
-            _domain: Arc::clone(domain),
-        });
+        let av = Arc::new(Av { object, _domain: Arc::clone(domain) });
         Ok((av, attr.map_addr.addr()))
     }
 
@@ -114,14 +103,7 @@ impl Av {
         // SAFETY: the vector is open; `addrs` holds `count` addresses by the caller's contract, and
         // `out` has `count` elements.
         let code = unsafe {
-            (ops.insert)(
-                av,
-                addrs.as_ptr().cast(),
-                count,
-                out.as_mut_ptr(),
-                flags,
-                ptr::null_mut(),
-            )
+            (ops.insert)(av, addrs.as_ptr().cast(), count, out.as_mut_ptr(), flags, ptr::null_mut())
         };
         Ok((Errno::check_int(code)?, out))
     }
@@ -132,10 +114,7 @@ impl Av {
     /// Errors of the call; `EADDRNOTAVAIL` when the address was not inserted.
     pub fn insert(&self, addr: &[u8]) -> Result<u64> {
         let (done, out) = self.insert_many(addr, 1, 0)?;
-        out.first()
-            .copied()
-            .filter(|_| done == 1)
-            .ok_or(Errno::EADDRNOTAVAIL)
+        out.first().copied().filter(|_| done == 1).ok_or(Errno::EADDRNOTAVAIL)
     }
 
     /// `fi_av_insert` of `count` addresses without a result array.
@@ -146,14 +125,7 @@ impl Av {
         let (av, ops) = self.ops()?;
         // SAFETY: as in `insert_many`; a null result array is allowed.
         let code = unsafe {
-            (ops.insert)(
-                av,
-                addrs.as_ptr().cast(),
-                count,
-                ptr::null_mut(),
-                0,
-                ptr::null_mut(),
-            )
+            (ops.insert)(av, addrs.as_ptr().cast(), count, ptr::null_mut(), 0, ptr::null_mut())
         };
         Errno::check_int(code)
     }
@@ -193,14 +165,7 @@ impl Av {
         let mut out = 0;
         // SAFETY: the vector is open, both texts are C strings, and `out` holds one address.
         let code = unsafe {
-            (ops.insertsvc)(
-                av,
-                node.as_ptr(),
-                service.as_ptr(),
-                &raw mut out,
-                0,
-                ptr::null_mut(),
-            )
+            (ops.insertsvc)(av, node.as_ptr(), service.as_ptr(), &raw mut out, 0, ptr::null_mut())
         };
         Ok((Errno::check_int(code)?, out))
     }
@@ -213,7 +178,8 @@ impl Av {
         let (av, ops) = self.ops()?;
         let mut list = addrs.to_vec();
         // SAFETY: the vector is open, and `list` has the stated length.
-        Errno::check_int(unsafe { (ops.remove)(av, list.as_mut_ptr(), list.len(), flags) }).map(drop)
+        Errno::check_int(unsafe { (ops.remove)(av, list.as_mut_ptr(), list.len(), flags) })
+            .map(drop)
     }
 
     /// `fi_av_lookup` into a buffer of `room` bytes. Returns the bytes written and the true length.
@@ -242,12 +208,7 @@ impl Av {
         // SAFETY: the vector is open, `addr` is an address of its format, and `out` has at least
         // `len` bytes.
         let _ = unsafe {
-            (ops.straddr)(
-                av,
-                addr.as_ptr().cast(),
-                out.as_mut_ptr().cast::<c_char>(),
-                &raw mut len,
-            )
+            (ops.straddr)(av, addr.as_ptr().cast(), out.as_mut_ptr().cast::<c_char>(), &raw mut len)
         };
         let end = out.iter().position(|&byte| byte == 0).unwrap_or(out.len());
         let text = String::from_utf8_lossy(out.get(..end).unwrap_or_default()).into_owned();
@@ -297,7 +258,13 @@ impl Av {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn insert_range(&self, node: &str, nodes: usize, service: &str, services: usize) -> Result<Vec<u64>> {
+    pub fn insert_range(
+        &self,
+        node: &str,
+        nodes: usize,
+        service: &str,
+        services: usize,
+    ) -> Result<Vec<u64>> {
         let (av, ops) = self.ops()?;
         let node = CString::new(node).map_err(|_| Errno::EINVAL)?;
         let service = CString::new(service).map_err(|_| Errno::EINVAL)?;

@@ -4,10 +4,7 @@
 //! A [`Buf`] is never freed: an operation may outlive the case that posted it, and no borrow can
 //! express that. A rank is a short-lived process, so the case limits the leak. No reference to the
 //! bytes is ever made; bytes are copied in and out.
-#![expect(
-    unsafe_code,
-    reason = "memory shared with a provider is reached through pointers only"
-)]
+#![expect(unsafe_code, reason = "memory shared with a provider is reached through pointers only")]
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::{Mutex, PoisonError};
@@ -30,18 +27,12 @@ unsafe impl Sync for Buf {}
 /// leak.
 pub(super) fn keep<T>(at: *mut T) {
     static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-    KEPT.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(at.expose_provenance());
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(at.expose_provenance());
 }
 
 impl Buf {
     /// Null pointer without a length.
-    pub const NULL: Buf = Buf {
-        ptr: std::ptr::null_mut(),
-        len: 0,
-        desc: 0,
-    };
+    pub const NULL: Buf = Buf { ptr: std::ptr::null_mut(), len: 0, desc: 0 };
 
     /// Returns zeroed memory on its own pages.
     pub fn new(len: usize) -> Buf {
@@ -71,12 +62,9 @@ impl Buf {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
-        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), len.max(1), prot, MapFlags::SHARED) }?;
-        Ok(Buf {
-            ptr: at.cast(),
-            len,
-            desc: 0,
-        })
+        let at =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len.max(1), prot, MapFlags::SHARED) }?;
+        Ok(Buf { ptr: at.cast(), len, desc: 0 })
     }
 
     /// Returns memory with a copy of `bytes`.
@@ -95,11 +83,7 @@ impl Buf {
 
     /// Returns a null pointer with a length.
     pub const fn null(len: usize) -> Buf {
-        Buf {
-            ptr: std::ptr::null_mut(),
-            len,
-            desc: 0,
-        }
+        Buf { ptr: std::ptr::null_mut(), len, desc: 0 }
     }
 
     /// Returns this range with the local descriptor of a region.
@@ -120,11 +104,7 @@ impl Buf {
             "{off}+{len} of {}",
             self.len
         );
-        Buf {
-            ptr: self.ptr.wrapping_add(off),
-            len,
-            desc: self.desc,
-        }
+        Buf { ptr: self.ptr.wrapping_add(off), len, desc: self.desc }
     }
 
     /// Splits the range into `count` consecutive parts of about equal, odd sizes.
@@ -134,11 +114,7 @@ impl Buf {
         let mut at = 0;
         for left in (1..=count).rev() {
             let rest = self.len - at;
-            let len = if left == 1 {
-                rest
-            } else {
-                ((rest / left) | 1).min(rest)
-            };
+            let len = if left == 1 { rest } else { ((rest / left) | 1).min(rest) };
             parts.push(self.sub(at, len));
             at += len;
         }
@@ -246,11 +222,7 @@ impl Buf {
     /// Returns the offset of the first byte that differs from the pattern, among the first `len`.
     pub fn differs(&self, len: usize, seed: u64) -> Option<usize> {
         let (have, want) = (self.get(0, len), pattern_bytes(len, seed));
-        if have == want {
-            None
-        } else {
-            have.iter().zip(&want).position(|(a, b)| a != b)
-        }
+        if have == want { None } else { have.iter().zip(&want).position(|(a, b)| a != b) }
     }
 }
 

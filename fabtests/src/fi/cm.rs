@@ -35,11 +35,7 @@ impl Request {
     /// # Errors
     /// `EINVAL` for an info without a handle.
     pub fn of(info: Info) -> Result<Request> {
-        if info.has_handle() {
-            Ok(Request { info })
-        } else {
-            Err(Errno::EINVAL)
-        }
+        if info.has_handle() { Ok(Request { info }) } else { Err(Errno::EINVAL) }
     }
 
     /// Rejects the request, which ends it.
@@ -85,11 +81,7 @@ impl Pep {
         Errno::check_int(unsafe { open(raw, info.as_ptr(), &raw mut pep, ptr::null_mut()) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(pep) }?;
-        Ok(Arc::new(Pep {
-            object,
-            bound: Mutex::new(Vec::new()),
-            _fabric: Arc::clone(fabric),
-        }))
+        Ok(Arc::new(Pep { object, bound: Mutex::new(Vec::new()), _fabric: Arc::clone(fabric) }))
     }
 
     /// `fi_pep_bind` of an event queue, which stays open with the endpoint.
@@ -98,10 +90,7 @@ impl Pep {
     /// Errors of the call.
     pub fn attach(&self, eq: &Arc<Eq>) -> Result {
         self.bind(eq.as_ref(), 0)?;
-        self.bound
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(eq));
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(eq));
         Ok(())
     }
 
@@ -133,7 +122,8 @@ impl Pep {
         let mut count = count;
         // SAFETY: the endpoint is open; the argument of this command is an int, which outlives the
         // call.
-        Errno::check_int(unsafe { control(fid, sys::FI_BACKLOG, (&raw mut count).cast()) }).map(drop)
+        Errno::check_int(unsafe { control(fid, sys::FI_BACKLOG, (&raw mut count).cast()) })
+            .map(drop)
     }
 
     /// `fi_getname`.
@@ -145,7 +135,9 @@ impl Pep {
         let mut out = vec![0_u8; 64];
         let mut len = out.len();
         // SAFETY: the endpoint is open and `out` has `len` bytes.
-        Errno::check_int(unsafe { (cm.getname)(pep.cast(), out.as_mut_ptr().cast(), &raw mut len) })?;
+        Errno::check_int(unsafe {
+            (cm.getname)(pep.cast(), out.as_mut_ptr().cast(), &raw mut len)
+        })?;
         out.truncate(len);
         Ok(out)
     }
@@ -158,7 +150,8 @@ impl Pep {
         let (pep, cm) = self.cm()?;
         let mut name = name.to_vec();
         // SAFETY: the endpoint is open and `name` has that many bytes.
-        Errno::check_int(unsafe { (cm.setname)(pep.cast(), name.as_mut_ptr().cast(), name.len()) }).map(drop)
+        Errno::check_int(unsafe { (cm.setname)(pep.cast(), name.as_mut_ptr().cast(), name.len()) })
+            .map(drop)
     }
 
     /// `fi_reject` of the request in `info`, which is invalid afterwards.
@@ -169,8 +162,10 @@ impl Pep {
         let (pep, cm) = self.cm()?;
         // SAFETY: the endpoint is open, the handle belongs to the request, and `data` has the
         // stated length.
-        Errno::check_int(unsafe { (cm.reject)(pep, info.handle(), data.as_ptr().cast(), data.len()) })
-            .map(drop)
+        Errno::check_int(unsafe {
+            (cm.reject)(pep, info.handle(), data.as_ptr().cast(), data.len())
+        })
+        .map(drop)
     }
 
     /// `fi_getopt` of a `size_t`.
@@ -186,13 +181,7 @@ impl Pep {
         let (mut value, mut len) = (0_usize, size_of::<usize>());
         // SAFETY: the endpoint is open and `value` has `len` bytes.
         let code = unsafe {
-            getopt(
-                raw.cast(),
-                sys::FI_OPT_ENDPOINT,
-                option,
-                (&raw mut value).cast(),
-                &raw mut len,
-            )
+            getopt(raw.cast(), sys::FI_OPT_ENDPOINT, option, (&raw mut value).cast(), &raw mut len)
         };
         Errno::check_int(code).map(|_| value)
     }
@@ -215,8 +204,10 @@ impl Ep {
         let (ep, cm) = self.cm()?;
         // SAFETY: the endpoint is open, the address has its format, and `data` has the stated
         // length.
-        Errno::check_int(unsafe { (cm.connect)(ep, addr.as_ptr().cast(), data.as_ptr().cast(), data.len()) })
-            .map(drop)
+        Errno::check_int(unsafe {
+            (cm.connect)(ep, addr.as_ptr().cast(), data.as_ptr().cast(), data.len())
+        })
+        .map(drop)
     }
 
     /// `fi_accept`.
@@ -275,14 +266,7 @@ impl Eq {
         let mut words = vec![0_u64; (ENTRY + room).div_ceil(8)];
         // SAFETY: the queue is open, and `words` has the stated length.
         let code = unsafe {
-            (ops.sread)(
-                eq,
-                &raw mut event,
-                words.as_mut_ptr().cast(),
-                ENTRY + room,
-                timeout_ms,
-                0,
-            )
+            (ops.sread)(eq, &raw mut event, words.as_mut_ptr().cast(), ENTRY + room, timeout_ms, 0)
         };
         let len = Errno::check(code)?;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -52,13 +52,12 @@ impl Cntr {
         };
         let mut cntr = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `cntr`.
-        Errno::check_int(unsafe { (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, ptr::null_mut()) })?;
+        Errno::check_int(unsafe {
+            (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, ptr::null_mut())
+        })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cntr) }?;
-        Ok(Arc::new(Cntr {
-            object,
-            _domain: Arc::clone(domain),
-        }))
+        Ok(Arc::new(Cntr { object, _domain: Arc::clone(domain) }))
     }
 
     /// `fi_cntr_open` with `FI_PEER`.
@@ -82,10 +81,7 @@ impl Cntr {
         Errno::check_int(unsafe { (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, context) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cntr) }?;
-        Ok(Arc::new(Cntr {
-            object,
-            _domain: Arc::clone(domain),
-        }))
+        Ok(Arc::new(Cntr { object, _domain: Arc::clone(domain) }))
     }
 
     fn ops(&self) -> Result<(*mut sys::fid_cntr, &sys::fi_ops_cntr)> {

@@ -34,12 +34,8 @@ pub struct AvSetAttr {
 
 impl AvSetAttr {
     /// Empty set.
-    pub const NONE: AvSetAttr = AvSetAttr {
-        start: sys::FI_ADDR_NOTAVAIL,
-        end: sys::FI_ADDR_NOTAVAIL,
-        stride: 0,
-        flags: 0,
-    };
+    pub const NONE: AvSetAttr =
+        AvSetAttr { start: sys::FI_ADDR_NOTAVAIL, end: sys::FI_ADDR_NOTAVAIL, stride: 0, flags: 0 };
 }
 
 /// Collective group that an endpoint has joined or is joining.
@@ -91,10 +87,7 @@ impl AvSet {
         Errno::check_int(unsafe { open(raw, &raw mut attr, &raw mut set, ptr::null_mut()) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(set) }?;
-        Ok(Arc::new(AvSet {
-            object,
-            _av: Arc::clone(av),
-        }))
+        Ok(Arc::new(AvSet { object, _av: Arc::clone(av) }))
     }
 
     fn ops(&self) -> Result<(*mut sys::fid_av_set, &sys::fi_ops_av_set)> {
@@ -173,16 +166,19 @@ impl Mc {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn join(ep: &Arc<Ep>, parent: u64, set: Option<&AvSet>, flags: u64, context: usize) -> Result<Mc> {
+    pub fn join(
+        ep: &Arc<Ep>,
+        parent: u64,
+        set: Option<&AvSet>,
+        flags: u64,
+        context: usize,
+    ) -> Result<Mc> {
         let (raw, cm) = ep.cm()?;
         let set = match set {
             Some(set) => set.object.raw()?.cast_const(),
             None => ptr::null(),
         };
-        let addr = sys::fi_collective_addr {
-            set,
-            coll_addr: parent,
-        };
+        let addr = sys::fi_collective_addr { set, coll_addr: parent };
         let mut mc = ptr::null_mut();
         // SAFETY: endpoint and set are open, and one pointer is written to `mc`.
         let code = unsafe {
@@ -197,10 +193,7 @@ impl Mc {
         Errno::check_int(code)?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(mc) }?;
-        Ok(Mc {
-            object,
-            _ep: Arc::clone(ep),
-        })
+        Ok(Mc { object, _ep: Arc::clone(ep) })
     }
 
     /// `fi_mc_addr`.
@@ -238,7 +231,8 @@ impl Ep {
         let ops = unsafe { &*ops };
         let (buf, result) = (c.buf.ptr().cast(), c.result.ptr().cast());
         let (none, context) = (ptr::null_mut(), ptr::without_provenance_mut(c.context));
-        let (n, group, root, datatype, op, flags) = (c.count, c.group, c.root, c.datatype, c.op, c.flags);
+        let (n, group, root, datatype, op, flags) =
+            (c.count, c.group, c.root, c.datatype, c.op, c.flags);
         macro_rules! call {
             ($call:ident: $($arg:expr),*) => {
                 // SAFETY: the endpoint is open; buffers are never freed, and the case chooses valid
@@ -248,7 +242,9 @@ impl Ep {
         }
         let code = match c.kind {
             sys::FI_BARRIER => call!(barrier2: group, flags, context),
-            sys::FI_BROADCAST => call!(broadcast: buf, n, none, group, root, datatype, flags, context),
+            sys::FI_BROADCAST => {
+                call!(broadcast: buf, n, none, group, root, datatype, flags, context)
+            }
             sys::FI_ALLTOALL => {
                 call!(alltoall: buf, n, none, result, none, group, datatype, flags, context)
             }
@@ -299,14 +295,8 @@ impl Ep {
         let ops = unsafe { (*ep).collective };
         // SAFETY: the table of an open endpoint lives as long as the endpoint.
         let call = unsafe { (*ops).msg };
-        let from = sys::fi_ioc {
-            addr: c.buf.ptr().cast(),
-            count: c.count,
-        };
-        let mut to = sys::fi_ioc {
-            addr: c.result.ptr().cast(),
-            count: c.count,
-        };
+        let from = sys::fi_ioc { addr: c.buf.ptr().cast(), count: c.count };
+        let mut to = sys::fi_ioc { addr: c.result.ptr().cast(), count: c.count };
         let msg = sys::fi_msg_collective {
             msg_iov: &raw const from,
             desc: ptr::null_mut(),
@@ -339,17 +329,10 @@ impl Domain {
         flags: u64,
     ) -> Result<(usize, usize, usize)> {
         let (raw, ops) = self.ops()?;
-        let mut attr = sys::fi_collective_attr {
-            op,
-            datatype,
-            ..sys::fi_collective_attr::default()
-        };
+        let mut attr =
+            sys::fi_collective_attr { op, datatype, ..sys::fi_collective_attr::default() };
         // SAFETY: the domain is open; the attributes outlive the call.
         Errno::check_int(unsafe { (ops.query_collective)(raw, kind, &raw mut attr, flags) })?;
-        Ok((
-            attr.datatype_attr.size,
-            attr.datatype_attr.count,
-            attr.max_members,
-        ))
+        Ok((attr.datatype_attr.size, attr.datatype_attr.count, attr.max_members))
     }
 }

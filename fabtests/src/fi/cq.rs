@@ -97,21 +97,22 @@ impl Cq {
         };
         let mut cq = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `cq`.
-        Errno::check_int(unsafe { (ops.cq_open)(raw, &raw mut attr, &raw mut cq, ptr::null_mut()) })?;
+        Errno::check_int(unsafe {
+            (ops.cq_open)(raw, &raw mut attr, &raw mut cq, ptr::null_mut())
+        })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cq) }?;
-        Ok(Arc::new(Cq {
-            object,
-            format,
-            _domain: Arc::clone(domain),
-        }))
+        Ok(Arc::new(Cq { object, format, _domain: Arc::clone(domain) }))
     }
 
     /// `fi_cq_open` with `FI_PEER`.
     ///
     /// # Safety
     /// `context` is a `struct fi_peer_cq_context` whose queue outlives this one.
-    pub(super) unsafe fn open_peer(domain: &Arc<Domain>, context: *mut std::ffi::c_void) -> Result<Arc<Cq>> {
+    pub(super) unsafe fn open_peer(
+        domain: &Arc<Domain>,
+        context: *mut std::ffi::c_void,
+    ) -> Result<Arc<Cq>> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_cq_attr {
             size: 0,
@@ -128,11 +129,7 @@ impl Cq {
         Errno::check_int(unsafe { (ops.cq_open)(raw, &raw mut attr, &raw mut cq, context) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cq) }?;
-        Ok(Arc::new(Cq {
-            object,
-            format: sys::FI_CQ_FORMAT_CONTEXT,
-            _domain: Arc::clone(domain),
-        }))
+        Ok(Arc::new(Cq { object, format: sys::FI_CQ_FORMAT_CONTEXT, _domain: Arc::clone(domain) }))
     }
 
     #[inline]
@@ -186,8 +183,9 @@ impl Cq {
         let (cq, ops) = self.ops()?;
         let (mut room, mut sources) = (ROOM, [0; BATCH]);
         // SAFETY: the queue is open; both arrays hold `BATCH` elements.
-        let code =
-            unsafe { (ops.readfrom)(cq, room.as_mut_ptr().cast(), max.min(BATCH), sources.as_mut_ptr()) };
+        let code = unsafe {
+            (ops.readfrom)(cq, room.as_mut_ptr().cast(), max.min(BATCH), sources.as_mut_ptr())
+        };
         let mut entries = self.entries(&room, Errno::check(code)?);
         for (entry, source) in entries.iter_mut().zip(sources) {
             entry.src = Some(source);
@@ -205,7 +203,8 @@ impl Cq {
         let cond: *const c_void = ptr::without_provenance(cond);
         // SAFETY: the queue is open; `room` holds `BATCH` entries; a threshold is passed as a
         // number in the pointer.
-        let code = unsafe { (ops.sread)(cq, room.as_mut_ptr().cast(), max.min(BATCH), cond, timeout_ms) };
+        let code =
+            unsafe { (ops.sread)(cq, room.as_mut_ptr().cast(), max.min(BATCH), cond, timeout_ms) };
         Ok(self.entries(&room, Errno::check(code)?))
     }
 
@@ -252,11 +251,7 @@ impl Cq {
             olen: 0,
             err: 0,
             prov_errno: 0,
-            err_data: if room == 0 {
-                ptr::null_mut()
-            } else {
-                data.as_mut_ptr().cast()
-            },
+            err_data: if room == 0 { ptr::null_mut() } else { data.as_mut_ptr().cast() },
             err_data_size: room,
             src_addr: sys::FI_ADDR_NOTAVAIL,
         };
@@ -267,7 +262,8 @@ impl Cq {
         } else if room == 0 {
             // SAFETY: without a buffer of the caller the provider's data is valid until the next
             // read (fi_cq(3)).
-            unsafe { std::slice::from_raw_parts(entry.err_data.cast::<u8>(), entry.err_data_size) }.to_vec()
+            unsafe { std::slice::from_raw_parts(entry.err_data.cast::<u8>(), entry.err_data_size) }
+                .to_vec()
         } else {
             data.truncate(entry.err_data_size);
             data

@@ -33,7 +33,9 @@ impl Ep {
         let mut ep = ptr::null_mut();
         // SAFETY: the domain is open, the info outlives the call, and one pointer is written to
         // `ep`.
-        Errno::check_int(unsafe { (ops.endpoint)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut()) })?;
+        Errno::check_int(unsafe {
+            (ops.endpoint)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut())
+        })?;
         // SAFETY: the provider has just opened the object for this call.
         unsafe { Ep::adopt(domain, ep) }
     }
@@ -43,11 +45,7 @@ impl Ep {
     pub(super) unsafe fn adopt(domain: &Arc<Domain>, ep: *mut sys::fid_ep) -> Result<Arc<Ep>> {
         // SAFETY: the caller's contract.
         let object = unsafe { Object::adopt(ep) }?;
-        Ok(Arc::new(Ep {
-            object,
-            bound: Mutex::new(Vec::new()),
-            _domain: Arc::clone(domain),
-        }))
+        Ok(Arc::new(Ep { object, bound: Mutex::new(Vec::new()), _domain: Arc::clone(domain) }))
     }
 
     /// Adopts a context of this scalable endpoint, which stays open with the context.
@@ -57,11 +55,7 @@ impl Ep {
     pub(super) unsafe fn adopt_context(self: &Arc<Ep>, ep: *mut sys::fid_ep) -> Result<Arc<Ep>> {
         // SAFETY: the caller's contract.
         let context = unsafe { Ep::adopt(&self._domain, ep) }?;
-        context
-            .bound
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(self) as _);
+        context.bound.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(self) as _);
         Ok(context)
     }
 
@@ -71,10 +65,7 @@ impl Ep {
     /// Errors of the call.
     pub fn attach<T: Fid + Send + Sync + 'static>(&self, other: &Arc<T>, flags: u64) -> Result {
         self.bind(other.as_ref(), flags)?;
-        self.bound
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(other) as _);
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(other) as _);
         Ok(())
     }
 
@@ -109,15 +100,14 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call, with the length that the provider requires.
-    pub fn name_with_room(&self, room: usize) -> std::result::Result<(Vec<u8>, usize), (Errno, usize)> {
+    pub fn name_with_room(
+        &self,
+        room: usize,
+    ) -> std::result::Result<(Vec<u8>, usize), (Errno, usize)> {
         let (ep, cm) = self.cm().map_err(|e| (e, 0))?;
         let mut out = vec![0_u8; room];
         let mut len = room;
-        let at = if room == 0 {
-            ptr::null_mut()
-        } else {
-            out.as_mut_ptr().cast()
-        };
+        let at = if room == 0 { ptr::null_mut() } else { out.as_mut_ptr().cast() };
         // SAFETY: the endpoint is open, and `out` has `len` bytes.
         let code = unsafe { (cm.getname)(ep.cast(), at, &raw mut len) };
         Errno::check_int(code).map_err(|e| (e, len))?;
@@ -186,7 +176,8 @@ impl Ep {
         let (ep, ops) = self.ops()?;
         let len = len.min(size_of::<usize>());
         // SAFETY: the endpoint is open and `value` has at least `len` bytes.
-        let code = unsafe { (ops.setopt)(ep.cast(), level, option, (&raw const value).cast(), len) };
+        let code =
+            unsafe { (ops.setopt)(ep.cast(), level, option, (&raw const value).cast(), len) };
         Errno::check_int(code).map(drop)
     }
 
@@ -224,10 +215,7 @@ impl Ep {
     pub fn alias(self: &Arc<Ep>, flags: u64) -> Result<Arc<Ep>> {
         let fid = self.object.raw_fid()?;
         let mut other: *mut sys::fid = ptr::null_mut();
-        let mut arg = sys::fi_alias {
-            fid: &raw mut other,
-            flags,
-        };
+        let mut arg = sys::fi_alias { fid: &raw mut other, flags };
         let control = self.base_ops()?.control;
         // SAFETY: the endpoint is open; the argument and its pointers outlive the call.
         let code = unsafe { control(fid, sys::FI_ALIAS, (&raw mut arg).cast()) };
@@ -235,11 +223,7 @@ impl Ep {
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(other.cast::<sys::fid_ep>()) }?;
         let bound: Vec<Arc<dyn Fid + Send + Sync>> = vec![Arc::clone(self) as _];
-        Ok(Arc::new(Ep {
-            object,
-            bound: Mutex::new(bound),
-            _domain: Arc::clone(&self._domain),
-        }))
+        Ok(Arc::new(Ep { object, bound: Mutex::new(bound), _domain: Arc::clone(&self._domain) }))
     }
 
     /// `fi_tx_size_left` and `fi_rx_size_left`.

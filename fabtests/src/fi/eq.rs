@@ -52,11 +52,8 @@ pub struct EqErr {
     pub err_data: Vec<u8>,
 }
 
-const NO_ENTRY: sys::fi_eq_entry = sys::fi_eq_entry {
-    fid: ptr::null_mut(),
-    context: ptr::null_mut(),
-    data: 0,
-};
+const NO_ENTRY: sys::fi_eq_entry =
+    sys::fi_eq_entry { fid: ptr::null_mut(), context: ptr::null_mut(), data: 0 };
 
 impl Eq {
     /// `fi_eq_open`.
@@ -87,10 +84,7 @@ impl Eq {
         Errno::check_int(unsafe { open(raw, &raw mut attr, &raw mut eq, ptr::null_mut()) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(eq) }?;
-        Ok(Arc::new(Eq {
-            object,
-            _fabric: Arc::clone(fabric),
-        }))
+        Ok(Arc::new(Eq { object, _fabric: Arc::clone(fabric) }))
     }
 
     pub(super) fn ops(&self) -> Result<(*mut sys::fid_eq, &sys::fi_ops_eq)> {
@@ -137,14 +131,7 @@ impl Eq {
         let room = size_of::<sys::fi_eq_entry>();
         // SAFETY: the queue is open; `entry` has `room` bytes.
         let code = unsafe {
-            (ops.sread)(
-                eq,
-                &raw mut event,
-                (&raw mut entry).cast(),
-                room,
-                timeout_ms,
-                flags,
-            )
+            (ops.sread)(eq, &raw mut event, (&raw mut entry).cast(), room, timeout_ms, flags)
         };
         Ok(took(event, &entry, Errno::check(code)?))
     }
@@ -162,13 +149,7 @@ impl Eq {
         };
         // SAFETY: the queue is open and copies the entry.
         let code = unsafe {
-            (ops.write)(
-                eq,
-                event,
-                (&raw const entry).cast(),
-                size_of::<sys::fi_eq_entry>(),
-                0,
-            )
+            (ops.write)(eq, event, (&raw const entry).cast(), size_of::<sys::fi_eq_entry>(), 0)
         };
         Errno::check(code)
     }
@@ -227,11 +208,5 @@ impl Eq {
 }
 
 fn took(event: u32, entry: &sys::fi_eq_entry, len: usize) -> EqEvent {
-    EqEvent {
-        event,
-        fid: entry.fid.addr(),
-        context: entry.context.addr(),
-        data: entry.data,
-        len,
-    }
+    EqEvent { event, fid: entry.fid.addr(), context: entry.context.addr(), data: entry.data, len }
 }

@@ -96,8 +96,8 @@ impl Errno {
     /// The number. A success that changed `errno` yields a number that no call returns, and whose
     /// text names the cause.
     pub fn check(code: isize) -> Result<usize> {
-        let value =
-            usize::try_from(code).map_err(|_| Errno(i32::try_from(code.wrapping_neg()).unwrap_or(i32::MAX)));
+        let value = usize::try_from(code)
+            .map_err(|_| Errno(i32::try_from(code.wrapping_neg()).unwrap_or(i32::MAX)));
         match (value, unmark()) {
             (Ok(_), Some(changed)) => Err(Errno(CHANGED | changed)),
             (value, _) => value,

@@ -77,10 +77,7 @@ impl Domain {
         Errno::check_int(unsafe { open(raw, info.as_ptr(), &raw mut domain, ptr::null_mut()) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(domain) }?;
-        Ok(Arc::new(Domain {
-            object,
-            fabric: Arc::clone(fabric),
-        }))
+        Ok(Arc::new(Domain { object, fabric: Arc::clone(fabric) }))
     }
 
     pub(super) fn ops(&self) -> Result<(*mut sys::fid_domain, &sys::fi_ops_domain)> {

@@ -339,10 +339,7 @@ impl Info {
         let open = unsafe { (*self.top().fabric_attr).fabric };
         // SAFETY: as above; the field exists in 1.17.
         let inside = unsafe { (*self.top().domain_attr).domain };
-        Ok((
-            open.cast() == fabric.raw_fid()?,
-            inside.cast() == domain.raw_fid()?,
-        ))
+        Ok((open.cast() == fabric.raw_fid()?, inside.cast() == domain.raw_fid()?))
     }
 
     pub fn prov_version(&self) -> u32 {
@@ -385,9 +382,11 @@ impl Lib {
         flags: u64,
         hints: Option<&Info>,
     ) -> Result<Vec<Info>> {
-        let text = |word: Option<&str>| word.map(CString::new).transpose().map_err(|_| Errno::EINVAL);
+        let text =
+            |word: Option<&str>| word.map(CString::new).transpose().map_err(|_| Errno::EINVAL);
         let (node, service) = (text(node)?, text(service)?);
-        let pointer = |word: &Option<CString>| word.as_ref().map_or(ptr::null(), |word| word.as_ptr());
+        let pointer =
+            |word: &Option<CString>| word.as_ref().map_or(ptr::null(), |word| word.as_ptr());
         // Without a provider name other providers are queried too, and the first call loads them.
         // These may change `errno`.
         let asks_one = hints.is_some_and(|hints| !hints.prov_name().is_empty());
@@ -402,14 +401,7 @@ impl Lib {
         // SAFETY: every pointer is null or outlives the call; the library writes one pointer to
         // `list`.
         let code = unsafe {
-            (self.getinfo)(
-                version,
-                pointer(&node),
-                pointer(&service),
-                flags,
-                hints,
-                &raw mut list,
-            )
+            (self.getinfo)(version, pointer(&node), pointer(&service), flags, hints, &raw mut list)
         };
         Errno::check_int(code)?;
         Ok(Info::list(self, list))

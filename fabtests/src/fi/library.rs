@@ -68,22 +68,18 @@ impl Lib {
         // below.
         let getinfo = unsafe { std::mem::transmute::<*mut c_void, GetInfo>(find(c"fi_getinfo")?) };
         // SAFETY: the type matches the prototype in rdma/fabric.h.
-        let freeinfo = unsafe { std::mem::transmute::<*mut c_void, FreeInfo>(find(c"fi_freeinfo")?) };
+        let freeinfo =
+            unsafe { std::mem::transmute::<*mut c_void, FreeInfo>(find(c"fi_freeinfo")?) };
         // SAFETY: the type matches the prototype in rdma/fabric.h.
         let dupinfo = unsafe { std::mem::transmute::<*mut c_void, DupInfo>(find(c"fi_dupinfo")?) };
         // SAFETY: the type matches the prototype in rdma/fabric.h.
         let fabric = unsafe { std::mem::transmute::<*mut c_void, OpenFabric>(find(c"fi_fabric")?) };
         // SAFETY: the type matches the prototype in rdma/fabric.h.
-        let fi_version = unsafe { std::mem::transmute::<*mut c_void, Version>(find(c"fi_version")?) };
+        let fi_version =
+            unsafe { std::mem::transmute::<*mut c_void, Version>(find(c"fi_version")?) };
         // SAFETY: the function takes no argument.
         let version = unsafe { fi_version() };
-        let lib = Box::leak(Box::new(Lib {
-            getinfo,
-            freeinfo,
-            dupinfo,
-            fabric,
-            version,
-        }));
+        let lib = Box::leak(Box::new(Lib { getinfo, freeinfo, dupinfo, fabric, version }));
         super::buf::keep(std::ptr::from_mut(lib));
         Ok(lib)
     }
@@ -130,7 +126,5 @@ fn loader_error() -> String {
     }
     // SAFETY: dlerror(3) returns a C string that is valid until the next loader call of this
     // thread.
-    unsafe { std::ffi::CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
+    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -84,7 +84,12 @@ impl Mr {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn regattr(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk, context: usize) -> Result<Arc<Mr>> {
+    pub fn regattr(
+        domain: &Arc<Domain>,
+        bufs: &[Buf],
+        ask: MrAsk,
+        context: usize,
+    ) -> Result<Arc<Mr>> {
         Mr::regattr_in(domain, bufs, ask, context, ptr::null())
     }
 
@@ -92,7 +97,12 @@ impl Mr {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn regattr_within(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk, base: &dyn Fid) -> Result<Arc<Mr>> {
+    pub fn regattr_within(
+        domain: &Arc<Domain>,
+        bufs: &[Buf],
+        ask: MrAsk,
+        base: &dyn Fid,
+    ) -> Result<Arc<Mr>> {
         Mr::regattr_in(domain, bufs, ask, 0, base.raw_fid()?.cast())
     }
 
@@ -120,7 +130,12 @@ impl Mr {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn regattr_dmabuf(domain: &Arc<Domain>, fd: BorrowedFd<'_>, buf: Buf, ask: MrAsk) -> Result<Arc<Mr>> {
+    pub fn regattr_dmabuf(
+        domain: &Arc<Domain>,
+        fd: BorrowedFd<'_>,
+        buf: Buf,
+        ask: MrAsk,
+    ) -> Result<Arc<Mr>> {
         let (raw, ops) = mr_ops(domain)?;
         let dmabuf = sys::fi_mr_dmabuf {
             fd: fd.as_raw_fd(),
@@ -132,7 +147,9 @@ impl Mr {
         let mut mr = ptr::null_mut();
         // SAFETY: as in `regattr_in`; with this flag the attributes point to a `struct
         // fi_mr_dmabuf` instead of an iovec.
-        let code = unsafe { (ops.regattr)(raw, &raw const attr, ask.flags | sys::FI_MR_DMABUF, &raw mut mr) };
+        let code = unsafe {
+            (ops.regattr)(raw, &raw const attr, ask.flags | sys::FI_MR_DMABUF, &raw mut mr)
+        };
         Mr::adopt(domain, code, mr)
     }
 
@@ -140,10 +157,7 @@ impl Mr {
         Errno::check_int(code)?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(mr) }?;
-        Ok(Arc::new(Mr {
-            object,
-            _domain: Arc::clone(domain),
-        }))
+        Ok(Arc::new(Mr { object, _domain: Arc::clone(domain) }))
     }
 
     /// `fi_mr_key`.
@@ -270,12 +284,7 @@ fn attributes(mr_iov: *const sys::iovec, iov_count: usize, ask: MrAsk) -> sys::f
 }
 
 pub(super) fn iovecs(bufs: &[Buf]) -> Vec<sys::iovec> {
-    bufs.iter()
-        .map(|buf| sys::iovec {
-            iov_base: buf.ptr().cast(),
-            iov_len: buf.len(),
-        })
-        .collect()
+    bufs.iter().map(|buf| sys::iovec { iov_base: buf.ptr().cast(), iov_len: buf.len() }).collect()
 }
 
 fn mr_ops(domain: &Domain) -> Result<(*mut sys::fid, &sys::fi_ops_mr)> {

@@ -33,7 +33,8 @@ impl Ep {
         let (ep, ops) = self.msg_ops()?;
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe { (ops.send)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, context) };
+        let code =
+            unsafe { (ops.send)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, context) };
         Errno::check(code).map(drop)
     }
 
@@ -46,7 +47,8 @@ impl Ep {
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe { (ops.sendv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, context) };
+        let code =
+            unsafe { (ops.sendv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, context) };
         Errno::check(code).map(drop)
     }
 
@@ -54,7 +56,14 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn sendmsg(&self, bufs: &[Buf], dest: u64, context: usize, data: u64, flags: u64) -> Result {
+    pub fn sendmsg(
+        &self,
+        bufs: &[Buf],
+        dest: u64,
+        context: usize,
+        data: u64,
+        flags: u64,
+    ) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let msg = message(&iov, &mut desc, dest, context, data);
@@ -82,8 +91,9 @@ impl Ep {
         let (ep, ops) = self.msg_ops()?;
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
-        let code =
-            unsafe { (ops.senddata)(ep, buf.ptr().cast(), buf.len(), buf.desc(), data, dest, context) };
+        let code = unsafe {
+            (ops.senddata)(ep, buf.ptr().cast(), buf.len(), buf.desc(), data, dest, context)
+        };
         Errno::check(code).map(drop)
     }
 
@@ -94,7 +104,8 @@ impl Ep {
     pub fn injectdata(&self, buf: Buf, data: u64, dest: u64) -> Result {
         let (ep, ops) = self.msg_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
-        Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest) }).map(drop)
+        Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest) })
+            .map(drop)
     }
 
     /// `fi_recv`.
@@ -119,7 +130,8 @@ impl Ep {
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe { (ops.recvv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), src, context) };
+        let code =
+            unsafe { (ops.recvv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), src, context) };
         Errno::check(code).map(drop)
     }
 

@@ -30,10 +30,7 @@ impl<T> Object<T> {
     /// result closes it.
     pub(super) unsafe fn adopt(at: *mut T) -> Result<Object<T>> {
         let at = NonNull::new(at).ok_or(Errno::EOTHER)?;
-        Ok(Object {
-            at,
-            closed: OnceLock::new(),
-        })
+        Ok(Object { at, closed: OnceLock::new() })
     }
 
     /// Returns the object, if it is open.
@@ -155,21 +152,17 @@ pub trait Fid {
     /// # Errors
     /// Errors of the call, with the number of descriptors that the provider reports. `EBADF` for a
     /// negative descriptor, and for a list without a change index.
-    fn wait_list(&self, room: usize) -> std::result::Result<Vec<(BorrowedFd<'_>, i16)>, (Errno, usize)> {
+    fn wait_list(
+        &self,
+        room: usize,
+    ) -> std::result::Result<Vec<(BorrowedFd<'_>, i16)>, (Errno, usize)> {
         let fid = self.raw_fid().map_err(|e| (e, 0))?;
         let control = self.base_ops().map_err(|e| (e, 0))?.control;
-        let free = libc::pollfd {
-            fd: -1,
-            events: 0,
-            revents: 0,
-        };
+        let free = libc::pollfd { fd: -1, events: 0, revents: 0 };
         let mut list = vec![free; room];
         const UNTOLD: u64 = 99;
-        let mut arg = sys::fi_wait_pollfd {
-            change_index: UNTOLD,
-            nfds: room,
-            fd: list.as_mut_ptr(),
-        };
+        let mut arg =
+            sys::fi_wait_pollfd { change_index: UNTOLD, nfds: room, fd: list.as_mut_ptr() };
         // SAFETY: the object is open; the argument and its list of the stated length outlive the
         // call.
         let code = unsafe { control(fid, sys::FI_GETWAIT, (&raw mut arg).cast()) };

@@ -26,8 +26,9 @@ impl Buf {
         const PAGE: usize = 4096;
         let room = len.next_multiple_of(PAGE) + 2 * PAGE;
         // SAFETY: the kernel chooses an unused range.
-        let at =
-            unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE)? };
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE)?
+        };
         let at = at.cast::<u8>().wrapping_add(PAGE);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: inside the range just mapped, which has no other user.
@@ -60,7 +61,9 @@ impl Buf {
     /// Errors of `mremap(2)`.
     pub fn enlarge(&self, len: usize) -> Result<Buf> {
         // SAFETY: the pages belong to this case, which has no reference to them.
-        let at = unsafe { rustix::mm::mremap(self.ptr().cast(), self.len(), len, MremapFlags::MAYMOVE)? };
+        let at = unsafe {
+            rustix::mm::mremap(self.ptr().cast(), self.len(), len, MremapFlags::MAYMOVE)?
+        };
         Ok(Buf::at(at.cast(), len))
     }
 
@@ -106,10 +109,7 @@ fn windows() -> std::io::Result<Vec<(usize, usize)>> {
     Ok(ours
         .filter_map(|line| {
             let (begin, end) = line.split(' ').next()?.split_once('-')?;
-            Some((
-                usize::from_str_radix(begin, 16).ok()?,
-                usize::from_str_radix(end, 16).ok()?,
-            ))
+            Some((usize::from_str_radix(begin, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
         })
         .collect())
 }

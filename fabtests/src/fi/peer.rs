@@ -91,23 +91,13 @@ unsafe impl Sync for Owner {}
 unsafe impl Send for Owner {}
 
 const fn head(fclass: usize) -> sys::fid {
-    sys::fid {
-        fclass,
-        context: ptr::null_mut(),
-        ops: ptr::null(),
-    }
+    sys::fid { fclass, context: ptr::null_mut(), ops: ptr::null() }
 }
 
-static CQ_OPS: sys::fi_ops_cq_owner = sys::fi_ops_cq_owner {
-    size: size_of::<sys::fi_ops_cq_owner>(),
-    write,
-    writeerr,
-};
-static CNTR_OPS: sys::fi_ops_cntr_owner = sys::fi_ops_cntr_owner {
-    size: size_of::<sys::fi_ops_cntr_owner>(),
-    inc,
-    incerr,
-};
+static CQ_OPS: sys::fi_ops_cq_owner =
+    sys::fi_ops_cq_owner { size: size_of::<sys::fi_ops_cq_owner>(), write, writeerr };
+static CNTR_OPS: sys::fi_ops_cntr_owner =
+    sys::fi_ops_cntr_owner { size: size_of::<sys::fi_ops_cntr_owner>(), inc, incerr };
 static SRX_OPS: sys::fi_ops_srx_owner = sys::fi_ops_srx_owner {
     size: size_of::<sys::fi_ops_srx_owner>(),
     get_msg,
@@ -141,18 +131,13 @@ unsafe extern "C" fn write(
 ) -> isize {
     // SAFETY: `cq` is the queue given to the peer.
     let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
-    owner.enter(Written {
-        context: context.addr(),
-        flags,
-        len,
-        data,
-        tag,
-        src,
-        err: 0,
-    })
+    owner.enter(Written { context: context.addr(), flags, len, data, tag, src, err: 0 })
 }
 
-unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_cq_err_entry) -> isize {
+unsafe extern "C" fn writeerr(
+    cq: *mut sys::fid_peer_cq,
+    entry: *const sys::fi_cq_err_entry,
+) -> isize {
     // SAFETY: `cq` is the queue given to the peer.
     let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
     // SAFETY: the entry outlives the call.
@@ -170,16 +155,12 @@ unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_c
 
 unsafe extern "C" fn inc(cntr: *mut sys::fid_peer_cntr) {
     // SAFETY: `cntr` is the counter given to the peer.
-    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }
-        .heard()
-        .good += 1;
+    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }.heard().good += 1;
 }
 
 unsafe extern "C" fn incerr(cntr: *mut sys::fid_peer_cntr) {
     // SAFETY: `cntr` is the counter given to the peer.
-    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }
-        .heard()
-        .bad += 1;
+    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }.heard().bad += 1;
 }
 
 unsafe extern "C" fn get_msg(
@@ -226,10 +207,7 @@ unsafe fn get(
     }));
     let mut heard = owner.heard();
     heard.asked += 1;
-    let at = heard
-        .posted
-        .iter()
-        .position(|r| r.takes(tagged, attr.tag, attr.addr));
+    let at = heard.posted.iter().position(|r| r.takes(tagged, attr.tag, attr.addr));
     let code = match at {
         Some(at) => {
             let receive = heard.posted.remove(at);
@@ -290,9 +268,7 @@ unsafe extern "C" fn free_entry(entry: *mut sys::fi_peer_rx_entry) {
     // SAFETY: the entry was made by `get`.
     let srx = unsafe { (*entry).srx };
     // SAFETY: `srx` is the receive context given to the peer.
-    unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }
-        .heard()
-        .freed += 1;
+    unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }.heard().freed += 1;
     // SAFETY: the peer returns the entry to the owner.
     unsafe { forget(entry) };
 }
@@ -387,7 +363,12 @@ impl Owner {
     ///
     /// # Errors
     /// Errors of the peer, when it does not start.
-    pub fn receive_in_pieces(&self, tag: u64, (buf, pieces): (Buf, usize), context: usize) -> Result {
+    pub fn receive_in_pieces(
+        &self,
+        tag: u64,
+        (buf, pieces): (Buf, usize),
+        context: usize,
+    ) -> Result {
         self.post(Receive {
             from: sys::FI_ADDR_UNSPEC,
             tagged: true,
@@ -403,17 +384,15 @@ impl Owner {
     ///
     /// # Errors
     /// Errors of the peer, when it does not start.
-    pub fn receive_from(&self, from: u64, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
+    pub fn receive_from(
+        &self,
+        from: u64,
+        tagged: Option<(u64, u64)>,
+        buf: Buf,
+        context: usize,
+    ) -> Result {
         let (tag, ignore) = tagged.unwrap_or((0, u64::MAX));
-        self.post(Receive {
-            from,
-            tagged: tagged.is_some(),
-            tag,
-            ignore,
-            buf,
-            pieces: 1,
-            context,
-        })
+        self.post(Receive { from, tagged: tagged.is_some(), tag, ignore, buf, pieces: 1, context })
     }
 
     fn post(&self, receive: Receive) -> Result {
@@ -426,11 +405,7 @@ impl Owner {
         // SAFETY: the entry was made by `get`, and the peer has queued it.
         fill(unsafe { &mut *entry }, receive);
         let ops = self.peer_ops()?;
-        let start = if receive.tagged {
-            ops.start_tag
-        } else {
-            ops.start_msg
-        };
+        let start = if receive.tagged { ops.start_tag } else { ops.start_msg };
         // SAFETY: the peer's own function, for an entry that the peer queued.
         Errno::check_int(unsafe { start(entry) }).map(drop)
     }

@@ -43,16 +43,7 @@ impl Ep {
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
-            (ops.read)(
-                ep,
-                buf.ptr().cast(),
-                buf.len(),
-                buf.desc(),
-                src,
-                addr,
-                key,
-                context,
-            )
+            (ops.read)(ep, buf.ptr().cast(), buf.len(), buf.desc(), src, addr, key, context)
         };
         Errno::check(code).map(drop)
     }
@@ -67,16 +58,7 @@ impl Ep {
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
-            (ops.readv)(
-                ep,
-                iov.as_ptr(),
-                desc.as_mut_ptr(),
-                iov.len(),
-                src,
-                addr,
-                key,
-                context,
-            )
+            (ops.readv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), src, addr, key, context)
         };
         Errno::check(code).map(drop)
     }
@@ -85,7 +67,14 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn readmsg(&self, bufs: &[Buf], src: u64, remote: &[RmaIov], context: usize, flags: u64) -> Result {
+    pub fn readmsg(
+        &self,
+        bufs: &[Buf],
+        src: u64,
+        remote: &[RmaIov],
+        context: usize,
+        flags: u64,
+    ) -> Result {
         let (ep, ops) = self.rma_ops()?;
         with_message(bufs, src, remote, context, 0, |msg| {
             // SAFETY: the endpoint is open; the message outlives the call, and the memory is never
@@ -104,16 +93,7 @@ impl Ep {
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
-            (ops.write)(
-                ep,
-                buf.ptr().cast(),
-                buf.len(),
-                buf.desc(),
-                dest,
-                addr,
-                key,
-                context,
-            )
+            (ops.write)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, addr, key, context)
         };
         Errno::check(code).map(drop)
     }
@@ -128,16 +108,7 @@ impl Ep {
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
-            (ops.writev)(
-                ep,
-                iov.as_ptr(),
-                desc.as_mut_ptr(),
-                iov.len(),
-                dest,
-                addr,
-                key,
-                context,
-            )
+            (ops.writev)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, addr, key, context)
         };
         Errno::check(code).map(drop)
     }
@@ -171,14 +142,23 @@ impl Ep {
     pub fn inject_write(&self, buf: Buf, dest: u64, addr: u64, key: u64) -> Result {
         let (ep, ops) = self.rma_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
-        Errno::check(unsafe { (ops.inject)(ep, buf.ptr().cast(), buf.len(), dest, addr, key) }).map(drop)
+        Errno::check(unsafe { (ops.inject)(ep, buf.ptr().cast(), buf.len(), dest, addr, key) })
+            .map(drop)
     }
 
     /// `fi_writedata`.
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn writedata(&self, buf: Buf, data: u64, dest: u64, addr: u64, key: u64, context: usize) -> Result {
+    pub fn writedata(
+        &self,
+        buf: Buf,
+        data: u64,
+        dest: u64,
+        addr: u64,
+        key: u64,
+        context: usize,
+    ) -> Result {
         let (ep, ops) = self.rma_ops()?;
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
@@ -205,8 +185,10 @@ impl Ep {
     pub fn inject_writedata(&self, buf: Buf, data: u64, dest: u64, addr: u64, key: u64) -> Result {
         let (ep, ops) = self.rma_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
-        Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest, addr, key) })
-            .map(drop)
+        Errno::check(unsafe {
+            (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest, addr, key)
+        })
+        .map(drop)
     }
 
     /// `fi_readmsg` or `fi_writemsg` of a null message.
@@ -232,11 +214,7 @@ fn with_message(
     let (iov, mut desc) = (iovecs(bufs), descs(bufs));
     let rma: Vec<sys::fi_rma_iov> = remote
         .iter()
-        .map(|piece| sys::fi_rma_iov {
-            addr: piece.addr,
-            len: piece.len,
-            key: piece.key,
-        })
+        .map(|piece| sys::fi_rma_iov { addr: piece.addr, len: piece.len, key: piece.key })
         .collect();
     let msg = sys::fi_msg_rma {
         msg_iov: iov.as_ptr(),

@@ -29,7 +29,9 @@ impl Ep {
         let mut ep = ptr::null_mut();
         // SAFETY: the domain is open, the info outlives the call, and one pointer is written to
         // `ep`.
-        Errno::check_int(unsafe { (ops.scalable_ep)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut()) })?;
+        Errno::check_int(unsafe {
+            (ops.scalable_ep)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut())
+        })?;
         // SAFETY: the provider has just opened the object for this call.
         unsafe { Ep::adopt(domain, ep) }
     }
@@ -38,7 +40,11 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn tx_context(self: &Arc<Ep>, index: i32, attr: Option<sys::fi_tx_attr>) -> Result<Arc<Ep>> {
+    pub fn tx_context(
+        self: &Arc<Ep>,
+        index: i32,
+        attr: Option<sys::fi_tx_attr>,
+    ) -> Result<Arc<Ep>> {
         let (sep, ops) = self.ops()?;
         let mut attr = attr;
         let attr = attr.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
@@ -54,7 +60,11 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn rx_context(self: &Arc<Ep>, index: i32, attr: Option<sys::fi_rx_attr>) -> Result<Arc<Ep>> {
+    pub fn rx_context(
+        self: &Arc<Ep>,
+        index: i32,
+        attr: Option<sys::fi_rx_attr>,
+    ) -> Result<Arc<Ep>> {
         let (sep, ops) = self.ops()?;
         let mut attr = attr;
         let attr = attr.as_mut().map_or(ptr::null_mut(), ptr::from_mut);

@@ -44,10 +44,7 @@ impl PollSet {
         Errno::check_int(unsafe { (ops.poll_open)(raw, &raw mut attr, &raw mut set) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(set) }?;
-        Ok(PollSet {
-            object,
-            _domain: Arc::clone(domain),
-        })
+        Ok(PollSet { object, _domain: Arc::clone(domain) })
     }
 
     fn ops(&self) -> Result<(*mut sys::fid_poll, &sys::fi_ops_poll)> {
@@ -111,10 +108,7 @@ impl WaitSet {
         Errno::check_int(unsafe { open(raw, &raw mut attr, &raw mut set) })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(set) }?;
-        Ok(WaitSet {
-            object,
-            fabric: Arc::clone(fabric),
-        })
+        Ok(WaitSet { object, fabric: Arc::clone(fabric) })
     }
 
     /// `fi_wait`.
@@ -149,10 +143,7 @@ impl WaitSet {
     /// # Errors
     /// Errors of the call.
     pub fn cntr(&self, domain: &Arc<Domain>) -> Result<Arc<Cntr>> {
-        let attr = CntrAttr {
-            wait_obj: sys::FI_WAIT_SET,
-            ..CntrAttr::default()
-        };
+        let attr = CntrAttr { wait_obj: sys::FI_WAIT_SET, ..CntrAttr::default() };
         Cntr::open_with(domain, attr, self.object.raw()?)
     }
 
@@ -161,11 +152,7 @@ impl WaitSet {
     /// # Errors
     /// Errors of the call.
     pub fn eq(&self) -> Result<Arc<Eq>> {
-        let attr = EqAttr {
-            flags: sys::FI_WRITE,
-            wait_obj: sys::FI_WAIT_SET,
-            ..EqAttr::default()
-        };
+        let attr = EqAttr { flags: sys::FI_WRITE, wait_obj: sys::FI_WAIT_SET, ..EqAttr::default() };
         Eq::open_with(&self.fabric, attr, self.object.raw()?)
     }
 }

@@ -32,13 +32,12 @@ impl Stx {
         let mut attr = sys::fi_tx_attr::default();
         let mut stx = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `stx`.
-        Errno::check_int(unsafe { (ops.stx_ctx)(raw, &raw mut attr, &raw mut stx, ptr::null_mut()) })?;
+        Errno::check_int(unsafe {
+            (ops.stx_ctx)(raw, &raw mut attr, &raw mut stx, ptr::null_mut())
+        })?;
         // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(stx) }?;
-        Ok(Arc::new(Stx {
-            object,
-            _domain: Arc::clone(domain),
-        }))
+        Ok(Arc::new(Stx { object, _domain: Arc::clone(domain) }))
     }
 }
 
@@ -52,10 +51,7 @@ impl Ep {
         context: *mut std::ffi::c_void,
     ) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
-        let mut attr = sys::fi_rx_attr {
-            op_flags: sys::FI_PEER,
-            ..sys::fi_rx_attr::default()
-        };
+        let mut attr = sys::fi_rx_attr { op_flags: sys::FI_PEER, ..sys::fi_rx_attr::default() };
         let mut srx = ptr::null_mut();
         // SAFETY: the domain is open, the context is the caller's, and one pointer is written to
         // `srx`.
@@ -78,13 +74,12 @@ impl Ep {
     /// Errors of the call.
     pub fn shared_receive_with(domain: &Arc<Domain>, op_flags: u64) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
-        let mut attr = sys::fi_rx_attr {
-            op_flags,
-            ..sys::fi_rx_attr::default()
-        };
+        let mut attr = sys::fi_rx_attr { op_flags, ..sys::fi_rx_attr::default() };
         let mut srx = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `srx`.
-        Errno::check_int(unsafe { (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, ptr::null_mut()) })?;
+        Errno::check_int(unsafe {
+            (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, ptr::null_mut())
+        })?;
         // SAFETY: the provider has just opened the object for this call.
         unsafe { Ep::adopt(domain, srx) }
     }

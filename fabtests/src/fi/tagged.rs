@@ -34,7 +34,8 @@ impl Ep {
         let (ep, ops) = self.tagged_ops()?;
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe { (ops.send)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, tag, context) };
+        let code =
+            unsafe { (ops.send)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, tag, context) };
         Errno::check(code).map(drop)
     }
 
@@ -47,7 +48,9 @@ impl Ep {
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe { (ops.sendv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, tag, context) };
+        let code = unsafe {
+            (ops.sendv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, tag, context)
+        };
         Errno::check(code).map(drop)
     }
 
@@ -101,16 +104,7 @@ impl Ep {
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
-            (ops.senddata)(
-                ep,
-                buf.ptr().cast(),
-                buf.len(),
-                buf.desc(),
-                data,
-                dest,
-                tag,
-                context,
-            )
+            (ops.senddata)(ep, buf.ptr().cast(), buf.len(), buf.desc(), data, dest, tag, context)
         };
         Errno::check(code).map(drop)
     }
@@ -122,7 +116,8 @@ impl Ep {
     pub fn tinjectdata(&self, buf: Buf, data: u64, dest: u64, tag: u64) -> Result {
         let (ep, ops) = self.tagged_ops()?;
         // SAFETY: the endpoint is open, and the memory is never freed.
-        Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest, tag) }).map(drop)
+        Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest, tag) })
+            .map(drop)
     }
 
     /// `fi_trecv`.
@@ -135,16 +130,7 @@ impl Ep {
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
-            (ops.recv)(
-                ep,
-                buf.ptr().cast(),
-                buf.len(),
-                buf.desc(),
-                src,
-                tag,
-                ignore,
-                context,
-            )
+            (ops.recv)(ep, buf.ptr().cast(), buf.len(), buf.desc(), src, tag, ignore, context)
         };
         Errno::check(code).map(drop)
     }
@@ -159,16 +145,7 @@ impl Ep {
         let context = ptr::without_provenance_mut(context);
         // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
-            (ops.recvv)(
-                ep,
-                iov.as_ptr(),
-                desc.as_mut_ptr(),
-                iov.len(),
-                src,
-                tag,
-                ignore,
-                context,
-            )
+            (ops.recvv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), src, tag, ignore, context)
         };
         Errno::check(code).map(drop)
     }

@@ -111,24 +111,16 @@ static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn leak<T>(value: T) -> *mut T {
     let kept = Box::into_raw(Box::new(value));
-    KEPT.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(kept.addr());
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept.addr());
     kept
 }
 
 fn iov(buf: Buf) -> *const sys::iovec {
-    leak(sys::iovec {
-        iov_base: buf.ptr().cast(),
-        iov_len: buf.len(),
-    })
+    leak(sys::iovec { iov_base: buf.ptr().cast(), iov_len: buf.len() })
 }
 
 fn ioc(buf: Buf) -> *mut sys::fi_ioc {
-    leak(sys::fi_ioc {
-        addr: buf.ptr().cast(),
-        count: 1,
-    })
+    leak(sys::fi_ioc { addr: buf.ptr().cast(), count: 1 })
 }
 
 fn message(buf: Buf, addr: u64, context: usize) -> sys::fi_msg {
@@ -161,11 +153,7 @@ fn access(buf: Buf, addr: u64, remote: RmaIov, context: usize) -> sys::fi_msg_rm
         desc: ptr::null_mut(),
         iov_count: 1,
         addr,
-        rma_iov: leak(sys::fi_rma_iov {
-            addr: remote.addr,
-            len: remote.len,
-            key: remote.key,
-        }),
+        rma_iov: leak(sys::fi_rma_iov { addr: remote.addr, len: remote.len, key: remote.key }),
         rma_iov_count: 1,
         context: ptr::without_provenance_mut(context),
         data: 0,
@@ -178,11 +166,7 @@ fn atomic(operand: Buf, target: AtomicTarget, context: usize) -> sys::fi_msg_ato
         desc: ptr::null_mut(),
         iov_count: 1,
         addr: target.dest,
-        rma_iov: leak(sys::fi_rma_ioc {
-            addr: target.addr,
-            count: 1,
-            key: target.key,
-        }),
+        rma_iov: leak(sys::fi_rma_ioc { addr: target.addr, count: 1, key: target.key }),
         rma_iov_count: 1,
         datatype: target.datatype,
         op: target.op,
@@ -192,11 +176,7 @@ fn atomic(operand: Buf, target: AtomicTarget, context: usize) -> sys::fi_msg_ato
 }
 
 fn fetch(result: Buf) -> sys::fi_msg_fetch {
-    sys::fi_msg_fetch {
-        msg_iov: ioc(result),
-        desc: ptr::null_mut(),
-        iov_count: 1,
-    }
+    sys::fi_msg_fetch { msg_iov: ioc(result), desc: ptr::null_mut(), iov_count: 1 }
 }
 
 /// Returns the type of work for an operation, and its description.
@@ -207,29 +187,18 @@ fn describe(
 ) -> Result<(u32, sys::fi_deferred_op)> {
     let (context, flags) = (ask.context, ask.flags);
     let counter = |cntr: &Cntr, value| -> Result<sys::fi_deferred_op> {
-        Ok(sys::fi_deferred_op {
-            cntr: leak(sys::fi_op_cntr {
-                cntr: cntr.object.raw()?,
-                value,
-            }),
-        })
+        Ok(sys::fi_deferred_op { cntr: leak(sys::fi_op_cntr { cntr: cntr.object.raw()?, value }) })
     };
-    let untagged = |msg| sys::fi_deferred_op {
-        msg: leak(sys::fi_op_msg { ep, msg, flags }),
-    };
-    let with_tag = |msg| sys::fi_deferred_op {
-        tagged: leak(sys::fi_op_tagged { ep, msg, flags }),
-    };
-    let rma = |msg| sys::fi_deferred_op {
-        rma: leak(sys::fi_op_rma { ep, msg, flags }),
-    };
+    let untagged = |msg| sys::fi_deferred_op { msg: leak(sys::fi_op_msg { ep, msg, flags }) };
+    let with_tag = |msg| sys::fi_deferred_op { tagged: leak(sys::fi_op_tagged { ep, msg, flags }) };
+    let rma = |msg| sys::fi_deferred_op { rma: leak(sys::fi_op_rma { ep, msg, flags }) };
     Ok(match operation {
-        Operation::Send { buf, dest, tag: None } => (sys::FI_OP_SEND, untagged(message(buf, dest, context))),
-        Operation::Send {
-            buf,
-            dest,
-            tag: Some(tag),
-        } => (sys::FI_OP_TSEND, with_tag(tagged(buf, dest, tag, context))),
+        Operation::Send { buf, dest, tag: None } => {
+            (sys::FI_OP_SEND, untagged(message(buf, dest, context)))
+        }
+        Operation::Send { buf, dest, tag: Some(tag) } => {
+            (sys::FI_OP_TSEND, with_tag(tagged(buf, dest, tag, context)))
+        }
         Operation::Recv { buf, tag: None } => {
             let msg = message(buf, sys::FI_ADDR_UNSPEC, context);
             (sys::FI_OP_RECV, untagged(msg))
@@ -238,18 +207,18 @@ fn describe(
             let msg = tagged(buf, sys::FI_ADDR_UNSPEC, tag, context);
             (sys::FI_OP_TRECV, with_tag(msg))
         }
-        Operation::Read { buf, dest, remote } => (sys::FI_OP_READ, rma(access(buf, dest, remote, context))),
-        Operation::Write { buf, dest, remote } => (sys::FI_OP_WRITE, rma(access(buf, dest, remote, context))),
+        Operation::Read { buf, dest, remote } => {
+            (sys::FI_OP_READ, rma(access(buf, dest, remote, context)))
+        }
+        Operation::Write { buf, dest, remote } => {
+            (sys::FI_OP_WRITE, rma(access(buf, dest, remote, context)))
+        }
         Operation::Atomic { target, operand } => {
             let msg = atomic(operand, target, context);
             let atomic = leak(sys::fi_op_atomic { ep, msg, flags });
             (sys::FI_OP_ATOMIC, sys::fi_deferred_op { atomic })
         }
-        Operation::Fetch {
-            target,
-            operand,
-            result,
-        } => {
+        Operation::Fetch { target, operand, result } => {
             let fetch_atomic = leak(sys::fi_op_fetch_atomic {
                 ep,
                 msg: atomic(operand, target, context),
@@ -258,12 +227,7 @@ fn describe(
             });
             (sys::FI_OP_FETCH_ATOMIC, sys::fi_deferred_op { fetch_atomic })
         }
-        Operation::Compare {
-            target,
-            operand,
-            compare,
-            result,
-        } => {
+        Operation::Compare { target, operand, compare, result } => {
             let compare_atomic = leak(sys::fi_op_compare_atomic {
                 ep,
                 msg: atomic(operand, target, context),
@@ -305,9 +269,7 @@ impl Domain {
     fn queue_raw(&self, ask: &WorkAsk<'_>, op_type: u32, op: sys::fi_deferred_op) -> Result<Work> {
         let completion = ask.completion.map(|c| c.object.raw()).transpose()?;
         let work = leak(sys::fi_deferred_work {
-            context: sys::fi_context2 {
-                internal: [ptr::null_mut(); 8],
-            },
+            context: sys::fi_context2 { internal: [ptr::null_mut(); 8] },
             threshold: ask.threshold,
             triggering_cntr: ask.cntr.object.raw()?,
             completion_cntr: completion.unwrap_or(ptr::null_mut()),

@@ -23,14 +23,7 @@ pub struct Case {
 /// Returns a case with the usual time limit of 180 seconds. A case takes a small part of that, even
 /// where ten processes compete for each processor.
 pub const fn case(name: &'static str, ranks: usize, run: fn(&Rank) -> Outcome) -> Case {
-    Case {
-        name,
-        ranks,
-        timeout_secs: 180,
-        env: &[],
-        setup: Setup::PLAIN,
-        run,
-    }
+    Case { name, ranks, timeout_secs: 180, env: &[], setup: Setup::PLAIN, run }
 }
 
 impl Case {

@@ -7,7 +7,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 
 /// Maximum bytes of a message; longer ones are truncated. A few hundred addresses need less.
 pub const LONGEST: usize = 96 * 1024;
@@ -51,12 +53,7 @@ pub enum Answer {
 /// # Errors
 /// Errors of `socketpair(2)`.
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
 impl Say {

@@ -132,16 +132,9 @@ pub fn run(case: &Case, target: &Target, pids: &mut Vec<u32>) -> Outcome {
 
 impl Run<'_> {
     fn spawn(&mut self, index: usize, life: u32) -> std::io::Result<Process> {
-        let dir = self
-            .dir
-            .as_deref()
-            .map(|dir| dir.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let env = self
-            .case
-            .env
-            .iter()
-            .map(|(name, value)| (name, value.replace("{dir}", &dir)));
+        let dir =
+            self.dir.as_deref().map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
+        let env = self.case.env.iter().map(|(name, value)| (name, value.replace("{dir}", &dir)));
         let mut command = match self.target.wrap.split_first() {
             None => Command::new("/proc/self/exe"),
             Some((program, args)) => {
@@ -150,14 +143,8 @@ impl Run<'_> {
                 command
             }
         };
-        command
-            .envs(env)
-            .args(rank_args(self.case, self.target, index, life));
-        let Started {
-            child,
-            control,
-            output,
-        } = start(&mut command)?;
+        command.envs(env).args(rank_args(self.case, self.target, index, life));
+        let Started { child, control, output } = start(&mut command)?;
         self.pids.push(child.id());
         Ok(Process {
             child,
@@ -179,11 +166,7 @@ impl Run<'_> {
     fn watch(&mut self) -> Outcome {
         let limit = Duration::from_secs(self.patience_secs());
         loop {
-            if self
-                .ranks
-                .iter()
-                .all(|rank| matches!(rank.state, State::Passed | State::Dead))
-            {
+            if self.ranks.iter().all(|rank| matches!(rank.state, State::Passed | State::Dead)) {
                 return Ok(());
             }
             let Some(left) = limit.checked_sub(self.started.elapsed()) else {
@@ -280,15 +263,15 @@ impl Run<'_> {
             loop {
                 let left = end.saturating_duration_since(Instant::now());
                 let mut fds = [PollFd::new(&rank.control, PollFlags::IN)];
-                let timeout = Timespec::try_from(left).unwrap_or(Timespec {
-                    tv_sec: 0,
-                    tv_nsec: 0,
-                });
+                let timeout =
+                    Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
                 if !matches!(poll(&mut fds, Some(&timeout)), Ok(ready) if ready > 0) {
                     break;
                 }
                 match Say::recv(&rank.control) {
-                    Ok(Some(Say::Failed(why))) => text.push_str(&format!("\n    rank {other}: {why}")),
+                    Ok(Some(Say::Failed(why))) => {
+                        text.push_str(&format!("\n    rank {other}: {why}"))
+                    }
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => break,
                 }
@@ -317,17 +300,11 @@ impl Run<'_> {
         let ending = rank.state == State::Ending;
         rank.state = if ending { State::Passed } else { State::Dead };
         if ending && !status.success() {
-            return Err(Fail::Failed(format!(
-                "rank {index} passed, then {}",
-                manner(status)
-            )));
+            return Err(Fail::Failed(format!("rank {index} passed, then {}", manner(status))));
         }
         if !ending && !rank.may_die {
             let step = rank.step.as_ref().map_or("its start", |(_, step)| step);
-            return Err(Fail::Failed(format!(
-                "rank {index} {} after: {step}",
-                manner(status)
-            )));
+            return Err(Fail::Failed(format!("rank {index} {} after: {step}", manner(status))));
         }
         Ok(())
     }
@@ -372,16 +349,10 @@ impl Run<'_> {
             };
             Answer::Parts(self.ranks.iter().map(part).collect())
         } else {
-            return Err(Fail::Failed(
-                "some ranks are at a barrier, others in an exchange".into(),
-            ));
+            return Err(Fail::Failed("some ranks are at a barrier, others in an exchange".into()));
         };
         for index in 0..self.ranks.len() {
-            if self
-                .ranks
-                .get(index)
-                .is_some_and(|rank| rank.state == State::Running)
-            {
+            if self.ranks.get(index).is_some_and(|rank| rank.state == State::Running) {
                 self.answer(index, &answer);
             }
         }
@@ -404,10 +375,14 @@ impl Run<'_> {
             let at = match (&rank.state, &rank.waiting) {
                 (State::Passed, _) => "has passed".to_owned(),
                 (State::Dead, _) => "is dead".to_owned(),
-                (State::Ending, _) => format!("has passed and hangs in {}", kernel_place(rank.child.id())),
+                (State::Ending, _) => {
+                    format!("has passed and hangs in {}", kernel_place(rank.child.id()))
+                }
                 (State::Running, Waiting::Barrier) => "waits at a barrier".to_owned(),
                 (State::Running, Waiting::Exchange(_)) => "waits in an exchange".to_owned(),
-                (State::Running, Waiting::No) => format!("hangs in {}", kernel_place(rank.child.id())),
+                (State::Running, Waiting::No) => {
+                    format!("hangs in {}", kernel_place(rank.child.id()))
+                }
             };
             report.push_str(&format!("\n    rank {index} {at}"));
             if let Some((when, step)) = &rank.step {
@@ -424,11 +399,7 @@ impl Run<'_> {
         let mut text = String::new();
         for (index, rank) in self.ranks.iter_mut().enumerate() {
             let mut bytes = Vec::new();
-            if rank
-                .output
-                .rewind()
-                .and_then(|()| rank.output.read_to_end(&mut bytes))
-                .is_err()
+            if rank.output.rewind().and_then(|()| rank.output.read_to_end(&mut bytes)).is_err()
                 || bytes.is_empty()
             {
                 continue;
@@ -485,7 +456,8 @@ fn manner(status: ExitStatus) -> String {
 
 /// Returns the kernel's view of a process: its state and the function in which it sleeps.
 fn kernel_place(pid: u32) -> String {
-    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let status = read("status");
     let state = status
         .lines()
@@ -493,10 +465,6 @@ fn kernel_place(pid: u32) -> String {
         .map_or("?", str::trim)
         .to_owned();
     let wchan = read("wchan");
-    let place = if wchan.is_empty() || wchan == "0" {
-        "user code".to_owned()
-    } else {
-        wchan
-    };
+    let place = if wchan.is_empty() || wchan == "0" { "user code".to_owned() } else { wchan };
     format!("{place} ({state})")
 }

@@ -25,12 +25,7 @@ impl Before {
         // Without this setting orphans become children of init and are not counted; files are still
         // compared.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-        Before {
-            files: PLACES
-                .iter()
-                .flat_map(|place| listing(Path::new(place)))
-                .collect(),
-        }
+        Before { files: PLACES.iter().flat_map(|place| listing(Path::new(place))).collect() }
     }
 
     /// Returns one line for each new leftover. A file belongs to this run if its name holds `mark`
@@ -44,9 +39,8 @@ impl Before {
                 .unwrap_or_default();
             let numbers: Vec<u32> = numbers_in(&name).collect();
             let of_ours = numbers.iter().any(|n| pids.contains(n));
-            let of_others = numbers
-                .iter()
-                .any(|n| *n > 1 && Path::new(&format!("/proc/{n}")).exists());
+            let of_others =
+                numbers.iter().any(|n| *n > 1 && Path::new(&format!("/proc/{n}")).exists());
             let ours = of_ours || (name.contains(mark) && !of_others);
             if ours && !self.files.contains(&path) {
                 found.push(format!("left behind: {}", path.display()));
@@ -54,7 +48,8 @@ impl Before {
         }
         if let Ok(list) = std::fs::read_dir("/proc/self/task") {
             for thread in list.flatten() {
-                let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+                let children =
+                    std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
                 for pid in children.split_whitespace() {
                     found.push(format!("left running: process {pid}"));
                 }

@@ -43,12 +43,8 @@ pub struct Setup {
 
 impl Setup {
     /// Usual set-up without changes.
-    pub const PLAIN: Setup = Setup {
-        ep_type: 0,
-        shared_tx: false,
-        shared_rx: false,
-        prefix: false,
-    };
+    pub const PLAIN: Setup =
+        Setup { ep_type: 0, shared_tx: false, shared_rx: false, prefix: false };
 }
 
 /// One process of a case.
@@ -73,18 +69,15 @@ impl Rank {
     ///
     /// # Errors
     /// If standard input cannot be duplicated.
-    pub fn from_stdin(index: usize, count: usize, life: u32, target: Target) -> std::io::Result<Rank> {
+    pub fn from_stdin(
+        index: usize,
+        count: usize,
+        life: u32,
+        target: Target,
+    ) -> std::io::Result<Rank> {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         let control = std::io::stdin().as_fd().try_clone_to_owned()?;
-        Ok(Rank {
-            index,
-            count,
-            life,
-            target,
-            setup: Setup::PLAIN,
-            made: Arc::default(),
-            control,
-        })
+        Ok(Rank { index, count, life, target, setup: Setup::PLAIN, made: Arc::default(), control })
     }
 
     /// Returns a copy of this rank with another seed, for a case that runs another case several
@@ -117,7 +110,11 @@ impl Rank {
     ///
     /// # Errors
     /// If the parent has gone, and the errors of `idle`.
-    pub fn exchange(&self, mine: &[u8], idle: &mut dyn FnMut() -> Outcome) -> Outcome<Vec<Vec<u8>>> {
+    pub fn exchange(
+        &self,
+        mine: &[u8],
+        idle: &mut dyn FnMut() -> Outcome,
+    ) -> Outcome<Vec<Vec<u8>>> {
         Say::Exchange(mine.to_vec()).send(&self.control)?;
         match self.answer(idle)? {
             Answer::Parts(parts) => Ok(parts),
@@ -165,11 +162,7 @@ impl Rank {
     /// Returns a random number generator of this rank alone.
     pub fn own_rng(&self) -> Rng {
         let mine = u64::try_from(self.index).unwrap_or(0).wrapping_add(1);
-        Rng::new(
-            self.target
-                .seed
-                .wrapping_add(mine.wrapping_mul(0xd134_2543_de82_ef95)),
-        )
+        Rng::new(self.target.seed.wrapping_add(mine.wrapping_mul(0xd134_2543_de82_ef95)))
     }
 
     /// Index of the next rank, cyclically.
@@ -223,19 +216,14 @@ impl Rank {
         loop {
             idle()?;
             let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
-            let ready = match poll(
-                &mut fds,
-                Some(&Timespec {
-                    tv_sec: 0,
-                    tv_nsec: 50_000,
-                }),
-            ) {
+            let ready = match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000 })) {
                 Ok(n) => n > 0,
                 Err(rustix::io::Errno::INTR) => false,
                 Err(e) => return Err(e.into()),
             };
             if ready {
-                return Answer::recv(&self.control)?.ok_or_else(|| Fail::here("the parent has gone"));
+                return Answer::recv(&self.control)?
+                    .ok_or_else(|| Fail::here("the parent has gone"));
             }
         }
     }

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Restrictions that a case puts on its own process: denied system calls, lower limits, forked
 //! children that outlive it.
-#![expect(
-    unsafe_code,
-    reason = "fork and processor time have no safe wrapper that fits"
-)]
+#![expect(unsafe_code, reason = "fork and processor time have no safe wrapper that fits")]
 
 use std::fs::File;
 use std::hint::black_box;
@@ -51,7 +48,8 @@ pub fn pretend_yama(scope: u32) -> Outcome {
     let boot = format!("{KERNEL}/random/boot_id");
     let boot_id = std::fs::read(&boot).unwrap_or_default();
     unshare(libc::CLONE_NEWNS, "mounting")?;
-    let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+    let private =
+        rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
     let mounted = rustix::mount::mount_change("/", private).and_then(|()| {
         rustix::mount::mount("none", KERNEL, "tmpfs", rustix::mount::MountFlags::empty(), None)
     });
@@ -87,10 +85,7 @@ fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, subject: &str) -> Out
     match done.map_err(Into::into) {
         Ok(()) => Ok(()),
         Err(error)
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EPERM | libc::EACCES | libc::ENOSPC)
-            ) =>
+            if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSPC)) =>
         {
             Err(Fail::NotHere(format!("{subject} is not permitted: {error}")))
         }
@@ -153,9 +148,7 @@ pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
     if libc::WIFEXITED(status) {
         usize::try_from(libc::WEXITSTATUS(status)).map_err(Fail::here)
     } else {
-        Err(Fail::here(format_args!(
-            "the child was killed, status {status:#x}"
-        )))
+        Err(Fail::here(format_args!("the child was killed, status {status:#x}")))
     }
 }
 
@@ -276,10 +269,8 @@ pub fn lose_memory() {
 /// Errors of `memfd_create(2)` and `dup2(2)`.
 pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
     use std::io::{Read, Seek};
-    let mut file = std::fs::File::from(rustix::fs::memfd_create(
-        "stderr",
-        rustix::fs::MemfdFlags::CLOEXEC,
-    )?);
+    let mut file =
+        std::fs::File::from(rustix::fs::memfd_create("stderr", rustix::fs::MemfdFlags::CLOEXEC)?);
     let before = rustix::io::dup(std::io::stderr())?;
     // SAFETY: both descriptors are open.
     unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&file), libc::STDERR_FILENO) };
@@ -298,13 +289,7 @@ pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
 /// Errors of `setrlimit(2)`.
 pub fn limit_open_files(soft: u64) -> Outcome {
     let now = getrlimit(Resource::Nofile);
-    Ok(setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(soft),
-            maximum: now.maximum,
-        },
-    )?)
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: now.maximum })?)
 }
 
 /// Runs `calls` while this process can open no further descriptor. Afterwards it can open at most
@@ -324,18 +309,10 @@ pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
 pub fn with_files_left<T>(left: usize, calls: impl FnOnce() -> T) -> Outcome<T> {
     const AFTERWARDS: u64 = 32;
     let open = std::fs::read_dir("/proc/self/fd")?.flatten();
-    let most = open
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok())
-        .max()
-        .unwrap_or(0);
+    let most =
+        open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok()).max().unwrap_or(0);
     let limit = most + AFTERWARDS;
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(limit),
-            maximum: Some(limit),
-        },
-    )?;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: Some(limit) })?;
     let mut held = Vec::new();
     while let Ok(fd) = rustix::io::dup(std::io::stdin()) {
         held.push(fd);
@@ -362,10 +339,7 @@ pub fn without_more_memory<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
 /// Errors of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
 pub fn with_memory<T>(spare: u64, calls: impl FnOnce() -> T) -> Outcome<T> {
     let before = getrlimit(Resource::As);
-    let now = Rlimit {
-        current: Some(memory("VmSize:")? + spare),
-        maximum: before.maximum,
-    };
+    let now = Rlimit { current: Some(memory("VmSize:")? + spare), maximum: before.maximum };
     setrlimit(Resource::As, now)?;
     let out = calls();
     setrlimit(Resource::As, before)?;
@@ -444,27 +418,18 @@ fn is_exiting(thread: &Path) -> bool {
     };
     // After the name, which may contain any character: state, five numbers, flags.
     let behind = stat.rsplit(')').next().unwrap_or_default();
-    let flags = behind
-        .split_whitespace()
-        .nth(6)
-        .and_then(|word| word.parse::<u64>().ok());
+    let flags = behind.split_whitespace().nth(6).and_then(|word| word.parse::<u64>().ok());
     flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
 /// Returns the processor time that this process has used.
 #[must_use]
 pub fn processor_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // The C library makes the call, because memcheck hides the vDSO that would be called otherwise.
     // SAFETY: `time` is valid for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    Duration::new(
-        time.tv_sec.try_into().unwrap_or(0),
-        time.tv_nsec.try_into().unwrap_or(0),
-    )
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// Returns the number of open descriptors of this process.

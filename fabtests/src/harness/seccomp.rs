@@ -11,18 +11,8 @@ use super::{Fail, Outcome};
 
 /// Groups of calls that known profiles withhold, each under one name.
 pub const GROUPS: &[(&str, &[libc::c_long])] = &[
-    (
-        "process_vm",
-        &[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev],
-    ),
-    (
-        "pidfd",
-        &[
-            libc::SYS_pidfd_open,
-            libc::SYS_pidfd_getfd,
-            libc::SYS_pidfd_send_signal,
-        ],
-    ),
+    ("process_vm", &[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev]),
+    ("pidfd", &[libc::SYS_pidfd_open, libc::SYS_pidfd_getfd, libc::SYS_pidfd_send_signal]),
     ("membarrier", &[libc::SYS_membarrier]),
     ("userfaultfd", &[libc::SYS_userfaultfd]),
     ("ptrace", &[libc::SYS_ptrace]),
@@ -34,30 +24,17 @@ pub const GROUPS: &[(&str, &[libc::c_long])] = &[
 /// Returns the calls of a group.
 #[must_use]
 pub fn group(name: &str) -> Option<&'static [libc::c_long]> {
-    GROUPS
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, calls)| *calls)
+    GROUPS.iter().find(|(known, _)| *known == name).map(|(_, calls)| *calls)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "every code of BPF has 16 bits")]
 const fn stmt(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    }
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "every code of BPF has 16 bits")]
 const fn skip_unless(k: u32, jf: u8) -> libc::sock_filter {
-    libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-        jt: 0,
-        jf,
-        k,
-    }
+    libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt: 0, jf, k }
 }
 
 /// Returns the instruction that loads the word at an offset of `struct seccomp_data`.
@@ -103,12 +80,7 @@ fn attach(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> Outcome<lib
     };
     // SAFETY: `prog` and its filter outlive the call, and the kernel copies them.
     let rc = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags,
-            &raw const prog,
-        )
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const prog)
     };
     if rc >= 0 {
         return Ok(rc);
@@ -153,12 +125,7 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) -> Outcome {
 /// If the kernel refuses the filter.
 pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
     let verdict = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-    install(
-        calls,
-        Some(std::process::id()),
-        verdict,
-        libc::SECCOMP_FILTER_FLAG_TSYNC,
-    )?;
+    install(calls, Some(std::process::id()), verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
     Ok(())
 }
 
@@ -193,12 +160,8 @@ pub fn refuse_seals(seals: i32) -> Outcome {
 /// # Errors
 /// If the kernel refuses the filter.
 pub fn supervise(calls: &[libc::c_long]) -> Outcome<Questions> {
-    let fd = install(
-        calls,
-        None,
-        libc::SECCOMP_RET_USER_NOTIF,
-        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-    )?;
+    let fd =
+        install(calls, None, libc::SECCOMP_RET_USER_NOTIF, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
     let fd = i32::try_from(fd).map_err(Fail::here)?;
     // SAFETY: with NEW_LISTENER the call returns a new descriptor, owned by this call alone.
     Ok(Questions(unsafe { OwnedFd::from_raw_fd(fd) }))
@@ -224,7 +187,9 @@ impl Questions {
         // SAFETY: all fields are integers, for which zero is valid; the kernel requires zeroes.
         let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: this request fills this structure, which outlives the call.
-        let rc = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) };
+        let rc = unsafe {
+            libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked)
+        };
         if rc < 0 {
             return gone_or_failed();
         }
@@ -236,11 +201,7 @@ impl Questions {
         };
         // SAFETY: this request reads this structure, which outlives the call.
         let rc = unsafe {
-            libc::ioctl(
-                self.0.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_SEND,
-                &raw mut answer,
-            )
+            libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer)
         };
         if rc < 0 { gone_or_failed() } else { Ok(()) }
     }

@@ -36,11 +36,7 @@ pub fn start(command: &mut Command) -> std::io::Result<Started> {
         .stderr(output.try_clone()?)
         .process_group(0)
         .spawn()?;
-    Ok(Started {
-        child,
-        control,
-        output,
-    })
+    Ok(Started { child, control, output })
 }
 
 /// Returns the process group of a rank that [`start`] started, from the id of its leader.

@@ -64,10 +64,7 @@ fn connect<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
     let info = offer(rank, &ask)?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
-    let attr = EqAttr {
-        wait_obj: sys::FI_WAIT_UNSPEC,
-        ..EqAttr::default()
-    };
+    let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
     let mut rig = if rank.index == 0 {
         let eq = Eq::open(&fabric, attr)?;
         let pep = Pep::open(&fabric, &info)?;
@@ -76,9 +73,7 @@ fn connect<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
         rank.exchange(&pep.name()?, &mut || Ok(()))?;
         let request = eq.sread_cm(&info, 0, PATIENCE_MS)?;
         check_eq!((request.event, request.fid), (sys::FI_CONNREQ, pep.address()?));
-        let mut info = request
-            .info
-            .ok_or_else(|| Fail::here("a request without an info"))?;
+        let mut info = request.info.ok_or_else(|| Fail::here("a request without an info"))?;
         if let Some(mr_mode) = ask.opened_mr_mode {
             info.set_mr_mode(mr_mode);
         }

@@ -32,11 +32,7 @@ impl Rig<'_> {
     /// # Errors
     /// A failure of any call; `NotRun` for modes that no case supports.
     pub fn register(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Remote)> {
-        let ask = MrAsk {
-            access,
-            key: self.fresh_key(),
-            flags: 0,
-        };
+        let ask = MrAsk { access, key: self.fresh_key(), flags: 0 };
         let mr = Mr::reg(&self.domain, buf, ask)?;
         let remote = self.ready_region(&mr, buf)?;
         Ok((mr, remote))
@@ -57,11 +53,7 @@ impl Rig<'_> {
         }
         let absolute = mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
         let addr = if absolute { buf.addr64() } else { 0 };
-        Ok(Remote {
-            addr,
-            key: mr.key()?,
-            len: buf.len(),
-        })
+        Ok(Remote { addr, key: mr.key()?, len: buf.len() })
     }
 
     /// Registers memory and exchanges its description. Returns the region and the descriptions of
@@ -86,9 +78,7 @@ impl Rig<'_> {
         bytes.extend(mine.len.to_le_bytes());
         let parts = self.exchange(&bytes)?;
         let word = |part: &[u8], at: usize| {
-            part.get(at..at + 8)
-                .and_then(|b| b.try_into().ok())
-                .map_or(0, u64::from_le_bytes)
+            part.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
         };
         let remote = |part: &Vec<u8>| Remote {
             addr: word(part, 0),

@@ -21,7 +21,9 @@ use libfabric_sys as sys;
 pub use self::ask::Ask;
 pub use self::memory::Remote;
 pub use self::queue::{Done, Queue};
-use crate::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric};
+use crate::fi::{
+    Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric,
+};
 use crate::fi::{Hints, Info, Lib, Result, Stx, hold_to_errno};
 use crate::harness::{Fail, Outcome, Rank};
 
@@ -172,11 +174,7 @@ impl<'r> Rig<'r> {
         let cq_attr = CqAttr {
             size: ask.cq_size,
             flags: 0,
-            format: if ask.format == 0 {
-                sys::FI_CQ_FORMAT_TAGGED
-            } else {
-                ask.format
-            },
+            format: if ask.format == 0 { sys::FI_CQ_FORMAT_TAGGED } else { ask.format },
             wait_obj: ask.wait_obj,
             wait_cond: ask.wait_cond,
         };
@@ -185,11 +183,7 @@ impl<'r> Rig<'r> {
             other => Ok(other?),
         };
         let tx = Queue::new(open_cq()?, ask.sources);
-        let rx = if ask.one_cq {
-            tx.clone()
-        } else {
-            Queue::new(open_cq()?, ask.sources)
-        };
+        let rx = if ask.one_cq { tx.clone() } else { Queue::new(open_cq()?, ask.sources) };
         let ep = Ep::open(domain, &info)?;
         if info.ep().type_ != sys::FI_EP_MSG {
             ep.attach(&av, 0)?;
@@ -206,21 +200,14 @@ impl<'r> Rig<'r> {
             ep.attach(&supported("fi_stx_context", Stx::open(domain))?, 0)?;
         }
         let eq = if ask.eq {
-            let attr = EqAttr {
-                wait_obj: sys::FI_WAIT_UNSPEC,
-                ..EqAttr::default()
-            };
+            let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
             let eq = Eq::open(fabric, attr)?;
             ep.attach(&eq, 0)?;
             Some(eq)
         } else {
             None
         };
-        let selective = if ask.selective {
-            sys::FI_SELECTIVE_COMPLETION
-        } else {
-            0
-        };
+        let selective = if ask.selective { sys::FI_SELECTIVE_COMPLETION } else { 0 };
         if !ask.no_cq {
             if ask.one_cq {
                 ep.attach(&tx.cq, sys::FI_TRANSMIT | sys::FI_RECV | selective)?;
@@ -230,14 +217,8 @@ impl<'r> Rig<'r> {
             }
         }
         let mut counters = Vec::new();
-        for bit in (0..64)
-            .map(|shift| 1_u64 << shift)
-            .filter(|bit| ask.counters & bit != 0)
-        {
-            let attr = CntrAttr {
-                wait_obj: sys::FI_WAIT_UNSPEC,
-                ..CntrAttr::default()
-            };
+        for bit in (0..64).map(|shift| 1_u64 << shift).filter(|bit| ask.counters & bit != 0) {
+            let attr = CntrAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..CntrAttr::default() };
             let cntr = supported("fi_cntr_open", Cntr::open(domain, attr))?;
             supported("binding a counter", ep.attach(&cntr, bit))?;
             counters.push((bit, cntr));
@@ -272,13 +253,11 @@ impl<'r> Rig<'r> {
         self.peers = self
             .names
             .iter()
-            .map(|name| {
-                if name.is_empty() {
-                    Ok(sys::FI_ADDR_NOTAVAIL)
-                } else {
-                    self.av.insert(name)
-                }
-            })
+            .map(
+                |name| {
+                    if name.is_empty() { Ok(sys::FI_ADDR_NOTAVAIL) } else { self.av.insert(name) }
+                },
+            )
             .collect::<Result<_>>()?;
         self.barrier()?;
         Ok(self)
@@ -347,7 +326,11 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// Errors of `ready`, and when a queue cannot be read.
     #[track_caller]
-    pub fn wait<T>(&self, subject: &str, mut ready: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+    pub fn wait<T>(
+        &self,
+        subject: &str,
+        mut ready: impl FnMut() -> Outcome<Option<T>>,
+    ) -> Outcome<T> {
         let at = Location::caller();
         let (start, mut told) = (Instant::now(), false);
         loop {
@@ -409,11 +392,9 @@ impl<'r> Rig<'r> {
         self.wait("an error entry", || match queue.take() {
             None => Ok(None),
             Some(Err(error)) => Ok(Some(error)),
-            Some(Ok(e)) => Err(Fail::Failed(format!(
-                "{}:{}: a completion came: {e:?}",
-                at.file(),
-                at.line()
-            ))),
+            Some(Ok(e)) => {
+                Err(Fail::Failed(format!("{}:{}: a completion came: {e:?}", at.file(), at.line())))
+            }
         })
     }
 
@@ -423,7 +404,12 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// If the operation succeeds, or an entry of another operation comes.
     #[track_caller]
-    pub fn failure(&self, queue: &Queue, context: usize, mut call: impl FnMut() -> Result) -> Outcome<Errno> {
+    pub fn failure(
+        &self,
+        queue: &Queue,
+        context: usize,
+        mut call: impl FnMut() -> Result,
+    ) -> Outcome<Errno> {
         let mut refused = None;
         self.wait("room to post", || match call() {
             Ok(()) => Ok(Some(())),
@@ -440,9 +426,7 @@ impl<'r> Rig<'r> {
         if error.context == context {
             Ok(error.err)
         } else {
-            Err(Fail::here(format_args!(
-                "context {context:#x} was to fail, not {error:x?}"
-            )))
+            Err(Fail::here(format_args!("context {context:#x} was to fail, not {error:x?}")))
         }
     }
 
@@ -452,9 +436,7 @@ impl<'r> Rig<'r> {
         if entry.context == context {
             Ok(entry)
         } else {
-            Err(Fail::here(format_args!(
-                "context {context:#x} was to complete, not {entry:x?}"
-            )))
+            Err(Fail::here(format_args!("context {context:#x} was to complete, not {entry:x?}")))
         }
     }
 

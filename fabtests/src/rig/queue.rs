@@ -23,11 +23,7 @@ pub struct Queue {
 impl Queue {
     /// Returns a queue that is read through this object only.
     pub fn new(cq: Arc<Cq>, sources: bool) -> Queue {
-        Queue {
-            cq,
-            sources,
-            kept: Rc::default(),
-        }
+        Queue { cq, sources, kept: Rc::default() }
     }
 
     /// Reads all available entries.
@@ -36,11 +32,7 @@ impl Queue {
     /// If a read returns anything but entries, no entry, or `FI_EAVAIL`.
     pub fn pump(&self) -> Outcome {
         loop {
-            let read = if self.sources {
-                self.cq.readfrom(16)
-            } else {
-                self.cq.read(16)
-            };
+            let read = if self.sources { self.cq.readfrom(16) } else { self.cq.read(16) };
             match read {
                 Ok(entries) if entries.is_empty() => return Ok(()),
                 Ok(entries) => self.kept.borrow_mut().extend(entries.into_iter().map(Ok)),

@@ -6,9 +6,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use libfabric_sys::{
-    FI_EALREADY, FI_ENODATA, FI_LOG_CORE, FI_LOG_WARN, FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_SIZE_T,
-    FI_PARAM_STRING, Host, Provider, fi_fabric_attr, fi_info, fi_param_type, fi_provider, fi_version,
-    fid_fabric, ofi_prov_context,
+    FI_EALREADY, FI_ENODATA, FI_LOG_CORE, FI_LOG_WARN, FI_PARAM_BOOL, FI_PARAM_INT,
+    FI_PARAM_SIZE_T, FI_PARAM_STRING, Host, Provider, fi_fabric_attr, fi_info, fi_param_type,
+    fi_provider, fi_version, fid_fabric, ofi_prov_context,
 };
 
 static PROVIDER: Provider = Provider::new(
@@ -61,18 +61,9 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
     // SAFETY: as above.
     let mapped = unsafe { Host::from_mapped() };
     let host = on_stack.unwrap_or_default();
-    say(
-        &host,
-        &format!("stack {:?} version {:#x}", host.path(), host.version()),
-    );
+    say(&host, &format!("stack {:?} version {:#x}", host.path(), host.version()));
     say(&host, &format!("mapped {:?}", mapped.unwrap_or_default().path()));
-    say(
-        &host,
-        &format!(
-            "100%s enabled {}",
-            host.log_enabled(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE)
-        ),
-    );
+    say(&host, &format!("100%s enabled {}", host.log_enabled(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE)));
     let (mut showtime, mut ready) = (0, [false; 2]);
     for r in &mut ready {
         *r = host.log_ready(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE, &mut showtime);
@@ -84,9 +75,7 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
     param(&host, c"switch", FI_PARAM_BOOL);
     param(&host, c"nonsense", FI_PARAM_BOOL);
     param(&host, c"unset", FI_PARAM_INT);
-    let again = host
-        .param_define(&PROVIDER, c"number", FI_PARAM_STRING, c"again")
-        .err();
+    let again = host.param_define(&PROVIDER, c"number", FI_PARAM_STRING, c"again").err();
     say(&host, &format!("again {}", again == Some(FI_EALREADY)));
     // SAFETY: this is `fi_prov_ini`.
     unsafe { PROVIDER.set_fi_version(host.version()) };

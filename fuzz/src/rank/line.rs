@@ -28,11 +28,7 @@ pub(crate) fn failed(e: Failure) -> Fail {
 }
 
 pub(crate) const fn entry(fd: i32) -> PollFd {
-    PollFd {
-        fd,
-        events: 1,
-        revents: 0,
-    }
+    PollFd { fd, events: 1, revents: 0 }
 }
 
 /// One connection.
@@ -95,12 +91,7 @@ impl Line {
     }
 
     fn head(&self) -> Head {
-        Head {
-            from: self.me,
-            to: RankId { slot: 0, life: 0 },
-            class: 0,
-            seq: self.seq,
-        }
+        Head { from: self.me, to: RankId { slot: 0, life: 0 }, class: 0, seq: self.seq }
     }
 
     fn say(&mut self, len: usize) {
@@ -190,9 +181,7 @@ impl Line {
             seq: u16::try_from(rng.below(usize::from(SEQUENCES))).unwrap_or(0),
             ..self.head()
         };
-        self.own
-            .write(0, &pattern_bytes(len, head.pack()))
-            .map_err(failed)?;
+        self.own.write(0, &pattern_bytes(len, head.pack())).map_err(failed)?;
         let copied = scif.write_from_memory(self.fd, addr, len, far, SYNC);
         if copied.is_ok() {
             self.written = Some((head, len));
@@ -215,15 +204,13 @@ impl Line {
     /// Takes the complete messages and checks every byte. Returns their number.
     fn parse(&mut self) -> Outcome<u64> {
         for count in 0.. {
-            let mut words = self
-                .come
-                .chunks_exact(8)
-                .map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+            let mut words =
+                self.come.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
             let (Some(word), Some(len)) = (words.next(), words.next()) else {
                 return Ok(count);
             };
-            let head =
-                Head::unpack(word).ok_or_else(|| Fail::here(format_args!("{:?} sent {word:#x}", self.id)))?;
+            let head = Head::unpack(word)
+                .ok_or_else(|| Fail::here(format_args!("{:?} sent {word:#x}", self.id)))?;
             let len = usize::try_from(len).unwrap_or(usize::MAX);
             check!(SIZES.contains(&len), "a message of {} has {len} bytes", head.from);
             let Some(body) = self.come.get(HEAD..HEAD + len) else {
@@ -232,11 +219,7 @@ impl Line {
             check!(body == pattern_bytes(len, word), "a byte of {head:?} is wrong");
             check_eq!(head.seq, self.next, "sequence number of {head:?}");
             // A port may have been taken by another rank between its introduction and the connect.
-            check!(
-                !self.heard || self.id == Some(head.from),
-                "{head:?} is not of {:?}",
-                self.id
-            );
+            check!(!self.heard || self.id == Some(head.from), "{head:?} is not of {:?}", self.id);
             self.next = (head.seq + 1) % SEQUENCES;
             self.id = Some(head.from);
             self.heard = true;

@@ -53,19 +53,12 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let target = Target {
-        lib: args.lib.into(),
-        prov: args.prov,
-        seed: args.seed,
-        wrap: Vec::new(),
-    };
+    let target =
+        Target { lib: args.lib.into(), prov: args.prov, seed: args.seed, wrap: Vec::new() };
     let Ok(rank) = Rank::from_stdin(args.rank.into(), 6, args.life.into(), target) else {
         return ExitCode::FAILURE;
     };
-    let me = RankId {
-        slot: args.rank,
-        life: args.life,
-    };
+    let me = RankId { slot: args.rank, life: args.life };
     let outcome = Storm::open(&rank, me, args.limits).and_then(|mut storm| {
         while !storm.turn()? {}
         Ok(())
@@ -98,10 +91,7 @@ fn limit(rng: &mut Rng) -> Outcome {
         1 => (Resource::As, (200 << 20) + ((rng.below(64) as u64) << 20)),
         _ => (Resource::Memlock, 4096 * rng.below(20) as u64),
     };
-    let limit = Rlimit {
-        current: Some(least),
-        maximum: Some(least),
-    };
+    let limit = Rlimit { current: Some(least), maximum: Some(least) };
     Ok(setrlimit(resource, limit)?)
 }
 
@@ -112,10 +102,7 @@ impl<'r> Storm<'r> {
         if limited {
             limit(&mut rng)?;
         }
-        let config = Config {
-            connect_timeout_ms: CONNECT_MS,
-            ..Config::from_env()
-        };
+        let config = Config { connect_timeout_ms: CONNECT_MS, ..Config::from_env() };
         let scif = Endpoints::new(config).map_err(failed)?;
         let listener = scif.open().map_err(failed)?;
         let port = scif.bind(listener, 0).map_err(failed)?;
@@ -176,11 +163,7 @@ impl<'r> Storm<'r> {
             }
             let gone = line.id.and_then(|id| self.gone.get(&id));
             let hangs = gone.is_some_and(|gone| !line.over && now_ns() - gone > HANG_NS);
-            check!(
-                !hangs,
-                "a connection with {:?} lives 10 s after its death",
-                line.id
-            );
+            check!(!hangs, "a connection with {:?} lives 10 s after its death", line.id);
         }
         for line in lines.iter().filter(|line| line.over) {
             // The peer has died or closed; the number is free in any case.
@@ -203,10 +186,7 @@ impl<'r> Storm<'r> {
         if self.rng.one_in(2) {
             check!(in_child(|| 7)? == 7, "a child's end");
         } else if !self.limited {
-            check!(
-                std::process::Command::new("/bin/true").status()?.success(),
-                "another program"
-            );
+            check!(std::process::Command::new("/bin/true").status()?.success(), "another program");
         }
         if let Some(count) = self.done.get_mut(5) {
             *count += 1;
@@ -251,8 +231,7 @@ impl<'r> Storm<'r> {
         if self.draining || (self.limited && !self.gone.contains_key(&id)) {
             return;
         }
-        self.report
-            .push_str(&format!("err {kind} {id} {posted} {} 0 {error:?}\n", now_ns()));
+        self.report.push_str(&format!("err {kind} {id} {posted} {} 0 {error:?}\n", now_ns()));
     }
 
     /// Sends failures, and periodically counters and resources, to the parent.
@@ -273,7 +252,6 @@ impl<'r> Storm<'r> {
             held => held?,
         };
         let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
-        self.rank
-            .tell(format!("beat {drained} {text} {}\n", done.join(" ")).as_bytes())
+        self.rank.tell(format!("beat {drained} {text} {}\n", done.join(" ")).as_bytes())
     }
 }

@@ -57,7 +57,9 @@ fn value_of(kind: u32) -> Option<Value> {
 pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
     match value_of(kind) {
         // SAFETY: flags have 64 bits.
-        Some(Value::Flags(table)) => return names::flags(table, unsafe { data.cast::<u64>().read() }),
+        Some(Value::Flags(table)) => {
+            return names::flags(table, unsafe { data.cast::<u64>().read() });
+        }
         Some(Value::One(table)) => {
             // SAFETY: enumerations have 32 bits.
             let value = unsafe { data.cast::<u32>().read() };
@@ -68,7 +70,9 @@ pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
     match kind {
         fi::FI_TYPE_VERSION => format!("kofi {}", env!("CARGO_PKG_VERSION")),
         // SAFETY: the modes of regions have 32 bits.
-        fi::FI_TYPE_MR_MODE => names::flags(names::MR_MODE, unsafe { data.cast::<u32>().read() }.into()),
+        fi::FI_TYPE_MR_MODE => {
+            names::flags(names::MR_MODE, unsafe { data.cast::<u32>().read() }.into())
+        }
         // SAFETY: enumerations have 32 bits.
         fi::FI_TYPE_LOG_LEVEL => listed(&log::LEVELS, unsafe { data.cast::<u32>().read() }),
         // SAFETY: enumerations have 32 bits.
@@ -138,21 +142,10 @@ mod tests {
         unsafe { crate::info::free(info) };
         assert!(text.starts_with("fi_info:\n    caps: [  ]\n"), "{text}");
         for part in ["tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr"] {
-            assert!(
-                text.contains(&format!("\n    fi_{part}:\n        ")),
-                "{part}: {text}"
-            );
+            assert!(text.contains(&format!("\n    fi_{part}:\n        ")), "{part}: {text}");
         }
-        for newer in [
-            "max_ep_auth_key",
-            "max_group_id",
-            "max_cntr_value",
-            "max_err_cntr_value",
-        ] {
-            assert!(
-                text.contains(&format!("\n        {newer}: 0\n")),
-                "{newer}: {text}"
-            );
+        for newer in ["max_ep_auth_key", "max_group_id", "max_cntr_value", "max_err_cntr_value"] {
+            assert!(text.contains(&format!("\n        {newer}: 0\n")), "{newer}: {text}");
         }
         assert!(!text.contains('\t') && text.ends_with('\n'));
     }

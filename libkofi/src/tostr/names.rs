@@ -18,11 +18,7 @@ macro_rules! table {
 /// Converts a constant. Constants have several types in C; none is negative.
 const fn widen(value: i128) -> u64 {
     assert!(value >= 0 && value <= u64::MAX as i128);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "asserted above"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "asserted above")]
     {
         value as u64
     }
@@ -30,9 +26,7 @@ const fn widen(value: i128) -> u64 {
 
 /// Returns the known flags that are set, as in `[ A, B ]` without the brackets.
 pub(super) fn flags(table: NameTable, value: u64) -> String {
-    let set = table
-        .iter()
-        .filter(|(flag, _)| *flag != 0 && value & flag == *flag);
+    let set = table.iter().filter(|(flag, _)| *flag != 0 && value & flag == *flag);
     set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
@@ -168,10 +162,7 @@ mod tests {
     fn values_have_names() {
         assert_eq!(one(EP_TYPE, fi::FI_EP_RDM.into()), "FI_EP_RDM");
         assert_eq!(one(EP_TYPE, 77), "Unknown");
-        assert_eq!(
-            flags(CAPS, fi::FI_MSG | fi::FI_TAGGED | 1 << 63),
-            "FI_MSG, FI_TAGGED"
-        );
+        assert_eq!(flags(CAPS, fi::FI_MSG | fi::FI_TAGGED | 1 << 63), "FI_MSG, FI_TAGGED");
         assert_eq!(flags(CAPS, 0), "");
     }
 }

@@ -12,8 +12,9 @@ use std::ptr;
 
 use libfabric_sys as fi;
 use libfabric_sys::{
-    fi_av_attr, fi_bus_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_device_attr, fi_domain_attr,
-    fi_ep_attr, fi_fabric_attr, fi_info, fi_link_attr, fi_mr_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
+    fi_av_attr, fi_bus_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_device_attr,
+    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_link_attr, fi_mr_attr, fi_rx_attr,
+    fi_tx_attr, fid, fid_nic,
 };
 
 use super::names::{self, NameTable};
@@ -31,10 +32,7 @@ struct Yaml {
 
 impl Yaml {
     fn new(name: &str, indent: &str) -> Self {
-        Self {
-            out: format!("{indent}{name}:\n"),
-            indent: format!("{indent}{TAB}"),
-        }
+        Self { out: format!("{indent}{name}:\n"), indent: format!("{indent}{TAB}") }
     }
 
     fn field(&mut self, name: &str, value: impl Display) {
@@ -146,17 +144,10 @@ pub(super) unsafe fn text(data: *const c_void, kind: u32) -> Option<String> {
         fi::FI_TYPE_CNTR_ATTR => structure!(fi_cntr_attr, cntr_attr),
         fi::FI_TYPE_MR_ATTR => structure!(fi_mr_attr, mr_attr, offset_of!(fi_mr_attr, hmem_data)),
         fi::FI_TYPE_CQ_ERR_ENTRY => {
-            structure!(
-                fi_cq_err_entry,
-                cq_err_entry,
-                offset_of!(fi_cq_err_entry, src_addr)
-            )
+            structure!(fi_cq_err_entry, cq_err_entry, offset_of!(fi_cq_err_entry, src_addr))
         }
         fi::FI_TYPE_FID => {
-            let mut yaml = Yaml {
-                out: String::new(),
-                indent: String::new(),
-            };
+            let mut yaml = Yaml { out: String::new(), indent: String::new() };
             // SAFETY: an object, by the caller's contract.
             unsafe { yaml.object("fid", data.cast()) };
             yaml.out
@@ -227,13 +218,9 @@ fn info(info: &fi_info, to: &mut Yaml) {
     to.field("src_addrlen", info.src_addrlen);
     to.field("dest_addrlen", info.dest_addrlen);
     // SAFETY: null or an address of that format and length.
-    to.field("src_addr", unsafe {
-        address(info.src_addr, info.src_addrlen, info.addr_format)
-    });
+    to.field("src_addr", unsafe { address(info.src_addr, info.src_addrlen, info.addr_format) });
     // SAFETY: null or an address of that format and length.
-    to.field("dest_addr", unsafe {
-        address(info.dest_addr, info.dest_addrlen, info.addr_format)
-    });
+    to.field("dest_addr", unsafe { address(info.dest_addr, info.dest_addrlen, info.addr_format) });
     // SAFETY: null or an object.
     unsafe { to.object("handle", info.handle) };
     macro_rules! attribute {
@@ -264,9 +251,8 @@ unsafe fn address(addr: *const c_void, len: usize, format: u32) -> String {
     let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len) };
     let port = || Some(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?));
     // The family in the bytes decides where the format leaves it open.
-    let family = bytes
-        .get(..2)
-        .and_then(|two| Some(i32::from(u16::from_ne_bytes(two.try_into().ok()?))));
+    let family =
+        bytes.get(..2).and_then(|two| Some(i32::from(u16::from_ne_bytes(two.try_into().ok()?))));
     let format = match (format, family) {
         (fi::FI_SOCKADDR | fi::FI_SOCKADDR_IP, Some(libc::AF_INET)) => fi::FI_SOCKADDR_IN,
         (fi::FI_SOCKADDR | fi::FI_SOCKADDR_IP, Some(libc::AF_INET6)) => fi::FI_SOCKADDR_IN6,
@@ -279,10 +265,7 @@ unsafe fn address(addr: *const c_void, len: usize, format: u32) -> String {
         }),
         fi::FI_SOCKADDR_IN6 => bytes.get(8..24).and_then(|ip| {
             let ip = Ipv6Addr::from(<[u8; 16]>::try_from(ip).ok()?);
-            Some(format!(
-                "fi_sockaddr_in6://{}",
-                SocketAddrV6::new(ip, port()?, 0, 0)
-            ))
+            Some(format!("fi_sockaddr_in6://{}", SocketAddrV6::new(ip, port()?, 0, 0)))
         }),
         fi::FI_ADDR_STR => Some(String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()),
         _ => None,

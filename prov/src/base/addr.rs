@@ -57,14 +57,9 @@ impl Group {
     /// Returns a group; `None` for numbers of contexts that no endpoint has.
     pub(crate) fn new(rx: usize, tx: usize) -> Option<Group> {
         let count = |count: usize| {
-            u8::try_from(count.max(1))
-                .ok()
-                .filter(|c| usize::from(*c) <= MAX_CONTEXTS)
+            u8::try_from(count.max(1)).ok().filter(|c| usize::from(*c) <= MAX_CONTEXTS)
         };
-        Some(Group {
-            rx: count(rx)?,
-            tx: count(tx)?,
-        })
+        Some(Group { rx: count(rx)?, tx: count(tx)? })
     }
 
     pub(crate) fn rx(self) -> usize {
@@ -90,10 +85,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn of(node: &scif::Node) -> Reader {
-        Reader {
-            node: node.id(),
-            host: node.host_hash(),
-        }
+        Reader { node: node.id(), host: node.host_hash() }
     }
 }
 
@@ -131,24 +123,12 @@ impl fmt::Display for AddrError {
 impl Addr {
     /// Returns an address as a user types it: this host, the node of the decoding process.
     pub(crate) const fn this_host(ip: Ipv4Addr, port: u16) -> Addr {
-        Addr {
-            ip,
-            port,
-            node: 0,
-            host: 0,
-            group: None,
-        }
+        Addr { ip, port, node: 0, host: 0, group: None }
     }
 
     /// Returns the name of a scalable endpoint whose first port is `id`.
     pub(crate) const fn of_group(ip: Ipv4Addr, id: PortId, host: u32, group: Group) -> Addr {
-        Addr {
-            ip,
-            port: id.port,
-            node: id.node,
-            host,
-            group: Some(group),
-        }
+        Addr { ip, port: id.port, node: id.node, host, group: Some(group) }
     }
 
     /// Decodes the bytes; `None` when they are too short or of another family.
@@ -160,11 +140,7 @@ impl Addr {
         }
         let host = u32::from_be_bytes([h0, h1, h2, h3]);
         // Without a host, a program may have left the rest of sin_zero uninitialised.
-        let node = if host == 0 {
-            0
-        } else {
-            u16::from_be_bytes([n0, n1])
-        };
+        let node = if host == 0 { 0 } else { u16::from_be_bytes([n0, n1]) };
         let group = if host == 0 || (rx, tx) == (0, 0) {
             None
         } else {
@@ -202,18 +178,12 @@ impl Addr {
             if !is_local_ip(self.ip) {
                 return Err(AddrError::OtherIp(self.ip));
             }
-            return Ok(PortId {
-                node: reader.node,
-                port: self.port,
-            });
+            return Ok(PortId { node: reader.node, port: self.port });
         }
         if self.host != reader.host {
             return Err(AddrError::OtherHost(*self));
         }
-        Ok(PortId {
-            node: self.node,
-            port: self.port,
-        })
+        Ok(PortId { node: self.node, port: self.port })
     }
 }
 
@@ -226,14 +196,7 @@ impl fmt::Display for Addr {
 
 /// Returns the bytes of a SCIF port's own name, as `fi_getname` returns it.
 pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
-    Addr {
-        ip,
-        port: id.port,
-        node: id.node,
-        host,
-        group: None,
-    }
-    .to_bytes()
+    Addr { ip, port: id.port, node: id.node, host, group: None }.to_bytes()
 }
 
 /// Returns the SCIF port of an address for `reader`.
@@ -250,22 +213,12 @@ pub(crate) fn decode(bytes: &[u8], reader: Reader) -> Result<PortId, AddrError> 
 mod tests {
     use super::*;
 
-    const HERE: Reader = Reader {
-        node: 3,
-        host: 0xdead_beef,
-    };
+    const HERE: Reader = Reader { node: 3, host: 0xdead_beef };
     const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
     #[test]
     fn bytes_are_those_of_a_sockaddr_in() {
-        let bytes = encode(
-            LOOPBACK,
-            PortId {
-                node: 0x0102,
-                port: 7471,
-            },
-            0x0a0b_0c0d,
-        );
+        let bytes = encode(LOOPBACK, PortId { node: 0x0102, port: 7471 }, 0x0a0b_0c0d);
         assert_eq!(bytes[..2], 2u16.to_ne_bytes());
         assert_eq!(bytes[2..4], 7471u16.to_be_bytes());
         assert_eq!(bytes[4..8], [127, 0, 0, 1]);
@@ -275,18 +228,9 @@ mod tests {
     #[test]
     fn a_name_comes_back_as_it_went() {
         for (node, port, host) in [(0, 0, 1), (7, 65535, u32::MAX), (u16::MAX, 1, 0x8000_0000)] {
-            let a = Addr {
-                ip: Ipv4Addr::new(10, 0, 0, 9),
-                port,
-                node,
-                host,
-                group: None,
-            };
+            let a = Addr { ip: Ipv4Addr::new(10, 0, 0, 9), port, node, host, group: None };
             assert_eq!(Addr::from_bytes(&a.to_bytes()), Some(a));
-            let scalable = Addr {
-                group: Group::new(3, 64),
-                ..a
-            };
+            let scalable = Addr { group: Group::new(3, 64), ..a };
             assert!(scalable.group.is_some());
             assert_eq!(Addr::from_bytes(&scalable.to_bytes()), Some(scalable));
         }
@@ -317,13 +261,8 @@ mod tests {
 
     #[test]
     fn identity_ignores_the_ip_address() {
-        let a = Addr {
-            ip: Ipv4Addr::new(8, 8, 8, 8),
-            port: 5,
-            node: 9,
-            host: HERE.host,
-            group: None,
-        };
+        let a =
+            Addr { ip: Ipv4Addr::new(8, 8, 8, 8), port: 5, node: 9, host: HERE.host, group: None };
         assert_eq!(a.port_id(HERE, |_| false), Ok(PortId { node: 9, port: 5 }));
         let other = Addr { host: 1, ..a };
         assert_eq!(other.port_id(HERE, |_| true), Err(AddrError::OtherHost(other)));
@@ -341,9 +280,6 @@ mod tests {
 
     #[test]
     fn text_is_the_one_of_fi_av_straddr() {
-        assert_eq!(
-            Addr::this_host(LOOPBACK, 9228).to_string(),
-            "fi_sockaddr_in://127.0.0.1:9228"
-        );
+        assert_eq!(Addr::this_host(LOOPBACK, 9228).to_string(), "fi_sockaddr_in://127.0.0.1:9228");
     }
 }

@@ -11,12 +11,13 @@ use std::ffi::CStr;
 use libfabric_sys::{
     FI_ATOMIC, FI_AV_USER_ID, FI_COLLECTIVE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV,
     FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_FENCE, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM,
-    FI_MATCH_COMPLETE, FI_MSG, FI_MULTI_RECV, FI_NAMED_RX_CTX, FI_ORDER_ATOMIC_RAR, FI_ORDER_ATOMIC_RAW,
-    FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW, FI_ORDER_RAR, FI_ORDER_RAS, FI_ORDER_RAW, FI_ORDER_RMA_RAR,
-    FI_ORDER_RMA_RAW, FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW, FI_ORDER_SAR, FI_ORDER_SAS, FI_ORDER_SAW,
-    FI_ORDER_WAR, FI_ORDER_WAS, FI_ORDER_WAW, FI_PEER, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
-    FI_REMOTE_WRITE, FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SHARED_AV, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
-    FI_TRANSMIT_COMPLETE, FI_TRIGGER, FI_WRITE,
+    FI_MATCH_COMPLETE, FI_MSG, FI_MULTI_RECV, FI_NAMED_RX_CTX, FI_ORDER_ATOMIC_RAR,
+    FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW, FI_ORDER_RAR, FI_ORDER_RAS,
+    FI_ORDER_RAW, FI_ORDER_RMA_RAR, FI_ORDER_RMA_RAW, FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW,
+    FI_ORDER_SAR, FI_ORDER_SAS, FI_ORDER_SAW, FI_ORDER_WAR, FI_ORDER_WAS, FI_ORDER_WAW, FI_PEER,
+    FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_RMA_EVENT,
+    FI_SEND, FI_SHARED_AV, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, FI_TRANSMIT_COMPLETE, FI_TRIGGER,
+    FI_WRITE,
 };
 
 /// Name of the provider, of its one fabric and of its one domain.
@@ -29,10 +30,8 @@ pub(crate) const FI_VERSION_OWN: u32 = version(2, 5);
 ///
 /// Of two files with a provider of this name, libfabric takes the newer one. Of two that differ
 /// only in their patch level, it takes the one found first.
-pub(crate) const RELEASE: u32 = version(
-    number(env!("CARGO_PKG_VERSION_MAJOR")),
-    number(env!("CARGO_PKG_VERSION_MINOR")),
-);
+pub(crate) const RELEASE: u32 =
+    version(number(env!("CARGO_PKG_VERSION_MAJOR")), number(env!("CARGO_PKG_VERSION_MINOR")));
 
 /// Returns `FI_VERSION(major, minor)`.
 pub(crate) const fn version(major: u32, minor: u32) -> u32 {
@@ -215,11 +214,7 @@ pub(crate) struct Offer {
 /// Returns the maximum number of contexts per direction: contexts of scalable endpoints have no
 /// triggered operations.
 pub(crate) fn most_contexts(offer: &Offer, caps: u64) -> usize {
-    if offer.ep_type == FI_EP_RDM && caps & FI_TRIGGER == 0 {
-        MAX_CONTEXTS
-    } else {
-        1
-    }
+    if offer.ep_type == FI_EP_RDM && caps & FI_TRIGGER == 0 { MAX_CONTEXTS } else { 1 }
 }
 
 /// Offers in the order in which infos are returned.

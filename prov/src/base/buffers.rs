@@ -44,19 +44,13 @@ impl<T, const N: usize> ShortList<T, N> {
         for (item, source) in items.iter_mut().zip(sources) {
             *item = convert(source)?;
         }
-        Ok(ShortList {
-            items,
-            len: sources.len(),
-        })
+        Ok(ShortList { items, len: sources.len() })
     }
 }
 
 impl Buffers {
     pub(crate) const fn none() -> Buffers {
-        ShortList {
-            items: [Mem::empty(); IOV_LIMIT],
-            len: 0,
-        }
+        ShortList { items: [Mem::empty(); IOV_LIMIT], len: 0 }
     }
 
     /// Converts an `iovec` list.

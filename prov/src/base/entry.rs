@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(
-    unsafe_code,
-    reason = "recovers Rust objects from the pointers that C passes around"
-)]
+#![expect(unsafe_code, reason = "recovers Rust objects from the pointers that C passes around")]
 //! Boundary between libfabric's C calls and this crate. No panic crosses it, errors become
 //! `-FI_E*`, and a `struct fid *` becomes a checked reference to its object.
 //!
@@ -95,7 +92,10 @@ pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<isize, Err
 
 /// Runs the body of an entry point that returns `int`, like [`guard`], and restores `errno`.
 #[inline]
-pub(crate) fn guard_int<S: Status>(call: &'static str, body: impl FnOnce() -> Result<S, Errno>) -> c_int {
+pub(crate) fn guard_int<S: Status>(
+    call: &'static str,
+    body: impl FnOnce() -> Result<S, Errno>,
+) -> c_int {
     let word = || match body() {
         Ok(value) => {
             reason::forget();
@@ -165,7 +165,11 @@ pub(crate) fn told<T>(
 
 /// Logs that a call is refused, with the reason, and returns `errno`.
 #[track_caller]
-pub(crate) fn refused<T>(subsys: Subsys, what: fmt::Arguments<'_>, errno: Errno) -> Result<T, Errno> {
+pub(crate) fn refused<T>(
+    subsys: Subsys,
+    what: fmt::Arguments<'_>,
+    errno: Errno,
+) -> Result<T, Errno> {
     reason::warn_about_call(subsys, what);
     Err(errno)
 }
@@ -202,9 +206,7 @@ pub(crate) unsafe fn own<'a, T: Made, F>(ptr: *const F) -> Result<&'a T, Errno> 
 /// `ptr` is null or points to a live `struct fid`.
 pub(crate) unsafe fn class_of(ptr: *const fid) -> Result<usize, Errno> {
     // SAFETY: null or a live struct fid, by the caller's contract.
-    unsafe { ptr.as_ref() }
-        .map(|head| head.fclass)
-        .ok_or(fi::FI_EINVAL)
+    unsafe { ptr.as_ref() }.map(|head| head.fclass).ok_or(fi::FI_EINVAL)
 }
 
 /// Passes an object to C. Returns the pointer to its `fid_*` start.
@@ -254,7 +256,11 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Errno> {
 ///
 /// # Safety
 /// `addrlen` is null or valid. `addr` is null or has space for `*addrlen` bytes.
-pub(crate) unsafe fn put_name(name: &[u8], addr: *mut c_void, addrlen: *mut usize) -> Result<(), Errno> {
+pub(crate) unsafe fn put_name(
+    name: &[u8],
+    addr: *mut c_void,
+    addrlen: *mut usize,
+) -> Result<(), Errno> {
     // SAFETY: null or valid, by the caller's contract.
     let len = unsafe { addrlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
     let room = std::mem::replace(len, name.len());
@@ -265,10 +271,7 @@ pub(crate) unsafe fn put_name(name: &[u8], addr: *mut c_void, addrlen: *mut usiz
     if room < name.len() {
         return Err(reason::because(
             fi::FI_ETOOSMALL,
-            format_args!(
-                "an address has {} bytes, and there is room for {room}",
-                name.len()
-            ),
+            format_args!("an address has {} bytes, and there is room for {room}", name.len()),
         ));
     }
     // SAFETY: not null, long enough by the check above, and no part of `name`.
@@ -284,7 +287,11 @@ pub(crate) unsafe fn put_name(name: &[u8], addr: *mut c_void, addrlen: *mut usiz
 ///
 /// # Safety
 /// `optlen` is null or valid. `optval` is null or has space for `*optlen` bytes.
-pub(crate) unsafe fn put_option(value: usize, optval: *mut c_void, optlen: *mut usize) -> Result<(), Errno> {
+pub(crate) unsafe fn put_option(
+    value: usize,
+    optval: *mut c_void,
+    optlen: *mut usize,
+) -> Result<(), Errno> {
     // SAFETY: null or valid, by the caller's contract.
     let len = unsafe { optlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
     let room = std::mem::replace(len, size_of::<usize>());
@@ -321,9 +328,7 @@ pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> Result<&'a [T], 
     if len == 0 {
         return Ok(&[]);
     }
-    let bytes = len
-        .checked_mul(size_of::<T>())
-        .filter(|&b| isize::try_from(b).is_ok());
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&b| isize::try_from(b).is_ok());
     if ptr.is_null() || !ptr.is_aligned() || bytes.is_none() {
         return Err(fi::FI_EINVAL);
     }
@@ -343,19 +348,13 @@ mod tests {
         assert_eq!(guard("call", || Err(fi::FI_EINVAL)), -22);
         assert_eq!(guard_int("call", || Ok(())), 0);
         assert_eq!(guard_int("call", || Ok(3)), 3);
-        assert_eq!(
-            guard_int("call", || -> Result<(), Errno> { Err(fi::FI_EINVAL) }),
-            -22
-        );
+        assert_eq!(guard_int("call", || -> Result<(), Errno> { Err(fi::FI_EINVAL) }), -22);
     }
 
     #[test]
     fn a_panic_becomes_eother() {
         assert_eq!(guard("call", || panic!("on purpose")), -256);
-        assert_eq!(
-            guard_int("call", || -> Result<(), Errno> { panic!("on purpose") }),
-            -256
-        );
+        assert_eq!(guard_int("call", || -> Result<(), Errno> { panic!("on purpose") }), -256);
         assert_eq!(guard_or(9, || panic!("on purpose")), 9);
     }
 

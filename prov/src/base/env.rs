@@ -159,10 +159,7 @@ pub(crate) fn env() -> &'static Env {
             warn(Subsys::Core, format_args!("{unknown}"));
         }
         read(ask, |name, value, wanted| {
-            warn(
-                Subsys::Core,
-                format_args!("FI_SCIF_{name} ignored, not {wanted}: {value}"),
-            );
+            warn(Subsys::Core, format_args!("FI_SCIF_{name} ignored, not {wanted}: {value}"));
         })
     })
 }
@@ -198,10 +195,9 @@ fn ask(param: &Param) -> Said {
             FI_PARAM_STRING
         }
     };
-    let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
-    said(host::param(param.name, kind, &help), || {
-        std::env::var_os(variable(param))
-    })
+    let help =
+        CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
+    said(host::param(param.name, kind, &help), || std::env::var_os(variable(param)))
 }
 
 fn said(answer: Result<ParamValue, c_int>, environment: impl FnOnce() -> Option<OsString>) -> Said {
@@ -210,9 +206,8 @@ fn said(answer: Result<ParamValue, c_int>, environment: impl FnOnce() -> Option<
         Ok(ParamValue::String(text)) => Said::Text(text.to_string_lossy().into_owned()),
         Ok(ParamValue::Int(_) | ParamValue::Size(_)) => Said::Nothing,
         Err(FI_EINVAL) => Said::Refused,
-        Err(FI_ENOSYS) => environment().map_or(Said::Nothing, |text| {
-            Said::Text(text.to_string_lossy().into_owned())
-        }),
+        Err(FI_ENOSYS) => environment()
+            .map_or(Said::Nothing, |text| Said::Text(text.to_string_lossy().into_owned())),
         Err(_) => Said::Nothing,
     }
 }
@@ -263,7 +258,9 @@ fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
                 _ => return Err(format!("'{no}' or '{yes}'")),
             }
         }
-        Kind::Transport(field) => *field(env) = parse_transport(text).ok_or("'soft', 'kernel' or 'auto'")?,
+        Kind::Transport(field) => {
+            *field(env) = parse_transport(text).ok_or("'soft', 'kernel' or 'auto'")?
+        }
         Kind::Size(field) => {
             *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
         }
@@ -369,7 +366,9 @@ mod tests {
     fn defaults_stand_unless_told_otherwise() {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
-        assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
+        assert!(
+            !env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides
+        );
         assert_eq!(
             (env.eager_size, env.transport, env.migrate),
             (16384, TransportKind::Soft, false)
@@ -397,10 +396,7 @@ mod tests {
         assert!(env.migrate && env.stats && !env.ptracer && env.peer_death_any);
         assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
         assert_eq!(env.unexpected_max, 64 << 20);
-        assert_eq!(
-            (env.connect_timeout_ns, env.mr_close_timeout_ns),
-            (200_000_000, 2_000_000_000)
-        );
+        assert_eq!((env.connect_timeout_ns, env.mr_close_timeout_ns), (200_000_000, 2_000_000_000));
     }
 
     #[test]
@@ -416,14 +412,7 @@ mod tests {
         assert_eq!(env, with(&[]).0);
         assert_eq!(
             complaints,
-            [
-                "STATS",
-                "PEER_DEATH",
-                "EAGER_SIZE",
-                "PROCESS_VM",
-                "CONNECT_TIMEOUT",
-                "TRANSPORT"
-            ]
+            ["STATS", "PEER_DEATH", "EAGER_SIZE", "PROCESS_VM", "CONNECT_TIMEOUT", "TRANSPORT"]
         );
     }
 

@@ -21,11 +21,7 @@ struct State {
     newest: u32,
 }
 
-static STATE: RwLock<State> = RwLock::new(State {
-    caller: None,
-    oldest: None,
-    newest: 0,
-});
+static STATE: RwLock<State> = RwLock::new(State { caller: None, oldest: None, newest: 0 });
 
 fn with<R>(f: impl FnOnce(&State) -> R) -> R {
     f(&STATE.read().unwrap_or_else(PoisonError::into_inner))
@@ -81,9 +77,7 @@ pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) 
 pub(crate) fn param(name: &CStr, kind: fi_param_type, help: &CStr) -> Result<ParamValue, c_int> {
     with(|state| {
         let (host, provider) = state.caller.as_ref().ok_or(FI_ENOSYS)?;
-        let param = host
-            .param_define(provider, name, kind, help)
-            .map_err(|_| FI_ENOSYS)?;
+        let param = host.param_define(provider, name, kind, help).map_err(|_| FI_ENOSYS)?;
         host.param_get(&param)
     })
 }

@@ -37,14 +37,8 @@ pub(crate) enum Subsys {
 }
 
 impl Subsys {
-    const ALL: [Subsys; 6] = [
-        Subsys::Core,
-        Subsys::Fabric,
-        Subsys::EpCtrl,
-        Subsys::EpData,
-        Subsys::Av,
-        Subsys::Mr,
-    ];
+    const ALL: [Subsys; 6] =
+        [Subsys::Core, Subsys::Fabric, Subsys::EpCtrl, Subsys::EpData, Subsys::Av, Subsys::Mr];
 
     fn number(self) -> u32 {
         match self {
@@ -107,9 +101,7 @@ pub(crate) fn about_call(level: u32, subsys: Subsys, text: fmt::Arguments<'_>) {
 
 /// Returns whether the host prints warnings of any subsystem.
 pub(crate) fn prints_warnings() -> bool {
-    Subsys::ALL
-        .iter()
-        .any(|subsys| host::log_enabled(fi::FI_LOG_WARN, subsys.number()))
+    Subsys::ALL.iter().any(|subsys| host::log_enabled(fi::FI_LOG_WARN, subsys.number()))
 }
 
 /// Reports the lines that were suppressed and that no later line has reported: at the end of a
@@ -164,7 +156,11 @@ pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
 /// Logs at warn that no process listens at a port, after `waited_ns` of tries, or at the only try.
 /// Once for each port, and for a few ports only. `whereabouts` returns advice on the check to make.
 #[cold]
-pub(crate) fn nobody_listens(peer: PortId, waited_ns: Option<u64>, whereabouts: impl FnOnce() -> String) {
+pub(crate) fn nobody_listens(
+    peer: PortId,
+    waited_ns: Option<u64>,
+    whereabouts: impl FnOnce() -> String,
+) {
     static SAID: OnceEach<PortId> = OnceEach::new(4);
     if !host::log_enabled(fi::FI_LOG_WARN, Subsys::EpCtrl.number()) || !SAID.first(peer) {
         return;
@@ -239,7 +235,13 @@ fn say(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_
     }
 }
 
-fn say_within(budget: &Budget, level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
+fn say_within(
+    budget: &Budget,
+    level: u32,
+    subsys: Subsys,
+    text: fmt::Arguments<'_>,
+    place: &Location<'_>,
+) {
     if host::log_enabled(level, subsys.number())
         && budget.allows(|report| say(fi::FI_LOG_WARN, Subsys::Core, report, place))
     {
@@ -265,17 +267,13 @@ fn module(file: &str) -> &str {
     let path = Path::new(file);
     let own = path.file_stem().filter(|stem| *stem != "mod");
     let of_directory = || path.parent().and_then(Path::file_name);
-    own.or_else(of_directory)
-        .and_then(OsStr::to_str)
-        .unwrap_or("scif")
+    own.or_else(of_directory).and_then(OsStr::to_str).unwrap_or("scif")
 }
 
 /// Returns the text up to its first NUL.
 fn c_string(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
-    text.get(..end)
-        .and_then(|text| CString::new(text).ok())
-        .unwrap_or_default()
+    text.get(..end).and_then(|text| CString::new(text).ok()).unwrap_or_default()
 }
 
 /// Receiver of the engine's messages from the `log` crate.
@@ -292,23 +290,14 @@ fn level(level: log::Level) -> u32 {
 
 impl log::Log for Bridge {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        host::log_enabled(
-            level(metadata.level()),
-            Subsys::of_target(metadata.target()).number(),
-        )
+        host::log_enabled(level(metadata.level()), Subsys::of_target(metadata.target()).number())
     }
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
             let subsys = Subsys::of_target(record.target());
             let file = record.file().unwrap_or("scif");
-            send(
-                level(record.level()),
-                subsys,
-                *record.args(),
-                file,
-                record.line().unwrap_or(0),
-            );
+            send(level(record.level()), subsys, *record.args(), file, record.line().unwrap_or(0));
         }
     }
 

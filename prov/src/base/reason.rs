@@ -109,7 +109,8 @@ pub(crate) fn log_unsupported(call: &'static str) {
         info_about_call(subsys(call), format_args!("{call}: there are no such operations"));
         return forget();
     }
-    let why = format_args!("this object has no such call, or was opened without the capability for it");
+    let why =
+        format_args!("this object has no such call, or was opened without the capability for it");
     log_refusal(call, because(fi::FI_ENOSYS, why));
 }
 

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(
-    unsafe_code,
-    reason = "getaddrinfo and getifaddrs of the C library: lists of C structs"
-)]
+#![expect(unsafe_code, reason = "getaddrinfo and getifaddrs of the C library: lists of C structs")]
 //! Name resolution: the IPv4 address and port of a node and a service name, and the IPv4 addresses
 //! of this host.
 //!
@@ -34,7 +31,9 @@ pub(crate) fn resolve(
     let mut list: *mut libc::addrinfo = ptr::null_mut();
     // SAFETY: both strings are null or end in NUL (CStr), hints is initialised, list receives the
     // result.
-    let status = unsafe { libc::getaddrinfo(as_ptr(node), as_ptr(service), &raw const hints, &raw mut list) };
+    let status = unsafe {
+        libc::getaddrinfo(as_ptr(node), as_ptr(service), &raw const hints, &raw mut list)
+    };
     if status != 0 {
         return None;
     }
@@ -88,10 +87,7 @@ unsafe fn sockaddr_v4(addr: *const libc::sockaddr) -> Option<(Ipv4Addr, u16)> {
     }
     // SAFETY: the family guarantees a sockaddr_in (caller's contract); the read needs no alignment.
     let v4 = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
-    Some((
-        Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)),
-        u16::from_be(v4.sin_port),
-    ))
+    Some((Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)), u16::from_be(v4.sin_port)))
 }
 
 #[cfg(test)]
@@ -109,10 +105,7 @@ mod tests {
             resolve(Some(c"10.1.2.3"), Some(c"9228"), true),
             Some((Ipv4Addr::new(10, 1, 2, 3), 9228))
         );
-        assert_eq!(
-            resolve(None, Some(c"9228"), false),
-            Some((Ipv4Addr::LOCALHOST, 9228))
-        );
+        assert_eq!(resolve(None, Some(c"9228"), false), Some((Ipv4Addr::LOCALHOST, 9228)));
         assert_eq!(resolve(Some(c"localhost"), None, true), None);
         assert_eq!(resolve(Some(c"127.0.0.1"), Some(c"no such service"), true), None);
     }

@@ -23,11 +23,7 @@ enum Entry<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Slab<T> {
-        Slab {
-            entries: Vec::new(),
-            next: 0,
-            len: 0,
-        }
+        Slab { entries: Vec::new(), next: 0, len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -93,21 +89,17 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0u32..)
-            .zip(&self.entries)
-            .filter_map(|(index, entry)| match entry {
-                Entry::Occupied(value) => Some((index, value)),
-                Entry::Vacant { .. } => None,
-            })
+        (0u32..).zip(&self.entries).filter_map(|(index, entry)| match entry {
+            Entry::Occupied(value) => Some((index, value)),
+            Entry::Vacant { .. } => None,
+        })
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        (0u32..)
-            .zip(&mut self.entries)
-            .filter_map(|(index, entry)| match entry {
-                Entry::Occupied(value) => Some((index, value)),
-                Entry::Vacant { .. } => None,
-            })
+        (0u32..).zip(&mut self.entries).filter_map(|(index, entry)| match entry {
+            Entry::Occupied(value) => Some((index, value)),
+            Entry::Vacant { .. } => None,
+        })
     }
 }
 

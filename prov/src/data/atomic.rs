@@ -23,18 +23,18 @@ pub(super) const SEGMENT: usize = 24;
 
 /// Returns the access rights that an operation needs.
 pub(super) fn rights(op: u32, fetches: bool) -> u64 {
-    let write = if op == fi::FI_ATOMIC_READ {
-        0
-    } else {
-        fi::FI_REMOTE_WRITE
-    };
+    let write = if op == fi::FI_ATOMIC_READ { 0 } else { fi::FI_REMOTE_WRITE };
     write | if fetches { fi::FI_REMOTE_READ } else { 0 }
 }
 
 impl EpState {
     /// Tries an atomic directly, then inline, then as a record with a body. Else it becomes
     /// pending.
-    pub(crate) fn post_atomic(&mut self, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> Result<(), Errno> {
+    pub(crate) fn post_atomic(
+        &mut self,
+        env: &mut Env<'_>,
+        a: &AtomicArgs<'_>,
+    ) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
         let len: usize = a.rma.iter().map(|r| r.len).sum();
         let quiet = self.peers.at(peer).queue.is_quiet();
@@ -89,7 +89,12 @@ impl EpState {
     }
 
     /// Tries to execute a pending atomic, or to push its record.
-    pub(crate) fn try_atomic(&mut self, env: &mut Env<'_>, peer: PeerId, op: &mut AtomicOp) -> Tried {
+    pub(crate) fn try_atomic(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        op: &mut AtomicOp,
+    ) -> Tried {
         let Some(conn_id) = self.tx_conn(peer) else {
             return Tried::Later;
         };
@@ -105,15 +110,11 @@ impl EpState {
         if !c.tx().room(op.body.len()) {
             return Tried::Later;
         }
-        let id = self.ops.insert(OutOp {
-            ring_rma: true,
-            ..OutOp::new(peer, op.label(), op.result.clone())
-        });
+        let id = self
+            .ops
+            .insert(OutOp { ring_rma: true, ..OutOp::new(peer, op.label(), op.result.clone()) });
         let head = Head::new().word(id).word(op.data).word(op.word.pack());
-        if c.tx()
-            .push_slice(wire::ATOMIC, head.as_slice(), &op.body)
-            .is_err()
-        {
+        if c.tx().push_slice(wire::ATOMIC, head.as_slice(), &op.body).is_err() {
             self.ops.remove(id);
             return Tried::Later;
         }
@@ -135,9 +136,8 @@ impl EpState {
         let word = AtomicWord::unpack(words.word());
         let bytes = bytes_of(&body).ok_or(RecordError::NoMemory)?;
         let len = usize::from(word.len);
-        let (list, operands) = bytes
-            .split_at_checked(usize::from(word.segments) * SEGMENT)
-            .ok_or(ProtocolError)?;
+        let (list, operands) =
+            bytes.split_at_checked(usize::from(word.segments) * SEGMENT).ok_or(ProtocolError)?;
         let (operand, compare) = operands.split_at_checked(len).ok_or(ProtocolError)?;
         let kind = word.kind().ok_or(ProtocolError)?;
         if kind == AtomicKind::Compare && compare.len() != len {
@@ -171,7 +171,9 @@ impl EpState {
         status: u64,
         (old, body): (u64, Mem),
     ) {
-        let Some(op) = self.ops.get_mut(id) else { return };
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
         if op.peer != peer || op.what != What::AtomicFetch || body.len() > op.len {
             return;
         }

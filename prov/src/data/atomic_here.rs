@@ -49,7 +49,9 @@ impl EpState {
         conn: ConnId,
         op: &AtomicOp,
     ) -> bool {
-        let Some((list, operands)) = op.body.split_at_checked(SEGMENT * usize::from(op.word.segments)) else {
+        let Some((list, operands)) =
+            op.body.split_at_checked(SEGMENT * usize::from(op.word.segments))
+        else {
             return false;
         };
         let ([segment], Some((operand, compare))) =
@@ -67,11 +69,7 @@ impl EpState {
             op: u32::from(op.word.op),
             datatype: u32::from(op.word.datatype),
             // The only segment is as long as the operands.
-            segment: RmaIov {
-                addr,
-                len: op.len,
-                key,
-            },
+            segment: RmaIov { addr, len: op.len, key },
             operand,
             compare,
             result: op.result.as_slice(),
@@ -84,7 +82,12 @@ impl EpState {
 
     /// Executes an atomic before its record is built, which would take longer than most operations
     /// do.
-    pub(super) fn atomic_at_once(&mut self, env: &mut Env<'_>, peer: PeerId, a: &AtomicArgs<'_>) -> bool {
+    pub(super) fn atomic_at_once(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        a: &AtomicArgs<'_>,
+    ) -> bool {
         let [segment] = a.rma else { return false };
         if segment.len > SHORT || a.flags & fi::FI_FENCE != 0 || self.out_of_credits(peer) {
             return false;
@@ -115,7 +118,13 @@ impl EpState {
         self.finish_here(env, peer, conn, &asked)
     }
 
-    fn finish_here(&mut self, env: &mut Env<'_>, peer: PeerId, conn: ConnId, op: &Asked<'_>) -> bool {
+    fn finish_here(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        conn: ConnId,
+        op: &Asked<'_>,
+    ) -> bool {
         let Some(at) = self.execute_here(peer, conn, op) else {
             return false;
         };
@@ -129,10 +138,7 @@ impl EpState {
             if op.data.is_some() {
                 flags |= wire::F_DATA;
             }
-            let head = Head::new()
-                .word(flags)
-                .word(op.data.unwrap_or(0))
-                .word(len as u64);
+            let head = Head::new().word(flags).word(op.data.unwrap_or(0)).word(len as u64);
             self.control(peer, wire::RMA_EVENT, head.word(at.key), &[]);
         }
         self.stats.mapped.add(len);
@@ -160,11 +166,7 @@ impl EpState {
         if !remote.addr.is_multiple_of(size as u64) {
             return None;
         }
-        let target = if near {
-            c.memory().here(&remote)?
-        } else {
-            c.window(&entry, &remote)?
-        };
+        let target = if near { c.memory().here(&remote)? } else { c.window(&entry, &remote)? };
         let keys = c.keys()?;
         let (mut short, mut long);
         let old: &mut [u8] = if op.kind == AtomicKind::Write as u8 {
@@ -178,8 +180,15 @@ impl EpState {
         };
         c.my_mark().set(slot);
         let done = keys.revalidate(slot, generation)
-            && crate::base::atomic_ops::apply(op.op, op.datatype, &target, op.operand, op.compare, old)
-                .is_ok();
+            && crate::base::atomic_ops::apply(
+                op.op,
+                op.datatype,
+                &target,
+                op.operand,
+                op.compare,
+                old,
+            )
+            .is_ok();
         c.my_mark().clear();
         if !done {
             return None;

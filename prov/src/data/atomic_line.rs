@@ -39,7 +39,12 @@ fn stamp(ops: &Ops, peer: &Peer) -> u64 {
 
 impl EpState {
     /// Sends an operation to a peer without pending work. Returns false if nothing was done.
-    pub(super) fn atomic_in_line(&mut self, env: &mut Env<'_>, peer: PeerId, a: &AtomicArgs<'_>) -> bool {
+    pub(super) fn atomic_in_line(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        a: &AtomicArgs<'_>,
+    ) -> bool {
         let [segment] = a.rma else { return false };
         if segment.len > OPERAND || a.flags & fi::FI_FENCE != 0 || self.out_of_credits(peer) {
             return false;
@@ -68,17 +73,9 @@ impl EpState {
         let id = if at_once {
             stamp(&self.ops, p)
         } else {
-            let label = Label {
-                what,
-                context: a.context,
-                flags: a.flags,
-                tag: 0,
-                len: segment.len,
-            };
-            self.ops.insert(OutOp {
-                ring_rma: true,
-                ..OutOp::new(peer, label, Iov::new(a.result))
-            })
+            let label =
+                Label { what, context: a.context, flags: a.flags, tag: 0, len: segment.len };
+            self.ops.insert(OutOp { ring_rma: true, ..OutOp::new(peer, label, Iov::new(a.result)) })
         };
         let word = AtomicWord {
             op,
@@ -182,10 +179,8 @@ impl EpState {
     pub(crate) fn on_done(&mut self, peer: PeerId, told: u64, count: u64) {
         let p = self.peers.at_mut(peer);
         if told == stamp(&self.ops, p) {
-            p.rma.outstanding = p
-                .rma
-                .outstanding
-                .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+            p.rma.outstanding =
+                p.rma.outstanding.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 }

@@ -27,7 +27,8 @@ impl EpState {
             Ok(Some(record)) => {
                 // Inner panic boundary, inside that of the call: a peer that causes a panic ends
                 // only its own connection.
-                let handled = catch_unwind(AssertUnwindSafe(|| self.on_record(env, conn, peer, &record)));
+                let handled =
+                    catch_unwind(AssertUnwindSafe(|| self.on_record(env, conn, peer, &record)));
                 if matches!(handled, Ok(Ok(()))) {
                     if let Some(c) = self.links.conn(conn) {
                         c.rx().advance();
@@ -74,7 +75,9 @@ impl EpState {
         let id = self.peers.at(peer).id;
         warn_about_peer(
             Subsys::EpData,
-            format_args!("internal error while a record of peer {id} was handled; connection reset"),
+            format_args!(
+                "internal error while a record of peer {id} was handled; connection reset"
+            ),
         );
         self.lose(env, conn, Reason::Corrupt);
     }

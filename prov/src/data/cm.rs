@@ -87,11 +87,8 @@ pub(crate) fn hear(conn: &mut Connection) -> Result<Option<Said>, ()> {
     }
     let mut data = vec![0; record.body.len()];
     record.body.copy_to_slice(&mut data);
-    let said = Said {
-        kind: record.kind,
-        number: Words::new(&record.head, record.head_len).word(),
-        data,
-    };
+    let said =
+        Said { kind: record.kind, number: Words::new(&record.head, record.head_len).word(), data };
     conn.rx().advance();
     Ok(Some(said))
 }
@@ -125,7 +122,8 @@ fn begin(
         State::Up => return Err(fi::FI_EISCONN),
         State::Down => {
             let call = if call.is_some() { "fi_accept" } else { "fi_connect" };
-            let what = format_args!("{call} of an endpoint whose connection is over: it needs a new one");
+            let what =
+                format_args!("{call} of an endpoint whose connection is over: it needs a new one");
             return entry::refused(Subsys::EpCtrl, what, fi::FI_EOPBADSTATE);
         }
     }
@@ -450,7 +448,9 @@ impl EpState {
         let was = std::mem::replace(&mut cm.state, State::Down);
         match (was, &self.eq) {
             (State::Up, _) => self.tell_shutdown(),
-            (State::Answering, Some(_)) => return self.cm_failed(env, fi::FI_ECONNRESET, Vec::new()),
+            (State::Answering, Some(_)) => {
+                return self.cm_failed(env, fi::FI_ECONNRESET, Vec::new());
+            }
             _ => {}
         }
         // After a graceful end, `cm_step` does this later.

@@ -13,10 +13,7 @@ use crate::state::cq_queue::{Completion, CqError};
 impl EpState {
     /// Writes the completion of a transmit operation: a success if requested, an error always.
     #[inline(always)]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of a completion, kept in registers"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "the parts of a completion, kept in registers")]
     pub(crate) fn tx_complete(
         &mut self,
         env: &mut Env<'_>,
@@ -65,10 +62,7 @@ impl EpState {
             if flags & fi::FI_COMPLETION != 0
                 && let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
             {
-                cq.success(Completion {
-                    len,
-                    ..Completion::new(context, what.cq_flags(), tag)
-                });
+                cq.success(Completion { len, ..Completion::new(context, what.cq_flags(), tag) });
             }
             return;
         }
@@ -102,7 +96,9 @@ impl EpState {
             log::debug!(target: "ep_data", "peer {peer} answered operation {id:#x}, which is not outstanding");
             return;
         }
-        let Some(op) = self.ops.remove(id) else { return };
+        let Some(op) = self.ops.remove(id) else {
+            return;
+        };
         let p = self.peers.at_mut(peer);
         if let Some((block, _)) = op.block {
             p.blocks.give_back(block);

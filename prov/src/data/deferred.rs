@@ -149,10 +149,7 @@ impl Triggers {
     pub(crate) fn take(&mut self, mut choose: impl FnMut(u32, &Work) -> bool) -> Vec<Work> {
         let mut taken = Vec::new();
         for (place, list) in &mut self.waiting {
-            taken.extend(
-                list.extract_if(.., |_, work| choose(place.0, work))
-                    .map(|(_, w)| w),
-            );
+            taken.extend(list.extract_if(.., |_, work| choose(place.0, work)).map(|(_, w)| w));
         }
         self.waiting.retain(|_, list| !list.is_empty());
         taken
@@ -161,9 +158,7 @@ impl Triggers {
     /// Whether some work waits for counter `cntr`, or will change it.
     pub(crate) fn uses_cntr(&self, cntr: u32) -> bool {
         let changes = |work: &Work| work.changes() == Some(cntr);
-        self.waiting
-            .iter()
-            .any(|(place, list)| place.0 == cntr || list.values().any(changes))
+        self.waiting.iter().any(|(place, list)| place.0 == cntr || list.values().any(changes))
     }
 }
 
@@ -214,7 +209,8 @@ pub(crate) fn run(st: &mut DomainState) {
 pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> bool {
     let mut found = false;
     let works = st.triggers.take(|_, work| {
-        let this = !found && work.queued.is_none() && work.ep == Some(ep) && work.context == context;
+        let this =
+            !found && work.queued.is_none() && work.ep == Some(ep) && work.context == context;
         found |= this;
         this
     });
@@ -262,7 +258,13 @@ fn start(st: &mut DomainState, work: &Work) -> Result<(), Errno> {
     begun
 }
 
-fn operate(st: &mut DomainState, ep: u32, action: &Action, context: usize, flags: u64) -> Result<(), Errno> {
+fn operate(
+    st: &mut DomainState,
+    ep: u32,
+    action: &Action,
+    context: usize,
+    flags: u64,
+) -> Result<(), Errno> {
     match action {
         Action::Send { iov, tag, data, dest } => {
             let args = SendArgs {
@@ -276,22 +278,10 @@ fn operate(st: &mut DomainState, ep: u32, action: &Action, context: usize, flags
             super::send(st, ep, &args)
         }
         Action::Recv { iov, tag, src } => {
-            let args = RecvArgs {
-                iov: iov.as_slice(),
-                src: *src,
-                tag: *tag,
-                context,
-                flags,
-            };
+            let args = RecvArgs { iov: iov.as_slice(), src: *src, tag: *tag, context, flags };
             super::recv_generally(st, ep, &args)
         }
-        Action::Rma {
-            write,
-            iov,
-            rma,
-            data,
-            dest,
-        } => {
+        Action::Rma { write, iov, rma, data, dest } => {
             let args = RmaArgs {
                 write: *write,
                 iov: iov.as_slice(),
@@ -342,10 +332,7 @@ fn label(action: &Action, e: &EpState) -> (u64, u64, Option<u32>) {
         }
         Action::Rma { write: true, .. } => (of(What::Write), None),
         Action::Rma { write: false, .. } => (of(What::Read), None),
-        Action::Atomic {
-            kind: AtomicKind::Write,
-            ..
-        } => (of(What::AtomicWrite), None),
+        Action::Atomic { kind: AtomicKind::Write, .. } => (of(What::AtomicWrite), None),
         Action::Atomic { .. } => (of(What::AtomicFetch), None),
         Action::Set { .. } | Action::Add { .. } => ((0, None), None),
     };
@@ -408,14 +395,9 @@ impl EpState {
         olen: usize,
         cntr: Option<u32>,
     ) {
-        let note = u32::try_from(!c.context)
-            .ok()
-            .and_then(|at| self.ops.notes.remove(at));
+        let note = u32::try_from(!c.context).ok().and_then(|at| self.ops.notes.remove(at));
         let Some(note) = note else { return };
-        let c = Completion {
-            context: note.context,
-            ..c
-        };
+        let c = Completion { context: note.context, ..c };
         // Counted once if both are the same counter.
         let cntr = cntr.filter(|cntr| note.report && note.cntr != Some(*cntr));
         self.report_to(env, (note.cntr, cntr), note.report, Outcome { c, err, olen });
@@ -450,10 +432,6 @@ impl EpState {
 
     /// Returns the internal context of queued work of this endpoint, given that of the application.
     pub(crate) fn noted(&self, context: usize) -> Option<usize> {
-        self.ops
-            .notes
-            .iter()
-            .find(|(_, note)| note.context == context)
-            .map(|(at, _)| mark(at))
+        self.ops.notes.iter().find(|(_, note)| note.context == context).map(|(at, _)| mark(at))
     }
 }

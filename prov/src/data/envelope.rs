@@ -30,15 +30,7 @@ pub(crate) struct Target {
 impl Target {
     /// Creates the destination of a message of its own.
     pub(super) fn new(tagged: bool, iov: Iov, room: usize, context: usize, flags: u64) -> Target {
-        Target {
-            tagged,
-            iov,
-            room,
-            context,
-            flags,
-            multi: None,
-            entry: None,
-        }
+        Target { tagged, iov, room, context, flags, multi: None, entry: None }
     }
 }
 

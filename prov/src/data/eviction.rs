@@ -17,11 +17,7 @@ use crate::base::log::{Subsys, info_about_peer, warn_about_peer};
 impl EpState {
     /// Returns the bytes of unexpected messages of `peer`.
     pub(super) fn unexpected_of(&self, peer: PeerId) -> u64 {
-        self.peers
-            .at(peer)
-            .unexpected
-            .as_ref()
-            .map_or(0, |load| load.get())
+        self.peers.at(peer).unexpected.as_ref().map_or(0, |load| load.get())
     }
 
     /// Charges an unexpected message of `peer` and allocates its memory.
@@ -48,11 +44,7 @@ impl EpState {
             if !short && let Some(place) = allocate() {
                 load.add(bytes);
                 limits.process.add(bytes);
-                let charge = Charge {
-                    bytes,
-                    peer: load,
-                    process: limits.process,
-                };
+                let charge = Charge { bytes, peer: load, process: limits.process };
                 return Ok((place, charge));
             }
             if !self.make_room(env, peer) {
@@ -71,7 +63,8 @@ impl EpState {
             }
         }
         let heaviest = self.peers.ids().max_by_key(|peer| self.unexpected_of(*peer));
-        let Some(heaviest) = heaviest.filter(|peer| *peer != asking && self.unexpected_of(*peer) > SHARE_MIN)
+        let Some(heaviest) =
+            heaviest.filter(|peer| *peer != asking && self.unexpected_of(*peer) > SHARE_MIN)
         else {
             return false;
         };

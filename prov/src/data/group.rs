@@ -33,11 +33,7 @@ impl EpState {
     /// Returns the number that messages of `peer` are matched with.
     #[inline]
     pub(crate) fn known_as(&mut self, env: &Env<'_>, peer: PeerId) -> PeerId {
-        if self.cfg.grouped {
-            self.whole(env, peer)
-        } else {
-            peer
-        }
+        if self.cfg.grouped { self.whole(env, peer) } else { peer }
     }
 
     #[cold]

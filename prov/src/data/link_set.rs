@@ -150,9 +150,7 @@ impl LinkSet {
     pub(super) fn conns_accessing(&mut self, slot: u32) -> impl Iterator<Item = ConnId> {
         let conns: Vec<ConnId> = self.iter().map(|l| l.conn).collect();
         conns.into_iter().filter(move |id| {
-            self.sock
-                .conn(*id)
-                .is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
+            self.sock.conn(*id).is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
         })
     }
 
@@ -183,9 +181,7 @@ impl LinkSet {
     #[inline]
     pub(super) fn any_ready(&mut self) -> bool {
         let LinkSet { active, sock, .. } = self;
-        active
-            .iter()
-            .any(|l| sock.conn(l.conn).is_some_and(|c| c.rx().ready()))
+        active.iter().any(|l| sock.conn(l.conn).is_some_and(|c| c.rx().ready()))
     }
 
     /// Publishes the consumed counters before a sleep, since the polls that would publish them may
@@ -283,11 +279,7 @@ impl LinkSet {
     /// Polls the next idle ring, in turn, if a sweep step is due.
     #[inline]
     pub(super) fn sweep(&mut self) {
-        let every = if self.sweep_left > 0 {
-            SWEEP_EVERY
-        } else {
-            SWEEP_SLOW
-        };
+        let every = if self.sweep_left > 0 { SWEEP_EVERY } else { SWEEP_SLOW };
         if self.polls.is_multiple_of(every) {
             self.sweep_step();
         }

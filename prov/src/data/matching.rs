@@ -31,13 +31,7 @@ pub(crate) struct List<T> {
 
 impl<T> List<T> {
     pub(crate) const fn new() -> List<T> {
-        List {
-            nodes: Vec::new(),
-            free: NIL,
-            head: NIL,
-            tail: NIL,
-            len: 0,
-        }
+        List { nodes: Vec::new(), free: NIL, head: NIL, tail: NIL, len: 0 }
     }
 
     #[inline]
@@ -58,11 +52,7 @@ impl<T> List<T> {
     #[inline(always)]
     pub(crate) fn push_back(&mut self, value: T) -> u32 {
         let tail = self.tail;
-        let node = Node {
-            prev: tail,
-            next: NIL,
-            value: Some(value),
-        };
+        let node = Node { prev: tail, next: NIL, value: Some(value) };
         let at = if let Some(slot) = self.nodes.get_mut(self.free as usize) {
             let at = self.free;
             self.free = slot.next;
@@ -102,7 +92,9 @@ impl<T> List<T> {
     #[inline(always)]
     fn unlink(&mut self, at: u32) {
         let free = self.free;
-        let Some(node) = self.node_mut(at) else { return };
+        let Some(node) = self.node_mut(at) else {
+            return;
+        };
         let (prev, next) = (node.prev, node.next);
         node.next = free;
         self.free = at;
@@ -234,17 +226,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) const fn new() -> Queue {
-        Queue {
-            posted: List::new(),
-            unexpected: List::new(),
-        }
+        Queue { posted: List::new(), unexpected: List::new() }
     }
 
     /// Returns the oldest receive for a message from `peer` with `tag`, and its index.
     #[inline(always)]
     pub(crate) fn receive_for(&self, peer: PeerId, tag: u64) -> Option<(u32, &Posted)> {
-        self.posted
-            .entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
+        self.posted.entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
     }
 
     /// Returns the index of that receive.
@@ -259,8 +247,7 @@ impl Queue {
         if self.unexpected.len() == 0 {
             return None;
         }
-        self.unexpected
-            .find(|m| (src == ANY || m.peer == src) && (m.tag ^ tag) & !ignore == 0)
+        self.unexpected.find(|m| (src == ANY || m.peer == src) && (m.tag ^ tag) & !ignore == 0)
     }
 }
 
@@ -287,16 +274,7 @@ mod tests {
     }
 
     fn posted(tag: u64, ignore: u64, src: PeerId) -> Posted {
-        Posted {
-            tag,
-            ignore,
-            src,
-            iov: Iov::new(&[]),
-            len: 0,
-            context: 0,
-            flags: 0,
-            multi: None,
-        }
+        Posted { tag, ignore, src, iov: Iov::new(&[]), len: 0, context: 0, flags: 0, multi: None }
     }
 
     #[test]

@@ -48,11 +48,10 @@ impl EpState {
             return tx;
         }
         p.meetings -= 1;
-        let taken = self
-            .links
-            .sock
-            .conn(tx)
-            .is_some_and(|c| c.is_up() && c.is_direct() && c.initiated() && c.tx().all_consumed());
+        let taken =
+            self.links.sock.conn(tx).is_some_and(|c| {
+                c.is_up() && c.is_direct() && c.initiated() && c.tx().all_consumed()
+            });
         if !taken {
             return tx;
         }

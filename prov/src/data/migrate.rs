@@ -32,7 +32,9 @@ impl EpState {
 /// Migrates one region that is due.
 #[cold]
 pub(super) fn move_hot(st: &mut DomainState) {
-    let Some(index) = st.mrs.next_hot() else { return };
+    let Some(index) = st.mrs.next_hot() else {
+        return;
+    };
     let Some(slot) = st.mrs.withdraw(index) else {
         return;
     };

@@ -101,27 +101,13 @@ pub(crate) use stats::Stats;
 /// Returns an enabled endpoint and the other parts of its domain.
 #[inline(always)]
 fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
-    let DomainState {
-        eps,
-        cqs,
-        cntrs,
-        avs,
-        mrs,
-        srxs,
-        ..
-    } = st;
+    let DomainState { eps, cqs, cntrs, avs, mrs, srxs, .. } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
     // In a forked child the endpoint, its rings and its doorbell still belong to the parent.
     if !e.enabled || e.links.sock.forked() {
         return Err(e.refusal());
     }
-    let env = Env {
-        cqs,
-        cntrs,
-        avs,
-        mrs,
-        srxs,
-    };
+    let env = Env { cqs, cntrs, avs, mrs, srxs };
     Ok((e, env))
 }
 
@@ -137,17 +123,16 @@ fn usable(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errn
 #[cold]
 fn not_usable(errno: Errno) -> Errno {
     match errno {
-        fi::FI_EOPBADSTATE => because(errno, format_args!("the endpoint is not enabled (fi_enable)")),
+        fi::FI_EOPBADSTATE => {
+            because(errno, format_args!("the endpoint is not enabled (fi_enable)"))
+        }
         _ => errno,
     }
 }
 
 #[cold]
 fn in_no_memory() -> Errno {
-    because(
-        fi::FI_EFAULT,
-        format_args!("a buffer lies in the first {LOWEST} bytes of memory"),
-    )
+    because(fi::FI_EFAULT, format_args!("a buffer lies in the first {LOWEST} bytes of memory"))
 }
 
 /// Size in bytes of the first page, in which programs have no memory: `vm.mmap_min_addr` forbids it
@@ -276,7 +261,13 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
 
 /// See [`EpState::glance`].
 #[inline(always)]
-pub(crate) fn glance(st: &mut DomainState, ep: u32, cq: u32, most: usize, to: &mut impl Deliver) -> usize {
+pub(crate) fn glance(
+    st: &mut DomainState,
+    ep: u32,
+    cq: u32,
+    most: usize,
+    to: &mut impl Deliver,
+) -> usize {
     poison::guarded(st, ep, |st| match split(st, ep) {
         Ok((e, mut env)) => e.glance(&mut env, cq, most, to),
         Err(_) => 0,
@@ -354,9 +345,7 @@ pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
 
 /// Whether a live, connected peer of any endpoint is executing an RMA on key slot `slot` now.
 pub(crate) fn marked(st: &mut DomainState, slot: u32) -> bool {
-    st.eps
-        .iter_mut()
-        .any(|(_, e)| e.links.conns_accessing(slot).next().is_some())
+    st.eps.iter_mut().any(|(_, e)| e.links.conns_accessing(slot).next().is_some())
 }
 
 /// Ends the connections of peers that are still executing an RMA on key slot `slot` after their

@@ -36,13 +36,7 @@ pub(super) struct Piece {
 
 impl Multi {
     pub(super) fn new(base: Mem, context: usize) -> Multi {
-        Multi {
-            base,
-            used: 0,
-            in_flight: 0,
-            retired: false,
-            context,
-        }
+        Multi { base, used: 0, in_flight: 0, retired: false, context }
     }
 
     /// Whether messages are being copied into the buffer.
@@ -60,11 +54,7 @@ impl Multi {
         let mem = self.base.sub(self.used, len.min(left))?;
         self.used += mem.len();
         self.in_flight += 1;
-        Some(Piece {
-            mem,
-            context: self.context,
-            last: self.base.len() - self.used < min.max(1),
-        })
+        Some(Piece { mem, context: self.context, last: self.base.len() - self.used < min.max(1) })
     }
 }
 

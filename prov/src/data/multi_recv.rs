@@ -12,7 +12,11 @@ use crate::state::cq_queue::Completion;
 
 impl EpState {
     /// Returns the table that contains a buffer, and its number there.
-    fn table<'a>(&'a mut self, env: &'a mut Env<'_>, many: Many) -> Option<(&'a mut Slab<Multi>, u32)> {
+    fn table<'a>(
+        &'a mut self,
+        env: &'a mut Env<'_>,
+        many: Many,
+    ) -> Option<(&'a mut Slab<Multi>, u32)> {
         match many {
             Many::Own(number) => Some((&mut self.recv.multis, number)),
             Many::Shared(number) => Some((&mut env.srxs.get_mut(self.cfg.srx?)?.multis, number)),
@@ -92,14 +96,10 @@ impl EpState {
 
     /// Returns the parts of shared buffers that this endpoint is filling.
     pub(super) fn shared_pieces(&self) -> Vec<(Many, usize)> {
-        let pieces = self
-            .rndv
-            .incoming
-            .iter()
-            .filter_map(|(_, m)| match m.target.multi {
-                Some(many @ Many::Shared(_)) => Some((many, m.target.context)),
-                _ => None,
-            });
+        let pieces = self.rndv.incoming.iter().filter_map(|(_, m)| match m.target.multi {
+            Some(many @ Many::Shared(_)) => Some((many, m.target.context)),
+            _ => None,
+        });
         pieces.collect()
     }
 

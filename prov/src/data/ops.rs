@@ -54,11 +54,7 @@ impl What {
     /// Returns the kind of a send.
     #[inline(always)]
     pub(crate) fn of(tag: Option<u64>) -> What {
-        if tag.is_some() {
-            What::Tagged
-        } else {
-            What::Message
-        }
+        if tag.is_some() { What::Tagged } else { What::Message }
     }
 
     #[inline]
@@ -166,10 +162,7 @@ pub(crate) struct Ops {
     pub(crate) notes: Slab<Note>,
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "an operation number is two u32 halves"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "an operation number is two u32 halves")]
 fn halves(id: u64) -> (usize, u32) {
     ((id as u32) as usize, (id >> 32) as u32)
 }
@@ -213,10 +206,7 @@ impl Ops {
             slot.op = Some(op);
             return u64::from(slot.generation) << 32 | u64::from(at);
         }
-        self.slots.push(Slot {
-            generation: self.first,
-            op: Some(op),
-        });
+        self.slots.push(Slot { generation: self.first, op: Some(op) });
         u64::from(self.first) << 32 | (self.slots.len() as u64 - 1)
     }
 
@@ -224,11 +214,7 @@ impl Ops {
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut OutOp> {
         let (at, generation) = halves(id);
         let slot = self.slots.get_mut(at)?;
-        if slot.generation == generation {
-            slot.op.as_mut()
-        } else {
-            None
-        }
+        if slot.generation == generation { slot.op.as_mut() } else { None }
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<OutOp> {
@@ -288,16 +274,13 @@ impl Ops {
     /// Whether an operation to `peer` is incomplete. One that keeps its datagram counts as
     /// complete.
     pub(crate) fn any_incomplete(&self, peer: PeerId) -> bool {
-        self.slots.iter().any(|s| {
-            s.op.as_ref()
-                .is_some_and(|op| op.peer == peer && op.kept.is_none())
-        })
+        self.slots
+            .iter()
+            .any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer && op.kept.is_none()))
     }
 
     pub(crate) fn any_of_peer(&self, peer: PeerId) -> bool {
-        self.slots
-            .iter()
-            .any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
+        self.slots.iter().any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
     }
 }
 
@@ -306,13 +289,7 @@ mod tests {
     use super::*;
 
     fn op(peer: usize, what: What, kept: usize) -> OutOp {
-        let label = Label {
-            what,
-            context: 0,
-            flags: 0,
-            tag: 0,
-            len: kept,
-        };
+        let label = Label { what, context: 0, flags: 0, tag: 0, len: kept };
         OutOp {
             kept: (kept > 0).then(|| vec![0; kept].into_boxed_slice()),
             ..OutOp::new(PeerId::new(peer), label, Iov::new(&[]))
@@ -338,22 +315,13 @@ mod tests {
         let read = ops.insert(op(1, What::Read, 0));
         let sent = ops.insert(op(1, What::Tagged, 0));
         let kept = ops.insert(op(2, What::Message, 30));
-        assert_eq!(
-            (ops.messages_to(one), ops.messages_to(two), ops.kept()),
-            (1, 1, 30)
-        );
+        assert_eq!((ops.messages_to(one), ops.messages_to(two), ops.kept()), (1, 1, 30));
         assert_eq!(ops.of_peer(one), [read, sent]);
-        assert!(
-            ops.any_of_peer(two) && !ops.any_incomplete(two),
-            "a kept datagram is complete"
-        );
+        assert!(ops.any_of_peer(two) && !ops.any_incomplete(two), "a kept datagram is complete");
         for id in [read, sent, kept] {
             assert!(ops.remove(id).is_some());
         }
-        assert_eq!(
-            (ops.messages_to(one), ops.messages_to(two), ops.kept()),
-            (0, 0, 0)
-        );
+        assert_eq!((ops.messages_to(one), ops.messages_to(two), ops.kept()), (0, 0, 0));
         assert!(ops.is_empty() && ops.of_peer(one).is_empty());
     }
 }

@@ -59,12 +59,7 @@ impl EpState {
         let opened = self.peers.at(own).tx?;
         for _ in 0..LOOKS {
             let up = self.links.conn(opened).is_some_and(|c| c.is_up());
-            if up
-                && self
-                    .peers
-                    .own_rx
-                    .is_some_and(|conn| self.links.conn(conn).is_some())
-            {
+            if up && self.peers.own_rx.is_some_and(|conn| self.links.conn(conn).is_some()) {
                 break;
             }
             self.look_at_links(env);

@@ -118,13 +118,7 @@ impl EpState {
             self.links.sock.close_conn(conn, how);
             return;
         }
-        self.links.parting.push(Parting {
-            conn,
-            peer,
-            how,
-            ops,
-            err,
-        });
+        self.links.parting.push(Parting { conn, peer, how, ops, err });
     }
 
     /// Separates the messages announced to `peer` from later connections with it.
@@ -166,7 +160,9 @@ impl EpState {
         while let Some(p) = self.links.parting.get(at) {
             let (conn, has_ops) = (p.conn, !p.ops.is_empty());
             let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
-            if has_ops && self.links.conn(conn).is_some_and(inside) || self.rndv.is_filled_over(conn) {
+            if has_ops && self.links.conn(conn).is_some_and(inside)
+                || self.rndv.is_filled_over(conn)
+            {
                 at += 1;
                 continue;
             }
@@ -183,11 +179,7 @@ impl EpState {
     fn fail_incoming(&mut self, env: &mut Env<'_>, conn: ConnId, err: Errno) {
         let mut at = 0;
         while let Some(index) = self.rndv.order.get(at).copied() {
-            let over_it = self
-                .rndv
-                .incoming
-                .get_mut(index)
-                .is_some_and(|m| m.conn() == conn);
+            let over_it = self.rndv.incoming.get_mut(index).is_some_and(|m| m.conn() == conn);
             if !over_it || self.withdraw(index, err) {
                 at += 1;
                 continue;
@@ -205,7 +197,9 @@ impl EpState {
         let Some(m) = self.rndv.incoming.get_mut(index) else {
             return false;
         };
-        let (How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. }) = m.how else {
+        let (How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. }) =
+            m.how
+        else {
             return false;
         };
         let Some(conn) = self.links.conn(m.conn()) else {
@@ -234,7 +228,8 @@ impl EpState {
             let Some(m) = self.rndv.incoming.remove(index) else {
                 continue;
             };
-            if let How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. } = m.how
+            if let How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. } =
+                m.how
                 && let Some(conn) = self.links.conn(m.conn())
             {
                 conn.rx_claim(block).close();

@@ -73,12 +73,8 @@ impl EpState {
             }
             return Ok(());
         }
-        let Some((peer, len, data, tag)) = self
-            .recv
-            .queue(tagged)
-            .unexpected
-            .get_mut(at)
-            .map(|m| (m.peer, m.len, m.data, m.tag))
+        let Some((peer, len, data, tag)) =
+            self.recv.queue(tagged).unexpected.get_mut(at).map(|m| (m.peer, m.len, m.data, m.tag))
         else {
             return Ok(());
         };
@@ -106,12 +102,7 @@ impl EpState {
     /// the length of the message.
     fn discard(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrived) {
         self.drop_payload(m);
-        let arrival = MsgEnvelope {
-            peer: m.peer,
-            tag: m.tag,
-            data: m.data,
-            len: m.len,
-        };
+        let arrival = MsgEnvelope { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
         self.report_recv(env, target, &arrival, m.len, 0);
     }
 
@@ -123,7 +114,9 @@ impl EpState {
                     self.answer(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
                 }
             }
-            Payload::There(rts) => self.answer(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[]),
+            Payload::There(rts) => {
+                self.answer(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[])
+            }
         }
     }
 }

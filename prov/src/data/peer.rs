@@ -136,10 +136,7 @@ pub(crate) struct ClaimBlocks {
 
 impl ClaimBlocks {
     const fn new() -> ClaimBlocks {
-        ClaimBlocks {
-            free: ALL_BLOCKS,
-            generation: 0,
-        }
+        ClaimBlocks { free: ALL_BLOCKS, generation: 0 }
     }
 
     /// Takes a free block. Returns its number and the generation of its next use.
@@ -313,23 +310,13 @@ mod tests {
         let mut queue = TxQueue::default();
         for len in [5, 0] {
             let bytes = vec![0; len].into_boxed_slice();
-            assert!(queue.answer_read(OutStream::Read {
-                op: 1,
-                offset: 0,
-                bytes,
-                done: 0,
-            }));
+            assert!(queue.answer_read(OutStream::Read { op: 1, offset: 0, bytes, done: 0 }));
         }
         assert!(queue.is_quiet() && !queue.is_idle());
         assert_eq!(queue.reply_bytes, 2 * ANSWER_BYTES + 5);
         queue.end_stream();
         assert_eq!(queue.reply_bytes, ANSWER_BYTES);
-        queue.control.push_back(Control {
-            kind: 0,
-            head: Head::new(),
-            body: Vec::new(),
-            owed: 0,
-        });
+        queue.control.push_back(Control { kind: 0, head: Head::new(), body: Vec::new(), owed: 0 });
         assert!(!queue.is_quiet());
         queue.reset_connection();
         assert!(queue.is_idle() && queue.reply_bytes == 0);

@@ -169,7 +169,14 @@ impl EpState {
         self.control_or_queue(peer, kind, head, body, true);
     }
 
-    fn control_or_queue(&mut self, peer: PeerId, kind: u8, head: Head, body: &[u8], requested: bool) {
+    fn control_or_queue(
+        &mut self,
+        peer: PeerId,
+        kind: u8,
+        head: Head,
+        body: &[u8],
+        requested: bool,
+    ) {
         let p = self.peers.at_mut(peer);
         let Some(conn) = p.tx else { return };
         if p.queue.control.is_empty()
@@ -184,12 +191,7 @@ impl EpState {
         };
         let owed = if requested { ANSWER_BYTES + body.len() } else { 0 };
         p.queue.reply_bytes = p.queue.reply_bytes.saturating_add(owed);
-        p.queue.control.push_back(Control {
-            kind,
-            head,
-            body,
-            owed,
-        });
+        p.queue.control.push_back(Control { kind, head, body, owed });
         self.peers.mark_busy(peer);
     }
 

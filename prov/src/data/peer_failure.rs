@@ -69,11 +69,8 @@ impl EpState {
             );
         }
         self.bury_shared(env, id, any, err);
-        let addr = env
-            .avs
-            .get(self.cfg.av)
-            .and_then(|av| av.find(id))
-            .unwrap_or(fi::FI_ADDR_NOTAVAIL);
+        let addr =
+            env.avs.get(self.cfg.av).and_then(|av| av.find(id)).unwrap_or(fi::FI_ADDR_NOTAVAIL);
         if let Some(eq) = &self.eq {
             eq.push_end(EqError {
                 fid: self.fid,

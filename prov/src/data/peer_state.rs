@@ -251,10 +251,7 @@ mod tests {
         state.on_connect_failed(0, 0);
         assert!(state.on_connect_failed(TIMEOUT, fi::FI_EACCES));
         assert_eq!(state.failing_for(TIMEOUT + 5), 5);
-        assert!(
-            !state.on_connect_failed(TIMEOUT + 6, fi::FI_EPERM),
-            "another error, one reason"
-        );
+        assert!(!state.on_connect_failed(TIMEOUT + 6, fi::FI_EPERM), "another error, one reason");
     }
 
     #[test]

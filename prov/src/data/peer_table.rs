@@ -216,7 +216,12 @@ impl PeerTable {
 
 /// [`EpState::source_of`], for callers that have borrowed other parts of the endpoint.
 #[inline(always)]
-pub(crate) fn source_in(cfg: &EpConfig, peers: &mut PeerTable, avs: &Slab<AvState>, peer: PeerId) -> u64 {
+pub(crate) fn source_in(
+    cfg: &EpConfig,
+    peers: &mut PeerTable,
+    avs: &Slab<AvState>,
+    peer: PeerId,
+) -> u64 {
     if !cfg.source {
         return fi::FI_ADDR_NOTAVAIL;
     }
@@ -233,11 +238,7 @@ fn address_in(peers: &mut PeerTable, av: &AvState, peer: PeerId) -> u64 {
     if p.fi_addr_version != av.version {
         let found = av.find(p.id);
         // Other processes may insert the address into a shared vector at any time.
-        p.fi_addr_version = if found.is_some() || av.is_own() {
-            av.version
-        } else {
-            u64::MAX
-        };
+        p.fi_addr_version = if found.is_some() || av.is_own() { av.version } else { u64::MAX };
         p.fi_addr = found.unwrap_or(fi::FI_ADDR_NOTAVAIL);
     }
     p.fi_addr
@@ -256,20 +257,12 @@ mod tests {
         let mut table = PeerTable::new();
         let peers: Vec<PeerId> = (0..4).map(|at| table.insert(port(at))).collect();
         table.sweep(&[false, true, false, false], 0);
-        assert_eq!(
-            (table.len(), table.met()),
-            (2, 4),
-            "the end of the table is given back"
-        );
+        assert_eq!((table.len(), table.met()), (2, 4), "the end of the table is given back");
         assert_eq!(table.at_port(port(1)), Some(peers[1]));
         assert_eq!(table.at_port(port(0)), None);
         let life = table.at(peers[1]).life;
         let (reused, added) = (table.insert(port(9)), table.insert(port(10)));
-        assert_eq!(
-            (reused, added),
-            (peers[0], peers[2]),
-            "the lowest free number first"
-        );
+        assert_eq!((reused, added), (peers[0], peers[2]), "the lowest free number first");
         assert_eq!((table.at(reused).id, table.at(peers[1]).id), (port(9), port(1)));
         assert!(table.at(reused).life > life, "a connection number is not reused");
     }

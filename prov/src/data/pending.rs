@@ -83,13 +83,7 @@ pub(crate) enum TxOp {
 impl TxOp {
     pub(super) fn label(&self) -> Option<Label> {
         Some(match self {
-            TxOp::Message {
-                payload,
-                tag,
-                context,
-                flags,
-                ..
-            } => Label {
+            TxOp::Message { payload, tag, context, flags, .. } => Label {
                 what: What::of(*tag),
                 context: *context,
                 flags: *flags,
@@ -138,13 +132,7 @@ impl RmaOp {
     }
 
     pub(crate) fn label(&self) -> Label {
-        Label {
-            what: self.what(),
-            context: self.context,
-            flags: self.flags,
-            tag: 0,
-            len: self.len,
-        }
+        Label { what: self.what(), context: self.context, flags: self.flags, tag: 0, len: self.len }
     }
 
     pub(crate) fn started(&self) -> Option<u64> {
@@ -167,13 +155,7 @@ pub(crate) struct AtomicOp {
 
 impl AtomicOp {
     pub(crate) fn label(&self) -> Label {
-        Label {
-            what: self.what,
-            context: self.context,
-            flags: self.flags,
-            tag: 0,
-            len: self.len,
-        }
+        Label { what: self.what, context: self.context, flags: self.flags, tag: 0, len: self.len }
     }
 }
 
@@ -202,7 +184,9 @@ pub(crate) enum CollOut {
 impl CollOut {
     pub(super) fn group(&self) -> u64 {
         match self {
-            CollOut::Data { group, .. } | CollOut::Note { group, .. } | CollOut::Touch { group } => *group,
+            CollOut::Data { group, .. }
+            | CollOut::Note { group, .. }
+            | CollOut::Touch { group } => *group,
         }
     }
 }
@@ -211,19 +195,9 @@ impl CollOut {
 #[derive(Debug)]
 pub(crate) enum OutStream {
     /// Payload requested by a `CTS`: the buffers of operation `op`, while that is outstanding.
-    Message {
-        op: u64,
-        receive: u64,
-        done: usize,
-        want: usize,
-    },
+    Message { op: u64, receive: u64, done: usize, want: usize },
     /// Data requested by a `READ`: a snapshot, so that later writes keep their order.
-    Read {
-        op: u64,
-        offset: u64,
-        bytes: Box<[u8]>,
-        done: usize,
-    },
+    Read { op: u64, offset: u64, bytes: Box<[u8]>, done: usize },
 }
 
 impl OutStream {

@@ -38,7 +38,11 @@ impl Drop for Unwound<'_> {
 
 /// Runs `body`. A panic in it poisons endpoint `ep`. Costs nothing without a panic.
 #[inline(always)]
-pub(super) fn guarded<R>(st: &mut DomainState, ep: u32, body: impl FnOnce(&mut DomainState) -> R) -> R {
+pub(super) fn guarded<R>(
+    st: &mut DomainState,
+    ep: u32,
+    body: impl FnOnce(&mut DomainState) -> R,
+) -> R {
     let unwound = Unwound { st, ep };
     let done = body(&mut *unwound.st);
     // No panic occurred, so the guard must not be dropped.
@@ -49,27 +53,13 @@ pub(super) fn guarded<R>(st: &mut DomainState, ep: u32, body: impl FnOnce(&mut D
 /// Ends the operations of endpoint `ep`, if it is poisoned and they have not ended yet.
 #[cold]
 pub(super) fn end(st: &mut DomainState, ep: u32) {
-    let DomainState {
-        eps,
-        cqs,
-        cntrs,
-        avs,
-        mrs,
-        srxs,
-        ..
-    } = st;
+    let DomainState { eps, cqs, cntrs, avs, mrs, srxs, .. } = st;
     let Some(e) = eps.get_mut(ep).filter(|e| e.health == Health::Poisoned) else {
         return;
     };
     // Set first: a second panic ends the attempt, and there is no third.
     e.health = Health::Ended;
-    let mut env = Env {
-        cqs,
-        cntrs,
-        avs,
-        mrs,
-        srxs,
-    };
+    let mut env = Env { cqs, cntrs, avs, mrs, srxs };
     let ended = catch_unwind(AssertUnwindSafe(|| e.end_everything(&mut env)));
     let all = if ended.is_ok() { "all" } else { "some" };
     warn(

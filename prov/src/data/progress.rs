@@ -78,11 +78,8 @@ impl EpState {
         if !self.peers.busy.is_empty() {
             self.flush_busy(env);
         }
-        self.recv.cq_was_empty = self
-            .cfg
-            .rx_cq
-            .and_then(|c| env.cqs.get(c))
-            .is_none_or(|cq| cq.is_empty());
+        self.recv.cq_was_empty =
+            self.cfg.rx_cq.and_then(|c| env.cqs.get(c)).is_none_or(|cq| cq.is_empty());
     }
 
     /// Whether only the rings of a few peers can bring new work.
@@ -122,7 +119,13 @@ impl EpState {
 
     /// Handles up to `most` records of one ring and returns their number.
     #[inline]
-    pub(crate) fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: PeerId, most: usize) -> usize {
+    pub(crate) fn drain(
+        &mut self,
+        env: &mut Env<'_>,
+        conn: ConnId,
+        peer: PeerId,
+        most: usize,
+    ) -> usize {
         if self.links.rx_closed || self.peers.at(peer).overdrawn() {
             return 0;
         }
@@ -468,13 +471,7 @@ impl EpState {
                 || self.rndv.fetches_from(l.peer)
                 || self.collects_from(l.peer)
                 || self.peers.at(l.peer).busy;
-            if waits
-                && self
-                    .links
-                    .sock
-                    .conn(l.conn)
-                    .is_some_and(|c| c.is_up() && !c.alive())
-            {
+            if waits && self.links.sock.conn(l.conn).is_some_and(|c| c.is_up() && !c.alive()) {
                 self.lose(env, l.conn, Reason::Died);
             }
         }
@@ -491,7 +488,8 @@ impl EpState {
         self.recv.unmet.close();
         self.links.rx_closed = self.draws_from_another(env);
         let mut end = scif::now_ns() + CLOSE_NS;
-        let connected = scif::now_ns() + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);
+        let connected =
+            scif::now_ns() + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);
         loop {
             let now = scif::now_ns();
             let mut unfinished = !self.links.rx_closed && self.ops.kept() > 0;

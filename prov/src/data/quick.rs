@@ -79,14 +79,7 @@ impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
         let Some((at, posted)) = queue.receive_for(peer, tag) else {
             return false;
         };
-        let &Posted {
-            iov: Iov::One([ref to]),
-            multi: None,
-            context,
-            flags,
-            src,
-            ..
-        } = posted
+        let &Posted { iov: Iov::One([ref to]), multi: None, context, flags, src, .. } = posted
         else {
             return false;
         };
@@ -125,7 +118,13 @@ impl EpState {
     /// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue.
     /// Returns 0 if there are none, or if a full poll has other work.
     #[inline(always)]
-    pub(crate) fn glance(&mut self, env: &mut Env<'_>, cq: u32, most: usize, to: &mut impl Deliver) -> usize {
+    pub(crate) fn glance(
+        &mut self,
+        env: &mut Env<'_>,
+        cq: u32,
+        most: usize,
+        to: &mut impl Deliver,
+    ) -> usize {
         if self.cfg.rx_cq != Some(cq)
             || self.links.armed
             || self.links.polls % CLOCK_EVERY == CLOCK_EVERY - 1
@@ -139,7 +138,9 @@ impl EpState {
         while let Some(&link) = self.links.active.get(at) {
             let Link { conn, peer, .. } = link;
             self.expect_answer(link);
-            while taken < most.min(BATCH) && self.take_quick(env, conn, peer, to) == PollOutcome::Consumed {
+            while taken < most.min(BATCH)
+                && self.take_quick(env, conn, peer, to) == PollOutcome::Consumed
+            {
                 taken += 1;
                 if let Some(link) = self.links.active.get_mut(at) {
                     link.empty = 0;
@@ -206,7 +207,11 @@ impl EpState {
     /// # Errors
     /// `FI_EINVAL` or `FI_ENOAV` for a source that no address vector names.
     #[inline(always)]
-    pub(crate) fn post_quick(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
+    pub(crate) fn post_quick(
+        &mut self,
+        env: &mut Env<'_>,
+        a: &RecvArgs<'_>,
+    ) -> Result<bool, Errno> {
         let &[to] = a.iov else { return Ok(false) };
         let (queue, (tag, ignore)) = match a.tag {
             Some(tag) => (&self.recv.tagged, tag),

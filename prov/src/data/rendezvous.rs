@@ -198,14 +198,7 @@ impl Incoming {
                 }
                 Ok(true)
             }
-            How::Shared {
-                block,
-                generation,
-                part,
-                parts,
-                mended,
-                own,
-            } => {
+            How::Shared { block, generation, part, parts, mended, own } => {
                 let claim = conn.rx_claim(*block);
                 let (most, share) = takes(*parts, more);
                 loop {
@@ -253,7 +246,9 @@ impl EpState {
             return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET);
         }
         let access = match self.links.conn(conn) {
-            Some(c) if crate::base::env::env().process_vm || c.memory().access() == Access::Mapped => {
+            Some(c)
+                if crate::base::env::env().process_vm || c.memory().access() == Access::Mapped =>
+            {
                 c.memory().access()
             }
             Some(_) => Access::None,
@@ -279,16 +274,8 @@ impl EpState {
                 if crate::base::env::env().migrate {
                     still = Some(scif::Arrival::new(to.addr(), to.len()));
                 }
-                c.rx_claim(block)
-                    .offer(generation, to.addr() as u64, want as u64, part_len, parts);
-                how = How::Shared {
-                    block,
-                    generation,
-                    part,
-                    parts,
-                    mended: false,
-                    own: 0,
-                };
+                c.rx_claim(block).offer(generation, to.addr() as u64, want as u64, part_len, parts);
+                how = How::Shared { block, generation, part, parts, mended: false, own: 0 };
             }
         }
         let refused = access == Access::None;
@@ -539,7 +526,8 @@ impl EpState {
         {
             let (off, count) = (taken.start as usize * part, taken.end - taken.start);
             left = left.saturating_sub(count);
-            let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
+            let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off)))
+            else {
                 claim.complete_front(count, false);
                 conn.notify();
                 return true;

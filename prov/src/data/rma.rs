@@ -56,11 +56,7 @@ enum NotDirect {
 
 /// Returns the access right that an operation needs.
 fn right(write: bool) -> u64 {
-    if write {
-        fi::FI_REMOTE_WRITE
-    } else {
-        fi::FI_REMOTE_READ
-    }
+    if write { fi::FI_REMOTE_WRITE } else { fi::FI_REMOTE_READ }
 }
 
 /// Returns the memory of one segment at the target, if its key permits the access `needed`.
@@ -72,10 +68,7 @@ pub(super) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<R
     let len = segment.len as u64;
     let within = segment.addr.checked_sub(entry.start);
     match within.filter(|within| within.checked_add(len).is_some_and(|end| end <= entry.len)) {
-        Some(within) => Ok(RemoteMem {
-            addr: entry.base.wrapping_add(within),
-            len,
-        }),
+        Some(within) => Ok(RemoteMem { addr: entry.base.wrapping_add(within), len }),
         None => Err(fi::FI_EACCES),
     }
 }
@@ -154,7 +147,9 @@ impl EpState {
                 match self.direct(peer, op.write, iov, &op.rma) {
                     Ok(()) => {
                         let (data, context, flags) = (op.data, op.context, op.flags);
-                        self.finish_direct(env, peer, op.write, &op.rma, op.len, data, context, flags);
+                        self.finish_direct(
+                            env, peer, op.write, &op.rma, op.len, data, context, flags,
+                        );
                         return Tried::Sent;
                     }
                     Err(NotDirect::Failed(err)) => {
@@ -192,11 +187,7 @@ impl EpState {
             // sent.
             return Tried::Sent;
         }
-        if op.write {
-            self.push_write(conn, id, op)
-        } else {
-            self.push_read(peer, conn, id, op)
-        }
+        if op.write { self.push_write(conn, id, op) } else { self.push_read(peer, conn, id, op) }
     }
 
     fn push_write(&mut self, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
@@ -282,7 +273,13 @@ impl EpState {
     }
 
     /// Executes the operation now, in the memory of the target.
-    fn direct(&mut self, peer: PeerId, write: bool, iov: &[Mem], rma: &[RmaIov]) -> Result<(), NotDirect> {
+    fn direct(
+        &mut self,
+        peer: PeerId,
+        write: bool,
+        iov: &[Mem],
+        rma: &[RmaIov],
+    ) -> Result<(), NotDirect> {
         let p = self.peers.at(peer);
         let conn_id = p.tx.ok_or(NotDirect::Ring)?;
         if p.rma.outstanding > 0 || self.waits_for_messages(conn_id, write) {
@@ -412,11 +409,7 @@ impl EpState {
                 word |= wire::F_DATA;
             }
             let key = rma.first().map_or(0, |r| r.key);
-            let head = Head::new()
-                .word(word)
-                .word(data.unwrap_or(0))
-                .word(len as u64)
-                .word(key);
+            let head = Head::new().word(word).word(data.unwrap_or(0)).word(len as u64).word(key);
             self.control(peer, wire::RMA_EVENT, head, &[]);
         }
         self.tx_complete(
@@ -431,14 +424,18 @@ impl EpState {
     }
 
     /// Handles an acknowledgement: an operation ended at its target, or failed there.
-    pub(crate) fn on_ack(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, status: u64, bytes: u64) {
+    pub(crate) fn on_ack(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        id: u64,
+        status: u64,
+        bytes: u64,
+    ) {
         let p = self.peers.at_mut(peer);
         p.rma.read_bytes = p.rma.read_bytes.saturating_sub(bytes);
-        let err = if status == 0 {
-            0
-        } else {
-            i32::try_from(status).unwrap_or(fi::FI_EOTHER).max(1)
-        };
+        let err =
+            if status == 0 { 0 } else { i32::try_from(status).unwrap_or(fi::FI_EOTHER).max(1) };
         self.finish_op(env, peer, id, err);
     }
 
@@ -516,12 +513,8 @@ impl EpState {
             Ok(()) => {
                 let mut bytes = zeros(total_len(&from)).ok_or(RecordError::NoMemory)?;
                 gather_into(&from, &mut bytes);
-                let data = OutStream::Read {
-                    op: id,
-                    offset,
-                    bytes: bytes.into_boxed_slice(),
-                    done: 0,
-                };
+                let data =
+                    OutStream::Read { op: id, offset, bytes: bytes.into_boxed_slice(), done: 0 };
                 if !self.peers.at_mut(peer).queue.answer_read(data) {
                     return Err(RecordError::NoMemory);
                 }
@@ -553,10 +546,19 @@ impl EpState {
     }
 
     /// Handles a fragment of the data that a read requested.
-    pub(crate) fn on_read_data(&mut self, env: &mut Env<'_>, peer: PeerId, id: u64, offset: u64, body: Mem) {
+    pub(crate) fn on_read_data(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        id: u64,
+        offset: u64,
+        body: Mem,
+    ) {
         let p = self.peers.at_mut(peer);
         p.rma.read_bytes = p.rma.read_bytes.saturating_sub(body.len() as u64);
-        let Some(op) = self.ops.get_mut(id) else { return };
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
         if op.peer != peer || op.what != What::Read {
             return;
         }
@@ -594,18 +596,10 @@ impl EpState {
         let Some(data) = data else { return };
         let src = self.source_of(env, peer);
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            let kind = if effect == Effect::Write {
-                fi::FI_REMOTE_WRITE
-            } else {
-                fi::FI_REMOTE_READ
-            };
+            let kind =
+                if effect == Effect::Write { fi::FI_REMOTE_WRITE } else { fi::FI_REMOTE_READ };
             let flags = fi::FI_RMA | kind | fi::FI_REMOTE_CQ_DATA;
-            cq.success(Completion {
-                len,
-                data,
-                src,
-                ..Completion::new(0, flags, 0)
-            });
+            cq.success(Completion { len, data, src, ..Completion::new(0, flags, 0) });
         }
     }
 }

@@ -106,7 +106,12 @@ mod tests {
 
     /// Sends messages of one length that arrive alone, with a fixed time per protocol. Returns how
     /// many were fragmented.
-    fn run(selector: &mut RndvSelector, count: usize, [copy, ring]: [u64; 2], helped: bool) -> usize {
+    fn run(
+        selector: &mut RndvSelector,
+        count: usize,
+        [copy, ring]: [u64; 2],
+        helped: bool,
+    ) -> usize {
         let (mut now, mut fragmented) = (1_000_000, 0);
         for _ in 0..count {
             let proto = selector.choose(LEN, true).unwrap();
@@ -148,11 +153,7 @@ mod tests {
             run(&mut selector, 1, [20_000, 9_000], true);
         }
         assert_eq!(selector.choose(LEN, false), None);
-        assert_eq!(
-            selector.choose(LEN, true),
-            Some(RndvProto::CoopCopy),
-            "the probe is discarded"
-        );
+        assert_eq!(selector.choose(LEN, true), Some(RndvProto::CoopCopy), "the probe is discarded");
         assert_eq!(selector.choose(BOTH_SIDES_MIN - 1, true), None);
         assert!(selector.choose(1 << 30, true).is_some());
     }

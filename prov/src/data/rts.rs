@@ -35,7 +35,11 @@ enum Pieces {
 
 impl Rts {
     /// Decodes {op, len, addr, block and generation} and the scatter list, if there is one.
-    pub(crate) fn decode(conn: ConnId, words: &mut Words<'_>, body: Mem) -> Result<Rts, RecordError> {
+    pub(crate) fn decode(
+        conn: ConnId,
+        words: &mut Words<'_>,
+        body: Mem,
+    ) -> Result<Rts, RecordError> {
         let (op, len, addr, misc) = (words.word(), words.word(), words.word(), words.word());
         if len > isize::MAX as u64 {
             return Err(RecordError::ProtocolError);
@@ -52,13 +56,7 @@ impl Rts {
         } else {
             Pieces::Many(Rts::list(body, len)?)
         };
-        Ok(Rts {
-            conn,
-            op,
-            len,
-            block,
-            pieces,
-        })
+        Ok(Rts { conn, op, len, block, pieces })
     }
 
     /// Decodes a scatter list of `len` bytes in total.
@@ -71,24 +69,15 @@ impl Rts {
         body.copy_to_slice(bytes);
         let (pairs, _) = bytes.as_chunks::<PIECE_BYTES>();
         let mut pieces = Vec::new();
-        pieces
-            .try_reserve_exact(pairs.len())
-            .map_err(|_| RecordError::NoMemory)?;
+        pieces.try_reserve_exact(pairs.len()).map_err(|_| RecordError::NoMemory)?;
         let mut sum = 0u64;
         for pair in pairs {
             let (a, l) = pair.split_at(8);
             let word = |b: &[u8]| b.first_chunk::<8>().map_or(0, |w| u64::from_ne_bytes(*w));
             sum = sum.checked_add(word(l)).ok_or(RecordError::ProtocolError)?;
-            pieces.push(RemoteMem {
-                addr: word(a),
-                len: word(l),
-            });
+            pieces.push(RemoteMem { addr: word(a), len: word(l) });
         }
-        if sum == len {
-            Ok(pieces)
-        } else {
-            Err(RecordError::ProtocolError)
-        }
+        if sum == len { Ok(pieces) } else { Err(RecordError::ProtocolError) }
     }
 
     /// Returns the heap bytes that this message occupies.
@@ -128,10 +117,9 @@ impl Rts {
                 };
                 from.read(&[to], &[remote])
             }
-            _ => from.read(
-                &sub_iov(iov.as_slice(), off, len),
-                &self.remote(off as u64, len as u64),
-            ),
+            _ => {
+                from.read(&sub_iov(iov.as_slice(), off, len), &self.remote(off as u64, len as u64))
+            }
         }
     }
 
@@ -151,10 +139,7 @@ impl Rts {
                 continue;
             }
             let n = (piece.len - off).min(len);
-            out.push(RemoteMem {
-                addr: piece.addr.wrapping_add(off),
-                len: n,
-            });
+            out.push(RemoteMem { addr: piece.addr.wrapping_add(off), len: n });
             len -= n;
             off = 0;
         }

@@ -65,7 +65,8 @@ impl EpState {
                 Ok(())
             }
             wire::RMA_EVENT => {
-                let (flags, data, len, key) = (words.word(), words.word(), words.word(), words.word());
+                let (flags, data, len, key) =
+                    (words.word(), words.word(), words.word(), words.word());
                 let data = (flags & wire::F_DATA != 0).then_some(data);
                 let effect = match (flags & wire::F_READ != 0, flags & wire::F_MODIFY != 0) {
                     (false, _) => Effect::Write,
@@ -91,14 +92,21 @@ impl EpState {
                 self.on_coll(env, peer, record.kind, &mut words, record.body)
             }
             #[cfg(test)]
-            super::tests::poison::FATAL => super::tests::poison::strike(super::tests::poison::STRUCK),
+            super::tests::poison::FATAL => {
+                super::tests::poison::strike(super::tests::poison::STRUCK)
+            }
             _ => Err(RecordError::ProtocolError),
         }
     }
 
     /// Handles an eager message.
     #[inline]
-    fn on_eager(&mut self, env: &mut Env<'_>, peer: PeerId, record: &Record) -> Result<(), RecordError> {
+    fn on_eager(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: PeerId,
+        record: &Record,
+    ) -> Result<(), RecordError> {
         let kind = record.kind;
         let mut words = Words::new(&record.head, record.head_len);
         let tagged = kind & wire::TAGGED != 0;
@@ -107,18 +115,16 @@ impl EpState {
         let ack = (kind & wire::WANT_ACK != 0).then(|| words.word());
         let inline = words.rest();
         let is_inline = kind & wire::INLINE != 0;
-        let len = if is_inline {
-            inline.len()
-        } else {
-            record.body.len()
-        };
+        let len = if is_inline { inline.len() } else { record.body.len() };
         let arrival = MsgEnvelope { peer, tag, data, len };
         match self.take_target(env, tagged, peer, tag, len) {
             Some(target) => {
                 let copied = match (is_inline, target.iov.as_slice()) {
                     (true, [one]) => one.copy_from_slice(inline),
                     (true, many) => scatter(many, inline),
-                    (false, to) => copy_iov(to, 0, std::slice::from_ref(&record.body), 0, target.room),
+                    (false, to) => {
+                        copy_iov(to, 0, std::slice::from_ref(&record.body), 0, target.room)
+                    }
                 };
                 if let Some(id) = ack {
                     self.answer(peer, wire::ACK, Head::new().word(id).word(0), &[]);
@@ -127,26 +133,10 @@ impl EpState {
             }
             None => {
                 let (bytes, charge) = self.keep_bytes(env, peer, len, || {
-                    if is_inline {
-                        copy_of(inline)
-                    } else {
-                        bytes_of(&record.body)
-                    }
+                    if is_inline { copy_of(inline) } else { bytes_of(&record.body) }
                 })?;
                 let payload = Payload::Here(bytes);
-                self.keep(
-                    env,
-                    tagged,
-                    Arrived {
-                        peer,
-                        tag,
-                        data,
-                        len,
-                        ack,
-                        payload,
-                        charge,
-                    },
-                )?;
+                self.keep(env, tagged, Arrived { peer, tag, data, len, ack, payload, charge })?;
             }
         }
         Ok(())
@@ -168,22 +158,16 @@ impl EpState {
         let rts = Rts::decode(conn, &mut words, record.body)?;
         let len = rts.len();
         match self.take_target(env, tagged, peer, tag, len) {
-            Some(target) => self.start_incoming(env, target, MsgEnvelope { peer, tag, data, len }, rts),
+            Some(target) => {
+                self.start_incoming(env, target, MsgEnvelope { peer, tag, data, len }, rts)
+            }
             None => {
                 let ((), charge) = self.keep_bytes(env, peer, rts.kept(), || Some(()))?;
                 let payload = Payload::There(rts);
                 self.keep(
                     env,
                     tagged,
-                    Arrived {
-                        peer,
-                        tag,
-                        data,
-                        len,
-                        ack: None,
-                        payload,
-                        charge,
-                    },
+                    Arrived { peer, tag, data, len, ack: None, payload, charge },
                 )?;
             }
         }
@@ -220,12 +204,15 @@ impl EpState {
 
     /// Reserves a part of multi-receive buffer `number`, whose list entry is `at`. Returns `None`
     /// if the message does not fit.
-    fn carve(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, number: u32, len: usize) -> Option<Target> {
-        let piece = self
-            .recv
-            .multis
-            .get_mut(number)?
-            .carve(len, self.cfg.min_multi_recv);
+    fn carve(
+        &mut self,
+        env: &mut Env<'_>,
+        tagged: bool,
+        at: u32,
+        number: u32,
+        len: usize,
+    ) -> Option<Target> {
+        let piece = self.recv.multis.get_mut(number)?.carve(len, self.cfg.min_multi_recv);
         let flags = self.recv.queue(tagged).posted.get_mut(at).map_or(0, |p| p.flags);
         if piece.as_ref().is_none_or(|piece| piece.last) {
             self.recv.take(tagged, at);
@@ -326,7 +313,9 @@ impl EpState {
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         let len = total_len(a.iov);
         let multi = if a.flags & fi::FI_MULTI_RECV != 0 {
-            let [base] = a.iov else { return Err(fi::FI_EINVAL) };
+            let [base] = a.iov else {
+                return Err(fi::FI_EINVAL);
+            };
             let multi = Multi::new(*base, a.context);
             Some(Many::Own(self.recv.multis.insert(multi).ok_or(fi::FI_ENOMEM)?))
         } else {
@@ -336,11 +325,7 @@ impl EpState {
             tag,
             ignore,
             src,
-            iov: if a.flags & NOTED == 0 {
-                Iov::new(a.iov)
-            } else {
-                Iov::list(a.iov)
-            },
+            iov: if a.flags & NOTED == 0 { Iov::new(a.iov) } else { Iov::list(a.iov) },
             len,
             context: a.context,
             flags: a.flags,
@@ -378,12 +363,7 @@ impl EpState {
     /// Receives an unexpected message into its matched receive.
     pub(super) fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
         self.throttle.note_drained();
-        let arrival = MsgEnvelope {
-            peer: m.peer,
-            tag: m.tag,
-            data: m.data,
-            len: m.len,
-        };
+        let arrival = MsgEnvelope { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
         match m.payload {
             Payload::Here(bytes) => {
                 let copied = scatter(target.iov.as_slice(), &bytes).min(target.room);
@@ -416,7 +396,13 @@ impl EpState {
     }
 
     /// Fails a receive that was removed from its list.
-    pub(crate) fn fail_posted(&mut self, env: &mut Env<'_>, tagged: bool, posted: Posted, err: Errno) {
+    pub(crate) fn fail_posted(
+        &mut self,
+        env: &mut Env<'_>,
+        tagged: bool,
+        posted: Posted,
+        err: Errno,
+    ) {
         if posted.src != ANY {
             self.recv.directed -= 1;
         }
@@ -426,11 +412,8 @@ impl EpState {
         {
             flags |= fi::FI_MULTI_RECV;
         }
-        let src = if posted.src == ANY {
-            fi::FI_ADDR_NOTAVAIL
-        } else {
-            self.source_of(env, posted.src)
-        };
+        let src =
+            if posted.src == ANY { fi::FI_ADDR_NOTAVAIL } else { self.source_of(env, posted.src) };
         let c = Completion {
             buf: posted.iov.first_addr(),
             src,

@@ -87,9 +87,7 @@ mod tests {
     fn the_throttle_ends() {
         type Budget = fn(&mut RxThrottle) -> usize;
         let ends: [(&str, Budget); 4] = [
-            ("few messages wait", |t| {
-                t.budget(1, false, || UNEXPECTED_HIGH_WATER - 1)
-            }),
+            ("few messages wait", |t| t.budget(1, false, || UNEXPECTED_HIGH_WATER - 1)),
             ("a thread is about to sleep", |t| t.budget(1, true, || 1000)),
             ("the application waits", |t| {
                 t.lift();

@@ -130,7 +130,9 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
     }
     let state = st.srxs.get_mut(srx).ok_or(fi::FI_EINVAL)?;
     let multi = if many {
-        let [base] = a.iov else { return Err(fi::FI_EINVAL) };
+        let [base] = a.iov else {
+            return Err(fi::FI_EINVAL);
+        };
         let multi = Multi::new(*base, a.context);
         Some(state.multis.insert(multi).ok_or(fi::FI_ENOMEM)?)
     } else {
@@ -151,12 +153,7 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
         for ep in eps {
             if let Ok((e, mut env)) = split(st, ep) {
                 let src = e.wanted_peer(&env, a.src)?;
-                e.fill(
-                    &mut env,
-                    Many::Shared(number),
-                    a.tag.is_some(),
-                    (src, tag, ignore),
-                );
+                e.fill(&mut env, Many::Shared(number), a.tag.is_some(), (src, tag, ignore));
             }
         }
     }
@@ -205,7 +202,8 @@ pub(crate) fn cancel(st: &mut DomainState, srx: u32, context: usize) -> Result<(
     let eps = state.eps.clone();
     for tagged in [true, false] {
         let list = state.list(tagged);
-        let Some((at, multi)) = list.entry(|w| w.context == context).map(|(at, w)| (at, w.multi)) else {
+        let Some((at, multi)) = list.entry(|w| w.context == context).map(|(at, w)| (at, w.multi))
+        else {
             continue;
         };
         if let Some(number) = multi
@@ -251,12 +249,7 @@ pub(crate) fn start(
 /// Drops message `number`, which the peer provider does not want.
 pub(crate) fn discard(st: &mut DomainState, srx: u32, number: u32) {
     let found = st.srxs.get_mut(srx).and_then(|s| s.unexpected.remove(number));
-    let Some(Unexpected {
-        port,
-        message: Some(message),
-        ..
-    }) = found
-    else {
+    let Some(Unexpected { port, message: Some(message), .. }) = found else {
         return;
     };
     if let Some((e, _)) = holder(st, srx, port).and_then(|ep| split(st, ep).ok()) {
@@ -287,9 +280,7 @@ pub(crate) fn owners(st: &DomainState, av: u32) -> Vec<Arc<PeerSrx>> {
 /// Returns the endpoint at `port` that takes from a context.
 fn holder(st: &DomainState, srx: u32, port: PortId) -> Option<u32> {
     let eps = &st.srxs.get(srx)?.eps;
-    eps.iter()
-        .copied()
-        .find(|ep| st.eps.get(*ep).is_some_and(|e| e.links.sock.id() == port))
+    eps.iter().copied().find(|ep| st.eps.get(*ep).is_some_and(|e| e.links.sock.id() == port))
 }
 
 impl Waiting {
@@ -312,9 +303,7 @@ impl EpState {
     fn holds_for(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         let src = self.wanted_peer(env, a.src)?;
-        Ok(self
-            .match_waiting(env, a.tag.is_some(), src, tag, ignore)
-            .is_some())
+        Ok(self.match_waiting(env, a.tag.is_some(), src, tag, ignore).is_some())
     }
 
     /// Whether the source of a receive has died, so that the receive fails when posted.
@@ -377,13 +366,7 @@ impl EpState {
             let Some(number) = multi else {
                 let waiting = list.remove(at)?;
                 let flags = waiting.flags | self.cfg.rx_always;
-                return Some(Target::new(
-                    tagged,
-                    waiting.iov,
-                    waiting.len,
-                    waiting.context,
-                    flags,
-                ));
+                return Some(Target::new(tagged, waiting.iov, waiting.len, waiting.context, flags));
             };
             if let Some(target) = self.carve_shared(env, srx, (tagged, at), number, len) {
                 return Some(target);
@@ -403,10 +386,7 @@ impl EpState {
     ) -> Option<Target> {
         let state = env.srxs.get_mut(srx)?;
         let min = state.min_multi_recv;
-        let piece = state
-            .multis
-            .get_mut(number)
-            .and_then(|buffer| buffer.carve(len, min));
+        let piece = state.multis.get_mut(number).and_then(|buffer| buffer.carve(len, min));
         let list = state.list(tagged);
         let flags = list.get_mut(at).map_or(0, |w| w.flags) | self.cfg.rx_always;
         if piece.as_ref().is_none_or(|piece| piece.last) {
@@ -438,12 +418,7 @@ impl EpState {
         len: usize,
     ) -> Option<Target> {
         let known = env.avs.get(self.cfg.av).and_then(|av| self.address_of(av, peer));
-        let asked = MatchQuery {
-            tagged,
-            addr: known.unwrap_or(fi::FI_ADDR_UNSPEC),
-            len,
-            tag,
-        };
+        let asked = MatchQuery { tagged, addr: known.unwrap_or(fi::FI_ADDR_UNSPEC), len, tag };
         match owner.get(asked) {
             Ok((held, Some(place))) => Some(self.target_of(place, tagged, held)),
             Ok((held, None)) => {
@@ -498,9 +473,8 @@ impl EpState {
             tagged,
             message: Some(message),
         });
-        let queued = number
-            .ok_or(fi::FI_ENOMEM)
-            .and_then(|number| held.queue(tagged, data, number));
+        let queued =
+            number.ok_or(fi::FI_ENOMEM).and_then(|number| held.queue(tagged, data, number));
         if let Err(err) = queued {
             warn_about_peer(
                 Subsys::EpData,

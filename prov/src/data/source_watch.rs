@@ -60,13 +60,7 @@ impl EpState {
         unmet.note_made(&mut made);
         self.recv.unmet = unmet;
         for (peer, id) in gone {
-            self.bury(
-                env,
-                peer,
-                id,
-                fi::FI_ECONNRESET,
-                "no listener at its address any more",
-            );
+            self.bury(env, peer, id, fi::FI_ECONNRESET, "no listener at its address any more");
             self.coll_lost(env, peer);
         }
     }

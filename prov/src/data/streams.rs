@@ -39,7 +39,11 @@ impl EpState {
     }
 
     /// Handles a `CTS`: the receiver requests operation `id` as fragments.
-    pub(crate) fn on_cts(&mut self, peer: PeerId, words: &mut Words<'_>) -> Result<(), ProtocolError> {
+    pub(crate) fn on_cts(
+        &mut self,
+        peer: PeerId,
+        words: &mut Words<'_>,
+    ) -> Result<(), ProtocolError> {
         let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
         if refused != 0 {
             self.peers.at_mut(peer).transfer.streamed = true;
@@ -48,11 +52,7 @@ impl EpState {
             return Ok(());
         };
         let want = usize::try_from(want).map_err(|_| ProtocolError)?;
-        let asked = if refused == 0 {
-            Asked::Chosen
-        } else {
-            Asked::Refused
-        };
+        let asked = if refused == 0 { Asked::Chosen } else { Asked::Refused };
         // Only the payload of an announced message may be requested: the buffers of reads and
         // fetches are private. It is requested once, with one exception. A receiver that chose the
         // ring may later try a pull, be denied access, and request the payload again
@@ -74,12 +74,7 @@ impl EpState {
                 .streams
                 .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
         }
-        p.queue.streams.push_back(OutStream::Message {
-            op: id,
-            receive,
-            done: 0,
-            want,
-        });
+        p.queue.streams.push_back(OutStream::Message { op: id, receive, done: 0, want });
         self.peers.mark_busy(peer);
         Ok(())
     }
@@ -128,12 +123,7 @@ impl EpState {
                 return pushed;
             };
             let (sent, finished) = match stream {
-                OutStream::Message {
-                    op,
-                    receive,
-                    done,
-                    want,
-                } => match self.ops.get_mut(*op) {
+                OutStream::Message { op, receive, done, want } => match self.ops.get_mut(*op) {
                     None => (Ok(0), true),
                     Some(op) => {
                         let n = (*want - *done).min(BODY_MAX);
@@ -143,9 +133,13 @@ impl EpState {
                                 let piece = bytes.get(*done..*done + n).unwrap_or_default();
                                 c.tx().push_slice(wire::STREAM, head.as_slice(), piece)
                             }
-                            None => c
-                                .tx()
-                                .push(wire::STREAM, head.as_slice(), op.iov.as_slice(), *done, n),
+                            None => c.tx().push(
+                                wire::STREAM,
+                                head.as_slice(),
+                                op.iov.as_slice(),
+                                *done,
+                                n,
+                            ),
                         };
                         if sent.is_ok() {
                             *done += n;
@@ -153,12 +147,7 @@ impl EpState {
                         (sent.map(|()| n), *done == *want)
                     }
                 },
-                OutStream::Read {
-                    op,
-                    offset,
-                    bytes,
-                    done,
-                } => {
+                OutStream::Read { op, offset, bytes, done } => {
                     let n = (bytes.len() - *done).min(BODY_MAX);
                     let head = Head::new().word(*op).word(*offset + *done as u64);
                     let piece = bytes.get(*done..*done + n).unwrap_or_default();

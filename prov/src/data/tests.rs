@@ -91,15 +91,10 @@ impl Stage {
         };
         change(&mut cfg);
         cfg.watches_sources &= !cfg.datagram && !cfg.connected;
-        let exports = Exports {
-            keys: domain.shared.keys.clone(),
-        };
+        let exports = Exports { keys: domain.shared.keys.clone() };
         let sock = Endpoint::bind(&domain.shared.fabric.node, port, exports).unwrap();
         let ep = domain.shared.add_ep(EpState::new(cfg, sock)).unwrap();
-        domain
-            .shared
-            .enable_ep(&mut domain.shared.gate.lock(), ep)
-            .unwrap();
+        domain.shared.enable_ep(&mut domain.shared.gate.lock(), ep).unwrap();
         Stage { domain, ep, cq, av }
     }
 
@@ -145,12 +140,11 @@ impl Stage {
     /// any dynamic port. They are free, since the tests have a domain of their own and no two tests
     /// share a port.
     fn peer_on(&self, port: u16) -> (Peer<'_>, u64) {
-        let sock = Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default()).unwrap();
+        let sock =
+            Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default()).unwrap();
         let mut st = self.domain.shared.gate.lock();
         let av = st.avs.get_mut(self.av).unwrap();
-        let number = av
-            .insert(sock.id(), [0; crate::base::addr::ADDR_LEN], None)
-            .unwrap();
+        let number = av.insert(sock.id(), [0; crate::base::addr::ADDR_LEN], None).unwrap();
         (Peer { stage: self, sock }, number)
     }
 
@@ -220,8 +214,7 @@ impl Peer<'_> {
 
     /// Pushes a record as soon as the ring has space.
     fn say(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) {
-        self.stage
-            .until(|| self.try_say(conn, kind, words, body).then_some(()));
+        self.stage.until(|| self.try_say(conn, kind, words, body).then_some(()));
     }
 
     fn try_say(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) -> bool {
@@ -241,11 +234,8 @@ impl Peer<'_> {
         let ring = self.sock.conn(conn).unwrap().rx();
         let record = ring.peek().unwrap()?;
         let words = record.head().as_chunks::<8>().0.iter();
-        let heard = (
-            record.kind,
-            words.map(|w| u64::from_ne_bytes(*w)).collect(),
-            record.body.len(),
-        );
+        let heard =
+            (record.kind, words.map(|w| u64::from_ne_bytes(*w)).collect(), record.body.len());
         ring.advance();
         ring.flush();
         Some(heard)
@@ -276,20 +266,10 @@ fn nonsense_ends_the_connection_it_came_over_and_no_other() {
         ("an unknown kind", 0x7f, &[], b""),
         ("kind 0", 0, &[], b""),
         ("a message longer than memory", wire::RTS, &word(u64::MAX, 0), b""),
-        (
-            "a claim block beyond the last",
-            wire::RTS,
-            &word(1 << 20, 200),
-            b"",
-        ),
+        ("a claim block beyond the last", wire::RTS, &word(1 << 20, 200), b""),
         ("half a piece", wire::RTS, &word(1 << 20, 0), &[1; 24]),
         ("pieces of another length", wire::RTS, &word(1 << 20, 0), &[1; 16]),
-        (
-            "a read of too much at once",
-            wire::READ,
-            &[5, 0, 1, 0, 1 << 30, 0],
-            b"",
-        ),
+        ("a read of too much at once", wire::READ, &[5, 0, 1, 0, 1 << 30, 0], b""),
         (
             "a read whose answer ends beyond the last offset",
             wire::READ,
@@ -297,12 +277,7 @@ fn nonsense_ends_the_connection_it_came_over_and_no_other() {
             b"",
         ),
         ("an atomic without operands", wire::ATOMIC, &[1, 0, u64::MAX], b""),
-        (
-            "an atomic cut short",
-            wire::ATOMIC,
-            &[1, 0, 0x0808_0000_0000],
-            &[1; 5],
-        ),
+        ("an atomic cut short", wire::ATOMIC, &[1, 0, 0x0808_0000_0000], &[1; 5]),
     ];
     for (what, kind, words, body) in cases {
         let (mut bad, _) = stage.peer();
@@ -330,10 +305,7 @@ fn only_announced_messages_are_streamed_and_only_once() {
         }
         assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset), "{again}");
         let came = stage.until(|| stage.came());
-        assert!(
-            matches!(&came, Came::Failed(e) if e.err == fi::FI_ECONNRESET),
-            "{came:?}"
-        );
+        assert!(matches!(&came, Came::Failed(e) if e.err == fi::FI_ECONNRESET), "{came:?}");
     }
     // A message that has arrived has no payload to send, however often a CTS requests it.
     let (mut bad, number) = stage.peer();
@@ -355,20 +327,11 @@ fn only_announced_messages_are_streamed_and_only_once() {
     // The destination of a read is an operation too, and private.
     let (mut bad, number) = stage.peer();
     let conn = bad.connect();
-    bad.say(
-        conn,
-        wire::EAGER,
-        &[],
-        b"so that the victim sends over this connection",
-    );
+    bad.say(conn, wire::EAGER, &[], b"so that the victim sends over this connection");
     let args = RmaArgs {
         write: false,
         iov: &[buffer(vec![0; 100_000])],
-        rma: &[RmaIov {
-            addr: 0,
-            len: 100_000,
-            key: 9,
-        }],
+        rma: &[RmaIov { addr: 0, len: 100_000, key: 9 }],
         dest: number,
         data: None,
         context: 1,
@@ -421,11 +384,7 @@ fn answers_over_one_connection_outlast_the_end_of_the_other() {
         let (kind, words, _) = peer.hear(theirs);
         assert_eq!(kind, wire::RTS);
         assert!(peer.try_say(mine, wire::FIN, &[words[0], 0], b""));
-        let ends = if round % 4 < 2 {
-            [theirs, mine]
-        } else {
-            [mine, theirs]
-        };
+        let ends = if round % 4 < 2 { [theirs, mine] } else { [mine, theirs] };
         match round % 2 {
             0 => peer.sock.abandon(),
             _ => ends
@@ -433,10 +392,7 @@ fn answers_over_one_connection_outlast_the_end_of_the_other() {
                 .for_each(|conn| peer.sock.close_conn(conn, scif::CloseHow::Orderly)),
         }
         let came = stage.until(|| stage.came());
-        assert!(
-            matches!(came, Came::Done(c) if c.context == 0x5e),
-            "round {round}: {came:?}"
-        );
+        assert!(matches!(came, Came::Done(c) if c.context == 0x5e), "round {round}: {came:?}");
         // The next peer may get this port.
         stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 0).then_some(()));
     }
@@ -447,7 +403,8 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
     const PIECE: usize = 64 << 10;
     let stage = Stage::new();
     stage.region(64 << 10);
-    for (request, answer_bytes) in [([5, 0, 1, 0, PIECE as u64, 0], PIECE), ([6, 0, 1, 0, 8, 0], 0)] {
+    for (request, answer_bytes) in [([5, 0, 1, 0, PIECE as u64, 0], PIECE), ([6, 0, 1, 0, 8, 0], 0)]
+    {
         let (mut bad, _) = stage.peer();
         let conn = bad.connect();
         let mut asked = 0_usize;
@@ -478,19 +435,15 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
         }
         assert_eq!((answers, bytes), (asked, asked * answer_bytes));
         bad.check_service(conn);
-        assert_eq!(
-            stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max()),
-            Some(0)
-        );
+        assert_eq!(stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max()), Some(0));
     }
 }
 
 #[test]
 fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
-    for (kind, answer) in [
-        (wire::EAGER | wire::INLINE | wire::WANT_ACK, wire::ACK),
-        (wire::RTS, wire::FIN),
-    ] {
+    for (kind, answer) in
+        [(wire::EAGER | wire::INLINE | wire::WANT_ACK, wire::ACK), (wire::RTS, wire::FIN)]
+    {
         let stage = Stage::new();
         let (mut bad, _) = stage.peer();
         let conn = bad.connect();
@@ -515,10 +468,7 @@ fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
         }
         while stage.came().is_some() {}
         bad.check_service(conn);
-        assert_eq!(
-            stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max()),
-            Some(0)
-        );
+        assert_eq!(stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max()), Some(0));
     }
 }
 
@@ -594,19 +544,9 @@ fn what_went_wrong_in_a_write_stays_with_its_connection() {
     // Key 6 does not exist. The replies come over the first connection.
     peer.say(first, wire::WRITE, &[6, 0, 1, 0, 0, 16], b"half of a write");
     peer.check_service(first);
-    peer.say(
-        second,
-        wire::WRITE,
-        &[5, 0, 2, 0, wire::F_LAST, 8],
-        b"a whole one",
-    );
+    peer.say(second, wire::WRITE, &[5, 0, 2, 0, wire::F_LAST, 8], b"a whole one");
     assert_eq!(peer.hear(first).1, [2, 0]);
-    peer.say(
-        first,
-        wire::WRITE,
-        &[5, 0, 1, 0, wire::F_LAST, 16],
-        b"the other half",
-    );
+    peer.say(first, wire::WRITE, &[5, 0, 1, 0, wire::F_LAST, 16], b"the other half");
     let (kind, words, _) = peer.hear(first);
     assert!(kind == wire::ACK && words[0] == 1 && words[1] != 0, "{words:?}");
     peer.say(first, wire::WRITE, &[5, 0, 3, 0, wire::F_LAST, 8], b"the next");
@@ -626,11 +566,7 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
     }
     stage.until(|| (stage.with(|e| e.recv.msg.unexpected.len()) == 2).then_some(()));
     peer.sock.abandon();
-    stage.until(|| {
-        stage
-            .with(|e| e.peers.iter().any(|p| p.state.has_failed()))
-            .then_some(())
-    });
+    stage.until(|| stage.with(|e| e.peers.iter().any(|p| p.state.has_failed())).then_some(()));
     stage.recv(number, 4096, 0x3a, fi::FI_MULTI_RECV);
     let mut flags = 0;
     let mut messages = 0;
@@ -651,10 +587,7 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
     // No message of the peer is left, so that a receive directed to it fails at once.
     stage.recv(number, 64, 0x3b, 0);
     let came = stage.came();
-    assert!(
-        matches!(&came, Some(Came::Failed(e)) if e.c.context == 0x3b),
-        "{came:?}"
-    );
+    assert!(matches!(&came, Some(Came::Failed(e)) if e.c.context == 0x3b), "{came:?}");
 }
 
 #[test]
@@ -669,7 +602,8 @@ fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
         peer.say(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b"");
         assert_eq!(peer.hear(conn).0, wire::READ_DATA, "life {life}");
         drop(peer);
-        let sock = Endpoint::bind(&stage.domain.shared.fabric.node, port, Exports::default()).unwrap();
+        let sock =
+            Endpoint::bind(&stage.domain.shared.fabric.node, port, Exports::default()).unwrap();
         peer = Peer { stage: &stage, sock };
         // A request before the victim has seen the end of the old connection.
         let victim = stage.with(|e| e.links.sock.id());
@@ -682,13 +616,7 @@ fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
 
 #[test]
 fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
-    let label = || Label {
-        what: What::Message,
-        context: 0,
-        flags: 0,
-        tag: 0,
-        len: 0,
-    };
+    let label = || Label { what: What::Message, context: 0, flags: 0, tag: 0, len: 0 };
     let op = || OutOp::new(super::peer_id::PeerId::new(0), label(), Iov::new(&[]));
     let (mut one, mut two) = (Ops::new(1_000), Ops::new(5_000_000_000_000));
     let old = one.insert(op());
@@ -715,10 +643,7 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
         })?;
         cm::hear(passive.conn(conn)?).unwrap()
     });
-    assert_eq!(
-        (said.kind, said.data.as_slice()),
-        (wire::CM_REQUEST, &b"hello"[..])
-    );
+    assert_eq!((said.kind, said.data.as_slice()), (wire::CM_REQUEST, &b"hello"[..]));
     for _ in 0..200 {
         strangers.connect(port).unwrap();
         stage.poll();
@@ -744,10 +669,7 @@ fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
     let begin = scif::now_ns();
     stage.with(EpState::let_go);
     let took = scif::now_ns() - begin;
-    assert!(
-        took >= WITHDRAW_NS && took < u64::from(PEERS) * WITHDRAW_NS / 2,
-        "{took}"
-    );
+    assert!(took >= WITHDRAW_NS && took < u64::from(PEERS) * WITHDRAW_NS / 2, "{took}");
 }
 
 /// Simultaneous open: the side with the higher port changes to the connection of the other side. No
@@ -763,7 +685,9 @@ fn two_connections_become_one() {
         let number = *number;
         stage.send(number, 8);
         let conn = peer.sock.connect(ours).unwrap();
-        let LinkEvent::Accepted(theirs, _) = peer.event_of(|e| matches!(e, LinkEvent::Accepted(..))) else {
+        let LinkEvent::Accepted(theirs, _) =
+            peer.event_of(|e| matches!(e, LinkEvent::Accepted(..)))
+        else {
             panic!("not accepted")
         };
         assert_eq!(peer.hear(theirs).2, 0);
@@ -772,12 +696,11 @@ fn two_connections_become_one() {
             stage.recv(fi::FI_ADDR_UNSPEC, 8, 7, 0);
             peer.say(conn, wire::EAGER | wire::INLINE, &[round], b"");
             stage.until(|| {
-                stage
-                    .came()
-                    .filter(|came| matches!(came, Came::Done(c) if c.context == 7))
+                stage.came().filter(|came| matches!(came, Came::Done(c) if c.context == 7))
             });
             stage.send(number, 16);
-            let at = stage.until(|| [theirs, conn].iter().position(|c| peer.try_hear(*c).is_some()));
+            let at =
+                stage.until(|| [theirs, conn].iter().position(|c| peer.try_hear(*c).is_some()));
             over[at] += 1;
             assert!(at == 1 || over[1] == 0, "back again");
         }

@@ -37,11 +37,7 @@ impl EpState {
     #[inline(always)]
     pub(crate) fn post_send(&mut self, env: &mut Env<'_>, a: &SendArgs<'_>) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
-        if self.send_small(env, peer, a) {
-            Ok(())
-        } else {
-            self.send_any(env, peer, a)
-        }
+        if self.send_small(env, peer, a) { Ok(()) } else { self.send_any(env, peer, a) }
     }
 
     /// Sends an inline message on the fast path, from the arguments straight into the record. The
@@ -53,9 +49,7 @@ impl EpState {
             return false;
         }
         let p = self.peers.at(peer);
-        let Some(conn) =
-            p.tx.filter(|_| p.queue.is_quiet())
-                .and_then(|id| self.links.conn(id))
+        let Some(conn) = p.tx.filter(|_| p.queue.is_quiet()).and_then(|id| self.links.conn(id))
         else {
             return false;
         };
@@ -75,15 +69,7 @@ impl EpState {
         self.stats.sent.add(payload.len());
         self.stats.inline.add(payload.len());
         let what = What::of(a.tag);
-        self.tx_posted(
-            env,
-            what,
-            a.context,
-            a.flags,
-            a.tag.unwrap_or(0),
-            payload.len(),
-            0,
-        );
+        self.tx_posted(env, what, a.context, a.flags, a.tag.unwrap_or(0), payload.len(), 0);
         true
     }
 
@@ -92,7 +78,8 @@ impl EpState {
     fn send_any(&mut self, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> Result<(), Errno> {
         let quiet = self.peers.at(peer).queue.is_quiet();
         if quiet && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer)) {
-            let tried = self.try_send(env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
+            let tried =
+                self.try_send(env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
             if tried == Tried::Sent {
                 return Ok(());
             }
@@ -102,13 +89,7 @@ impl EpState {
         let payload = Kept::new(a.iov, inject);
         self.defer(
             peer,
-            TxOp::Message {
-                payload,
-                tag: a.tag,
-                data: a.data,
-                context: a.context,
-                flags: a.flags,
-            },
+            TxOp::Message { payload, tag: a.tag, data: a.data, context: a.context, flags: a.flags },
         );
         Ok(())
     }
@@ -172,16 +153,12 @@ impl EpState {
         let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
         let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
         if want_ack {
-            if !conn.tx().room(if inline { 0 } else { len }) || self.ops.messages_to(peer) >= MESSAGES_MAX {
+            if !conn.tx().room(if inline { 0 } else { len })
+                || self.ops.messages_to(peer) >= MESSAGES_MAX
+            {
                 return Tried::Later;
             }
-            let label = Label {
-                what,
-                context,
-                flags,
-                tag: tag.unwrap_or(0),
-                len,
-            };
+            let label = Label { what, context, flags, tag: tag.unwrap_or(0), len };
             let op = OutOp::new(peer, label, Iov::new(&[]));
             kind |= wire::WANT_ACK;
             head = head.word(self.ops.insert(op));
@@ -261,13 +238,7 @@ impl EpState {
             Some(bytes) => bytes.as_ptr().expose_provenance(),
             None => iov.first().map_or(0, Mem::addr),
         };
-        let label = Label {
-            what: What::of(tag),
-            context,
-            flags,
-            tag: tag.unwrap_or(0),
-            len,
-        };
+        let label = Label { what: What::of(tag), context, flags, tag: tag.unwrap_or(0), len };
         let op = OutOp {
             kept,
             block,
@@ -275,9 +246,8 @@ impl EpState {
         };
         let id = self.ops.insert(op);
         let (kind, head) = wire::envelope(wire::RTS, tag, data);
-        let misc = block.map_or(0, |(b, generation)| {
-            (u64::from(b) + 1) | u64::from(generation) << 16
-        });
+        let misc =
+            block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
         let head = head.word(id).word(len as u64).word(addr as u64).word(misc);
         if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
             self.ops.remove(id);
@@ -310,11 +280,7 @@ impl EpState {
         let mut pushed = false;
         let p = self.peers.at_mut(peer);
         while let (Some(record), Some(conn)) = (p.queue.control.front(), self.links.conn(conn_id)) {
-            if conn
-                .tx()
-                .push_slice(record.kind, record.head.as_slice(), &record.body)
-                .is_err()
-            {
+            if conn.tx().push_slice(record.kind, record.head.as_slice(), &record.body).is_err() {
                 conn.notify();
                 return false;
             }
@@ -341,13 +307,7 @@ impl EpState {
 
     fn try_op(&mut self, env: &mut Env<'_>, peer: PeerId, op: &mut TxOp) -> Tried {
         match op {
-            TxOp::Message {
-                payload,
-                tag,
-                data,
-                context,
-                flags,
-            } => {
+            TxOp::Message { payload, tag, data, context, flags } => {
                 if *flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
                     return Tried::Later;
                 }
@@ -365,8 +325,7 @@ impl EpState {
             return false;
         }
         let conn = self.peers.at(peer).tx;
-        conn.and_then(|id| self.links.conn(id))
-            .is_none_or(|c| c.tx().all_consumed())
+        conn.and_then(|id| self.links.conn(id)).is_none_or(|c| c.tx().all_consumed())
     }
 
     /// Fails every operation that is pending towards `peer`.

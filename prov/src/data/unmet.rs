@@ -265,10 +265,7 @@ mod tests {
     #[test]
     fn connections_for_receives_are_known_until_their_end() {
         let mut unmet = UnmetSources::default();
-        let conn = ConnId {
-            index: 1,
-            generation: 2,
-        };
+        let conn = ConnId { index: 1, generation: 2 };
         unmet.note_made(&mut vec![conn]);
         assert!(unmet.note_ended(conn) && !unmet.note_ended(conn));
     }

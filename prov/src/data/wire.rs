@@ -102,10 +102,7 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) const fn new() -> Head {
-        Head {
-            bytes: [0; HEAD_MAX],
-            len: 0,
-        }
+        Head { bytes: [0; HEAD_MAX], len: 0 }
     }
 
     /// Appends one word. A header holds seven; further ones are dropped.
@@ -156,9 +153,7 @@ pub(crate) struct Words<'a> {
 impl<'a> Words<'a> {
     #[inline]
     pub(crate) fn new(head: &'a [u8; HEAD_MAX], len: u8) -> Words<'a> {
-        Words {
-            bytes: head.get(..usize::from(len)).unwrap_or_default(),
-        }
+        Words { bytes: head.get(..usize::from(len)).unwrap_or_default() }
     }
 
     #[inline]
@@ -254,14 +249,8 @@ mod tests {
 
     #[test]
     fn the_atomic_word_keeps_its_fields() {
-        let word = AtomicWord {
-            op: 9,
-            datatype: 13,
-            kind: 2,
-            segments: 8,
-            len: 4096,
-            has_data: true,
-        };
+        let word =
+            AtomicWord { op: 9, datatype: 13, kind: 2, segments: 8, len: 4096, has_data: true };
         assert_eq!(AtomicWord::unpack(word.pack()), word);
     }
 }

@@ -132,9 +132,7 @@ pub(crate) struct DomainShared {
 
 impl fmt::Debug for DomainShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DomainShared")
-            .field("api", &self.api)
-            .finish_non_exhaustive()
+        f.debug_struct("DomainShared").field("api", &self.api).finish_non_exhaustive()
     }
 }
 
@@ -206,8 +204,12 @@ impl DomainShared {
     pub(crate) fn retire(&self) -> Result<(), Errno> {
         {
             let st = self.gate.lock();
-            let queues =
-                st.cqs.len() + st.cntrs.len() + st.srxs.len() + st.open.stxs + st.open.mcs + st.open.pollsets;
+            let queues = st.cqs.len()
+                + st.cntrs.len()
+                + st.srxs.len()
+                + st.open.stxs
+                + st.open.mcs
+                + st.open.pollsets;
             let (eps, avs, mrs) = (st.eps.len() + st.open.seps, st.avs.len(), st.mrs.len());
             let objects = queues + eps + avs + mrs;
             if objects != 0 {

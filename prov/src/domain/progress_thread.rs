@@ -90,9 +90,7 @@ impl AutoProgress {
     }
 
     pub(super) fn add(&self, ep: &EpState) -> Result<(), Errno> {
-        self.waiter
-            .add(ep.links.sock.wait_fd())
-            .map_err(|e| errno::errno(&e))?;
+        self.waiter.add(ep.links.sock.wait_fd()).map_err(|e| errno::errno(&e))?;
         // The thread may be asleep without having armed this endpoint.
         self.waiter.signal();
         Ok(())
@@ -197,11 +195,7 @@ impl Worker {
             self.waiter.drain();
             st.auto_armed = enabled(st);
             for at in 0..st.auto_armed.len() {
-                st.auto_armed
-                    .get(at)
-                    .copied()
-                    .into_iter()
-                    .for_each(|ep| arm_ep(st, ep));
+                st.auto_armed.get(at).copied().into_iter().for_each(|ep| arm_ep(st, ep));
             }
             let before = activity(st);
             progress_all(st);
@@ -231,11 +225,7 @@ impl Worker {
 }
 
 fn enabled(st: &DomainState) -> Vec<u32> {
-    st.eps
-        .iter()
-        .filter(|(_, ep)| ep.enabled)
-        .map(|(index, _)| index)
-        .collect()
+    st.eps.iter().filter(|(_, ep)| ep.enabled).map(|(index, _)| index).collect()
 }
 
 fn progress_all(st: &mut DomainState) {
@@ -253,7 +243,9 @@ fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
     let mut attended = false;
     for ep in 0..st.eps.bound() {
         match data::polls(st, ep) {
-            Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => attended = true,
+            Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => {
+                attended = true
+            }
             // A panic may have poisoned the endpoint; the call then ends its operations.
             Some(_) | None => data::progress(st, ep),
         }

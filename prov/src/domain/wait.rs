@@ -330,7 +330,10 @@ pub(crate) fn try_wait(
     disarm_fd(st, target);
     progress_all(st, target);
     let idle = |st: &mut DomainState| {
-        !pending(st) && !must_poll(st, target) && !has_more(st, target) && !has_parked_callers(st, target)
+        !pending(st)
+            && !must_poll(st, target)
+            && !has_more(st, target)
+            && !has_parked_callers(st, target)
     };
     if idle(st) {
         arm_fd(st, target);

@@ -119,11 +119,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
             operand: operand.as_slice(),
             compare: &[],
             result: &[],
-            rma: &[RmaIov {
-                addr,
-                len: total_len(operand.as_slice()),
-                key,
-            }],
+            rma: &[RmaIov { addr, len: total_len(operand.as_slice()), key }],
             dest,
             data: None,
             context: context.expose_provenance(),
@@ -261,11 +257,7 @@ unsafe extern "C" fn readwritev<S: Sender + Object>(
             operand: operand.as_slice(),
             compare: &[],
             result: result.as_slice(),
-            rma: &[RmaIov {
-                addr,
-                len: total_len(result.as_slice()),
-                key,
-            }],
+            rma: &[RmaIov { addr, len: total_len(result.as_slice()), key }],
             dest,
             data: None,
             context: context.expose_provenance(),
@@ -380,11 +372,7 @@ unsafe extern "C" fn compwritev<S: Sender + Object>(
             operand: operand.as_slice(),
             compare: compare.as_slice(),
             result: result.as_slice(),
-            rma: &[RmaIov {
-                addr,
-                len: total_len(result.as_slice()),
-                key,
-            }],
+            rma: &[RmaIov { addr, len: total_len(result.as_slice()), key }],
             dest,
             data: None,
             context: context.expose_provenance(),
@@ -429,12 +417,7 @@ unsafe extern "C" fn writevalid<S: Object>(
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or space for a size.
-        unsafe {
-            put(
-                count,
-                expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Write, op, datatype))?,
-            )
-        }
+        unsafe { put(count, expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Write, op, datatype))?) }
     })
 }
 
@@ -450,12 +433,7 @@ unsafe extern "C" fn readwritevalid<S: Object>(
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or space for a size.
-        unsafe {
-            put(
-                count,
-                expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Fetch, op, datatype))?,
-            )
-        }
+        unsafe { put(count, expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Fetch, op, datatype))?) }
     })
 }
 
@@ -471,12 +449,7 @@ unsafe extern "C" fn compwritevalid<S: Object>(
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or space for a size.
-        unsafe {
-            put(
-                count,
-                expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Compare, op, datatype))?,
-            )
-        }
+        unsafe { put(count, expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Compare, op, datatype))?) }
     })
 }
 
@@ -556,7 +529,12 @@ pub(crate) unsafe fn start<S: Sender>(
 /// # Safety
 ///
 /// The contract of [`Buffers::from_ioc`].
-unsafe fn operands(op: u32, iov: *const fi_ioc, count: usize, size: usize) -> Result<Buffers, Errno> {
+unsafe fn operands(
+    op: u32,
+    iov: *const fi_ioc,
+    count: usize,
+    size: usize,
+) -> Result<Buffers, Errno> {
     if op == fi::FI_ATOMIC_READ {
         return Ok(Buffers::none());
     }
@@ -592,12 +570,5 @@ fn post<S: Sender>(ep: &S, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
     if !agree {
         return Err(fi::FI_EINVAL);
     }
-    if read {
-        ep.atomic(&AtomicArgs {
-            operand: &[],
-            ..*args
-        })
-    } else {
-        ep.atomic(args)
-    }
+    if read { ep.atomic(&AtomicArgs { operand: &[], ..*args }) } else { ep.atomic(args) }
 }

@@ -55,10 +55,7 @@ impl entry::Made for AvSet {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    ..fi::FI_OPS_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_av_set = fi::fi_ops_av_set {
     size: size_of::<fi::fi_ops_av_set>(),
     set_union,
@@ -113,9 +110,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 
 unsafe extern "C" fn set_union(dst: *mut fi::fid_av_set, src: *const fi::fid_av_set) -> c_int {
     // SAFETY: live sets, by the contract of fi_av_set_union.
-    entry::guard_int("fi_av_set_union", || unsafe {
-        with_other(dst, src, AvSetState::unite)
-    })
+    entry::guard_int("fi_av_set_union", || unsafe { with_other(dst, src, AvSetState::unite) })
 }
 
 unsafe extern "C" fn intersect(dst: *mut fi::fid_av_set, src: *const fi::fid_av_set) -> c_int {
@@ -224,20 +219,12 @@ impl AvSet {
         };
         vector.sets += 1;
         let addr = st.next_coll_addr();
-        let state = AvSetState {
-            av: av.index(),
-            members,
-            addr,
-        };
+        let state = AvSetState { av: av.index(), members, addr };
         let index = st.av_sets.insert(state).ok_or(fi::FI_ENOMEM)?;
         drop(guard);
         Ok(Box::new(AvSet {
             fid: fi::fid_av_set {
-                fid: fi::fid {
-                    fclass: fi::FI_CLASS_AV_SET,
-                    context,
-                    ops: &raw const FID_OPS,
-                },
+                fid: fi::fid { fclass: fi::FI_CLASS_AV_SET, context, ops: &raw const FID_OPS },
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),

@@ -51,28 +51,13 @@ impl entry::Made for Cntr {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
-static OPS: fi::fi_ops_cntr = fi::fi_ops_cntr {
-    read,
-    readerr,
-    add,
-    set,
-    wait,
-    adderr,
-    seterr,
-    ..fi::FI_OPS_CNTR_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_cntr =
+    fi::fi_ops_cntr { read, readerr, add, set, wait, adderr, seterr, ..fi::FI_OPS_CNTR_NOSYS };
 
 /// Operations of a counter that stands for one of another provider: the application reads the
 /// owner's counter.
-static PEER_OPS: fi::fi_ops_cntr = fi::fi_ops_cntr {
-    read: read_peer,
-    ..fi::FI_OPS_CNTR_NOSYS
-};
+static PEER_OPS: fi::fi_ops_cntr = fi::fi_ops_cntr { read: read_peer, ..fi::FI_OPS_CNTR_NOSYS };
 
 /// `int fi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void
 /// *context)`
@@ -97,9 +82,8 @@ pub(crate) unsafe extern "C" fn open(
             // fi_peer(3).
             unsafe { PeerCntr::import(context) }
         });
-        let new = owner
-            .transpose()
-            .and_then(|owner| Cntr::open(&domain.shared, attr, owner, context));
+        let new =
+            owner.transpose().and_then(|owner| Cntr::open(&domain.shared, attr, owner, context));
         let new = entry::told(Subsys::EpCtrl, format_args!("fi_cntr_open"), new)?;
         // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(cntr, entry::give(new)) }
@@ -221,18 +205,10 @@ impl Cntr {
                 fid: fi::fid {
                     fclass: fi::FI_CLASS_CNTR,
                     // The context of a peer counter was only the means to pass the owner's counter.
-                    context: if owner.is_none() {
-                        context
-                    } else {
-                        std::ptr::null_mut()
-                    },
+                    context: if owner.is_none() { context } else { std::ptr::null_mut() },
                     ops: &raw const FID_OPS,
                 },
-                ops: if owner.is_none() {
-                    &raw const OPS
-                } else {
-                    &raw const PEER_OPS
-                },
+                ops: if owner.is_none() { &raw const OPS } else { &raw const PEER_OPS },
             },
             dom: Arc::clone(dom),
             maker: Maker::here(),
@@ -265,7 +241,8 @@ impl Cntr {
             !state.waits.endpoints().is_empty()
         };
         let bound = fed || state.waits.is_held();
-        let noted = |ep: &EpState| ep.ops.notes.iter().any(|(_, note)| note.cntr == Some(self.index));
+        let noted =
+            |ep: &EpState| ep.ops.notes.iter().any(|(_, note)| note.cntr == Some(self.index));
         let awaited = st.triggers.uses_cntr(self.index) || st.eps.iter().any(|(_, ep)| noted(ep));
         if bound || awaited || st.mrs.uses_cntr(self.index) {
             return Err(fi::FI_EBUSY);
@@ -348,12 +325,10 @@ mod tests {
     #[test]
     fn waiting_ends_by_value_by_error_and_by_time() {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
-        let open =
-            |attr: Option<&fi::fi_cntr_attr>| Cntr::open(&domain.shared, attr, None, std::ptr::null_mut());
-        let attr = fi::fi_cntr_attr {
-            wait_obj: fi::FI_WAIT_UNSPEC,
-            ..fi::fi_cntr_attr::default()
+        let open = |attr: Option<&fi::fi_cntr_attr>| {
+            Cntr::open(&domain.shared, attr, None, std::ptr::null_mut())
         };
+        let attr = fi::fi_cntr_attr { wait_obj: fi::FI_WAIT_UNSPEC, ..fi::fi_cntr_attr::default() };
         let cntr = open(Some(&attr)).unwrap();
         assert_eq!(cntr.wait(0, 0), Ok(()));
         assert_eq!(cntr.wait(1, 0), Err(fi::FI_ETIMEDOUT));
@@ -378,10 +353,8 @@ mod tests {
         assert_eq!(idle.wait(0, 0), Ok(()));
         assert_eq!(idle.wait(1, 1), Err(fi::FI_ETIMEDOUT));
         assert_eq!(idle.retire(), Ok(()));
-        let bytes = fi::fi_cntr_attr {
-            events: fi::FI_CNTR_EVENTS_BYTES,
-            ..fi::fi_cntr_attr::default()
-        };
+        let bytes =
+            fi::fi_cntr_attr { events: fi::FI_CNTR_EVENTS_BYTES, ..fi::fi_cntr_attr::default() };
         assert_eq!(open(Some(&bytes)).map(|_| ()), Err(fi::FI_ENOSYS));
     }
 }

@@ -67,10 +67,7 @@ impl entry::Made for Mc {
     }
 }
 
-static MC_OPS: fi::fi_ops = fi::fi_ops {
-    close: close_mc,
-    ..fi::FI_OPS_NOSYS
-};
+static MC_OPS: fi::fi_ops = fi::fi_ops { close: close_mc, ..fi::FI_OPS_NOSYS };
 
 /// `int fi_join_collective(struct fid_ep *ep, fi_addr_t coll_addr, const struct fid_av_set *set,
 /// uint64_t flags, struct fid_mc **mc, void *context)`, which C calls as `fi_join` with
@@ -170,10 +167,8 @@ unsafe extern "C" fn barrier2(
     flags: u64,
     context: *mut c_void,
 ) -> isize {
-    let call = Call {
-        datatype: fi::FI_VOID,
-        ..Call::new(Kind::Barrier, coll_addr, flags, context)
-    };
+    let call =
+        Call { datatype: fi::FI_VOID, ..Call::new(Kind::Barrier, coll_addr, flags, context) };
     // SAFETY: C passes an open endpoint; a barrier has no buffers.
     guard("fi_barrier", || unsafe { call.post(ep) })
 }
@@ -509,18 +504,19 @@ impl Call {
 }
 
 impl Mc {
-    fn join(ep: &Ep, parent: fi_addr_t, set: &AvSet, context: *mut c_void) -> Result<Box<Mc>, Errno> {
+    fn join(
+        ep: &Ep,
+        parent: fi_addr_t,
+        set: &AvSet,
+        context: *mut c_void,
+    ) -> Result<Box<Mc>, Errno> {
         let dom = ep.domain();
         if !Arc::ptr_eq(dom, set.domain()) {
             return Err(fi::FI_EINVAL);
         }
         let mut new = Box::new(Mc {
             fid: fi::fid_mc {
-                fid: fi::fid {
-                    fclass: fi::FI_CLASS_MC,
-                    context,
-                    ops: &raw const MC_OPS,
-                },
+                fid: fi::fid { fclass: fi::FI_CLASS_MC, context, ops: &raw const MC_OPS },
                 fi_addr: fi::FI_ADDR_NOTAVAIL,
             },
             dom: Arc::clone(dom),

@@ -38,12 +38,7 @@ impl entry::Made for Domain {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    bind,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
     av_open: av::open,
     cq_open: cq::open,
@@ -87,12 +82,7 @@ pub(crate) unsafe fn open(
     // SAFETY: null, or unchanged during the call, by the caller's contract.
     let connected = unsafe { info.ep_attr.as_ref() }.is_some_and(|ep| ep.type_ == fi::FI_EP_MSG);
     let events = connected || info.caps & fi::FI_COLLECTIVE != 0;
-    Ok(entry::give(Domain::open(
-        fabric,
-        (info.caps, events),
-        attr,
-        context,
-    )?))
+    Ok(entry::give(Domain::open(fabric, (info.caps, events), attr, context)?))
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
@@ -145,7 +135,8 @@ unsafe extern "C" fn query_atomic(
     flags: u64,
 ) -> c_int {
     entry::guard_int("fi_query_atomic", || {
-        let (size, count) = reason::expected(fi::FI_EOPNOTSUPP, atomic_ops::query(datatype, op, flags))?;
+        let (size, count) =
+            reason::expected(fi::FI_EOPNOTSUPP, atomic_ops::query(datatype, op, flags))?;
         // SAFETY: null or space for the result, by the contract of fi_query_atomic.
         unsafe { entry::put(attr, fi::fi_atomic_attr { count, size }) }
     })
@@ -175,11 +166,7 @@ impl Domain {
         let shared = DomainShared::open(fabric, requested, attr)?;
         Ok(Box::new(Domain {
             fid: fi::fid_domain {
-                fid: fi::fid {
-                    fclass: fi::FI_CLASS_DOMAIN,
-                    context,
-                    ops: &raw const FID_OPS,
-                },
+                fid: fi::fid { fclass: fi::FI_CLASS_DOMAIN, context, ops: &raw const FID_OPS },
                 ops: &raw const OPS,
                 mr: &raw const mr::OPS,
             },
@@ -194,13 +181,7 @@ impl Domain {
     pub(crate) fn for_test(api: u32, attr: &fi::fi_domain_attr) -> Box<Domain> {
         let node = crate::objects::fabric::open_node().unwrap();
         let fabric = FabricShared::new(api, node);
-        Domain::open(
-            &fabric,
-            (fi::FI_MSG | fi::FI_RMA, false),
-            attr,
-            std::ptr::null_mut(),
-        )
-        .unwrap()
+        Domain::open(&fabric, (fi::FI_MSG | fi::FI_RMA, false), attr, std::ptr::null_mut()).unwrap()
     }
 }
 
@@ -211,10 +192,8 @@ mod tests {
 
     #[test]
     fn a_domain_closes_when_it_is_empty() {
-        let attr = fi::fi_domain_attr {
-            threading: fi::FI_THREAD_DOMAIN,
-            ..fi::fi_domain_attr::default()
-        };
+        let attr =
+            fi::fi_domain_attr { threading: fi::FI_THREAD_DOMAIN, ..fi::fi_domain_attr::default() };
         let domain = Domain::for_test(fi::fi_version(2, 0), &attr);
         assert!(domain.shared.gate.is_elided());
         let av = domain.shared.gate.lock().avs.insert(AvState::default()).unwrap();

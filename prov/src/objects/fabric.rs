@@ -48,10 +48,7 @@ impl entry::Made for Fabric {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    ..fi::FI_OPS_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
     domain,
     passive_ep: pep::open,
@@ -76,23 +73,16 @@ pub(crate) unsafe extern "C" fn open(
         let attr = unsafe { attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or a C string.
         let name = unsafe { entry::string(attr.name) };
-        if fabric.is_null() || name.is_some_and(|name| !name.to_bytes().eq_ignore_ascii_case(NAME.to_bytes()))
+        if fabric.is_null()
+            || name.is_some_and(|name| !name.to_bytes().eq_ignore_ascii_case(NAME.to_bytes()))
         {
             return Err(fi::FI_EINVAL);
         }
         let node = open_node()?;
         tell(&node);
         let shared = FabricShared::new(attr.api_version, node);
-        let head = fi::fid {
-            fclass: fi::FI_CLASS_FABRIC,
-            context,
-            ops: &raw const FID_OPS,
-        };
-        let fid = fi::fid_fabric {
-            fid: head,
-            ops: &raw const OPS,
-            api_version: attr.api_version,
-        };
+        let head = fi::fid { fclass: fi::FI_CLASS_FABRIC, context, ops: &raw const FID_OPS };
+        let fid = fi::fid_fabric { fid: head, ops: &raw const OPS, api_version: attr.api_version };
         let new = entry::give(Box::new(Fabric { fid, shared }));
         remember(new);
         // SAFETY: not null; the caller passes space for the result.
@@ -143,11 +133,8 @@ unsafe extern "C" fn domain2(
         }
         // SAFETY: null, or an info that stays unchanged during the call.
         let new = unsafe { domain::open(&fabric.shared, info, flags, context) };
-        let new = entry::told(
-            Subsys::Fabric,
-            format_args!("fi_domain with flags {flags:#x}"),
-            new,
-        )?;
+        let new =
+            entry::told(Subsys::Fabric, format_args!("fi_domain with flags {flags:#x}"), new)?;
         // SAFETY: opened in the line above.
         let opened = unsafe { entry::own::<Domain, _>(new) }?;
         remember_domain(of, new, &opened.shared);
@@ -160,7 +147,11 @@ unsafe extern "C" fn domain2(
 ///
 /// # Errors
 /// `FI_EAGAIN`: one of them has an entry to read. `FI_EINVAL`: one of them has no descriptor.
-unsafe extern "C" fn trywait(fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fid, count: c_int) -> c_int {
+unsafe extern "C" fn trywait(
+    fabric: *mut fi::fid_fabric,
+    fids: *mut *mut fi::fid,
+    count: c_int,
+) -> c_int {
     entry::guard_int("fi_trywait", || {
         // SAFETY: a live fabric, by the contract of fi_trywait.
         unsafe { entry::own::<Fabric, _>(fabric) }?;
@@ -176,7 +167,9 @@ unsafe extern "C" fn trywait(fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fi
                 // SAFETY: as above, and of that class.
                 fi::FI_CLASS_CNTR => unsafe { entry::own::<Cntr, _>(fid) }?.try_wait()?,
                 // SAFETY: as above, and of that class.
-                fi::FI_CLASS_WAIT => unsafe { entry::own::<WaitSet, _>(fid) }?.shared().try_wait()?,
+                fi::FI_CLASS_WAIT => {
+                    unsafe { entry::own::<WaitSet, _>(fid) }?.shared().try_wait()?
+                }
                 _ => return Err(fi::FI_EINVAL),
             }
         }
@@ -259,11 +252,14 @@ fn remember(fabric: *mut fi::fid_fabric) {
     });
 }
 
-fn remember_domain(fabric: *mut fi::fid_fabric, domain: *mut fi::fid_domain, shared: &Arc<DomainShared>) {
+fn remember_domain(
+    fabric: *mut fi::fid_fabric,
+    domain: *mut fi::fid_domain,
+    shared: &Arc<DomainShared>,
+) {
     if let Some(open) = lock_open().iter_mut().find(|open| open.fabric == fabric.addr()) {
         open.domains.retain(|(_, domain)| domain.strong_count() > 0);
-        open.domains
-            .push((domain.expose_provenance(), Arc::downgrade(shared)));
+        open.domains.push((domain.expose_provenance(), Arc::downgrade(shared)));
     }
 }
 
@@ -278,13 +274,7 @@ pub(crate) fn first_open() -> (*mut fi::fid_fabric, *mut fi::fid_domain) {
     let Some(first) = open.iter().find(|open| !open.maker.is_ancestor()) else {
         return (ptr::null_mut(), ptr::null_mut());
     };
-    let mut domains = first
-        .domains
-        .iter()
-        .filter(|(_, domain)| domain.strong_count() > 0);
+    let mut domains = first.domains.iter().filter(|(_, domain)| domain.strong_count() > 0);
     let domain = domains.next().map_or(0, |(domain, _)| *domain);
-    (
-        ptr::with_exposed_provenance_mut(first.fabric),
-        ptr::with_exposed_provenance_mut(domain),
-    )
+    (ptr::with_exposed_provenance_mut(first.fabric), ptr::with_exposed_provenance_mut(domain))
 }

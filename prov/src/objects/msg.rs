@@ -146,7 +146,11 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown or contradicting flags.
-unsafe extern "C" fn recvmsg<R: Receiver + Object>(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+unsafe extern "C" fn recvmsg<R: Receiver + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg,
+    flags: u64,
+) -> isize {
     guard("fi_recvmsg", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
@@ -166,7 +170,11 @@ unsafe extern "C" fn recvmsg<R: Receiver + Object>(ep: *mut fid_ep, msg: *const 
 /// The list of `msg` has the length given in it, and its buffers belong to the operation until it
 /// completes.
 #[inline(always)]
-pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg, flags: u64) -> Result<isize, Errno> {
+pub(crate) unsafe fn receive<R: Receiver>(
+    ep: &R,
+    msg: &fi_msg,
+    flags: u64,
+) -> Result<isize, Errno> {
     let flags = ep.rx_msg_flags(flags)?;
     let iov = if flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
         // SAFETY: the buffers belong to the operation until it completes.
@@ -241,7 +249,11 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn sendmsg<S: Sender + Object>(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+unsafe extern "C" fn sendmsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg,
+    flags: u64,
+) -> isize {
     guard("fi_sendmsg", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
@@ -291,14 +303,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
-        ep.send(&SendArgs {
-            iov: &[buf],
-            tag: None,
-            data: None,
-            dest,
-            context: 0,
-            flags,
-        })
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: None, dest, context: 0, flags })
     })
 }
 
@@ -348,13 +353,6 @@ unsafe extern "C" fn injectdata<S: Sender + Object>(
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
-        ep.send(&SendArgs {
-            iov: &[buf],
-            tag: None,
-            data: Some(data),
-            dest,
-            context: 0,
-            flags,
-        })
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: Some(data), dest, context: 0, flags })
     })
 }

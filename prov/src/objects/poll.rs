@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(
-    unsafe_code,
-    reason = "thunks: objects and contexts come and go as C pointers"
-)]
+#![expect(unsafe_code, reason = "thunks: objects and contexts come and go as C pointers")]
 //! Poll sets: progress and readiness of several queues and counters of a domain in one call.
 //!
 //! A member cannot be closed before it is removed. Deprecated since libfabric 2.0, but still
@@ -53,16 +50,8 @@ impl entry::Made for Poll {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    ..fi::FI_OPS_NOSYS
-};
-static OPS: fi::fi_ops_poll = fi::fi_ops_poll {
-    poll,
-    poll_add,
-    poll_del,
-    ..fi::FI_OPS_POLL_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_poll = fi::fi_ops_poll { poll, poll_add, poll_del, ..fi::FI_OPS_POLL_NOSYS };
 
 /// `int fi_poll_open(struct fid_domain *, struct fi_poll_attr *, struct fid_poll **)`
 ///
@@ -123,7 +112,11 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 /// # Errors
 /// `-FI_EINVAL` for an object that is neither queue nor counter, a member, or flags. `-FI_EDOMAIN`
 /// for an object of another domain.
-unsafe extern "C" fn poll_add(set: *mut fi::fid_poll, event_fid: *mut fi::fid, flags: u64) -> c_int {
+unsafe extern "C" fn poll_add(
+    set: *mut fi::fid_poll,
+    event_fid: *mut fi::fid,
+    flags: u64,
+) -> c_int {
     entry::guard_int("fi_poll_add", || {
         // SAFETY: a live set, by the contract of fi_poll_add.
         let set = unsafe { entry::own::<Poll, _>(set) }?;
@@ -136,7 +129,11 @@ unsafe extern "C" fn poll_add(set: *mut fi::fid_poll, event_fid: *mut fi::fid, f
 ///
 /// # Errors
 /// Errors of `fi_poll_add`; `-FI_EINVAL` for an object that is no member.
-unsafe extern "C" fn poll_del(set: *mut fi::fid_poll, event_fid: *mut fi::fid, flags: u64) -> c_int {
+unsafe extern "C" fn poll_del(
+    set: *mut fi::fid_poll,
+    event_fid: *mut fi::fid,
+    flags: u64,
+) -> c_int {
     entry::guard_int("fi_poll_del", || {
         // SAFETY: a live set, by the contract of fi_poll_del.
         let set = unsafe { entry::own::<Poll, _>(set) }?;
@@ -148,7 +145,11 @@ unsafe extern "C" fn poll_del(set: *mut fi::fid_poll, event_fid: *mut fi::fid, f
 /// `int fi_poll(struct fid_poll *, void **context, int count)`
 ///
 /// Returns the number of contexts written: one for each member that has an event, at most `count`.
-unsafe extern "C" fn poll(set: *mut fi::fid_poll, context: *mut *mut c_void, count: c_int) -> c_int {
+unsafe extern "C" fn poll(
+    set: *mut fi::fid_poll,
+    context: *mut *mut c_void,
+    count: c_int,
+) -> c_int {
     entry::guard_int("fi_poll", || {
         // SAFETY: a live set, by the contract of fi_poll.
         let set = unsafe { entry::own::<Poll, _>(set) }?;
@@ -191,10 +192,7 @@ unsafe fn member(dom: &Arc<DomainShared>, fid: *const fi::fid) -> Result<Member,
     }
     // SAFETY: a live object, by the caller's contract.
     let head = unsafe { fid.as_ref() }.ok_or(fi::FI_EINVAL)?;
-    Ok(Member {
-        target,
-        context: head.context.expose_provenance(),
-    })
+    Ok(Member { target, context: head.context.expose_provenance() })
 }
 
 impl Poll {
@@ -234,11 +232,6 @@ impl Poll {
             Target::Cq(_) => wait::has_news(st, m.target),
             Target::Cntr(index) => st.cntrs.get_mut(index).is_some_and(|c| c.poll()),
         };
-        members
-            .iter()
-            .filter(ready)
-            .take(most)
-            .map(|m| m.context)
-            .collect()
+        members.iter().filter(ready).take(most).map(|m| m.context).collect()
     }
 }

@@ -93,11 +93,7 @@ unsafe extern "C" fn readv<S: Sender + Object>(
         ep.rma(&RmaArgs {
             write: false,
             iov,
-            rma: &[RmaIov {
-                addr,
-                len: total_len(iov),
-                key,
-            }],
+            rma: &[RmaIov { addr, len: total_len(iov), key }],
             dest: src,
             data: None,
             context: context.expose_provenance(),
@@ -175,11 +171,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
         ep.rma(&RmaArgs {
             write: true,
             iov,
-            rma: &[RmaIov {
-                addr,
-                len: total_len(iov),
-                key,
-            }],
+            rma: &[RmaIov { addr, len: total_len(iov), key }],
             dest,
             data: None,
             context: context.expose_provenance(),

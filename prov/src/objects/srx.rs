@@ -74,21 +74,10 @@ pub(crate) struct StxShared {
     pub(crate) dom: Arc<DomainShared>,
 }
 
-static SRX_FID_OPS: fi::fi_ops = fi::fi_ops {
-    close: close_srx,
-    ..fi::FI_OPS_NOSYS
-};
-static STX_FID_OPS: fi::fi_ops = fi::fi_ops {
-    close: close_stx,
-    ..fi::FI_OPS_NOSYS
-};
-static SRX_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
-    cancel,
-    getopt,
-    setopt,
-    rx_size_left,
-    ..fi::FI_OPS_EP_NOSYS
-};
+static SRX_FID_OPS: fi::fi_ops = fi::fi_ops { close: close_srx, ..fi::FI_OPS_NOSYS };
+static STX_FID_OPS: fi::fi_ops = fi::fi_ops { close: close_stx, ..fi::FI_OPS_NOSYS };
+static SRX_OPS: fi::fi_ops_ep =
+    fi::fi_ops_ep { cancel, getopt, setopt, rx_size_left, ..fi::FI_OPS_EP_NOSYS };
 static STX_OPS: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
 static NO_EP: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
 static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
@@ -126,12 +115,7 @@ pub(crate) unsafe extern "C" fn open_srx(
             }
             peer_import::check(&dom)?;
         }
-        let index = dom
-            .gate
-            .lock()
-            .srxs
-            .insert(SrxState::new())
-            .ok_or(fi::FI_ENOMEM)?;
+        let index = dom.gate.lock().srxs.insert(SrxState::new()).ok_or(fi::FI_ENOMEM)?;
         if is_peer {
             let messages: Weak<DomainShared> = Arc::downgrade(&dom);
             // SAFETY: the context has the type that this flag requires, by the contract of
@@ -158,11 +142,7 @@ pub(crate) unsafe extern "C" fn open_srx(
                     context: if is_peer { std::ptr::null_mut() } else { context },
                     ops: &raw const SRX_FID_OPS,
                 },
-                ops: if is_peer {
-                    &raw const NO_EP
-                } else {
-                    &raw const SRX_OPS
-                },
+                ops: if is_peer { &raw const NO_EP } else { &raw const SRX_OPS },
                 cm: &raw const NO_CM,
                 // Receives are posted to the owner's context.
                 msg: if is_peer {
@@ -307,11 +287,7 @@ pub(crate) unsafe extern "C" fn open_stx(
         dom.gate.lock().open.stxs += 1;
         let new = Box::new(Stx {
             fid: fi::fid_stx {
-                fid: fid {
-                    fclass: fi::FI_CLASS_STX_CTX,
-                    context,
-                    ops: &raw const STX_FID_OPS,
-                },
+                fid: fid { fclass: fi::FI_CLASS_STX_CTX, context, ops: &raw const STX_FID_OPS },
                 ops: &raw const STX_OPS,
             },
             shared: Arc::new(StxShared { dom }),

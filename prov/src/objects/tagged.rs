@@ -178,7 +178,11 @@ unsafe extern "C" fn recvmsg<R: Receiver + Object>(
 /// The list of `msg` has the length given in it, and its buffers belong to the operation until it
 /// completes.
 #[inline(always)]
-pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
+pub(crate) unsafe fn receive<R: Receiver>(
+    ep: &R,
+    msg: &fi_msg_tagged,
+    flags: u64,
+) -> Result<isize, Errno> {
     let flags = ep.rx_msg_flags(flags)?;
     if flags & fi::FI_MULTI_RECV != 0 {
         return Err(fi::FI_EBADFLAGS);
@@ -282,7 +286,11 @@ unsafe extern "C" fn sendmsg<S: Sender + Object>(
 /// The list of `msg` has the length given in it, and its buffers belong to the operation until it
 /// completes.
 #[inline(always)]
-pub(crate) unsafe fn transmit<S: Sender>(ep: &S, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
+pub(crate) unsafe fn transmit<S: Sender>(
+    ep: &S,
+    msg: &fi_msg_tagged,
+    flags: u64,
+) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
     // SAFETY: the buffers belong to the operation until it completes.
     let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
@@ -314,14 +322,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
-        ep.send(&SendArgs {
-            iov: &[buf],
-            tag: Some(tag),
-            data: None,
-            dest,
-            context: 0,
-            flags,
-        })
+        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: None, dest, context: 0, flags })
     })
 }
 

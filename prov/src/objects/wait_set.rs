@@ -34,7 +34,9 @@ pub(crate) enum Member {
 impl Member {
     fn is(&self, other: &Member) -> bool {
         match (self, other) {
-            (Member::Of(dom, target), Member::Of(of, this)) => Arc::ptr_eq(dom, of) && target == this,
+            (Member::Of(dom, target), Member::Of(of, this)) => {
+                Arc::ptr_eq(dom, of) && target == this
+            }
             (Member::Eq(eq), Member::Eq(this)) => Weak::ptr_eq(eq, this),
             _ => false,
         }
@@ -79,15 +81,8 @@ impl entry::Made for WaitSet {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
-static OPS: fi::fi_ops_wait = fi::fi_ops_wait {
-    wait,
-    ..fi::FI_OPS_WAIT_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_wait = fi::fi_ops_wait { wait, ..fi::FI_OPS_WAIT_NOSYS };
 
 /// `int fi_wait_open(struct fid_fabric *, struct fi_wait_attr *, struct fid_wait **)`
 ///
@@ -222,11 +217,7 @@ impl SetMember {
         };
         let member = || Member::Of(Arc::clone(dom), target);
         set.add(member(), waiter.fd())?;
-        Ok(Some(SetMember {
-            set,
-            member: member(),
-            waiter,
-        }))
+        Ok(Some(SetMember { set, member: member(), waiter }))
     }
 }
 
@@ -259,7 +250,12 @@ impl SetShared {
 
     /// Removes a member if `is_over` returns true. The check runs under the lock of the members: a
     /// thread that polls a member holds this lock and a reference to the member.
-    pub(crate) fn remove_if(&self, member: &Member, fd: BorrowedFd<'_>, is_over: impl Fn() -> bool) -> bool {
+    pub(crate) fn remove_if(
+        &self,
+        member: &Member,
+        fd: BorrowedFd<'_>,
+        is_over: impl Fn() -> bool,
+    ) -> bool {
         let mut members = self.members();
         let over = is_over();
         if over {
@@ -284,9 +280,8 @@ impl SetShared {
     }
 
     fn wait(&self, timeout_ms: c_int) -> Result<(), Errno> {
-        let deadline = u64::try_from(timeout_ms)
-            .ok()
-            .map(|ms| now_ns().saturating_add(ms * 1_000_000));
+        let deadline =
+            u64::try_from(timeout_ms).ok().map(|ms| now_ns().saturating_add(ms * 1_000_000));
         let mut polls = 0;
         loop {
             match self.try_wait() {

@@ -26,10 +26,15 @@ pub(crate) fn in_range(av: &AvState, attr: &fi::fi_av_set_attr) -> Result<Vec<u6
     if start == fi::FI_ADDR_NOTAVAIL && end == fi::FI_ADDR_NOTAVAIL {
         return Ok(Vec::new());
     }
-    if start == fi::FI_ADDR_NOTAVAIL || end == fi::FI_ADDR_NOTAVAIL || attr.stride == 0 || start > end {
+    if start == fi::FI_ADDR_NOTAVAIL
+        || end == fi::FI_ADDR_NOTAVAIL
+        || attr.stride == 0
+        || start > end
+    {
         return Err(fi::FI_EINVAL);
     }
-    let named = |addr: &u64| (start..=end).contains(addr) && (addr - start).is_multiple_of(attr.stride);
+    let named =
+        |addr: &u64| (start..=end).contains(addr) && (addr - start).is_multiple_of(attr.stride);
     Ok(av.addrs().filter(named).collect())
 }
 
@@ -37,8 +42,7 @@ impl AvSetState {
     /// Appends the members of the other set that are missing.
     pub(crate) fn unite(&mut self, other: &[u64]) {
         let known: HashSet<u64> = self.members.iter().copied().collect();
-        self.members
-            .extend(other.iter().copied().filter(|addr| !known.contains(addr)));
+        self.members.extend(other.iter().copied().filter(|addr| !known.contains(addr)));
     }
 
     /// Keeps the members that the other set contains (`common`) or lacks.
@@ -53,10 +57,7 @@ impl AvSetState {
     /// `FI_EINVAL` when one has been removed from the address vector.
     pub(crate) fn ports(&self, avs: &Slab<AvState>) -> Result<Vec<PortId>, Errno> {
         let av = avs.get(self.av).ok_or(fi::FI_EINVAL)?;
-        self.members
-            .iter()
-            .map(|addr| av.port_id(*addr).ok_or(fi::FI_EINVAL))
-            .collect()
+        self.members.iter().map(|addr| av.port_id(*addr).ok_or(fi::FI_EINVAL)).collect()
     }
 
     /// Index of the vector in `DomainState::avs`.
@@ -70,11 +71,7 @@ mod tests {
     use super::*;
 
     fn set(members: &[u64]) -> AvSetState {
-        AvSetState {
-            av: 0,
-            members: members.to_vec(),
-            addr: 0,
-        }
+        AvSetState { av: 0, members: members.to_vec(), addr: 0 }
     }
 
     #[test]

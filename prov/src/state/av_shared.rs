@@ -76,7 +76,12 @@ impl SharedAv {
     /// # Errors
     /// `FI_ENOENT` when there is none to read. `FI_EINVAL` for a name longer than 64 bytes, or one
     /// used by an object of another kind. Errors of the system.
-    pub(crate) fn open(node: &Node, name: &str, read_only: bool, bits: u32) -> Result<SharedAv, Errno> {
+    pub(crate) fn open(
+        node: &Node,
+        name: &str,
+        read_only: bool,
+        bits: u32,
+    ) -> Result<SharedAv, Errno> {
         let opened = if read_only {
             SharedTable::open_to_read(node, name, WORDS)
         } else {
@@ -88,12 +93,7 @@ impl SharedAv {
         if board.load(HEAD) != Some(MAGIC) {
             return Err(fi::FI_EINVAL);
         }
-        Ok(SharedAv {
-            board,
-            reader: Reader::of(node),
-            bits,
-            index: RefCell::default(),
-        })
+        Ok(SharedAv { board, reader: Reader::of(node), bits, index: RefCell::default() })
     }
 
     /// Returns the local address of the array with the `fi_addr_t` of each address.
@@ -232,10 +232,7 @@ mod tests {
     fn what_one_inserts_the_others_find() {
         let node = crate::objects::fabric::open_node().unwrap();
         let name = format!("shared-av-{}", std::process::id());
-        let id = |port| PortId {
-            node: node.id(),
-            port,
-        };
+        let id = |port| PortId { node: node.id(), port };
         assert_eq!(SharedAv::open(&node, &name, true, 0).err(), Some(fi::FI_ENOENT));
         let one = SharedAv::open(&node, &name, false, 0).unwrap();
         let other = SharedAv::open(&node, &name, false, 0).unwrap();
@@ -271,10 +268,7 @@ mod tests {
         av.board.store(ENTRIES + 1, 0x5555);
         assert!(av.get(0).is_none());
         assert!(av.get(usize::MAX / 64).is_none());
-        let first = PortId {
-            node: node.id(),
-            port: 10,
-        };
+        let first = PortId { node: node.id(), port: 10 };
         assert_eq!(av.index_of(first), None);
         assert_eq!(av.insert(first, bytes(10)), Err(fi::FI_ENOMEM));
         av.board.store(HEAD, 0);

@@ -80,10 +80,7 @@ impl AvState {
 
     /// Returns an empty state backed by the addresses of `shared`.
     pub(crate) fn of_shared(shared: SharedAv, bits: u32, users: bool) -> AvState {
-        AvState {
-            shared: Some(shared),
-            ..AvState::new(0, bits, users)
-        }
+        AvState { shared: Some(shared), ..AvState::new(0, bits, users) }
     }
 
     fn entry(&self, fi_addr: u64) -> Option<AvEntry> {
@@ -151,11 +148,7 @@ impl AvState {
             (1..self.widest).find_map(|behind| {
                 let port = id.port.checked_sub(behind)?;
                 let index = *self.by_id.get(&PortId { port, ..id })?;
-                self.entries
-                    .get(index as usize)?
-                    .range
-                    .holds(behind)
-                    .then_some(index)
+                self.entries.get(index as usize)?.range.holds(behind).then_some(index)
             })
         })
     }
@@ -214,13 +207,7 @@ impl AvState {
             return Some(u64::from(index));
         }
         let range = PortRange::of(&bytes, self.bits);
-        let new = AvEntry {
-            id,
-            bytes,
-            refs: 1,
-            range,
-            user,
-        };
+        let new = AvEntry { id, bytes, refs: 1, range, user };
         let index = if let Some(Reverse(index)) = self.free.pop() {
             *self.entries.get_mut(index as usize)? = new;
             index

@@ -17,13 +17,7 @@ pub(crate) struct CntrState {
 
 impl CntrState {
     pub(crate) fn new(waits: Waits) -> CntrState {
-        CntrState {
-            value: 0,
-            errors: 0,
-            seen: (0, 0),
-            polled: (0, 0),
-            waits,
-        }
+        CntrState { value: 0, errors: 0, seen: (0, 0), polled: (0, 0), waits }
     }
 
     /// Counts `n` successes.
@@ -57,11 +51,7 @@ impl CntrState {
     /// Returns the value that triggered operations compare with their thresholds: successes, plus
     /// failures if they count.
     pub(crate) fn reached(&self, errors: bool) -> u64 {
-        if errors {
-            self.value.saturating_add(self.errors)
-        } else {
-            self.value
-        }
+        if errors { self.value.saturating_add(self.errors) } else { self.value }
     }
 
     /// Returns the increments since the last call.

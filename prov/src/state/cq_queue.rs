@@ -59,13 +59,7 @@ impl Completion {
     /// Creates a completion without data and without a source.
     #[inline(always)]
     pub(crate) fn new(context: usize, flags: u64, tag: u64) -> Completion {
-        Completion {
-            context,
-            flags,
-            tag,
-            src: fi::FI_ADDR_NOTAVAIL,
-            ..Completion::default()
-        }
+        Completion { context, flags, tag, src: fi::FI_ADDR_NOTAVAIL, ..Completion::default() }
     }
 }
 
@@ -85,13 +79,7 @@ pub(crate) struct CqError {
 impl CqError {
     /// Creates the entry of an operation that failed with `err`, of which `olen` bytes did not fit.
     pub(crate) fn new(c: Completion, err: i32, olen: usize) -> CqError {
-        CqError {
-            c,
-            err,
-            prov_errno: -err,
-            olen,
-            err_data: Vec::new(),
-        }
+        CqError { c, err, prov_errno: -err, olen, err_data: Vec::new() }
     }
 }
 
@@ -284,11 +272,7 @@ impl CqState {
 
     /// Takes the error if it is next.
     pub(crate) fn take_error(&mut self) -> Option<CqError> {
-        if self.error_is_next() {
-            self.errors.pop_front().map(|(_, e)| e)
-        } else {
-            None
-        }
+        if self.error_is_next() { self.errors.pop_front().map(|(_, e)| e) } else { None }
     }
 }
 
@@ -301,18 +285,11 @@ mod tests {
     }
 
     fn done(context: usize) -> Completion {
-        Completion {
-            context,
-            ..Completion::default()
-        }
+        Completion { context, ..Completion::default() }
     }
 
     fn failed(context: usize) -> CqError {
-        CqError {
-            c: done(context),
-            err: 5,
-            ..CqError::default()
-        }
+        CqError { c: done(context), err: 5, ..CqError::default() }
     }
 
     fn take(q: &mut CqState, max: usize) -> Vec<usize> {

@@ -180,10 +180,7 @@ impl EqShared {
     }
 
     pub(crate) fn raw_fd(&self) -> Result<c_int, Errno> {
-        self.waiter
-            .as_ref()
-            .map(|waiter| waiter.fd().as_raw_fd())
-            .ok_or(fi::FI_ENODATA)
+        self.waiter.as_ref().map(|waiter| waiter.fd().as_raw_fd()).ok_or(fi::FI_ENODATA)
     }
 
     fn put(&self, state: &mut EqState, item: Item) {
@@ -211,47 +208,22 @@ impl EqShared {
     /// concerned.
     pub(crate) fn push(&self, event: u32, entry: &[u8]) {
         let fid = entry.first_chunk().map_or(0, |head| usize::from_ne_bytes(*head));
-        let event = Event {
-            kind: event,
-            bytes: entry.to_vec(),
-        };
-        self.put(
-            &mut self.lock(),
-            Item::Event {
-                event,
-                fid,
-                by_user: false,
-                request: None,
-            },
-        );
+        let event = Event { kind: event, bytes: entry.to_vec() };
+        self.put(&mut self.lock(), Item::Event { event, fid, by_user: false, request: None });
     }
 
     /// Reports a connection request to the application.
     pub(crate) fn push_request(&self, fid: usize, request: Box<dyn UnreadRequest>, data: &[u8]) {
-        let event = Event {
-            kind: fi::FI_CONNREQ,
-            bytes: cm_bytes(fid, request.info(), data),
-        };
+        let event = Event { kind: fi::FI_CONNREQ, bytes: cm_bytes(fid, request.info(), data) };
         self.put(
             &mut self.lock(),
-            Item::Event {
-                event,
-                fid,
-                by_user: false,
-                request: Some(request),
-            },
+            Item::Event { event, fid, by_user: false, request: Some(request) },
         );
     }
 
     /// Reports an error to the application.
     pub(crate) fn push_error(&self, error: EqError) {
-        self.put(
-            &mut self.lock(),
-            Item::Error {
-                error,
-                of_peer: false,
-            },
-        );
+        self.put(&mut self.lock(), Item::Error { error, of_peer: false });
     }
 
     /// Reports the end of a peer to the application.
@@ -286,11 +258,12 @@ impl EqShared {
     pub(crate) fn purge_fid(&self, fid: usize) {
         let mut state = self.lock();
         let all = std::mem::take(&mut state.items);
-        let (kept, gone): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|item| match item {
-            Item::Event { fid: of, by_user, .. } => *by_user || *of != fid,
-            Item::Error { error, .. } => error.fid != fid,
-            Item::Overrun => true,
-        });
+        let (kept, gone): (VecDeque<_>, VecDeque<_>) =
+            all.into_iter().partition(|item| match item {
+                Item::Event { fid: of, by_user, .. } => *by_user || *of != fid,
+                Item::Error { error, .. } => error.fid != fid,
+                Item::Overrun => true,
+            });
         let is_end = |item: &&Item| matches!(item, Item::Error { of_peer: true, .. });
         state.ends = kept.iter().filter(is_end).count();
         state.items = kept;
@@ -312,19 +285,8 @@ impl EqShared {
             return Err(fi::FI_EAGAIN);
         }
         state.by_user += 1;
-        let event = Event {
-            kind: event,
-            bytes: bytes.to_vec(),
-        };
-        self.put(
-            &mut state,
-            Item::Event {
-                event,
-                fid: 0,
-                by_user: true,
-                request: None,
-            },
-        );
+        let event = Event { kind: event, bytes: bytes.to_vec() };
+        self.put(&mut state, Item::Event { event, fid: 0, by_user: true, request: None });
         Ok(())
     }
 
@@ -332,7 +294,11 @@ impl EqShared {
     ///
     /// # Errors
     /// Errors of the system, when the descriptor cannot be watched.
-    pub(crate) fn attach(&self, source: Weak<dyn EventSource>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn attach(
+        &self,
+        source: Weak<dyn EventSource>,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
         if let Some(waiter) = &self.waiter {
             waiter.add(fd).map_err(|e| errno::errno(&e))?;
         }
@@ -402,11 +368,7 @@ impl EqShared {
         let mut event = event.clone();
         event.bytes.truncate(room);
         if !peek {
-            if let Some(Item::Event {
-                request: Some(request),
-                ..
-            }) = state.items.pop_front()
-            {
+            if let Some(Item::Event { request: Some(request), .. }) = state.items.pop_front() {
                 request.give();
             }
             state.by_user -= usize::from(by_user);
@@ -417,7 +379,10 @@ impl EqShared {
     }
 
     /// Takes the error at the head. Its data is in `lent`, at least until the guard is dropped.
-    pub(crate) fn take_error(&self, peek: bool) -> Result<(EqError, MutexGuard<'_, EqState>), Errno> {
+    pub(crate) fn take_error(
+        &self,
+        peek: bool,
+    ) -> Result<(EqError, MutexGuard<'_, EqState>), Errno> {
         let mut state = self.lock();
         let (error, of_peer) = match state.items.front() {
             Some(Item::Error { error, of_peer }) => (error.clone(), *of_peer),
@@ -439,9 +404,8 @@ impl EqShared {
         if matches!(self.obj, WaitObj::None | WaitObj::Set) {
             return Err(fi::FI_ENOSYS);
         }
-        let deadline = u64::try_from(timeout_ms)
-            .ok()
-            .map(|ms| now_ns().saturating_add(ms * 1_000_000));
+        let deadline =
+            u64::try_from(timeout_ms).ok().map(|ms| now_ns().saturating_add(ms * 1_000_000));
         let mut polls = 0;
         loop {
             let soon = self.progress();
@@ -457,9 +421,8 @@ impl EqShared {
                 Some(waiter) => {
                     let longest = if soon { SOON_NS } else { NAP_NS };
                     let nap = left.map_or(longest, |left| left.min(longest));
-                    let woken = waiter
-                        .wait_or_interrupt(Some(nap))
-                        .map_err(|e| errno::errno(&e))?;
+                    let woken =
+                        waiter.wait_or_interrupt(Some(nap)).map_err(|e| errno::errno(&e))?;
                     if woken == Woken::Interrupted {
                         self.progress();
                         return self.read(room, peek);
@@ -483,11 +446,7 @@ impl EqShared {
             return Err(fi::FI_EINVAL);
         }
         let soon = self.progress();
-        if self.lock().items.is_empty() && !soon {
-            Ok(())
-        } else {
-            Err(fi::FI_EAGAIN)
-        }
+        if self.lock().items.is_empty() && !soon { Ok(()) } else { Err(fi::FI_EAGAIN) }
     }
 }
 
@@ -536,11 +495,7 @@ mod tests {
         let fabric = FabricShared::new(fi::fi_version(1, 17), node);
         EqShared::new(
             fabric,
-            &fi::fi_eq_attr {
-                wait_obj,
-                flags,
-                ..fi::fi_eq_attr::ZERO
-            },
+            &fi::fi_eq_attr { wait_obj, flags, ..fi::fi_eq_attr::ZERO },
             WaitObj::from_c(wait_obj).unwrap(),
         )
         .unwrap()
@@ -570,11 +525,7 @@ mod tests {
         assert_eq!(eq.read(24, true).unwrap().kind, fi::FI_AV_COMPLETE);
         assert_eq!(eq.read(24, false).unwrap().bytes, entry_of(1));
         assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAVAIL));
-        assert_eq!(
-            eq.take_error(true).map(|(error, _)| error),
-            Ok(error(1)),
-            "a look leaves it"
-        );
+        assert_eq!(eq.take_error(true).map(|(error, _)| error), Ok(error(1)), "a look leaves it");
         assert_eq!(eq.take_error(false).map(|(error, _)| error), Ok(error(1)));
         assert_eq!(eq.lock().lent, b"no");
         assert_eq!(eq.take_error(false).err(), Some(fi::FI_EAGAIN));
@@ -629,11 +580,7 @@ mod tests {
     #[test]
     fn ends_of_peers_that_nobody_reads_are_bounded_and_counted() {
         let eq = queue(fi::FI_WAIT_FD, 0);
-        let end = |data| EqError {
-            data,
-            err: fi::FI_ECONNRESET,
-            ..error(3)
-        };
+        let end = |data| EqError { data, err: fi::FI_ECONNRESET, ..error(3) };
         let take = || eq.take_error(false).map(|(error, _)| (error.err, error.data));
         let strangers = MAX_ENDS_OF_STRANGERS as u64;
         for round in 0..2 {
@@ -648,9 +595,7 @@ mod tests {
                 assert_eq!(take(), Ok((fi::FI_ECONNRESET, fi::FI_ADDR_NOTAVAIL)));
             }
             let lost = 10 * MAX_ENDS as u64 - strangers;
-            let overrun = eq
-                .take_error(true)
-                .map(|(error, _)| (error.err, error.data, error.fid));
+            let overrun = eq.take_error(true).map(|(error, _)| (error.err, error.data, error.fid));
             assert_eq!(overrun, Ok((fi::FI_EOVERRUN, lost, 0)), "a look leaves it");
             assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAVAIL));
             assert_eq!(take(), Ok((fi::FI_EOVERRUN, lost)));
@@ -697,10 +642,7 @@ mod tests {
                 assert_eq!(reader.join().unwrap().unwrap().kind, fi::FI_NOTIFY);
             });
         }
-        assert_eq!(
-            queue(fi::FI_WAIT_NONE, 0).sread(24, 0, false).err(),
-            Some(fi::FI_ENOSYS)
-        );
+        assert_eq!(queue(fi::FI_WAIT_NONE, 0).sread(24, 0, false).err(), Some(fi::FI_ENOSYS));
     }
 
     #[test]

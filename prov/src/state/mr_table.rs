@@ -63,10 +63,7 @@ struct MrEntry {
 impl MrEntry {
     /// Returns the counters with the flags that bind them.
     fn counters(&mut self) -> [(u64, &mut Option<u32>); 2] {
-        [
-            (fi::FI_REMOTE_READ, &mut self.cntr_read),
-            (fi::FI_REMOTE_WRITE, &mut self.cntr_write),
-        ]
+        [(fi::FI_REMOTE_READ, &mut self.cntr_read), (fi::FI_REMOTE_WRITE, &mut self.cntr_write)]
     }
 }
 
@@ -211,11 +208,7 @@ impl MrTable {
             self.holds(base, region.iov)?;
         }
         let remote = region.access & REMOTE != 0;
-        let key = if remote {
-            self.choose_key(region.requested_key)?
-        } else {
-            fi::FI_KEY_NOTAVAIL
-        };
+        let key = if remote { self.choose_key(region.requested_key)? } else { fi::FI_KEY_NOTAVAIL };
         let pieces = match region.iov {
             [one] => Pieces::One(*one),
             many => Pieces::Many(many.into()),
@@ -263,11 +256,7 @@ impl MrTable {
                     .is_some_and(|end| end <= piece.len())
             })
         };
-        if iov.iter().all(inside) {
-            Ok(())
-        } else {
-            Err(fi::FI_EINVAL)
-        }
+        if iov.iter().all(inside) { Ok(()) } else { Err(fi::FI_EINVAL) }
     }
 
     /// Publishes a region of one part in the key table. If the table is full, peers access the
@@ -277,7 +266,9 @@ impl MrTable {
         let Some(entry) = self.entries.get_mut(index) else {
             return;
         };
-        let Pieces::One(piece) = &entry.pieces else { return };
+        let Pieces::One(piece) = &entry.pieces else {
+            return;
+        };
         let (window, window_len) = entry.movable.as_ref().map_or((0, 0), |hot| hot.pages.window());
         entry.slot = shared.insert(KeyEntry {
             key: entry.key,
@@ -350,7 +341,9 @@ impl MrTable {
 
     /// Moves the pages of a region that was revoked and that no peer accesses.
     pub(crate) fn move_in(&mut self, index: u32) {
-        let Some(keys) = self.shared.clone() else { return };
+        let Some(keys) = self.shared.clone() else {
+            return;
+        };
         if let Some(hot) = self.movable(index) {
             let moved = hot.pages.move_in(&keys);
             self.moved(index, moved);
@@ -408,7 +401,12 @@ impl MrTable {
     ///
     /// # Errors
     /// `FI_EINVAL`: no such region, or a counter counts these accesses already.
-    pub(crate) fn bind_cntr(&mut self, index: u32, cntr: u32, flags: u64) -> Result<Option<u32>, Errno> {
+    pub(crate) fn bind_cntr(
+        &mut self,
+        index: u32,
+        cntr: u32,
+        flags: u64,
+    ) -> Result<Option<u32>, Errno> {
         self.can_bind_cntr(index, flags)?;
         let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
         for (_, place) in entry.counters().into_iter().filter(|(flag, _)| flags & flag != 0) {
@@ -432,9 +430,7 @@ impl MrTable {
 
     /// Whether a region counts in counter `cntr`.
     pub(crate) fn uses_cntr(&self, cntr: u32) -> bool {
-        self.entries
-            .iter()
-            .any(|(_, e)| [e.cntr_read, e.cntr_write].contains(&Some(cntr)))
+        self.entries.iter().any(|(_, e)| [e.cntr_read, e.cntr_write].contains(&Some(cntr)))
     }
 
     /// Returns the key of a region, `FI_KEY_NOTAVAIL` when it has none.
@@ -462,7 +458,13 @@ impl MrTable {
     ///
     /// # Errors
     /// Errors of [`MrTable::check`].
-    pub(crate) fn piece(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<Option<Mem>, Errno> {
+    pub(crate) fn piece(
+        &self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        access: u64,
+    ) -> Result<Option<Mem>, Errno> {
         let (entry, skip, len) = self.range(key, addr, len, access)?;
         let [piece] = entry.pieces.as_slice() else {
             return Ok(None);
@@ -471,7 +473,13 @@ impl MrTable {
     }
 
     /// Returns the region `key`, with offset and length of `addr..addr + len` in it.
-    fn range(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<(&MrEntry, usize, usize), Errno> {
+    fn range(
+        &self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        access: u64,
+    ) -> Result<(&MrEntry, usize, usize), Errno> {
         let entry = self.by_key(key).ok_or(fi::FI_EINVAL)?;
         if access & !entry.access != 0 {
             return Err(fi::FI_EACCES);
@@ -531,19 +539,20 @@ mod tests {
     }
 
     fn region(iov: &[Mem], access: u64, key: u64) -> Region<'_> {
-        Region {
-            iov,
-            access,
-            requested_key: key,
-            base: None,
-        }
+        Region { iov, access, requested_key: key, base: None }
     }
 
     fn table(virt_addr: bool, prov_key: bool) -> MrTable {
         MrTable::new(virt_addr, prov_key, None)
     }
 
-    fn look(t: &MrTable, key: u64, addr: u64, len: u64, access: u64) -> Result<Vec<(usize, usize)>, Errno> {
+    fn look(
+        t: &MrTable,
+        key: u64,
+        addr: u64,
+        len: u64,
+        access: u64,
+    ) -> Result<Vec<(usize, usize)>, Errno> {
         let mut out = vec![mem(1, 1)];
         t.check(key, addr, len, access, &mut out)?;
         Ok(out.iter().map(|m| (m.addr(), m.len())).collect())
@@ -566,8 +575,7 @@ mod tests {
     #[test]
     fn bounds_and_rights() {
         let mut t = table(false, false);
-        t.register(&region(&[mem(0, 64)], fi::FI_REMOTE_READ | fi::FI_SEND, 0))
-            .unwrap();
+        t.register(&region(&[mem(0, 64)], fi::FI_REMOTE_READ | fi::FI_SEND, 0)).unwrap();
         assert_eq!(look(&t, 0, 0, 64, fi::FI_REMOTE_READ), Ok(vec![(0, 64)]));
         assert_eq!(look(&t, 0, 64, 0, fi::FI_REMOTE_READ), Ok(vec![]));
         assert_eq!(look(&t, 0, 1, 64, fi::FI_REMOTE_READ), Err(fi::FI_EACCES));
@@ -582,10 +590,7 @@ mod tests {
         let iov = [mem(1000, 10), mem(5000, 0), mem(2000, 10), mem(3000, 10)];
         let index = t.register(&region(&iov, RW, 77)).unwrap();
         let key = t.key(index);
-        assert_eq!(
-            look(&t, key, 5, 20, RW),
-            Ok(vec![(1005, 5), (2000, 10), (3000, 5)])
-        );
+        assert_eq!(look(&t, key, 5, 20, RW), Ok(vec![(1005, 5), (2000, 10), (3000, 5)]));
         assert_eq!(look(&t, key, 10, 10, RW), Ok(vec![(2000, 10)]));
         assert_eq!(look(&t, key, 29, 1, RW), Ok(vec![(3009, 1)]));
         assert_eq!(look(&t, key, 29, 2, RW), Err(fi::FI_EACCES));
@@ -597,9 +602,7 @@ mod tests {
         let mut user = table(false, false);
         let first = user.register(&region(&iov, RW, 9)).unwrap();
         assert_eq!(user.register(&region(&iov, RW, 9)), Err(fi::FI_ENOKEY));
-        let local = user
-            .register(&region(&iov, fi::FI_SEND | fi::FI_READ, 9))
-            .unwrap();
+        let local = user.register(&region(&iov, fi::FI_SEND | fi::FI_READ, 9)).unwrap();
         assert_eq!(user.key(local), fi::FI_KEY_NOTAVAIL);
         assert_eq!(user.remove(first).map(|left| left.slot), Ok(None));
         assert_eq!(user.remove(first).map(|left| left.slot), Err(fi::FI_EINVAL));
@@ -623,10 +626,7 @@ mod tests {
     fn impossible_regions_are_refused() {
         let mut t = table(true, true);
         assert_eq!(t.register(&region(&[], RW, 0)), Err(fi::FI_EINVAL));
-        assert_eq!(
-            t.register(&region(&[mem(usize::MAX - 1, 4)], RW, 0)),
-            Err(fi::FI_EINVAL)
-        );
+        assert_eq!(t.register(&region(&[mem(usize::MAX - 1, 4)], RW, 0)), Err(fi::FI_EINVAL));
         assert_eq!(t.len(), 0);
     }
 
@@ -636,10 +636,7 @@ mod tests {
         let base = t.register(&region(&[mem(4096, 4096)], fi::FI_SEND, 0)).unwrap();
         let inside = [mem(5000, 100)];
         let outside = [mem(8000, 4096)];
-        let part = |iov| Region {
-            base: Some(base),
-            ..region(iov, RW, 0)
-        };
+        let part = |iov| Region { base: Some(base), ..region(iov, RW, 0) };
         assert_eq!(t.register(&part(&outside)), Err(fi::FI_EINVAL));
         let index = t.register(&part(&inside)).unwrap();
         assert_eq!(t.remove(base).map(|left| left.slot), Err(fi::FI_EBUSY));

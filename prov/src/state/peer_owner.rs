@@ -170,7 +170,8 @@ pub(crate) trait WaitingMessages: Send + Sync {
     ///
     /// # Errors
     /// `FI_EINVAL` for an unknown message, `FI_ECONNRESET` for one that was lost with its endpoint.
-    fn start(&self, srx: u32, number: u32, entry: PeerRxEntry, recv: PeerRecv) -> Result<(), Errno>;
+    fn start(&self, srx: u32, number: u32, entry: PeerRxEntry, recv: PeerRecv)
+    -> Result<(), Errno>;
 
     /// Drops message `number` of context `srx`.
     fn discard(&self, srx: u32, number: u32);
@@ -289,11 +290,7 @@ impl PeerSrx {
             msg_size: asked.len,
             tag: if asked.tagged { asked.tag } else { 0 },
         };
-        let get = if asked.tagged {
-            self.ops().get_tag
-        } else {
-            self.ops().get_msg
-        };
+        let get = if asked.tagged { self.ops().get_tag } else { self.ops().get_msg };
         let mut entry = ptr::null_mut();
         // SAFETY: the owner's function, for the owner's object.
         let code = unsafe { get(self.at.as_ptr(), &raw mut attr, &raw mut entry) };
@@ -302,10 +299,8 @@ impl PeerSrx {
             fi::FI_ENOENT => false,
             err => return Err(err),
         };
-        let held = PeerRxEntry {
-            srx: Arc::clone(self),
-            at: NonNull::new(entry).ok_or(fi::FI_ENOMEM)?,
-        };
+        let held =
+            PeerRxEntry { srx: Arc::clone(self), at: NonNull::new(entry).ok_or(fi::FI_ENOMEM)? };
         let place = found.then(|| held.place());
         Ok((held, place))
     }
@@ -339,11 +334,7 @@ impl PeerRxEntry {
             );
             Vec::new()
         });
-        PeerRecv {
-            iov,
-            context: entry.context.expose_provenance(),
-            flags: entry.flags,
-        }
+        PeerRecv { iov, context: entry.context.expose_provenance(), flags: entry.flags }
     }
 
     /// Queues the entry of an unexpected message with the owner; the message waits in this provider
@@ -352,10 +343,7 @@ impl PeerRxEntry {
     /// # Errors
     /// Errors of the owner; the entry still belongs to this provider.
     pub(crate) fn queue(&self, tagged: bool, data: Option<u64>, number: u32) -> Result<(), Errno> {
-        let ticket = Box::new(Ticket {
-            srx: Arc::clone(&self.srx),
-            number,
-        });
+        let ticket = Box::new(Ticket { srx: Arc::clone(&self.srx), number });
         let mut at = self.at;
         // SAFETY: as in `place`.
         let entry = unsafe { at.as_mut() };
@@ -364,11 +352,7 @@ impl PeerRxEntry {
             entry.flags |= fi::FI_REMOTE_CQ_DATA;
         }
         entry.peer_context = Box::into_raw(ticket).cast();
-        let queue = if tagged {
-            self.srx.ops().queue_tag
-        } else {
-            self.srx.ops().queue_msg
-        };
+        let queue = if tagged { self.srx.ops().queue_tag } else { self.srx.ops().queue_msg };
         // SAFETY: the owner's function, for the owner's entry.
         match unsafe { queue(at.as_ptr()) } {
             0 => Ok(()),
@@ -442,8 +426,7 @@ unsafe extern "C" fn addr_of(entry: *mut fi::fi_peer_rx_entry) -> fi::fi_addr_t 
             return fi::FI_ADDR_UNSPEC;
         };
         let messages = ticket.srx.messages.upgrade();
-        messages.map_or(fi::FI_ADDR_UNSPEC, |messages| {
-            messages.source(ticket.srx.index, ticket.number)
-        })
+        messages
+            .map_or(fi::FI_ADDR_UNSPEC, |messages| messages.source(ticket.srx.index, ticket.number))
     })
 }

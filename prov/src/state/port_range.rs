@@ -22,19 +22,13 @@ impl PortRange {
         let addr = Addr::from_bytes(bytes);
         let count = |n: usize| u16::try_from(n).unwrap_or(1);
         match addr.and_then(|a| a.group) {
-            Some(group) => PortRange {
-                rx: count(group.rx()),
-                ports: count(group.ports()),
-            },
+            Some(group) => PortRange { rx: count(group.rx()), ports: count(group.ports()) },
             // A user typed this address without a number of contexts: assume as many as `bits` can
             // select.
             None if bits > 0 && addr.is_some_and(|a| a.host == 0) => {
                 let most = MAX_CONTEXTS.min(1 << bits);
                 let group = Group::new(most, most);
-                PortRange {
-                    rx: count(most),
-                    ports: count(group.map_or(1, Group::ports)),
-                }
+                PortRange { rx: count(most), ports: count(group.map_or(1, Group::ports)) }
             }
             None => PortRange::ONE,
         }

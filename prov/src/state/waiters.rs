@@ -102,11 +102,7 @@ impl Waits {
             held: 0,
         };
         if obj.sleeps() {
-            waits.seats.push(Seat {
-                waiter: new_waiter()?,
-                taken: false,
-                rung: false,
-            });
+            waits.seats.push(Seat { waiter: new_waiter()?, taken: false, rung: false });
         }
         Ok(waits)
     }
@@ -187,11 +183,7 @@ impl Waits {
                 for fd in self.eps.iter().filter_map(|ep| fd_of(*ep)) {
                     watch(&waiter, fd)?;
                 }
-                self.seats.push(Seat {
-                    waiter,
-                    taken: false,
-                    rung: false,
-                });
+                self.seats.push(Seat { waiter, taken: false, rung: false });
                 self.seats.len() - 1
             }
         };
@@ -280,14 +272,5 @@ pub(crate) unsafe fn poll_list(fd: c_int, list: *mut fi::fi_wait_pollfd) -> Resu
         return Err(fi::FI_ETOOSMALL);
     }
     // SAFETY: null or space for one, by the caller's contract.
-    unsafe {
-        entry::put(
-            list.fd,
-            libc::pollfd {
-                fd,
-                events: libc::POLLIN,
-                revents: 0,
-            },
-        )
-    }
+    unsafe { entry::put(list.fd, libc::pollfd { fd, events: libc::POLLIN, revents: 0 }) }
 }

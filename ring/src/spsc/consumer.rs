@@ -170,7 +170,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let slot = self.region.slot::<SLOTS>(self.next);
         // SYNC POINT: pairs with `ProducerOf::publish`. A single load, so that the checked value is
         // the used value.
-        let [s0, s1, kind, head_len, b0, b1, b2, b3] = slot.word.load(Ordering::Acquire).to_le_bytes();
+        let [s0, s1, kind, head_len, b0, b1, b2, b3] =
+            slot.word.load(Ordering::Acquire).to_le_bytes();
         if u16::from_le_bytes([s0, s1]) != self.lap {
             return self.peek_reply();
         }
@@ -206,12 +207,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         self.data_after = after;
         self.in_reply_line = false;
         self.peeked = 1;
-        Ok(Some(Record {
-            kind,
-            head_len,
-            head,
-            body,
-        }))
+        Ok(Some(Record { kind, head_len, head, body }))
     }
 
     fn peek_reply(&mut self) -> Result<Option<Record>, Corrupt> {
@@ -228,21 +224,13 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         reply_half.half().head.with(|p| {
             // SAFETY: p is the head of a half: REPLY_HEAD_MAX readable bytes, apart from the local
             // copy.
-            unsafe {
-                head.as_mut_ptr()
-                    .copy_from_nonoverlapping(p.cast(), REPLY_HEAD_MAX)
-            }
+            unsafe { head.as_mut_ptr().copy_from_nonoverlapping(p.cast(), REPLY_HEAD_MAX) }
         });
         copy::compiler_barrier();
         self.data_after = self.data;
         self.in_reply_line = true;
         self.peeked = 1;
-        Ok(Some(Record {
-            kind,
-            head_len: len,
-            head,
-            body: Mem::empty(),
-        }))
+        Ok(Some(Record { kind, head_len: len, head, body: Mem::empty() }))
     }
 
     /// Fast path of [`peek`](Self::peek) and [`advance`](Self::advance) combined. Shows a record
@@ -353,10 +341,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     fn scrub_record(&mut self) {
         // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until
         // then only this side reads it. No lap has number 0.
-        self.region
-            .slot::<SLOTS>(self.next)
-            .word
-            .store(0, Ordering::Relaxed);
+        self.region.slot::<SLOTS>(self.next).word.store(0, Ordering::Relaxed);
         if self.data_after != self.data {
             self.region.area.scrub_body::<DATA>(self.data, self.data_after);
         }
@@ -385,11 +370,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     pub fn set_idle(&mut self, idle: bool) {
         // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named in that
         // function.
-        self.region
-            .lines()
-            .consumer
-            .idle
-            .store(u32::from(idle), Ordering::Relaxed);
+        self.region.lines().consumer.idle.store(u32::from(idle), Ordering::Relaxed);
     }
 
     /// Returns the number of records freed.

@@ -142,11 +142,16 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// Returns false without effect otherwise. `taken`: number of the consumer's replies that were
     /// taken.
     #[inline(always)]
-    pub fn push_reply(&mut self, kind: u8, words: [u64; 2], count: usize, payload: &Mem, taken: u64) -> bool {
+    pub fn push_reply(
+        &mut self,
+        kind: u8,
+        words: [u64; 2],
+        count: usize,
+        payload: &Mem,
+        taken: u64,
+    ) -> bool {
         let len = count.min(2) * 8 + payload.len();
-        let Some(half) = self
-            .reply_half
-            .filter(|_| self.reply_next && len <= REPLY_HEAD_MAX)
+        let Some(half) = self.reply_half.filter(|_| self.reply_next && len <= REPLY_HEAD_MAX)
         else {
             return false;
         };
@@ -192,9 +197,9 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.region.area.model_access::<DATA>(start, len, true);
         let to = self.region.area.body::<DATA>(start, len);
-        let copied = self.nt_policy.write(len, |non_temporal| {
-            copy::copy_iov_to(&to, body, off, len, non_temporal)
-        });
+        let copied = self
+            .nt_policy
+            .write(len, |non_temporal| copy::copy_iov_to(&to, body, off, len, non_temporal));
         if copied != len {
             return Err(PushError::TooLong);
         }
@@ -257,9 +262,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.region.area.model_access::<DATA>(start, body.len(), true);
         let to = self.region.area.body::<DATA>(start, body.len());
-        self.nt_policy.write(body.len(), |non_temporal| {
-            copy::copy_slice_to(&to, body, non_temporal)
-        });
+        self.nt_policy
+            .write(body.len(), |non_temporal| copy::copy_slice_to(&to, body, non_temporal));
         self.data = end;
         self.publish(kind, head.len(), body.len(), |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length
@@ -326,7 +330,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     pub fn room(&mut self, body_len: usize) -> bool {
         body_len <= Self::BODY
             && self.has_slot()
-            && (body_len == 0 || self.has_data(body_end(body_start(self.data, body_len, DATA), body_len)))
+            && (body_len == 0
+                || self.has_data(body_end(body_start(self.data, body_len, DATA), body_len)))
     }
 
     /// Whether the consumer has published that it took every record (see [`ConsumerOf::flush`]).
@@ -395,8 +400,10 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     fn publish(&mut self, kind: u8, head_len: usize, body_len: usize, fill: impl FnOnce(*mut u8)) {
         let slot = self.region.slot::<SLOTS>(self.produced);
         slot.head.with_mut(|p| fill(p.cast()));
-        let word =
-            u64::from(self.lap) | u64::from(kind) << 16 | (head_len as u64) << 24 | (body_len as u64) << 32;
+        let word = u64::from(self.lap)
+            | u64::from(kind) << 16
+            | (head_len as u64) << 24
+            | (body_len as u64) << 32;
         // SYNC POINT: pairs with `ConsumerOf::peek`: head and body are written before the word.
         slot.word.store(word, Ordering::Release);
         self.count_pushed();
@@ -439,5 +446,7 @@ unsafe fn fill_words(p: *mut u8, words: [u64; 2], count: usize, payload: &Mem) {
         unsafe { p.cast::<u64>().wrapping_add(1).write(words[1]) };
     }
     // SAFETY: as above.
-    unsafe { copy::copy_disjoint(p.wrapping_add(count.min(2) * 8), payload.as_ptr(), payload.len()) };
+    unsafe {
+        copy::copy_disjoint(p.wrapping_add(count.min(2) * 8), payload.as_ptr(), payload.len())
+    };
 }

@@ -36,8 +36,8 @@ mod streams;
 mod models {
     use crate::streams::{
         Without, late_ring, stream_bytes_in_order, stream_closed_by_the_receiver,
-        stream_closed_by_the_sender, stream_descriptor, stream_short, stream_sleepers, teller_killed,
-        waiter_killed,
+        stream_closed_by_the_sender, stream_descriptor, stream_short, stream_sleepers,
+        teller_killed, waiter_killed,
     };
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -61,21 +61,11 @@ mod models {
     }
 
     const fn model(name: &'static str, preemptions: usize, body: fn()) -> Model {
-        Model {
-            name,
-            preemptions,
-            broken: false,
-            body,
-        }
+        Model { name, preemptions, broken: false, body }
     }
 
     const fn broken(name: &'static str, body: fn()) -> Model {
-        Model {
-            name,
-            preemptions: 3,
-            broken: true,
-            body,
-        }
+        Model { name, preemptions: 3, broken: true, body }
     }
 
     const MODELS: &[Model] = &[
@@ -93,15 +83,11 @@ mod models {
         model("stream_short_in_order", 3, || {
             stream_short(|tx, byte| assert_eq!(tx.push(byte), Ok(1)))
         }),
-        broken("stream_short_needs_the_invalidation", || {
-            stream_short(StreamTx::push_overwriting)
-        }),
+        broken("stream_short_needs_the_invalidation", || stream_short(StreamTx::push_overwriting)),
         broken("stream_short_needs_the_fence_of_the_sender", || {
             stream_short(StreamTx::push_without_fence)
         }),
-        model("stream_sleepers_are_woken", 2, || {
-            stream_sleepers(Without::Nothing, false)
-        }),
+        model("stream_sleepers_are_woken", 2, || stream_sleepers(Without::Nothing, false)),
         model("stream_sleepers_are_woken_by_a_stop_of_polling", 2, || {
             stream_sleepers(Without::Nothing, true)
         }),
@@ -111,53 +97,29 @@ mod models {
         broken("stream_sleepers_need_the_fence_of_the_sender", || {
             stream_sleepers(Without::SendersFence, false)
         }),
-        model("stream_descriptor_shows_bytes_left", 3, || {
-            stream_descriptor(true, false)
+        model("stream_descriptor_shows_bytes_left", 3, || stream_descriptor(true, false)),
+        model("stream_descriptor_shows_bytes_left_by_a_stop_of_polling", 3, || {
+            stream_descriptor(true, true)
         }),
-        model(
-            "stream_descriptor_shows_bytes_left_by_a_stop_of_polling",
-            3,
-            || stream_descriptor(true, true),
-        ),
-        broken("stream_descriptor_needs_the_fence_if_left", || {
-            stream_descriptor(false, true)
-        }),
-        broken("stream_descriptor_needs_the_fence", || {
-            stream_descriptor(false, false)
-        }),
+        broken("stream_descriptor_needs_the_fence_if_left", || stream_descriptor(false, true)),
+        broken("stream_descriptor_needs_the_fence", || stream_descriptor(false, false)),
         model("stream_late_ring_hides_nothing", 3, || late_ring(2, true, true)),
-        broken("stream_late_ring_needs_the_comparison", || {
-            late_ring(2, false, true)
-        }),
+        broken("stream_late_ring_needs_the_comparison", || late_ring(2, false, true)),
         model("stream_late_ring_is_hidden", 3, || late_ring(1, true, true)),
-        broken("stream_late_ring_needs_the_second_hiding", || {
-            late_ring(1, true, false)
-        }),
+        broken("stream_late_ring_needs_the_second_hiding", || late_ring(1, true, false)),
         model("stream_teller_killed", 3, || teller_killed(true)),
-        broken("stream_teller_killed_needs_the_repeated_wake", || {
-            teller_killed(false)
-        }),
-        model("stream_waiter_killed_before_it_did", 3, || {
-            waiter_killed(true, false)
-        }),
-        model("stream_waiter_killed_before_it_said", 3, || {
-            waiter_killed(true, true)
-        }),
-        broken("stream_waiter_killed_needs_the_reset", || {
-            waiter_killed(false, false)
-        }),
+        broken("stream_teller_killed_needs_the_repeated_wake", || teller_killed(false)),
+        model("stream_waiter_killed_before_it_did", 3, || waiter_killed(true, false)),
+        model("stream_waiter_killed_before_it_said", 3, || waiter_killed(true, true)),
+        broken("stream_waiter_killed_needs_the_reset", || waiter_killed(false, false)),
         model("stream_closed_by_the_sender", 2, stream_closed_by_the_sender),
         model("stream_closed_by_the_receiver", 2, stream_closed_by_the_receiver),
         model("bell_loses_nothing", 2, bell_loses_nothing),
         model("keys_are_read_whole", 3, keys_are_read_whole),
         model("hazard_or_removal_is_seen", 3, || hazard_or_removal_is_seen(true)),
         broken("hazard_needs_both_fences", || hazard_or_removal_is_seen(false)),
-        model("hazard_or_revocation_is_seen", 3, || {
-            hazard_or_revocation_is_seen(true)
-        }),
-        broken("revocation_needs_both_fences", || {
-            hazard_or_revocation_is_seen(false)
-        }),
+        model("hazard_or_revocation_is_seen", 3, || hazard_or_revocation_is_seen(true)),
+        broken("revocation_needs_both_fences", || hazard_or_revocation_is_seen(false)),
         model("claim_each_part_once", 3, || claim_parts(3, None)),
         model("claim_failed_part_goes_back", 3, || claim_parts(3, Some(1))),
         model("claim_closed", 3, claim_closed),
@@ -171,9 +133,7 @@ mod models {
         // Makes loom's scheduler install its panic hook before any of ours.
         loom::model(|| ());
         let (mut ran, mut executions, mut failed) = (0, 0, 0);
-        for m in MODELS
-            .iter()
-            .filter(|m| only.as_ref().is_none_or(|o| m.name.contains(o.as_str())))
+        for m in MODELS.iter().filter(|m| only.as_ref().is_none_or(|o| m.name.contains(o.as_str())))
         {
             EXECUTIONS.store(0, std::sync::atomic::Ordering::Relaxed);
             let started = std::time::Instant::now();
@@ -215,11 +175,7 @@ mod models {
             "loom models: {} passed, {failed} failed, in {executions} executions",
             ran - failed
         );
-        if ran == 0 || failed > 0 {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        }
+        if ran == 0 || failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
     /// Heads over more than one lap of four slots: each arrives complete and in order, and no slot
@@ -562,7 +518,8 @@ mod models {
     fn claim_parts(parts: u32, fails: Option<u32>) {
         let [tx, rx] = claim();
         tx.reset(3);
-        let memory: Arc<Vec<_>> = Arc::new((0..parts).map(|_| loom::cell::UnsafeCell::new(0)).collect());
+        let memory: Arc<Vec<_>> =
+            Arc::new((0..parts).map(|_| loom::cell::UnsafeCell::new(0)).collect());
         let target = Arc::clone(&memory);
         let copy = |memory: &[loom::cell::UnsafeCell<i32>], part: u32| {
             // SAFETY: the model checks that no other access races with this write.

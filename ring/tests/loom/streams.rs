@@ -53,11 +53,8 @@ fn take_next(rx: &StreamRx, next: &mut u8) -> usize {
 }
 
 fn sleep(futex: &Futex, wake_words: WakeWords, fenced: bool, nothing: impl Fn() -> bool) {
-    let seq = if fenced {
-        wake_words.sleep_begins()
-    } else {
-        wake_words.sleep_begins_without_fence()
-    };
+    let seq =
+        if fenced { wake_words.sleep_begins() } else { wake_words.sleep_begins_without_fence() };
     if nothing() {
         futex.wait(wake_words.seq(), seq);
     }
@@ -154,11 +151,7 @@ pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
     let t = spawn(move || {
         for byte in 1..=2 {
             assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
-            let wakeups = if fenced {
-                tx.prepare_wake()
-            } else {
-                tx.prepare_wake_without_fence()
-            };
+            let wakeups = if fenced { tx.prepare_wake() } else { tx.prepare_wake_without_fence() };
             if wakeups.ring {
                 shown.set(1);
                 tx.data().rung();
@@ -235,11 +228,7 @@ pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
             assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
             if tx.prepare_wake().ring {
                 shown.set(1);
-                let signalled = if compared {
-                    WakeWords::complete_signal
-                } else {
-                    WakeWords::rung
-                };
+                let signalled = if compared { WakeWords::complete_signal } else { WakeWords::rung };
                 signalled(&tx.data());
             }
         }
@@ -263,11 +252,7 @@ pub(crate) fn teller_killed(retold: bool) {
     let t = spawn(move || {
         assert_eq!(tx.push(&mem(&mut [1])), Ok(1));
         if tx.prepare_wake().ring {
-            let wakeups = if retold {
-                tx.repeat_wake()
-            } else {
-                Wakeups::default()
-            };
+            let wakeups = if retold { tx.repeat_wake() } else { Wakeups::default() };
             if wakeups.ring {
                 shown.set(1);
                 tx.data().complete_signal();
@@ -342,9 +327,7 @@ pub(crate) fn stream_closed_by_the_sender() {
         if over {
             break;
         }
-        sleep(&data, rx.data(), true, || {
-            rx.ready() == Ok(0) && closed.get() == 0
-        });
+        sleep(&data, rx.data(), true, || rx.ready() == Ok(0) && closed.get() == 0);
     }
     assert_eq!(next, 3);
     t.join().unwrap();
@@ -359,9 +342,7 @@ pub(crate) fn stream_closed_by_the_receiver() {
         let mut byte = 1;
         while closed.get() == 0 {
             if tx.push(&mem(&mut [byte])).unwrap() == 0 {
-                sleep(&room, tx.space(), true, || {
-                    tx.room() == Ok(0) && closed.get() == 0
-                });
+                sleep(&room, tx.space(), true, || tx.room() == Ok(0) && closed.get() == 0);
             } else {
                 byte += 1;
             }

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Memory for a ring, with canaries on both sides.
 
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "a test, and each binary uses a part of it"
-)]
+#![allow(dead_code, clippy::unwrap_used, reason = "a test, and each binary uses a part of it")]
 
 use scif_ring::{Consumer, DIRECTION_BYTES, Producer};
 
@@ -29,11 +25,7 @@ impl Guarded {
         unsafe { all.write_bytes(CANARY, PAGE) };
         // SAFETY: the last page of the allocation.
         unsafe { all.wrapping_add(PAGE + len).write_bytes(CANARY, PAGE) };
-        Guarded {
-            base: all.wrapping_add(PAGE),
-            len,
-            layout,
-        }
+        Guarded { base: all.wrapping_add(PAGE), len, layout }
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -54,12 +46,9 @@ impl Guarded {
 
     /// Fails if any byte outside the memory was written.
     pub(crate) fn check(&self) {
-        for at in (0..PAGE).flat_map(|i| {
-            [
-                self.base.wrapping_sub(PAGE - i),
-                self.base.wrapping_add(self.len + i),
-            ]
-        }) {
+        for at in (0..PAGE)
+            .flat_map(|i| [self.base.wrapping_sub(PAGE - i), self.base.wrapping_add(self.len + i)])
+        {
             // SAFETY: within the first or the last page of the allocation.
             assert_eq!(unsafe { at.read() }, CANARY, "written out of bounds");
         }

@@ -44,11 +44,9 @@ impl Spot {
                 map: Arc::clone(map),
                 at: at + skip,
             }),
-            Spot::Of { pid, addr, .. } => Ok(Spot::Of {
-                pid: *pid,
-                addr: addr.wrapping_add(skip as u64),
-                len,
-            }),
+            Spot::Of { pid, addr, .. } => {
+                Ok(Spot::Of { pid: *pid, addr: addr.wrapping_add(skip as u64), len })
+            }
         }
     }
 
@@ -71,11 +69,7 @@ pub(crate) fn pairs(dst: &[Spot], src: &[Spot]) -> Result<Vec<(Spot, Spot)>> {
         let n = a.len().min(b.len());
         out.push((a.part(0, n)?, b.part(0, n)?));
         let rest = |spot: &Spot| {
-            if spot.len() > n {
-                spot.part(n, spot.len() - n).map(Some)
-            } else {
-                Ok(None)
-            }
+            if spot.len() > n { spot.part(n, spot.len() - n).map(Some) } else { Ok(None) }
         };
         let (a, b) = (rest(a)?, rest(b)?);
         to = a.or_else(|| d.next().cloned());
@@ -97,10 +91,7 @@ fn failed(error: AccessError, pid: i32) -> Failure {
 }
 
 fn by_kernel(pid: i32, direction: Direction, mem: Mem, addr: u64) -> Result<()> {
-    let remote = RemoteMem {
-        addr,
-        len: mem.len() as u64,
-    };
+    let remote = RemoteMem { addr, len: mem.len() as u64 };
     process_vm::copy(pid, direction, &[mem], &[remote]).map_err(|error| failed(error, pid))
 }
 
@@ -110,18 +101,13 @@ fn copy_one(dst: &Spot, src: &Spot) -> Result<()> {
             to.copy_from(from);
             Ok(())
         }
-        (Spot::Here { mem, .. }, Spot::Of { pid, addr, .. }) => by_kernel(*pid, Direction::Read, *mem, *addr),
+        (Spot::Here { mem, .. }, Spot::Of { pid, addr, .. }) => {
+            by_kernel(*pid, Direction::Read, *mem, *addr)
+        }
         (Spot::Of { pid, addr, .. }, Spot::Here { mem, .. }) => {
             by_kernel(*pid, Direction::Write, *mem, *addr)
         }
-        (
-            Spot::Of {
-                pid: to,
-                addr: at,
-                len,
-            },
-            Spot::Of { pid: from, addr, .. },
-        ) => {
+        (Spot::Of { pid: to, addr: at, len }, Spot::Of { pid: from, addr, .. }) => {
             let buffer = Mapping::anonymous(BOUNCE)?;
             let mut done = 0;
             while done < *len {
@@ -195,19 +181,11 @@ mod tests {
     use super::*;
 
     fn here(map: &Arc<Mapping>, at: usize, len: usize) -> Spot {
-        Spot::Here {
-            mem: map.bytes(at, len).unwrap(),
-            map: Arc::clone(map),
-            at,
-        }
+        Spot::Here { mem: map.bytes(at, len).unwrap(), map: Arc::clone(map), at }
     }
 
     fn of(map: &Arc<Mapping>, at: usize, len: usize) -> Spot {
-        Spot::Of {
-            pid: process::pid(),
-            addr: (map.address() + at) as u64,
-            len,
-        }
+        Spot::Of { pid: process::pid(), addr: (map.address() + at) as u64, len }
     }
 
     #[test]
@@ -219,15 +197,10 @@ mod tests {
         for place in [here, of] {
             for other in [here, of] {
                 for ordered in [false, true] {
-                    let src = [
-                        place(&map, 3, 1),
-                        place(&map, 4, 99_999),
-                        place(&map, 100_003, 70_001),
-                    ];
+                    let src =
+                        [place(&map, 3, 1), place(&map, 4, 99_999), place(&map, 100_003, 70_001)];
                     let dst = [other(&map, 300_001, 150_000), other(&map, 450_001, 20_001)];
-                    map.bytes(300_001, 170_001)
-                        .unwrap()
-                        .copy_from_slice(&vec![0; 170_001]);
+                    map.bytes(300_001, 170_001).unwrap().copy_from_slice(&vec![0; 170_001]);
                     copy(&pairs(&dst, &src).unwrap(), ordered).unwrap();
                     let (mut a, mut b) = (vec![0u8; 170_001], vec![0u8; 170_001]);
                     map.bytes(3, 170_001).unwrap().copy_to_slice(&mut a);
@@ -241,9 +214,8 @@ mod tests {
     #[test]
     fn values_are_stored_at_any_multiple_of_four() {
         let map = Arc::new(Mapping::anonymous(4096).unwrap());
-        for (i, place) in [here(&map, 8, 8), here(&map, 20, 8), of(&map, 36, 8)]
-            .into_iter()
-            .enumerate()
+        for (i, place) in
+            [here(&map, 8, 8), here(&map, 20, 8), of(&map, 36, 8)].into_iter().enumerate()
         {
             store(&place, 0x1122_3344_5566_7788).unwrap();
             let mut bytes = [0u8; 8];
@@ -255,14 +227,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_there_is_an_answer() {
         let map = Arc::new(Mapping::anonymous(4096).unwrap());
-        let nowhere = Spot::Of {
-            pid: process::pid(),
-            addr: 64,
-            len: 16,
-        };
-        assert_eq!(
-            copy(&[(here(&map, 0, 16), nowhere)], false),
-            Err(Failure::BadAddress)
-        );
+        let nowhere = Spot::Of { pid: process::pid(), addr: 64, len: 16 };
+        assert_eq!(copy(&[(here(&map, 0, 16), nowhere)], false), Err(Failure::BadAddress));
     }
 }

@@ -28,11 +28,7 @@ const LINGER_NS: u64 = 200_000;
 
 /// Work for a DMA thread.
 enum Work {
-    Copy {
-        pairs: Vec<(Spot, Spot)>,
-        ordered: bool,
-        target: Option<Target>,
-    },
+    Copy { pairs: Vec<(Spot, Spot)>, ordered: bool, target: Option<Target> },
     Store(Vec<(Spot, u64)>),
 }
 
@@ -77,9 +73,7 @@ pub(crate) struct Workers {
 
 impl std::fmt::Debug for Workers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Workers")
-            .field("threads", &self.threads())
-            .finish()
+        f.debug_struct("Workers").field("threads", &self.threads()).finish()
     }
 }
 
@@ -126,11 +120,7 @@ fn do_job(job: Job) {
 /// Executes the work of a job.
 fn execute(link: &Link, ticket: u64, work: Work) -> Result<()> {
     match work {
-        Work::Copy {
-            pairs,
-            ordered,
-            target,
-        } => {
+        Work::Copy { pairs, ordered, target } => {
             let copied = copies::copy(&pairs, ordered);
             // Dropped before the RMA counts as finished: from then on the pages may move.
             drop(target);
@@ -198,14 +188,8 @@ impl Workers {
     pub(crate) fn threads(&self) -> usize {
         let here = fork::generation();
         let channels = take(&self.channels);
-        let copiers = if channels.generation == here {
-            channels.started.len()
-        } else {
-            0
-        };
-        let fence_signaller = take(&self.fence_signaller)
-            .as_ref()
-            .is_some_and(|(g, _)| *g == here);
+        let copiers = if channels.generation == here { channels.started.len() } else { 0 };
+        let fence_signaller = take(&self.fence_signaller).as_ref().is_some_and(|(g, _)| *g == here);
         copiers + usize::from(fence_signaller)
     }
 
@@ -215,10 +199,7 @@ impl Workers {
         let mut channels = take(&self.channels);
         if channels.generation != fork::generation() {
             // Jobs that a parent has queued belong to the parent.
-            *channels = Channels {
-                generation: fork::generation(),
-                started: Vec::new(),
-            };
+            *channels = Channels { generation: fork::generation(), started: Vec::new() };
         }
         if let Some((_, channel)) = channels.started.iter().find(|(n, _)| *n == number) {
             return Ok(Arc::clone(channel));
@@ -253,7 +234,13 @@ impl Workers {
     }
 
     /// Queues work for a thread. Returns it if it must be done at once.
-    fn give(self: &Arc<Self>, epd: &Arc<Epd>, link: &Link, count: u64, work: Work) -> Result<Option<Work>> {
+    fn give(
+        self: &Arc<Self>,
+        epd: &Arc<Epd>,
+        link: &Link,
+        count: u64,
+        work: Work,
+    ) -> Result<Option<Work>> {
         if !link.own.table.take_place() {
             return Ok(Some(work));
         }
@@ -264,11 +251,7 @@ impl Workers {
             let Some(ticket) = link.own.table.queue()? else {
                 return Ok(Some(work));
             };
-            jobs.waiting.push_back(Job {
-                epd: Arc::clone(epd),
-                ticket,
-                work,
-            });
+            jobs.waiting.push_back(Job { epd: Arc::clone(epd), ticket, work });
             channel.queued.add(1);
         }
         // A worker sets `asleep`, and then checks the queue under the lock of `jobs`. If it missed
@@ -291,17 +274,9 @@ impl Workers {
         ordered: bool,
         target: Option<Target>,
     ) -> Result<()> {
-        let work = Work::Copy {
-            pairs,
-            ordered,
-            target,
-        };
+        let work = Work::Copy { pairs, ordered, target };
         match self.give(epd, link, count, work)? {
-            Some(Work::Copy {
-                pairs,
-                ordered,
-                target,
-            }) => {
+            Some(Work::Copy { pairs, ordered, target }) => {
                 let copied = copies::copy(&pairs, ordered);
                 drop(target);
                 copied
@@ -368,7 +343,9 @@ mod tests {
     use scif::sys::pages::PAGE;
 
     use super::*;
-    use crate::{Endpoints, FaultPoint, FenceSide, Pages, Signal, arm, connected, endpoints, until};
+    use crate::{
+        Endpoints, FaultPoint, FenceSide, Pages, Signal, arm, connected, endpoints, until,
+    };
 
     const FIXED: i32 = 0x10;
     const READ_WRITE: i32 = 3;
@@ -391,8 +368,7 @@ mod tests {
         for strikes in [true, true, false] {
             let target = Pages::new(PAGE).unwrap();
             let (a, b) = connected(&scif, &scif);
-            scif.register(b, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED)
-                .unwrap();
+            scif.register(b, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED).unwrap();
             if strikes {
                 arm(&scif, a, FaultPoint::Rma);
             }
@@ -422,16 +398,12 @@ mod tests {
         for strikes in [true, true, false] {
             let target = Pages::new(PAGE).unwrap();
             let (a, b) = connected(&scif, &scif);
-            scif.register(a, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED)
-                .unwrap();
+            scif.register(a, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED).unwrap();
             let peer = scif.0.get(b).unwrap();
             let link = peer.link().unwrap();
             link.own.table.take_place();
             let ticket = link.own.table.queue().unwrap().unwrap();
-            let local = Some(Signal {
-                offset: 0x1000,
-                value: 7,
-            });
+            let local = Some(Signal { offset: 0x1000, value: 7 });
             scif.fence_signal(a, FenceSide::Peer, local, None).unwrap();
             if strikes {
                 arm(&scif, a, FaultPoint::Signal);

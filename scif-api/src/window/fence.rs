@@ -19,11 +19,7 @@ use crate::{Epd, Failure, Inner, Link, Result};
 const MARK_BITS: u64 = (1 << 31) - 1;
 
 fn table(link: &Link, of_peer: bool) -> &Table {
-    if of_peer {
-        &link.peer.table
-    } else {
-        &link.own.table
-    }
+    if of_peer { &link.peer.table } else { &link.own.table }
 }
 
 /// Returns the full number of RMAs for the 31 bits of a mark: the greatest one not above `queued`.
@@ -96,9 +92,7 @@ impl Inner {
         let link = epd.connected()?;
         let signals = [(local, false), (remote, true)];
         if local.is_none() && remote.is_none()
-            || signals
-                .iter()
-                .any(|(signal, _)| signal.is_some_and(|s| s.offset % 4 != 0))
+            || signals.iter().any(|(signal, _)| signal.is_some_and(|s| s.offset % 4 != 0))
         {
             return Err(Failure::Invalid);
         }
@@ -133,9 +127,9 @@ impl Inner {
             return Ok(());
         }
         match side {
-            FenceSide::Own => self
-                .workers
-                .store_after_own(epd, link, self.config.dma_channels, stores),
+            FenceSide::Own => {
+                self.workers.store_after_own(epd, link, self.config.dma_channels, stores)
+            }
             FenceSide::Peer => self.workers.store_after_peer(epd, link, stores),
         }
     }
@@ -148,9 +142,7 @@ fn target(epd: &Epd, link: &Link, signal: Signal, of_peer: bool) -> Result<Spot>
     let [run] = runs.as_slice() else {
         return Err(Failure::NoWindow);
     };
-    spots(epd, link, of_peer, std::slice::from_ref(run))?
-        .pop()
-        .ok_or(Failure::Broken)
+    spots(epd, link, of_peer, std::slice::from_ref(run))?.pop().ok_or(Failure::Broken)
 }
 
 #[cfg(test)]

@@ -38,22 +38,15 @@ pub(super) struct FenceSignaller {
 impl FenceSignaller {
     pub(super) fn start() -> Result<Arc<FenceSignaller>> {
         let map = Mapping::anonymous(4096)?;
-        let fence_signaller = Arc::new(FenceSignaller {
-            awaited: Mutex::default(),
-            news: map.word32(0)?,
-            _map: map,
-        });
+        let fence_signaller =
+            Arc::new(FenceSignaller { awaited: Mutex::default(), news: map.word32(0)?, _map: map });
         let runner = Arc::clone(&fence_signaller);
         thread::spawn_quiet("scif-fence", move || runner.run()).map_err(|_| Failure::NoMemory)?;
         Ok(fence_signaller)
     }
 
     pub(super) fn add(&self, epd: &Arc<Epd>, ticket: u64, stores: Vec<(Spot, u64)>) {
-        take(&self.awaited).push(Awaited {
-            epd: Arc::clone(epd),
-            ticket,
-            stores,
-        });
+        take(&self.awaited).push(Awaited { epd: Arc::clone(epd), ticket, stores });
         self.news.add(1);
         futex::wake_all(&self.news);
     }
@@ -113,9 +106,7 @@ impl Awaited {
             return Progress::Never;
         };
         let sharers = &link.peer.table.sharers;
-        let finished = sharers
-            .finished(self.ticket, sharers.has(link.peer_pid))
-            .unwrap_or(false);
+        let finished = sharers.finished(self.ticket, sharers.has(link.peer_pid)).unwrap_or(false);
         if finished {
             Progress::Due
         } else if self.epd.over(link) {

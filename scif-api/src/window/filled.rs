@@ -46,10 +46,7 @@ impl Ranges {
         self.all.push(range);
         // Checked at every doubling, so that the cost of a mapping is independent of their number.
         if self.all.len() > self.look_at.max(LOOK_MIN) {
-            let looked = self
-                .all
-                .iter()
-                .flat_map(|&range| shown(range).unwrap_or(vec![range]));
+            let looked = self.all.iter().flat_map(|&range| shown(range).unwrap_or(vec![range]));
             self.all = looked.collect();
             self.look_at = 2 * self.all.len();
         }
@@ -65,9 +62,7 @@ impl Filled {
     /// Calls munmap(2), but puts private memory in place of the recorded mappings.
     pub(crate) fn unmap(&self, at: usize, len: usize) -> Result<(), Errno> {
         let mut ranges = take(&self.0);
-        let end = len
-            .checked_next_multiple_of(PAGE)
-            .and_then(|len| at.checked_add(len));
+        let end = len.checked_next_multiple_of(PAGE).and_then(|len| at.checked_add(len));
         let end = end.filter(|&end| end > at && at.is_multiple_of(PAGE) && !ranges.all.is_empty());
         let Some(end) = end else {
             drop(ranges);

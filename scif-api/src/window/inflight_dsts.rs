@@ -73,10 +73,7 @@ impl InflightDsts {
         let number = all.count;
         all.count += 1;
         all.now.push(Range::here(begin, len, number));
-        Target {
-            all: Arc::clone(self),
-            number,
-        }
+        Target { all: Arc::clone(self), number }
     }
 
     /// Returns the ranges of this process. Ranges of a parent belong to the parent.

@@ -31,11 +31,7 @@ pub(super) struct Loan {
 
 impl Loan {
     pub(super) fn new(range: (u64, u64), serial: u32) -> Arc<Loan> {
-        Arc::new(Loan {
-            range,
-            serial,
-            ended: AtomicFlag::new(false),
-        })
+        Arc::new(Loan { range, serial, ended: AtomicFlag::new(false) })
     }
 
     pub(super) fn is_of(&self, serial: u32) -> bool {

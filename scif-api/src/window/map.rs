@@ -39,10 +39,8 @@ impl Inner {
         let runs = link.peer.table.runs(at, size as u64, read, write)?;
         let pieces = pieces(link, &runs, write)?;
         let peers = pages::file_id(link.peer.arena())?;
-        let fills = fixed
-            && addr
-                .checked_add(size)
-                .is_some_and(|end| pages::is_within_memory(addr, end));
+        let fills =
+            fixed && addr.checked_add(size).is_some_and(|end| pages::is_within_memory(addr, end));
         let base = pages::reserve_for_program(addr, size, fixed, origin(&pieces))?;
         let mut next = base;
         let mut parts = Vec::with_capacity(pieces.len());
@@ -100,7 +98,8 @@ fn pieces(link: &Link, runs: &[Run], write: bool) -> Result<Vec<Piece>> {
             }),
             Place::InPlace { addr, pid } => {
                 let pid = believed(link, pid).map_err(|_| Failure::NoMemory)?;
-                lent_pieces(pid, (addr, run.len), serial, write, &mut pieces).ok_or(Failure::NoMemory)?;
+                lent_pieces(pid, (addr, run.len), serial, write, &mut pieces)
+                    .ok_or(Failure::NoMemory)?;
             }
         }
     }

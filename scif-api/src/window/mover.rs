@@ -26,8 +26,9 @@ pub(crate) struct TriedBack(Option<Tries>);
 
 impl TriedBack {
     pub(super) fn is_due(&self, now: Tries) -> bool {
-        self.0
-            .is_none_or(|last| last.gone != now.gone || now.now.saturating_sub(last.now) >= AGAIN_NS)
+        self.0.is_none_or(|last| {
+            last.gone != now.gone || now.now.saturating_sub(last.now) >= AGAIN_NS
+        })
     }
 
     pub(super) fn have(&mut self, now: Tries) {
@@ -47,11 +48,7 @@ impl Mover {
     pub(super) fn new(ours: usize) -> Mover {
         // On a thread of the library, the program's threads run beside it.
         let alone = !thread::is_ours() && pages::threads() <= 1 + ours;
-        let guard = if alone {
-            WriteFence::not_needed()
-        } else {
-            WriteFence::new()
-        };
+        let guard = if alone { WriteFence::not_needed() } else { WriteFence::new() };
         Mover { guard, alone }
     }
 
@@ -64,7 +61,8 @@ impl Mover {
     /// because the test would split a huge page.
     pub(crate) fn may_move_from(&self, area: &Area, at: usize) -> bool {
         let is_anonymous = area.file.ino == 0;
-        let can_hold = |guard: &WriteFence| !area.write || is_anonymous || pages::can_hold(guard, at);
+        let can_hold =
+            |guard: &WriteFence| !area.write || is_anonymous || pages::can_hold(guard, at);
         self.alone || self.guard.as_ref().is_some_and(can_hold)
     }
 
@@ -112,8 +110,10 @@ impl Mover {
                 .is_ok()
         });
         let stay = without(vec![all], moved).into_iter();
-        stay.map(|(begin, end)| (begin.wrapping_add(area.origin()), end.wrapping_add(area.origin())))
-            .collect()
+        stay.map(|(begin, end)| {
+            (begin.wrapping_add(area.origin()), end.wrapping_add(area.origin()))
+        })
+        .collect()
     }
 }
 
@@ -159,15 +159,9 @@ mod tests {
     #[test]
     fn ranges_without_others_are_what_no_other_has() {
         assert_eq!(without(vec![(10, 20), (0, 10)], vec![]), [(0, 20)]);
-        assert_eq!(
-            without(vec![(0, 10), (20, 30)], vec![(5, 25)]),
-            [(0, 5), (25, 30)]
-        );
+        assert_eq!(without(vec![(0, 10), (20, 30)], vec![(5, 25)]), [(0, 5), (25, 30)]);
         assert_eq!(without(vec![(0, 10)], vec![(0, 10)]), []);
-        assert_eq!(
-            without(vec![(5, 10)], vec![(0, 6), (8, 9), (10, 90)]),
-            [(6, 8), (9, 10)]
-        );
+        assert_eq!(without(vec![(5, 10)], vec![(0, 6), (8, 9), (10, 90)]), [(6, 8), (9, 10)]);
         assert_eq!(without(vec![(0, 4), (6, 9)], vec![(0, 7), (1, 2)]), [(7, 9)]);
         for seed in 0..2000u64 {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -44,14 +44,11 @@ impl OrphanArenas {
     }
 
     fn enter(&self, fd: Arc<OwnedFd>, counted: bool) {
-        let Ok(file) = pages::file_id(&*fd) else { return };
+        let Ok(file) = pages::file_id(&*fd) else {
+            return;
+        };
         let mut arenas = take(&self.0);
-        arenas.push(Arena {
-            fd,
-            file,
-            counted,
-            tried: TriedBack::default(),
-        });
+        arenas.push(Arena { fd, file, counted, tried: TriedBack::default() });
         if let Ok(areas) = pages::areas_of_program() {
             arenas.retain(|arena| areas.iter().any(|area| arena.is_shown_by(area)));
         }
@@ -123,9 +120,7 @@ impl Arena {
     fn moves_back(&self, areas: &[Area], mover: &Mover, used: &[(u64, u64)]) -> bool {
         let mut all_moved = true;
         for area in areas.iter().filter(|area| self.is_shown_by(area)) {
-            all_moved &= mover
-                .back(area, (0, u64::MAX), used, self.fd.as_fd(), false)
-                .is_empty();
+            all_moved &= mover.back(area, (0, u64::MAX), used, self.fd.as_fd(), false).is_empty();
         }
         all_moved
     }

@@ -38,7 +38,9 @@ impl Inner {
             };
             match link.own.table.all() {
                 // Deleted ones too: an RMA that found one may still be copying.
-                Ok(windows) => used.extend(windows.iter().filter_map(|window| window.in_place(pid))),
+                Ok(windows) => {
+                    used.extend(windows.iter().filter_map(|window| window.in_place(pid)))
+                }
                 Err(_) => return vec![(0, u64::MAX)],
             }
         }
@@ -51,13 +53,12 @@ impl Inner {
         let pid = process::pid();
         self.every().iter().filter(|epd| !epd.is_closed()).any(|epd| {
             let Some(link) = epd.link() else { return false };
-            let (Ok(windows), Ok(arena)) = (link.own.table.all(), pages::file_id(link.own.arena())) else {
+            let (Ok(windows), Ok(arena)) = (link.own.table.all(), pages::file_id(link.own.arena()))
+            else {
                 return true;
             };
             let shown = |(from, to)| {
-                areas
-                    .iter()
-                    .any(|area| area.between(begin, end).shows(arena, from, to))
+                areas.iter().any(|area| area.between(begin, end).shows(arena, from, to))
             };
             let is_at = |(from, to)| from < end as u64 && to > begin as u64;
             let is_one = |window: &Window| {
@@ -72,10 +73,7 @@ impl Inner {
     pub(crate) fn hold_piece(&self, begin: usize, end: usize) -> Option<impl Sized + '_> {
         let held = take(&self.moving);
         let (begin, end) = (begin as u64, end as u64);
-        let is_used = self
-            .used_in_place()
-            .iter()
-            .any(|&(from, to)| from < end && to > begin);
+        let is_used = self.used_in_place().iter().any(|&(from, to)| from < end && to > begin);
         (!is_used).then_some(held)
     }
 
@@ -86,18 +84,10 @@ impl Inner {
         let arena = pages::file_id(link.own.arena())?;
         let mover = self.mover();
         let areas = pages::areas_of_program().map_err(|_| Failure::NoMemory)?;
-        let here: Vec<&Area> = areas
-            .iter()
-            .filter(|area| area.shared && area.file == arena)
-            .collect();
-        let others: Vec<Option<Vec<Area>>> = link
-            .own
-            .table
-            .sharers
-            .others()
-            .into_iter()
-            .map(pages::areas_of)
-            .collect();
+        let here: Vec<&Area> =
+            areas.iter().filter(|area| area.shared && area.file == arena).collect();
+        let others: Vec<Option<Vec<Area>>> =
+            link.own.table.sharers.others().into_iter().map(pages::areas_of).collect();
         let mut left = Vec::new();
         let mut for_rma = false;
         for &range in ranges {
@@ -125,8 +115,10 @@ impl Inner {
                 let stay: Vec<(u64, u64)> = there
                     .iter()
                     .flat_map(|area| {
-                        let (first, last) = (range.0.max(area.offset), range.1.min(area.last_offset()));
-                        let shown = there.iter().filter(|area| area.shows(arena, first, last)).count();
+                        let (first, last) =
+                            (range.0.max(area.offset), range.1.min(area.last_offset()));
+                        let shown =
+                            there.iter().filter(|area| area.shows(arena, first, last)).count();
                         let sole = shown == 1 && !elsewhere((first, last));
                         mover.back(area, range, &used, link.own.arena(), sole)
                     })
@@ -154,12 +146,8 @@ impl Inner {
 
     /// Moves pages back that had to stay earlier and are free now. The caller holds no lock.
     pub(crate) fn take_back(&self) {
-        let tries = Tries {
-            gone: self.gone_in_place.get(),
-            now: now_ns(),
-        };
-        self.orphan_arenas
-            .move_back(self, tries, || self.mover(), || self.used_in_place());
+        let tries = Tries { gone: self.gone_in_place.get(), now: now_ns() };
+        self.orphan_arenas.move_back(self, tries, || self.mover(), || self.used_in_place());
         if !self.left_pages.get() || !take(&self.tried_back).is_due(tries) {
             return;
         }

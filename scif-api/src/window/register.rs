@@ -44,15 +44,7 @@ fn aligned(n: u64) -> bool {
 
 /// Whether the kernel's name of an area is that of memory with movable pages.
 pub(crate) fn is_movable(area: &Area) -> bool {
-    let special = [
-        "[stack",
-        "[vdso",
-        "[vvar",
-        "[vsyscall",
-        "/anon_hugepage",
-        "/SYSV",
-        "/dev/",
-    ];
+    let special = ["[stack", "[vdso", "[vvar", "[vsyscall", "/anon_hugepage", "/SYSV", "/dev/"];
     let is_special = special.iter().any(|name| area.name.starts_with(name));
     !area.shared && !is_special && !area.name.contains("huge")
 }
@@ -167,7 +159,14 @@ impl Inner {
     /// Undoes a failed registration: deletes its windows at these offsets. Releases the arena
     /// ranges in `taken`, whether or not pages were moved into them. The caller holds the control
     /// lock.
-    fn undo(&self, epd: &Epd, link: &Link, at: u64, size: u64, taken: Vec<(u64, u64)>) -> Result<()> {
+    fn undo(
+        &self,
+        epd: &Epd,
+        link: &Link,
+        at: u64,
+        size: u64,
+        taken: Vec<(u64, u64)>,
+    ) -> Result<()> {
         // A step that fails from here on is repeated later.
         epd.windows.leave(taken);
         self.left_pages.set(true);
@@ -190,9 +189,7 @@ impl Inner {
         for epd in self.every() {
             if let Some(link) = epd.link() {
                 let windows = link.own.table.all()?;
-                locked = windows
-                    .iter()
-                    .fold(locked, |sum, window| sum.saturating_add(window.len));
+                locked = windows.iter().fold(locked, |sum, window| sum.saturating_add(window.len));
             }
         }
         if locked > limit {
@@ -264,12 +261,10 @@ impl Inner {
                 Place::Arena(area.offset + (begin - area.begin) as u64)
             } else if area.is_of_arena() {
                 let part = area.between(begin, end);
-                lent.push(Lent {
-                    arena: area.file,
-                    range: (part.offset, part.last_offset()),
-                });
+                lent.push(Lent { arena: area.file, range: (part.offset, part.last_offset()) });
                 self.stay_in_place(begin)
-            } else if !is_movable(area) || pages::is_stack_in_use(begin, end) || is_used(begin, end) {
+            } else if !is_movable(area) || pages::is_stack_in_use(begin, end) || is_used(begin, end)
+            {
                 self.stay_in_place(begin)
             } else if mover.may_move_from(area, begin) {
                 let wanted = pages::wanted(area, begin, end);
@@ -300,10 +295,7 @@ impl Inner {
             // If this is refused, the peers' RMAs report it.
             let _ = process::allow_any_ptracer();
         }
-        Place::InPlace {
-            addr: addr as u64,
-            pid: process::pid(),
-        }
+        Place::InPlace { addr: addr as u64, pid: process::pid() }
     }
 
     /// Deletes the windows of a range (`scif_unregister`).
@@ -319,10 +311,8 @@ impl Inner {
         let runs = table.runs(at, size, false, false)?;
         let whole = runs.iter().all(|run| run.skip == 0 && run.len == run.window.len);
         let outside = |at: Option<u64>| at.map_or(Ok(None), |at| table.at(at));
-        let ends = [
-            (outside(at.checked_sub(1))?, runs.first()),
-            (outside(Some(at + size))?, runs.last()),
-        ];
+        let ends =
+            [(outside(at.checked_sub(1))?, runs.first()), (outside(Some(at + size))?, runs.last())];
         let cut = ends.iter().any(|(beyond, run)| {
             beyond.is_some_and(|beyond| run.is_some_and(|run| run.window.serial == beyond.serial))
         });
@@ -376,12 +366,15 @@ impl Inner {
         let ever_mapped = link.peer.table.mappings()? != 0;
         let gone: Vec<&Window> = all
             .iter()
-            .filter(|window| window.deleted && !(ever_mapped && self.is_mapped(epd, link, window, deadline)))
+            .filter(|window| {
+                window.deleted && !(ever_mapped && self.is_mapped(epd, link, window, deadline))
+            })
             .collect();
         if gone.is_empty() {
             return Ok(());
         }
-        let is_gone = |window: &Window| gone.binary_search_by_key(&window.offset, |w| w.offset).is_ok();
+        let is_gone =
+            |window: &Window| gone.binary_search_by_key(&window.offset, |w| w.offset).is_ok();
         epd.windows.forget(&gone);
         epd.windows.give_back(&gone);
         let (gone_ranges, kept_ranges): (Vec<_>, Vec<_>) = all
@@ -394,10 +387,7 @@ impl Inner {
         // continues.
         self.move_back(epd, link, &free)?;
         link.own.table.forget(is_gone)?;
-        if gone
-            .iter()
-            .any(|window| matches!(window.place, Place::InPlace { .. }))
-        {
+        if gone.iter().any(|window| matches!(window.place, Place::InPlace { .. })) {
             self.gone_in_place.add(1);
         }
         Ok(())
@@ -422,15 +412,9 @@ impl Inner {
             && let Some(peer) = self.peer_here(link)
         {
             // Its questions are answered by the service thread, which may be this thread.
-            return peer
-                .link()
-                .is_none_or(|back| still_maps(&peer, back, window.serial, at, len));
+            return peer.link().is_none_or(|back| still_maps(&peer, back, window.serial, at, len));
         }
-        link.say(Packet::AskMapped {
-            serial: window.serial,
-            at,
-            len,
-        });
+        link.say(Packet::AskMapped { serial: window.serial, at, len });
         loop {
             if let Some(mapped) = epd.windows.answer(window.serial) {
                 return mapped;
@@ -443,8 +427,9 @@ impl Inner {
             }
             // The service thread reads packets as well, unless this thread is the service thread.
             descriptor::wait_readable(link.socket(), 1);
-            let gone =
-                |heard: Option<Packet>| !heard.is_some_and(|packet| self.take_packet(epd, link, packet));
+            let gone = |heard: Option<Packet>| {
+                !heard.is_some_and(|packet| self.take_packet(epd, link, packet))
+            };
             if link.hear().is_some_and(gone) {
                 epd.disconnect();
             }
@@ -455,8 +440,7 @@ impl Inner {
     fn peer_here(&self, link: &Link) -> Option<Arc<Epd>> {
         let arena = pages::file_id(link.own.arena()).ok()?;
         let sees_it = |peer: &Arc<Epd>| {
-            peer.link()
-                .is_some_and(|back| pages::file_id(back.peer.arena()) == Ok(arena))
+            peer.link().is_some_and(|back| pages::file_id(back.peer.arena()) == Ok(arena))
         };
         self.every().into_iter().find(sees_it)
     }
@@ -491,11 +475,7 @@ impl Inner {
     pub(crate) fn end_windows(&self, epd: &Epd) {
         let Some(link) = epd.link() else { return };
         let _held = epd.sharer.control.lock();
-        let answer_ns = if thread::is_ours() {
-            SERVICE_ANSWER_NS
-        } else {
-            ANSWER_NS
-        };
+        let answer_ns = if thread::is_ours() { SERVICE_ANSWER_NS } else { ANSWER_NS };
         let table = &link.own.table;
         let deleted = table.delete(0, OFFSET_MAX + 1);
         let deleted = deleted.and_then(|()| self.retire(epd, link, answer_ns));
@@ -509,8 +489,7 @@ impl Inner {
         for lent in lent {
             let loan = Loan::new(lent.range, serial);
             let lends = |epd: &Arc<Epd>| {
-                epd.link()
-                    .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(lent.arena))
+                epd.link().is_some_and(|link| pages::file_id(link.own.arena()) == Ok(lent.arena))
             };
             // The arena of an ended connection counts its references itself.
             if let Some(lender) = self.every().into_iter().find(lends) {
@@ -524,11 +503,7 @@ impl Inner {
 /// Whether this side maps a range of the peer's arena, or, with length 0, the pages that the peer's
 /// window borrowed.
 fn still_maps(epd: &Epd, link: &Link, serial: u32, at: u64, len: u64) -> bool {
-    if len == 0 {
-        epd.windows.maps_lent(link, serial)
-    } else {
-        epd.windows.maps(link, at, len)
-    }
+    if len == 0 { epd.windows.maps_lent(link, serial) } else { epd.windows.maps(link, at, len) }
 }
 
 #[cfg(test)]
@@ -551,18 +526,15 @@ mod tests {
 
     /// Registers the windows, maps them from the peer, and stops the peer's service thread for the
     /// connection.
-    fn mapped_by_a_mute_peer(a: (&Endpoints, RawFd), b: (&Endpoints, RawFd)) -> (Pages, Vec<Pages>) {
+    fn mapped_by_a_mute_peer(
+        a: (&Endpoints, RawFd),
+        b: (&Endpoints, RawFd),
+    ) -> (Pages, Vec<Pages>) {
         let memory = Pages::new(WINDOWS * PAGE).unwrap();
         let mapped = |at: usize| {
             let offset = (at * PAGE) as i64;
-            let registered = a.0.register(
-                a.1,
-                memory.addr() + at * PAGE,
-                PAGE,
-                offset,
-                READ | WRITE,
-                MAP_FIXED,
-            );
+            let registered =
+                a.0.register(a.1, memory.addr() + at * PAGE, PAGE, offset, READ | WRITE, MAP_FIXED);
             assert_eq!(registered, Ok(offset));
             b.0.map_pages(b.1, PAGE, offset, true).unwrap()
         };
@@ -616,9 +588,7 @@ mod tests {
             let mut taken = Vec::new();
             let failed = {
                 let _held = epd.sharer.control.lock();
-                scif.0
-                    .find_place(link, memory.addr(), PAGE, &mut taken, &mut Vec::new())
-                    .unwrap();
+                scif.0.find_place(link, memory.addr(), PAGE, &mut taken, &mut Vec::new()).unwrap();
                 let limit = process::limit_nofile(0);
                 let undone = scif.0.undo(&epd, link, 0, PAGE as u64, taken);
                 process::limit_nofile(limit);

@@ -62,23 +62,14 @@ impl Inner {
         let near_spots = match near {
             Near::Window(offset) => {
                 let offset = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
-                let runs = link
-                    .own
-                    .table
-                    .runs(offset, size, way == Way::Write, way == Way::Read)?;
+                let runs =
+                    link.own.table.runs(offset, size, way == Way::Write, way == Way::Read)?;
                 spots(epd, link, false, &runs)?
             }
-            Near::Memory(addr) => vec![Spot::Of {
-                pid: process::pid(),
-                addr: addr as u64,
-                len,
-            }],
+            Near::Memory(addr) => vec![Spot::Of { pid: process::pid(), addr: addr as u64, len }],
         };
         let far = u64::try_from(far).map_err(|_| Failure::NoWindow)?;
-        let runs = link
-            .peer
-            .table
-            .runs(far, size, way == Way::Read, way == Way::Write)?;
+        let runs = link.peer.table.runs(far, size, way == Way::Read, way == Way::Write)?;
         let far_spots = spots(epd, link, true, &runs)?;
         let pairs = match way {
             Way::Read => copies::pairs(&near_spots, &far_spots),
@@ -92,18 +83,13 @@ impl Inner {
             if let Near::Memory(addr) = near {
                 pages::touch(addr, len, way == Way::Read).map_err(|_| Failure::BadAddress)?;
             }
-            let queued = self
-                .workers
-                .queue(epd, link, self.config.dma_channels, pairs, ordered, target);
+            let queued =
+                self.workers.queue(epd, link, self.config.dma_channels, pairs, ordered, target);
             drop(copying);
             return queued;
         }
         copies::copy(&pairs, ordered)?;
         drop((copying, target));
-        if flags & SYNC != 0 {
-            self.wait_own(epd, link)
-        } else {
-            Ok(())
-        }
+        if flags & SYNC != 0 { self.wait_own(epd, link) } else { Ok(()) }
     }
 }

@@ -55,25 +55,25 @@ fn pid_of(who: u64) -> i32 {
 /// Whether the process of a token has ended.
 fn is_dead(who: u64) -> bool {
     match process::look(pid_of(who)) {
-        ProcessState::Seen(stat) => stat.ended || (who >> 32 != 0 && name(pid_of(who), stat.start) != who),
+        ProcessState::Seen(stat) => {
+            stat.ended || (who >> 32 != 0 && name(pid_of(who), stat.start) != who)
+        }
         ProcessState::Gone => true,
         ProcessState::Hidden => false,
     }
 }
 
 impl Sharers {
-    pub(crate) fn over(places: SharedWords, queued: SharedU64, others_copying: SharedU64) -> Sharers {
-        Sharers {
-            places,
-            queued,
-            others_copying,
-        }
+    pub(crate) fn over(
+        places: SharedWords,
+        queued: SharedU64,
+        others_copying: SharedU64,
+    ) -> Sharers {
+        Sharers { places, queued, others_copying }
     }
 
     fn word(&self, place: usize, which: usize) -> Result<SharedU64> {
-        self.places
-            .get(place * SHARER_WORDS + which)
-            .ok_or(Failure::Broken)
+        self.places.get(place * SHARER_WORDS + which).ok_or(Failure::Broken)
     }
 
     /// Returns the number of RMAs queued so far.
@@ -136,12 +136,7 @@ impl Sharers {
     pub(crate) fn reap(&self, alone: impl FnOnce() -> bool) -> bool {
         let words = |place| {
             let who = self.word(place, WHO).ok()?;
-            Some((
-                who,
-                who.get(),
-                self.word(place, OLDEST).ok()?,
-                self.word(place, COPYING).ok()?,
-            ))
+            Some((who, who.get(), self.word(place, OLDEST).ok()?, self.word(place, COPYING).ok()?))
         };
         let mut named: Vec<_> = (0..SHARERS_MAX).filter_map(words).collect();
         named.retain(|&(_, name, ..)| name != 0 && pid_of(name) != pid());
@@ -162,7 +157,8 @@ impl Sharers {
     /// process.
     pub(crate) fn has(&self, pid: i32) -> bool {
         pid > 0
-            && (0..SHARERS_MAX).any(|place| self.word(place, WHO).is_ok_and(|word| pid_of(word.get()) == pid))
+            && (0..SHARERS_MAX)
+                .any(|place| self.word(place, WHO).is_ok_and(|word| pid_of(word.get()) == pid))
     }
 }
 
@@ -224,9 +220,7 @@ impl Own {
         };
         let mut unfinished = take(&self.unfinished);
         unfinished.retain(|&other| other != ticket);
-        sharers
-            .word(place, OLDEST)?
-            .set(unfinished.first().copied().unwrap_or(0));
+        sharers.word(place, OLDEST)?.set(unfinished.first().copied().unwrap_or(0));
         Ok(())
     }
 
@@ -298,9 +292,7 @@ mod tests {
         let ProcessState::Seen(stat) = process::look(child.id().cast_signed()) else {
             panic!("cannot see a child")
         };
-        all.word(1, WHO)
-            .unwrap()
-            .set(name(child.id().cast_signed(), stat.start));
+        all.word(1, WHO).unwrap().set(name(child.id().cast_signed(), stat.start));
         all.word(1, OLDEST).unwrap().set(2);
         all.queued.set(2);
         let third = own.queue(&all).unwrap().unwrap();
@@ -332,10 +324,7 @@ mod tests {
         all.word(1, OLDEST).unwrap().set(1);
         assert!(!all.reap(|| false) && all.shared());
         assert!(all.reap(|| true) && !all.shared());
-        assert!(
-            !all.finished(ticket, false).unwrap(),
-            "what is of this process stays"
-        );
+        assert!(!all.finished(ticket, false).unwrap(), "what is of this process stays");
         own.finish(&all, ticket).unwrap();
         assert!(all.finished(ticket, false).unwrap());
     }
@@ -349,7 +338,9 @@ mod tests {
         own.finish(&all, tickets[1]).unwrap();
         assert!(!all.finished(tickets[1], false).unwrap());
         own.finish(&all, tickets[0]).unwrap();
-        assert!(all.finished(tickets[1], false).unwrap() && !all.finished(tickets[2], false).unwrap());
+        assert!(
+            all.finished(tickets[1], false).unwrap() && !all.finished(tickets[2], false).unwrap()
+        );
         own.finish(&all, tickets[2]).unwrap();
         let copying = own.copying(&all).unwrap();
         assert!(!all.at_rest(false).unwrap());

@@ -54,11 +54,7 @@ impl OwnBook {
         let table = OwnTable::over(Mapping::shared(&fd, TABLE_BYTES, true)?)?;
         memfd::seal(&fd, SEALED)?;
         let inode = pages::file_id(&fd)?.ino;
-        Ok(OwnBook {
-            table: Arc::new(table),
-            fd: Arc::new(fd),
-            inode,
-        })
+        Ok(OwnBook { table: Arc::new(table), fd: Arc::new(fd), inode })
     }
 }
 
@@ -146,10 +142,7 @@ impl PeerSpace {
     pub(crate) fn adopt(table: &OwnedFd, arena: OwnedFd) -> Result<PeerSpace> {
         memfd::check(table, TABLE_BYTES, SEALED).map_err(|_| Failure::Broken)?;
         memfd::check(&arena, ARENA_BYTES, FIXED_SIZE).map_err(|_| Failure::Broken)?;
-        Ok(PeerSpace {
-            table: Table::over(Mapping::shared(table, TABLE_BYTES, false)?)?,
-            arena,
-        })
+        Ok(PeerSpace { table: Table::over(Mapping::shared(table, TABLE_BYTES, false)?)?, arena })
     }
 
     pub(crate) fn arena(&self) -> BorrowedFd<'_> {

@@ -56,6 +56,8 @@ pub(super) fn believed(link: &Link, pid: i32) -> Result<i32> {
     }
     let sharers = &link.peer.table.sharers;
     let same = pid == link.peer_pid
-        || (sharers.has(pid) && sharers.has(link.peer_pid) && process::owner(pid) == Some(process::uid()));
+        || (sharers.has(pid)
+            && sharers.has(link.peer_pid)
+            && process::owner(pid) == Some(process::uid()));
     if same { Ok(pid) } else { Err(Failure::Broken) }
 }

@@ -85,10 +85,7 @@ impl WindowState {
         }
         let len = usize::try_from(window.len).map_err(|_| crate::Failure::NoMemory)?;
         let writable = window.write || !of_peer;
-        if let Some(map) = known
-            .copies
-            .get(&(of_peer, at))
-            .filter(|map| map.is_like(len, writable))
+        if let Some(map) = known.copies.get(&(of_peer, at)).filter(|map| map.is_like(len, writable))
         {
             return Ok(Arc::clone(map));
         }
@@ -96,11 +93,7 @@ impl WindowState {
             // Mappings in use are kept alive by their users.
             known.copies.clear();
         }
-        let arena = if of_peer {
-            link.peer.arena()
-        } else {
-            link.own.arena()
-        };
+        let arena = if of_peer { link.peer.arena() } else { link.own.arena() };
         let map = Arc::new(Mapping::part(arena, at, len, writable)?);
         if !shared {
             known.copies.insert((of_peer, at), Arc::clone(&map));
@@ -163,9 +156,7 @@ impl WindowState {
             return;
         };
         // A replaced part is dropped from the list.
-        known
-            .mapped
-            .retain(|part| part.begin < first.begin || part.end() > last.end());
+        known.mapped.retain(|part| part.begin < first.begin || part.end() > last.end());
         known.mapped.extend_from_slice(parts);
     }
 
@@ -197,23 +188,28 @@ impl WindowState {
 
     /// Whether a part selected by `is_asked` is still mapped in this process, or another sharer has
     /// an area for which `shows` holds.
-    fn maps_any(&self, link: &Link, is_asked: impl Fn(&Part) -> bool, shows: impl Fn(&Area) -> bool) -> bool {
+    fn maps_any(
+        &self,
+        link: &Link,
+        is_asked: impl Fn(&Part) -> bool,
+        shows: impl Fn(&Area) -> bool,
+    ) -> bool {
         let mut known = take(&self.0);
         // Thousands of other parts need no query.
-        let (mine, others): (Vec<Part>, Vec<Part>) = known.mapped.iter().partition(|part| is_asked(part));
+        let (mine, others): (Vec<Part>, Vec<Part>) =
+            known.mapped.iter().partition(|part| is_asked(part));
         let Some(areas) = mappings(&mine) else {
             return true;
         };
         known.mapped = others;
         known.mapped.extend(mine.iter().filter(|part| {
-            areas
-                .iter()
-                .any(|area| area.begin < part.end() && area.end > part.begin)
+            areas.iter().any(|area| area.begin < part.end() && area.end > part.begin)
         }));
         drop(known);
         // Mappings for copying are not kept in other sharers.
         let others = || link.own.table.sharers.others().into_iter().map(pages::areas_of);
-        areas.iter().any(&shows) || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(&shows)))
+        areas.iter().any(&shows)
+            || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(&shows)))
     }
 
     /// Records a loan of the own arena to a window of another connection.

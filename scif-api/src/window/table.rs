@@ -55,10 +55,7 @@ impl Place {
     pub(crate) fn after(self, n: u64) -> Place {
         match self {
             Place::Arena(at) => Place::Arena(at.wrapping_add(n)),
-            Place::InPlace { addr, pid } => Place::InPlace {
-                addr: addr.wrapping_add(n),
-                pid,
-            },
+            Place::InPlace { addr, pid } => Place::InPlace { addr: addr.wrapping_add(n), pid },
         }
     }
 }
@@ -98,7 +95,9 @@ impl Window {
     /// Returns the addresses of a process at which it has pages in place.
     pub(crate) fn in_place(&self, process: i32) -> Option<(u64, u64)> {
         match self.place {
-            Place::InPlace { addr, pid } if pid == process => Some((addr, addr.saturating_add(self.len))),
+            Place::InPlace { addr, pid } if pid == process => {
+                Some((addr, addr.saturating_add(self.len)))
+            }
             Place::InPlace { .. } | Place::Arena(_) => None,
         }
     }
@@ -108,8 +107,10 @@ impl Window {
             Place::Arena(at) => (at, 0u64, 0u32),
             Place::InPlace { addr, pid } => (addr, 1, pid.cast_unsigned()),
         };
-        let flags =
-            u64::from(self.read) | u64::from(self.write) << 1 | u64::from(self.deleted) << 2 | kind << 8;
+        let flags = u64::from(self.read)
+            | u64::from(self.write) << 1
+            | u64::from(self.deleted) << 2
+            | kind << 8;
         let who = u64::from(self.serial) << 32 | u64::from(pid);
         [self.offset, self.len, place, flags, who]
     }
@@ -123,16 +124,12 @@ impl Window {
             return None;
         }
         let place = match flags >> 8 {
-            0 if place
-                .checked_add(len)
-                .is_some_and(|end| end <= ARENA_BYTES as u64) =>
-            {
+            0 if place.checked_add(len).is_some_and(|end| end <= ARENA_BYTES as u64) => {
                 Place::Arena(place)
             }
-            1 if place.checked_add(len).is_some() => Place::InPlace {
-                addr: place,
-                pid: (who as u32).cast_signed(),
-            },
+            1 if place.checked_add(len).is_some() => {
+                Place::InPlace { addr: place, pid: (who as u32).cast_signed() }
+            }
             _ => return None,
         };
         Some(Window {
@@ -215,9 +212,7 @@ impl Table {
     }
 
     fn offset(&self, i: usize) -> u64 {
-        self.entries
-            .get(i * ENTRY_WORDS)
-            .map_or(u64::MAX, |word| word.get_relaxed())
+        self.entries.get(i * ENTRY_WORDS).map_or(u64::MAX, |word| word.get_relaxed())
     }
 
     /// Passes the windows, from the last one that begins at or before `offset`, to `each` until it
@@ -236,7 +231,8 @@ impl Table {
                 std::hint::spin_loop();
                 continue;
             }
-            let count = usize::try_from(self.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
+            let count =
+                usize::try_from(self.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
             let (mut low, mut high) = (0, count);
             while low < high {
                 let middle = usize::midpoint(low, high);
@@ -293,11 +289,7 @@ impl Table {
         )?;
         let (reached, runs) = found;
         let runs = runs?;
-        if reached < end {
-            Err(Failure::NoWindow)
-        } else {
-            Ok(runs)
-        }
+        if reached < end { Err(Failure::NoWindow) } else { Ok(runs) }
     }
 
     /// Whether any window, also a deleted one, touches the range.
@@ -509,9 +501,12 @@ impl OwnTable {
     pub(crate) fn free(&self, len: u64) -> Result<u64> {
         // The last page of the space is never allocated.
         let mut ceiling = OFFSET_MAX + 1 - PAGE;
-        let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
+        let count =
+            usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
         for i in (0..count).rev() {
-            let Some(window) = self.0.entry(i) else { continue };
+            let Some(window) = self.0.entry(i) else {
+                continue;
+            };
             let end = window.end();
             if end <= ceiling && ceiling - end >= len {
                 break;
@@ -525,7 +520,8 @@ impl OwnTable {
     /// of the page size. Only for the writer.
     pub(crate) fn free_near(&self, offset: u64, len: u64) -> Result<u64> {
         let end = OFFSET_MAX + 1 - PAGE;
-        let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
+        let count =
+            usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
         let mut nearest = None;
         let mut begin = 0;
         for window in (0..count).filter_map(|i| self.0.entry(i)).map(Some).chain([None]) {
@@ -630,11 +626,7 @@ mod tests {
             "not what is deleted and may be mapped"
         );
         table.forget(|_| true).unwrap();
-        assert_eq!(
-            table.free(PAGE).unwrap(),
-            0x7fff_ffff_ffff_d000,
-            "what is free again"
-        );
+        assert_eq!(table.free(PAGE).unwrap(), 0x7fff_ffff_ffff_d000, "what is free again");
     }
 
     #[test]
@@ -668,25 +660,20 @@ mod tests {
             assert_eq!(table.take_arena(PageSizeHint::Any, 0, large), Ok(i * large));
         }
         let room = large::ROOM_BYTES;
-        assert_eq!(
-            table.take_arena(PageSizeHint::Any, 0, room),
-            Err(Failure::NoMemory)
-        );
+        assert_eq!(table.take_arena(PageSizeHint::Any, 0, room), Err(Failure::NoMemory));
     }
 
     #[test]
     fn large_pages_lie_in_an_arena_as_in_memory() {
         let table = table();
         let large = large::LARGE as u64;
-        let take =
-            |wanted: PageSizeHint, addr, len| table.take_arena(wanted, addr, len).unwrap() - wanted.room();
+        let take = |wanted: PageSizeHint, addr, len| {
+            table.take_arena(wanted, addr, len).unwrap() - wanted.room()
+        };
         assert_eq!(take(PageSizeHint::Any, large::LARGE, PAGE), 0);
         assert_eq!(take(PageSizeHint::Large, 5 * large::LARGE, 2 * large), large);
         assert_eq!(take(PageSizeHint::Small, large::LARGE - 4096, large), 3 * large);
-        assert_eq!(
-            take(PageSizeHint::Large, large::LARGE - 4096, large + PAGE),
-            5 * large - PAGE
-        );
+        assert_eq!(take(PageSizeHint::Large, large::LARGE - 4096, large + PAGE), 5 * large - PAGE);
         assert_eq!(
             table.take_arena(PageSizeHint::Small, 0, ARENA_BYTES as u64 / 3),
             Err(Failure::NoMemory)

@@ -102,9 +102,7 @@ pub(super) fn accepted(endpoint: &mut Endpoint) -> Result<(ConnId, PortId), Case
 }
 
 pub(super) fn connected(endpoint: &mut Endpoint, id: ConnId) -> CaseResult {
-    until("an answer", || {
-        Ok(events(endpoint).contains(&LinkEvent::Connected(id)).then_some(()))
-    })
+    until("an answer", || Ok(events(endpoint).contains(&LinkEvent::Connected(id)).then_some(())))
 }
 
 pub(super) fn closed(endpoint: &mut Endpoint, id: ConnId) -> Result<Reason, CaseError> {
@@ -139,19 +137,17 @@ pub(super) fn pair_with(bed: &dyn Bed, exports: Exports) -> Result<Pair, CaseErr
     Ok(Pair { a, b, ab, ba })
 }
 
-pub(super) fn conn(endpoint: &mut Endpoint, id: ConnId) -> Result<&mut crate::Connection, CaseError> {
-    endpoint
-        .conn(id)
-        .ok_or_else(|| CaseError("no such connection".to_owned()))
+pub(super) fn conn(
+    endpoint: &mut Endpoint,
+    id: ConnId,
+) -> Result<&mut crate::Connection, CaseError> {
+    endpoint.conn(id).ok_or_else(|| CaseError("no such connection".to_owned()))
 }
 
 /// Publishes a record and notifies the peer.
 pub(super) fn say(endpoint: &mut Endpoint, id: ConnId, kind: u8, head: &[u8]) -> CaseResult {
     let connection = conn(endpoint, id)?;
-    connection
-        .tx()
-        .push_head(kind, head)
-        .map_err(|e| CaseError(format!("push: {e:?}")))?;
+    connection.tx().push_head(kind, head).map_err(|e| CaseError(format!("push: {e:?}")))?;
     connection.notify();
     Ok(())
 }

@@ -2,51 +2,22 @@
 //! Ends of connections, and the data that survives them.
 
 use super::bed::{
-    Bed, Case, CaseResult, accepted, bind, closed, conn, connected, ensure, events, hear, pair, say, until,
+    Bed, Case, CaseResult, accepted, bind, closed, conn, connected, ensure, events, hear, pair,
+    say, until,
 };
 use crate::{CloseHow, Endpoint, Exports, LinkEvent, Reason, Refusal};
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        name: "an orderly end",
-        run: orderly_end,
-    },
-    Case {
-        name: "a reset",
-        run: reset,
-    },
-    Case {
-        name: "a death",
-        run: death,
-    },
-    Case {
-        name: "a closed endpoint says goodbye",
-        run: closed_endpoint_says_goodbye,
-    },
-    Case {
-        name: "a listener that never looked",
-        run: listener_that_never_looked,
-    },
-    Case {
-        name: "a listener that died before it looked",
-        run: listener_that_died,
-    },
-    Case {
-        name: "an opener that died before acceptance",
-        run: opener_that_died,
-    },
-    Case {
-        name: "another one under the same port",
-        run: same_port_again,
-    },
-    Case {
-        name: "ids are not used again",
-        run: ids_are_not_used_again,
-    },
-    Case {
-        name: "goodbye with unread wake-ups",
-        run: goodbye_with_unread_wakeups,
-    },
+    Case { name: "an orderly end", run: orderly_end },
+    Case { name: "a reset", run: reset },
+    Case { name: "a death", run: death },
+    Case { name: "a closed endpoint says goodbye", run: closed_endpoint_says_goodbye },
+    Case { name: "a listener that never looked", run: listener_that_never_looked },
+    Case { name: "a listener that died before it looked", run: listener_that_died },
+    Case { name: "an opener that died before acceptance", run: opener_that_died },
+    Case { name: "another one under the same port", run: same_port_again },
+    Case { name: "ids are not used again", run: ids_are_not_used_again },
+    Case { name: "goodbye with unread wake-ups", run: goodbye_with_unread_wakeups },
 ];
 
 fn orderly_end(bed: &dyn Bed) -> CaseResult {
@@ -130,10 +101,7 @@ fn same_port_again(bed: &dyn Bed) -> CaseResult {
     let (ba, _) = accepted(&mut b)?;
     hear(&mut b, ba, 4, b"the new one")?;
     connected(&mut p.a, again)?;
-    ensure!(
-        conn(&mut p.a, p.ab)?.is_closed(),
-        "the old one stays until it is closed"
-    );
+    ensure!(conn(&mut p.a, p.ab)?.is_closed(), "the old one stays until it is closed");
     p.a.close_conn(p.ab, CloseHow::Orderly);
     ensure!(conn(&mut p.a, again)?.is_up());
     Ok(())

@@ -4,48 +4,21 @@
 use scif_ring::PushError;
 
 use super::bed::{
-    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear, listen, pair,
-    say, until,
+    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear,
+    listen, pair, say, until,
 };
 use crate::{DYNAMIC_PORTS, Endpoint, Error, Exports, LinkEvent, PortId};
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        name: "a port has one owner",
-        run: port_has_one_owner,
-    },
-    Case {
-        name: "dynamic ports differ",
-        run: dynamic_ports_differ,
-    },
-    Case {
-        name: "nobody listens",
-        run: nobody_listens,
-    },
-    Case {
-        name: "records before acceptance",
-        run: records_before_acceptance,
-    },
-    Case {
-        name: "both connect at once",
-        run: both_connect_at_once,
-    },
-    Case {
-        name: "an endpoint reaches itself",
-        run: reaches_itself,
-    },
-    Case {
-        name: "records both ways",
-        run: records_both_ways,
-    },
-    Case {
-        name: "three hundred connections",
-        run: many_connections,
-    },
-    Case {
-        name: "strangers stay apart",
-        run: strangers_stay_apart,
-    },
+    Case { name: "a port has one owner", run: port_has_one_owner },
+    Case { name: "dynamic ports differ", run: dynamic_ports_differ },
+    Case { name: "nobody listens", run: nobody_listens },
+    Case { name: "records before acceptance", run: records_before_acceptance },
+    Case { name: "both connect at once", run: both_connect_at_once },
+    Case { name: "an endpoint reaches itself", run: reaches_itself },
+    Case { name: "records both ways", run: records_both_ways },
+    Case { name: "three hundred connections", run: many_connections },
+    Case { name: "strangers stay apart", run: strangers_stay_apart },
 ];
 
 fn port_has_one_owner(bed: &dyn Bed) -> CaseResult {
@@ -53,7 +26,10 @@ fn port_has_one_owner(bed: &dyn Bed) -> CaseResult {
     let first = bind(&node)?;
     let id = first.id();
     ensure!(id.node == node.id());
-    ensure!(Endpoint::bind(&bed.node()?, id.port, Exports::default()).err() == Some(Error::PortInUse(id)));
+    ensure!(
+        Endpoint::bind(&bed.node()?, id.port, Exports::default()).err()
+            == Some(Error::PortInUse(id))
+    );
     drop(first);
     ensure!(Endpoint::bind(&bed.node()?, id.port, Exports::default())?.id() == id);
     Ok(())
@@ -74,10 +50,7 @@ fn nobody_listens(bed: &dyn Bed) -> CaseResult {
     let mut a = bind(&bed.node()?)?;
     let gone = bind(&bed.node()?)?.id();
     ensure!(a.connect(gone) == Err(Error::Refused(gone)));
-    let elsewhere = PortId {
-        node: 4711,
-        port: a.id().port,
-    };
+    let elsewhere = PortId { node: 4711, port: a.id().port };
     ensure!(a.connect(elsewhere) == Err(Error::Refused(elsewhere)));
     ensure!(a.conns().count() == 0);
     Ok(())
@@ -124,10 +97,8 @@ fn both_connect_at_once(bed: &dyn Bed) -> CaseResult {
         })
     };
     let none = || CaseError("not accepted".to_owned());
-    let (a_in, b_in) = (
-        find(&in_a, b.id()).ok_or_else(none)?,
-        find(&in_b, a.id()).ok_or_else(none)?,
-    );
+    let (a_in, b_in) =
+        (find(&in_a, b.id()).ok_or_else(none)?, find(&in_b, a.id()).ok_or_else(none)?);
     ensure!(in_a.contains(&LinkEvent::Connected(ab)) && in_b.contains(&LinkEvent::Connected(ba)));
     ensure!(a_in != ab && b_in != ba);
     hear(&mut b, b_in, 1, b"from a")?;

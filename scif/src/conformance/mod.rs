@@ -15,10 +15,7 @@ pub use bed::{Bed, Case, CaseError, CaseResult};
 
 /// Returns all cases.
 pub fn cases() -> impl Iterator<Item = Case> {
-    [links::CASES, ends::CASES, sharing::CASES, sleep::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [links::CASES, ends::CASES, sharing::CASES, sleep::CASES].into_iter().flatten().copied()
 }
 
 /// Runs every case; returns the names of all cases that ran, and descriptions of failures.

@@ -9,58 +9,30 @@ use crate::sys::mmap::Mapping;
 use crate::{Access, Exports, RemoteMem};
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        name: "keys are found and lost",
-        run: keys_are_found_and_lost,
-    },
-    Case {
-        name: "a slot waits for its marks",
-        run: slot_waits_for_marks,
-    },
-    Case {
-        name: "no keys where none are shown",
-        run: no_keys,
-    },
-    Case {
-        name: "claim blocks are shared",
-        run: claim_blocks,
-    },
-    Case {
-        name: "memory of a peer of this process",
-        run: own_memory,
-    },
+    Case { name: "keys are found and lost", run: keys_are_found_and_lost },
+    Case { name: "a slot waits for its marks", run: slot_waits_for_marks },
+    Case { name: "no keys where none are shown", run: no_keys },
+    Case { name: "claim blocks are shared", run: claim_blocks },
+    Case { name: "memory of a peer of this process", run: own_memory },
 ];
 
 fn entry(key: u64) -> KeyEntry {
-    KeyEntry {
-        key,
-        base: 4096 * key,
-        start: 0,
-        len: 100 + key,
-        access: 3,
-        ..KeyEntry::default()
-    }
+    KeyEntry { key, base: 4096 * key, start: 0, len: 100 + key, access: 3, ..KeyEntry::default() }
 }
 
 fn keys_are_found_and_lost(bed: &dyn Bed) -> CaseResult {
     let keys = bed.node()?.key_table()?;
-    let early = keys
-        .insert(entry(1))
-        .ok_or_else(|| CaseError("no room".to_owned()))?;
-    let mut p = pair_with(
-        bed,
-        Exports {
-            keys: Some(keys.clone()),
-        },
-    )?;
+    let early = keys.insert(entry(1)).ok_or_else(|| CaseError("no room".to_owned()))?;
+    let mut p = pair_with(bed, Exports { keys: Some(keys.clone()) })?;
     let none = || CaseError("no keys shown".to_owned());
     let late: Vec<_> = (2..1000).map(|key| (key, keys.insert(entry(key)))).collect();
     let reader = conn(&mut p.a, p.ab)?.keys().ok_or_else(none)?;
     for (key, slot) in late.iter().copied().chain([(1, Some(early))]) {
-        let (at, generation, found) = reader
-            .find(key)
-            .ok_or_else(|| CaseError(format!("key {key} not found")))?;
-        ensure!(Some(at) == slot && (found.key, found.base, found.len) == (key, 4096 * key, 100 + key));
+        let (at, generation, found) =
+            reader.find(key).ok_or_else(|| CaseError(format!("key {key} not found")))?;
+        ensure!(
+            Some(at) == slot && (found.key, found.base, found.len) == (key, 4096 * key, 100 + key)
+        );
         ensure!(reader.revalidate(at, generation));
     }
     let (slot, generation, _) = reader.find(1).ok_or_else(none)?;
@@ -76,15 +48,8 @@ fn keys_are_found_and_lost(bed: &dyn Bed) -> CaseResult {
 
 fn slot_waits_for_marks(bed: &dyn Bed) -> CaseResult {
     let keys = bed.node()?.key_table()?;
-    let slot = keys
-        .insert(entry(9))
-        .ok_or_else(|| CaseError("no room".to_owned()))?;
-    let mut p = pair_with(
-        bed,
-        Exports {
-            keys: Some(keys.clone()),
-        },
-    )?;
+    let slot = keys.insert(entry(9)).ok_or_else(|| CaseError("no room".to_owned()))?;
+    let mut p = pair_with(bed, Exports { keys: Some(keys.clone()) })?;
     ensure!(!p.b.slot_in_use(slot));
     conn(&mut p.a, p.ab)?.my_mark().set(slot);
     keys.remove(slot);
@@ -111,11 +76,7 @@ fn no_keys(bed: &dyn Bed) -> CaseResult {
     let mut c = crate::Endpoint::bind(&bed.node()?, 0, Exports { keys: Some(keys) })?;
     let out = c.connect(p.b.id())?;
     let (inside, _) = super::bed::accepted(&mut p.b)?;
-    ensure!(
-        conn(&mut p.b, inside)?
-            .keys()
-            .is_some_and(|keys| keys.find(5).is_some())
-    );
+    ensure!(conn(&mut p.b, inside)?.keys().is_some_and(|keys| keys.find(5).is_some()));
     connected(&mut c, out)?;
     ensure!(conn(&mut c, out)?.keys().is_none());
     Ok(())
@@ -130,15 +91,11 @@ fn claim_blocks(bed: &dyn Bed) -> CaseResult {
         sender.reset(generation);
         ensure!(sender.peer_offer(generation).is_none());
         receiver.offer(generation, 4096 * (block as u64 + 1), 1000, 500, 2);
-        let offer = sender
-            .peer_offer(generation)
-            .ok_or_else(|| CaseError("no offer".to_owned()))?;
+        let offer =
+            sender.peer_offer(generation).ok_or_else(|| CaseError("no offer".to_owned()))?;
         ensure!(offer.dst_addr == 4096 * (block as u64 + 1) && offer.parts == 2);
         let back = conn(&mut p.b, p.ba)?.tx_claim(block);
-        ensure!(
-            back.peer_offer(generation).is_none(),
-            "the directions have blocks of their own"
-        );
+        ensure!(back.peer_offer(generation).is_none(), "the directions have blocks of their own");
     }
     Ok(())
 }
@@ -147,21 +104,14 @@ fn claim_blocks(bed: &dyn Bed) -> CaseResult {
 fn own_memory(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     let source: Vec<u8> = (0..100_000u32).map(|i| (i % 253) as u8).collect();
-    let remote = RemoteMem {
-        addr: source.as_ptr().expose_provenance() as u64,
-        len: source.len() as u64,
-    };
+    let remote =
+        RemoteMem { addr: source.as_ptr().expose_provenance() as u64, len: source.len() as u64 };
     for (endpoint, id) in [(&mut p.a, p.ab), (&mut p.b, p.ba)] {
         let connection = conn(endpoint, id)?;
         ensure!(connection.memory().access() == Access::Mapped);
         let map = Mapping::anonymous(source.len())?;
-        let local = map
-            .bytes(0, source.len())
-            .map_err(|_| CaseError("out of range".to_owned()))?;
-        connection
-            .memory()
-            .read(&[local], &[remote])
-            .map_err(|e| CaseError(format!("{e:?}")))?;
+        let local = map.bytes(0, source.len()).map_err(|_| CaseError("out of range".to_owned()))?;
+        connection.memory().read(&[local], &[remote]).map_err(|e| CaseError(format!("{e:?}")))?;
         let mut copy = vec![0u8; source.len()];
         local.copy_to_slice(&mut copy);
         ensure!(copy == source);

@@ -7,40 +7,19 @@ use std::time::Duration;
 use scif_ring::BELL_BITS;
 
 use super::bed::{
-    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear, listen, pair,
-    say,
+    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear,
+    listen, pair, say,
 };
 use crate::{ConnId, Endpoint, Waiter};
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        name: "an idle consumer's bell is rung",
-        run: idle_bell,
-    },
-    Case {
-        name: "a polling consumer's bell is not",
-        run: no_bell_while_polling,
-    },
-    Case {
-        name: "a sleeper is woken and told by whom",
-        run: sleeper_is_woken,
-    },
-    Case {
-        name: "requests and answers wake",
-        run: requests_and_answers_wake,
-    },
-    Case {
-        name: "ends wake",
-        run: ends_wake,
-    },
-    Case {
-        name: "no wake-up is lost",
-        run: no_lost_wakeup,
-    },
-    Case {
-        name: "no first record is lost",
-        run: no_lost_first_record,
-    },
+    Case { name: "an idle consumer's bell is rung", run: idle_bell },
+    Case { name: "a polling consumer's bell is not", run: no_bell_while_polling },
+    Case { name: "a sleeper is woken and told by whom", run: sleeper_is_woken },
+    Case { name: "requests and answers wake", run: requests_and_answers_wake },
+    Case { name: "ends wake", run: ends_wake },
+    Case { name: "no wake-up is lost", run: no_lost_wakeup },
+    Case { name: "no first record is lost", run: no_lost_first_record },
 ];
 
 /// Time in nanoseconds that is reached only after a lost wake-up.
@@ -148,19 +127,14 @@ fn ends_wake(bed: &dyn Bed) -> CaseResult {
         }
         ensure!(waiter.wait(Some(LOST_NS))?);
         super::bed::closed(&mut p.b, p.ba)?;
-        ensure!(
-            !waiter.wait(Some(0))?,
-            "an ended connection must not keep sleepers awake"
-        );
+        ensure!(!waiter.wait(Some(0))?, "an ended connection must not keep sleepers awake");
     }
     Ok(())
 }
 
 /// Pauses for 0 to some tens of microseconds, different in each round.
 fn pause(seed: &mut u64) {
-    *seed = seed
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407);
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     match seed.wrapping_shr(60) {
         0..8 => (0..seed.wrapping_shr(50) % 1024).for_each(|_| std::hint::spin_loop()),
         8..12 => std::thread::sleep(Duration::from_micros(seed.wrapping_shr(40) % 64)),
@@ -196,9 +170,7 @@ fn no_lost_wakeup(bed: &dyn Bed) -> CaseResult {
         std::thread::scope(|scope| {
             let other = scope.spawn(move || side(p.b, p.ba, false, idle));
             side(p.a, p.ab, true, idle)?;
-            other
-                .join()
-                .map_err(|_| CaseError("a side panicked".to_owned()))?
+            other.join().map_err(|_| CaseError("a side panicked".to_owned()))?
         })?;
     }
     Ok(())
@@ -251,8 +223,6 @@ fn no_lost_first_record(bed: &dyn Bed) -> CaseResult {
             }
             done.send(())?;
         }
-        opener
-            .join()
-            .map_err(|_| CaseError("the opener panicked".to_owned()))?
+        opener.join().map_err(|_| CaseError("the opener panicked".to_owned()))?
     })
 }

@@ -61,10 +61,7 @@ mod tests {
     fn least(groups: &str, files: &[(&str, u64)]) -> Option<u64> {
         least_limit(groups, |file| {
             let file = file.strip_prefix(ROOT)?;
-            files
-                .iter()
-                .find(|(name, _)| *name == file)
-                .map(|(_, limit)| *limit)
+            files.iter().find(|(name, _)| *name == file).map(|(_, limit)| *limit)
         })
     }
 

@@ -20,9 +20,7 @@ fn alive() -> MutexGuard<'static, usize> {
 /// Waits until no test has a child, and prevents new ones while the guard exists: then closing a
 /// descriptor really closes its object.
 pub fn none() -> MutexGuard<'static, usize> {
-    ENDED
-        .wait_while(alive(), |alive| *alive > 0)
-        .unwrap_or_else(PoisonError::into_inner)
+    ENDED.wait_while(alive(), |alive| *alive > 0).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts a program, which inherits none of our descriptors.

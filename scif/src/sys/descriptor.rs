@@ -63,14 +63,14 @@ pub fn identify(fd: RawFd) -> Result<Identity, Errno> {
 /// Returns the identity of a socket.
 pub fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
-    Ok(Identity {
-        dev: stat.st_dev,
-        ino: stat.st_ino,
-    })
+    Ok(Identity { dev: stat.st_dev, ino: stat.st_ino })
 }
 
 /// Runs `call` on a descriptor that stays owned by the program.
-fn with_number<T>(fd: RawFd, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+fn with_number<T>(
+    fd: RawFd,
+    call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
@@ -82,23 +82,14 @@ fn with_number<T>(fd: RawFd, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errn
 /// Closes a descriptor of the program.
 pub fn close(fd: RawFd) -> Result<(), Errno> {
     // SAFETY: plain close(2), as the program requests; EBADF for a descriptor that is not open.
-    if unsafe { libc::close(fd) } == 0 {
-        Ok(())
-    } else {
-        Err(super::process::last_errno())
-    }
+    if unsafe { libc::close(fd) } == 0 { Ok(()) } else { Err(super::process::last_errno()) }
 }
 
 /// Makes `to` a copy of `from`, and keeps the flags that the program has set on `to`.
 pub fn replace(from: RawFd, to: RawFd) -> Result<(), Errno> {
-    let (flags, status) = with_number(to, |to| {
-        Ok((rustix::io::fcntl_getfd(to)?, rustix::fs::fcntl_getfl(to)?))
-    })?;
-    let cloexec = if flags.contains(rustix::io::FdFlags::CLOEXEC) {
-        libc::O_CLOEXEC
-    } else {
-        0
-    };
+    let (flags, status) =
+        with_number(to, |to| Ok((rustix::io::fcntl_getfd(to)?, rustix::fs::fcntl_getfl(to)?)))?;
+    let cloexec = if flags.contains(rustix::io::FdFlags::CLOEXEC) { libc::O_CLOEXEC } else { 0 };
     // SAFETY: dup3(2) on two descriptors of the program, as it requests.
     if unsafe { libc::dup3(from, to, cloexec) } < 0 {
         return Err(super::process::last_errno());
@@ -119,9 +110,7 @@ pub fn take_back(fd: RawFd) {
 
 /// Whether the program has set O_NONBLOCK.
 pub fn is_nonblocking(fd: RawFd) -> Result<bool, Errno> {
-    with_number(fd, |fd| {
-        Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK))
-    })
+    with_number(fd, |fd| Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK)))
 }
 
 /// Makes A readable: writes one byte to B. A closed A is no error.
@@ -158,14 +147,13 @@ pub fn hide_space(a: RawFd) {
 
 fn drain(fd: impl AsFd) {
     let mut space = [MaybeUninit::<u8>::uninit(); 256];
-    while let Ok((_, 1..)) | Err(Errno::INTR) = rustix::net::recv(&fd, &mut space, RecvFlags::DONTWAIT) {}
+    while let Ok((_, 1..)) | Err(Errno::INTR) =
+        rustix::net::recv(&fd, &mut space, RecvFlags::DONTWAIT)
+    {}
 }
 
 fn ready(fd: impl AsFd, what: PollFlags) -> bool {
-    let zero = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut set = [PollFd::new(&fd, what)];
     poll(&mut set, Some(&zero)).is_ok() && set.iter().any(|entry| entry.revents().intersects(what))
 }
@@ -239,11 +227,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     fn bits(fd: RawFd) -> i16 {
-        let mut set = [libc::pollfd {
-            fd,
-            events: libc::POLLIN | libc::POLLOUT,
-            revents: 0,
-        }];
+        let mut set = [libc::pollfd { fd, events: libc::POLLIN | libc::POLLOUT, revents: 0 }];
         poll_raw(&mut set, 0).unwrap();
         set[0].revents
     }
@@ -277,11 +261,7 @@ mod tests {
 
     #[test]
     fn an_array_to_be_polled_is_looked_at_by_the_system() {
-        let mut entry = libc::pollfd {
-            fd: -1,
-            events: 0,
-            revents: 7,
-        };
+        let mut entry = libc::pollfd { fd: -1, events: 0, revents: 7 };
         let at = (&raw mut entry).expose_provenance();
         assert_eq!(check_polled(at, 1), Ok(()));
         assert_eq!(check_polled(at, u32::MAX), Err(Errno::INVAL));

@@ -30,7 +30,9 @@ pub(super) fn set(at: usize, len: usize) {
 pub(super) fn is_set(at: usize) -> bool {
     // A child forked meanwhile would receive an excluded page.
     let _section = fork::section();
-    let Some(area) = area_of(at) else { return false };
+    let Some(area) = area_of(at) else {
+        return false;
+    };
     let neighbours = [at.checked_add(PAGE), at.checked_sub(PAGE)];
     let inside = |page: &usize| (area.begin..area.end).contains(page);
     match neighbours.into_iter().flatten().find(inside) {
@@ -48,7 +50,8 @@ fn area_of(at: usize) -> Option<Area> {
 fn is_set_beside(at: usize, neighbour: usize) -> bool {
     let are_one = || area_of(at).is_some_and(|area| (area.begin..area.end).contains(&neighbour));
     // SAFETY: changes no byte.
-    if unsafe { rustix::mm::madvise(pointer(at), PAGE, Advice::LinuxDoFork) }.is_err() || are_one() {
+    if unsafe { rustix::mm::madvise(pointer(at), PAGE, Advice::LinuxDoFork) }.is_err() || are_one()
+    {
         return false;
     }
     set(at, PAGE);
@@ -82,7 +85,12 @@ mod tests {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel picks an unused range.
         let at = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::empty(), MapFlags::PRIVATE)
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                all,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE,
+            )
         };
         let at = at.unwrap().wrapping_byte_add(PAGE);
         let fd = super::super::memfd::create("scif-test", all).unwrap();

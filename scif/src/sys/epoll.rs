@@ -32,10 +32,7 @@ impl Epoll {
     /// Calls epoll_ctl(2) through the C library, so that a preloaded stand-in for the device sees
     /// it.
     fn control(&self, op: i32, fd: impl AsFd, events: i32, token: u64) -> Result<(), Errno> {
-        let mut event = libc::epoll_event {
-            events: events.cast_unsigned(),
-            u64: token,
-        };
+        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: token };
         let (set, fd) = (self.0.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd());
         // SAFETY: both descriptors are borrowed for the call, and `event` is live.
         keep_errno(|| match unsafe { libc::epoll_ctl(set, op, fd, &raw mut event) } {
@@ -70,7 +67,8 @@ impl Epoll {
     pub fn wait(&self, timeout_ns: Option<u64>, each: impl FnMut(u64)) -> Result<(), Errno> {
         // Whole milliseconds, rounded up: finer ones need epoll_pwait2, which older kernels and
         // filters lack.
-        let timeout = timeout_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        let timeout =
+            timeout_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_WAIT];
         let room = i32::try_from(events.len()).unwrap_or(0);
         let raw = self.0.as_fd().as_raw_fd();
@@ -128,12 +126,7 @@ pub fn inherited_event() -> Result<OwnedFd, Errno> {
 
 fn denied(call: &'static str, errno: Errno) {
     let consequence = "endpoints and queues cannot be opened";
-    warn_of_denied(
-        call,
-        errno,
-        consequence,
-        "permit it in the profile of the container",
-    );
+    warn_of_denied(call, errno, consequence, "permit it in the profile of the container");
 }
 
 /// Signals all waiters on an event.

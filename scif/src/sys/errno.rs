@@ -139,9 +139,7 @@ mod tests {
             // SAFETY: the size is not 0.
             ("alloc", |layout| unsafe { ErrnoKeepingAllocator.alloc(layout) }),
             // SAFETY: the size is not 0.
-            ("alloc_zeroed", |layout| unsafe {
-                ErrnoKeepingAllocator.alloc_zeroed(layout)
-            }),
+            ("alloc_zeroed", |layout| unsafe { ErrnoKeepingAllocator.alloc_zeroed(layout) }),
         ];
         for (name, call) in calls {
             // SAFETY: valid for this thread while it runs.

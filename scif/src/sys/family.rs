@@ -47,7 +47,8 @@ pub(super) struct Birth {
 impl Tie {
     fn pair() -> Result<(Tie, Tie), rustix::io::Errno> {
         let flags = SocketFlags::CLOEXEC;
-        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (one, other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (first, second) = (identity(&one)?, identity(&other)?);
         Ok((Tie(one, first), Tie(other, second)))
     }
@@ -60,10 +61,7 @@ impl Tie {
     /// Whether a process with the other end is left. False also if the program has closed this one.
     fn holds(&self) -> bool {
         let mut entry = [PollFd::new(&self.0, PollFlags::empty())];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let polled = poll(&mut entry, Some(&now));
         let [entry] = entry;
         polled.is_err() || (entry.revents().is_empty() && self.is_itself())

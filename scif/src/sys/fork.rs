@@ -9,10 +9,7 @@
 //! process owns it. The child closes the registered numbers and empties the registry. A
 //! [`PrivateFd`] dropped later in the child finds its number missing. So it does not close a
 //! descriptor that the child has since opened under that number.
-#![expect(
-    unsafe_code,
-    reason = "pthread_atfork and the descriptors its child handler closes"
-)]
+#![expect(unsafe_code, reason = "pthread_atfork and the descriptors its child handler closes")]
 
 use std::any::Any;
 use std::cell::Cell;
@@ -312,10 +309,7 @@ impl PrivateFd {
     pub fn new(fd: OwnedFd) -> PrivateFd {
         install();
         registry().insert(fd.as_raw_fd());
-        PrivateFd {
-            fd: Some(fd),
-            generation: generation(),
-        }
+        PrivateFd { fd: Some(fd), generation: generation() }
     }
 
     /// Returns the descriptor and gives up its ownership; `None` in a forked child, where it is
@@ -383,12 +377,11 @@ mod tests {
 
     #[test]
     fn descriptor_dropped_after_the_child_closed_it_closes_nothing() {
-        let fd = PrivateFd::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap());
-        let number = fd.as_fd().as_raw_fd();
-        assert!(
-            registry().remove(number),
-            "as the child handler does, but for the close"
+        let fd = PrivateFd::new(
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(),
         );
+        let number = fd.as_fd().as_raw_fd();
+        assert!(registry().remove(number), "as the child handler does, but for the close");
         drop(fd);
         // SAFETY: the drop above did not close the number, so the test still owns it.
         let still = unsafe { OwnedFd::from_raw_fd(number) };

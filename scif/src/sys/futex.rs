@@ -3,10 +3,7 @@
 //!
 //! A sleep without a time limit is restarted by the kernel after a signal whose handler has
 //! SA_RESTART; after another signal it ends with EINTR. With a limit every signal ends it.
-#![expect(
-    unsafe_code,
-    reason = "futex(2) has no safe wrapper that leaves the word shared"
-)]
+#![expect(unsafe_code, reason = "futex(2) has no safe wrapper that leaves the word shared")]
 
 use rustix::io::Errno;
 use scif_ring::SharedU32;
@@ -24,7 +21,9 @@ pub fn wait(word: &SharedU32, value: u32, timeout_ns: Option<u64>) -> Result<(),
     keep_errno(|| {
         // SAFETY: the word is mapped while its handle exists (contract of `SharedU32::new`), and
         // the kernel only reads it; `limit_at` is null or a live timespec.
-        let rc = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit_at) };
+        let rc = unsafe {
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit_at)
+        };
         if rc == 0 { Ok(()) } else { Err(last_errno()) }
     })
 }

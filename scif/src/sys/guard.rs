@@ -3,10 +3,7 @@
 //! `userfaultfd(2)`.
 //!
 //! Not about the change of the range meanwhile (`pages`).
-#![expect(
-    unsafe_code,
-    reason = "userfaultfd is a call and ioctls without names in a library"
-)]
+#![expect(unsafe_code, reason = "userfaultfd is a call and ioctls without names in a library")]
 
 use std::os::fd::OwnedFd;
 
@@ -75,7 +72,11 @@ impl WriteFence {
         Some(guard)
     }
 
-    fn control<const N: usize>(&self, request: libc::c_ulong, argument: &mut [u64; N]) -> Result<(), Errno> {
+    fn control<const N: usize>(
+        &self,
+        request: libc::c_ulong,
+        argument: &mut [u64; N],
+    ) -> Result<(), Errno> {
         use std::os::fd::AsRawFd;
         // SAFETY: `argument` is live and has the size encoded in `request` (every use is tested,
         // and the kernel checks it).
@@ -108,8 +109,7 @@ impl WriteFence {
         let mut register = [at as u64, len as u64, REGISTER_MODE_WP, 0];
         self.control(IOCTL_REGISTER, &mut register)?;
         let mut protect = [at as u64, len as u64, WRITEPROTECT_MODE_WP];
-        self.control(IOCTL_WRITEPROTECT, &mut protect)
-            .inspect_err(|_| self.let_go(at, len, false))
+        self.control(IOCTL_WRITEPROTECT, &mut protect).inspect_err(|_| self.let_go(at, len, false))
     }
 
     /// Resumes the suspended stores. They go to the pages that are present now, which are other

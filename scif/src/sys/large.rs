@@ -63,11 +63,7 @@ impl PageSizeHint {
             // where the system gives them by default.
             Some(false) => {
                 let refused = was_written && all_get_large() && refuses_large(begin, end);
-                if refused {
-                    PageSizeHint::Small
-                } else {
-                    PageSizeHint::Any
-                }
+                if refused { PageSizeHint::Small } else { PageSizeHint::Any }
             }
             None => smaps::wanted(begin, end),
         }
@@ -107,7 +103,8 @@ impl PageSizeHint {
     /// may allocate.
     pub(super) fn make(self, at: usize, len: usize) {
         static SAID: AtomicFlag = AtomicFlag::new(false);
-        let Some((begin, end)) = within(at, at + len).filter(|_| self == PageSizeHint::Large) else {
+        let Some((begin, end)) = within(at, at + len).filter(|_| self == PageSizeHint::Large)
+        else {
             return;
         };
         if let Err(errno) = collapse(begin, end - begin)
@@ -277,7 +274,8 @@ mod tests {
                 Some(any) if any || said != PageSizeHint::Large => {
                     assert_eq!(
                         any,
-                        said == PageSizeHint::Large || (all_get_large() && said == PageSizeHint::Any)
+                        said == PageSizeHint::Large
+                            || (all_get_large() && said == PageSizeHint::Any)
                     );
                     for from in [at, at + 4096, at + LARGE / 2] {
                         assert_eq!(

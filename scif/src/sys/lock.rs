@@ -4,10 +4,7 @@
 //! `pthread_mutexattr_setrobust(3)`.
 //!
 //! Never in memory that a peer can write.
-#![expect(
-    unsafe_code,
-    reason = "pthread mutexes live at an address of the caller's choice"
-)]
+#![expect(unsafe_code, reason = "pthread mutexes live at an address of the caller's choice")]
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
@@ -46,7 +43,9 @@ impl SharedLock {
         // SAFETY: `attr` is memory that the call initialises.
         unsafe { libc::pthread_mutexattr_init(attr.as_mut_ptr()) };
         // SAFETY: initialised above.
-        unsafe { libc::pthread_mutexattr_setpshared(attr.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
+        unsafe {
+            libc::pthread_mutexattr_setpshared(attr.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED)
+        };
         // SAFETY: as above.
         unsafe { libc::pthread_mutexattr_setrobust(attr.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
         // SAFETY: the caller's contract permits initialising `at`; `attr` is initialised.

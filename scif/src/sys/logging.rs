@@ -38,10 +38,7 @@ impl<C: Ord> OnceEach<C> {
     /// peer cannot make it grow.
     #[must_use]
     pub const fn new(most: usize) -> OnceEach<C> {
-        OnceEach {
-            said: Mutex::new(BTreeSet::new()),
-            most,
-        }
+        OnceEach { said: Mutex::new(BTreeSet::new()), most }
     }
 
     /// Whether this is the first call with `cause`, which the caller then logs.
@@ -100,9 +97,7 @@ pub fn take_panics() {
 #[cold]
 fn log_panic(info: &PanicHookInfo<'_>) {
     let what = info.payload_as_str().unwrap_or("no message");
-    let (file, line) = info
-        .location()
-        .map_or(("", 0), |at: &Location<'_>| (at.file(), at.line()));
+    let (file, line) = info.location().map_or(("", 0), |at: &Location<'_>| (at.file(), at.line()));
     if log::log_enabled!(log::Level::Error) && PANICS.allows(|report| log::error!("{report}")) {
         log::error!("internal error at {file}:{line}, please report it: {what}");
     }
@@ -133,10 +128,7 @@ impl Budget {
 
     fn report(&self, suppressed: u64, report: impl FnOnce(fmt::Arguments<'_>)) {
         if suppressed > 0 {
-            report(format_args!(
-                "{suppressed} similar lines suppressed: {}",
-                self.rate
-            ));
+            report(format_args!("{suppressed} similar lines suppressed: {}", self.rate));
         }
     }
 }
@@ -146,7 +138,9 @@ impl Budget {
 #[cold]
 pub(crate) fn warn_of_denied(call: &'static str, errno: Errno, consequence: &str, remedy: &str) {
     static SAID: OnceEach<&str> = OnceEach::new(32);
-    if matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::INVAL) && SAID.first(call) {
+    if matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::INVAL)
+        && SAID.first(call)
+    {
         log::warn!(
             "{call}: {errno}: {consequence}. A seccomp filter (of a container), a security module or an old kernel denies the \
              call: {remedy}"
@@ -205,11 +199,7 @@ mod tests {
 
     #[test]
     fn a_report_comes_before_the_line_that_is_allowed() {
-        let budget = Budget {
-            limiter: Limiter::new(2, 1_000_000),
-            last: last(),
-            rate: "a test",
-        };
+        let budget = Budget { limiter: Limiter::new(2, 1_000_000), last: last(), rate: "a test" };
         let mut reports = Vec::new();
         let mut suppressed = 0;
         while reports.is_empty() {
@@ -217,10 +207,7 @@ mod tests {
                 suppressed += 1;
             }
         }
-        assert_eq!(
-            reports,
-            [format!("{suppressed} similar lines suppressed: a test")]
-        );
+        assert_eq!(reports, [format!("{suppressed} similar lines suppressed: a test")]);
         while budget.allows(|_| ()) {}
         budget.settle(|report| reports.push(report.to_string()));
         budget.settle(|report| reports.push(report.to_string()));
@@ -229,11 +216,8 @@ mod tests {
 
     #[test]
     fn last_reports_are_limited_as_well() {
-        let budget = Budget {
-            limiter: Limiter::new(2, u64::MAX / 8),
-            last: last(),
-            rate: "a test",
-        };
+        let budget =
+            Budget { limiter: Limiter::new(2, u64::MAX / 8), last: last(), rate: "a test" };
         let begin = now_ns();
         let mut reported = Vec::new();
         for _ in 0..1000 {

@@ -99,7 +99,8 @@ impl Area {
 
     /// Returns the address of a file offset in the area.
     pub fn place(&self, offset: u64) -> usize {
-        usize::try_from(offset.saturating_sub(self.offset)).map_or(self.end, |n| self.end.min(self.begin + n))
+        usize::try_from(offset.saturating_sub(self.offset))
+            .map_or(self.end, |n| self.end.min(self.begin + n))
     }
 
     /// Returns the part between two addresses.
@@ -196,7 +197,10 @@ fn parse_all(mut maps: std::fs::File, begin: usize, end: usize) -> std::io::Resu
 }
 
 /// Reads the list from the present position without allocation: areas have no names.
-pub(super) fn each_area(mut maps: impl std::io::Read, mut see: impl FnMut(&Area)) -> std::io::Result<()> {
+pub(super) fn each_area(
+    mut maps: impl std::io::Read,
+    mut see: impl FnMut(&Area),
+) -> std::io::Result<()> {
     let mut buffer = [0u8; LINES];
     let mut filled = 0;
     let mut tell = |line: &[u8]| {
@@ -266,11 +270,7 @@ const NAME_BYTES: usize = 256;
 
 impl Query {
     pub(super) fn file(&self) -> FileId {
-        FileId {
-            major: self.major,
-            minor: self.minor,
-            ino: self.inode,
-        }
+        FileId { major: self.major, minor: self.minor, ino: self.inode }
     }
 }
 
@@ -282,11 +282,7 @@ pub(super) fn ask(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Qu
         flags: COVERING_OR_NEXT,
         addr: at as u64,
         name_size: u32::try_from(name.len()).unwrap_or(0),
-        name_addr: if name.is_empty() {
-            0
-        } else {
-            name.as_mut_ptr().expose_provenance() as u64
-        },
+        name_addr: if name.is_empty() { 0 } else { name.as_mut_ptr().expose_provenance() as u64 },
         ..Query::default()
     };
     // SAFETY: `q` is a live structure of the given size, and `name` has the given number of bytes.
@@ -372,10 +368,7 @@ mod tests {
         for part in [1, 7, 100, LINES - 1, LINES, 4096] {
             let mut seen = Vec::new();
             each_area(InParts(text.as_bytes(), part), |area| seen.push(area.clone())).unwrap();
-            let nameless = wanted.iter().map(|area| Area {
-                name: String::new(),
-                ..area.clone()
-            });
+            let nameless = wanted.iter().map(|area| Area { name: String::new(), ..area.clone() });
             assert!(nameless.eq(seen), "in parts of {part}");
         }
     }

@@ -32,7 +32,9 @@ pub(crate) fn register() -> bool {
 /// Orders all earlier stores of this thread before all its later loads, as seen by every registered
 /// process; without membarrier, executes only a fence of this thread.
 pub(crate) fn barrier() {
-    if USABLE.get().copied().unwrap_or(false) && membarrier(MembarrierCommand::GlobalExpedited).is_ok() {
+    if USABLE.get().copied().unwrap_or(false)
+        && membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+    {
         return;
     }
     scif_ring::sleeper_fence();

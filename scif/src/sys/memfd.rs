@@ -97,11 +97,7 @@ pub fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), BadMemor
     }
     // The size is read after the seal was seen, so it is final.
     let stat = rustix::fs::fstat(&fd).map_err(|_| BadMemory::Size)?;
-    if u64::try_from(stat.st_size) == Ok(len as u64) {
-        Ok(())
-    } else {
-        Err(BadMemory::Size)
-    }
+    if u64::try_from(stat.st_size) == Ok(len as u64) { Ok(()) } else { Err(BadMemory::Size) }
 }
 
 /// Opens a memfd again, locked as shared until the last descriptor and mapping made from the new
@@ -121,11 +117,7 @@ pub fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// ENOENT: the process has no descriptor of it. EACCES: the process may not be inspected.
 pub fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
-    let access = if write {
-        rustix::fs::OFlags::RDWR
-    } else {
-        rustix::fs::OFlags::RDONLY
-    };
+    let access = if write { rustix::fs::OFlags::RDWR } else { rustix::fs::OFlags::RDONLY };
     for entry in rustix::fs::Dir::new(rustix::fs::open(
         format!("/proc/{pid}/fd"),
         rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
@@ -204,10 +196,7 @@ mod tests {
         seal(&fd, FIXED_SIZE).unwrap();
         assert_eq!(check(&fd, 8192, FIXED_SIZE), Ok(()));
         assert_eq!(check(&fd, 4096, FIXED_SIZE), Err(BadMemory::Size));
-        assert_eq!(
-            check(&fd, 8192, FIXED_SIZE | SealFlags::FUTURE_WRITE),
-            Err(BadMemory::Seals)
-        );
+        assert_eq!(check(&fd, 8192, FIXED_SIZE | SealFlags::FUTURE_WRITE), Err(BadMemory::Seals));
         assert!(rustix::fs::ftruncate(&fd, 0).is_err());
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         assert_eq!(check(&event, 0, FIXED_SIZE), Err(BadMemory::Seals));

@@ -6,10 +6,7 @@
 //! INVARIANT: a view is dropped before its [`Mapping`]: the owner of a view keeps the mapping in
 //! the same struct (`Connection`, `Endpoint`, `SharedKeys`; in the crate `scif-api`
 //! `Link`, `Sharer` and `OwnTable`).
-#![expect(
-    unsafe_code,
-    reason = "mmap, and views of mapped memory whose range is checked here"
-)]
+#![expect(unsafe_code, reason = "mmap, and views of mapped memory whose range is checked here")]
 
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
@@ -17,8 +14,9 @@ use std::ptr::{NonNull, null_mut};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use scif_ring::{
-    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES, HAZARD_BYTES,
-    HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem, Producer, REPLY_LINE_BYTES,
+    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
+    HAZARD_BYTES, HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem, Producer,
+    REPLY_LINE_BYTES,
 };
 
 use super::fork::{self, Maker};
@@ -72,10 +70,7 @@ impl Mapping {
             // SAFETY: as above.
             let _ = unsafe { munmap(place, len) };
         })?;
-        for advice in [
-            rustix::mm::Advice::LinuxDontFork,
-            rustix::mm::Advice::LinuxDontDump,
-        ] {
+        for advice in [rustix::mm::Advice::LinuxDontFork, rustix::mm::Advice::LinuxDontDump] {
             // SAFETY: changes no byte of the range just mapped.
             let _ = unsafe { rustix::mm::madvise(at, len, advice) };
         }
@@ -110,12 +105,7 @@ impl Mapping {
 
     fn own(at: *mut u8, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let base = NonNull::new(at).ok_or(Errno::FAULT)?;
-        Ok(Mapping {
-            base,
-            len,
-            writable,
-            part: None,
-        })
+        Ok(Mapping { base, len, writable, part: None })
     }
 
     /// Returns the start address, exposed for conversion to a pointer.
@@ -233,9 +223,7 @@ impl Mapping {
 
     /// Returns the claim blocks at `offset`.
     pub(crate) fn claims(&self, offset: usize) -> Result<Claims, OutOfRange> {
-        Ok(Claims {
-            base: self.at(offset, CLAIM_BLOCKS * CLAIM_BYTES, CLAIM_BYTES, true)?,
-        })
+        Ok(Claims { base: self.at(offset, CLAIM_BLOCKS * CLAIM_BYTES, CLAIM_BYTES, true)? })
     }
 }
 

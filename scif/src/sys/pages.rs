@@ -204,7 +204,8 @@ pub const PINNED_NAME: &str = "scif:pinned";
 /// the library's own mappings, nor mappings of peers.
 fn make_own_copies() {
     // The name of a memfd never changes.
-    let names = [ARENA_NAME, WINDOW_NAME, PINNED_NAME].map(|name| format!("/memfd:{name} (deleted)"));
+    let names =
+        [ARENA_NAME, WINDOW_NAME, PINNED_NAME].map(|name| format!("/memfd:{name} (deleted)"));
     for area in areas(0, usize::MAX).unwrap_or_default() {
         if !area.shared || !names.contains(&area.name) {
             continue;
@@ -248,7 +249,8 @@ fn copy_in(fd: BorrowedFd<'_>, mut offset: u64, to: *mut c_void, len: usize) -> 
     while done < len {
         let from = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
         // SAFETY: the caller's `to` is `len` bytes known to the caller only; `done` is below `len`.
-        let n = unsafe { libc::pread(fd.as_raw_fd(), to.wrapping_byte_add(done), len - done, from) };
+        let n =
+            unsafe { libc::pread(fd.as_raw_fd(), to.wrapping_byte_add(done), len - done, from) };
         match usize::try_from(n) {
             Ok(0) => return Err(Errno::FAULT),
             Ok(n) => {
@@ -398,11 +400,7 @@ fn move_each_back(
 ///
 /// The page is excluded from core dumps for that; no other property can be set and reverted.
 pub(crate) fn set_apart(at: usize, apart: bool) {
-    let advice = if apart {
-        Advice::LinuxDontDump
-    } else {
-        Advice::LinuxDoDump
-    };
+    let advice = if apart { Advice::LinuxDontDump } else { Advice::LinuxDoDump };
     // SAFETY: changes no byte.
     let _ = unsafe { rustix::mm::madvise(pointer(at), PAGE, advice) };
 }
@@ -415,11 +413,7 @@ fn mprotect_flags(area: &Area) -> rustix::mm::MprotectFlags {
 pub fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
     let begin = at - at % PAGE;
     let end = at.checked_add(len).ok_or(Errno::FAULT)?;
-    let how = if write {
-        Advice::LinuxPopulateWrite
-    } else {
-        Advice::LinuxPopulateRead
-    };
+    let how = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
     // SAFETY: changes no byte.
     match unsafe { rustix::mm::madvise(pointer(begin), end - begin, how) } {
         // Before Linux 5.14, or an unsuitable range: the list of areas decides.
@@ -477,7 +471,12 @@ pub fn put_private(begin: usize, len: usize) -> Result<(), Errno> {
 /// Reserves `len` bytes of addresses for the program: at `hint` if that range is free, or with
 /// MAP_FIXED exactly at `hint`, in place of any mapping. Without a hint they have the same offset
 /// within a huge page as `like`, so that huge pages can be mapped.
-pub fn reserve_for_program(hint: usize, len: usize, fixed: bool, like: u64) -> Result<usize, Errno> {
+pub fn reserve_for_program(
+    hint: usize,
+    len: usize,
+    fixed: bool,
+    like: u64,
+) -> Result<usize, Errno> {
     if hint == 0 && !fixed {
         return Ok(large::reserve(len, like)?.expose_provenance());
     }
@@ -581,11 +580,7 @@ mod tests {
         rustix::io::pread(&fd, &mut bytes, 8192 + PAGE as u64).unwrap();
         assert_eq!(u64::from_ne_bytes(bytes), 77);
         move_back_and_free(&moved, at, at + LEN, None, fd.as_fd()).unwrap();
-        assert_eq!(
-            rustix::fs::fstat(&fd).unwrap().st_blocks,
-            0,
-            "nothing is there twice"
-        );
+        assert_eq!(rustix::fs::fstat(&fd).unwrap().st_blocks, 0, "nothing is there twice");
         let back = areas(at, at + LEN).unwrap().remove(0);
         assert!(!back.shared && back.file == FileId::default());
         assert_eq!(scif_ring::rmw::load(&word(at)), Some(78u64));
@@ -603,23 +598,14 @@ mod tests {
         unmap(at + PAGE, PAGE).unwrap();
         assert!(!is_still(&moved, at, at + LEN) && !is_listed(&maps(), &moved, at, at + LEN));
         assert!(is_listed(&maps(), &moved, at + 2 * PAGE, at + LEN));
-        assert_eq!(
-            move_back(&moved, at, at + LEN, None, Some(fd.as_fd())),
-            Err(Errno::STALE)
-        );
-        assert_eq!(
-            move_back(&moved, at, at + 100, None, Some(fd.as_fd())),
-            Err(Errno::INVAL)
-        );
+        assert_eq!(move_back(&moved, at, at + LEN, None, Some(fd.as_fd())), Err(Errno::STALE));
+        assert_eq!(move_back(&moved, at, at + 100, None, Some(fd.as_fd())), Err(Errno::INVAL));
         let left = areas(at, at + LEN).unwrap();
         assert!(!left.iter().any(|a| a.begin <= at + PAGE && a.end > at + PAGE));
         unmap(at, PAGE).unwrap();
         unmap(at + 2 * PAGE, LEN - 2 * PAGE).unwrap();
         // No load from the range: all of it is unmapped.
-        assert_eq!(
-            move_back(&moved, at, at + LEN, None, Some(fd.as_fd())),
-            Err(Errno::STALE)
-        );
+        assert_eq!(move_back(&moved, at, at + LEN, None, Some(fd.as_fd())), Err(Errno::STALE));
     }
 
     #[test]
@@ -684,16 +670,8 @@ mod tests {
         };
         for round in 0..20u64 {
             let area = areas(at, at + LEN).unwrap().remove(0);
-            move_in(
-                &area,
-                at,
-                at + LEN,
-                fd.as_fd(),
-                round * LEN as u64,
-                Some(&guard),
-                freely,
-            )
-            .unwrap();
+            move_in(&area, at, at + LEN, fd.as_fd(), round * LEN as u64, Some(&guard), freely)
+                .unwrap();
             let area = areas(at, at + LEN).unwrap().remove(0);
             move_back(&area, at, at + LEN, Some(&guard), Some(fd.as_fd())).unwrap();
         }

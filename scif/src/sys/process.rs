@@ -39,9 +39,7 @@ pub fn pid() -> i32 {
 
 /// Returns the user of a process, if it is visible.
 pub fn owner(pid: i32) -> Option<u32> {
-    rustix::fs::stat(format!("/proc/{pid}"))
-        .ok()
-        .map(|stat| stat.st_uid)
+    rustix::fs::stat(format!("/proc/{pid}")).ok().map(|stat| stat.st_uid)
 }
 
 /// Whether a process is known to be in another user namespace than this one.
@@ -78,9 +76,7 @@ pub(crate) fn own_word(addr: u64) -> Option<u64> {
 
 /// Returns the errno of a libc call that has just failed on this thread.
 pub(crate) fn last_errno() -> Errno {
-    std::io::Error::last_os_error()
-        .raw_os_error()
-        .map_or(Errno::IO, Errno::from_raw_os_error)
+    std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 /// Returns the state of a process. A pid that cannot exist, as a peer may have stored it, counts as
@@ -112,9 +108,7 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     // The command in parentheses may hold anything, so fields count from the last one: state is the
     // first after it (field 3), flags field 9, num_threads field 20, starttime field 22.
     let after = text.iter().rposition(|&b| b == b')')? + 1;
-    let mut fields = std::str::from_utf8(text.get(after..)?)
-        .ok()?
-        .split_ascii_whitespace();
+    let mut fields = std::str::from_utf8(text.get(after..)?).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
     let flags: u64 = fields.nth(5)?.parse().ok()?;
     let threads: u64 = fields.nth(10)?.parse().ok()?;
@@ -150,13 +144,8 @@ pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
     if soft >= hard {
         return None;
     }
-    let raised = Rlimit {
-        current: Some(hard),
-        maximum,
-    };
-    rustix::process::setrlimit(Resource::Nofile, raised)
-        .ok()
-        .map(|()| (soft, hard))
+    let raised = Rlimit { current: Some(hard), maximum };
+    rustix::process::setrlimit(Resource::Nofile, raised).ok().map(|()| (soft, hard))
 }
 
 /// Returns the maximum number of bytes of memory for this process: the least of the host's, of its
@@ -165,31 +154,23 @@ pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
 pub fn memory_limit() -> u64 {
     let info = rustix::system::sysinfo();
     let host = info.totalram.saturating_mul(u64::from(info.mem_unit).max(1));
-    let limits = [Resource::As, Resource::Data].map(|what| rustix::process::getrlimit(what).current);
-    limits
-        .into_iter()
-        .flatten()
-        .chain(super::cgroup::memory_limit())
-        .fold(host, u64::min)
+    let limits =
+        [Resource::As, Resource::Data].map(|what| rustix::process::getrlimit(what).current);
+    limits.into_iter().flatten().chain(super::cgroup::memory_limit()).fold(host, u64::min)
 }
 
 /// Sets the soft limit of open descriptors; returns the old one.
 #[cfg(any(test, feature = "testing"))]
 pub fn limit_nofile(limit: u64) -> u64 {
     let before = rustix::process::getrlimit(Resource::Nofile);
-    let limited = Rlimit {
-        current: Some(limit),
-        ..before
-    };
+    let limited = Rlimit { current: Some(limit), ..before };
     rustix::process::setrlimit(Resource::Nofile, limited).expect("a lower limit");
     before.current.expect("a limit")
 }
 
 /// Returns the soft limit of open descriptors.
 pub(crate) fn nofile() -> u64 {
-    rustix::process::getrlimit(Resource::Nofile)
-        .current
-        .unwrap_or(u64::MAX)
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Returns the number of bytes that this process may lock, from RLIMIT_MEMLOCK; `None` without
@@ -197,9 +178,7 @@ pub(crate) fn nofile() -> u64 {
 pub fn lockable() -> Option<u64> {
     let free = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK));
-    rustix::process::getrlimit(Resource::Memlock)
-        .current
-        .filter(|_| !free)
+    rustix::process::getrlimit(Resource::Memlock).current.filter(|_| !free)
 }
 
 /// Whether fewer than `spare` descriptor numbers may be free. The kernel assigns the lowest free
@@ -265,23 +244,17 @@ mod tests {
     #[test]
     fn the_network_namespace_is_that_of_every_process_in_it() {
         let mut stat = std::process::Command::new("stat");
-        stat.args(["-L", "-c", "%d %i", "/proc/self/ns/net"])
-            .stdout(std::process::Stdio::piped());
+        stat.args(["-L", "-c", "%d %i", "/proc/self/ns/net"]).stdout(std::process::Stdio::piped());
         let seen = crate::sys::children::spawn(&mut stat).wait_with_output().unwrap();
         let (device, inode) = network_namespace();
         if (device, inode) != (0, 0) {
-            assert_eq!(
-                String::from_utf8_lossy(&seen.stdout),
-                format!("{device} {inode}\n")
-            );
+            assert_eq!(String::from_utf8_lossy(&seen.stdout), format!("{device} {inode}\n"));
         }
     }
 
     #[test]
     fn own_stat_is_seen_and_stable() {
-        let ProcessState::Seen(a) = look(pid()) else {
-            panic!("cannot see ourselves")
-        };
+        let ProcessState::Seen(a) = look(pid()) else { panic!("cannot see ourselves") };
         assert!(!a.ended && a.start > 0);
         assert_eq!(look(pid()), ProcessState::Seen(a));
     }
@@ -290,30 +263,17 @@ mod tests {
     fn stat_with_a_hostile_name_is_parsed() {
         let tail = "4 4 4 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0";
         let live = format!("12 (a) Z (b)) S {tail}\n");
-        assert_eq!(
-            parse_stat(live.as_bytes()),
-            Some(Stat {
-                start: 777,
-                ended: false
-            })
-        );
+        assert_eq!(parse_stat(live.as_bytes()), Some(Stat { start: 777, ended: false }));
         let dead = format!("12 (x) Z {tail}");
-        assert_eq!(
-            parse_stat(dead.as_bytes()),
-            Some(Stat {
-                start: 777,
-                ended: true
-            })
-        );
+        assert_eq!(parse_stat(dead.as_bytes()), Some(Stat { start: 777, ended: true }));
         let ended = |state: &str, flags: u64, threads: u64| {
-            let stat = format!("12 (x) {state} 4 4 4 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0 777 0 0");
+            let stat = format!(
+                "12 (x) {state} 4 4 4 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0 777 0 0"
+            );
             parse_stat(stat.as_bytes()).unwrap().ended
         };
         assert!(ended("R", 4_194_564, 1), "exiting, with all of its memory");
-        assert!(
-            !ended("R", 4_194_564, 2) && !ended("Z", 4_194_564, 2),
-            "other threads run"
-        );
+        assert!(!ended("R", 4_194_564, 2) && !ended("Z", 4_194_564, 2), "other threads run");
         assert_eq!(parse_stat(b"12 (x) S 1 2"), None);
         assert_eq!(parse_stat(b""), None);
     }

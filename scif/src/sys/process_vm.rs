@@ -2,10 +2,7 @@
 //! Copies between our memory and another process's, or within our own. See `process_vm_readv(2)`.
 //!
 //! Not about the choice of the path for a peer, which `memory` makes.
-#![expect(
-    unsafe_code,
-    reason = "process_vm_*, and plain copies at addresses of this same process"
-)]
+#![expect(unsafe_code, reason = "process_vm_*, and plain copies at addresses of this same process")]
 
 use rustix::io::Errno;
 use scif_ring::{Mem, copy_iov};
@@ -90,10 +87,7 @@ impl Cursor {
         let mut offset = self.offset;
         for (slot, index) in out.iter_mut().zip(self.index..) {
             let Some((base, len)) = at(index) else { break };
-            *slot = libc::iovec {
-                iov_base: base.wrapping_byte_add(offset),
-                iov_len: len - offset,
-            };
+            *slot = libc::iovec { iov_base: base.wrapping_byte_add(offset), iov_len: len - offset };
             offset = 0;
             n += 1;
         }
@@ -102,7 +96,12 @@ impl Cursor {
 }
 
 /// Copies min(total of `local`, total of `remote`) bytes between the lists.
-pub fn copy(pid: i32, direction: Direction, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
+pub fn copy(
+    pid: i32,
+    direction: Direction,
+    local: &[Mem],
+    remote: &[RemoteMem],
+) -> Result<(), AccessError> {
     keep_errno(|| match (local.len(), remote.len()) {
         // Most calls have one element each, and need not clear arrays for more.
         (1, 1) => copy_batches::<1>(pid, direction, local, remote),
@@ -117,25 +116,17 @@ fn copy_batches<const N: usize>(
     remote: &[RemoteMem],
 ) -> Result<(), AccessError> {
     let total_local = scif_ring::total_len(local);
-    let total_remote = remote
-        .iter()
-        .fold(0usize, |sum, r| sum.saturating_add(r.len_bytes()));
+    let total_remote = remote.iter().fold(0usize, |sum, r| sum.saturating_add(r.len_bytes()));
     let wanted = total_local.min(total_remote);
     let mut done = 0;
     let (mut ours, mut theirs) = (Cursor { index: 0, offset: 0 }, Cursor { index: 0, offset: 0 });
-    let empty = libc::iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
-    };
+    let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let (mut our_iov, mut their_iov) = ([empty; N], [empty; N]);
     while done < wanted {
-        let n_ours = ours.fill(&mut our_iov, |i| {
-            local.get(i).map(|m| (m.as_ptr().cast(), m.len()))
-        });
+        let n_ours =
+            ours.fill(&mut our_iov, |i| local.get(i).map(|m| (m.as_ptr().cast(), m.len())));
         let n_theirs = theirs.fill(&mut their_iov, |i| {
-            remote
-                .get(i)
-                .map(|r| (std::ptr::without_provenance_mut(r.address()), r.len_bytes()))
+            remote.get(i).map(|r| (std::ptr::without_provenance_mut(r.address()), r.len_bytes()))
         });
         // SAFETY: both arrays hold at least the given number of elements. Ours name memory that is
         // readable and writable while its `Mem` is in use (contract of `Mem::new`); the kernel
@@ -145,14 +136,7 @@ fn copy_batches<const N: usize>(
                 Direction::Read => libc::process_vm_readv,
                 Direction::Write => libc::process_vm_writev,
             };
-            call(
-                pid,
-                our_iov.as_ptr(),
-                n_ours as u64,
-                their_iov.as_ptr(),
-                n_theirs as u64,
-                0,
-            )
+            call(pid, our_iov.as_ptr(), n_ours as u64, their_iov.as_ptr(), n_theirs as u64, 0)
         };
         let moved = match usize::try_from(moved) {
             Ok(moved) => moved,
@@ -188,10 +172,7 @@ fn classify(errno: Errno, done: usize) -> AccessError {
 /// Errors of process_vm_readv(2); EFAULT also if fewer bytes are mapped.
 pub(crate) fn read_u64(pid: i32, addr: u64) -> Result<u64, Errno> {
     let mut value = 0u64;
-    let local = libc::iovec {
-        iov_base: (&raw mut value).cast(),
-        iov_len: size_of::<u64>(),
-    };
+    let local = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: size_of::<u64>() };
     let remote = libc::iovec {
         iov_base: std::ptr::without_provenance_mut(RemoteMem { addr, len: 8 }.address()),
         iov_len: size_of::<u64>(),
@@ -214,7 +195,8 @@ pub(crate) fn denied_to_all() -> Option<Errno> {
     let pid = super::process::pid();
     keep_errno(|| {
         // SAFETY: on this process, with two empty lists.
-        let moved = unsafe { libc::process_vm_readv(pid, std::ptr::null(), 0, std::ptr::null(), 0, 0) };
+        let moved =
+            unsafe { libc::process_vm_readv(pid, std::ptr::null(), 0, std::ptr::null(), 0, 0) };
         (moved < 0).then(super::process::last_errno)
     })
 }
@@ -258,24 +240,16 @@ mod tests {
     }
 
     fn remote(v: &[u8]) -> RemoteMem {
-        RemoteMem {
-            addr: v.as_ptr().expose_provenance() as u64,
-            len: v.len() as u64,
-        }
+        RemoteMem { addr: v.as_ptr().expose_provenance() as u64, len: v.len() as u64 }
     }
 
     #[test]
     fn lists_of_any_cut_are_copied() {
         let me = crate::sys::process::pid();
         let src: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
-        for (cut_l, cut_r) in [
-            (100_000, 100_000),
-            (7, 1000),
-            (1000, 13),
-            (3, 100_000),
-            (100_000, 5),
-            (64, 64),
-        ] {
+        for (cut_l, cut_r) in
+            [(100_000, 100_000), (7, 1000), (1000, 13), (3, 100_000), (100_000, 5), (64, 64)]
+        {
             for own in [false, true] {
                 let mut dst = vec![0u8; src.len()];
                 let local: Vec<Mem> = dst.chunks_mut(cut_l).map(mem).collect();
@@ -307,10 +281,7 @@ mod tests {
         let me = crate::sys::process::pid();
         let mut buf = vec![0u8; 8192];
         let bad = RemoteMem { addr: 64, len: 16 };
-        assert_eq!(
-            copy(me, Direction::Read, &[mem(&mut buf)], &[bad]),
-            Err(AccessError::Fault)
-        );
+        assert_eq!(copy(me, Direction::Read, &[mem(&mut buf)], &[bad]), Err(AccessError::Fault));
         let good = vec![1u8; 4096];
         let lists = [remote(&good), bad];
         assert_eq!(
@@ -326,10 +297,7 @@ mod tests {
         );
         assert_eq!(read_u64(me, 8), Err(Errno::FAULT));
         let value = Box::new(77u64);
-        assert_eq!(
-            read_u64(me, (&raw const *value).expose_provenance() as u64),
-            Ok(77)
-        );
+        assert_eq!(read_u64(me, (&raw const *value).expose_provenance() as u64), Ok(77));
     }
 
     #[test]

@@ -11,7 +11,13 @@ use super::lock::{LOCK_BYTES, SharedLock};
 use super::mmap::{Mapping, OutOfRange};
 
 impl Mapping {
-    fn place(&self, offset: usize, len: usize, align: usize, write: bool) -> Result<NonNull<u8>, OutOfRange> {
+    fn place(
+        &self,
+        offset: usize,
+        len: usize,
+        align: usize,
+        write: bool,
+    ) -> Result<NonNull<u8>, OutOfRange> {
         NonNull::new(self.at(offset, len, align, write)?).ok_or(OutOfRange)
     }
 
@@ -47,7 +53,12 @@ impl Mapping {
     }
 
     /// Returns the sending side of the byte stream at `offset`.
-    pub fn stream_tx(&self, offset: usize, own: SharedU64, seen: SharedU64) -> Result<StreamTx, OutOfRange> {
+    pub fn stream_tx(
+        &self,
+        offset: usize,
+        own: SharedU64,
+        seen: SharedU64,
+    ) -> Result<StreamTx, OutOfRange> {
         let at = self.place(offset, STREAM_BYTES, 128, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { StreamTx::new(at, own, seen) })

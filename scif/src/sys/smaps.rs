@@ -40,9 +40,8 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
             if inside && !flags.split_whitespace().all(|flag| PLAIN.contains(&flag)) {
                 return false;
             }
-        } else if let Some(size) = line
-            .strip_prefix("AnonHugePages:")
-            .or_else(|| line.strip_prefix("Locked:"))
+        } else if let Some(size) =
+            line.strip_prefix("AnonHugePages:").or_else(|| line.strip_prefix("Locked:"))
         {
             if inside && size.split_whitespace().next() != Some("0") {
                 return false;
@@ -72,7 +71,8 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
 /// Whether the area at an address is excluded from forked children. Costs time for each page before
 /// it.
 pub(super) fn is_kept_from_children(at: usize) -> bool {
-    std::fs::File::open("/proc/self/smaps").is_ok_and(|smaps| is_kept_in(std::io::BufReader::new(smaps), at))
+    std::fs::File::open("/proc/self/smaps")
+        .is_ok_and(|smaps| is_kept_in(std::io::BufReader::new(smaps), at))
 }
 
 fn is_kept_in(smaps: impl BufRead, at: usize) -> bool {
@@ -96,9 +96,8 @@ fn is_kept_in(smaps: impl BufRead, at: usize) -> bool {
 /// Returns the present or wanted page size of the first area in a range. Reads the list up to that
 /// area, which costs time for each of the pages.
 pub(super) fn wanted(begin: usize, end: usize) -> PageSizeHint {
-    std::fs::File::open("/proc/self/smaps").map_or(PageSizeHint::Any, |smaps| {
-        wanted_in(std::io::BufReader::new(smaps), begin, end)
-    })
+    std::fs::File::open("/proc/self/smaps")
+        .map_or(PageSizeHint::Any, |smaps| wanted_in(std::io::BufReader::new(smaps), begin, end))
 }
 
 fn wanted_in(smaps: impl BufRead, begin: usize, end: usize) -> PageSizeHint {
@@ -179,11 +178,9 @@ VmFlags: rd wr mr mw me dc ac \n";
     #[test]
     fn pages_are_wanted_by_area() {
         let base = 0x7f00_0000_0000;
-        let wanted = |list: &str, from: usize| wanted_in(list.as_bytes(), base + from, base + from + 0x1000);
-        assert_eq!(
-            [0, 0x8000, 0x20000].map(|at| wanted(LIST, at)),
-            [PageSizeHint::Any; 3]
-        );
+        let wanted =
+            |list: &str, from: usize| wanted_in(list.as_bytes(), base + from, base + from + 0x1000);
+        assert_eq!([0, 0x8000, 0x20000].map(|at| wanted(LIST, at)), [PageSizeHint::Any; 3]);
         assert_eq!(wanted(LIST, 0xc000), PageSizeHint::Large, "there are some");
         for (flag, what) in [("hg", PageSizeHint::Large), ("nh", PageSizeHint::Small)] {
             assert_eq!(wanted(&LIST.replace("dc", flag), 0x11000), what);

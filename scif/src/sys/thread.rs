@@ -21,19 +21,16 @@ pub(crate) fn spawn_joined(
 ) -> std::io::Result<JoinHandle<()>> {
     // The new thread inherits the mask.
     with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .stack_size(256 << 10)
-            .spawn(|| {
-                OURS.set(true);
-                if contained(run).is_none() {
-                    log::error!(
-                        "internal error: thread {} has ended and its pending work is lost. Restart \
+        std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(|| {
+            OURS.set(true);
+            if contained(run).is_none() {
+                log::error!(
+                    "internal error: thread {} has ended and its pending work is lost. Restart \
                          the program and report the error",
-                        std::thread::current().name().unwrap_or_default()
-                    );
-                }
-            })
+                    std::thread::current().name().unwrap_or_default()
+                );
+            }
+        })
     })
 }
 
@@ -69,23 +66,17 @@ pub(crate) fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
 #[cfg(any(test, feature = "testing"))]
 pub fn sleeps_in_accept(name: &str) -> bool {
     let accept4 = format!("{} ", libc::SYS_accept4);
-    std::fs::read_dir("/proc/self/task")
-        .expect("the tasks of this process")
-        .flatten()
-        .any(|task| {
-            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
-            read("comm").trim() == name && read("syscall").starts_with(&accept4)
-        })
+    std::fs::read_dir("/proc/self/task").expect("the tasks of this process").flatten().any(|task| {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        read("comm").trim() == name && read("syscall").starts_with(&accept4)
+    })
 }
 
 type AtExit = Box<dyn Fn() + Send>;
 static AT_EXIT: std::sync::Mutex<Vec<AtExit>> = std::sync::Mutex::new(Vec::new());
 
 extern "C" fn exiting() {
-    let all = AT_EXIT
-        .lock()
-        .map(|mut all| std::mem::take(&mut *all))
-        .unwrap_or_default();
+    let all = AT_EXIT.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default();
     for run in all {
         run();
     }

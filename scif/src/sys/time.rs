@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The monotonic clock, and yielding the processor while polling. See `clock_gettime(2)`,
 //! `sched_yield(2)`.
-#![expect(
-    unsafe_code,
-    reason = "clock_gettime through the vdso, without Instant's opaque origin"
-)]
+#![expect(unsafe_code, reason = "clock_gettime through the vdso, without Instant's opaque origin")]
 
 /// Number of empty polls that only pause, before polls yield the processor. A poll takes about 50
 /// ns, so this is some 4 µs.
@@ -14,10 +11,7 @@ const RELAXED_POLLS: u32 = 80;
 #[must_use]
 #[inline]
 pub fn now_ns() -> u64 {
-    let mut ts = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `ts` is a live timespec that the call fills; CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()
@@ -27,10 +21,7 @@ pub fn now_ns() -> u64 {
 /// of the cost.
 #[inline]
 pub(crate) fn tick_ns() -> u64 {
-    let mut ts = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one live timespec; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut ts) };
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()

@@ -2,10 +2,7 @@
 //! Unix packet sockets that carry descriptors, and the identity of their peers. See `unix(7)`.
 //!
 //! Not about the meaning of packets, nor about the names.
-#![expect(
-    unsafe_code,
-    reason = "SO_PEERCRED by hand: a peer of another pid namespace has pid 0"
-)]
+#![expect(unsafe_code, reason = "SO_PEERCRED by hand: a peer of another pid namespace has pid 0")]
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,8 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 /// Maximum number of descriptors taken from one packet. The kernel closes further ones, and the
@@ -99,11 +96,7 @@ pub fn peer_name(fd: impl AsFd) -> Option<SocketAddrUnix> {
 /// Returns `getsockopt(SO_PEERCRED)`: the process that called connect (seen from the accepting
 /// side) or listen.
 pub fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
-    let mut cred = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
+    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
     #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
     let mut len = size_of_val(&cred) as libc::socklen_t;
     let raw = fd.as_fd().as_raw_fd();
@@ -120,10 +113,7 @@ pub fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
     if rc != 0 {
         return Err(super::process::last_errno());
     }
-    Ok(Credentials {
-        pid: cred.pid,
-        uid: cred.uid,
-    })
+    Ok(Credentials { pid: cred.pid, uid: cred.uid })
 }
 
 /// Sends one packet. Never blocks, never raises SIGPIPE.
@@ -175,9 +165,5 @@ fn receive_into(
         }
     }
     let cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    Ok(Received {
-        bytes: message.bytes,
-        cut,
-        fds,
-    })
+    Ok(Received { bytes: message.bytes, cut, fds })
 }

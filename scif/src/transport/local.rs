@@ -103,28 +103,21 @@ impl Pipe {
 
 impl Local {
     pub(crate) fn open(config: &Config) -> Result<Local> {
-        let host_hash =
-            host_hash(None, config.domain.as_deref().unwrap_or_default()).map_err(Error::os("stat"))?;
+        let host_hash = host_hash(None, config.domain.as_deref().unwrap_or_default())
+            .map_err(Error::os("stat"))?;
         Ok(Local::of(config.node, host_hash))
     }
 
     /// Returns the transport for endpoints of `node` in this process.
     pub(crate) fn of(node: u16, host_hash: u32) -> Local {
-        Local {
-            node,
-            host_hash,
-            doors: Mutex::default(),
-        }
+        Local { node, host_hash, doors: Mutex::default() }
     }
 }
 
 impl Transport for Local {
     fn share(&self, _name: &'static str, len: usize, _writers: Writers) -> Result<Shared> {
         let map = Mapping::anonymous(len).map_err(Error::os("mmap"))?;
-        Ok(Shared {
-            map: Arc::new(map),
-            fd: None,
-        })
+        Ok(Shared { map: Arc::new(map), fd: None })
     }
 
     fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>> {
@@ -133,32 +126,19 @@ impl Transport for Local {
             doors.get(port).is_none_or(|door| door.strong_count() == 0)
         };
         let port = match port {
-            0 => DYNAMIC_PORTS
-                .into_iter()
-                .find(|port| free(&doors, port))
-                .ok_or(Error::NoPorts)?,
+            0 => DYNAMIC_PORTS.into_iter().find(|port| free(&doors, port)).ok_or(Error::NoPorts)?,
             port if free(&doors, &port) => port,
             port => {
-                return Err(Error::PortInUse(PortId {
-                    node: self.node,
-                    port,
-                }));
+                return Err(Error::PortInUse(PortId { node: self.node, port }));
             }
         };
         let event = Event::new().map_err(Error::os("eventfd"))?;
         let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
         epoll.add(&event, 0).map_err(Error::os("epoll_ctl"))?;
-        let door = Arc::new(Door {
-            inbox: Mutex::default(),
-            event,
-            shown,
-        });
+        let door = Arc::new(Door { inbox: Mutex::default(), event, shown });
         doors.insert(port, Arc::downgrade(&door));
         drop(doors);
-        let id = PortId {
-            node: self.node,
-            port,
-        };
+        let id = PortId { node: self.node, port };
         Ok(Box::new(LocalPort {
             local: self,
             id,
@@ -210,10 +190,7 @@ impl LocalPort {
         pipe: Arc<Pipe>,
         remote: Option<Remote>,
     ) -> Opened {
-        let link = LocalLink {
-            pipe: Some(pipe),
-            side,
-        };
+        let link = LocalLink { pipe: Some(pipe), side };
         Opened {
             peer,
             side,
@@ -231,9 +208,7 @@ impl Port for LocalPort {
     }
 
     fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
-        let door = match lock(&self.local.doors)
-            .get(&dst.port)
-            .filter(|_| dst.node == self.id.node)
+        let door = match lock(&self.local.doors).get(&dst.port).filter(|_| dst.node == self.id.node)
         {
             Some(door) => door.upgrade().ok_or(Error::Refused(dst))?,
             None => return Err(Error::Refused(dst)),
@@ -266,12 +241,7 @@ impl Port for LocalPort {
     }
 
     fn accept(&mut self, id: ConnId) -> Option<Opened> {
-        let Request {
-            from,
-            segment,
-            pipe,
-            remote,
-        } = self.requests.pop_front()?;
+        let Request { from, segment, pipe, remote } = self.requests.pop_front()?;
         pipe.post(Side::Opener, LinkUpdate::Up(Box::new(self.remote(id))));
         pipe.attach(Side::Acceptor, Arc::clone(&self.door), id);
         Some(self.opened(from, Side::Acceptor, segment, pipe, Some(remote)))

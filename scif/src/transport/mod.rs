@@ -55,10 +55,7 @@ pub(crate) trait Transport: Debug + Send + Sync {
         make: Option<Init<'_>>,
     ) -> Result<Box<dyn Hold>> {
         let _ = (name, len, make);
-        Err(Error::Os {
-            call: "boards of this transport",
-            errno: Errno::OPNOTSUPP,
-        })
+        Err(Error::Os { call: "boards of this transport", errno: Errno::OPNOTSUPP })
     }
 
     /// Creates zeroed memory that can be exported to peers.
@@ -155,10 +152,7 @@ fn token(kind: u64, id: ConnId) -> u64 {
 /// Returns the connection of a token.
 #[expect(clippy::cast_possible_truncation, reason = "takes the token apart")]
 fn conn_of(token: u64) -> ConnId {
-    ConnId {
-        index: token as u32,
-        generation: (token >> 32) as u32,
-    }
+    ConnId { index: token as u32, generation: (token >> 32) as u32 }
 }
 
 /// Way to end a link.

@@ -42,20 +42,10 @@ impl Parent<'_> {
 
     /// Handles one line of a rank.
     pub(super) fn take(&mut self, slot: usize, id: RankId, words: &[&str]) -> Result<(), String> {
-        let number = |at: usize| {
-            words
-                .get(at)
-                .unwrap_or(&"")
-                .parse::<u64>()
-                .map_err(|e| e.to_string())
-        };
-        let peer = |at: usize| {
-            words
-                .get(at)
-                .unwrap_or(&"")
-                .parse::<RankId>()
-                .map_err(|e| e.to_string())
-        };
+        let number =
+            |at: usize| words.get(at).unwrap_or(&"").parse::<u64>().map_err(|e| e.to_string());
+        let peer =
+            |at: usize| words.get(at).unwrap_or(&"").parse::<RankId>().map_err(|e| e.to_string());
         match words.first() {
             Some(&"name") => {
                 let intro = format!("peer {id} {}", words.get(1..).unwrap_or_default().join(" "));
@@ -114,7 +104,8 @@ impl Parent<'_> {
                 // A message under the address of another incarnation is right if the address was
                 // reused.
                 let [expected, from, to] = [peer(1)?, peer(2)?, peer(3)?];
-                let same = |a: RankId, b: RankId| a == b || self.names.get(&a) == self.names.get(&b);
+                let same =
+                    |a: RankId, b: RankId| a == b || self.names.get(&a) == self.names.get(&b);
                 self.odd += 1;
                 if same(expected, from) && same(id, to) {
                     Ok(())
@@ -153,10 +144,7 @@ impl Parent<'_> {
              {writes} writes, {reads} reads, {fifth} {fifths}, {sixth} {sixths}; {} messages for a reused address",
             self.kills, self.stops, self.groups, self.odd
         ));
-        say(&format!(
-            "     with the dead: {}",
-            distribution(&self.judge.latencies)
-        ));
+        say(&format!("     with the dead: {}", distribution(&self.judge.latencies)));
         if self.args.kind != Kind::Scif {
             say(&format!(
                 "     without the survivor's longest pause between two polls: {}",
@@ -177,10 +165,7 @@ impl Parent<'_> {
             ));
         }
         if !self.judge.group_latencies.is_empty() {
-            say(&format!(
-                "     collectives: {}",
-                distribution(&self.judge.group_latencies)
-            ));
+            say(&format!("     collectives: {}", distribution(&self.judge.group_latencies)));
         }
         if let (Some(first), Some(last)) = (self.held.first(), self.held.last()) {
             say(&format!("     rank 0 holds {first}, in the end {last}"));
@@ -196,7 +181,9 @@ impl Parent<'_> {
             let mut fds = [PollFd::new(&rank.control, PollFlags::IN)];
             while poll(&mut fds, Some(&Timespec::default())) == Ok(1) {
                 match Say::recv(&rank.control) {
-                    Ok(Some(Say::Failed(why))) => text.push_str(&format!("rank {}: {why}\n", rank.id)),
+                    Ok(Some(Say::Failed(why))) => {
+                        text.push_str(&format!("rank {}: {why}\n", rank.id))
+                    }
                     Ok(Some(_)) => {}
                     _ => break,
                 }
@@ -210,18 +197,13 @@ impl Parent<'_> {
         let mut text = String::new();
         for rank in &mut self.ranks {
             let pid = rank.child.id();
-            let read =
-                |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            let read = |file: &str| {
+                std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
+            };
             let status = read("status");
-            let state = status
-                .lines()
-                .find(|line| line.starts_with("State"))
-                .unwrap_or("ended");
+            let state = status.lines().find(|line| line.starts_with("State")).unwrap_or("ended");
             let mut output = String::new();
-            let _ = rank
-                .output
-                .rewind()
-                .and_then(|()| rank.output.read_to_string(&mut output));
+            let _ = rank.output.rewind().and_then(|()| rank.output.read_to_string(&mut output));
             let tail: Vec<&str> = output.lines().rev().take(12).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();
             text.push_str(&format!(

@@ -91,8 +91,5 @@ pub(super) fn tell(rank: &Process, word: &str) {
 
 pub(super) fn signal(child: &Child, signal: Signal) -> Outcome {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    Ok(kill_process(
-        pid.ok_or_else(|| Fail::here("a process number"))?,
-        signal,
-    )?)
+    Ok(kill_process(pid.ok_or_else(|| Fail::here("a process number"))?, signal)?)
 }

@@ -59,7 +59,8 @@ impl Storm<'_> {
     /// survivor grow.
     pub(super) fn take_all_rooms(&mut self) {
         for (class, size) in SIZES.into_iter().enumerate() {
-            let most = RANKS * (2 * WINDOW.get(class).copied().unwrap_or(0) + 4) + 64 / size.min(64);
+            let most =
+                RANKS * (2 * WINDOW.get(class).copied().unwrap_or(0) + 4) + 64 / size.min(64);
             for _ in 0..most {
                 let buf = Buf::new(size);
                 buf.fill(1);
@@ -80,7 +81,14 @@ impl Storm<'_> {
         }
     }
 
-    pub(super) fn fail_link(&mut self, link: &mut Link, id: RankId, kind: char, posted: u64, err: Errno) {
+    pub(super) fn fail_link(
+        &mut self,
+        link: &mut Link,
+        id: RankId,
+        kind: char,
+        posted: u64,
+        err: Errno,
+    ) {
         link.broken = true;
         // A connected endpoint is refused at once.
         let never_met = err == Errno::ECONNREFUSED && !link.met && self.net.kind != Kind::Msg;

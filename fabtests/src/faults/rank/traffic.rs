@@ -60,11 +60,7 @@ impl Storm<'_> {
                 self.send(id, link, &ep, ACK, 0);
             }
             let hangs = link.open > 0 && now_ns().saturating_sub(gone) > HANG_NS;
-            check!(
-                !hangs,
-                "open 10 s after the death of {id}: {}",
-                self.open_with(id)
-            );
+            check!(!hangs, "open 10 s after the death of {id}: {}", self.open_with(id));
             return Ok(false);
         }
         let Some(ep) = link.ep.clone().filter(|_| !link.broken) else {
@@ -72,7 +68,9 @@ impl Storm<'_> {
         };
         let (mut busy, addr) = (false, link.addr);
         for class in 0..WINDOW.len() {
-            while link.posted.get(class) < WINDOW.get(class) && !(link.started && self.rng.one_in(2)) {
+            while link.posted.get(class) < WINDOW.get(class)
+                && !(link.started && self.rng.one_in(2))
+            {
                 let buf = self.room(class);
                 let post = |context| ep.trecv(buf, addr, class as u64, 0, context);
                 let ticket = link.next.get(class).copied().unwrap_or(0);
@@ -119,13 +117,15 @@ impl Storm<'_> {
         Ok(busy)
     }
 
-    pub(super) fn send(&mut self, id: RankId, link: &mut Link, ep: &Arc<Ep>, class: u8, seq: u16) -> bool {
-        let head = Head {
-            from: self.me,
-            to: id,
-            class,
-            seq,
-        };
+    pub(super) fn send(
+        &mut self,
+        id: RankId,
+        link: &mut Link,
+        ep: &Arc<Ep>,
+        class: u8,
+        seq: u16,
+    ) -> bool {
+        let head = Head { from: self.me, to: id, class, seq };
         let place = usize::from(class);
         let buf = self.room(place);
         head.write(buf);
@@ -176,11 +176,7 @@ impl Storm<'_> {
         let buf = self.room(class);
         let posted = if let OpKind::Write(head) = kind {
             head.write(buf);
-            let there = [RmaIov {
-                addr: at,
-                len: buf.len(),
-                key,
-            }];
+            let there = [RmaIov { addr: at, len: buf.len(), key }];
             let flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
             let post = |context| ep.writemsg(&[buf], addr, &there, context, 0, flags);
             self.post(id, link, kind, class, buf, post)
@@ -210,13 +206,7 @@ impl Storm<'_> {
         match call(place + 1) {
             Ok(()) => {
                 if let Some(room) = self.ops.get_mut(place) {
-                    *room = Some(Op {
-                        peer,
-                        kind,
-                        class,
-                        buf,
-                        posted,
-                    });
+                    *room = Some(Op { peer, kind, class, buf, posted });
                 }
                 link.open += 1;
                 link.called |= !matches!(kind, OpKind::Recv(_));
@@ -261,8 +251,9 @@ impl Storm<'_> {
     pub(super) fn take(&mut self, context: usize) -> Outcome<Op> {
         let place = context.wrapping_sub(1);
         let op = self.ops.get_mut(place).and_then(Option::take);
-        let op =
-            op.ok_or_else(|| Fail::here(format_args!("an operation ended that never was: {context:#x}")))?;
+        let op = op.ok_or_else(|| {
+            Fail::here(format_args!("an operation ended that never was: {context:#x}"))
+        })?;
         self.free.push(place);
         if let Some(link) = self.links.get_mut(&op.peer) {
             link.open -= 1;
@@ -272,10 +263,7 @@ impl Storm<'_> {
 
     pub(super) fn failed(&mut self, error: &CqErr) -> Outcome {
         if error.context >= CONTEXT {
-            let group = self
-                .group
-                .as_mut()
-                .filter(|group| group.context() == error.context);
+            let group = self.group.as_mut().filter(|group| group.context() == error.context);
             if let Some(group) = group {
                 group.failed(error, &mut self.report);
             }
@@ -301,20 +289,14 @@ impl Storm<'_> {
         if entry.context >= CONTEXT {
             self.count(5);
             // Operations of a group that was left may still end.
-            return match self
-                .group
-                .as_mut()
-                .filter(|group| group.context() == entry.context)
-            {
+            return match self.group.as_mut().filter(|group| group.context() == entry.context) {
                 Some(group) => group.done(&self.group_rooms),
                 None => Ok(()),
             };
         }
         let op = self.take(entry.context)?;
-        let mut link = self
-            .links
-            .remove(&op.peer)
-            .ok_or_else(|| Fail::here("an operation without a peer"))?;
+        let mut link =
+            self.links.remove(&op.peer).ok_or_else(|| Fail::here("an operation without a peer"))?;
         link.met |= op.kind != OpKind::Send;
         let outcome = self.take_in(&op, &mut link, entry.len);
         self.links.insert(op.peer, link);
@@ -339,17 +321,8 @@ impl Storm<'_> {
             OpKind::Read(head) => {
                 self.count(3);
                 let word = op.buf.load_u64(0);
-                check!(
-                    word == head.pack(),
-                    "read {word:#x} from {}, not {head:?}",
-                    op.peer
-                );
-                check_eq!(
-                    head.differs(op.buf, op.buf.len()),
-                    None,
-                    "a byte read from {}",
-                    op.peer
-                );
+                check!(word == head.pack(), "read {word:#x} from {}, not {head:?}", op.peer);
+                check_eq!(head.differs(op.buf, op.buf.len()), None, "a byte read from {}", op.peer);
                 link.written = None;
                 link.busy = false;
             }
@@ -375,21 +348,17 @@ impl Storm<'_> {
 
     pub(super) fn message(&mut self, op: &Op, link: &mut Link, ticket: u16, len: usize) -> Outcome {
         let word = op.buf.load_u64(0);
-        let head = Head::unpack(word)
-            .ok_or_else(|| Fail::here(format_args!("a message of {} begins with {word:#x}", op.peer)))?;
+        let head = Head::unpack(word).ok_or_else(|| {
+            Fail::here(format_args!("a message of {} begins with {word:#x}", op.peer))
+        })?;
         let class = usize::from(head.class);
-        check!(
-            class == op.class,
-            "{head:?} of class {class} taken by a receive of {}",
-            op.class
-        );
+        check!(class == op.class, "{head:?} of class {class} taken by a receive of {}", op.class);
         check_eq!(len, op.buf.len(), "length of {head:?}");
         check_eq!(head.differs(op.buf, len), None, "a byte of {head:?}");
         if head.from != op.peer || head.to != self.me {
             // Right if an address was reused.
             link.readdressed = true;
-            self.report
-                .push_str(&format!("odd {} {} {}\n", op.peer, head.from, head.to));
+            self.report.push_str(&format!("odd {} {} {}\n", op.peer, head.from, head.to));
             return Ok(());
         }
         if head.class == ACK {

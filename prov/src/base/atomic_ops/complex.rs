@@ -26,15 +26,13 @@ impl<R: Real> Complex<R> {
 
     #[inline]
     fn from_bool(value: bool) -> Complex<R> {
-        Complex {
-            re: R::from_bool(value),
-            im: R::from_bool(false),
-        }
+        Complex { re: R::from_bool(value), im: R::from_bool(false) }
     }
 
     #[inline]
     fn equals(self, other: Complex<R>) -> bool {
-        self.re.order(other.re) == Some(Ordering::Equal) && self.im.order(other.im) == Some(Ordering::Equal)
+        self.re.order(other.re) == Some(Ordering::Equal)
+            && self.im.order(other.im) == Some(Ordering::Equal)
     }
 
     #[inline]
@@ -47,17 +45,16 @@ impl<R: Real> Complex<R> {
 }
 
 #[inline]
-fn combine<R: Real>(op: Op, target: Complex<R>, operand: Complex<R>, compare: Complex<R>) -> Complex<R> {
+fn combine<R: Real>(
+    op: Op,
+    target: Complex<R>,
+    operand: Complex<R>,
+    compare: Complex<R>,
+) -> Complex<R> {
     let pick = |swap: bool| if swap { operand } else { target };
     match op {
-        Op::Sum => Complex {
-            re: target.re.add(operand.re),
-            im: target.im.add(operand.im),
-        },
-        Op::Diff => Complex {
-            re: target.re.sub(operand.re),
-            im: target.im.sub(operand.im),
-        },
+        Op::Sum => Complex { re: target.re.add(operand.re), im: target.im.add(operand.im) },
+        Op::Diff => Complex { re: target.re.sub(operand.re), im: target.im.sub(operand.im) },
         Op::Prod => target.mul(operand),
         Op::LogicalOr => Complex::from_bool(target.is_true() || operand.is_true()),
         Op::LogicalAnd => Complex::from_bool(target.is_true() && operand.is_true()),
@@ -87,10 +84,7 @@ macro_rules! parts_of_complex {
         #[inline]
         fn get(bytes: &[u8]) -> Self {
             let (re, im) = bytes.split_at_checked(<$real>::SIZE).unwrap_or_default();
-            Complex {
-                re: <$real>::get(re),
-                im: <$real>::get(im),
-            }
+            Complex { re: <$real>::get(re), im: <$real>::get(im) }
         }
 
         #[inline]

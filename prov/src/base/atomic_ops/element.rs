@@ -68,16 +68,19 @@ impl Op {
     pub(super) fn is_swap(self) -> bool {
         matches!(
             self,
-            Op::SwapEq | Op::SwapNe | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt | Op::SwapMask
+            Op::SwapEq
+                | Op::SwapNe
+                | Op::SwapLe
+                | Op::SwapLt
+                | Op::SwapGe
+                | Op::SwapGt
+                | Op::SwapMask
         )
     }
 
     /// Whether the operation compares values by order.
     pub(super) fn needs_order(self) -> bool {
-        matches!(
-            self,
-            Op::Min | Op::Max | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt
-        )
+        matches!(self, Op::Min | Op::Max | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt)
     }
 
     /// Whether the operation works on bits rather than on values.

@@ -92,7 +92,10 @@ impl DataType {
             DataType::Int16 | DataType::Uint16 => 2,
             DataType::Int32 | DataType::Uint32 | DataType::Float => 4,
             DataType::Int64 | DataType::Uint64 | DataType::Double | DataType::FloatComplex => 8,
-            DataType::DoubleComplex | DataType::LongDouble | DataType::Int128 | DataType::Uint128 => 16,
+            DataType::DoubleComplex
+            | DataType::LongDouble
+            | DataType::Int128
+            | DataType::Uint128 => 16,
             DataType::LongDoubleComplex => 32,
         }
     }
@@ -149,7 +152,11 @@ pub(crate) fn query(datatype: u32, op: u32, flags: u64) -> Result<(usize, usize)
 /// # Errors
 ///
 /// `FI_EOPNOTSUPP` for a combination that is not defined or not supported.
-pub(crate) fn query_kind(datatype: u32, op: u32, kind: AtomicKind) -> Result<(usize, usize), Errno> {
+pub(crate) fn query_kind(
+    datatype: u32,
+    op: u32,
+    kind: AtomicKind,
+) -> Result<(usize, usize), Errno> {
     if !valid(op, datatype, kind) {
         return Err(fi::FI_EOPNOTSUPP);
     }
@@ -187,13 +194,7 @@ pub(crate) fn apply(
     if !agree {
         return Err(fi::FI_EINVAL);
     }
-    let job = Job {
-        op,
-        target,
-        operand,
-        compare,
-        result,
-    };
+    let job = Job { op, target, operand, compare, result };
     match datatype {
         DataType::Int8 => job.run::<i8>(),
         DataType::Uint8 => job.run::<u8>(),
@@ -232,11 +233,9 @@ pub(crate) fn reduces(op: u32, datatype: u32) -> bool {
 /// `FI_EOPNOTSUPP` for a combination that does not reduce, `FI_EINVAL` when the lengths do not
 /// agree.
 pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) -> Result<(), Errno> {
-    let (Some(op), Some(datatype), true) = (
-        Op::from_raw(op),
-        DataType::from_raw(datatype),
-        reduces(op, datatype),
-    ) else {
+    let (Some(op), Some(datatype), true) =
+        (Op::from_raw(op), DataType::from_raw(datatype), reduces(op, datatype))
+    else {
         return Err(fi::FI_EOPNOTSUPP);
     };
     if target.len() != operand.len() || !target.len().is_multiple_of(datatype.size()) {
@@ -264,10 +263,7 @@ pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) ->
 }
 
 fn merge<E: Element>(op: Op, target: &mut [u8], operand: &[u8]) {
-    for (to, from) in target
-        .chunks_exact_mut(E::SIZE)
-        .zip(operand.chunks_exact(E::SIZE))
-    {
+    for (to, from) in target.chunks_exact_mut(E::SIZE).zip(operand.chunks_exact(E::SIZE)) {
         let from = E::get(from);
         E::combine(op, E::get(to), from, from).put(to);
     }
@@ -286,19 +282,15 @@ impl Job<'_> {
     fn run<E: Element>(self) {
         // All elements have the alignment of the first: either all are aligned or none is.
         let direct = E::SIZE <= 8 && self.target.addr().is_multiple_of(E::SIZE);
-        let guard =
-            (!direct).then(|| scif::keep_errno(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner)));
+        let guard = (!direct)
+            .then(|| scif::keep_errno(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner)));
         for at in (0..self.target.len()).step_by(E::SIZE) {
             let Some(cell) = self.target.sub(at, E::SIZE) else {
                 break;
             };
             let operand = E::get(element(self.operand, at, E::SIZE));
             let compare = E::get(element(self.compare, at, E::SIZE));
-            let old = if direct {
-                E::execute(self.op, &cell, operand, compare)
-            } else {
-                None
-            };
+            let old = if direct { E::execute(self.op, &cell, operand, compare) } else { None };
             let old = old.unwrap_or_else(|| execute_locked(self.op, &cell, operand, compare));
             if let Some(out) = self.result.get_mut(at..at + E::SIZE) {
                 old.put(out);

@@ -21,92 +21,22 @@ enum Family {
 
 /// Number, size and family of the datatypes; the size of an element is its size in C.
 const TYPES: [(u32, usize, Family); 16] = [
-    (
-        fi::FI_INT8,
-        1,
-        Family::Integer {
-            bits: 8,
-            signed: true,
-        },
-    ),
-    (
-        fi::FI_UINT8,
-        1,
-        Family::Integer {
-            bits: 8,
-            signed: false,
-        },
-    ),
-    (
-        fi::FI_INT16,
-        2,
-        Family::Integer {
-            bits: 16,
-            signed: true,
-        },
-    ),
-    (
-        fi::FI_UINT16,
-        2,
-        Family::Integer {
-            bits: 16,
-            signed: false,
-        },
-    ),
-    (
-        fi::FI_INT32,
-        4,
-        Family::Integer {
-            bits: 32,
-            signed: true,
-        },
-    ),
-    (
-        fi::FI_UINT32,
-        4,
-        Family::Integer {
-            bits: 32,
-            signed: false,
-        },
-    ),
-    (
-        fi::FI_INT64,
-        8,
-        Family::Integer {
-            bits: 64,
-            signed: true,
-        },
-    ),
-    (
-        fi::FI_UINT64,
-        8,
-        Family::Integer {
-            bits: 64,
-            signed: false,
-        },
-    ),
+    (fi::FI_INT8, 1, Family::Integer { bits: 8, signed: true }),
+    (fi::FI_UINT8, 1, Family::Integer { bits: 8, signed: false }),
+    (fi::FI_INT16, 2, Family::Integer { bits: 16, signed: true }),
+    (fi::FI_UINT16, 2, Family::Integer { bits: 16, signed: false }),
+    (fi::FI_INT32, 4, Family::Integer { bits: 32, signed: true }),
+    (fi::FI_UINT32, 4, Family::Integer { bits: 32, signed: false }),
+    (fi::FI_INT64, 8, Family::Integer { bits: 64, signed: true }),
+    (fi::FI_UINT64, 8, Family::Integer { bits: 64, signed: false }),
     (fi::FI_FLOAT, 4, Family::Real),
     (fi::FI_DOUBLE, 8, Family::Real),
     (fi::FI_FLOAT_COMPLEX, 8, Family::Complex),
     (fi::FI_DOUBLE_COMPLEX, 16, Family::Complex),
     (fi::FI_LONG_DOUBLE, 16, Family::Real),
     (fi::FI_LONG_DOUBLE_COMPLEX, 32, Family::Complex),
-    (
-        fi::FI_INT128,
-        16,
-        Family::Integer {
-            bits: 128,
-            signed: true,
-        },
-    ),
-    (
-        fi::FI_UINT128,
-        16,
-        Family::Integer {
-            bits: 128,
-            signed: false,
-        },
-    ),
+    (fi::FI_INT128, 16, Family::Integer { bits: 128, signed: true }),
+    (fi::FI_UINT128, 16, Family::Integer { bits: 128, signed: false }),
 ];
 
 const WRITE_OPS: [u32; 12] = [
@@ -133,14 +63,8 @@ const SWAP_OPS: [u32; 7] = [
     fi::FI_MSWAP,
 ];
 const BIT_OPS: [u32; 4] = [fi::FI_BOR, fi::FI_BAND, fi::FI_BXOR, fi::FI_MSWAP];
-const ORDER_OPS: [u32; 6] = [
-    fi::FI_MIN,
-    fi::FI_MAX,
-    fi::FI_CSWAP_LE,
-    fi::FI_CSWAP_LT,
-    fi::FI_CSWAP_GE,
-    fi::FI_CSWAP_GT,
-];
+const ORDER_OPS: [u32; 6] =
+    [fi::FI_MIN, fi::FI_MAX, fi::FI_CSWAP_LE, fi::FI_CSWAP_LT, fi::FI_CSWAP_GE, fi::FI_CSWAP_GT];
 
 fn all_ops() -> impl Iterator<Item = u32> {
     WRITE_OPS.into_iter().chain(SWAP_OPS).chain([fi::FI_ATOMIC_READ])
@@ -183,20 +107,21 @@ fn encode(datatype: u32, value: Value) -> Vec<u8> {
         (_, Value::Bits(bits)) => bits.to_le_bytes()[..size].to_vec(),
         (fi::FI_FLOAT, Value::Number(re, _)) => (re as f32).to_ne_bytes().to_vec(),
         (fi::FI_DOUBLE, Value::Number(re, _)) => (re as f64).to_ne_bytes().to_vec(),
-        (fi::FI_LONG_DOUBLE, Value::Number(re, _)) => LongDouble::from_i64(re).to_ne_bytes().to_vec(),
-        (fi::FI_FLOAT_COMPLEX, Value::Number(re, im)) => [
-            encode(fi::FI_FLOAT, Value::Number(re, 0)),
-            encode(fi::FI_FLOAT, Value::Number(im, 0)),
-        ]
-        .concat(),
+        (fi::FI_LONG_DOUBLE, Value::Number(re, _)) => {
+            LongDouble::from_i64(re).to_ne_bytes().to_vec()
+        }
+        (fi::FI_FLOAT_COMPLEX, Value::Number(re, im)) => {
+            [encode(fi::FI_FLOAT, Value::Number(re, 0)), encode(fi::FI_FLOAT, Value::Number(im, 0))]
+                .concat()
+        }
         (fi::FI_DOUBLE_COMPLEX, Value::Number(re, im)) => [
             encode(fi::FI_DOUBLE, Value::Number(re, 0)),
             encode(fi::FI_DOUBLE, Value::Number(im, 0)),
         ]
         .concat(),
-        (_, Value::Number(re, im)) => [re, im]
-            .map(|v| encode(fi::FI_LONG_DOUBLE, Value::Number(v, 0)))
-            .concat(),
+        (_, Value::Number(re, im)) => {
+            [re, im].map(|v| encode(fi::FI_LONG_DOUBLE, Value::Number(v, 0))).concat()
+        }
     }
 }
 
@@ -290,11 +215,7 @@ impl Arena {
         let mut bytes = vec![Arena::GUARD; content.len() + 256];
         let start = bytes.as_ptr().align_offset(64) + 64 + skew;
         bytes[start..start + content.len()].copy_from_slice(content);
-        Arena {
-            bytes,
-            start,
-            len: content.len(),
-        }
+        Arena { bytes, start, len: content.len() }
     }
 
     fn mem(&mut self) -> Mem {
@@ -318,9 +239,9 @@ fn same(datatype: u32, a: &[u8], b: &[u8]) -> bool {
     match datatype {
         fi::FI_FLOAT | fi::FI_FLOAT_COMPLEX => real(4, |a, b| f32::get(a) == f32::get(b)),
         fi::FI_DOUBLE | fi::FI_DOUBLE_COMPLEX => real(8, |a, b| f64::get(a) == f64::get(b)),
-        fi::FI_LONG_DOUBLE | fi::FI_LONG_DOUBLE_COMPLEX => real(16, |a, b| {
-            LongDouble::get(a).order(LongDouble::get(b)) == Some(Ordering::Equal)
-        }),
+        fi::FI_LONG_DOUBLE | fi::FI_LONG_DOUBLE_COMPLEX => {
+            real(16, |a, b| LongDouble::get(a).order(LongDouble::get(b)) == Some(Ordering::Equal))
+        }
         _ => a == b,
     }
 }
@@ -334,15 +255,11 @@ fn every_operation_on_every_type_does_what_the_model_does() {
             for (at, operand) in values.iter().enumerate() {
                 for compare in &values {
                     // Several elements with different operands per call.
-                    let operands: Vec<Value> = values
-                        .iter()
-                        .cycle()
-                        .skip(at)
-                        .take(values.len())
-                        .copied()
-                        .collect();
-                    let bytes =
-                        |v: &[Value]| v.iter().flat_map(|v| encode(datatype, *v)).collect::<Vec<u8>>();
+                    let operands: Vec<Value> =
+                        values.iter().cycle().skip(at).take(values.len()).copied().collect();
+                    let bytes = |v: &[Value]| {
+                        v.iter().flat_map(|v| encode(datatype, *v)).collect::<Vec<u8>>()
+                    };
                     let expected: Vec<Value> = values
                         .iter()
                         .zip(&operands)
@@ -363,8 +280,9 @@ fn every_operation_on_every_type_does_what_the_model_does() {
                             &mut result,
                         )
                         .unwrap();
-                        let name =
-                            format!("op {op} type {datatype} operands {operands:?} compare {compare:?}");
+                        let name = format!(
+                            "op {op} type {datatype} operands {operands:?} compare {compare:?}"
+                        );
                         assert!(
                             same(datatype, target.content(), &bytes(&expected)),
                             "{name} skew {skew}"
@@ -443,28 +361,13 @@ fn unknown_types_and_operations_are_not_supported() {
 #[test]
 fn queries_tell_sizes_counts_and_bad_flags() {
     assert_eq!(query(fi::FI_UINT64, fi::FI_SUM, 0), Ok((8, MAX_ATOMIC_BYTES / 8)));
-    assert_eq!(
-        query(fi::FI_UINT64, fi::FI_ATOMIC_READ, 0),
-        Err(fi::FI_EOPNOTSUPP)
-    );
-    assert_eq!(
-        query(fi::FI_UINT64, fi::FI_ATOMIC_READ, fi::FI_FETCH_ATOMIC),
-        Ok((8, 512))
-    );
-    assert_eq!(
-        query(fi::FI_INT128, fi::FI_CSWAP, fi::FI_COMPARE_ATOMIC),
-        Ok((16, 256))
-    );
-    assert_eq!(
-        query(fi::FI_INT128, fi::FI_CSWAP, fi::FI_FETCH_ATOMIC),
-        Err(fi::FI_EOPNOTSUPP)
-    );
+    assert_eq!(query(fi::FI_UINT64, fi::FI_ATOMIC_READ, 0), Err(fi::FI_EOPNOTSUPP));
+    assert_eq!(query(fi::FI_UINT64, fi::FI_ATOMIC_READ, fi::FI_FETCH_ATOMIC), Ok((8, 512)));
+    assert_eq!(query(fi::FI_INT128, fi::FI_CSWAP, fi::FI_COMPARE_ATOMIC), Ok((16, 256)));
+    assert_eq!(query(fi::FI_INT128, fi::FI_CSWAP, fi::FI_FETCH_ATOMIC), Err(fi::FI_EOPNOTSUPP));
     let both = fi::FI_FETCH_ATOMIC | fi::FI_COMPARE_ATOMIC;
     assert_eq!(query(fi::FI_UINT64, fi::FI_SUM, both), Err(fi::FI_EBADFLAGS));
-    assert_eq!(
-        query(fi::FI_UINT64, fi::FI_SUM, fi::FI_INJECT),
-        Err(fi::FI_EBADFLAGS)
-    );
+    assert_eq!(query(fi::FI_UINT64, fi::FI_SUM, fi::FI_INJECT), Err(fi::FI_EBADFLAGS));
 }
 
 #[test]
@@ -526,13 +429,7 @@ fn comparisons_with_nan_are_those_of_c() {
     assert!(run(fi::FI_MIN, 1.0, &nan, &[]) == 1.0 && run(fi::FI_MAX, 1.0, &nan, &[]) == 1.0);
     assert!(run(fi::FI_LAND, 1.0, &nan, &[]) == 1.0, "a NaN is true");
     assert!(run(fi::FI_CSWAP_NE, 1.0, &nine, &nan) == 9.0);
-    for op in [
-        fi::FI_CSWAP,
-        fi::FI_CSWAP_LE,
-        fi::FI_CSWAP_LT,
-        fi::FI_CSWAP_GE,
-        fi::FI_CSWAP_GT,
-    ] {
+    for op in [fi::FI_CSWAP, fi::FI_CSWAP_LE, fi::FI_CSWAP_LT, fi::FI_CSWAP_GE, fi::FI_CSWAP_GT] {
         assert!(run(op, 1.0, &nine, &nan) == 1.0, "{op}");
     }
 }

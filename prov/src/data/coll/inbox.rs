@@ -78,11 +78,7 @@ impl Inbox {
             return Put::OutOfPlace { begun };
         }
         let known = if begun { last.map_or(0, |m| m.len) } else { len };
-        let at = if begun {
-            last.map_or(0, |m| m.bytes.len())
-        } else {
-            0
-        };
+        let at = if begun { last.map_or(0, |m| m.bytes.len()) } else { 0 };
         let fits = known == len && offset == at && body.len() <= len - at;
         if !fits || (body.is_empty() && len > 0) {
             return Put::Nonsense;
@@ -94,10 +90,7 @@ impl Inbox {
                 return Put::NoMemory;
             }
             load.messages += 1;
-            messages.push_back(Message {
-                len,
-                bytes: Vec::new(),
-            });
+            messages.push_back(Message { len, bytes: Vec::new() });
         }
         let Some(message) = messages.back_mut() else {
             return Put::Nonsense;
@@ -176,7 +169,9 @@ impl Inbox {
 
 /// Subtracts a removed message of `peer` from its load.
 fn unload(loads: &mut HashMap<PeerId, Load>, peer: PeerId, message: &Message) {
-    let Some(load) = loads.get_mut(&peer) else { return };
+    let Some(load) = loads.get_mut(&peer) else {
+        return;
+    };
     load.messages -= 1;
     load.bytes -= message.bytes.len();
     if load.messages == 0 {

@@ -71,10 +71,7 @@ pub(crate) fn join(
         context,
         id: 0,
         membership: digest(ranked.iter().map(|(id, _)| word_of(*id))),
-        peers: ranked
-            .iter()
-            .map(|(id, _)| if *id == own { ANY } else { e.peer_at(*id) })
-            .collect(),
+        peers: ranked.iter().map(|(id, _)| if *id == own { ANY } else { e.peer_at(*id) }).collect(),
         slots: ranked.iter().map(|(_, slot)| *slot).collect(),
         rank: ranked.iter().position(|(id, _)| *id == own).unwrap_or(0),
         ops: BTreeMap::new(),
@@ -103,7 +100,9 @@ pub(crate) fn join(
 
 /// Leaves group `addr`, if it still exists. Its operations end with `FI_ECANCELED` at all members.
 pub(crate) fn leave(st: &mut DomainState, ep: u32, addr: u64) {
-    let Ok((e, mut env)) = split(st, ep) else { return };
+    let Ok((e, mut env)) = split(st, ep) else {
+        return;
+    };
     let Some(group) = e.group(addr) else { return };
     let (id, busy, over) = (group.id, !group.ops.is_empty(), group.broken.is_some());
     let (rank, fid) = (group.rank, group.fid);
@@ -176,16 +175,16 @@ impl EpState {
     /// Starts the groups led by this member whose members are all ready, oldest first.
     fn begin_groups(&mut self, env: &mut Env<'_>) {
         let own = self.links.sock.id();
-        let Some(coll) = self.coll.as_mut() else { return };
+        let Some(coll) = self.coll.as_mut() else {
+            return;
+        };
         let mut begun = Vec::new();
         for (addr, group) in &mut coll.groups {
             if group.id != 0 || group.rank != 0 || group.broken.is_some() {
                 continue;
             }
             let place = |peer: PeerId| {
-                coll.ready
-                    .iter()
-                    .position(|r| r.peer == peer && r.membership == group.membership)
+                coll.ready.iter().position(|r| r.peer == peer && r.membership == group.membership)
             };
             if group.others().any(|peer| place(peer).is_none()) {
                 continue;
@@ -227,25 +226,19 @@ impl EpState {
 
     /// Refuses the members that wait for a group which failed to start.
     pub(in crate::data) fn refuse(&mut self, addr: u64, err: Errno) {
-        let Some(Coll {
-            groups,
-            ready,
-            refused,
-            ..
-        }) = self.coll.as_deref_mut()
-        else {
+        let Some(Coll { groups, ready, refused, .. }) = self.coll.as_deref_mut() else {
             return;
         };
-        let Some(group) = groups.get(&addr) else { return };
+        let Some(group) = groups.get(&addr) else {
+            return;
+        };
         if group.rank != 0 {
             // The leader detects it, or learns it from the reply to its next record.
             return;
         }
         let mut waiting = Vec::new();
         for peer in group.others() {
-            let at = ready
-                .iter()
-                .position(|r| r.peer == peer && r.membership == group.membership);
+            let at = ready.iter().position(|r| r.peer == peer && r.membership == group.membership);
             match at.and_then(|at| ready.remove(at)) {
                 Some(member) => waiting.push(member),
                 None if group.lost.contains(&peer) => {}
@@ -257,11 +250,7 @@ impl EpState {
                     {
                         refused.remove(oldest);
                     }
-                    refused.push(Refused {
-                        peer,
-                        membership: group.membership,
-                        err,
-                    });
+                    refused.push(Refused { peer, membership: group.membership, err });
                 }
             }
         }
@@ -285,10 +274,8 @@ impl EpState {
         let (first, second) = (words.word(), words.word());
         match kind {
             wire::COLL_JOIN => {
-                let late = coll
-                    .refused
-                    .iter()
-                    .position(|r| r.peer == peer && r.membership == first);
+                let late =
+                    coll.refused.iter().position(|r| r.peer == peer && r.membership == first);
                 if let Some(at) = late {
                     let err = coll.refused.remove(at).err;
                     let head = Head::new().word(second).word(err.unsigned_abs().into());
@@ -300,18 +287,16 @@ impl EpState {
                 {
                     return false;
                 }
-                coll.ready.push_back(Ready {
-                    peer,
-                    membership: first,
-                    number: second,
-                });
+                coll.ready.push_back(Ready { peer, membership: first, number: second });
                 self.begin_groups(env);
             }
             wire::COLL_LEAVE => coll.ready.retain(|r| r.peer != peer || r.number != first),
             // An identity belongs to one group only.
             wire::COLL_START if second == 0 || coll.by_id.contains_key(&second) => return false,
             wire::COLL_START => {
-                let led = |g: &&mut Group| g.peers.first() == Some(&peer) && g.id == 0 && g.broken.is_none();
+                let led = |g: &&mut Group| {
+                    g.peers.first() == Some(&peer) && g.id == 0 && g.broken.is_none()
+                };
                 let Some(group) = coll.groups.get_mut(&first).filter(led) else {
                     // This member has left meanwhile. The others must not wait for it.
                     let err = u64::from(fi::FI_ECANCELED.unsigned_abs());

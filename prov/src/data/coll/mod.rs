@@ -150,18 +150,12 @@ impl Coll {
         let told = self.ready.iter().map(|r| r.peer);
         let told = told.chain(self.refused.iter().map(|r| r.peer));
         let ended = self.aborted.values().map(|(by, _)| *by);
-        members
-            .chain(told)
-            .chain(ended)
-            .chain(self.held.iter().copied())
-            .chain(self.inbox.peers())
+        members.chain(told).chain(ended).chain(self.held.iter().copied()).chain(self.inbox.peers())
     }
 
     /// Whether a record of `peer` about an unknown group may concern a group that is being joined.
     fn may_begin_with(&self, peer: PeerId) -> bool {
-        self.groups
-            .values()
-            .any(|g| g.is_joining() && g.rank_of(peer).is_some())
+        self.groups.values().any(|g| g.is_joining() && g.rank_of(peer).is_some())
     }
 
     /// Drops data about groups that this endpoint does not have and will not join.
@@ -206,9 +200,8 @@ impl Group {
 /// `FI_EOPNOTSUPP` for an undefined operation.
 pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Lengths, Errno> {
     let (e, mut env) = split(st, ep)?;
-    let (size, members, is_root) = e
-        .coll_shape(&mut env, a)
-        .map(|s| (s.size, s.members, s.is_root))?;
+    let (size, members, is_root) =
+        e.coll_shape(&mut env, a).map(|s| (s.size, s.members, s.is_root))?;
     let (read, write) = a.kind.blocks(members, is_root);
     let bytes = |blocks: usize| {
         let len = blocks.checked_mul(a.count)?.checked_mul(size)?;
@@ -276,10 +269,7 @@ pub(crate) fn members(st: &DomainState, ep: u32, addr: u64) -> Option<Vec<PortId
 
 /// Whether a group is being joined. Its members may end without a doorbell.
 pub(crate) fn is_joining(st: &DomainState, ep: u32) -> bool {
-    st.eps
-        .get(ep)
-        .and_then(|e| e.coll.as_ref())
-        .is_some_and(|c| c.is_joining())
+    st.eps.get(ep).and_then(|e| e.coll.as_ref()).is_some_and(|c| c.is_joining())
 }
 
 struct Shape {
@@ -296,9 +286,7 @@ impl EpState {
 
     /// Whether a collective waits for members.
     pub(super) fn is_collecting(&self) -> bool {
-        self.coll
-            .as_ref()
-            .is_some_and(|c| c.groups.values().any(Group::is_open))
+        self.coll.as_ref().is_some_and(|c| c.groups.values().any(Group::is_open))
     }
 
     /// Whether a collective waits for this member.
@@ -312,11 +300,7 @@ impl EpState {
         let root = if a.kind.is_rooted() {
             let id = env.avs.get(self.cfg.av).and_then(|av| av.port_id(a.root));
             let id = id.ok_or(fi::FI_EINVAL)?;
-            Some(if id == self.links.sock.id() {
-                ANY
-            } else {
-                self.peer_at(id)
-            })
+            Some(if id == self.links.sock.id() { ANY } else { self.peer_at(id) })
         } else {
             None
         };
@@ -331,22 +315,19 @@ impl EpState {
             Some(peer) => group.rank_of(peer).ok_or(fi::FI_EINVAL)?,
             None => 0,
         };
-        Ok(Shape {
-            size,
-            members: group.peers.len(),
-            root,
-            is_root: root == group.rank,
-        })
+        Ok(Shape { size, members: group.peers.len(), root, is_root: root == group.rank })
     }
 
-    fn coll_start(&mut self, env: &mut Env<'_>, a: &CollArgs, buf: &Mem, result: Mem) -> Result<(), Errno> {
+    fn coll_start(
+        &mut self,
+        env: &mut Env<'_>,
+        a: &CollArgs,
+        buf: &Mem,
+        result: Mem,
+    ) -> Result<(), Errno> {
         let shape = self.coll_shape(env, a)?;
         let group = self.group(a.group).ok_or(fi::FI_EINVAL)?;
-        let place = Place {
-            rank: group.rank,
-            root: shape.root,
-            slots: &group.slots,
-        };
+        let place = Place { rank: group.rank, root: shape.root, slots: &group.slots };
         let plan = plan::plan(a.kind, place, a.count * shape.size);
         let mut work = Vec::new();
         work.try_reserve_exact(plan.work).map_err(|_| fi::FI_ENOMEM)?;
@@ -378,7 +359,9 @@ impl EpState {
     /// Executes the steps of an operation that can be done now.
     fn coll_run(&mut self, env: &mut Env<'_>, addr: u64, seq: u64) {
         loop {
-            let Some(coll) = self.coll.as_mut() else { return };
+            let Some(coll) = self.coll.as_mut() else {
+                return;
+            };
             let Some(group) = coll.groups.get_mut(&addr) else {
                 return;
             };
@@ -396,13 +379,8 @@ impl EpState {
             | Step::Merge { from: rank, .. }) = step;
             let peer = group.peers.get(*rank).copied().unwrap_or(ANY);
             if let Step::Send { from, .. } = step {
-                let out = CollOut::Data {
-                    group: addr,
-                    seq,
-                    range: from.clone(),
-                    sent: 0,
-                    begun: false,
-                };
+                let out =
+                    CollOut::Data { group: addr, seq, range: from.clone(), sent: 0, begun: false };
                 op.sends += 1;
                 op.steps.pop_front();
                 if group.lost.contains(&peer) {
@@ -446,7 +424,8 @@ impl EpState {
             return;
         };
         for (range, at) in &op.store {
-            if let (Some(bytes), Some(place)) = (op.work.get(range.clone()), op.result.sub(*at, range.len()))
+            if let (Some(bytes), Some(place)) =
+                (op.work.get(range.clone()), op.result.sub(*at, range.len()))
             {
                 place.copy_from_slice(bytes);
             }
@@ -456,10 +435,8 @@ impl EpState {
 
     /// Ensures a connection to `peer`, so that its end is detected.
     fn coll_touch(&mut self, addr: u64, peer: PeerId) {
-        let known = self
-            .peers
-            .get(peer)
-            .is_none_or(|p| p.tx.is_some() || !p.queue.pending.is_empty());
+        let known =
+            self.peers.get(peer).is_none_or(|p| p.tx.is_some() || !p.queue.pending.is_empty());
         if !known && self.links.conns_of(peer).next().is_none() {
             self.defer(peer, TxOp::Coll(CollOut::Touch { group: addr }));
         }
@@ -479,13 +456,7 @@ impl EpState {
                 let pushed = conn.tx().push_slice(*kind, head.as_slice(), &[]);
                 if pushed.is_ok() { Tried::Sent } else { Tried::Later }
             }
-            CollOut::Data {
-                group,
-                seq,
-                range,
-                sent,
-                begun,
-            } => {
+            CollOut::Data { group, seq, range, sent, begun } => {
                 let found = self.coll.as_ref().and_then(|c| c.groups.get(group));
                 let Some((id, op)) = found.and_then(|g| Some((g.id, g.ops.get(seq)?))) else {
                     // The operation has ended meanwhile.
@@ -500,11 +471,7 @@ impl EpState {
                         .word(*seq)
                         .word(message.len() as u64)
                         .word(*sent as u64);
-                    if conn
-                        .tx()
-                        .push_slice(wire::COLL_DATA, head.as_slice(), piece)
-                        .is_err()
-                    {
+                    if conn.tx().push_slice(wire::COLL_DATA, head.as_slice(), piece).is_err() {
                         conn.notify();
                         return Tried::Later;
                     }
@@ -543,7 +510,9 @@ impl EpState {
     pub(super) fn coll_lost(&mut self, env: &mut Env<'_>, peer: PeerId) {
         // Later records of the peer belong to its next incarnation.
         self.coll_read_on();
-        let Some(coll) = self.coll.as_mut() else { return };
+        let Some(coll) = self.coll.as_mut() else {
+            return;
+        };
         coll.ready.retain(|r| r.peer != peer);
         coll.refused.retain(|r| r.peer != peer);
         coll.aborted.retain(|_, (by, _)| *by != peer);
@@ -579,7 +548,9 @@ impl EpState {
 
     /// Ends a group here and notifies its members.
     fn coll_fail(&mut self, env: &mut Env<'_>, addr: u64, err: Errno) {
-        let Some(group) = self.group(addr) else { return };
+        let Some(group) = self.group(addr) else {
+            return;
+        };
         if group.broken.is_some() {
             return;
         }
@@ -599,7 +570,9 @@ impl EpState {
 
     /// Ends a group here, and fails its operations.
     fn coll_end(&mut self, env: &mut Env<'_>, addr: u64, err: Errno) {
-        let Some(group) = self.group(addr) else { return };
+        let Some(group) = self.group(addr) else {
+            return;
+        };
         if group.broken.replace(err).is_some() {
             return;
         }
@@ -634,9 +607,8 @@ impl EpState {
         if self.coll.is_none() {
             if kind == wire::COLL_JOIN {
                 words.word();
-                let head = Head::new()
-                    .word(words.word())
-                    .word(fi::FI_EOPNOTSUPP.unsigned_abs().into());
+                let head =
+                    Head::new().word(words.word()).word(fi::FI_EOPNOTSUPP.unsigned_abs().into());
                 self.answer(peer, wire::COLL_REFUSE, head, &[]);
             }
             return Ok(());
@@ -759,8 +731,5 @@ impl EpState {
 
 /// Returns the positive error number that a peer sent, or `FI_EOTHER` if it is invalid.
 fn error_of(word: u64) -> Errno {
-    Errno::try_from(word)
-        .ok()
-        .filter(|err| *err > 0)
-        .unwrap_or(fi::FI_EOTHER)
+    Errno::try_from(word).ok().filter(|err| *err > 0).unwrap_or(fi::FI_EOTHER)
 }

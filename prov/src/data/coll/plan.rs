@@ -54,10 +54,7 @@ impl Kind {
 
     /// Whether the operation has a root.
     pub(crate) fn is_rooted(self) -> bool {
-        matches!(
-            self,
-            Kind::Broadcast | Kind::Reduce | Kind::Scatter | Kind::Gather
-        )
+        matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Scatter | Kind::Gather)
     }
 
     /// Returns the numbers of blocks that this member reads from its buffer and writes to its
@@ -110,11 +107,7 @@ pub(super) struct Plan {
 
 /// Returns the plan of `kind` for the member at `place`, with blocks of `len` bytes.
 pub(super) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
-    let mut p = Planner {
-        steps: VecDeque::new(),
-        place,
-        len,
-    };
+    let mut p = Planner { steps: VecDeque::new(), place, len };
     let n = place.slots.len();
     let (me, root) = (place.rank, place.root);
     let own = place.slots.get(me).copied().unwrap_or(0);
@@ -126,11 +119,7 @@ pub(super) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
         }
         Kind::Broadcast => {
             p.broadcast(root);
-            if me == root {
-                (len, one(), Vec::new())
-            } else {
-                (len, Vec::new(), one())
-            }
+            if me == root { (len, one(), Vec::new()) } else { (len, Vec::new(), one()) }
         }
         Kind::Reduce => {
             p.reduce(root, 0..len);
@@ -149,10 +138,7 @@ pub(super) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
             (n * len, vec![(0..len, own * len)], vec![(0..n * len, 0)])
         }
         Kind::Gather => {
-            p.steps.push_back(Step::Send {
-                to: root,
-                from: 0..len,
-            });
+            p.steps.push_back(Step::Send { to: root, from: 0..len });
             (len, one(), Vec::new())
         }
         Kind::Scatter if me == root => {
@@ -163,10 +149,7 @@ pub(super) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
             (n * len, vec![(0..n * len, 0)], vec![(p.slot(me), 0)])
         }
         Kind::Scatter => {
-            p.steps.push_back(Step::Receive {
-                from: root,
-                to: 0..len,
-            });
+            p.steps.push_back(Step::Receive { from: root, to: 0..len });
             (len, Vec::new(), one())
         }
         Kind::AllGather => {
@@ -180,44 +163,26 @@ pub(super) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
                 let sent = p.slot(to);
                 let Range { start, end } = p.slot(from);
                 p.steps.push_back(Step::Send { to, from: sent });
-                p.steps.push_back(Step::Receive {
-                    from,
-                    to: half + start..half + end,
-                });
+                p.steps.push_back(Step::Receive { from, to: half + start..half + end });
             }
             let Range { start, end } = p.slot(me);
-            (
-                2 * half,
-                vec![(0..half, 0), (start..end, half + start)],
-                vec![(half..2 * half, 0)],
-            )
+            (2 * half, vec![(0..half, 0), (start..end, half + start)], vec![(half..2 * half, 0)])
         }
         Kind::ReduceScatter => {
             p.reduce(0, 0..n * len);
             if me == 0 {
                 for to in p.others() {
-                    p.steps.push_back(Step::Send {
-                        to,
-                        from: p.block(to),
-                    });
+                    p.steps.push_back(Step::Send { to, from: p.block(to) });
                 }
             } else {
-                p.steps.push_back(Step::Receive {
-                    from: 0,
-                    to: p.block(me),
-                });
+                p.steps.push_back(Step::Receive { from: 0, to: p.block(me) });
             }
             // Blocks to combine must have the same order at all members.
             let load = (0..n).map(|rank| (p.slot(rank), rank * len)).collect();
             (n * len, load, vec![(p.block(me), 0)])
         }
     };
-    Plan {
-        steps: p.steps,
-        work,
-        load,
-        store,
-    }
+    Plan { steps: p.steps, work, load, store }
 }
 
 struct Planner<'a> {
@@ -254,14 +219,8 @@ impl Planner<'_> {
         let (me, n) = (self.place.rank, self.members());
         let mut reach = 1;
         while reach < n {
-            self.steps.push_back(Step::Send {
-                to: (me + reach) % n,
-                from: 0..0,
-            });
-            self.steps.push_back(Step::Receive {
-                from: (me + n - reach) % n,
-                to: 0..0,
-            });
+            self.steps.push_back(Step::Send { to: (me + reach) % n, from: 0..0 });
+            self.steps.push_back(Step::Receive { from: (me + n - reach) % n, to: 0..0 });
             reach *= 2;
         }
     }
@@ -274,10 +233,7 @@ impl Planner<'_> {
         let mut reach = 1;
         while reach < n {
             if me & reach != 0 {
-                self.steps.push_back(Step::Receive {
-                    from: member(me - reach),
-                    to: all.clone(),
-                });
+                self.steps.push_back(Step::Receive { from: member(me - reach), to: all.clone() });
                 break;
             }
             reach *= 2;
@@ -285,10 +241,7 @@ impl Planner<'_> {
         while reach > 1 {
             reach /= 2;
             if me + reach < n {
-                self.steps.push_back(Step::Send {
-                    to: member(me + reach),
-                    from: all.clone(),
-                });
+                self.steps.push_back(Step::Send { to: member(me + reach), from: all.clone() });
             }
         }
     }
@@ -301,17 +254,11 @@ impl Planner<'_> {
         let mut reach = 1;
         while reach < n {
             if me & reach != 0 {
-                self.steps.push_back(Step::Send {
-                    to: member(me - reach),
-                    from: all,
-                });
+                self.steps.push_back(Step::Send { to: member(me - reach), from: all });
                 return;
             }
             if me + reach < n {
-                self.steps.push_back(Step::Merge {
-                    from: member(me + reach),
-                    with: all.clone(),
-                });
+                self.steps.push_back(Step::Merge { from: member(me + reach), with: all.clone() });
             }
             reach *= 2;
         }
@@ -322,14 +269,8 @@ impl Planner<'_> {
         let (me, n) = (self.place.rank, self.members());
         for round in 1..n {
             let (sent, came) = ((me + n - round + 1) % n, (me + n - round) % n);
-            self.steps.push_back(Step::Send {
-                to: (me + 1) % n,
-                from: self.slot(sent),
-            });
-            self.steps.push_back(Step::Receive {
-                from: (me + n - 1) % n,
-                to: self.slot(came),
-            });
+            self.steps.push_back(Step::Send { to: (me + 1) % n, from: self.slot(sent) });
+            self.steps.push_back(Step::Receive { from: (me + n - 1) % n, to: self.slot(came) });
         }
     }
 }
@@ -363,14 +304,16 @@ mod tests {
 
     /// Runs the plans of all members against each other, with blocks of one byte. Returns the
     /// contents of the result buffers.
-    fn exchange(kind: Kind, n: usize, root: usize, slots: &[Vec<usize>], input: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    fn exchange(
+        kind: Kind,
+        n: usize,
+        root: usize,
+        slots: &[Vec<usize>],
+        input: &[Vec<u8>],
+    ) -> Vec<Vec<u8>> {
         let mut members: Vec<Member> = (0..n)
             .map(|rank| {
-                let place = Place {
-                    rank,
-                    root,
-                    slots: &slots[rank],
-                };
+                let place = Place { rank, root, slots: &slots[rank] };
                 let plan = plan(kind, place, 1);
                 let mut work = vec![0; plan.work];
                 for (from, to) in &plan.load {
@@ -396,7 +339,8 @@ mod tests {
                         wires.entry((me, to)).or_default().push_back(sent);
                     }
                     Step::Receive { from, to } | Step::Merge { from, with: to } => {
-                        let Some((bytes, heard)) = wires.entry((from, me)).or_default().pop_front() else {
+                        let Some((bytes, heard)) = wires.entry((from, me)).or_default().pop_front()
+                        else {
                             m.plan.steps.push_front(step);
                             continue;
                         };
@@ -417,10 +361,7 @@ mod tests {
                 break;
             }
         }
-        assert!(
-            wires.values().all(VecDeque::is_empty),
-            "everything sent is received"
-        );
+        assert!(wires.values().all(VecDeque::is_empty), "everything sent is received");
         if kind == Kind::Barrier {
             assert!(members.iter().all(|m| m.heard.iter().all(|h| *h)));
         }
@@ -439,7 +380,13 @@ mod tests {
 
     /// Returns the expected results. `slots[rank][other]` is the index of `other`'s block at
     /// `rank`.
-    fn expected(kind: Kind, n: usize, root: usize, slots: &[Vec<usize>], input: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    fn expected(
+        kind: Kind,
+        n: usize,
+        root: usize,
+        slots: &[Vec<usize>],
+        input: &[Vec<u8>],
+    ) -> Vec<Vec<u8>> {
         let sum = |blocks: &dyn Fn(usize) -> u8| (0..n).map(blocks).fold(0u8, u8::wrapping_add);
         (0..n)
             .map(|me| {
@@ -470,14 +417,11 @@ mod tests {
     fn every_collective_of_every_size_and_root_does_what_it_says() {
         for n in 1..=9 {
             // A different order at each member.
-            let slots: Vec<Vec<usize>> = (0..n)
-                .map(|rank| (0..n).map(|other| (other + rank) % n).collect())
-                .collect();
+            let slots: Vec<Vec<usize>> =
+                (0..n).map(|rank| (0..n).map(|other| (other + rank) % n).collect()).collect();
             let input: Vec<Vec<u8>> = (0..n)
                 .map(|rank| {
-                    (0..n)
-                        .map(|block| u8::try_from(rank * 17 + block * 3 + 1).unwrap())
-                        .collect()
+                    (0..n).map(|block| u8::try_from(rank * 17 + block * 3 + 1).unwrap()).collect()
                 })
                 .collect();
             for kind in KINDS {
@@ -498,11 +442,7 @@ mod tests {
             let slots: Vec<usize> = (0..n).collect();
             for kind in KINDS {
                 for rank in 0..n {
-                    let place = Place {
-                        rank,
-                        root: n - 1,
-                        slots: &slots,
-                    };
+                    let place = Place { rank, root: n - 1, slots: &slots };
                     let p = plan(kind, place, 4);
                     let (read, written) = kind.blocks(n, rank == n - 1);
                     let end = p.load.iter().map(|(from, _)| from.end).max().unwrap_or(0);

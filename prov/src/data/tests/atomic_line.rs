@@ -35,10 +35,7 @@ fn with_a_number_it_is_answered_and_with_a_stamp_it_is_counted() {
     let conn = peer.connect();
     let swap = word(fi::FI_CSWAP, 2, 8);
     for (asked, answer) in [
-        (
-            [NUMBER, word(fi::FI_SUM, 1, 8), 0, 5, 1, 0, 0],
-            vec![NUMBER, 0, OLD],
-        ),
+        ([NUMBER, word(fi::FI_SUM, 1, 8), 0, 5, 1, 0, 0], vec![NUMBER, 0, OLD]),
         ([NUMBER, word(fi::FI_SUM, 0, 8), 0, 5, 1, 0, 0], vec![NUMBER, 0]),
         ([NUMBER, swap, 0, 5, 40, OLD + 2, 0], vec![NUMBER, 0, OLD + 2]),
         ([NUMBER, swap, 0, 5, 41, OLD + 2, 0], vec![NUMBER, 0, 40]),
@@ -54,23 +51,11 @@ fn with_a_number_it_is_answered_and_with_a_stamp_it_is_counted() {
         peer.say(conn, wire::ATOMIC_LINE, &asked, b"");
         let (kind, words, body) = peer.hear(conn);
         assert_eq!((words, body), (answer.clone(), 0), "{asked:x?}");
-        assert_eq!(
-            kind,
-            if answer.len() == 3 {
-                wire::ATOMIC_REPLY
-            } else {
-                wire::ACK
-            }
-        );
+        assert_eq!(kind, if answer.len() == 3 { wire::ATOMIC_REPLY } else { wire::ACK });
     }
     // Operations without a reply are counted by stamp, whether they succeed or not.
     for (stamp, key) in [(STAMP, 5), (STAMP, 5), (STAMP, 6), (STAMP + 1, 5)] {
-        peer.say(
-            conn,
-            wire::ATOMIC_LINE,
-            &[stamp, word(fi::FI_SUM, 0, 8), 8, key, 1, 0, 0],
-            b"",
-        );
+        peer.say(conn, wire::ATOMIC_LINE, &[stamp, word(fi::FI_SUM, 0, 8), 8, key, 1, 0, 0], b"");
     }
     let (mut told, mut last) = (0, 0);
     while last != STAMP + 1 {
@@ -117,11 +102,7 @@ fn without_a_table_it_completes_when_it_is_answered() {
             operand: &[buffer(vec![1; 8])],
             compare: &[],
             result: if kind == AtomicKind::Fetch { &result } else { &[] },
-            rma: &[RmaIov {
-                addr: 16,
-                len: 8,
-                key: 77,
-            }],
+            rma: &[RmaIov { addr: 16, len: 8, key: 77 }],
             dest: number,
             data: None,
             context: 0xa7,

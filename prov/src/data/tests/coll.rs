@@ -131,10 +131,7 @@ fn a_member_that_is_too_far_ahead_is_not_read() {
     assert_eq!(kept(&stage), INBOX_MAX);
     // The group ends, and its messages are read and dropped.
     coll::leave(&mut stage.domain.shared.gate.lock(), stage.ep, 1);
-    stage.until(|| {
-        bad.try_say(conn, wire::COLL_DATA, &[77, said, 8, 0], &[1; 8])
-            .then_some(())
-    });
+    stage.until(|| bad.try_say(conn, wire::COLL_DATA, &[77, said, 8, 0], &[1; 8]).then_some(()));
     bad.check_service(conn);
     assert_eq!(kept(&stage), 0);
 }

@@ -112,11 +112,8 @@ fn a_stranger_has_its_number_while_a_message_or_a_receive_needs_it() {
     let conn = early.connect();
     early.say(conn, wire::EAGER | wire::INLINE, &[0x7e57], b"");
     let id = early.sock.id();
-    let number = stage.until(|| {
-        stage
-            .number_of(id)
-            .filter(|_| stage.with(|e| e.recv.msg.unexpected.len() == 1))
-    });
+    let number = stage
+        .until(|| stage.number_of(id).filter(|_| stage.with(|e| e.recv.msg.unexpected.len() == 1)));
     early.sock.abandon();
     stage.strangers(&node, 2..MANY);
     assert_eq!(stage.number_of(id), Some(number));

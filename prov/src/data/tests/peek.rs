@@ -16,10 +16,7 @@ fn a_discarded_message_was_not_received() {
         stage.recv(fi::FI_ADDR_UNSPEC, 0, 3, fi::FI_PEEK | fi::FI_DISCARD);
         stage.came().filter(|came| matches!(came, Came::Done(_)))
     });
-    assert!(
-        matches!(came, Came::Done(c) if c.context == 3 && c.len == 100),
-        "{came:?}"
-    );
+    assert!(matches!(came, Came::Done(c) if c.context == 3 && c.len == 100), "{came:?}");
     let received = || stage.with(|e| (e.stats.received.ops, e.stats.received.bytes));
     assert_eq!(received(), (0, 0));
     peer.check_service(conn);

@@ -30,10 +30,7 @@ fn a_panic_while_a_record_is_handled_ends_its_connection_and_no_other() {
         bad.say(conn, FATAL, &[], b"");
         assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
         let came = stage.until(|| stage.came());
-        assert!(
-            matches!(&came, Came::Failed(e) if e.err == fi::FI_ECONNRESET),
-            "{came:?}"
-        );
+        assert!(matches!(&came, Came::Failed(e) if e.err == fi::FI_ECONNRESET), "{came:?}");
         honest.check_service(good);
     }
 }

@@ -18,9 +18,7 @@ fn crowd(stage: &Stage) -> Vec<(Peer<'_>, ConnId)> {
         let conn = peer.connect();
         (peer, conn)
     };
-    std::iter::repeat_with(connected)
-        .take(ACTIVE_ALWAYS + TOO_MANY)
-        .collect()
+    std::iter::repeat_with(connected).take(ACTIVE_ALWAYS + TOO_MANY).collect()
 }
 
 #[test]
@@ -32,7 +30,8 @@ fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
     stage.until(|| matches!(not_swept(), (TOO_MANY, 1)).then_some(()));
     let ended = stage.with(|e| e.links.idle.first().map(|l| e.peers.at(l.peer).id));
     peers.retain(|(peer, _)| Some(peer.sock.id()) != ended);
-    let (left, round) = stage.until(|| Some(not_swept()).filter(|&(resting, _)| resting < TOO_MANY));
+    let (left, round) =
+        stage.until(|| Some(not_swept()).filter(|&(resting, _)| resting < TOO_MANY));
     assert_eq!(left, round, "the last one has another place");
 }
 
@@ -52,10 +51,7 @@ fn a_lost_bell_delays_a_message_and_loses_none() {
     for every in [SWEEP_EVERY, SWEEP_SLOW] {
         let ids = at_rest().unwrap();
         assert_eq!(stage.with(|e| e.links.sweep_left > 0), every == SWEEP_EVERY);
-        let (peer, conn) = peers
-            .iter_mut()
-            .find(|(p, _)| ids.contains(&p.sock.id()))
-            .unwrap();
+        let (peer, conn) = peers.iter_mut().find(|(p, _)| ids.contains(&p.sock.id())).unwrap();
         let tx = peer.sock.conn(*conn).unwrap().tx();
         tx.push_slice(wire::EAGER, &[], b"without a bell").unwrap();
         stage.recv(fi::FI_ADDR_UNSPEC, 64, 0x600d, 0);

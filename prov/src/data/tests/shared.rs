@@ -33,18 +33,9 @@ fn cancel_of_a_shared_context_leaves_the_operations_of_its_endpoints() {
     };
     // A receive and a triggered send of the endpoint, with the context of the receive to cancel.
     recv(st, stage.ep, &args).unwrap();
-    let when = Condition {
-        cntr,
-        threshold: 1,
-        errors: false,
-    };
+    let when = Condition { cntr, threshold: 1, errors: false };
     let work = Work {
-        action: Action::Send {
-            iov: Iov::new(&iov),
-            tag: None,
-            data: None,
-            dest: number,
-        },
+        action: Action::Send { iov: Iov::new(&iov), tag: None, data: None, dest: number },
         ep: Some(stage.ep),
         context: CONTEXT,
         flags: fi::FI_COMPLETION,

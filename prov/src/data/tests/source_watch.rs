@@ -132,10 +132,7 @@ fn a_source_that_has_not_started_is_tried_seldom_and_fails_no_receive() {
         (p.state.failing_for(u64::MAX) > 0, p.state.has_failed())
     });
     assert!(!waited, "the time limit of a later send runs already");
-    assert!(
-        !dead && stage.came().is_none(),
-        "a peer that never was counts as dead"
-    );
+    assert!(!dead && stage.came().is_none(), "a peer that never was counts as dead");
     // It starts.
     let (mut peer, _) = stage.peer_on(id.port);
     peer.event_of(|event| matches!(event, LinkEvent::Accepted(..)));

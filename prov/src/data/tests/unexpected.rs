@@ -67,10 +67,7 @@ fn a_peer_whose_messages_nobody_receives_is_reset_at_the_limit() {
     honest.flood(good, COST);
     bad.flood_until_reset(conn);
     let came = stage.until(|| stage.came());
-    assert!(
-        matches!(&came, Came::Failed(e) if e.err == fi::FI_ENOMEM),
-        "{came:?}"
-    );
+    assert!(matches!(&came, Came::Failed(e) if e.err == fi::FI_ENOMEM), "{came:?}");
     assert_eq!(kept(&stage), COST, "what it left is given back, and no more");
     stage.recv(fi::FI_ADDR_UNSPEC, LEN, 1, 0);
     assert!(matches!(stage.came(), Some(Came::Done(c)) if c.len == LEN));

@@ -61,11 +61,7 @@ impl entry::Made for Av {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    bind,
-    ..fi::FI_OPS_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_av = fi::fi_ops_av {
     insert,
     insertsvc,
@@ -242,7 +238,8 @@ unsafe extern "C" fn straddr(
         let (Some(bytes), Some(room)) = (bytes, unsafe { len.as_ref() }.copied()) else {
             return ptr::null();
         };
-        let text = Addr::from_bytes(bytes).map_or_else(|| "not an address".to_owned(), |a| a.to_string());
+        let text =
+            Addr::from_bytes(bytes).map_or_else(|| "not an address".to_owned(), |a| a.to_string());
         // SAFETY: not null. The length includes the NUL, as in libfabric.
         let stored = unsafe { entry::put(len, text.len() + 1) };
         debug_assert!(stored.is_ok());
@@ -279,11 +276,7 @@ unsafe extern "C" fn set_user_id(
         }
         let mut st = av.dom.gate.lock();
         let state = st.avs.get_mut(av.index).ok_or(fi::FI_EINVAL)?;
-        if av.users && state.set_user(fi_addr, user_id) {
-            Ok(())
-        } else {
-            Err(fi::FI_EINVAL)
-        }
+        if av.users && state.set_user(fi_addr, user_id) { Ok(()) } else { Err(fi::FI_EINVAL) }
     })
 }
 
@@ -319,21 +312,12 @@ impl Report {
         if told && fi_addr.is_null() && count > 0 {
             return Err(fi::FI_EINVAL);
         }
-        let errors: *mut c_int = if flags & fi::FI_SYNC_ERR == 0 {
-            ptr::null_mut()
-        } else {
-            context.cast()
-        };
+        let errors: *mut c_int =
+            if flags & fi::FI_SYNC_ERR == 0 { ptr::null_mut() } else { context.cast() };
         if flags & fi::FI_SYNC_ERR != 0 && errors.is_null() && count > 0 {
             return Err(fi::FI_EINVAL);
         }
-        Ok(Report {
-            fi_addr,
-            told,
-            errors,
-            context,
-            count,
-        })
+        Ok(Report { fi_addr, told, errors, context, count })
     }
 
     /// Returns the user identifier to report in place of the index of address `at`.
@@ -402,11 +386,7 @@ impl Av {
         let index = dom.gate.lock().avs.insert(state).ok_or(fi::FI_ENOMEM)?;
         Ok(Box::new(Av {
             fid: fi::fid_av {
-                fid: fi::fid {
-                    fclass: fi::FI_CLASS_AV,
-                    context,
-                    ops: &raw const FID_OPS,
-                },
+                fid: fi::fid { fclass: fi::FI_CLASS_AV, context, ops: &raw const FID_OPS },
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),
@@ -533,11 +513,7 @@ impl Av {
 /// Returns the address with the node name raised by `n` and the service raised by `s`, as in
 /// fi_av_insertsym.
 fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Bytes> {
-    let service = if s == 0 {
-        service.to_owned()
-    } else {
-        count_up(service, s)?
-    };
+    let service = if s == 0 { service.to_owned() } else { count_up(service, s)? };
     let numeric = node.and_then(|node| node.to_str().ok()?.parse::<Ipv4Addr>().ok());
     let (ip, port) = match (node, numeric) {
         (Some(_), Some(first)) => {
@@ -546,7 +522,9 @@ fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Byte
         }
         // Without a node there is no name to raise.
         (None, _) if n > 0 => return None,
-        (Some(node), None) if n > 0 => resolve::resolve(Some(&count_up(node, n)?), Some(&service), false)?,
+        (Some(node), None) if n > 0 => {
+            resolve::resolve(Some(&count_up(node, n)?), Some(&service), false)?
+        }
         (node, _) => resolve::resolve(node, Some(&service), false)?,
     };
     Some(Addr::this_host(ip, port).to_bytes())

@@ -15,10 +15,7 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let domain = Domain::for_test(fi::fi_version(1, 20), &fi::fi_domain_attr::default());
-        let mut attr = fi::fi_av_attr {
-            type_: fi::FI_AV_TABLE,
-            ..fi::fi_av_attr::default()
-        };
+        let mut attr = fi::fi_av_attr { type_: fi::FI_AV_TABLE, ..fi::fi_av_attr::default() };
         let av = entry::give(Av::open(&domain.shared, &mut attr, None, ptr::null_mut()).unwrap());
         Rig { av, _domain: domain }
     }
@@ -26,11 +23,7 @@ impl Rig {
     fn insert(&self, addrs: &[Bytes], fi_addr: &mut [u64], errors: Option<&mut [c_int]>) -> c_int {
         let flags = if errors.is_some() { fi::FI_SYNC_ERR } else { 0 };
         let errors = errors.map_or(ptr::null_mut(), |e| e.as_mut_ptr().cast());
-        let out = if fi_addr.is_empty() {
-            ptr::null_mut()
-        } else {
-            fi_addr.as_mut_ptr()
-        };
+        let out = if fi_addr.is_empty() { ptr::null_mut() } else { fi_addr.as_mut_ptr() };
         // SAFETY: an open vector; the lists are as long as `addrs` or absent.
         unsafe { insert(self.av, addrs.as_ptr().cast(), addrs.len(), out, flags, errors) }
     }
@@ -61,11 +54,7 @@ fn local(port: u16) -> Bytes {
 
 /// Returns the address of a port on another host.
 fn foreign(port: u16) -> Bytes {
-    Addr {
-        host: 1,
-        ..Addr::this_host(Ipv4Addr::LOCALHOST, port)
-    }
-    .to_bytes()
+    Addr { host: 1, ..Addr::this_host(Ipv4Addr::LOCALHOST, port) }.to_bytes()
 }
 
 #[test]
@@ -79,16 +68,8 @@ fn good_and_bad_addresses_together() {
     assert_eq!(rig.insert(&addrs[..1], &mut [], None), 1);
     assert_eq!(rig.insert(&[], &mut [], None), 0);
     // SAFETY: an open vector; the flag is refused before any address is read.
-    let refused = unsafe {
-        insert(
-            rig.av,
-            ptr::null(),
-            0,
-            ptr::null_mut(),
-            fi::FI_EVENT,
-            ptr::null_mut(),
-        )
-    };
+    let refused =
+        unsafe { insert(rig.av, ptr::null(), 0, ptr::null_mut(), fi::FI_EVENT, ptr::null_mut()) };
     assert_eq!(refused, -fi::FI_EBADFLAGS);
 }
 
@@ -121,12 +102,7 @@ fn text_of_an_address() {
     let (mut text, mut len) = ([1u8; 8], 8);
     // SAFETY: an address, and a buffer of the given length.
     let at = unsafe {
-        straddr(
-            ptr::null_mut(),
-            bytes.as_ptr().cast(),
-            text.as_mut_ptr().cast(),
-            &raw mut len,
-        )
+        straddr(ptr::null_mut(), bytes.as_ptr().cast(), text.as_mut_ptr().cast(), &raw mut len)
     };
     assert_eq!(at.cast::<u8>(), text.as_ptr());
     assert_eq!(&text, b"fi_sock\0");
@@ -136,15 +112,14 @@ fn text_of_an_address() {
 #[test]
 fn asynchronous_insertion_needs_a_queue() {
     let domain = Domain::for_test(fi::fi_version(1, 17), &fi::fi_domain_attr::default());
-    let mut attr = fi::fi_av_attr {
-        flags: fi::FI_EVENT,
-        ..fi::fi_av_attr::default()
-    };
-    let av =
-        entry::give::<Av, fi::fid_av>(Av::open(&domain.shared, &mut attr, None, ptr::null_mut()).unwrap());
+    let mut attr = fi::fi_av_attr { flags: fi::FI_EVENT, ..fi::fi_av_attr::default() };
+    let av = entry::give::<Av, fi::fid_av>(
+        Av::open(&domain.shared, &mut attr, None, ptr::null_mut()).unwrap(),
+    );
     let addr = local(1);
     // SAFETY: an open vector and one address.
-    let status = unsafe { insert(av, addr.as_ptr().cast(), 1, ptr::null_mut(), 0, ptr::null_mut()) };
+    let status =
+        unsafe { insert(av, addr.as_ptr().cast(), 1, ptr::null_mut(), 0, ptr::null_mut()) };
     assert_eq!(status, -fi::FI_ENOEQ);
     // SAFETY: an open vector, not used afterwards.
     assert_eq!(unsafe { close(av.cast()) }, 0);
@@ -153,8 +128,9 @@ fn asynchronous_insertion_needs_a_queue() {
 #[test]
 fn what_is_not_offered_is_refused_at_once() {
     let domain = Domain::for_test(fi::fi_version(1, 17), &fi::fi_domain_attr::default());
-    let open =
-        |attr: &fi::fi_av_attr| Av::open(&domain.shared, &mut { *attr }, None, ptr::null_mut()).map(|_| ());
+    let open = |attr: &fi::fi_av_attr| {
+        Av::open(&domain.shared, &mut { *attr }, None, ptr::null_mut()).map(|_| ())
+    };
     let plain = fi::fi_av_attr::default();
     for rx_ctx_bits in [-1, 17] {
         assert_eq!(open(&fi::fi_av_attr { rx_ctx_bits, ..plain }), Err(fi::FI_EINVAL));

@@ -71,10 +71,7 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn new() -> Crowd {
-        Crowd {
-            credit: CREDIT,
-            ..Crowd::default()
-        }
+        Crowd { credit: CREDIT, ..Crowd::default() }
     }
 
     /// Begins a new wait, after a read that returned a completion.
@@ -85,10 +82,7 @@ impl Crowd {
 
     /// Discards the observations, since the program did other work between its reads.
     pub(super) fn start_over(&mut self) {
-        *self = Crowd {
-            credit: self.credit,
-            ..Crowd::default()
-        };
+        *self = Crowd { credit: self.credit, ..Crowd::default() };
     }
 
     /// Records a yield between `begin` and `end`. Returns whether to sleep now.

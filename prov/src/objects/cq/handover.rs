@@ -35,10 +35,7 @@ pub(super) struct Kept {
 
 impl Owner {
     pub(super) fn new(cq: PeerCq) -> Owner {
-        Owner {
-            cq,
-            turn: Mutex::default(),
-        }
+        Owner { cq, turn: Mutex::default() }
     }
 
     /// Returns the lock for handing over, unless another thread holds it.

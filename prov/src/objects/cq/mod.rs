@@ -79,11 +79,7 @@ impl entry::Made for Cq {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_cq = fi::fi_ops_cq {
     read,
     readfrom,
@@ -96,19 +92,12 @@ static OPS: fi::fi_ops_cq = fi::fi_ops_cq {
 };
 
 /// Operations in a domain with triggered work: a read may have changed a counter.
-static TRIGGER_OPS: fi::fi_ops_cq = fi::fi_ops_cq {
-    read: read_and_run,
-    readfrom: readfrom_and_run,
-    ..OPS
-};
+static TRIGGER_OPS: fi::fi_ops_cq =
+    fi::fi_ops_cq { read: read_and_run, readfrom: readfrom_and_run, ..OPS };
 
 /// Operations of a queue that stands for one of another provider: the application reads the owner's
 /// queue.
-static PEER_OPS: fi::fi_ops_cq = fi::fi_ops_cq {
-    read: read_peer,
-    strerror,
-    ..fi::FI_OPS_CQ_NOSYS
-};
+static PEER_OPS: fi::fi_ops_cq = fi::fi_ops_cq { read: read_peer, strerror, ..fi::FI_OPS_CQ_NOSYS };
 
 /// `int fi_cq_open(struct fid_domain *, struct fi_cq_attr *, struct fid_cq **, void *context)`
 pub(crate) unsafe extern "C" fn open(
@@ -137,9 +126,7 @@ pub(crate) unsafe extern "C" fn open(
                 "fi_cq_open with flags {:#x}, format {}, wait object {} and condition {}",
                 attr.flags, attr.format, attr.wait_obj, attr.wait_cond
             ),
-            owner
-                .transpose()
-                .and_then(|owner| Cq::open(&domain.shared, attr, owner, context)),
+            owner.transpose().and_then(|owner| Cq::open(&domain.shared, attr, owner, context)),
         )?;
         // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(cq, entry::give(new)) }
@@ -151,11 +138,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         // SAFETY: an open queue of this provider, not closed concurrently, by the contract of
         // fi_close.
         let retired = unsafe { entry::own::<Cq, _>(fid) }?.retire();
-        entry::told(
-            Subsys::EpCtrl,
-            format_args!("fi_close of a completion queue"),
-            retired,
-        )?;
+        entry::told(Subsys::EpCtrl, format_args!("fi_close of a completion queue"), retired)?;
         // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Cq, _>(fid) }?);
         Ok(())
@@ -244,11 +227,7 @@ unsafe extern "C" fn sread(
         // SAFETY: a live queue, by the contract of fi_cq_sread.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: space for count entries of the queue's format.
-        cq.sread(
-            &unsafe { Entries::new(buf, count, ptr::null_mut()) },
-            cond.addr(),
-            timeout,
-        )
+        cq.sread(&unsafe { Entries::new(buf, count, ptr::null_mut()) }, cond.addr(), timeout)
     })
 }
 
@@ -264,16 +243,16 @@ unsafe extern "C" fn sreadfrom(
         // SAFETY: a live queue, by the contract of fi_cq_sreadfrom.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: space for count entries of the queue's format, and for count addresses.
-        cq.sread(
-            &unsafe { Entries::new(buf, count, src_addr) },
-            cond.addr(),
-            timeout,
-        )
+        cq.sread(&unsafe { Entries::new(buf, count, src_addr) }, cond.addr(), timeout)
     })
 }
 
 /// Reads and writes only the fields that the interface version of the application has.
-unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry, _flags: u64) -> isize {
+unsafe extern "C" fn readerr(
+    cq: *mut fi::fid_cq,
+    buf: *mut fi::fi_cq_err_entry,
+    _flags: u64,
+) -> isize {
     entry::guard("fi_cq_readerr", || {
         // SAFETY: a live queue, by the contract of fi_cq_readerr.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
@@ -288,11 +267,8 @@ unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry,
         // SAFETY: integers and raw pointers accept any bytes, and the zeroed entry has no
         // uninitialised byte.
         let mut e = unsafe { local.assume_init() };
-        let room = if len > offset_of!(fi::fi_cq_err_entry, err_data_size) {
-            e.err_data_size
-        } else {
-            0
-        };
+        let room =
+            if len > offset_of!(fi::fi_cq_err_entry, err_data_size) { e.err_data_size } else { 0 };
         let found = cq.take_error(&mut e, room)?;
         if let Some(data) = found {
             // SAFETY: `take_error` leaves err_data unchanged when it returns data, at most
@@ -337,11 +313,7 @@ impl Entries {
     #[inline]
     unsafe fn new(buf: *mut c_void, count: usize, src: *mut fi::fi_addr_t) -> Entries {
         // A call without a buffer makes progress only.
-        Entries {
-            buf: buf.cast(),
-            src,
-            count: if buf.is_null() { 0 } else { count },
-        }
+        Entries { buf: buf.cast(), src, count: if buf.is_null() { 0 } else { count } }
     }
 
     #[inline]
@@ -419,11 +391,7 @@ impl Cq {
             wait::progress_all(st, self.target());
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
             let (ended, freed) = cq.take_all();
-            cq.empty_polls = if ended.is_empty() {
-                cq.empty_polls.saturating_add(1)
-            } else {
-                0
-            };
+            cq.empty_polls = if ended.is_empty() { cq.empty_polls.saturating_add(1) } else { 0 };
             kept.ended.extend(ended);
             kept.freed.extend(freed);
             cq.empty_polls
@@ -547,11 +515,7 @@ impl Cq {
             if cq.is_empty()
                 && let [ep] = *cq.waits.endpoints()
             {
-                let mut reader = Reader {
-                    cq: self,
-                    out,
-                    found: 0,
-                };
+                let mut reader = Reader { cq: self, out, found: 0 };
                 if data::glance(st, ep, self.index, out.count, &mut reader) > 0
                     && let found @ 1.. = reader.found
                 {
@@ -564,7 +528,8 @@ impl Cq {
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
             // A call without entries requests progress. Operations that complete at once must not
             // starve the others.
-            let enough = out.count > 0 && (cq.ready() >= out.count || cq.has_error()) && !cq.is_due();
+            let enough =
+                out.count > 0 && (cq.ready() >= out.count || cq.has_error()) && !cq.is_due();
             if cq.waits.fd_is_armed() {
                 wait::disarm_fd(st, self.target());
             }
@@ -656,11 +621,7 @@ impl Cq {
         if matches!(self.obj, WaitObj::None | WaitObj::Set) {
             return Err(fi::FI_ENOSYS);
         }
-        let want = if self.threshold {
-            cond.clamp(1, out.count.max(1))
-        } else {
-            1
-        };
+        let want = if self.threshold { cond.clamp(1, out.count.max(1)) } else { 1 };
         let look = |st: &mut DomainState| {
             let cq = st.cqs.get_mut(self.index)?;
             if cq.ready() >= want || cq.has_error() {
@@ -708,18 +669,17 @@ impl Cq {
     /// Fills `e` with the next error. `room` is the size in bytes of the caller's `err_data`. If it
     /// is 0, `e` points to a buffer of the queue that stays valid until the next call. Returns the
     /// bytes to copy to the caller's buffer.
-    fn take_error(&self, e: &mut fi::fi_cq_err_entry, room: usize) -> Result<Option<Vec<u8>>, Errno> {
+    fn take_error(
+        &self,
+        e: &mut fi::fi_cq_err_entry,
+        room: usize,
+    ) -> Result<Option<Vec<u8>>, Errno> {
         entry::made_here(self.maker)?;
         let mut st = self.dom.gate.lock();
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
         cq.lent = Vec::new();
-        let CqError {
-            c,
-            err,
-            prov_errno,
-            olen,
-            mut err_data,
-        } = cq.take_error().ok_or(fi::FI_EAGAIN)?;
+        let CqError { c, err, prov_errno, olen, mut err_data } =
+            cq.take_error().ok_or(fi::FI_EAGAIN)?;
         cq.empty_polls = 0;
         e.op_context = ptr::with_exposed_provenance_mut(c.context);
         e.flags = c.flags;
@@ -738,11 +698,7 @@ impl Cq {
         }
         cq.lent = err_data;
         e.err_data_size = cq.lent.len();
-        e.err_data = if cq.lent.is_empty() {
-            ptr::null_mut()
-        } else {
-            cq.lent.as_mut_ptr().cast()
-        };
+        e.err_data = if cq.lent.is_empty() { ptr::null_mut() } else { cq.lent.as_mut_ptr().cast() };
         Ok(None)
     }
 

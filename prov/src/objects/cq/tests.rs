@@ -26,11 +26,7 @@ impl Rig {
         let domain = Domain::for_test(api, &fi::fi_domain_attr::default());
         let cq = Cq::open(&domain.shared, &attr, None, ptr::null_mut()).unwrap();
         let index = cq.index;
-        Rig {
-            cq: entry::give(cq),
-            index,
-            domain,
-        }
+        Rig { cq: entry::give(cq), index, domain }
     }
 
     fn state<R>(&self, f: impl FnOnce(&mut CqState) -> R) -> R {
@@ -57,23 +53,11 @@ impl Drop for Rig {
 }
 
 fn attr(format: fi::fi_cq_format, wait_obj: fi::fi_wait_obj) -> fi::fi_cq_attr {
-    fi::fi_cq_attr {
-        format,
-        wait_obj,
-        ..fi::fi_cq_attr::default()
-    }
+    fi::fi_cq_attr { format, wait_obj, ..fi::fi_cq_attr::default() }
 }
 
 fn completion(n: usize) -> Completion {
-    Completion {
-        context: n,
-        flags: 2,
-        len: 3,
-        buf: 4,
-        data: 5,
-        tag: 6,
-        src: 7,
-    }
+    Completion { context: n, flags: 2, len: 3, buf: 4, data: 5, tag: 6, src: 7 }
 }
 
 fn failure(err_data: &[u8]) -> CqError {
@@ -232,11 +216,7 @@ fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
     assert_eq!(status, 0);
     let readable = || {
-        let mut p = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut p = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one descriptor.
         unsafe { libc::poll(&raw mut p, 1, 0) == 1 }
     };
@@ -296,15 +276,14 @@ fn naps_end_with_what_comes_and_leave_no_wait_object() {
 #[test]
 fn wait_objects_that_are_not_offered() {
     let domain = Domain::for_test(V2_0, &fi::fi_domain_attr::default());
-    let open = |attr: &fi::fi_cq_attr| Cq::open(&domain.shared, attr, None, ptr::null_mut()).map(|_| ());
+    let open =
+        |attr: &fi::fi_cq_attr| Cq::open(&domain.shared, attr, None, ptr::null_mut()).map(|_| ());
     for obj in [fi::FI_WAIT_SET, fi::FI_WAIT_MUTEX_COND, 77] {
         assert_eq!(open(&attr(fi::FI_CQ_FORMAT_MSG, obj)), Err(fi::FI_EINVAL));
     }
     assert_eq!(open(&attr(9, fi::FI_WAIT_NONE)), Err(fi::FI_EINVAL));
-    let peer = fi::fi_cq_attr {
-        flags: fi::FI_PEER,
-        ..attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE)
-    };
+    let peer =
+        fi::fi_cq_attr { flags: fi::FI_PEER, ..attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE) };
     assert_eq!(open(&peer), Err(fi::FI_EINVAL));
     let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE));
     let mut fd: c_int = -1;
@@ -317,12 +296,8 @@ fn wait_objects_that_are_not_offered() {
 fn receiver(rig: &Rig) -> (u32, PortId, Endpoint) {
     let domain = &rig.domain.shared;
     let bind = || Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
-    let cfg = EpConfig {
-        caps: fi::FI_MSG,
-        rx_size: 64,
-        rx_cq: Some(rig.index),
-        ..EpConfig::default()
-    };
+    let cfg =
+        EpConfig { caps: fi::FI_MSG, rx_size: 64, rx_cq: Some(rig.index), ..EpConfig::default() };
     let peer = bind();
     let sock = bind();
     let to = sock.id();
@@ -404,11 +379,7 @@ fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
         let mut context = [usize::MAX];
         assert_eq!(rig.read(&mut context), -(fi::FI_EAGAIN as isize));
         assert!(rig.state(|q| q.empty_polls) > 0);
-        peer.conn(conn)
-            .unwrap()
-            .tx()
-            .push_head(wire::EAGER | wire::INLINE, &[1; 8])
-            .unwrap();
+        peer.conn(conn).unwrap().tx().push_head(wire::EAGER | wire::INLINE, &[1; 8]).unwrap();
         while rig.read(&mut context) != 1 {
             peer.poll_links(&mut Vec::new());
             assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain");
@@ -423,11 +394,7 @@ fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
 fn reads_that_always_find_something_make_progress_too() {
     let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let domain = &rig.domain.shared;
-    let cfg = EpConfig {
-        caps: fi::FI_MSG,
-        tx_cq: Some(rig.index),
-        ..EpConfig::default()
-    };
+    let cfg = EpConfig { caps: fi::FI_MSG, tx_cq: Some(rig.index), ..EpConfig::default() };
     let sock = Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
     let ep = domain.add_ep(EpState::new(cfg, sock)).unwrap();
     {

@@ -25,8 +25,12 @@ use crate::objects::srx::{Srx, Stx};
 /// Flags with which a completion queue can be bound.
 const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
 /// Flags with which a counter can be bound.
-const CNTR_FLAGS: u64 =
-    fi::FI_SEND | fi::FI_RECV | fi::FI_READ | fi::FI_WRITE | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
+const CNTR_FLAGS: u64 = fi::FI_SEND
+    | fi::FI_RECV
+    | fi::FI_READ
+    | fi::FI_WRITE
+    | fi::FI_REMOTE_READ
+    | fi::FI_REMOTE_WRITE;
 
 /// Address and context of an endpoint's C object, reported in its events.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +45,20 @@ impl Core {
     /// # Safety
     ///
     /// `bfid` is null or points to an open object of this provider.
-    pub(super) unsafe fn bind(&self, owner: Owner, bfid: *const fid, flags: u64) -> Result<(), Errno> {
+    pub(super) unsafe fn bind(
+        &self,
+        owner: Owner,
+        bfid: *const fid,
+        flags: u64,
+    ) -> Result<(), Errno> {
         // SAFETY: null or an open object, by the caller's contract.
         match unsafe { class_of(bfid) }? {
             // A context has completion objects of its own; the other bindings belong to its
             // scalable endpoint.
-            class if self.place.is_some() && !matches!(class, fi::FI_CLASS_CQ | fi::FI_CLASS_CNTR) => {
+            class
+                if self.place.is_some()
+                    && !matches!(class, fi::FI_CLASS_CQ | fi::FI_CLASS_CNTR) =>
+            {
                 Err(because(
                     fi::FI_EINVAL,
                     format_args!(
@@ -128,11 +140,8 @@ impl Core {
             if tx || rx {
                 self.dom.bind_cq(st, idx, cq.index())?;
             }
-            let always = if flags & fi::FI_SELECTIVE_COMPLETION == 0 {
-                fi::FI_COMPLETION
-            } else {
-                0
-            };
+            let always =
+                if flags & fi::FI_SELECTIVE_COMPLETION == 0 { fi::FI_COMPLETION } else { 0 };
             let cfg = config(st, idx)?;
             if tx {
                 cfg.tx_cq = Some(cq.index());
@@ -152,7 +161,8 @@ impl Core {
         // Allowed after fi_enable as well, as in other providers: OpenSHMEM binds its counters
         // then.
         self.change(cntr.domain(), |st, idx| {
-            if counters(config(st, idx)?).any(|(flag, place)| flags & flag != 0 && place.is_some()) {
+            if counters(config(st, idx)?).any(|(flag, place)| flags & flag != 0 && place.is_some())
+            {
                 return Err(taken("a counter for this direction"));
             }
             if flags != 0 {
@@ -339,14 +349,12 @@ fn is_complete(cfg: &EpConfig) -> Result<(), Errno> {
     let transmits = has(messages, fi::FI_SEND, both) || has(accesses, started, all);
     let tx = cfg.tx_cq.or(cfg.cntr_send).or(cfg.cntr_read).or(cfg.cntr_write);
     let rx = cfg.rx_cq.or(cfg.cntr_recv);
-    let missing = match (
-        transmits && tx.is_none(),
-        has(messages, fi::FI_RECV, both) && rx.is_none(),
-    ) {
-        (true, _) => Some("transmits (FI_TRANSMIT)"),
-        (_, true) => Some("receives (FI_RECV)"),
-        _ => None,
-    };
+    let missing =
+        match (transmits && tx.is_none(), has(messages, fi::FI_RECV, both) && rx.is_none()) {
+            (true, _) => Some("transmits (FI_TRANSMIT)"),
+            (_, true) => Some("receives (FI_RECV)"),
+            _ => None,
+        };
     if let Some(direction) = missing {
         let why = format_args!("neither a completion queue nor a counter is bound for {direction}");
         return Err(because(fi::FI_ENOCQ, why));
@@ -362,12 +370,7 @@ mod tests {
     use super::*;
 
     fn bound(caps: u64, tx: bool, rx: bool) -> EpConfig {
-        EpConfig {
-            caps,
-            tx_cq: tx.then_some(0),
-            rx_cq: rx.then_some(0),
-            ..EpConfig::default()
-        }
+        EpConfig { caps, tx_cq: tx.then_some(0), rx_cq: rx.then_some(0), ..EpConfig::default() }
     }
 
     #[test]
@@ -375,20 +378,11 @@ mod tests {
         assert_eq!(is_complete(&bound(fi::FI_MSG, true, true)), Ok(()));
         assert_eq!(is_complete(&bound(fi::FI_MSG, true, false)), Err(fi::FI_ENOCQ));
         assert_eq!(is_complete(&bound(fi::FI_MSG, false, true)), Err(fi::FI_ENOCQ));
-        assert_eq!(
-            is_complete(&bound(fi::FI_TAGGED | fi::FI_SEND, true, false)),
-            Ok(())
-        );
-        assert_eq!(
-            is_complete(&bound(fi::FI_TAGGED | fi::FI_RECV, false, true)),
-            Ok(())
-        );
+        assert_eq!(is_complete(&bound(fi::FI_TAGGED | fi::FI_SEND, true, false)), Ok(()));
+        assert_eq!(is_complete(&bound(fi::FI_TAGGED | fi::FI_RECV, false, true)), Ok(()));
         assert_eq!(is_complete(&bound(fi::FI_RMA, true, false)), Ok(()));
         assert_eq!(is_complete(&bound(fi::FI_RMA, false, true)), Err(fi::FI_ENOCQ));
-        assert_eq!(
-            is_complete(&bound(fi::FI_RMA | fi::FI_REMOTE_WRITE, false, false)),
-            Ok(())
-        );
+        assert_eq!(is_complete(&bound(fi::FI_RMA | fi::FI_REMOTE_WRITE, false, false)), Ok(()));
         assert_eq!(
             is_complete(&bound(fi::FI_ATOMIC | fi::FI_READ, false, false)),
             Err(fi::FI_ENOCQ)
@@ -408,10 +402,7 @@ mod tests {
 
     #[test]
     fn an_address_vector_is_needed() {
-        let cfg = EpConfig {
-            av: u32::MAX,
-            ..bound(fi::FI_MSG, true, true)
-        };
+        let cfg = EpConfig { av: u32::MAX, ..bound(fi::FI_MSG, true, true) };
         assert_eq!(is_complete(&cfg), Err(fi::FI_ENOAV));
     }
 

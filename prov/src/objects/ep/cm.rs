@@ -97,10 +97,7 @@ unsafe extern "C" fn connect(
         let to = addr.map_or(Ok(none), |addr| name::wanted(&ep.core.dom.fabric, addr))?;
         entry::told(
             Subsys::EpCtrl,
-            format_args!(
-                "fi_connect to {}:{} with {paramlen} bytes of data",
-                to.node, to.port
-            ),
+            format_args!("fi_connect to {}:{} with {paramlen} bytes of data", to.node, to.port),
             data.and_then(|data| ep.core.connect(to, data)),
         )
     })
@@ -161,11 +158,8 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
             format_args!("fi_getpeer"),
             cm::peer(&core.dom.gate.lock(), core.idx()),
         )?;
-        let name = addr::encode(
-            std::net::Ipv4Addr::LOCALHOST,
-            id,
-            core.dom.fabric.node.host_hash(),
-        );
+        let name =
+            addr::encode(std::net::Ipv4Addr::LOCALHOST, id, core.dom.fabric.node.host_hash());
         // SAFETY: null, or the caller's buffer and its length.
         unsafe { entry::put_name(&name, addr, addrlen) }
     })
@@ -203,7 +197,9 @@ impl Core {
         }
         let why = match self.request().as_ref() {
             None => "fi_accept of an endpoint that was not opened for a connection request",
-            Some(request) if !request.is_open() => "fi_accept of a connection request that was answered",
+            Some(request) if !request.is_open() => {
+                "fi_accept of a connection request that was answered"
+            }
             Some(_) => "",
         };
         if !why.is_empty() {

@@ -25,7 +25,12 @@ impl Ep {
     /// # Errors
     /// `FI_EINVAL` for a set of another address vector, or a parent that lacks some of its members.
     /// Errors of [`coll::join`].
-    pub(crate) fn join(&self, parent: u64, set: u32, name: (usize, usize)) -> Result<(u32, u64), Errno> {
+    pub(crate) fn join(
+        &self,
+        parent: u64,
+        set: u32,
+        name: (usize, usize),
+    ) -> Result<(u32, u64), Errno> {
         entry::made_here(self.core.maker)?;
         let mut st = self.core.dom.gate.lock();
         let ep = self.core.idx();

@@ -17,7 +17,9 @@ use scif::{Maker, TransportKind};
 use scif_ring::AtomicCounter;
 
 use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
-use super::{Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops};
+use super::{
+    Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops,
+};
 use crate::base::attr;
 use crate::base::entry::{self, Made, Object};
 use crate::base::errno::Errno;
@@ -92,10 +94,8 @@ impl Receiver for RxCtx {
 
 static TX_FID_OPS: fi::fi_ops = fid_ops::<TxCtx>();
 static RX_FID_OPS: fi::fi_ops = fid_ops::<RxCtx>();
-static TX_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
-    rx_size_left: fi::FI_OPS_EP_NOSYS.rx_size_left,
-    ..ep_ops::<TxCtx>()
-};
+static TX_OPS: fi::fi_ops_ep =
+    fi::fi_ops_ep { rx_size_left: fi::FI_OPS_EP_NOSYS.rx_size_left, ..ep_ops::<TxCtx>() };
 static RX_OPS: fi::fi_ops_ep = ep_ops::<RxCtx>();
 static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
 
@@ -141,10 +141,7 @@ pub(crate) fn open(
         ..EpConfig::default()
     };
     let idx = dom.add_ep(EpState::new(cfg, sock))?;
-    let core = Core {
-        place: Some(place),
-        ..Core::new(&dom, idx, wanted.inject_size)
-    };
+    let core = Core { place: Some(place), ..Core::new(&dom, idx, wanted.inject_size) };
     let (class, fid_ops, ops) = if transmits {
         (fi::FI_CLASS_TX_CTX, &raw const TX_FID_OPS, &raw const TX_OPS)
     } else {
@@ -152,11 +149,7 @@ pub(crate) fn open(
     };
     let ep = Box::new(Ep {
         fid: fid_ep {
-            fid: fid {
-                fclass: class,
-                context,
-                ops: fid_ops,
-            },
+            fid: fid { fclass: class, context, ops: fid_ops },
             ops,
             cm: &raw const NO_CM,
             msg: match (has(fi::FI_MSG), transmits) {
@@ -182,16 +175,8 @@ pub(crate) fn open(
             collective: &raw const NO_COLLECTIVE,
         },
         core: Arc::new(core),
-        tx_op_flags: AtomicCounter::new(if transmits {
-            wanted.op_flags & TX_OP_FLAGS
-        } else {
-            0
-        }),
-        rx_op_flags: AtomicCounter::new(if transmits {
-            0
-        } else {
-            wanted.op_flags & RX_OP_FLAGS
-        }),
+        tx_op_flags: AtomicCounter::new(if transmits { wanted.op_flags & TX_OP_FLAGS } else { 0 }),
+        rx_op_flags: AtomicCounter::new(if transmits { 0 } else { wanted.op_flags & RX_OP_FLAGS }),
     });
     Ok(entry::give(ep))
 }
@@ -222,10 +207,7 @@ mod tests {
     #[test]
     fn a_context_goes_one_way_and_says_so() {
         let all = fi::FI_MSG | fi::FI_RMA;
-        assert_eq!(
-            one_way(all, Way::Transmit),
-            all | fi::FI_SEND | fi::FI_READ | fi::FI_WRITE
-        );
+        assert_eq!(one_way(all, Way::Transmit), all | fi::FI_SEND | fi::FI_READ | fi::FI_WRITE);
         let both = fi::FI_MSG | fi::FI_SEND | fi::FI_RECV;
         assert_eq!(one_way(both, Way::Receive), fi::FI_MSG | fi::FI_RECV);
         let reads = fi::FI_RMA | fi::FI_READ | fi::FI_REMOTE_WRITE;

@@ -117,12 +117,7 @@ impl Handle for Ep {
 }
 
 const fn fid_ops<H: Handle + Made>() -> fi::fi_ops {
-    fi::fi_ops {
-        close: close::<H>,
-        bind: bind::<H>,
-        control: control::<H>,
-        ..fi::FI_OPS_NOSYS
-    }
+    fi::fi_ops { close: close::<H>, bind: bind::<H>, control: control::<H>, ..fi::FI_OPS_NOSYS }
 }
 
 const fn ep_ops<H: Handle + Made>() -> fi::fi_ops_ep {
@@ -138,11 +133,7 @@ const fn ep_ops<H: Handle + Made>() -> fi::fi_ops_ep {
 static FID_OPS: fi::fi_ops = fid_ops::<Ep>();
 static EP_OPS: fi::fi_ops_ep = ep_ops::<Ep>();
 
-static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
-    setname,
-    getname,
-    ..fi::FI_OPS_CM_NOSYS
-};
+static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm { setname, getname, ..fi::FI_OPS_CM_NOSYS };
 
 static COLLECTIVE_CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     setname,
@@ -201,12 +192,18 @@ unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags
 ///
 /// # Errors
 /// `-FI_ENOSYS` for commands that do not apply to endpoints; see [`Core::enable`] for `FI_ENABLE`.
-unsafe extern "C" fn control<H: Handle + Made>(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn control<H: Handle + Made>(
+    fid: *mut fid,
+    command: c_int,
+    arg: *mut c_void,
+) -> c_int {
     guard_int("fi_control of an endpoint", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         match command {
-            fi::FI_ENABLE => entry::told(Subsys::EpCtrl, format_args!("fi_enable"), ep.core.enable()),
+            fi::FI_ENABLE => {
+                entry::told(Subsys::EpCtrl, format_args!("fi_enable"), ep.core.enable())
+            }
             fi::FI_GETOPSFLAG => {
                 // SAFETY: null or the argument of this command.
                 let flags = unsafe { arg.cast::<u64>().as_mut() }.ok_or(fi::FI_EINVAL)?;
@@ -239,11 +236,7 @@ unsafe extern "C" fn cancel<H: Handle + Made>(fid: fid_t, context: *mut c_void) 
     guard("fi_cancel", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
-        data::cancel(
-            &mut ep.core.dom.gate.lock(),
-            ep.core.idx(),
-            context.expose_provenance(),
-        )?;
+        data::cancel(&mut ep.core.dom.gate.lock(), ep.core.idx(), context.expose_provenance())?;
         Ok(0)
     })
 }
@@ -310,11 +303,7 @@ unsafe extern "C" fn rx_size_left<H: Handle + Made>(ep: *mut fid_ep) -> isize {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(ep) }?.ep();
         let st = ep.core.dom.gate.lock();
-        let ep = st
-            .eps
-            .get(ep.core.idx())
-            .filter(|ep| ep.enabled)
-            .ok_or(fi::FI_EOPBADSTATE)?;
+        let ep = st.eps.get(ep.core.idx()).filter(|ep| ep.enabled).ok_or(fi::FI_EOPBADSTATE)?;
         isize::try_from(ep.cfg.rx_size).map_err(|_| fi::FI_EINVAL)
     })
 }
@@ -373,20 +362,10 @@ impl<'a> Asked<'a> {
         let tx = unsafe { info.tx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or the attributes of an info.
         let rx = unsafe { info.rx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        let src_len = if info.src_addr.is_null() {
-            0
-        } else {
-            info.src_addrlen
-        };
+        let src_len = if info.src_addr.is_null() { 0 } else { info.src_addrlen };
         // SAFETY: an address of the given length, or none.
         let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
-        Ok(Asked {
-            info,
-            ep_attr,
-            tx,
-            rx,
-            src,
-        })
+        Ok(Asked { info, ep_attr, tx, rx, src })
     }
 }
 
@@ -407,13 +386,7 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null or an info of libfabric.
-        let Asked {
-            info,
-            ep_attr,
-            tx,
-            rx,
-            src,
-        } = unsafe { Asked::of(info) }?;
+        let Asked { info, ep_attr, tx, rx, src } = unsafe { Asked::of(info) }?;
         // An endpoint has one context of its own, or a shared one.
         let contexts = |count: usize| count > 1 && count != fi::FI_SHARED_CONTEXT;
         if ep.is_null() || contexts(ep_attr.tx_ctx_cnt) || contexts(ep_attr.rx_ctx_cnt) {
@@ -421,11 +394,15 @@ pub(crate) unsafe extern "C" fn open(
         }
         let origin = match ep_attr.type_ {
             // The event queue drives its collectives, in any thread.
-            fi::FI_EP_RDM if info.caps & fi::FI_COLLECTIVE != 0 && domain.shared.gate.is_elided() => {
+            fi::FI_EP_RDM
+                if info.caps & fi::FI_COLLECTIVE != 0 && domain.shared.gate.is_elided() =>
+            {
                 return one_thread("collectives");
             }
             fi::FI_EP_RDM | fi::FI_EP_DGRAM => None,
-            fi::FI_EP_MSG if domain.shared.gate.is_elided() => return one_thread("connected endpoints"),
+            fi::FI_EP_MSG if domain.shared.gate.is_elided() => {
+                return one_thread("connected endpoints");
+            }
             fi::FI_EP_MSG => {
                 // SAFETY: null or an open object, by the contract of fi_endpoint.
                 Some(unsafe { cm::Origin::of(info.handle) }?)
@@ -486,11 +463,7 @@ impl Ep {
         (src, origin): (&[u8], Option<&cm::Origin>),
         context: *mut c_void,
     ) -> Result<Box<Ep>, Errno> {
-        let caps = if caps == 0 {
-            (attr::TX_CAPS | attr::RX_CAPS) & !fi::FI_TRIGGER
-        } else {
-            caps
-        };
+        let caps = if caps == 0 { (attr::TX_CAPS | attr::RX_CAPS) & !fi::FI_TRIGGER } else { caps };
         let or_default = |size: usize, default: usize| if size == 0 { default } else { size };
         let cfg = EpConfig {
             caps,
@@ -509,11 +482,7 @@ impl Ep {
             watches_sources: origin.is_none()
                 && type_ != fi::FI_EP_DGRAM
                 && dom.fabric.node.kind() != TransportKind::Kernel,
-            prefix: if mode & fi::FI_MSG_PREFIX == 0 {
-                0
-            } else {
-                attr::MSG_PREFIX_SIZE
-            },
+            prefix: if mode & fi::FI_MSG_PREFIX == 0 { 0 } else { attr::MSG_PREFIX_SIZE },
             ..EpConfig::default()
         };
         if tx.op_flags & (fi::FI_COMMIT_COMPLETE | fi::FI_MULTICAST) != 0 {
@@ -542,11 +511,7 @@ impl Ep {
         let has = |cap: u64| caps & cap != 0;
         Ok(Box::new(Ep {
             fid: fid_ep {
-                fid: fid {
-                    fclass: fi::FI_CLASS_EP,
-                    context,
-                    ops: &raw const FID_OPS,
-                },
+                fid: fid { fclass: fi::FI_CLASS_EP, context, ops: &raw const FID_OPS },
                 ops: &raw const EP_OPS,
                 cm: match (connected, has(fi::FI_COLLECTIVE)) {
                     (true, _) => &raw const cm::OPS,
@@ -599,16 +564,8 @@ impl Ep {
     /// Replaces the default flags of the direction in `flags` by the remaining bits.
     fn set_op_flags(&self, flags: u64) -> Result<(), Errno> {
         let place = self.op_flags(flags)?;
-        let allowed = if flags & fi::FI_TRANSMIT != 0 {
-            TX_OP_FLAGS
-        } else {
-            RX_OP_FLAGS
-        };
-        let allowed = if self.core.triggers {
-            allowed | fi::FI_TRIGGER
-        } else {
-            allowed
-        };
+        let allowed = if flags & fi::FI_TRANSMIT != 0 { TX_OP_FLAGS } else { RX_OP_FLAGS };
+        let allowed = if self.core.triggers { allowed | fi::FI_TRIGGER } else { allowed };
         let flags = flags & !(fi::FI_TRANSMIT | fi::FI_RECV);
         if flags & !allowed != 0 {
             return Err(post::bad_flags(flags, allowed));

@@ -31,10 +31,7 @@ pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
 pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno> {
     let reader = Reader::of(&fabric.node);
     if src.is_empty() {
-        return Ok(PortId {
-            node: reader.node,
-            port: 0,
-        });
+        return Ok(PortId { node: reader.node, port: 0 });
     }
     let id = addr::decode(src, reader).map_err(|e| {
         reason::warn_about_call(
@@ -75,9 +72,7 @@ pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errn
 ///
 /// `FI_EADDRINUSE` and errors of the system.
 pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
-    let exports = Exports {
-        keys: dom.keys.clone(),
-    };
+    let exports = Exports { keys: dom.keys.clone() };
     Endpoint::bind(&dom.fabric.node, port, exports).map_err(|e| errno::errno(&e))
 }
 
@@ -87,30 +82,15 @@ impl Core {
         if let Some(name) = self.answers_as {
             return Ok(name);
         }
-        let id = self
-            .dom
-            .gate
-            .lock()
-            .eps
-            .get(self.idx())
-            .ok_or(fi::FI_EINVAL)?
-            .links
-            .sock
-            .id();
+        let id = self.dom.gate.lock().eps.get(self.idx()).ok_or(fi::FI_EINVAL)?.links.sock.id();
         let bits = u32::try_from(self.ip.get_relaxed()).map_err(|_| fi::FI_EINVAL)?;
-        Ok(addr::encode(
-            Ipv4Addr::from_bits(bits),
-            id,
-            self.dom.fabric.node.host_hash(),
-        ))
+        Ok(addr::encode(Ipv4Addr::from_bits(bits), id, self.dom.fabric.node.host_hash()))
     }
 
     /// Moves the endpoint to the port of another address, with all its bindings.
     pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
-        let wanted = wanted(
-            &self.dom.fabric,
-            name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?,
-        )?;
+        let wanted =
+            wanted(&self.dom.fabric, name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?)?;
         let (cfg, now) = {
             let st = self.dom.gate.lock();
             let ep = st.eps.get(self.idx()).ok_or(fi::FI_EINVAL)?;

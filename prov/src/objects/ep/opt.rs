@@ -53,11 +53,7 @@ impl Core {
         }
         if optname == fi::FI_OPT_MIN_MULTI_RECV {
             let st = self.dom.gate.lock();
-            return st
-                .eps
-                .get(self.idx())
-                .map(|ep| ep.cfg.min_multi_recv)
-                .ok_or(fi::FI_EINVAL);
+            return st.eps.get(self.idx()).map(|ep| ep.cfg.min_multi_recv).ok_or(fi::FI_EINVAL);
         }
         let limit = self.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
         usize::try_from(limit.get_relaxed()).map_err(|_| fi::FI_EOVERFLOW)
@@ -68,7 +64,12 @@ impl Core {
         st.eps.get(self.idx()).is_some_and(|ep| ep.cfg.connected)
     }
 
-    pub(super) fn set_option(&self, level: c_int, optname: c_int, value: &[u8]) -> Result<(), Errno> {
+    pub(super) fn set_option(
+        &self,
+        level: c_int,
+        optname: c_int,
+        value: &[u8],
+    ) -> Result<(), Errno> {
         if level != fi::FI_OPT_ENDPOINT {
             return Err(fi::FI_ENOPROTOOPT);
         }
@@ -76,11 +77,7 @@ impl Core {
             fi::FI_OPT_MIN_MULTI_RECV => {
                 let size = size(value)?;
                 let mut st = self.dom.gate.lock();
-                st.eps
-                    .get_mut(self.idx())
-                    .ok_or(fi::FI_EINVAL)?
-                    .cfg
-                    .min_multi_recv = size;
+                st.eps.get_mut(self.idx()).ok_or(fi::FI_EINVAL)?.cfg.min_multi_recv = size;
                 Ok(())
             }
             // Shared memory is the only means of transfer.
@@ -106,11 +103,7 @@ impl Core {
 /// # Errors
 /// `FI_ETOOSMALL` for fewer bytes than a `size_t`.
 pub(crate) fn size(value: &[u8]) -> Result<usize, Errno> {
-    value
-        .first_chunk()
-        .copied()
-        .map(usize::from_ne_bytes)
-        .ok_or(fi::FI_ETOOSMALL)
+    value.first_chunk().copied().map(usize::from_ne_bytes).ok_or(fi::FI_ETOOSMALL)
 }
 
 /// Returns the value of an option of type `bool`.

@@ -20,8 +20,10 @@ use crate::base::reason::because;
 use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
 
 /// Completion levels: the event at which an operation counts as complete.
-const LEVELS: u64 =
-    fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE | fi::FI_MATCH_COMPLETE;
+const LEVELS: u64 = fi::FI_INJECT_COMPLETE
+    | fi::FI_TRANSMIT_COMPLETE
+    | fi::FI_DELIVERY_COMPLETE
+    | fi::FI_MATCH_COMPLETE;
 /// Classes of operations and directions, which programs may repeat in the flags of a call.
 pub(super) const CLASSES: u64 = fi::FI_MSG
     | fi::FI_RMA
@@ -34,7 +36,8 @@ pub(super) const CLASSES: u64 = fi::FI_MSG
     | fi::FI_REMOTE_READ
     | fi::FI_REMOTE_WRITE;
 /// Flags allowed in a transmit attribute or `FI_SETOPSFLAG`.
-pub(super) const TX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_INJECT | fi::FI_FENCE | fi::FI_MORE;
+pub(super) const TX_OP_FLAGS: u64 =
+    LEVELS | fi::FI_COMPLETION | fi::FI_INJECT | fi::FI_FENCE | fi::FI_MORE;
 /// Flags allowed in a receive attribute or `FI_SETOPSFLAG`.
 pub(crate) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
 /// Flags that the transmitting `*msg` calls accept beside [`CLASSES`].
@@ -56,15 +59,14 @@ impl Ranges {
     /// # Safety
     ///
     /// `rma` is null or points to `count` elements.
-    pub(crate) unsafe fn from_rma_iov(rma: *const fi::fi_rma_iov, count: usize) -> Result<Ranges, Errno> {
+    pub(crate) unsafe fn from_rma_iov(
+        rma: *const fi::fi_rma_iov,
+        count: usize,
+    ) -> Result<Ranges, Errno> {
         // SAFETY: null or `count` elements, by the caller's contract.
         let rma = unsafe { entry::slice(rma, count) }?;
         ShortList::of(rma, RmaIov::default(), |v| {
-            Ok(RmaIov {
-                addr: v.addr,
-                len: v.len,
-                key: v.key,
-            })
+            Ok(RmaIov { addr: v.addr, len: v.len, key: v.key })
         })
     }
 
@@ -86,11 +88,7 @@ impl Ranges {
         let rma = unsafe { entry::slice(rma, count) }?;
         ShortList::of(rma, RmaIov::default(), |v| {
             let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
-            Ok(RmaIov {
-                addr: v.addr,
-                len,
-                key: v.key,
-            })
+            Ok(RmaIov { addr: v.addr, len, key: v.key })
         })
     }
 
@@ -266,7 +264,9 @@ impl Ep {
         let most = self.core.inject_size;
         because(
             fi::FI_EINVAL,
-            format_args!("{len} bytes cannot be injected, at most {most} can (inject_size of fi_tx_attr)"),
+            format_args!(
+                "{len} bytes cannot be injected, at most {most} can (inject_size of fi_tx_attr)"
+            ),
         )
     }
 

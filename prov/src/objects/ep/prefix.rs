@@ -43,11 +43,7 @@ fn behind(iov: &[Mem]) -> Result<Buffers, Errno> {
 
 /// Returns the buffers of a message of `ep`, with or without prefixes.
 pub(super) fn message(ep: &Ep, iov: &[Mem]) -> Result<Buffers, Errno> {
-    if ep.core.prefixed {
-        behind(iov)
-    } else {
-        Buffers::of(iov, Mem::empty(), |m| Ok(*m))
-    }
+    if ep.core.prefixed { behind(iov) } else { Buffers::of(iov, Mem::empty(), |m| Ok(*m)) }
 }
 
 /// Refuses multi-receive buffers: each of their messages would need its own prefix.
@@ -73,10 +69,7 @@ impl Handle for Prefixed {
 impl Sender for Prefixed {
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
         let iov = behind(args.iov)?;
-        self.0.send(&SendArgs {
-            iov: iov.as_slice(),
-            ..*args
-        })
+        self.0.send(&SendArgs { iov: iov.as_slice(), ..*args })
     }
 }
 
@@ -95,10 +88,7 @@ impl Receiver for Prefixed {
             return self.0.recv(args);
         }
         let iov = behind(args.iov)?;
-        self.0.recv(&RecvArgs {
-            iov: iov.as_slice(),
-            ..*args
-        })
+        self.0.recv(&RecvArgs { iov: iov.as_slice(), ..*args })
     }
 }
 

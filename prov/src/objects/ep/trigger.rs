@@ -60,11 +60,7 @@ impl Triggered {
         // SAFETY: with FI_TRIGGER a call passes a struct fi_triggered_context, by the contract of
         // fi_trigger(3).
         let when = unsafe { condition(&self.0.core.dom, context) }?;
-        Ok(Later {
-            ep: &self.0,
-            when,
-            queued: None,
-        })
+        Ok(Later { ep: &self.0, when, queued: None })
     }
 }
 
@@ -87,11 +83,7 @@ unsafe fn condition(dom: &Arc<DomainShared>, context: usize) -> Result<Condition
     let threshold = unsafe { context.trigger.threshold };
     // SAFETY: an open counter or null, by the caller's contract.
     let cntr = unsafe { counter(dom, threshold.cntr) }?;
-    Ok(Condition {
-        cntr,
-        threshold: threshold.threshold as u64,
-        errors: false,
-    })
+    Ok(Condition { cntr, threshold: threshold.threshold as u64, errors: false })
 }
 
 /// Returns the index of a counter of this domain.
@@ -123,10 +115,7 @@ impl Sender for Triggered {
             return self.later(args.context)?.send(args);
         }
         let iov = prefix::message(&self.0, args.iov)?;
-        let posted = self.0.send(&SendArgs {
-            iov: iov.as_slice(),
-            ..*args
-        });
+        let posted = self.0.send(&SendArgs { iov: iov.as_slice(), ..*args });
         self.settle();
         posted
     }
@@ -175,10 +164,7 @@ impl Receiver for Triggered {
         }
         let posted = if args.flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
             let iov = prefix::message(&self.0, args.iov)?;
-            self.0.recv(&RecvArgs {
-                iov: iov.as_slice(),
-                ..*args
-            })
+            self.0.recv(&RecvArgs { iov: iov.as_slice(), ..*args })
         } else {
             self.0.recv(args)
         };
@@ -320,11 +306,7 @@ pub(crate) unsafe fn queue_work(
     let work = unsafe { work.as_ref() }.ok_or(fi::FI_EINVAL)?;
     // SAFETY: an open counter or null, by the caller's contract.
     let cntr = unsafe { counter(dom, work.triggering_cntr) }?;
-    let when = Condition {
-        cntr,
-        threshold: work.threshold,
-        errors: true,
-    };
+    let when = Condition { cntr, threshold: work.threshold, errors: true };
     let completion = if work.completion_cntr.is_null() {
         None
     } else {
@@ -347,13 +329,7 @@ pub(crate) unsafe fn queue_work(
             } else {
                 Action::Add { cntr, value }
             };
-            let work = Work {
-                action,
-                ep: None,
-                context: 0,
-                flags: 0,
-                queued: Some(queued),
-            };
+            let work = Work { action, ep: None, context: 0, flags: 0, queued: Some(queued) };
             deferred::post(&mut dom.gate.lock(), when, work)
         }
         // SAFETY: the caller's contract.
@@ -381,11 +357,7 @@ unsafe fn queue_operation(
         if !ep.core.triggers {
             return Err(fi::FI_EINVAL);
         }
-        Ok(Later {
-            ep,
-            when,
-            queued: Some(queued),
-        })
+        Ok(Later { ep, when, queued: Some(queued) })
     };
     let posted = match work.op_type {
         fi::FI_OP_SEND | fi::FI_OP_RECV => {
@@ -422,7 +394,9 @@ unsafe fn queue_operation(
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
             // SAFETY: the caller's contract.
-            unsafe { rma::start(&later(op.ep)?, &op.msg, op.flags, work.op_type == fi::FI_OP_WRITE) }
+            unsafe {
+                rma::start(&later(op.ep)?, &op.msg, op.flags, work.op_type == fi::FI_OP_WRITE)
+            }
         }
         fi::FI_OP_ATOMIC => {
             // SAFETY: the type selects this member; any pointer is a value of it.
@@ -465,7 +439,10 @@ unsafe fn queue_operation(
 /// # Errors
 /// `FI_ENOSYS` without the capability, `FI_EINVAL` without a description, `FI_ENOENT` when no such
 /// work waits any more.
-pub(crate) fn cancel_work(dom: &DomainShared, work: *const fi::fi_deferred_work) -> Result<(), Errno> {
+pub(crate) fn cancel_work(
+    dom: &DomainShared,
+    work: *const fi::fi_deferred_work,
+) -> Result<(), Errno> {
     if !dom.triggers {
         return Err(fi::FI_ENOSYS);
     }
@@ -474,9 +451,7 @@ pub(crate) fn cancel_work(dom: &DomainShared, work: *const fi::fi_deferred_work)
     }
     let id = work.addr();
     let mut st = dom.gate.lock();
-    let taken = st
-        .triggers
-        .take(|_, work| work.queued.is_some_and(|q| q.id == id));
+    let taken = st.triggers.take(|_, work| work.queued.is_some_and(|q| q.id == id));
     if taken.is_empty() {
         return Err(fi::FI_ENOENT);
     }
@@ -492,7 +467,10 @@ pub(crate) fn cancel_work(dom: &DomainShared, work: *const fi::fi_deferred_work)
 ///
 /// # Safety
 /// `cntr` is null or an open object.
-pub(crate) unsafe fn flush_work(dom: &Arc<DomainShared>, cntr: *const fi::fid_cntr) -> Result<(), Errno> {
+pub(crate) unsafe fn flush_work(
+    dom: &Arc<DomainShared>,
+    cntr: *const fi::fid_cntr,
+) -> Result<(), Errno> {
     if !dom.triggers {
         return Err(fi::FI_ENOSYS);
     }
@@ -503,7 +481,6 @@ pub(crate) unsafe fn flush_work(dom: &Arc<DomainShared>, cntr: *const fi::fid_cn
         Some(unsafe { counter(dom, cntr) }?)
     };
     let mut st = dom.gate.lock();
-    st.triggers
-        .take(|cntr, work| work.queued.is_some() && only.is_none_or(|only| only == cntr));
+    st.triggers.take(|cntr, work| work.queued.is_some() && only.is_none_or(|only| only == cntr));
     Ok(())
 }

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(
-    unsafe_code,
-    reason = "thunks: events are copied to and from the caller's buffers"
-)]
+#![expect(unsafe_code, reason = "thunks: events are copied to and from the caller's buffers")]
 //! Event queues: ordered events of objects, data transfers excluded. The C object around an
 //! [`EqShared`].
 //!
@@ -48,19 +45,9 @@ impl entry::Made for Eq {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
-static OPS: fi::fi_ops_eq = fi::fi_ops_eq {
-    read,
-    readerr,
-    write,
-    sread,
-    strerror,
-    ..fi::FI_OPS_EQ_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_eq =
+    fi::fi_ops_eq { read, readerr, write, sread, strerror, ..fi::FI_OPS_EQ_NOSYS };
 
 /// `int fi_eq_open(struct fid_fabric *, struct fi_eq_attr *, struct fid_eq **, void *context)`
 ///
@@ -96,19 +83,8 @@ pub(crate) unsafe extern "C" fn open(
         if let (Some(set), Some(fd)) = (&set, shared.fd()) {
             set.add(Member::Eq(Arc::downgrade(&shared)), fd)?;
         }
-        let head = fi::fid {
-            fclass: fi::FI_CLASS_EQ,
-            context,
-            ops: &raw const FID_OPS,
-        };
-        let new = Box::new(Eq {
-            fid: fi::fid_eq {
-                fid: head,
-                ops: &raw const OPS,
-            },
-            shared,
-            set,
-        });
+        let head = fi::fid { fclass: fi::FI_CLASS_EQ, context, ops: &raw const FID_OPS };
+        let new = Box::new(Eq { fid: fi::fid_eq { fid: head, ops: &raw const OPS }, shared, set });
         // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(eq, entry::give(new)) }
     })
@@ -126,7 +102,9 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         let eq = unsafe { entry::own::<Eq, _>(fid) }?;
         let unbound = || Arc::strong_count(&eq.shared) == 1;
         let over = match (&eq.set, eq.shared.fd()) {
-            (Some(set), Some(fd)) => set.remove_if(&Member::Eq(Arc::downgrade(&eq.shared)), fd, unbound),
+            (Some(set), Some(fd)) => {
+                set.remove_if(&Member::Eq(Arc::downgrade(&eq.shared)), fd, unbound)
+            }
             _ => unbound(),
         };
         if !over {
@@ -212,13 +190,19 @@ unsafe fn deliver(found: &Event, event: *mut u32, buf: *mut c_void) -> Result<is
     if !found.bytes.is_empty() {
         // SAFETY: space for them by the caller's contract; the queue's own bytes do not overlap a
         // caller's buffer.
-        unsafe { ptr::copy_nonoverlapping(found.bytes.as_ptr(), buf.cast::<u8>(), found.bytes.len()) };
+        unsafe {
+            ptr::copy_nonoverlapping(found.bytes.as_ptr(), buf.cast::<u8>(), found.bytes.len())
+        };
     }
     isize::try_from(found.bytes.len()).map_err(|_| fi::FI_EINVAL)
 }
 
 /// Reads and writes only the fields that the interface version of the application has.
-unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry, flags: u64) -> isize {
+unsafe extern "C" fn readerr(
+    eq: *mut fi::fid_eq,
+    buf: *mut fi::fi_eq_err_entry,
+    flags: u64,
+) -> isize {
     /// Size of the entry before version 1.5, which has no size of the error data.
     const OLD_LEN: usize = offset_of!(fi::fi_eq_err_entry, err_data_size);
     entry::guard("fi_eq_readerr", || {
@@ -228,36 +212,30 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
         if buf.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        let len = if eq.shared.sizes_err_data() {
-            size_of::<fi::fi_eq_err_entry>()
-        } else {
-            OLD_LEN
-        };
+        let len =
+            if eq.shared.sizes_err_data() { size_of::<fi::fi_eq_err_entry>() } else { OLD_LEN };
         let mut out = fi::fi_eq_err_entry::ZERO;
         // SAFETY: the caller's entry has len bytes in its interface version, and the local one has
         // no fewer.
         unsafe { ptr::copy_nonoverlapping(buf.cast::<u8>(), (&raw mut out).cast::<u8>(), len) };
-        let room = if out.err_data.is_null() {
-            0
-        } else {
-            out.err_data_size
-        };
+        let room = if out.err_data.is_null() { 0 } else { out.err_data_size };
         let (error, state) = eq.shared.take_error(flags & fi::FI_PEEK != 0)?;
         if room == 0 {
             // Lent: the queue keeps the data until its next error is read.
             let data = &state.lent;
-            out.err_data = if data.is_empty() {
-                ptr::null_mut()
-            } else {
-                data.as_ptr().cast_mut().cast()
-            };
+            out.err_data =
+                if data.is_empty() { ptr::null_mut() } else { data.as_ptr().cast_mut().cast() };
             out.err_data_size = data.len();
         } else {
             out.err_data_size = room.min(state.lent.len());
             // SAFETY: the caller has space for `room` bytes at err_data; `lent` is the queue's own
             // memory.
             unsafe {
-                ptr::copy_nonoverlapping(state.lent.as_ptr(), out.err_data.cast::<u8>(), out.err_data_size)
+                ptr::copy_nonoverlapping(
+                    state.lent.as_ptr(),
+                    out.err_data.cast::<u8>(),
+                    out.err_data_size,
+                )
             };
         }
         drop(state);

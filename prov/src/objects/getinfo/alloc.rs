@@ -35,15 +35,8 @@ const _: () = {
 pub(super) fn list(infos: &[Info]) -> Option<*mut fi_info> {
     let mut head = ptr::null_mut();
     for info in infos.iter().rev() {
-        let parts = fi_info {
-            next: head,
-            ..parts(info)
-        };
-        let node = if is_whole(&parts, info) {
-            piece(parts, ROOM)
-        } else {
-            ptr::null_mut()
-        };
+        let parts = fi_info { next: head, ..parts(info) };
+        let node = if is_whole(&parts, info) { piece(parts, ROOM) } else { ptr::null_mut() };
         if node.is_null() {
             release_parts(&parts);
             free(head);
@@ -69,11 +62,7 @@ fn parts(from: &Info) -> fi_info {
     let domain = |name| piece(fi_domain_attr { name, ..from.domain }, DOMAIN_ROOM);
     let prov_name = from.prov_name.as_deref().map_or(ptr::null_mut(), copy);
     let fabric = |name| {
-        let attr = fi_fabric_attr {
-            name,
-            prov_name,
-            ..from.fabric
-        };
+        let attr = fi_fabric_attr { name, prov_name, ..from.fabric };
         piece(attr, ROOM)
     };
     fi_info {
@@ -124,11 +113,7 @@ fn release_parts(info: &fi_info) {
 /// Returns a part that owns a copy of the provider's name; null without memory for both.
 fn with_name<T>(make: impl FnOnce(*mut c_char) -> *mut T) -> *mut T {
     let name = copy(NAME);
-    let whole = if name.is_null() {
-        ptr::null_mut()
-    } else {
-        make(name)
-    };
+    let whole = if name.is_null() { ptr::null_mut() } else { make(name) };
     if whole.is_null() {
         release(name);
     }
@@ -172,15 +157,8 @@ mod tests {
     fn a_list_holds_everything_and_can_be_freed() {
         let host = libfabric_sys::fi_version(2, 5);
         let addr = Addr::this_host(Ipv4Addr::LOCALHOST, 9228);
-        let info = shape(
-            &OFFERS[0],
-            &Asked {
-                version: host,
-                host,
-                hints: None,
-            },
-            (addr, Some(addr)),
-        );
+        let info =
+            shape(&OFFERS[0], &Asked { version: host, host, hints: None }, (addr, Some(addr)));
         let head = list(&[info.clone(), info]).unwrap();
         // SAFETY: made above.
         let first = unsafe { *head };

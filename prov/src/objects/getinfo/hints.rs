@@ -163,21 +163,12 @@ mod tests {
         domain.mr_cnt = 5;
         domain.max_ep_auth_key = 6;
         domain.max_cntr_value = 7;
-        let info = fi_info {
-            domain_attr: &raw mut domain,
-            ..fi_info::ZERO
-        };
+        let info = fi_info { domain_attr: &raw mut domain, ..fi_info::ZERO };
         // SAFETY: a whole info.
-        let old = unsafe { read(&raw const info, fi_version(1, 17)) }
-            .unwrap()
-            .domain
-            .unwrap();
+        let old = unsafe { read(&raw const info, fi_version(1, 17)) }.unwrap().domain.unwrap();
         assert_eq!((old.mr_cnt, old.max_ep_auth_key, old.max_cntr_value), (5, 0, 0));
         // SAFETY: a whole info.
-        let new = unsafe { read(&raw const info, fi_version(2, 5)) }
-            .unwrap()
-            .domain
-            .unwrap();
+        let new = unsafe { read(&raw const info, fi_version(2, 5)) }.unwrap().domain.unwrap();
         assert_eq!((new.mr_cnt, new.max_ep_auth_key, new.max_cntr_value), (5, 6, 7));
     }
 

@@ -9,8 +9,8 @@ use std::ffi::CStr;
 use libfabric_sys::{
     FI_AV_TABLE, FI_FORMAT_UNSPEC, FI_MR_BASIC, FI_MR_SCALABLE, FI_PEER, FI_PROGRESS_AUTO,
     FI_PROGRESS_CONTROL_UNIFIED, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_SOCKADDR, FI_SOCKADDR_IN,
-    FI_SOCKADDR_IP, FI_THREAD_ENDPOINT, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr,
-    fi_version,
+    FI_SOCKADDR_IP, FI_THREAD_ENDPOINT, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr,
+    fi_tx_attr, fi_version,
 };
 
 use super::hints::Hints;
@@ -33,7 +33,9 @@ pub(super) type Miss = &'static str;
 /// # Errors
 /// The first hint that the offer does not meet.
 pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
-    let Some(hints) = asked.hints else { return Ok(()) };
+    let Some(hints) = asked.hints else {
+        return Ok(());
+    };
     if let Some(ep) = &hints.ep {
         fits(ep.type_ == 0 || ep.type_ == offer.ep_type, "endpoint type")?;
     }
@@ -42,10 +44,7 @@ pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
     if wanted & FI_PEER != 0 {
         fits(offer.caps & FI_PEER != 0, "peers of such endpoints")?;
         fits(asked.host >= peer_owner::SINCE, "peers of this library's version")?;
-        let auto = hints
-            .domain
-            .as_ref()
-            .is_some_and(|d| d.data_progress == FI_PROGRESS_AUTO);
+        let auto = hints.domain.as_ref().is_some_and(|d| d.data_progress == FI_PROGRESS_AUTO);
         fits(!auto, "peers that progress by themselves")?;
     }
     fits(
@@ -58,19 +57,10 @@ pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
     fits(named(hints.fabric_name), "fabric name")?;
     fits(named(hints.domain_name), "domain name")?;
     hints.fabric.as_ref().map_or(Ok(()), fabric)?;
-    hints
-        .domain
-        .as_ref()
-        .map_or(Ok(()), |domain| domain_attr(domain, asked))?;
-    hints
-        .ep
-        .as_ref()
-        .map_or(Ok(()), |ep| ep_attr(ep, offer, hints.caps))?;
+    hints.domain.as_ref().map_or(Ok(()), |domain| domain_attr(domain, asked))?;
+    hints.ep.as_ref().map_or(Ok(()), |ep| ep_attr(ep, offer, hints.caps))?;
     hints.tx.as_ref().map_or(Ok(()), |tx| tx_attr(tx, offer))?;
-    hints
-        .rx
-        .as_ref()
-        .map_or(Ok(()), |rx| rx_attr(rx, offer, asked.host))
+    hints.rx.as_ref().map_or(Ok(()), |rx| rx_attr(rx, offer, asked.host))
 }
 
 fn fits(condition: bool, what: Miss) -> Result<(), Miss> {
@@ -86,46 +76,25 @@ fn named(name: Option<&CStr>) -> bool {
 }
 
 fn fabric(hint: &fi_fabric_attr) -> Result<(), Miss> {
-    fits(
-        hint.prov_version == 0 || hint.prov_version == attr::RELEASE,
-        "provider version",
-    )?;
-    fits(
-        hint.api_version <= crate::base::host::claimed_version(),
-        "interface version",
-    )
+    fits(hint.prov_version == 0 || hint.prov_version == attr::RELEASE, "provider version")?;
+    fits(hint.api_version <= crate::base::host::claimed_version(), "interface version")
 }
 
 fn domain_attr(hint: &fi_domain_attr, asked: &Asked<'_>) -> Result<(), Miss> {
     // Every threading and progress level of libfabric is supported.
     fits(hint.threading <= FI_THREAD_ENDPOINT, "threading")?;
-    fits(
-        hint.control_progress <= FI_PROGRESS_CONTROL_UNIFIED,
-        "control progress",
-    )?;
+    fits(hint.control_progress <= FI_PROGRESS_CONTROL_UNIFIED, "control progress")?;
     fits(hint.data_progress <= FI_PROGRESS_CONTROL_UNIFIED, "data progress")?;
     fits(hint.resource_mgmt <= FI_RM_ENABLED, "resource management")?;
     fits(hint.av_type <= FI_AV_TABLE, "address vector type")?;
     fits(hint.cq_data_size <= attr::CQ_DATA_SIZE, "size of CQ data")?;
-    fits(
-        mr_mode(asked.version, hint.mr_mode).is_some(),
-        "registration mode",
-    )?;
+    fits(mr_mode(asked.version, hint.mr_mode).is_some(), "registration mode")?;
     fits(hint.cntr_cnt <= attr::CNTR_CNT, "number of counters")?;
-    fits(
-        hint.mr_iov_limit <= attr::MR_IOV_LIMIT,
-        "entries per registration",
-    )?;
+    fits(hint.mr_iov_limit <= attr::MR_IOV_LIMIT, "entries per registration")?;
     fits(hint.mr_cnt <= attr::MR_CNT, "number of registrations")?;
     fits(hint.max_err_data <= attr::MAX_ERR_DATA, "size of error data")?;
-    fits(
-        subset(hint.caps, attr::DOMAIN_CAPS | attr::ASKED_DOMAIN_CAPS),
-        "domain capabilities",
-    )?;
-    fits(
-        hint.auth_key_size == 0 && hint.max_ep_auth_key == 0,
-        "authorization keys",
-    )
+    fits(subset(hint.caps, attr::DOMAIN_CAPS | attr::ASKED_DOMAIN_CAPS), "domain capabilities")?;
+    fits(hint.auth_key_size == 0 && hint.max_ep_auth_key == 0, "authorization keys")
 }
 
 fn ep_attr(hint: &fi_ep_attr, offer: &Offer, caps: u64) -> Result<(), Miss> {
@@ -147,10 +116,7 @@ fn tx_attr(hint: &fi_tx_attr, offer: &Offer) -> Result<(), Miss> {
     // Bits of the other direction are ignored.
     fits(subset(hint.caps, offer.caps), "transmit capabilities")?;
     fits(subset(hint.op_flags, offer.tx_op_flags), "transmit flags")?;
-    fits(
-        subset(hint.msg_order, offer.msg_order | offer.msg_order_priced),
-        "transmit order",
-    )?;
+    fits(subset(hint.msg_order, offer.msg_order | offer.msg_order_priced), "transmit order")?;
     fits(hint.comp_order == 0, "order of transmit completions")?;
     fits(hint.inject_size <= attr::INJECT_SIZE, "inject size")?;
     fits(hint.size <= attr::MAX_SIZE, "transmit size")?;
@@ -161,17 +127,11 @@ fn tx_attr(hint: &fi_tx_attr, offer: &Offer) -> Result<(), Miss> {
 fn rx_attr(hint: &fi_rx_attr, offer: &Offer, host: u32) -> Result<(), Miss> {
     fits(subset(hint.caps, offer.caps), "receive capabilities")?;
     fits(subset(hint.op_flags, offer.rx_op_flags), "receive flags")?;
-    fits(
-        subset(hint.msg_order, offer.msg_order | offer.msg_order_priced),
-        "receive order",
-    )?;
+    fits(subset(hint.msg_order, offer.msg_order | offer.msg_order_priced), "receive order")?;
     fits(hint.comp_order == 0, "order of receive completions")?;
     // Before 2.0 a program could request buffering, which this provider does not limit; since then
     // it must not.
-    fits(
-        hint.total_buffered_recv == 0 || host < fi_version(2, 0),
-        "buffered receive",
-    )?;
+    fits(hint.total_buffered_recv == 0 || host < fi_version(2, 0), "buffered receive")?;
     fits(hint.size <= attr::MAX_SIZE, "receive size")?;
     fits(hint.iov_limit <= attr::IOV_LIMIT, "receive entries")
 }
@@ -198,10 +158,11 @@ pub(super) fn mr_mode(version: u32, asked: i32) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use libfabric_sys::{
-        FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_LOCAL_COMM,
-        FI_MR_ALLOCATED, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_MULTICAST,
-        FI_ORDER_SAS, FI_ORDER_STRICT, FI_ORDER_WAS, FI_REMOTE_COMM, FI_SHARED_CONTEXT, FI_SOCKADDR_IN6,
-        FI_TAGGED, FI_THREAD_DOMAIN, FI_TRIGGER,
+        FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_HMEM,
+        FI_LOCAL_COMM, FI_MR_ALLOCATED, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY,
+        FI_MR_VIRT_ADDR, FI_MSG, FI_MULTICAST, FI_ORDER_SAS, FI_ORDER_STRICT, FI_ORDER_WAS,
+        FI_REMOTE_COMM, FI_SHARED_CONTEXT, FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN,
+        FI_TRIGGER,
     };
 
     use super::*;
@@ -209,54 +170,28 @@ mod tests {
     const V: u32 = fi_version(2, 5);
 
     fn ask(hints: &Hints<'_>) -> Result<(), Miss> {
-        check(
-            &attr::OFFERS[0],
-            &Asked {
-                version: V,
-                host: V,
-                hints: Some(hints),
-            },
-        )
+        check(&attr::OFFERS[0], &Asked { version: V, host: V, hints: Some(hints) })
     }
 
     fn with_ep(f: impl FnOnce(&mut fi_ep_attr)) -> Result<(), Miss> {
         let mut ep = fi_ep_attr::ZERO;
         f(&mut ep);
-        ask(&Hints {
-            ep: Some(ep),
-            ..Hints::default()
-        })
+        ask(&Hints { ep: Some(ep), ..Hints::default() })
     }
 
     fn with_domain(f: impl FnOnce(&mut fi_domain_attr)) -> Result<(), Miss> {
         let mut domain = fi_domain_attr::ZERO;
         f(&mut domain);
-        ask(&Hints {
-            domain: Some(domain),
-            ..Hints::default()
-        })
+        ask(&Hints { domain: Some(domain), ..Hints::default() })
     }
 
     fn with_tx(tx: fi_tx_attr) -> Result<(), Miss> {
-        ask(&Hints {
-            tx: Some(tx),
-            ..Hints::default()
-        })
+        ask(&Hints { tx: Some(tx), ..Hints::default() })
     }
 
     #[test]
     fn no_hints_and_empty_hints_fit() {
-        assert_eq!(
-            check(
-                &attr::OFFERS[0],
-                &Asked {
-                    version: V,
-                    host: V,
-                    hints: None
-                }
-            ),
-            Ok(())
-        );
+        assert_eq!(check(&attr::OFFERS[0], &Asked { version: V, host: V, hints: None }), Ok(()));
         assert_eq!(ask(&Hints::default()), Ok(()));
     }
 
@@ -269,12 +204,7 @@ mod tests {
 
     #[test]
     fn capabilities() {
-        let caps = |caps| {
-            ask(&Hints {
-                caps,
-                ..Hints::default()
-            })
-        };
+        let caps = |caps| ask(&Hints { caps, ..Hints::default() });
         assert_eq!(
             caps(FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV | FI_TRIGGER),
             Ok(())
@@ -292,14 +222,7 @@ mod tests {
             (FI_SOCKADDR_IP, true),
             (FI_SOCKADDR_IN6, false),
         ] {
-            assert_eq!(
-                ask(&Hints {
-                    addr_format: format,
-                    ..Hints::default()
-                })
-                .is_ok(),
-                fit
-            );
+            assert_eq!(ask(&Hints { addr_format: format, ..Hints::default() }).is_ok(), fit);
         }
     }
 
@@ -313,20 +236,8 @@ mod tests {
             }),
             Ok(())
         );
-        assert!(
-            ask(&Hints {
-                domain_name: Some(c"scif0"),
-                ..Hints::default()
-            })
-            .is_err()
-        );
-        assert!(
-            ask(&Hints {
-                fabric_name: Some(c""),
-                ..Hints::default()
-            })
-            .is_err()
-        );
+        assert!(ask(&Hints { domain_name: Some(c"scif0"), ..Hints::default() }).is_err());
+        assert!(ask(&Hints { fabric_name: Some(c""), ..Hints::default() }).is_err());
     }
 
     #[test]
@@ -335,10 +246,7 @@ mod tests {
             with_domain(|d| (d.threading, d.data_progress) = (FI_THREAD_DOMAIN, FI_PROGRESS_AUTO)),
             Ok(())
         );
-        assert_eq!(
-            with_domain(|d| (d.cq_data_size, d.max_cntr_value) = (4, u64::MAX)),
-            Ok(())
-        );
+        assert_eq!(with_domain(|d| (d.cq_data_size, d.max_cntr_value) = (4, u64::MAX)), Ok(()));
         assert!(with_domain(|d| d.threading = 6).is_err());
         assert!(with_domain(|d| d.data_progress = 4).is_err());
         assert!(with_domain(|d| d.cq_data_size = 9).is_err());
@@ -351,57 +259,36 @@ mod tests {
     #[test]
     fn endpoints() {
         assert_eq!(
-            with_ep(|ep| (ep.tx_ctx_cnt, ep.max_msg_size, ep.mem_tag_format) = (1, usize::MAX, 0xff)),
+            with_ep(
+                |ep| (ep.tx_ctx_cnt, ep.max_msg_size, ep.mem_tag_format) = (1, usize::MAX, 0xff)
+            ),
             Ok(())
         );
         assert_eq!(with_ep(|ep| ep.tx_ctx_cnt = FI_SHARED_CONTEXT), Ok(()));
         assert_eq!(with_ep(|ep| ep.rx_ctx_cnt = attr::MAX_CONTEXTS), Ok(()));
         assert!(with_ep(|ep| ep.rx_ctx_cnt = attr::MAX_CONTEXTS + 1).is_err());
-        let two = fi_ep_attr {
-            tx_ctx_cnt: 2,
-            ..fi_ep_attr::default()
-        };
-        let triggered = ask(&Hints {
-            caps: FI_MSG | FI_TRIGGER,
-            ep: Some(two),
-            ..Hints::default()
-        });
+        let two = fi_ep_attr { tx_ctx_cnt: 2, ..fi_ep_attr::default() };
+        let triggered =
+            ask(&Hints { caps: FI_MSG | FI_TRIGGER, ep: Some(two), ..Hints::default() });
         assert_eq!(triggered, Err("transmit contexts"));
         assert!(with_ep(|ep| ep.protocol = 1).is_err());
     }
 
     #[test]
     fn contexts() {
-        let flags = |op_flags| {
-            with_tx(fi_tx_attr {
-                op_flags,
-                ..fi_tx_attr::default()
-            })
-        };
+        let flags = |op_flags| with_tx(fi_tx_attr { op_flags, ..fi_tx_attr::default() });
         assert_eq!(flags(FI_DELIVERY_COMPLETE), Ok(()));
         assert!(flags(libfabric_sys::FI_COMMIT_COMPLETE).is_err());
-        let order = |msg_order| {
-            with_tx(fi_tx_attr {
-                msg_order,
-                ..fi_tx_attr::default()
-            })
-        };
+        let order = |msg_order| with_tx(fi_tx_attr { msg_order, ..fi_tx_attr::default() });
         assert_eq!(order(FI_ORDER_SAS | FI_ORDER_WAS), Ok(()));
         assert_eq!(order(FI_ORDER_STRICT), Ok(()));
         assert!(order(1 << 40).is_err());
         assert!(
-            with_tx(fi_tx_attr {
-                comp_order: FI_ORDER_STRICT,
-                ..fi_tx_attr::default()
-            })
-            .is_err()
+            with_tx(fi_tx_attr { comp_order: FI_ORDER_STRICT, ..fi_tx_attr::default() }).is_err()
         );
         assert!(
-            with_tx(fi_tx_attr {
-                inject_size: attr::INJECT_SIZE + 1,
-                ..fi_tx_attr::default()
-            })
-            .is_err()
+            with_tx(fi_tx_attr { inject_size: attr::INJECT_SIZE + 1, ..fi_tx_attr::default() })
+                .is_err()
         );
         assert_eq!(
             with_tx(fi_tx_attr {
@@ -415,31 +302,18 @@ mod tests {
 
     #[test]
     fn buffered_receive_is_of_the_old_releases() {
-        let rx = fi_rx_attr {
-            total_buffered_recv: 1 << 20,
-            ..fi_rx_attr::default()
-        };
-        let hints = Hints {
-            rx: Some(rx),
-            ..Hints::default()
-        };
-        let ask = |host| {
-            check(
-                &attr::OFFERS[0],
-                &Asked {
-                    version: host,
-                    host,
-                    hints: Some(&hints),
-                },
-            )
-        };
+        let rx = fi_rx_attr { total_buffered_recv: 1 << 20, ..fi_rx_attr::default() };
+        let hints = Hints { rx: Some(rx), ..Hints::default() };
+        let ask =
+            |host| check(&attr::OFFERS[0], &Asked { version: host, host, hints: Some(&hints) });
         assert_eq!(ask(fi_version(1, 17)), Ok(()));
         assert!(ask(fi_version(2, 0)).is_err());
     }
 
     #[test]
     fn registration_modes() {
-        let everything = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+        let everything =
+            FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
         let (old, new) = (fi_version(1, 4), fi_version(1, 9));
         for (version, asked, answer) in [
             (new, 0, Some(0)),
@@ -455,11 +329,7 @@ mod tests {
             (0, 0, Some(0)),
             (0, FI_MR_VIRT_ADDR, Some(0)),
         ] {
-            assert_eq!(
-                mr_mode(version, asked),
-                answer,
-                "version {version:#x}, mode {asked:#x}"
-            );
+            assert_eq!(mr_mode(version, asked), answer, "version {version:#x}, mode {asked:#x}");
         }
     }
 }

@@ -46,14 +46,7 @@ pub(crate) unsafe extern "C" fn getinfo(
         let service = unsafe { string(service) };
         // SAFETY: null or an info in the layout of the host library, by the contract of fi_getinfo.
         let hints = unsafe { hints::read(hints, host) };
-        let request = Request {
-            version,
-            host,
-            node,
-            service,
-            flags,
-            hints,
-        };
+        let request = Request { version, host, node, service, flags, hints };
         // No match is no error: libfabric queries every provider, and most have no fitting offer.
         let infos = reason::expected(FI_ENODATA, answer(&request))?;
         let list = alloc::list(&infos).ok_or(FI_ENOMEM)?;
@@ -101,10 +94,7 @@ fn answer(request: &Request<'_>) -> Result<Vec<Info>, Errno> {
         return Err(FI_ENODATA);
     }
     let addrs = addresses(request)?;
-    Ok(fitting
-        .into_iter()
-        .map(|offer| shape::shape(offer, &asked, addrs))
-        .collect())
+    Ok(fitting.into_iter().map(|offer| shape::shape(offer, &asked, addrs)).collect())
 }
 
 /// Source, always known, and destination.
@@ -120,13 +110,10 @@ fn addresses(request: &Request<'_>) -> Result<Addrs, Errno> {
     let mut dest = hinted(hints.and_then(|h| h.dest))?;
     if request.node.is_some() || request.service.is_some() {
         let numeric = request.flags & FI_NUMERICHOST != 0;
-        let (ip, port) = resolve::resolve(request.node, request.service, numeric).ok_or(FI_ENODATA)?;
+        let (ip, port) =
+            resolve::resolve(request.node, request.service, numeric).ok_or(FI_ENODATA)?;
         let named = Some(Addr::this_host(ip, port));
-        if request.flags & FI_SOURCE != 0 {
-            source = named
-        } else {
-            dest = named
-        }
+        if request.flags & FI_SOURCE != 0 { source = named } else { dest = named }
     }
     let named = hints.is_some_and(Hints::names_provider);
     for addr in [source, dest].into_iter().flatten() {
@@ -152,12 +139,10 @@ fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
         info(Subsys::Core, format_args!("no SCIF node to compare {addr} with"));
         FI_ENODATA
     })?;
-    addr.port_id(Reader::of(&node), resolve::is_local)
-        .map(drop)
-        .map_err(|why| {
-            crate::base::log::foreign_address(&why, &node);
-            FI_ENODATA
-        })
+    addr.port_id(Reader::of(&node), resolve::is_local).map(drop).map_err(|why| {
+        crate::base::log::foreign_address(&why, &node);
+        FI_ENODATA
+    })
 }
 
 #[cfg(test)]
@@ -166,14 +151,7 @@ mod tests {
 
     fn request<'a>(node: Option<&'a CStr>, service: Option<&'a CStr>, flags: u64) -> Request<'a> {
         let host = libfabric_sys::fi_version(2, 5);
-        Request {
-            version: host,
-            host,
-            node,
-            service,
-            flags,
-            hints: None,
-        }
+        Request { version: host, host, node, service, flags, hints: None }
     }
 
     const OWN: Addr = Addr::this_host(Ipv4Addr::LOCALHOST, 0);
@@ -194,10 +172,7 @@ mod tests {
     #[test]
     fn names_go_to_the_side_that_the_flags_say() {
         let port = Addr { port: 9228, ..OWN };
-        assert_eq!(
-            addresses(&request(None, Some(c"9228"), FI_SOURCE)),
-            Ok((port, None))
-        );
+        assert_eq!(addresses(&request(None, Some(c"9228"), FI_SOURCE)), Ok((port, None)));
         assert_eq!(addresses(&request(None, Some(c"9228"), 0)), Ok((OWN, Some(port))));
     }
 
@@ -216,21 +191,14 @@ mod tests {
         let source = Addr::this_host(Ipv4Addr::new(127, 0, 0, 3), 77).to_bytes();
         let dest = Addr::this_host(Ipv4Addr::new(127, 0, 0, 4), 78).to_bytes();
         let mut request = request(None, None, 0);
-        request.hints = Some(Hints {
-            src: Some(&source),
-            dest: Some(&dest),
-            ..Hints::default()
-        });
+        request.hints = Some(Hints { src: Some(&source), dest: Some(&dest), ..Hints::default() });
         assert_eq!(
             addresses(&request),
             Ok((Addr::from_bytes(&source).unwrap(), Addr::from_bytes(&dest)))
         );
         request.service = Some(c"79");
         assert_eq!(addresses(&request).unwrap().1, Some(Addr { port: 79, ..OWN }));
-        request.hints = Some(Hints {
-            src: Some(&source[..8]),
-            ..Hints::default()
-        });
+        request.hints = Some(Hints { src: Some(&source[..8]), ..Hints::default() });
         assert_eq!(addresses(&request), Err(FI_ENODATA));
     }
 }

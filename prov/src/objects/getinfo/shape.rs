@@ -9,8 +9,8 @@ use std::ptr;
 
 use libfabric_sys::{
     FI_MSG_PREFIX, FI_MULTI_RECV, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL,
-    FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr,
-    fi_tx_attr, fid_t,
+    FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr,
+    fi_rx_attr, fi_tx_attr, fid_t,
 };
 
 use super::Addrs;
@@ -43,7 +43,8 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
     let contexts = hints.map_or(1, |h| contexts(offer, h));
     let mode = hints.map_or(0, |h| prefix(h, contexts));
     let without = if mode == 0 { 0 } else { FI_MULTI_RECV };
-    let caps = caps(offer, hints.map_or(0, |h| h.caps)) & !without | in_domain & attr::ASKED_DOMAIN_CAPS;
+    let caps =
+        caps(offer, hints.map_or(0, |h| h.caps)) & !without | in_domain & attr::ASKED_DOMAIN_CAPS;
     Info {
         caps,
         mode,
@@ -51,14 +52,8 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
         src: src.to_bytes(),
         dest: dest.map(|addr| addr.to_bytes()),
         handle: hints.map_or(ptr::null_mut(), |h| h.handle),
-        tx: fi_tx_attr {
-            mode,
-            ..tx_attr(offer, caps, hints.and_then(|h| h.tx.as_ref()))
-        },
-        rx: fi_rx_attr {
-            mode,
-            ..rx_attr(offer, caps, hints.and_then(|h| h.rx.as_ref()))
-        },
+        tx: fi_tx_attr { mode, ..tx_attr(offer, caps, hints.and_then(|h| h.tx.as_ref())) },
+        rx: fi_rx_attr { mode, ..rx_attr(offer, caps, hints.and_then(|h| h.rx.as_ref())) },
         ep: fi_ep_attr {
             msg_prefix_size: if mode == 0 { 0 } else { attr::MSG_PREFIX_SIZE },
             ..ep_attr(offer, hints.and_then(|h| h.ep.as_ref()))
@@ -74,10 +69,7 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
             ..domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref()))
         },
         // libfabric writes the provider's name, its version and the interface version.
-        fabric: fi_fabric_attr {
-            fabric,
-            ..fi_fabric_attr::ZERO
-        },
+        fabric: fi_fabric_attr { fabric, ..fi_fabric_attr::ZERO },
     }
 }
 
@@ -86,32 +78,21 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
 /// Without a request, all primary capabilities are granted, except the costly ones. A kind without
 /// directions gets all of its directions. Free secondary capabilities are always included.
 fn caps(offer: &Offer, wanted: u64) -> u64 {
-    let primary = if wanted == 0 {
-        offer.caps & !attr::PRICED_CAPS
-    } else {
-        wanted
-    };
+    let primary = if wanted == 0 { offer.caps & !attr::PRICED_CAPS } else { wanted };
     with_directions(primary) | offer.caps & attr::FREE_CAPS
 }
 
 fn with_directions(caps: u64) -> u64 {
     let complete = |kinds, directions| {
-        if caps & kinds != 0 && caps & directions == 0 {
-            directions
-        } else {
-            0
-        }
+        if caps & kinds != 0 && caps & directions == 0 { directions } else { 0 }
     };
-    caps | complete(attr::MSG_KINDS, attr::MSG_DIRECTIONS) | complete(attr::RMA_KINDS, attr::RMA_DIRECTIONS)
+    caps | complete(attr::MSG_KINDS, attr::MSG_DIRECTIONS)
+        | complete(attr::RMA_KINDS, attr::RMA_DIRECTIONS)
 }
 
 /// Returns the part of `caps` for one side, restricted by a hint for that side.
 fn side(caps: u64, side: u64, hint: u64) -> u64 {
-    let hint = if hint == 0 {
-        caps
-    } else {
-        with_directions(hint) | attr::FREE_CAPS
-    };
+    let hint = if hint == 0 { caps } else { with_directions(hint) | attr::FREE_CAPS };
     caps & side & hint
 }
 
@@ -137,11 +118,7 @@ fn prefix(hints: &Hints<'_>, contexts: usize) -> u64 {
 
 /// Returns the number of shared contexts for a program with this hint for contexts.
 fn shared(hint: Option<usize>) -> usize {
-    if hint == Some(FI_SHARED_CONTEXT) {
-        attr::OBJECT_CNT
-    } else {
-        0
-    }
+    if hint == Some(FI_SHARED_CONTEXT) { attr::OBJECT_CNT } else { 0 }
 }
 
 /// Returns the number of contexts per direction of one endpoint: one, unless the hints request
@@ -149,27 +126,16 @@ fn shared(hint: Option<usize>) -> usize {
 fn contexts(offer: &Offer, hints: &Hints<'_>) -> usize {
     let more = |count: usize| count > 1 && count != FI_SHARED_CONTEXT;
     let asks = hints.caps & FI_NAMED_RX_CTX != 0
-        || hints
-            .ep
-            .is_some_and(|ep| more(ep.tx_ctx_cnt) || more(ep.rx_ctx_cnt))
-        || hints
-            .domain
-            .is_some_and(|d| more(d.max_ep_tx_ctx) || more(d.max_ep_rx_ctx));
-    if asks {
-        attr::most_contexts(offer, hints.caps)
-    } else {
-        1
-    }
+        || hints.ep.is_some_and(|ep| more(ep.tx_ctx_cnt) || more(ep.rx_ctx_cnt))
+        || hints.domain.is_some_and(|d| more(d.max_ep_tx_ctx) || more(d.max_ep_rx_ctx));
+    if asks { attr::most_contexts(offer, hints.caps) } else { 1 }
 }
 
 fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
     let hint = hint.copied().unwrap_or_default();
     // lnx passes its members' limits to its user, and then rejects them as above its own.
-    let most_ranges = if caps & FI_PEER == 0 {
-        attr::RMA_IOV_LIMIT
-    } else {
-        attr::PEER_RMA_IOV_LIMIT
-    };
+    let most_ranges =
+        if caps & FI_PEER == 0 { attr::RMA_IOV_LIMIT } else { attr::PEER_RMA_IOV_LIMIT };
     fi_tx_attr {
         caps: side(caps, offer.tx_caps, hint.caps),
         mode: 0,
@@ -254,8 +220,9 @@ mod tests {
 
     use libfabric_sys::{
         FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_FENCE, FI_LOCAL_COMM, FI_MSG,
-        FI_ORDER_ATOMIC_RAR, FI_ORDER_RAS, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
-        FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN, FI_WRITE, fi_version,
+        FI_ORDER_ATOMIC_RAR, FI_ORDER_RAS, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM,
+        FI_REMOTE_READ, FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN,
+        FI_WRITE, fi_version,
     };
 
     use super::super::matching;
@@ -267,23 +234,11 @@ mod tests {
     const ADDRS: Addrs = (Addr::this_host(Ipv4Addr::LOCALHOST, 0), None);
 
     fn answer(hints: Option<&Hints<'_>>) -> Info {
-        shape(
-            &OFFERS[0],
-            &Asked {
-                version: V,
-                host: V,
-                hints,
-            },
-            ADDRS,
-        )
+        shape(&OFFERS[0], &Asked { version: V, host: V, hints }, ADDRS)
     }
 
     fn granted(wanted: u64) -> u64 {
-        answer(Some(&Hints {
-            caps: wanted,
-            ..Hints::default()
-        }))
-        .caps
+        answer(Some(&Hints { caps: wanted, ..Hints::default() })).caps
     }
 
     const UNASKED: u64 = FI_MULTI_RECV | FI_FENCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
@@ -310,26 +265,14 @@ mod tests {
 
     #[test]
     fn each_side_has_its_own_capabilities() {
-        let info = answer(Some(&Hints {
-            caps: FI_MSG | FI_RMA | FI_SOURCE,
-            ..Hints::default()
-        }));
-        assert_eq!(
-            info.tx.caps,
-            FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_FENCE
-        );
+        let info = answer(Some(&Hints { caps: FI_MSG | FI_RMA | FI_SOURCE, ..Hints::default() }));
+        assert_eq!(info.tx.caps, FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_FENCE);
         assert_eq!(
             info.rx.caps & (FI_SOURCE | FI_RECV | FI_SEND | FI_REMOTE_READ),
             FI_SOURCE | FI_RECV | FI_REMOTE_READ
         );
-        let tx = fi_tx_attr {
-            caps: FI_MSG,
-            ..fi_tx_attr::default()
-        };
-        let narrowed = answer(Some(&Hints {
-            tx: Some(tx),
-            ..Hints::default()
-        }));
+        let tx = fi_tx_attr { caps: FI_MSG, ..fi_tx_attr::default() };
+        let narrowed = answer(Some(&Hints { tx: Some(tx), ..Hints::default() }));
         assert_eq!(narrowed.tx.caps, FI_MSG | FI_SEND | FI_FENCE);
     }
 
@@ -337,10 +280,7 @@ mod tests {
     fn without_hints_the_orders_that_always_hold_are_told_and_no_flags_are_set() {
         let info = answer(None);
         assert_eq!(info.tx.msg_order, attr::MSG_ORDER);
-        assert_eq!(
-            info.tx.msg_order & (FI_ORDER_ATOMIC_RAR | FI_ORDER_RAS),
-            FI_ORDER_ATOMIC_RAR
-        );
+        assert_eq!(info.tx.msg_order & (FI_ORDER_ATOMIC_RAR | FI_ORDER_RAS), FI_ORDER_ATOMIC_RAR);
         assert_eq!((info.tx.op_flags, info.rx.op_flags), (0, 0));
         assert_eq!(
             (info.domain.data_progress, info.domain.control_progress),
@@ -362,31 +302,21 @@ mod tests {
             iov_limit: 1,
             ..fi_tx_attr::default()
         };
-        let info = answer(Some(&Hints {
-            domain: Some(domain),
-            tx: Some(tx),
-            ..Hints::default()
-        }));
+        let info = answer(Some(&Hints { domain: Some(domain), tx: Some(tx), ..Hints::default() }));
         assert_eq!(info.domain.threading, FI_THREAD_DOMAIN);
         assert_eq!(
             (info.domain.av_type, info.domain.data_progress),
             (FI_AV_TABLE, FI_PROGRESS_AUTO)
         );
         assert_eq!((info.tx.op_flags, info.tx.msg_order), (tx.op_flags, tx.msg_order));
-        assert_eq!(
-            (info.tx.inject_size, info.tx.size, info.tx.iov_limit),
-            (64, 2048, 1)
-        );
+        assert_eq!((info.tx.inject_size, info.tx.size, info.tx.iov_limit), (64, 2048, 1));
         assert_eq!(info.tx.rma_iov_limit, attr::RMA_IOV_LIMIT);
     }
 
     #[test]
     fn an_answer_fits_as_the_next_hint() {
         for caps in [0, FI_MSG, FI_TAGGED | FI_SEND, FI_RMA | FI_RMA_EVENT | FI_SOURCE] {
-            let info = answer(Some(&Hints {
-                caps,
-                ..Hints::default()
-            }));
+            let info = answer(Some(&Hints { caps, ..Hints::default() }));
             let again = Hints {
                 caps: info.caps,
                 src: Some(&info.src),
@@ -399,11 +329,7 @@ mod tests {
                 fabric_name: Some(attr::NAME),
                 ..Hints::default()
             };
-            let asked = Asked {
-                version: V,
-                host: V,
-                hints: Some(&again),
-            };
+            let asked = Asked { version: V, host: V, hints: Some(&again) };
             assert_eq!(matching::check(&OFFERS[0], &asked), Ok(()));
             let second = shape(&OFFERS[0], &asked, ADDRS);
             assert_eq!(

@@ -51,18 +51,8 @@ impl entry::Made for Mr {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    bind,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
-pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr {
-    reg,
-    regv,
-    regattr,
-    ..fi::FI_OPS_MR_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
+pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr { reg, regv, regattr, ..fi::FI_OPS_MR_NOSYS };
 
 /// Common arguments of the three registration calls.
 struct Request<'a> {
@@ -83,11 +73,7 @@ fn known(flags: u64) -> Result<(), Errno> {
         | fi::FI_MR_SINGLE_USE
         | fi::FI_HMEM_HOST_ALLOC
         | fi::FI_HMEM_DEVICE_ONLY;
-    if flags & !KNOWN == 0 {
-        Ok(())
-    } else {
-        Err(fi::FI_EBADFLAGS)
-    }
+    if flags & !KNOWN == 0 { Ok(()) } else { Err(fi::FI_EBADFLAGS) }
 }
 
 /// Returns the list of a region's parts.
@@ -117,19 +103,9 @@ unsafe extern "C" fn reg(
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int("fi_mr_reg", || {
-        let iov = [fi::iovec {
-            iov_base: buf.cast_mut(),
-            iov_len: len,
-        }];
-        let request = Request {
-            iov: Ok(&iov),
-            flags,
-            access,
-            offset,
-            requested_key,
-            context,
-            base: None,
-        };
+        let iov = [fi::iovec { iov_base: buf.cast_mut(), iov_len: len }];
+        let request =
+            Request { iov: Ok(&iov), flags, access, offset, requested_key, context, base: None };
         // SAFETY: fid and mr are as fi_mr_reg requires.
         unsafe { register(fid, &request, mr) }
     })
@@ -219,7 +195,11 @@ unsafe extern "C" fn regattr(
 
 /// # Safety
 /// `fid` belongs to a domain; `mr` is null or has space for the result.
-unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::fid_mr) -> Result<(), Errno> {
+unsafe fn register(
+    fid: *mut fi::fid,
+    request: &Request<'_>,
+    mr: *mut *mut fi::fid_mr,
+) -> Result<(), Errno> {
     // SAFETY: a live domain, by the caller's contract.
     let domain = unsafe { entry::own::<Domain, _>(fid) }?;
     let what = format_args!(
@@ -383,17 +363,10 @@ impl Mr {
             let index = st.mrs.register(&region)?;
             (index, st.mrs.key(index))
         };
-        let fid = fi::fid {
-            fclass: fi::FI_CLASS_MR,
-            context: request.context,
-            ops: &raw const FID_OPS,
-        };
+        let fid =
+            fi::fid { fclass: fi::FI_CLASS_MR, context: request.context, ops: &raw const FID_OPS };
         let mut mr = Box::new(Mr {
-            fid: fi::fid_mr {
-                fid,
-                mem_desc: ptr::null_mut(),
-                key,
-            },
+            fid: fi::fid_mr { fid, mem_desc: ptr::null_mut(), key },
             dom: Arc::clone(dom),
             index,
         });

@@ -261,11 +261,7 @@ impl State {
         for link in self.links.drain(..) {
             match link {
                 LinkEvent::Accepted(conn, port) if self.calls.len() < MOST_CALLS => {
-                    self.calls.push(Caller {
-                        conn,
-                        port,
-                        told: false,
-                    });
+                    self.calls.push(Caller { conn, port, told: false });
                 }
                 LinkEvent::Accepted(conn, _) => sock.close_conn(conn, CloseHow::Orderly),
                 LinkEvent::Connected(_) => {}
@@ -325,10 +321,7 @@ impl EventSource for PepShared {
                 let peer = addr::encode(Ipv4Addr::LOCALHOST, caller.port, state.host()?);
                 state.info.with_addresses(name, peer, handle).ok_or(fi::FI_ENOMEM)
             });
-            let unread = Box::new(Unread {
-                info: info.ok(),
-                handle,
-            });
+            let unread = Box::new(Unread { info: info.ok(), handle });
             match &state.eq {
                 // Under the lock, so that no event refers to an endpoint that was closed meanwhile.
                 Some(eq) if unread.info.is_some() => eq.push_request(state.fid, unread, &data),

@@ -71,25 +71,11 @@ unsafe impl entry::Object for ConnReq {
     const FCLASS: usize = fi::FI_CLASS_CONNREQ;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    bind,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
 static REQUEST_OPS: fi::fi_ops = fi::FI_OPS_NOSYS;
-static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
-    getopt,
-    setopt,
-    ..fi::FI_OPS_EP_NOSYS
-};
-static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
-    setname,
-    getname,
-    listen,
-    reject,
-    ..fi::FI_OPS_CM_NOSYS
-};
+static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { getopt, setopt, ..fi::FI_OPS_EP_NOSYS };
+static CM_OPS: fi::fi_ops_cm =
+    fi::fi_ops_cm { setname, getname, listen, reject, ..fi::FI_OPS_CM_NOSYS };
 
 /// `int fi_passive_ep(struct fid_fabric *, struct fi_info *, struct fid_pep **, void *context)`
 ///
@@ -107,9 +93,8 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: a live fabric, by the contract of fi_passive_ep.
         let fabric = unsafe { own::<Fabric, _>(fabric) }?;
         // SAFETY: null, or an info that stays unchanged during the call.
-        let (of, copy) = (unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?, unsafe {
-            OwnedInfo::copy(info)
-        });
+        let (of, copy) =
+            (unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?, unsafe { OwnedInfo::copy(info) });
         // SAFETY: null or the attributes of an info.
         let ep_attr = unsafe { of.ep_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         let len = if of.src_addr.is_null() { 0 } else { of.src_addrlen };
@@ -121,11 +106,7 @@ pub(crate) unsafe extern "C" fn open(
         let copy = copy.ok_or(fi::FI_EINVAL)?;
         let new = Box::new(Pep {
             fid: fi::fid_pep {
-                fid: fid {
-                    fclass: fi::FI_CLASS_PEP,
-                    context,
-                    ops: &raw const FID_OPS,
-                },
+                fid: fid { fclass: fi::FI_CLASS_PEP, context, ops: &raw const FID_OPS },
                 ops: &raw const EP_OPS,
                 cm: &raw const CM_OPS,
             },
@@ -331,10 +312,7 @@ fn handle_of(call: Call) -> usize {
             context: std::ptr::null_mut(),
             ops: &raw const REQUEST_OPS,
         },
-        answer: Mutex::new(Answer {
-            call: Some(call),
-            kept: false,
-        }),
+        answer: Mutex::new(Answer { call: Some(call), kept: false }),
     });
     entry::give::<ConnReq, fid>(request).expose_provenance()
 }

@@ -98,22 +98,9 @@ impl entry::Made for Sep {
     }
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    bind,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
-static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
-    tx_ctx,
-    rx_ctx,
-    ..fi::FI_OPS_EP_NOSYS
-};
-static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
-    setname,
-    getname,
-    ..fi::FI_OPS_CM_NOSYS
-};
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
+static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { tx_ctx, rx_ctx, ..fi::FI_OPS_EP_NOSYS };
+static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm { setname, getname, ..fi::FI_OPS_CM_NOSYS };
 static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
 static NO_TAGGED: fi::fi_ops_tagged = fi::FI_OPS_TAGGED_NOSYS;
 static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
@@ -139,13 +126,7 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null or an info of libfabric.
-        let Asked {
-            info,
-            ep_attr,
-            tx,
-            rx,
-            src,
-        } = unsafe { Asked::of(info) }?;
+        let Asked { info, ep_attr, tx, rx, src } = unsafe { Asked::of(info) }?;
         if sep.is_null() || ep_attr.type_ != fi::FI_EP_RDM || info.mode & fi::FI_MSG_PREFIX != 0 {
             return Err(fi::FI_EINVAL);
         }
@@ -338,9 +319,13 @@ impl Wanted {
     fn narrowed(self, asked: Option<Wanted>) -> Result<Wanted, Errno> {
         let Some(asked) = asked else { return Ok(self) };
         // A context may name directions that the endpoint did not name.
-        let known =
-            self.caps | attr::TX_CAPS & !attr::RX_CAPS | attr::RX_CAPS & !attr::TX_CAPS & !attr::PRICED_CAPS;
-        if asked.caps & !known != 0 || asked.inject_size > self.inject_size || asked.size > attr::MAX_SIZE {
+        let known = self.caps
+            | attr::TX_CAPS & !attr::RX_CAPS
+            | attr::RX_CAPS & !attr::TX_CAPS & !attr::PRICED_CAPS;
+        if asked.caps & !known != 0
+            || asked.inject_size > self.inject_size
+            || asked.size > attr::MAX_SIZE
+        {
             return Err(fi::FI_EINVAL);
         }
         let or = |asked: u64, own: u64| if asked == 0 { own } else { asked };
@@ -368,11 +353,7 @@ impl Sep {
         dom.gate.lock().open.seps += 1;
         Ok(Box::new(Sep {
             fid: fid_ep {
-                fid: fid {
-                    fclass: fi::FI_CLASS_SEP,
-                    context,
-                    ops: &raw const FID_OPS,
-                },
+                fid: fid { fclass: fi::FI_CLASS_SEP, context, ops: &raw const FID_OPS },
                 ops: &raw const EP_OPS,
                 cm: &raw const CM_OPS,
                 msg: &raw const NO_MSG,
@@ -441,10 +422,7 @@ impl SepShared {
     fn name(&self) -> [u8; ADDR_LEN] {
         let state = self.state();
         let node = &self.dom.fabric.node;
-        let id = PortId {
-            node: node.id(),
-            port: state.ports.first(),
-        };
+        let id = PortId { node: node.id(), port: state.ports.first() };
         Addr::of_group(state.ip, id, node.host_hash(), self.group).to_bytes()
     }
 
@@ -538,25 +516,14 @@ mod tests {
         inject_size: 64,
         size: 128,
     };
-    const NONE: Wanted = Wanted {
-        caps: 0,
-        op_flags: 0,
-        msg_order: 0,
-        inject_size: 0,
-        size: 0,
-    };
+    const NONE: Wanted = Wanted { caps: 0, op_flags: 0, msg_order: 0, inject_size: 0, size: 0 };
 
     #[test]
     fn a_context_may_ask_for_less() {
         let same = OWN.narrowed(None).unwrap();
         assert_eq!((same.caps, same.op_flags), (OWN.caps, OWN.op_flags));
-        let less = OWN
-            .narrowed(Some(Wanted {
-                caps: fi::FI_MSG | fi::FI_SEND,
-                size: 4,
-                ..NONE
-            }))
-            .unwrap();
+        let less =
+            OWN.narrowed(Some(Wanted { caps: fi::FI_MSG | fi::FI_SEND, size: 4, ..NONE })).unwrap();
         assert_eq!(less.caps, fi::FI_MSG | fi::FI_SEND);
         assert_eq!((less.size, less.inject_size), (4, OWN.inject_size));
         assert_eq!(less.op_flags, 0);
@@ -565,18 +532,9 @@ mod tests {
     #[test]
     fn a_context_cannot_ask_for_more() {
         for more in [
-            Wanted {
-                caps: fi::FI_RMA,
-                ..NONE
-            },
-            Wanted {
-                inject_size: OWN.inject_size + 1,
-                ..NONE
-            },
-            Wanted {
-                size: attr::MAX_SIZE + 1,
-                ..NONE
-            },
+            Wanted { caps: fi::FI_RMA, ..NONE },
+            Wanted { inject_size: OWN.inject_size + 1, ..NONE },
+            Wanted { size: attr::MAX_SIZE + 1, ..NONE },
         ] {
             assert_eq!(OWN.narrowed(Some(more)).err(), Some(fi::FI_EINVAL));
         }

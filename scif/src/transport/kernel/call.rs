@@ -3,10 +3,7 @@
 //! functions, so that a preloaded library can serve them instead.
 //!
 //! Not about the arguments (`abi`) nor about the purpose. See `ioctl(2)`, `mmap(2)`.
-#![expect(
-    unsafe_code,
-    reason = "system calls with addresses and descriptors of the program"
-)]
+#![expect(unsafe_code, reason = "system calls with addresses and descriptors of the program")]
 
 use std::ffi::{CStr, c_int, c_ulong};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -125,11 +122,7 @@ pub(super) fn map(
     let at = std::ptr::with_exposed_provenance_mut(addr);
     // SAFETY: the program requests exactly this mapping; with MAP_FIXED the range is its own.
     let place = unsafe { libc::mmap(at, len, prot, flags, fd, offset) };
-    if place == libc::MAP_FAILED {
-        Err(last_errno())
-    } else {
-        Ok(place.expose_provenance())
-    }
+    if place == libc::MAP_FAILED { Err(last_errno()) } else { Ok(place.expose_provenance()) }
 }
 
 /// Calls munmap(2) on the program's request.

@@ -85,11 +85,7 @@ impl Drop for UnderWay {
 
 impl<T: Send + 'static> Calls<T> {
     pub(super) fn new(under_way: &Arc<AtomicCounter>, sender: &Arc<Sender>) -> Calls<T> {
-        Calls {
-            open: HashMap::new(),
-            under_way: Arc::clone(under_way),
-            sender: Arc::clone(sender),
-        }
+        Calls { open: HashMap::new(), under_way: Arc::clone(under_way), sender: Arc::clone(sender) }
     }
 
     /// Takes the connection to `dst` once the attempt is answered; starts the attempt if none
@@ -138,10 +134,7 @@ impl<T: Send + 'static> Calls<T> {
         let Some(under_way) = UnderWay::begin(&self.under_way) else {
             return Err(Error::Again);
         };
-        let outcome = Arc::new(Outcome {
-            answer: Mutex::new(None),
-            answered: Condvar::new(),
-        });
+        let outcome = Arc::new(Outcome { answer: Mutex::new(None), answered: Condvar::new() });
         let to_tell = Arc::clone(&outcome);
         thread::spawn_quiet("scif-connect", move || {
             // A panic is an answer as well: callers would wait for ever without one.
@@ -206,10 +199,7 @@ fn refused(failure: &Failure, dst: PortId) -> Error {
     match failure.errno() {
         Errno::CONNREFUSED | Errno::NODEV | Errno::TIMEDOUT => Error::Refused(dst),
         Errno::NOSPC => Error::NoPorts,
-        errno => Error::Os {
-            call: "scif_connect",
-            errno,
-        },
+        errno => Error::Os { call: "scif_connect", errno },
     }
 }
 
@@ -231,7 +221,9 @@ mod tests {
         loop {
             let asked = calls.ask(DST, || -> Result<fn() -> _> { Err(Error::Forked) }, || ());
             match asked {
-                Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => std::thread::yield_now(),
+                Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => {
+                    std::thread::yield_now()
+                }
                 told => return told,
             }
         }
@@ -261,10 +253,7 @@ mod tests {
     fn a_call_that_panics_is_answered() {
         let mut calls = calls();
         let panics = || -> std::result::Result<u32, Failure> { panic!("on purpose") };
-        let failed = Error::Os {
-            call: "scif_connect",
-            errno: Errno::IO,
-        };
+        let failed = Error::Os { call: "scif_connect", errno: Errno::IO };
         let mut asked = calls.ask(DST, || Ok(panics), || ());
         let end = now_ns() + 10_000_000_000;
         while matches!(asked, Err(Error::Again | Error::Unanswered(_))) && now_ns() < end {
@@ -279,7 +268,9 @@ mod tests {
         let end = now_ns() + 10_000_000_000;
         loop {
             match calls.ask(dst, || Ok(|| Ok(8)), || ()) {
-                Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => std::thread::yield_now(),
+                Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => {
+                    std::thread::yield_now()
+                }
                 told => return told,
             }
         }
@@ -308,10 +299,7 @@ mod tests {
         let mut calls = calls();
         let (gate, wait) = mpsc::channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
-        let port = |i: u64| PortId {
-            node: 1,
-            port: u16::try_from(i).unwrap() + 1,
-        };
+        let port = |i: u64| PortId { node: 1, port: u16::try_from(i).unwrap() + 1 };
         let blocked = |wait: &Arc<Mutex<mpsc::Receiver<()>>>| {
             let wait = Arc::clone(wait);
             move || {
@@ -320,10 +308,7 @@ mod tests {
             }
         };
         for i in 0..CALLS_MAX {
-            assert_eq!(
-                calls.ask(port(i), || Ok(blocked(&wait)), || ()),
-                Err(Error::Again)
-            );
+            assert_eq!(calls.ask(port(i), || Ok(blocked(&wait)), || ()), Err(Error::Again));
         }
         assert_eq!(calls.open.len() as u64, CALLS_MAX);
         assert_eq!(

@@ -56,12 +56,7 @@ fn near(node: u16, host_hash: u32) -> Arc<Local> {
         .and_then(|at| at.near.upgrade());
     known.unwrap_or_else(|| {
         let near = Arc::new(Local::of(node, host_hash));
-        meetings.push(Meeting {
-            node,
-            host_hash,
-            generation,
-            near: Arc::downgrade(&near),
-        });
+        meetings.push(Meeting { node, host_hash, generation, near: Arc::downgrade(&near) });
         near
     })
 }
@@ -70,10 +65,7 @@ impl Kernel {
     /// Finds the driver.
     pub(crate) fn open(config: &Config) -> Result<Kernel> {
         let failed = |call| {
-            move |failure: crate::failure::Failure| Error::Os {
-                call,
-                errno: failure.errno(),
-            }
+            move |failure: crate::failure::Failure| Error::Os { call, errno: failure.errno() }
         };
         let device = Device::find(config)?;
         let (online, node) = device.nodes().map_err(failed("scif_get_nodeIDs"))?;

@@ -47,10 +47,7 @@ impl Stream {
         // A child forked in between would keep the endpoint.
         let _section = fork::section();
         let fd = call::open(device.path(), true)?;
-        Ok(Stream {
-            device: Arc::clone(device),
-            fd: Some(PrivateFd::new(fd)),
-        })
+        Ok(Stream { device: Arc::clone(device), fd: Some(PrivateFd::new(fd)) })
     }
 
     /// Opens a new endpoint of the same device.
@@ -153,13 +150,8 @@ impl Desk {
     pub(super) fn new(bell: Arc<Mapping>, sender: Arc<Sender>) -> Result<Desk> {
         let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
         let event = Event::new().map_err(Error::os("eventfd"))?;
-        let none = ConnId {
-            index: 0,
-            generation: 0,
-        };
-        epoll
-            .add(&event, token(NEWS, none))
-            .map_err(Error::os("epoll_ctl"))?;
+        let none = ConnId { index: 0, generation: 0 };
+        epoll.add(&event, token(NEWS, none)).map_err(Error::os("epoll_ctl"))?;
         Ok(Desk {
             epoll,
             bell,

@@ -105,10 +105,7 @@ impl NoDevice {
 
 impl From<NoDevice> for Error {
     fn from(none: NoDevice) -> Error {
-        Error::NoDriver {
-            tried: none.tried.join(", "),
-            errno: none.failure.errno(),
-        }
+        Error::NoDriver { tried: none.tried.join(", "), errno: none.failure.errno() }
     }
 }
 
@@ -137,10 +134,7 @@ impl Device {
     /// # Errors
     /// Answer of each device.
     pub(crate) fn find(config: &Config) -> std::result::Result<Device, NoDevice> {
-        let mut none = NoDevice {
-            failure: Failure::Os(Errno::NOENT),
-            tried: Vec::new(),
-        };
+        let mut none = NoDevice { failure: Failure::Os(Errno::NOENT), tried: Vec::new() };
         let named = match &config.device {
             Some(path) => match CString::new(path.as_os_str().as_bytes()) {
                 Ok(path) => Some(path),
@@ -212,10 +206,7 @@ impl Device {
     /// # Errors
     /// The driver's, as for every call below.
     pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
-        let mut bind = abi::Bind {
-            port: i32::from(port),
-            pad: 0,
-        };
+        let mut bind = abi::Bind { port: i32::from(port), pad: 0 };
         self.ask(fd, Call::Bind, &mut bind)?;
         u16::try_from(bind.port).map_err(|_| Failure::Broken)
     }
@@ -241,10 +232,7 @@ impl Device {
         }
         let mut connect = abi::Connect {
             own: abi::PortAddr::default(),
-            peer: abi::PortAddr {
-                node: dst.node,
-                port: dst.port,
-            },
+            peer: abi::PortAddr { node: dst.node, port: dst.port },
         };
         self.ask(fd, Call::Connect, &mut connect)?;
         Ok(connect.own.port)
@@ -272,14 +260,9 @@ impl Device {
             ..abi::Accept::default()
         };
         self.ask(fd, Call::AcceptReq, &mut accept)?;
-        let mut cookie = abi::Cookie {
-            cookie: accept.cookie,
-        };
+        let mut cookie = abi::Cookie { cookie: accept.cookie };
         self.ask(new, Call::AcceptReg, &mut cookie)?;
-        Ok(PortId {
-            node: accept.peer.node,
-            port: accept.peer.port,
-        })
+        Ok(PortId { node: accept.peer.node, port: accept.peer.port })
     }
 
     /// `scif_send`; returns the number of bytes sent.
@@ -334,22 +317,12 @@ impl Device {
         let fd = any.as_raw_fd();
         let online = match self.driver.encoding() {
             Encoding::Struct => {
-                let mut ids = abi::NodeIds {
-                    nodes: first,
-                    own: me,
-                    len: room,
-                    pad: 0,
-                };
+                let mut ids = abi::NodeIds { nodes: first, own: me, len: room, pad: 0 };
                 self.ask(fd, Call::GetNodeIds, &mut ids)?;
                 ids.len
             }
             Encoding::Pointer => {
-                let mut ids = abi::NodeIds3 {
-                    nodes: first,
-                    len: room,
-                    pad: 0,
-                    own: me,
-                };
+                let mut ids = abi::NodeIds3 { nodes: first, len: room, pad: 0, own: me };
                 self.ask(fd, Call::GetNodeIds, &mut ids)?;
                 ids.len
             }
@@ -396,14 +369,8 @@ impl Device {
         prot: i32,
         flags: i32,
     ) -> Result<i64> {
-        let mut reg = abi::Reg {
-            addr: address(addr),
-            len: len as u64,
-            offset,
-            prot,
-            flags,
-            out_offset: 0,
-        };
+        let mut reg =
+            abi::Reg { addr: address(addr), len: len as u64, offset, prot, flags, out_offset: 0 };
         match self.ask(fd, Call::Reg, &mut reg) {
             Ok(()) => {}
             Err(Failure::Os(Errno::AGAIN)) => return Err(Failure::NoMemory),
@@ -421,10 +388,7 @@ impl Device {
     /// # Errors
     /// The driver's.
     pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
-        let mut unreg = abi::Unreg {
-            offset,
-            len: len as u64,
-        };
+        let mut unreg = abi::Unreg { offset, len: len as u64 };
         self.ask(fd, Call::Unreg, &mut unreg)
     }
 
@@ -477,7 +441,14 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn read_to_memory(&self, fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> Result<()> {
+    pub fn read_to_memory(
+        &self,
+        fd: RawFd,
+        addr: usize,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
         self.transfer(fd, Call::VReadFrom, memory(addr, len, far, flags))
     }
 
@@ -485,17 +456,21 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn write_from_memory(&self, fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> Result<()> {
+    pub fn write_from_memory(
+        &self,
+        fd: RawFd,
+        addr: usize,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
         self.transfer(fd, Call::VWriteTo, memory(addr, len, far, flags))
     }
 
     fn mark(&self, fd: RawFd, flags: i32) -> Result<i32> {
         let mut mark = 0i32;
-        let mut fence = abi::FenceMark {
-            flags,
-            pad: 0,
-            mark: address((&raw mut mark).expose_provenance()),
-        };
+        let mut fence =
+            abi::FenceMark { flags, pad: 0, mark: address((&raw mut mark).expose_provenance()) };
         self.ask(fd, Call::FenceMark, &mut fence)?;
         Ok(mark)
     }
@@ -552,25 +527,11 @@ fn begun_by(side: FenceSide) -> i32 {
 }
 
 fn windows(near: i64, len: usize, far: i64, flags: i32) -> abi::Transfer {
-    abi::Transfer {
-        loffset: near,
-        len: len as u64,
-        roffset: far,
-        addr: 0,
-        flags,
-        pad: 0,
-    }
+    abi::Transfer { loffset: near, len: len as u64, roffset: far, addr: 0, flags, pad: 0 }
 }
 
 fn memory(addr: usize, len: usize, far: i64, flags: i32) -> abi::Transfer {
-    abi::Transfer {
-        loffset: 0,
-        len: len as u64,
-        roffset: far,
-        addr: address(addr),
-        flags,
-        pad: 0,
-    }
+    abi::Transfer { loffset: 0, len: len as u64, roffset: far, addr: address(addr), flags, pad: 0 }
 }
 
 /// Determines the kind of a driver.
@@ -622,12 +583,8 @@ mod tests {
 
     #[test]
     fn what_is_no_driver_is_not_taken_for_one() {
-        let device = |path: &str| {
-            Device::open(&Config {
-                device: Some(path.into()),
-                ..Config::default()
-            })
-        };
+        let device =
+            |path: &str| Device::open(&Config { device: Some(path.into()), ..Config::default() });
         assert_eq!(device("/dev/null").unwrap_err(), Failure::Os(Errno::NOTTY));
         assert_eq!(device("/dev/no such").unwrap_err(), Failure::Os(Errno::NOENT));
         assert_eq!(device("/dev/nu\0ll").unwrap_err(), Failure::Invalid);

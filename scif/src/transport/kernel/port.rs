@@ -59,34 +59,21 @@ pub(super) struct KernelPort {
 impl KernelPort {
     pub(super) fn bind(kernel: Arc<Kernel>, port: u16, shown: Shown) -> Result<KernelPort> {
         let listener = Stream::open(&kernel.device).map_err(|failure| os("scif_open", &failure))?;
-        let wanted = PortId {
-            node: kernel.node,
-            port,
-        };
-        let port = listener
-            .listen(port, BACKLOG)
-            .map_err(|failure| match failure.errno() {
-                Errno::INVAL if port != 0 => Error::PortInUse(wanted),
-                Errno::NOSPC => Error::NoPorts,
-                _ => os("scif_bind", &failure),
-            })?;
-        let id = PortId {
-            node: kernel.node,
-            port,
-        };
+        let wanted = PortId { node: kernel.node, port };
+        let port = listener.listen(port, BACKLOG).map_err(|failure| match failure.errno() {
+            Errno::INVAL if port != 0 => Error::PortInUse(wanted),
+            Errno::NOSPC => Error::NoPorts,
+            _ => os("scif_bind", &failure),
+        })?;
+        let id = PortId { node: kernel.node, port };
         let near = Arc::clone(&kernel.near).bind(port, shown)?;
         let bell = kernel.near.share("scif:bell", BELL_BYTES, Writers::Peers)?.map;
         bell.bell()?.set_sleeping(true);
         let sender = kernel.sender()?;
         let calls = Calls::new(&kernel.calls, &sender);
         let desk = Arc::new(Desk::new(bell, sender)?);
-        let none = ConnId {
-            index: 0,
-            generation: 0,
-        };
-        desk.epoll
-            .add(near.wait_fd(), token(NEAR, none))
-            .map_err(Error::os("epoll_ctl"))?;
+        let none = ConnId { index: 0, generation: 0 };
+        desk.epoll.add(near.wait_fd(), token(NEAR, none)).map_err(Error::os("epoll_ctl"))?;
         Ok(KernelPort {
             reception: Reception::open(id, listener, &desk)?,
             kernel,
@@ -101,11 +88,7 @@ impl KernelPort {
     }
 
     fn segment(&self) -> Result<Arc<Mapping>> {
-        let segment = self
-            .kernel
-            .near
-            .share("scif:conn", SEGMENT_BYTES, Writers::Peers)?
-            .map;
+        let segment = self.kernel.near.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?.map;
         write_header(&segment)?;
         Ok(segment)
     }
@@ -130,10 +113,7 @@ impl KernelPort {
                 }
             }
         }
-        self.desk
-            .epoll
-            .add(&stream, token)
-            .map_err(Error::os("epoll_ctl"))?;
+        self.desk.epoll.add(&stream, token).map_err(Error::os("epoll_ctl"))?;
         let link = KernelLink::new(&self.desk, stream, &segment, token, peer, side)?;
         Ok(Opened {
             peer,
@@ -160,10 +140,7 @@ impl KernelPort {
         let stream = self.calls.ask(dst, prepare, move || desk.signal())?;
         match self.join(stream, dst, id, Side::Opener) {
             // The peer waited for us too long, or has closed: another attempt is possible.
-            Err(Error::Os {
-                errno: Errno::CONNRESET | Errno::NOTCONN,
-                ..
-            }) => Err(Error::Again),
+            Err(Error::Os { errno: Errno::CONNRESET | Errno::NOTCONN, .. }) => Err(Error::Again),
             joined => joined,
         }
     }
@@ -200,10 +177,7 @@ impl KernelPort {
 }
 
 fn os(call: &'static str, failure: &Failure) -> Error {
-    Error::Os {
-        call,
-        errno: failure.errno(),
-    }
+    Error::Os { call, errno: failure.errno() }
 }
 
 // As for the links, each entry point on the path of sends and polls restores errno.

@@ -165,9 +165,7 @@ impl Clerk {
             if self.hall.stopped.get() {
                 break;
             }
-            let called = entries
-                .get(1)
-                .is_some_and(|entry| entry.fd >= 0 && entry.revents != 0);
+            let called = entries.get(1).is_some_and(|entry| entry.fd >= 0 && entry.revents != 0);
             self.short = false;
             if called {
                 self.accept();
@@ -181,18 +179,10 @@ impl Clerk {
 
     /// Waits for a connecting peer, for a hello, or for the stop event.
     fn wait(&mut self, entries: &mut Vec<libc::pollfd>) {
-        let entry = |fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let crowded = self.hall.guests().len() >= GUESTS_MAX;
         // poll(2) ignores a negative number.
-        let listener = if self.short || crowded {
-            -1
-        } else {
-            self.listener.raw()
-        };
+        let listener = if self.short || crowded { -1 } else { self.listener.raw() };
         entries.clear();
         entries.extend([entry(self.hall.stop.as_fd().as_raw_fd()), entry(listener)]);
         entries.extend(self.mute.iter().map(|mute| entry(mute.stream.raw())));
@@ -261,7 +251,9 @@ impl Clerk {
                     self.hall.guests().push_back(GreetedPeer { stream, from });
                     self.desk.signal();
                 }
-                Ok(None) if now.saturating_sub(mute.since_ns) < MUTE_NS => self.mute.push_back(mute),
+                Ok(None) if now.saturating_sub(mute.since_ns) < MUTE_NS => {
+                    self.mute.push_back(mute)
+                }
                 Ok(_) => {
                     log::debug!(
                         "{} connected to {} and sent no valid hello within {} s; refused",

@@ -161,14 +161,12 @@ pub(super) struct Incoming {
 
 /// Returns both halves of the relay for the rings of `segment`; the endpoint has the ends of
 /// `side`.
-pub(super) fn relay(segment: &Arc<Mapping>, side: Side) -> Result<(Outgoing, Incoming), OutOfRange> {
+pub(super) fn relay(
+    segment: &Arc<Mapping>,
+    side: Side,
+) -> Result<(Outgoing, Incoming), OutOfRange> {
     let Views { tx, rx, .. } = Views::new(Arc::clone(segment), side.other())?;
-    let outgoing = Outgoing {
-        ring: rx,
-        bytes: Vec::new(),
-        sent: 0,
-        _segment: Arc::clone(segment),
-    };
+    let outgoing = Outgoing { ring: rx, bytes: Vec::new(), sent: 0, _segment: Arc::clone(segment) };
     let incoming = Incoming {
         ring: tx,
         bytes: Vec::new(),
@@ -182,7 +180,10 @@ pub(super) fn relay(segment: &Arc<Mapping>, side: Side) -> Result<(Outgoing, Inc
 impl Outgoing {
     /// Sends the records that the endpoint has pushed; returns true when none is left. `send`
     /// returns the number of bytes taken, 0 without space.
-    pub(super) fn flush<E>(&mut self, mut send: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<bool, E> {
+    pub(super) fn flush<E>(
+        &mut self,
+        mut send: impl FnMut(&[u8]) -> Result<usize, E>,
+    ) -> Result<bool, E> {
         loop {
             let rest = self.bytes.get(self.sent..).unwrap_or_default();
             if rest.is_empty() {
@@ -209,8 +210,7 @@ impl Outgoing {
             let body = record.body.len();
             #[expect(clippy::cast_possible_truncation, reason = "at most BODY_MAX")]
             let [b0, b1, b2, b3] = (body as u32).to_le_bytes();
-            self.bytes
-                .extend([RECORD, record.kind, record.head_len, 0, b0, b1, b2, b3]);
+            self.bytes.extend([RECORD, record.kind, record.head_len, 0, b0, b1, b2, b3]);
             self.bytes.extend(record.head());
             let at = self.bytes.len();
             self.bytes.resize(at + body, 0);
@@ -259,8 +259,7 @@ impl Incoming {
                         Some(got) => got,
                         None => Ok(0),
                     };
-                    self.bytes
-                        .truncate(have + got.as_ref().map_or(0, |got| (*got).min(QUEUE)));
+                    self.bytes.truncate(have + got.as_ref().map_or(0, |got| (*got).min(QUEUE)));
                     match got {
                         Ok(1..) => {}
                         Ok(0) => return Ok(heard),
@@ -281,7 +280,8 @@ impl Incoming {
 
     fn next_frame(&mut self) -> Next {
         let frame = self.bytes.get(self.used..).unwrap_or_default();
-        let Some((&[what, kind, head_len, _, b0, b1, b2, b3], rest)) = frame.split_first_chunk::<FRAME>()
+        let Some((&[what, kind, head_len, _, b0, b1, b2, b3], rest)) =
+            frame.split_first_chunk::<FRAME>()
         else {
             return Next::Short;
         };
@@ -371,18 +371,15 @@ mod tests {
 
     #[test]
     fn records_of_every_size_come_in_order_through_a_small_queue() {
-        let ((mut a, mut from_a, _), (mut b, _, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
+        let ((mut a, mut from_a, _), (mut b, _, mut to_b)) =
+            (side(Side::Opener), side(Side::Acceptor));
         let mut queue = Queue::default();
         let sizes = [0, 1, 8, 55, 4000, 4095, 5000, BODY_MAX - 1, BODY_MAX];
         let sent: Vec<(u8, Vec<u8>, Vec<u8>)> = (0..4000usize)
             .map(|i| {
                 #[expect(clippy::cast_possible_truncation, reason = "a pattern")]
                 let byte = i as u8;
-                (
-                    byte,
-                    vec![byte; i % (HEAD_MAX + 1)],
-                    vec![!byte; sizes[i % sizes.len()]],
-                )
+                (byte, vec![byte; i % (HEAD_MAX + 1)], vec![!byte; sizes[i % sizes.len()]])
             })
             .collect();
         let mut pushed = 0;
@@ -405,10 +402,7 @@ mod tests {
             }
         }
         assert!(got == sent);
-        assert!(
-            from_a.flush(|bytes| queue.send(bytes)).unwrap(),
-            "nothing is left"
-        );
+        assert!(from_a.flush(|bytes| queue.send(bytes)).unwrap(), "nothing is left");
         from_a.end(true);
         assert!(from_a.flush(|bytes| queue.send(bytes)).unwrap());
         assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Orderly)));
@@ -416,7 +410,8 @@ mod tests {
 
     #[test]
     fn an_end_comes_after_what_went_before() {
-        let ((mut a, mut from_a, _), (_b, _, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
+        let ((mut a, mut from_a, _), (_b, _, mut to_b)) =
+            (side(Side::Opener), side(Side::Acceptor));
         let mut queue = Queue::default();
         a.tx.push_head(1, b"last").unwrap();
         from_a.flush(|bytes| queue.send(bytes)).unwrap();
@@ -445,14 +440,8 @@ mod tests {
 
     #[test]
     fn greetings_survive_and_others_are_told_apart() {
-        assert_eq!(
-            RelayGreeting::decode(RelayGreeting::hello(7).encode()),
-            Ok(Said::Hello(7))
-        );
-        assert_eq!(
-            RelayGreeting::decode(RelayGreeting::welcome(7).encode()),
-            Ok(Said::Welcome)
-        );
+        assert_eq!(RelayGreeting::decode(RelayGreeting::hello(7).encode()), Ok(Said::Hello(7)));
+        assert_eq!(RelayGreeting::decode(RelayGreeting::welcome(7).encode()), Ok(Said::Welcome));
         for refusal in [Refusal::Closed, Refusal::Version, Refusal::Resources] {
             let said = RelayGreeting::decode(RelayGreeting::no(refusal).encode());
             assert_eq!(said, Ok(Said::No(Reason::Refused(refusal))));
@@ -465,9 +454,6 @@ mod tests {
         );
         let mut other = RelayGreeting::hello(7);
         other.version += 1;
-        assert_eq!(
-            RelayGreeting::decode(other.encode()),
-            Err(Reason::Refused(Refusal::Version))
-        );
+        assert_eq!(RelayGreeting::decode(other.encode()), Err(Reason::Refused(Refusal::Version)));
     }
 }

@@ -144,12 +144,7 @@ impl Outlet {
         Arc::new(Outlet {
             wire,
             peer,
-            out: Mutex::new(Out {
-                records,
-                ended: false,
-                handed: false,
-                moved: false,
-            }),
+            out: Mutex::new(Out { records, ended: false, handed: false, moved: false }),
             wanted: AtomicFlag::new(false),
             closing: AtomicFlag::new(false),
             closed_ns: AtomicCounter::new(0),
@@ -289,8 +284,7 @@ impl Outlet {
              lost",
             self.peer
         );
-        self.failed
-            .set(u64::from(Errno::IO.raw_os_error().unsigned_abs()));
+        self.failed.set(u64::from(Errno::IO.raw_os_error().unsigned_abs()));
         self.finish();
         let _ = contained(|| self.notify.0());
     }
@@ -317,8 +311,9 @@ impl Outlet {
 
     /// Gives up a closed connection whose peer takes no data; returns whether it did.
     fn expire(&self, now: u64) -> bool {
-        let expired =
-            self.closing.get() && !self.over.get() && now.saturating_sub(self.closed_ns.get()) > LINGER_NS;
+        let expired = self.closing.get()
+            && !self.over.get()
+            && now.saturating_sub(self.closed_ns.get()) > LINGER_NS;
         if expired {
             warn_about_peer!(
                 "{} has not received all data within {} s after the close; the rest is discarded. \
@@ -413,23 +408,12 @@ impl SenderQueue {
 
     /// Waits for space at one of the outlets, or for new work.
     fn wait(&self, blocked: &[Arc<Outlet>], entries: &mut Vec<libc::pollfd>) {
-        let entry = |fd, events| libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        };
+        let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         entries.clear();
         entries.push(entry(self.event.as_fd().as_raw_fd(), libc::POLLIN));
-        entries.extend(
-            blocked
-                .iter()
-                .map(|outlet| entry(outlet.wire.raw(), libc::POLLOUT)),
-        );
-        let limit = if blocked.iter().any(|outlet| outlet.closing.get()) {
-            LINGER_CHECK_MS
-        } else {
-            -1
-        };
+        entries.extend(blocked.iter().map(|outlet| entry(outlet.wire.raw(), libc::POLLOUT)));
+        let limit =
+            if blocked.iter().any(|outlet| outlet.closing.get()) { LINGER_CHECK_MS } else { -1 };
         // poll(2) instead of an epoll set: a driver has a queue of waiters for each direction,
         // joined only by a new poll.
         if let Err(errno) = descriptor::poll_raw(entries, limit) {
@@ -575,7 +559,8 @@ mod tests {
         let (mut views, outlet) = outlet(wire, &sender, || ());
         let (begin, done) = (Arc::new(AtomicCounter::new(0)), Arc::new(AtomicCounter::new(0)));
         let other = {
-            let (outlet, begin, done) = (Arc::clone(&outlet), Arc::clone(&begin), Arc::clone(&done));
+            let (outlet, begin, done) =
+                (Arc::clone(&outlet), Arc::clone(&begin), Arc::clone(&done));
             std::thread::spawn(move || {
                 for i in 0..ROUNDS {
                     let mut polls = 0;
@@ -647,9 +632,10 @@ mod tests {
             let wire = Arc::new(Failing(Mutex::default(), failure));
             let notified = Arc::new(AtomicCounter::new(0));
             let count = Arc::clone(&notified);
-            let (mut views, outlet) = outlet(Arc::clone(&wire) as Arc<dyn Wire>, &sender, move || {
-                count.add(1);
-            });
+            let (mut views, outlet) =
+                outlet(Arc::clone(&wire) as Arc<dyn Wire>, &sender, move || {
+                    count.add(1);
+                });
             views.tx.push_head(1, b"once").unwrap();
             outlet.flush();
             assert_eq!(outlet.failure(), told);

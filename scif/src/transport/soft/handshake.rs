@@ -37,18 +37,14 @@ pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) ->
     }
     #[expect(clippy::cast_possible_truncation, reason = "less than BELL_BITS")]
     let bell_bit = (id.index as usize % BELL_BITS) as u32;
-    Greeting::new(
-        welcome,
-        flags,
-        bell_bit,
-        soft.nonce(),
-        soft.nonce_addr(),
-        soft.start,
-    )
+    Greeting::new(welcome, flags, bell_bit, soft.nonce(), soft.nonce_addr(), soft.start)
 }
 
 /// Returns the descriptors of a greeting, after the segment's if present.
-pub(super) fn descriptors<'a>(shown: &'a Shown, segment: Option<BorrowedFd<'a>>) -> Vec<BorrowedFd<'a>> {
+pub(super) fn descriptors<'a>(
+    shown: &'a Shown,
+    segment: Option<BorrowedFd<'a>>,
+) -> Vec<BorrowedFd<'a>> {
     let of = |shared: &'a Shared| shared.fd.as_ref().map(AsFd::as_fd);
     let keys = shown.keys.as_ref().and_then(|keys| of(keys.shared()));
     segment.into_iter().chain(of(&shown.bell)).chain(keys).collect()
@@ -57,11 +53,7 @@ pub(super) fn descriptors<'a>(shown: &'a Shown, segment: Option<BorrowedFd<'a>>)
 /// Maps and checks the segment of an opener.
 pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
     let map = map(fd, SEGMENT_BYTES, FIXED_SIZE, true)?;
-    if check_header(&map) {
-        Ok(map)
-    } else {
-        Err(Reason::Refused(Refusal::Version))
-    }
+    if check_header(&map) { Ok(map) } else { Err(Reason::Refused(Refusal::Version)) }
 }
 
 /// Maps and checks the arena of a peer.
@@ -99,13 +91,9 @@ pub(super) fn remote(
         return Err(Reason::Corrupt);
     }
     let bell = map(bell, BELL_BYTES, FIXED_SIZE, true)?;
-    let keys = keys
-        .map(|fd| map(fd, KEYTABLE_BYTES, KEYS_SEALED, false))
-        .transpose()?;
+    let keys = keys.map(|fd| map(fd, KEYTABLE_BYTES, KEYS_SEALED, false)).transpose()?;
     let laid_out_alike = bell.bell_handle().is_ok_and(|bell| bell.compatible())
-        && keys
-            .as_ref()
-            .is_none_or(|keys| keys.key_reader().is_ok_and(|keys| keys.compatible()));
+        && keys.as_ref().is_none_or(|keys| keys.key_reader().is_ok_and(|keys| keys.compatible()));
     if !laid_out_alike {
         return Err(Reason::Refused(Refusal::Version));
     }
@@ -134,9 +122,11 @@ fn reach(soft: &Soft, greeting: &Greeting, liveness: &ProcessProof, uid: u32) ->
     // Same pid, same start time, and the nonce is in our own memory: the peer is this process. The
     // pid alone would suffice if the kernel were reliable; gVisor, a kernel in user space, returns
     // the calling process as the peer of every socket.
-    let same = liveness.pid() == process::pid() && liveness.start().is_some_and(|start| start == soft.start);
+    let same = liveness.pid() == process::pid()
+        && liveness.start().is_some_and(|start| start == soft.start);
     let here = || {
-        memory.access() == Access::ProcessVm || process::own_word(greeting.nonce_addr) == Some(greeting.nonce)
+        memory.access() == Access::ProcessVm
+            || process::own_word(greeting.nonce_addr) == Some(greeting.nonce)
     };
     if same && here() {
         return PeerMemory::own();

@@ -33,10 +33,7 @@ use crate::transport::{Shown, Transport};
 use crate::{Endpoint, Exports, LinkEvent, Reason, Refusal};
 
 const FAKE: PortId = PortId { node: 2, port: 99 };
-const ID: ConnId = ConnId {
-    index: 0,
-    generation: 0,
-};
+const ID: ConnId = ConnId { index: 0, generation: 0 };
 
 struct HandshakeStage {
     node: Arc<Node>,
@@ -48,11 +45,7 @@ struct HandshakeStage {
 impl HandshakeStage {
     fn new(test: &str) -> HandshakeStage {
         let domain = format!("hostile-{test}-{}", process::pid());
-        let config = Config {
-            node: 2,
-            domain: Some(domain.clone()),
-            ..Config::default()
-        };
+        let config = Config { node: 2, domain: Some(domain.clone()), ..Config::default() };
         let soft = Arc::new(Soft::open(config.clone()).unwrap());
         let bell = soft.share("scif:bell", BELL_BYTES, Writers::Peers).unwrap();
         bell.map.bell().unwrap();
@@ -82,10 +75,7 @@ impl HandshakeStage {
     }
 
     fn segment(&self) -> Shared {
-        let segment = self
-            .soft
-            .share("scif:conn", SEGMENT_BYTES, Writers::Peers)
-            .unwrap();
+        let segment = self.soft.share("scif:conn", SEGMENT_BYTES, Writers::Peers).unwrap();
         write_header(&segment.map).unwrap();
         segment
     }
@@ -95,14 +85,8 @@ impl HandshakeStage {
     fn accepted(&self, victim: &mut Endpoint) -> (OwnedFd, Shared, OwnedFd, ConnId) {
         let socket = self.raw(victim.id());
         let (segment, bell) = (self.segment(), memory(BELL_BYTES, FIXED_SIZE));
-        send(
-            &socket,
-            self.hello().encode(),
-            &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
-        );
-        let LinkEvent::Accepted(id, _) = wait_for(victim, |_| true) else {
-            panic!("not accepted")
-        };
+        send(&socket, self.hello().encode(), &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()]);
+        let LinkEvent::Accepted(id, _) = wait_for(victim, |_| true) else { panic!("not accepted") };
         (socket, segment, bell, id)
     }
 }
@@ -126,7 +110,8 @@ fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     if !fds.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
     }
-    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
+        .unwrap();
 }
 
 fn events(endpoint: &mut Endpoint) -> Vec<LinkEvent> {
@@ -166,14 +151,12 @@ fn check_service(stage: &HandshakeStage, victim: &mut Endpoint) {
     let mut honest = stage.victim();
     let id = honest.connect(victim.id()).unwrap();
     honest.conn(id).unwrap().tx().push_head(1, b"honest").unwrap();
-    let LinkEvent::Accepted(at, from) = wait_for(victim, |e| matches!(e, LinkEvent::Accepted(..))) else {
+    let LinkEvent::Accepted(at, from) = wait_for(victim, |e| matches!(e, LinkEvent::Accepted(..)))
+    else {
         unreachable!()
     };
     assert_eq!(from, honest.id());
-    assert_eq!(
-        victim.conn(at).unwrap().rx().peek().unwrap().unwrap().head(),
-        b"honest"
-    );
+    assert_eq!(victim.conn(at).unwrap().rx().peek().unwrap().unwrap().head(), b"honest");
     wait_for(&mut honest, |e| *e == LinkEvent::Connected(id));
     victim.close_conn(at, crate::CloseHow::Orderly);
 }
@@ -218,44 +201,24 @@ fn bad_hellos_are_turned_away() {
         ("another magic", other_magic, good()),
         ("a welcome", welcome.encode().to_vec(), good()),
         ("no descriptors", hello.encode().to_vec(), vec![]),
-        (
-            "one descriptor too few",
-            hello.encode().to_vec(),
-            good().drain(..1).collect(),
-        ),
+        ("one descriptor too few", hello.encode().to_vec(), good().drain(..1).collect()),
         ("keys announced and not sent", with_keys.encode().to_vec(), good()),
         (
             "keys sent and not announced",
             hello.encode().to_vec(),
             keys(memory(KEYTABLE_BYTES, FIXED_SIZE)),
         ),
-        (
-            "nine descriptors",
-            hello.encode().to_vec(),
-            (0..9).map(|_| event()).collect(),
-        ),
+        ("nine descriptors", hello.encode().to_vec(), (0..9).map(|_| event()).collect()),
         ("a bit beyond the bell", bad_bit.encode().to_vec(), good()),
-        (
-            "segment not sealed",
-            hello.encode().to_vec(),
-            segment(SEGMENT_BYTES, SealFlags::empty()),
-        ),
+        ("segment not sealed", hello.encode().to_vec(), segment(SEGMENT_BYTES, SealFlags::empty())),
         (
             "segment that can shrink",
             hello.encode().to_vec(),
             segment(SEGMENT_BYTES, SealFlags::GROW),
         ),
-        (
-            "segment too small",
-            hello.encode().to_vec(),
-            segment(BELL_BYTES, FIXED_SIZE),
-        ),
+        ("segment too small", hello.encode().to_vec(), segment(BELL_BYTES, FIXED_SIZE)),
         ("segment empty", hello.encode().to_vec(), segment(0, FIXED_SIZE)),
-        (
-            "segment too large",
-            hello.encode().to_vec(),
-            segment(SEGMENT_BYTES + 4096, FIXED_SIZE),
-        ),
+        ("segment too large", hello.encode().to_vec(), segment(SEGMENT_BYTES + 4096, FIXED_SIZE)),
         (
             "segment not writable",
             hello.encode().to_vec(),
@@ -271,11 +234,7 @@ fn bad_hellos_are_turned_away() {
             hello.encode().to_vec(),
             vec![event(), memory(BELL_BYTES, FIXED_SIZE)],
         ),
-        (
-            "bell not sealed",
-            hello.encode().to_vec(),
-            bell(BELL_BYTES, SealFlags::empty()),
-        ),
+        ("bell not sealed", hello.encode().to_vec(), bell(BELL_BYTES, SealFlags::empty())),
         ("bell too small", hello.encode().to_vec(), bell(64, FIXED_SIZE)),
         (
             "bell blank",
@@ -292,11 +251,7 @@ fn bad_hellos_are_turned_away() {
             with_keys.encode().to_vec(),
             keys(memory(4096, FIXED_SIZE | SealFlags::FUTURE_WRITE)),
         ),
-        (
-            "keys that are no memory",
-            with_keys.encode().to_vec(),
-            keys(event()),
-        ),
+        ("keys that are no memory", with_keys.encode().to_vec(), keys(event())),
     ];
     let count = cases.len();
     for (what, bytes, fds) in cases {
@@ -305,16 +260,9 @@ fn bad_hellos_are_turned_away() {
         send(&socket, &bytes, &borrowed);
         assert_eq!(events(&mut victim), [], "{what}");
         let word = last_word(&socket);
-        assert!(
-            matches!(word, None | Some(Packet::Reset | Packet::No(_))),
-            "{what}: {word:?}"
-        );
+        assert!(matches!(word, None | Some(Packet::Reset | Packet::No(_))), "{what}: {word:?}");
         if what == "another version" || what == "bell blank" {
-            assert_eq!(
-                word,
-                Some(Packet::No(Reason::Refused(Refusal::Version))),
-                "{what}"
-            );
+            assert_eq!(word, Some(Packet::No(Reason::Refused(Refusal::Version))), "{what}");
         }
     }
     assert_eq!(victim.conn_count(), 0);
@@ -351,10 +299,7 @@ fn strange_sockets_are_turned_away() {
     let LinkEvent::Accepted(id, from) = wait_for(&mut victim, |_| true) else {
         panic!("not accepted")
     };
-    assert_eq!(
-        (from, victim.conn(id).unwrap().peer_pid()),
-        (FAKE, process::pid())
-    );
+    assert_eq!((from, victim.conn(id).unwrap().peer_pid()), (FAKE, process::pid()));
     drop(mute);
     check_service(&stage, &mut victim);
 }
@@ -363,7 +308,8 @@ fn strange_sockets_are_turned_away() {
 /// more than `backlog`.
 fn listener_of_another(names: &Names, backlog: i32) -> OwnedFd {
     let socket = unix::socket().unwrap();
-    let child = children::in_child(|| i32::from(names.bind_listener(&socket, FAKE, backlog).is_err()));
+    let child =
+        children::in_child(|| i32::from(names.bind_listener(&socket, FAKE, backlog).is_err()));
     assert_eq!(child.result(), 0);
     socket
 }
@@ -381,28 +327,19 @@ fn another_user_does_not_get_the_name_of_a_process_that_listens() {
             allow_uids: vec![own],
             ..Config::default()
         };
-        let soft = Arc::new(Soft {
-            uid,
-            ..Soft::open(config).unwrap()
-        });
+        let soft = Arc::new(Soft { uid, ..Soft::open(config).unwrap() });
         let bell = || {
             let bell = soft.share("scif:bell", BELL_BYTES, Writers::Peers).unwrap();
             bell.map.bell().unwrap();
             bell
         };
-        let shown = Shown {
-            bell: bell(),
-            keys: None,
-        };
+        let shown = Shown { bell: bell(), keys: None };
         let mut port = Arc::clone(&soft).bind(0, shown).unwrap();
         let dst = port.id();
         let mut answer = || {
             let socket = stage.raw(dst);
             let (segment, bell) = (stage.segment(), bell());
-            let fds = [
-                segment.fd.as_ref().unwrap().as_fd(),
-                bell.fd.as_ref().unwrap().as_fd(),
-            ];
+            let fds = [segment.fd.as_ref().unwrap().as_fd(), bell.fd.as_ref().unwrap().as_fd()];
             send(&socket, stage.hello().encode(), &fds);
             port.poll(&mut Vec::new());
             match port.accept(ID).map(|opened| opened.peer) {
@@ -416,11 +353,7 @@ fn another_user_does_not_get_the_name_of_a_process_that_listens() {
             drop(children::none());
         };
         let of_another = |reason| {
-            if uid == own {
-                Ok(FAKE)
-            } else {
-                Err(Some(Packet::No(reason)))
-            }
+            if uid == own { Ok(FAKE) } else { Err(Some(Packet::No(reason))) }
         };
         assert_eq!(answer(), Ok(FAKE), "{name}: nobody listens there");
         let listener = unix::socket().unwrap();
@@ -428,11 +361,7 @@ fn another_user_does_not_get_the_name_of_a_process_that_listens() {
         assert_eq!(answer(), Ok(FAKE), "{name}: this process does");
         close(listener);
         let listener = listener_of_another(&stage.names, 8);
-        assert_eq!(
-            answer(),
-            of_another(Reason::Denied),
-            "{name}: another process does"
-        );
+        assert_eq!(answer(), of_another(Reason::Denied), "{name}: another process does");
         close(listener);
         let listener = listener_of_another(&stage.names, 0);
         let in_queue = stage.raw(FAKE);
@@ -473,22 +402,13 @@ fn bad_packets_end_a_connection() {
     // A flood of wake-ups is processed in pieces.
     let socket = stage.raw(victim.id());
     let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
-    send(
-        &socket,
-        hello.encode(),
-        &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
-    );
+    send(&socket, hello.encode(), &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()]);
     while unix::send(&socket, b".", &[]).is_ok() {}
-    let LinkEvent::Accepted(id, _) = wait_for(&mut victim, |_| true) else {
-        panic!("flood")
-    };
+    let LinkEvent::Accepted(id, _) = wait_for(&mut victim, |_| true) else { panic!("flood") };
     assert_eq!(events(&mut victim), []);
     assert!(victim.bell().any());
     drop(socket);
-    assert_eq!(
-        wait_for(&mut victim, |_| true),
-        LinkEvent::Closed(id, Reason::Died)
-    );
+    assert_eq!(wait_for(&mut victim, |_| true), LinkEvent::Closed(id, Reason::Died));
     check_service(&stage, &mut victim);
     println!("{count} bad packets ended their connections");
 }
@@ -503,42 +423,17 @@ fn bad_answers_end_a_connection() {
     type Answer = (&'static str, Vec<u8>, Vec<OwnedFd>, Option<Reason>);
     let cases: Vec<Answer> = vec![
         ("garbage", b"xyz".to_vec(), vec![], Some(Reason::Corrupt)),
-        (
-            "a hello",
-            stage.hello().encode().to_vec(),
-            vec![bell(), bell()],
-            Some(Reason::Corrupt),
-        ),
-        (
-            "no bell",
-            welcome.encode().to_vec(),
-            vec![],
-            Some(Reason::Corrupt),
-        ),
-        (
-            "two bells",
-            welcome.encode().to_vec(),
-            vec![bell(), bell()],
-            Some(Reason::Corrupt),
-        ),
-        (
-            "a bell that is none",
-            welcome.encode().to_vec(),
-            vec![event()],
-            Some(Reason::Corrupt),
-        ),
+        ("a hello", stage.hello().encode().to_vec(), vec![bell(), bell()], Some(Reason::Corrupt)),
+        ("no bell", welcome.encode().to_vec(), vec![], Some(Reason::Corrupt)),
+        ("two bells", welcome.encode().to_vec(), vec![bell(), bell()], Some(Reason::Corrupt)),
+        ("a bell that is none", welcome.encode().to_vec(), vec![event()], Some(Reason::Corrupt)),
         (
             "a bell not sealed",
             welcome.encode().to_vec(),
             vec![memory(BELL_BYTES, SealFlags::empty())],
             Some(Reason::Corrupt),
         ),
-        (
-            "no keys",
-            keyed.encode().to_vec(),
-            vec![bell()],
-            Some(Reason::Corrupt),
-        ),
+        ("no keys", keyed.encode().to_vec(), vec![bell()], Some(Reason::Corrupt)),
         (
             "keys not sealed",
             keyed.encode().to_vec(),
@@ -546,18 +441,8 @@ fn bad_answers_end_a_connection() {
             Some(Reason::Corrupt),
         ),
         ("not allowed", b"N\x01".to_vec(), vec![], Some(Reason::Denied)),
-        (
-            "another version",
-            b"N\x02".to_vec(),
-            vec![],
-            Some(Reason::Refused(Refusal::Version)),
-        ),
-        (
-            "no room",
-            b"N\x04".to_vec(),
-            vec![],
-            Some(Reason::Refused(Refusal::Resources)),
-        ),
+        ("another version", b"N\x02".to_vec(), vec![], Some(Reason::Refused(Refusal::Version))),
+        ("no room", b"N\x04".to_vec(), vec![], Some(Reason::Refused(Refusal::Resources))),
         ("a good one", welcome.encode().to_vec(), vec![bell()], None),
     ];
     let count = cases.len();
@@ -596,10 +481,7 @@ fn a_listener_that_hangs_up_without_a_word_has_died() {
     // The backlog of 0 holds one.
     assert_eq!(victim.connect(FAKE), Err(crate::Error::Again));
     drop(listener);
-    assert_eq!(
-        wait_for(&mut victim, |_| true),
-        LinkEvent::Closed(id, Reason::Died)
-    );
+    assert_eq!(wait_for(&mut victim, |_| true), LinkEvent::Closed(id, Reason::Died));
 }
 
 /// Arena of a peer: accepted only on request, and only with fixed, sufficient size. A window that
@@ -617,10 +499,7 @@ fn bad_arenas_end_a_connection() {
         window,
         window_len,
     };
-    let remote = |at, len| RemoteMem {
-        addr: 0x1000_0000 + at,
-        len,
-    };
+    let remote = |at, len| RemoteMem { addr: 0x1000_0000 + at, len };
     let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let good = || memory(ARENA_BYTES, FIXED_SIZE);
     let (page, end) = (PAGE as u64, ARENA_BYTES as u64);
@@ -629,11 +508,7 @@ fn bad_arenas_end_a_connection() {
         ("none", true, vec![]),
         ("two", true, vec![good(), good()]),
         ("too short", true, vec![memory(ARENA_BYTES / 2, FIXED_SIZE)]),
-        (
-            "one that can shrink",
-            true,
-            vec![memory(ARENA_BYTES, SealFlags::GROW)],
-        ),
+        ("one that can shrink", true, vec![memory(ARENA_BYTES, SealFlags::GROW)]),
         ("no memory", true, vec![event()]),
         ("a good one", true, vec![good()]),
     ];
@@ -703,11 +578,7 @@ fn garbage_in_shared_memory_is_harmless() {
                     conn.rx().advance();
                 }
             }
-            let _ = (
-                conn.peer_mark().get(),
-                conn.tx_claim(1).peer_offer(1),
-                conn.keys().is_none(),
-            );
+            let _ = (conn.peer_mark().get(), conn.tx_claim(1).peer_offer(1), conn.keys().is_none());
             victim.slot_in_use(3);
         }
         assert_eq!(events(&mut victim), []);
@@ -721,11 +592,7 @@ fn descriptors_are_private_to_this_process() {
     let stage = HandshakeStage::new("private");
     let fd = PrivateFd::new(memory(BELL_BYTES, FIXED_SIZE));
     assert!(!fd.is_inherited());
-    assert!(
-        rustix::io::fcntl_getfd(&fd)
-            .unwrap()
-            .contains(rustix::io::FdFlags::CLOEXEC)
-    );
+    assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     let mut victim = stage.victim();
     check_service(&stage, &mut victim);
 }
@@ -747,10 +614,7 @@ fn a_listener_that_dies_during_a_connect_has_died() {
         });
         for _ in 0..ATTEMPTS {
             let id = endpoint.connect(FAKE).unwrap();
-            assert_eq!(
-                wait_for(&mut endpoint, |_| true),
-                LinkEvent::Closed(id, Reason::Died)
-            );
+            assert_eq!(wait_for(&mut endpoint, |_| true), LinkEvent::Closed(id, Reason::Died));
             endpoint.close_conn(id, crate::CloseHow::Reset);
         }
         drop(end);

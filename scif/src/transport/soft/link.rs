@@ -51,11 +51,7 @@ impl SoftLink {
         peer: Credentials,
         welcome: Option<Greeting>,
     ) -> SoftLink {
-        let side = if welcome.is_some() {
-            Side::Acceptor
-        } else {
-            Side::Opener
-        };
+        let side = if welcome.is_some() { Side::Acceptor } else { Side::Opener };
         let mut link = SoftLink {
             socket: Some(socket),
             epoll,
@@ -76,11 +72,7 @@ impl SoftLink {
         let (Some(socket), Some(welcome)) = (&self.socket, &self.welcome) else {
             return;
         };
-        match unix::send(
-            socket,
-            welcome.encode(),
-            &handshake::descriptors(&self.shown, None),
-        ) {
+        match unix::send(socket, welcome.encode(), &handshake::descriptors(&self.shown, None)) {
             Err(Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
                 self.soft.raise_nofile();
             }
@@ -191,7 +183,9 @@ impl Link for SoftLink {
             }
             Packet::Bye => self.closed(Reason::Orderly),
             Packet::Reset => self.closed(Reason::Reset),
-            Packet::No(reason) if !self.answered && self.side == Side::Opener => self.closed(reason),
+            Packet::No(reason) if !self.answered && self.side == Side::Opener => {
+                self.closed(reason)
+            }
             Packet::No(_) | Packet::Hello(_) => self.closed(Reason::Corrupt),
         }
     }

@@ -64,15 +64,9 @@ impl Names {
             return Err(Error::Config(format!("no such directory: {}", dir.display())));
         }
         if dir.as_os_str().len() > DIR_MAX {
-            return Err(Error::Config(format!(
-                "path longer than {DIR_MAX}: {}",
-                dir.display()
-            )));
+            return Err(Error::Config(format!("path longer than {DIR_MAX}: {}", dir.display())));
         }
-        Ok(Names::Dir {
-            dir: dir.to_owned(),
-            domain,
-        })
+        Ok(Names::Dir { dir: dir.to_owned(), domain })
     }
 
     pub(crate) fn domain(&self) -> &str {
@@ -92,7 +86,9 @@ impl Names {
                 let name = format!("scif/{domain}/{}/{}", id.node, id.port);
                 SocketAddrUnix::new_abstract_name(name.as_bytes())
             }
-            Names::Dir { dir, domain } => SocketAddrUnix::new(Names::listener_path(dir, domain, id)),
+            Names::Dir { dir, domain } => {
+                SocketAddrUnix::new(Names::listener_path(dir, domain, id))
+            }
         }
         .map_err(Error::os("socket name"))
     }
@@ -142,7 +138,9 @@ impl Names {
 
     /// Removes the file of the board `name` if its last holder has closed it.
     pub(crate) fn tidy_board(&self, name: &str) {
-        let Names::Dir { dir, domain } = self else { return };
+        let Names::Dir { dir, domain } = self else {
+            return;
+        };
         if let (Ok(addr), Ok(_locked)) = (self.shared_table(name), lock(dir))
             && is_stale(&addr)
         {
@@ -152,7 +150,12 @@ impl Names {
 
     /// Binds a connecting socket of `own`, with an unused number. The file, if any, can be removed
     /// once connected.
-    pub fn bind_source(&self, socket: &OwnedFd, own: PortId, serial: &mut u32) -> Result<Option<SocketFile>> {
+    pub fn bind_source(
+        &self,
+        socket: &OwnedFd,
+        own: PortId,
+        serial: &mut u32,
+    ) -> Result<Option<SocketFile>> {
         let pid = process::pid();
         loop {
             *serial = serial.wrapping_add(1);
@@ -172,7 +175,9 @@ impl Names {
                 Ok(()) => return path.map(SocketFile::new).transpose(),
                 // A namesake in another pid namespace, or a file left behind.
                 Err(Errno::ADDRINUSE) => {}
-                Err(errno) => return Err(Error::Os { call: "bind", errno }),
+                Err(errno) => {
+                    return Err(Error::Os { call: "bind", errno });
+                }
             }
         }
     }
@@ -192,13 +197,7 @@ impl Names {
                 let name = std::str::from_utf8(addr.abstract_name()?).ok()?;
                 let mut parts = name.strip_prefix("scif/")?.split('/');
                 let (domain, node, port) = (parts.next()?, parts.next()?, parts.next()?);
-                own(
-                    domain,
-                    node.parse().ok()?,
-                    port.parse().ok()?,
-                    parts.next()?,
-                    parts.next(),
-                )
+                own(domain, node.parse().ok()?, port.parse().ok()?, parts.next()?, parts.next())
             }
             Names::Dir { .. } => {
                 let path = Path::new(std::ffi::OsStr::from_bytes(addr.path_bytes()?))
@@ -247,13 +246,12 @@ fn lock(dir: &Path) -> Result<OwnedFd> {
             Ok(()) => return Ok(fd),
             // Held for some microseconds; a stopped holder must not block us without end.
             Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(1)),
-            Err(errno) => return Err(Error::Os { call: "flock", errno }),
+            Err(errno) => {
+                return Err(Error::Os { call: "flock", errno });
+            }
         }
     }
-    Err(Error::Os {
-        call: "flock",
-        errno: Errno::WOULDBLOCK,
-    })
+    Err(Error::Os { call: "flock", errno: Errno::WOULDBLOCK })
 }
 
 /// Whether a socket file has no listener. Called with the lock held.
@@ -276,10 +274,7 @@ mod tests {
             let (socket, mut serial) = (unix::socket().unwrap(), 0);
             let file = names.bind_source(&socket, own, &mut serial).unwrap();
             let addr = rustix::net::getsockname(&socket).unwrap();
-            assert_eq!(
-                names.parse_source(&SocketAddrUnix::try_from(addr).unwrap()),
-                Some(own)
-            );
+            assert_eq!(names.parse_source(&SocketAddrUnix::try_from(addr).unwrap()), Some(own));
             if let Some(file) = file {
                 file.remove();
                 assert!(!file.path.exists());

@@ -64,10 +64,14 @@ impl Soft {
     }
 
     /// Creates zeroed memory that can be exported to peers.
-    pub(super) fn shared_memory(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
-        let fd = self
-            .with_descriptor(|| memfd::create(name, len))
-            .map_err(Error::os("memfd_create"))?;
+    pub(super) fn shared_memory(
+        &self,
+        name: &'static str,
+        len: usize,
+        writers: Writers,
+    ) -> Result<Shared> {
+        let fd =
+            self.with_descriptor(|| memfd::create(name, len)).map_err(Error::os("memfd_create"))?;
         // Our mapping precedes the seal, which then leaves it the only writable one.
         let map = Mapping::shared(&fd, len, true).map_err(Error::os("mmap"))?;
         let seals = match writers {
@@ -75,10 +79,7 @@ impl Soft {
             Writers::Peers => FIXED_SIZE,
         };
         memfd::seal(&fd, seals).map_err(Error::os("F_ADD_SEALS"))?;
-        Ok(Shared {
-            map: Arc::new(map),
-            fd: Some(PrivateFd::new(fd)),
-        })
+        Ok(Shared { map: Arc::new(map), fd: Some(PrivateFd::new(fd)) })
     }
 
     pub(super) fn admits(&self, uid: u32) -> bool {
@@ -133,6 +134,8 @@ fn allow_readers(wanted: bool) {
             ),
             Err(errno) => log::info!("large messages go through the ring: PR_SET_PTRACER {errno}"),
         },
-        scope => log::info!("large messages go through the ring, kernel.yama.ptrace_scope is {scope}"),
+        scope => {
+            log::info!("large messages go through the ring, kernel.yama.ptrace_scope is {scope}")
+        }
     }
 }

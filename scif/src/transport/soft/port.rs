@@ -106,20 +106,13 @@ impl SoftPort {
         let (listener, file, id) = match port {
             0 => bind_dynamic(&soft)?,
             _ => {
-                let id = PortId {
-                    node: soft.node,
-                    port,
-                };
+                let id = PortId { node: soft.node, port };
                 let (listener, file) = bind_port(&soft, id)?;
                 (listener, file, id)
             }
         };
-        let epoll = soft
-            .with_descriptor(Epoll::new)
-            .map_err(Error::os("epoll_create"))?;
-        epoll
-            .add(&listener, LISTENER_TOKEN)
-            .map_err(Error::os("epoll_ctl"))?;
+        let epoll = soft.with_descriptor(Epoll::new).map_err(Error::os("epoll_create"))?;
+        epoll.add(&listener, LISTENER_TOKEN).map_err(Error::os("epoll_ctl"))?;
         Ok(SoftPort {
             soft,
             id,
@@ -165,20 +158,16 @@ impl SoftPort {
                 refuse(&socket, Reason::Denied);
                 continue;
             }
-            let Some(from) = unix::peer_name(&socket).and_then(|name| self.soft.names.parse_source(&name))
+            let Some(from) =
+                unix::peer_name(&socket).and_then(|name| self.soft.names.parse_source(&name))
             else {
                 // Also a socket that only tests for our presence.
                 log::debug!("a socket without a port of ours turned away at {}", self.id);
                 continue;
             };
             self.mute_serial = self.mute_serial.wrapping_add(1);
-            let mute = PendingHello {
-                serial: self.mute_serial,
-                socket,
-                from,
-                who,
-                since_ns: now_ns(),
-            };
+            let mute =
+                PendingHello { serial: self.mute_serial, socket, from, who, since_ns: now_ns() };
             if let Some(mute) = self.hear(mute) {
                 self.mute.push_back(mute);
                 if self.mute.len() > MUTE_MAX {
@@ -197,10 +186,7 @@ impl SoftPort {
         self.epoll.remove(&self.listener);
         let now = now_ns();
         self.parked_ns = Some(now);
-        let short = self.short.get_or_insert(Short {
-            since_ns: now,
-            refusing: false,
-        });
+        let short = self.short.get_or_insert(Short { since_ns: now, refusing: false });
         let lasted_ns = now.saturating_sub(short.since_ns);
         if lasted_ns <= self.soft.refuse_after_ns {
             return;
@@ -218,11 +204,7 @@ impl SoftPort {
         let reason = Reason::Refused(Refusal::Resources);
         self.refuse_heard(reason);
         for _ in 0..REQUESTS_PER_CALL {
-            if !self
-                .soft
-                .spare
-                .refuse_next(&self.listener, |peer| refuse(peer, reason))
-            {
+            if !self.soft.spare.refuse_next(&self.listener, |peer| refuse(peer, reason)) {
                 break;
             }
         }
@@ -234,11 +216,7 @@ impl SoftPort {
     }
 
     fn unpark(&mut self) {
-        self.parked_ns = self
-            .epoll
-            .add(&self.listener, LISTENER_TOKEN)
-            .err()
-            .map(|_| now_ns());
+        self.parked_ns = self.epoll.add(&self.listener, LISTENER_TOKEN).err().map(|_| now_ns());
         let serials: Vec<u32> = self.mute.iter().map(|mute| mute.serial).collect();
         for serial in serials {
             self.read_hello(serial);
@@ -263,10 +241,7 @@ impl SoftPort {
         let received = match unix::receive(&mute.socket, &mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {
                 // Adding a socket that is already in the set changes nothing.
-                let id = ConnId {
-                    index: mute.serial,
-                    generation: 0,
-                };
+                let id = ConnId { index: mute.serial, generation: 0 };
                 let _ = self.epoll.add(&mute.socket, token(MUTE, id));
                 return Some(mute);
             }
@@ -277,10 +252,10 @@ impl SoftPort {
         self.epoll.remove(&mute.socket);
         let packet = buffer.get(..received.bytes).map(wire::decode);
         match packet {
-            Some(Ok(Packet::Hello(hello))) if !received.cut && received.fds.len() == hello.fds() => {
-                let PendingHello {
-                    socket, from, who, ..
-                } = mute;
+            Some(Ok(Packet::Hello(hello)))
+                if !received.cut && received.fds.len() == hello.fds() =>
+            {
+                let PendingHello { socket, from, who, .. } = mute;
                 self.guests.push_back(PendingAccept {
                     socket,
                     from,
@@ -294,7 +269,9 @@ impl SoftPort {
             {
                 refuse(&mute.socket, Reason::Refused(Refusal::Resources));
             }
-            Some(Err(BadPacket::Version)) => refuse(&mute.socket, Reason::Refused(Refusal::Version)),
+            Some(Err(BadPacket::Version)) => {
+                refuse(&mute.socket, Reason::Refused(Refusal::Version))
+            }
             _ => {
                 log::debug!("invalid hello packet from {}; connection refused", mute.from);
                 refuse(&mute.socket, Reason::Corrupt);
@@ -332,20 +309,16 @@ impl SoftPort {
         let Some(at) = self.mute.iter().position(|mute| mute.serial == serial) else {
             return;
         };
-        let Some(mute) = self.mute.remove(at) else { return };
+        let Some(mute) = self.mute.remove(at) else {
+            return;
+        };
         if let Some(mute) = self.hear(mute) {
             self.mute.insert(at, mute);
         }
     }
 
     fn admit(&mut self, guest: PendingAccept, id: ConnId) -> std::result::Result<Opened, Reason> {
-        let PendingAccept {
-            socket,
-            from,
-            who,
-            hello,
-            fds,
-        } = guest;
+        let PendingAccept { socket, from, who, hello, fds } = guest;
         let checked = || {
             let [segment, rest @ ..] = fds.as_slice() else {
                 return Err(Reason::Corrupt);
@@ -368,13 +341,11 @@ impl SoftPort {
                 .map_err(|_| Reason::Refused(Refusal::Resources))?;
             Ok((segment, liveness, remote))
         };
-        let (segment, liveness, remote) = checked().inspect_err(|&reason| refuse(&socket, reason))?;
+        let (segment, liveness, remote) =
+            checked().inspect_err(|&reason| refuse(&socket, reason))?;
         let welcome = handshake::greeting(&self.soft, &self.shown, true, id);
-        let (epoll, soft, shown) = (
-            Arc::clone(&self.epoll),
-            Arc::clone(&self.soft),
-            Arc::clone(&self.shown),
-        );
+        let (epoll, soft, shown) =
+            (Arc::clone(&self.epoll), Arc::clone(&self.soft), Arc::clone(&self.shown));
         let link = SoftLink::new(socket, epoll, soft, shown, who, Some(welcome));
         Ok(Opened {
             peer: from,
@@ -401,7 +372,9 @@ impl SoftPort {
         }
         match self.owner(from) {
             Ok(owner) => Ok(is_another(owner, who)),
-            Err(errno @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+            Err(
+                errno @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS),
+            ) => {
                 warn_about_peer!(
                     "connection of process {} of user {} to {} refused: its name {from} could not \
                      be verified: connect(2) to the listener at {from}: {errno}. Check that the \
@@ -428,14 +401,8 @@ impl SoftPort {
     /// Returns a socket connected to `dst`, bound to a name that identifies this port.
     fn reach(&mut self, dst: PortId) -> Result<(OwnedFd, unix::Credentials)> {
         let addr = self.soft.names.listener(dst)?;
-        let socket = self
-            .soft
-            .with_descriptor(unix::socket)
-            .map_err(Error::os("socket"))?;
-        let file = self
-            .soft
-            .names
-            .bind_source(&socket, self.id, &mut self.source_serial)?;
+        let socket = self.soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
+        let file = self.soft.names.bind_source(&socket, self.id, &mut self.source_serial)?;
         let connected = loop {
             match unix::connect(&socket, &addr) {
                 Err(Errno::INTR) => {}
@@ -448,17 +415,11 @@ impl SoftPort {
         connected.map_err(|errno| match errno {
             Errno::AGAIN => Error::Again,
             Errno::CONNREFUSED | Errno::NOENT => Error::Refused(dst),
-            errno => Error::Os {
-                call: "connect",
-                errno,
-            },
+            errno => Error::Os { call: "connect", errno },
         })?;
         let who = unix::credentials(&socket).map_err(Error::os("SO_PEERCRED"))?;
         if !self.soft.admits(who.uid) {
-            return Err(Error::Denied {
-                port: dst,
-                uid: who.uid,
-            });
+            return Err(Error::Denied { port: dst, uid: who.uid });
         }
         Ok((socket, who))
     }
@@ -473,9 +434,7 @@ impl Port for SoftPort {
         let (socket, who) = self.reach(dst)?;
         // For the descriptors of the answer.
         self.make_room(&socket);
-        let segment = self
-            .soft
-            .shared_memory("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
+        let segment = self.soft.shared_memory("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
         write_header(&segment.map)?;
         let hello = handshake::greeting(&self.soft, &self.shown, false, id);
         let fds = handshake::descriptors(&self.shown, segment.fd.as_ref().map(AsFd::as_fd));
@@ -488,10 +447,7 @@ impl Port for SoftPort {
             Err(Errno::AGAIN | Errno::NOBUFS) => return Err(Error::Again),
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => match last_word(&socket) {
                 Some(Packet::No(Reason::Denied)) => {
-                    return Err(Error::Denied {
-                        port: dst,
-                        uid: who.uid,
-                    });
+                    return Err(Error::Denied { port: dst, uid: who.uid });
                 }
                 Some(_) => return Err(Error::Refused(dst)),
                 // A peer that refuses or closes sends its reason, so this one has died. The link
@@ -499,21 +455,13 @@ impl Port for SoftPort {
                 None => {}
             },
             Err(errno) => {
-                return Err(Error::Os {
-                    call: "sendmsg",
-                    errno,
-                });
+                return Err(Error::Os { call: "sendmsg", errno });
             }
         }
         let socket = PrivateFd::new(socket);
-        self.epoll
-            .add(&socket, token(CONN, id))
-            .map_err(Error::os("epoll_ctl"))?;
-        let (epoll, soft, shown) = (
-            Arc::clone(&self.epoll),
-            Arc::clone(&self.soft),
-            Arc::clone(&self.shown),
-        );
+        self.epoll.add(&socket, token(CONN, id)).map_err(Error::os("epoll_ctl"))?;
+        let (epoll, soft, shown) =
+            (Arc::clone(&self.epoll), Arc::clone(&self.soft), Arc::clone(&self.shown));
         let link = SoftLink::new(socket, epoll, soft, shown, who, None);
         let liveness = ProcessProof::of(who.pid);
         let segment = segment.map;
@@ -553,10 +501,7 @@ impl Port for SoftPort {
             // No peer waits: the next lack has its own time.
             self.short = None;
         }
-        while self
-            .mute
-            .front()
-            .is_some_and(|mute| now_ns().saturating_sub(mute.since_ns) > MUTE_NS)
+        while self.mute.front().is_some_and(|mute| now_ns().saturating_sub(mute.since_ns) > MUTE_NS)
         {
             self.drop_mute();
         }
@@ -600,9 +545,12 @@ impl Port for SoftPort {
         }
         self.refuse_heard(Reason::Refused(Refusal::Closed));
         // No further peer joins the waiting ones.
-        while self.soft.spare.refuse_next(&self.listener, |peer| {
-            refuse(peer, Reason::Refused(Refusal::Closed))
-        }) {}
+        while self
+            .soft
+            .spare
+            .refuse_next(&self.listener, |peer| refuse(peer, Reason::Refused(Refusal::Closed)))
+        {
+        }
     }
 }
 
@@ -617,11 +565,7 @@ impl Drop for SoftPort {
 /// Whether the listener of a port and a connecting peer are two processes. A process may have
 /// changed its user in between. Of a process in another pid namespace only the user is known.
 fn is_another(owner: Credentials, caller: Credentials) -> bool {
-    if owner.pid > 0 && caller.pid > 0 {
-        owner.pid != caller.pid
-    } else {
-        owner.uid != caller.uid
-    }
+    if owner.pid > 0 && caller.pid > 0 { owner.pid != caller.pid } else { owner.uid != caller.uid }
 }
 
 /// Returns the last packet that a peer sent before it closed.
@@ -639,10 +583,7 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
     let socket = soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
     match soft.names.bind_listener(&socket, id, BACKLOG) {
         Ok(file) => Ok((PrivateFd::new(socket), file)),
-        Err(Error::Os {
-            errno: Errno::ADDRINUSE,
-            ..
-        }) => Err(Error::PortInUse(id)),
+        Err(Error::Os { errno: Errno::ADDRINUSE, .. }) => Err(Error::PortInUse(id)),
         Err(error) => Err(error),
     }
 }
@@ -655,10 +596,7 @@ fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> 
     let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
     for step in 0..count {
         let port = first + (hint + step) % count;
-        let id = PortId {
-            node: soft.node,
-            port: u16::try_from(port).unwrap_or(u16::MAX),
-        };
+        let id = PortId { node: soft.node, port: u16::try_from(port).unwrap_or(u16::MAX) };
         match bind_port(soft, id) {
             Err(Error::PortInUse(_)) => {}
             Err(error) => return Err(error),
@@ -691,10 +629,7 @@ mod tests {
 
     #[test]
     fn tokens_come_apart_again() {
-        let id = ConnId {
-            index: u32::MAX,
-            generation: (1 << 30) - 1,
-        };
+        let id = ConnId { index: u32::MAX, generation: (1 << 30) - 1 };
         assert_eq!(conn_of(token(CONN, id)), id);
         assert_eq!(token(LISTENER, id) >> 62, LISTENER);
     }

@@ -73,7 +73,12 @@ struct Found {
     listener: OwnedFd,
 }
 
-pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
+pub(super) fn open(
+    soft: Arc<Soft>,
+    name: &str,
+    len: usize,
+    make: Option<Init<'_>>,
+) -> Result<Box<dyn Hold>> {
     let addr = soft.names.shared_table(name)?;
     let found = find(&soft, name, len, make)?;
     memfd::check(&found.memory, len, FIXED_SIZE).map_err(|_| strange())?;
@@ -108,10 +113,7 @@ pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_
 
 /// Returns the error for a name taken by a foreign program.
 fn strange() -> Error {
-    Error::Os {
-        call: "board of that name",
-        errno: Errno::INVAL,
-    }
+    Error::Os { call: "board of that name", errno: Errno::INVAL }
 }
 
 /// Requests the table from a holder, or creates it if none exists.
@@ -128,44 +130,29 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
             },
             Err(errno @ (Errno::CONNREFUSED | Errno::NOENT)) => {
                 let Some(make) = make else {
-                    return Err(Error::Os {
-                        call: "connect",
-                        errno: Errno::NOENT,
-                    });
+                    return Err(Error::Os { call: "connect", errno: Errno::NOENT });
                 };
                 match create(soft, name, len, make) {
                     // Another process is about to listen.
-                    Err(Error::Os {
-                        errno: Errno::ADDRINUSE,
-                        ..
-                    }) => last = errno,
+                    Err(Error::Os { errno: Errno::ADDRINUSE, .. }) => last = errno,
                     other => return other,
                 }
             }
             Err(errno @ Errno::AGAIN) => last = errno,
             Err(errno) => {
-                return Err(Error::Os {
-                    call: "connect",
-                    errno,
-                });
+                return Err(Error::Os { call: "connect", errno });
             }
         }
         std::thread::sleep(PAUSE);
     }
-    Err(Error::Os {
-        call: "board",
-        errno: last,
-    })
+    Err(Error::Os { call: "board", errno: last })
 }
 
 /// Receives the answer of the holder that accepts `socket`; `None` without an answer.
 fn ask(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
     let uid = unix::credentials(socket).map_err(Error::os("SO_PEERCRED"))?.uid;
     if !soft.admits(uid) {
-        return Err(Error::Os {
-            call: "board of another user",
-            errno: Errno::ACCESS,
-        });
+        return Err(Error::Os { call: "board of another user", errno: Errno::ACCESS });
     }
     let waiter = Waiter::new()?;
     waiter.add(socket.as_fd())?;
@@ -263,13 +250,12 @@ impl Hold for SoftTable {
                 Ok(()) => return Ok(()),
                 // Held for some microseconds; a stopped holder must not block us without end.
                 Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(PAUSE),
-                Err(errno) => return Err(Error::Os { call: "flock", errno }),
+                Err(errno) => {
+                    return Err(Error::Os { call: "flock", errno });
+                }
             }
         }
-        Err(Error::Os {
-            call: "flock",
-            errno: Errno::WOULDBLOCK,
-        })
+        Err(Error::Os { call: "flock", errno: Errno::WOULDBLOCK })
     }
 
     fn unlock(&self) {
@@ -279,7 +265,9 @@ impl Hold for SoftTable {
 
 impl Drop for SoftTable {
     fn drop(&mut self) {
-        let Some(shown) = self.shown.take() else { return };
+        let Some(shown) = self.shown.take() else {
+            return;
+        };
         if self.maker.is_ancestor() {
             // The descriptors and the thread belong to the parent: in a child, the handle of the
             // thread names memory with another use.

@@ -48,10 +48,7 @@ impl Refusals {
         if known.len() >= PORTS_MAX && !known.contains_key(&id) {
             return None;
         }
-        let refusal = known.entry(id).or_insert(RefusalRecord {
-            since_ns: now_ns,
-            told: false,
-        });
+        let refusal = known.entry(id).or_insert(RefusalRecord { since_ns: now_ns, told: false });
         let for_ns = now_ns.saturating_sub(refusal.since_ns);
         if refusal.told || for_ns < PATIENCE_NS {
             return None;
@@ -113,10 +110,7 @@ impl Place {
             Names::Abstract { domain } => (None, domain),
             Names::Dir { dir, domain } => (Some(dir.display().to_string()), domain),
         };
-        Place {
-            dir,
-            domain: domain.clone(),
-        }
+        Place { dir, domain: domain.clone() }
     }
 
     /// Returns the settings of a listener at `id` from a line of the list. Any user can choose such
@@ -130,18 +124,12 @@ impl Place {
         let name = fields.nth(3)?;
         if let Some(name) = name.strip_prefix("@scif/") {
             let domain = name.strip_suffix(&format!("/{}/{}", id.node, id.port))?;
-            return is_domain(domain).then(|| Place {
-                dir: None,
-                domain: domain.to_owned(),
-            });
+            return is_domain(domain).then(|| Place { dir: None, domain: domain.to_owned() });
         }
         let path = Path::new(name.strip_suffix(&format!(".{}.{}", id.node, id.port))?);
         let (dir, domain) = (path.parent()?.to_str()?, path.file_name()?.to_str()?);
         let is_usual = path.is_absolute() && !dir.contains(char::is_control) && is_domain(domain);
-        is_usual.then(|| Place {
-            dir: Some(dir.to_owned()),
-            domain: domain.to_owned(),
-        })
+        is_usual.then(|| Place { dir: Some(dir.to_owned()), domain: domain.to_owned() })
     }
 
     fn describe(&self, text: &mut String) {
@@ -244,29 +232,19 @@ mod tests {
         let own = "0: 00000002 00000000 00010000 0005 01 11 @scif/mine/3/77\n";
         for list in ["", own] {
             let text = names(None, "mine").whereabouts_in(list, ID);
-            for part in [
-                "SCIF_DOMAIN=mine",
-                "network namespace",
-                "SCIF_RUNTIME_DIR",
-                "user",
-            ] {
+            for part in ["SCIF_DOMAIN=mine", "network namespace", "SCIF_RUNTIME_DIR", "user"] {
                 assert!(text.contains(part), "{part}: {text}");
             }
         }
-        assert!(
-            names(None, "0")
-                .settings()
-                .contains("SCIF_DOMAIN unset by user 0")
-        );
+        assert!(names(None, "0").settings().contains("SCIF_DOMAIN unset by user 0"));
     }
 
     #[test]
     fn a_port_is_told_once_and_after_some_seconds() {
         const S: u64 = 1_000_000_000;
         let refusals = Refusals::default();
-        let told: Vec<_> = (0..60)
-            .filter_map(|tenth| refusals.note(ID, S * 5 + tenth * S / 10))
-            .collect();
+        let told: Vec<_> =
+            (0..60).filter_map(|tenth| refusals.note(ID, S * 5 + tenth * S / 10)).collect();
         assert_eq!(told, [2]);
         refusals.forget(ID);
         assert_eq!(refusals.note(ID, S * 5000), None, "told already");

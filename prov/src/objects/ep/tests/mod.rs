@@ -64,15 +64,8 @@ struct Info {
 impl Info {
     fn new(caps: u64) -> Box<Info> {
         let mut new = Box::new(Info {
-            info: fi::fi_info {
-                caps,
-                addr_format: fi::FI_SOCKADDR_IN,
-                ..fi::fi_info::default()
-            },
-            ep: fi::fi_ep_attr {
-                type_: fi::FI_EP_RDM,
-                ..fi::fi_ep_attr::default()
-            },
+            info: fi::fi_info { caps, addr_format: fi::FI_SOCKADDR_IN, ..fi::fi_info::default() },
+            ep: fi::fi_ep_attr { type_: fi::FI_EP_RDM, ..fi::fi_ep_attr::default() },
             tx: fi::fi_tx_attr::default(),
             rx: fi::fi_rx_attr::default(),
             domain: fi::fi_domain_attr {
@@ -110,25 +103,19 @@ impl Rig {
         };
         // SAFETY: attributes and space for the result.
         let fabric =
-            made(|out| unsafe { crate::objects::fabric::open(&raw mut attr, out, null_mut()) }).unwrap();
-        let domain = made(|out| call!(fabric, ops.domain(&raw mut info.info, out, null_mut()))).unwrap();
+            made(|out| unsafe { crate::objects::fabric::open(&raw mut attr, out, null_mut()) })
+                .unwrap();
+        let domain =
+            made(|out| call!(fabric, ops.domain(&raw mut info.info, out, null_mut()))).unwrap();
         let mut av = fi::fi_av_attr::default();
         let av = made(|out| call!(domain, ops.av_open(&raw mut av, out, null_mut()))).unwrap();
-        let mut cq = fi::fi_cq_attr {
-            format: fi::FI_CQ_FORMAT_TAGGED,
-            ..fi::fi_cq_attr::default()
-        };
+        let mut cq =
+            fi::fi_cq_attr { format: fi::FI_CQ_FORMAT_TAGGED, ..fi::fi_cq_attr::default() };
         let cq = made(|out| call!(domain, ops.cq_open(&raw mut cq, out, null_mut()))).unwrap();
         let mut cntr = fi::fi_cntr_attr::default();
-        let cntr = made(|out| call!(domain, ops.cntr_open(&raw mut cntr, out, null_mut()))).unwrap();
-        Rig {
-            info,
-            fabric,
-            domain,
-            av,
-            cq,
-            cntr,
-        }
+        let cntr =
+            made(|out| call!(domain, ops.cntr_open(&raw mut cntr, out, null_mut()))).unwrap();
+        Rig { info, fabric, domain, av, cq, cntr }
     }
 
     fn open(&mut self) -> Result<*mut fid_ep, c_int> {
@@ -153,10 +140,7 @@ impl Rig {
     fn insert(&self, ep: *mut fid_ep) -> u64 {
         let mut addr = fi::FI_ADDR_UNSPEC;
         let name = name(ep);
-        let n = call!(
-            self.av,
-            ops.insert(name.as_ptr().cast(), 1, &raw mut addr, 0, null_mut())
-        );
+        let n = call!(self.av, ops.insert(name.as_ptr().cast(), 1, &raw mut addr, 0, null_mut()));
         assert_eq!(n, 1);
         addr
     }
@@ -207,10 +191,7 @@ fn errno(result: isize) -> c_int {
 }
 
 fn send(ep: *mut fid_ep, dest: u64, text: &[u8]) -> isize {
-    call!(
-        ep,
-        msg.send(text.as_ptr().cast(), text.len(), null_mut(), dest, null_mut())
-    )
+    call!(ep, msg.send(text.as_ptr().cast(), text.len(), null_mut(), dest, null_mut()))
 }
 
 fn control(ep: *mut fid_ep, command: c_int, flags: &mut u64) -> c_int {
@@ -241,22 +222,16 @@ fn a_poisoned_endpoint_is_not_enabled_again() {
 fn bindings_are_checked() {
     let mut rig = Rig::new(ALL);
     let ep = rig.open().unwrap();
-    let (cq, cntr, av): (*mut fid, *mut fid, *mut fid) = (rig.cq.cast(), rig.cntr.cast(), rig.av.cast());
+    let (cq, cntr, av): (*mut fid, *mut fid, *mut fid) =
+        (rig.cq.cast(), rig.cntr.cast(), rig.av.cast());
     assert_eq!(fid_call!(ep, bind(null_mut(), 0)), -fi::FI_EINVAL);
     assert_eq!(fid_call!(ep, bind(ep.cast(), 0)), -fi::FI_EINVAL, "wrong class");
     assert_eq!(fid_call!(ep, bind(cq, fi::FI_READ)), -fi::FI_EBADFLAGS);
     assert_eq!(enable(ep), -fi::FI_ENOCQ);
     assert_eq!(fid_call!(ep, bind(cq, fi::FI_TRANSMIT)), 0);
-    assert_eq!(
-        fid_call!(ep, bind(cq, BOTH)),
-        -fi::FI_EINVAL,
-        "one direction twice"
-    );
+    assert_eq!(fid_call!(ep, bind(cq, BOTH)), -fi::FI_EINVAL, "one direction twice");
     assert_eq!(enable(ep), -fi::FI_ENOCQ);
-    assert_eq!(
-        fid_call!(ep, bind(cq, fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION)),
-        0
-    );
+    assert_eq!(fid_call!(ep, bind(cq, fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION)), 0);
     assert_eq!(enable(ep), -fi::FI_ENOAV);
     assert_eq!(fid_call!(ep, bind(cntr, fi::FI_TAGGED)), -fi::FI_EBADFLAGS);
     assert_eq!(fid_call!(ep, bind(cntr, fi::FI_READ | fi::FI_REMOTE_WRITE)), 0);
@@ -267,11 +242,7 @@ fn bindings_are_checked() {
     );
     assert_eq!(fid_call!(ep, bind(av, fi::FI_RECV)), -fi::FI_EBADFLAGS);
     assert_eq!(fid_call!(ep, bind(av, 0)), 0);
-    assert_eq!(
-        fid_call!(ep, bind(av, 0)),
-        -fi::FI_EINVAL,
-        "a second address vector"
-    );
+    assert_eq!(fid_call!(ep, bind(av, 0)), -fi::FI_EINVAL, "a second address vector");
     let too_early = -(fi::FI_EOPBADSTATE as isize);
     assert_eq!(send(ep, 0, b"too early"), too_early);
     assert_eq!(call!(ep, ops.rx_size_left()), too_early);
@@ -329,10 +300,7 @@ fn classes_of_operations_that_were_not_asked_for_do_not_exist() {
     let nosys = -(fi::FI_ENOSYS as isize);
     assert_eq!(call!(ep, tagged.inject(null(), 0, 0, 0)), nosys);
     assert_eq!(call!(ep, rma.inject(null(), 0, 0, 0, 0)), nosys);
-    assert_eq!(
-        call!(ep, atomic.inject(null(), 0, 0, 0, 0, fi::FI_INT8, fi::FI_SUM)),
-        nosys
-    );
+    assert_eq!(call!(ep, atomic.inject(null(), 0, 0, 0, 0, fi::FI_INT8, fi::FI_SUM)), nosys);
     assert_eq!(call!(ep, collective.barrier(0, null_mut())), nosys);
     assert_eq!(call!(ep, cm.shutdown(0)), -fi::FI_ENOSYS);
     rig.close(&[ep]);
@@ -347,10 +315,7 @@ fn names_have_a_length_a_port_and_one_owner() {
     assert_eq!(len, ADDR_LEN);
     let mut short = [0u8; 4];
     len = short.len();
-    assert_eq!(
-        call!(ep, cm.getname(short.as_mut_ptr().cast(), &raw mut len)),
-        -fi::FI_ETOOSMALL
-    );
+    assert_eq!(call!(ep, cm.getname(short.as_mut_ptr().cast(), &raw mut len)), -fi::FI_ETOOSMALL);
     assert_eq!((len, short), (ADDR_LEN, [0; 4]));
 
     // A second endpoint may take another name, and the first one's name only after the first is
@@ -360,10 +325,7 @@ fn names_have_a_length_a_port_and_one_owner() {
     taken = name(ep);
     let other = rig.bound(BOTH);
     let own = name(other);
-    assert_eq!(
-        call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)),
-        -fi::FI_EADDRINUSE
-    );
+    assert_eq!(call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)), -fi::FI_EADDRINUSE);
     rig.info.info.src_addr = taken.as_mut_ptr().cast();
     rig.info.info.src_addrlen = ADDR_LEN;
     assert_eq!(rig.open(), Err(-fi::FI_EADDRINUSE));
@@ -372,15 +334,9 @@ fn names_have_a_length_a_port_and_one_owner() {
     assert_eq!(call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)), 0);
     assert_eq!(name(other), taken);
 
-    assert_eq!(
-        call!(other, cm.setname(taken.as_mut_ptr().cast(), 3)),
-        -fi::FI_EINVAL
-    );
+    assert_eq!(call!(other, cm.setname(taken.as_mut_ptr().cast(), 3)), -fi::FI_EINVAL);
     assert_eq!(enable(other), 0, "the bindings moved along");
-    assert_eq!(
-        call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)),
-        -fi::FI_EOPBADSTATE
-    );
+    assert_eq!(call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)), -fi::FI_EOPBADSTATE);
     let me = rig.insert(other);
     assert_eq!(send(other, me, b"moved"), 0);
     rig.close(&[other]);
@@ -411,10 +367,7 @@ fn options_have_values_and_limits() {
         (result, value)
     };
     let set = |option, value: &[u8]| {
-        call!(
-            ep,
-            ops.setopt(fi::FI_OPT_ENDPOINT, option, value.as_ptr().cast(), value.len())
-        )
+        call!(ep, ops.setopt(fi::FI_OPT_ENDPOINT, option, value.as_ptr().cast(), value.len()))
     };
     let size = |value: usize| value.to_ne_bytes();
     assert_eq!(set(fi::FI_OPT_MIN_MULTI_RECV, &size(1 << 20)), 0);
@@ -433,10 +386,8 @@ fn options_have_values_and_limits() {
     assert_eq!(get(c_int::MAX).0, -fi::FI_ENOPROTOOPT);
     let (mut byte, mut len) = (0u8, 1usize);
     let option = fi::FI_OPT_MIN_MULTI_RECV;
-    let result = call!(
-        ep,
-        ops.getopt(fi::FI_OPT_ENDPOINT, option, (&raw mut byte).cast(), &raw mut len)
-    );
+    let result =
+        call!(ep, ops.getopt(fi::FI_OPT_ENDPOINT, option, (&raw mut byte).cast(), &raw mut len));
     assert_eq!((result, len), (-fi::FI_ETOOSMALL, size_of::<usize>()));
     let level = call!(ep, ops.getopt(99, option, (&raw mut byte).cast(), &raw mut len));
     assert_eq!(level, -fi::FI_ENOPROTOOPT);
@@ -479,9 +430,6 @@ fn aliases_differ_in_their_flags_and_keep_the_endpoint() {
     assert_eq!(close(ep), 0);
     assert_eq!(send(loud, me, b"loud"), 0);
     let done = rig.completions();
-    assert_eq!(
-        done.iter().map(|c| c.flags).collect::<Vec<_>>(),
-        [fi::FI_SEND | fi::FI_MSG]
-    );
+    assert_eq!(done.iter().map(|c| c.flags).collect::<Vec<_>>(), [fi::FI_SEND | fi::FI_MSG]);
     rig.close(&[loud]);
 }

@@ -9,8 +9,8 @@
 //! Mirrors `rdma/providers/fi_prov.h`.
 
 mod base;
-mod data;
 mod domain;
+mod engine;
 mod objects;
 mod state;
 

@@ -23,9 +23,9 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::slab::Slab;
-use crate::data::deferred::{self, Triggers};
-use crate::data::shared::SrxState;
-use crate::data::{self, EpState};
+use crate::engine::deferred::{self, Triggers};
+use crate::engine::shared::SrxState;
+use crate::engine::{self, EpState};
 use crate::state::av_set::AvSetState;
 use crate::state::av_table::AvState;
 use crate::state::counter::CntrState;
@@ -326,7 +326,7 @@ impl DomainShared {
             srx.eps.retain(|bound| *bound != ep);
             srx.forget(port);
         }
-        data::close(st, ep);
+        engine::close(st, ep);
     }
 }
 

@@ -24,8 +24,8 @@ use scif_ring::counter::AtomicFlag;
 use super::{DomainShared, DomainState};
 use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, warn};
-use crate::data::{self, EpState, deferred};
 use crate::domain::wait::{arm_ep, disarm_ep};
+use crate::engine::{self, EpState, deferred};
 
 /// Number of panics after which the thread ends. A poisoned endpoint causes no second one, so this
 /// many indicate a defect outside the endpoints.
@@ -200,8 +200,8 @@ impl Worker {
             let before = activity(st);
             progress_all(st);
             note_polls(st, &mut seen);
-            let timer = st.auto_armed.iter().any(|ep| data::wants_timer(st, *ep));
-            let poll = st.auto_armed.iter().any(|ep| data::wants_poll(st, *ep));
+            let timer = st.auto_armed.iter().any(|ep| engine::wants_timer(st, *ep));
+            let poll = st.auto_armed.iter().any(|ep| engine::wants_poll(st, *ep));
             let nothing = activity(st) == before && !more(st) && !self.stop.get();
             if nothing {
                 drop(guard);
@@ -230,7 +230,7 @@ fn enabled(st: &DomainState) -> Vec<u32> {
 
 fn progress_all(st: &mut DomainState) {
     for ep in 0..st.eps.bound() {
-        data::progress(st, ep);
+        engine::progress(st, ep);
     }
     if !st.triggers.is_empty() {
         deferred::run(st);
@@ -242,12 +242,12 @@ fn progress_all(st: &mut DomainState) {
 fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
     let mut attended = false;
     for ep in 0..st.eps.bound() {
-        match data::polls(st, ep) {
+        match engine::polls(st, ep) {
             Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => {
                 attended = true
             }
             // A panic may have poisoned the endpoint; the call then ends its operations.
-            Some(_) | None => data::progress(st, ep),
+            Some(_) | None => engine::progress(st, ep),
         }
     }
     if !st.triggers.is_empty() {
@@ -260,12 +260,12 @@ fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
 /// Records the number of polls of each endpoint.
 fn note_polls(st: &DomainState, seen: &mut Vec<u32>) {
     seen.clear();
-    seen.extend((0..st.eps.bound()).map(|ep| data::polls(st, ep).unwrap_or(0)));
+    seen.extend((0..st.eps.bound()).map(|ep| engine::polls(st, ep).unwrap_or(0)));
 }
 
 /// Whether a poll stopped early and left records unread.
 fn more(st: &DomainState) -> bool {
-    st.eps.iter().any(|(ep, _)| data::has_more(st, ep))
+    st.eps.iter().any(|(ep, _)| engine::has_more(st, ep))
 }
 
 /// Returns a number that changes with every send, receive or copied byte range.
@@ -283,7 +283,7 @@ mod tests {
     use scif::{Endpoint, Exports};
 
     use super::*;
-    use crate::data::EpConfig;
+    use crate::engine::EpConfig;
     use crate::objects::domain::Domain;
 
     #[test]
@@ -301,10 +301,10 @@ mod tests {
         let mut seen = Vec::new();
         assert!(!progress_deserted(st, &mut seen), "nobody else was here");
         for _ in 0..3 {
-            data::progress(st, attended);
-            let before = [attended, deserted].map(|ep| data::polls(st, ep));
+            engine::progress(st, attended);
+            let before = [attended, deserted].map(|ep| engine::polls(st, ep));
             assert!(progress_deserted(st, &mut seen));
-            let after = [attended, deserted].map(|ep| data::polls(st, ep));
+            let after = [attended, deserted].map(|ep| engine::polls(st, ep));
             assert_eq!(before[0], after[0]);
             assert_ne!(before[1], after[1]);
         }

@@ -16,8 +16,8 @@ use scif::{Woken, cpu_relax_or_yield, now_ns};
 
 use crate::base::errno::{self, Errno};
 use crate::base::slab::Slab;
-use crate::data::{self, EpState, deferred};
 use crate::domain::{DomainShared, DomainState};
+use crate::engine::{self, EpState, deferred};
 use crate::state::counter::CntrState;
 use crate::state::waiters::{Waits, watch};
 
@@ -84,7 +84,7 @@ pub(crate) fn arm_ep(st: &mut DomainState, ep: u32) {
     if let Some(count) = st.arms.count(ep) {
         *count += 1;
         // Armed again even if it is armed: this also polls it before the new sleep.
-        data::arm(st, ep);
+        engine::arm(st, ep);
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn disarm_ep(st: &mut DomainState, ep: u32) {
     if let Some(count) = st.arms.count(ep).filter(|c| **c > 0) {
         *count -= 1;
         if *count == 0 {
-            data::disarm(st, ep);
+            engine::disarm(st, ep);
         }
     }
 }
@@ -266,7 +266,7 @@ pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
 /// Makes progress on all endpoints that report to `target`.
 #[inline]
 pub(crate) fn progress(st: &mut DomainState, target: Target) {
-    each_ep(st, target, data::progress);
+    each_ep(st, target, engine::progress);
 }
 
 /// Makes progress with [`progress`], and then starts the triggered operations that are due.
@@ -280,7 +280,7 @@ pub(crate) fn progress_all(st: &mut DomainState, target: Target) {
 fn start_watching(st: &mut DomainState, target: Target) {
     let Some(w) = waits(st, target) else { return };
     if std::mem::replace(&mut w.watched, true) {
-        each_ep(st, target, data::arm);
+        each_ep(st, target, engine::arm);
     } else {
         each_ep(st, target, arm_ep);
     }
@@ -350,7 +350,7 @@ pub(crate) fn try_wait(
 /// descriptor has no timer.
 fn must_poll(st: &mut DomainState, target: Target) -> bool {
     let mut must = false;
-    each_ep(st, target, |st, ep| must |= data::wants_poll(st, ep));
+    each_ep(st, target, |st, ep| must |= engine::wants_poll(st, ep));
     must
 }
 
@@ -358,7 +358,7 @@ fn must_poll(st: &mut DomainState, target: Target) -> bool {
 /// ends within `FI_SCIF_CONNECT_TIMEOUT`.
 fn has_parked_callers(st: &mut DomainState, target: Target) -> bool {
     let mut parked = false;
-    each_ep(st, target, |st, ep| parked |= data::has_parked_callers(st, ep));
+    each_ep(st, target, |st, ep| parked |= engine::has_parked_callers(st, ep));
     parked
 }
 
@@ -366,7 +366,7 @@ fn has_parked_callers(st: &mut DomainState, target: Target) -> bool {
 /// doorbell.
 fn has_more(st: &mut DomainState, target: Target) -> bool {
     let mut more = false;
-    each_ep(st, target, |st, ep| more |= data::has_more(st, ep));
+    each_ep(st, target, |st, ep| more |= engine::has_more(st, ep));
     more
 }
 
@@ -498,7 +498,7 @@ fn nap<R>(
             return Ok(Nap::Busy);
         }
         let mut timer = false;
-        each_ep(st, target, |st, ep| timer |= data::wants_timer(st, ep));
+        each_ep(st, target, |st, ep| timer |= engine::wants_timer(st, ep));
         let longest = match timer {
             _ if must_poll(st, target) => POLL_NAP_NS,
             true => TIMER_NAP_NS,

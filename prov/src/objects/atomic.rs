@@ -22,7 +22,7 @@ use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, guard_int, object, put};
 use crate::base::errno::Errno;
 use crate::base::reason::expected;
-use crate::data::{AtomicArgs, RmaIov};
+use crate::engine::{AtomicArgs, RmaIov};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::TxCtx;
 use crate::objects::ep::post::{Ranges, Sender};

@@ -6,7 +6,7 @@
 //! A set is a list of `fi_addr_t`. A change is local and takes time proportional to its length.
 //! Later changes of a set, or its close, do not affect the groups that were joined with it.
 //!
-//! The groups themselves are in `collective` and `data::coll`.
+//! The groups themselves are in `collective` and `engine::coll`.
 //!
 //! Mirrors `struct fi_ops_av_set` of `rdma/fi_collective.h`; fi_av_set(3).
 

@@ -10,7 +10,7 @@
 //! `desc` arguments are ignored.
 //!
 //! An operation completes on the transmit queue with `FI_COLLECTIVE`, and counts like an atomic
-//! write. The message schedules are in `data::coll`.
+//! write. The message schedules are in `engine::coll`.
 //!
 //! Mirrors fi_collective(3).
 
@@ -25,8 +25,8 @@ use crate::base::buffers::buffer;
 use crate::base::entry::{self, guard, guard_int, object};
 use crate::base::errno::Errno;
 use crate::base::reason;
-use crate::data::coll::{self, CollArgs, Kind};
 use crate::domain::DomainShared;
+use crate::engine::coll::{self, CollArgs, Kind};
 use crate::objects::av_set::AvSet;
 use crate::objects::ep::Ep;
 

@@ -11,8 +11,8 @@
 use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
-use crate::data::shared;
 use crate::domain::DomainShared;
+use crate::engine::shared;
 use crate::state::peer_owner::{PeerRecv, PeerRxEntry, WaitingMessages, is_known};
 
 /// Checks that objects can be imported into a domain.

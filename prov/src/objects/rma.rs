@@ -16,7 +16,7 @@ use scif_ring::total_len;
 use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
-use crate::data::{RmaArgs, RmaIov};
+use crate::engine::{RmaArgs, RmaIov};
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::TxCtx;
 use crate::objects::ep::post::{Ranges, Sender};

@@ -5,7 +5,7 @@
 //!
 //! A shared transmit context has no state: pending sends wait in a queue for each peer, and never
 //! for another endpoint. It exists for programs that request one. The matching of receives and
-//! messages is in `data::shared`.
+//! messages is in `engine::shared`.
 //!
 //! Mirrors fi_endpoint(3), "Shared Contexts".
 
@@ -18,9 +18,9 @@ use scif::Maker;
 
 use crate::base::entry::{self, guard, guard_int, own};
 use crate::base::errno::Errno;
-use crate::data::RecvArgs;
-use crate::data::shared::{self, SrxState};
 use crate::domain::DomainShared;
+use crate::engine::RecvArgs;
+use crate::engine::shared::{self, SrxState};
 use crate::objects::domain::Domain;
 use crate::objects::ep::opt;
 use crate::objects::ep::post::{RX_OP_FLAGS, Receiver, check_recv};

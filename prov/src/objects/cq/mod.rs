@@ -29,9 +29,9 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::slab::Slab;
-use crate::data::{self, Deliver, Queued, deferred};
 use crate::domain::wait::{self, Slept, Target};
 use crate::domain::{DomainShared, DomainState};
+use crate::engine::{self, Deliver, Queued, deferred};
 use crate::objects::domain::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
@@ -516,7 +516,7 @@ impl Cq {
                 && let [ep] = *cq.waits.endpoints()
             {
                 let mut reader = Reader { cq: self, out, found: 0 };
-                if data::glance(st, ep, self.index, out.count, &mut reader) > 0
+                if engine::glance(st, ep, self.index, out.count, &mut reader) > 0
                     && let found @ 1.. = reader.found
                 {
                     if let Some(cq) = st.cqs.get_mut(self.index) {

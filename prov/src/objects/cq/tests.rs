@@ -9,7 +9,7 @@ use scif::{Endpoint, Exports, PortId};
 use scif_ring::copy::Mem;
 
 use super::*;
-use crate::data::{EpConfig, EpState, RecvArgs, wire};
+use crate::engine::{EpConfig, EpState, RecvArgs, wire};
 
 const V1_4: u32 = fi::fi_version(1, 4);
 const V1_17: u32 = fi::fi_version(1, 17);
@@ -320,7 +320,7 @@ fn post(domain: &DomainShared, ep: u32, context: usize) {
         context,
         flags: fi::FI_COMPLETION,
     };
-    data::recv(&mut domain.gate.lock(), ep, &args).unwrap();
+    engine::recv(&mut domain.gate.lock(), ep, &args).unwrap();
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn reads_that_always_find_something_make_progress_too() {
         wait::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
         domain.enable_ep(&mut st, ep).unwrap();
     }
-    let polls = || data::polls(&domain.gate.lock(), ep);
+    let polls = || engine::polls(&domain.gate.lock(), ep);
     for _ in 0..4 {
         let before = polls();
         for round in 0..100 {

@@ -5,7 +5,7 @@
 //!
 //! The event queue reports their results, and reading it drives the connection. None of the calls
 //! waits for the peer, except that `fi_shutdown` waits briefly for space in the ring. The protocol
-//! is in `data::cm`, the passive side in `pep`.
+//! is in `engine::cm`, the passive side in `pep`.
 //!
 //! Mirrors fi_cm(3).
 
@@ -22,7 +22,7 @@ use crate::base::attr::CM_DATA_SIZE;
 use crate::base::entry::{self, guard_int, own};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
-use crate::data::{self, EpState, cm, coll};
+use crate::engine::{self, EpState, cm, coll};
 use crate::objects::pep::listen::PepShared;
 use crate::objects::pep::{Pep, Request};
 use crate::state::eq_queue::EventSource;
@@ -169,13 +169,13 @@ impl EventSource for Core {
     fn progress(self: Arc<Self>) -> bool {
         let mut st = self.dom.gate.lock();
         if st.eps.get(self.idx()).is_some_and(|ep| !ep.cfg.connected) {
-            if !data::is_another_s(&mut st, self.idx()) {
-                data::progress(&mut st, self.idx());
+            if !engine::is_another_s(&mut st, self.idx()) {
+                engine::progress(&mut st, self.idx());
             }
             return coll::is_joining(&st, self.idx());
         }
         let soon = cm::links(&mut st, self.idx());
-        if data::has_wakes(&st, self.idx()) {
+        if engine::has_wakes(&st, self.idx()) {
             self.dom.rouse(&mut st, self.idx());
         }
         soon

@@ -11,8 +11,8 @@ use scif_ring::Mem;
 use super::Ep;
 use crate::base::entry;
 use crate::base::errno::Errno;
-use crate::data::coll::{self, CollArgs, Lengths};
 use crate::domain::DomainShared;
+use crate::engine::coll::{self, CollArgs, Lengths};
 
 impl Ep {
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {

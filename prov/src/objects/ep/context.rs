@@ -23,7 +23,7 @@ use super::{
 use crate::base::attr;
 use crate::base::entry::{self, Made, Object};
 use crate::base::errno::Errno;
-use crate::data::{self, EpConfig, EpState, RecvArgs, SendArgs};
+use crate::engine::{self, EpConfig, EpState, RecvArgs, SendArgs};
 use crate::objects::sep::{Place, Way};
 
 /// Transmit context.
@@ -87,7 +87,7 @@ impl Receiver for RxCtx {
         let core = &self.0.core;
         entry::made_here(core.maker)?;
         check_recv(args)?;
-        data::recv_generally(&mut core.dom.gate.lock(), core.idx(), args)?;
+        engine::recv_generally(&mut core.dom.gate.lock(), core.idx(), args)?;
         Ok(0)
     }
 }

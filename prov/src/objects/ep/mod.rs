@@ -40,8 +40,8 @@ use crate::base::attr;
 use crate::base::entry::{self, Made, Object, guard, guard_int, own};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
-use crate::data::{self, EpConfig, EpState};
 use crate::domain::DomainShared;
+use crate::engine::{self, EpConfig, EpState};
 use crate::objects::domain::Domain;
 use crate::objects::pep::Request;
 use crate::objects::sep::Place;
@@ -236,7 +236,7 @@ unsafe extern "C" fn cancel<H: Handle + Made>(fid: fid_t, context: *mut c_void) 
     guard("fi_cancel", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
-        data::cancel(&mut ep.core.dom.gate.lock(), ep.core.idx(), context.expose_provenance())?;
+        engine::cancel(&mut ep.core.dom.gate.lock(), ep.core.idx(), context.expose_provenance())?;
         Ok(0)
     })
 }

@@ -15,8 +15,8 @@ use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::reason;
-use crate::data::EpState;
 use crate::domain::DomainShared;
+use crate::engine::EpState;
 use crate::state::fabric::FabricShared;
 
 /// Returns the IP address in the name of an endpoint whose source address was `src`.

@@ -17,7 +17,7 @@ use crate::base::buffers::ShortList;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::reason::because;
-use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
+use crate::engine::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
 
 /// Completion levels: the event at which an operation counts as complete.
 const LEVELS: u64 = fi::FI_INJECT_COMPLETE
@@ -164,7 +164,7 @@ impl Sender for Ep {
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
         self.check_inject(args.flags, args.iov)?;
-        data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        engine::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 }
@@ -238,7 +238,7 @@ impl Receiver for Ep {
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
         check_recv(args)?;
-        data::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        engine::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 }
@@ -314,7 +314,7 @@ impl Ep {
     pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
         self.check_inject(args.flags, args.iov)?;
-        data::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        engine::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 
@@ -327,7 +327,7 @@ impl Ep {
     pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
         self.check_inject(args.flags, args.operand)?;
-        data::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        engine::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 }

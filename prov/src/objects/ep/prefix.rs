@@ -18,7 +18,7 @@ use crate::base::attr::MSG_PREFIX_SIZE;
 use crate::base::buffers::Buffers;
 use crate::base::entry::{Made, Object};
 use crate::base::errno::Errno;
-use crate::data::{RecvArgs, SendArgs};
+use crate::engine::{RecvArgs, SendArgs};
 
 /// Endpoint opened with prefixes.
 #[repr(transparent)]

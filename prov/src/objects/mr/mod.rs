@@ -20,8 +20,8 @@ use scif_ring::copy::Mem;
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::base::{attr, entry, env};
-use crate::data;
 use crate::domain::{DomainShared, DomainState, wait};
+use crate::engine;
 use crate::objects::cntr::Cntr;
 use crate::objects::domain::Domain;
 use crate::state::eq_queue::eq_entry;
@@ -311,11 +311,11 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
     let mut polls = 0;
     loop {
         let mut st = dom.gate.lock();
-        if !data::marked(&mut st, slot) {
+        if !engine::marked(&mut st, slot) {
             return;
         }
         if now_ns() >= end {
-            data::expel(&mut st, slot);
+            engine::expel(&mut st, slot);
         }
         drop(st);
         polls += 1;

@@ -3,7 +3,7 @@
 //! them.
 //!
 //! A request stays a connection of the passive endpoint until it is answered. Messages use another
-//! connection, which the accepting endpoint opens (`data::cm`). Requests are received while the
+//! connection, which the accepting endpoint opens (`engine::cm`). Requests are received while the
 //! event queue is read or waited for.
 //!
 //! Semantics: fi_cm(3).
@@ -17,8 +17,8 @@ use scif::{CloseHow, ConnId, Endpoint, Exports, LinkEvent, PortId};
 use super::{Unread, handle_of};
 use crate::base::addr::{self, ADDR_LEN};
 use crate::base::errno::{self, Errno};
-use crate::data::cm::{hear, say};
-use crate::data::wire;
+use crate::engine::cm::{hear, say};
+use crate::engine::wire;
 use crate::objects::ep::name;
 use crate::objects::getinfo::owned::OwnedInfo;
 use crate::state::eq_queue::{EqShared, EventSource};

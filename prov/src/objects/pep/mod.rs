@@ -4,7 +4,7 @@
 //! request.
 //!
 //! The handling of requests is in `listen`, the connection protocol of connected endpoints in
-//! `data::cm`.
+//! `engine::cm`.
 //!
 //! Mirrors `struct fid_pep` of `rdma/fi_endpoint.h`; fi_cm(3), fi_endpoint(3).
 

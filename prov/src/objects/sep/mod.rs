@@ -4,7 +4,7 @@
 //!
 //! Each context is an endpoint of its own whose port follows the first one (`ports`), so contexts
 //! share no queue and no peer. This object holds the common state: address, address vector, event
-//! queue. The data path depends on it only to match the source of a receive (`data::group`).
+//! queue. The data path depends on it only to match the source of a receive (`engine::group`).
 //! Address vectors depend on it to select a context of an address, and to find the endpoint to
 //! which a port belongs. The contexts are in `ep::context`.
 //!

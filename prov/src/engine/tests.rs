@@ -31,7 +31,7 @@ use super::parting::WITHDRAW_NS;
 use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::wire;
 use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
-use crate::data::iov::Iov;
+use crate::engine::iov::Iov;
 use crate::objects::domain::Domain;
 use crate::objects::mr::wait_until_left;
 use crate::state::av_table::AvState;

@@ -86,7 +86,7 @@ impl RecvQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::iov::Iov;
+    use crate::engine::iov::Iov;
 
     fn posted(src: PeerId) -> Posted {
         Posted {

@@ -21,7 +21,7 @@ use crate::domain::DomainState;
 use crate::state::eq_queue::{EqError, eq_entry};
 
 /// Largest number of groups for which one member may wait for this leader. More are an error.
-pub(in crate::data) const READY_MAX: usize = 1 << 14;
+pub(in crate::engine) const READY_MAX: usize = 1 << 14;
 
 /// Member that waits for its leader.
 #[derive(Clone, Copy, Debug)]
@@ -225,7 +225,7 @@ impl EpState {
     }
 
     /// Refuses the members that wait for a group which failed to start.
-    pub(in crate::data) fn refuse(&mut self, addr: u64, err: Errno) {
+    pub(in crate::engine) fn refuse(&mut self, addr: u64, err: Errno) {
         let Some(Coll { groups, ready, refused, .. }) = self.coll.as_deref_mut() else {
             return;
         };

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use libfabric_sys as fi;
 
-use crate::objects::cq::crowd::Crowd;
+use crate::state::oversubscription::Detector;
 use crate::state::peer_owner::PeerRxEntry;
 use crate::state::waiters::Waits;
 
@@ -110,7 +110,7 @@ pub(crate) struct CqState {
     looked: u64,
     /// Number of consecutive reads that found no entry.
     pub(crate) empty_polls: u32,
-    pub(crate) crowd: Crowd,
+    pub(crate) detector: Detector,
     /// Error data lent to the application until its next `fi_cq_readerr`.
     pub(crate) lent: Vec<u8>,
     pub(crate) waits: Waits,
@@ -133,7 +133,7 @@ impl CqState {
             popped: 0,
             looked: 0,
             empty_polls: 0,
-            crowd: Crowd::new(),
+            detector: Detector::new(),
             lent: Vec::new(),
             waits,
             receives: None,

@@ -9,6 +9,7 @@ pub(crate) mod cq_queue;
 pub(crate) mod eq_queue;
 pub(crate) mod fabric;
 pub(crate) mod mr_table;
+pub(crate) mod oversubscription;
 pub(crate) mod peer_owner;
 pub(crate) mod port_range;
 pub(crate) mod waiters;

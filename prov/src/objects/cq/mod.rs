@@ -11,7 +11,6 @@
 //!
 //! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
 
-pub(crate) mod crowd;
 mod handover;
 #[cfg(test)]
 mod tests;
@@ -36,10 +35,10 @@ use crate::objects::domain::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
 use crate::state::cq_queue::{Completion, CqError, CqState, Format};
+use crate::state::oversubscription::{self, SleepEnd};
 use crate::state::peer_owner::PeerCq;
 use crate::state::waiters::{self, WaitObj, Waits};
 
-use crowd::Ended;
 use handover::Owner;
 
 /// Number of consecutive empty reads after which each further one yields the processor. They last
@@ -510,7 +509,7 @@ impl Cq {
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
             if st.last_read != self.target() {
                 st.last_read = self.target();
-                cq.crowd.start_over();
+                cq.detector.reset();
             }
             if cq.is_empty()
                 && let [ep] = *cq.waits.endpoints()
@@ -542,7 +541,7 @@ impl Cq {
             }
             cq.empty_polls = cq.empty_polls.saturating_add(1);
             if cq.empty_polls == EMPTY_READS {
-                cq.crowd.new_wait();
+                cq.detector.new_wait();
             }
             cq.empty_polls
         };
@@ -567,15 +566,15 @@ impl Cq {
         {
             let mut guard = self.dom.gate.lock();
             let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            if !cq.crowd.yielded(begin, end) {
+            if !cq.detector.note_yield(begin, end) {
                 return Err(fi::FI_EAGAIN);
             }
             if !self.is_all_there_is() {
-                cq.crowd.give_up();
+                cq.detector.disable();
                 return Err(fi::FI_EAGAIN);
             }
         }
-        let slept = wait::nap_for(&self.dom, self.target(), crowd::NAP_NS, |st| {
+        let slept = wait::nap_for(&self.dom, self.target(), oversubscription::SLEEP_NS, |st| {
             self.hand_out(st.cqs.get_mut(self.index)?, out)
         });
         let mut guard = self.dom.gate.lock();
@@ -583,15 +582,15 @@ impl Cq {
         // No descriptor is available. The application did not request this sleep, so it gets no
         // error.
         let Ok((found, slept)) = slept else {
-            cq.crowd.give_up();
+            cq.detector.disable();
             return Err(fi::FI_EAGAIN);
         };
         let ended = match (&found, slept) {
-            (Some(_), Slept::Some) => Ended::ByNews,
-            (None, Slept::Whole) => Ended::ByTime,
-            _ => Ended::Otherwise,
+            (Some(_), Slept::Some) => SleepEnd::Event,
+            (None, Slept::Whole) => SleepEnd::Timeout,
+            _ => SleepEnd::Other,
         };
-        cq.crowd.napped(ended, now_ns());
+        cq.detector.note_sleep(ended, now_ns());
         found.unwrap_or(Err(fi::FI_EAGAIN))
     }
 

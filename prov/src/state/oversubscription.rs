@@ -11,15 +11,15 @@
 
 /// Duration in nanoseconds above which a yield counts as slow: another process ran, or the kernel
 /// had work.
-const TURN_NS: u64 = 2_000;
-/// Number of slow yields within `TURNS_NS` nanoseconds that indicates oversubscription.
-const TURNS: u32 = 8;
+const SLOW_YIELD_NS: u64 = 2_000;
+/// Number of slow yields within `WINDOW_NS` nanoseconds that indicates oversubscription.
+const SLOW_YIELDS: u32 = 8;
 /// Period in nanoseconds in which slow yields are counted. A longer one mistakes rare interrupts
 /// for oversubscription.
-const TURNS_NS: u64 = 2_000_000;
+const WINDOW_NS: u64 = 2_000_000;
 /// Nanoseconds of waiting before the first sleep. Replies on their way arrive sooner, and so do
 /// collectives under oversubscription.
-const PATIENCE_NS: u64 = 500_000;
+const SLEEP_AFTER_NS: u64 = 500_000;
 /// Nanoseconds that a program may work between two reads and still count as waiting.
 const WORK_NS: u64 = 3_000;
 /// Number of longest yields that may pass between two reads, besides `WORK_NS`, since the program
@@ -30,31 +30,31 @@ const OWN_YIELDS: u64 = 4;
 const LONGEST_NS: u64 = 100_000;
 /// Maximum duration of a sleep in nanoseconds. A longer one delays a program that waits for another
 /// event.
-pub(super) const NAP_NS: u64 = 500_000;
+pub(crate) const SLEEP_NS: u64 = 500_000;
 /// Initial number of credits. A sleep that times out costs one, and without credits a reader does
 /// not sleep.
 const CREDIT: u32 = 512;
 /// Maximum number of credits that useful sleeps can earn.
-const MOST_CREDIT: u32 = 1 << 14;
+const CREDIT_MAX: u32 = 1 << 14;
 /// Number of credits earned by a sleep that an event ended.
 const EARNED: u32 = 64;
 /// Minimum number of credits at the start of each wait, so that sleeping is tried again.
-const TRY: u32 = 16;
+const CREDIT_MIN: u32 = 16;
 
 /// Outcome of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(crate) enum SleepEnd {
     /// An event for the reader.
-    ByNews,
+    Event,
     /// The timeout, with an empty queue.
-    ByTime,
+    Timeout,
     /// Neither, or the sleep never began. It does not predict the next one.
-    Otherwise,
+    Other,
 }
 
 /// Observations of the readers of a queue since they began to wait.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct Detector {
     /// Start of the wait in nanoseconds; 0 before the first yield.
     since: u64,
     /// End of the last yield or sleep in nanoseconds.
@@ -62,63 +62,63 @@ pub(crate) struct Crowd {
     /// Duration in nanoseconds of the longest slow yield.
     longest: u64,
     /// Number of slow yields in the current period.
-    turns: u32,
+    slow_yields: u32,
     /// Time in nanoseconds at which the first of them ended.
-    first_turn: u64,
-    is_one: bool,
+    window_start: u64,
+    oversubscribed: bool,
     credit: u32,
 }
 
-impl Crowd {
-    pub(crate) fn new() -> Crowd {
-        Crowd { credit: CREDIT, ..Crowd::default() }
+impl Detector {
+    pub(crate) fn new() -> Detector {
+        Detector { credit: CREDIT, ..Detector::default() }
     }
 
     /// Begins a new wait, after a read that returned a completion.
     pub(crate) fn new_wait(&mut self) {
-        self.start_over();
-        self.credit = self.credit.max(TRY);
+        self.reset();
+        self.credit = self.credit.max(CREDIT_MIN);
     }
 
     /// Discards the observations, since the program did other work between its reads.
-    pub(super) fn start_over(&mut self) {
-        *self = Crowd { credit: self.credit, ..Crowd::default() };
+    pub(crate) fn reset(&mut self) {
+        *self = Detector { credit: self.credit, ..Detector::default() };
     }
 
     /// Records a yield between `begin` and `end`. Returns whether to sleep now.
-    pub(super) fn yielded(&mut self, begin: u64, end: u64) -> bool {
+    pub(crate) fn note_yield(&mut self, begin: u64, end: u64) -> bool {
         let between = begin.saturating_sub(self.last);
         if self.since == 0 || between > WORK_NS + OWN_YIELDS * self.longest {
-            self.start_over();
+            self.reset();
             self.since = begin;
         }
         self.last = end;
         let took = end.saturating_sub(begin);
-        if took < TURN_NS {
+        if took < SLOW_YIELD_NS {
             return false;
         }
         self.longest = took.clamp(self.longest, LONGEST_NS);
-        if self.turns == 0 || end.saturating_sub(self.first_turn) > TURNS_NS {
-            (self.turns, self.first_turn) = (0, end);
+        if self.slow_yields == 0 || end.saturating_sub(self.window_start) > WINDOW_NS {
+            (self.slow_yields, self.window_start) = (0, end);
         }
-        self.turns = self.turns.saturating_add(1);
-        self.is_one |= self.turns >= TURNS;
-        self.is_one && end.saturating_sub(self.since) >= PATIENCE_NS && self.credit > 0
+        self.slow_yields = self.slow_yields.saturating_add(1);
+        self.oversubscribed |= self.slow_yields >= SLOW_YIELDS;
+        self.oversubscribed && end.saturating_sub(self.since) >= SLEEP_AFTER_NS && self.credit > 0
     }
 
     /// Records the end of a sleep at `now`.
-    pub(super) fn napped(&mut self, ended: Ended, now: u64) {
+    pub(crate) fn note_sleep(&mut self, ended: SleepEnd, now: u64) {
         self.last = now;
         self.credit = match ended {
-            Ended::ByNews => (self.credit + EARNED).min(MOST_CREDIT),
-            Ended::ByTime => self.credit.saturating_sub(1),
-            Ended::Otherwise => self.credit,
+            SleepEnd::Event => (self.credit + EARNED).min(CREDIT_MAX),
+            SleepEnd::Timeout => self.credit.saturating_sub(1),
+            SleepEnd::Other => self.credit,
         };
     }
 
     /// Disables sleeping for this wait, where no wait object is available or a sleep would delay
     /// other work.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn disable(&mut self) {
         self.credit = 0;
     }
 }
@@ -131,11 +131,11 @@ mod tests {
 
     /// Simulates a wait of yields that take `took` with pauses of `between`. Returns the time until
     /// the first sleep.
-    fn wait(crowd: &mut Crowd, took: u64, between: u64) -> Option<u64> {
+    fn wait(detector: &mut Detector, took: u64, between: u64) -> Option<u64> {
         let mut now = START;
-        crowd.new_wait();
+        detector.new_wait();
         for _ in 0..10_000 {
-            if crowd.yielded(now, now + took) {
+            if detector.note_yield(now, now + took) {
                 return Some(now + took - START);
             }
             now += took + between;
@@ -144,60 +144,60 @@ mod tests {
     }
 
     #[test]
-    fn naps_come_late_and_in_a_crowd_only() {
-        let mut crowd = Crowd::new();
-        assert_eq!(wait(&mut crowd, TURN_NS - 1, 1_000), None);
-        assert!(wait(&mut crowd, TURN_NS, 1_000).unwrap() >= PATIENCE_NS);
+    fn sleeps_need_oversubscription_and_a_long_wait() {
+        let mut detector = Detector::new();
+        assert_eq!(wait(&mut detector, SLOW_YIELD_NS - 1, 1_000), None);
+        assert!(wait(&mut detector, SLOW_YIELD_NS, 1_000).unwrap() >= SLEEP_AFTER_NS);
         // An MPI with yields of its own.
-        assert!(wait(&mut crowd, 12_000, 30_000).unwrap() >= PATIENCE_NS);
+        assert!(wait(&mut detector, 12_000, 30_000).unwrap() >= SLEEP_AFTER_NS);
         // A single process that uses whole time slices is not oversubscription.
-        assert_eq!(wait(&mut crowd, 3_000_000, 1_000), None);
+        assert_eq!(wait(&mut detector, 3_000_000, 1_000), None);
     }
 
     #[test]
-    fn interrupts_now_and_then_make_no_crowd() {
-        let mut crowd = Crowd::new();
+    fn rare_interrupts_are_no_oversubscription() {
+        let mut detector = Detector::new();
         let mut now = START;
         for i in 0..1_000_000u64 {
             let took = if i % 2_000 == 0 { 5_000 } else { 300 };
-            assert!(!crowd.yielded(now, now + took), "{i}");
+            assert!(!detector.note_yield(now, now + took), "{i}");
             now += took + 200;
         }
     }
 
     #[test]
-    fn who_does_something_between_the_reads_does_not_nap() {
-        let mut crowd = Crowd::new();
-        assert_eq!(wait(&mut crowd, 12_000, 100_000), None);
-        assert_eq!(wait(&mut crowd, TURN_NS, 20_000), None);
-        assert!(wait(&mut crowd, 12_000, 1_000).is_some());
-        crowd.start_over();
-        assert!(!crowd.yielded(START, START + 12_000));
+    fn a_program_that_works_between_reads_does_not_sleep() {
+        let mut detector = Detector::new();
+        assert_eq!(wait(&mut detector, 12_000, 100_000), None);
+        assert_eq!(wait(&mut detector, SLOW_YIELD_NS, 20_000), None);
+        assert!(wait(&mut detector, 12_000, 1_000).is_some());
+        detector.reset();
+        assert!(!detector.note_yield(START, START + 12_000));
     }
 
     #[test]
-    fn who_never_finds_anything_after_a_nap_stops_napping() {
-        let mut crowd = Crowd::new();
-        let mut now = START + wait(&mut crowd, 12_000, 1_000).unwrap();
-        let mut naps = 0;
-        while crowd.yielded(now, now + 12_000) {
-            crowd.napped(Ended::Otherwise, now + 12_000);
-            assert!(crowd.yielded(now + 12_000, now + 24_000));
-            crowd.napped(Ended::ByTime, now + 524_000);
+    fn sleeps_without_an_event_use_up_the_credit() {
+        let mut detector = Detector::new();
+        let mut now = START + wait(&mut detector, 12_000, 1_000).unwrap();
+        let mut sleeps = 0;
+        while detector.note_yield(now, now + 12_000) {
+            detector.note_sleep(SleepEnd::Other, now + 12_000);
+            assert!(detector.note_yield(now + 12_000, now + 24_000));
+            detector.note_sleep(SleepEnd::Timeout, now + 524_000);
             now += 525_000;
-            naps += 1;
+            sleeps += 1;
         }
-        assert_eq!(naps, CREDIT);
+        assert_eq!(sleeps, CREDIT);
         // A completion was read after all.
-        assert!(wait(&mut crowd, 12_000, 1_000).is_some());
-        assert_eq!(crowd.credit, TRY);
-        crowd.napped(Ended::ByNews, 0);
-        assert_eq!(crowd.credit, TRY + EARNED);
+        assert!(wait(&mut detector, 12_000, 1_000).is_some());
+        assert_eq!(detector.credit, CREDIT_MIN);
+        detector.note_sleep(SleepEnd::Event, 0);
+        assert_eq!(detector.credit, CREDIT_MIN + EARNED);
         for _ in 0..1_000 {
-            crowd.napped(Ended::ByNews, 0);
+            detector.note_sleep(SleepEnd::Event, 0);
         }
-        assert_eq!(crowd.credit, MOST_CREDIT);
-        crowd.give_up();
-        assert!(!crowd.yielded(now, now + 12_000));
+        assert_eq!(detector.credit, CREDIT_MAX);
+        detector.disable();
+        assert!(!detector.note_yield(now, now + 12_000));
     }
 }

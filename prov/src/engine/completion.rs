@@ -8,7 +8,7 @@ use libfabric_sys as fi;
 use super::ops::{NOTED, What};
 use super::peer_id::PeerId;
 use super::{Env, EpState, Errno};
-use crate::state::cq_queue::{Completion, CqError};
+use crate::state::completion::{Completion, CqError};
 
 impl EpState {
     /// Writes the completion of a transmit operation: a success if requested, an error always.

@@ -21,8 +21,8 @@ use super::{AtomicArgs, Env, EpState, Errno, RecvArgs, RmaArgs, RmaIov, SendArgs
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::slab::Slab;
 use crate::domain::{DomainState, wait};
+use crate::state::completion::{Completion, CqError};
 use crate::state::counter::CntrState;
-use crate::state::cq_queue::{Completion, CqError};
 
 /// Condition that an operation waits for.
 #[derive(Clone, Copy, Debug)]

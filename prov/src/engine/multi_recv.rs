@@ -8,7 +8,7 @@ use super::multi::Multi;
 use super::peer_id::PeerId;
 use super::{Env, EpState};
 use crate::base::slab::Slab;
-use crate::state::cq_queue::Completion;
+use crate::state::completion::Completion;
 
 impl EpState {
     /// Returns the table that contains a buffer, and its number there.

@@ -11,7 +11,7 @@ use super::iov::Iov;
 use super::matching::{Arrived, Payload};
 use super::wire::{self, Head};
 use super::{Env, EpState, Errno, RecvArgs};
-use crate::state::cq_queue::{Completion, CqError};
+use crate::state::completion::{Completion, CqError};
 
 impl EpState {
     /// Executes a peek, claim or discard. The result is always a completion or an error entry.

@@ -22,7 +22,8 @@ use super::rx_throttle::BATCH;
 use super::wire;
 use super::{Env, EpConfig, EpState, Errno, RecvArgs, Stats};
 use crate::base::slab::Slab;
-use crate::state::cq_queue::{Completion, CqState};
+use crate::state::completion::Completion;
+use crate::state::cq_queue::CqState;
 
 /// Destination of the completions of receives.
 pub(crate) trait Deliver {

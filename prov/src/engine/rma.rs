@@ -23,7 +23,7 @@ use super::pending::{Kept, OutStream, RmaOp, Source, TxOp};
 use super::tx::Tried;
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RmaArgs, RmaIov};
-use crate::state::cq_queue::Completion;
+use crate::state::completion::Completion;
 
 /// Largest read in one record, in bytes. It bounds the snapshot that the target allocates.
 const READ_PIECE: usize = 64 * 1024;

@@ -17,7 +17,7 @@ use super::peer_id::{ANY, PeerId};
 use super::rts::Rts;
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RecvArgs};
-use crate::state::cq_queue::{Completion, CqError};
+use crate::state::completion::{Completion, CqError};
 use scif::ConnId;
 
 impl EpState {

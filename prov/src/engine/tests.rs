@@ -35,7 +35,8 @@ use crate::engine::iov::Iov;
 use crate::objects::domain::Domain;
 use crate::objects::mr::wait_until_left;
 use crate::state::av_table::AvState;
-use crate::state::cq_queue::{Completion, CqError, CqState};
+use crate::state::completion::{Completion, CqError};
+use crate::state::cq_queue::CqState;
 use crate::state::mr_table::Region;
 use crate::state::waiters::Waits;
 

@@ -4,6 +4,7 @@
 pub(crate) mod av_set;
 pub(crate) mod av_shared;
 pub(crate) mod av_table;
+pub(crate) mod completion;
 pub(crate) mod counter;
 pub(crate) mod cq_queue;
 pub(crate) mod eq_queue;

@@ -23,7 +23,7 @@ use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::base::reason::warn_about_call;
 use crate::base::{buffers, entry, host};
-use crate::state::cq_queue::{Completion, CqError};
+use crate::state::completion::{Completion, CqError};
 
 /// Whether the host has the layout that this crate uses.
 pub(crate) fn is_known() -> bool {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use libfabric_sys as fi;
 
 use crate::base::errno;
-use crate::state::cq_queue::{Completion, CqError};
+use crate::state::completion::{Completion, CqError};
 use crate::state::peer_owner::{PeerCq, PeerRxEntry};
 
 /// Queue of the other provider, with the completions it has not accepted yet.

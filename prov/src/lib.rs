@@ -21,7 +21,8 @@ use libfabric_sys::{Host, Provider, fi_provider, ofi_prov_context};
 use base::{attr, entry, env, host, log, reason};
 use objects::{fabric, getinfo};
 
-/// Allocator of this library. Progress of a connection may fail to allocate in a call that succeeds.
+/// Allocator of this library. Progress of a connection may fail to allocate in a call that
+/// succeeds.
 #[global_allocator]
 static ALLOCATOR: scif::ErrnoKeepingAllocator = scif::ErrnoKeepingAllocator;
 

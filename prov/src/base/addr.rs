@@ -43,23 +43,23 @@ pub(crate) struct Addr {
     /// that decodes it.
     pub(crate) host: u32,
     /// Contexts of a scalable endpoint.
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<ContextCounts>,
 }
 
 /// Number of contexts of a scalable endpoint, and thus of its consecutive ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Group {
+pub(crate) struct ContextCounts {
     rx: u8,
     tx: u8,
 }
 
-impl Group {
+impl ContextCounts {
     /// Returns a group; `None` for numbers of contexts that no endpoint has.
-    pub(crate) fn new(rx: usize, tx: usize) -> Option<Group> {
+    pub(crate) fn new(rx: usize, tx: usize) -> Option<ContextCounts> {
         let count = |count: usize| {
             u8::try_from(count.max(1)).ok().filter(|c| usize::from(*c) <= MAX_CONTEXTS)
         };
-        Some(Group { rx: count(rx)?, tx: count(tx)? })
+        Some(ContextCounts { rx: count(rx)?, tx: count(tx)? })
     }
 
     pub(crate) fn rx(self) -> usize {
@@ -78,14 +78,14 @@ impl Group {
 
 /// Node and host of the process that decodes an address, which decide whether the address is local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reader {
+pub(crate) struct LocalHost {
     pub(crate) node: u16,
     pub(crate) host: u32,
 }
 
-impl Reader {
-    pub(crate) fn of(node: &scif::Node) -> Reader {
-        Reader { node: node.id(), host: node.host_hash() }
+impl LocalHost {
+    pub(crate) fn of(node: &scif::Node) -> LocalHost {
+        LocalHost { node: node.id(), host: node.host_hash() }
     }
 }
 
@@ -106,15 +106,16 @@ impl fmt::Display for AddrError {
             AddrError::Malformed => write!(f, "the address is not a struct sockaddr_in"),
             AddrError::OtherHost(a) => write!(
                 f,
-                "the endpoint at {a} cannot be reached from here: it is on another host or in another network namespace, or its \
-                 process has another SCIF_DOMAIN, SCIF_RUNTIME_DIR or, without SCIF_DOMAIN, another user; set SCIF_DOMAIN and \
-                 SCIF_RUNTIME_DIR alike in all processes of a job (containers of one host share a directory), and choose another \
-                 provider (FI_PROVIDER) for jobs that span hosts"
+                "the endpoint at {a} cannot be reached from here: it is on another host or in \
+                 another network namespace, or its process has another SCIF_DOMAIN, \
+                 SCIF_RUNTIME_DIR or, without SCIF_DOMAIN, another user; set SCIF_DOMAIN and \
+                 SCIF_RUNTIME_DIR alike in all processes of a job (containers of one host share a \
+                 directory), and choose another provider (FI_PROVIDER) for jobs that span hosts"
             ),
             AddrError::OtherIp(ip) => write!(
                 f,
-                "{ip} is not an address of this host: jobs over scif live on one host, choose another provider (FI_PROVIDER) \
-                 for those that span hosts"
+                "{ip} is not an address of this host: jobs over scif live on one host, choose \
+                 another provider (FI_PROVIDER) for those that span hosts"
             ),
         }
     }
@@ -127,7 +128,12 @@ impl Addr {
     }
 
     /// Returns the name of a scalable endpoint whose first port is `id`.
-    pub(crate) const fn of_group(ip: Ipv4Addr, id: PortId, host: u32, group: Group) -> Addr {
+    pub(crate) const fn of_group(
+        ip: Ipv4Addr,
+        id: PortId,
+        host: u32,
+        group: ContextCounts,
+    ) -> Addr {
         Addr { ip, port: id.port, node: id.node, host, group: Some(group) }
     }
 
@@ -144,7 +150,7 @@ impl Addr {
         let group = if host == 0 || (rx, tx) == (0, 0) {
             None
         } else {
-            Group::new(usize::from(rx), usize::from(tx))
+            ContextCounts::new(usize::from(rx), usize::from(tx))
         };
         Some(Addr {
             ip: Ipv4Addr::new(a, b, c, d),
@@ -171,7 +177,7 @@ impl Addr {
     /// [`AddrError::OtherHost`] and [`AddrError::OtherIp`] for an address of another host.
     pub(crate) fn port_id(
         &self,
-        reader: Reader,
+        reader: LocalHost,
         is_local_ip: impl FnOnce(Ipv4Addr) -> bool,
     ) -> Result<PortId, AddrError> {
         if self.host == 0 {
@@ -203,7 +209,7 @@ pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
 ///
 /// # Errors
 /// See [`AddrError`].
-pub(crate) fn decode(bytes: &[u8], reader: Reader) -> Result<PortId, AddrError> {
+pub(crate) fn decode(bytes: &[u8], reader: LocalHost) -> Result<PortId, AddrError> {
     Addr::from_bytes(bytes)
         .ok_or(AddrError::Malformed)?
         .port_id(reader, crate::base::resolve::is_local)
@@ -213,7 +219,7 @@ pub(crate) fn decode(bytes: &[u8], reader: Reader) -> Result<PortId, AddrError> 
 mod tests {
     use super::*;
 
-    const HERE: Reader = Reader { node: 3, host: 0xdead_beef };
+    const HERE: LocalHost = LocalHost { node: 3, host: 0xdead_beef };
     const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
     #[test]
@@ -230,7 +236,7 @@ mod tests {
         for (node, port, host) in [(0, 0, 1), (7, 65535, u32::MAX), (u16::MAX, 1, 0x8000_0000)] {
             let a = Addr { ip: Ipv4Addr::new(10, 0, 0, 9), port, node, host, group: None };
             assert_eq!(Addr::from_bytes(&a.to_bytes()), Some(a));
-            let scalable = Addr { group: Group::new(3, 64), ..a };
+            let scalable = Addr { group: ContextCounts::new(3, 64), ..a };
             assert!(scalable.group.is_some());
             assert_eq!(Addr::from_bytes(&scalable.to_bytes()), Some(scalable));
         }
@@ -253,10 +259,10 @@ mod tests {
 
     #[test]
     fn numbers_of_contexts_have_bounds() {
-        assert_eq!(Group::new(0, 0), Group::new(1, 1));
-        assert_eq!(Group::new(64, 3).map(Group::ports), Some(67));
-        assert_eq!(Group::new(65, 1), None);
-        assert_eq!(Group::new(1, usize::MAX), None);
+        assert_eq!(ContextCounts::new(0, 0), ContextCounts::new(1, 1));
+        assert_eq!(ContextCounts::new(64, 3).map(ContextCounts::ports), Some(67));
+        assert_eq!(ContextCounts::new(65, 1), None);
+        assert_eq!(ContextCounts::new(1, usize::MAX), None);
     }
 
     #[test]

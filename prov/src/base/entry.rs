@@ -30,8 +30,8 @@ const PANICKED: Errno = fi::FI_EOTHER;
 /// # Errors
 /// `FI_EOPBADSTATE`, logged once.
 #[inline]
-pub(crate) fn made_here(maker: Maker) -> Result<(), Errno> {
-    if maker.is_ancestor() {
+pub(crate) fn check_not_forked(creator: Maker) -> Result<(), Errno> {
+    if creator.is_ancestor() {
         return Err(inherited());
     }
     Ok(())
@@ -39,8 +39,8 @@ pub(crate) fn made_here(maker: Maker) -> Result<(), Errno> {
 
 #[cold]
 fn inherited() -> Errno {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
         warn(
             Subsys::EpCtrl,
             format_args!(
@@ -144,21 +144,21 @@ pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Er
     }
 }
 
-/// Logs the error of a call, unless it was logged already. `what` is the call with its arguments.
+/// Logs the error of a call, unless it was logged already. `call` is the call with its arguments.
 ///
 /// # Errors
 /// The error of `result`.
 #[track_caller]
-pub(crate) fn told<T>(
+pub(crate) fn log_err<T>(
     subsys: Subsys,
-    what: fmt::Arguments<'_>,
+    call: fmt::Arguments<'_>,
     result: Result<T, Errno>,
 ) -> Result<T, Errno> {
     if let Err(errno) = &result
         && *errno != fi::FI_EAGAIN
         && !reason::is_logged()
     {
-        reason::log_line(subsys, what, *errno);
+        reason::log_line(subsys, call, *errno);
     }
     result
 }
@@ -167,22 +167,22 @@ pub(crate) fn told<T>(
 #[track_caller]
 pub(crate) fn refused<T>(
     subsys: Subsys,
-    what: fmt::Arguments<'_>,
+    call: fmt::Arguments<'_>,
     errno: Errno,
 ) -> Result<T, Errno> {
-    reason::warn_about_call(subsys, what);
+    reason::warn_about_call(subsys, call);
     Err(errno)
 }
 
 /// Object that records the process in which it was created.
-pub(crate) trait Made: Object {
-    fn maker(&self) -> Maker;
+pub(crate) trait CreatedBy: Object {
+    fn creator(&self) -> Maker;
 }
 
 /// Like [`object`], but only in the process that created the object.
 ///
 /// Used by every call that takes a lock or changes state visible to peers, and does not call
-/// [`made_here`] itself.
+/// [`check_not_forked`] itself.
 ///
 /// # Errors
 /// `FI_EINVAL` for null or an object of another class, `FI_EOPBADSTATE` in a forked child of its
@@ -190,10 +190,10 @@ pub(crate) trait Made: Object {
 ///
 /// # Safety
 /// The contract of [`object`].
-pub(crate) unsafe fn own<'a, T: Made, F>(ptr: *const F) -> Result<&'a T, Errno> {
+pub(crate) unsafe fn own<'a, T: CreatedBy, F>(ptr: *const F) -> Result<&'a T, Errno> {
     // SAFETY: the caller's contract.
     let own = unsafe { object::<T, F>(ptr) }?;
-    made_here(own.maker())?;
+    check_not_forked(own.creator())?;
     Ok(own)
 }
 

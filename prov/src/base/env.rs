@@ -19,7 +19,7 @@ use crate::base::log::{Subsys, warn};
 
 /// Settings: the defaults of the table, or the values of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Env {
+pub(crate) struct Settings {
     /// Whether an endpoint prints a line of counters when it closes.
     pub(crate) stats: bool,
     /// Whether Yama's restriction on the memory of this process is lifted if it prevents copies.
@@ -32,7 +32,7 @@ pub(crate) struct Env {
     /// Whether data is copied between processes by `process_vm_readv` and `process_vm_writev`.
     pub(crate) process_vm: bool,
     /// Whether large messages use the cooperative copy while both sides wait for them.
-    pub(crate) both_sides: bool,
+    pub(crate) coop_copy: bool,
     /// Nanoseconds for which a first connection to a port without listener is retried.
     pub(crate) connect_timeout_ns: u64,
     /// Nanoseconds for which closing a region waits for a peer that accesses it.
@@ -46,25 +46,25 @@ pub(crate) struct Env {
 }
 
 /// Type of a parameter, and the field that it sets.
-enum Kind {
-    Bool(fn(&mut Env) -> &mut bool),
+enum ParamKind {
+    Bool(fn(&mut Settings) -> &mut bool),
     /// One of two words; the second sets the field to true.
-    Choice(&'static str, &'static str, fn(&mut Env) -> &mut bool),
+    Choice(&'static str, &'static str, fn(&mut Settings) -> &mut bool),
     /// Transport of the connections.
-    Transport(fn(&mut Env) -> &mut TransportKind),
+    Transport(fn(&mut Settings) -> &mut TransportKind),
     /// Number of bytes, with K, M or G for powers of 1024.
-    Size(fn(&mut Env) -> &mut usize),
-    /// Number of bytes as for [`Kind::Size`], or `auto`: a quarter of the memory that the process
-    /// may have.
-    Memory(fn(&mut Env) -> &mut usize),
+    Size(fn(&mut Settings) -> &mut usize),
+    /// Number of bytes as for [`ParamKind::Size`], or `auto`: a quarter of the memory that the
+    /// process may have.
+    Memory(fn(&mut Settings) -> &mut usize),
     /// Number of seconds or milliseconds, with its unit.
-    Time(fn(&mut Env) -> &mut u64),
+    Time(fn(&mut Settings) -> &mut u64),
 }
 
 struct Param {
     /// Name in lower case, without `FI_SCIF_`.
     name: &'static CStr,
-    kind: Kind,
+    kind: ParamKind,
     default: &'static str,
     help: &'static str,
 }
@@ -72,69 +72,72 @@ struct Param {
 static TABLE: &[Param] = &[
     Param {
         name: c"stats",
-        kind: Kind::Bool(|env| &mut env.stats),
+        kind: ParamKind::Bool(|env| &mut env.stats),
         default: "0",
         help: "Print a line of counters to the standard error stream when an endpoint is closed",
     },
     Param {
         name: c"ptracer",
-        kind: Kind::Bool(|env| &mut env.ptracer),
+        kind: ParamKind::Bool(|env| &mut env.ptracer),
         default: "1",
-        help: "Where Yama (kernel.yama.ptrace_scope) keeps processes of one user from copying each other's memory, \
-               permit it for this process by PR_SET_PTRACER_ANY; otherwise large messages take the slower way",
+        help: "Where Yama (kernel.yama.ptrace_scope) keeps processes of one user from copying each \
+               other's memory, permit it for this process by PR_SET_PTRACER_ANY; otherwise large \
+               messages take the slower way",
     },
     Param {
         name: c"peer_death",
-        kind: Kind::Choice("matched", "any", |env| &mut env.peer_death_any),
+        kind: ParamKind::Choice("matched", "any", |env| &mut env.peer_death_any),
         default: "matched",
-        help: "Which receives fail when a peer dies: 'matched', those that the peer had begun to fill or that name it; \
-               'any', also those open to any source",
+        help: "Which receives fail when a peer dies: 'matched', those that the peer had begun to \
+               fill or that name it; 'any', also those open to any source",
     },
     Param {
         name: c"eager_size",
-        kind: Kind::Size(|env| &mut env.eager_size),
+        kind: ParamKind::Size(|env| &mut env.eager_size),
         default: "16K",
-        help: "Largest message in bytes, at most 16K, that is copied through the ring, twice but without waiting for \
-               the receiver; longer ones are copied once, from memory to memory, or where that is denied, through the \
-               ring after the receiver has asked for them",
+        help: "Largest message in bytes, at most 16K, that is copied through the ring, twice but \
+               without waiting for the receiver; longer ones are copied once, from memory to \
+               memory, or where that is denied, through the ring after the receiver has asked for \
+               them",
     },
     Param {
         name: c"process_vm",
-        kind: Kind::Bool(|env| &mut env.process_vm),
+        kind: ParamKind::Bool(|env| &mut env.process_vm),
         default: "1",
-        help: "Copy large messages by process_vm_readv and process_vm_writev where the system permits it",
+        help: "Copy large messages by process_vm_readv and process_vm_writev where the system \
+               permits it",
     },
     Param {
         name: c"both_sides",
-        kind: Kind::Bool(|env| &mut env.both_sides),
+        kind: ParamKind::Bool(|env| &mut env.coop_copy),
         default: "1",
         help: "Let sender and receiver both copy parts of a large message while both wait for it",
     },
     Param {
         name: c"unexpected_max",
-        kind: Kind::Memory(|env| &mut env.unexpected_max),
+        kind: ParamKind::Memory(|env| &mut env.unexpected_max),
         default: "auto",
-        help: "Bytes of messages that came before their receives and are kept by the process; one peer may have half of them. \
-               Beyond, the connection of the peer that has the most is reset with FI_ENOMEM. 'auto' is a quarter of the \
-               memory that the process may have",
+        help: "Bytes of messages that came before their receives and are kept by the process; one \
+               peer may have half of them. Beyond, the connection of the peer that has the most is \
+               reset with FI_ENOMEM. 'auto' is a quarter of the memory that the process may have",
     },
     Param {
         name: c"connect_timeout",
-        kind: Kind::Time(|env| &mut env.connect_timeout_ns),
+        kind: ParamKind::Time(|env| &mut env.connect_timeout_ns),
         default: "3s",
         help: "Time for which operations to an address without a listener are retried before they \
                fail with FI_ECONNREFUSED, such as 3s or 200ms",
     },
     Param {
         name: c"mr_close_timeout",
-        kind: Kind::Time(|env| &mut env.mr_close_timeout_ns),
+        kind: ParamKind::Time(|env| &mut env.mr_close_timeout_ns),
         default: "10s",
         help: "Time for which closing a memory region waits for a living peer in the middle of an \
                access, before the connection to that peer is reset, such as 10s or 500ms",
     },
     Param {
         name: c"mr_migrate",
-        kind: Kind::Choice("never", "auto", |env| &mut env.migrate),
+        kind: ParamKind::Choice("never", "auto", |env| &mut env.migrate),
         default: "never",
         help: "Whether frequently accessed registered memory migrates to pages that peers can map: \
                'never'; 'auto', while it is registered, and only whole pages of plain private \
@@ -142,7 +145,7 @@ static TABLE: &[Param] = &[
     },
     Param {
         name: c"transport",
-        kind: Kind::Transport(|env| &mut env.transport),
+        kind: ParamKind::Transport(|env| &mut env.transport),
         default: "soft",
         help: "Transport of connections: 'soft', memory that the processes of one host share; \
                'kernel', the SCIF driver, also between its nodes; 'auto', the driver if there is \
@@ -151,8 +154,8 @@ static TABLE: &[Param] = &[
 ];
 
 /// Returns the settings of this process.
-pub(crate) fn env() -> &'static Env {
-    static ENV: OnceLock<Env> = OnceLock::new();
+pub(crate) fn env() -> &'static Settings {
+    static ENV: OnceLock<Settings> = OnceLock::new();
     ENV.get_or_init(|| {
         let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         for unknown in scif::unknown_settings("FI_SCIF_", &names(), set) {
@@ -180,7 +183,7 @@ pub(crate) fn init() {
 
 /// Value of a parameter as set by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum ParamAnswer {
     Nothing,
     Text(String),
     Bool(bool),
@@ -188,38 +191,44 @@ enum Said {
     Refused,
 }
 
-fn ask(param: &Param) -> Said {
+fn ask(param: &Param) -> ParamAnswer {
     let kind = match param.kind {
-        Kind::Bool(_) => FI_PARAM_BOOL,
-        Kind::Choice(..) | Kind::Transport(_) | Kind::Size(_) | Kind::Memory(_) | Kind::Time(_) => {
-            FI_PARAM_STRING
-        }
+        ParamKind::Bool(_) => FI_PARAM_BOOL,
+        ParamKind::Choice(..)
+        | ParamKind::Transport(_)
+        | ParamKind::Size(_)
+        | ParamKind::Memory(_)
+        | ParamKind::Time(_) => FI_PARAM_STRING,
     };
     let help =
         CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
-    said(host::param(param.name, kind, &help), || std::env::var_os(variable(param)))
+    answer_of(host::param(param.name, kind, &help), || std::env::var_os(variable(param)))
 }
 
-fn said(answer: Result<ParamValue, c_int>, environment: impl FnOnce() -> Option<OsString>) -> Said {
+fn answer_of(
+    answer: Result<ParamValue, c_int>,
+    environment: impl FnOnce() -> Option<OsString>,
+) -> ParamAnswer {
     match answer {
-        Ok(ParamValue::Bool(value)) => Said::Bool(value),
-        Ok(ParamValue::String(text)) => Said::Text(text.to_string_lossy().into_owned()),
-        Ok(ParamValue::Int(_) | ParamValue::Size(_)) => Said::Nothing,
-        Err(FI_EINVAL) => Said::Refused,
-        Err(FI_ENOSYS) => environment()
-            .map_or(Said::Nothing, |text| Said::Text(text.to_string_lossy().into_owned())),
-        Err(_) => Said::Nothing,
+        Ok(ParamValue::Bool(value)) => ParamAnswer::Bool(value),
+        Ok(ParamValue::String(text)) => ParamAnswer::Text(text.to_string_lossy().into_owned()),
+        Ok(ParamValue::Int(_) | ParamValue::Size(_)) => ParamAnswer::Nothing,
+        Err(FI_EINVAL) => ParamAnswer::Refused,
+        Err(FI_ENOSYS) => environment().map_or(ParamAnswer::Nothing, |text| {
+            ParamAnswer::Text(text.to_string_lossy().into_owned())
+        }),
+        Err(_) => ParamAnswer::Nothing,
     }
 }
 
-fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> Env {
-    let mut env = Env {
+fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)) -> Settings {
+    let mut env = Settings {
         stats: false,
         ptracer: false,
         peer_death_any: false,
         eager_size: 0,
         process_vm: false,
-        both_sides: false,
+        coop_copy: false,
         connect_timeout_ns: 0,
         mr_close_timeout_ns: 0,
         migrate: false,
@@ -230,13 +239,13 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
         let set = set(param, &mut env, param.default);
         debug_assert_eq!(set, Ok(()), "the table's own defaults can be used");
         match ask(param) {
-            Said::Nothing | Said::Refused => {}
-            Said::Bool(value) => {
-                if let Kind::Bool(field) = param.kind {
+            ParamAnswer::Nothing | ParamAnswer::Refused => {}
+            ParamAnswer::Bool(value) => {
+                if let ParamKind::Bool(field) = param.kind {
                     *field(&mut env) = value;
                 }
             }
-            Said::Text(text) => {
+            ParamAnswer::Text(text) => {
                 if let Err(wanted) = self::set(param, &mut env, text.trim()) {
                     complain(&param.name.to_string_lossy().to_ascii_uppercase(), &text, &wanted);
                 }
@@ -248,29 +257,31 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
 
 /// # Errors
 /// Description of the valid values.
-fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
+fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
     match param.kind {
-        Kind::Bool(field) => *field(env) = parse_bool(text).ok_or("0 or 1")?,
-        Kind::Choice(no, yes, field) => {
+        ParamKind::Bool(field) => *field(env) = parse_bool(text).ok_or("0 or 1")?,
+        ParamKind::Choice(no, yes, field) => {
             *field(env) = match text {
                 _ if text.eq_ignore_ascii_case(yes) => true,
                 _ if text.eq_ignore_ascii_case(no) => false,
                 _ => return Err(format!("'{no}' or '{yes}'")),
             }
         }
-        Kind::Transport(field) => {
+        ParamKind::Transport(field) => {
             *field(env) = parse_transport(text).ok_or("'soft', 'kernel' or 'auto'")?
         }
-        Kind::Size(field) => {
+        ParamKind::Size(field) => {
             *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
         }
-        Kind::Memory(field) => {
+        ParamKind::Memory(field) => {
             *field(env) = match text {
                 _ if text.eq_ignore_ascii_case("auto") => auto_memory(),
                 _ => parse_size(text).ok_or("'auto' or a number of bytes such as 1G")?,
             }
         }
-        Kind::Time(field) => *field(env) = parse_time(text).ok_or("a time such as 3s or 200ms")?,
+        ParamKind::Time(field) => {
+            *field(env) = parse_time(text).ok_or("a time such as 3s or 200ms")?
+        }
     }
     Ok(())
 }
@@ -347,7 +358,7 @@ mod tests {
         }
     }
 
-    fn with(values: &[(&str, &str)]) -> (Env, Vec<String>) {
+    fn with(values: &[(&str, &str)]) -> (Settings, Vec<String>) {
         let complaints = RefCell::new(Vec::new());
         let env = read(
             |param| {
@@ -355,7 +366,7 @@ mod tests {
                 values
                     .iter()
                     .find(|(n, _)| *n == name)
-                    .map_or(Said::Nothing, |(_, v)| Said::Text((*v).to_owned()))
+                    .map_or(ParamAnswer::Nothing, |(_, v)| ParamAnswer::Text((*v).to_owned()))
             },
             |name, _, _| complaints.borrow_mut().push(name.to_owned()),
         );
@@ -367,7 +378,7 @@ mod tests {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
         assert!(
-            !env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides
+            !env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.coop_copy
         );
         assert_eq!(
             (env.eager_size, env.transport, env.migrate),
@@ -450,9 +461,9 @@ mod tests {
     #[test]
     fn the_environment_is_asked_only_without_a_host() {
         let environment = || Some(OsString::from("1"));
-        assert_eq!(said(Err(FI_ENOSYS), environment), Said::Text("1".to_owned()));
-        assert_eq!(said(Err(libfabric_sys::FI_ENODATA), environment), Said::Nothing);
-        assert_eq!(said(Err(FI_EINVAL), environment), Said::Refused);
-        assert_eq!(said(Ok(ParamValue::Bool(false)), environment), Said::Bool(false));
+        assert_eq!(answer_of(Err(FI_ENOSYS), environment), ParamAnswer::Text("1".to_owned()));
+        assert_eq!(answer_of(Err(libfabric_sys::FI_ENODATA), environment), ParamAnswer::Nothing);
+        assert_eq!(answer_of(Err(FI_EINVAL), environment), ParamAnswer::Refused);
+        assert_eq!(answer_of(Ok(ParamValue::Bool(false)), environment), ParamAnswer::Bool(false));
     }
 }

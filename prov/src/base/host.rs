@@ -12,7 +12,7 @@ use libfabric_sys::{FI_ENOSYS, Host, ParamValue, Provider, fi_param_type};
 use crate::base::attr;
 
 #[derive(Debug)]
-struct State {
+struct HostState {
     /// The last libfabric that called, and this provider as it knows it; `None` before the first
     /// and after the last.
     caller: Option<(Host, &'static Provider)>,
@@ -21,9 +21,9 @@ struct State {
     newest: u32,
 }
 
-static STATE: RwLock<State> = RwLock::new(State { caller: None, oldest: None, newest: 0 });
+static STATE: RwLock<HostState> = RwLock::new(HostState { caller: None, oldest: None, newest: 0 });
 
-fn with<R>(f: impl FnOnce(&State) -> R) -> R {
+fn with<R>(f: impl FnOnce(&HostState) -> R) -> R {
     f(&STATE.read().unwrap_or_else(PoisonError::into_inner))
 }
 

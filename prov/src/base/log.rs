@@ -66,21 +66,21 @@ impl Subsys {
 #[track_caller]
 #[cold]
 pub(crate) fn warn(subsys: Subsys, text: fmt::Arguments<'_>) {
-    say(fi::FI_LOG_WARN, subsys, text, Location::caller());
+    log_at(fi::FI_LOG_WARN, subsys, text, Location::caller());
 }
 
 /// Logs at info a fact that explains a decision; at most one line per object, none per operation.
 #[track_caller]
 #[cold]
 pub(crate) fn info(subsys: Subsys, text: fmt::Arguments<'_>) {
-    say(fi::FI_LOG_INFO, subsys, text, Location::caller());
+    log_at(fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
 /// Logs at warn a line that a peer can cause: at most 10 lines a second.
 #[track_caller]
 #[cold]
 pub(crate) fn warn_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
-    say_within(&PEERS, fi::FI_LOG_WARN, subsys, text, Location::caller());
+    log_within(&PEERS, fi::FI_LOG_WARN, subsys, text, Location::caller());
 }
 
 /// Logs at info a line that a peer can cause: from the same 10 lines a second as
@@ -88,7 +88,7 @@ pub(crate) fn warn_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
 #[track_caller]
 #[cold]
 pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
-    say_within(&PEERS, fi::FI_LOG_INFO, subsys, text, Location::caller());
+    log_within(&PEERS, fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
 /// Logs a line about a refused call: the first 64 lines, then at most 10 lines a
@@ -96,7 +96,7 @@ pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
 #[track_caller]
 #[cold]
 pub(crate) fn about_call(level: u32, subsys: Subsys, text: fmt::Arguments<'_>) {
-    say_within(&CALLS, level, subsys, text, Location::caller());
+    log_within(&CALLS, level, subsys, text, Location::caller());
 }
 
 /// Returns whether the host prints warnings of any subsystem.
@@ -111,7 +111,7 @@ pub(crate) fn prints_warnings() -> bool {
 pub(crate) fn settle() {
     let place = Location::caller();
     for budget in [&PEERS, &CALLS] {
-        budget.settle(|report| say(fi::FI_LOG_WARN, Subsys::Core, report, place));
+        budget.settle(|report| log_at(fi::FI_LOG_WARN, Subsys::Core, report, place));
     }
 }
 
@@ -119,13 +119,13 @@ pub(crate) fn settle() {
 /// Once for each cause.
 #[cold]
 pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
-    static SAID: OnceEach<DenialCause> = OnceEach::new(16);
-    if SAID.first(denial.cause()) {
+    static LOGGED: OnceEach<DenialCause> = OnceEach::new(16);
+    if LOGGED.first(denial.cause()) {
         warn(
             Subsys::EpData,
             format_args!(
-                "no direct copy with {peer}: its large messages and RMA go through the ring, in two copies instead of one, and \
-                 slower. {denial}"
+                "no direct copy with {peer}: its large messages and RMA go through the ring, in \
+                 two copies instead of one, and slower. {denial}"
             ),
         );
     }
@@ -135,7 +135,7 @@ pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
 /// cause.
 #[cold]
 pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
-    static SAID: OnceEach<&str> = OnceEach::new(4);
+    static LOGGED: OnceEach<&str> = OnceEach::new(4);
     let cause = match error {
         // Logged with its cause by `no_direct_copy`.
         AccessError::Denied => return,
@@ -143,11 +143,12 @@ pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
         AccessError::Gone => "no such process",
         AccessError::Short(_) => "short copy",
     };
-    if SAID.first(cause) {
+    if LOGGED.first(cause) {
         info(
             Subsys::EpData,
             format_args!(
-                "a direct copy with process {pid} at {peer} failed, {cause}: its data goes through the ring"
+                "a direct copy with process {pid} at {peer} failed, {cause}: its data goes through \
+                 the ring"
             ),
         );
     }
@@ -156,13 +157,13 @@ pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
 /// Logs at warn that no process listens at a port, after `waited_ns` of tries, or at the only try.
 /// Once for each port, and for a few ports only. `whereabouts` returns advice on the check to make.
 #[cold]
-pub(crate) fn nobody_listens(
+pub(crate) fn no_listener(
     peer: PortId,
     waited_ns: Option<u64>,
     whereabouts: impl FnOnce() -> String,
 ) {
-    static SAID: OnceEach<PortId> = OnceEach::new(4);
-    if !host::log_enabled(fi::FI_LOG_WARN, Subsys::EpCtrl.number()) || !SAID.first(peer) {
+    static LOGGED: OnceEach<PortId> = OnceEach::new(4);
+    if !host::log_enabled(fi::FI_LOG_WARN, Subsys::EpCtrl.number()) || !LOGGED.first(peer) {
         return;
     }
     let text = whereabouts();
@@ -187,8 +188,8 @@ pub(crate) fn nobody_listens(
 /// Logs at warn the reason for which an address has no endpoint on this host. Once in a process.
 #[cold]
 pub(crate) fn foreign_address(why: &dyn fmt::Display, node: &Node) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
         let settings = node.settings();
         warn(
             Subsys::Av,
@@ -199,8 +200,8 @@ pub(crate) fn foreign_address(why: &dyn fmt::Display, node: &Node) {
 
 /// Logs a local error that prevents a connection to a peer. Once for each cause.
 #[cold]
-pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
-    static SAID: OnceEach<c_int> = OnceEach::new(16);
+pub(crate) fn connect_failed(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
+    static LOGGED: OnceEach<c_int> = OnceEach::new(16);
     let advice = match errno {
         fi::FI_EMFILE => "; raise the limit of open files (ulimit -n)",
         fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS => {
@@ -212,7 +213,7 @@ pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
         }
         _ => "",
     };
-    if SAID.first(errno) {
+    if LOGGED.first(errno) {
         let text = format_args!(
             "no connection to {peer}: {why}{advice}. Sends to it fail if that lasts for \
              FI_SCIF_CONNECT_TIMEOUT"
@@ -229,13 +230,13 @@ pub(crate) fn stats_line(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-fn say(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
+fn log_at(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
     if host::log_enabled(level, subsys.number()) {
         send(level, subsys, text, place.file(), place.line());
     }
 }
 
-fn say_within(
+fn log_within(
     budget: &Budget,
     level: u32,
     subsys: Subsys,
@@ -243,7 +244,7 @@ fn say_within(
     place: &Location<'_>,
 ) {
     if host::log_enabled(level, subsys.number())
-        && budget.allows(|report| say(fi::FI_LOG_WARN, Subsys::Core, report, place))
+        && budget.allows(|report| log_at(fi::FI_LOG_WARN, Subsys::Core, report, place))
     {
         send(level, subsys, text, place.file(), place.line());
     }

@@ -136,15 +136,15 @@ pub(crate) fn log_refusal(call: &str, errno: Errno) {
     forget();
 }
 
-/// Logs that `what` is refused with `errno`, and the reason recorded for it. A query of an unknown
+/// Logs that `call` is refused with `errno`, and the reason recorded for it. A query of an unknown
 /// option is at info.
 #[track_caller]
 #[cold]
-pub(crate) fn log_line(subsys: Subsys, what: fmt::Arguments<'_>, errno: Errno) {
+pub(crate) fn log_line(subsys: Subsys, call: fmt::Arguments<'_>, errno: Errno) {
     let text = text(errno);
     match errno {
-        fi::FI_ENOPROTOOPT => info_about_call(subsys, format_args!("{what}: {text}")),
-        _ => warn_about_call(subsys, format_args!("{what}: {text}")),
+        fi::FI_ENOPROTOOPT => info_about_call(subsys, format_args!("{call}: {text}")),
+        _ => warn_about_call(subsys, format_args!("{call}: {text}")),
     }
 }
 

@@ -119,7 +119,7 @@ impl DomainState {
 pub(crate) struct DomainShared {
     pub(crate) gate: ElidableLock<DomainState>,
     pub(crate) fabric: Arc<FabricShared>,
-    pub(crate) maker: Maker,
+    pub(crate) creator: Maker,
     /// Interface version for which the application was written.
     pub(crate) api: u32,
     /// Whether the domain was opened for triggered operations and queued work.
@@ -166,7 +166,7 @@ impl DomainShared {
         let shared = Arc::new(DomainShared {
             gate,
             fabric: Arc::clone(fabric),
-            maker: Maker::here(),
+            creator: Maker::here(),
             api: fabric.api_version,
             triggers: caps & fi::FI_TRIGGER != 0,
             keys,
@@ -217,7 +217,7 @@ impl DomainShared {
                     "fi_close of a domain with {eps} endpoints, {avs} address vectors, {mrs} memory regions and {queues} \
                      queues, counters and shared contexts"
                 );
-                return entry::told(Subsys::Fabric, open, Err(fi::FI_EBUSY));
+                return entry::log_err(Subsys::Fabric, open, Err(fi::FI_EBUSY));
             }
         }
         if let Some(auto) = &self.auto {

@@ -19,7 +19,7 @@ use crate::base::slab::Slab;
 use crate::domain::{DomainShared, DomainState};
 use crate::engine::{self, EpState, deferred};
 use crate::state::counter::CntrState;
-use crate::state::waiters::{Waits, watch};
+use crate::state::waiters::{WaitState, watch};
 
 /// Nanoseconds for which a blocking call polls before it sleeps: about the cost of falling asleep
 /// and waking up.
@@ -106,7 +106,7 @@ pub(crate) fn forget_ep(st: &mut DomainState, ep: u32) {
 }
 
 #[inline]
-fn waits(st: &mut DomainState, target: Target) -> Option<&mut Waits> {
+fn waits(st: &mut DomainState, target: Target) -> Option<&mut WaitState> {
     match target {
         Target::Cq(index) => st.cqs.get_mut(index).map(|cq| &mut cq.waits),
         Target::Cntr(index) => st.cntrs.get_mut(index).map(|cntr| &mut cntr.waits),
@@ -124,7 +124,7 @@ fn each_ep(st: &mut DomainState, target: Target, mut what: impl FnMut(&mut Domai
 }
 
 /// Returns the wait state of `target`, and the endpoints beside it.
-fn split(st: &mut DomainState, target: Target) -> Option<(&Slab<EpState>, &mut Waits)> {
+fn split(st: &mut DomainState, target: Target) -> Option<(&Slab<EpState>, &mut WaitState)> {
     let DomainState { eps, cqs, cntrs, .. } = st;
     let waits = match target {
         Target::Cq(index) => &mut cqs.get_mut(index)?.waits,
@@ -167,10 +167,10 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     let queues = cqs.iter().map(|(_, cq)| &cq.waits);
     let counters = cntrs.iter().map(|(_, cntr)| &cntr.waits);
     for waits in queues.chain(counters).filter(|w| w.eps.contains(&ep)) {
-        for seat in &waits.seats {
+        for slot in &waits.slots {
             // Left from an attempt to enable it that failed half-way.
-            seat.waiter.remove(endpoint.links.sock.wait_fd());
-            let watched = watch(&seat.waiter, endpoint.links.sock.wait_fd());
+            slot.waiter.remove(endpoint.links.sock.wait_fd());
+            let watched = watch(&slot.waiter, endpoint.links.sock.wait_fd());
             // Waiter slots of short sleeps may miss a wake-up, since these sleeps soon time out.
             if waits.obj.sleeps() {
                 watched?;
@@ -254,8 +254,8 @@ pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
     waits.eps.swap_remove(at);
     let watched = waits.watched;
     if let Some(endpoint) = eps.get(ep) {
-        for seat in &waits.seats {
-            seat.waiter.remove(endpoint.links.sock.wait_fd());
+        for slot in &waits.slots {
+            slot.waiter.remove(endpoint.links.sock.wait_fd());
         }
     }
     if watched {
@@ -295,8 +295,8 @@ fn stop_watching(st: &mut DomainState, target: Target) {
 fn arm_fd(st: &mut DomainState, target: Target) {
     if let Some(w) = waits(st, target) {
         w.fd_armed = true;
-        if let Some(seat) = w.seats.first_mut().filter(|s| !s.taken) {
-            seat.sit();
+        if let Some(slot) = w.slots.first_mut().filter(|s| !s.taken) {
+            slot.acquire();
         }
     }
     start_watching(st, target);
@@ -307,7 +307,7 @@ fn arm_fd(st: &mut DomainState, target: Target) {
 #[cold]
 pub(crate) fn disarm_fd(st: &mut DomainState, target: Target) {
     let Some(w) = waits(st, target) else { return };
-    if std::mem::take(&mut w.fd_armed) && w.leave_seat(0) {
+    if std::mem::take(&mut w.fd_armed) && w.release(0) {
         stop_watching(st, target);
     }
 }
@@ -479,22 +479,22 @@ fn nap<R>(
     left_ns: Option<u64>,
     done: &mut impl FnMut(&mut DomainState) -> Option<R>,
 ) -> Result<Nap<R>, Errno> {
-    let (seat, waiter, nap_ns) = {
+    let (slot, waiter, nap_ns) = {
         let mut guard = dom.gate.lock();
         let st = &mut *guard;
         let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
-        let (seat, waiter) = waits.take_seat(|ep| {
+        let (slot, waiter) = waits.acquire(|ep| {
             let ep = eps.get(ep).filter(|ep| ep.enabled)?;
             Some(ep.links.sock.wait_fd())
         })?;
         start_watching(st, target);
         progress_all(st, target);
         if let Some(result) = done(st) {
-            leave(st, target, seat);
+            leave(st, target, slot);
             return Ok(Nap::Done(result));
         }
         if has_more(st, target) {
-            leave(st, target, seat);
+            leave(st, target, slot);
             return Ok(Nap::Busy);
         }
         let mut timer = false;
@@ -504,10 +504,10 @@ fn nap<R>(
             true => TIMER_NAP_NS,
             false => NAP_NS,
         };
-        (seat, waiter, left_ns.map_or(longest, |left| left.min(longest)))
+        (slot, waiter, left_ns.map_or(longest, |left| left.min(longest)))
     };
     let slept = waiter.wait_or_interrupt(Some(nap_ns));
-    leave(&mut dom.gate.lock(), target, seat);
+    leave(&mut dom.gate.lock(), target, slot);
     match (slept.map_err(|e| errno::errno(&e))?, target) {
         (Woken::Interrupted, Target::Cq(_)) => Ok(Nap::Interrupted),
         (Woken::Late, _) => Ok(Nap::Late),
@@ -515,8 +515,8 @@ fn nap<R>(
     }
 }
 
-fn leave(st: &mut DomainState, target: Target, seat: usize) {
-    if waits(st, target).is_some_and(|w| w.leave_seat(seat)) {
+fn leave(st: &mut DomainState, target: Target, slot: usize) {
+    if waits(st, target).is_some_and(|w| w.release(slot)) {
         stop_watching(st, target);
     }
 }

@@ -24,7 +24,7 @@ use crate::base::attr::CM_DATA_SIZE;
 use crate::base::log::Subsys;
 use crate::base::{entry, errno};
 use crate::domain::DomainState;
-use crate::objects::pep::listen::Call;
+use crate::objects::pep::listen::ConnRequest;
 use crate::state::eq_queue::{EqError, cm_entry};
 
 /// State of the connection of a connected endpoint.
@@ -54,7 +54,7 @@ pub(crate) struct Cm {
     /// Data of the application, until it is sent.
     data: Vec<u8>,
     /// Request that an acceptance answers, until the connection is open. A drop refuses it.
-    call: Option<Call>,
+    call: Option<ConnRequest>,
     /// Peer number of the other side, once it is known.
     peer: PeerId,
     /// Time in nanoseconds of the first attempt to connect that was not answered.
@@ -101,7 +101,12 @@ pub(crate) fn connect(st: &mut DomainState, ep: u32, to: PortId, data: &[u8]) ->
 
 /// Answers a request. The caller learns of the result once the connection to it is open, or has
 /// failed.
-pub(crate) fn accept(st: &mut DomainState, ep: u32, call: Call, data: &[u8]) -> Result<(), Errno> {
+pub(crate) fn accept(
+    st: &mut DomainState,
+    ep: u32,
+    call: ConnRequest,
+    data: &[u8],
+) -> Result<(), Errno> {
     let request = (call.from, call.number);
     begin(st, ep, State::Answering, request, Some(call), data)
 }
@@ -111,7 +116,7 @@ fn begin(
     ep: u32,
     state: State,
     (to, number): (PortId, u64),
-    call: Option<Call>,
+    call: Option<ConnRequest>,
     data: &[u8],
 ) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
@@ -305,7 +310,7 @@ impl EpState {
             Error::Refused(id) => self.nobody_listens(*id, None),
             error => {
                 let to = self.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
-                crate::base::log::hindered(to, error, errno::errno(error));
+                crate::base::log::connect_failed(to, error, errno::errno(error));
             }
         }
     }

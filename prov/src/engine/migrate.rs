@@ -35,7 +35,7 @@ pub(super) fn move_hot(st: &mut DomainState) {
     let Some(index) = st.mrs.next_hot() else {
         return;
     };
-    let Some(slot) = st.mrs.withdraw(index) else {
+    let Some(slot) = st.mrs.revoke(index) else {
         return;
     };
     // From now on peers send requests for this key, which are served afterwards.

@@ -103,7 +103,7 @@ impl EpState {
                     other => crate::base::errno::errno(other),
                 };
                 if p.state.on_connect_failed(now, hindered) && hindered != 0 {
-                    crate::base::log::hindered(p.id, &error, hindered);
+                    crate::base::log::connect_failed(p.id, &error, hindered);
                 }
                 let (id, waited) = (p.id, p.state.failing_for(now));
                 if hindered == 0 && !p.state.was_there() && waited > NOTICE_NS {
@@ -125,7 +125,7 @@ impl EpState {
     /// Logs, once for a port, that connects to it find no listener.
     #[cold]
     pub(super) fn nobody_listens(&self, id: PortId, waited_ns: Option<u64>) {
-        crate::base::log::nobody_listens(id, waited_ns, || self.links.sock.whereabouts(id));
+        crate::base::log::no_listener(id, waited_ns, || self.links.sock.whereabouts(id));
     }
 
     /// Returns the error for operations to `peer` once connects have failed for too long. The flag

@@ -371,7 +371,7 @@ impl EpState {
             _ => None,
         };
         if let Some(err) = hindered {
-            crate::base::log::hindered(id, &reason, err);
+            crate::base::log::connect_failed(id, &reason, err);
         }
         if sent_on_it {
             let err = if let Some(err) = hindered {

@@ -262,7 +262,7 @@ impl EpState {
         let mut proto = None;
         if access == Access::ProcessVm
             && want >= BOTH_SIDES_MIN
-            && crate::base::env::env().both_sides
+            && crate::base::env::env().coop_copy
             && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
         {
             proto = self.select_proto(arrival.peer, want);

@@ -85,7 +85,7 @@ impl EpState {
             }
             wire::HARD_USE => {
                 let (key, uses) = (words.word(), words.word());
-                env.mrs.used_hard(key, uses);
+                env.mrs.note_remote_use(key, uses);
                 Ok(())
             }
             wire::COLL_JOIN..=wire::COLL_ABORT => {

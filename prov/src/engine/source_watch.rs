@@ -119,7 +119,7 @@ impl EpState {
             }
             Err(Error::Refused(_)) => refused = true,
             Err(Error::Unanswered(_)) => {}
-            Err(error) => crate::base::log::hindered(id, &error, errno(&error)),
+            Err(error) => crate::base::log::connect_failed(id, &error, errno(&error)),
         }
         source.slow_down();
         source.note_answer(refused, now) && was_lost

@@ -38,7 +38,7 @@ use crate::state::av_table::AvState;
 use crate::state::completion::{Completion, CqError};
 use crate::state::cq_queue::CqState;
 use crate::state::mr_table::Region;
-use crate::state::waiters::Waits;
+use crate::state::waiters::WaitState;
 
 /// Returns a buffer that outlives the test, so that no operation can outlive it.
 fn buffer(bytes: Vec<u8>) -> Mem {
@@ -74,7 +74,7 @@ impl Stage {
     fn on(port: u16, change: impl FnOnce(&mut EpConfig)) -> Stage {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
         let mut st = domain.shared.gate.lock();
-        let cq = st.cqs.insert(CqState::new(64, Waits::none())).unwrap();
+        let cq = st.cqs.insert(CqState::new(64, WaitState::none())).unwrap();
         let av = st.avs.insert(AvState::default()).unwrap();
         drop(st);
         let mut cfg = EpConfig {

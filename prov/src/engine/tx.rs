@@ -227,7 +227,7 @@ impl EpState {
             return Tried::Later;
         }
         let mut block = None;
-        if iov.len() == 1 && !keeps && len >= BOTH_SIDES_MIN && crate::base::env::env().both_sides {
+        if iov.len() == 1 && !keeps && len >= BOTH_SIDES_MIN && crate::base::env::env().coop_copy {
             block = p.blocks.take();
             if let Some((number, generation)) = block {
                 conn.tx_claim(usize::from(number)).reset(generation);

@@ -454,8 +454,8 @@ unsafe extern "C" fn compwritevalid<S: Object>(
 }
 
 /// List from C with its length.
-pub(crate) type List = (*const fi_ioc, usize);
-pub(crate) const NO_LIST: List = (std::ptr::null(), 0);
+pub(crate) type IocList = (*const fi_ioc, usize);
+pub(crate) const NO_LIST: IocList = (std::ptr::null(), 0);
 
 /// Implements the `*msg` calls.
 ///
@@ -467,8 +467,8 @@ unsafe fn post_msg<S: Sender + Object>(
     kind: AtomicKind,
     ep: *mut fid_ep,
     msg: *const fi_msg_atomic,
-    compare: List,
-    result: List,
+    compare: IocList,
+    result: IocList,
     flags: u64,
 ) -> Result<isize, Errno> {
     // SAFETY: an open endpoint, by the caller's contract.
@@ -493,8 +493,8 @@ pub(crate) unsafe fn start<S: Sender>(
     kind: AtomicKind,
     ep: &S,
     msg: &fi_msg_atomic,
-    compare: List,
-    result: List,
+    compare: IocList,
+    result: IocList,
     flags: u64,
 ) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;

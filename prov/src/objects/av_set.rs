@@ -39,7 +39,7 @@ const KINDS: u64 = fi::FI_BARRIER_SET
 pub(crate) struct AvSet {
     fid: fi::fid_av_set,
     dom: Arc<DomainShared>,
-    maker: Maker,
+    creator: Maker,
     index: u32,
 }
 
@@ -49,9 +49,9 @@ unsafe impl entry::Object for AvSet {
     const FCLASS: usize = fi::FI_CLASS_AV_SET;
 }
 
-impl entry::Made for AvSet {
-    fn maker(&self) -> Maker {
-        self.maker
+impl entry::CreatedBy for AvSet {
+    fn creator(&self) -> Maker {
+        self.creator
     }
 }
 
@@ -228,7 +228,7 @@ impl AvSet {
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),
-            maker: Maker::here(),
+            creator: Maker::here(),
             index,
         }))
     }

@@ -24,7 +24,7 @@ use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
 use crate::state::counter::CntrState;
 use crate::state::peer_owner::PeerCntr;
-use crate::state::waiters::{self, WaitObj, Waits};
+use crate::state::waiters::{self, WaitObj, WaitState};
 
 /// Object behind `struct fid_cntr`.
 #[repr(C)]
@@ -32,7 +32,7 @@ use crate::state::waiters::{self, WaitObj, Waits};
 pub(crate) struct Cntr {
     fid: fi::fid_cntr,
     dom: Arc<DomainShared>,
-    maker: Maker,
+    creator: Maker,
     index: u32,
     _set: Option<SetMember>,
     /// Counter of another provider for which this one stands.
@@ -45,9 +45,9 @@ unsafe impl entry::Object for Cntr {
     const FCLASS: usize = fi::FI_CLASS_CNTR;
 }
 
-impl entry::Made for Cntr {
-    fn maker(&self) -> Maker {
-        self.maker
+impl entry::CreatedBy for Cntr {
+    fn creator(&self) -> Maker {
+        self.creator
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn open(
         });
         let new =
             owner.transpose().and_then(|owner| Cntr::open(&domain.shared, attr, owner, context));
-        let new = entry::told(Subsys::EpCtrl, format_args!("fi_cntr_open"), new)?;
+        let new = entry::log_err(Subsys::EpCtrl, format_args!("fi_cntr_open"), new)?;
         // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(cntr, entry::give(new)) }
     })
@@ -95,7 +95,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         // SAFETY: an open counter of this provider, not closed concurrently, by the contract of
         // fi_close.
         let retired = unsafe { entry::own::<Cntr, _>(fid) }?.retire();
-        entry::told(Subsys::EpCtrl, format_args!("fi_close of a counter"), retired)?;
+        entry::log_err(Subsys::EpCtrl, format_args!("fi_close of a counter"), retired)?;
         // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Cntr, _>(fid) }?);
         Ok(())
@@ -190,7 +190,7 @@ impl Cntr {
                 _ => return Err(fi::FI_EINVAL),
             },
         };
-        let state = CntrState::new(Waits::new(obj)?);
+        let state = CntrState::new(WaitState::new(obj)?);
         let waiter = state.waits.waiter().map(Arc::clone);
         let index = dom.gate.lock().cntrs.insert(state).ok_or(fi::FI_ENOMEM)?;
         let set = match SetMember::join(set, dom, Target::Cntr(index), waiter) {
@@ -211,7 +211,7 @@ impl Cntr {
                 ops: if owner.is_none() { &raw const OPS } else { &raw const PEER_OPS },
             },
             dom: Arc::clone(dom),
-            maker: Maker::here(),
+            creator: Maker::here(),
             index,
             _set: set,
             owner,
@@ -292,7 +292,7 @@ impl Cntr {
     /// Waits for a threshold. Without a wait object it polls, since programs also wait on such
     /// counters.
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<(), Errno> {
-        entry::made_here(self.maker)?;
+        entry::check_not_forked(self.creator)?;
         let errors = {
             let mut st = self.dom.gate.lock();
             let state = st.cntrs.get(self.index).ok_or(fi::FI_EINVAL)?;

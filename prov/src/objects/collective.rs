@@ -50,7 +50,7 @@ pub(crate) static OPS: fi::fi_ops_collective = fi::fi_ops_collective {
 struct Mc {
     fid: fi::fid_mc,
     dom: Arc<DomainShared>,
-    maker: Maker,
+    creator: Maker,
     /// Index of the endpoint when it joined. After its close no group has this address.
     ep: u32,
 }
@@ -61,9 +61,9 @@ unsafe impl entry::Object for Mc {
     const FCLASS: usize = fi::FI_CLASS_MC;
 }
 
-impl entry::Made for Mc {
-    fn maker(&self) -> Maker {
-        self.maker
+impl entry::CreatedBy for Mc {
+    fn creator(&self) -> Maker {
+        self.creator
     }
 }
 
@@ -520,7 +520,7 @@ impl Mc {
                 fi_addr: fi::FI_ADDR_NOTAVAIL,
             },
             dom: Arc::clone(dom),
-            maker: Maker::here(),
+            creator: Maker::here(),
             ep: 0,
         });
         let name = ((&raw const *new).expose_provenance(), context.expose_provenance());

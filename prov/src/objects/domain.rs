@@ -32,9 +32,9 @@ unsafe impl entry::Object for Domain {
     const FCLASS: usize = fi::FI_CLASS_DOMAIN;
 }
 
-impl entry::Made for Domain {
-    fn maker(&self) -> Maker {
-        self.shared.maker
+impl entry::CreatedBy for Domain {
+    fn creator(&self) -> Maker {
+        self.shared.creator
     }
 }
 

@@ -42,9 +42,9 @@ unsafe impl entry::Object for Fabric {
     const FCLASS: usize = fi::FI_CLASS_FABRIC;
 }
 
-impl entry::Made for Fabric {
-    fn maker(&self) -> Maker {
-        self.shared.maker
+impl entry::CreatedBy for Fabric {
+    fn creator(&self) -> Maker {
+        self.shared.creator
     }
 }
 
@@ -99,7 +99,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         let fabric = unsafe { entry::own::<Fabric, _>(fid) }?;
         if Arc::strong_count(&fabric.shared) > 1 {
             let busy = Err(fi::FI_EBUSY);
-            return entry::told(Subsys::Fabric, format_args!("fi_close of a fabric"), busy);
+            return entry::log_err(Subsys::Fabric, format_args!("fi_close of a fabric"), busy);
         }
         forget(fid.cast());
         // SAFETY: made by `open` and not used after fi_close.
@@ -134,7 +134,7 @@ unsafe extern "C" fn domain2(
         // SAFETY: null, or an info that stays unchanged during the call.
         let new = unsafe { domain::open(&fabric.shared, info, flags, context) };
         let new =
-            entry::told(Subsys::Fabric, format_args!("fi_domain with flags {flags:#x}"), new)?;
+            entry::log_err(Subsys::Fabric, format_args!("fi_domain with flags {flags:#x}"), new)?;
         // SAFETY: opened in the line above.
         let opened = unsafe { entry::own::<Domain, _>(new) }?;
         remember_domain(of, new, &opened.shared);
@@ -166,8 +166,8 @@ unsafe extern "C" fn trywait(
                 fi::FI_CLASS_CQ => unsafe { entry::own::<Cq, _>(fid) }?.try_wait()?,
                 // SAFETY: as above, and of that class.
                 fi::FI_CLASS_CNTR => unsafe { entry::own::<Cntr, _>(fid) }?.try_wait()?,
-                // SAFETY: as above, and of that class.
                 fi::FI_CLASS_WAIT => {
+                    // SAFETY: as above, and of that class.
                     unsafe { entry::own::<WaitSet, _>(fid) }?.shared().try_wait()?
                 }
                 _ => return Err(fi::FI_EINVAL),
@@ -232,7 +232,7 @@ fn failed(error: &scif::Error) -> Errno {
 #[derive(Debug)]
 struct Open {
     fabric: usize,
-    maker: Maker,
+    creator: Maker,
     /// Domains by address; a closed one cannot be upgraded any more.
     domains: Vec<(usize, Weak<DomainShared>)>,
 }
@@ -247,7 +247,7 @@ fn lock_open() -> MutexGuard<'static, Vec<Open>> {
 fn remember(fabric: *mut fi::fid_fabric) {
     lock_open().push(Open {
         fabric: fabric.expose_provenance(),
-        maker: Maker::here(),
+        creator: Maker::here(),
         domains: Vec::new(),
     });
 }
@@ -271,7 +271,7 @@ fn forget(fabric: *mut fi::fid_fabric) {
 /// A forked child ignores the objects of its parent.
 pub(crate) fn first_open() -> (*mut fi::fid_fabric, *mut fi::fid_domain) {
     let open = lock_open();
-    let Some(first) = open.iter().find(|open| !open.maker.is_ancestor()) else {
+    let Some(first) = open.iter().find(|open| !open.creator.is_ancestor()) else {
         return (ptr::null_mut(), ptr::null_mut());
     };
     let mut domains = first.domains.iter().filter(|(_, domain)| domain.strong_count() > 0);

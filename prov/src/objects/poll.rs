@@ -23,7 +23,7 @@ use crate::objects::domain::Domain;
 
 /// Queue or counter in the set.
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct PollMember {
     target: Target,
     /// Context with which the application opened it.
     context: usize,
@@ -35,7 +35,7 @@ struct Member {
 pub(crate) struct Poll {
     fid: fi::fid_poll,
     dom: Arc<DomainShared>,
-    members: Mutex<Vec<Member>>,
+    members: Mutex<Vec<PollMember>>,
 }
 
 // SAFETY: repr(C) with a fid_poll first; FI_CLASS_POLL is in Poll objects only. The fields after
@@ -44,9 +44,9 @@ unsafe impl entry::Object for Poll {
     const FCLASS: usize = fi::FI_CLASS_POLL;
 }
 
-impl entry::Made for Poll {
-    fn maker(&self) -> Maker {
-        self.dom.maker
+impl entry::CreatedBy for Poll {
+    fn creator(&self) -> Maker {
+        self.dom.creator
     }
 }
 
@@ -172,7 +172,7 @@ unsafe extern "C" fn poll(
 ///
 /// # Safety
 /// `fid` is null or a live object.
-unsafe fn member(dom: &Arc<DomainShared>, fid: *const fi::fid) -> Result<Member, Errno> {
+unsafe fn member(dom: &Arc<DomainShared>, fid: *const fi::fid) -> Result<PollMember, Errno> {
     // SAFETY: the caller's contract.
     let (of, target) = match unsafe { entry::class_of(fid) }? {
         fi::FI_CLASS_CQ => {
@@ -192,15 +192,15 @@ unsafe fn member(dom: &Arc<DomainShared>, fid: *const fi::fid) -> Result<Member,
     }
     // SAFETY: a live object, by the caller's contract.
     let head = unsafe { fid.as_ref() }.ok_or(fi::FI_EINVAL)?;
-    Ok(Member { target, context: head.context.expose_provenance() })
+    Ok(PollMember { target, context: head.context.expose_provenance() })
 }
 
 impl Poll {
-    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
+    fn members(&self) -> MutexGuard<'_, Vec<PollMember>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, new: Member, flags: u64) -> Result<(), Errno> {
+    fn add(&self, new: PollMember, flags: u64) -> Result<(), Errno> {
         let mut members = self.members();
         if flags != 0 || members.iter().any(|m| m.target == new.target) {
             return Err(fi::FI_EINVAL);
@@ -210,7 +210,7 @@ impl Poll {
         Ok(())
     }
 
-    fn remove(&self, old: Member, flags: u64) -> Result<(), Errno> {
+    fn remove(&self, old: PollMember, flags: u64) -> Result<(), Errno> {
         let mut members = self.members();
         let at = members.iter().position(|m| m.target == old.target);
         let at = at.filter(|_| flags == 0).ok_or(fi::FI_EINVAL)?;
@@ -228,7 +228,7 @@ impl Poll {
         for member in members.iter() {
             wait::progress_all(st, member.target);
         }
-        let ready = |m: &&Member| match m.target {
+        let ready = |m: &&PollMember| match m.target {
             Target::Cq(_) => wait::has_news(st, m.target),
             Target::Cntr(index) => st.cntrs.get_mut(index).is_some_and(|c| c.poll()),
         };

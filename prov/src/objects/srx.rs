@@ -32,7 +32,7 @@ use crate::state::peer_owner;
 pub(crate) struct Srx {
     fid: fid_ep,
     dom: Arc<DomainShared>,
-    maker: Maker,
+    creator: Maker,
     index: u32,
     op_flags: u64,
 }
@@ -43,9 +43,9 @@ unsafe impl entry::Object for Srx {
     const FCLASS: usize = fi::FI_CLASS_SRX_CTX;
 }
 
-impl entry::Made for Srx {
-    fn maker(&self) -> Maker {
-        self.maker
+impl entry::CreatedBy for Srx {
+    fn creator(&self) -> Maker {
+        self.creator
     }
 }
 
@@ -62,9 +62,9 @@ unsafe impl entry::Object for Stx {
     const FCLASS: usize = fi::FI_CLASS_STX_CTX;
 }
 
-impl entry::Made for Stx {
-    fn maker(&self) -> Maker {
-        self.shared.dom.maker
+impl entry::CreatedBy for Stx {
+    fn creator(&self) -> Maker {
+        self.shared.dom.creator
     }
 }
 
@@ -160,7 +160,7 @@ pub(crate) unsafe extern "C" fn open_srx(
                 collective: &raw const NO_COLLECTIVE,
             },
             dom,
-            maker: Maker::here(),
+            creator: Maker::here(),
             index,
             op_flags: attr.op_flags & RX_OP_FLAGS,
         });
@@ -339,7 +339,7 @@ impl Receiver for Srx {
     }
 
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        entry::made_here(self.maker)?;
+        entry::check_not_forked(self.creator)?;
         check_recv(args)?;
         shared::recv(&mut self.dom.gate.lock(), self.index, args)?;
         Ok(0)

@@ -26,26 +26,26 @@ use crate::state::waiters::{WaitObj, poll_list};
 
 /// Member of a set.
 #[derive(Debug)]
-pub(crate) enum Member {
+pub(crate) enum SetEntry {
     Of(Arc<DomainShared>, Target),
     Eq(Weak<EqShared>),
 }
 
-impl Member {
-    fn is(&self, other: &Member) -> bool {
+impl SetEntry {
+    fn is(&self, other: &SetEntry) -> bool {
         match (self, other) {
-            (Member::Of(dom, target), Member::Of(of, this)) => {
+            (SetEntry::Of(dom, target), SetEntry::Of(of, this)) => {
                 Arc::ptr_eq(dom, of) && target == this
             }
-            (Member::Eq(eq), Member::Eq(this)) => Weak::ptr_eq(eq, this),
+            (SetEntry::Eq(eq), SetEntry::Eq(this)) => Weak::ptr_eq(eq, this),
             _ => false,
         }
     }
 
     fn try_wait(&self) -> Result<(), Errno> {
         match self {
-            Member::Of(dom, target) => wait::try_wait(dom, *target, |st| has_news(st, *target)),
-            Member::Eq(eq) => eq.upgrade().map_or(Ok(()), |eq| eq.try_wait()),
+            SetEntry::Of(dom, target) => wait::try_wait(dom, *target, |st| has_news(st, *target)),
+            SetEntry::Eq(eq) => eq.upgrade().map_or(Ok(()), |eq| eq.try_wait()),
         }
     }
 }
@@ -57,8 +57,8 @@ pub(crate) struct SetShared {
     _fabric: Arc<FabricShared>,
     obj: WaitObj,
     waiter: Waiter,
-    members: Mutex<Vec<Member>>,
-    maker: Maker,
+    members: Mutex<Vec<SetEntry>>,
+    creator: Maker,
 }
 
 /// Object behind `struct fid_wait`.
@@ -75,9 +75,9 @@ unsafe impl entry::Object for WaitSet {
     const FCLASS: usize = fi::FI_CLASS_WAIT;
 }
 
-impl entry::Made for WaitSet {
-    fn maker(&self) -> Maker {
-        self.shared.maker
+impl entry::CreatedBy for WaitSet {
+    fn creator(&self) -> Maker {
+        self.shared.creator
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn open(
             obj,
             waiter: Waiter::new().map_err(|e| errno::errno(&e))?,
             members: Mutex::default(),
-            maker: Maker::here(),
+            creator: Maker::here(),
         };
         let new = Box::new(WaitSet {
             fid: fi::fid_wait {
@@ -197,7 +197,7 @@ pub(crate) unsafe fn wait_object(
 #[derive(Debug)]
 pub(crate) struct SetMember {
     set: Arc<SetShared>,
-    member: Member,
+    member: SetEntry,
     waiter: Arc<Waiter>,
 }
 
@@ -215,7 +215,7 @@ impl SetMember {
         let (Some(set), Some(waiter)) = (set, waiter) else {
             return Ok(None);
         };
-        let member = || Member::Of(Arc::clone(dom), target);
+        let member = || SetEntry::Of(Arc::clone(dom), target);
         set.add(member(), waiter.fd())?;
         Ok(Some(SetMember { set, member: member(), waiter }))
     }
@@ -234,7 +234,7 @@ impl WaitSet {
 }
 
 impl SetShared {
-    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
+    fn members(&self) -> MutexGuard<'_, Vec<SetEntry>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,7 +242,7 @@ impl SetShared {
     ///
     /// # Errors
     /// Errors of the system, when the descriptor cannot be watched.
-    pub(crate) fn add(&self, member: Member, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn add(&self, member: SetEntry, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.waiter.add(fd).map_err(|e| errno::errno(&e))?;
         self.members().push(member);
         Ok(())
@@ -252,7 +252,7 @@ impl SetShared {
     /// thread that polls a member holds this lock and a reference to the member.
     pub(crate) fn remove_if(
         &self,
-        member: &Member,
+        member: &SetEntry,
         fd: BorrowedFd<'_>,
         is_over: impl Fn() -> bool,
     ) -> bool {
@@ -266,7 +266,7 @@ impl SetShared {
     }
 
     /// Removes a member that is closed.
-    pub(crate) fn remove(&self, member: &Member, fd: BorrowedFd<'_>) {
+    pub(crate) fn remove(&self, member: &SetEntry, fd: BorrowedFd<'_>) {
         self.waiter.remove(fd);
         self.members().retain(|m| !m.is(member));
     }
@@ -276,7 +276,7 @@ impl SetShared {
     /// # Errors
     /// `FI_EAGAIN`: a member has an event.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
-        self.members().iter().try_for_each(Member::try_wait)
+        self.members().iter().try_for_each(SetEntry::try_wait)
     }
 
     fn wait(&self, timeout_ms: c_int) -> Result<(), Errno> {
@@ -297,9 +297,9 @@ impl SetShared {
                 cpu_relax_or_yield(polls);
                 continue;
             }
-            let nap = left.map_or(TIMER_NAP_NS, |left| left.min(TIMER_NAP_NS));
+            let timeout_ns = left.map_or(TIMER_NAP_NS, |left| left.min(TIMER_NAP_NS));
             // The result is ignored: the members are polled in any case.
-            self.waiter.wait(Some(nap)).map_err(|e| errno::errno(&e))?;
+            self.waiter.wait(Some(timeout_ns)).map_err(|e| errno::errno(&e))?;
         }
     }
 }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_name_what_the_vector_has() {
+    fn ranges_name_addresses_of_the_vector() {
         let mut av = AvState::default();
         for port in 0..10 {
             av.insert(PortId { node: 0, port }, [0; 16], None).unwrap();

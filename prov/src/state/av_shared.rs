@@ -24,7 +24,7 @@ use libfabric_sys as fi;
 use scif::{Node, PortId, SharedTable};
 
 use super::port_range::PortRange;
-use crate::base::addr::{self, ADDR_LEN, Reader};
+use crate::base::addr::{self, ADDR_LEN, LocalHost};
 use crate::base::errno::{self, Errno};
 
 /// Number of addresses that a shared vector accepts over its lifetime. Later insertions fail with
@@ -57,7 +57,7 @@ struct Index {
 #[derive(Debug)]
 pub(crate) struct SharedAv {
     board: SharedTable,
-    reader: Reader,
+    reader: LocalHost,
     bits: u32,
     index: RefCell<Index>,
 }
@@ -93,7 +93,7 @@ impl SharedAv {
         if board.load(HEAD) != Some(MAGIC) {
             return Err(fi::FI_EINVAL);
         }
-        Ok(SharedAv { board, reader: Reader::of(node), bits, index: RefCell::default() })
+        Ok(SharedAv { board, reader: LocalHost::of(node), bits, index: RefCell::default() })
     }
 
     /// Returns the local address of the array with the `fi_addr_t` of each address.
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_inserts_the_others_find() {
+    fn insertions_are_visible_to_other_processes() {
         let node = crate::objects::fabric::open_node().unwrap();
         let name = format!("shared-av-{}", std::process::id());
         let id = |port| PortId { node: node.id(), port };
@@ -251,13 +251,13 @@ mod tests {
         assert_eq!(reader.index_of(id(10)), None);
         assert_eq!(one.insert(id(10), bytes(10)), Ok(2), "an index is used once");
         assert_eq!(reader.index_of(id(10)), Some(2));
-        let told: Vec<_> = (0..4).map(|at| reader.board.load(at)).collect();
+        let stored: Vec<_> = (0..4).map(|at| reader.board.load(at)).collect();
         let none = Some(fi::FI_ADDR_NOTAVAIL);
-        assert_eq!(told, [none, Some(1), Some(2), none]);
+        assert_eq!(stored, [none, Some(1), Some(2), none]);
     }
 
     #[test]
-    fn garbage_on_the_board_names_nobody() {
+    fn garbage_in_the_shared_table_names_no_peer() {
         let node = crate::objects::fabric::open_node().unwrap();
         let name = format!("garbage-av-{}", std::process::id());
         let av = SharedAv::open(&node, &name, false, 0).unwrap();

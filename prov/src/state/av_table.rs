@@ -60,7 +60,7 @@ pub(crate) struct AvState {
     /// Shared addresses, used in place of `entries` in a vector with a name.
     shared: Option<SharedAv>,
     /// User identifiers reported in place of the indexes of shared addresses.
-    told: HashMap<u64, u64>,
+    user_ids: HashMap<u64, u64>,
     /// Number of AV sets made from the vector.
     pub(crate) sets: u32,
 }
@@ -94,7 +94,7 @@ impl AvState {
             bytes: posted.bytes,
             refs: 1,
             range: posted.range,
-            user: self.told.get(&fi_addr).copied(),
+            user: self.user_ids.get(&fi_addr).copied(),
         })
     }
 
@@ -189,7 +189,7 @@ impl AvState {
         };
         let index = u64::from(shared.insert(id, bytes)?);
         if let Some(user) = user {
-            self.told.insert(index, user);
+            self.user_ids.insert(index, user);
         }
         self.version += 1;
         Ok(index)
@@ -230,7 +230,7 @@ impl AvState {
         if self.shared.is_some() {
             let known = self.entry(fi_addr).is_some();
             if known {
-                self.told.insert(fi_addr, user);
+                self.user_ids.insert(fi_addr, user);
                 self.version += 1;
             }
             return known;
@@ -280,7 +280,7 @@ impl AvState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::addr::{Addr, Group};
+    use crate::base::addr::{Addr, ContextCounts};
 
     fn id(port: u16) -> PortId {
         PortId { node: 0, port }
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_scalable_endpoint_says_how_many_ports_it_has() {
-        let group = Group::new(2, 1).unwrap();
+        let group = ContextCounts::new(2, 1).unwrap();
         let ip = std::net::Ipv4Addr::LOCALHOST;
         let named = Addr::of_group(ip, id(100), 7, group).to_bytes();
         for bits in [0, 2] {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_application_says_what_is_told() {
+    fn user_ids_replace_indexes() {
         let mut av = AvState::new(0, 0, false);
         assert_eq!(av.insert(id(7), bytes(1), Some(70)), Ok(0));
         assert_eq!(av.insert(id(8), bytes(2), None), Ok(1));

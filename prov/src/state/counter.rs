@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Counter: the numbers of successes and failures, and the values that the application has read.
 
-use crate::state::waiters::Waits;
+use crate::state::waiters::WaitState;
 
 /// State of the counter, which the data path changes.
 #[derive(Debug)]
@@ -12,11 +12,11 @@ pub(crate) struct CntrState {
     seen: (u64, u64),
     /// Values that the application read last through a poll set, or set itself.
     polled: (u64, u64),
-    pub(crate) waits: Waits,
+    pub(crate) waits: WaitState,
 }
 
 impl CntrState {
-    pub(crate) fn new(waits: Waits) -> CntrState {
+    pub(crate) fn new(waits: WaitState) -> CntrState {
         CntrState { value: 0, errors: 0, seen: (0, 0), polled: (0, 0), waits }
     }
 
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_counter_is_changed_until_it_is_read() {
-        let mut c = CntrState::new(Waits::none());
+        let mut c = CntrState::new(WaitState::none());
         assert!(!c.changed());
         c.add(2);
         c.add_err(1);

@@ -6,16 +6,14 @@
 //! error records the number of successes pushed before it. A reader gets these first, then only the
 //! error until it is taken.
 //!
-//! Mirrors `fi_cq_tagged_entry` and `fi_cq_err_entry` of `rdma/fi_eq.h`; fi_cq(3).
+//! Semantics: fi_cq(3).
 
 use std::collections::VecDeque;
-
-use libfabric_sys as fi;
 
 use crate::state::completion::{Completion, CqError};
 use crate::state::oversubscription::Detector;
 use crate::state::peer_owner::PeerRxEntry;
-use crate::state::waiters::Waits;
+use crate::state::waiters::WaitState;
 
 /// Number of entries when the application requests no size.
 const DEFAULT_SIZE: usize = 1024;
@@ -57,14 +55,14 @@ pub(crate) struct CqState {
     pub(crate) detector: Detector,
     /// Error data lent to the application until its next `fi_cq_readerr`.
     pub(crate) lent: Vec<u8>,
-    pub(crate) waits: Waits,
+    pub(crate) waits: WaitState,
     /// Receives to give back after the queued completions, in a queue that stands for one of
     /// another provider.
     receives: Option<Vec<PeerRxEntry>>,
 }
 
 impl CqState {
-    pub(crate) fn new(size: usize, waits: Waits) -> CqState {
+    pub(crate) fn new(size: usize, waits: WaitState) -> CqState {
         let size = if size == 0 { DEFAULT_SIZE } else { size };
         let slots = size.min(MAX_RING).next_power_of_two();
         CqState {
@@ -225,7 +223,7 @@ mod tests {
     use super::*;
 
     fn queue(size: usize) -> CqState {
-        CqState::new(size, Waits::none())
+        CqState::new(size, WaitState::none())
     }
 
     fn done(context: usize) -> Completion {

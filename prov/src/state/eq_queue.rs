@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Queue of events that the reporting objects hold.
 //!
-//! The queue has a lock of its own, under which no code of a domain is called. Its descriptor is readable
-//! exactly while an event is queued. The C buffers are in `super`.
+//! The queue has a lock of its own, under which no code of a domain is called. Its descriptor is
+//! readable exactly while an event is queued. The C buffers are in `objects::eq`.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -113,7 +113,7 @@ pub(crate) struct EqShared {
     state: Mutex<EqState>,
     /// Sources of events, on which reading or waiting makes progress.
     sources: Mutex<Vec<Weak<dyn EventSource>>>,
-    maker: Maker,
+    creator: Maker,
 }
 
 /// Unread connection request; dropping it rejects the request.
@@ -153,7 +153,7 @@ impl EqShared {
             max_user_events: attr.size.max(MAX_USER_EVENTS),
             state: Mutex::default(),
             sources: Mutex::default(),
-            maker: Maker::here(),
+            creator: Maker::here(),
         })
     }
 
@@ -164,8 +164,8 @@ impl EqShared {
 
     /// Returns the process that created the queue. A forked child must not use the queue: it gets
     /// no events, and the lock may be held by a thread that it does not have.
-    pub(crate) fn maker(&self) -> Maker {
-        self.maker
+    pub(crate) fn creator(&self) -> Maker {
+        self.creator
     }
 
     /// Locks the state. A panic elsewhere leaves it consistent: every change is complete before any
@@ -245,8 +245,8 @@ impl EqShared {
             warn_about_peer(
                 Subsys::EpCtrl,
                 format_args!(
-                    "event queue has {} unread events about peers that ended; further ones are dropped and counted \
-                     (FI_EOVERRUN). Read it with fi_eq_read",
+                    "event queue has {} unread events about peers that ended; further ones are \
+                     dropped and counted (FI_EOVERRUN). Read it with fi_eq_read",
                     state.ends
                 ),
             );
@@ -326,7 +326,7 @@ impl EqShared {
 
     /// Makes progress on all sources. Returns true when it must be called again soon.
     pub(crate) fn progress(&self) -> bool {
-        if self.maker.is_ancestor() {
+        if self.creator.is_ancestor() {
             return false;
         }
         let mut sources = self.lock_sources();
@@ -420,9 +420,9 @@ impl EqShared {
             match &self.waiter {
                 Some(waiter) => {
                     let longest = if soon { SOON_NS } else { NAP_NS };
-                    let nap = left.map_or(longest, |left| left.min(longest));
+                    let timeout_ns = left.map_or(longest, |left| left.min(longest));
                     let woken =
-                        waiter.wait_or_interrupt(Some(nap)).map_err(|e| errno::errno(&e))?;
+                        waiter.wait_or_interrupt(Some(timeout_ns)).map_err(|e| errno::errno(&e))?;
                     if woken == Woken::Interrupted {
                         self.progress();
                         return self.read(room, peek);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_peers_that_nobody_reads_are_bounded_and_counted() {
+    fn unread_ends_of_peers_are_bounded_and_counted() {
         let eq = queue(fi::FI_WAIT_FD, 0);
         let end = |data| EqError { data, err: fi::FI_ECONNRESET, ..error(3) };
         let take = || eq.take_error(false).map(|(error, _)| (error.err, error.data));

@@ -12,7 +12,7 @@ pub(crate) struct FabricShared {
     /// Interface version of the application, which determines the fields of its structures.
     pub(crate) api_version: u32,
     pub(crate) node: Arc<Node>,
-    pub(crate) maker: Maker,
+    pub(crate) creator: Maker,
     /// Number of open domains.
     pub(crate) domains: AtomicCounter,
 }
@@ -22,7 +22,7 @@ impl FabricShared {
         Arc::new(FabricShared {
             api_version,
             node,
-            maker: Maker::here(),
+            creator: Maker::here(),
             domains: AtomicCounter::new(0),
         })
     }

@@ -26,16 +26,16 @@ const REMOTE: u64 = fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
 
 /// Memory of a region: nearly always one part.
 #[derive(Debug)]
-enum Pieces {
+enum RegionParts {
     One(Mem),
-    Many(Box<[Mem]>),
+    Several(Box<[Mem]>),
 }
 
-impl Pieces {
+impl RegionParts {
     fn as_slice(&self) -> &[Mem] {
         match self {
-            Pieces::One(piece) => std::slice::from_ref(piece),
-            Pieces::Many(pieces) => pieces,
+            RegionParts::One(piece) => std::slice::from_ref(piece),
+            RegionParts::Several(pieces) => pieces,
         }
     }
 }
@@ -44,7 +44,7 @@ impl Pieces {
 struct MrEntry {
     /// Key, or `FI_KEY_NOTAVAIL` without remote access.
     key: u64,
-    pieces: Pieces,
+    pieces: RegionParts,
     start: u64,
     len: u64,
     access: u64,
@@ -57,7 +57,7 @@ struct MrEntry {
     base: Option<u32>,
     parts: u32,
     /// Migration state, of regions whose pages may move.
-    movable: Option<Box<Hot>>,
+    movable: Option<Box<MigrationCandidate>>,
 }
 
 impl MrEntry {
@@ -69,7 +69,7 @@ impl MrEntry {
 
 /// Region whose pages may move, with the number of accesses by peers.
 #[derive(Debug)]
-struct Hot {
+struct MigrationCandidate {
     pages: Movable,
     uses: u64,
     /// Number of accesses after which the pages move. It grows with the number of pages and after
@@ -79,14 +79,14 @@ struct Hot {
 
 /// Number of accesses by peers after which a region of few pages moves. A lower one moves pages
 /// that are rarely used.
-const HARD_USE: u64 = 64;
+const ACCESS_HINT: u64 = 64;
 /// Remainder of a removed region that must wait for its peers.
 #[derive(Debug)]
 pub(crate) struct Left {
     /// Slot through which peers may still access the memory.
     pub(crate) slot: Option<u32>,
     /// Pages of the region, dropped after the last access so that they can move back.
-    pages: Option<Box<Hot>>,
+    pages: Option<Box<MigrationCandidate>>,
 }
 
 impl Left {
@@ -210,14 +210,16 @@ impl MrTable {
         let remote = region.access & REMOTE != 0;
         let key = if remote { self.choose_key(region.requested_key)? } else { fi::FI_KEY_NOTAVAIL };
         let pieces = match region.iov {
-            [one] => Pieces::One(*one),
-            many => Pieces::Many(many.into()),
+            [one] => RegionParts::One(*one),
+            many => RegionParts::Several(many.into()),
         };
         let movable = match &pieces {
-            Pieces::One(piece) if self.migrates && region.access & fi::FI_REMOTE_WRITE != 0 => {
+            RegionParts::One(piece)
+                if self.migrates && region.access & fi::FI_REMOTE_WRITE != 0 =>
+            {
                 let pages = Movable::new(piece.addr(), piece.len());
-                let due = HARD_USE + pages.pages() as u64;
-                Some(Box::new(Hot { pages, uses: 0, due }))
+                let due = ACCESS_HINT + pages.pages() as u64;
+                Some(Box::new(MigrationCandidate { pages, uses: 0, due }))
             }
             _ => None,
         };
@@ -266,7 +268,7 @@ impl MrTable {
         let Some(entry) = self.entries.get_mut(index) else {
             return;
         };
-        let Pieces::One(piece) = &entry.pieces else {
+        let RegionParts::One(piece) = &entry.pieces else {
             return;
         };
         let (window, window_len) = entry.movable.as_ref().map_or((0, 0), |hot| hot.pages.window());
@@ -283,7 +285,7 @@ impl MrTable {
 
     /// Revokes a region from direct access: from now on peers use the ring. Returns the slot
     /// through which peers may still access it.
-    pub(crate) fn withdraw(&mut self, index: u32) -> Option<u32> {
+    pub(crate) fn revoke(&mut self, index: u32) -> Option<u32> {
         let slot = self.entries.get_mut(index)?.slot.take()?;
         self.shared.as_ref()?.remove(slot);
         Some(slot)
@@ -299,9 +301,9 @@ impl MrTable {
 
     /// Records the number of direct accesses that a peer reported; peers report it at each
     /// doubling.
-    pub(crate) fn used_hard(&mut self, key: u64, uses: u64) {
+    pub(crate) fn note_remote_use(&mut self, key: u64, uses: u64) {
         if self.migrates {
-            self.warm(key, (uses / 2).max(HARD_USE));
+            self.warm(key, (uses / 2).max(ACCESS_HINT));
         }
     }
 
@@ -350,7 +352,7 @@ impl MrTable {
         }
     }
 
-    fn movable(&mut self, index: u32) -> Option<&mut Hot> {
+    fn movable(&mut self, index: u32) -> Option<&mut MigrationCandidate> {
         self.entries.get_mut(index)?.movable.as_deref_mut()
     }
 
@@ -380,7 +382,7 @@ impl MrTable {
         if self.entries.get(index).ok_or(fi::FI_EINVAL)?.parts != 0 {
             return Err(fi::FI_EBUSY);
         }
-        let slot = self.withdraw(index);
+        let slot = self.revoke(index);
         self.hot.retain(|hot| *hot != index);
         let mut pages = None;
         if let Some(entry) = self.entries.remove(index) {
@@ -412,7 +414,7 @@ impl MrTable {
         for (_, place) in entry.counters().into_iter().filter(|(flag, _)| flags & flag != 0) {
             *place = Some(cntr);
         }
-        Ok(self.withdraw(index))
+        Ok(self.revoke(index))
     }
 
     /// Checks that a region can have a counter for these accesses.

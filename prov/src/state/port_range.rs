@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Ports that the address of an endpoint covers.
 
-use crate::base::addr::{ADDR_LEN, Addr, Group};
+use crate::base::addr::{ADDR_LEN, Addr, ContextCounts};
 use crate::base::attr::MAX_CONTEXTS;
 
 /// Number of consecutive ports that an address covers, starting at the named one.
@@ -27,8 +27,8 @@ impl PortRange {
             // select.
             None if bits > 0 && addr.is_some_and(|a| a.host == 0) => {
                 let most = MAX_CONTEXTS.min(1 << bits);
-                let group = Group::new(most, most);
-                PortRange { rx: count(most), ports: count(group.map_or(1, Group::ports)) }
+                let group = ContextCounts::new(most, most);
+                PortRange { rx: count(most), ports: count(group.map_or(1, ContextCounts::ports)) }
             }
             None => PortRange::ONE,
         }

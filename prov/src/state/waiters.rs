@@ -64,16 +64,16 @@ impl WaitObj {
 
 /// Waiter slot: descriptors of endpoints and an eventfd of its own.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct WaiterSlot {
     pub(crate) waiter: Arc<Waiter>,
     pub(crate) taken: bool,
     /// Whether its eventfd was signalled and not drained since.
-    rung: bool,
+    signalled: bool,
 }
 
 /// Wait state of a queue or counter: the endpoints that report to it, and the waiter slots.
 #[derive(Debug)]
-pub(crate) struct Waits {
+pub(crate) struct WaitState {
     pub(crate) obj: WaitObj,
     pub(crate) eps: Vec<u32>,
     /// Whether every endpoint of the domain reports to it, bound or not: a counter of a region.
@@ -83,40 +83,40 @@ pub(crate) struct Waits {
     pub(crate) watched: bool,
     /// Whether the application polls the descriptor of the first slot.
     pub(crate) fd_armed: bool,
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) slots: Vec<WaiterSlot>,
     /// Number of poll sets that contain it.
     pub(crate) held: u32,
 }
 
-impl Waits {
+impl WaitState {
     /// # Errors
     /// Errors of the system, when no descriptor is left.
-    pub(crate) fn new(obj: WaitObj) -> Result<Waits, Errno> {
-        let mut waits = Waits {
+    pub(crate) fn new(obj: WaitObj) -> Result<WaitState, Errno> {
+        let mut waits = WaitState {
             obj,
             eps: Vec::new(),
             wide: false,
             watched: false,
             fd_armed: false,
-            seats: Vec::new(),
+            slots: Vec::new(),
             held: 0,
         };
         if obj.sleeps() {
-            waits.seats.push(Seat { waiter: new_waiter()?, taken: false, rung: false });
+            waits.slots.push(WaiterSlot { waiter: new_waiter()?, taken: false, signalled: false });
         }
         Ok(waits)
     }
 
     /// Returns the state of a queue without waiting threads.
     #[cfg(test)]
-    pub(crate) fn none() -> Waits {
-        Waits {
+    pub(crate) fn none() -> WaitState {
+        WaitState {
             obj: WaitObj::None,
             eps: Vec::new(),
             wide: false,
             watched: false,
             fd_armed: false,
-            seats: Vec::new(),
+            slots: Vec::new(),
             held: 0,
         }
     }
@@ -146,9 +146,9 @@ impl Waits {
 
     #[cold]
     fn ring(&mut self) {
-        for seat in self.seats.iter_mut().filter(|s| s.taken && !s.rung) {
-            seat.rung = true;
-            seat.waiter.signal();
+        for slot in self.slots.iter_mut().filter(|s| s.taken && !s.signalled) {
+            slot.signalled = true;
+            slot.waiter.signal();
         }
     }
 
@@ -161,7 +161,7 @@ impl Waits {
     /// Returns the waiter whose descriptor the application may poll. A slot that exists for short
     /// sleeps only is not returned.
     pub(crate) fn waiter(&self) -> Option<&Arc<Waiter>> {
-        let first = self.seats.first().filter(|_| self.obj.sleeps());
+        let first = self.slots.first().filter(|_| self.obj.sleeps());
         first.map(|s| &s.waiter)
     }
 
@@ -171,11 +171,11 @@ impl Waits {
     }
 
     /// Acquires a free slot, or creates one. `fd_of` returns the descriptor of an enabled endpoint.
-    pub(crate) fn take_seat<'a>(
+    pub(crate) fn acquire<'a>(
         &mut self,
         fd_of: impl Fn(u32) -> Option<BorrowedFd<'a>>,
     ) -> Result<(usize, Arc<Waiter>), Errno> {
-        let free = self.seats.iter().position(|s| !s.taken);
+        let free = self.slots.iter().position(|s| !s.taken);
         let at = match free {
             Some(at) => at,
             None => {
@@ -183,43 +183,43 @@ impl Waits {
                 for fd in self.eps.iter().filter_map(|ep| fd_of(*ep)) {
                     watch(&waiter, fd)?;
                 }
-                self.seats.push(Seat { waiter, taken: false, rung: false });
-                self.seats.len() - 1
+                self.slots.push(WaiterSlot { waiter, taken: false, signalled: false });
+                self.slots.len() - 1
             }
         };
-        let seat = self.seats.get_mut(at).ok_or(fi::FI_EINVAL)?;
-        seat.sit();
-        Ok((at, Arc::clone(&seat.waiter)))
+        let slot = self.slots.get_mut(at).ok_or(fi::FI_EINVAL)?;
+        slot.acquire();
+        Ok((at, Arc::clone(&slot.waiter)))
     }
 
     /// Releases a slot. Returns true when no slot is in use any more.
-    pub(crate) fn leave_seat(&mut self, at: usize) -> bool {
-        if let Some(seat) = self.seats.get_mut(at) {
-            seat.stand_up();
+    pub(crate) fn release(&mut self, at: usize) -> bool {
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.release();
             if at == 0 && self.fd_armed {
                 // The application polls the same descriptor, so it must be woken as well.
-                seat.taken = true;
-                seat.rung = true;
-                seat.waiter.signal();
+                slot.taken = true;
+                slot.signalled = true;
+                slot.waiter.signal();
             }
         }
-        !self.seats.iter().any(|s| s.taken)
+        !self.slots.iter().any(|s| s.taken)
     }
 }
 
-impl Seat {
+impl WaiterSlot {
     /// Marks the slot as used. Earlier signals are discarded: the thread polls before it sleeps.
-    pub(crate) fn sit(&mut self) {
+    pub(crate) fn acquire(&mut self) {
         self.taken = true;
-        self.rung = false;
+        self.signalled = false;
         self.waiter.drain();
     }
 
-    fn stand_up(&mut self) {
-        if self.rung {
+    fn release(&mut self) {
+        if self.signalled {
             self.waiter.drain();
         }
-        self.rung = false;
+        self.signalled = false;
         self.taken = false;
     }
 }
@@ -241,7 +241,11 @@ pub(crate) fn watch(waiter: &Waiter, fd: BorrowedFd<'_>) -> Result<(), Errno> {
 /// # Safety
 /// `arg` is null or of the type of the command: `int *` or `struct fi_wait_pollfd *`; `enum
 /// fi_wait_obj *`.
-pub(crate) unsafe fn control(waits: &Waits, command: c_int, arg: *mut c_void) -> Result<(), Errno> {
+pub(crate) unsafe fn control(
+    waits: &WaitState,
+    command: c_int,
+    arg: *mut c_void,
+) -> Result<(), Errno> {
     match command {
         fi::FI_GETWAITOBJ => {
             // SAFETY: null or space for an enum, by the caller's contract.

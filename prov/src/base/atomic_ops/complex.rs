@@ -5,7 +5,7 @@
 //! Complex numbers have no order; the operations that need one are not defined and leave the target
 //! as it is.
 
-use super::element::{Element, Op, execute_word};
+use super::element::{Element, ElementOp, execute_word};
 use super::float::Real;
 use libfabric_sys::LongDouble;
 use scif_ring::Mem;
@@ -46,33 +46,33 @@ impl<R: Real> Complex<R> {
 
 #[inline]
 fn combine<R: Real>(
-    op: Op,
+    op: ElementOp,
     target: Complex<R>,
     operand: Complex<R>,
     compare: Complex<R>,
 ) -> Complex<R> {
     let pick = |swap: bool| if swap { operand } else { target };
     match op {
-        Op::Sum => Complex { re: target.re.add(operand.re), im: target.im.add(operand.im) },
-        Op::Diff => Complex { re: target.re.sub(operand.re), im: target.im.sub(operand.im) },
-        Op::Prod => target.mul(operand),
-        Op::LogicalOr => Complex::from_bool(target.is_true() || operand.is_true()),
-        Op::LogicalAnd => Complex::from_bool(target.is_true() && operand.is_true()),
-        Op::LogicalXor => Complex::from_bool(target.is_true() != operand.is_true()),
-        Op::Write => operand,
-        Op::SwapEq => pick(compare.equals(target)),
-        Op::SwapNe => pick(!compare.equals(target)),
-        Op::Read
-        | Op::Min
-        | Op::Max
-        | Op::BitOr
-        | Op::BitAnd
-        | Op::BitXor
-        | Op::SwapLe
-        | Op::SwapLt
-        | Op::SwapGe
-        | Op::SwapGt
-        | Op::SwapMask => target,
+        ElementOp::Sum => Complex { re: target.re.add(operand.re), im: target.im.add(operand.im) },
+        ElementOp::Diff => Complex { re: target.re.sub(operand.re), im: target.im.sub(operand.im) },
+        ElementOp::Prod => target.mul(operand),
+        ElementOp::LogicalOr => Complex::from_bool(target.is_true() || operand.is_true()),
+        ElementOp::LogicalAnd => Complex::from_bool(target.is_true() && operand.is_true()),
+        ElementOp::LogicalXor => Complex::from_bool(target.is_true() != operand.is_true()),
+        ElementOp::Write => operand,
+        ElementOp::SwapEq => pick(compare.equals(target)),
+        ElementOp::SwapNe => pick(!compare.equals(target)),
+        ElementOp::Read
+        | ElementOp::Min
+        | ElementOp::Max
+        | ElementOp::BitOr
+        | ElementOp::BitAnd
+        | ElementOp::BitXor
+        | ElementOp::SwapLe
+        | ElementOp::SwapLt
+        | ElementOp::SwapGe
+        | ElementOp::SwapGt
+        | ElementOp::SwapMask => target,
     }
 }
 
@@ -95,7 +95,7 @@ macro_rules! parts_of_complex {
         }
 
         #[inline]
-        fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self {
+        fn combine(op: ElementOp, target: Self, operand: Self, compare: Self) -> Self {
             combine(op, target, operand, compare)
         }
     };
@@ -105,7 +105,7 @@ impl Element for Complex<f32> {
     parts_of_complex!(f32);
 
     #[inline]
-    fn execute(op: Op, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
+    fn execute(op: ElementOp, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
         let into_word = |value: Self| {
             let mut bytes = [0; 8];
             value.put(&mut bytes);

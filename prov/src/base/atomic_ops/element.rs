@@ -13,7 +13,7 @@ pub(crate) enum AtomicKind {
 
 /// `enum fi_op`, in its order: the discriminants are the C values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub(super) enum ElementOp {
     Min,
     Max,
     Sum,
@@ -36,61 +36,72 @@ pub(super) enum Op {
     Diff,
 }
 
-impl Op {
-    const ALL: [Op; 20] = [
-        Op::Min,
-        Op::Max,
-        Op::Sum,
-        Op::Prod,
-        Op::LogicalOr,
-        Op::LogicalAnd,
-        Op::BitOr,
-        Op::BitAnd,
-        Op::LogicalXor,
-        Op::BitXor,
-        Op::Read,
-        Op::Write,
-        Op::SwapEq,
-        Op::SwapNe,
-        Op::SwapLe,
-        Op::SwapLt,
-        Op::SwapGe,
-        Op::SwapGt,
-        Op::SwapMask,
-        Op::Diff,
+impl ElementOp {
+    const ALL: [ElementOp; 20] = [
+        ElementOp::Min,
+        ElementOp::Max,
+        ElementOp::Sum,
+        ElementOp::Prod,
+        ElementOp::LogicalOr,
+        ElementOp::LogicalAnd,
+        ElementOp::BitOr,
+        ElementOp::BitAnd,
+        ElementOp::LogicalXor,
+        ElementOp::BitXor,
+        ElementOp::Read,
+        ElementOp::Write,
+        ElementOp::SwapEq,
+        ElementOp::SwapNe,
+        ElementOp::SwapLe,
+        ElementOp::SwapLt,
+        ElementOp::SwapGe,
+        ElementOp::SwapGt,
+        ElementOp::SwapMask,
+        ElementOp::Diff,
     ];
 
-    pub(super) fn from_raw(raw: u32) -> Option<Op> {
-        Op::ALL.get(usize::try_from(raw).ok()?).copied()
+    pub(super) fn from_raw(raw: u32) -> Option<ElementOp> {
+        ElementOp::ALL.get(usize::try_from(raw).ok()?).copied()
     }
 
     /// Whether the operation takes a comparison (or mask) operand.
     pub(super) fn is_swap(self) -> bool {
         matches!(
             self,
-            Op::SwapEq
-                | Op::SwapNe
-                | Op::SwapLe
-                | Op::SwapLt
-                | Op::SwapGe
-                | Op::SwapGt
-                | Op::SwapMask
+            ElementOp::SwapEq
+                | ElementOp::SwapNe
+                | ElementOp::SwapLe
+                | ElementOp::SwapLt
+                | ElementOp::SwapGe
+                | ElementOp::SwapGt
+                | ElementOp::SwapMask
         )
     }
 
     /// Whether the operation compares values by order.
     pub(super) fn needs_order(self) -> bool {
-        matches!(self, Op::Min | Op::Max | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt)
+        matches!(
+            self,
+            ElementOp::Min
+                | ElementOp::Max
+                | ElementOp::SwapLe
+                | ElementOp::SwapLt
+                | ElementOp::SwapGe
+                | ElementOp::SwapGt
+        )
     }
 
     /// Whether the operation works on bits rather than on values.
     pub(super) fn needs_bits(self) -> bool {
-        matches!(self, Op::BitOr | Op::BitAnd | Op::BitXor | Op::SwapMask)
+        matches!(
+            self,
+            ElementOp::BitOr | ElementOp::BitAnd | ElementOp::BitXor | ElementOp::SwapMask
+        )
     }
 
     pub(super) fn belongs_to(self, kind: AtomicKind) -> bool {
         match kind {
-            AtomicKind::Write => !self.is_swap() && self != Op::Read,
+            AtomicKind::Write => !self.is_swap() && self != ElementOp::Read,
             AtomicKind::Fetch => !self.is_swap(),
             AtomicKind::Compare => self.is_swap(),
         }
@@ -109,12 +120,12 @@ pub(super) trait Element: Copy {
     fn put(self, bytes: &mut [u8]);
 
     /// Returns the target's new value. Only called for operations that the type supports.
-    fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self;
+    fn combine(op: ElementOp, target: Self, operand: Self, compare: Self) -> Self;
 
     /// Executes on an aligned target with the CPU's atomic instructions; `None` when there are none
     /// for the type.
     #[inline]
-    fn execute(_op: Op, _target: &Mem, _operand: Self, _compare: Self) -> Option<Self> {
+    fn execute(_op: ElementOp, _target: &Mem, _operand: Self, _compare: Self) -> Option<Self> {
         None
     }
 }
@@ -122,14 +133,14 @@ pub(super) trait Element: Copy {
 /// Executes on a target that fits a machine word, through conversions that keep every bit.
 #[inline]
 pub(super) fn execute_word<E: Element, W: rmw::AtomicPrimitive>(
-    op: Op,
+    op: ElementOp,
     target: &Mem,
     operand: E,
     compare: E,
     from_word: impl Fn(W) -> E,
     into_word: impl Fn(E) -> W,
 ) -> Option<E> {
-    let old = if op == Op::Read {
+    let old = if op == ElementOp::Read {
         rmw::load::<W>(target)
     } else {
         rmw::update::<W>(target, |word| {

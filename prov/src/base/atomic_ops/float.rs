@@ -3,7 +3,7 @@
 //!
 //! Comparisons follow C: a NaN is neither greater, smaller nor equal, and counts as true.
 
-use super::element::{Element, Op, execute_word};
+use super::element::{Element, ElementOp, execute_word};
 use scif_ring::Mem;
 use std::cmp::Ordering;
 
@@ -21,25 +21,29 @@ pub(super) trait Real: Copy {
 /// Implements [`Element::combine`] of every real type. Bitwise operations are undefined and leave
 /// the target unchanged.
 #[inline]
-pub(super) fn combine<R: Real>(op: Op, target: R, operand: R, compare: R) -> R {
+pub(super) fn combine<R: Real>(op: ElementOp, target: R, operand: R, compare: R) -> R {
     let pick = |swap: bool| if swap { operand } else { target };
     match op {
-        Op::Min => pick(operand.order(target) == Some(Ordering::Less)),
-        Op::Max => pick(operand.order(target) == Some(Ordering::Greater)),
-        Op::Sum => target.add(operand),
-        Op::Diff => target.sub(operand),
-        Op::Prod => target.mul(operand),
-        Op::LogicalOr => R::from_bool(target.is_true() || operand.is_true()),
-        Op::LogicalAnd => R::from_bool(target.is_true() && operand.is_true()),
-        Op::LogicalXor => R::from_bool(target.is_true() != operand.is_true()),
-        Op::Write => operand,
-        Op::SwapEq => pick(compare.order(target) == Some(Ordering::Equal)),
-        Op::SwapNe => pick(compare.order(target) != Some(Ordering::Equal)),
-        Op::SwapLe => pick(compare.order(target).is_some_and(Ordering::is_le)),
-        Op::SwapLt => pick(compare.order(target).is_some_and(Ordering::is_lt)),
-        Op::SwapGe => pick(compare.order(target).is_some_and(Ordering::is_ge)),
-        Op::SwapGt => pick(compare.order(target).is_some_and(Ordering::is_gt)),
-        Op::Read | Op::BitOr | Op::BitAnd | Op::BitXor | Op::SwapMask => target,
+        ElementOp::Min => pick(operand.order(target) == Some(Ordering::Less)),
+        ElementOp::Max => pick(operand.order(target) == Some(Ordering::Greater)),
+        ElementOp::Sum => target.add(operand),
+        ElementOp::Diff => target.sub(operand),
+        ElementOp::Prod => target.mul(operand),
+        ElementOp::LogicalOr => R::from_bool(target.is_true() || operand.is_true()),
+        ElementOp::LogicalAnd => R::from_bool(target.is_true() && operand.is_true()),
+        ElementOp::LogicalXor => R::from_bool(target.is_true() != operand.is_true()),
+        ElementOp::Write => operand,
+        ElementOp::SwapEq => pick(compare.order(target) == Some(Ordering::Equal)),
+        ElementOp::SwapNe => pick(compare.order(target) != Some(Ordering::Equal)),
+        ElementOp::SwapLe => pick(compare.order(target).is_some_and(Ordering::is_le)),
+        ElementOp::SwapLt => pick(compare.order(target).is_some_and(Ordering::is_lt)),
+        ElementOp::SwapGe => pick(compare.order(target).is_some_and(Ordering::is_ge)),
+        ElementOp::SwapGt => pick(compare.order(target).is_some_and(Ordering::is_gt)),
+        ElementOp::Read
+        | ElementOp::BitOr
+        | ElementOp::BitAnd
+        | ElementOp::BitXor
+        | ElementOp::SwapMask => target,
     }
 }
 
@@ -91,13 +95,14 @@ macro_rules! floats {
             }
 
             #[inline]
-            fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self {
+            fn combine(op: ElementOp, target: Self, operand: Self, compare: Self) -> Self {
                 combine(op, target, operand, compare)
             }
 
             #[inline]
-            fn execute(op: Op, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
-                execute_word::<Self, $word>(op, target, operand, compare, <$type>::from_bits, <$type>::to_bits)
+            fn execute(op: ElementOp, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
+                let (value, word) = (<$type>::from_bits, <$type>::to_bits);
+                execute_word::<Self, $word>(op, target, operand, compare, value, word)
             }
         }
     )*};

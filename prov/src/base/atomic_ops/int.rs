@@ -2,35 +2,35 @@
 //! Atomic operations on integers of 8 to 128 bits. Sums and products wrap around, as in C's
 //! unsigned arithmetic.
 
-use super::element::{Element, Op, execute_word};
+use super::element::{Element, ElementOp, execute_word};
 use scif_ring::{Mem, rmw};
 
 macro_rules! combine_integers {
     ($type:ty) => {
         #[inline]
-        fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self {
+        fn combine(op: ElementOp, target: Self, operand: Self, compare: Self) -> Self {
             let pick = |swap: bool| if swap { operand } else { target };
             match op {
-                Op::Min => target.min(operand),
-                Op::Max => target.max(operand),
-                Op::Sum => target.wrapping_add(operand),
-                Op::Diff => target.wrapping_sub(operand),
-                Op::Prod => target.wrapping_mul(operand),
-                Op::LogicalOr => <$type>::from(target != 0 || operand != 0),
-                Op::LogicalAnd => <$type>::from(target != 0 && operand != 0),
-                Op::LogicalXor => <$type>::from((target != 0) != (operand != 0)),
-                Op::BitOr => target | operand,
-                Op::BitAnd => target & operand,
-                Op::BitXor => target ^ operand,
-                Op::Read => target,
-                Op::Write => operand,
-                Op::SwapEq => pick(compare == target),
-                Op::SwapNe => pick(compare != target),
-                Op::SwapLe => pick(compare <= target),
-                Op::SwapLt => pick(compare < target),
-                Op::SwapGe => pick(compare >= target),
-                Op::SwapGt => pick(compare > target),
-                Op::SwapMask => (operand & compare) | (target & !compare),
+                ElementOp::Min => target.min(operand),
+                ElementOp::Max => target.max(operand),
+                ElementOp::Sum => target.wrapping_add(operand),
+                ElementOp::Diff => target.wrapping_sub(operand),
+                ElementOp::Prod => target.wrapping_mul(operand),
+                ElementOp::LogicalOr => <$type>::from(target != 0 || operand != 0),
+                ElementOp::LogicalAnd => <$type>::from(target != 0 && operand != 0),
+                ElementOp::LogicalXor => <$type>::from((target != 0) != (operand != 0)),
+                ElementOp::BitOr => target | operand,
+                ElementOp::BitAnd => target & operand,
+                ElementOp::BitXor => target ^ operand,
+                ElementOp::Read => target,
+                ElementOp::Write => operand,
+                ElementOp::SwapEq => pick(compare == target),
+                ElementOp::SwapNe => pick(compare != target),
+                ElementOp::SwapLe => pick(compare <= target),
+                ElementOp::SwapLt => pick(compare < target),
+                ElementOp::SwapGe => pick(compare >= target),
+                ElementOp::SwapGt => pick(compare > target),
+                ElementOp::SwapMask => (operand & compare) | (target & !compare),
             }
         }
     };
@@ -59,15 +59,16 @@ macro_rules! word_integers {
             combine_integers!($type);
 
             #[inline]
-            fn execute(op: Op, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
+            fn execute(op: ElementOp, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
                 let word = |value: Self| <$word>::from_ne_bytes(value.to_ne_bytes());
                 let value = |word: $word| Self::from_ne_bytes(word.to_ne_bytes());
                 // The usual operations have an instruction that needs no retry loop.
                 match op {
-                    Op::Sum => rmw::fetch_add(target, word(operand)).map(value),
-                    Op::Write => rmw::swap(target, word(operand)).map(value),
-                    Op::SwapEq => {
-                        let (Ok(old) | Err(old)) = rmw::compare_exchange(target, word(compare), word(operand))?;
+                    ElementOp::Sum => rmw::fetch_add(target, word(operand)).map(value),
+                    ElementOp::Write => rmw::swap(target, word(operand)).map(value),
+                    ElementOp::SwapEq => {
+                        let (expected, new) = (word(compare), word(operand));
+                        let (Ok(old) | Err(old)) = rmw::compare_exchange(target, expected, new)?;
                         Some(value(old))
                     }
                     _ => execute_word(op, target, operand, compare, value, word),

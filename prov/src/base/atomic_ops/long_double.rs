@@ -2,7 +2,7 @@
 //! Atomic operations on `long double`. Its format depends on the platform's C compiler, so the
 //! arithmetic is in C.
 
-use super::element::{Element, Op};
+use super::element::{Element, ElementOp};
 use super::float::{self, Real};
 use libfabric_sys::LongDouble;
 use std::cmp::Ordering;
@@ -44,7 +44,7 @@ impl Element for LongDouble {
         bytes.copy_from_slice(&self.to_ne_bytes());
     }
 
-    fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self {
+    fn combine(op: ElementOp, target: Self, operand: Self, compare: Self) -> Self {
         float::combine(op, target, operand, compare)
     }
 }

@@ -2,8 +2,8 @@
 //! Effect of each atomic operation on each datatype, and the supported combinations.
 //!
 //! The file names the operations and datatypes of `rdma/fi_domain.h` and applies them to memory.
-//! The code does not depend on endpoints, keys or completions. The arithmetic is in the files beside it,
-//! one per family of types.
+//! The code does not depend on endpoints, keys or completions. The arithmetic is in the files
+//! beside it, one per family of types.
 //!
 //! # Invariants
 //!
@@ -30,7 +30,7 @@ use libfabric_sys::LongDouble;
 use scif_ring::Mem;
 use std::sync::{Mutex, PoisonError};
 
-use element::{AtomicKind, Element, Op};
+use element::{AtomicKind, Element, ElementOp};
 
 /// Maximum number of bytes in each of operand, comparison and result of one operation. Longer ones
 /// are refused.
@@ -100,7 +100,7 @@ impl DataType {
         }
     }
 
-    fn supports(self, op: Op) -> bool {
+    fn supports(self, op: ElementOp) -> bool {
         match self {
             DataType::FloatComplex | DataType::DoubleComplex | DataType::LongDoubleComplex => {
                 !op.needs_order() && !op.needs_bits()
@@ -121,7 +121,7 @@ pub(crate) fn size_of(datatype: u32) -> Option<usize> {
 /// Whether calls of this kind may use `op` on `datatype`.
 #[inline]
 pub(crate) fn valid(op: u32, datatype: u32, kind: AtomicKind) -> bool {
-    match (Op::from_raw(op), DataType::from_raw(datatype)) {
+    match (ElementOp::from_raw(op), DataType::from_raw(datatype)) {
         (Some(op), Some(datatype)) => op.belongs_to(kind) && datatype.supports(op),
         _ => false,
     }
@@ -181,14 +181,14 @@ pub(crate) fn apply(
     compare: &[u8],
     result: &mut [u8],
 ) -> Result<(), Errno> {
-    let op = Op::from_raw(op).ok_or(fi::FI_EOPNOTSUPP)?;
+    let op = ElementOp::from_raw(op).ok_or(fi::FI_EOPNOTSUPP)?;
     let datatype = DataType::from_raw(datatype).ok_or(fi::FI_EOPNOTSUPP)?;
     if !datatype.supports(op) {
         return Err(fi::FI_EOPNOTSUPP);
     }
     let len = target.len();
     let agree = len.is_multiple_of(datatype.size())
-        && (op == Op::Read || operand.len() == len)
+        && (op == ElementOp::Read || operand.len() == len)
         && (!op.is_swap() || compare.len() == len)
         && (result.is_empty() || result.len() == len);
     if !agree {
@@ -218,8 +218,8 @@ pub(crate) fn apply(
 
 /// Whether values of `datatype` can be merged by `op` in any order, as a reduction does.
 pub(crate) fn reduces(op: u32, datatype: u32) -> bool {
-    match (Op::from_raw(op), DataType::from_raw(datatype)) {
-        (Some(Op::Read | Op::Write | Op::Diff), _) => false,
+    match (ElementOp::from_raw(op), DataType::from_raw(datatype)) {
+        (Some(ElementOp::Read | ElementOp::Write | ElementOp::Diff), _) => false,
         (Some(op), Some(datatype)) => !op.is_swap() && datatype.supports(op),
         _ => false,
     }
@@ -234,7 +234,7 @@ pub(crate) fn reduces(op: u32, datatype: u32) -> bool {
 /// agree.
 pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) -> Result<(), Errno> {
     let (Some(op), Some(datatype), true) =
-        (Op::from_raw(op), DataType::from_raw(datatype), reduces(op, datatype))
+        (ElementOp::from_raw(op), DataType::from_raw(datatype), reduces(op, datatype))
     else {
         return Err(fi::FI_EOPNOTSUPP);
     };
@@ -262,7 +262,7 @@ pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) ->
     Ok(())
 }
 
-fn merge<E: Element>(op: Op, target: &mut [u8], operand: &[u8]) {
+fn merge<E: Element>(op: ElementOp, target: &mut [u8], operand: &[u8]) {
     for (to, from) in target.chunks_exact_mut(E::SIZE).zip(operand.chunks_exact(E::SIZE)) {
         let from = E::get(from);
         E::combine(op, E::get(to), from, from).put(to);
@@ -271,7 +271,7 @@ fn merge<E: Element>(op: Op, target: &mut [u8], operand: &[u8]) {
 
 /// Validated call of [`apply`].
 struct Job<'a> {
-    op: Op,
+    op: ElementOp,
     target: &'a Mem,
     operand: &'a [u8],
     compare: &'a [u8],
@@ -308,12 +308,12 @@ fn element(bytes: &[u8], at: usize, size: usize) -> &[u8] {
 
 /// Executes a plain read-modify-write of memory without a suitable atomic instruction; the caller
 /// holds [`WIDE`].
-fn execute_locked<E: Element>(op: Op, target: &Mem, operand: E, compare: E) -> E {
+fn execute_locked<E: Element>(op: ElementOp, target: &Mem, operand: E, compare: E) -> E {
     let mut bytes = [0u8; 32];
     let bytes = bytes.get_mut(..E::SIZE).unwrap_or_default();
     target.copy_to_slice(bytes);
     let old = E::get(bytes);
-    if op != Op::Read {
+    if op != ElementOp::Read {
         E::combine(op, old, operand, compare).put(bytes);
         target.copy_from_slice(bytes);
     }

@@ -247,7 +247,7 @@ fn same(datatype: u32, a: &[u8], b: &[u8]) -> bool {
 }
 
 #[test]
-fn every_operation_on_every_type_does_what_the_model_does() {
+fn every_operation_on_every_type_matches_the_model() {
     let mut cases = 0;
     for (datatype, size, family) in TYPES {
         let values = samples(family);

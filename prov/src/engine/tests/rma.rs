@@ -4,7 +4,7 @@
 use super::super::wire;
 use super::Stage;
 use crate::state::counter::CntrState;
-use crate::state::waiters::Waits;
+use crate::state::waiters::WaitState;
 
 /// Number of a read with two parts.
 const READ: u64 = 1;
@@ -14,7 +14,7 @@ fn a_read_with_a_failed_part_is_no_event_at_the_target() {
     let stage = Stage::new();
     stage.region(4096);
     let mut st = stage.domain.shared.gate.lock();
-    let cntr = st.cntrs.insert(CntrState::new(Waits::none())).unwrap();
+    let cntr = st.cntrs.insert(CntrState::new(WaitState::none())).unwrap();
     drop(st);
     stage.with(|e| (e.cfg.rma_event, e.cfg.cntr_remote_read) = (true, Some(cntr)));
     let reads = || {

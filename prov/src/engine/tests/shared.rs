@@ -9,7 +9,7 @@ use super::super::shared::{self, SrxState};
 use super::super::{RecvArgs, recv};
 use super::{Came, Stage, buffer};
 use crate::state::counter::CntrState;
-use crate::state::waiters::Waits;
+use crate::state::waiters::WaitState;
 
 const CONTEXT: usize = 7;
 
@@ -22,7 +22,7 @@ fn cancel_of_a_shared_context_leaves_the_operations_of_its_endpoints() {
     state.eps.push(stage.ep);
     let srx = st.srxs.insert(state).unwrap();
     st.eps.get_mut(stage.ep).unwrap().cfg.srx = Some(srx);
-    let cntr = st.cntrs.insert(CntrState::new(Waits::none())).unwrap();
+    let cntr = st.cntrs.insert(CntrState::new(WaitState::none())).unwrap();
     let iov = [buffer(vec![0; 8])];
     let args = RecvArgs {
         iov: &iov,

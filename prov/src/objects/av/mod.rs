@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use libfabric_sys as fi;
 use scif::Maker;
 
-use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
+use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, LocalHost};
 use crate::base::errno::Errno;
 use crate::base::log::{self, Subsys};
 use crate::base::{entry, resolve};
@@ -39,7 +39,7 @@ pub(crate) struct Av {
     fid: fi::fid_av,
     dom: Arc<DomainShared>,
     index: u32,
-    reader: Reader,
+    reader: LocalHost,
     /// Whether insertions are reported through an event queue.
     events: bool,
     /// Whether the source of a message is reported only as set by `fi_av_set_user_id`.
@@ -55,9 +55,9 @@ unsafe impl entry::Object for Av {
     const FCLASS: usize = fi::FI_CLASS_AV;
 }
 
-impl entry::Made for Av {
-    fn maker(&self) -> Maker {
-        self.dom.maker
+impl entry::CreatedBy for Av {
+    fn creator(&self) -> Maker {
+        self.dom.creator
     }
 }
 
@@ -92,8 +92,8 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: null or a C string, by the contract of fi_av_open.
         let name = unsafe { entry::string(attr.name) };
         let (kind, flags) = (attr.type_, attr.flags);
-        let what = format_args!("fi_av_open of type {kind} with flags {flags:#x}");
-        let new = entry::told(Subsys::Av, what, Av::open(&domain.shared, attr, name, context))?;
+        let call = format_args!("fi_av_open of type {kind} with flags {flags:#x}");
+        let new = entry::log_err(Subsys::Av, call, Av::open(&domain.shared, attr, name, context))?;
         if attr.type_ == fi::FI_AV_UNSPEC {
             attr.type_ = fi::FI_AV_MAP;
         }
@@ -107,7 +107,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         // SAFETY: an open vector of this provider, not closed concurrently, by the contract of
         // fi_close.
         let retired = unsafe { entry::own::<Av, _>(fid) }?.retire(fid.addr());
-        entry::told(Subsys::Av, format_args!("fi_close of an address vector"), retired)?;
+        entry::log_err(Subsys::Av, format_args!("fi_close of an address vector"), retired)?;
         // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Av, _>(fid) }?);
         Ok(())
@@ -284,7 +284,7 @@ unsafe extern "C" fn set_user_id(
 struct Report {
     fi_addr: *mut fi::fi_addr_t,
     /// Whether `fi_addr` holds user identifiers for the addresses on input (`FI_AV_USER_ID`).
-    told: bool,
+    has_user_ids: bool,
     /// One error number per address, with `FI_SYNC_ERR`.
     errors: *mut c_int,
     context: *mut c_void,
@@ -308,8 +308,8 @@ impl Report {
         if flags & !(fi::FI_MORE | fi::FI_SYNC_ERR | fi::FI_AV_USER_ID) != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        let told = flags & fi::FI_AV_USER_ID != 0;
-        if told && fi_addr.is_null() && count > 0 {
+        let has_user_ids = flags & fi::FI_AV_USER_ID != 0;
+        if has_user_ids && fi_addr.is_null() && count > 0 {
             return Err(fi::FI_EINVAL);
         }
         let errors: *mut c_int =
@@ -317,12 +317,12 @@ impl Report {
         if flags & fi::FI_SYNC_ERR != 0 && errors.is_null() && count > 0 {
             return Err(fi::FI_EINVAL);
         }
-        Ok(Report { fi_addr, told, errors, context, count })
+        Ok(Report { fi_addr, has_user_ids, errors, context, count })
     }
 
     /// Returns the user identifier to report in place of the index of address `at`.
     fn user(&self, at: usize) -> Option<u64> {
-        if !self.told || at >= self.count {
+        if !self.has_user_ids || at >= self.count {
             return None;
         }
         // SAFETY: `new` promised `count` elements, and a non-null array with this flag.
@@ -391,7 +391,7 @@ impl Av {
             },
             dom: Arc::clone(dom),
             index,
-            reader: Reader::of(&dom.fabric.node),
+            reader: LocalHost::of(&dom.fabric.node),
             events: attr.flags & fi::FI_EVENT != 0,
             users,
             read_only,
@@ -446,7 +446,7 @@ impl Av {
         if self.read_only {
             return Err(fi::FI_EACCES);
         }
-        if self.users && report.told {
+        if self.users && report.has_user_ids {
             return Err(fi::FI_EINVAL);
         }
         let eq = match (self.events, self.eq.get()) {

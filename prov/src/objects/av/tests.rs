@@ -6,18 +6,18 @@ use super::*;
 
 const UNSET: u64 = 0xdead;
 
-struct Rig {
+struct AvRig {
     av: *mut fi::fid_av,
     // Declared last, so that it is closed after the vector.
     _domain: Box<Domain>,
 }
 
-impl Rig {
-    fn new() -> Rig {
+impl AvRig {
+    fn new() -> AvRig {
         let domain = Domain::for_test(fi::fi_version(1, 20), &fi::fi_domain_attr::default());
         let mut attr = fi::fi_av_attr { type_: fi::FI_AV_TABLE, ..fi::fi_av_attr::default() };
         let av = entry::give(Av::open(&domain.shared, &mut attr, None, ptr::null_mut()).unwrap());
-        Rig { av, _domain: domain }
+        AvRig { av, _domain: domain }
     }
 
     fn insert(&self, addrs: &[Bytes], fi_addr: &mut [u64], errors: Option<&mut [c_int]>) -> c_int {
@@ -41,7 +41,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for AvRig {
     fn drop(&mut self) {
         // SAFETY: an open vector, not used afterwards.
         assert_eq!(unsafe { close(self.av.cast()) }, 0);
@@ -59,7 +59,7 @@ fn foreign(port: u16) -> Bytes {
 
 #[test]
 fn good_and_bad_addresses_together() {
-    let rig = Rig::new();
+    let rig = AvRig::new();
     let (mut out, mut errors) = ([UNSET; 4], [-1; 4]);
     let addrs = [local(10), [0; ADDR_LEN], foreign(11), local(12)];
     assert_eq!(rig.insert(&addrs, &mut out, Some(&mut errors)), 2);
@@ -75,7 +75,7 @@ fn good_and_bad_addresses_together() {
 
 #[test]
 fn lookup_tells_the_whole_length() {
-    let rig = Rig::new();
+    let rig = AvRig::new();
     assert_eq!(rig.insert(&[local(77)], &mut [UNSET], None), 1);
     assert_eq!(rig.lookup(0, ADDR_LEN), (0, local(77), ADDR_LEN));
     let (status, bytes, len) = rig.lookup(0, 4);
@@ -87,7 +87,7 @@ fn lookup_tells_the_whole_length() {
 
 #[test]
 fn removal_is_from_the_end_and_once() {
-    let rig = Rig::new();
+    let rig = AvRig::new();
     let mut out = [UNSET; 3];
     assert_eq!(rig.insert(&[local(1), local(2), local(3)], &mut out, None), 3);
     assert_eq!(rig.remove(&mut out[1..]), 0);
@@ -126,7 +126,7 @@ fn asynchronous_insertion_needs_a_queue() {
 }
 
 #[test]
-fn what_is_not_offered_is_refused_at_once() {
+fn unsupported_attributes_are_refused_at_once() {
     let domain = Domain::for_test(fi::fi_version(1, 17), &fi::fi_domain_attr::default());
     let open = |attr: &fi::fi_av_attr| {
         Av::open(&domain.shared, &mut { *attr }, None, ptr::null_mut()).map(|_| ())

@@ -38,7 +38,7 @@ use crate::state::completion::{Completion, CqError};
 use crate::state::cq_queue::{CqState, Format};
 use crate::state::oversubscription::{self, SleepEnd};
 use crate::state::peer_owner::PeerCq;
-use crate::state::waiters::{self, WaitObj, Waits};
+use crate::state::waiters::{self, WaitObj, WaitState};
 
 use handover::Owner;
 
@@ -53,7 +53,7 @@ const EMPTY_READS: u32 = 100;
 pub(crate) struct Cq {
     fid: fi::fid_cq,
     dom: Arc<DomainShared>,
-    maker: Maker,
+    creator: Maker,
     index: u32,
     format: Format,
     obj: WaitObj,
@@ -73,9 +73,9 @@ unsafe impl entry::Object for Cq {
     const FCLASS: usize = fi::FI_CLASS_CQ;
 }
 
-impl entry::Made for Cq {
-    fn maker(&self) -> Maker {
-        self.maker
+impl entry::CreatedBy for Cq {
+    fn creator(&self) -> Maker {
+        self.creator
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn open(
             // fi_peer(3).
             unsafe { PeerCq::import(context) }
         });
-        let new = entry::told(
+        let new = entry::log_err(
             Subsys::EpCtrl,
             format_args!(
                 "fi_cq_open with flags {:#x}, format {}, wait object {} and condition {}",
@@ -138,7 +138,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         // SAFETY: an open queue of this provider, not closed concurrently, by the contract of
         // fi_close.
         let retired = unsafe { entry::own::<Cq, _>(fid) }?.retire();
-        entry::told(Subsys::EpCtrl, format_args!("fi_close of a completion queue"), retired)?;
+        entry::log_err(Subsys::EpCtrl, format_args!("fi_close of a completion queue"), retired)?;
         // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Cq, _>(fid) }?);
         Ok(())
@@ -379,7 +379,7 @@ fn err_entry_len(api: u32) -> usize {
 impl Cq {
     /// Makes progress, and hands over the completed operations.
     fn flush_to_owner(&self, owner: &Owner) -> Result<isize, Errno> {
-        entry::made_here(self.maker)?;
+        entry::check_not_forked(self.creator)?;
         let mut kept = owner.turn().ok_or(fi::FI_EAGAIN)?;
         let empty = {
             let mut guard = self.dom.gate.lock();
@@ -434,7 +434,7 @@ impl Cq {
             fi::FI_CQ_COND_THRESHOLD => true,
             _ => return Err(fi::FI_EINVAL),
         };
-        let mut state = CqState::new(attr.size, Waits::new(obj)?);
+        let mut state = CqState::new(attr.size, WaitState::new(obj)?);
         if owner.is_some() {
             state.keep_receives();
         }
@@ -464,7 +464,7 @@ impl Cq {
                 },
             },
             dom: Arc::clone(dom),
-            maker: Maker::here(),
+            creator: Maker::here(),
             index,
             format,
             obj,
@@ -503,7 +503,7 @@ impl Cq {
 
     #[inline(always)]
     fn read(&self, out: &Entries) -> Result<isize, Errno> {
-        entry::made_here(self.maker)?;
+        entry::check_not_forked(self.creator)?;
         let empty = {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
@@ -617,7 +617,7 @@ impl Cq {
     }
 
     fn sread(&self, out: &Entries, cond: usize, timeout: c_int) -> Result<isize, Errno> {
-        entry::made_here(self.maker)?;
+        entry::check_not_forked(self.creator)?;
         if matches!(self.obj, WaitObj::None | WaitObj::Set) {
             return Err(fi::FI_ENOSYS);
         }
@@ -674,7 +674,7 @@ impl Cq {
         e: &mut fi::fi_cq_err_entry,
         room: usize,
     ) -> Result<Option<Vec<u8>>, Errno> {
-        entry::made_here(self.maker)?;
+        entry::check_not_forked(self.creator)?;
         let mut st = self.dom.gate.lock();
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
         cq.lent = Vec::new();

@@ -15,18 +15,18 @@ const V1_4: u32 = fi::fi_version(1, 4);
 const V1_17: u32 = fi::fi_version(1, 17);
 const V2_0: u32 = fi::fi_version(2, 0);
 
-struct Rig {
+struct CqRig {
     cq: *mut fi::fid_cq,
     index: u32,
     domain: Box<Domain>,
 }
 
-impl Rig {
-    fn new(api: u32, attr: fi::fi_cq_attr) -> Rig {
+impl CqRig {
+    fn new(api: u32, attr: fi::fi_cq_attr) -> CqRig {
         let domain = Domain::for_test(api, &fi::fi_domain_attr::default());
         let cq = Cq::open(&domain.shared, &attr, None, ptr::null_mut()).unwrap();
         let index = cq.index;
-        Rig { cq: entry::give(cq), index, domain }
+        CqRig { cq: entry::give(cq), index, domain }
     }
 
     fn state<R>(&self, f: impl FnOnce(&mut CqState) -> R) -> R {
@@ -45,7 +45,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for CqRig {
     fn drop(&mut self) {
         // SAFETY: an open queue, not used afterwards.
         assert_eq!(unsafe { close(self.cq.cast()) }, 0);
@@ -79,7 +79,7 @@ fn each_format_is_as_long_as_its_entry() {
         (fi::FI_CQ_FORMAT_DATA, 5),
         (fi::FI_CQ_FORMAT_TAGGED, 6),
     ] {
-        let rig = Rig::new(V2_0, attr(format, fi::FI_WAIT_NONE));
+        let rig = CqRig::new(V2_0, attr(format, fi::FI_WAIT_NONE));
         rig.state(|q| (0..2).for_each(|n| q.success(completion(n))));
         let mut out = [0usize; 14];
         let mut src = [0u64; 3];
@@ -96,7 +96,7 @@ fn each_format_is_as_long_as_its_entry() {
 
 #[test]
 fn empty_reads_and_reads_without_room() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let eagain = -(fi::FI_EAGAIN as isize);
     assert_eq!(rig.read(&mut [0usize]), eagain);
     // SAFETY: an open queue; no buffer.
@@ -117,7 +117,7 @@ fn empty_reads_and_reads_without_room() {
 #[test]
 fn error_entries_are_as_long_as_the_application_knows() {
     for (api, len) in [(V1_4, 72), (V1_17, 80), (V2_0, 88)] {
-        let rig = Rig::new(api, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+        let rig = CqRig::new(api, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
         rig.state(|q| q.error(failure(&[])));
         let mut raw = [0u64; 11];
         // Sentinel behind the entry: data that only an application with err_data_size has.
@@ -138,7 +138,7 @@ fn error_entries_are_as_long_as_the_application_knows() {
 
 #[test]
 fn error_data_is_copied_or_lent() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     rig.state(|q| (0..2).for_each(|_| q.error(failure(b"because"))));
     let mut room = [0u8; 4];
     let mut e = fi::fi_cq_err_entry {
@@ -160,7 +160,7 @@ fn error_data_is_copied_or_lent() {
 #[test]
 fn blocking_reads_end_by_entry_by_time_and_by_signal() {
     for obj in [fi::FI_WAIT_UNSPEC, fi::FI_WAIT_FD, fi::FI_WAIT_YIELD] {
-        let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, obj));
+        let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, obj));
         let eagain = -(fi::FI_EAGAIN as isize);
         assert_eq!(rig.sread(0), eagain);
         let began = Instant::now();
@@ -181,7 +181,7 @@ fn blocking_reads_end_by_entry_by_time_and_by_signal() {
         assert_eq!(rig.sread(-1), 1);
         other.join().unwrap();
     }
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     assert_eq!(rig.sread(0), -(fi::FI_ENOSYS as isize));
 }
 
@@ -189,7 +189,7 @@ fn blocking_reads_end_by_entry_by_time_and_by_signal() {
 fn a_threshold_waits_for_as_many() {
     let mut attr = attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_UNSPEC);
     attr.wait_cond = fi::FI_CQ_COND_THRESHOLD;
-    let rig = Rig::new(V2_0, attr);
+    let rig = CqRig::new(V2_0, attr);
     let mut out = [0usize; 8];
     let mut want = |n: usize, timeout| {
         let cond = ptr::without_provenance(n);
@@ -210,7 +210,7 @@ fn a_threshold_waits_for_as_many() {
 
 #[test]
 fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_FD));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_FD));
     let mut fd: c_int = -1;
     // SAFETY: an open queue, and space for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
@@ -238,15 +238,15 @@ fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
 }
 
 #[test]
-fn naps_end_with_what_comes_and_leave_no_wait_object() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+fn timed_waits_end_with_an_entry_and_leave_no_wait_object() {
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let (domain, index) = (&rig.domain.shared, rig.index);
     let look = |st: &mut DomainState| {
         let cq = st.cqs.get_mut(index)?;
         (cq.drain(1, |_, _| ()) > 0).then_some(())
     };
-    let nap = |ns| wait::nap_for(domain, Target::Cq(index), ns, look);
-    assert_eq!(nap(1_000_000), Ok((None, Slept::Whole)));
+    let timed_wait = |ns| wait::nap_for(domain, Target::Cq(index), ns, look);
+    assert_eq!(timed_wait(1_000_000), Ok((None, Slept::Whole)));
     let woken = || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -254,7 +254,7 @@ fn naps_end_with_what_comes_and_leave_no_wait_object() {
                 let mut st = domain.gate.lock();
                 st.cqs.get_mut(index).unwrap().success(completion(1));
             });
-            nap(20_000_000_000)
+            timed_wait(20_000_000_000)
         })
     };
     // A thread that loses its processor for too long comes too late to sleep.
@@ -262,7 +262,7 @@ fn naps_end_with_what_comes_and_leave_no_wait_object() {
     let slept = tries.find(|slept| *slept != Ok((Some(()), Slept::Not)));
     assert_eq!(slept, Some(Ok((Some(()), Slept::Some))));
     rig.state(|q| q.success(completion(2)));
-    assert_eq!(nap(0), Ok((Some(()), Slept::Not)));
+    assert_eq!(timed_wait(0), Ok((Some(()), Slept::Not)));
     let mut fd: c_int = -1;
     // SAFETY: an open queue, and space for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
@@ -285,7 +285,7 @@ fn wait_objects_that_are_not_offered() {
     let peer =
         fi::fi_cq_attr { flags: fi::FI_PEER, ..attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE) };
     assert_eq!(open(&peer), Err(fi::FI_EINVAL));
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE));
     let mut fd: c_int = -1;
     // SAFETY: an open queue, and space for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
@@ -293,7 +293,7 @@ fn wait_objects_that_are_not_offered() {
 }
 
 /// Opens an endpoint that receives into the queue of a rig, and a peer for it.
-fn receiver(rig: &Rig) -> (u32, PortId, Endpoint) {
+fn receiver(rig: &CqRig) -> (u32, PortId, Endpoint) {
     let domain = &rig.domain.shared;
     let bind = || Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
     let cfg =
@@ -325,7 +325,7 @@ fn post(domain: &DomainShared, ep: u32, context: usize) {
 
 #[test]
 fn a_nap_ends_with_a_message() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let (domain, index) = (&rig.domain.shared, rig.index);
     let (ep, to, mut peer) = receiver(&rig);
     let conn = peer.connect(to).unwrap();
@@ -367,7 +367,7 @@ fn a_nap_ends_with_a_message() {
 
 #[test]
 fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let domain = &rig.domain.shared;
     let (ep, to, mut peer) = receiver(&rig);
     let conn = peer.connect(to).unwrap();
@@ -392,7 +392,7 @@ fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
 
 #[test]
 fn reads_that_always_find_something_make_progress_too() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let domain = &rig.domain.shared;
     let cfg = EpConfig { caps: fi::FI_MSG, tx_cq: Some(rig.index), ..EpConfig::default() };
     let sock = Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();

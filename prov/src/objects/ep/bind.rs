@@ -19,7 +19,7 @@ use crate::objects::av::Av;
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
 use crate::objects::eq::Eq;
-use crate::objects::sep::Way;
+use crate::objects::sep::Direction;
 use crate::objects::srx::{Srx, Stx};
 
 /// Flags with which a completion queue can be bound.
@@ -34,7 +34,7 @@ const CNTR_FLAGS: u64 = fi::FI_SEND
 
 /// Address and context of an endpoint's C object, reported in its events.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
+pub(super) struct EventSubject {
     pub(super) fid: usize,
     pub(super) context: usize,
 }
@@ -47,7 +47,7 @@ impl Core {
     /// `bfid` is null or points to an open object of this provider.
     pub(super) unsafe fn bind(
         &self,
-        owner: Owner,
+        subject: EventSubject,
         bfid: *const fid,
         flags: u64,
     ) -> Result<(), Errno> {
@@ -73,7 +73,7 @@ impl Core {
             // SAFETY: an open object, by the caller's contract.
             fi::FI_CLASS_AV => self.bind_av(unsafe { object::<Av, _>(bfid) }?, flags),
             // SAFETY: an open object, by the caller's contract.
-            fi::FI_CLASS_EQ => self.bind_eq(unsafe { object::<Eq, _>(bfid) }?, flags, owner),
+            fi::FI_CLASS_EQ => self.bind_eq(unsafe { object::<Eq, _>(bfid) }?, flags, subject),
             // SAFETY: an open object, by the caller's contract.
             fi::FI_CLASS_SRX_CTX => self.bind_srx(unsafe { object::<Srx, _>(bfid) }?, flags),
             // SAFETY: an open object, by the caller's contract.
@@ -91,9 +91,9 @@ impl Core {
             return Err(because(
                 fi::FI_EINVAL,
                 format_args!(
-                    "an endpoint with message prefixes (FI_MSG_PREFIX) cannot draw from a shared receive context: \
-                     its receives leave no room for them; fi_getinfo grants no prefixes to hints whose rx_ctx_cnt is \
-                     FI_SHARED_CONTEXT"
+                    "an endpoint with message prefixes (FI_MSG_PREFIX) cannot draw from a shared \
+                     receive context: its receives leave no room for them; fi_getinfo grants no \
+                     prefixes to hints whose rx_ctx_cnt is FI_SHARED_CONTEXT"
                 ),
             ));
         }
@@ -125,7 +125,7 @@ impl Core {
 
     fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
         only(flags, CQ_FLAGS, "a completion queue")?;
-        if self.goes_against(flags) {
+        if self.is_other_direction(flags) {
             return Err(because(
                 fi::FI_EBADFLAGS,
                 format_args!("a context of one direction has no completions of the other"),
@@ -192,7 +192,7 @@ impl Core {
         })
     }
 
-    fn bind_eq(&self, eq: &Eq, flags: u64, owner: Owner) -> Result<(), Errno> {
+    fn bind_eq(&self, eq: &Eq, flags: u64, subject: EventSubject) -> Result<(), Errno> {
         no_flags(flags)?;
         self.while_disabled(&self.dom, |st, idx| {
             let ep = st.eps.get_mut(idx).ok_or(fi::FI_EINVAL)?;
@@ -200,17 +200,17 @@ impl Core {
                 return Err(taken("an event queue"));
             }
             ep.eq = Some(Arc::clone(eq.shared()));
-            ep.fid = owner.fid;
-            ep.context = owner.context;
+            ep.fid = subject.fid;
+            ep.context = subject.context;
             Ok(())
         })
     }
 
     /// Whether `flags` request completions of the direction that the context does not have.
-    fn goes_against(&self, flags: u64) -> bool {
+    fn is_other_direction(&self, flags: u64) -> bool {
         self.place.as_ref().is_some_and(|place| match place.way {
-            Way::Transmit => flags & fi::FI_RECV != 0,
-            Way::Receive => flags & fi::FI_TRANSMIT != 0,
+            Direction::Transmit => flags & fi::FI_RECV != 0,
+            Direction::Receive => flags & fi::FI_TRANSMIT != 0,
         })
     }
 
@@ -306,18 +306,18 @@ fn no_flags(flags: u64) -> Result<(), Errno> {
 }
 
 /// Refuses flags that the binding of `what` does not accept.
-fn only(flags: u64, allowed: u64, what: &str) -> Result<(), Errno> {
+fn only(flags: u64, allowed: u64, object: &str) -> Result<(), Errno> {
     match flags & !allowed {
         0 => Ok(()),
         wrong => Err(because(
             fi::FI_EBADFLAGS,
-            format_args!("{what} is not bound with flags {wrong:#x}"),
+            format_args!("{object} is not bound with flags {wrong:#x}"),
         )),
     }
 }
 
-fn taken(what: &str) -> Errno {
-    because(fi::FI_EINVAL, format_args!("the endpoint has {what} already"))
+fn taken(object: &str) -> Errno {
+    because(fi::FI_EINVAL, format_args!("the endpoint has {object} already"))
 }
 
 fn config(st: &mut DomainState, idx: u32) -> Result<&mut EpConfig, Errno> {

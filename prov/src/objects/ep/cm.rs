@@ -24,7 +24,7 @@ use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::engine::{self, EpState, cm, coll};
 use crate::objects::pep::listen::PepShared;
-use crate::objects::pep::{Pep, Request};
+use crate::objects::pep::{HeldRequest, Pep};
 use crate::state::eq_queue::EventSource;
 
 pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
@@ -44,7 +44,7 @@ pub(super) enum Origin {
     /// Endpoint that connects from the port of a passive endpoint.
     Port(Arc<PepShared>),
     /// Endpoint that answers this request.
-    Request(Request),
+    Request(HeldRequest),
 }
 
 impl Origin {
@@ -63,7 +63,7 @@ impl Origin {
             }
             fi::FI_CLASS_CONNREQ => {
                 // SAFETY: the handle of a request.
-                unsafe { Request::keep(handle) }.map(Origin::Request)
+                unsafe { HeldRequest::keep(handle) }.map(Origin::Request)
             }
             _ => Err(fi::FI_EINVAL),
         }
@@ -95,7 +95,7 @@ unsafe extern "C" fn connect(
         let none = PortId { node: 0, port: 0 };
         // A malformed address is logged where it is decoded.
         let to = addr.map_or(Ok(none), |addr| name::wanted(&ep.core.dom.fabric, addr))?;
-        entry::told(
+        entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_connect to {}:{} with {paramlen} bytes of data", to.node, to.port),
             data.and_then(|data| ep.core.connect(to, data)),
@@ -117,8 +117,8 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
         // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
         let accepted = data.and_then(|data| ep.core.accept(data));
-        let what = format_args!("fi_accept with {paramlen} bytes of data");
-        entry::told(Subsys::EpCtrl, what, accepted)
+        let call = format_args!("fi_accept with {paramlen} bytes of data");
+        entry::log_err(Subsys::EpCtrl, call, accepted)
     })
 }
 
@@ -133,13 +133,13 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
     guard_int("fi_shutdown", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
-        let what = format_args!("fi_shutdown with flags {flags:#x}");
+        let call = format_args!("fi_shutdown with flags {flags:#x}");
         let ended = if flags == 0 {
             cm::shutdown(&mut ep.core.dom.gate.lock(), ep.core.idx())
         } else {
             Err(fi::FI_EBADFLAGS)
         };
-        entry::told(Subsys::EpCtrl, what, ended)
+        entry::log_err(Subsys::EpCtrl, call, ended)
     })
 }
 
@@ -153,7 +153,7 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
         let core = &ep.core;
-        let id = entry::told(
+        let id = entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_getpeer"),
             cm::peer(&core.dom.gate.lock(), core.idx()),
@@ -206,7 +206,7 @@ impl Core {
             return entry::refused(Subsys::EpCtrl, format_args!("{why}"), fi::FI_EOPBADSTATE);
         }
         self.enable()?;
-        let call = self.request().as_ref().and_then(Request::take);
+        let call = self.request().as_ref().and_then(HeldRequest::take);
         let call = call.ok_or(fi::FI_EOPBADSTATE)?;
         cm::accept(&mut self.dom.gate.lock(), self.idx(), call, data)
     }

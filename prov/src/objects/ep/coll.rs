@@ -31,7 +31,7 @@ impl Ep {
         set: u32,
         name: (usize, usize),
     ) -> Result<(u32, u64), Errno> {
-        entry::made_here(self.core.maker)?;
+        entry::check_not_forked(self.core.creator)?;
         let mut st = self.core.dom.gate.lock();
         let ep = self.core.idx();
         let state = st.av_sets.get(set).ok_or(fi::FI_EINVAL)?;
@@ -65,7 +65,7 @@ impl Ep {
         args: &CollArgs,
         buffers: impl FnOnce(Lengths) -> Result<(Mem, Mem), Errno>,
     ) -> Result<isize, Errno> {
-        entry::made_here(self.core.maker)?;
+        entry::check_not_forked(self.core.creator)?;
         let mut st = self.core.dom.gate.lock();
         let ep = self.core.idx();
         let lengths = coll::lengths(&mut st, ep, args)?;

@@ -21,10 +21,10 @@ use super::{
     Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops,
 };
 use crate::base::attr;
-use crate::base::entry::{self, Made, Object};
+use crate::base::entry::{self, CreatedBy, Object};
 use crate::base::errno::Errno;
 use crate::engine::{self, EpConfig, EpState, RecvArgs, SendArgs};
-use crate::objects::sep::{Place, Way};
+use crate::objects::sep::{ContextPlace, Direction};
 
 /// Transmit context.
 #[repr(transparent)]
@@ -44,9 +44,9 @@ unsafe impl Object for RxCtx {
     const FCLASS: usize = fi::FI_CLASS_RX_CTX;
 }
 
-impl Made for TxCtx {
-    fn maker(&self) -> Maker {
-        self.0.maker()
+impl CreatedBy for TxCtx {
+    fn creator(&self) -> Maker {
+        self.0.creator()
     }
 }
 
@@ -56,9 +56,9 @@ impl Handle for TxCtx {
     }
 }
 
-impl Made for RxCtx {
-    fn maker(&self) -> Maker {
-        self.0.maker()
+impl CreatedBy for RxCtx {
+    fn creator(&self) -> Maker {
+        self.0.creator()
     }
 }
 
@@ -85,7 +85,7 @@ impl Receiver for RxCtx {
 
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
         let core = &self.0.core;
-        entry::made_here(core.maker)?;
+        entry::check_not_forked(core.creator)?;
         check_recv(args)?;
         engine::recv_generally(&mut core.dom.gate.lock(), core.idx(), args)?;
         Ok(0)
@@ -101,7 +101,7 @@ static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
 
 /// Attributes with which a context is opened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct ContextAttr {
     pub(crate) caps: u64,
     pub(crate) op_flags: u64,
     pub(crate) msg_order: u64,
@@ -115,13 +115,13 @@ pub(crate) struct Wanted {
 /// # Errors
 /// `FI_ENOMEM` when there are too many endpoints.
 pub(crate) fn open(
-    place: Place,
+    place: ContextPlace,
     sock: scif::Endpoint,
-    wanted: Wanted,
+    wanted: ContextAttr,
     context: *mut c_void,
 ) -> Result<*mut fid_ep, Errno> {
     let dom = Arc::clone(&place.sep.dom);
-    let transmits = place.way == Way::Transmit;
+    let transmits = place.way == Direction::Transmit;
     let caps = one_way(wanted.caps, place.way);
     let has = |cap: u64| caps & cap != 0;
     let cfg = EpConfig {
@@ -183,12 +183,12 @@ pub(crate) fn open(
 
 /// Returns the capabilities of one direction, and names that direction: without one, both would be
 /// meant.
-fn one_way(caps: u64, way: Way) -> u64 {
+fn one_way(caps: u64, way: Direction) -> u64 {
     const OUT: u64 = fi::FI_SEND | fi::FI_READ | fi::FI_WRITE;
     const IN: u64 = fi::FI_RECV | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
     let (mine, theirs, message, accesses) = match way {
-        Way::Transmit => (OUT, IN, fi::FI_SEND, fi::FI_READ | fi::FI_WRITE),
-        Way::Receive => (IN, OUT, fi::FI_RECV, fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE),
+        Direction::Transmit => (OUT, IN, fi::FI_SEND, fi::FI_READ | fi::FI_WRITE),
+        Direction::Receive => (IN, OUT, fi::FI_RECV, fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE),
     };
     let mut caps = caps & !theirs;
     if caps & (fi::FI_MSG | fi::FI_TAGGED) != 0 && caps & mine & message == 0 {
@@ -207,11 +207,14 @@ mod tests {
     #[test]
     fn a_context_goes_one_way_and_says_so() {
         let all = fi::FI_MSG | fi::FI_RMA;
-        assert_eq!(one_way(all, Way::Transmit), all | fi::FI_SEND | fi::FI_READ | fi::FI_WRITE);
+        assert_eq!(
+            one_way(all, Direction::Transmit),
+            all | fi::FI_SEND | fi::FI_READ | fi::FI_WRITE
+        );
         let both = fi::FI_MSG | fi::FI_SEND | fi::FI_RECV;
-        assert_eq!(one_way(both, Way::Receive), fi::FI_MSG | fi::FI_RECV);
+        assert_eq!(one_way(both, Direction::Receive), fi::FI_MSG | fi::FI_RECV);
         let reads = fi::FI_RMA | fi::FI_READ | fi::FI_REMOTE_WRITE;
-        assert_eq!(one_way(reads, Way::Transmit), fi::FI_RMA | fi::FI_READ);
-        assert_eq!(one_way(reads, Way::Receive), fi::FI_RMA | fi::FI_REMOTE_WRITE);
+        assert_eq!(one_way(reads, Direction::Transmit), fi::FI_RMA | fi::FI_READ);
+        assert_eq!(one_way(reads, Direction::Receive), fi::FI_RMA | fi::FI_REMOTE_WRITE);
     }
 }

@@ -37,14 +37,14 @@ use scif_ring::AtomicCounter;
 
 use crate::base::addr::ADDR_LEN;
 use crate::base::attr;
-use crate::base::entry::{self, Made, Object, guard, guard_int, own};
+use crate::base::entry::{self, CreatedBy, Object, guard, guard_int, own};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::domain::DomainShared;
 use crate::engine::{self, EpConfig, EpState};
 use crate::objects::domain::Domain;
-use crate::objects::pep::Request;
-use crate::objects::sep::Place;
+use crate::objects::pep::HeldRequest;
+use crate::objects::sep::ContextPlace;
 use crate::objects::srx::StxShared;
 use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 
@@ -52,7 +52,7 @@ use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 #[derive(Debug)]
 struct Core {
     dom: Arc<DomainShared>,
-    maker: Maker,
+    creator: Maker,
     /// Index in [`crate::domain::DomainState::eps`]; fi_setname changes it, before the endpoint is
     /// enabled.
     idx: AtomicCounter,
@@ -66,9 +66,9 @@ struct Core {
     /// Addresses of the endpoint and its aliases that C has not closed; empty until the first
     /// alias.
     handles: Mutex<Vec<usize>>,
-    limits: opt::Limits,
+    limits: opt::SizeLimits,
     /// Connection request for which a connected endpoint was opened.
-    request: Mutex<Option<Request>>,
+    request: Mutex<Option<HeldRequest>>,
     /// Shared transmit context to which the endpoint is bound.
     stx: Mutex<Option<Arc<StxShared>>>,
     /// Whether messages have a prefix.
@@ -79,7 +79,7 @@ struct Core {
     answers_as: Option<[u8; ADDR_LEN]>,
     /// Scalable endpoint of which this is a context, and which provides its address vector and
     /// event queue.
-    place: Option<Place>,
+    place: Option<ContextPlace>,
 }
 
 /// `struct fid_ep`: an endpoint, or an alias of one.
@@ -97,9 +97,9 @@ unsafe impl Object for Ep {
     const FCLASS: usize = fi::FI_CLASS_EP;
 }
 
-impl Made for Ep {
-    fn maker(&self) -> Maker {
-        self.core.maker
+impl CreatedBy for Ep {
+    fn creator(&self) -> Maker {
+        self.core.creator
     }
 }
 
@@ -116,11 +116,11 @@ impl Handle for Ep {
     }
 }
 
-const fn fid_ops<H: Handle + Made>() -> fi::fi_ops {
+const fn fid_ops<H: Handle + CreatedBy>() -> fi::fi_ops {
     fi::fi_ops { close: close::<H>, bind: bind::<H>, control: control::<H>, ..fi::FI_OPS_NOSYS }
 }
 
-const fn ep_ops<H: Handle + Made>() -> fi::fi_ops_ep {
+const fn ep_ops<H: Handle + CreatedBy>() -> fi::fi_ops_ep {
     fi::fi_ops_ep {
         cancel: cancel::<H>,
         getopt: getopt::<H>,
@@ -151,7 +151,7 @@ static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 /// `int fi_close(struct fid *ep)`
 ///
 /// With aliases, only the last close releases the endpoint.
-unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
+unsafe extern "C" fn close<H: Handle + CreatedBy>(fid: *mut fid) -> c_int {
     guard_int("fi_close of an endpoint", || {
         // SAFETY: C passes an open endpoint.
         unsafe { own::<H, _>(fid) }?;
@@ -168,19 +168,23 @@ unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
 /// `-FI_EINVAL` for objects that are not bound to endpoints, or a binding that exists.
 /// `-FI_EBADFLAGS` for flags that do not apply to the object, `-FI_EDOMAIN` for an object of
 /// another domain. `-FI_EOPBADSTATE` once enabled, for any object but a counter.
-unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
+unsafe extern "C" fn bind<H: Handle + CreatedBy>(
+    fid: *mut fid,
+    bfid: *mut fid,
+    flags: u64,
+) -> c_int {
     guard_int("fi_ep_bind", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
-        let owner = bind::Owner {
+        let subject = bind::EventSubject {
             fid: fid.expose_provenance(),
             context: ep.fid.fid.context.expose_provenance(),
         };
         // SAFETY: C passes null or an open object.
-        let bound = unsafe { ep.core.bind(owner, bfid, flags) };
+        let bound = unsafe { ep.core.bind(subject, bfid, flags) };
         // SAFETY: as above.
         let class = unsafe { entry::class_of(bfid) }.unwrap_or(fi::FI_CLASS_UNSPEC);
-        entry::told(
+        entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_ep_bind of an object of class {class} with flags {flags:#x}"),
             bound,
@@ -192,7 +196,7 @@ unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags
 ///
 /// # Errors
 /// `-FI_ENOSYS` for commands that do not apply to endpoints; see [`Core::enable`] for `FI_ENABLE`.
-unsafe extern "C" fn control<H: Handle + Made>(
+unsafe extern "C" fn control<H: Handle + CreatedBy>(
     fid: *mut fid,
     command: c_int,
     arg: *mut c_void,
@@ -202,7 +206,7 @@ unsafe extern "C" fn control<H: Handle + Made>(
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         match command {
             fi::FI_ENABLE => {
-                entry::told(Subsys::EpCtrl, format_args!("fi_enable"), ep.core.enable())
+                entry::log_err(Subsys::EpCtrl, format_args!("fi_enable"), ep.core.enable())
             }
             fi::FI_GETOPSFLAG => {
                 // SAFETY: null or the argument of this command.
@@ -232,7 +236,7 @@ unsafe extern "C" fn control<H: Handle + Made>(
 }
 
 /// `ssize_t fi_cancel(struct fid_ep *ep, void *context)`
-unsafe extern "C" fn cancel<H: Handle + Made>(fid: fid_t, context: *mut c_void) -> isize {
+unsafe extern "C" fn cancel<H: Handle + CreatedBy>(fid: fid_t, context: *mut c_void) -> isize {
     guard("fi_cancel", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
@@ -246,7 +250,7 @@ unsafe extern "C" fn cancel<H: Handle + Made>(fid: fid_t, context: *mut c_void) 
 /// # Errors
 /// `-FI_ENOPROTOOPT` for an option that cannot be read, `-FI_ETOOSMALL` when its value does not
 /// fit.
-unsafe extern "C" fn getopt<H: Handle + Made>(
+unsafe extern "C" fn getopt<H: Handle + CreatedBy>(
     fid: fid_t,
     level: c_int,
     optname: c_int,
@@ -257,7 +261,7 @@ unsafe extern "C" fn getopt<H: Handle + Made>(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         let value = ep.core.option(level, optname);
-        entry::told(
+        entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_getopt of option {optname} at level {level}"),
             // SAFETY: null, or the caller's buffer and its length.
@@ -271,7 +275,7 @@ unsafe extern "C" fn getopt<H: Handle + Made>(
 /// # Errors
 /// `-FI_ENOPROTOOPT` for an option that cannot be set, `-FI_ETOOSMALL` for a value that is too
 /// short, `-FI_EINVAL` or `-FI_EOPNOTSUPP` for one that cannot be.
-unsafe extern "C" fn setopt<H: Handle + Made>(
+unsafe extern "C" fn setopt<H: Handle + CreatedBy>(
     fid: fid_t,
     level: c_int,
     optname: c_int,
@@ -283,7 +287,7 @@ unsafe extern "C" fn setopt<H: Handle + Made>(
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         // SAFETY: null or a value of the given length.
         let value = unsafe { entry::slice(optval.cast::<u8>(), optlen) }?;
-        entry::told(
+        entry::log_err(
             Subsys::EpCtrl,
             format_args!(
                 "fi_setopt of option {optname} at level {level} to {:02x?}",
@@ -298,7 +302,7 @@ unsafe extern "C" fn setopt<H: Handle + Made>(
 ///
 /// Receives are never refused, so the requested size is always left. The counterpart for transmits
 /// is not supported: the number left depends on the peer.
-unsafe extern "C" fn rx_size_left<H: Handle + Made>(ep: *mut fid_ep) -> isize {
+unsafe extern "C" fn rx_size_left<H: Handle + CreatedBy>(ep: *mut fid_ep) -> isize {
     guard("fi_rx_size_left", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(ep) }?.ep();
@@ -338,7 +342,7 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
 }
 
 /// Parts of an info from which an endpoint is opened, all present.
-pub(crate) struct Asked<'a> {
+pub(crate) struct EpRequest<'a> {
     pub(crate) info: &'a fi::fi_info,
     pub(crate) ep_attr: &'a fi::fi_ep_attr,
     pub(crate) tx: &'a fi::fi_tx_attr,
@@ -347,13 +351,13 @@ pub(crate) struct Asked<'a> {
     pub(crate) src: &'a [u8],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> EpRequest<'a> {
     /// # Errors
     /// `FI_EINVAL` for an info that is missing or incomplete.
     ///
     /// # Safety
     /// `info` is null or an info of libfabric that is neither changed nor freed during `'a`.
-    pub(crate) unsafe fn of(info: *const fi::fi_info) -> Result<Asked<'a>, Errno> {
+    pub(crate) unsafe fn of(info: *const fi::fi_info) -> Result<EpRequest<'a>, Errno> {
         // SAFETY: null or an info, by the caller's contract.
         let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or the attributes of an info.
@@ -365,7 +369,7 @@ impl<'a> Asked<'a> {
         let src_len = if info.src_addr.is_null() { 0 } else { info.src_addrlen };
         // SAFETY: an address of the given length, or none.
         let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
-        Ok(Asked { info, ep_attr, tx, rx, src })
+        Ok(EpRequest { info, ep_attr, tx, rx, src })
     }
 }
 
@@ -386,7 +390,7 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null or an info of libfabric.
-        let Asked { info, ep_attr, tx, rx, src } = unsafe { Asked::of(info) }?;
+        let EpRequest { info, ep_attr, tx, rx, src } = unsafe { EpRequest::of(info) }?;
         // An endpoint has one context of its own, or a shared one.
         let contexts = |count: usize| count > 1 && count != fi::FI_SHARED_CONTEXT;
         if ep.is_null() || contexts(ep_attr.tx_ctx_cnt) || contexts(ep_attr.rx_ctx_cnt) {
@@ -433,7 +437,7 @@ pub(crate) unsafe extern "C" fn open(
                 Err(_) => request.give_back(),
             }
         }
-        let new = entry::told(
+        let new = entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_endpoint of type {}", ep_attr.type_),
             opened,
@@ -444,11 +448,12 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 /// Refuses an endpoint that an event queue drives, in a domain opened for one thread at a time.
-fn one_thread(what: &str) -> Result<(), Errno> {
+fn one_thread(feature: &str) -> Result<(), Errno> {
     entry::refused(
         Subsys::EpCtrl,
         format_args!(
-            "fi_endpoint: {what} need a domain for more than one thread: open it with what fi_getinfo gives for them"
+            "fi_endpoint: {feature} need a domain for more than one thread: open it with what \
+             fi_getinfo gives for them"
         ),
         fi::FI_EINVAL,
     )
@@ -592,14 +597,14 @@ impl Core {
     fn new(dom: &Arc<DomainShared>, idx: u32, inject_size: usize) -> Core {
         Core {
             dom: Arc::clone(dom),
-            maker: Maker::here(),
+            creator: Maker::here(),
             idx: AtomicCounter::new(u64::from(idx)),
             ip: AtomicCounter::new(0),
             inject_size,
             tx_always: AtomicCounter::new(0),
             rx_always: AtomicCounter::new(0),
             handles: Mutex::new(Vec::new()),
-            limits: opt::Limits::new(inject_size),
+            limits: opt::SizeLimits::new(inject_size),
             request: Mutex::new(None),
             stx: Mutex::new(None),
             prefixed: false,
@@ -667,7 +672,7 @@ impl Core {
     }
 
     /// Locks the connection request for which the endpoint was opened.
-    fn request(&self) -> MutexGuard<'_, Option<Request>> {
+    fn request(&self) -> MutexGuard<'_, Option<HeldRequest>> {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use libfabric_sys as fi;
 use scif::{Endpoint, Exports, PortId};
 
 use super::Core;
-use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
+use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, LocalHost};
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::reason;
@@ -29,7 +29,7 @@ pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
 
 /// Returns the port that `src` requests; number 0, any port, when it is empty.
 pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno> {
-    let reader = Reader::of(&fabric.node);
+    let reader = LocalHost::of(&fabric.node);
     if src.is_empty() {
         return Ok(PortId { node: reader.node, port: 0 });
     }

@@ -18,10 +18,10 @@ use crate::base::errno::Errno;
 
 /// Options that limit sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.
 #[derive(Debug)]
-pub(super) struct Limits([AtomicCounter; 8]);
+pub(super) struct SizeLimits([AtomicCounter; 8]);
 
-impl Limits {
-    pub(super) fn new(inject_size: usize) -> Limits {
+impl SizeLimits {
+    pub(super) fn new(inject_size: usize) -> SizeLimits {
         let all = [
             usize::MAX,
             usize::MAX,
@@ -32,7 +32,7 @@ impl Limits {
             inject_size,
             inject_size.min(MAX_ATOMIC_BYTES),
         ];
-        Limits(all.map(|limit| AtomicCounter::new(limit as u64)))
+        SizeLimits(all.map(|limit| AtomicCounter::new(limit as u64)))
     }
 
     /// Returns the limit that an option sets.
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn limits_follow_the_numbers_of_the_options() {
-        let limits = Limits::new(4096);
+        let limits = SizeLimits::new(4096);
         let get = |opt| limits.of(opt).map(AtomicCounter::get_relaxed);
         assert_eq!(get(fi::FI_OPT_MAX_RMA_SIZE), Some(u64::MAX));
         assert_eq!(get(fi::FI_OPT_MAX_ATOMIC_SIZE), Some(MAX_ATOMIC_BYTES as u64));

@@ -162,7 +162,7 @@ pub(crate) trait Sender: Handle {
 impl Sender for Ep {
     #[inline(always)]
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
-        entry::made_here(self.core.maker)?;
+        entry::check_not_forked(self.core.creator)?;
         self.check_inject(args.flags, args.iov)?;
         engine::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
@@ -236,7 +236,7 @@ impl Receiver for Ep {
 
     #[inline(always)]
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        entry::made_here(self.core.maker)?;
+        entry::check_not_forked(self.core.creator)?;
         check_recv(args)?;
         engine::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
@@ -312,7 +312,7 @@ impl Ep {
     /// errors of the data path.
     #[inline]
     pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
-        entry::made_here(self.core.maker)?;
+        entry::check_not_forked(self.core.creator)?;
         self.check_inject(args.flags, args.iov)?;
         engine::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
@@ -325,7 +325,7 @@ impl Ep {
     /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     #[inline]
     pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
-        entry::made_here(self.core.maker)?;
+        entry::check_not_forked(self.core.creator)?;
         self.check_inject(args.flags, args.operand)?;
         engine::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)

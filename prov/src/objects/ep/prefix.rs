@@ -16,7 +16,7 @@ use super::post::{Receiver, Sender};
 use super::{Ep, Handle};
 use crate::base::attr::MSG_PREFIX_SIZE;
 use crate::base::buffers::Buffers;
-use crate::base::entry::{Made, Object};
+use crate::base::entry::{CreatedBy, Object};
 use crate::base::errno::Errno;
 use crate::engine::{RecvArgs, SendArgs};
 
@@ -54,9 +54,9 @@ pub(super) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-impl Made for Prefixed {
-    fn maker(&self) -> Maker {
-        self.0.maker()
+impl CreatedBy for Prefixed {
+    fn creator(&self) -> Maker {
+        self.0.creator()
     }
 }
 

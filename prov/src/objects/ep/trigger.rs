@@ -49,14 +49,14 @@ impl Triggered {
     /// Starts the triggered operations that are due, since the call may have changed a counter.
     fn settle(&self) {
         // In a forked child the call has failed, and the lock belongs to the parent.
-        if entry::made_here(self.0.core.maker).is_ok() {
+        if entry::check_not_forked(self.0.core.creator).is_ok() {
             deferred::run(&mut self.0.core.dom.gate.lock());
         }
     }
 
     /// Returns the endpoint for an operation that waits for the condition in its context.
     fn later(&self, context: usize) -> Result<Later<'_>, Errno> {
-        entry::made_here(self.0.core.maker)?;
+        entry::check_not_forked(self.0.core.creator)?;
         // SAFETY: with FI_TRIGGER a call passes a struct fi_triggered_context, by the contract of
         // fi_trigger(3).
         let when = unsafe { condition(&self.0.core.dom, context) }?;
@@ -350,7 +350,7 @@ unsafe fn queue_operation(
     let later = |ep: *mut fi::fid_ep| {
         // SAFETY: an open endpoint or null, by the caller's contract.
         let ep = unsafe { object::<Ep, _>(ep) }?;
-        entry::made_here(ep.core.maker)?;
+        entry::check_not_forked(ep.core.creator)?;
         if !Arc::ptr_eq(&ep.core.dom, dom) {
             return Err(fi::FI_EDOMAIN);
         }

@@ -19,7 +19,7 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::objects::fabric::Fabric;
-use crate::objects::wait_set::{Member, SetShared, wait_object};
+use crate::objects::wait_set::{SetEntry, SetShared, wait_object};
 use crate::state::eq_queue::{EqShared, Event};
 use crate::state::waiters::{WaitObj, poll_list};
 
@@ -39,9 +39,9 @@ unsafe impl entry::Object for Eq {
     const FCLASS: usize = fi::FI_CLASS_EQ;
 }
 
-impl entry::Made for Eq {
-    fn maker(&self) -> Maker {
-        self.shared.maker()
+impl entry::CreatedBy for Eq {
+    fn creator(&self) -> Maker {
+        self.shared.creator()
     }
 }
 
@@ -75,13 +75,13 @@ pub(crate) unsafe extern "C" fn open(
             set = of;
             EqShared::new(Arc::clone(fabric.shared()), &attr, obj)
         });
-        let what = format_args!(
+        let call = format_args!(
             "fi_eq_open with flags {:#x} and wait object {}",
             attr.flags, attr.wait_obj
         );
-        let shared = Arc::new(entry::told(Subsys::Fabric, what, shared)?);
+        let shared = Arc::new(entry::log_err(Subsys::Fabric, call, shared)?);
         if let (Some(set), Some(fd)) = (&set, shared.fd()) {
-            set.add(Member::Eq(Arc::downgrade(&shared)), fd)?;
+            set.add(SetEntry::Eq(Arc::downgrade(&shared)), fd)?;
         }
         let head = fi::fid { fclass: fi::FI_CLASS_EQ, context, ops: &raw const FID_OPS };
         let new = Box::new(Eq { fid: fi::fid_eq { fid: head, ops: &raw const OPS }, shared, set });
@@ -103,13 +103,17 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         let unbound = || Arc::strong_count(&eq.shared) == 1;
         let over = match (&eq.set, eq.shared.fd()) {
             (Some(set), Some(fd)) => {
-                set.remove_if(&Member::Eq(Arc::downgrade(&eq.shared)), fd, unbound)
+                set.remove_if(&SetEntry::Eq(Arc::downgrade(&eq.shared)), fd, unbound)
             }
             _ => unbound(),
         };
         if !over {
             let busy = Err(fi::FI_EBUSY);
-            return entry::told(Subsys::Fabric, format_args!("fi_close of an event queue"), busy);
+            return entry::log_err(
+                Subsys::Fabric,
+                format_args!("fi_close of an event queue"),
+                busy,
+            );
         }
         // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Eq, _>(fid) }?);

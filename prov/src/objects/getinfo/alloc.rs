@@ -13,7 +13,7 @@ use libfabric_sys::{
     FI_SOCKADDR_IN, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
 };
 
-use super::shape::Info;
+use super::shape::InfoParts;
 use crate::base::attr::NAME;
 
 /// Minimum size in bytes of an info and its attributes. The largest was 120 bytes in every release
@@ -32,7 +32,7 @@ const _: () = {
 };
 
 /// Returns the infos as a list; null for no info. `None` without memory.
-pub(super) fn list(infos: &[Info]) -> Option<*mut fi_info> {
+pub(super) fn list(infos: &[InfoParts]) -> Option<*mut fi_info> {
     let mut head = ptr::null_mut();
     for info in infos.iter().rev() {
         let parts = fi_info { next: head, ..parts(info) };
@@ -58,7 +58,7 @@ pub(super) fn free(mut head: *mut fi_info) {
 }
 
 /// Returns an info whose parts are in C's heap, or null where memory ran out.
-fn parts(from: &Info) -> fi_info {
+fn parts(from: &InfoParts) -> fi_info {
     let domain = |name| piece(fi_domain_attr { name, ..from.domain }, DOMAIN_ROOM);
     let prov_name = from.prov_name.as_deref().map_or(ptr::null_mut(), copy);
     let fabric = |name| {
@@ -83,7 +83,7 @@ fn parts(from: &Info) -> fi_info {
     }
 }
 
-fn is_whole(parts: &fi_info, from: &Info) -> bool {
+fn is_whole(parts: &fi_info, from: &InfoParts) -> bool {
     !parts.src_addr.is_null()
         && parts.dest_addr.is_null() == from.dest.is_none()
         && !parts.tx_attr.is_null()
@@ -148,7 +148,7 @@ mod tests {
     use std::ffi::CStr;
     use std::net::Ipv4Addr;
 
-    use super::super::{matching::Asked, shape::shape};
+    use super::super::{matching::InfoRequest, shape::shape};
     use super::*;
     use crate::base::addr::Addr;
     use crate::base::attr::OFFERS;
@@ -157,8 +157,11 @@ mod tests {
     fn a_list_holds_everything_and_can_be_freed() {
         let host = libfabric_sys::fi_version(2, 5);
         let addr = Addr::this_host(Ipv4Addr::LOCALHOST, 9228);
-        let info =
-            shape(&OFFERS[0], &Asked { version: host, host, hints: None }, (addr, Some(addr)));
+        let info = shape(
+            &OFFERS[0],
+            &InfoRequest { version: host, host, hints: None },
+            (addr, Some(addr)),
+        );
         let head = list(&[info.clone(), info]).unwrap();
         // SAFETY: made above.
         let first = unsafe { *head };

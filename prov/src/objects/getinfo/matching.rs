@@ -19,7 +19,7 @@ use crate::state::peer_owner;
 
 /// Request of a program.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct InfoRequest<'a> {
     /// Interface version of the program; 0 accepts any.
     pub(super) version: u32,
     /// Version of the library.
@@ -32,7 +32,7 @@ pub(super) type Miss = &'static str;
 
 /// # Errors
 /// The first hint that the offer does not meet.
-pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
+pub(super) fn check(offer: &Offer, asked: &InfoRequest<'_>) -> Result<(), Miss> {
     let Some(hints) = asked.hints else {
         return Ok(());
     };
@@ -63,8 +63,8 @@ pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
     hints.rx.as_ref().map_or(Ok(()), |rx| rx_attr(rx, offer, asked.host))
 }
 
-fn fits(condition: bool, what: Miss) -> Result<(), Miss> {
-    condition.then_some(()).ok_or(what)
+fn fits(condition: bool, miss: Miss) -> Result<(), Miss> {
+    condition.then_some(()).ok_or(miss)
 }
 
 fn subset(wanted: u64, offered: u64) -> bool {
@@ -80,7 +80,7 @@ fn fabric(hint: &fi_fabric_attr) -> Result<(), Miss> {
     fits(hint.api_version <= crate::base::host::claimed_version(), "interface version")
 }
 
-fn domain_attr(hint: &fi_domain_attr, asked: &Asked<'_>) -> Result<(), Miss> {
+fn domain_attr(hint: &fi_domain_attr, asked: &InfoRequest<'_>) -> Result<(), Miss> {
     // Every threading and progress level of libfabric is supported.
     fits(hint.threading <= FI_THREAD_ENDPOINT, "threading")?;
     fits(hint.control_progress <= FI_PROGRESS_CONTROL_UNIFIED, "control progress")?;
@@ -170,7 +170,7 @@ mod tests {
     const V: u32 = fi_version(2, 5);
 
     fn ask(hints: &Hints<'_>) -> Result<(), Miss> {
-        check(&attr::OFFERS[0], &Asked { version: V, host: V, hints: Some(hints) })
+        check(&attr::OFFERS[0], &InfoRequest { version: V, host: V, hints: Some(hints) })
     }
 
     fn with_ep(f: impl FnOnce(&mut fi_ep_attr)) -> Result<(), Miss> {
@@ -191,7 +191,10 @@ mod tests {
 
     #[test]
     fn no_hints_and_empty_hints_fit() {
-        assert_eq!(check(&attr::OFFERS[0], &Asked { version: V, host: V, hints: None }), Ok(()));
+        assert_eq!(
+            check(&attr::OFFERS[0], &InfoRequest { version: V, host: V, hints: None }),
+            Ok(())
+        );
         assert_eq!(ask(&Hints::default()), Ok(()));
     }
 
@@ -304,8 +307,9 @@ mod tests {
     fn buffered_receive_is_of_the_old_releases() {
         let rx = fi_rx_attr { total_buffered_recv: 1 << 20, ..fi_rx_attr::default() };
         let hints = Hints { rx: Some(rx), ..Hints::default() };
-        let ask =
-            |host| check(&attr::OFFERS[0], &Asked { version: host, host, hints: Some(&hints) });
+        let ask = |host| {
+            check(&attr::OFFERS[0], &InfoRequest { version: host, host, hints: Some(&hints) })
+        };
         assert_eq!(ask(fi_version(1, 17)), Ok(()));
         assert!(ask(fi_version(2, 0)).is_err());
     }

@@ -19,14 +19,14 @@ use std::net::Ipv4Addr;
 
 use libfabric_sys::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_NUMERICHOST, FI_SOURCE, fi_info};
 
-use crate::base::addr::{Addr, AddrError, Reader};
+use crate::base::addr::{Addr, AddrError, LocalHost};
 use crate::base::attr::OFFERS;
 use crate::base::entry::{guard_int, put, string};
 use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info};
 use crate::base::{host, reason, resolve};
 use hints::Hints;
-use shape::Info;
+use shape::InfoParts;
 
 /// `int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
 /// const struct fi_info *hints, struct fi_info **info)`
@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn getinfo(
         let service = unsafe { string(service) };
         // SAFETY: null or an info in the layout of the host library, by the contract of fi_getinfo.
         let hints = unsafe { hints::read(hints, host) };
-        let request = Request { version, host, node, service, flags, hints };
+        let request = GetInfoArgs { version, host, node, service, flags, hints };
         // No match is no error: libfabric queries every provider, and most have no fitting offer.
         let infos = reason::expected(FI_ENODATA, answer(&request))?;
         let list = alloc::list(&infos).ok_or(FI_ENOMEM)?;
@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn getinfo(
 }
 
 /// Arguments of one call.
-struct Request<'a> {
+struct GetInfoArgs<'a> {
     /// Interface version for which the program was written; 0 accepts any.
     version: u32,
     /// Version of the calling library.
@@ -67,11 +67,11 @@ struct Request<'a> {
     hints: Option<Hints<'a>>,
 }
 
-fn answer(request: &Request<'_>) -> Result<Vec<Info>, Errno> {
+fn answer(request: &GetInfoArgs<'_>) -> Result<Vec<InfoParts>, Errno> {
     if request.flags & FI_SOURCE != 0 && request.node.is_none() && request.service.is_none() {
         return Err(FI_EINVAL);
     }
-    let asked = matching::Asked {
+    let asked = matching::InfoRequest {
         version: request.version,
         host: request.host,
         hints: request.hints.as_ref(),
@@ -100,7 +100,7 @@ fn answer(request: &Request<'_>) -> Result<Vec<Info>, Errno> {
 /// Source, always known, and destination.
 pub(crate) type Addrs = (Addr, Option<Addr>);
 
-fn addresses(request: &Request<'_>) -> Result<Addrs, Errno> {
+fn addresses(request: &GetInfoArgs<'_>) -> Result<Addrs, Errno> {
     let hinted = |bytes: Option<&[u8]>| match bytes {
         None => Ok(None),
         Some(bytes) => Addr::from_bytes(bytes).map(Some).ok_or(FI_ENODATA),
@@ -127,7 +127,7 @@ fn addresses(request: &Request<'_>) -> Result<Addrs, Errno> {
 /// endpoint of this provider. Without one it may be meant for other providers, unless the hints
 /// contain the name of this one (`named`).
 fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
-    let bare = Reader { node: 0, host: 0 };
+    let bare = LocalHost { node: 0, host: 0 };
     if addr.host == 0 && addr.port_id(bare, resolve::is_local).is_ok() {
         return Ok(());
     }
@@ -139,7 +139,7 @@ fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
         info(Subsys::Core, format_args!("no SCIF node to compare {addr} with"));
         FI_ENODATA
     })?;
-    addr.port_id(Reader::of(&node), resolve::is_local).map(drop).map_err(|why| {
+    addr.port_id(LocalHost::of(&node), resolve::is_local).map(drop).map_err(|why| {
         crate::base::log::foreign_address(&why, &node);
         FI_ENODATA
     })
@@ -149,9 +149,13 @@ fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    fn request<'a>(node: Option<&'a CStr>, service: Option<&'a CStr>, flags: u64) -> Request<'a> {
+    fn request<'a>(
+        node: Option<&'a CStr>,
+        service: Option<&'a CStr>,
+        flags: u64,
+    ) -> GetInfoArgs<'a> {
         let host = libfabric_sys::fi_version(2, 5);
-        Request { version: host, host, node, service, flags, hints: None }
+        GetInfoArgs { version: host, host, node, service, flags, hints: None }
     }
 
     const OWN: Addr = Addr::this_host(Ipv4Addr::LOCALHOST, 0);
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_and_nonsense_have_no_data() {
+    fn other_hosts_and_unknown_names_have_no_data() {
         // TEST-NET-1 is assigned to no host (RFC 5737).
         assert_eq!(addresses(&request(Some(c"192.0.2.77"), None, 0)), Err(FI_ENODATA));
         assert_eq!(

@@ -39,7 +39,7 @@ impl OwnedInfo {
     ) -> Option<OwnedInfo> {
         // SAFETY: a complete info of this provider, freed only on drop.
         let shaped = unsafe { shaped(std::ptr::with_exposed_provenance(self.0)) }?;
-        OwnedInfo::of(shape::Info {
+        OwnedInfo::of(shape::InfoParts {
             src,
             dest: Some(dest),
             handle: std::ptr::with_exposed_provenance_mut(handle),
@@ -47,7 +47,7 @@ impl OwnedInfo {
         })
     }
 
-    fn of(info: shape::Info) -> Option<OwnedInfo> {
+    fn of(info: shape::InfoParts) -> Option<OwnedInfo> {
         alloc::list(&[info]).map(|list| OwnedInfo(list.expose_provenance()))
     }
 
@@ -70,7 +70,7 @@ impl Drop for OwnedInfo {
 
 /// # Safety
 /// `info` is null or an info in the layout of the host library.
-unsafe fn shaped(info: *const fi_info) -> Option<shape::Info> {
+unsafe fn shaped(info: *const fi_info) -> Option<shape::InfoParts> {
     // SAFETY: the caller's contract.
     let hints = unsafe { hints::read(info, host::version()) }?;
     let mut fabric = hints.fabric?;
@@ -82,7 +82,7 @@ unsafe fn shaped(info: *const fi_info) -> Option<shape::Info> {
     let mut ep = hints.ep?;
     (ep.auth_key, ep.auth_key_size) = (std::ptr::null_mut(), 0);
     let addr = |bytes: Option<&[u8]>| bytes.and_then(|b| b.first_chunk::<ADDR_LEN>().copied());
-    Some(shape::Info {
+    Some(shape::InfoParts {
         caps: hints.caps,
         mode: hints.mode,
         src: addr(hints.src).unwrap_or_default(),

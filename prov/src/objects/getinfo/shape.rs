@@ -15,13 +15,13 @@ use libfabric_sys::{
 
 use super::Addrs;
 use super::hints::Hints;
-use super::matching::{Asked, mr_mode};
+use super::matching::{InfoRequest, mr_mode};
 use crate::base::addr::ADDR_LEN;
 use crate::base::attr::{self, Offer};
 
 /// `struct fi_info` in safe values; names and addresses are attached when C gets it.
 #[derive(Clone, Debug)]
-pub(super) struct Info {
+pub(super) struct InfoParts {
     pub(super) caps: u64,
     pub(super) mode: u64,
     pub(super) src: [u8; ADDR_LEN],
@@ -36,7 +36,7 @@ pub(super) struct Info {
     pub(super) prov_name: Option<CString>,
 }
 
-pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Info {
+pub(super) fn shape(offer: &Offer, asked: &InfoRequest<'_>, (src, dest): Addrs) -> InfoParts {
     let hints = asked.hints;
     let in_domain = hints.and_then(|h| h.domain).map_or(0, |d| d.caps);
     let (fabric, domain) = crate::objects::fabric::first_open();
@@ -45,7 +45,7 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
     let without = if mode == 0 { 0 } else { FI_MULTI_RECV };
     let caps =
         caps(offer, hints.map_or(0, |h| h.caps)) & !without | in_domain & attr::ASKED_DOMAIN_CAPS;
-    Info {
+    InfoParts {
         caps,
         mode,
         prov_name: None,
@@ -233,8 +233,8 @@ mod tests {
     const V: u32 = fi_version(2, 5);
     const ADDRS: Addrs = (Addr::this_host(Ipv4Addr::LOCALHOST, 0), None);
 
-    fn answer(hints: Option<&Hints<'_>>) -> Info {
-        shape(&OFFERS[0], &Asked { version: V, host: V, hints }, ADDRS)
+    fn answer(hints: Option<&Hints<'_>>) -> InfoParts {
+        shape(&OFFERS[0], &InfoRequest { version: V, host: V, hints }, ADDRS)
     }
 
     fn granted(wanted: u64) -> u64 {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_repeated() {
+    fn requested_values_are_repeated() {
         let mut domain = fi_domain_attr::ZERO;
         (domain.threading, domain.av_type, domain.data_progress) =
             (FI_THREAD_DOMAIN, FI_AV_TABLE, FI_PROGRESS_AUTO);
@@ -329,7 +329,7 @@ mod tests {
                 fabric_name: Some(attr::NAME),
                 ..Hints::default()
             };
-            let asked = Asked { version: V, host: V, hints: Some(&again) };
+            let asked = InfoRequest { version: V, host: V, hints: Some(&again) };
             assert_eq!(matching::check(&OFFERS[0], &asked), Ok(()));
             let second = shape(&OFFERS[0], &asked, ADDRS);
             assert_eq!(

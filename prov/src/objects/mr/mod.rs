@@ -45,9 +45,9 @@ unsafe impl entry::Object for Mr {
     const FCLASS: usize = fi::FI_CLASS_MR;
 }
 
-impl entry::Made for Mr {
-    fn maker(&self) -> Maker {
-        self.dom.maker
+impl entry::CreatedBy for Mr {
+    fn creator(&self) -> Maker {
+        self.dom.creator
     }
 }
 
@@ -55,7 +55,7 @@ static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOS
 pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr { reg, regv, regattr, ..fi::FI_OPS_MR_NOSYS };
 
 /// Common arguments of the three registration calls.
-struct Request<'a> {
+struct RegisterArgs<'a> {
     /// List of buffers, or the error that it caused.
     iov: Result<&'a [fi::iovec], Errno>,
     flags: u64,
@@ -104,8 +104,15 @@ unsafe extern "C" fn reg(
 ) -> c_int {
     entry::guard_int("fi_mr_reg", || {
         let iov = [fi::iovec { iov_base: buf.cast_mut(), iov_len: len }];
-        let request =
-            Request { iov: Ok(&iov), flags, access, offset, requested_key, context, base: None };
+        let request = RegisterArgs {
+            iov: Ok(&iov),
+            flags,
+            access,
+            offset,
+            requested_key,
+            context,
+            base: None,
+        };
         // SAFETY: fid and mr are as fi_mr_reg requires.
         unsafe { register(fid, &request, mr) }
     })
@@ -123,7 +130,7 @@ unsafe extern "C" fn regv(
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int("fi_mr_regv", || {
-        let request = Request {
+        let request = RegisterArgs {
             // SAFETY: count elements, by the contract of fi_mr_regv.
             iov: unsafe { pieces(iov, count) },
             flags,
@@ -149,8 +156,8 @@ unsafe extern "C" fn regattr(
         // SAFETY: a live domain, by the contract of fi_mr_regattr.
         let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         if attr.is_null() {
-            let what = format_args!("fi_mr_regattr without attributes");
-            return entry::told(Subsys::Mr, what, Err(fi::FI_EINVAL));
+            let call = format_args!("fi_mr_regattr without attributes");
+            return entry::log_err(Subsys::Mr, call, Err(fi::FI_EINVAL));
         }
         let mut local = MaybeUninit::<fi::fi_mr_attr>::zeroed();
         // SAFETY: the caller's attributes have at least this length in its interface version, and
@@ -176,10 +183,10 @@ unsafe extern "C" fn regattr(
         } else {
             // SAFETY: a live region, by the contract of fi_mr_regattr.
             let base = unsafe { entry::own::<Mr, _>(attr.base_mr) };
-            let what = format_args!("fi_mr_regattr with a base_mr that is no memory region");
-            Some(entry::told(Subsys::Mr, what, base)?)
+            let call = format_args!("fi_mr_regattr with a base_mr that is no memory region");
+            Some(entry::log_err(Subsys::Mr, call, base)?)
         };
-        let request = Request {
+        let request = RegisterArgs {
             iov,
             flags: flags & !fi::FI_MR_DMABUF,
             access: attr.access,
@@ -197,12 +204,12 @@ unsafe extern "C" fn regattr(
 /// `fid` belongs to a domain; `mr` is null or has space for the result.
 unsafe fn register(
     fid: *mut fi::fid,
-    request: &Request<'_>,
+    request: &RegisterArgs<'_>,
     mr: *mut *mut fi::fid_mr,
 ) -> Result<(), Errno> {
     // SAFETY: a live domain, by the caller's contract.
     let domain = unsafe { entry::own::<Domain, _>(fid) }?;
-    let what = format_args!(
+    let call = format_args!(
         "fi_mr_reg under key {:#x} for access {:#x} with offset {} and flags {:#x}",
         request.requested_key, request.access, request.offset, request.flags
     );
@@ -212,7 +219,7 @@ unsafe fn register(
         }
         Mr::open(&domain.shared, request)
     });
-    let new = entry::told(Subsys::Mr, what, new)?;
+    let new = entry::log_err(Subsys::Mr, call, new)?;
     let context = request.context;
     let given = entry::give::<Mr, fi::fid_mr>(new);
     // The result is written before the event that announces it. SAFETY: not null, with space for
@@ -250,7 +257,7 @@ unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) ->
             fi::FI_CLASS_CNTR => mr.bind_cntr(unsafe { entry::object::<Cntr, _>(other) }?, flags),
             _ => Err(fi::FI_EINVAL),
         };
-        entry::told(
+        entry::log_err(
             Subsys::Mr,
             format_args!("fi_mr_bind of an object of class {class} with flags {flags:#x}"),
             bound,
@@ -337,7 +344,7 @@ fn bind_cntr(st: &mut DomainState, mr: u32, cntr: u32, flags: u64) -> Result<Opt
 }
 
 impl Mr {
-    fn open(dom: &Arc<DomainShared>, request: &Request<'_>) -> Result<Box<Mr>, Errno> {
+    fn open(dom: &Arc<DomainShared>, request: &RegisterArgs<'_>) -> Result<Box<Mr>, Errno> {
         if request.offset != 0 {
             return Err(fi::FI_EINVAL);
         }
@@ -429,7 +436,7 @@ mod tests {
     use super::*;
     use crate::domain::wait::Target;
     use crate::state::counter::CntrState;
-    use crate::state::waiters::Waits;
+    use crate::state::waiters::WaitState;
 
     #[test]
     fn a_counter_is_bound_wholly_or_not_at_all() {
@@ -443,7 +450,7 @@ mod tests {
             base: None,
         };
         let mr = st.mrs.register(&region).unwrap();
-        let cntr = st.cntrs.insert(CntrState::new(Waits::none())).unwrap();
+        let cntr = st.cntrs.insert(CntrState::new(WaitState::none())).unwrap();
         let write = fi::FI_REMOTE_WRITE;
         assert_eq!(bind_cntr(&mut st, mr, cntr + 1, write), Err(fi::FI_EINVAL));
         assert_eq!(st.mrs.cntr_of(5, false), None);

@@ -29,10 +29,10 @@ const MOST_CALLS: usize = 4096;
 
 /// Passive endpoint, as shared with its event queue and its unanswered requests.
 #[derive(Debug)]
-pub(crate) struct PepShared(Mutex<State>);
+pub(crate) struct PepShared(Mutex<PepState>);
 
 #[derive(Debug)]
-struct State {
+struct PepState {
     /// Fabric; `None` once the endpoint is closed.
     fabric: Option<Arc<FabricShared>>,
     eq: Option<Arc<EqShared>>,
@@ -52,12 +52,12 @@ struct Caller {
     conn: ConnId,
     port: PortId,
     /// Whether the request was reported to the application.
-    told: bool,
+    reported: bool,
 }
 
 /// Connection request that can be answered; dropping it rejects the request.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ConnRequest {
     pep: Arc<PepShared>,
     conn: ConnId,
     /// Port of the caller, and number of its request.
@@ -68,7 +68,7 @@ pub(crate) struct Call {
     answered: bool,
 }
 
-impl Call {
+impl ConnRequest {
     /// Rejects the request, with data of the application.
     pub(crate) fn refuse(mut self, data: &[u8]) {
         self.answered = true;
@@ -82,7 +82,7 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for ConnRequest {
     fn drop(&mut self) {
         if !self.answered {
             self.pep.finish(self.conn, wire::CM_REJECT, self.number, &[]);
@@ -96,7 +96,7 @@ impl PepShared {
         info: OwnedInfo,
         src: &[u8],
     ) -> Result<Arc<PepShared>, Errno> {
-        Ok(Arc::new(PepShared(Mutex::new(State {
+        Ok(Arc::new(PepShared(Mutex::new(PepState {
             sock: Some(take_port(fabric, src)?),
             fabric: Some(Arc::clone(fabric)),
             eq: None,
@@ -111,7 +111,7 @@ impl PepShared {
 
     /// Locks the state. A panic elsewhere leaves it consistent: every change is complete before any
     /// step can fail.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PepState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -191,12 +191,12 @@ impl PepShared {
         let (eq, fid) = {
             let mut state = self.lock();
             state.listening = false;
-            let State { sock, calls, eq, .. } = &mut *state;
+            let PepState { sock, calls, eq, .. } = &mut *state;
             if let Some(sock) = sock {
                 if let Some(eq) = eq {
                     eq.detach(sock.wait_fd());
                 }
-                for call in calls.extract_if(.., |call| !call.told) {
+                for call in calls.extract_if(.., |call| !call.reported) {
                     sock.close_conn(call.conn, CloseHow::Orderly);
                 }
             }
@@ -224,8 +224,13 @@ impl PepShared {
     }
 
     /// Creates the request of a caller for the application to answer.
-    fn call(self: &Arc<PepShared>, name: [u8; ADDR_LEN], caller: Caller, number: u64) -> Call {
-        Call {
+    fn call(
+        self: &Arc<PepShared>,
+        name: [u8; ADDR_LEN],
+        caller: Caller,
+        number: u64,
+    ) -> ConnRequest {
+        ConnRequest {
             pep: Arc::clone(self),
             conn: caller.conn,
             from: caller.port,
@@ -236,7 +241,7 @@ impl PepShared {
     }
 }
 
-impl State {
+impl PepState {
     fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
         let id = self.sock.as_ref().ok_or(fi::FI_EOPBADSTATE)?.id();
         Ok(addr::encode(self.ip, id, self.host()?))
@@ -255,13 +260,13 @@ impl State {
     }
 
     /// Accepts connections, and handles callers that disconnected.
-    fn look_at_links(&mut self) {
+    fn poll_connections(&mut self) {
         let Some(sock) = &mut self.sock else { return };
         sock.poll_links(&mut self.links);
         for link in self.links.drain(..) {
             match link {
                 LinkEvent::Accepted(conn, port) if self.calls.len() < MOST_CALLS => {
-                    self.calls.push(Caller { conn, port, told: false });
+                    self.calls.push(Caller { conn, port, reported: false });
                 }
                 LinkEvent::Accepted(conn, _) => sock.close_conn(conn, CloseHow::Orderly),
                 LinkEvent::Connected(_) => {}
@@ -270,7 +275,7 @@ impl State {
                     // A request that was reported has no caller any more when it is answered, and
                     // counts until then. Callers that disconnect and reconnect thus cannot fill the
                     // event queue.
-                    self.calls.retain(|call| call.told || call.conn != conn);
+                    self.calls.retain(|call| call.reported || call.conn != conn);
                 }
             }
         }
@@ -281,7 +286,7 @@ impl State {
         let mut at = 0;
         while let Some(call) = self.calls.get(at).copied() {
             let heard = match self.sock.as_mut().and_then(|sock| sock.conn(call.conn)) {
-                Some(conn) if !call.told => hear(conn),
+                Some(conn) if !call.reported => hear(conn),
                 _ => {
                     at += 1;
                     continue;
@@ -291,7 +296,7 @@ impl State {
                 Ok(None) => at += 1,
                 Ok(Some(said)) if said.kind == wire::CM_REQUEST => {
                     if let Some(call) = self.calls.get_mut(at) {
-                        call.told = true;
+                        call.reported = true;
                     }
                     return Some((call, said.number, said.data));
                 }
@@ -313,7 +318,7 @@ impl EventSource for PepShared {
         if !state.listening {
             return false;
         }
-        state.look_at_links();
+        state.poll_connections();
         while let Some((caller, number, data)) = state.next_request() {
             let name = state.name();
             let handle = handle_of(self.call(name.unwrap_or_default(), caller, number));

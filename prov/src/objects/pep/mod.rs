@@ -28,14 +28,14 @@ use crate::objects::getinfo::owned::OwnedInfo;
 
 use crate::state::eq_queue::UnreadRequest;
 
-use listen::{Call, PepShared};
+use listen::{ConnRequest, PepShared};
 
 /// `struct fid_pep`.
 #[repr(C)]
 pub(crate) struct Pep {
     fid: fi::fid_pep,
     pub(crate) shared: Arc<PepShared>,
-    maker: Maker,
+    creator: Maker,
 }
 
 // SAFETY: repr(C) with a fid_pep first; FI_CLASS_PEP is in Pep objects only. An Arc of a Sync type
@@ -44,9 +44,9 @@ unsafe impl entry::Object for Pep {
     const FCLASS: usize = fi::FI_CLASS_PEP;
 }
 
-impl entry::Made for Pep {
-    fn maker(&self) -> Maker {
-        self.maker
+impl entry::CreatedBy for Pep {
+    fn creator(&self) -> Maker {
+        self.creator
     }
 }
 
@@ -60,7 +60,7 @@ struct ConnReq {
 #[derive(Debug)]
 struct Answer {
     /// Request; `None` once it is answered.
-    call: Option<Call>,
+    request: Option<ConnRequest>,
     /// Whether an endpoint was opened for the request, and frees the handle.
     kept: bool,
 }
@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn open(
                 cm: &raw const CM_OPS,
             },
             shared: PepShared::open(fabric.shared(), copy, src)?,
-            maker: Maker::here(),
+            creator: Maker::here(),
         });
         new.shared.named((&raw const *new).expose_provenance());
         // SAFETY: not null; space for the new object.
@@ -195,8 +195,8 @@ unsafe extern "C" fn getopt(
             // SAFETY: null, or the caller's buffer and its length.
             unsafe { entry::put_option(attr::CM_DATA_SIZE, optval, optlen) }
         };
-        let what = format_args!("fi_getopt of option {optname} at level {level}");
-        entry::told(Subsys::EpCtrl, what, put)
+        let call = format_args!("fi_getopt of option {optname} at level {level}");
+        entry::log_err(Subsys::EpCtrl, call, put)
     })
 }
 
@@ -214,8 +214,8 @@ unsafe extern "C" fn setopt(
     guard_int("fi_setopt", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(fid) }?;
-        let what = format_args!("fi_setopt of option {optname} at level {level}");
-        entry::told(Subsys::EpCtrl, what, Err::<(), _>(fi::FI_ENOPROTOOPT))
+        let call = format_args!("fi_setopt of option {optname} at level {level}");
+        entry::log_err(Subsys::EpCtrl, call, Err::<(), _>(fi::FI_ENOPROTOOPT))
     })
 }
 
@@ -256,7 +256,7 @@ unsafe extern "C" fn listen(pep: *mut fi::fid_pep) -> c_int {
     guard_int("fi_listen", || {
         // SAFETY: C passes an open passive endpoint.
         let pep = unsafe { own::<Pep, _>(pep) }?;
-        entry::told(Subsys::EpCtrl, format_args!("fi_listen"), pep.shared.listen())
+        entry::log_err(Subsys::EpCtrl, format_args!("fi_listen"), pep.shared.listen())
     })
 }
 
@@ -283,18 +283,18 @@ unsafe extern "C" fn reject(
             0..=attr::CM_DATA_SIZE => Ok(data),
             _ => Err(fi::FI_EINVAL),
         });
-        let what = format_args!("fi_reject with {paramlen} bytes of data");
-        let data = entry::told(Subsys::EpCtrl, what, data)?;
+        let call = format_args!("fi_reject with {paramlen} bytes of data");
+        let data = entry::log_err(Subsys::EpCtrl, call, data)?;
         // SAFETY: null, or the handle of a request.
         let request = unsafe { object::<ConnReq, _>(handle) };
-        let what = format_args!("fi_reject of a handle that is no connection request");
-        let request = entry::told(Subsys::EpCtrl, what, request)?;
-        let (call, kept) = {
+        let call = format_args!("fi_reject of a handle that is no connection request");
+        let request = entry::log_err(Subsys::EpCtrl, call, request)?;
+        let (open, kept) = {
             let mut answer = request.answer();
-            (answer.call.take(), answer.kept)
+            (answer.request.take(), answer.kept)
         };
-        let what = format_args!("fi_reject of a connection request that was answered");
-        entry::told(Subsys::EpCtrl, what, call.ok_or(fi::FI_EINVAL))?.refuse(data);
+        let call = format_args!("fi_reject of a connection request that was answered");
+        entry::log_err(Subsys::EpCtrl, call, open.ok_or(fi::FI_EINVAL))?.refuse(data);
         if !kept {
             // SAFETY: made by `handle_of`; no endpoint has it, and C does not use it any more.
             drop(unsafe { entry::take::<ConnReq, _>(handle) }?);
@@ -305,16 +305,16 @@ unsafe extern "C" fn reject(
 
 /// Creates the handle of a request, which C passes to `fi_reject` or, in the info, to
 /// `fi_endpoint`.
-fn handle_of(call: Call) -> usize {
-    let request = Box::new(ConnReq {
+fn handle_of(request: ConnRequest) -> usize {
+    let handle = Box::new(ConnReq {
         fid: fid {
             fclass: fi::FI_CLASS_CONNREQ,
             context: std::ptr::null_mut(),
             ops: &raw const REQUEST_OPS,
         },
-        answer: Mutex::new(Answer { call: Some(call), kept: false }),
+        answer: Mutex::new(Answer { request: Some(request), kept: false }),
     });
-    entry::give::<ConnReq, fid>(request).expose_provenance()
+    entry::give::<ConnReq, fid>(handle).expose_provenance()
 }
 
 impl ConnReq {
@@ -327,9 +327,9 @@ impl ConnReq {
 /// Address of the handle of a request, kept by the endpoint opened for it, since C may use it as
 /// long. Address 0: given back.
 #[derive(Debug)]
-pub(crate) struct Request(usize);
+pub(crate) struct HeldRequest(usize);
 
-impl Request {
+impl HeldRequest {
     /// Keeps the handle of an unanswered request that no other endpoint keeps.
     ///
     /// # Errors
@@ -337,13 +337,13 @@ impl Request {
     ///
     /// # Safety
     /// `handle` is an open object.
-    pub(crate) unsafe fn keep(handle: *mut fid) -> Result<Request, Errno> {
+    pub(crate) unsafe fn keep(handle: *mut fid) -> Result<HeldRequest, Errno> {
         // SAFETY: an open object, by the caller's contract.
         let mut answer = unsafe { object::<ConnReq, _>(handle) }?.answer();
-        if answer.call.is_none() || std::mem::replace(&mut answer.kept, true) {
+        if answer.request.is_none() || std::mem::replace(&mut answer.kept, true) {
             return Err(fi::FI_EINVAL);
         }
-        Ok(Request(handle.expose_provenance()))
+        Ok(HeldRequest(handle.expose_provenance()))
     }
 
     fn answer(&self) -> Option<MutexGuard<'_, Answer>> {
@@ -355,17 +355,17 @@ impl Request {
 
     /// Whether the request is unanswered.
     pub(crate) fn is_open(&self) -> bool {
-        self.answer().is_some_and(|answer| answer.call.is_some())
+        self.answer().is_some_and(|answer| answer.request.is_some())
     }
 
     /// Returns the address that the accepting endpoint uses; `None` once the request is answered.
     pub(crate) fn name(&self) -> Option<[u8; ADDR_LEN]> {
-        self.answer()?.call.as_ref().map(|call| call.name)
+        self.answer()?.request.as_ref().map(|request| request.name)
     }
 
     /// Takes the request itself, to answer it.
-    pub(crate) fn take(&self) -> Option<Call> {
-        self.answer()?.call.take()
+    pub(crate) fn take(&self) -> Option<ConnRequest> {
+        self.answer()?.request.take()
     }
 
     /// Returns the handle to C.
@@ -377,7 +377,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for HeldRequest {
     /// Rejects an unanswered request.
     fn drop(&mut self) {
         if self.0 != 0 {

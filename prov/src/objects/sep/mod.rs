@@ -20,35 +20,35 @@ use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
 use scif::{Maker, PortId};
 
-use crate::base::addr::{ADDR_LEN, Addr, Group};
+use crate::base::addr::{ADDR_LEN, Addr, ContextCounts};
 use crate::base::attr;
 use crate::base::entry::{self, Object, guard_int, object, own};
 use crate::base::errno::Errno;
 use crate::domain::{DomainShared, DomainState};
 use crate::objects::av::Av;
 use crate::objects::domain::Domain;
-use crate::objects::ep::context::{self, Wanted};
-use crate::objects::ep::{Asked, name};
+use crate::objects::ep::context::{self, ContextAttr};
+use crate::objects::ep::{EpRequest, name};
 use crate::objects::eq::Eq;
 use crate::state::eq_queue::EqShared;
 use ports::Ports;
 
 /// Direction of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Transmit,
     Receive,
 }
 
 /// Position of an open context in its scalable endpoint; dropping it releases the port.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ContextPlace {
     pub(crate) sep: Arc<SepShared>,
-    pub(crate) way: Way,
+    pub(crate) way: Direction,
     at: usize,
 }
 
-impl Drop for Place {
+impl Drop for ContextPlace {
     fn drop(&mut self) {
         self.sep.state().ports.close(self.at);
     }
@@ -58,17 +58,17 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct SepShared {
     pub(crate) dom: Arc<DomainShared>,
-    maker: Maker,
-    group: Group,
-    tx: Wanted,
-    rx: Wanted,
+    creator: Maker,
+    group: ContextCounts,
+    tx: ContextAttr,
+    rx: ContextAttr,
     /// Context of the C object, reported in events.
     context: usize,
-    state: Mutex<State>,
+    state: Mutex<SepState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SepState {
     ports: Ports,
     /// IP address in the name of the endpoint.
     ip: Ipv4Addr,
@@ -92,9 +92,9 @@ unsafe impl Object for Sep {
     const FCLASS: usize = fi::FI_CLASS_SEP;
 }
 
-impl entry::Made for Sep {
-    fn maker(&self) -> Maker {
-        self.shared.maker
+impl entry::CreatedBy for Sep {
+    fn creator(&self) -> Maker {
+        self.shared.creator
     }
 }
 
@@ -126,11 +126,12 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null or an info of libfabric.
-        let Asked { info, ep_attr, tx, rx, src } = unsafe { Asked::of(info) }?;
+        let EpRequest { info, ep_attr, tx, rx, src } = unsafe { EpRequest::of(info) }?;
         if sep.is_null() || ep_attr.type_ != fi::FI_EP_RDM || info.mode & fi::FI_MSG_PREFIX != 0 {
             return Err(fi::FI_EINVAL);
         }
-        let group = Group::new(ep_attr.rx_ctx_cnt, ep_attr.tx_ctx_cnt).ok_or(fi::FI_EINVAL)?;
+        let group =
+            ContextCounts::new(ep_attr.rx_ctx_cnt, ep_attr.tx_ctx_cnt).ok_or(fi::FI_EINVAL)?;
         let caps = if info.caps == 0 {
             (attr::TX_CAPS | attr::RX_CAPS & !attr::PRICED_CAPS) & !fi::FI_TRIGGER
         } else {
@@ -227,7 +228,7 @@ unsafe extern "C" fn tx_ctx(
         let asked = unsafe { attr.as_ref() }.map(of_tx);
         let wanted = sep.shared.tx.narrowed(asked)?;
         // SAFETY: null or space for the new object.
-        unsafe { sep.open_context(Way::Transmit, index, wanted, tx_ep, context) }
+        unsafe { sep.open_context(Direction::Transmit, index, wanted, tx_ep, context) }
     })
 }
 
@@ -250,7 +251,7 @@ unsafe extern "C" fn rx_ctx(
         let asked = unsafe { attr.as_ref() }.map(of_rx);
         let wanted = sep.shared.rx.narrowed(asked)?;
         // SAFETY: null or space for the new object.
-        unsafe { sep.open_context(Way::Receive, index, wanted, rx_ep, context) }
+        unsafe { sep.open_context(Direction::Receive, index, wanted, rx_ep, context) }
     })
 }
 
@@ -283,8 +284,8 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
     })
 }
 
-fn of_tx(attr: &fi::fi_tx_attr) -> Wanted {
-    Wanted {
+fn of_tx(attr: &fi::fi_tx_attr) -> ContextAttr {
+    ContextAttr {
         caps: attr.caps,
         op_flags: attr.op_flags,
         msg_order: attr.msg_order,
@@ -293,8 +294,8 @@ fn of_tx(attr: &fi::fi_tx_attr) -> Wanted {
     }
 }
 
-fn of_rx(attr: &fi::fi_rx_attr) -> Wanted {
-    Wanted {
+fn of_rx(attr: &fi::fi_rx_attr) -> ContextAttr {
+    ContextAttr {
         caps: attr.caps,
         op_flags: attr.op_flags,
         msg_order: attr.msg_order,
@@ -303,11 +304,11 @@ fn of_rx(attr: &fi::fi_rx_attr) -> Wanted {
     }
 }
 
-impl Wanted {
+impl ContextAttr {
     /// Returns the default attributes of the contexts of one direction.
-    fn of_endpoint(self, caps: u64) -> Wanted {
+    fn of_endpoint(self, caps: u64) -> ContextAttr {
         let or_default = |size: usize, default: usize| if size == 0 { default } else { size };
-        Wanted {
+        ContextAttr {
             caps,
             size: or_default(self.size, attr::DEFAULT_SIZE),
             inject_size: or_default(self.inject_size, attr::INJECT_SIZE).min(attr::INJECT_SIZE),
@@ -316,7 +317,7 @@ impl Wanted {
     }
 
     /// Returns the attributes of one context, which may request less than the endpoint's.
-    fn narrowed(self, asked: Option<Wanted>) -> Result<Wanted, Errno> {
+    fn narrowed(self, asked: Option<ContextAttr>) -> Result<ContextAttr, Errno> {
         let Some(asked) = asked else { return Ok(self) };
         // A context may name directions that the endpoint did not name.
         let known = self.caps
@@ -330,7 +331,7 @@ impl Wanted {
         }
         let or = |asked: u64, own: u64| if asked == 0 { own } else { asked };
         let or_size = |asked: usize, own: usize| if asked == 0 { own } else { asked };
-        Ok(Wanted {
+        Ok(ContextAttr {
             caps: or(asked.caps, self.caps),
             // Default flags of the context, even if there are none.
             op_flags: asked.op_flags,
@@ -344,7 +345,7 @@ impl Wanted {
 impl Sep {
     fn open(
         dom: &Arc<DomainShared>,
-        group: Group,
+        group: ContextCounts,
         (src, caps): (&[u8], u64),
         (tx, rx): (&fi::fi_tx_attr, &fi::fi_rx_attr),
         context: *mut c_void,
@@ -364,12 +365,12 @@ impl Sep {
             },
             shared: Arc::new(SepShared {
                 dom: Arc::clone(dom),
-                maker: Maker::here(),
+                creator: Maker::here(),
                 group,
                 tx: of_tx(tx).of_endpoint(caps),
                 rx: of_rx(rx).of_endpoint(caps),
                 context: context.expose_provenance(),
-                state: Mutex::new(State {
+                state: Mutex::new(SepState {
                     ports,
                     ip: name::ip_of(src),
                     av: None,
@@ -385,9 +386,9 @@ impl Sep {
     /// `out` is null or has space for the new object.
     unsafe fn open_context(
         &self,
-        way: Way,
+        way: Direction,
         index: c_int,
-        wanted: Wanted,
+        wanted: ContextAttr,
         out: *mut *mut fid_ep,
         context: *mut c_void,
     ) -> Result<(), Errno> {
@@ -403,20 +404,24 @@ impl Sep {
 }
 
 impl SepShared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SepState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the position of context `index`, and its port.
-    fn place(self: &Arc<Self>, way: Way, index: usize) -> Result<(Place, scif::Endpoint), Errno> {
+    fn place(
+        self: &Arc<Self>,
+        way: Direction,
+        index: usize,
+    ) -> Result<(ContextPlace, scif::Endpoint), Errno> {
         let at = match way {
-            Way::Receive if index < self.group.rx() => index,
-            Way::Transmit if index < self.group.tx() => self.group.rx() + index,
+            Direction::Receive if index < self.group.rx() => index,
+            Direction::Transmit if index < self.group.tx() => self.group.rx() + index,
             _ => return Err(fi::FI_EINVAL),
         };
         let port = self.state().ports.open(&self.dom, at)?;
         let sep = Arc::clone(self);
-        Ok((Place { sep, way, at }, port))
+        Ok((ContextPlace { sep, way, at }, port))
     }
 
     fn name(&self) -> [u8; ADDR_LEN] {
@@ -509,21 +514,23 @@ impl SepShared {
 mod tests {
     use super::*;
 
-    const OWN: Wanted = Wanted {
+    const OWN: ContextAttr = ContextAttr {
         caps: fi::FI_MSG | fi::FI_TAGGED,
         op_flags: fi::FI_COMPLETION,
         msg_order: fi::FI_ORDER_SAS,
         inject_size: 64,
         size: 128,
     };
-    const NONE: Wanted = Wanted { caps: 0, op_flags: 0, msg_order: 0, inject_size: 0, size: 0 };
+    const NONE: ContextAttr =
+        ContextAttr { caps: 0, op_flags: 0, msg_order: 0, inject_size: 0, size: 0 };
 
     #[test]
     fn a_context_may_ask_for_less() {
         let same = OWN.narrowed(None).unwrap();
         assert_eq!((same.caps, same.op_flags), (OWN.caps, OWN.op_flags));
-        let less =
-            OWN.narrowed(Some(Wanted { caps: fi::FI_MSG | fi::FI_SEND, size: 4, ..NONE })).unwrap();
+        let less = OWN
+            .narrowed(Some(ContextAttr { caps: fi::FI_MSG | fi::FI_SEND, size: 4, ..NONE }))
+            .unwrap();
         assert_eq!(less.caps, fi::FI_MSG | fi::FI_SEND);
         assert_eq!((less.size, less.inject_size), (4, OWN.inject_size));
         assert_eq!(less.op_flags, 0);
@@ -532,9 +539,9 @@ mod tests {
     #[test]
     fn a_context_cannot_ask_for_more() {
         for more in [
-            Wanted { caps: fi::FI_RMA, ..NONE },
-            Wanted { inject_size: OWN.inject_size + 1, ..NONE },
-            Wanted { size: attr::MAX_SIZE + 1, ..NONE },
+            ContextAttr { caps: fi::FI_RMA, ..NONE },
+            ContextAttr { inject_size: OWN.inject_size + 1, ..NONE },
+            ContextAttr { size: attr::MAX_SIZE + 1, ..NONE },
         ] {
             assert_eq!(OWN.narrowed(Some(more)).err(), Some(fi::FI_EINVAL));
         }

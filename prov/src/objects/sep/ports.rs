@@ -8,7 +8,7 @@
 
 use scif::Endpoint;
 
-use crate::base::addr::Group;
+use crate::base::addr::ContextCounts;
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
 use crate::objects::ep::name;
@@ -21,7 +21,7 @@ const TRIES: usize = 256;
 
 /// Port of one context.
 #[derive(Debug)]
-enum Slot {
+enum PortSlot {
     /// Bound, for a context that is not open yet.
     Reserved(Endpoint),
     /// Owned by the open context.
@@ -34,7 +34,7 @@ enum Slot {
 #[derive(Debug)]
 pub(super) struct Ports {
     first: u16,
-    slots: Vec<Slot>,
+    slots: Vec<PortSlot>,
 }
 
 impl Ports {
@@ -42,7 +42,11 @@ impl Ports {
     ///
     /// # Errors
     /// `FI_EADDRINUSE` when one is in use, and errors of [`name::take_port`].
-    pub(super) fn take(dom: &DomainShared, src: &[u8], group: Group) -> Result<Ports, Errno> {
+    pub(super) fn take(
+        dom: &DomainShared,
+        src: &[u8],
+        group: ContextCounts,
+    ) -> Result<Ports, Errno> {
         let wanted = name::wanted(&dom.fabric, src)?.port;
         let mut taken = Err(fi::FI_EADDRINUSE);
         for _ in 0..if wanted == 0 { TRIES } else { 1 } {
@@ -60,12 +64,12 @@ impl Ports {
     }
 
     pub(super) fn any_open(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Open))
+        self.slots.iter().any(|slot| matches!(slot, PortSlot::Open))
     }
 
     /// Whether no context was opened so far.
     pub(super) fn untouched(&self) -> bool {
-        self.slots.iter().all(|slot| matches!(slot, Slot::Reserved(_)))
+        self.slots.iter().all(|slot| matches!(slot, PortSlot::Reserved(_)))
     }
 
     /// Returns port `at` for its context.
@@ -75,14 +79,14 @@ impl Ports {
     /// a port that an earlier context released.
     pub(super) fn open(&mut self, dom: &DomainShared, at: usize) -> Result<Endpoint, Errno> {
         let slot = self.slots.get_mut(at).ok_or(fi::FI_EINVAL)?;
-        match std::mem::replace(slot, Slot::Open) {
-            Slot::Reserved(port) => Ok(port),
-            Slot::Open => Err(fi::FI_EBUSY),
-            Slot::Closed => {
+        match std::mem::replace(slot, PortSlot::Open) {
+            PortSlot::Reserved(port) => Ok(port),
+            PortSlot::Open => Err(fi::FI_EBUSY),
+            PortSlot::Closed => {
                 let port = port_at(self.first, at).ok_or(fi::FI_EINVAL);
                 let bound = port.and_then(|port| name::bind(dom, port));
                 if bound.is_err() {
-                    *slot = Slot::Closed;
+                    *slot = PortSlot::Closed;
                 }
                 bound
             }
@@ -92,7 +96,7 @@ impl Ports {
     /// Records that the context of port `at` is closed.
     pub(super) fn close(&mut self, at: usize) {
         if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Slot::Closed;
+            *slot = PortSlot::Closed;
         }
     }
 }
@@ -104,11 +108,11 @@ fn port_at(first: u16, at: usize) -> Option<u16> {
 /// Binds the ports that follow `first`.
 fn row(dom: &DomainShared, first: Endpoint, count: usize) -> Result<Ports, Errno> {
     let number = first.id().port;
-    let mut slots = vec![Slot::Reserved(first)];
+    let mut slots = vec![PortSlot::Reserved(first)];
     for at in 1..count {
         // No port follows the last one.
         let port = port_at(number, at).ok_or(fi::FI_EADDRINUSE)?;
-        slots.push(Slot::Reserved(name::bind(dom, port)?));
+        slots.push(PortSlot::Reserved(name::bind(dom, port)?));
     }
     Ok(Ports { first: number, slots })
 }

@@ -53,7 +53,7 @@ fn made<T>(open: impl FnOnce(*mut *mut T) -> c_int) -> Result<*mut T, c_int> {
 }
 
 /// Info of this provider, from which endpoints are opened.
-struct Info {
+struct TestInfo {
     info: fi::fi_info,
     ep: fi::fi_ep_attr,
     tx: fi::fi_tx_attr,
@@ -61,9 +61,9 @@ struct Info {
     domain: fi::fi_domain_attr,
 }
 
-impl Info {
-    fn new(caps: u64) -> Box<Info> {
-        let mut new = Box::new(Info {
+impl TestInfo {
+    fn new(caps: u64) -> Box<TestInfo> {
+        let mut new = Box::new(TestInfo {
             info: fi::fi_info { caps, addr_format: fi::FI_SOCKADDR_IN, ..fi::fi_info::default() },
             ep: fi::fi_ep_attr { type_: fi::FI_EP_RDM, ..fi::fi_ep_attr::default() },
             tx: fi::fi_tx_attr::default(),
@@ -82,8 +82,8 @@ impl Info {
 }
 
 /// Fabric and domain, with objects to which endpoints are bound.
-struct Rig {
-    info: Box<Info>,
+struct EpRig {
+    info: Box<TestInfo>,
     fabric: *mut fi::fid_fabric,
     domain: *mut fi::fid_domain,
     av: *mut fi::fid_av,
@@ -94,9 +94,9 @@ struct Rig {
 const ALL: u64 = fi::FI_MSG | fi::FI_TAGGED | fi::FI_RMA | fi::FI_ATOMIC;
 const BOTH: u64 = fi::FI_TRANSMIT | fi::FI_RECV;
 
-impl Rig {
-    fn new(caps: u64) -> Rig {
-        let mut info = Info::new(caps);
+impl EpRig {
+    fn new(caps: u64) -> EpRig {
+        let mut info = TestInfo::new(caps);
         let mut attr = fi::fi_fabric_attr {
             api_version: fi::fi_version(1, 20),
             ..fi::fi_fabric_attr::default()
@@ -115,7 +115,7 @@ impl Rig {
         let mut cntr = fi::fi_cntr_attr::default();
         let cntr =
             made(|out| call!(domain, ops.cntr_open(&raw mut cntr, out, null_mut()))).unwrap();
-        Rig { info, fabric, domain, av, cq, cntr }
+        EpRig { info, fabric, domain, av, cq, cntr }
     }
 
     fn open(&mut self) -> Result<*mut fid_ep, c_int> {
@@ -200,7 +200,7 @@ fn control(ep: *mut fid_ep, command: c_int, flags: &mut u64) -> c_int {
 
 #[test]
 fn a_poisoned_endpoint_is_not_enabled_again() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH);
     // SAFETY: an open domain of this provider.
     let domain = unsafe { own::<Domain, _>(rig.domain) }.unwrap();
@@ -220,7 +220,7 @@ fn a_poisoned_endpoint_is_not_enabled_again() {
 
 #[test]
 fn bindings_are_checked() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.open().unwrap();
     let (cq, cntr, av): (*mut fid, *mut fid, *mut fid) =
         (rig.cq.cast(), rig.cntr.cast(), rig.av.cast());
@@ -268,7 +268,7 @@ fn bindings_are_checked() {
 
 #[test]
 fn objects_of_another_domain_are_refused() {
-    let (mut one, other) = (Rig::new(ALL), Rig::new(ALL));
+    let (mut one, other) = (EpRig::new(ALL), EpRig::new(ALL));
     let ep = one.open().unwrap();
     assert_eq!(fid_call!(ep, bind(other.cq.cast(), BOTH)), -fi::FI_EDOMAIN);
     assert_eq!(fid_call!(ep, bind(other.av.cast(), 0)), -fi::FI_EDOMAIN);
@@ -278,7 +278,7 @@ fn objects_of_another_domain_are_refused() {
 
 #[test]
 fn only_whole_infos_of_the_offered_type_open_endpoints() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     for type_ in [fi::FI_EP_UNSPEC, fi::FI_EP_DGRAM + 100] {
         rig.info.ep.type_ = type_;
         assert_eq!(rig.open(), Err(-fi::FI_EINVAL));
@@ -295,7 +295,7 @@ fn only_whole_infos_of_the_offered_type_open_endpoints() {
 
 #[test]
 fn classes_of_operations_that_were_not_asked_for_do_not_exist() {
-    let mut rig = Rig::new(fi::FI_MSG);
+    let mut rig = EpRig::new(fi::FI_MSG);
     let ep = rig.enabled(BOTH);
     let nosys = -(fi::FI_ENOSYS as isize);
     assert_eq!(call!(ep, tagged.inject(null(), 0, 0, 0)), nosys);
@@ -308,7 +308,7 @@ fn classes_of_operations_that_were_not_asked_for_do_not_exist() {
 
 #[test]
 fn names_have_a_length_a_port_and_one_owner() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.open().unwrap();
     let mut len = 0;
     assert_eq!(call!(ep, cm.getname(null_mut(), &raw mut len)), -fi::FI_ETOOSMALL);
@@ -344,7 +344,7 @@ fn names_have_a_length_a_port_and_one_owner() {
 
 #[test]
 fn foreign_addresses_are_not_taken() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.open().unwrap();
     let mut foreign = name(ep);
     foreign[15] ^= 1;
@@ -356,7 +356,7 @@ fn foreign_addresses_are_not_taken() {
 
 #[test]
 fn options_have_values_and_limits() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.open().unwrap();
     let get = |option| {
         let (mut value, mut len) = (0usize, size_of::<usize>());
@@ -396,7 +396,7 @@ fn options_have_values_and_limits() {
 
 #[test]
 fn aliases_differ_in_their_flags_and_keep_the_endpoint() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     rig.info.tx.op_flags = fi::FI_TRANSMIT_COMPLETE;
     let ep = rig.enabled(BOTH | fi::FI_SELECTIVE_COMPLETION);
     let me = rig.insert(ep);

@@ -8,13 +8,13 @@ use std::ptr::{null, null_mut};
 
 use libfabric_sys as fi;
 
-use super::{ALL, BOTH, Rig, call, errno, fid_call, made};
+use super::{ALL, BOTH, EpRig, call, errno, fid_call, made};
 use crate::base::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::base::attr::{INJECT_SIZE, IOV_LIMIT};
 
 #[test]
 fn arguments_of_messages_are_checked() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH);
     let me = rig.insert(ep);
     let big = vec![0u8; INJECT_SIZE + 1];
@@ -44,7 +44,7 @@ fn arguments_of_messages_are_checked() {
 
 #[test]
 fn messages_to_oneself_arrive() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH);
     let me = rig.insert(ep);
     let mut halves = [[0u8; 4]; 2];
@@ -66,7 +66,7 @@ fn messages_to_oneself_arrive() {
 
 #[test]
 fn arguments_of_atomics_are_checked() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH);
     let me = rig.insert(ep);
     let mut count = 0;
@@ -116,7 +116,7 @@ fn arguments_of_atomics_are_checked() {
 
 #[test]
 fn remote_and_local_lengths_agree() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH);
     let me = rig.insert(ep);
     let mut buf = [0u8; 16];
@@ -138,14 +138,14 @@ fn remote_and_local_lengths_agree() {
 }
 
 /// Registered buffer with its key.
-struct Region<T> {
+struct TestRegion<T> {
     buf: Box<[T]>,
     mr: *mut fi::fid_mr,
     key: u64,
 }
 
-impl<T: Copy> Region<T> {
-    fn new(rig: &Rig, content: &[T], access: u64) -> Region<T> {
+impl<T: Copy> TestRegion<T> {
+    fn new(rig: &EpRig, content: &[T], access: u64) -> TestRegion<T> {
         let buf: Box<[T]> = content.into();
         let (at, len) = (buf.as_ptr().cast(), size_of_val(content));
         let mr: *mut fi::fid_mr =
@@ -153,7 +153,7 @@ impl<T: Copy> Region<T> {
                 .unwrap();
         // SAFETY: an open region.
         let key = unsafe { (*mr).key };
-        Region { buf, mr, key }
+        TestRegion { buf, mr, key }
     }
 
     /// Returns the current content of the buffer.
@@ -170,10 +170,10 @@ impl<T: Copy> Region<T> {
 
 #[test]
 fn memory_is_written_and_read() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH);
     let me = rig.insert(ep);
-    let region = Region::new(&rig, &[0u8; 64], fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE);
+    let region = TestRegion::new(&rig, &[0u8; 64], fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE);
     let (text, key) = (b"0123456789abcdef", region.key);
     let at = text.as_ptr().cast();
     assert_eq!(call!(ep, rma.inject(at, 16, me, 8, key)), 0);
@@ -195,11 +195,11 @@ fn memory_is_written_and_read() {
 }
 
 #[test]
-fn atomics_fetch_what_was_there() {
-    let mut rig = Rig::new(ALL);
+fn atomics_fetch_the_old_value() {
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH);
     let me = rig.insert(ep);
-    let region = Region::new(&rig, &[10i64, 20, 30], fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE);
+    let region = TestRegion::new(&rig, &[10i64, 20, 30], fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE);
     let (key, i64s) = (region.key, fi::FI_INT64);
     let operands = [1i64, 2, 3];
     let at = operands.as_ptr().cast();
@@ -260,7 +260,7 @@ fn atomics_fetch_what_was_there() {
 
 #[test]
 fn selective_completion_asks_each_call() {
-    let mut rig = Rig::new(ALL);
+    let mut rig = EpRig::new(ALL);
     let ep = rig.enabled(BOTH | fi::FI_SELECTIVE_COMPLETION);
     let me = rig.insert(ep);
     let mut buf = [0u8; 8];

@@ -30,10 +30,12 @@ use std::process::ExitCode;
 
 use scif_fabtests::harness::{Fail, Outcome};
 
+use limits::Limit;
 use options::Options;
-use pair::{BenchError, Subject};
+use pair::{BenchError, Pair, Subject};
+use protocol::{Order, Reply};
 use report::{Machine, Report};
-use sampler::{Sampler, progress};
+use sampler::{PATIENCE, Sampler, progress};
 
 /// System load above which other programs disturb the run.
 const QUIET_LOAD: f64 = 0.5;
@@ -42,7 +44,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match options.identity() {
         Some(identity) => rank::serve(identity),
-        None => measure(&options),
+        None => options.probe.map_or_else(|| measure(&options), |count| probe(&options, count)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,6 +58,23 @@ fn main() -> ExitCode {
 fn say(text: &str) {
     // Standard output may be closed; the files are written anyway.
     let _ = write!(std::io::stdout().lock(), "{text}");
+}
+
+/// Prints the two processors and the median round trip of a cache line between them.
+fn probe(options: &Options, count: u64) -> Outcome {
+    let [first, second] = os::two_cpus()?;
+    if first == second {
+        return Err(Fail::NotRun("only one processor is allowed, two are necessary".into()));
+    }
+    let pair = Pair::start(&options.limit(Limit::Line), &[Some(first), Some(second)])?;
+    let replies = pair.order(&Order::Probe(count), PATIENCE).map_err(Fail::here)?;
+    let Some(Reply::Numbers(mut trips)) = replies.into_iter().next() else {
+        return Err(Fail::here("the ranks sent no round trips"));
+    };
+    trips.sort_unstable();
+    let median = trips.get(trips.len() / 2).copied().unwrap_or(0);
+    say(&format!("{first} {second} {}\n", median / 1000));
+    Ok(())
 }
 
 fn measure(options: &Options) -> Outcome {

@@ -83,6 +83,10 @@ pub(crate) struct Options {
     /// Leave out the limits of the machine
     #[arg(long)]
     no_limits: bool,
+    /// Print the first two allowed processors and the round trip of a cache line between them in
+    /// nanoseconds, the median of COUNT measurements, and measure nothing else
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) probe: Option<u64>,
 
     #[arg(long, hide = true)]
     rank_of: Option<String>,
@@ -186,12 +190,15 @@ impl Options {
             subjects.push(Subject { label: "scif-ring".into(), denied: true, ..scif.clone() });
         }
         if !self.no_limits {
-            subjects.extend(Limit::ALL.map(|limit| Subject {
-                limit: true,
-                ..provider(limit.name(), limit.name().into(), &self.lib, String::new())
-            }));
+            subjects.extend(Limit::ALL.map(|limit| self.limit(limit)));
         }
         Ok(subjects)
+    }
+
+    /// Returns the subject of a limit.
+    pub(crate) fn limit(&self, limit: Limit) -> Subject {
+        let name = limit.name();
+        Subject { limit: true, ..provider(name, name.into(), &self.lib, String::new()) }
     }
 }
 

@@ -20,7 +20,7 @@ use super::protocol::{Kind, Measured, Order, Reply, Sample, Test};
 
 /// Time limit of one order, for hangs only: a window of the largest messages takes 0.1 s over
 /// sockets.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Minimum and maximum time of one sample, in nanoseconds.
 const SHORTEST_NS: u64 = 4_000_000;
 const LONGEST_NS: u64 = 60_000_000;

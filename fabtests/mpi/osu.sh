@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Measures an MPI over scif and over its own shared memory with OSU's micro-benchmarks, two ranks,
+# in turns (../turns.sh).
+#
+#   osu.sh DIR [--mpi STACK] [--quick] [--tests TEST,...] [--samples N]
+#
+# DIR contains the benchmarks, built by the user for one MPI, at any depth. STACK is an MPI of
+# stacks.sh; the default follows the library that the benchmarks need: mpich5 for libmpi.so.12
+# (also intel, mpich4), openmpi5 for libmpi.so.40 (also debian). TEST is the name of a program
+# without `osu_`. A sample takes seconds, so a change of placement within one can pass unnoticed:
+# use more samples where least and most differ. Ranks have normal priority, because launchers need
+# the processors.
+set -u -o pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/setup.sh"
+. "$here/stacks.sh"
+. "$here/../turns.sh"
+
+TESTS=(latency bw bibw mbw_mr put_latency get_latency put_bw get_bw fop_latency cas_latency
+    acc_latency barrier allreduce bcast reduce alltoall allgather)
+ONLY=
+SAMPLES=5
+STACK=
+
+usage="usage: make bench-mpi OSU=DIR [BENCH=OPTIONS], see the head of ${BASH_SOURCE[0]}"
+[ $# -ge 1 ] && [ -n "$1" ] || die "$usage"
+OSU=$(realpath -e "$1") || die "No directory $1: build OSU's micro-benchmarks there, or set OSU."
+shift
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) ONLY=${ONLY:-latency,bw} SAMPLES=3 ;;
+    --mpi) STACK=${2:?$usage} && shift ;;
+    --tests) ONLY=${2:?$usage} && shift ;;
+    --samples) SAMPLES=${2:?$usage} && shift ;;
+    *) die "$usage" ;;
+    esac
+    shift
+done
+
+program_of() { find -L "$OSU" -type f -perm -u+x -name "osu_$1" | head -n 1; }
+
+# Lines "SIZE VALUE" of one run; the barrier has no size.
+take() { # SUBJECT TEST PROGRAM
+    local args=()
+    case $2 in put_* | get_* | *_latency) args=(-w create) ;; esac
+    run_mpi "$STACK" "$1" 2 120 "$3" "${args[@]}" >"$LOGS/turns-osu.log" 2>&1 || return
+    awk '$1 ~ /^[0-9.]+$/ { print (NF > 1 ? $1 " " $2 : "0 " $1) }' "$LOGS/turns-osu.log"
+}
+
+first=$(program_of latency)
+[ -n "$first" ] || die "No program osu_latency below $OSU: build OSU's micro-benchmarks there."
+if [ -z "$STACK" ]; then
+    case $(readelf -dW "$first") in
+    *libmpi.so.12*) STACK=mpich5 ;;
+    *libmpi.so.40*) STACK=openmpi5 ;;
+    *) die "$first needs no known MPI (readelf -d): name one of stacks.sh by --mpi." ;;
+    esac
+fi
+find_cargo
+need_build_packages
+# The wheel of MPICH contains the libfabric of Intel MPI.
+need_stack mpich5 "$STACK"
+build_release scif-fi scif-fabtests
+[[ $STACK == debian* || $STACK == intel ]] ||
+    export LD_LIBRARY_PATH=$BUILD/venv-${STACK%-btl}/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+[[ $STACK != mpich* ]] || LD_LIBRARY_PATH=$BUILD/venv-$STACK/lib/mpich:$LD_LIBRARY_PATH
+
+SUBJECTS=("$PROVIDER" own)
+FIGURES=$RESULTS/bench-mpi-$STACK-samples.csv
+prepare_turns
+echo "$(stack_title "$STACK"), processors $CPU0 and $CPU1, round trip of a cache line $NS ns"
+for name in "${TESTS[@]}"; do
+    [ -z "$ONLY" ] || [[ ,$ONLY, == *,$name,* ]] || continue
+    program=$(program_of "$name")
+    if [ -z "$program" ]; then
+        PROBLEMS+=("$name: no program osu_$name below $OSU")
+        continue
+    fi
+    unit=us
+    [[ $name != *bw* ]] || unit=MB/s
+    echo "osu_$name" >&2
+    in_turns "$name" "$unit" "$program"
+done
+report "bench-mpi-$STACK"

@@ -56,8 +56,8 @@ fn value_of(kind: u32) -> Option<Value> {
 /// `data` points to a value of type `kind` that stays unchanged during the call.
 pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
     match value_of(kind) {
-        // SAFETY: flags have 64 bits.
         Some(Value::Flags(table)) => {
+            // SAFETY: flags have 64 bits.
             return names::flags(table, unsafe { data.cast::<u64>().read() });
         }
         Some(Value::One(table)) => {
@@ -69,8 +69,8 @@ pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
     }
     match kind {
         fi::FI_TYPE_VERSION => format!("kofi {}", env!("CARGO_PKG_VERSION")),
-        // SAFETY: the modes of regions have 32 bits.
         fi::FI_TYPE_MR_MODE => {
+            // SAFETY: the modes of regions have 32 bits.
             names::flags(names::MR_MODE, unsafe { data.cast::<u32>().read() }.into())
         }
         // SAFETY: enumerations have 32 bits.

@@ -196,8 +196,8 @@ impl Api {
         offset: i64,
     ) -> Answer<usize> {
         let place: *mut c_void = std::ptr::with_exposed_provenance_mut(at);
-        // SAFETY: see above; MAP_FIXED is only used over memory of the test.
         let map = || {
+            // SAFETY: see above; MAP_FIXED is only used over memory of the test.
             unsafe { (self.0.scif_mmap)(place, len, prot, flags, epd, offset) }.expose_provenance()
         };
         called(&usize::MAX, map)

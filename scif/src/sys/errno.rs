@@ -135,18 +135,19 @@ mod tests {
         let layout = Layout::array::<u8>(isize::MAX as usize).unwrap();
         // SAFETY: takes no argument and returns the address of this thread's errno.
         let errno = unsafe { libc::__errno_location() };
-        let calls: [(&str, fn(Layout) -> *mut u8); 2] = [
-            // SAFETY: the size is not 0.
-            ("alloc", |layout| unsafe { ErrnoKeepingAllocator.alloc(layout) }),
-            // SAFETY: the size is not 0.
-            ("alloc_zeroed", |layout| unsafe { ErrnoKeepingAllocator.alloc_zeroed(layout) }),
-        ];
-        for (name, call) in calls {
+        for zeroed in [false, true] {
             // SAFETY: valid for this thread while it runs.
             unsafe { *errno = 4711 };
-            assert!(call(layout).is_null(), "{name}");
+            let memory = if zeroed {
+                // SAFETY: the size is not 0.
+                unsafe { ErrnoKeepingAllocator.alloc_zeroed(layout) }
+            } else {
+                // SAFETY: the size is not 0.
+                unsafe { ErrnoKeepingAllocator.alloc(layout) }
+            };
+            assert!(memory.is_null(), "zeroed: {zeroed}");
             // SAFETY: as above.
-            assert_eq!(unsafe { *errno }, 4711, "{name}");
+            assert_eq!(unsafe { *errno }, 4711, "zeroed: {zeroed}");
         }
     }
 

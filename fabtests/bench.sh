@@ -11,4 +11,5 @@ find_cargo
 need_build_packages
 need_stack mpich5
 build_release scif-fi scif-fabtests
-FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/bench" --lib "$(wheel_libfabric)/libfabric.so.1" --out "$RESULTS" "$@"
+FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/bench" \
+    --lib "$(wheel_libfabric)/libfabric.so.1" --out "$RESULTS" "$@"

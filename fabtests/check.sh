@@ -15,10 +15,12 @@ set -u -o pipefail
 . "$(dirname "$0")/check_gates.sh"
 cd "$ROOT" || exit 1
 
-TIER_1=(lints rules unit scifctl libscif ioctls driver loads conformance_wheel debian_sample mpi mpi_restricted kofi faults)
+TIER_1=(lints rules unit scifctl libscif ioctls driver loads conformance_wheel debian_sample mpi
+    mpi_restricted kofi faults)
 # Gates with their duration in seconds on 2 cores.
-TIER_2=(confined_wheel:115 ordinary_wheel:115 conformance_libkofi:115 ordinary_libkofi:115 devices:75 libscif_strict:25 memcheck:25
-    loom:100 loom_kofi:25 installation:220 conformance_debian:620 ordinary_debian:620)
+TIER_2=(confined_wheel:115 ordinary_wheel:115 conformance_libkofi:115 ordinary_libkofi:115
+    devices:75 libscif_strict:25 memcheck:25 loom:100 loom_kofi:25 installation:220
+    conformance_debian:620 ordinary_debian:620)
 
 case ${1:-} in
     --list) printf '%s\n' "${TIER_1[@]}" "${TIER_2[@]%:*}" && exit ;;
@@ -27,7 +29,8 @@ case ${1:-} in
     *) first=("$@") second=() ;;
 esac
 for name in "${first[@]}"; do
-    [[ " ${TIER_1[*]} ${TIER_2[*]%:*} " == *" $name "* ]] || die "check.sh: no gate $name; check.sh --list names them."
+    [[ " ${TIER_1[*]} ${TIER_2[*]%:*} " == *" $name "* ]] ||
+        die "check.sh: no gate $name; check.sh --list names them."
 done
 
 started=$SECONDS
@@ -38,8 +41,10 @@ need_cargo_tools
 need_stack mpich5 debian
 echo "building the provider"
 build_release scif-fi scif-fabtests scif-fuzz libscif scifdev scifctl libkofi
-logged kofi-link fabtests/kofi/check.sh link || die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
-"$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" || die "libscif does not link."
+logged kofi-link fabtests/kofi/check.sh link ||
+    die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
+"$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" ||
+    die "libscif does not link."
 install -m 755 "$TARGET/release/libscifdev.so" "$ROOT/build/lib/libscifdev.so"
 debian=$(debian_libfabric)
 wheel=$(wheel_libfabric)
@@ -62,6 +67,7 @@ if [ "$(id -u)" = 0 ] && [ -n "$ORDINARY" ]; then
     printf '\nnot tried here: an ordinary user (%s)\n' "$ORDINARY"
 fi
 [ -n "$SMALL_SHM" ] || printf '\nnot tried here: a small /dev/shm (no mount is permitted)\n'
-[ ${#left_out[@]} = 0 ] || printf '\nnot run within CHECK_SECONDS=%s: %s\n' "$CHECK_SECONDS" "${left_out[*]}"
+[ ${#left_out[@]} = 0 ] ||
+    printf '\nnot run within CHECK_SECONDS=%s: %s\n' "$CHECK_SECONDS" "${left_out[*]}"
 printf '\n%d seconds\n' $((SECONDS - started))
 verdict

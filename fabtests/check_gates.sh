@@ -4,7 +4,8 @@
 # Names of the cases for conformance; empty selects all.
 SAMPLE=()
 
-NOBODY=(--reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs)
+NOBODY=(--reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all
+    --no-new-privs)
 # Reason for which commands run as the present user. Empty: they run as an unprivileged one.
 ORDINARY=
 if [ "$(id -u)" != 0 ]; then
@@ -39,51 +40,61 @@ as_nobody_here() {
     dir=$(mktemp -d) && chmod 1777 "$dir"
     if [ -z "$ORDINARY" ]; then
         user=(setpriv "${NOBODY[@]}")
-        for path in "$ROOT" "$("$BUILD/venv-mpich5/bin/python" -c 'import sys; print(sys.base_prefix)')"; do
+        for path in "$ROOT" "$("$BUILD/venv-mpich5/bin/python" -c "$PYTHON_PREFIX")"; do
             "${user[@]}" test -x "$path" || closed+=("$path")
         done
-        [ ${#closed[@]} = 0 ] || open=(unshare -m bash -c "$OPEN_WAYS" bash "$dir" "${#closed[@]}" "${closed[@]}")
+        [ ${#closed[@]} = 0 ] ||
+            open=(unshare -m bash -c "$OPEN_WAYS" bash "$dir" "${#closed[@]}" "${closed[@]}")
     fi
     (ulimit -n 1024 && export HOME=$dir TMPDIR=$dir && exec "${open[@]}" "${user[@]}" "$@")
     rc=$?
     rm -rf "$dir"
     return $rc
 }
+PYTHON_PREFIX='import sys; print(sys.base_prefix)'
 # Arguments: DIRECTORY COUNT PATH... COMMAND...
 OPEN_WAYS='
     dir=$1 count=$2 here=$PWD; shift 2; paths=("${@:1:count}"); shift "$count"
-    for i in "${!paths[@]}"; do mkdir "$dir/$i" && mount --bind "${paths[i]}" "$dir/$i" || exit 1; done
+    open() { setpriv --reuid=65534 --clear-groups test -x "$1"; }
     for i in "${!paths[@]}"; do
-        until [ -d "${paths[i]}" ] && setpriv --reuid=65534 --clear-groups test -x "${paths[i]}"; do
+        mkdir "$dir/$i" && mount --bind "${paths[i]}" "$dir/$i" || exit 1
+    done
+    for i in "${!paths[@]}"; do
+        until [ -d "${paths[i]}" ] && open "${paths[i]}"; do
             up=${paths[i]}
-            while up=$(dirname "$up"); setpriv --reuid=65534 --clear-groups test ! -x "$(dirname "$up")"; do :; done
-            [ -d "$up" ] && ! setpriv --reuid=65534 --clear-groups test -x "$up" && { mount -t tmpfs -o mode=755 tmpfs "$up" || exit 1; }
+            while up=$(dirname "$up"); ! open "$(dirname "$up")"; do :; done
+            [ -d "$up" ] && ! open "$up" && { mount -t tmpfs -o mode=755 tmpfs "$up" || exit 1; }
             mkdir -p "${paths[i]}" && mount --bind "$dir/$i" "${paths[i]}" || exit 1
         done
     done
     cd "$here" && exec "$@"'
 
 lists_provider() { # LIBRARY_DIRECTORY
-    shows "provider: $PROVIDER\$" env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER"
+    shows "provider: $PROVIDER\$" \
+        env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER"
 }
 
 lists_settings() { # LIBRARY_DIRECTORY
-    shows '^# FI_SCIF_STATS' env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -e
+    shows '^# FI_SCIF_STATS' \
+        env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -e
 }
 
 conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
-    FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" \
-        --prov "$PROVIDER" "${SAMPLE[@]}"
+    FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" \
+        --lib "$1/libfabric.so.1" --prov "$PROVIDER" "${SAMPLE[@]}"
 }
 
 # Cases over the stand-in driver. A forked child keeps its parent's endpoints open in the driver, as
 # the User Guide requires, so cases that kill a process but not its child are left out.
-OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg/unexpected_flood msg/cancel tagged/inject tagged/ignore
-    tagged/same tagged/truncation tagged/directed rma/write rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/
-    death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
+OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg/unexpected_flood
+    msg/cancel tagged/inject tagged/ignore tagged/same tagged/truncation tagged/directed rma/write
+    rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/ death/sending
+    death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
     absent_peers/closed_before av/lookup av/text ep/name)
-OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma death/sending_8 death/idle av/lookup)
-STAND_IN=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel LD_PRELOAD="$ROOT/build/lib/libscifdev.so" FI_PROVIDER_PATH="$PROVIDER_DIR")
+OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma
+    death/sending_8 death/idle av/lookup)
+STAND_IN=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel FI_PROVIDER_PATH="$PROVIDER_DIR"
+    LD_PRELOAD="$ROOT/build/lib/libscifdev.so")
 over_driver() { # DEVICE CASES... [OPTION...]
     "${STAND_IN[@]}" SCIF_DEVICE="$1" timeout -k 10 600 "$TARGET/release/conformance" \
         --lib "$debian/libfabric.so.1" --prov "$PROVIDER" --skip fork "${@:2}"
@@ -101,7 +112,8 @@ unshare -m sh -c "$SMALL_SHM" 2>/dev/null || SMALL_SHM=
 
 # libkofi contains the provider.
 conformance_kofi() {
-    env -u FI_PROVIDER_PATH timeout -k 10 1500 "$TARGET/release/conformance" --lib "$BUILD/kofi/kofi/libfabric.so.1" --prov "$PROVIDER"
+    env -u FI_PROVIDER_PATH timeout -k 10 1500 "$TARGET/release/conformance" \
+        --lib "$BUILD/kofi/kofi/libfabric.so.1" --prov "$PROVIDER"
 }
 
 formatted() { "${CARGO[@]}" fmt --all --check; }
@@ -109,7 +121,8 @@ formatted() { "${CARGO[@]}" fmt --all --check; }
 linted() { "${CARGO[@]}" clippy --workspace --all-targets --locked --quiet -- "${LINTS[@]}"; }
 unit_tests() { timeout -k 10 1500 "${CARGO[@]}" test --workspace --locked --no-fail-fast; }
 scif_conformance() { # VARIABLE=VALUE...
-    env SCIF_DOMAIN=check SCIF_TRANSPORT=soft "$@" timeout -k 10 1200 "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
+    env SCIF_DOMAIN=check SCIF_TRANSPORT=soft "$@" timeout -k 10 1200 \
+        "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
 }
 loom_tests() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
@@ -133,7 +146,8 @@ lints() {
 rules() {
     gate "rules of the code"
     cases_of "files, form, library" rules fabtests/rules.sh
-    cases_of "layers, names, doc comments, width" rules-tree "${CARGO[@]}" run -q --locked -p rules -- --limits
+    cases_of "layers, names, doc comments, width" rules-tree \
+        "${CARGO[@]}" run -q --locked -p rules -- --limits
     case_of "words of comments" rules-words "${CARGO[@]}" run -q --locked -p rules -- --words
 }
 
@@ -150,7 +164,8 @@ scifctl() {
 libscif() {
     gate "conformance of libscif"
     cases_of "scif-conformance" scif-conformance scif_conformance
-    cases_of "programs in C and C++" scif-conformance-c libscif/conformance/c/run.sh "$ROOT/build/lib"
+    cases_of "programs in C and C++" scif-conformance-c \
+        libscif/conformance/c/run.sh "$ROOT/build/lib"
 }
 
 # scif_over_device WHAT LOG [VARIABLE=VALUE...]
@@ -163,17 +178,19 @@ scif_over_device() {
 ioctls() {
     gate "both sides of the driver's ioctls"
     scif_over_device "with the traps of mainline's driver" traps SCIF_DEVICE_TRAPS=1
-    local device peers
+    local device peers log
     for device in /dev/scif /dev/mic/scif; do
         if [ -r $device ] && [ -w $device ]; then
             # The driver of mainline Linux opens on every machine; without a card it connects no
             # nodes.
-            peers=$(SCIF_TRANSPORT=kernel SCIF_DEVICE=$device timeout 60 "$TARGET/release/scif-conformance" --who)
+            peers=$(SCIF_TRANSPORT=kernel SCIF_DEVICE=$device \
+                timeout 60 "$TARGET/release/scif-conformance" --who)
             echo "     $peers"
             [[ $peers != *"no node is online"* ]] || continue
-            cases_of "scif-conformance over this system's driver, $device" "scif-conformance-driver${device//\//-}" \
+            log=scif-conformance-driver${device//\//-}
+            cases_of "scif-conformance over this system's driver, $device" "$log" \
                 scif_conformance SCIF_TRANSPORT=kernel SCIF_DEVICE=$device
-            grep -E '^(not asked|of )' "$LOGS/scif-conformance-driver${device//\//-}.log" | sed 's/^/     /'
+            grep -E '^(not asked|of )' "$LOGS/$log.log" | sed 's/^/     /'
         else
             echo "     no driver at $device on this system"
         fi
@@ -182,23 +199,28 @@ ioctls() {
 
 driver() {
     gate "provider over the driver's ioctls"
-    SCIF_DEVICE_TRAPS=1 cases_of "one node, with the traps of mainline's driver, /dev/scif" conformance-driver \
-        over_driver /dev/scif "${OVER_DRIVER[@]}"
-    SCIF_DEVICE_TRAPS=1 cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB, with the traps" pingpong-driver-1 \
-        "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
+    SCIF_DEVICE_TRAPS=1 cases_of "one node, with the traps of mainline's driver, /dev/scif" \
+        conformance-driver over_driver /dev/scif "${OVER_DRIVER[@]}"
+    SCIF_DEVICE_TRAPS=1 cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB, with the traps" \
+        pingpong-driver-1 "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif \
+        fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
     local stack
     for stack in debian debian-btl mpich5; do
-        SCIF_DEVICE_TRAPS=1 confined_job "$stack, with the traps of mainline's driver, over the stand-in" $stack 2 ' process_vm 0/0 ' \
-            "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif
+        SCIF_DEVICE_TRAPS=1 confined_job \
+            "$stack, with the traps of mainline's driver, over the stand-in" \
+            $stack 2 ' process_vm 0/0 ' "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif
     done
 }
 
 loads() {
     gate "libfabric loads it"
-    case_of "fi_info -p $PROVIDER, Debian's libfabric" fi_info-debian lists_provider "$debian"
-    case_of "fi_info -p $PROVIDER, the libfabric of the mpich wheel" fi_info-wheel lists_provider "$wheel"
-    case_of "fi_info -e lists the settings, Debian's libfabric" fi_info-e-debian lists_settings "$debian"
-    case_of "fi_info -e lists the settings, the libfabric of the mpich wheel" fi_info-e-wheel lists_settings "$wheel"
+    local from
+    for from in debian wheel; do
+        local title="Debian's libfabric"
+        [ $from = debian ] || title="the libfabric of the mpich wheel"
+        case_of "fi_info -p $PROVIDER, $title" fi_info-$from lists_provider "${!from}"
+        case_of "fi_info -e lists the settings, $title" fi_info-e-$from lists_settings "${!from}"
+    done
 }
 
 conformance_wheel() {
@@ -210,7 +232,8 @@ conformance_wheel() {
 # `make check-all` runs all cases.
 debian_sample() {
     gate "conformance, Debian's libfabric: a sample"
-    local SAMPLE=(getinfo/ av/ mr/ eq/ msg/send peek/finds rma/write atomic/base cq/read cntr/wait death/sending_64k)
+    local SAMPLE=(getinfo/ av/ mr/ eq/ msg/send peek/finds rma/write atomic/base cq/read cntr/wait
+        death/sending_64k)
     cases_of "conformance" conformance-debian-sample conformance "$debian"
 }
 
@@ -229,8 +252,10 @@ mpi_restricted() {
     [ -n "$SMALL_SHM" ] || echo "     /dev/shm as it is: this user may not mount another"
     local stack
     for stack in debian debian-btl mpich5; do
-        confined_job "$stack, no capabilities, 1024 descriptors" $stack 2 'sent [1-9]' as_nobody_here
-        confined_job "$stack, denied from the start" $stack 2 ' process_vm 0/0 ' confined process_vm --
+        confined_job "$stack, no capabilities, 1024 descriptors" \
+            $stack 2 'sent [1-9]' as_nobody_here
+        confined_job "$stack, denied from the start" \
+            $stack 2 ' process_vm 0/0 ' confined process_vm --
     done
     if "$TARGET/release/deny" --after 0 process_vm -- true 2>/dev/null; then
         for stack in debian debian-btl mpich5; do
@@ -238,7 +263,8 @@ mpi_restricted() {
                 echo "     $stack, not denied on the way: this system denies it from the start"
                 continue
             fi
-            confined_job "$stack, denied after 40 calls" $stack 1 ' process_vm [1-9].* fallbacks [1-9]' confined --after 40 process_vm --
+            confined_job "$stack, denied after 40 calls" \
+                $stack 1 ' process_vm [1-9].* fallbacks [1-9]' confined --after 40 process_vm --
         done
     else
         echo "     not denied on the way: this kernel lets nobody supervise system calls"
@@ -247,7 +273,8 @@ mpi_restricted() {
 
 faults() {
     gate "faults: kill, stop, fuzz"
-    cases_of "30 seconds of them" faults env FAULTS=30 FAULTS_STALL_MS=10000 fabtests/faults.sh "$wheel/libfabric.so.1"
+    cases_of "30 seconds of them" faults env FAULTS=30 FAULTS_STALL_MS=10000 \
+        fabtests/faults.sh "$wheel/libfabric.so.1"
     grep -hE '^(FAULTS_SEED=|     )' "$LOGS/faults.log"
 }
 
@@ -257,7 +284,8 @@ kofi() {
 }
 
 confined_wheel() {
-    gate "conformance without process_vm_readv and process_vm_writev${SMALL_SHM:+, 64 MiB of /dev/shm}"
+    local small=${SMALL_SHM:+, 64 MiB of /dev/shm}
+    gate "conformance without process_vm_readv and process_vm_writev$small"
     [ -n "$SMALL_SHM" ] || echo "     /dev/shm as it is: this user may not mount another"
     cases_of "conformance" conformance-confined conformance "$wheel" confined process_vm --
 }
@@ -282,8 +310,9 @@ conformance_libkofi() {
 ordinary_libkofi() {
     gate "conformance as an ordinary user, libkofi"
     cases_of "conformance, no capabilities, 1024 descriptors" conformance-kofi-nobody \
-        as_nobody "$TARGET/release/conformance" "$BUILD/kofi/libkofi.so" "$BUILD/kofi/kofi/libfabric.so.1" -- \
-        timeout -k 10 1500 env -u FI_PROVIDER_PATH ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
+        as_nobody "$TARGET/release/conformance" "$BUILD/kofi/libkofi.so" \
+        "$BUILD/kofi/kofi/libfabric.so.1" -- timeout -k 10 1500 \
+        env -u FI_PROVIDER_PATH ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
 }
 
 devices() {
@@ -295,7 +324,8 @@ devices() {
     cases_of "provider, a node for each process, /dev/mic/scif" conformance-driver-nodes \
         over_driver /dev/mic/scif --wrap "$ROOT/fabtests/by_node.sh" "${OVER_DRIVER_NODES[@]}"
     cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB" pingpong-driver-0 \
-        "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
+        "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif \
+        fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
 }
 
 libscif_strict() {
@@ -321,9 +351,12 @@ loom_kofi() {
 
 installation() {
     gate "the installation, and the examples against it"
-    cases_of "configure, install, install-strip, uninstall, --disable-provider" install fabtests/install.sh "$BUILD"
-    case_of "cargo build --examples" examples "${CARGO[@]}" build --release --locked -p scif-api --examples
-    cases_of "examples in C, C++ and Rust, memcheck" scif-examples examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
+    cases_of "configure, install, install-strip, uninstall, --disable-provider" install \
+        fabtests/install.sh "$BUILD"
+    case_of "cargo build --examples" examples \
+        "${CARGO[@]}" build --release --locked -p scif-api --examples
+    cases_of "examples in C, C++ and Rust, memcheck" scif-examples \
+        examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
 }
 
 conformance_debian() {

@@ -25,7 +25,8 @@ echo "FAULTS_SEED=$FAULTS_SEED, $seconds s"
 part() { echo $((seconds * $1 / 100 + 1)); }
 
 storm() { # KIND PERCENT [OPTION...]
-    FI_PROVIDER_PATH=$PROVIDER_DIR timeout -k 10 $((seconds * 10 + 900)) "$TARGET/release/faults" --lib "$library" --prov "$PROVIDER" \
+    FI_PROVIDER_PATH=$PROVIDER_DIR timeout -k 10 $((seconds * 10 + 900)) \
+        "$TARGET/release/faults" --lib "$library" --prov "$PROVIDER" \
         --kind "$1" --seconds "$(part "$2")" "${@:3}"
 }
 
@@ -39,7 +40,8 @@ fuzz() { # PERCENT [VARIABLE=VALUE...] [OPTION...]
     local percent=$1 settings=()
     shift
     while [[ ${1:-} == *=* ]]; do settings+=("$1") && shift; done
-    FI_PROVIDER_PATH=$BUILD/checked timeout -k 10 $((seconds * 10 + 900)) env "${settings[@]}" "$TARGET/checked/fuzz" --lib "$library" \
+    FI_PROVIDER_PATH=$BUILD/checked timeout -k 10 $((seconds * 10 + 900)) \
+        env "${settings[@]}" "$TARGET/checked/fuzz" --lib "$library" \
         --seconds "$(part "$percent")" --stall-ms "${FAULTS_STALL_MS:-1000}" "$@"
 }
 

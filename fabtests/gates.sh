@@ -19,7 +19,8 @@ gate_end() {
         echo "FAIL: no case ran"
         FAILURES+=("$gate_name: no case ran")
     fi
-    printf -- '-- %s: %d cases, %d failed\n' "$gate_name" $((gate_passed + gate_failed)) "$gate_failed"
+    printf -- '-- %s: %d cases, %d failed\n' \
+        "$gate_name" $((gate_passed + gate_failed)) "$gate_failed"
     PASSED=$((PASSED + gate_passed))
     FAILED=$((FAILED + gate_failed))
 }
@@ -65,8 +66,10 @@ cases_of() {
     shift 2
     "$@" >"$LOGS/$log.log" 2>&1 </dev/null
     rc=$?
-    read -r good bad < <(sed -n 's/.*\b\([0-9]\+\) passed[;,] \([0-9]\+\) failed.*/\1 \2/p' "$LOGS/$log.log" |
-        awk '{ good += $1; bad += $2 } END { print good + 0, bad + 0 }')
+    read -r good bad < <(
+        sed -n 's/.*\b\([0-9]\+\) passed[;,] \([0-9]\+\) failed.*/\1 \2/p' "$LOGS/$log.log" |
+            awk '{ good += $1; bad += $2 } END { print good + 0, bad + 0 }'
+    )
     ((rc == 0 || bad > 0)) || bad=1
     ((good == 0)) || passed "$what: $good" "$good"
     if ((bad > 0)); then

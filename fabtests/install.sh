@@ -25,7 +25,8 @@ in_the_sources() (
         find . \( -path ./target -o -path ./build -o -path ./.git \) -prune -o -type f -print0 |
         xargs -0 cp --parents -t "$build/in-tree" && cd "$build/in-tree" &&
         autoconf && ./configure && make -n install >steps && grep -q 'cargo.* build' steps &&
-        grep -qF "\"$(pkg-config --variable=libdir libfabric)/libfabric/libscif-fi.so\"" <(tr -s / <steps | sed "s,\$(pwd),,") &&
+        grep -qF "\"$(pkg-config --variable=libdir libfabric)/libfabric/libscif-fi.so\"" \
+            <(tr -s / <steps | sed "s,\$(pwd),,") &&
         grep -q '/usr/lib64/libfabric' steps
 )
 
@@ -38,7 +39,8 @@ configured() (
 # In a separate directory, because configure leaves a log.
 refuses_without_libfabric() (
     mkdir -p "$build/install-none" && cd "$build/install-none" &&
-        ! PKG_CONFIG_LIBDIR=/nonexistent "$build/install/configure" --srcdir="$root" >out 2>&1 && grep 'error: libfabric 1.17 or newer is needed' out
+        ! PKG_CONFIG_LIBDIR=/nonexistent "$build/install/configure" --srcdir="$root" >out 2>&1 &&
+        grep 'error: libfabric 1.17 or newer is needed' out
 )
 
 made() { make -C "$build/$1" "${@:2}"; }
@@ -49,7 +51,8 @@ only_below() {
 }
 
 lists_scif() { # PROVIDER_DIRECTORY
-    FI_PROVIDER_PATH=$1 FI_PROVIDER=scif timeout 20 fi_info -p scif >"$build/info" && grep -q 'provider: scif' "$build/info"
+    FI_PROVIDER_PATH=$1 FI_PROVIDER=scif timeout 20 fi_info -p scif >"$build/info" &&
+        grep -q 'provider: scif' "$build/info"
 }
 
 has() { # DIRECTORY FILE...
@@ -66,7 +69,8 @@ stripped() { # DIRECTORY
     while read -r file; do
         readelf -h "$file" >/dev/null 2>&1 || continue
         seen=$((seen + 1))
-        ! readelf -SW "$file" | grep -E ' \.(symtab|debug_info) ' || { echo "not stripped: $file" && fault=1; }
+        ! readelf -SW "$file" | grep -E ' \.(symtab|debug_info) ' ||
+            { echo "not stripped: $file" && fault=1; }
     done < <(find "$1" -type f \( -name '*.so*' -o -path '*/bin/*' \))
     ((fault == 0 && seen >= 7))
 }
@@ -88,13 +92,18 @@ case_of "libfabric lists the provider that was installed" lists_scif "$dest/usr/
 case_of "licence, documents and examples" has "$dest/usr/local/share/doc/scif-fi" "${documents[@]}"
 case_of "make install-strip" made install install-strip DESTDIR="$build/dest-strip"
 case_of "no symbol tables are left" stripped "$build/dest-strip"
-case_of "libfabric lists the stripped provider" lists_scif "$build/dest-strip/usr/local/lib/libfabric"
+case_of "libfabric lists the stripped provider" \
+    lists_scif "$build/dest-strip/usr/local/lib/libfabric"
 case_of "make uninstall" made install uninstall DESTDIR="$build/dest-strip"
 case_of "nothing is left" sh -c '! find "$1" -not -type d | grep .' sh "$build/dest-strip"
 case_of "configure needs libfabric" refuses_without_libfabric
-case_of "configure --disable-provider needs no libfabric" without_libfabric configured install-scif --prefix=/usr --disable-provider
-case_of "make install of that" without_libfabric made install-scif install DESTDIR="$build/dest-scif"
-case_of "libscif, its device, its tool" has "$build/dest-scif/usr" lib/libscif.so lib/libscifdev.so bin/scifctl include/scif.h
-case_of "no provider, no libkofi" sh -c '! find "$1" -name "*-fi.so" -o -name "libkofi*" | grep .' sh "$build/dest-scif"
+case_of "configure --disable-provider needs no libfabric" \
+    without_libfabric configured install-scif --prefix=/usr --disable-provider
+case_of "make install of that" \
+    without_libfabric made install-scif install DESTDIR="$build/dest-scif"
+case_of "libscif, its device, its tool" \
+    has "$build/dest-scif/usr" lib/libscif.so lib/libscifdev.so bin/scifctl include/scif.h
+case_of "no provider, no libkofi" \
+    sh -c '! find "$1" -name "*-fi.so" -o -name "libkofi*" | grep .' sh "$build/dest-scif"
 echo "$good passed; $bad failed"
 ((bad == 0 && good > 0))

@@ -14,7 +14,8 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$room"' EXIT
 
 # Whether a TCP port of this host has a listener, by the kernel's table.
 listened_at() { # PORT
-    grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6
+    grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F]+:0000 0A " \
+        /proc/net/tcp /proc/net/tcp6
 }
 
 # Prints a port below the ephemeral range of the kernel.

@@ -9,12 +9,14 @@ shopt -s lastpipe # `… | rule` counts in this shell
 . "$(dirname "$0")/gates.sh"
 cd "$ROOT" || exit 1
 
-files() { # files SUFFIX...: sources under version control, and new ones
+sources_named() { # SUFFIX...: sources under version control, and new ones
     local args=() s
     for s; do args+=(-o -name "*$s"); done
-    find . \( -path ./target -o -path ./build -o -path ./.git -o -name autom4te.cache -o -path ./configure \) -prune \
+    find . \( "${BUILT[@]}" -o -name autom4te.cache -o -path ./configure \) -prune \
         -o -type f \( "${args[@]:1}" \) -print | sed 's,^\./,,' | sort
 }
+BUILT=(-path ./target -o -path ./build -o -path ./.git)
+CODE=(.rs .c .cc .h .sh .py)
 
 # rule WHAT: reads the offending lines from standard input.
 rule() {
@@ -37,53 +39,111 @@ code_lines() {
         /^#\[cfg\((all\()?test/ { next_is = 1 }
         tests && /^}/ { tests = 0 }
         { line = $0; sub(/\/\/.*/, "", line); gsub(/"([^"\\]|\\.)*"/, "\"\"", line) }
-        line ~ pattern && !(tests && skip_tests) { print FILENAME ":" FNR ": " $0 }' skip_tests="${2:-0}"
+        line ~ pattern && !(tests && skip_tests) { print FILENAME ":" FNR ": " $0 }
+    ' skip_tests="${2:-0}"
 }
 
-outside() { grep -vE "^($1)"; }
+# Alternatives of an extended regular expression.
+any_of() { local IFS='|' && printf '%s\n' "$*"; }
+inside() { grep -E "^($(any_of "$@"))"; }
+outside() { grep -vE "^($(any_of "$@"))"; }
 
 sources() {
     gate "places"
     # transport/kernel: ioctls of a driver, with addresses in them. scifdev: functions that replace
     # those of the C library.
-    files .rs | outside 'ffi/|ring/src/(spsc/|(copy|layout|reply_line|doorbell|keytable|claim|rmw|domain_lock|sync|model|stream|shared_word)\.rs$)|(ring|scif)/(tests|benches)/|libscif/(src|conformance)/|examples/rust/fork\.rs|scif/src/(sys|transport/kernel)/|scifdev/src/|prov/src/|libkofi/|fabtests/src/(fi/|harness/(sandbox|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
-        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe stays in its rooms"
-    files .rs | grep -v '/tests\.rs$' | grep -E '^prov/src/(engine/|base/(attr|addr|slab|env)\.rs|objects/getinfo/(matching|shape)\.rs|state/(av_table|mr_table|cq_queue)\.rs)' |
-        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "no unsafe in the data path and the tables of the provider"
-    files .rs | outside 'ring/' |
-        code_lines 'sync::atomic|Atomic(U|I)(8|16|32|64|size)|Atomic(Bool|Ptr)|atomic::fence' | rule "atomics are in ring/ only"
+    local rooms=(
+        ffi/ 'ring/src/spsc/' 'ring/src/(copy|layout|reply_line|doorbell|keytable|claim|rmw)\.rs$'
+        'ring/src/(domain_lock|sync|model|stream|shared_word)\.rs$' '(ring|scif)/(tests|benches)/'
+        'libscif/(src|conformance)/' 'examples/rust/fork\.rs' 'scif/src/(sys|transport/kernel)/'
+        scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(sandbox|seccomp)\.rs)'
+        'fabtests/src/bench/(os|segment)\.rs' fuzz/
+    )
+    sources_named .rs | outside "${rooms[@]}" | code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 |
+        rule "unsafe stays in its rooms"
+    local safe=(
+        'prov/src/engine/' 'prov/src/base/(attr|addr|slab|env)\.rs'
+        'prov/src/objects/getinfo/(matching|shape)\.rs'
+        'prov/src/state/(av_table|mr_table|cq_queue)\.rs'
+    )
+    sources_named .rs | grep -v '/tests\.rs$' | inside "${safe[@]}" |
+        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 |
+        rule "no unsafe in the data path and the tables of the provider"
+    local atomics=(
+        'sync::atomic' 'Atomic(U|I)(8|16|32|64|size)' 'Atomic(Bool|Ptr)' 'atomic::fence'
+    )
+    sources_named .rs | outside 'ring/' | code_lines "$(any_of "${atomics[@]}")" |
+        rule "atomics are in ring/ only"
     # Types and constants of rustix may be named elsewhere. hostile.rs is a peer for tests. scifdev
     # replaces system calls, and forwards the others to the system.
-    files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|examples/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|scifdev/src/|fabtests/|fuzz/|libscif/conformance/' |
-        code_lines 'rustix::[a-z_]+::[a-z_]+[(]|use rustix::([a-z_]+::)*[a-z_]+( as .*)?;|use rustix::.*[{,] *[a-z_]+ *[,}]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
+    local callers=(
+        '[a-z]+/tests/' examples/ scif/src/sys/ 'scif/src/transport/(kernel/|soft/hostile\.rs)'
+        scifdev/src/ fabtests/ fuzz/ libscif/conformance/
+    )
+    local names='syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl'
+    names+='|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm'
+    local calls=(
+        'rustix::[a-z_]+::[a-z_]+[(]' 'use rustix::([a-z_]+::)*[a-z_]+( as .*)?;'
+        'use rustix::.*[{,] *[a-z_]+ *[,}]' "libc::($names)[a-z_0-9]*[(]"
+    )
+    sources_named .rs | grep -v '/tests\.rs$' | outside "${callers[@]}" |
+        code_lines "$(any_of "${calls[@]}")" 1 |
         rule "system calls are in scif/src/sys and the listed files only"
-    files .rs | outside 'scif/src/config\.rs|prov/src/base/env\.rs|libkofi/src/param\.rs|fabtests/|libscif/conformance/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
-        code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/base/env.rs and libkofi/src/param.rs"
-    files .rs | grep -E '^(ring|scif|scif-api|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
-        grep -v '^prov/src/lib\.rs' | rule "one exported symbol below the libraries, in prov/src/lib.rs"
+    local readers=(
+        'scif/src/config\.rs' 'prov/src/base/env\.rs' 'libkofi/src/param\.rs' fabtests/
+        libscif/conformance/ '[a-z]+/tests/' '([a-z]+/)?build\.rs'
+    )
+    sources_named .rs | outside "${readers[@]}" |
+        code_lines 'env::(var|vars|var_os)|getenv' 1 |
+        rule "the environment is read in the config.rs, env.rs and param.rs of the libraries only"
+    sources_named .rs | inside '(ring|scif|scif-api|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
+        grep -v '^prov/src/lib\.rs' |
+        rule "one exported symbol below the libraries, in prov/src/lib.rs"
     # reason.rs: reason for which the current call of a thread is refused.
-    files .rs | grep '^prov/src/' | grep -v '^prov/src/base/reason\.rs' | code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"
-
+    sources_named .rs | inside 'prov/src/' | outside 'prov/src/base/reason\.rs' |
+        code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"
     gate_end
 
     gate "the form"
-    files .rs .c .cc .h .sh .py | xargs wc -l | awk '$2 != "total" && $1 > 800 { print $2 ": " $1 " lines" }' | rule "no file above 800 lines"
-    files .rs .c .cc .h .sh .py | grep -E '(^|/)(utils?|common|misc|helpers?)(\.[a-z]+$|/)' | rule "no file named util, common, misc or helper"
-    { files .rs .c .cc .h .sh .py .ac .am; ls GNUmakefile Makefile.in .ci/run 2>/dev/null; } | while read -r f; do
-        grep -q 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' <(head -n 3 "$f") || echo "$f"
+    sources_named "${CODE[@]}" | xargs wc -l |
+        awk '$2 != "total" && $1 > 800 { print $2 ": " $1 " lines" }' |
+        rule "no file above 800 lines"
+    sources_named "${CODE[@]}" | grep -E '(^|/)(utils?|common|misc|helpers?)(\.[a-z]+$|/)' |
+        rule "no file named util, common, misc or helper"
+    {
+        sources_named "${CODE[@]}" .ac .am
+        ls GNUmakefile Makefile.in .ci/run 2>/dev/null
+    } | while read -r f; do
+        grep -q 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' <(head -n 3 "$f") ||
+            echo "$f"
     done | rule "every source has a licence line"
-    files .rs .c .cc .h .sh .py .md | xargs grep -laP '\x00' | rule "sources are text"
-    files .rs | outside '([a-z]+/)?build\.rs' | while read -r f; do
+    sources_named "${CODE[@]}" .md | xargs grep -laP '\x00' | rule "sources are text"
+    sources_named .rs | outside '([a-z]+/)?build\.rs' | while read -r f; do
         grep -q '^//!' <(head -n 12 "$f") || echo "$f"
     done | rule "every Rust file begins with its subject"
-    files .rs .c .cc .h .sh .py | outside 'fabtests/rules\.sh' | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
+    sources_named "${CODE[@]}" | outside 'fabtests/rules\.sh' |
+        xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
         rule "no open task in a comment"
-    files .sh | xargs grep -nE '(^|[^|])[|] *grep -[a-zA-Z]*q' | rule "no script leaves a command that still prints (gates.sh: shows)"
-    { sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/base/env.rs; sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs; } |
-        while read -r setting; do [ "$(grep -c "^| \`$setting\` |" docs/env.md)" = 1 ] || echo "$setting"; done |
-        rule "every setting has one row in docs/env.md"
-    find . \( -path ./target -o -path ./build -o -path ./.git \) -prune -o -type l -print | rule "no symbolic links"
+    sources_named .sh | xargs grep -nE '(^|[^|])[|] *grep -[a-zA-Z]*q' |
+        rule "no script leaves a command that still prints (gates.sh: shows)"
+    {
+        sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/base/env.rs
+        sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs
+    } | while read -r setting; do
+        [ "$(grep -c "^| \`$setting\` |" docs/env.md)" = 1 ] || echo "$setting"
+    done | rule "every setting has one row in docs/env.md"
+    find . \( "${BUILT[@]}" \) -prune -o -type l -print | rule "no symbolic links"
     gate_end
+}
+
+# shared_library NAME DYNAMIC: rules of every library, on the output of `readelf -dW`.
+shared_library() {
+    sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$2" |
+        grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$' |
+        rule "needs nothing but the C library"
+    [ -z "$1" ] || { grep -qE "\(SONAME\).*\[${1//./\\.}\]" <<<"$2" || echo "no SONAME"; } |
+        rule "its SONAME is $1"
+    grep -E '\((RPATH|RUNPATH|TEXTREL)\)' <<<"$2" | rule "no run path, no text relocation"
 }
 
 library() {
@@ -95,14 +155,13 @@ library() {
         return
     fi
     dynamic=$(readelf -dW "$so")
-    nm -D --defined-only "$so" | awk '$3 != "fi_prov_ini" { print $3 } { n += $3 == "fi_prov_ini" } END { if (n != 1) print "no fi_prov_ini" }' |
+    nm -D --defined-only "$so" |
+        awk '$3 != "fi_prov_ini" { print $3 } { n += $3 == "fi_prov_ini" }
+            END { if (n != 1) print "no fi_prov_ini" }' |
         rule "exactly one exported symbol, fi_prov_ini"
     nm -D --undefined-only "$so" | grep -E '\b(fi|ofi)_' | rule "no undefined symbol of libfabric"
-    sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic" | grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$' |
-        rule "needs nothing but the C library"
-    { grep -qE '\(SONAME\).*\[libscif-fi\.so\]' <<<"$dynamic" || echo "no SONAME"; } | rule "its SONAME is libscif-fi.so"
     { grep -q NODELETE <<<"$dynamic" || echo "no NODELETE"; } | rule "it is never unmapped"
-    grep -E '\((RPATH|RUNPATH|TEXTREL)\)' <<<"$dynamic" | rule "no run path, no text relocation"
+    shared_library libscif-fi.so "$dynamic"
     gate_end
 }
 
@@ -115,18 +174,17 @@ scif_library() { # DIRECTORY of libscif.so
         return
     fi
     dynamic=$(readelf -dW "$so")
-    diff <(nm -D --defined-only "$so" | awk '$2 != "A" { print $3 }' | sort) \
-        <(sed -n 's/^[[:space:]]*\(scif_[A-Za-z_]*\);.*/\1@@SCIF_0.0/p' libscif/scif.map | sort) | rule "it exports what scif.map names, at @@SCIF_0.0"
+    diff <(nm -D --defined-only "$so" | awk '$2 != "A" { print $3 }' | sort) <(
+        sed -n 's/^[[:space:]]*\(scif_[A-Za-z_]*\);.*/\1@@SCIF_0.0/p' libscif/scif.map | sort
+    ) | rule "it exports what scif.map names, at @@SCIF_0.0"
     nm -D --defined-only "$so" | grep -c '@@SCIF_0.0$' | grep -vx 22 | rule "22 functions"
-    sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic" | grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$' |
-        rule "needs nothing but the C library"
-    { grep -qE '\(SONAME\).*\[libscif\.so\.0\]' <<<"$dynamic" || echo "no SONAME"; } | rule "its SONAME is libscif.so.0"
-    grep -E '\((RPATH|RUNPATH|TEXTREL)\)' <<<"$dynamic" | rule "no run path, no text relocation"
+    shared_library libscif.so.0 "$dynamic"
     gate_end
 }
 
 # Functions of the C library that the stand-in device replaces.
-DEVICE_NAMES='close dup dup2 dup3 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait ioctl mmap mmap64 open open64 openat openat64 poll ppoll pselect select
+DEVICE_NAMES='close dup dup2 dup3 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait ioctl mmap mmap64
+open open64 openat openat64 poll ppoll pselect select
 __open_2 __open64_2 __openat_2 __openat64_2 __poll_chk __ppoll_chk'
 
 device_library() { # FILE
@@ -138,10 +196,9 @@ device_library() { # FILE
         return
     fi
     dynamic=$(readelf -dW "$1")
-    diff <(nm -D --defined-only "$1" | awk '{ print $3 }' | sort) <(printf '%s\n' $DEVICE_NAMES | sort) | rule "it takes these names and no others"
-    sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic" | grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$' |
-        rule "needs nothing but the C library"
-    grep -E '\((RPATH|RUNPATH|TEXTREL)\)' <<<"$dynamic" | rule "no run path, no text relocation"
+    diff <(nm -D --defined-only "$1" | awk '{ print $3 }' | sort) \
+        <(printf '%s\n' $DEVICE_NAMES | sort) | rule "it takes these names and no others"
+    shared_library "" "$dynamic"
     gate_end
 }
 

@@ -16,4 +16,5 @@ need_build_packages
 build_release scif-fi scif-fabtests
 wheel=$(wheel_libfabric 2>/dev/null)
 [ -e "$wheel/libfabric.so.1" ] || wheel=$(debian_libfabric)
-FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/conformance" --lib "${LIBFABRIC:-$wheel/libfabric.so.1}" --prov "$PROVIDER" "$@"
+FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/conformance" \
+    --lib "${LIBFABRIC:-$wheel/libfabric.so.1}" --prov "$PROVIDER" "$@"

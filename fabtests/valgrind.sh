@@ -23,8 +23,8 @@ set -u -o pipefail
 cd "$ROOT" || exit 1
 
 SAMPLE=(ep/bind_rules leaks/objects leaks/connections msg/inject_complete slots/fabric)
-QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write atomic/order death/sending_64k
-    death/writing_64k)
+QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write
+    atomic/order death/sending_64k death/writing_64k)
 # Cases that do not run on a libfabric before 2.3.
 PEERS=(peer/ slots/what_a_peer_fills slots/busy_owners leaks/what_a_peer_fills)
 MEMCHECK=(valgrind -q --error-exitcode=99 --suppressions=fabtests/valgrind.supp
@@ -50,9 +50,11 @@ esac
 # Runs cases of the suite under memcheck, on $libfabric. Arguments: those of the program
 # conformance.
 under_memcheck() {
-    FI_PROVIDER_PATH=$PROVIDER_DIR "$TARGET/release/conformance" --lib "$libfabric" --prov "$PROVIDER" \
-        --wrap "${MEMCHECK[*]}" --skip fork/child_is_refused_under_auto_progress --skip fork/child_closes \
-        --skip absent_peers/no_memory_for_the_one_that_answers --skip absent_peers/no_descriptor_for_the_one_that_asks \
+    FI_PROVIDER_PATH=$PROVIDER_DIR "$TARGET/release/conformance" \
+        --lib "$libfabric" --prov "$PROVIDER" --wrap "${MEMCHECK[*]}" \
+        --skip fork/child_is_refused_under_auto_progress --skip fork/child_closes \
+        --skip absent_peers/no_memory_for_the_one_that_answers \
+        --skip absent_peers/no_descriptor_for_the_one_that_asks \
         --skip cm/port_is_not_lost "$@"
 }
 
@@ -87,7 +89,8 @@ fi
 newer=$(wheel_libfabric)/libfabric.so.1
 if [ ${#PEERS[@]} -gt 0 ]; then
     if [ -r "$newer" ]; then
-        libfabric=$newer cases_of "conformance, peers" memcheck-peers "${watched[@]}" under_memcheck "${PEERS[@]}"
+        libfabric=$newer cases_of "conformance, peers" memcheck-peers "${watched[@]}" \
+            under_memcheck "${PEERS[@]}"
     else
         echo "     no peers: $newer is not there"
     fi

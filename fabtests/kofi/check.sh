@@ -28,13 +28,18 @@ same_symbols() { diff <(exports "$KOFI/$1" | grep -vE '^(kofi|kfi)_') "$here/sym
 # default node may differ.
 covers() { # covers LIBRARY
     local missing
-    missing=$(LC_ALL=C comm -23 <(exports "$1" | grep -E '@FABRIC_1\.[0-9]$' | sed 's/@@/@/' | LC_ALL=C sort) \
-        <(exports "$KOFI/kofi/libfabric.so.1" | sed 's/@@/@/' | LC_ALL=C sort))
-    shows '^fi_getinfo@' exports "$1" >/dev/null && [ -z "$missing" ] || { echo "missing: $missing" && false; }
+    missing=$(
+        LC_ALL=C comm -23 \
+            <(exports "$1" | grep -E '@FABRIC_1\.[0-9]$' | sed 's/@@/@/' | LC_ALL=C sort) \
+            <(exports "$KOFI/kofi/libfabric.so.1" | sed 's/@@/@/' | LC_ALL=C sort)
+    )
+    shows '^fi_getinfo@' exports "$1" >/dev/null && [ -z "$missing" ] ||
+        { echo "missing: $missing" && false; }
 }
 
 own_symbols() {
-    diff <(exports "$KOFI/libkofi.so" | grep -E '^(kofi|kfi)_' | grep -v '^kofi_abi_.*@@KOFI_PRIVATE$') - <<EOF
+    diff <(exports "$KOFI/libkofi.so" | grep -E '^(kofi|kfi)_' |
+        grep -v '^kofi_abi_.*@@KOFI_PRIVATE$') - <<EOF
 kfi_provider_deregister@@KOFI_1.0
 kfi_provider_deregister_timed@@KOFI_1.0
 kfi_provider_register@@KOFI_1.0
@@ -93,24 +98,31 @@ export TESTS KOFI PROVIDER_DIR
 
 no_other_fabric() {
     env LD_LIBRARY_PATH="$KOFI/kofi" ldd "$TESTS/exchange" >"$TESTS/ldd"
-    grep -q "libfabric.so.1 => $KOFI/kofi/" "$TESTS/ldd" && ! grep -E 'fabric|rdma|ibverbs|psm' "$TESTS/ldd" | grep -v "$KOFI"
+    grep -q "libfabric.so.1 => $KOFI/kofi/" "$TESTS/ldd" &&
+        ! grep -E 'fabric|rdma|ibverbs|psm' "$TESTS/ldd" | grep -v "$KOFI"
 }
 
 old_nodes_only() { # the example needs no symbol newer than libfabric 1.17
     ! readelf -VW "$TESTS/exchange" | grep -oE 'FABRIC_1\.[0-9]+' | grep -vE '^FABRIC_1\.[0-6]$'
 }
 
-lists_scif() { shows '^ *\(provider\|prov_name\): scif$' env -u FI_PROVIDER_PATH LD_LIBRARY_PATH="$KOFI/kofi" fi_info "$@" -p scif; }
+lists_scif() {
+    shows '^ *\(provider\|prov_name\): scif$' \
+        env -u FI_PROVIDER_PATH LD_LIBRARY_PATH="$KOFI/kofi" fi_info "$@" -p scif
+}
 pingpong() {
     export LD_LIBRARY_PATH=$KOFI/kofi
-    pair fi_pingpong -p scif -e rdm -c -I 50 -B "$1" -- fi_pingpong -p scif -e rdm -c -I 50 -P "$1" 127.0.0.1
+    pair fi_pingpong -p scif -e rdm -c -I 50 -B "$1" -- \
+        fi_pingpong -p scif -e rdm -c -I 50 -P "$1" 127.0.0.1
 }
 cleaned_up_once() { [ "$("$TESTS/registry" end)" = "cleaned up" ]; }
 filtered() { # only one of two is listed
     local listed
-    listed=$(env FI_PROVIDER=scif FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l)
+    listed=$(env FI_PROVIDER=scif FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" \
+        LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l)
     grep -q '^scif:' <<<"$listed" && ! grep -q '^toy:' <<<"$listed" &&
-        shows '^toy:' env FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l
+        shows '^toy:' env FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" \
+            LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l
 }
 bridged() { # bridged LIBRARY_DIRECTORY
     env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$TESTS/providers" "$TESTS/bridge" bridge
@@ -126,7 +138,8 @@ rm -rf "$TESTS" && mkdir -p "$TESTS/providers"
 
 gate "the libraries"
 case_of "they are linked" kofi-link link
-case_of "libfabric.so.1 has libfabric's symbols and nodes" kofi-symbols same_symbols kofi/libfabric.so.1
+case_of "libfabric.so.1 has libfabric's symbols and nodes" kofi-symbols \
+    same_symbols kofi/libfabric.so.1
 case_of "libkofi.so has them too" kofi-symbols-own same_symbols libkofi.so
 case_of "nothing of Debian's libfabric is missing" kofi-debian covers "$debian/libfabric.so.1"
 case_of "nothing of the wheel's libfabric is missing" kofi-wheel covers "$wheel/libfabric.so.1"
@@ -154,14 +167,16 @@ cases_of "registered, opened, gone; adopted" kofi-registry \
 cases_of "a file that asks while it is adopted" kofi-registry-path \
     env FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" timeout -k 5 30 "$TESTS/registry" path
 case_of "FI_PROVIDER leaves out what it does not name" kofi-registry-filter filtered
-case_of "what is left at the end of the process is cleaned up, once" kofi-registry-end cleaned_up_once
+case_of "what is left at the end of the process is cleaned up, once" kofi-registry-end \
+    cleaned_up_once
 cases_of "the same without any libfabric" kofi-registry-hidden \
     hidden "$TESTS/registry" kofi "$TESTS/libtoy-fi.so" "$KOFI/kofi/libkofi-fi.so"
 gate_end
 
 gate "across: a real libfabric finds them"
 case_of "a program with libfabric and libkofi" kofi-cc-bridge \
-    "$CC" "${FLAGS[@]}" "${sources[@]}" -o "$TESTS/bridge" -L"$KOFI" -lfabric -lkofi -Wl,-rpath,"$KOFI"
+    "$CC" "${FLAGS[@]}" "${sources[@]}" -o "$TESTS/bridge" \
+    -L"$KOFI" -lfabric -lkofi -Wl,-rpath,"$KOFI"
 install -m 755 "$KOFI/kofi/libkofi-fi.so" "$PROVIDER_DIR/libscif-fi.so" "$TESTS/providers"
 cases_of "Debian's libfabric" kofi-bridge-debian bridged "$debian"
 cases_of "the wheel's libfabric" kofi-bridge-wheel bridged "$wheel"
@@ -169,19 +184,25 @@ gate_end
 
 gate "the example"
 case_of "linked with -lfabric against ours" kofi-cc-example \
-    "$CC" -O1 -Wall -Wextra -Werror examples/kofi/exchange.c -o "$TESTS/exchange" -L"$KOFI/kofi" -lfabric -Wl,-rpath-link,"$KOFI"
+    "$CC" -O1 -Wall -Wextra -Werror examples/kofi/exchange.c -o "$TESTS/exchange" \
+    -L"$KOFI/kofi" -lfabric -Wl,-rpath-link,"$KOFI"
 case_of "needs no node that 1.17 has not" kofi-nodes old_nodes_only
 case_of "loads no other fabric" kofi-ldd no_other_fabric
-case_of "cannot run where libfabric is hidden and ours is not named" kofi-control cannot hidden "$TESTS/exchange" server 9300
-case_of "runs with ours, libfabric hidden" kofi-hidden hidden bash -c 'example_alone bash -c example'
-case_of "the same binary over Debian's libfabric" kofi-example-debian example_over "$debian" bash -c example
-case_of "the same binary over the wheel's libfabric" kofi-example-wheel example_over "$wheel" bash -c example
+case_of "cannot run where libfabric is hidden and ours is not named" kofi-control \
+    cannot hidden "$TESTS/exchange" server 9300
+case_of "runs with ours, libfabric hidden" kofi-hidden \
+    hidden bash -c 'example_alone bash -c example'
+case_of "the same binary over Debian's libfabric" kofi-example-debian \
+    example_over "$debian" bash -c example
+case_of "the same binary over the wheel's libfabric" kofi-example-wheel \
+    example_over "$wheel" bash -c example
 gate_end
 
 gate "Debian's tools over ours"
 case_of "fi_info" kofi-fi_info lists_scif
 case_of "fi_info -v" kofi-fi_info-v lists_scif -v
-case_of "fi_info -e" kofi-fi_info-e bash -c 'env LD_LIBRARY_PATH="$KOFI/kofi" fi_info -e | grep "^# FI_SCIF_STATS"'
+case_of "fi_info -e" kofi-fi_info-e \
+    bash -c 'env LD_LIBRARY_PATH="$KOFI/kofi" fi_info -e | grep "^# FI_SCIF_STATS"'
 case_of "fi_pingpong" kofi-pingpong pingpong $((20000 + $$ % 10000))
 gate_end
 

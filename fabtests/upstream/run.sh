@@ -60,11 +60,13 @@ export LD_LIBRARY_PATH="$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 # Otherwise every test except those of `neg` would count as not run.
 if [ -x "$BIN/fi_info" ]; then
-    "$BIN/fi_info" -p "$PROV" >/dev/null || die "libfabric in $PREFIX has no provider $PROV: set FI_PROVIDER_PATH"
+    "$BIN/fi_info" -p "$PROV" >/dev/null ||
+        die "libfabric in $PREFIX has no provider $PROV: set FI_PROVIDER_PATH"
 fi
 
 isolate=(unshare --fork --pid --mount-proc --kill-child)
-"${isolate[@]}" true 2>/dev/null || isolate=(unshare --user --map-root-user --fork --pid --mount-proc --kill-child)
+"${isolate[@]}" true 2>/dev/null ||
+    isolate=(unshare --user --map-root-user --fork --pid --mount-proc --kill-child)
 "${isolate[@]}" true 2>/dev/null || die "no right to make a process name space: not run"
 
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/upstream-suite.XXXXXX") || exit 2
@@ -83,7 +85,8 @@ else
 fi
 
 echo "fabtests of $PREFIX, provider $PROV, sets $*"
-"${isolate[@]}" bash "$HERE/suite.sh" "$@" 2>&1 9>&- </dev/null | tee "$LOG" | awk -v notrun="$NOTRUN" -f "$HERE/table.awk"
+"${isolate[@]}" bash "$HERE/suite.sh" "$@" 2>&1 9>&- </dev/null | tee "$LOG" |
+    awk -v notrun="$NOTRUN" -f "$HERE/table.awk"
 status=("${PIPESTATUS[@]}")
 [ "${FT_LOG:+x}" != x ] || echo "whole output: $LOG"
 [ "${status[0]}" -eq 0 ] || exit 2

@@ -39,7 +39,8 @@ wanted() {
 # record NAME COUNT STATUS...: records the end of a test; the output of its processes is in the
 # files said.*.
 record() {
-    local name=$1 count=$2 result=fail reason="statuses $(IFS=' '; echo "${*:3}")" all=("${@:3}") file
+    local name=$1 count=$2 result=fail all=("${@:3}") file
+    local reason="statuses $(IFS=' '; echo "${*:3}")"
     case $(printf '%s\n' "${all[@]}" | sort -u | tr '\n' ' ') in
         "0 ") result=pass ;;
         "$ENODATA ") result=notrun reason="no offer for what it asks (FI_ENODATA)" ;;
@@ -190,11 +191,15 @@ pytest_list() {
                 for program in fi_rdm_pingpong fi_rdm_tagged_pingpong fi_rdm_tagged_bw; do
                     for how in "" " -t counter"; do echo "$program $perf$times$level$how -v"; done
                 done
-                for op in read writedata write; do echo "fi_rma_bw -e rdm -o $op $perf$times$level -v -S all"; done
+                for op in read writedata write; do
+                    echo "fi_rma_bw -e rdm -o $op $perf$times$level -v -S all"
+                done
                 echo "fi_rma_pingpong -e rdm -o writedata $perf$times$level -v -S all"
             done
             for size in 0,4,64 4048,4,4148 8000,4,9000 17000,4,18000 0,4096,1048576; do
-                for op in read writedata write; do echo "fi_rma_bw -e rdm -o $op -I 5$level -v -S r:$size"; done
+                for op in read writedata write; do
+                    echo "fi_rma_bw -e rdm -o $op -I 5$level -v -S r:$size"
+                done
             done
             for size in 4048,4,4148 8000,4,9000 17000,4,18000; do
                 echo "fi_rma_pingpong -e rdm -o writedata -I 5$level -v -S r:$size"
@@ -215,7 +220,9 @@ pytest_list() {
                 for program in fi_rdm_pingpong fi_rdm_tagged_pingpong fi_rdm_tagged_bw; do
                     echo "$program$times$level -v"
                 done
-                for op in read writedata write; do echo "fi_rma_bw -e rdm -o $op$times$level -v"; done
+                for op in read writedata write; do
+                    echo "fi_rma_bw -e rdm -o $op$times$level -v"
+                done
             done
         done
         for how in msg rdm; do echo "fi_unexpected_msg -e $how -I 10"; done
@@ -247,12 +254,20 @@ lacks() {
 run_set() {
     local test words list PROV=$PROV
     [ "$1" != lnx ] || export FI_LNX_PROV_LINKS=$PROV PROV=lnx
-    mapfile -t list < <(case $1 in neg) list_of neg_unit_tests ;; pytest) pytest_list ;; lnx) lnx_list ;; *) list_of "$1_tests" ;; esac)
+    mapfile -t list < <(
+        case $1 in
+        neg) list_of neg_unit_tests ;;
+        pytest) pytest_list ;;
+        lnx) lnx_list ;;
+        *) list_of "$1_tests" ;;
+        esac
+    )
     if [ "${#list[@]}" -eq 0 ]; then
         if lacks "$1"; then
             echo "note: this fabtests has no set $1"
         else
-            printf -- '- name: %s\n  result: fail\n  reason: no test of this set was found\n' "set $1"
+            printf -- '- name: set %s\n  result: fail\n' "$1"
+            printf '  reason: no test of this set was found\n'
         fi
         return
     fi
@@ -278,7 +293,8 @@ for set in "$@"; do
     case $set in
         complex) ubertest quick && ubertest verify ;;
         quick | verify | all) ubertest "$set" ;;
-        unit | neg | functional | short | standard | threaded | multinode | regression | pytest | lnx) run_set "$set" ;;
+        unit | neg | functional | short | standard | threaded | multinode | regression | pytest | \
+            lnx) run_set "$set" ;;
         *)
             echo "no set $set" >&2
             exit 2

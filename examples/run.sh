@@ -16,10 +16,11 @@ good=0 bad=0
 prefix=$(PKG_CONFIG_PATH=$packages pkg-config --variable=prefix scif) || exit 1
 libdir=$(PKG_CONFIG_PATH=$packages pkg-config --variable=libdir scif) || exit 1
 destdir=${packages%"$libdir/pkgconfig"}
-read -r -a flags < <(PKG_CONFIG_PATH=$packages PKG_CONFIG_SYSROOT_DIR=$destdir pkg-config --cflags scif)
-read -r -a libraries < <(PKG_CONFIG_PATH=$packages PKG_CONFIG_SYSROOT_DIR=$destdir pkg-config --libs scif)
-export LD_LIBRARY_PATH="$destdir$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" SCIF_DOMAIN="examples-$$"
-echo "     scif $(PKG_CONFIG_PATH=$packages pkg-config --modversion scif), prefix $prefix below ${destdir:-/}"
+export PKG_CONFIG_PATH=$packages PKG_CONFIG_SYSROOT_DIR=$destdir SCIF_DOMAIN="examples-$$"
+export LD_LIBRARY_PATH="$destdir$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+read -r -a flags < <(pkg-config --cflags scif)
+read -r -a libraries < <(pkg-config --libs scif)
+echo "     scif $(pkg-config --modversion scif), prefix $prefix below ${destdir:-/}"
 
 case_of() { # WHAT COMMAND...
     local what=$1
@@ -32,7 +33,8 @@ case_of() { # WHAT COMMAND...
 }
 
 compiled() { # COMPILER STANDARD SOURCE
-    "$1" "-std=$2" -D_DEFAULT_SOURCE -g -O2 -Wall -Wextra -Werror "${flags[@]}" -o "$room/$(basename "${3%.*}")" "$here/$3" "${libraries[@]}"
+    "$1" "-std=$2" -D_DEFAULT_SOURCE -g -O2 -Wall -Wextra -Werror "${flags[@]}" \
+        -o "$room/$(basename "${3%.*}")" "$here/$3" "${libraries[@]}"
 }
 
 # overview ACCEPT CONNECT: each may consist of several words
@@ -43,7 +45,8 @@ overview() {
 }
 
 # Errors of any kind and definitely lost blocks count.
-MEMCHECK="valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
+MEMCHECK="valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=definite"
+MEMCHECK+=" --errors-for-leak-kinds=definite"
 
 programs=(poll fork windows mmap)
 for source in overview_accept overview_connect "${programs[@]}"; do
@@ -53,14 +56,16 @@ for source in header talk; do
     case_of "$source.cc, C++17, -Wall -Wextra -Werror" compiled "${CXX:-c++}" c++17 "$source.cc"
 done
 
-case_of "the overview's two programs, on two nodes" overview "$room/overview_accept" "$room/overview_connect"
+case_of "the overview's two programs, on two nodes" \
+    overview "$room/overview_accept" "$room/overview_connect"
 for program in "${programs[@]}"; do
     case_of "$program" timeout 60 "$room/$program"
 done
 case_of "C++: the header" timeout 60 "$room/header"
 case_of "C++: talk" timeout 60 "$room/talk"
 
-case_of "Rust: the overview's two programs" overview "$rust/overview_accept" "$rust/overview_connect"
+case_of "Rust: the overview's two programs" \
+    overview "$rust/overview_accept" "$rust/overview_connect"
 case_of "Rust accepts, C connects" overview "$rust/overview_accept" "$room/overview_connect"
 case_of "C accepts, Rust connects" overview "$room/overview_accept" "$rust/overview_connect"
 for program in "${programs[@]}"; do
@@ -68,7 +73,8 @@ for program in "${programs[@]}"; do
 done
 
 if command -v valgrind >/dev/null; then
-    case_of "memcheck: the overview" overview "$MEMCHECK $room/overview_accept" "$MEMCHECK $room/overview_connect"
+    case_of "memcheck: the overview" \
+        overview "$MEMCHECK $room/overview_accept" "$MEMCHECK $room/overview_connect"
     # A forked child has the memory of its parent's threads without the threads, so leaks are not
     # counted.
     case_of "memcheck: fork" timeout 120 valgrind -q --error-exitcode=9 "$room/fork"

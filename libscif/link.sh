@@ -9,7 +9,7 @@ rm -f "$2/libscif.so.0.0.1"
 symbols=$(sed -n 's/^[[:space:]]*\(scif_[A-Za-z_]*\);.*/-Wl,-u,\1/p' "$here/scif.map")
 # shellcheck disable=SC2086 # a list of arguments
 ${CC:-cc} -shared -o "$2/libscif.so.0.0.1" $symbols "$1" \
-    -Wl,-soname,libscif.so.0 -Wl,--version-script="$here/scif.map" -Wl,-z,defs -Wl,-z,nodelete -Wl,-z,relro,-z,now \
-    -Wl,--gc-sections -lgcc_s -lc
+    -Wl,-soname,libscif.so.0 -Wl,--version-script="$here/scif.map" \
+    -Wl,-z,defs -Wl,-z,nodelete -Wl,-z,relro,-z,now -Wl,--gc-sections -lgcc_s -lc
 ln -sf libscif.so.0.0.1 "$2/libscif.so.0"
 ln -sf libscif.so.0 "$2/libscif.so"

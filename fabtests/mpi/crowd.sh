@@ -23,9 +23,11 @@ rm -f "$LOGS"/crowd-*.log
 for ((run = 1; run <= runs; run++)); do
     for way in own "$PROVIDER"; do
         log=$LOGS/crowd-$way-$run.log
-        printf 'run %d of %d, %d ranks, %s, load %s\n' "$run" "$runs" "$ranks" "$way" "$(cut -d' ' -f1 /proc/loadavg)"
-        run_mpi mpich5 "$way" "$ranks" 600 "$BUILD/venv-intel/bin/IMB-MPI1" -npmin "$ranks" -iter "$iterations" -time 0.1 -msglog 0:16 \
-            >"$log" 2>&1 || die "IMB-MPI1 over $way failed (see $log)."
+        printf 'run %d of %d, %d ranks, %s, load %s\n' \
+            "$run" "$runs" "$ranks" "$way" "$(cut -d' ' -f1 /proc/loadavg)"
+        run_mpi mpich5 "$way" "$ranks" 600 "$BUILD/venv-intel/bin/IMB-MPI1" -npmin "$ranks" \
+            -iter "$iterations" -time 0.1 -msglog 0:16 >"$log" 2>&1 ||
+            die "IMB-MPI1 over $way failed (see $log)."
         grep -q 'MPICH' "$log" || echo "(the benchmark does not say which MPI it runs on)"
     done
 done
@@ -35,12 +37,18 @@ awk -v own=own '
     function median(list,    n, parts, i, j, t) {
         n = split(list, parts, " ")
         for (i = 2; i <= n; i++)
-            for (j = i; j > 1 && parts[j] + 0 < parts[j - 1] + 0; j--) { t = parts[j]; parts[j] = parts[j - 1]; parts[j - 1] = t }
+            for (j = i; j > 1 && parts[j] + 0 < parts[j - 1] + 0; j--) {
+                t = parts[j]; parts[j] = parts[j - 1]; parts[j - 1] = t
+            }
         return parts[int((n + 1) / 2)] + 0
     }
     FNR == 1 { way = FILENAME; sub(/.*crowd-/, "", way); sub(/-[0-9]+\.log$/, "", way) }
     /^# Benchmarking / { name = $3 }
-    /#bytes|#repetitions/ { last = NF; while (last > 0 && $last !~ /t_avg|t\[usec\]/) last-- ; sized = /#bytes/ }
+    /#bytes|#repetitions/ {
+        last = NF
+        while (last > 0 && $last !~ /t_avg|t\[usec\]/) last--
+        sized = /#bytes/
+    }
     /^ +[0-9]+ +[0-9]/ && last {
         line = name " " (sized ? $1 : "-")
         if (!(line in seen)) { seen[line] = ++lines; order[lines] = line }
@@ -60,6 +68,7 @@ awk -v own=own '
             if (b / a > 2) over++
         }
         if (!n) { print "no line of results"; exit 1 }
-        printf "%d lines; all of them together %.2f, geometric mean %.2f, worst %.2f (%s), above 2: %d\n",
-            n, sum_ours / sum_own, exp(logs / n), worst, which, over
+        printf "%d lines; all of them together %.2f, geometric mean %.2f, ",
+            n, sum_ours / sum_own, exp(logs / n)
+        printf "worst %.2f (%s), above 2: %d\n", worst, which, over
     }' "$LOGS"/crowd-{own,"$PROVIDER"}-*.log | tee "$RESULTS/crowd.txt"

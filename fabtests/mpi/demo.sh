@@ -27,11 +27,13 @@ dir=$RESULTS/demo
 rm -rf "$dir" && mkdir -p "$dir"
 broken=0
 
-# measure STACK PROVIDER RANKS NAME COMMAND...: output in NAME.out; a failure leaves NAME.failed with its reason.
+# measure STACK PROVIDER RANKS NAME COMMAND...: output in NAME.out; a failure leaves NAME.failed
+# with its reason.
 measure() {
     local stack=$1 provider=$2 ranks=$3 name=$dir/$1.$2.$3.$4 rc
     shift 4
-    FI_SCIF_STATS=1 run_mpi "$stack" "$provider" "$ranks" 60 "$@" >"$name.out" 2>"$name.err" && return
+    FI_SCIF_STATS=1 run_mpi "$stack" "$provider" "$ranks" 60 "$@" >"$name.out" 2>"$name.err" &&
+        return
     rc=$?
     if [ $rc = 124 ]; then
         echo "over 60 s" >"$name.failed"
@@ -49,9 +51,11 @@ measure() {
 netpipe() { # PROVIDER
     # A fixed number of repeats, because NetPIPE takes half a second for each of its 120 sizes by
     # default.
-    measure debian "$1" 2 netpipe-small NPopenmpi -p 0 -n 300 -u 65536 -o "$dir/debian.$1.2.netpipe-small.np"
+    measure debian "$1" 2 netpipe-small \
+        NPopenmpi -p 0 -n 300 -u 65536 -o "$dir/debian.$1.2.netpipe-small.np"
     [ -e "$dir/debian.$1.2.netpipe-small.failed" ] && return
-    measure debian "$1" 2 netpipe-large NPopenmpi -p 0 -n 30 -l 65536 -u 4194304 -o "$dir/debian.$1.2.netpipe-large.np"
+    measure debian "$1" 2 netpipe-large \
+        NPopenmpi -p 0 -n 30 -l 65536 -u 4194304 -o "$dir/debian.$1.2.netpipe-large.np"
 }
 
 bench=("$(stack_python mpich5)" -m mpi4py.bench)
@@ -64,10 +68,12 @@ for provider in "${PROVIDERS[@]}"; do
         loops=$((ranks == 2 ? 30000 : 3000)) large=$((ranks == 2 ? 500 : 1000))
         say "mpi4py ring, $ranks ranks, $(stack_title mpich5), $provider"
         measure mpich5 "$provider" $ranks ring-small "${bench[@]}" ringtest -n 8 -s 50 -l $loops
-        measure mpich5 "$provider" $ranks ring-large "${bench[@]}" ringtest -n 1048576 -s 5 -l $large
+        measure mpich5 "$provider" $ranks ring-large \
+            "${bench[@]}" ringtest -n 1048576 -s 5 -l $large
         say "mpi4py ping-pong, $ranks ranks, $(stack_title mpich5), $provider"
-        measure mpich5 "$provider" $ranks pingpong "${bench[@]}" pingpong -a none -n 4194304 -s 50 -l $loops \
-            --loop-large $large --loop-huge $((ranks == 2 ? 20 : 200)) --skip-huge 3 --huge-size 524288
+        measure mpich5 "$provider" $ranks pingpong \
+            "${bench[@]}" pingpong -a none -n 4194304 -s 50 -l $loops --loop-large $large \
+            --loop-huge $((ranks == 2 ? 20 : 200)) --skip-huge 3 --huge-size 524288
     done
 done
 
@@ -83,7 +89,8 @@ if [ "$PROVIDER" = scif ]; then
         grep -h '^scif: endpoint' "$name" "${name%.err}.out" | sed "s/^scif: /  $label: /"
     done
 fi
-printf '\nplot: %s\ndata: %s\n%d seconds in all\n' "${RESULTS#"$ROOT"/}/demo.svg" "${RESULTS#"$ROOT"/}/demo.csv" $((SECONDS - started))
+printf '\nplot: %s\ndata: %s\n' "${RESULTS#"$ROOT"/}/demo.svg" "${RESULTS#"$ROOT"/}/demo.csv"
+printf '%d seconds in all\n' $((SECONDS - started))
 if ((broken)); then
     die "A run over $PROVIDER failed; its output is in ${dir#"$ROOT"/}."
 fi

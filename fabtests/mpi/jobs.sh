@@ -16,7 +16,8 @@ exchange_jobs() {
         log=$LOGS/exchange-$stack-$ranks.log
         FI_SCIF_STATS=1 run_mpi "$stack" "$PROVIDER" "$ranks" 120 "${job[@]}" >"$log" 2>&1
         rc=$?
-        if ((rc != 0)) || ! grep -q "^exchange: $ranks ranks, [1-9][0-9]* checks, errors 0" "$log"; then
+        if ((rc != 0)) ||
+            ! grep -q "^exchange: $ranks ranks, [1-9][0-9]* checks, errors 0" "$log"; then
             failed "exchange, $ranks ranks (status $rc, $log)"
             tail -n 30 "$log"
         elif [ "$PROVIDER" = scif ] && (($(traffic "$log") < ranks)); then
@@ -59,9 +60,11 @@ confined_job() {
 imb_job() {
     local name=$1 ranks=$2 log=$LOGS/$1.log rc
     shift 2
-    FI_SCIF_STATS=1 run_mpi intel "$PROVIDER" "$ranks" 300 "$BUILD/venv-intel/bin/$1" "${@:2}" >"$log" 2>&1
+    FI_SCIF_STATS=1 run_mpi intel "$PROVIDER" "$ranks" 300 \
+        "$BUILD/venv-intel/bin/$1" "${@:2}" >"$log" 2>&1
     rc=$?
-    if ((rc != 0)) || grep -q 'CHECK FAILURES' "$log" || ! grep -qE '^ +[0-9]+ +[0-9]+ +[0-9.]+' "$log"; then
+    if ((rc != 0)) || grep -q 'CHECK FAILURES' "$log" ||
+        ! grep -qE '^ +[0-9]+ +[0-9]+ +[0-9.]+' "$log"; then
         failed "$1, $ranks ranks (status $rc, $log)"
         grep 'CHECK FAILURES' "$log" | head -n 5
         tail -n 20 "$log"
@@ -76,8 +79,8 @@ imb_job() {
 imb_jobs() {
     local ranks
     for ranks; do
-        OMP_NUM_THREADS=2 imb_job "imb-mt-$ranks" "$ranks" IMB-MT -thread_level multiple -check on -datatype int \
-            -repeat 30 -warmup 2 -count 1,16,1000,5000,16384,262144
+        OMP_NUM_THREADS=2 imb_job "imb-mt-$ranks" "$ranks" IMB-MT -thread_level multiple \
+            -check on -datatype int -repeat 30 -warmup 2 -count 1,16,1000,5000,16384,262144
         imb_job "imb-mpi1-$ranks" "$ranks" IMB-MPI1 -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16
         imb_job "imb-rma-$ranks" "$ranks" IMB-RMA -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16
         imb_job "imb-p2p-$ranks" "$ranks" IMB-P2P -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16
@@ -95,16 +98,23 @@ suite_jobs() {
     # read past end of buffer"), over any transport.
     [[ $stack != debian* ]] || settings=(--env 'OMPI_MCA_osc=^rdma,ucx' --at-random test_spawn)
     case $stack in
-    debian-btl) settings+=(--left-out OMPI_MCA_osc=ucx@own:test_win --left-out OMPI_MCA_osc=rdma@shm:test_rma) ;;
+    debian-btl)
+        settings+=(--left-out OMPI_MCA_osc=ucx@own:test_win
+            --left-out OMPI_MCA_osc=rdma@shm:test_rma)
+        ;;
     # Its PML cm loses the address of MPI_BOTTOM on the way to the MTL (docs/adr/0008).
     debian) settings+=(--explained-by tcp) ;;
     esac
     [ "$stack" = debian ] || settings+=(--needs test_cco_vec)
     mend_mutex "$BUILD/venv-${stack%-btl}"
     echo "     mpi4py with its Mutex mended, here and in the control: docs/adr/0043"
+    local name
     for ranks; do
-        cases_of "mpi4py, $ranks ranks" "suite-$stack-$ranks" "$(stack_python "$stack")" "$ROOT/fabtests/mpi/suite.py" \
-            --tests "$SUITE/test" --reports "$LOGS/suite-$stack-$ranks" "${settings[@]}" "$stack" "$PROVIDER" "$ranks"
-        grep -E '^(left out|not ours|explained|compared|[a-z0-9-]+ over )' "$LOGS/suite-$stack-$ranks.log" | sed 's/^/     /'
+        name=suite-$stack-$ranks
+        cases_of "mpi4py, $ranks ranks" "$name" \
+            "$(stack_python "$stack")" "$ROOT/fabtests/mpi/suite.py" --tests "$SUITE/test" \
+            --reports "$LOGS/$name" "${settings[@]}" "$stack" "$PROVIDER" "$ranks"
+        grep -E '^(left out|not ours|explained|compared|[a-z0-9-]+ over )' "$LOGS/$name.log" |
+            sed 's/^/     /'
     done
 }

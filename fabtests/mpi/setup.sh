@@ -45,9 +45,12 @@ have_package() {
 need_packages() {
     local word missing=()
     command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
-        die "This set-up knows Debian and its descendants only; elsewhere, build with 'cargo build --release' and install by configure."
+        die "This set-up knows Debian and its descendants only;" \
+            "elsewhere, build with 'cargo build --release' and install by configure."
     for word; do
-        have_package "${word%%=*}" || { [[ $word == *=* ]] && have_package "${word#*=}"; } || missing+=("${word%%=*}")
+        have_package "${word%%=*}" ||
+            { [[ $word == *=* ]] && have_package "${word#*=}"; } ||
+            missing+=("${word%%=*}")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     local as_root=()
@@ -55,19 +58,23 @@ need_packages() {
         if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
             as_root=(sudo)
         else
-            die "Debian packages are missing; as root, run: apt-get install -y --no-install-recommends ${missing[*]}"
+            die "Debian packages are missing; as root, run:" \
+                "apt-get install -y --no-install-recommends ${missing[*]}"
         fi
     fi
     echo "installing ${missing[*]}"
-    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive
+        apt-get -o DPkg::Lock::Timeout=300)
     # Package lists that cannot be refreshed may still be sufficient.
-    logged apt-update "${apt[@]}" update || echo "apt-get update failed, trying with the lists there are" >&2
+    logged apt-update "${apt[@]}" update ||
+        echo "apt-get update failed, trying with the lists there are" >&2
     logged apt-install "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
         die "apt-get could not install ${missing[*]} (see $LOGS/apt-install.log)."
 }
 
 need_build_packages() {
-    need_packages gcc libc6-dev make binutils pkg-config=pkgconf libfabric-dev libfabric-bin 'libclang-dev=libclang-*-dev'
+    need_packages gcc libc6-dev make binutils pkg-config=pkgconf libfabric-dev libfabric-bin \
+        'libclang-dev=libclang-*-dev'
 }
 
 rust_needed() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml"; }
@@ -82,7 +89,8 @@ find_cargo() {
         CARGO=(cargo)
     elif command -v rustup >/dev/null; then
         echo "installing Rust $need by rustup"
-        logged rustup rustup toolchain install "$need" --profile minimal --component clippy,rustfmt ||
+        logged rustup rustup toolchain install "$need" \
+            --profile minimal --component clippy,rustfmt ||
             die "rustup could not install Rust $need (see $LOGS/rustup.log)."
         # Not `cargo +$need`: the first cargo in PATH may be the distribution's, which lacks that
         # syntax.
@@ -97,8 +105,10 @@ need_cargo_tools() {
     local tool
     for tool in fmt clippy; do
         "${CARGO[@]}" $tool --version >/dev/null 2>&1 && continue
-        command -v rustup >/dev/null || die "cargo has no '$tool'; install it beside cargo, or use rustup."
-        logged rustup rustup component add "${tool/fmt/rustfmt}" || die "rustup could not add $tool (see $LOGS/rustup.log)."
+        command -v rustup >/dev/null ||
+            die "cargo has no '$tool'; install it beside cargo, or use rustup."
+        logged rustup rustup component add "${tool/fmt/rustfmt}" ||
+            die "rustup could not add $tool (see $LOGS/rustup.log)."
     done
 }
 
@@ -116,7 +126,8 @@ build_release() {
 find_python() {
     local p
     for p in python3 /usr/bin/python3; do
-        if "$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' >/dev/null 2>&1; then
+        if "$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' \
+            >/dev/null 2>&1; then
             PYTHON=$p
             return
         fi
@@ -131,13 +142,15 @@ venv() {
     local dir=$BUILD/venv-$1 name=$1
     shift
     local want="$dir $*"
-    if [ "$(cat "$dir/.complete" 2>/dev/null)" = "$want" ] && "$dir/bin/python" -c '' 2>/dev/null; then
+    if [ "$(cat "$dir/.complete" 2>/dev/null)" = "$want" ] &&
+        "$dir/bin/python" -c '' 2>/dev/null; then
         return
     fi
     [ -n "${PYTHON:-}" ] || find_python
     echo "fetching $* into build/venv-$name"
     rm -rf "$dir"
-    logged "venv-$name" "$PYTHON" -m venv "$dir" || die "Cannot make a Python environment (see $LOGS/venv-$name.log)."
+    logged "venv-$name" "$PYTHON" -m venv "$dir" ||
+        die "Cannot make a Python environment (see $LOGS/venv-$name.log)."
     logged "pip-$name" "$dir/bin/python" -m pip install --disable-pip-version-check --quiet "$@" ||
         die "pip could not install $* (see $LOGS/pip-$name.log)."
     printf '%s\n' "$want" >"$dir/.complete"
@@ -148,7 +161,8 @@ mend_mutex() {
     local file
     for file in "$1"/lib/python3*/site-packages/mpi4py/util/sync.py; do
         if [ -e "$file" ] && ! grep -q 'window.Flush(self_rank)' "$file"; then
-            sed -i 's/^\( *\)window.Accumulate(null, self_rank, next_id, MPI.REPLACE)$/&\n\1window.Flush(self_rank)/' "$file"
+            local call='window.Accumulate(null, self_rank, next_id, MPI.REPLACE)'
+            sed -i "s/^\( *\)$call\$/&\n\1window.Flush(self_rank)/" "$file"
         fi
     done
 }
@@ -182,8 +196,10 @@ need_suite() {
     need_stack mpich5
     echo "fetching the sources of $MPI4PY"
     mkdir -p "$BUILD/src"
-    logged pip-suite "$BUILD/venv-mpich5/bin/python" -m pip download --disable-pip-version-check --quiet --no-deps \
+    logged pip-suite "$BUILD/venv-mpich5/bin/python" -m pip download \
+        --disable-pip-version-check --quiet --no-deps \
         --no-binary :all: --dest "$BUILD/src" "$MPI4PY" ||
         die "pip could not fetch the sources of $MPI4PY (see $LOGS/pip-suite.log)."
-    tar -C "$BUILD/src" -xzf "$BUILD/src/${MPI4PY/==/-}.tar.gz" || die "Cannot unpack the sources of $MPI4PY."
+    tar -C "$BUILD/src" -xzf "$BUILD/src/${MPI4PY/==/-}.tar.gz" ||
+        die "Cannot unpack the sources of $MPI4PY."
 }

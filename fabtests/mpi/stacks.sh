@@ -47,14 +47,17 @@ run_mpi() {
         launch+=(-n "$ranks" --oversubscribe --bind-to "$( ((pinned)) && echo core || echo none)")
         if [ "$provider" = own ]; then
             # Jobs joined at run time have no shared memory, hence the additional tcp.
-            launch+=(--mca pml ob1 --mca btl "self,$([[ $stack == debian* ]] && echo vader || echo sm),tcp")
+            local shared=sm
+            [[ $stack != debian* ]] || shared=vader
+            launch+=(--mca pml ob1 --mca btl "self,$shared,tcp")
         elif [[ $stack == *-btl ]]; then
             launch+=(--mca pml ob1 --mca btl self,ofi --mca btl_ofi_mode 2)
         else
             launch+=(--mca pml cm --mca mtl ofi)
         fi
         # Providers on its list of exclusions must be requested.
-        [[ $provider != shm && $provider != tcp ]] || launch+=(--mca opal_common_ofi_provider_include "$provider")
+        [[ $provider != shm && $provider != tcp ]] ||
+            launch+=(--mca opal_common_ofi_provider_include "$provider")
         ;;
     mpich5 | mpich4)
         launch=("$BUILD/venv-$stack/bin/mpiexec" -n "$ranks")

@@ -47,7 +47,8 @@ ATTEMPTS = 100
 
 def name_of(method, where):
     """Returns `test_x.Class.test` for any Python version; class set-ups keep their form."""
-    return where if where.endswith("." + method) or method.startswith("setUp") else f"{where}.{method}"
+    known = where.endswith("." + method) or method.startswith("setUp")
+    return where if known else f"{where}.{method}"
 
 
 def of_a_job(name):
@@ -64,11 +65,12 @@ class Job:
         env = dict(os.environ, REPORTS=str(directory), PIN="0")
         env.update(word.split("=", 1) for word in [*options.env, *settings])
         python = HERE.parent.parent / f"build/venv-{stack.removesuffix('-btl')}/bin/python"
-        command = [HERE / "run.sh", stack, provider, str(options.ranks), "1800", "sh", "-c", RANK, python]
-        command += [options.tests / "main.py", "-v", *arguments]
+        command = [HERE / "run.sh", stack, provider, str(options.ranks), "1800", "sh", "-c", RANK]
+        command += [python, options.tests / "main.py", "-v", *arguments]
         with open(directory / "output", "w") as output:
-            child = subprocess.Popen(command, env=env, cwd=options.tests.parent, stdin=subprocess.DEVNULL,
-                                     stdout=output, stderr=subprocess.STDOUT)
+            child = subprocess.Popen(command, env=env, cwd=options.tests.parent,
+                                     stdin=subprocess.DEVNULL, stdout=output,
+                                     stderr=subprocess.STDOUT)
             self.hung = not self.watch(child, directory)
         self.passed, self.failed, self.skipped, self.open = set(), set(), set(), set()
         # Failed tests of a job that another test may have broken.
@@ -122,9 +124,11 @@ class Run:
         for attempt in range(ATTEMPTS):
             arguments = [rf"-i\b{module}\b" for module in modules]
             arguments += [f"-x{name}" for name in sorted(self.broke)]
-            job = Job(options, stack, provider, options.reports / f"{stack}-{provider}-{attempt}", arguments)
-            for mine, its in ((self.passed, job.passed), (self.failed, job.failed), (self.skipped, job.skipped)):
-                mine |= its
+            reports = options.reports / f"{stack}-{provider}-{attempt}"
+            job = Job(options, stack, provider, reports, arguments)
+            self.passed |= job.passed
+            self.failed |= job.failed
+            self.skipped |= job.skipped
             if job.complete:
                 break
             culprits = job.open - self.broke
@@ -140,12 +144,14 @@ class Run:
         else:
             self.broke.add(f"more than {ATTEMPTS} jobs ({self.label})")
         self.passed -= self.failed | self.skipped | self.broke
-        print(f"{self.label}, {options.ranks} ranks: {len(self.passed)} pass, {len(self.failed)} fail, "
+        print(f"{self.label}, {options.ranks} ranks: "
+              f"{len(self.passed)} pass, {len(self.failed)} fail, "
               f"{len(self.broke)} break their job, {len(self.skipped)} skipped", flush=True)
 
     def broken_in(self, module, modules):
         """Returns the tests that broke their job in `module`, if it is one of `modules`."""
-        return sorted(name for name in self.broke if module in modules and name.startswith(module + "."))
+        within = module + "."
+        return sorted(name for name in self.broke if module in modules and name.startswith(within))
 
 
 def fails_alone(options, stack, provider, name):
@@ -183,7 +189,8 @@ def main():
     parser.add_argument("provider")
     parser.add_argument("ranks", type=int)
     options = parser.parse_args()
-    problems = [f"{what}: works, so nothing excuses leaving it out" for what in options.left_out if not breaks(options, what)]
+    problems = [f"{what}: works, so nothing excuses leaving it out"
+                for what in options.left_out if not breaks(options, what)]
     run = Run(options, options.stack, options.provider)
     control = Run(options, options.stack, "own")
     count = dict.fromkeys(("worse", "same", "explained"), 0)
@@ -192,19 +199,26 @@ def main():
         if name not in control.passed and not of_a_job(name):
             count["same"] += 1
             print(f"not ours: {name} {what}; it does not pass over the MPI's own shared memory")
-        elif name in run.broke and (others := control.broken_in(name.split(".")[0], options.at_random)):
+        elif name in run.broke and (
+            others := control.broken_in(name.split(".")[0], options.at_random)
+        ):
             count["same"] += 1
-            print(f"not ours: {name} {what}; over the MPI's own shared memory {len(others)} of its module did, as {others[0]}")
-        elif options.explained_by and not of_a_job(name) and fails_alone(options, options.stack, options.explained_by, name):
+            print(f"not ours: {name} {what}; over the MPI's own shared memory {len(others)} "
+                  f"of its module did, as {others[0]}")
+        elif options.explained_by and not of_a_job(name) and fails_alone(
+            options, options.stack, options.explained_by, name
+        ):
             count["explained"] += 1
             print(f"explained: {name} {what}, and so by the same path over {options.explained_by}")
         else:
             count["worse"] += 1
             problems.append(f"{name} {what}, and passes over the MPI's own shared memory")
-    print(f"compared: {len(run.passed)} pass, {count['worse']} fail that pass over the MPI's own shared memory, "
+    print(f"compared: {len(run.passed)} pass, "
+          f"{count['worse']} fail that pass over the MPI's own shared memory, "
           f"{count['same']} fail there too, {count['explained']} explained")
     for name in sorted(control.passed - run.passed - run.failed - run.broke):
-        problems.append(f"{name} {'is skipped' if name in run.skipped else 'does not run'}, and passes over the MPI's own shared memory")
+        state = "is skipped" if name in run.skipped else "does not run"
+        problems.append(f"{name} {state}, and passes over the MPI's own shared memory")
     for module in options.needs:
         of_it = [name for name in run.passed if name.startswith(module + ".")]
         print(f"{module}: {len(of_it)} pass")

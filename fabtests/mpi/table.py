@@ -25,7 +25,8 @@ def netpipe(path):
 
 
 def ring(path):
-    found = re.search(r"time for (\d+) loops = (\S+) seconds \((\d+) processes, (\d+) bytes", path.read_text())
+    line = r"time for (\d+) loops = (\S+) seconds \((\d+) processes, (\d+) bytes"
+    found = re.search(line, path.read_text())
     if found:
         loops, seconds, ranks, size = found.groups()
         yield int(size), float(seconds) / int(loops) / int(ranks)
@@ -89,7 +90,8 @@ def table(runs, ours):
         for provider in order:
             points = by_provider[provider]
             first = provider == order[0]
-            left = (STACKS.get(stack, stack), PROGRAMS.get(program, program), str(ranks)) if first else ("", "", "")
+            left = (STACKS.get(stack, stack), PROGRAMS.get(program, program), str(ranks))
+            left = left if first else ("", "", "")
             if isinstance(points, str):
                 rows.append((*left, provider, points, "", ""))
                 continue
@@ -98,7 +100,8 @@ def table(runs, ours):
             if provider == ours:
                 other = best(map(latency, others), min)
                 if lat and other:
-                    against.append(f"latency {other / lat:.1f}x better" if other >= lat else f"latency {lat / other:.1f}x worse")
+                    against.append(f"latency {other / lat:.1f}x better" if other >= lat
+                                   else f"latency {lat / other:.1f}x worse")
                 other = best(map(bandwidth, others), max)
                 if bw and other:
                     against.append(f"{bw / other:.1f}x the bandwidth")
@@ -111,7 +114,8 @@ def table(runs, ours):
             ))
     widths = [max(len(row[i]) for row in rows if i < 4 or row[5]) for i in range(len(head))]
     for number, row in enumerate(rows):
-        cells = [cell.rjust(w) if i in (2, 4, 5) and row[5] else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths))]
+        cells = [cell.rjust(w) if i in (2, 4, 5) and row[5] else cell.ljust(w)
+                 for i, (cell, w) in enumerate(zip(row, widths))]
         print("  ".join(cells).rstrip())
         if number == 0:
             print("  ".join("-" * w for w in widths))
@@ -123,16 +127,19 @@ def main():
     with out.open("w", newline="") as file:
         file.write(f"# {machine()}\n")
         writer = csv.writer(file)
-        writer.writerow(("mpi", "program", "ranks", "provider", "bytes", "seconds", "mb_per_second"))
+        writer.writerow(
+            ("mpi", "program", "ranks", "provider", "bytes", "seconds", "mb_per_second"))
         for (stack, program, ranks), by_provider in runs.items():
             for provider, points in by_provider.items():
                 if isinstance(points, dict):
                     for size, seconds in sorted(points.items()):
                         rate = size / seconds / 1e6 if seconds > 0 else 0
-                        writer.writerow((stack, program, ranks, provider, size, f"{seconds:.4e}", f"{rate:.2f}"))
+                        writer.writerow((stack, program, ranks, provider, size,
+                                         f"{seconds:.4e}", f"{rate:.2f}"))
     print(f"{machine()}\n")
     table(runs, ours)
-    print("\n8 B: half a round trip, or one hop of the ring. 1 MiB: bandwidth. More ranks than cores take turns.")
+    print("\n8 B: half a round trip, or one hop of the ring. 1 MiB: bandwidth. "
+          "More ranks than cores take turns.")
     if not any(isinstance(by.get(ours), dict) and by[ours] for by in runs.values()):
         sys.exit(f"no figure for {ours}")
 

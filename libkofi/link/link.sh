@@ -15,7 +15,9 @@ cc=${CC:-cc}
 mkdir -p "$to/kofi"
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
-compile() { $cc ${CFLAGS--O2} -std=gnu11 -Wall -Wextra -Werror -fPIC -c "$here/$1.c" -o "$objects/$1.o"; }
+compile() {
+    $cc ${CFLAGS--O2} -std=gnu11 -Wall -Wextra -Werror -fPIC -c "$here/$1.c" -o "$objects/$1.o"
+}
 compile versions
 compile bridge
 # Each file is replaced atomically, since a process may have the old one mapped.
@@ -28,8 +30,9 @@ link() { # link FILE ARGUMENT...
     mv -f "$to/$file.new" "$to/$file"
 }
 link libkofi.so "$objects/versions.o" -Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
-    -Wl,-soname,libkofi.so -Wl,--version-script="$here/fabric.map" -Wl,--version-script="$here/kofi.map" \
-    -Wl,-Bsymbolic,--gc-sections,--as-needed -lgcc_s -lm -lpthread -ldl -lc
+    -Wl,-soname,libkofi.so -Wl,--version-script="$here/fabric.map" \
+    -Wl,--version-script="$here/kofi.map" -Wl,-Bsymbolic,--gc-sections,--as-needed \
+    -lgcc_s -lm -lpthread -ldl -lc
 link kofi/libfabric.so.1 "$objects/versions.o" "$to/libkofi.so" \
     -Wl,-soname,libfabric.so.1 -Wl,--version-script="$here/fabric.map" -Wl,-Bsymbolic \
     -Wl,--enable-new-dtags,-rpath,"\$ORIGIN/..:\$ORIGIN"

@@ -14,7 +14,8 @@ from array import array
 
 from mpi4py import MPI
 
-SIZES = [0, 1, 7, 8, 56, 57, 64, 1000, 4096, 8192, 8193, 16384, 16385, 65536, 100_003, 1 << 18, 1 << 20, 4 << 20]
+SIZES = [0, 1, 7, 8, 56, 57, 64, 1000, 4096, 8192, 8193, 16384, 16385, 65536, 100_003,
+         1 << 18, 1 << 20, 4 << 20]
 BURST = 500
 
 comm = MPI.COMM_WORLD
@@ -34,7 +35,8 @@ def check(what, got, want):
     if got != want:
         where = ""
         if isinstance(want, (bytes, bytearray)) and len(got) == len(want):
-            where = f" at byte {next(i for i, (a, b) in enumerate(zip(got, want)) if a != b)} of {len(want)}"
+            first = next(i for i, (a, b) in enumerate(zip(got, want)) if a != b)
+            where = f" at byte {first} of {len(want)}"
         print(f"exchange: rank {rank}: {what}: wrong data{where}", file=sys.stderr, flush=True)
         comm.Abort(3)
     checks += 1
@@ -64,7 +66,9 @@ def synchronous():
 
 def unexpected():
     """Sends all messages before the first receive, and receives in the reverse order."""
-    requests = [comm.Isend(pattern(rank, salt, n), right, 200 + salt) for salt, n in enumerate(SIZES)]
+    requests = [
+        comm.Isend(pattern(rank, salt, n), right, 200 + salt) for salt, n in enumerate(SIZES)
+    ]
     comm.Barrier()
     for salt, length in reversed(list(enumerate(SIZES))):
         into = bytearray(length)
@@ -92,7 +96,8 @@ def everyone():
         blocks = b"".join(pattern(rank, peer, length) for peer in range(size))
         into = bytearray(size * length)
         comm.Alltoall(blocks, into)
-        check(f"alltoall of {length}", into, b"".join(pattern(peer, rank, length) for peer in range(size)))
+        expected = b"".join(pattern(peer, rank, length) for peer in range(size))
+        check(f"alltoall of {length}", into, expected)
     whole = bytearray(pattern(0, 9, 1 << 20) if rank == 0 else 1 << 20)
     comm.Bcast(whole)
     check("broadcast", whole, pattern(0, 9, 1 << 20))

@@ -22,14 +22,15 @@ case_of() { # WHAT COMMAND...
 }
 
 compiled() { # COMPILER LANGUAGE STANDARD SOURCE PROGRAM
-    "$1" -x "$2" "-std=$3" -D_DEFAULT_SOURCE -pthread -g -O2 -Wall -Wextra -Werror -I"$here/../../include" -o "$room/$5" "$here/$4" \
-        -x none -L"$lib" -lscif
+    "$1" -x "$2" "-std=$3" -D_DEFAULT_SOURCE -pthread -g -O2 -Wall -Wextra -Werror \
+        -I"$here/../../include" -o "$room/$5" "$here/$4" -x none -L"$lib" -lscif
 }
 
 # Arguments: DOMAIN PROGRAM [VARIABLE=VALUE...]
 soft() { env SCIF_DOMAIN="c-$1-$$" SCIF_TRANSPORT=soft "${@:3}" timeout 60 "$room/$2"; }
 over_device() { # DEVICE PROGRAM
-    env SCIF_DOMAIN="c-device-$$" SCIF_TRANSPORT=kernel SCIF_DEVICE="$1" LD_PRELOAD="$lib/libscifdev.so" timeout 60 "$room/$2"
+    env SCIF_DOMAIN="c-device-$$" SCIF_TRANSPORT=kernel SCIF_DEVICE="$1" \
+        LD_PRELOAD="$lib/libscifdev.so" timeout 60 "$room/$2"
 }
 
 case_of "mpss.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c c11 mpss.c mpss
@@ -43,9 +44,11 @@ case_of "heap.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c c11 heap.c h
 case_of "malloc gets a buffer back over which a window was mapped" soft heap heap
 case_of "errno.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c c11 errno.c errno
 case_of "errno after every call that succeeds" soft plain errno
-case_of "errno after every call that succeeds, every number looked up" soft strict errno SCIF_STRICT_FD=1
+case_of "errno after every call that succeeds, every number looked up" \
+    soft strict errno SCIF_STRICT_FD=1
 for device in /dev/scif /dev/mic/scif; do
-    case_of "errno after every call that succeeds, over libscifdev.so, $device" over_device $device errno
+    case_of "errno after every call that succeeds, over libscifdev.so, $device" \
+        over_device $device errno
 done
 echo "$good passed; $bad failed"
 ((bad == 0 && good > 0))

@@ -57,7 +57,8 @@ static int peer(scif_epd_t listener)
 }
 
 /* Runs one sharer: announces its window, fills the window of the other, and checks its own. */
-static int holder(scif_epd_t epd, off_t own, off_t other, off_t source, const char *expected, int out, int in)
+static int holder(scif_epd_t epd, off_t own, off_t other, off_t source, const char *expected,
+		  int out, int in)
 {
 	char *memory = pages(PAGE), byte = 0;
 	if (scif_register(epd, memory, PAGE, own, SCIF_PROT_READ | SCIF_PROT_WRITE, SCIF_MAP_FIXED) != own)
@@ -86,7 +87,8 @@ int main(void)
 		fail("fork");
 	if (other == 0) {
 		scif_epd_t listener = scif_open();
-		if (scif_bind(listener, PORT) != PORT || scif_listen(listener, 1) != 0 || write(ready[1], "", 1) != 1)
+		if (scif_bind(listener, PORT) != PORT || scif_listen(listener, 1) != 0 ||
+		    write(ready[1], "", 1) != 1)
 			fail("scif_listen");
 		return peer(listener);
 	}

@@ -51,7 +51,8 @@ int main(void)
 		fail("posix_memalign");
 	char *page = memory;
 	memset(page, 0, PAGE);
-	if (scif_register(epd, page, PAGE, OFFSET, SCIF_PROT_READ | SCIF_PROT_WRITE, SCIF_MAP_FIXED) != OFFSET)
+	if (scif_register(epd, page, PAGE, OFFSET, SCIF_PROT_READ | SCIF_PROT_WRITE,
+			  SCIF_MAP_FIXED) != OFFSET)
 		fail("scif_register");
 	char ready = 1;
 	if (scif_send(epd, &ready, 1, SCIF_SEND_BLOCK) != 1)

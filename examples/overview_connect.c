@@ -43,7 +43,8 @@ int main(int argc, char **argv)
 	char *page = memory;
 	memset(page, 0, PAGE);
 	strcpy(page, "through the window");
-	if (scif_register(epd, page, PAGE, OFFSET, SCIF_PROT_READ | SCIF_PROT_WRITE, SCIF_MAP_FIXED) != OFFSET)
+	if (scif_register(epd, page, PAGE, OFFSET, SCIF_PROT_READ | SCIF_PROT_WRITE,
+			  SCIF_MAP_FIXED) != OFFSET)
 		fail("scif_register");
 
 	/* The peer's byte announces its window. */
@@ -55,11 +56,13 @@ int main(int argc, char **argv)
 	int mark;
 	if (scif_fence_mark(epd, SCIF_FENCE_INIT_SELF, &mark) != 0 || scif_fence_wait(epd, mark) != 0)
 		fail("scif_fence_wait");
-	if (scif_fence_signal(epd, 0, 0, OFFSET + PAGE - 8, 42, SCIF_FENCE_INIT_SELF | SCIF_SIGNAL_REMOTE) != 0)
+	if (scif_fence_signal(epd, 0, 0, OFFSET + PAGE - 8, 42,
+			      SCIF_FENCE_INIT_SELF | SCIF_SIGNAL_REMOTE) != 0)
 		fail("scif_fence_signal");
 
 	/* The peer now maps the page of this process and writes its last byte. */
-	if (scif_send(epd, &ready, 1, SCIF_SEND_BLOCK) != 1 || scif_recv(epd, &ready, 1, SCIF_RECV_BLOCK) != 1)
+	if (scif_send(epd, &ready, 1, SCIF_SEND_BLOCK) != 1 ||
+	    scif_recv(epd, &ready, 1, SCIF_RECV_BLOCK) != 1)
 		fail("scif_send");
 	int right = page[PAGE - 1] == 7;
 	printf("connect: the peer wrote %d through its mapping\n", page[PAGE - 1]);

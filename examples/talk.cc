@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * SCIF from C++: endpoints that close themselves, failures as exceptions, and a connection within one thread, which a
- * non-blocking connect makes possible.
+ * SCIF from C++: endpoints that close themselves, failures as exceptions, and a connection within
+ * one thread, which a non-blocking connect makes possible.
  */
 #include <scif.h>
 

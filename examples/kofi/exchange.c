@@ -84,7 +84,8 @@ static struct fi_info *discover(int is_server, const char *host, const char *por
 	hints->fabric_attr->prov_name = strdup(provider ? provider : "scif");
 
 	/* With FI_SOURCE node and service name this side, without it the peer. */
-	check(fi_getinfo(FI_VERSION(1, 17), host, port, is_server ? FI_SOURCE : 0, hints, &found), "fi_getinfo");
+	check(fi_getinfo(FI_VERSION(1, 17), host, port, is_server ? FI_SOURCE : 0, hints, &found),
+	      "fi_getinfo");
 	fi_freeinfo(hints);
 	return found;
 }
@@ -143,13 +144,13 @@ static void wait_for(struct side *side, const char *what)
 }
 
 /* A post can find a full queue, which reads of the completion queue empty. */
-#define POST(side, what, call)                                                                                         \
-	do {                                                                                                           \
-		ssize_t posted;                                                                                        \
-		while ((posted = (call)) == -FI_EAGAIN)                                                                \
-			fi_cq_read((side)->cq, NULL, 0);                                                               \
-		check((int)posted, what);                                                                              \
-		wait_for(side, what);                                                                                  \
+#define POST(side, what, call)                                  \
+	do {                                                    \
+		ssize_t posted;                                 \
+		while ((posted = (call)) == -FI_EAGAIN)         \
+			fi_cq_read((side)->cq, NULL, 0);        \
+		check((int)posted, what);                       \
+		wait_for(side, what);                           \
 	} while (0)
 
 static void receive(struct side *side)
@@ -160,7 +161,8 @@ static void receive(struct side *side)
 
 static void send_to(struct side *side, fi_addr_t peer, size_t len)
 {
-	POST(side, "fi_send", fi_send(side->ep, &side->memory.message, len, fi_mr_desc(side->mr), peer, NULL));
+	POST(side, "fi_send", fi_send(side->ep, &side->memory.message, len, fi_mr_desc(side->mr),
+				      peer, NULL));
 }
 
 static fi_addr_t insert(struct side *side, const void *name)
@@ -184,11 +186,11 @@ static void serve(struct side *side)
 
 	/* Both operations need no call of the client: they access its memory directly. */
 	memcpy(window, TEXT, sizeof TEXT);
-	POST(side, "fi_write", fi_write(side->ep, window, sizeof TEXT, fi_mr_desc(side->mr), peer, hello.address,
-					hello.key, NULL));
+	POST(side, "fi_write", fi_write(side->ep, window, sizeof TEXT, fi_mr_desc(side->mr), peer,
+					hello.address, hello.key, NULL));
 	memset(window, 0, WINDOW);
-	POST(side, "fi_read", fi_read(side->ep, window, sizeof TEXT, fi_mr_desc(side->mr), peer, hello.address,
-				      hello.key, NULL));
+	POST(side, "fi_read", fi_read(side->ep, window, sizeof TEXT, fi_mr_desc(side->mr), peer,
+				      hello.address, hello.key, NULL));
 	if (strcmp(window, TEXT) != 0)
 		check(-FI_EIO, "the text read back");
 

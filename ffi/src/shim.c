@@ -15,18 +15,18 @@
 typedef void any_fn(void);
 
 /* Restores errno, as libfabric's own macros do. */
-void scif_ffi_log(any_fn *fn, const struct fi_provider *prov, unsigned int level, unsigned int subsys,
-		  const char *func, int line, const char *msg)
+void scif_ffi_log(any_fn *fn, const struct fi_provider *prov, unsigned int level,
+		  unsigned int subsys, const char *func, int line, const char *msg)
 {
 	int saved = errno;
 
-	((__typeof__(&fi_log))fn)(prov, (enum fi_log_level)level, (enum fi_log_subsys)subsys, func, line, "%s\n",
-				  msg);
+	((__typeof__(&fi_log))fn)(prov, (enum fi_log_level)level, (enum fi_log_subsys)subsys, func,
+				  line, "%s\n", msg);
 	errno = saved;
 }
 
-int scif_ffi_param_define(any_fn *fn, const struct fi_provider *prov, const char *name, unsigned int type,
-			  const char *help)
+int scif_ffi_param_define(any_fn *fn, const struct fi_provider *prov, const char *name,
+			  unsigned int type, const char *help)
 {
 	return ((__typeof__(&fi_param_define))fn)(prov, name, (enum fi_param_type)type, "%s", help);
 }

@@ -59,8 +59,8 @@ struct kofi_provider {
 	 * is found by name only. Returns 0, -FI_ENODATA without an answer, or another negative
 	 * number.
 	 */
-	int (*getinfo)(uint32_t version, const char *node, const int service, uint64_t flags, struct fi_info *hints,
-		       struct fi_info **info);
+	int (*getinfo)(uint32_t version, const char *node, const int service, uint64_t flags,
+		       struct fi_info *hints, struct fi_info **info);
 	/** Frees a list of getinfo. NULL: its parts are from malloc(); the library frees them. */
 	int (*freeinfo)(struct fi_info *info);
 	/**

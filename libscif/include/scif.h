@@ -278,7 +278,8 @@ int scif_recv(scif_epd_t epd, void *msg, int len, int flags);
  * EINVAL: an argument. EADDRINUSE: another window occupies the range. EFAULT: no memory at addr, or
  * a mapping of a peer's window. ENOMEM. ENOTCONN, ECONNRESET, EBADF, ENOTTY.
  */
-off_t scif_register(scif_epd_t epd, void *addr, size_t len, off_t offset, int prot_flags, int map_flags);
+off_t scif_register(scif_epd_t epd, void *addr, size_t len, off_t offset, int prot_flags,
+		    int map_flags);
 
 /*
  * Deletes the windows in the range, which must begin and end at window boundaries. RMAs of the peer
@@ -297,7 +298,8 @@ int scif_unregister(scif_epd_t epd, off_t offset, size_t len);
  * not allow the access. ENOMEM: no addresses, or pages that could not be moved when they were
  * registered. ENOTCONN, ECONNRESET, EBADF, ENOTTY.
  */
-void *scif_mmap(void *addr, size_t len, int prot_flags, int map_flags, scif_epd_t epd, off_t offset);
+void *scif_mmap(void *addr, size_t len, int prot_flags, int map_flags, scif_epd_t epd,
+		off_t offset);
 
 /*
  * Removes mappings, like munmap(2). A mapping that replaced private memory, such as a part of
@@ -347,7 +349,8 @@ int scif_fence_wait(scif_epd_t epd, int mark);
  * does not allow writing; with SCIF_FENCE_INIT_PEER this is ENXIO as well. ENOTCONN, ECONNRESET,
  * EBADF, ENOTTY.
  */
-int scif_fence_signal(scif_epd_t epd, off_t loff, uint64_t lval, off_t roff, uint64_t rval, int flags);
+int scif_fence_signal(scif_epd_t epd, off_t loff, uint64_t lval, off_t roff, uint64_t rval,
+		      int flags);
 
 /*
  * Writes the numbers of the online nodes, in ascending order and at most len of them, to nodes, and

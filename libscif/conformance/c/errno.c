@@ -24,10 +24,10 @@ static void report(const char *call, int good, int after)
 	bad += !good || after != BEFORE;
 }
 
-#define CALL(call, good) do { \
-	errno = BEFORE; \
-	int good_ = (call) good; \
-	report(#call, good_, errno); \
+#define CALL(call, good) do {           \
+	errno = BEFORE;                 \
+	int good_ = (call) good;        \
+	report(#call, good_, errno);    \
 } while (0)
 
 static struct scif_portID listening;
@@ -71,7 +71,10 @@ int main(void)
 	CALL(scif_accept(listener, &peer, &acceptor, SCIF_ACCEPT_SYNC), == 0);
 	pthread_join(thread, NULL);
 
-	struct scif_pollepd polled[2] = { { acceptor, SCIF_POLLIN | SCIF_POLLOUT, 0 }, { opener, SCIF_POLLIN, 0 } };
+	struct scif_pollepd polled[2] = {
+		{ acceptor, SCIF_POLLIN | SCIF_POLLOUT, 0 },
+		{ opener, SCIF_POLLIN, 0 },
+	};
 	CALL(scif_poll(polled, 2, 0), == 1);
 	CALL(scif_poll(polled + 1, 1, 20), == 0);
 	/* A short message, one longer than the queue, one into a full queue; then receives all. */
@@ -84,8 +87,10 @@ int main(void)
 
 	void *near = memory(), *far = memory(), *plain = memory(), *mapped;
 	off_t from = 0, to = 0;
-	CALL(from = scif_register(opener, near, PAGES * PAGE, 0, SCIF_PROT_READ | SCIF_PROT_WRITE, 0), >= 0);
-	CALL(to = scif_register(acceptor, far, PAGES * PAGE, 0x10000, SCIF_PROT_READ | SCIF_PROT_WRITE, SCIF_MAP_FIXED),
+	CALL(from = scif_register(opener, near, PAGES * PAGE, 0,
+				  SCIF_PROT_READ | SCIF_PROT_WRITE, 0), >= 0);
+	CALL(to = scif_register(acceptor, far, PAGES * PAGE, 0x10000,
+				SCIF_PROT_READ | SCIF_PROT_WRITE, SCIF_MAP_FIXED),
 	     == 0x10000);
 	for (int sync = 0; sync <= SCIF_RMA_SYNC; sync += SCIF_RMA_SYNC) {
 		CALL(scif_writeto(opener, from, PAGES * PAGE, to, sync), == 0);
@@ -97,7 +102,8 @@ int main(void)
 	CALL(scif_fence_wait(opener, mark), == 0);
 	CALL(scif_fence_mark(opener, SCIF_FENCE_INIT_PEER, &mark), == 0);
 	CALL(scif_fence_wait(opener, mark), == 0);
-	CALL(scif_fence_signal(opener, from, 1, to, 2, SCIF_FENCE_INIT_SELF | SCIF_SIGNAL_LOCAL | SCIF_SIGNAL_REMOTE), == 0);
+	CALL(scif_fence_signal(opener, from, 1, to, 2,
+			       SCIF_FENCE_INIT_SELF | SCIF_SIGNAL_LOCAL | SCIF_SIGNAL_REMOTE), == 0);
 	CALL(mapped = scif_mmap(NULL, PAGES * PAGE, SCIF_PROT_READ, 0, opener, to), != SCIF_MMAP_FAILED);
 	CALL(scif_munmap(mapped, PAGES * PAGE), == 0);
 	CALL(scif_unregister(opener, from, PAGES * PAGE), == 0);

@@ -5,7 +5,8 @@
  */
 #include <scif.h>
 
-#define TEN(name) { name##_0, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8, name##_9 }
+#define TEN(name) { name##_0, name##_1, name##_2, name##_3, name##_4, \
+		    name##_5, name##_6, name##_7, name##_8, name##_9 }
 
 static const int first[] = { 40, 60, 80, 100, 120, 130, 1025, 1044 };
 static const int ports[][10] = {
@@ -18,8 +19,8 @@ static const int ports[][10] = {
 	TEN(SCIF_MYO_PORT),
 	TEN(SCIF_ST_PORT),
 };
-static const int mpssd[] = { MPSSD_MONRECV, MIC_NOTIFY, MPSSD_CRED, MPSSD_MONSEND, MPSSD_MICCTRL, MPSSD_RESV5, MPSSD_RESV6,
-	MPSSD_RESV7, MPSSD_RESV8, MPSSD_RESV9 };
+static const int mpssd[] = { MPSSD_MONRECV, MIC_NOTIFY, MPSSD_CRED, MPSSD_MONSEND, MPSSD_MICCTRL,
+			     MPSSD_RESV5, MPSSD_RESV6, MPSSD_RESV7, MPSSD_RESV8, MPSSD_RESV9 };
 
 int main(void)
 {

@@ -41,8 +41,8 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=wrapper.h");
     println!("cargo::rerun-if-changed=src");
-    if let Err(what) = run() {
-        println!("cargo::error={}", what.replace('\n', " "));
+    if let Err(error) = run() {
+        println!("cargo::error={}", error.replace('\n', " "));
     }
 }
 
@@ -230,7 +230,8 @@ fn checks(headers: &Headers, declared: &Declared) -> Result<String, String> {
     }
     if constants == 0 || fields == 0 {
         return Err(format!(
-            "the comparison with libfabric's headers is empty: {constants} constants, {fields} fields"
+            "the comparison with libfabric's headers is empty: \
+             {constants} constants, {fields} fields"
         ));
     }
     writeln!(text, "#[cfg(test)] pub(crate) const CONSTANTS: usize = {constants};")

@@ -19,7 +19,7 @@ fn entry(fd: i32) -> PollFd {
     PollFd { fd, events: IN, revents: 0 }
 }
 
-fn client(scif: &Endpoints, who: u8) -> Result<(), Box<dyn Error>> {
+fn client(scif: &Endpoints, number: u8) -> Result<(), Box<dyn Error>> {
     let epd = scif.open()?;
     while let Err(failure) = scif.connect(epd, PortId { node: 0, port: PORT }) {
         if failure != Failure::Refused {
@@ -27,23 +27,23 @@ fn client(scif: &Endpoints, who: u8) -> Result<(), Box<dyn Error>> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    scif.send_bytes(epd, &[who], true)?;
+    scif.send_bytes(epd, &[number], true)?;
     scif.poll(&mut [entry(epd)], -1)?;
     // Not blocking, because the byte has arrived.
     let mut byte = [0];
     assert_eq!(scif.receive_bytes(epd, &mut byte, false)?, 1);
-    assert_eq!(byte, [who + 100]);
+    assert_eq!(byte, [number + 100]);
     Ok(scif.close(epd)?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let scif = Endpoints::new(Config::from_env())?;
-    if let Some(who) = std::env::args().nth(1) {
-        return client(&scif, who.parse()?);
+    if let Some(number) = std::env::args().nth(1) {
+        return client(&scif, number.parse()?);
     }
     let program = std::env::current_exe()?;
     let clients = (1..=CLIENTS)
-        .map(|who| Command::new(&program).arg(who.to_string()).spawn())
+        .map(|number| Command::new(&program).arg(number.to_string()).spawn())
         .collect::<Result<Vec<_>, _>>()?;
     let listener = scif.open()?;
     scif.bind(listener, PORT)?;

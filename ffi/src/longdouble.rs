@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_a_double_would_lose() {
+    fn keeps_bits_that_a_double_would_lose() {
         let big = LongDouble::from_i64(i64::MAX);
         assert_eq!(big.sub(LongDouble::from_i64(1)).order(big), Some(Ordering::Less));
     }

@@ -80,7 +80,9 @@ fn answer<N: Named, R: NotSupported>() -> R {
 /// Defines one function per number of arguments; the types follow from the slot.
 macro_rules! stubs {
     ($($name:ident($($arg:ident)*))*) => {$(
-        const fn $name<Call: Named, R: NotSupported, $($arg),*>(_: PhantomData<Call>) -> unsafe extern "C" fn($($arg),*) -> R {
+        const fn $name<Call: Named, R: NotSupported, $($arg),*>(
+            _: PhantomData<Call>,
+        ) -> unsafe extern "C" fn($($arg),*) -> R {
             extern "C" fn stub<Call: Named, R: NotSupported, $($arg),*>($(_: $arg),*) -> R {
                 answer::<Call, R>()
             }

@@ -31,7 +31,12 @@ macro_rules! api {
                     let at = unsafe { libc::dlsym(handle, name.as_ptr()) };
                     assert!(!at.is_null(), "no {}", stringify!($field));
                     // SAFETY: the library promises this signature under this name.
-                    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> $ret>(at) }
+                    unsafe {
+                        std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($arg),*) -> $ret,
+                        >(at)
+                    }
                 },)* }
             }
         }

@@ -225,7 +225,8 @@ impl Peer<'_> {
         probes.sort_by(f64::total_cmp);
         let (least, most) = (probes[0], probes[probes.len() - 1]);
         println!(
-            "{subject:56} {ours:10.1} {reference:10.1} {unit:5} {ratio:6.3}  {aim:8} {:4.0} ({least:.0} to {most:.0})",
+            "{subject:56} {ours:10.1} {reference:10.1} {unit:5} {ratio:6.3}  {aim:8} {:4.0} \
+             ({least:.0} to {most:.0})",
             median(probes)
         );
     }
@@ -328,7 +329,8 @@ fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
     unregister();
     let after = large();
     println!(
-        "MiB of 64 on large pages: {before} before, {registered} while registered, {after} afterwards"
+        "MiB of 64 on large pages: {before} before, {registered} while registered, \
+         {after} afterwards"
     );
     let aim = "<= 1.05";
     peer.compare("a load from 64 MiB while registered, never", "ns", aim, || {

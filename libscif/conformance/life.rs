@@ -217,11 +217,13 @@ pub(crate) const CASES: &[Case] = &[
         };
         let found = within(Duration::from_secs(60), settled);
         println!(
-            "     {cycles} cycles ended by a kill, {closed} by scif_close; {grown} pages more, of {limit}"
+            "     {cycles} cycles ended by a kill, {closed} by scif_close; \
+             {grown} pages more, of {limit}"
         );
         assert!(
             found,
-            "descriptors, areas (of the library, all) and sockets of the survivor: {before:?}, {after:?}"
+            "descriptors, areas (of the library, all) and sockets of the survivor: \
+             {before:?}, {after:?}"
         );
     }),
 ];

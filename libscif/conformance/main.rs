@@ -81,7 +81,8 @@ fn main() -> ExitCode {
         if let Some(errno) = measured::no_device() {
             let why = std::io::Error::from_raw_os_error(errno);
             println!(
-                "no SCIF device: open {}: {why}; load a driver, name its device in SCIF_DEVICE, or preload libscifdev.so",
+                "no SCIF device: open {}: {why}; load a driver, name its device in SCIF_DEVICE, \
+                 or preload libscifdev.so",
                 ioctl::path()
             );
             return ExitCode::FAILURE;
@@ -243,7 +244,8 @@ impl Suite {
             }
         }
         println!(
-            "of {driver_kind}: {own} rows as mainline's driver answers, {other} as only what stands in for it does"
+            "of {driver_kind}: {own} rows as mainline's driver answers, \
+             {other} as only what stands in for it does"
         );
     }
 }

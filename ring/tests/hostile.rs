@@ -5,7 +5,7 @@
 #![expect(
     unsafe_code,
     clippy::cast_possible_truncation,
-    reason = "lays the structures over its own memory and names its own buffers; cuts are on purpose"
+    reason = "lays structures over its own memory and names its own buffers; cuts are on purpose"
 )]
 
 mod memory;
@@ -59,7 +59,8 @@ proptest! {
         let mut own = [0u64; 3];
         let words = NonNull::from(&mut own).cast::<u8>();
         // SAFETY: three words, aligned, which nothing else uses and which outlive the stream.
-        let word = |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
+        let word =
+            |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
         let base = NonNull::new(memory.base()).unwrap();
         // SAFETY: as long as a stream, zeroed, and outlives it.
         let tx = unsafe { StreamTx::new(base, word(0), word(1)) };
@@ -109,7 +110,8 @@ proptest! {
             for (at, byte) in scribbles {
                 memory.scribble(at, byte);
             }
-            prop_assert!(!matches!(tx.push(1, &[7; HEAD_MAX], &[body], 0, len), Err(PushError::TooLong)));
+            let pushed = tx.push(1, &[7; HEAD_MAX], &[body], 0, len);
+            prop_assert!(!matches!(pushed, Err(PushError::TooLong)));
             let _ = (tx.push_head(2, &[8; 9]), tx.consumer_idle(), tx.all_consumed(), tx.room(len));
             let mut seen = 0;
             rx.poll_inline(|_, line: &InlineRecord<'_>| {

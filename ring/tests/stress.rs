@@ -4,7 +4,7 @@
 #![expect(
     unsafe_code,
     clippy::cast_possible_truncation,
-    reason = "lays the structures over its own memory and names its own buffers; cuts are on purpose"
+    reason = "lays structures over its own memory and names its own buffers; cuts are on purpose"
 )]
 
 mod memory;

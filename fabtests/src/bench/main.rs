@@ -91,9 +91,8 @@ fn measure(options: &Options) -> Outcome {
         if machine.load > QUIET_LOAD { ": noisy, numbers are not to be trusted" } else { "" }
     ));
     if first == second {
-        say(
-            "only one processor is allowed: ranks take turns, and nothing here says anything about two\n",
-        );
+        say("only one processor is allowed: ranks take turns, \
+             and nothing here says anything about two\n");
     }
     let mut sampler = Sampler::new(&subjects, &plan, targets::judged, cpus);
     sampler.run()?;
@@ -109,8 +108,8 @@ fn measure(options: &Options) -> Outcome {
     let mut text = report.tables();
     text.push_str(&report::legend());
     text.push_str(&format!(
-        "\n{}\nsamples taken again: {} because the placement changed, {} because of more than {} context switches; \
-         {} waits for a far placement\n",
+        "\n{}\nsamples taken again: {} because the placement changed, \
+         {} because of more than {} context switches; {} waits for a far placement\n",
         probes.describe(),
         dropped.flipped,
         dropped.switched,

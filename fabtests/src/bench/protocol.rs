@@ -43,25 +43,33 @@ tests! {
     TaggedLat = "tagged_lat", "us", "tagged messages, half round trip";
     TaggedBw = "tagged_bw", "MB/s", "tagged messages, bandwidth, window 64, buffers reused";
     /// One message at a time between buffers just written and about to be read.
-    TaggedTouched = "tagged_touched", "MB/s", "tagged messages one by one, sender writes and receiver reads its buffer between";
+    TaggedTouched = "tagged_touched", "MB/s",
+        "tagged messages one by one, sender writes and receiver reads its buffer between";
     TaggedRate = "tagged_rate", "M/s", "tagged messages, rate, window 64";
     MsgLat = "msg_lat", "us", "messages, half round trip";
     MsgBw = "msg_bw", "MB/s", "messages, bandwidth, window 64, buffers reused";
     MsgRate = "msg_rate", "M/s", "messages, rate, window 64";
     WriteLat = "write_lat", "us", "RMA write, one at a time";
-    WritePoll = "write_poll", "us", "RMA write to a target that polls its memory and writes back, half round trip";
+    WritePoll = "write_poll", "us",
+        "RMA write to a target that polls its memory and writes back, half round trip";
     WriteBw = "write_bw", "MB/s", "RMA write one way, bandwidth, window 64, buffers reused";
-    WriteTouched = "write_touched", "MB/s", "RMA write one by one, initiator writes and target reads its buffer between";
+    WriteTouched = "write_touched", "MB/s",
+        "RMA write one by one, initiator writes and target reads its buffer between";
     WriteRate = "write_rate", "M/s", "RMA write one way, rate, window 64";
     ReadLat = "read_lat", "us", "RMA read, one at a time";
     ReadBw = "read_bw", "MB/s", "RMA read one way, bandwidth, window 64, buffers reused";
     ReadRate = "read_rate", "M/s", "RMA read one way, rate, window 64";
     SumLat = "atomic_sum_lat", "us", "atomic sum, one at a time, target calls the library";
-    SumRate = "atomic_sum_rate", "M/s", "atomic sum one way, rate, window 64, target calls the library";
-    FetchLat = "atomic_fetch_lat", "us", "atomic fetch and add, one at a time, target calls the library";
-    FetchRate = "atomic_fetch_rate", "M/s", "atomic fetch and add one way, rate, window 64, target calls the library";
-    CswapLat = "atomic_cswap_lat", "us", "atomic compare and swap, one at a time, target calls the library";
-    CswapRate = "atomic_cswap_rate", "M/s", "atomic compare and swap one way, rate, window 64, target calls the library";
+    SumRate = "atomic_sum_rate", "M/s",
+        "atomic sum one way, rate, window 64, target calls the library";
+    FetchLat = "atomic_fetch_lat", "us",
+        "atomic fetch and add, one at a time, target calls the library";
+    FetchRate = "atomic_fetch_rate", "M/s",
+        "atomic fetch and add one way, rate, window 64, target calls the library";
+    CswapLat = "atomic_cswap_lat", "us",
+        "atomic compare and swap, one at a time, target calls the library";
+    CswapRate = "atomic_cswap_rate", "M/s",
+        "atomic compare and swap one way, rate, window 64, target calls the library";
 }
 
 /// Conversion of iterations and time into the figure of a test.

@@ -207,7 +207,8 @@ impl<'a> Report<'a> {
         if never > 0 {
             let (label, size) = (self.label(subject).to_owned(), size_name(size));
             self.remarks.push(format!(
-                "{label}, kill -9: the {survivor} of {size} heard nothing for {GAVE_UP_MS} ms, {never} of {} times",
+                "{label}, kill -9: the {survivor} of {size} heard nothing for {GAVE_UP_MS} ms, \
+                 {never} of {} times",
                 notices.len()
             ));
         }
@@ -242,7 +243,8 @@ impl<'a> Report<'a> {
     /// Returns the file of comma-separated values.
     pub(crate) fn csv(&self, machine: &Machine) -> String {
         let mut out = String::from(
-            "machine,kernel,commit,date,provider,libfabric,test,size,buffers,placement,median,min,max,n,unit\n",
+            "machine,kernel,commit,date,provider,libfabric,test,size,buffers,placement,\
+             median,min,max,n,unit\n",
         );
         for row in &self.rows {
             let version = self.subjects.get(row.subject).map_or("", |subject| &subject.version);

@@ -21,7 +21,7 @@ use scif_fabtests::fi::{
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, load, offers};
 
-use super::ops_tables_answers::{FINE, INVAL, NOAV, NODATA, NOSYS, answers};
+use super::ops_tables_answers::{self as state, FINE, INVAL, NOAV, NODATA, NOSYS, States, answers};
 
 pub(crate) const CASES: &[Case] = &[
     case("slots/fabric_and_domain", 1, |r| scenes(r, &[FABRIC, DOMAIN])),
@@ -58,66 +58,66 @@ pub(super) struct Bench {
     pub(super) domain: Arc<Domain>,
 }
 
-/// Construction of an object in a state, and the letter of that state in `ops_tables_answers`.
+/// Construction of an object, and its state in `ops_tables_answers`.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectState {
-    letter: char,
+    state: States,
     pub(super) name: &'static str,
     pub(super) make: fn(&Rank) -> Outcome<Subject>,
 }
 
 pub(super) const fn scene(
-    letter: char,
+    state: States,
     name: &'static str,
     make: fn(&Rank) -> Outcome<Subject>,
 ) -> ObjectState {
-    ObjectState { letter, name, make }
+    ObjectState { state, name, make }
 }
 
 const RDM: u32 = sys::FI_EP_RDM;
 const DGRAM: u32 = sys::FI_EP_DGRAM;
 const MSG: u32 = sys::FI_EP_MSG;
 
-pub(super) const FABRIC: ObjectState = scene('f', "a fabric", |r| {
+pub(super) const FABRIC: ObjectState = scene(state::FABRIC, "a fabric", |r| {
     let bench = bench(r, RDM)?;
     let fabric = Arc::clone(&bench.fabric);
     bench.subject(fabric)
 });
-pub(super) const DOMAIN: ObjectState = scene('d', "a domain", |r| {
+pub(super) const DOMAIN: ObjectState = scene(state::DOMAIN, "a domain", |r| {
     let bench = bench(r, RDM)?;
     let domain = Arc::clone(&bench.domain);
     bench.subject(domain)
 });
 pub(super) const ENDPOINTS: &[ObjectState] = &[
-    scene('N', "a new endpoint", |r| new_ep(r, RDM)),
-    scene('e', "an enabled endpoint", |r| enabled_ep(r, RDM, false)),
-    scene('w', "an endpoint that knows itself", |r| enabled_ep(r, RDM, true)),
-    scene('e', "an alias of an endpoint", alias),
-    scene('G', "a new datagram endpoint", |r| new_ep(r, DGRAM)),
-    scene('g', "an enabled datagram endpoint", |r| enabled_ep(r, DGRAM, false)),
-    scene('x', "a shared receive context", |r| {
+    scene(state::NEW_EP, "a new endpoint", |r| new_ep(r, RDM)),
+    scene(state::EP, "an enabled endpoint", |r| enabled_ep(r, RDM, false)),
+    scene(state::EP_SELF, "an endpoint that knows itself", |r| enabled_ep(r, RDM, true)),
+    scene(state::EP, "an alias of an endpoint", alias),
+    scene(state::NEW_EP, "a new datagram endpoint", |r| new_ep(r, DGRAM)),
+    scene(state::EP, "an enabled datagram endpoint", |r| enabled_ep(r, DGRAM, false)),
+    scene(state::SRX, "a shared receive context", |r| {
         let bench = bench(r, RDM)?;
         let srx = Ep::shared_receive(&bench.domain)?;
         bench.subject(srx)
     }),
-    scene('t', "a shared transmit context", |r| {
+    scene(state::STX, "a shared transmit context", |r| {
         let bench = bench(r, RDM)?;
         let stx = Stx::open(&bench.domain)?;
         bench.subject(stx)
     }),
 ];
 pub(super) const CONNECTED: &[ObjectState] = &[
-    scene('M', "a new connected endpoint", |r| new_ep(r, MSG)),
-    scene('m', "an enabled connected endpoint", |r| enabled_ep(r, MSG, false)),
-    scene('s', "an endpoint that was shut down", |r| shut_down(r, false)),
-    scene('s', "an endpoint whose peer was shut down", |r| shut_down(r, true)),
-    scene('H', "the handle of a request", handle),
-    scene('p', "a passive endpoint", |r| {
+    scene(state::NEW_MSG_EP, "a new connected endpoint", |r| new_ep(r, MSG)),
+    scene(state::MSG_EP, "an enabled connected endpoint", |r| enabled_ep(r, MSG, false)),
+    scene(state::MSG_EP_DOWN, "an endpoint that was shut down", |r| shut_down(r, false)),
+    scene(state::MSG_EP_DOWN, "an endpoint whose peer was shut down", |r| shut_down(r, true)),
+    scene(state::OTHER, "the handle of a request", handle),
+    scene(state::PEP, "a passive endpoint", |r| {
         let bench = bench(r, MSG)?;
         let pep = Pep::open(&bench.fabric, &bench.info)?;
         bench.subject(pep)
     }),
-    scene('l', "a passive endpoint that listens", |r| {
+    scene(state::LISTENING_PEP, "a passive endpoint that listens", |r| {
         let bench = bench(r, MSG)?;
         let pep = Pep::open(&bench.fabric, &bench.info)?;
         pep.attach(&bench.eq(sys::FI_WAIT_UNSPEC)?)?;
@@ -126,40 +126,44 @@ pub(super) const CONNECTED: &[ObjectState] = &[
     }),
 ];
 pub(super) const QUEUES: &[ObjectState] = &[
-    scene('c', "a queue of contexts", |r| cq(r, sys::FI_CQ_FORMAT_CONTEXT, None)),
-    scene('c', "a queue of messages", |r| cq(r, sys::FI_CQ_FORMAT_MSG, None)),
-    scene('c', "a queue of data", |r| cq(r, sys::FI_CQ_FORMAT_DATA, None)),
-    scene('c', "a queue of tags", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, None)),
-    scene('C', "a queue with a completion", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(false))),
-    scene('E', "a queue with an error", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(true))),
-    scene('z', "a queue to poll", |r| {
+    scene(state::CQ, "a queue of contexts", |r| cq(r, sys::FI_CQ_FORMAT_CONTEXT, None)),
+    scene(state::CQ, "a queue of messages", |r| cq(r, sys::FI_CQ_FORMAT_MSG, None)),
+    scene(state::CQ, "a queue of data", |r| cq(r, sys::FI_CQ_FORMAT_DATA, None)),
+    scene(state::CQ, "a queue of tags", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, None)),
+    scene(state::CQ_WITH_ENTRY, "a queue with a completion", |r| {
+        cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(false))
+    }),
+    scene(state::CQ_WITH_ERROR, "a queue with an error", |r| {
+        cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(true))
+    }),
+    scene(state::CQ_TO_POLL, "a queue to poll", |r| {
         let bench = bench(r, RDM)?;
         let cq = Cq::open(&bench.domain, CqAttr::default())?;
         bench.subject(cq)
     }),
-    scene('q', "an event queue", |r| eq(r, sys::FI_WAIT_UNSPEC)),
-    scene('y', "an event queue to poll", |r| eq(r, sys::FI_WAIT_NONE)),
-    scene('Q', "an event queue with an event", |r| {
+    scene(state::EQ, "an event queue", |r| eq(r, sys::FI_WAIT_UNSPEC)),
+    scene(state::EQ, "an event queue to poll", |r| eq(r, sys::FI_WAIT_NONE)),
+    scene(state::EQ, "an event queue with an event", |r| {
         let bench = bench(r, RDM)?;
         let eq = bench.eq(sys::FI_WAIT_UNSPEC)?;
         eq.write(sys::FI_NOTIFY, 1, 2)?;
         bench.subject(eq)
     }),
-    scene('R', "an event queue with a request", requested),
+    scene(state::EQ, "an event queue with a request", requested),
 ];
 pub(super) const OTHERS: &[ObjectState] = &[
-    scene('a', "an address vector", |r| {
+    scene(state::AV, "an address vector", |r| {
         let bench = bench(r, RDM)?;
         let av = Av::open(&bench.domain, sys::FI_AV_UNSPEC, 1)?;
         bench.subject(av)
     }),
-    scene('k', "a counter", |r| {
+    scene(state::CNTR, "a counter", |r| {
         let bench = bench(r, RDM)?;
         let attr = CntrAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..CntrAttr::default() };
         let cntr = Cntr::open(&bench.domain, attr)?;
         bench.subject(cntr)
     }),
-    scene('r', "a memory region", |r| {
+    scene(state::MR, "a memory region", |r| {
         let bench = bench(r, RDM)?;
         let mr = bench.mr()?;
         bench.subject(mr)
@@ -445,8 +449,8 @@ fn judge(scene: &ObjectState, slot: &str, with: With, answer: CallResult) -> Res
             return if fine { Ok(()) } else { Err(format!("{code}")) };
         }
         With::Number(number) => {
-            let row = answers(slot, scene.letter)
-                .ok_or_else(|| format!("{code}: no answer is written down for {}", scene.letter))?;
+            let row = answers(slot, scene.state)
+                .ok_or_else(|| format!("{code}: no answer is written down for {slot}"))?;
             let column = NUMBERS.iter().find(|(_, n)| *n == number).map_or(0, |(at, _)| *at);
             row.get(column).copied().unwrap_or(FINE)
         }

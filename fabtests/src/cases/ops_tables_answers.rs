@@ -35,139 +35,139 @@ const WRONG: Three = [INVAL; 3];
 /// Valid with any argument.
 const DONE: Three = [FINE; 3];
 
-/// Returns the results of `slot` for an object in the state of this letter in `ops_tables`.
-pub(super) fn answers(slot: &str, letter: char) -> Option<Three> {
-    let (_, states) = ANSWERS.iter().find(|(name, _)| *name == slot)?;
-    let (_, three) = states.iter().find(|(letters, _)| letters.contains(letter))?;
-    Some(*three)
+/// Set of states of objects.
+pub(super) type States = u64;
+
+/// Defines each name as the set of one state, from bit `$at` on.
+macro_rules! states {
+    ($at:expr;) => {};
+    ($at:expr; $name:ident $($rest:ident)*) => {
+        pub(super) const $name: States = 1 << ($at);
+        states!($at + 1; $($rest)*);
+    };
 }
 
-/// Results by slot and letters of states.
+states! { 0;
+    FABRIC DOMAIN AV AV_SET MR CNTR PEER_CNTR POLL_SET WAIT_SET EQ OTHER
+    CQ CQ_TO_POLL CQ_OF_WAIT_SET CQ_WITH_ENTRY CQ_WITH_ERROR PEER_CQ
+    NEW_EP EP EP_SELF NEW_PREFIX_EP PREFIX_EP PREFIX_EP_SELF NEW_COLL_EP COLL_EP
+    NEW_MSG_EP MSG_EP MSG_EP_DOWN PREFIX_MSG_EP NEW_SMALL_EP SMALL_MSG_EP PEER_SRX_EP
+    NEW_TX TX NEW_RX RX SEP SRX STX PEER_SRX PEP LISTENING_PEP
+}
+
+/// Endpoints and contexts before fi_enable(3).
+const NEW: States =
+    NEW_EP | NEW_PREFIX_EP | NEW_COLL_EP | NEW_MSG_EP | NEW_SMALL_EP | NEW_TX | NEW_RX;
+/// Endpoints of domains with message prefixes.
+const PREFIX: States = NEW_PREFIX_EP | PREFIX_EP | PREFIX_EP_SELF | PREFIX_MSG_EP;
+/// Endpoints whose address vectors have an address.
+const WITH_PEER: States = EP_SELF | PREFIX_EP_SELF | COLL_EP;
+/// Enabled endpoints without a connection.
+const IDLE: States = MSG_EP | PREFIX_MSG_EP | SMALL_MSG_EP;
+const CONNECTED: States = IDLE | NEW_MSG_EP | MSG_EP_DOWN;
+/// Objects with the tables of an active endpoint.
+const ACTIVE: States = NEW | PREFIX | WITH_PEER | CONNECTED | EP | PEER_SRX_EP | TX | RX | SRX;
+const SENDS: States = ACTIVE & !(NEW_RX | RX | SRX);
+const RECEIVES: States = ACTIVE & !(NEW_TX | TX);
+const COLLECTIVE: States = NEW_COLL_EP | COLL_EP;
+/// Endpoints with RMA and atomics.
+const ONE_SIDED: States = SENDS & !(COLLECTIVE | NEW_SMALL_EP | SMALL_MSG_EP | PEER_SRX_EP);
+const PEPS: States = PEP | LISTENING_PEP;
+const CQS: States = CQ | CQ_TO_POLL | CQ_OF_WAIT_SET | CQ_WITH_ENTRY | CQ_WITH_ERROR;
+const ANY: States = States::MAX;
+
+/// Returns the results of `slot` for an object in `state`. A slot without a row for this state is
+/// unsupported.
+pub(super) fn answers(slot: &str, state: States) -> Option<Three> {
+    let (_, states) = ANSWERS.iter().find(|(slots, _)| slots.contains(&slot))?;
+    let found = states.iter().find(|(states, _)| states & state != 0);
+    Some(found.map_or(NONE, |(_, three)| *three))
+}
+
+/// Results by slots and states; the first set with the state counts.
 #[rustfmt::skip]
-const ANSWERS: &[(&str, &[(&str, Three)])] = &[
-    ("base.bind", &[("fxtcCEzqyQRkPWoAJbnhBH", NONE), ("dNewGgMmsplarTuIiOXvUVDLFK", WRONG), ("S", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("base.ops_open", &[("fdNewGgMmsxtplcCEzqyQRakrPWoSTuAIiJbnhOBXvUVDLFKH", NONE)]),
-    ("base.tostr", &[("fdNewGgMmsxtplcCEzqyQRakrPWoSTuAIiJbnhOBXvUVDLFKH", NONE)]),
-    ("base.ops_set", &[("fdNewGgMmsxtplcCEzqyQRakrPWoSTuAIiJbnhOBXvUVDLFKH", NONE)]),
-    ("fabric.domain", &[("f", WRONG)]),
-    ("fabric.passive_ep", &[("f", WRONG)]),
-    ("fabric.eq_open", &[("f", WRONG)]),
-    ("fabric.wait_open", &[("f", WRONG)]),
-    ("fabric.trywait", &[("f", [FINE, INVAL, INVAL])]),
-    ("fabric.domain2", &[("f", WRONG)]),
-    ("domain.av_open", &[("d", WRONG)]),
-    ("domain.cq_open", &[("d", WRONG)]),
-    ("domain.endpoint", &[("d", WRONG)]),
-    ("domain.scalable_ep", &[("d", WRONG)]),
-    ("domain.cntr_open", &[("d", WRONG)]),
-    ("domain.poll_open", &[("d", WRONG)]),
-    ("domain.stx_ctx", &[("d", WRONG)]),
-    ("domain.srx_ctx", &[("d", WRONG)]),
-    ("domain.query_atomic", &[("d", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("domain.query_collective", &[("d", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("domain.endpoint2", &[("d", [INVAL, NOTSUPP, NOTSUPP])]),
-    ("mr.reg", &[("d", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("mr.regv", &[("d", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("mr.regattr", &[("d", WRONG)]),
-    ("ep.cancel", &[("NGMTIXUD", [BADSTATE, BADSTATE, BADSTATE]), ("ewgmsxuiOvVLFK", DONE), ("tplSh", NONE)]),
-    ("ep.getopt", &[("NewGgMmsxTuIiOXvUVDLFK", [INVAL, NOOPTION, NOOPTION]), ("tSh", NONE), ("pl", [NOOPTION, NOOPTION, NOOPTION])]),
-    ("ep.setopt", &[("NewGgMmsxTuIiOXvUVDLFK", [TOOSMALL, INVAL, INVAL]), ("tSh", NONE), ("pl", [NOOPTION, NOOPTION, NOOPTION])]),
-    ("ep.tx_ctx", &[("NewGgMmsxtplTuIihOXvUVDLFK", NONE), ("S", WRONG)]),
-    ("ep.rx_ctx", &[("NewGgMmsxtplTuIihOXvUVDLFK", NONE), ("S", WRONG)]),
-    ("ep.rx_size_left", &[("NGMIXUD", [BADSTATE, BADSTATE, BADSTATE]), ("ewgmsxiOvVLFK", DONE), ("tplSTuh", NONE)]),
-    ("ep.tx_size_left", &[("NewGgMmsxtplSTuIihOXvUVDLFK", NONE)]),
-    ("cm.setname", &[("NewGgMmsplSIiOUVDLFK", WRONG), ("xTuhXv", NONE)]),
-    ("cm.getname", &[("NewGgMmsplSIiOUVDLFK", WRONG), ("xTuhXv", NONE)]),
-    ("cm.getpeer", &[("NewGgxplSTuIihOXvUDLF", NONE), ("MmsVK", [NOTCONN, NOTCONN, NOTCONN])]),
-    ("cm.connect", &[("NewGgxplSTuIihOXvUDLF", NONE), ("MmsVK", WRONG)]),
-    ("cm.listen", &[("NewGgMmsxSTuIihOXvUVDLFK", NONE), ("p", [NOEQ, NOEQ, NOEQ]), ("l", DONE)]),
-    ("cm.accept", &[("NewGgxplSTuIihOXvUDLF", NONE), ("MmsVK", [BADSTATE, INVAL, INVAL])]),
-    ("cm.reject", &[("NewGgMmsxSTuIihOXvUVDLFK", NONE), ("pl", WRONG)]),
-    ("cm.shutdown", &[("NewGgxplSTuIihOXvUDLF", NONE), ("M", [BADSTATE, BADFLAGS, BADFLAGS]), ("mVK", [NOTCONN, BADFLAGS, BADFLAGS]), ("s", [FINE, BADFLAGS, BADFLAGS])]),
-    ("cm.join", &[("NewGgMmsxplSTuhOXvUVDLFK", NONE), ("Ii", [NOSYS, NOSYS, BADFLAGS])]),
-    ("msg.recv", &[("NGMIXU", [BADSTATE, BADSTATE, INVAL]), ("ewgmsxiOvV", [FINE, FINE, INVAL]), ("STuh", NONE), ("DLFK", WRONG)]),
-    ("msg.recvv", &[("NGMIXUD", [BADSTATE, INVAL, INVAL]), ("ewgmsxiOvVLFK", [FINE, INVAL, INVAL]), ("STuh", NONE)]),
-    ("msg.recvmsg", &[("NewGgMmsxIiOXvUVDLFK", WRONG), ("STuh", NONE)]),
-    ("msg.send", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("msg.sendv", &[("NGMTIUD", [BADSTATE, INVAL, INVAL]), ("eguOL", WRONG), ("wiF", [FINE, INVAL, INVAL]), ("mVK", [NOTCONN, INVAL, INVAL]), ("s", [GONE, INVAL, INVAL]), ("xShXv", NONE)]),
-    ("msg.sendmsg", &[("NewGgMmsTuIiOUVDLFK", WRONG), ("xShXv", NONE)]),
-    ("msg.inject", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("msg.senddata", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("msg.injectdata", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("rma.read", &[("NMTGD", [BADSTATE, BADSTATE, INVAL]), ("eugL", [INVAL, FAULT, INVAL]), ("wF", [FINE, FAULT, INVAL]), ("xSIihOXvUV", NONE), ("mK", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL])]),
-    ("rma.readv", &[("NMTGD", [BADSTATE, INVAL, INVAL]), ("eugL", WRONG), ("wF", [FINE, INVAL, INVAL]), ("xSIihOXvUV", NONE), ("mK", [NOTCONN, INVAL, INVAL]), ("s", [GONE, INVAL, INVAL])]),
-    ("rma.readmsg", &[("NewMmsTuGgDLFK", [INVAL, INVAL, BADFLAGS]), ("xSIihOXvUV", NONE)]),
-    ("rma.write", &[("NMTGD", [BADSTATE, BADSTATE, INVAL]), ("eugL", [INVAL, FAULT, INVAL]), ("wF", [FINE, FAULT, INVAL]), ("xSIihOXvUV", NONE), ("mK", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL])]),
-    ("rma.writev", &[("NMTGD", [BADSTATE, INVAL, INVAL]), ("eugL", WRONG), ("wF", [FINE, INVAL, INVAL]), ("xSIihOXvUV", NONE), ("mK", [NOTCONN, INVAL, INVAL]), ("s", [GONE, INVAL, INVAL])]),
-    ("rma.writemsg", &[("NewMmsTuGgDLFK", WRONG), ("xSIihOXvUV", NONE)]),
-    ("rma.inject", &[("NMTGD", [BADSTATE, BADSTATE, INVAL]), ("eugL", [INVAL, FAULT, INVAL]), ("wF", [FINE, FAULT, INVAL]), ("xSIihOXvUV", NONE), ("mK", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL])]),
-    ("rma.writedata", &[("NMTGD", [BADSTATE, BADSTATE, INVAL]), ("eugL", [INVAL, FAULT, INVAL]), ("wF", [FINE, FAULT, INVAL]), ("xSIihOXvUV", NONE), ("mK", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL])]),
-    ("rma.injectdata", &[("NMTGD", [BADSTATE, BADSTATE, INVAL]), ("eugL", [INVAL, FAULT, INVAL]), ("wF", [FINE, FAULT, INVAL]), ("xSIihOXvUV", NONE), ("mK", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL])]),
-    ("tagged.recv", &[("NGMIXU", [BADSTATE, BADSTATE, INVAL]), ("ewgmsxiOvV", [FINE, FINE, INVAL]), ("STuh", NONE), ("DLFK", WRONG)]),
-    ("tagged.recvv", &[("NGMIXUD", [BADSTATE, INVAL, INVAL]), ("ewgmsxiOvVLFK", [FINE, INVAL, INVAL]), ("STuh", NONE)]),
-    ("tagged.recvmsg", &[("NewGgMmsxIiOXvUVDLFK", WRONG), ("STuh", NONE)]),
-    ("tagged.send", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("tagged.sendv", &[("NGMTIUD", [BADSTATE, INVAL, INVAL]), ("eguOL", WRONG), ("wiF", [FINE, INVAL, INVAL]), ("mVK", [NOTCONN, INVAL, INVAL]), ("s", [GONE, INVAL, INVAL]), ("xShXv", NONE)]),
-    ("tagged.sendmsg", &[("NewGgMmsTuIiOUVDLFK", WRONG), ("xShXv", NONE)]),
-    ("tagged.inject", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("tagged.senddata", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("tagged.injectdata", &[("NGMTIU", [BADSTATE, BADSTATE, INVAL]), ("eguO", [INVAL, FAULT, INVAL]), ("wi", [FINE, FAULT, INVAL]), ("mV", [NOTCONN, FAULT, INVAL]), ("s", [GONE, FAULT, INVAL]), ("xShXv", NONE), ("DLFK", WRONG)]),
-    ("atomic.write", &[("NTGMD", [INVAL, BADSTATE, NOTSUPP]), ("ewugmsLFK", [INVAL, FAULT, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.writev", &[("NewTuGgMmsDLFK", [INVAL, INVAL, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.writemsg", &[("NewTuGgMmsDLFK", WRONG), ("xSIihOXvUV", NONE)]),
-    ("atomic.inject", &[("NTGMD", [INVAL, BADSTATE, NOTSUPP]), ("ewugmsLFK", [INVAL, FAULT, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.readwrite", &[("NTGMD", [INVAL, BADSTATE, NOTSUPP]), ("ewugmsLFK", [INVAL, FAULT, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.readwritev", &[("NewTuGgMmsDLFK", [INVAL, INVAL, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.readwritemsg", &[("NewTuGgMmsDLFK", WRONG), ("xSIihOXvUV", NONE)]),
-    ("atomic.compwrite", &[("NewTuGgMmsDLFK", [NOTSUPP, NOTSUPP, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.compwritev", &[("NewTuGgMmsDLFK", [NOTSUPP, NOTSUPP, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.compwritemsg", &[("NewTuGgMmsDLFK", WRONG), ("xSIihOXvUV", NONE)]),
-    ("atomic.writevalid", &[("NewTuGgMmsDLFK", [INVAL, INVAL, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.readwritevalid", &[("NewTuGgMmsDLFK", [INVAL, INVAL, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("atomic.compwritevalid", &[("NewTuGgMmsDLFK", [NOTSUPP, NOTSUPP, NOTSUPP]), ("xSIihOXvUV", NONE)]),
-    ("collective.barrier", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADSTATE, BADSTATE]), ("i", WRONG)]),
-    ("collective.broadcast", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.alltoall", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.allreduce", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.allgather", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.reduce_scatter", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.reduce", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.scatter", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.gather", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("collective.msg", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("Ii", WRONG)]),
-    ("collective.barrier2", &[("NewGgMmsxSTuhOXvUVDLFK", NONE), ("I", [BADSTATE, BADFLAGS, BADFLAGS]), ("i", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("av.insert", &[("a", [FINE, INVAL, INVAL])]),
-    ("av.insertsvc", &[("a", WRONG)]),
-    ("av.insertsym", &[("a", WRONG)]),
-    ("av.remove", &[("a", [FINE, INVAL, INVAL])]),
-    ("av.lookup", &[("a", WRONG)]),
-    ("av.av_set", &[("a", WRONG)]),
-    ("av.insert_auth_key", &[("a", NONE)]),
-    ("av.lookup_auth_key", &[("a", NONE)]),
-    ("av.set_user_id", &[("a", [INVAL, BADFLAGS, BADFLAGS])]),
-    ("cq.read", &[("czB", [AGAIN, AGAIN, AGAIN]), ("C", DONE), ("E", [AVAIL, AVAIL, AVAIL]), ("b", [AGAIN, NOSYS, NOSYS])]),
-    ("cq.readfrom", &[("czB", [AGAIN, AGAIN, AGAIN]), ("C", DONE), ("E", [AVAIL, AVAIL, AVAIL]), ("b", NONE)]),
-    ("cq.readerr", &[("cCEzB", WRONG), ("b", NONE)]),
-    ("cq.sread", &[("c", [AGAIN, AGAIN, AGAIN]), ("C", DONE), ("E", [AVAIL, AVAIL, AVAIL]), ("zbB", NONE)]),
-    ("cq.sreadfrom", &[("c", [AGAIN, AGAIN, AGAIN]), ("C", DONE), ("E", [AVAIL, AVAIL, AVAIL]), ("zbB", NONE)]),
-    ("cq.signal", &[("cCEB", DONE), ("zb", NONE)]),
-    ("eq.read", &[("qyQR", WRONG)]),
-    ("eq.readerr", &[("qyQR", WRONG)]),
-    ("eq.write", &[("qyQR", [FINE, INVAL, INVAL])]),
-    ("eq.sread", &[("qyQR", WRONG)]),
-    ("cntr.add", &[("ko", DONE), ("n", NONE)]),
-    ("cntr.set", &[("ko", DONE), ("n", NONE)]),
-    ("cntr.adderr", &[("ko", DONE), ("n", NONE)]),
-    ("cntr.seterr", &[("ko", DONE), ("n", NONE)]),
-    ("cntr.wait", &[("ko", DONE), ("n", NONE)]),
-    ("poll.poll", &[("P", [FINE, INVAL, INVAL])]),
-    ("poll.poll_add", &[("P", WRONG)]),
-    ("poll.poll_del", &[("P", WRONG)]),
-    ("wait.wait", &[("W", [TIMEDOUT, TIMEDOUT, TIMEDOUT])]),
-    ("av_set.set_union", &[("A", WRONG)]),
-    ("av_set.intersect", &[("A", WRONG)]),
-    ("av_set.diff", &[("A", WRONG)]),
-    ("av_set.insert", &[("A", WRONG)]),
-    ("av_set.remove", &[("A", WRONG)]),
-    ("av_set.addr", &[("A", WRONG)]),
+const ANSWERS: &[(&[&str], &[(States, Three)])] = &[
+    (&["base.bind"], &[(SRX, NONE), (SEP, [INVAL, BADFLAGS, BADFLAGS]),
+        (ACTIVE | PEPS | DOMAIN | AV | MR, WRONG)]),
+    (&["base.ops_open", "base.tostr", "base.ops_set", "ep.tx_size_left"], &[]),
+    (&["fabric.domain", "fabric.passive_ep", "fabric.eq_open", "fabric.wait_open",
+        "fabric.domain2"], &[(ANY, WRONG)]),
+    (&["fabric.trywait"], &[(ANY, [FINE, INVAL, INVAL])]),
+    (&["domain.av_open", "domain.cq_open", "domain.endpoint", "domain.scalable_ep",
+        "domain.cntr_open", "domain.poll_open", "domain.stx_ctx", "domain.srx_ctx",
+        "mr.regattr"], &[(ANY, WRONG)]),
+    (&["domain.query_atomic", "domain.query_collective", "mr.reg", "mr.regv"],
+        &[(ANY, [INVAL, BADFLAGS, BADFLAGS])]),
+    (&["domain.endpoint2"], &[(ANY, [INVAL, NOTSUPP, NOTSUPP])]),
+    (&["ep.cancel"], &[(NEW, [BADSTATE; 3]), (ACTIVE, DONE)]),
+    (&["ep.getopt"], &[(ACTIVE, [INVAL, NOOPTION, NOOPTION]), (PEPS, [NOOPTION; 3])]),
+    (&["ep.setopt"], &[(ACTIVE, [TOOSMALL, INVAL, INVAL]), (PEPS, [NOOPTION; 3])]),
+    (&["ep.tx_ctx", "ep.rx_ctx"], &[(SEP, WRONG)]),
+    (&["ep.rx_size_left"], &[(NEW & RECEIVES, [BADSTATE; 3]), (RECEIVES, DONE)]),
+    (&["cm.setname", "cm.getname"], &[(SENDS & RECEIVES | SEP | PEPS, WRONG)]),
+    (&["cm.getpeer"], &[(CONNECTED, [NOTCONN; 3])]),
+    (&["cm.connect"], &[(CONNECTED, WRONG)]),
+    (&["cm.listen"], &[(PEP, [NOEQ; 3]), (LISTENING_PEP, DONE)]),
+    (&["cm.accept"], &[(CONNECTED, [BADSTATE, INVAL, INVAL])]),
+    (&["cm.reject"], &[(PEPS, WRONG)]),
+    (&["cm.shutdown"], &[(NEW_MSG_EP, [BADSTATE, BADFLAGS, BADFLAGS]),
+        (IDLE, [NOTCONN, BADFLAGS, BADFLAGS]), (MSG_EP_DOWN, [FINE, BADFLAGS, BADFLAGS])]),
+    (&["cm.join"], &[(COLLECTIVE, [NOSYS, NOSYS, BADFLAGS])]),
+    (&["msg.recv", "tagged.recv"], &[(PREFIX, WRONG),
+        (NEW & RECEIVES, [BADSTATE, BADSTATE, INVAL]), (RECEIVES, [FINE, FINE, INVAL])]),
+    (&["msg.recvv", "tagged.recvv"],
+        &[(NEW & RECEIVES, [BADSTATE, INVAL, INVAL]), (RECEIVES, [FINE, INVAL, INVAL])]),
+    (&["msg.recvmsg", "tagged.recvmsg"], &[(RECEIVES, WRONG)]),
+    (&["msg.send", "msg.inject", "msg.senddata", "msg.injectdata",
+        "tagged.send", "tagged.inject", "tagged.senddata", "tagged.injectdata"],
+        &[(PREFIX, WRONG), (NEW & SENDS, [BADSTATE, BADSTATE, INVAL]),
+        (WITH_PEER, [FINE, FAULT, INVAL]), (IDLE, [NOTCONN, FAULT, INVAL]),
+        (MSG_EP_DOWN, [GONE, FAULT, INVAL]), (SENDS, [INVAL, FAULT, INVAL])]),
+    (&["msg.sendv", "tagged.sendv"],
+        &[(NEW & SENDS, [BADSTATE, INVAL, INVAL]), (WITH_PEER, [FINE, INVAL, INVAL]),
+        (IDLE, [NOTCONN, INVAL, INVAL]), (MSG_EP_DOWN, [GONE, INVAL, INVAL]), (SENDS, WRONG)]),
+    (&["msg.sendmsg", "tagged.sendmsg"], &[(SENDS, WRONG)]),
+    (&["rma.read", "rma.write", "rma.inject", "rma.writedata", "rma.injectdata"],
+        &[(NEW & ONE_SIDED, [BADSTATE, BADSTATE, INVAL]),
+        (WITH_PEER & ONE_SIDED, [FINE, FAULT, INVAL]), (IDLE & ONE_SIDED, [NOTCONN, FAULT, INVAL]),
+        (MSG_EP_DOWN, [GONE, FAULT, INVAL]), (ONE_SIDED, [INVAL, FAULT, INVAL])]),
+    (&["rma.readv", "rma.writev"],
+        &[(NEW & ONE_SIDED, [BADSTATE, INVAL, INVAL]),
+        (WITH_PEER & ONE_SIDED, [FINE, INVAL, INVAL]), (IDLE & ONE_SIDED, [NOTCONN, INVAL, INVAL]),
+        (MSG_EP_DOWN, [GONE, INVAL, INVAL]), (ONE_SIDED, WRONG)]),
+    (&["rma.readmsg"], &[(ONE_SIDED, [INVAL, INVAL, BADFLAGS])]),
+    (&["rma.writemsg", "atomic.writemsg", "atomic.readwritemsg", "atomic.compwritemsg"],
+        &[(ONE_SIDED, WRONG)]),
+    (&["atomic.write", "atomic.inject", "atomic.readwrite"],
+        &[(NEW & ONE_SIDED, [INVAL, BADSTATE, NOTSUPP]), (ONE_SIDED, [INVAL, FAULT, NOTSUPP])]),
+    (&["atomic.writev", "atomic.readwritev", "atomic.writevalid", "atomic.readwritevalid"],
+        &[(ONE_SIDED, [INVAL, INVAL, NOTSUPP])]),
+    (&["atomic.compwrite", "atomic.compwritev", "atomic.compwritevalid"],
+        &[(ONE_SIDED, [NOTSUPP; 3])]),
+    (&["collective.barrier"], &[(NEW_COLL_EP, [BADSTATE; 3]), (COLL_EP, WRONG)]),
+    (&["collective.broadcast", "collective.alltoall", "collective.allreduce",
+        "collective.allgather", "collective.reduce_scatter", "collective.reduce",
+        "collective.scatter", "collective.gather", "collective.barrier2"],
+        &[(NEW_COLL_EP, [BADSTATE, BADFLAGS, BADFLAGS]), (COLL_EP, [INVAL, BADFLAGS, BADFLAGS])]),
+    (&["collective.msg"], &[(COLLECTIVE, WRONG)]),
+    (&["av.insert", "av.remove"], &[(ANY, [FINE, INVAL, INVAL])]),
+    (&["av.insertsvc", "av.insertsym", "av.lookup", "av.av_set"], &[(ANY, WRONG)]),
+    (&["av.insert_auth_key", "av.lookup_auth_key"], &[]),
+    (&["av.set_user_id"], &[(ANY, [INVAL, BADFLAGS, BADFLAGS])]),
+    (&["cq.read"], &[(PEER_CQ, [AGAIN, NOSYS, NOSYS]), (CQ_WITH_ENTRY, DONE),
+        (CQ_WITH_ERROR, [AVAIL; 3]), (ANY, [AGAIN; 3])]),
+    (&["cq.readfrom"],
+        &[(CQ_WITH_ENTRY, DONE), (CQ_WITH_ERROR, [AVAIL; 3]), (CQS, [AGAIN; 3])]),
+    (&["cq.readerr"], &[(CQS, WRONG)]),
+    (&["cq.sread", "cq.sreadfrom"],
+        &[(CQ_WITH_ENTRY, DONE), (CQ_WITH_ERROR, [AVAIL; 3]), (CQ, [AGAIN; 3])]),
+    (&["cq.signal"], &[(CQS & !CQ_TO_POLL, DONE)]),
+    (&["eq.read", "eq.readerr", "eq.sread"], &[(ANY, WRONG)]),
+    (&["eq.write"], &[(ANY, [FINE, INVAL, INVAL])]),
+    (&["cntr.add", "cntr.set", "cntr.adderr", "cntr.seterr", "cntr.wait"], &[(CNTR, DONE)]),
+    (&["poll.poll"], &[(ANY, [FINE, INVAL, INVAL])]),
+    (&["poll.poll_add", "poll.poll_del"], &[(ANY, WRONG)]),
+    (&["wait.wait"], &[(ANY, [TIMEDOUT; 3])]),
+    (&["av_set.set_union", "av_set.intersect", "av_set.diff", "av_set.insert", "av_set.remove",
+        "av_set.addr"], &[(ANY, WRONG)]),
 ];

@@ -13,6 +13,7 @@ use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, supported};
 
 use super::ops_tables::{Bench, ObjectState, Subject, all_of, bench, first_offer, scene, scenes};
+use super::ops_tables_answers as state;
 use super::peer::needs_peers;
 
 pub(crate) const CASES: &[Case] = &[
@@ -26,12 +27,12 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const SETS: &[ObjectState] = &[
-    scene('P', "a poll set", |r| {
+    scene(state::POLL_SET, "a poll set", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_poll_open", PollSet::open(&bench.domain, 0))?;
         bench.subject(Arc::new(set))
     }),
-    scene('P', "a poll set with a member", |r| {
+    scene(state::POLL_SET, "a poll set with a member", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_poll_open", PollSet::open(&bench.domain, 0))?;
         let cntr = Cntr::open(&bench.domain, CntrAttr::default())?;
@@ -40,35 +41,35 @@ const SETS: &[ObjectState] = &[
         let (mine, member) = (Arc::clone(&set), Arc::clone(&cntr));
         Ok(bench.subject(set)?.with(vec![cntr]).first(move || _ = mine.del(&*member)))
     }),
-    scene('W', "a wait set", |r| wait_set(r, sys::FI_WAIT_UNSPEC)),
-    scene('W', "a wait set with a descriptor", |r| wait_set(r, sys::FI_WAIT_FD)),
-    scene('W', "a wait set that yields", |r| wait_set(r, sys::FI_WAIT_YIELD)),
-    scene('W', "a wait set with members", |r| {
+    scene(state::WAIT_SET, "a wait set", |r| wait_set(r, sys::FI_WAIT_UNSPEC)),
+    scene(state::WAIT_SET, "a wait set with a descriptor", |r| wait_set(r, sys::FI_WAIT_FD)),
+    scene(state::WAIT_SET, "a wait set that yields", |r| wait_set(r, sys::FI_WAIT_YIELD)),
+    scene(state::WAIT_SET, "a wait set with members", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
         let others: Vec<Arc<dyn Fid>> =
             vec![set.cq(&bench.domain)?, set.cntr(&bench.domain)?, set.eq()?];
         Ok(bench.subject(Arc::new(set))?.first(move || drop(others)))
     }),
-    scene('B', "a queue of a wait set", |r| {
+    scene(state::CQ_OF_WAIT_SET, "a queue of a wait set", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
         let cq = set.cq(&bench.domain)?;
         Ok(bench.subject(cq)?.with(vec![Arc::new(set)]))
     }),
-    scene('y', "an event queue of a wait set", |r| {
+    scene(state::EQ, "an event queue of a wait set", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
         let eq = set.eq()?;
         Ok(bench.subject(eq)?.with(vec![Arc::new(set)]))
     }),
-    scene('o', "a counter of a wait set", |r| {
+    scene(state::CNTR, "a counter of a wait set", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
         let cntr = set.cntr(&bench.domain)?;
         Ok(bench.subject(cntr)?.with(vec![Arc::new(set)]))
     }),
-    scene('o', "a counter to poll", |r| {
+    scene(state::CNTR, "a counter to poll", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let cntr = Cntr::open(&bench.domain, CntrAttr::default())?;
         bench.subject(cntr)
@@ -90,32 +91,38 @@ fn triggers(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
 }
 
 const TRIGGERED: &[ObjectState] = &[
-    scene('N', "a new endpoint", |r| triggers(r, sys::FI_EP_RDM)?.new_ep()),
-    scene('e', "an enabled endpoint", |r| triggers(r, sys::FI_EP_RDM)?.enabled_ep(false)),
-    scene('w', "an endpoint that knows itself", |r| triggers(r, sys::FI_EP_RDM)?.enabled_ep(true)),
-    scene('G', "a new datagram endpoint", |r| triggers(r, sys::FI_EP_DGRAM)?.new_ep()),
-    scene('g', "an enabled datagram endpoint", |r| {
+    scene(state::NEW_EP, "a new endpoint", |r| triggers(r, sys::FI_EP_RDM)?.new_ep()),
+    scene(state::EP, "an enabled endpoint", |r| triggers(r, sys::FI_EP_RDM)?.enabled_ep(false)),
+    scene(state::EP_SELF, "an endpoint that knows itself", |r| {
+        triggers(r, sys::FI_EP_RDM)?.enabled_ep(true)
+    }),
+    scene(state::NEW_EP, "a new datagram endpoint", |r| triggers(r, sys::FI_EP_DGRAM)?.new_ep()),
+    scene(state::EP, "an enabled datagram endpoint", |r| {
         triggers(r, sys::FI_EP_DGRAM)?.enabled_ep(false)
     }),
-    scene('M', "a new connected endpoint", |r| triggers(r, sys::FI_EP_MSG)?.new_ep()),
-    scene('m', "an enabled connected endpoint", |r| triggers(r, sys::FI_EP_MSG)?.enabled_ep(false)),
-    scene('D', "a new endpoint with a prefix", |r| {
+    scene(state::NEW_MSG_EP, "a new connected endpoint", |r| triggers(r, sys::FI_EP_MSG)?.new_ep()),
+    scene(state::MSG_EP, "an enabled connected endpoint", |r| {
+        triggers(r, sys::FI_EP_MSG)?.enabled_ep(false)
+    }),
+    scene(state::NEW_PREFIX_EP, "a new endpoint with a prefix", |r| {
         triggers_behind_a_prefix(r, sys::FI_EP_RDM)?.new_ep()
     }),
-    scene('L', "an enabled endpoint with a prefix", |r| {
+    scene(state::PREFIX_EP, "an enabled endpoint with a prefix", |r| {
         triggers_behind_a_prefix(r, sys::FI_EP_RDM)?.enabled_ep(false)
     }),
-    scene('F', "an endpoint with a prefix that knows itself", |r| {
+    scene(state::PREFIX_EP_SELF, "an endpoint with a prefix that knows itself", |r| {
         triggers_behind_a_prefix(r, sys::FI_EP_RDM)?.enabled_ep(true)
     }),
-    scene('K', "an enabled connected endpoint with a prefix", |r| {
+    scene(state::PREFIX_MSG_EP, "an enabled connected endpoint with a prefix", |r| {
         triggers_behind_a_prefix(r, sys::FI_EP_MSG)?.enabled_ep(false)
     }),
-    scene('c', "a queue", |r| triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, None)),
-    scene('C', "a queue with a completion", |r| {
+    scene(state::CQ, "a queue", |r| {
+        triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, None)
+    }),
+    scene(state::CQ_WITH_ENTRY, "a queue with a completion", |r| {
         triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, Some(false))
     }),
-    scene('E', "a queue with an error", |r| {
+    scene(state::CQ_WITH_ERROR, "a queue with an error", |r| {
         triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, Some(true))
     }),
 ];
@@ -131,16 +138,26 @@ fn prefixed(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
 }
 
 const PREFIXED: &[ObjectState] = &[
-    scene('D', "a new endpoint", |r| prefixed(r, sys::FI_EP_RDM)?.new_ep()),
-    scene('L', "an enabled endpoint", |r| prefixed(r, sys::FI_EP_RDM)?.enabled_ep(false)),
-    scene('F', "an endpoint that knows itself", |r| prefixed(r, sys::FI_EP_RDM)?.enabled_ep(true)),
-    scene('K', "an enabled connected endpoint", |r| prefixed(r, sys::FI_EP_MSG)?.enabled_ep(false)),
+    scene(state::NEW_PREFIX_EP, "a new endpoint", |r| prefixed(r, sys::FI_EP_RDM)?.new_ep()),
+    scene(state::PREFIX_EP, "an enabled endpoint", |r| {
+        prefixed(r, sys::FI_EP_RDM)?.enabled_ep(false)
+    }),
+    scene(state::PREFIX_EP_SELF, "an endpoint that knows itself", |r| {
+        prefixed(r, sys::FI_EP_RDM)?.enabled_ep(true)
+    }),
+    scene(state::PREFIX_MSG_EP, "an enabled connected endpoint", |r| {
+        prefixed(r, sys::FI_EP_MSG)?.enabled_ep(false)
+    }),
 ];
 
 /// Endpoints with messages only, without RMA and atomics.
 const MESSAGES: &[ObjectState] = &[
-    scene('U', "a new datagram endpoint", |r| messages(r, sys::FI_EP_DGRAM)?.new_ep()),
-    scene('V', "an enabled connected endpoint", |r| messages(r, sys::FI_EP_MSG)?.enabled_ep(false)),
+    scene(state::NEW_SMALL_EP, "a new datagram endpoint", |r| {
+        messages(r, sys::FI_EP_DGRAM)?.new_ep()
+    }),
+    scene(state::SMALL_MSG_EP, "an enabled connected endpoint", |r| {
+        messages(r, sys::FI_EP_MSG)?.enabled_ep(false)
+    }),
 ];
 
 fn messages(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
@@ -155,19 +172,19 @@ fn wait_set(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
 }
 
 const SCALABLE: &[ObjectState] = &[
-    scene('S', "a new scalable endpoint", |r| {
+    scene(state::SEP, "a new scalable endpoint", |r| {
         let s = Scalable::open(r)?;
         s.bench.subject(s.sep)
     }),
-    scene('S', "an enabled scalable endpoint", |r| {
+    scene(state::SEP, "an enabled scalable endpoint", |r| {
         let s = Scalable::open(r)?;
         s.sep.enable()?;
         s.bench.subject(s.sep)
     }),
-    scene('T', "a new transmit context", |r| s_context(r, false, false)),
-    scene('u', "an enabled transmit context", |r| s_context(r, false, true)),
-    scene('X', "a new receive context", |r| s_context(r, true, false)),
-    scene('v', "an enabled receive context", |r| s_context(r, true, true)),
+    scene(state::NEW_TX, "a new transmit context", |r| s_context(r, false, false)),
+    scene(state::TX, "an enabled transmit context", |r| s_context(r, false, true)),
+    scene(state::NEW_RX, "a new receive context", |r| s_context(r, true, false)),
+    scene(state::RX, "an enabled receive context", |r| s_context(r, true, true)),
 ];
 
 pub(super) struct Scalable {
@@ -209,32 +226,32 @@ fn s_context(rank: &Rank, receive: bool, enabled: bool) -> Outcome<Subject> {
 }
 
 const GROUPS: &[ObjectState] = &[
-    scene('A', "a set of addresses", |r| {
+    scene(state::AV_SET, "a set of addresses", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_av_set", AvSet::open(&bench.av()?, AvSetAttr::NONE))?;
         bench.subject(set)
     }),
-    scene('I', "a new endpoint that may join", |r| {
+    scene(state::NEW_COLL_EP, "a new endpoint that may join", |r| {
         let bench = Bench::of(first_offer(r, &joins())?)?;
         let ep = Ep::open(&bench.domain, &bench.info)?;
         bench.subject(ep)
     }),
-    scene('i', "an enabled endpoint that may join", |r| {
+    scene(state::COLL_EP, "an enabled endpoint that may join", |r| {
         let group = Group::open(r)?;
         group.bench.subject(group.ep)
     }),
-    scene('J', "a group of one", |r| {
+    scene(state::OTHER, "a group of one", |r| {
         let group = Group::open(r)?;
         let mc = group.join(&[group.own])?;
         group.eq.sread(20_000, 0)?;
         group.bench.subject(Arc::new(mc))
     }),
-    scene('J', "a group that nobody else has joined", |r| {
+    scene(state::OTHER, "a group that nobody else has joined", |r| {
         let group = Group::open(r)?;
         let mc = group.join(&[group.own, group.other])?;
         group.bench.subject(Arc::new(mc))
     }),
-    scene('i', "an endpoint in groups", |r| {
+    scene(state::COLL_EP, "an endpoint in groups", |r| {
         let group = Group::open(r)?;
         let others: Vec<Arc<dyn Fid>> = vec![
             Arc::new(group.join(&[group.own])?),
@@ -283,22 +300,22 @@ impl Group {
 }
 
 const PEERS: &[ObjectState] = &[
-    scene('b', "a queue of a peer", |r| {
+    scene(state::PEER_CQ, "a queue of a peer", |r| {
         let (bench, owner) = owned(r)?;
         let cq = owner.open_cq(&bench.domain)?;
         bench.subject(cq)
     }),
-    scene('n', "a counter of a peer", |r| {
+    scene(state::PEER_CNTR, "a counter of a peer", |r| {
         let (bench, owner) = owned(r)?;
         let cntr = owner.open_cntr(&bench.domain)?;
         bench.subject(cntr)
     }),
-    scene('h', "a receive context of a peer", |r| {
+    scene(state::PEER_SRX, "a receive context of a peer", |r| {
         let (bench, owner) = owned(r)?;
         let srx = owner.open_srx(&bench.domain)?;
         bench.subject(srx)
     }),
-    scene('O', "an endpoint whose receives are a peer's", |r| {
+    scene(state::PEER_SRX_EP, "an endpoint whose receives are a peer's", |r| {
         let (bench, owner) = owned(r)?;
         let ep = Ep::open(&bench.domain, &bench.info)?;
         ep.attach(&bench.av()?, 0)?;

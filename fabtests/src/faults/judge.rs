@@ -208,7 +208,8 @@ mod tests {
         let text = distribution(&times);
         assert_eq!(
             text,
-            "1000 errors, p50 501.000 ms, p99 991.000 ms, p99.9 1000.000 ms, longest 1000.000 ms, 900 above 100 ms"
+            "1000 errors, p50 501.000 ms, p99 991.000 ms, p99.9 1000.000 ms, longest 1000.000 ms, \
+             900 above 100 ms"
         );
         assert!(distribution(&[]).starts_with("0 errors"));
     }

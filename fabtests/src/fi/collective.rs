@@ -255,7 +255,9 @@ impl Ep {
                 call!(allgather: buf, n, none, result, none, group, datatype, flags, context)
             }
             sys::FI_REDUCE_SCATTER => {
-                call!(reduce_scatter: buf, n, none, result, none, group, datatype, op, flags, context)
+                call!(
+                    reduce_scatter: buf, n, none, result, none, group, datatype, op, flags, context
+                )
             }
             sys::FI_REDUCE => {
                 call!(reduce: buf, n, none, result, none, group, root, datatype, op, flags, context)

@@ -24,7 +24,10 @@ pub type Result<T = ()> = std::result::Result<T, Errno>;
 macro_rules! numbers {
     ($($name:ident = $value:expr;)*) => {
         impl Errno {
-            $(#[doc = concat!("`FI_", stringify!($name), "`.")] pub const $name: Errno = Errno($value);)*
+            $(
+                #[doc = concat!("`FI_", stringify!($name), "`.")]
+                pub const $name: Errno = Errno($value);
+            )*
 
             /// Name without `FI_`, if this client knows the number.
             pub const fn name(self) -> Option<&'static str> {

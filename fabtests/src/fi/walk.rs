@@ -121,7 +121,9 @@ trait Function: Copy + 'static {
 
 macro_rules! functions {
     ($(($($arg:ident)*))*) => {$(
-        impl<R: Returned + 'static, $($arg: Word + 'static),*> Function for unsafe extern "C" fn($($arg),*) -> R {
+        impl<R: Returned + 'static, $($arg: Word + 'static),*> Function
+            for unsafe extern "C" fn($($arg),*) -> R
+        {
             const POINTERS: &'static [bool] = &[$($arg::POINTER),*];
 
             unsafe fn with(self, words: &[usize; MOST]) -> CallResult {
@@ -301,7 +303,8 @@ macro_rules! tables {
                         }
                     }
                 )*
-                if known < size_of::<sys::$type>() || size > known || size % size_of::<usize>() != 0 {
+                let whole = size % size_of::<usize>() == 0;
+                if known < size_of::<sys::$type>() || size > known || !whole {
                     self.holes.push(format!("{table}: {size} bytes, {known} known"));
                 }
             })*
@@ -313,7 +316,8 @@ tables! {
     base: fi_ops { bind control ops_open tostr ops_set close }
     fabric: fi_ops_fabric { domain passive_ep eq_open wait_open trywait domain2 }
     domain: fi_ops_domain {
-        av_open cq_open endpoint scalable_ep cntr_open poll_open stx_ctx srx_ctx query_atomic query_collective endpoint2
+        av_open cq_open endpoint scalable_ep cntr_open poll_open stx_ctx srx_ctx query_atomic
+        query_collective endpoint2
     }
     mr: fi_ops_mr { reg regv regattr }
     ep: fi_ops_ep { cancel getopt setopt tx_ctx rx_ctx rx_size_left tx_size_left }
@@ -322,14 +326,16 @@ tables! {
     rma: fi_ops_rma { read readv readmsg write writev writemsg inject writedata injectdata }
     tagged: fi_ops_tagged { recv recvv recvmsg send sendv sendmsg inject senddata injectdata }
     atomic: fi_ops_atomic {
-        write writev writemsg inject readwrite readwritev readwritemsg compwrite compwritev compwritemsg
-        writevalid readwritevalid compwritevalid
+        write writev writemsg inject readwrite readwritev readwritemsg compwrite compwritev
+        compwritemsg writevalid readwritevalid compwritevalid
     }
     collective: fi_ops_collective {
-        barrier broadcast alltoall allreduce allgather reduce_scatter reduce scatter gather msg barrier2
+        barrier broadcast alltoall allreduce allgather reduce_scatter reduce scatter gather msg
+        barrier2
     }
     av: fi_ops_av {
-        insert insertsvc insertsym remove lookup straddr av_set insert_auth_key lookup_auth_key set_user_id
+        insert insertsvc insertsym remove lookup straddr av_set insert_auth_key lookup_auth_key
+        set_user_id
     }
     av_set: fi_ops_av_set { set_union intersect diff insert remove addr }
     cq: fi_ops_cq { read readfrom readerr sread sreadfrom signal strerror }

@@ -40,8 +40,8 @@ unsafe extern "C" fn fabric(
     -FI_ENODATA
 }
 
-fn say(host: &Host, what: &str) {
-    let text = CString::new(what).unwrap_or_default();
+fn say(host: &Host, line: &str) {
+    let text = CString::new(line).unwrap_or_default();
     host.log(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE, c"probe", line!(), &text);
 }
 

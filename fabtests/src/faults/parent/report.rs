@@ -141,7 +141,8 @@ impl Parent<'_> {
         };
         say(&format!(
             "     {} kills, {} stops, {} groups; rank 0: {sends} sends, {receives} receives, \
-             {writes} writes, {reads} reads, {fifth} {fifths}, {sixth} {sixths}; {} messages for a reused address",
+             {writes} writes, {reads} reads, {fifth} {fifths}, {sixth} {sixths}; \
+             {} messages for a reused address",
             self.kills, self.stops, self.groups, self.odd
         ));
         say(&format!("     with the dead: {}", distribution(&self.judge.latencies)));

@@ -120,7 +120,7 @@ impl SharedTable {
 /// Returns a name in letters that every transport accepts.
 fn plain(name: &str) -> Result<String> {
     if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Error::Os { call: "name of a board", errno: rustix::io::Errno::INVAL });
+        return Err(Error::Os { call: "name of a shared table", errno: rustix::io::Errno::INVAL });
     }
     let mut out = String::new();
     for byte in name.bytes() {
@@ -144,7 +144,7 @@ mod tests {
 
     fn node(runtime_dir: Option<std::path::PathBuf>) -> Arc<Node> {
         let config = Config {
-            domain: Some(format!("board-test-{}", std::process::id())),
+            domain: Some(format!("table-test-{}", std::process::id())),
             runtime_dir,
             ..Config::default()
         };
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn holders_see_the_same_words_until_the_last_leaves() {
-        let dir = std::env::temp_dir().join(format!("scif-board-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("scif-table-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
         let _alone = children::none();
         for node in [node(None), node(Some(dir.clone()))] {
@@ -193,12 +193,12 @@ mod tests {
     #[test]
     fn locks_exclude_other_holders() {
         let node = node(None);
-        let boards = [
+        let tables = [
             SharedTable::open(&node, "locked", 64, &[]).unwrap(),
             SharedTable::open(&node, "locked", 64, &[]).unwrap(),
         ];
         std::thread::scope(|scope| {
-            for shared_table in &boards {
+            for shared_table in &tables {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         let _locked = shared_table.lock().unwrap();
@@ -209,7 +209,7 @@ mod tests {
                 });
             }
         });
-        let [first, _] = &boards;
+        let [first, _] = &tables;
         assert_eq!(first.load(0), Some(400));
     }
 

@@ -31,10 +31,10 @@ pub(crate) struct Shown {
     pub(crate) keys: Option<Arc<SharedKeys>>,
 }
 
-/// Function that fills a new board before others see it.
+/// Function that fills a new shared table before others see it.
 pub(crate) type Init<'a> = &'a dyn Fn(&Mapping) -> Result<()>;
 
-/// Mapped board of one holder. The name lasts as long as any holder.
+/// Mapped shared table of one holder. The name lasts as long as any holder.
 pub(crate) trait Hold: Debug + Send + Sync {
     fn map(&self) -> &Mapping;
 
@@ -46,7 +46,7 @@ pub(crate) trait Hold: Debug + Send + Sync {
 
 /// A transport of connections.
 pub(crate) trait Transport: Debug + Send + Sync {
-    /// Maps the board `name` of `len` bytes. With `make` the board is writable, and created by
+    /// Maps the shared table `name` of `len` bytes. With `make` it is writable, and created by
     /// `make` if it does not exist; without, it is read-only.
     fn shared_table(
         self: Arc<Self>,
@@ -55,7 +55,7 @@ pub(crate) trait Transport: Debug + Send + Sync {
         make: Option<Init<'_>>,
     ) -> Result<Box<dyn Hold>> {
         let _ = (name, len, make);
-        Err(Error::Os { call: "boards of this transport", errno: Errno::OPNOTSUPP })
+        Err(Error::Os { call: "shared tables of this transport", errno: Errno::OPNOTSUPP })
     }
 
     /// Creates zeroed memory that can be exported to peers.

@@ -111,19 +111,20 @@ impl Names {
         SocketFile::new(path).map(Some)
     }
 
-    /// Returns the address of the holders of the board `name`.
+    /// Returns the address of the holders of the shared table `name`.
     pub(crate) fn shared_table(&self, name: &str) -> Result<SocketAddrUnix> {
         match self {
             Names::Abstract { domain } => {
-                SocketAddrUnix::new_abstract_name(format!("scif/{domain}/board/{name}").as_bytes())
+                SocketAddrUnix::new_abstract_name(format!("scif/{domain}/table/{name}").as_bytes())
             }
-            Names::Dir { dir, domain } => SocketAddrUnix::new(board_path(dir, domain, name)),
+            Names::Dir { dir, domain } => SocketAddrUnix::new(table_path(dir, domain, name)),
         }
-        .map_err(Error::os("name of a board"))
+        .map_err(Error::os("name of a shared table"))
     }
 
-    /// Binds the socket of a new board and listens. EADDRINUSE: a board of that name exists.
-    pub(crate) fn bind_board(&self, socket: &OwnedFd, name: &str, backlog: i32) -> Result<()> {
+    /// Binds the socket of a new shared table and listens. EADDRINUSE: the name
+    /// is taken.
+    pub(crate) fn bind_table(&self, socket: &OwnedFd, name: &str, backlog: i32) -> Result<()> {
         let addr = self.shared_table(name)?;
         match self {
             Names::Abstract { .. } => {
@@ -131,20 +132,20 @@ impl Names {
                 unix::listen(socket, backlog).map_err(Error::os("listen"))
             }
             Names::Dir { dir, domain } => {
-                bind_file(socket, &addr, (dir, &board_path(dir, domain, name)), backlog)
+                bind_file(socket, &addr, (dir, &table_path(dir, domain, name)), backlog)
             }
         }
     }
 
-    /// Removes the file of the board `name` if its last holder has closed it.
-    pub(crate) fn tidy_board(&self, name: &str) {
+    /// Removes the file of the shared table `name` if its last holder has closed it.
+    pub(crate) fn tidy_table(&self, name: &str) {
         let Names::Dir { dir, domain } = self else {
             return;
         };
         if let (Ok(addr), Ok(_locked)) = (self.shared_table(name), lock(dir))
             && is_stale(&addr)
         {
-            let _ = file::unlink(&board_path(dir, domain, name));
+            let _ = file::unlink(&table_path(dir, domain, name));
         }
     }
 
@@ -214,8 +215,8 @@ impl Names {
     }
 }
 
-fn board_path(dir: &Path, domain: &str, name: &str) -> PathBuf {
-    dir.join(format!("{domain}.board.{name}"))
+fn table_path(dir: &Path, domain: &str, name: &str) -> PathBuf {
+    dir.join(format!("{domain}.table.{name}"))
 }
 
 /// Binds a socket to a file of the runtime directory and listens. Takes over a file without a

@@ -95,7 +95,7 @@ pub(super) fn open(
     });
     let service = {
         let shown = Arc::clone(&shown);
-        thread::spawn_joined("scif-board", move || shown.serve()).map_err(|e| Error::Os {
+        thread::spawn_joined("scif-table", move || shown.serve()).map_err(|e| Error::Os {
             call: "thread",
             errno: e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error),
         })?
@@ -113,7 +113,7 @@ pub(super) fn open(
 
 /// Returns the error for a name taken by a foreign program.
 fn strange() -> Error {
-    Error::Os { call: "board of that name", errno: Errno::INVAL }
+    Error::Os { call: "shared table of that name", errno: Errno::INVAL }
 }
 
 /// Requests the table from a holder, or creates it if none exists.
@@ -145,14 +145,14 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
         }
         std::thread::sleep(PAUSE);
     }
-    Err(Error::Os { call: "board", errno: last })
+    Err(Error::Os { call: "shared table", errno: last })
 }
 
 /// Receives the answer of the holder that accepts `socket`; `None` without an answer.
 fn ask(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
     let uid = unix::credentials(socket).map_err(Error::os("SO_PEERCRED"))?.uid;
     if !soft.admits(uid) {
-        return Err(Error::Os { call: "board of another user", errno: Errno::ACCESS });
+        return Err(Error::Os { call: "shared table of another user", errno: Errno::ACCESS });
     }
     let waiter = Waiter::new()?;
     waiter.add(socket.as_fd())?;
@@ -177,12 +177,12 @@ fn ask(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
 
 fn create(soft: &Soft, name: &str, len: usize, make: Init<'_>) -> Result<Found> {
     let memory = soft
-        .with_descriptor(|| memfd::create("scif:board", len))
+        .with_descriptor(|| memfd::create("scif:table", len))
         .map_err(Error::os("memfd_create"))?;
     make(&Mapping::shared(&memory, len, true).map_err(Error::os("mmap"))?)?;
     memfd::seal(&memory, FIXED_SIZE).map_err(Error::os("F_ADD_SEALS"))?;
     let listener = soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
-    soft.names.bind_board(&listener, name, BACKLOG)?;
+    soft.names.bind_table(&listener, name, BACKLOG)?;
     Ok(Found { memory, listener })
 }
 
@@ -210,7 +210,7 @@ impl OfferedTable {
             let waited = now_ns() - begin;
             if waited > END_NS {
                 warn_about_peer!(
-                    "shared table {addr:?}: thread scif-board did not end within {} ms, probably \
+                    "shared table {addr:?}: thread scif-table did not end within {} ms, probably \
                      because another process with the table disturbs accept; the name stays in use \
                      until that process ends. Find it with: ss -xlp",
                     END_NS / 1_000_000
@@ -282,7 +282,7 @@ impl Drop for SoftTable {
         let soft = Arc::clone(&shown.soft);
         // The name disappears with the socket, unless others hold it.
         drop(shown);
-        soft.names.tidy_board(&self.name);
+        soft.names.tidy_table(&self.name);
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn a_holder_that_makes_accept_wait_does_not_hold_up_a_close() {
         let config = Config {
-            domain: Some(format!("board-held-{}", std::process::id())),
+            domain: Some(format!("table-held-{}", std::process::id())),
             ..Config::default()
         };
         let soft = Arc::new(Soft::open(config).unwrap());
@@ -337,7 +337,7 @@ mod tests {
         };
         let begin = Instant::now();
         let mut callers = Vec::new();
-        while !thread::sleeps_in_accept("scif-board") {
+        while !thread::sleeps_in_accept("scif-table") {
             assert!(begin.elapsed().as_secs() < 60, "the thread was never held up");
             let caller = unix::socket().unwrap();
             let _ = unix::connect(&caller, &addr);

@@ -90,7 +90,12 @@ macro_rules! opens_at {
         /// openat(2); for an absolute path the directory has no effect.
         // SAFETY: replaces the C library's function of this name, with the same signature.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        unsafe extern "C" fn $name(
+            dir: c_int,
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
             match device(path) {
                 Some(encoding) => open_device(encoding, flags),
                 // SAFETY: the caller's arguments, unchanged.

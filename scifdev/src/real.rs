@@ -51,20 +51,36 @@ next! {
     openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int, -1;
     openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int, -1;
     ioctl(fd: c_int, number: c_ulong, argument: *mut c_void) -> c_int, -1;
-    mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void, libc::MAP_FAILED;
-    mmap64(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void, libc::MAP_FAILED;
+    mmap(
+        at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> *mut c_void, libc::MAP_FAILED;
+    mmap64(
+        at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> *mut c_void, libc::MAP_FAILED;
     close(fd: c_int) -> c_int, -1;
     dup(fd: c_int) -> c_int, -1;
     dup2(fd: c_int, number: c_int) -> c_int, -1;
     dup3(fd: c_int, number: c_int, flags: c_int) -> c_int, -1;
     poll(entries: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int, -1;
-    ppoll(entries: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int, -1;
-    select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int, -1;
+    ppoll(
+        entries: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int, -1;
+    select(
+        n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval
+    ) -> c_int, -1;
     epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int, -1;
     epoll_wait(set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int, -1;
-    epoll_pwait(set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int, mask: *const sigset_t) -> c_int, -1;
-    epoll_pwait2(set: c_int, events: *mut epoll_event, n: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int, -1;
-    pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int, -1;
+    epoll_pwait(
+        set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int, mask: *const sigset_t
+    ) -> c_int, -1;
+    epoll_pwait2(
+        set: c_int, events: *mut epoll_event, n: c_int, timeout: *const timespec,
+        mask: *const sigset_t
+    ) -> c_int, -1;
+    pselect(
+        n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int, -1;
 }
 
 /// Makes a number of the engine close-on-exec, or not.

@@ -8,8 +8,8 @@
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
-use scif::failure::{Failure, Result};
 use scif::logging::warn_about_call;
 use scif::segment::Side;
 use scif::sys::mmap::Mapping;
@@ -231,12 +231,12 @@ impl Inner {
             }
             Err(errno) => return Err(errno.into()),
         }
-        let who = unix::credentials(&socket)?;
-        if !self.admits(who.uid) {
+        let peer = unix::credentials(&socket)?;
+        if !self.admits(peer.uid) {
             warn_about_call!(
                 "connect to {dst} denied (ECONNREFUSED): the listener runs as user {uid}. Add \
                  {uid} to SCIF_ALLOW_UIDS, or run both processes as one user",
-                uid = who.uid
+                uid = peer.uid
             );
             return Err(Failure::Refused);
         }
@@ -257,7 +257,7 @@ impl Inner {
             Err(Errno::TOOMANYREFS | Errno::AGAIN) => return Err(Failure::NoMemory),
             Err(errno) => return Err(errno.into()),
         }
-        Ok(Pending { segment, segment_fd, own, socket, peer_pid: who.pid, number: 0 })
+        Ok(Pending { segment, segment_fd, own, socket, peer_pid: peer.pid, number: 0 })
     }
 
     /// Returns the deadline of a connect that starts now.
@@ -459,7 +459,7 @@ impl Inner {
 
     /// Makes an endpoint of a request. `None`: the opener has left or was rejected.
     fn admit(self: &Arc<Self>, listener: &Epd, socket: OwnedFd) -> Result<Option<(PortId, RawFd)>> {
-        let Ok(who) = unix::credentials(&socket) else {
+        let Ok(caller) = unix::credentials(&socket) else {
             return Ok(None);
         };
         let Some(from) = unix::peer_name(&socket).and_then(|name| self.names.parse_source(&name))
@@ -467,9 +467,10 @@ impl Inner {
             return Ok(None);
         };
         let admin = (1..ADMIN_PORT_END).contains(&from.port);
-        let trusted = self.admits(who.uid) && !(admin && who.uid != 0 && who.uid != self.uid);
-        if !self.admits(who.uid) {
-            warn_of_user(who.uid, self.id(listener.sharer.port()));
+        let trusted =
+            self.admits(caller.uid) && !(admin && caller.uid != 0 && caller.uid != self.uid);
+        if !self.admits(caller.uid) {
+            warn_of_user(caller.uid, self.id(listener.sharer.port()));
         }
         if !trusted || self.is_lost(from.node) {
             let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
@@ -505,7 +506,7 @@ impl Inner {
             peer,
             peer_bell,
             socket,
-            peer_pid: who.pid,
+            peer_pid: caller.pid,
         };
         let link = Link::new(parts, &epd.sharer)?;
         link.begins();

@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use scif::failure::{Failure, Result};
+use crate::failure::{Failure, Result};
 use scif::sys::descriptor::{self, Identity};
 use scif::sys::fork::{self, Section};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};

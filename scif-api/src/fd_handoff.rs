@@ -16,8 +16,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
-use scif::failure::{Failure, Result};
 use scif::logging::warn_about_peer;
 use scif::segment::Side;
 use scif::sys::{descriptor, epoll, fork, unix};
@@ -28,7 +28,7 @@ use super::link::{Link, Parts, adopt_segment};
 use super::registry::{Inner, Kind};
 use super::sharer::{Async, Sharer};
 use super::state::State;
-use super::wire::{HANDOFF_BYTES, Left, What};
+use super::wire::{HANDOFF_BYTES, HandoffKind, Left};
 use crate::window::space::{OwnBook, OwnSpace, PeerSpace};
 
 /// Pair of sockets, see the head of the file.
@@ -83,7 +83,7 @@ impl FdHandoff {
     }
 
     /// Returns copies of the valid packet.
-    fn look(&self, sharer: &Sharer) -> Option<(Left, Vec<OwnedFd>)> {
+    fn fetch(&self, sharer: &Sharer) -> Option<(Left, Vec<OwnedFd>)> {
         let number = sharer.left.get();
         loop {
             let mut bytes = [0; HANDOFF_BYTES];
@@ -153,7 +153,7 @@ impl Epd {
         let Some(port) = port.as_ref() else { return };
         let mut pending = take(&self.pending);
         if let Some(pending) = pending.as_mut() {
-            let left = Left::new(What::Request, pending.peer_pid, pending.own.is_counted());
+            let left = Left::new(HandoffKind::Request, pending.peer_pid, pending.own.is_counted());
             let fds = [
                 port.as_fd(),
                 pending.segment_fd.as_fd(),
@@ -162,7 +162,7 @@ impl Epd {
             ];
             pending.number = fd_handoff.leave(&self.sharer, left, &fds);
         } else {
-            fd_handoff.leave(&self.sharer, Left::new(What::Port, 0, false), &[port.as_fd()]);
+            fd_handoff.leave(&self.sharer, Left::new(HandoffKind::Port, 0, false), &[port.as_fd()]);
         }
     }
 
@@ -173,7 +173,7 @@ impl Epd {
         };
         let port = take(&self.port_socket);
         let Some(port) = port.as_ref() else { return };
-        let left = Left::new(What::Connection, link.peer_pid, link.own.is_counted());
+        let left = Left::new(HandoffKind::Connection, link.peer_pid, link.own.is_counted());
         let fds = [
             port.as_fd(),
             segment.as_fd(),
@@ -278,7 +278,7 @@ impl Inner {
             return Ok(false);
         };
         let state = epd.sharer.state();
-        let Some((left, mut fds)) = fd_handoff.look(&epd.sharer) else {
+        let Some((left, mut fds)) = fd_handoff.fetch(&epd.sharer) else {
             return Ok(false);
         };
         let mut found = false;
@@ -286,14 +286,14 @@ impl Inner {
             *take(&epd.port_socket) = Some(fds.swap_remove(0));
             return self.inherit_held(epd).map(|_| true);
         }
-        match (left.what, state) {
-            (What::Port, State::Listening) => {
+        match (left.kind, state) {
+            (HandoffKind::Port, State::Listening) => {
                 let socket = take(&epd.port_socket);
                 if let Some(socket) = socket.as_ref() {
                     self.watch_again(epd, Kind::Listener, socket)?;
                 }
             }
-            (What::Request, State::Connecting) => {
+            (HandoffKind::Request, State::Connecting) => {
                 let known = take(&epd.pending).as_ref().map(|pending| pending.number);
                 if known != Some(left.number) {
                     self.drop_pending(epd);
@@ -305,7 +305,10 @@ impl Inner {
                     found = true;
                 }
             }
-            (What::Connection, State::Connecting | State::Connected | State::Disconnected) => {
+            (
+                HandoffKind::Connection,
+                State::Connecting | State::Connected | State::Disconnected,
+            ) => {
                 self.drop_pending(epd);
                 let link = link_of(epd, fd_handoff, left, fds)?;
                 link.own.table.take_place();
@@ -367,40 +370,43 @@ mod tests {
 
     fn leave(fd_handoff: &FdHandoff, epd: &Epd, pid: i32) -> u32 {
         let fd = scif::sys::memfd::create("scif-test", 4096).unwrap();
-        fd_handoff.leave(&epd.sharer, Left::new(What::Port, pid, true), &[fd.as_fd()])
+        fd_handoff.leave(&epd.sharer, Left::new(HandoffKind::Port, pid, true), &[fd.as_fd()])
     }
 
     #[test]
-    fn what_was_left_last_can_be_looked_at_any_number_of_times() {
+    fn the_last_packet_can_be_fetched_any_number_of_times() {
         let (fd_handoff, epd) = fd_handoff();
-        assert!(fd_handoff.look(&epd.sharer).is_none());
+        assert!(fd_handoff.fetch(&epd.sharer).is_none());
         for pid in 1..40 {
             leave(&fd_handoff, &epd, pid);
             for _ in 0..3 {
-                let (left, fds) = fd_handoff.look(&epd.sharer).unwrap();
-                assert_eq!((left.peer_pid, left.what, left.counted), (pid, What::Port, true));
+                let (left, fds) = fd_handoff.fetch(&epd.sharer).unwrap();
+                assert_eq!(
+                    (left.peer_pid, left.kind, left.counted),
+                    (pid, HandoffKind::Port, true)
+                );
                 assert_eq!(fds.len(), 1);
             }
         }
     }
 
     #[test]
-    fn who_dies_while_leaving_leaves_what_was() {
+    fn a_death_while_publishing_keeps_the_former_packet() {
         let (fd_handoff, epd) = fd_handoff();
         leave(&fd_handoff, &epd, 1);
         // Sent, but its number was not stored.
-        let mut dead = Left::new(What::Port, 2, false);
+        let mut dead = Left::new(HandoffKind::Port, 2, false);
         dead.number = epd.sharer.leaving.add(1) + 1;
         unix::send(&fd_handoff.to, &dead.encode(), &[]).unwrap();
-        assert_eq!(fd_handoff.look(&epd.sharer).unwrap().0.peer_pid, 1);
+        assert_eq!(fd_handoff.fetch(&epd.sharer).unwrap().0.peer_pid, 1);
         // Sent with its number stored, but the former packet was not removed.
-        let mut dead = Left::new(What::Port, 3, false);
+        let mut dead = Left::new(HandoffKind::Port, 3, false);
         dead.number = epd.sharer.leaving.add(1) + 1;
         unix::send(&fd_handoff.to, &dead.encode(), &[]).unwrap();
         epd.sharer.left.set(dead.number);
-        assert_eq!(fd_handoff.look(&epd.sharer).unwrap().0.peer_pid, 3);
+        assert_eq!(fd_handoff.fetch(&epd.sharer).unwrap().0.peer_pid, 3);
         leave(&fd_handoff, &epd, 4);
-        assert_eq!(fd_handoff.look(&epd.sharer).unwrap().0.peer_pid, 4);
+        assert_eq!(fd_handoff.fetch(&epd.sharer).unwrap().0.peer_pid, 4);
         assert!(unix::skip(&fd_handoff.from).is_ok());
         assert!(unix::skip(&fd_handoff.from).is_err(), "one packet");
     }

@@ -141,8 +141,8 @@ pub fn nodes(config: &Config) -> io::Result<Vec<Node>> {
         let (processes, ports, lost) = found.entry(node).or_default();
         if rest == "lost" {
             *lost = is_lost(&domain, node, |uid| uid == own || uid == 0);
-        } else if let Some(who) = rest.strip_prefix("p/") {
-            processes.extend(who.split('.').next().and_then(|pid| pid.parse::<i32>().ok()));
+        } else if let Some(process) = rest.strip_prefix("p/") {
+            processes.extend(process.split('.').next().and_then(|pid| pid.parse::<i32>().ok()));
         } else {
             ports.extend(rest.split('/').next().and_then(|port| port.parse::<u16>().ok()));
         }
@@ -366,7 +366,7 @@ mod tests {
     use crate::Endpoints;
 
     #[test]
-    fn what_is_opened_is_seen_and_what_is_closed_is_not() {
+    fn open_endpoints_are_listed_and_closed_ones_are_not() {
         // A forked child would hold closed descriptors.
         let _alone = scif::sys::children::none();
         let config = Config {
@@ -407,10 +407,10 @@ mod tests {
                     drop(rustix::pipe::pipe().unwrap());
                 }
             });
-            let looks: Vec<_> = (0..2000).map(|_| endpoints(process::pid()).map(drop)).collect();
+            let listings: Vec<_> = (0..2000).map(|_| endpoints(process::pid()).map(drop)).collect();
             end.set(true);
-            for look in looks {
-                look.unwrap();
+            for listed in listings {
+                listed.unwrap();
             }
         });
     }
@@ -429,7 +429,7 @@ mod tests {
         let merged = merge(
             [
                 window(0, 1, Place::Arena(0)),
-                window(4096, 1, Place::InPlace { addr: 4096, pid: 1 }),
+                window(4096, 1, Place::Unmoved { addr: 4096, pid: 1 }),
                 window(8192, 2, Place::Arena(0)),
             ]
             .into_iter(),

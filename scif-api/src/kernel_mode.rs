@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
-use scif::failure::{Failure, Result};
 use scif::logging::{warn_about_call, warn_about_peer};
 use scif::sys::fork::{self, Maker};
 use scif::sys::mmap::Mapping;
@@ -184,7 +184,7 @@ impl KernelMode {
 
     /// Records a window made of pinned pages.
     fn registered(&self, epd: &Epd, offset: i64, pin: &Arc<Pin>) {
-        let begins = |window: Window| window.in_place(process::pid()).map(|(begin, _)| begin);
+        let begins = |window: Window| window.unmoved(process::pid()).map(|(begin, _)| begin);
         let is_other =
             |window: Option<Window>| window.and_then(begins) != Some(pin.map.address() as u64);
         let mut pinned = take(&self.pinned);
@@ -206,7 +206,7 @@ impl KernelMode {
         drop(out);
     }
 
-    fn look(&self, now: &BTreeSet<u16>) {
+    fn report_changes(&self, now: &BTreeSet<u16>) {
         let (added, removed): (Vec<u16>, Vec<u16>) = {
             let mut known = take(&self.known);
             let added = now.difference(&known).copied().collect();
@@ -226,7 +226,7 @@ impl KernelMode {
 fn watch(inner: &Weak<Inner>) {
     let generation = fork::generation();
     while let Some(inner) = inner.upgrade().filter(|_| generation == fork::generation()) {
-        if contained(|| inner.nodes().map(|now| inner.kernel_mode.look(&now))).is_none() {
+        if contained(|| inner.nodes().map(|now| inner.kernel_mode.report_changes(&now))).is_none() {
             warn_about_peer!(
                 "internal error while the online nodes were listed; node events are delayed until \
                  the next attempt. Please report it"

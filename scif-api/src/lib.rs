@@ -11,6 +11,7 @@
 mod backend;
 mod connect;
 mod endpoint;
+mod failure;
 mod fd_handoff;
 pub mod introspect;
 mod kernel_mode;
@@ -47,6 +48,7 @@ use state::State;
 
 pub use backend::Backend;
 pub(crate) use endpoint::{Epd, take};
+pub use failure::{Failure, Result};
 #[cfg(test)]
 pub(crate) use kernel_mode::tests::{connected, endpoints};
 pub use kernel_mode::{NodeEvent, PeerPages, PinnedPages};
@@ -56,7 +58,6 @@ pub use memory::Pages;
 pub use node_failure::{Answers, FailedNode, ping, restore};
 pub use poll::{WaitsFor, check_entries};
 pub(crate) use registry::Inner;
-pub use scif::failure::{Failure, Result};
 pub use scif::{FenceSide, Signal};
 #[cfg(test)]
 pub(crate) use service::tests::{FaultPoint, arm, strike, until};

@@ -15,7 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use scif::failure::{Failure, Result};
+use crate::failure::{Failure, Result};
 use scif::segment::Side;
 use scif::sys::memfd::{self, FIXED_SIZE};
 use scif::sys::mmap::Mapping;

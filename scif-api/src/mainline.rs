@@ -18,10 +18,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use scif::PortId;
-use scif::failure::{Failure, Result};
 use scif::sys::fork::{self, PrivateFd};
 use scif::sys::{thread, unix};
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_given_up_wedges_who_accepts_it() {
+    fn accepting_a_request_that_was_given_up_fails() {
         let scif = endpoints("wedge", true);
         let listener = left_alone(&scif);
         let wedged = Failure::Os(Errno::NOTRECOVERABLE);

@@ -4,7 +4,7 @@
 //!
 //! Not about registering and mapping themselves (`window`).
 
-use scif::failure::{Failure, Result};
+use crate::failure::{Failure, Result};
 use scif::sys::mmap::Mapping;
 use scif::sys::pages::PAGE;
 

@@ -8,7 +8,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use scif::failure::{Failure, Result};
+use crate::failure::{Failure, Result};
 use scif::sys::lock::Held;
 use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif::sys::{descriptor, family, futex, slice};
@@ -76,7 +76,7 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
     let link = once_connected(epd)?;
     let held = epd.sharer.sending.lock();
     if held.owner_died() {
-        mend_sending(epd, link, fd, &held)?;
+        recover_sending(epd, link, fd, &held)?;
     }
     let mut done = 0;
     let outcome = loop {
@@ -114,7 +114,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
     let link = once_connected(epd)?;
     let held = epd.sharer.receiving.lock();
     if held.owner_died() {
-        mend_receiving(epd, link, fd, &held)?;
+        recover_receiving(epd, link, fd, &held)?;
     }
     // A polling sharer gets no signals. If it were killed, the others would get none either.
     if wait && !family::has_fork_group() {
@@ -248,7 +248,7 @@ fn make_space(epd: &Epd, fd: RawFd, show: bool) -> Result<()> {
 fn settle(
     epd: &Epd,
     wake_words: WakeWords,
-    look: impl Fn() -> FdAction,
+    next_action: impl Fn() -> FdAction,
     make: impl Fn(bool) -> Result<()>,
 ) -> Result<()> {
     let mut since = None;
@@ -258,7 +258,7 @@ fn settle(
         if epd.sharer.state() != State::Connected {
             return Ok(());
         }
-        match look() {
+        match next_action() {
             FdAction::Done if epd.sharer.peer_was_late() && !hidden && wake_words.disarm() => {
                 make(false)?;
                 wake_words.armed();
@@ -288,7 +288,7 @@ fn settle(
 
 /// Recovers from a sharer that died with the receiving lock: repeats its steps for this side and
 /// for the peer.
-fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
+fn recover_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
     link.resend_space_wakeup();
     if epd.sharer.state() == State::Connected && link.rx.data().reset_after_crash() {
         make_data(epd, fd, false)?;
@@ -299,8 +299,8 @@ fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<
     Ok(())
 }
 
-/// Recovers from a sharer that died with the sending lock, like `mend_receiving`.
-fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
+/// Recovers from a sharer that died with the sending lock, like `recover_receiving`.
+fn recover_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
     link.resend_data_wakeup();
     if epd.sharer.state() == State::Connected && link.tx.space().reset_after_crash() {
         make_space(epd, fd, false)?;
@@ -317,14 +317,14 @@ fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()
 pub(crate) fn recover(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     let received = epd.sharer.receiving.try_lock().map(|held| {
         if held.owner_died() {
-            mend_receiving(epd, link, fd, &held)
+            recover_receiving(epd, link, fd, &held)
         } else {
             settle_data(epd, link, fd)
         }
     });
     let sent = epd.sharer.sending.try_lock().map(|held| {
         if held.owner_died() {
-            mend_sending(epd, link, fd, &held)
+            recover_sending(epd, link, fd, &held)
         } else {
             settle_space(epd, link, fd)
         }
@@ -351,7 +351,7 @@ mod tests {
     /// A peer announces a signal and sends it after one sharer stopped waiting for it. Another
     /// sharer, which does not know, finds the stream empty and hides the signal.
     #[test]
-    fn a_late_ring_is_hidden_by_any_holder() {
+    fn a_late_ring_is_hidden_by_any_sharer() {
         let scif = endpoints("late", 0);
         let (a, b) = connected(&scif, &scif);
         let shows = || descriptor::shows_data(a);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_received_counts_though_the_number_has_become_anothers() {
+    fn received_bytes_count_after_the_descriptor_was_replaced() {
         let (scif, [a, b, c, d]) = renamed("received");
         // Otherwise the call need not settle the descriptor.
         scif.0.get(a).unwrap().sharer.set_peer_late();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_counts_though_the_number_has_become_anothers() {
+    fn sent_bytes_count_after_the_descriptor_was_replaced() {
         let (scif, [a, b, _c, d]) = renamed("sent");
         assert_eq!(scif.send_bytes(a, &[1; 5000], false), Ok(4095));
         let mut bytes = [0; 5000];
@@ -417,7 +417,7 @@ mod tests {
     /// A sharer is killed between announcing a signal and sending it. The next sender sends it, and
     /// so does the thread that notices the death.
     #[test]
-    fn who_is_killed_while_it_tells_is_stood_in_for() {
+    fn the_wakeups_of_a_killed_sharer_are_resent() {
         for by_sending in [true, false] {
             let scif = endpoints("killed", 0);
             let (a, b) = connected(&scif, &scif);

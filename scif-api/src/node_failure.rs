@@ -12,10 +12,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use scif::Config;
-use scif::failure::{Failure, Result};
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, unix};
 
@@ -50,7 +50,7 @@ pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) ->
         return false;
     };
     match unix::connect(&socket, &name) {
-        Ok(()) => unix::credentials(&socket).is_ok_and(|who| trusted(who.uid)),
+        Ok(()) => unix::credentials(&socket).is_ok_and(|peer| trusted(peer.uid)),
         // The queue is full of processes that checked.
         Err(Errno::AGAIN) => true,
         Err(_) => false,
@@ -91,8 +91,8 @@ impl FailedNode {
         FailedNode::within(config, node, Duration::from_nanos(ANSWER_NS))
     }
 
-    /// Loses `node` like [`FailedNode::new`], but processes may take `limit` to answer. For a system
-    /// so busy that a second is too short.
+    /// Loses `node` like [`FailedNode::new`], but processes may take `limit` to answer. For a
+    /// system so busy that a second is too short.
     ///
     /// # Errors
     /// Errors of [`FailedNode::new`].
@@ -122,7 +122,7 @@ impl FailedNode {
                 Err(errno) => return Err(errno.into()),
             };
             let trusted =
-                unix::credentials(&socket).is_ok_and(|who| who.uid == own || who.uid == 0);
+                unix::credentials(&socket).is_ok_and(|peer| peer.uid == own || peer.uid == 0);
             if trusted && matches!(read(&socket), Some(Packet::Restore)) {
                 // Freed before the other process continues.
                 drop(self);
@@ -259,7 +259,7 @@ impl Inner {
     /// Handles questions to this process. Called by the service thread.
     pub(crate) fn asked(&self, presence: &OwnedFd) {
         while let Ok(socket) = unix::accept(presence) {
-            if !unix::credentials(&socket).is_ok_and(|who| who.uid == self.uid || who.uid == 0) {
+            if !unix::credentials(&socket).is_ok_and(|peer| peer.uid == self.uid || peer.uid == 0) {
                 continue;
             }
             match read(&socket) {
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gave_up_waiting_for_the_question_is_asked_again() {
+    fn a_process_that_gave_up_waiting_is_asked_again() {
         let domain = format!("loss-{}", process::pid());
         let presence = nodes::appear(&domain, 9).unwrap();
         let asked = std::thread::spawn(move || {

@@ -119,7 +119,8 @@ mod tests {
     #[test]
     fn names_of_the_domain_count() {
         let list = "Num RefCount\n0000: 0002 0 10000 0005 01 11 @scif/0/3/p/17.4.0\n\
-                    0000: 2 0 0 5 1 12 @scif/0/4/2050\n0: 2 0 0 5 1 13 @scif/00/5/1\n0: 2 0 0 5 1 14 /tmp/@scif/0/9/p\n";
+                    0000: 2 0 0 5 1 12 @scif/0/4/2050\n0: 2 0 0 5 1 13 @scif/00/5/1\n\
+                    0: 2 0 0 5 1 14 /tmp/@scif/0/9/p\n";
         assert_eq!(parse(list, "0"), BTreeSet::from([3, 4]));
         assert_eq!(parse(list, "7"), BTreeSet::new());
         assert_eq!(parse("0: 2 0 0 5 1 12 @scif/0/6/lost\n", "0"), BTreeSet::new());

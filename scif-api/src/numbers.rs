@@ -7,7 +7,7 @@
 
 use std::os::fd::RawFd;
 
-use scif::failure::Result;
+use crate::failure::Result;
 use scif::sys::descriptor;
 
 use super::Endpoints;

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
-use scif::failure::{Failure, Result};
 use scif::sys::descriptor;
 use scif::sys::time::now_ns;
 

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use scif::Config;
-use scif::failure::{Failure, Result};
 use scif::names::Names;
 use scif::sys::epoll::{self, Epoll};
 use scif::sys::{descriptor, fork, pages, process, thread};
@@ -73,12 +73,12 @@ pub(crate) struct Inner {
     pub(crate) targets: Arc<InflightDsts>,
     pub(crate) filled: Filled,
     /// Whether a window was ever made of pages that were not moved.
-    pub(crate) in_place: AtomicFlag,
+    pub(crate) unmoved: AtomicFlag,
     /// Whether an endpoint has pages that remain to be moved back.
     pub(crate) left_pages: AtomicFlag,
     /// Number of times that windows in place were deleted, by a call or with their endpoint. A
     /// change makes an attempt to move pages back due at once.
-    pub(crate) gone_in_place: AtomicCounter,
+    pub(crate) released_unmoved: AtomicCounter,
     pub(crate) tried_back: Mutex<TriedBack>,
     /// Bound socket that shows the presence of this process on its node.
     pub(super) presence: Mutex<OwnedFd>,
@@ -126,9 +126,9 @@ impl Inner {
             moving: Mutex::default(),
             targets: Arc::default(),
             filled: Filled::default(),
-            in_place: AtomicFlag::new(false),
+            unmoved: AtomicFlag::new(false),
             left_pages: AtomicFlag::new(false),
-            gone_in_place: AtomicCounter::new(0),
+            released_unmoved: AtomicCounter::new(0),
             tried_back: Mutex::default(),
             presence: Mutex::new(presence),
             stats: Stats::new(config.node)?,
@@ -456,8 +456,8 @@ impl Inner {
         }
         drop(table);
         // Counted last: until then the endpoint's windows are visible in the table.
-        if epd.windows.has_in_place() {
-            self.gone_in_place.add(1);
+        if epd.windows.has_unmoved() {
+            self.released_unmoved.add(1);
         }
     }
 

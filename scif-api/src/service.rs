@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Service thread of a process: it watches the sockets of all endpoints and sleeps in epoll.
 //!
-//! The thread ends an endpoint after the last close of its descriptor, disconnects it at the end of its
-//! peer, and completes its connect at an answer. It makes a listener readable at a request. It
+//! The thread ends an endpoint after the last close of its descriptor, disconnects it at the end of
+//! its peer, and completes its connect at an answer. It makes a listener readable at a request. It
 //! gives up connects that are not accepted in time and for which no thread of this process waits.
 //! No message passes through it.
 //!
@@ -25,7 +25,7 @@ use super::state::State;
 
 /// Interval in nanoseconds at which the thread checks for processes of the fork group that have
 /// died.
-const RELATIVES_NS: u64 = 100_000_000;
+const FORK_GROUP_NS: u64 = 100_000_000;
 
 impl Inner {
     pub(super) fn serve(self: &Arc<Self>, epoll: &Epoll) {
@@ -34,7 +34,7 @@ impl Inner {
             let (related, limit) = {
                 let _busy = fork::busy();
                 let related = self.has_fork_group();
-                (related, self.nap(related.then_some(RELATIVES_NS)))
+                (related, self.nap(related.then_some(FORK_GROUP_NS)))
             };
             if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
                 log::warn!(
@@ -125,7 +125,8 @@ impl Inner {
             self.cut_off(epd)
         });
         warn_about_peer!(
-            "the endpoint at port {port} cannot be used any more after an internal error: close it and open another one"
+            "the endpoint at port {port} cannot be used any more after an internal error: close it \
+             and open another one"
         );
     }
 
@@ -288,8 +289,8 @@ pub(super) mod tests {
         take(&STRUCK).push((scif.0.get(fd).unwrap().id().inode(), place));
     }
 
-    pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
-        assert!(happens(so), "never: {what}");
+    pub(crate) fn until(condition: &str, so: impl Fn() -> bool) {
+        assert!(happens(so), "never: {condition}");
     }
 
     /// Waits until `so` holds, for at most 10 s. Returns whether it does.
@@ -376,7 +377,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_panic_over_an_end_keeps_nobody_waiting() {
+    fn a_panic_over_an_end_releases_its_waiters() {
         // A child of another test would have a copy of the descriptor, and its close would not be
         // the last.
         let _alone = scif::sys::children::none();

@@ -21,8 +21,8 @@
 //! | 320, 328 | outgoing stream: bytes published, the peer's position as last seen |
 //! | 384 | incoming stream: bytes consumed |
 
+use crate::failure::Result;
 use scif::PortId;
-use scif::failure::Result;
 use scif::sys::futex;
 use scif::sys::lock::SharedLock;
 use scif::sys::mmap::Mapping;

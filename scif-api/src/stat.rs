@@ -19,8 +19,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
+use crate::failure::Result;
 use scif::PortId;
-use scif::failure::Result;
 use scif::sys::mmap::Mapping;
 use scif::sys::{fork, memfd, process};
 use scif_ring::{SharedU32, SharedU64};

@@ -4,7 +4,7 @@
 //! Not about the effect of a call. Source: the states of the SCIF driver (`scif_epd.h`) and its
 //! checks.
 
-use scif::failure::{Failure, Result};
+use crate::failure::{Failure, Result};
 
 /// State of an endpoint between `scif_open` and its last close.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

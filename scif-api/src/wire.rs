@@ -106,7 +106,7 @@ pub(crate) const HANDOFF_BYTES: usize = 16;
 /// Content of a packet in a hand-off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
-pub(crate) enum What {
+pub(crate) enum HandoffKind {
     /// Socket of the port.
     Port = 1,
     /// Socket of the port, segment, own arena, socket of the request.
@@ -119,20 +119,20 @@ pub(crate) enum What {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Left {
     pub(crate) number: u32,
-    pub(crate) what: What,
+    pub(crate) kind: HandoffKind,
     pub(crate) peer_pid: i32,
     /// Whether the kernel counts the owners of the own arena.
     pub(crate) counted: bool,
 }
 
 impl Left {
-    pub(crate) fn new(what: What, peer_pid: i32, counted: bool) -> Left {
-        Left { number: 0, what, peer_pid, counted }
+    pub(crate) fn new(kind: HandoffKind, peer_pid: i32, counted: bool) -> Left {
+        Left { number: 0, kind, peer_pid, counted }
     }
 
     pub(crate) fn encode(self) -> [u8; HANDOFF_BYTES] {
         let words =
-            [self.number, self.what as u32, self.peer_pid.cast_unsigned(), u32::from(self.counted)];
+            [self.number, self.kind as u32, self.peer_pid.cast_unsigned(), u32::from(self.counted)];
         let mut bytes = [0; HANDOFF_BYTES];
         for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
@@ -141,15 +141,15 @@ impl Left {
     }
 
     pub(crate) fn decode(bytes: [u8; HANDOFF_BYTES]) -> Option<Left> {
-        let [number, what, peer_pid, counted] = *bytes.as_chunks::<4>().0 else {
+        let [number, kind, peer_pid, counted] = *bytes.as_chunks::<4>().0 else {
             return None;
         };
         Some(Left {
             number: u32::from_le_bytes(number),
-            what: match u32::from_le_bytes(what) {
-                1 => What::Port,
-                2 => What::Request,
-                3 => What::Connection,
+            kind: match u32::from_le_bytes(kind) {
+                1 => HandoffKind::Port,
+                2 => HandoffKind::Request,
+                3 => HandoffKind::Connection,
                 _ => return None,
             },
             peer_pid: i32::from_le_bytes(peer_pid),
@@ -178,8 +178,8 @@ mod tests {
         ] {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
-        for what in [What::Port, What::Request, What::Connection] {
-            let mut left = Left::new(what, -2, what == What::Request);
+        for kind in [HandoffKind::Port, HandoffKind::Request, HandoffKind::Connection] {
+            let mut left = Left::new(kind, -2, kind == HandoffKind::Request);
             left.number = u32::MAX;
             assert_eq!(Left::decode(left.encode()), Some(left));
         }

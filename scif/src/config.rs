@@ -166,8 +166,8 @@ impl Config {
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Config {
         let mut config = Config::default();
         let mut warnings = Vec::new();
-        let mut warn = |name: &str, value: &str, what: &str| {
-            warnings.push(format!("{name} ignored, {what}: {value}"));
+        let mut warn = |name: &str, value: &str, reason: &str| {
+            warnings.push(format!("{name} ignored, {reason}: {value}"));
         };
         if let Some(value) = lookup("SCIF_NODE") {
             match value.parse() {

@@ -226,11 +226,11 @@ impl Connection {
     #[inline(always)]
     pub fn poll_inline(&mut self, handler: impl InlineHandler) -> PollOutcome {
         let Views { tx, rx, .. } = &mut self.views;
-        let look = rx.poll_inline(handler);
-        if look == PollOutcome::Consumed {
+        let outcome = rx.poll_inline(handler);
+        if outcome == PollOutcome::Consumed {
             tx.expect_reply(rx.take_peer_ack());
         }
-        look
+        outcome
     }
 
     /// Makes the peer poll its ring. Called after one or more pushes.
@@ -240,12 +240,12 @@ impl Connection {
         let idle = self.views.tx.consumer_idle();
         match &self.bell {
             Some(bell) if !idle && !bell.handle.sleeping() => {}
-            _ => self.rouse(idle),
+            _ => self.wake_peer(idle),
         }
     }
 
     #[cold]
-    fn rouse(&mut self, mut idle: bool) {
+    fn wake_peer(&mut self, mut idle: bool) {
         if self.bell.is_none() {
             // The peer reads the ring after it has sent its accept. If the accept has not arrived
             // yet, the peer will find all records that were pushed before this check. If it has

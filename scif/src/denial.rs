@@ -73,10 +73,12 @@ pub(crate) fn prospect() -> Result<String, String> {
     match process::yama_scope() {
         0 => Ok("directly, by process_vm_readv".to_owned()),
         1 => Ok(
-            "directly, by process_vm_readv, where the peer permits it (kernel.yama.ptrace_scope is 1, FI_SCIF_PTRACER)".to_owned(),
+            "directly, by process_vm_readv, where the peer permits it (kernel.yama.ptrace_scope is \
+             1, FI_SCIF_PTRACER)".to_owned(),
         ),
         scope => Ok(format!(
-            "directly, by process_vm_readv, with CAP_SYS_PTRACE only (kernel.yama.ptrace_scope is {scope})"
+            "directly, by process_vm_readv, with CAP_SYS_PTRACE only (kernel.yama.ptrace_scope is \
+             {scope})"
         )),
     }
 }
@@ -113,51 +115,54 @@ impl fmt::Display for Denial {
         if let DenialCause::OtherUser(uid) = self.cause {
             return write!(
                 f,
-                "Process {} belongs to user {uid}, this one to user {own}: processes of different users never copy from memory to \
-                 memory; run both as one user",
+                "Process {} belongs to user {uid}, this one to user {own}: processes of different \
+                 users never copy from memory to memory; run both as one user",
                 self.pid
             );
         }
         write!(f, "process_vm_readv of process {}: {}; ", self.pid, self.errno)?;
         match self.cause {
             DenialCause::Seccomp => f.write_str(
-                "a seccomp filter denies the call to this process: start the container with --cap-add=SYS_PTRACE (Docker, \
-                 Podman), or with a seccomp profile that permits process_vm_readv and process_vm_writev",
+                "a seccomp filter denies the call to this process: start the container with \
+                 --cap-add=SYS_PTRACE (Docker, Podman), or with a seccomp profile that permits \
+                 process_vm_readv and process_vm_writev",
             ),
             DenialCause::PidNamespace => f.write_str(
-                "the process is in a pid namespace that is not visible here: let the containers share one (docker run \
-                 --pid=host, or --pid=container:NAME)",
+                "the process is in a pid namespace that is not visible here: let the containers \
+                 share one (docker run --pid=host, or --pid=container:NAME)",
             ),
             DenialCause::UserNamespace => f.write_str(
-                "the process is in another user namespace: start both processes in one (Docker and Podman: one container, \
-                 or --userns=host)",
+                "the process is in another user namespace: start both processes in one (Docker and \
+                 Podman: one container, or --userns=host)",
             ),
             DenialCause::OtherUser(uid) | DenialCause::NotDumpable(uid) => write!(
                 f,
-                "the process shows as one of user {uid}, this one is of user {own}: it belongs to another user, or is not \
-                 dumpable (it has changed its user, or prctl PR_SET_DUMPABLE); run both as one user, or give CAP_SYS_PTRACE"
+                "the process shows as one of user {uid}, this one is of user {own}: it belongs to \
+                 another user, or is not dumpable (it has changed its user, or prctl \
+                 PR_SET_DUMPABLE); run both as one user, or give CAP_SYS_PTRACE"
             ),
             DenialCause::Yama(1) => f.write_str(
-                "/proc/sys/kernel/yama/ptrace_scope is 1 and the process has not permitted it: leave FI_SCIF_PTRACER and \
-                 SCIF_PTRACER at 1 in every process, or set kernel.yama.ptrace_scope to 0, or give CAP_SYS_PTRACE (docker run \
+                "/proc/sys/kernel/yama/ptrace_scope is 1 and the process has not permitted it: \
+                 leave FI_SCIF_PTRACER and SCIF_PTRACER at 1 in every process, or set \
+                 kernel.yama.ptrace_scope to 0, or give CAP_SYS_PTRACE (docker run \
                  --cap-add=SYS_PTRACE)",
             ),
             DenialCause::Yama(2) => f.write_str(
-                "/proc/sys/kernel/yama/ptrace_scope is 2: set kernel.yama.ptrace_scope to 1 or 0, or give CAP_SYS_PTRACE \
-                 (docker run --cap-add=SYS_PTRACE)",
+                "/proc/sys/kernel/yama/ptrace_scope is 2: set kernel.yama.ptrace_scope to 1 or 0, \
+                 or give CAP_SYS_PTRACE (docker run --cap-add=SYS_PTRACE)",
             ),
             DenialCause::Yama(scope) => write!(
                 f,
-                "/proc/sys/kernel/yama/ptrace_scope is {scope}, which denies it to everybody until the next boot: boot with \
-                 kernel.yama.ptrace_scope at 1 or 0",
+                "/proc/sys/kernel/yama/ptrace_scope is {scope}, which denies it to everybody until \
+                 the next boot: boot with kernel.yama.ptrace_scope at 1 or 0",
             ),
             DenialCause::NotThePeer => f.write_str(
-                "the process is not the one that opened the connection: it runs another program now, or /proc and the \
-                 socket disagree about its number",
+                "the process is not the one that opened the connection: it runs another program \
+                 now, or /proc and the socket disagree about its number",
             ),
             DenialCause::Unknown => f.write_str(
-                "a security module, or a process that is not dumpable (prctl PR_SET_DUMPABLE), denies it: give CAP_SYS_PTRACE \
-                 (docker run --cap-add=SYS_PTRACE)",
+                "a security module, or a process that is not dumpable (prctl PR_SET_DUMPABLE), \
+                 denies it: give CAP_SYS_PTRACE (docker run --cap-add=SYS_PTRACE)",
             ),
         }
     }

@@ -120,8 +120,8 @@ impl fmt::Display for Error {
             Error::Config(why) => f.write_str(why),
             Error::NoDriver { tried, .. } => write!(
                 f,
-                "no SCIF driver, tried {tried}: load the driver, name its device (SCIF_DEVICE), or do without \
-                 (FI_SCIF_TRANSPORT=soft, SCIF_TRANSPORT=soft)"
+                "no SCIF driver, tried {tried}: load the driver, name its device (SCIF_DEVICE), or \
+                 do without (FI_SCIF_TRANSPORT=soft, SCIF_TRANSPORT=soft)"
             ),
             Error::Forked => f.write_str("not usable in a forked child"),
             Error::Os { call, errno } => write!(f, "{call}: {errno}"),

@@ -155,6 +155,3 @@ impl From<Error> for Failure {
         }
     }
 }
-
-/// Result of a call.
-pub type Result<T> = std::result::Result<T, Failure>;

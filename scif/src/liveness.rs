@@ -30,7 +30,7 @@ pub struct ProcessProof {
 impl ProcessProof {
     /// Returns the present process with id `pid`; 0 for a process of another pid namespace.
     pub fn of(pid: i32) -> ProcessProof {
-        let sight = if pid > 0 { process::look(pid) } else { ProcessState::Hidden };
+        let sight = if pid > 0 { process::state_of(pid) } else { ProcessState::Hidden };
         let (start, ended) = match sight {
             ProcessState::Seen(stat) => (Some(stat.start), stat.ended),
             ProcessState::Gone => (None, true),
@@ -76,7 +76,7 @@ impl ProcessProof {
             return !self.ended;
         };
         self.looked_ns = now_ns();
-        self.ended = match process::look(self.pid) {
+        self.ended = match process::state_of(self.pid) {
             ProcessState::Seen(stat) => stat.ended || stat.start != start,
             ProcessState::Gone => true,
             ProcessState::Hidden => false,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_does_not_outlast_its_connection() {
+    fn a_hidden_process_does_not_outlast_its_connection() {
         let long_ago = now_ns() - 2 * HIDDEN_NS;
         assert!(ProcessProof::of(process::pid()).outlasts(long_ago));
         let mut hidden = ProcessProof::of(0);

@@ -117,7 +117,7 @@ impl Places {
         if smaps::is_plain(run.begin, run.end, (&raw const here).addr()) {
             Ok(())
         } else {
-            Err(Unmoved::Unfit)
+            Err(Unmoved::BadMemory)
         }
     }
 
@@ -126,7 +126,7 @@ impl Places {
         let mut at = 0;
         while let Some(window) = self.windows.get(at) {
             let busy = |runs: &BTreeMap<u64, Run>| runs.values().any(|run| run.meets(&window.run));
-            if window.regions.is_empty() && !busy(&self.arrivals) && window.move_back() {
+            if window.regions.is_empty() && !busy(&self.arrivals) && window.restore() {
                 self.windows.swap_remove(at);
             } else {
                 at += 1;
@@ -147,7 +147,7 @@ fn with_places<T>(run: impl FnOnce(&mut Places) -> T) -> T {
 
 impl Window {
     /// Moves the pages back; returns whether none is left in the arena.
-    fn move_back(&self) -> bool {
+    fn restore(&self) -> bool {
         let (from, to) = (self.at, self.at + self.run.len());
         let last = self.run.end - PAGE;
         let is_ours = |areas: Vec<pages::Area>| {
@@ -171,7 +171,7 @@ impl Window {
                 let (begin, end) =
                     (area.place(from.max(area.offset)), area.place(to.min(area.last_offset())));
                 let fd = Some(self.arena.fd());
-                if let Err(errno) = pages::move_back(area, begin, end, Some(&guard), fd) {
+                if let Err(errno) = pages::restore(area, begin, end, Some(&guard), fd) {
                     log::debug!(
                         "pages of a memory region could not be moved back to private memory: \
                          {errno}; the move is repeated later"
@@ -189,7 +189,7 @@ impl Window {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unmoved {
     /// Memory of a kind that cannot move.
-    Unfit,
+    BadMemory,
     /// Another operation uses the same pages.
     Busy,
     /// The system denies it.
@@ -249,7 +249,7 @@ impl Movable {
     /// An [`Unmoved`].
     pub fn may_move(&self) -> Result<(), Unmoved> {
         if self.window.is_some() || self.pages() == 0 {
-            return Err(Unmoved::Unfit);
+            return Err(Unmoved::BadMemory);
         }
         with_places(|places| places.may_move(self.number, self.run))?;
         WriteFence::new().map(drop).ok_or(Unmoved::Refused)
@@ -262,7 +262,7 @@ impl Movable {
     /// An [`Unmoved`]; the pages are then in their original place.
     pub fn move_in(&mut self, keys: &SharedKeys) -> Result<(), Unmoved> {
         if self.window.is_some() || self.pages() == 0 {
-            return Err(Unmoved::Unfit);
+            return Err(Unmoved::BadMemory);
         }
         let (number, run) = (self.number, self.run);
         let at = with_places(|places| {

@@ -27,8 +27,8 @@ use crate::sys::mmap::{Claims, Mapping, OutOfRange};
 
 const MAGIC: [u8; 8] = *b"SCIFconn";
 const MARKS: usize = 256;
-const LEFT: usize = MARKS + 2 * HAZARD_BYTES;
-const REPLY_LINE: usize = LEFT + 2 * HAZARD_BYTES;
+const LEAVE_MARKS: usize = MARKS + 2 * HAZARD_BYTES;
+const REPLY_LINE: usize = LEAVE_MARKS + 2 * HAZARD_BYTES;
 const CLAIMS: usize = 4096;
 const CLAIMS_BYTES: usize = CLAIM_BLOCKS * CLAIM_BYTES;
 const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
@@ -99,8 +99,8 @@ impl Views {
             rx: map.consumer(RINGS + theirs * DIRECTION_BYTES, REPLY_LINE, theirs)?,
             my_mark: map.hazard_pointer(MARKS + mine * HAZARD_BYTES)?,
             peer_mark: map.hazard_pointer(MARKS + theirs * HAZARD_BYTES)?,
-            my_leave: map.hazard_pointer(LEFT + mine * HAZARD_BYTES)?,
-            peer_leave: map.hazard_pointer(LEFT + theirs * HAZARD_BYTES)?,
+            my_leave: map.hazard_pointer(LEAVE_MARKS + mine * HAZARD_BYTES)?,
+            peer_leave: map.hazard_pointer(LEAVE_MARKS + theirs * HAZARD_BYTES)?,
             tx_claims: map.claims(CLAIMS + mine * CLAIMS_BYTES)?,
             rx_claims: map.claims(CLAIMS + theirs * CLAIMS_BYTES)?,
             _map: map,

@@ -76,6 +76,7 @@ fn every_transport_conforms() {
     assert_eq!(left, ["lock"], "socket files were left behind");
     std::fs::remove_dir_all(&dir).unwrap();
     println!(
-        "kernel: not by this suite; over a driver or its stand-in libscif's suite runs, and the provider's"
+        "kernel: not by this suite; over a driver or its stand-in libscif's suite runs, and the \
+         provider's"
     );
 }

@@ -24,7 +24,7 @@ use scif_ring::{KeyEntry, Mem};
 const ROLE: &str = "SCIF_TEST_ROLE";
 const PORT: &str = "SCIF_TEST_PORT";
 const KEY: u64 = 42;
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 // ---- the other process
 
@@ -495,7 +495,7 @@ fn program_for_all(name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn requests_beyond_what_may_be_in_flight_wait() {
+fn requests_beyond_the_limit_in_flight_wait() {
     let Some(program) = program_for_all("crowd") else {
         return;
     };
@@ -505,7 +505,7 @@ fn requests_beyond_what_may_be_in_flight_wait() {
         Ok(())
     };
     let mut helper = Helper::start_program(&program, &config("crowd"), "crowd", 0, |command| {
-        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED).current_dir("/");
         // SAFETY: only makes a system call between fork and exec.
         unsafe { command.pre_exec(limit) };
     });
@@ -523,7 +523,11 @@ fn other_users_are_refused_unless_configured() {
     let base = config("users");
     let knock = |port, allow: &str| {
         let mut helper = Helper::start_program(&program, &base, "knock", port, |command| {
-            command.uid(NOBODY).gid(NOBODY).env("SCIF_ALLOW_UIDS", allow).current_dir("/");
+            command
+                .uid(UNPRIVILEGED)
+                .gid(UNPRIVILEGED)
+                .env("SCIF_ALLOW_UIDS", allow)
+                .current_dir("/");
         });
         let words = helper.says();
         (helper, words)
@@ -548,8 +552,9 @@ fn other_users_are_refused_unless_configured() {
     assert!(words.join(" ").contains("Denied"), "{words:?}");
     assert_eq!((events.len(), endpoint.conn_count()), (0, 0));
     // Both allow the other.
-    let node = Node::open(Config { allow_uids: vec![NOBODY], ..base.clone() }, TransportKind::Soft)
-        .unwrap();
+    let node =
+        Node::open(Config { allow_uids: vec![UNPRIVILEGED], ..base.clone() }, TransportKind::Soft)
+            .unwrap();
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
     let port = endpoint.id().port;
     let (_helper, words) = std::thread::scope(|scope| {

@@ -33,8 +33,8 @@ const TIME: Duration = Duration::from_millis(60);
 const ROUND: usize = 8 << 20;
 const BAR: usize = 32;
 
-fn failed(what: &'static str) -> impl Fn(Failure) -> Problem {
-    move |failure| Problem::Failed(format!("{what}: {failure}"))
+fn failed(action: &'static str) -> impl Fn(Failure) -> Problem {
+    move |failure| Problem::Failed(format!("{action}: {failure}"))
 }
 
 /// Kind of transfer to measure.
@@ -60,10 +60,10 @@ struct End {
 }
 
 impl End {
-    fn request(&self, what: u64, n: usize) -> Result<()> {
+    fn request(&self, kind: u64, n: usize) -> Result<()> {
         let mut words = [0; 16];
-        let (kind, count) = words.split_at_mut(8);
-        kind.copy_from_slice(&what.to_le_bytes());
+        let (first, count) = words.split_at_mut(8);
+        first.copy_from_slice(&kind.to_le_bytes());
         count.copy_from_slice(&(n as u64).to_le_bytes());
         self.endpoints.send_bytes(self.fd, &words, true).map_err(failed("scif_send"))?;
         Ok(())
@@ -88,8 +88,8 @@ fn serve(config: &Config, port: u16) -> Result<()> {
     loop {
         let (_, fd) = endpoints.accept(listener, true).map_err(failed("scif_accept"))?;
         // A client that leaves does not stop the server.
-        if let Err(Problem::Failed(what)) = serve_one(&endpoints, fd) {
-            writeln!(io::stderr(), "scifctl: {what}")?;
+        if let Err(Problem::Failed(cause)) = serve_one(&endpoints, fd) {
+            writeln!(io::stderr(), "scifctl: {cause}")?;
         }
         endpoints.close(fd).map_err(failed("scif_close"))?;
     }
@@ -111,10 +111,10 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
             Ok(_) | Err(Failure::Reset) => return Ok(()),
             Err(failure) => return Err(failed("scif_recv")(failure)),
         }
-        let (what, n) = request.split_at(8);
+        let (kind, n) = request.split_at(8);
         let word = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
         let n = usize::try_from(word(n)).map_err(|_| invalid_request())?;
-        match word(what) {
+        match word(kind) {
             REGISTER if n <= 1 << 30 && window.is_none() => {
                 let pages = Pages::new(n).map_err(failed("memory"))?;
                 endpoints
@@ -172,7 +172,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn step(&mut self, what: &str, size: usize) {
+    fn step(&mut self, label: &str, size: usize) {
         if !self.shown {
             return;
         }
@@ -180,7 +180,7 @@ impl Progress {
         let percent = 100 * self.done / self.steps.max(1);
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
         // A failed progress bar does not stop the measurement.
-        let _ = write!(io::stderr(), "\r[{bar}] {percent:3} % {what} {:<6}", bytes(size as u64));
+        let _ = write!(io::stderr(), "\r[{bar}] {percent:3} % {label} {:<6}", bytes(size as u64));
         self.done += 1;
     }
 

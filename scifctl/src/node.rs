@@ -70,8 +70,8 @@ pub(crate) fn lose(node: u16) -> Result<()> {
         if line == HELD {
             return Ok(());
         }
-        if let Some(what) = line.strip_prefix(FAILED) {
-            return Err(Problem::Failed(what.to_owned()));
+        if let Some(cause) = line.strip_prefix(FAILED) {
+            return Err(Problem::Failed(cause.to_owned()));
         }
         writeln!(out, "{line}")?;
     }
@@ -86,11 +86,11 @@ pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
     let (lost, answers) = match FailedNode::new(config, node) {
         Ok(done) => done,
         Err(failure) => {
-            let what = match failure {
+            let cause = match failure {
                 Failure::InUse => "already lost".to_owned(),
                 other => other.to_string(),
             };
-            writeln!(out, "{FAILED}node {node}: {what}")?;
+            writeln!(out, "{FAILED}node {node}: {cause}")?;
             return Err(Problem::Silent);
         }
     };

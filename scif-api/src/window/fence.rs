@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_stand_for_what_was_queued() {
+    fn marks_stand_for_queued_rmas() {
         assert_eq!(whole(5, 7), Ok(5));
         assert_eq!(whole(8, 7), Err(Failure::Invalid));
         let wrapped = (3u64 << 31) + 4;

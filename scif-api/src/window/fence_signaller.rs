@@ -61,7 +61,7 @@ impl FenceSignaller {
                     words.push((word, word.get()));
                 }
             }
-            let (due, left) = self.look();
+            let (due, left) = self.take_due();
             for entry in due {
                 entry.signal();
             }
@@ -71,11 +71,11 @@ impl FenceSignaller {
 
     /// Removes the entries that are due, and drops the ones that never will be. Returns the due
     /// ones and the number of the rest.
-    fn look(&self) -> (Vec<Awaited>, usize) {
+    fn take_due(&self) -> (Vec<Awaited>, usize) {
         let mut awaited = take(&self.awaited);
         let (mut due, mut kept, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for entry in awaited.drain(..) {
-            match contained(|| entry.look()) {
+            match contained(|| entry.progress()) {
                 Some(Progress::Due) => due.push(entry),
                 Some(Progress::Waits) => kept.push(entry),
                 Some(Progress::Never) => {}
@@ -101,7 +101,7 @@ enum Progress {
 }
 
 impl Awaited {
-    fn look(&self) -> Progress {
+    fn progress(&self) -> Progress {
         let Some(link) = self.epd.link() else {
             return Progress::Never;
         };

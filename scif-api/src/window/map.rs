@@ -96,7 +96,7 @@ fn pieces(link: &Link, runs: &[Run], write: bool) -> Result<Vec<Piece>> {
                 serial,
                 lent: None,
             }),
-            Place::InPlace { addr, pid } => {
+            Place::Unmoved { addr, pid } => {
                 let pid = believed(link, pid).map_err(|_| Failure::NoMemory)?;
                 lent_pieces(pid, (addr, run.len), serial, write, &mut pieces)
                     .ok_or(Failure::NoMemory)?;

@@ -9,11 +9,11 @@ use scif::sys::pages::{self, Area, WriteFence};
 use scif::sys::thread;
 
 /// Nanoseconds after the last attempt to move pages back at which the next one is due, even if
-/// `Inner::gone_in_place` has not changed. It finds pages that became free by a deletion in
+/// `Inner::released_unmoved` has not changed. It finds pages that became free by a deletion in
 /// another process of the fork group, or by the end of a temporary failure.
 const AGAIN_NS: u64 = 50_000_000;
 
-/// Time of an attempt, and the value of `Inner::gone_in_place` at that time.
+/// Time of an attempt, and the value of `Inner::released_unmoved` at that time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tries {
     pub(super) gone: u64,
@@ -96,9 +96,9 @@ impl Mover {
                 return false;
             };
             let moved = if sole {
-                pages::move_back_and_free(area, from, to, self.guard(), file)
+                pages::restore_and_free(area, from, to, self.guard(), file)
             } else {
-                pages::move_back(area, from, to, self.guard(), Some(file))
+                pages::restore(area, from, to, self.guard(), Some(file))
             };
             moved
                 .inspect_err(|errno| {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_without_others_are_what_no_other_has() {
+    fn a_difference_has_no_part_of_the_others() {
         assert_eq!(without(vec![(10, 20), (0, 10)], vec![]), [(0, 20)]);
         assert_eq!(without(vec![(0, 10), (20, 30)], vec![(5, 25)]), [(0, 5), (25, 30)]);
         assert_eq!(without(vec![(0, 10)], vec![(0, 10)]), []);

@@ -68,7 +68,7 @@ impl OrphanArenas {
     /// only when all its pages are back: a thread that finds pages in it must find it in this list.
     ///
     /// `mover` makes the guard, and `used` returns the addresses that must stay.
-    pub(super) fn move_back(
+    pub(super) fn restore(
         &self,
         inner: &Inner,
         now: Tries,

@@ -26,21 +26,19 @@ impl Inner {
 
     /// Returns the addresses of this process that windows use in place or RMAs write to. The caller
     /// holds `moving`, unless the result may be outdated.
-    pub(super) fn used_in_place(&self) -> Vec<(u64, u64)> {
+    pub(super) fn used_unmoved(&self) -> Vec<(u64, u64)> {
         let mut used = self.targets.ranges();
-        if !self.in_place.get() {
+        if !self.unmoved.get() {
             return used;
         }
         let pid = process::pid();
         for epd in self.every() {
-            let Some(link) = epd.link().filter(|_| epd.windows.has_in_place()) else {
+            let Some(link) = epd.link().filter(|_| epd.windows.has_unmoved()) else {
                 continue;
             };
             match link.own.table.all() {
                 // Deleted ones too: an RMA that found one may still be copying.
-                Ok(windows) => {
-                    used.extend(windows.iter().filter_map(|window| window.in_place(pid)))
-                }
+                Ok(windows) => used.extend(windows.iter().filter_map(|window| window.unmoved(pid))),
                 Err(_) => return vec![(0, u64::MAX)],
             }
         }
@@ -62,7 +60,7 @@ impl Inner {
             };
             let is_at = |(from, to)| from < end as u64 && to > begin as u64;
             let is_one = |window: &Window| {
-                window.in_arena().is_some_and(shown) || window.in_place(pid).is_some_and(is_at)
+                window.in_arena().is_some_and(shown) || window.unmoved(pid).is_some_and(is_at)
             };
             windows.iter().any(is_one)
         })
@@ -73,14 +71,14 @@ impl Inner {
     pub(crate) fn hold_piece(&self, begin: usize, end: usize) -> Option<impl Sized + '_> {
         let held = take(&self.moving);
         let (begin, end) = (begin as u64, end as u64);
-        let is_used = self.used_in_place().iter().any(|&(from, to)| from < end && to > begin);
+        let is_used = self.used_unmoved().iter().any(|&(from, to)| from < end && to > begin);
         (!is_used).then_some(held)
     }
 
     /// Moves the pages of arena ranges back to all addresses where the program has them, and frees
     /// them in the arena. Pages that must stay are tried again later. The caller holds the control
     /// lock.
-    pub(super) fn move_back(&self, epd: &Epd, link: &Link, ranges: &[(u64, u64)]) -> Result<()> {
+    pub(super) fn restore(&self, epd: &Epd, link: &Link, ranges: &[(u64, u64)]) -> Result<()> {
         let arena = pages::file_id(link.own.arena())?;
         let mover = self.mover();
         let areas = pages::areas_of_program().map_err(|_| Failure::NoMemory)?;
@@ -95,7 +93,7 @@ impl Inner {
             // also orders the move against windows in place.
             let _moving = take(&self.moving);
             let has_rma = self.targets.any();
-            let used = self.used_in_place();
+            let used = self.used_unmoved();
             // Another sharer may have the same pages in its memory.
             let elsewhere = |(from, to): (u64, u64)| {
                 others.iter().any(|areas| {
@@ -146,8 +144,8 @@ impl Inner {
 
     /// Moves pages back that had to stay earlier and are free now. The caller holds no lock.
     pub(crate) fn take_back(&self) {
-        let tries = Tries { gone: self.gone_in_place.get(), now: now_ns() };
-        self.orphan_arenas.move_back(self, tries, || self.mover(), || self.used_in_place());
+        let tries = Tries { gone: self.released_unmoved.get(), now: now_ns() };
+        self.orphan_arenas.restore(self, tries, || self.mover(), || self.used_unmoved());
         if !self.left_pages.get() || !take(&self.tried_back).is_due(tries) {
             return;
         }
@@ -177,7 +175,7 @@ impl Inner {
         let windows = link.own.table.all()?;
         let kept = windows.iter().filter_map(Window::in_arena).collect();
         let left = without(epd.windows.take_left(), kept);
-        self.move_back(epd, link, &left).inspect_err(|_| {
+        self.restore(epd, link, &left).inspect_err(|_| {
             epd.windows.leave(left);
             self.left_pages.set(true);
         })

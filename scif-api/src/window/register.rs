@@ -103,11 +103,11 @@ impl Inner {
             found = Err(Failure::NoMemory);
         }
         let made = found.and_then(|places| {
-            let in_place = |(place, _): &(Place, u64)| matches!(place, Place::InPlace { .. });
+            let is_unmoved = |(place, _): &(Place, u64)| matches!(place, Place::Unmoved { .. });
             // Pages that are being moved back are private again before the window exists.
-            let _moving = places.iter().any(in_place).then(|| {
-                epd.windows.set_in_place();
-                self.in_place.set(true);
+            let _moving = places.iter().any(is_unmoved).then(|| {
+                epd.windows.set_unmoved();
+                self.unmoved.set(true);
                 take(&self.moving)
             });
             self.borrow(epd, serial, &lent);
@@ -248,7 +248,7 @@ impl Inner {
             return Err(Failure::NoMemory);
         }
         let mover = self.mover();
-        let used = self.used_in_place();
+        let used = self.used_unmoved();
         let is_used = |begin: usize, end: usize| {
             let (begin, end) = (begin as u64, end as u64);
             used.iter().any(|&(from, to)| from < end && to > begin)
@@ -262,10 +262,10 @@ impl Inner {
             } else if area.is_of_arena() {
                 let part = area.between(begin, end);
                 lent.push(Lent { arena: area.file, range: (part.offset, part.last_offset()) });
-                self.stay_in_place(begin)
+                self.leave_unmoved(begin)
             } else if !is_movable(area) || pages::is_stack_in_use(begin, end) || is_used(begin, end)
             {
-                self.stay_in_place(begin)
+                self.leave_unmoved(begin)
             } else if mover.may_move_from(area, begin) {
                 let wanted = pages::wanted(area, begin, end);
                 let at = link.own.table.take_arena(wanted, begin, size)?;
@@ -274,7 +274,7 @@ impl Inner {
                 match pages::move_in(area, begin, end, link.own.arena(), at, mover.guard(), hold) {
                     Ok(()) => Place::Arena(at),
                     // None has moved.
-                    Err(Errno::BUSY) => self.stay_in_place(begin),
+                    Err(Errno::BUSY) => self.leave_unmoved(begin),
                     Err(Errno::FAULT) => return Err(Failure::BadAddress),
                     Err(Errno::STALE) => return Err(Failure::Again),
                     Err(_) => return Err(Failure::NoMemory),
@@ -282,7 +282,7 @@ impl Inner {
             } else if self.config.window_strict {
                 return Err(Failure::NoMemory);
             } else {
-                self.stay_in_place(begin)
+                self.leave_unmoved(begin)
             };
             places.push((place, size));
         }
@@ -290,12 +290,12 @@ impl Inner {
     }
 
     /// Place of pages that are not moved. Peers access them by `process_vm_*`.
-    fn stay_in_place(&self, addr: usize) -> Place {
+    fn leave_unmoved(&self, addr: usize) -> Place {
         if self.config.ptracer && process::yama_scope() == 1 {
             // If this is refused, the peers' RMAs report it.
             let _ = process::allow_any_ptracer();
         }
-        Place::InPlace { addr: addr as u64, pid: process::pid() }
+        Place::Unmoved { addr: addr as u64, pid: process::pid() }
     }
 
     /// Deletes the windows of a range (`scif_unregister`).
@@ -385,10 +385,10 @@ impl Inner {
         let free = without(ranges(gone_ranges), ranges(kept_ranges));
         // Done before the places are forgotten: if a sharer dies in between, the next one
         // continues.
-        self.move_back(epd, link, &free)?;
+        self.restore(epd, link, &free)?;
         link.own.table.forget(is_gone)?;
-        if gone.iter().any(|window| matches!(window.place, Place::InPlace { .. })) {
-            self.gone_in_place.add(1);
+        if gone.iter().any(|window| matches!(window.place, Place::Unmoved { .. })) {
+            self.released_unmoved.add(1);
         }
         Ok(())
     }
@@ -399,8 +399,8 @@ impl Inner {
         // Borrowed pages are known to the peer by the serial number of their window.
         let (at, len) = match window.place {
             Place::Arena(at) => (at, window.len),
-            Place::InPlace { .. } if epd.windows.has_borrowed(window.serial) => (u64::MAX, 0),
-            Place::InPlace { .. } => return false,
+            Place::Unmoved { .. } if epd.windows.has_borrowed(window.serial) => (u64::MAX, 0),
+            Place::Unmoved { .. } => return false,
         };
         // The peer cannot be asked without a connection. Its mappings outlive the connection, but
         // not its processes, so references to the arena count as mappings.

@@ -21,7 +21,7 @@ pub(crate) const SHARERS_MAX: usize = 32;
 /// Words of a place: process token, oldest number, copying calls.
 pub(crate) const SHARER_WORDS: usize = 8;
 
-const WHO: usize = 0;
+const TOKEN: usize = 0;
 const OLDEST: usize = 1;
 const COPYING: usize = 2;
 
@@ -36,8 +36,8 @@ pub(crate) struct Sharers {
 }
 
 /// Returns the token of this process: process id and start time in one word, never 0.
-fn who_am_i() -> u64 {
-    match process::look(pid()) {
+fn process_token() -> u64 {
+    match process::state_of(pid()) {
         ProcessState::Seen(stat) => name(pid(), stat.start),
         ProcessState::Gone | ProcessState::Hidden => name(pid(), 0),
     }
@@ -48,15 +48,15 @@ fn name(pid: i32, start: u64) -> u64 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
-fn pid_of(who: u64) -> i32 {
-    (who as u32).cast_signed()
+fn pid_of(token: u64) -> i32 {
+    (token as u32).cast_signed()
 }
 
 /// Whether the process of a token has ended.
-fn is_dead(who: u64) -> bool {
-    match process::look(pid_of(who)) {
+fn is_dead(token: u64) -> bool {
+    match process::state_of(pid_of(token)) {
         ProcessState::Seen(stat) => {
-            stat.ended || (who >> 32 != 0 && name(pid_of(who), stat.start) != who)
+            stat.ended || (token >> 32 != 0 && name(pid_of(token), stat.start) != token)
         }
         ProcessState::Gone => true,
         ProcessState::Hidden => false,
@@ -96,12 +96,12 @@ impl Sharers {
     /// Whether `so` holds for all places. A place of an ended process satisfies it if `ends`.
     fn all_places(&self, ends: bool, so: impl Fn(u64, u64) -> bool) -> Result<bool> {
         for place in 0..SHARERS_MAX {
-            let who = self.word(place, WHO)?.get();
-            if who == 0 {
+            let token = self.word(place, TOKEN)?.get();
+            if token == 0 {
                 continue;
             }
             let is_so = so(self.word(place, OLDEST)?.get(), self.word(place, COPYING)?.get());
-            if !(is_so || ends && is_dead(who)) {
+            if !(is_so || ends && is_dead(token)) {
                 return Ok(false);
             }
         }
@@ -111,9 +111,9 @@ impl Sharers {
     /// Returns the living processes with a place, except this one.
     pub(crate) fn others(&self) -> Vec<i32> {
         (0..SHARERS_MAX)
-            .filter_map(|place| self.word(place, WHO).ok())
+            .filter_map(|place| self.word(place, TOKEN).ok())
             .map(|word| word.get())
-            .filter(|&who| who != 0 && pid_of(who) != pid() && !is_dead(who))
+            .filter(|&token| token != 0 && pid_of(token) != pid() && !is_dead(token))
             .map(pid_of)
             .collect()
     }
@@ -121,7 +121,7 @@ impl Sharers {
     /// Whether another process has a place, including one that died and was not removed yet.
     pub(crate) fn shared(&self) -> bool {
         (0..SHARERS_MAX)
-            .filter_map(|place| self.word(place, WHO).ok())
+            .filter_map(|place| self.word(place, TOKEN).ok())
             .any(|word| word.get() != 0 && pid_of(word.get()) != pid())
     }
 
@@ -135,18 +135,23 @@ impl Sharers {
     /// claim a place.
     pub(crate) fn reap(&self, alone: impl FnOnce() -> bool) -> bool {
         let words = |place| {
-            let who = self.word(place, WHO).ok()?;
-            Some((who, who.get(), self.word(place, OLDEST).ok()?, self.word(place, COPYING).ok()?))
+            let token = self.word(place, TOKEN).ok()?;
+            Some((
+                token,
+                token.get(),
+                self.word(place, OLDEST).ok()?,
+                self.word(place, COPYING).ok()?,
+            ))
         };
         let mut named: Vec<_> = (0..SHARERS_MAX).filter_map(words).collect();
         named.retain(|&(_, name, ..)| name != 0 && pid_of(name) != pid());
         let all = !named.is_empty() && alone();
         let mut found = false;
-        for (who, name, oldest, copying) in named {
-            if (all || is_dead(name)) && who.compare_exchange(name, who_am_i()) {
+        for (token, name, oldest, copying) in named {
+            if (all || is_dead(name)) && token.compare_exchange(name, process_token()) {
                 oldest.set(0);
                 copying.set(0);
-                who.set(0);
+                token.set(0);
                 found = true;
             }
         }
@@ -158,7 +163,7 @@ impl Sharers {
     pub(crate) fn has(&self, pid: i32) -> bool {
         pid > 0
             && (0..SHARERS_MAX)
-                .any(|place| self.word(place, WHO).is_ok_and(|word| pid_of(word.get()) == pid))
+                .any(|place| self.word(place, TOKEN).is_ok_and(|word| pid_of(word.get()) == pid))
     }
 }
 
@@ -240,13 +245,13 @@ impl Own {
 
 /// Claims a place that is free or belongs to an ended process.
 fn claim(sharers: &Sharers) -> Option<usize> {
-    let me = who_am_i();
+    let me = process_token();
     for ends in [false, true] {
         for place in 0..SHARERS_MAX {
-            let who = sharers.word(place, WHO).ok()?;
-            let before = who.get();
+            let token = sharers.word(place, TOKEN).ok()?;
+            let before = token.get();
             let free = before == 0 || (ends && is_dead(before));
-            if free && who.compare_exchange(before, me) {
+            if free && token.compare_exchange(before, me) {
                 sharers.word(place, OLDEST).ok()?.set(0);
                 sharers.word(place, COPYING).ok()?.set(0);
                 return Some(place);
@@ -282,31 +287,31 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_waits_for_every_holder_and_for_no_dead_one() {
+    fn a_mark_waits_for_every_living_sharer() {
         let map = Mapping::anonymous(4096).unwrap();
         let all = sharers(&map);
         let own = Own::default();
         let first = own.queue(&all).unwrap().unwrap();
         // Second sharer: some process that exists.
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
-        let ProcessState::Seen(stat) = process::look(child.id().cast_signed()) else {
+        let ProcessState::Seen(stat) = process::state_of(child.id().cast_signed()) else {
             panic!("cannot see a child")
         };
-        all.word(1, WHO).unwrap().set(name(child.id().cast_signed(), stat.start));
+        all.word(1, TOKEN).unwrap().set(name(child.id().cast_signed(), stat.start));
         all.word(1, OLDEST).unwrap().set(2);
         all.queued.set(2);
         let third = own.queue(&all).unwrap().unwrap();
         assert_eq!((first, third), (1, 3));
         own.finish(&all, first).unwrap();
         assert!(all.finished(1, false).unwrap());
-        assert!(!all.finished(2, true).unwrap(), "the other holder is at it");
+        assert!(!all.finished(2, true).unwrap(), "the other sharer copies");
         own.finish(&all, third).unwrap();
         assert!(!all.finished(3, true).unwrap() && !all.at_rest(true).unwrap());
         assert_eq!(all.others(), [child.id().cast_signed()]);
         assert!(all.shared());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!all.finished(3, false).unwrap(), "nobody looked");
+        assert!(!all.finished(3, false).unwrap(), "no check for deaths");
         assert!(all.finished(3, true).unwrap() && all.at_rest(true).unwrap());
         assert!(all.others().is_empty() && all.shared());
         assert!(all.reap(|| false) && !all.reap(|| true) && !all.shared());
@@ -314,13 +319,13 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_exec_leaves_its_place_when_no_relative_is_left() {
+    fn exec_frees_the_place_once_the_fork_group_has_ended() {
         let map = Mapping::anonymous(4096).unwrap();
         let all = sharers(&map);
         let own = Own::default();
         let ticket = own.queue(&all).unwrap().unwrap();
         // Existing process, as after a call of exec.
-        all.word(1, WHO).unwrap().set(name(1, 0));
+        all.word(1, TOKEN).unwrap().set(name(1, 0));
         all.word(1, OLDEST).unwrap().set(1);
         assert!(!all.reap(|| false) && all.shared());
         assert!(all.reap(|| true) && !all.shared());
@@ -349,11 +354,11 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_place_counts_too() {
+    fn a_process_without_a_place_counts_too() {
         let map = Mapping::anonymous(4096).unwrap();
         let all = sharers(&map);
         for place in 0..SHARERS_MAX {
-            all.word(place, WHO).unwrap().set(name(1, 0));
+            all.word(place, TOKEN).unwrap().set(name(1, 0));
         }
         let own = Own::default();
         assert_eq!(own.queue(&all).unwrap(), None);

@@ -25,14 +25,14 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
                     let mem = map.bytes(at, len).or_else(|_| map.bytes_to_read(at, len))?;
                     Ok(Spot::Here { mem, map, at })
                 }
-                (Place::InPlace { .. }, Place::InPlace { addr, pid }) => Ok(Spot::Of {
+                (Place::Unmoved { .. }, Place::Unmoved { addr, pid }) => Ok(Spot::Of {
                     // A peer names the process of its windows. The name is trusted only as
                     // `believed` allows.
                     pid: if of_peer { believed(link, pid)? } else { pid },
                     addr,
                     len,
                 }),
-                (Place::InPlace { .. }, Place::Arena(_)) => Err(Failure::Broken),
+                (Place::Unmoved { .. }, Place::Arena(_)) => Err(Failure::Broken),
             }
         })
         .collect()

@@ -30,7 +30,7 @@ struct Known {
     /// Answers of the peer to `AskMapped`, by serial number.
     answers: BTreeMap<u32, bool>,
     /// Whether this process ever registered pages that were not moved.
-    in_place: bool,
+    unmoved: bool,
     /// Ranges of the own arena outside all windows, with pages that could not move back yet.
     left: Vec<(u64, u64)>,
     /// Loans of the own arena to windows of other connections.
@@ -112,13 +112,13 @@ impl WindowState {
     }
 
     /// Notes that a window may have pages of this process in place from now on.
-    pub(crate) fn set_in_place(&self) {
-        take(&self.0).in_place = true;
+    pub(crate) fn set_unmoved(&self) {
+        take(&self.0).unmoved = true;
     }
 
     /// Whether a window may have pages of this process in place.
-    pub(crate) fn has_in_place(&self) -> bool {
-        take(&self.0).in_place
+    pub(crate) fn has_unmoved(&self) -> bool {
+        take(&self.0).unmoved
     }
 
     /// Records ranges of the own arena, outside all windows, with pages that remain to be moved
@@ -236,7 +236,7 @@ impl WindowState {
     /// Ends the loans to windows that were deleted.
     pub(super) fn give_back(&self, gone: &[&Window]) {
         for window in gone {
-            if matches!(window.place, Place::InPlace { .. }) {
+            if matches!(window.place, Place::Unmoved { .. }) {
                 self.end_loans(window.serial);
             }
         }

@@ -47,7 +47,7 @@ pub(crate) enum Place {
     /// In the arena of the side that registered them, at this offset.
     Arena(u64),
     /// Not moved, at this address of this process.
-    InPlace { addr: u64, pid: i32 },
+    Unmoved { addr: u64, pid: i32 },
 }
 
 impl Place {
@@ -55,7 +55,7 @@ impl Place {
     pub(crate) fn after(self, n: u64) -> Place {
         match self {
             Place::Arena(at) => Place::Arena(at.wrapping_add(n)),
-            Place::InPlace { addr, pid } => Place::InPlace { addr: addr.wrapping_add(n), pid },
+            Place::Unmoved { addr, pid } => Place::Unmoved { addr: addr.wrapping_add(n), pid },
         }
     }
 }
@@ -88,37 +88,37 @@ impl Window {
     pub(crate) fn in_arena(&self) -> Option<(u64, u64)> {
         match self.place {
             Place::Arena(at) => Some((at, at.saturating_add(self.len))),
-            Place::InPlace { .. } => None,
+            Place::Unmoved { .. } => None,
         }
     }
 
     /// Returns the addresses of a process at which it has pages in place.
-    pub(crate) fn in_place(&self, process: i32) -> Option<(u64, u64)> {
+    pub(crate) fn unmoved(&self, process: i32) -> Option<(u64, u64)> {
         match self.place {
-            Place::InPlace { addr, pid } if pid == process => {
+            Place::Unmoved { addr, pid } if pid == process => {
                 Some((addr, addr.saturating_add(self.len)))
             }
-            Place::InPlace { .. } | Place::Arena(_) => None,
+            Place::Unmoved { .. } | Place::Arena(_) => None,
         }
     }
 
     fn encode(&self) -> [u64; ENTRY_WORDS] {
         let (place, kind, pid) = match self.place {
             Place::Arena(at) => (at, 0u64, 0u32),
-            Place::InPlace { addr, pid } => (addr, 1, pid.cast_unsigned()),
+            Place::Unmoved { addr, pid } => (addr, 1, pid.cast_unsigned()),
         };
         let flags = u64::from(self.read)
             | u64::from(self.write) << 1
             | u64::from(self.deleted) << 2
             | kind << 8;
-        let who = u64::from(self.serial) << 32 | u64::from(pid);
-        [self.offset, self.len, place, flags, who]
+        let process = u64::from(self.serial) << 32 | u64::from(pid);
+        [self.offset, self.len, place, flags, process]
     }
 
     /// Decodes a window, if the words form a valid one.
     #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
     pub(crate) fn decode(words: [u64; ENTRY_WORDS]) -> Option<Window> {
-        let [offset, len, place, flags, who] = words;
+        let [offset, len, place, flags, process] = words;
         let whole = [offset, len, place].iter().all(|n| n.is_multiple_of(PAGE));
         if !whole || len == 0 || offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX + 1) {
             return None;
@@ -128,7 +128,7 @@ impl Window {
                 Place::Arena(place)
             }
             1 if place.checked_add(len).is_some() => {
-                Place::InPlace { addr: place, pid: (who as u32).cast_signed() }
+                Place::Unmoved { addr: place, pid: (process as u32).cast_signed() }
             }
             _ => return None,
         };
@@ -139,7 +139,7 @@ impl Window {
             read: flags & 1 != 0,
             write: flags & 2 != 0,
             deleted: flags & DELETED != 0,
-            serial: (who >> 32) as u32,
+            serial: (process >> 32) as u32,
         })
     }
 }
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arena_outlasts_what_a_process_can_register() {
+    fn an_arena_outlasts_the_registrations_of_a_process() {
         let table = table();
         let large = 1 << 40;
         for i in 0..10_000 {

@@ -67,7 +67,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Repeats a query until it returns a result.
 pub(super) fn until<T>(
-    what: &str,
+    awaited: &str,
     mut ask: impl FnMut() -> Result<Option<T>, CaseError>,
 ) -> Result<T, CaseError> {
     let begin = Instant::now();
@@ -76,7 +76,7 @@ pub(super) fn until<T>(
             return Ok(answer);
         }
         if begin.elapsed() > PATIENCE {
-            return Err(CaseError(format!("waited in vain for {what}")));
+            return Err(CaseError(format!("waited in vain for {awaited}")));
         }
         std::thread::yield_now();
     }

@@ -11,13 +11,13 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "an orderly end", run: orderly_end },
     Case { name: "a reset", run: reset },
     Case { name: "a death", run: death },
-    Case { name: "a closed endpoint says goodbye", run: closed_endpoint_says_goodbye },
+    Case { name: "a closed endpoint sends a close packet", run: closed_endpoint_sends_close },
     Case { name: "a listener that never looked", run: listener_that_never_looked },
     Case { name: "a listener that died before it looked", run: listener_that_died },
     Case { name: "an opener that died before acceptance", run: opener_that_died },
     Case { name: "another one under the same port", run: same_port_again },
     Case { name: "ids are not used again", run: ids_are_not_used_again },
-    Case { name: "goodbye with unread wake-ups", run: goodbye_with_unread_wakeups },
+    Case { name: "close with unread wake-ups", run: close_with_unread_wakeups },
 ];
 
 fn orderly_end(bed: &dyn Bed) -> CaseResult {
@@ -53,7 +53,7 @@ fn death(bed: &dyn Bed) -> CaseResult {
     Ok(())
 }
 
-fn closed_endpoint_says_goodbye(bed: &dyn Bed) -> CaseResult {
+fn closed_endpoint_sends_close(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     drop(p.b);
     ensure!(closed(&mut p.a, p.ab)? == Reason::Orderly);
@@ -128,7 +128,7 @@ fn ids_are_not_used_again(bed: &dyn Bed) -> CaseResult {
     })
 }
 
-fn goodbye_with_unread_wakeups(bed: &dyn Bed) -> CaseResult {
+fn close_with_unread_wakeups(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
     // The closing side has unread wake-ups: the other side must receive the close notice
     // nevertheless.

@@ -12,7 +12,7 @@ use crate::{DYNAMIC_PORTS, Endpoint, Error, Exports, LinkEvent, PortId};
 pub(super) const CASES: &[Case] = &[
     Case { name: "a port has one owner", run: port_has_one_owner },
     Case { name: "dynamic ports differ", run: dynamic_ports_differ },
-    Case { name: "nobody listens", run: nobody_listens },
+    Case { name: "no listener", run: no_listener },
     Case { name: "records before acceptance", run: records_before_acceptance },
     Case { name: "both connect at once", run: both_connect_at_once },
     Case { name: "an endpoint reaches itself", run: reaches_itself },
@@ -46,7 +46,7 @@ fn dynamic_ports_differ(bed: &dyn Bed) -> CaseResult {
     Ok(())
 }
 
-fn nobody_listens(bed: &dyn Bed) -> CaseResult {
+fn no_listener(bed: &dyn Bed) -> CaseResult {
     let mut a = bind(&bed.node()?)?;
     let gone = bind(&bed.node()?)?.id();
     ensure!(a.connect(gone) == Err(Error::Refused(gone)));
@@ -92,7 +92,7 @@ fn both_connect_at_once(bed: &dyn Bed) -> CaseResult {
     })?;
     let find = |list: &[LinkEvent], from: PortId| {
         list.iter().find_map(|event| match event {
-            LinkEvent::Accepted(id, who) if *who == from => Some(*id),
+            LinkEvent::Accepted(id, peer) if *peer == from => Some(*id),
             _ => None,
         })
     };

@@ -37,18 +37,18 @@ fn watch(endpoint: &Endpoint) -> Result<Waiter, CaseError> {
     Ok(waiter)
 }
 
-/// Sleeps on the endpoint until `look` returns a result, like a blocking read.
+/// Sleeps on the endpoint until `check` returns a result, like a blocking read.
 fn sleep_until<T>(
     endpoint: &mut Endpoint,
     waiter: &Waiter,
-    mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, CaseError>,
+    mut check: impl FnMut(&mut Endpoint) -> Result<Option<T>, CaseError>,
 ) -> Result<T, CaseError> {
     loop {
-        if let Some(found) = look(endpoint)? {
+        if let Some(found) = check(endpoint)? {
             return Ok(found);
         }
         endpoint.arm();
-        let found = look(endpoint)?;
+        let found = check(endpoint)?;
         if found.is_none() && !waiter.wait(Some(LOST_NS))? {
             return Err(CaseError("a wake-up was lost".to_owned()));
         }

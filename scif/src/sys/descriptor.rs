@@ -152,10 +152,11 @@ fn drain(fd: impl AsFd) {
     {}
 }
 
-fn ready(fd: impl AsFd, what: PollFlags) -> bool {
+fn ready(fd: impl AsFd, events: PollFlags) -> bool {
     let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut set = [PollFd::new(&fd, what)];
-    poll(&mut set, Some(&zero)).is_ok() && set.iter().any(|entry| entry.revents().intersects(what))
+    let mut set = [PollFd::new(&fd, events)];
+    poll(&mut set, Some(&zero)).is_ok()
+        && set.iter().any(|entry| entry.revents().intersects(events))
 }
 
 /// Waits until input is available, or for `limit_ms`; negative: without limit.
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_is_told_from_what_is_none() {
+    fn only_a_bell_is_taken_for_one() {
         let (_a, b) = pair(true).unwrap();
         assert!(is_bell(&b));
         let socket = |family, kind| rustix::net::socket(family, kind, None).unwrap();

@@ -123,17 +123,17 @@ mod tests {
         for shared in [false, true] {
             for pages in [1, 2, 9] {
                 let at = alone(pages, shared);
-                let look = |page: usize| {
+                let is_marked = |page: usize| {
                     let there = areas(at, at + pages * PAGE).unwrap();
                     assert_eq!(there.len(), 1, "{there:?}");
                     is_set(at + page * PAGE)
                 };
                 for page in [0, pages / 2, pages - 1] {
-                    assert!(!look(page), "{pages} pages, shared {shared}");
+                    assert!(!is_marked(page), "{pages} pages, shared {shared}");
                 }
                 set(at, pages * PAGE);
                 for page in [0, pages / 2, pages - 1] {
-                    assert!(look(page), "{pages} pages, shared {shared}");
+                    assert!(is_marked(page), "{pages} pages, shared {shared}");
                 }
                 assert!(smaps::is_kept_from_children(at));
                 super::super::pages::unmap(at - PAGE, (pages + 2) * PAGE).unwrap();

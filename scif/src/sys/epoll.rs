@@ -3,7 +3,8 @@
 //! See `epoll(7)`, `eventfd(2)`.
 #![expect(
     unsafe_code,
-    reason = "epoll by hand: a stand-in for the device sees the calls, and checkers of memory no argument left to chance"
+    reason = "epoll by hand: a stand-in for the device sees the calls, and checkers of memory no \
+              argument left to chance"
 )]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -4,8 +4,8 @@
 //! The entry points of these interfaces restore it, except for libfabric's calls that send and
 //! poll. There each wrapper of a system call restores it, and over a driver each entry point of a
 //! port or link. [`lock`] restores it too, since a lock of the standard library may sleep in
-//! futex(2). [`ErrnoKeepingAllocator`] restores it, since malloc(3) sets it where it fails, and also
-//! where it succeeds after brk(2) failed.
+//! futex(2). [`ErrnoKeepingAllocator`] restores it, since malloc(3) sets it where it fails, and
+//! also where it succeeds after brk(2) failed.
 #![expect(unsafe_code, reason = "errno is a variable of C")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

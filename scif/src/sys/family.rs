@@ -124,7 +124,7 @@ impl Birth {
 /// it. Detects within [`LOOK_NS`] that the last of them has ended or called `exec`.
 #[inline]
 pub fn has_fork_group() -> bool {
-    RELATED.get() && look()
+    RELATED.get() && update()
 }
 
 /// Whether this process ever had relatives, which may have left work undone.
@@ -133,7 +133,7 @@ pub fn had_fork_group() -> bool {
 }
 
 #[cold]
-fn look() -> bool {
+fn update() -> bool {
     let now = now_ns();
     if UNTIED.get() || now < NEXT.get() {
         return true;

@@ -111,7 +111,8 @@ thread_local! {
     static FORKING: Cell<Option<ManuallyDrop<Forking>>> = const { Cell::new(None) };
     /// Nesting depth of sections of this thread, and the guard of the outermost one.
     static SECTIONS: Cell<u32> = const { Cell::new(0) };
-    static ENTERED: Cell<Option<ManuallyDrop<RwLockReadGuard<'static, ()>>>> = const { Cell::new(None) };
+    static ENTERED: Cell<Option<ManuallyDrop<RwLockReadGuard<'static, ()>>>> =
+        const { Cell::new(None) };
 }
 
 /// Guard that prevents forks by other threads, for taking locks of which a forked child has a copy.

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_shows_in_what_is_there_and_in_the_place() {
+    fn the_page_size_follows_the_memory_and_the_address() {
         let len = 2 * LARGE;
         for (said, wanted) in [
             (PageSizeHint::Large, PageSizeHint::Large),

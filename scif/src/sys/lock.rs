@@ -144,7 +144,7 @@ mod tests {
 
     /// Every later owner learns that an owner died, until one of them notes the repair.
     #[test]
-    fn who_died_inside_is_remembered() {
+    fn the_death_of_an_owner_is_remembered() {
         let map = Mapping::anonymous(4096).unwrap();
         let at = NonNull::new(map.bytes(0, LOCK_BYTES).unwrap().as_ptr()).unwrap();
         // SAFETY: as above; the child has a copy of the value and the same memory.

@@ -69,8 +69,8 @@ pub static PEERS: Budget = Budget {
     rate: "at most 10 lines a second that peers cause",
 };
 
-/// Lines about calls of the program that are refused: the first 64 at once, then 5 a second, reports
-/// included.
+/// Lines about calls of the program that are refused: the first 64 at once, then 5 a second,
+/// reports included.
 pub static CALLS: Budget = Budget {
     limiter: Limiter::new(64, 200_000_000),
     last: last(),
@@ -96,10 +96,10 @@ pub fn take_panics() {
 
 #[cold]
 fn log_panic(info: &PanicHookInfo<'_>) {
-    let what = info.payload_as_str().unwrap_or("no message");
+    let message = info.payload_as_str().unwrap_or("no message");
     let (file, line) = info.location().map_or(("", 0), |at: &Location<'_>| (at.file(), at.line()));
     if log::log_enabled!(log::Level::Error) && PANICS.allows(|report| log::error!("{report}")) {
-        log::error!("internal error at {file}:{line}, please report it: {what}");
+        log::error!("internal error at {file}:{line}, please report it: {message}");
     }
 }
 
@@ -142,8 +142,8 @@ pub(crate) fn warn_of_denied(call: &'static str, errno: Errno, consequence: &str
         && SAID.first(call)
     {
         log::warn!(
-            "{call}: {errno}: {consequence}. A seccomp filter (of a container), a security module or an old kernel denies the \
-             call: {remedy}"
+            "{call}: {errno}: {consequence}. A seccomp filter (of a container), a security module \
+             or an old kernel denies the call: {remedy}"
         );
     }
 }

@@ -126,7 +126,7 @@ impl Area {
 /// The system's. EAGAIN: other threads map and unmap continuously.
 pub fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     for _ in 0..TRIES {
-        let areas = look(begin, end)?;
+        let areas = read(begin, end)?;
         // The kernel lists areas one by one: two may have been merged meanwhile.
         let apart = |pair: &[Area]| matches!(pair, [one, next] if one.end <= next.begin);
         if areas.windows(2).all(apart) {
@@ -136,7 +136,7 @@ pub fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     Err(Errno::AGAIN.into())
 }
 
-fn look(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+fn read(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     let maps = std::fs::File::open("/proc/self/maps")?;
     if end != usize::MAX
         && let Some(areas) = query(&maps, begin, end)
@@ -178,7 +178,7 @@ pub fn areas_of(pid: i32) -> Option<Vec<Area>> {
         // With hidepid the file is missing for a running process as well.
         Err(error)
             if error.raw_os_error() == Some(libc::ENOENT)
-                && process::look(pid) == process::ProcessState::Gone =>
+                && process::state_of(pid) == process::ProcessState::Gone =>
         {
             Some(Vec::new())
         }

@@ -75,9 +75,10 @@ pub fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
         Err(Errno::INVAL) if seals.contains(SealFlags::FUTURE_WRITE) => {
             SAID.call_once(|| {
                 log::warn!(
-                    "F_ADD_SEALS: {}: this kernel has no F_SEAL_FUTURE_WRITE, without which peers could write what they \
-                     are to read only. There is no RMA, and scif_connect fails. Use Linux 5.1 or later, or a SCIF driver \
-                     (SCIF_TRANSPORT=kernel, FI_SCIF_TRANSPORT=kernel)",
+                    "F_ADD_SEALS: {}: this kernel has no F_SEAL_FUTURE_WRITE, without which peers \
+                     could write what they are to read only. There is no RMA, and scif_connect \
+                     fails. Use Linux 5.1 or later, or a SCIF driver (SCIF_TRANSPORT=kernel, \
+                     FI_SCIF_TRANSPORT=kernel)",
                     Errno::INVAL
                 );
             });
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_holds_the_lock_of_what_it_was_made_of() {
+    fn a_mapping_holds_the_lock_of_its_descriptor() {
         let _alone = crate::sys::children::none();
         let fd = create("scif-test", 8192).unwrap();
         assert!(!is_shared(&fd));

@@ -210,7 +210,7 @@ fn make_own_copies() {
         if !area.shared || !names.contains(&area.name) {
             continue;
         }
-        if let Err(errno) = move_back(&area, area.begin, area.end, None, None) {
+        if let Err(errno) = restore(&area, area.begin, area.end, None, None) {
             // Absent memory is better than the parent's.
             log::warn!(
                 "forked child {}: {} bytes of registered memory could not be copied: {errno}; an \
@@ -308,29 +308,29 @@ fn is_listed(maps: &std::fs::File, area: &Area, begin: usize, end: usize) -> boo
 /// # Errors
 /// `ESTALE`: the range has another content by now, which stays. `EBUSY`: it contains the stack in
 /// use.
-pub fn move_back(
+pub fn restore(
     area: &Area,
     begin: usize,
     end: usize,
     guard: Option<&WriteFence>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
-    move_each_back(area, begin, end, guard, file, false)
+    restore_each(area, begin, end, guard, file, false)
 }
 
-/// Variant of [`move_back`] for pages without another user: each piece is freed in the memfd as
+/// Variant of [`restore`] for pages without another user: each piece is freed in the memfd as
 /// soon as it has moved.
-pub fn move_back_and_free(
+pub fn restore_and_free(
     area: &Area,
     begin: usize,
     end: usize,
     guard: Option<&WriteFence>,
     file: BorrowedFd<'_>,
 ) -> Result<(), Errno> {
-    move_each_back(area, begin, end, guard, Some(file), true)
+    restore_each(area, begin, end, guard, Some(file), true)
 }
 
-fn move_each_back(
+fn restore_each(
     area: &Area,
     begin: usize,
     end: usize,
@@ -579,7 +579,7 @@ mod tests {
         let mut bytes = [0u8; 8];
         rustix::io::pread(&fd, &mut bytes, 8192 + PAGE as u64).unwrap();
         assert_eq!(u64::from_ne_bytes(bytes), 77);
-        move_back_and_free(&moved, at, at + LEN, None, fd.as_fd()).unwrap();
+        restore_and_free(&moved, at, at + LEN, None, fd.as_fd()).unwrap();
         assert_eq!(rustix::fs::fstat(&fd).unwrap().st_blocks, 0, "nothing is there twice");
         let back = areas(at, at + LEN).unwrap().remove(0);
         assert!(!back.shared && back.file == FileId::default());
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_any_more_is_not_moved_back() {
+    fn absent_pages_are_not_restored() {
         let at = buffer_near(64 << 30);
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
@@ -598,14 +598,14 @@ mod tests {
         unmap(at + PAGE, PAGE).unwrap();
         assert!(!is_still(&moved, at, at + LEN) && !is_listed(&maps(), &moved, at, at + LEN));
         assert!(is_listed(&maps(), &moved, at + 2 * PAGE, at + LEN));
-        assert_eq!(move_back(&moved, at, at + LEN, None, Some(fd.as_fd())), Err(Errno::STALE));
-        assert_eq!(move_back(&moved, at, at + 100, None, Some(fd.as_fd())), Err(Errno::INVAL));
+        assert_eq!(restore(&moved, at, at + LEN, None, Some(fd.as_fd())), Err(Errno::STALE));
+        assert_eq!(restore(&moved, at, at + 100, None, Some(fd.as_fd())), Err(Errno::INVAL));
         let left = areas(at, at + LEN).unwrap();
         assert!(!left.iter().any(|a| a.begin <= at + PAGE && a.end > at + PAGE));
         unmap(at, PAGE).unwrap();
         unmap(at + 2 * PAGE, LEN - 2 * PAGE).unwrap();
         // No load from the range: all of it is unmapped.
-        assert_eq!(move_back(&moved, at, at + LEN, None, Some(fd.as_fd())), Err(Errno::STALE));
+        assert_eq!(restore(&moved, at, at + LEN, None, Some(fd.as_fd())), Err(Errno::STALE));
     }
 
     #[test]
@@ -637,7 +637,7 @@ mod tests {
         move_in(&area, at, at + LEN, fd.as_fd(), 0, Some(&guard), freely).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
         let empty = memfd::create("scif-test", 0).unwrap();
-        let moved = move_back(&area, at, at + LEN, Some(&guard), Some(empty.as_fd()));
+        let moved = restore(&area, at, at + LEN, Some(&guard), Some(empty.as_fd()));
         assert_eq!(moved, Err(Errno::FAULT));
         assert!(stored(2), "the pages stay shared");
         assert_eq!(scif_ring::rmw::load(&word(at)), Some(2u64));
@@ -673,7 +673,7 @@ mod tests {
             move_in(&area, at, at + LEN, fd.as_fd(), round * LEN as u64, Some(&guard), freely)
                 .unwrap();
             let area = areas(at, at + LEN).unwrap().remove(0);
-            move_back(&area, at, at + LEN, Some(&guard), Some(fd.as_fd())).unwrap();
+            restore(&area, at, at + LEN, Some(&guard), Some(fd.as_fd())).unwrap();
         }
         stop.set(true);
         let n = writer.join().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Processes, this one and others, as the kernel describes them: identity, start time, state, rights,
-//! limits, and the identity of this host. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
+//! Processes, this one and others, as the kernel describes them: identity, start time, state,
+//! rights, limits, and the identity of this host. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
 
 use std::fmt;
 use std::fs;
@@ -44,7 +44,7 @@ pub fn owner(pid: i32) -> Option<u32> {
 
 /// Whether a process is known to be in another user namespace than this one.
 pub(crate) fn in_other_user_namespace(pid: i32) -> bool {
-    let of = |who: &dyn fmt::Display| file_id(Path::new(&format!("/proc/{who}/ns/user")));
+    let of = |pid: &dyn fmt::Display| file_id(Path::new(&format!("/proc/{pid}/ns/user")));
     matches!((of(&"self"), of(&pid)), (Ok(ours), Ok(theirs)) if ours != theirs)
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn last_errno() -> Errno {
 
 /// Returns the state of a process. A pid that cannot exist, as a peer may have stored it, counts as
 /// gone.
-pub fn look(pid: i32) -> ProcessState {
+pub fn state_of(pid: i32) -> ProcessState {
     if pid <= 0 {
         return ProcessState::Gone;
     }
@@ -155,7 +155,7 @@ pub fn memory_limit() -> u64 {
     let info = rustix::system::sysinfo();
     let host = info.totalram.saturating_mul(u64::from(info.mem_unit).max(1));
     let limits =
-        [Resource::As, Resource::Data].map(|what| rustix::process::getrlimit(what).current);
+        [Resource::As, Resource::Data].map(|resource| rustix::process::getrlimit(resource).current);
     limits.into_iter().flatten().chain(super::cgroup::memory_limit()).fold(host, u64::min)
 }
 
@@ -236,9 +236,9 @@ mod tests {
     #[test]
     fn numbers_of_no_process_are_gone() {
         for pid in [0, -1, -5, i32::MIN] {
-            assert_eq!(look(pid), ProcessState::Gone, "{pid}");
+            assert_eq!(state_of(pid), ProcessState::Gone, "{pid}");
         }
-        assert!(matches!(look(pid()), ProcessState::Seen(_)));
+        assert!(matches!(state_of(pid()), ProcessState::Seen(_)));
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
 
     #[test]
     fn own_stat_is_seen_and_stable() {
-        let ProcessState::Seen(a) = look(pid()) else { panic!("cannot see ourselves") };
+        let ProcessState::Seen(a) = state_of(pid()) else { panic!("cannot see ourselves") };
         assert!(!a.ended && a.start > 0);
-        assert_eq!(look(pid()), ProcessState::Seen(a));
+        assert_eq!(state_of(pid()), ProcessState::Seen(a));
     }
 
     #[test]
@@ -284,10 +284,10 @@ mod tests {
         let id = child.id().cast_signed();
         let start = std::time::Instant::now();
         // A zombie until it is reaped.
-        while !matches!(look(id), ProcessState::Seen(Stat { ended: true, .. })) {
+        while !matches!(state_of(id), ProcessState::Seen(Stat { ended: true, .. })) {
             assert!(start.elapsed().as_secs() < 20);
         }
         child.wait().unwrap();
-        assert_eq!(look(id), ProcessState::Gone);
+        assert_eq!(state_of(id), ProcessState::Gone);
     }
 }

@@ -18,7 +18,7 @@ pub enum PageSizeHint {
     Small,
 }
 
-/// Flags permitted on an area whose pages are moved: readable and writable memory without
+/// Flags permitted on an area special pages are moved: readable and writable memory without
 /// properties that the new pages would lack. Excluded are, for example, locked memory, wanted huge
 /// pages, memory not copied by fork, and watched memory.
 const PLAIN: [&str; 9] = ["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd", "nh"];
@@ -54,9 +54,9 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
             if !inside {
                 continue;
             }
-            let whose = area.shared || area.exec || area.file.ino != 0 || !area.name.is_empty();
+            let special = area.shared || area.exec || area.file.ino != 0 || !area.name.is_empty();
             if area.begin > reached
-                || whose
+                || special
                 || !(area.read && area.write)
                 || (area.begin..area.end).contains(&apart)
             {
@@ -182,8 +182,8 @@ VmFlags: rd wr mr mw me dc ac \n";
             |list: &str, from: usize| wanted_in(list.as_bytes(), base + from, base + from + 0x1000);
         assert_eq!([0, 0x8000, 0x20000].map(|at| wanted(LIST, at)), [PageSizeHint::Any; 3]);
         assert_eq!(wanted(LIST, 0xc000), PageSizeHint::Large, "there are some");
-        for (flag, what) in [("hg", PageSizeHint::Large), ("nh", PageSizeHint::Small)] {
-            assert_eq!(wanted(&LIST.replace("dc", flag), 0x11000), what);
+        for (flag, hint) in [("hg", PageSizeHint::Large), ("nh", PageSizeHint::Small)] {
+            assert_eq!(wanted(&LIST.replace("dc", flag), 0x11000), hint);
         }
     }
 }

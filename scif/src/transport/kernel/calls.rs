@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_not_answered_holds_nobody() {
+    fn an_unanswered_call_delays_no_other() {
         let mut calls = calls();
         let (answer, driver) = mpsc::channel::<std::result::Result<u32, Failure>>();
         let (told, news) = mpsc::channel();

@@ -41,7 +41,7 @@ pub(crate) use self::carry::Kernel;
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::error::Error;
-use crate::failure::{Failure, Result};
+use crate::failure::Failure;
 use crate::fence::{FenceSide, Signal};
 use crate::sys::descriptor;
 
@@ -114,7 +114,7 @@ impl Device {
     ///
     /// # Errors
     /// The error of opening the device; ENXIO for an unknown version.
-    pub fn open(config: &Config) -> Result<Device> {
+    pub fn open(config: &Config) -> Result<Device, Failure> {
         Device::find(config).map_err(|none| none.failure)
     }
 
@@ -122,7 +122,7 @@ impl Device {
     ///
     /// # Errors
     /// Errors of [`Device::open`].
-    pub fn demand(config: &Config) -> Result<Device> {
+    pub fn demand(config: &Config) -> Result<Device, Failure> {
         Device::find(config).map_err(|none| {
             log::warn!("{}", Error::from(none.clone()));
             none.failure
@@ -133,7 +133,7 @@ impl Device {
     ///
     /// # Errors
     /// Answer of each device.
-    pub(crate) fn find(config: &Config) -> std::result::Result<Device, NoDevice> {
+    pub(crate) fn find(config: &Config) -> Result<Device, NoDevice> {
         let mut none = NoDevice { failure: Failure::Os(Errno::NOENT), tried: Vec::new() };
         let named = match &config.device {
             Some(path) => match CString::new(path.as_os_str().as_bytes()) {
@@ -180,7 +180,12 @@ impl Device {
         self.driver.encoding().number(call)
     }
 
-    fn ask<T: call::Argument>(&self, fd: RawFd, call: Call, argument: &mut T) -> Result<()> {
+    fn ask<T: call::Argument>(
+        &self,
+        fd: RawFd,
+        call: Call,
+        argument: &mut T,
+    ) -> Result<(), Failure> {
         call::ask(fd, self.driver.encoding(), call, argument)?;
         Ok(())
     }
@@ -189,7 +194,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of open(2).
-    pub fn open_endpoint(&self) -> Result<RawFd> {
+    pub fn open_endpoint(&self) -> Result<RawFd, Failure> {
         Ok(descriptor::release(call::open(&self.path, true)?))
     }
 
@@ -197,7 +202,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Failure::BadDescriptor`].
-    pub fn close(&self, fd: RawFd) -> Result<()> {
+    pub fn close(&self, fd: RawFd) -> Result<(), Failure> {
         Ok(descriptor::close(fd)?)
     }
 
@@ -205,7 +210,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's, as for every call below.
-    pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
+    pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16, Failure> {
         let mut bind = abi::Bind { port: i32::from(port), pad: 0 };
         self.ask(fd, Call::Bind, &mut bind)?;
         u16::try_from(bind.port).map_err(|_| Failure::Broken)
@@ -215,7 +220,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<()> {
+    pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Failure> {
         call::tell(fd, self.number(Call::Listen), backlog)?;
         Ok(())
     }
@@ -224,7 +229,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
+    pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16, Failure> {
         match self.bind(fd, 0) {
             // Bound already, or in a state about which connect returns a better error.
             Ok(_) | Err(Failure::Os(Errno::INVAL | Errno::ISCONN)) => {}
@@ -242,7 +247,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn accept(&self, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
+    pub fn accept(&self, fd: RawFd, wait: bool) -> Result<(PortId, RawFd), Failure> {
         // Opened first: an accepted request cannot be returned if no descriptor is left. Not
         // close-on-exec, as in the drivers' library.
         let new = call::open(&self.path, false)?;
@@ -254,7 +259,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    fn accept_into(&self, fd: RawFd, new: RawFd, wait: bool) -> Result<PortId> {
+    fn accept_into(&self, fd: RawFd, new: RawFd, wait: bool) -> Result<PortId, Failure> {
         let mut accept = abi::Accept {
             flags: if wait { abi::ACCEPT_SYNC } else { 0 },
             ..abi::Accept::default()
@@ -269,7 +274,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn send(&self, fd: RawFd, src: &Mem, wait: bool) -> Result<usize> {
+    pub fn send(&self, fd: RawFd, src: &Mem, wait: bool) -> Result<usize, Failure> {
         self.message(fd, Call::Send, src, wait)
     }
 
@@ -277,11 +282,11 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn receive(&self, fd: RawFd, dst: &Mem, wait: bool) -> Result<usize> {
+    pub fn receive(&self, fd: RawFd, dst: &Mem, wait: bool) -> Result<usize, Failure> {
         self.message(fd, Call::Recv, dst, wait)
     }
 
-    fn message(&self, fd: RawFd, call: Call, mem: &Mem, wait: bool) -> Result<usize> {
+    fn message(&self, fd: RawFd, call: Call, mem: &Mem, wait: bool) -> Result<usize, Failure> {
         let mut msg = abi::Msg {
             msg: address(mem.as_ptr().expose_provenance()),
             len: i32::try_from(mem.len()).map_err(|_| Failure::Invalid)?,
@@ -297,7 +302,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of poll(2).
-    pub fn poll(&self, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
+    pub fn poll(&self, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize, Failure> {
         Ok(descriptor::poll_raw(entries, timeout_ms)?)
     }
 
@@ -305,7 +310,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of open(2).
-    pub fn nodes(&self) -> Result<(Vec<u16>, u16)> {
+    pub fn nodes(&self) -> Result<(Vec<u16>, u16), Failure> {
         let any = call::open(&self.path, true)?;
         let mut nodes = vec![UNWRITTEN; NODES];
         let mut own = 0u16;
@@ -337,7 +342,7 @@ impl Device {
     /// # Errors
     /// [`Failure::NotConnected`], [`Failure::Reset`], or the error for a descriptor that is no
     /// endpoint.
-    pub fn usable(&self, fd: RawFd) -> Result<()> {
+    pub fn usable(&self, fd: RawFd) -> Result<(), Failure> {
         // The driver checks the state before the flags, which are invalid.
         match self.mark(fd, 0) {
             Err(Failure::Os(Errno::INVAL)) | Ok(_) => Ok(()),
@@ -349,7 +354,7 @@ impl Device {
     ///
     /// # Errors
     /// Errors of [`usable`](Self::usable), except for a former connection.
-    pub fn receivable(&self, fd: RawFd) -> Result<()> {
+    pub fn receivable(&self, fd: RawFd) -> Result<(), Failure> {
         match self.usable(fd) {
             Err(Failure::Os(Errno::CONNRESET)) => Ok(()),
             other => other,
@@ -368,7 +373,7 @@ impl Device {
         offset: i64,
         prot: i32,
         flags: i32,
-    ) -> Result<i64> {
+    ) -> Result<i64, Failure> {
         let mut reg =
             abi::Reg { addr: address(addr), len: len as u64, offset, prot, flags, out_offset: 0 };
         match self.ask(fd, Call::Reg, &mut reg) {
@@ -387,7 +392,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
+    pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure> {
         let mut unreg = abi::Unreg { offset, len: len as u64 };
         self.ask(fd, Call::Unreg, &mut unreg)
     }
@@ -404,7 +409,7 @@ impl Device {
         offset: i64,
         prot: i32,
         flags: i32,
-    ) -> Result<usize> {
+    ) -> Result<usize, Failure> {
         Ok(call::map(fd, addr, len, prot, flags | libc::MAP_SHARED, offset)?)
     }
 
@@ -412,12 +417,12 @@ impl Device {
     ///
     /// # Errors
     /// Errors of munmap(2).
-    pub fn unmap(&self, addr: usize, len: usize) -> Result<()> {
+    pub fn unmap(&self, addr: usize, len: usize) -> Result<(), Failure> {
         Ok(call::unmap(addr, len)?)
     }
 
     /// Executes one of the four RMA calls.
-    fn transfer(&self, fd: RawFd, call: Call, mut transfer: abi::Transfer) -> Result<()> {
+    fn transfer(&self, fd: RawFd, call: Call, mut transfer: abi::Transfer) -> Result<(), Failure> {
         self.ask(fd, call, &mut transfer)
     }
 
@@ -425,7 +430,14 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn read_from(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
+    pub fn read_from(
+        &self,
+        fd: RawFd,
+        near: i64,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<(), Failure> {
         self.transfer(fd, Call::ReadFrom, windows(near, len, far, flags))
     }
 
@@ -433,7 +445,14 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn write_to(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
+    pub fn write_to(
+        &self,
+        fd: RawFd,
+        near: i64,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<(), Failure> {
         self.transfer(fd, Call::WriteTo, windows(near, len, far, flags))
     }
 
@@ -448,7 +467,7 @@ impl Device {
         len: usize,
         far: i64,
         flags: i32,
-    ) -> Result<()> {
+    ) -> Result<(), Failure> {
         self.transfer(fd, Call::VReadFrom, memory(addr, len, far, flags))
     }
 
@@ -463,11 +482,11 @@ impl Device {
         len: usize,
         far: i64,
         flags: i32,
-    ) -> Result<()> {
+    ) -> Result<(), Failure> {
         self.transfer(fd, Call::VWriteTo, memory(addr, len, far, flags))
     }
 
-    fn mark(&self, fd: RawFd, flags: i32) -> Result<i32> {
+    fn mark(&self, fd: RawFd, flags: i32) -> Result<i32, Failure> {
         let mut mark = 0i32;
         let mut fence =
             abi::FenceMark { flags, pad: 0, mark: address((&raw mut mark).expose_provenance()) };
@@ -479,7 +498,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn fence_mark(&self, fd: RawFd, side: FenceSide) -> Result<i32> {
+    pub fn fence_mark(&self, fd: RawFd, side: FenceSide) -> Result<i32, Failure> {
         self.mark(fd, begun_by(side))
     }
 
@@ -487,7 +506,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    pub fn fence_wait(&self, fd: RawFd, mark: i32) -> Result<()> {
+    pub fn fence_wait(&self, fd: RawFd, mark: i32) -> Result<(), Failure> {
         call::tell(fd, self.number(Call::FenceWait), mark)?;
         Ok(())
     }
@@ -502,7 +521,7 @@ impl Device {
         side: FenceSide,
         local: Option<Signal>,
         remote: Option<Signal>,
-    ) -> Result<()> {
+    ) -> Result<(), Failure> {
         let none = Signal { offset: 0, value: 0 };
         let (near, far) = (local.unwrap_or(none), remote.unwrap_or(none));
         let mut fence = abi::FenceSignal {
@@ -535,7 +554,7 @@ fn memory(addr: usize, len: usize, far: i64, flags: i32) -> abi::Transfer {
 }
 
 /// Determines the kind of a driver.
-fn recognize(probe: &OwnedFd) -> Result<Driver> {
+fn recognize(probe: &OwnedFd) -> Result<Driver, Failure> {
     let fd = probe.as_raw_fd();
     match call::tell(fd, abi::GET_VERSION, 0) {
         Ok(abi::VERSION) => Ok(Driver::Mpss3),
@@ -582,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_driver_is_not_taken_for_one() {
+    fn other_files_are_not_taken_for_drivers() {
         let device =
             |path: &str| Device::open(&Config { device: Some(path.into()), ..Config::default() });
         assert_eq!(device("/dev/null").unwrap_err(), Failure::Os(Errno::NOTTY));

@@ -204,7 +204,8 @@ impl Port for KernelPort {
 
     fn whereabouts(&self, port: PortId) -> String {
         format!(
-            "This process uses {}. Check that the peer runs, with FI_SCIF_TRANSPORT=kernel, and that node {} is online",
+            "This process uses {}. Check that the peer runs, with FI_SCIF_TRANSPORT=kernel, and \
+             that node {} is online",
             self.kernel.settings(),
             port.node
         )

@@ -229,8 +229,8 @@ impl Clerk {
                 errno => {
                     self.short = true;
                     self.desk.warn_once(format_args!(
-                        "scif_accept at {}: {errno}; callers wait until it succeeds. Raise the limit of open files \
-                         (ulimit -n) where these are short",
+                        "scif_accept at {}: {errno}; callers wait until it succeeds. Raise the \
+                         limit of open files (ulimit -n) where these are short",
                         self.id
                     ));
                 }

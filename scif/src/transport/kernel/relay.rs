@@ -280,12 +280,12 @@ impl Incoming {
 
     fn next_frame(&mut self) -> Next {
         let frame = self.bytes.get(self.used..).unwrap_or_default();
-        let Some((&[what, kind, head_len, _, b0, b1, b2, b3], rest)) =
+        let Some((&[frame, kind, head_len, _, b0, b1, b2, b3], rest)) =
             frame.split_first_chunk::<FRAME>()
         else {
             return Next::Short;
         };
-        match what {
+        match frame {
             RECORD => {}
             BYE => return Next::End(Reason::Orderly),
             RESET => return Next::End(Reason::Reset),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_comes_after_what_went_before() {
+    fn an_end_comes_after_earlier_records() {
         let ((mut a, mut from_a, _), (_b, _, mut to_b)) =
             (side(Side::Opener), side(Side::Acceptor));
         let mut queue = Queue::default();

@@ -266,8 +266,8 @@ impl Outlet {
             Errno::CONNRESET | Errno::NOTCONN => {}
             _ => {
                 warn_about_peer!(
-                    "scif_send to {}: {errno}; the connection is ended, and what was sent on it may be lost. Look \
-                     for a node that is down or overloaded (dmesg)",
+                    "scif_send to {}: {errno}; the connection is ended, and what was sent on it \
+                     may be lost. Look for a node that is down or overloaded (dmesg)",
                     self.peer
                 );
                 self.failed.set(u64::from(errno.raw_os_error().unsigned_abs()));

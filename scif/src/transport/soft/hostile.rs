@@ -254,15 +254,15 @@ fn bad_hellos_are_turned_away() {
         ("keys that are no memory", with_keys.encode().to_vec(), keys(event())),
     ];
     let count = cases.len();
-    for (what, bytes, fds) in cases {
+    for (name, bytes, fds) in cases {
         let socket = stage.raw(victim.id());
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         send(&socket, &bytes, &borrowed);
-        assert_eq!(events(&mut victim), [], "{what}");
+        assert_eq!(events(&mut victim), [], "{name}");
         let word = last_word(&socket);
-        assert!(matches!(word, None | Some(Packet::Reset | Packet::No(_))), "{what}: {word:?}");
-        if what == "another version" || what == "bell blank" {
-            assert_eq!(word, Some(Packet::No(Reason::Refused(Refusal::Version))), "{what}");
+        assert!(matches!(word, None | Some(Packet::Reset | Packet::No(_))), "{name}: {word:?}");
+        if name == "another version" || name == "bell blank" {
+            assert_eq!(word, Some(Packet::No(Reason::Refused(Refusal::Version))), "{name}");
         }
     }
     assert_eq!(victim.conn_count(), 0);
@@ -390,13 +390,13 @@ fn bad_packets_end_a_connection() {
         ("an unknown refusal", b"N\xff", false),
     ];
     let count = cases.len();
-    for (what, bytes, with_fd) in cases {
+    for (name, bytes, with_fd) in cases {
         let (socket, _segment, _bell, id) = stage.accepted(&mut victim);
         let fds = if with_fd { vec![event.as_fd()] } else { vec![] };
         send(&socket, bytes, &fds);
         let end = wait_for(&mut victim, |_| true);
-        assert_eq!(end, LinkEvent::Closed(id, Reason::Corrupt), "{what}");
-        assert_eq!(last_word(&socket), Some(Packet::Reset), "{what}");
+        assert_eq!(end, LinkEvent::Closed(id, Reason::Corrupt), "{name}");
+        assert_eq!(last_word(&socket), Some(Packet::Reset), "{name}");
         victim.close_conn(id, crate::CloseHow::Reset);
     }
     // A flood of wake-ups is processed in pieces.
@@ -446,7 +446,7 @@ fn bad_answers_end_a_connection() {
         ("a good one", welcome.encode().to_vec(), vec![bell()], None),
     ];
     let count = cases.len();
-    for (what, bytes, fds, expected) in cases {
+    for (name, bytes, fds, expected) in cases {
         // No other process has the listener, so that its name is free at the end.
         let _alone = children::none();
         let listener = unix::socket().unwrap();
@@ -460,7 +460,7 @@ fn bad_answers_end_a_connection() {
         victim.conn(id).unwrap().notify();
         let event = wait_for(&mut victim, |_| true);
         match expected {
-            Some(reason) => assert_eq!(event, LinkEvent::Closed(id, reason), "{what}"),
+            Some(reason) => assert_eq!(event, LinkEvent::Closed(id, reason), "{name}"),
             None => assert_eq!(event, LinkEvent::Connected(id)),
         }
         check_service(&stage, &mut victim);
@@ -513,18 +513,18 @@ fn bad_arenas_end_a_connection() {
         ("a good one", true, vec![good()]),
     ];
     let count = cases.len();
-    for (what, asked, fds) in cases {
+    for (name, asked, fds) in cases {
         let (socket, _segment, _bell, id) = stage.accepted(&mut victim);
         if asked {
             let conn = victim.conn(id).unwrap();
-            assert!(conn.window(&entry(page, page), &remote(0, 8)).is_none(), "{what}");
+            assert!(conn.window(&entry(page, page), &remote(0, 8)).is_none(), "{name}");
         }
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         send(&socket, &[ARENA], &borrowed);
-        if what != "a good one" {
+        if name != "a good one" {
             let ended = wait_for(&mut victim, |_| true);
-            assert_eq!(ended, LinkEvent::Closed(id, Reason::Corrupt), "{what}");
-            assert_eq!(last_word(&socket), Some(Packet::Reset), "{what}");
+            assert_eq!(ended, LinkEvent::Closed(id, Reason::Corrupt), "{name}");
+            assert_eq!(last_word(&socket), Some(Packet::Reset), "{name}");
             victim.close_conn(id, crate::CloseHow::Reset);
             continue;
         }

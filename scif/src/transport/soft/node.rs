@@ -102,8 +102,9 @@ impl Soft {
             } else {
                 let limit = process::nofile();
                 log::warn!(
-                    "out of descriptors, and the limit of open files, {limit}, is the highest this process may have: raise it \
-                     before the start (ulimit -Hn, LimitNOFILE of systemd, limits.conf)"
+                    "out of descriptors, and the limit of open files, {limit}, is the highest this \
+                     process may have: raise it before the start (ulimit -Hn, LimitNOFILE of \
+                     systemd, limits.conf)"
                 );
             }
         });
@@ -130,7 +131,8 @@ fn allow_readers(wanted: bool) {
         0 => {}
         1 if wanted => match process::allow_any_ptracer() {
             Ok(()) => log::info!(
-                "set PR_SET_PTRACER_ANY, since kernel.yama.ptrace_scope is 1: peers read large messages directly"
+                "set PR_SET_PTRACER_ANY, since kernel.yama.ptrace_scope is 1: peers read large \
+                 messages directly"
             ),
             Err(errno) => log::info!("large messages go through the ring: PR_SET_PTRACER {errno}"),
         },

@@ -57,7 +57,7 @@ struct PendingHello {
     serial: u32,
     socket: PrivateFd,
     from: PortId,
-    who: Credentials,
+    credentials: Credentials,
     since_ns: u64,
 }
 
@@ -66,7 +66,7 @@ struct PendingHello {
 struct PendingAccept {
     socket: PrivateFd,
     from: PortId,
-    who: Credentials,
+    credentials: Credentials,
     hello: Greeting,
     fds: Vec<OwnedFd>,
 }
@@ -150,11 +150,11 @@ impl SoftPort {
                     break;
                 }
             };
-            let Ok(who) = unix::credentials(&socket) else {
+            let Ok(credentials) = unix::credentials(&socket) else {
                 continue;
             };
-            if !self.soft.admits(who.uid) {
-                warn_of_user(who.uid, self.id);
+            if !self.soft.admits(credentials.uid) {
+                warn_of_user(credentials.uid, self.id);
                 refuse(&socket, Reason::Denied);
                 continue;
             }
@@ -166,8 +166,13 @@ impl SoftPort {
                 continue;
             };
             self.mute_serial = self.mute_serial.wrapping_add(1);
-            let mute =
-                PendingHello { serial: self.mute_serial, socket, from, who, since_ns: now_ns() };
+            let mute = PendingHello {
+                serial: self.mute_serial,
+                socket,
+                from,
+                credentials,
+                since_ns: now_ns(),
+            };
             if let Some(mute) = self.hear(mute) {
                 self.mute.push_back(mute);
                 if self.mute.len() > MUTE_MAX {
@@ -255,11 +260,11 @@ impl SoftPort {
             Some(Ok(Packet::Hello(hello)))
                 if !received.cut && received.fds.len() == hello.fds() =>
             {
-                let PendingHello { socket, from, who, .. } = mute;
+                let PendingHello { socket, from, credentials, .. } = mute;
                 self.guests.push_back(PendingAccept {
                     socket,
                     from,
-                    who,
+                    credentials,
                     hello,
                     fds: received.fds,
                 });
@@ -318,24 +323,24 @@ impl SoftPort {
     }
 
     fn admit(&mut self, guest: PendingAccept, id: ConnId) -> std::result::Result<Opened, Reason> {
-        let PendingAccept { socket, from, who, hello, fds } = guest;
+        let PendingAccept { socket, from, credentials, hello, fds } = guest;
         let checked = || {
             let [segment, rest @ ..] = fds.as_slice() else {
                 return Err(Reason::Corrupt);
             };
             let segment = handshake::map_segment(segment)?;
-            if self.is_impostor(from, who)? {
+            if self.is_impostor(from, credentials)? {
                 warn_about_peer!(
                     "process {} of user {} connects to {} under the name of {from}, where another \
                      process listens; it is refused",
-                    who.pid,
-                    who.uid,
+                    credentials.pid,
+                    credentials.uid,
                     self.id
                 );
                 return Err(Reason::Denied);
             }
-            let liveness = ProcessProof::of(who.pid);
-            let remote = handshake::remote(&self.soft, &hello, rest, &liveness, who.uid)?;
+            let liveness = ProcessProof::of(credentials.pid);
+            let remote = handshake::remote(&self.soft, &hello, rest, &liveness, credentials.uid)?;
             self.epoll
                 .add(&socket, token(CONN, id))
                 .map_err(|_| Reason::Refused(Refusal::Resources))?;
@@ -346,7 +351,7 @@ impl SoftPort {
         let welcome = handshake::greeting(&self.soft, &self.shown, true, id);
         let (epoll, soft, shown) =
             (Arc::clone(&self.epoll), Arc::clone(&self.soft), Arc::clone(&self.shown));
-        let link = SoftLink::new(socket, epoll, soft, shown, who, Some(welcome));
+        let link = SoftLink::new(socket, epoll, soft, shown, credentials, Some(welcome));
         Ok(Opened {
             peer: from,
             side: Side::Acceptor,
@@ -366,12 +371,16 @@ impl SoftPort {
     /// # Errors
     /// [`Refusal::Resources`]: the check is not possible now. A peer may have filled the queue of
     /// the listener whose name it uses.
-    fn is_impostor(&self, from: PortId, who: Credentials) -> std::result::Result<bool, Reason> {
-        if who.uid == self.soft.uid {
+    fn is_impostor(
+        &self,
+        from: PortId,
+        credentials: Credentials,
+    ) -> std::result::Result<bool, Reason> {
+        if credentials.uid == self.soft.uid {
             return Ok(false);
         }
         match self.owner(from) {
-            Ok(owner) => Ok(is_another(owner, who)),
+            Ok(owner) => Ok(is_another(owner, credentials)),
             Err(
                 errno @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS),
             ) => {
@@ -379,8 +388,8 @@ impl SoftPort {
                     "connection of process {} of user {} to {} refused: its name {from} could not \
                      be verified: connect(2) to the listener at {from}: {errno}. Check that the \
                      process at {from} runs and accepts; the peer tries again",
-                    who.pid,
-                    who.uid,
+                    credentials.pid,
+                    credentials.uid,
                     self.id
                 );
                 Err(Reason::Refused(Refusal::Resources))
@@ -417,11 +426,11 @@ impl SoftPort {
             Errno::CONNREFUSED | Errno::NOENT => Error::Refused(dst),
             errno => Error::Os { call: "connect", errno },
         })?;
-        let who = unix::credentials(&socket).map_err(Error::os("SO_PEERCRED"))?;
-        if !self.soft.admits(who.uid) {
-            return Err(Error::Denied { port: dst, uid: who.uid });
+        let credentials = unix::credentials(&socket).map_err(Error::os("SO_PEERCRED"))?;
+        if !self.soft.admits(credentials.uid) {
+            return Err(Error::Denied { port: dst, uid: credentials.uid });
         }
-        Ok((socket, who))
+        Ok((socket, credentials))
     }
 }
 
@@ -431,7 +440,7 @@ impl Port for SoftPort {
     }
 
     fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
-        let (socket, who) = self.reach(dst)?;
+        let (socket, credentials) = self.reach(dst)?;
         // For the descriptors of the answer.
         self.make_room(&socket);
         let segment = self.soft.shared_memory("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
@@ -447,7 +456,7 @@ impl Port for SoftPort {
             Err(Errno::AGAIN | Errno::NOBUFS) => return Err(Error::Again),
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => match last_word(&socket) {
                 Some(Packet::No(Reason::Denied)) => {
-                    return Err(Error::Denied { port: dst, uid: who.uid });
+                    return Err(Error::Denied { port: dst, uid: credentials.uid });
                 }
                 Some(_) => return Err(Error::Refused(dst)),
                 // A peer that refuses or closes sends its reason, so this one has died. The link
@@ -462,8 +471,8 @@ impl Port for SoftPort {
         self.epoll.add(&socket, token(CONN, id)).map_err(Error::os("epoll_ctl"))?;
         let (epoll, soft, shown) =
             (Arc::clone(&self.epoll), Arc::clone(&self.soft), Arc::clone(&self.shown));
-        let link = SoftLink::new(socket, epoll, soft, shown, who, None);
-        let liveness = ProcessProof::of(who.pid);
+        let link = SoftLink::new(socket, epoll, soft, shown, credentials, None);
+        let liveness = ProcessProof::of(credentials.pid);
         let segment = segment.map;
         Ok(Opened {
             peer: dst,
@@ -520,7 +529,7 @@ impl Port for SoftPort {
     }
 
     fn listener(&mut self, port: PortId) -> Option<i32> {
-        self.owner(port).map(|who| who.pid).ok()
+        self.owner(port).map(|credentials| credentials.pid).ok()
     }
 
     fn whereabouts(&self, port: PortId) -> String {

@@ -24,8 +24,8 @@ impl Spare {
         Spare(Mutex::new(reserve()))
     }
 
-    /// Accepts the next waiting peer of `listener` and refuses it by `refuse`. Returns false if none
-    /// waits, or none can be accepted.
+    /// Accepts the next waiting peer of `listener` and refuses it by `refuse`. Returns false if
+    /// none waits, or none can be accepted.
     pub(super) fn refuse_next(&self, listener: impl AsFd, refuse: impl Fn(&OwnedFd)) -> bool {
         match accept(&listener) {
             Ok(socket) => {

@@ -170,8 +170,8 @@ impl Names {
         own.describe(&mut text);
         if others.is_empty() {
             text.push_str(
-                ". Check that the peer runs, on this host and in this network namespace, and with the same SCIF_DOMAIN, \
-                 SCIF_RUNTIME_DIR and user",
+                ". Check that the peer runs, on this host and in this network namespace, and with \
+                 the same SCIF_DOMAIN, SCIF_RUNTIME_DIR and user",
             );
             return text;
         }
@@ -181,7 +181,8 @@ impl Names {
             place.describe(&mut text);
         }
         text.push_str(
-            ". Set SCIF_DOMAIN and SCIF_RUNTIME_DIR alike in both; processes of two users also need SCIF_ALLOW_UIDS",
+            ". Set SCIF_DOMAIN and SCIF_RUNTIME_DIR alike in both; processes of two users also \
+             need SCIF_ALLOW_UIDS",
         );
         text
     }
@@ -209,7 +210,8 @@ mod tests {
                     0: 00000002 00000000 00010000 0005 01 16 relative.3.77\n\
                     0: 00000002 00000000 00010000 0005 01 16 /run/\x1b[2Jy/dir.3.77\n\
                     0: 00000002 00000000 00010000 0005 01 16 @scif/\x1b[2J/3/77\n\
-                    0: 00000002 00000000 00010000 0005 01 16 @scif/call-this-number-to-have-your-account-restored/3/77\n\
+                    0: 00000002 00000000 00010000 0005 01 16 \
+                    @scif/call-this-number-to-have-your-account-restored/3/77\n\
                     0: 00000002 00000000 00010000 0005 01 17\n";
         let text = names(None, "mine").whereabouts_in(list, ID);
         for part in [

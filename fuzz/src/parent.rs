@@ -88,8 +88,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     let [records, words, handshakes, packets, connections] = run.counts;
     say(&format!(
-        "     {records} records, {words} words, {handshakes} handshakes, {packets} packets, {connections} connections; \
-         {} round trips, longest {} ms; victim {} KiB, then {} KiB; {} attackers ended by themselves",
+        "     {records} records, {words} words, {handshakes} handshakes, {packets} packets, \
+         {connections} connections; {} round trips, longest {} ms; victim {} KiB, then {} KiB; {} \
+         attackers ended by themselves",
         run.pulses,
         run.worst_us / 1000,
         run.resident_kib.0,
@@ -405,7 +406,8 @@ mod tests {
 
     #[test]
     fn panics_of_both_hooks_are_found() {
-        let errors = "libfabric:1:scif:core: internal error at prov/src/engine/rx.rs:7, please report it: overflow\n\
+        let errors = "libfabric:1:scif:core: internal error at prov/src/engine/rx.rs:7, \
+                      please report it: overflow\n\
                       libfabric:1:scif:ep_data: peer 0:7 wrote an invalid record into its ring\n\
                       thread 'main' panicked at fuzz/src/calls.rs:1:1:\n";
         assert_eq!(panics(errors).count(), 2);

@@ -284,7 +284,7 @@ mod tests {
 
     use super::*;
     use crate::engine::EpConfig;
-    use crate::objects::domain::Domain;
+    use crate::objects::handle::Domain;
 
     #[test]
     fn the_thread_looks_after_whom_the_application_leaves_alone() {

@@ -17,6 +17,7 @@ use std::hash::{BuildHasher, Hasher};
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, Connection, Error, PortId, Reason};
 
+use super::conn_request::ConnRequest;
 use super::peer_id::{ANY, PeerId};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, split};
@@ -24,7 +25,6 @@ use crate::base::attr::CM_DATA_SIZE;
 use crate::base::log::Subsys;
 use crate::base::{entry, errno};
 use crate::domain::DomainState;
-use crate::objects::pep::listen::ConnRequest;
 use crate::state::eq_queue::{EqError, cm_entry};
 
 /// State of the connection of a connected endpoint.

@@ -38,6 +38,7 @@ mod breach;
 pub(crate) mod cm;
 pub(crate) mod coll;
 mod completion;
+pub(crate) mod conn_request;
 pub(crate) mod deferred;
 mod endpoint;
 mod envelope;

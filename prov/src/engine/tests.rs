@@ -32,7 +32,7 @@ use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::wire;
 use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::engine::iov::Iov;
-use crate::objects::domain::Domain;
+use crate::objects::handle::Domain;
 use crate::objects::mr::wait_until_left;
 use crate::state::av_table::AvState;
 use crate::state::completion::{Completion, CqError};

@@ -19,7 +19,7 @@ use scif::Maker;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::domain::{DomainShared, DomainState};
-use crate::objects::av::Av;
+use crate::objects::handle::Av;
 use crate::state::av_set::{AvSetState, in_range};
 
 /// Flags that restrict a set to some collectives; they are accepted, and every set supports all

@@ -19,7 +19,7 @@ use crate::base::log::Subsys;
 use crate::domain::DomainShared;
 use crate::domain::wait::{self, Target};
 use crate::engine::{EpState, deferred};
-use crate::objects::domain::Domain;
+use crate::objects::handle::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
 use crate::state::counter::CntrState;

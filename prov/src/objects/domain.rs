@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "thunks")]
-//! Domain, as C holds it.
+//! Domains: opening, and the calls on a [`Domain`].
 //!
 //! Mirrors `struct fi_ops_domain` of `rdma/fi_domain.h`; fi_domain(3).
 
@@ -8,7 +8,6 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::Maker;
 
 use crate::base::entry;
 use crate::base::errno::Errno;
@@ -16,27 +15,9 @@ use crate::base::{atomic_ops, reason};
 use crate::domain::DomainShared;
 use crate::objects::ep::{self, trigger};
 use crate::objects::eq::Eq;
+use crate::objects::handle::Domain;
 use crate::objects::{av, cntr, collective, cq, mr, poll, sep, srx};
 use crate::state::fabric::FabricShared;
-
-/// Object behind `struct fid_domain`.
-#[repr(C)]
-pub(crate) struct Domain {
-    fid: fi::fid_domain,
-    pub(crate) shared: Arc<DomainShared>,
-}
-
-// SAFETY: repr(C) with a fid_domain first; FI_CLASS_DOMAIN is in Domain objects only. An Arc of
-// Sync state follows the fid.
-unsafe impl entry::Object for Domain {
-    const FCLASS: usize = fi::FI_CLASS_DOMAIN;
-}
-
-impl entry::CreatedBy for Domain {
-    fn creator(&self) -> Maker {
-        self.shared.creator
-    }
-}
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
@@ -179,7 +160,7 @@ impl Domain {
 impl Domain {
     /// Opens a domain of its own fabric, for an application of interface version `api`.
     pub(crate) fn for_test(api: u32, attr: &fi::fi_domain_attr) -> Box<Domain> {
-        let node = crate::objects::fabric::open_node().unwrap();
+        let node = crate::state::fabric::open_node().unwrap();
         let fabric = FabricShared::new(api, node);
         Domain::open(&fabric, (fi::FI_MSG | fi::FI_RMA, false), attr, std::ptr::null_mut()).unwrap()
     }

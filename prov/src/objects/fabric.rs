@@ -2,51 +2,29 @@
 #![expect(unsafe_code, reason = "thunks: objects and attributes come as C pointers")]
 //! The fabric: a SCIF node, on which other objects are opened.
 //!
-//! A [`Fabric`] is the C object. Objects opened on it hold its [`FabricShared`]; while one of them
-//! exists, the fabric cannot be closed.
+//! Objects opened on a [`Fabric`] hold its [`FabricShared`]; while one of them exists, the fabric
+//! cannot be closed.
 //!
 //! Mirrors `struct fi_ops_fabric` of `rdma/fabric.h`; fi_fabric(3).
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Config, Maker, Node, TransportKind};
+use scif::{Node, TransportKind};
 
 use crate::base::attr::NAME;
-use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, info};
-use crate::base::reason::warn_about_call;
 use crate::base::{entry, env};
-use crate::domain::DomainShared;
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
-use crate::objects::domain::{self, Domain};
+use crate::objects::domain;
 use crate::objects::eq::{self, Eq};
+use crate::objects::handle::{Domain, Fabric};
+use crate::objects::open_fabrics::{forget, remember, remember_domain};
 use crate::objects::pep;
 use crate::objects::wait_set::{self, WaitSet};
-use crate::state::fabric::FabricShared;
-
-/// Object behind `struct fid_fabric`.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct Fabric {
-    fid: fi::fid_fabric,
-    shared: Arc<FabricShared>,
-}
-
-// SAFETY: repr(C) with a fid_fabric first; FI_CLASS_FABRIC is in Fabric objects only. An Arc of a
-// Sync type follows the fid.
-unsafe impl entry::Object for Fabric {
-    const FCLASS: usize = fi::FI_CLASS_FABRIC;
-}
-
-impl entry::CreatedBy for Fabric {
-    fn creator(&self) -> Maker {
-        self.shared.creator
-    }
-}
+use crate::state::fabric::{FabricShared, open_node};
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
@@ -177,29 +155,6 @@ unsafe extern "C" fn trywait(
     })
 }
 
-impl Fabric {
-    pub(crate) fn shared(&self) -> &Arc<FabricShared> {
-        &self.shared
-    }
-}
-
-/// Opens the SCIF node of this process, as set in the environment.
-///
-/// # Errors
-/// Errors of the engine, as libfabric's numbers; the reason is logged.
-pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
-    let config = Config::from_env();
-    let config = Config {
-        ptracer: config.ptracer && env::env().ptracer,
-        refuse_after_ms: env::env().connect_timeout_ns / 1_000_000,
-        // Endpoints of a test connect only within this process.
-        #[cfg(test)]
-        domain: Some(format!("test-{}", std::process::id())),
-        ..config
-    };
-    Node::open(config, env::env().transport).map_err(|error| failed(&error))
-}
-
 /// Logs at info the properties of a fabric: version, file, transport, copy path.
 fn tell(node: &Node) {
     let file = fi::own_file().unwrap_or_default();
@@ -221,60 +176,4 @@ fn tell(node: &Node) {
             node.settings(),
         ),
     );
-}
-
-fn failed(error: &scif::Error) -> Errno {
-    warn_about_call(Subsys::Fabric, format_args!("cannot open the SCIF node: {error}"));
-    errno::errno(error)
-}
-
-/// Fabric that C holds, and the domains opened on it that C may hold.
-#[derive(Debug)]
-struct Open {
-    fabric: usize,
-    creator: Maker,
-    /// Domains by address; a closed one cannot be upgraded any more.
-    domains: Vec<(usize, Weak<DomainShared>)>,
-}
-
-/// Open fabrics, oldest first.
-static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
-
-fn lock_open() -> MutexGuard<'static, Vec<Open>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn remember(fabric: *mut fi::fid_fabric) {
-    lock_open().push(Open {
-        fabric: fabric.expose_provenance(),
-        creator: Maker::here(),
-        domains: Vec::new(),
-    });
-}
-
-fn remember_domain(
-    fabric: *mut fi::fid_fabric,
-    domain: *mut fi::fid_domain,
-    shared: &Arc<DomainShared>,
-) {
-    if let Some(open) = lock_open().iter_mut().find(|open| open.fabric == fabric.addr()) {
-        open.domains.retain(|(_, domain)| domain.strong_count() > 0);
-        open.domains.push((domain.expose_provenance(), Arc::downgrade(shared)));
-    }
-}
-
-fn forget(fabric: *mut fi::fid_fabric) {
-    lock_open().retain(|open| open.fabric != fabric.addr());
-}
-
-/// Returns the fabric and the domain that a program has open, for fi_getinfo(3); null without any.
-/// A forked child ignores the objects of its parent.
-pub(crate) fn first_open() -> (*mut fi::fid_fabric, *mut fi::fid_domain) {
-    let open = lock_open();
-    let Some(first) = open.iter().find(|open| !open.creator.is_ancestor()) else {
-        return (ptr::null_mut(), ptr::null_mut());
-    };
-    let mut domains = first.domains.iter().filter(|(_, domain)| domain.strong_count() > 0);
-    let domain = domains.next().map_or(0, |(domain, _)| *domain);
-    (ptr::with_exposed_provenance_mut(first.fabric), ptr::with_exposed_provenance_mut(domain))
 }

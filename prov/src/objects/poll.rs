@@ -19,7 +19,7 @@ use crate::domain::DomainShared;
 use crate::domain::wait::{self, Target};
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
-use crate::objects::domain::Domain;
+use crate::objects::handle::Domain;
 
 /// Queue or counter in the set.
 #[derive(Clone, Copy, Debug)]

@@ -21,9 +21,10 @@ use crate::base::errno::Errno;
 use crate::domain::DomainShared;
 use crate::engine::RecvArgs;
 use crate::engine::shared::{self, SrxState};
-use crate::objects::domain::Domain;
 use crate::objects::ep::opt;
 use crate::objects::ep::post::{RX_OP_FLAGS, Receiver, check_recv};
+use crate::objects::handle::Domain;
+use crate::objects::no_ops::{NO_ATOMIC, NO_CM, NO_COLLECTIVE, NO_EP, NO_MSG, NO_RMA, NO_TAGGED};
 use crate::objects::peer_import;
 use crate::state::peer_owner;
 
@@ -79,13 +80,6 @@ static STX_FID_OPS: fi::fi_ops = fi::fi_ops { close: close_stx, ..fi::FI_OPS_NOS
 static SRX_OPS: fi::fi_ops_ep =
     fi::fi_ops_ep { cancel, getopt, setopt, rx_size_left, ..fi::FI_OPS_EP_NOSYS };
 static STX_OPS: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
-static NO_EP: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
-static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
-static NO_TAGGED: fi::fi_ops_tagged = fi::FI_OPS_TAGGED_NOSYS;
-static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
-static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
-static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
-static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 
 /// `int fi_srx_context(struct fid_domain *, struct fi_rx_attr *, struct fid_ep **rx_ep, void
 /// *context)`

@@ -19,7 +19,7 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::domain::DomainShared;
 use crate::domain::wait::{self, TIMER_NAP_NS, Target, has_news};
-use crate::objects::fabric::Fabric;
+use crate::objects::handle::Fabric;
 use crate::state::eq_queue::EqShared;
 use crate::state::fabric::FabricShared;
 use crate::state::waiters::{WaitObj, poll_list};

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn insertions_are_visible_to_other_processes() {
-        let node = crate::objects::fabric::open_node().unwrap();
+        let node = crate::state::fabric::open_node().unwrap();
         let name = format!("shared-av-{}", std::process::id());
         let id = |port| PortId { node: node.id(), port };
         assert_eq!(SharedAv::open(&node, &name, true, 0).err(), Some(fi::FI_ENOENT));
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn garbage_in_the_shared_table_names_no_peer() {
-        let node = crate::objects::fabric::open_node().unwrap();
+        let node = crate::state::fabric::open_node().unwrap();
         let name = format!("garbage-av-{}", std::process::id());
         let av = SharedAv::open(&node, &name, false, 0).unwrap();
         av.board.store(COUNT, u64::MAX);

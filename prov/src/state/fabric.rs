@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Fabric, as shared by all objects opened on it.
+//! Fabric, as shared by all objects opened on it, and its SCIF node.
 
 use std::sync::Arc;
 
-use scif::{Maker, Node};
+use scif::{Config, Maker, Node};
 use scif_ring::counter::AtomicCounter;
+
+use crate::base::env;
+use crate::base::errno::{self, Errno};
+use crate::base::log::Subsys;
+use crate::base::reason::warn_about_call;
 
 /// Part of a fabric that all objects opened on it hold.
 #[derive(Debug)]
@@ -26,4 +31,26 @@ impl FabricShared {
             domains: AtomicCounter::new(0),
         })
     }
+}
+
+/// Opens the SCIF node of this process, as set in the environment.
+///
+/// # Errors
+/// Errors of the engine, as libfabric's numbers; the reason is logged.
+pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
+    let config = Config::from_env();
+    let config = Config {
+        ptracer: config.ptracer && env::env().ptracer,
+        refuse_after_ms: env::env().connect_timeout_ns / 1_000_000,
+        // Endpoints of a test connect only within this process.
+        #[cfg(test)]
+        domain: Some(format!("test-{}", std::process::id())),
+        ..config
+    };
+    Node::open(config, env::env().transport).map_err(|error| failed(&error))
+}
+
+fn failed(error: &scif::Error) -> Errno {
+    warn_about_call(Subsys::Fabric, format_args!("cannot open the SCIF node: {error}"));
+    errno::errno(error)
 }

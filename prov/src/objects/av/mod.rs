@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "thunks")]
-//! Address vectors: the C object around an [`AvState`].
+//! Address vectors: the calls on an [`Av`], the C object around an [`AvState`].
 //!
 //! The bytes of an address are in `addr`, name resolution in `resolve`. Insertion is immediate.
 //! With `FI_EVENT` its result is also reported through an event queue. An address of another host
@@ -18,48 +18,19 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
-use scif::Maker;
 
 use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, LocalHost};
 use crate::base::errno::Errno;
 use crate::base::log::{self, Subsys};
 use crate::base::{entry, resolve};
 use crate::domain::DomainShared;
-use crate::objects::domain::Domain;
 use crate::objects::eq::Eq;
+use crate::objects::handle::{Av, Domain};
 use crate::state::av_shared::SharedAv;
 use crate::state::av_table::{AvState, RX_CTX_BITS_MAX};
 use crate::state::eq_queue::{EqError, EqShared, eq_entry};
 
 type Bytes = [u8; ADDR_LEN];
-
-/// Object behind `struct fid_av`.
-#[repr(C)]
-pub(crate) struct Av {
-    fid: fi::fid_av,
-    dom: Arc<DomainShared>,
-    index: u32,
-    reader: LocalHost,
-    /// Whether insertions are reported through an event queue.
-    events: bool,
-    /// Whether the source of a message is reported only as set by `fi_av_set_user_id`.
-    users: bool,
-    /// Whether only other processes may change the addresses.
-    read_only: bool,
-    eq: OnceLock<Arc<EqShared>>,
-}
-
-// SAFETY: repr(C) with a fid_av first; FI_CLASS_AV is in Av objects only. The fields after the fid
-// are Sync; the domain lock guards everything else.
-unsafe impl entry::Object for Av {
-    const FCLASS: usize = fi::FI_CLASS_AV;
-}
-
-impl entry::CreatedBy for Av {
-    fn creator(&self) -> Maker {
-        self.dom.creator
-    }
-}
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_av = fi::fi_ops_av {
@@ -397,16 +368,6 @@ impl Av {
             read_only,
             eq: OnceLock::new(),
         }))
-    }
-
-    /// Domain of this vector.
-    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
-        &self.dom
-    }
-
-    /// Index in `DomainState::avs`.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
     }
 
     /// Removes the vector at `fid` from the domain, and the events that name it from its event

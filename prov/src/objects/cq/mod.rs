@@ -31,7 +31,7 @@ use crate::base::slab::Slab;
 use crate::domain::wait::{self, Slept, Target};
 use crate::domain::{DomainShared, DomainState};
 use crate::engine::{self, Deliver, Queued, deferred};
-use crate::objects::domain::Domain;
+use crate::objects::handle::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
 use crate::state::completion::{Completion, CqError};

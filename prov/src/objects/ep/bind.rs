@@ -15,10 +15,10 @@ use crate::base::errno::Errno;
 use crate::base::reason::because;
 use crate::domain::{DomainShared, DomainState};
 use crate::engine::EpConfig;
-use crate::objects::av::Av;
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
 use crate::objects::eq::Eq;
+use crate::objects::handle::Av;
 use crate::objects::sep::Direction;
 use crate::objects::srx::{Srx, Stx};
 

@@ -16,15 +16,17 @@ use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
 use scif::PortId;
 
-use super::{Core, Ep, name};
+use super::{Core, Ep};
 use crate::base::addr::{self, ADDR_LEN};
 use crate::base::attr::CM_DATA_SIZE;
 use crate::base::entry::{self, guard_int, own};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::engine::{self, EpState, cm, coll};
+use crate::objects::pep::Pep;
 use crate::objects::pep::listen::PepShared;
-use crate::objects::pep::{HeldRequest, Pep};
+use crate::objects::pep::request::HeldRequest;
+use crate::objects::port;
 use crate::state::eq_queue::EventSource;
 
 pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
@@ -94,7 +96,7 @@ unsafe extern "C" fn connect(
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
         let none = PortId { node: 0, port: 0 };
         // A malformed address is logged where it is decoded.
-        let to = addr.map_or(Ok(none), |addr| name::wanted(&ep.core.dom.fabric, addr))?;
+        let to = addr.map_or(Ok(none), |addr| port::requested(&ep.core.dom.fabric, addr))?;
         entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_connect to {}:{} with {paramlen} bytes of data", to.node, to.port),

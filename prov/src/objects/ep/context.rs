@@ -17,13 +17,12 @@ use scif::{Maker, TransportKind};
 use scif_ring::AtomicCounter;
 
 use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
-use super::{
-    Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops,
-};
+use super::{Core, Ep, Handle, ep_ops, fid_ops};
 use crate::base::attr;
 use crate::base::entry::{self, CreatedBy, Object};
 use crate::base::errno::Errno;
 use crate::engine::{self, EpConfig, EpState, RecvArgs, SendArgs};
+use crate::objects::no_ops::{NO_ATOMIC, NO_CM, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
 use crate::objects::sep::{ContextPlace, Direction};
 
 /// Transmit context.
@@ -97,7 +96,6 @@ static RX_FID_OPS: fi::fi_ops = fid_ops::<RxCtx>();
 static TX_OPS: fi::fi_ops_ep =
     fi::fi_ops_ep { rx_size_left: fi::FI_OPS_EP_NOSYS.rx_size_left, ..ep_ops::<TxCtx>() };
 static RX_OPS: fi::fi_ops_ep = ep_ops::<RxCtx>();
-static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
 
 /// Attributes with which a context is opened.
 #[derive(Clone, Copy, Debug)]

@@ -42,8 +42,10 @@ use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::domain::DomainShared;
 use crate::engine::{self, EpConfig, EpState};
-use crate::objects::domain::Domain;
-use crate::objects::pep::HeldRequest;
+use crate::objects::handle::Domain;
+use crate::objects::no_ops::{NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
+use crate::objects::pep::request::HeldRequest;
+use crate::objects::port;
 use crate::objects::sep::ContextPlace;
 use crate::objects::srx::StxShared;
 use post::{RX_OP_FLAGS, TX_OP_FLAGS};
@@ -141,12 +143,6 @@ static COLLECTIVE_CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     join: crate::objects::collective::join,
     ..fi::FI_OPS_CM_NOSYS
 };
-
-static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
-static NO_TAGGED: fi::fi_ops_tagged = fi::FI_OPS_TAGGED_NOSYS;
-static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
-static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
-static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 
 /// `int fi_close(struct fid *ep)`
 ///
@@ -501,10 +497,10 @@ impl Ep {
         }
         let inject_size = cfg.inject_size;
         let connected = cfg.connected;
-        let sock = name::take_port(dom, src)?;
+        let sock = port::take_port(dom, src)?;
         let idx = dom.add_ep(EpState::new(cfg, sock))?;
         let core = Core {
-            ip: AtomicCounter::new(u64::from(name::ip_of(src).to_bits())),
+            ip: AtomicCounter::new(u64::from(port::ip_of(src).to_bits())),
             prefixed,
             triggers,
             answers_as: match origin {

@@ -1,80 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Address of an endpoint: the SCIF port it binds, and the bytes that name it.
 //!
-//! The meaning of the bytes is in `addr`.
-//!
 //! Mirrors fi_cm(3), "fi_setname / fi_getname".
 
 use std::net::Ipv4Addr;
 
 use libfabric_sys as fi;
-use scif::{Endpoint, Exports, PortId};
 
 use super::Core;
-use crate::base::addr::{self, ADDR_LEN, Addr, AddrError, LocalHost};
-use crate::base::errno::{self, Errno};
-use crate::base::log::Subsys;
-use crate::base::reason;
-use crate::domain::DomainShared;
+use crate::base::addr::{self, ADDR_LEN};
+use crate::base::errno::Errno;
 use crate::engine::EpState;
-use crate::state::fabric::FabricShared;
-
-/// Returns the IP address in the name of an endpoint whose source address was `src`.
-pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
-    Addr::from_bytes(src)
-        .map(|a| a.ip)
-        .filter(|ip| !ip.is_unspecified())
-        .unwrap_or(Ipv4Addr::LOCALHOST)
-}
-
-/// Returns the port that `src` requests; number 0, any port, when it is empty.
-pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno> {
-    let reader = LocalHost::of(&fabric.node);
-    if src.is_empty() {
-        return Ok(PortId { node: reader.node, port: 0 });
-    }
-    let id = addr::decode(src, reader).map_err(|e| {
-        reason::warn_about_call(
-            Subsys::EpCtrl,
-            format_args!("an endpoint cannot have this address: {e}"),
-        );
-        match e {
-            AddrError::Malformed => fi::FI_EINVAL,
-            AddrError::OtherHost(_) | AddrError::OtherIp(_) => fi::FI_EADDRNOTAVAIL,
-        }
-    })?;
-    if id.node == reader.node {
-        return Ok(id);
-    }
-    reason::warn_about_call(
-        Subsys::EpCtrl,
-        format_args!(
-            "an endpoint of node {} cannot have an address of node {}",
-            reader.node, id.node
-        ),
-    );
-    Err(fi::FI_EADDRNOTAVAIL)
-}
-
-/// Binds the SCIF port that `src` requests, or any port without a request.
-///
-/// # Errors
-///
-/// `FI_EADDRINUSE`, `FI_EADDRNOTAVAIL` for an address of another host, `FI_EINVAL` for a malformed
-/// address, and errors of the system.
-pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errno> {
-    bind(dom, wanted(&dom.fabric, src)?.port)
-}
-
-/// Binds a SCIF port of the own node; any port for number 0.
-///
-/// # Errors
-///
-/// `FI_EADDRINUSE` and errors of the system.
-pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
-    let exports = Exports { keys: dom.keys.clone() };
-    Endpoint::bind(&dom.fabric.node, port, exports).map_err(|e| errno::errno(&e))
-}
+use crate::objects::port::{ip_of, requested, take_port};
 
 impl Core {
     /// Returns the bytes of the endpoint's address.
@@ -90,7 +27,7 @@ impl Core {
     /// Moves the endpoint to the port of another address, with all its bindings.
     pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
         let wanted =
-            wanted(&self.dom.fabric, name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?)?;
+            requested(&self.dom.fabric, name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?)?;
         let (cfg, now) = {
             let st = self.dom.gate.lock();
             let ep = st.eps.get(self.idx()).ok_or(fi::FI_EINVAL)?;
@@ -112,21 +49,5 @@ impl Core {
         }
         self.ip.set_relaxed(u64::from(ip_of(name).to_bits()));
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_carries_the_ip_address_it_was_asked_for() {
-        let ten = Ipv4Addr::new(10, 0, 0, 9);
-        assert_eq!(ip_of(&Addr::this_host(ten, 7).to_bytes()), ten);
-        assert_eq!(
-            ip_of(&Addr::this_host(Ipv4Addr::UNSPECIFIED, 7).to_bytes()),
-            Ipv4Addr::LOCALHOST
-        );
-        assert_eq!(ip_of(&[]), Ipv4Addr::LOCALHOST);
     }
 }

@@ -18,7 +18,7 @@ use scif::Maker;
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
-use crate::objects::fabric::Fabric;
+use crate::objects::handle::Fabric;
 use crate::objects::wait_set::{SetEntry, SetShared, wait_object};
 use crate::state::eq_queue::{EqShared, Event};
 use crate::state::waiters::{WaitObj, poll_list};

@@ -26,7 +26,7 @@ use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info};
 use crate::base::{host, reason, resolve};
 use hints::Hints;
-use shape::InfoParts;
+use shape::{Addrs, InfoParts};
 
 /// `int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
 /// const struct fi_info *hints, struct fi_info **info)`
@@ -97,9 +97,6 @@ fn answer(request: &GetInfoArgs<'_>) -> Result<Vec<InfoParts>, Errno> {
     Ok(fitting.into_iter().map(|offer| shape::shape(offer, &asked, addrs)).collect())
 }
 
-/// Source, always known, and destination.
-pub(crate) type Addrs = (Addr, Option<Addr>);
-
 fn addresses(request: &GetInfoArgs<'_>) -> Result<Addrs, Errno> {
     let hinted = |bytes: Option<&[u8]>| match bytes {
         None => Ok(None),
@@ -135,7 +132,7 @@ fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
         info(Subsys::Core, format_args!("{}", AddrError::OtherIp(addr.ip)));
         return Err(FI_ENODATA);
     }
-    let node = crate::objects::fabric::open_node().map_err(|_| {
+    let node = crate::state::fabric::open_node().map_err(|_| {
         info(Subsys::Core, format_args!("no SCIF node to compare {addr} with"));
         FI_ENODATA
     })?;

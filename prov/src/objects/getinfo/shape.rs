@@ -13,11 +13,13 @@ use libfabric_sys::{
     fi_rx_attr, fi_tx_attr, fid_t,
 };
 
-use super::Addrs;
 use super::hints::Hints;
 use super::matching::{InfoRequest, mr_mode};
-use crate::base::addr::ADDR_LEN;
+use crate::base::addr::{ADDR_LEN, Addr};
 use crate::base::attr::{self, Offer};
+
+/// Source, always known, and destination.
+pub(super) type Addrs = (Addr, Option<Addr>);
 
 /// `struct fi_info` in safe values; names and addresses are attached when C gets it.
 #[derive(Clone, Debug)]
@@ -39,7 +41,7 @@ pub(super) struct InfoParts {
 pub(super) fn shape(offer: &Offer, asked: &InfoRequest<'_>, (src, dest): Addrs) -> InfoParts {
     let hints = asked.hints;
     let in_domain = hints.and_then(|h| h.domain).map_or(0, |d| d.caps);
-    let (fabric, domain) = crate::objects::fabric::first_open();
+    let (fabric, domain) = crate::objects::open_fabrics::first_open();
     let contexts = hints.map_or(1, |h| contexts(offer, h));
     let mode = hints.map_or(0, |h| prefix(h, contexts));
     let without = if mode == 0 { 0 } else { FI_MULTI_RECV };

@@ -23,7 +23,7 @@ use crate::base::{attr, entry, env};
 use crate::domain::{DomainShared, DomainState, wait};
 use crate::engine;
 use crate::objects::cntr::Cntr;
-use crate::objects::domain::Domain;
+use crate::objects::handle::Domain;
 use crate::state::eq_queue::eq_entry;
 use crate::state::mr_table::Region;
 

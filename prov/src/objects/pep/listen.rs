@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, Endpoint, Exports, LinkEvent, PortId};
 
-use super::{Unread, handle_of};
+use super::request::{Unread, handle_of};
 use crate::base::addr::{self, ADDR_LEN};
 use crate::base::errno::{self, Errno};
 use crate::engine::cm::{hear, say};
+use crate::engine::conn_request::{ConnRequest, Responder};
 use crate::engine::wire;
-use crate::objects::ep::name;
 use crate::objects::getinfo::owned::OwnedInfo;
+use crate::objects::port;
 use crate::state::eq_queue::{EqShared, EventSource};
 use crate::state::fabric::FabricShared;
 
@@ -55,41 +56,6 @@ struct Caller {
     reported: bool,
 }
 
-/// Connection request that can be answered; dropping it rejects the request.
-#[derive(Debug)]
-pub(crate) struct ConnRequest {
-    pep: Arc<PepShared>,
-    conn: ConnId,
-    /// Port of the caller, and number of its request.
-    pub(crate) from: PortId,
-    pub(crate) number: u64,
-    /// Address of the passive endpoint, which the accepting endpoint uses as its own.
-    pub(crate) name: [u8; ADDR_LEN],
-    answered: bool,
-}
-
-impl ConnRequest {
-    /// Rejects the request, with data of the application.
-    pub(crate) fn refuse(mut self, data: &[u8]) {
-        self.answered = true;
-        self.pep.finish(self.conn, wire::CM_REJECT, self.number, data);
-    }
-
-    /// Reports that another connection is on its way.
-    pub(crate) fn taken(mut self) {
-        self.answered = true;
-        self.pep.finish(self.conn, wire::CM_TAKEN, self.number, &[]);
-    }
-}
-
-impl Drop for ConnRequest {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.pep.finish(self.conn, wire::CM_REJECT, self.number, &[]);
-        }
-    }
-}
-
 impl PepShared {
     pub(super) fn open(
         fabric: &Arc<FabricShared>,
@@ -103,7 +69,7 @@ impl PepShared {
             listening: false,
             calls: Vec::new(),
             info,
-            ip: name::ip_of(src),
+            ip: port::ip_of(src),
             fid: 0,
             links: Vec::new(),
         }))))
@@ -136,11 +102,11 @@ impl PepShared {
             return Err(fi::FI_EOPBADSTATE);
         }
         let fabric = state.fabric.clone().ok_or(fi::FI_EOPBADSTATE)?;
-        let wanted = name::wanted(&fabric, name)?;
+        let wanted = port::requested(&fabric, name)?;
         if state.sock.as_ref().is_none_or(|sock| sock.id() != wanted) {
             state.sock = Some(take_port(&fabric, name)?);
         }
-        state.ip = name::ip_of(name);
+        state.ip = port::ip_of(name);
         Ok(())
     }
 
@@ -210,34 +176,15 @@ impl PepShared {
         }
     }
 
-    /// Ends a request with a message of `kind`, so that the caller gets an answer.
-    fn finish(&self, conn: ConnId, kind: u8, number: u64, data: &[u8]) {
-        let mut state = self.lock();
-        if let Some(sock) = &mut state.sock {
-            if let Some(conn) = sock.conn(conn) {
-                say(conn, kind, number, data);
-            }
-            sock.close_conn(conn, CloseHow::Orderly);
-        }
-        state.calls.retain(|call| call.conn != conn);
-        state.leave();
-    }
-
     /// Creates the request of a caller for the application to answer.
-    fn call(
+    fn request(
         self: &Arc<PepShared>,
         name: [u8; ADDR_LEN],
         caller: Caller,
         number: u64,
     ) -> ConnRequest {
-        ConnRequest {
-            pep: Arc::clone(self),
-            conn: caller.conn,
-            from: caller.port,
-            number,
-            name,
-            answered: false,
-        }
+        let pep: Arc<PepShared> = Arc::clone(self);
+        ConnRequest { pep, conn: caller.conn, from: caller.port, number, name, answered: false }
     }
 }
 
@@ -312,6 +259,20 @@ impl PepState {
     }
 }
 
+impl Responder for PepShared {
+    fn finish(&self, conn: ConnId, kind: u8, number: u64, data: &[u8]) {
+        let mut state = self.lock();
+        if let Some(sock) = &mut state.sock {
+            if let Some(conn) = sock.conn(conn) {
+                say(conn, kind, number, data);
+            }
+            sock.close_conn(conn, CloseHow::Orderly);
+        }
+        state.calls.retain(|call| call.conn != conn);
+        state.leave();
+    }
+}
+
 impl EventSource for PepShared {
     fn progress(self: Arc<Self>) -> bool {
         let mut state = self.lock();
@@ -321,7 +282,7 @@ impl EventSource for PepShared {
         state.poll_connections();
         while let Some((caller, number, data)) = state.next_request() {
             let name = state.name();
-            let handle = handle_of(self.call(name.unwrap_or_default(), caller, number));
+            let handle = handle_of(self.request(name.unwrap_or_default(), caller, number));
             let info = name.and_then(|name| {
                 let peer = addr::encode(Ipv4Addr::LOCALHOST, caller.port, state.host()?);
                 state.info.with_addresses(name, peer, handle).ok_or(fi::FI_ENOMEM)
@@ -345,6 +306,6 @@ impl EventSource for PepShared {
 /// Binds the port that `src` requests, or any port without a request. Its connections export no
 /// keys, so peers get no memory access.
 fn take_port(fabric: &FabricShared, src: &[u8]) -> Result<Endpoint, Errno> {
-    let id = name::wanted(fabric, src)?;
+    let id = port::requested(fabric, src)?;
     Endpoint::bind(&fabric.node, id.port, Exports { keys: None }).map_err(|e| errno::errno(&e))
 }

@@ -1,34 +1,30 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Passive endpoints: the C object that listens for connections, and the handle of a connection
-//! request.
+//! Passive endpoints: the C object that listens for connections.
 //!
-//! The handling of requests is in `listen`, the connection protocol of connected endpoints in
-//! `engine::cm`.
+//! Connection requests are received in `listen`, and named by handles in `request`. The connection
+//! protocol of connected endpoints is in `engine::cm`.
 //!
 //! Mirrors `struct fid_pep` of `rdma/fi_endpoint.h`; fi_cm(3), fi_endpoint(3).
 
 pub(crate) mod listen;
+pub(crate) mod request;
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_t};
 use scif::Maker;
 
-use crate::base::addr::ADDR_LEN;
 use crate::base::attr;
 use crate::base::entry::{self, guard_int, object, own};
-use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::objects::eq::Eq;
-use crate::objects::fabric::Fabric;
 use crate::objects::getinfo::owned::OwnedInfo;
-
-use crate::state::eq_queue::UnreadRequest;
-
-use listen::{ConnRequest, PepShared};
+use crate::objects::handle::Fabric;
+use listen::PepShared;
+use request::ConnReq;
 
 /// `struct fid_pep`.
 #[repr(C)]
@@ -50,29 +46,7 @@ impl entry::CreatedBy for Pep {
     }
 }
 
-/// Object behind `fi_info::handle` of a connection request.
-#[repr(C)]
-struct ConnReq {
-    fid: fid,
-    answer: Mutex<Answer>,
-}
-
-#[derive(Debug)]
-struct Answer {
-    /// Request; `None` once it is answered.
-    request: Option<ConnRequest>,
-    /// Whether an endpoint was opened for the request, and frees the handle.
-    kept: bool,
-}
-
-// SAFETY: repr(C) with a fid first; FI_CLASS_CONNREQ is in ConnReq objects only. The fields after
-// it are Sync.
-unsafe impl entry::Object for ConnReq {
-    const FCLASS: usize = fi::FI_CLASS_CONNREQ;
-}
-
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
-static REQUEST_OPS: fi::fi_ops = fi::FI_OPS_NOSYS;
 static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { getopt, setopt, ..fi::FI_OPS_EP_NOSYS };
 static CM_OPS: fi::fi_ops_cm =
     fi::fi_ops_cm { setname, getname, listen, reject, ..fi::FI_OPS_CM_NOSYS };
@@ -301,121 +275,4 @@ unsafe extern "C" fn reject(
         }
         Ok(())
     })
-}
-
-/// Creates the handle of a request, which C passes to `fi_reject` or, in the info, to
-/// `fi_endpoint`.
-fn handle_of(request: ConnRequest) -> usize {
-    let handle = Box::new(ConnReq {
-        fid: fid {
-            fclass: fi::FI_CLASS_CONNREQ,
-            context: std::ptr::null_mut(),
-            ops: &raw const REQUEST_OPS,
-        },
-        answer: Mutex::new(Answer { request: Some(request), kept: false }),
-    });
-    entry::give::<ConnReq, fid>(handle).expose_provenance()
-}
-
-impl ConnReq {
-    /// Locks the answer. A panic elsewhere leaves it consistent: every change is one store.
-    fn answer(&self) -> MutexGuard<'_, Answer> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Address of the handle of a request, kept by the endpoint opened for it, since C may use it as
-/// long. Address 0: given back.
-#[derive(Debug)]
-pub(crate) struct HeldRequest(usize);
-
-impl HeldRequest {
-    /// Keeps the handle of an unanswered request that no other endpoint keeps.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` for any other handle.
-    ///
-    /// # Safety
-    /// `handle` is an open object.
-    pub(crate) unsafe fn keep(handle: *mut fid) -> Result<HeldRequest, Errno> {
-        // SAFETY: an open object, by the caller's contract.
-        let mut answer = unsafe { object::<ConnReq, _>(handle) }?.answer();
-        if answer.request.is_none() || std::mem::replace(&mut answer.kept, true) {
-            return Err(fi::FI_EINVAL);
-        }
-        Ok(HeldRequest(handle.expose_provenance()))
-    }
-
-    fn answer(&self) -> Option<MutexGuard<'_, Answer>> {
-        let handle = std::ptr::with_exposed_provenance::<fid>(self.0);
-        // SAFETY: kept by this value, which alone frees it.
-        let request = unsafe { object::<ConnReq, _>(handle) };
-        request.ok().map(ConnReq::answer)
-    }
-
-    /// Whether the request is unanswered.
-    pub(crate) fn is_open(&self) -> bool {
-        self.answer().is_some_and(|answer| answer.request.is_some())
-    }
-
-    /// Returns the address that the accepting endpoint uses; `None` once the request is answered.
-    pub(crate) fn name(&self) -> Option<[u8; ADDR_LEN]> {
-        self.answer()?.request.as_ref().map(|request| request.name)
-    }
-
-    /// Takes the request itself, to answer it.
-    pub(crate) fn take(&self) -> Option<ConnRequest> {
-        self.answer()?.request.take()
-    }
-
-    /// Returns the handle to C.
-    pub(crate) fn give_back(mut self) {
-        if let Some(mut answer) = self.answer() {
-            answer.kept = false;
-        }
-        self.0 = 0;
-    }
-}
-
-impl Drop for HeldRequest {
-    /// Rejects an unanswered request.
-    fn drop(&mut self) {
-        if self.0 != 0 {
-            forget_handle(self.0);
-        }
-    }
-}
-
-/// Frees a handle that C never saw, or uses no more.
-fn forget_handle(handle: usize) {
-    // SAFETY: made by `handle_of`. C never saw it, or passed it to an endpoint that is closed.
-    drop(unsafe { entry::take::<ConnReq, fid>(std::ptr::with_exposed_provenance_mut(handle)) });
-}
-
-/// Unread connection request in an event queue; dropping it rejects the request.
-#[derive(Debug)]
-pub(crate) struct Unread {
-    info: Option<OwnedInfo>,
-    handle: usize,
-}
-
-impl UnreadRequest for Unread {
-    fn info(&self) -> usize {
-        self.info.as_ref().map_or(0, OwnedInfo::addr)
-    }
-
-    fn give(mut self: Box<Self>) {
-        if let Some(info) = self.info.take() {
-            info.give();
-            self.handle = 0;
-        }
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        if self.handle != 0 {
-            forget_handle(self.handle);
-        }
-    }
 }

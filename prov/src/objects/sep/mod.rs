@@ -25,11 +25,13 @@ use crate::base::attr;
 use crate::base::entry::{self, Object, guard_int, object, own};
 use crate::base::errno::Errno;
 use crate::domain::{DomainShared, DomainState};
-use crate::objects::av::Av;
-use crate::objects::domain::Domain;
+use crate::objects::ep::EpRequest;
 use crate::objects::ep::context::{self, ContextAttr};
-use crate::objects::ep::{EpRequest, name};
 use crate::objects::eq::Eq;
+use crate::objects::handle::Av;
+use crate::objects::handle::Domain;
+use crate::objects::no_ops::{NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
+use crate::objects::port;
 use crate::state::eq_queue::EqShared;
 use ports::Ports;
 
@@ -101,11 +103,6 @@ impl entry::CreatedBy for Sep {
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
 static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { tx_ctx, rx_ctx, ..fi::FI_OPS_EP_NOSYS };
 static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm { setname, getname, ..fi::FI_OPS_CM_NOSYS };
-static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
-static NO_TAGGED: fi::fi_ops_tagged = fi::FI_OPS_TAGGED_NOSYS;
-static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
-static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
-static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 
 /// `int fi_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **sep, void
 /// *context)`
@@ -372,7 +369,7 @@ impl Sep {
                 context: context.expose_provenance(),
                 state: Mutex::new(SepState {
                     ports,
-                    ip: name::ip_of(src),
+                    ip: port::ip_of(src),
                     av: None,
                     eq: None,
                     fid: 0,
@@ -433,7 +430,7 @@ impl SepShared {
 
     fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
         let name: &[u8] = name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?;
-        let wanted = name::wanted(&self.dom.fabric, name)?.port;
+        let wanted = port::requested(&self.dom.fabric, name)?.port;
         let mut state = self.state();
         if state.enabled || !state.ports.untouched() {
             return Err(fi::FI_EOPBADSTATE);
@@ -441,7 +438,7 @@ impl SepShared {
         if wanted == 0 || wanted != state.ports.first() {
             state.ports = Ports::take(&self.dom, name, self.group)?;
         }
-        state.ip = name::ip_of(name);
+        state.ip = port::ip_of(name);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use scif::Endpoint;
 use crate::base::addr::ContextCounts;
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
-use crate::objects::ep::name;
+use crate::objects::port;
 
 use libfabric_sys as fi;
 
@@ -41,16 +41,16 @@ impl Ports {
     /// Binds a port for each context of `group`: from the one that `src` names on, or any.
     ///
     /// # Errors
-    /// `FI_EADDRINUSE` when one is in use, and errors of [`name::take_port`].
+    /// `FI_EADDRINUSE` when one is in use, and errors of [`port::take_port`].
     pub(super) fn take(
         dom: &DomainShared,
         src: &[u8],
         group: ContextCounts,
     ) -> Result<Ports, Errno> {
-        let wanted = name::wanted(&dom.fabric, src)?.port;
+        let wanted = port::requested(&dom.fabric, src)?.port;
         let mut taken = Err(fi::FI_EADDRINUSE);
         for _ in 0..if wanted == 0 { TRIES } else { 1 } {
-            let first = name::bind(dom, wanted)?;
+            let first = port::bind(dom, wanted)?;
             taken = row(dom, first, group.ports());
             if taken.as_ref().err() != Some(&fi::FI_EADDRINUSE) {
                 break;
@@ -84,7 +84,7 @@ impl Ports {
             PortSlot::Open => Err(fi::FI_EBUSY),
             PortSlot::Closed => {
                 let port = port_at(self.first, at).ok_or(fi::FI_EINVAL);
-                let bound = port.and_then(|port| name::bind(dom, port));
+                let bound = port.and_then(|port| port::bind(dom, port));
                 if bound.is_err() {
                     *slot = PortSlot::Closed;
                 }
@@ -112,7 +112,7 @@ fn row(dom: &DomainShared, first: Endpoint, count: usize) -> Result<Ports, Errno
     for at in 1..count {
         // No port follows the last one.
         let port = port_at(number, at).ok_or(fi::FI_EADDRINUSE)?;
-        slots.push(PortSlot::Reserved(name::bind(dom, port)?));
+        slots.push(PortSlot::Reserved(port::bind(dom, port)?));
     }
     Ok(Ports { first: number, slots })
 }

@@ -17,7 +17,7 @@ use crate::base::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::base::attr::{self, INJECT_SIZE};
 use crate::base::entry::own;
 use crate::engine::tests::poison::STRUCK;
-use crate::objects::domain::Domain;
+use crate::objects::handle::Domain;
 
 /// Calls a slot of one of an object's tables, with the object as first argument.
 macro_rules! call {

@@ -98,18 +98,18 @@ fn measure(options: &Options) -> Outcome {
     sampler.run()?;
     let (probes, dropped, cells, left_out) =
         (sampler.probes, sampler.dropped, sampler.cells, sampler.left_out);
-    let mut report = Report::new(&subjects, &cells, &probes);
+    let mut report = Report::new(&subjects, &cells);
     for (index, subject) in
         subjects.iter().enumerate().filter(|(_, subject)| !subject.limit && !subject.denied)
     {
-        ordeals(options, cpus, (index, subject), probes.border_ps(), &mut report);
+        ordeals(options, cpus, (index, subject), &mut report);
     }
     progress("", true);
     let mut text = report.tables();
     text.push_str(&report::legend());
     text.push_str(&format!(
         "\n{}\nsamples taken again: {} because the placement changed, \
-         {} because of more than {} context switches; {} waits for a far placement\n",
+         {} because of more than {} context switches; {} waits for two cores\n",
         probes.describe(),
         dropped.flipped,
         dropped.switched,
@@ -146,7 +146,6 @@ fn ordeals(
     options: &Options,
     cpus: [usize; 2],
     (index, subject): (usize, &Subject),
-    border_ps: u64,
     report: &mut Report<'_>,
 ) {
     let complain = |label: &str, error: &BenchError, report: &mut Report<'_>| {
@@ -154,7 +153,7 @@ fn ordeals(
     };
     if options.idle > 0 && subject.label == options.idle_prov {
         let samples = options.samples();
-        match stress::idle(subject, cpus, options.idle, samples, options.switches, border_ps) {
+        match stress::idle(subject, cpus, options.idle, samples, options.switches) {
             Ok(cost) => report.add_idle(index, &cost),
             Err(error) => complain("idle peers", &error, report),
         }

@@ -2,9 +2,8 @@
 //! Distance of the two processors. Hypervisors move virtual processors between cores and hardware
 //! threads of one core, which changes every figure several times over.
 //!
-//! A probe hands a cache line back and forth between the ranks. The limit for near is derived from
-//! the probes of the run. They fall into two groups, and the border is in the widest gap between
-//! them.
+//! A probe hands a cache line back and forth between the ranks. Its round trip tells the placement.
+//! The borders are constant, so that a placement means the same in every run.
 
 use super::os::now_ns;
 use super::segment::Use;
@@ -13,13 +12,10 @@ use super::shm_barrier::ShmBarrier;
 const BATCHES: usize = 11;
 const TRIPS: u64 = 100;
 
-/// Border in picoseconds if the probes form only one group. Two hardware threads of a core need
-/// less for a round trip, two cores need more.
-const UNTOLD_PS: u64 = 90_000;
-/// Ratio below which two groups count as one.
-const APART: u64 = 2;
-/// Round trip in picoseconds above which a group is not near: its probes were disturbed.
-const NEAR_MOST_PS: u64 = 120_000;
+/// Round trip in picoseconds below which the processors are two hardware threads of a core.
+pub(crate) const NEAR_BELOW_PS: u64 = 80_000;
+/// Round trip in picoseconds below which two cores share a cache.
+const MID_BELOW_PS: u64 = 180_000;
 
 /// Hands a line to the other rank and back `count` times.
 #[inline]
@@ -66,22 +62,45 @@ pub(crate) fn probe(barrier: &ShmBarrier) -> u64 {
 }
 
 /// Distance of two processors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Placement {
+    #[default]
     Far,
+    Mid,
     Near,
 }
 
 impl Placement {
+    pub(crate) const ALL: [Placement; 3] = [Placement::Far, Placement::Mid, Placement::Near];
+
+    /// Returns the placement that a round trip shows.
+    pub(crate) const fn of(ps: u64) -> Placement {
+        match ps {
+            ..NEAR_BELOW_PS => Placement::Near,
+            NEAR_BELOW_PS..MID_BELOW_PS => Placement::Mid,
+            _ => Placement::Far,
+        }
+    }
+
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Placement::Far => "far",
+            Placement::Mid => "mid",
             Placement::Near => "near",
+        }
+    }
+
+    /// Name in files of samples that other programs disturbed.
+    pub(crate) const fn noisy_word(self) -> &'static str {
+        match self {
+            Placement::Far => "far-noisy",
+            Placement::Mid => "mid-noisy",
+            Placement::Near => "near-noisy",
         }
     }
 }
 
-/// Probes of a run and the border derived from them.
+/// Probes of a run, in ascending order.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     seen: Vec<u64>,
@@ -93,48 +112,25 @@ impl Probes {
         self.seen.insert(at, ps);
     }
 
-    /// Returns the border: the geometric middle of the widest gap, if the probes form two groups.
-    pub(crate) fn border_ps(&self) -> u64 {
-        // One stray value is no group.
-        let few = (self.seen.len() / 50).max(1);
-        let inner = self.seen.get(few..self.seen.len().saturating_sub(few)).unwrap_or_default();
-        let gaps = inner.iter().zip(inner.iter().skip(1)).filter(|(low, _)| **low < NEAR_MOST_PS);
-        let widest = gaps.max_by(|(a, b), (c, d)| (*b * **c).cmp(&(*d * **a)));
-        match widest {
-            Some((&low, &high)) if high > APART * low.max(1) => (low.max(1) * high).isqrt(),
-            _ => UNTOLD_PS,
-        }
-    }
-
-    pub(crate) fn place(&self, ps: u64) -> Placement {
-        if ps < self.border_ps() { Placement::Near } else { Placement::Far }
-    }
-
-    /// Describes the groups and the border between them.
-    #[expect(clippy::cast_precision_loss, reason = "shown with no digit after the point")]
+    /// Describes the probes of each placement.
     pub(crate) fn describe(&self) -> String {
-        let border = self.border_ps();
-        let (near, far) = self.seen.split_at(self.seen.partition_point(|&ps| ps < border));
-        let group = |name: &str, group: &[u64]| match (
-            group.first(),
-            group.get(group.len() / 2),
-            group.last(),
-        ) {
-            (Some(least), Some(median), Some(most)) => format!(
-                "{name}: {} probes of {:.0} ns ({:.0} to {:.0})",
-                group.len(),
-                *median as f64 / 1e3,
-                *least as f64 / 1e3,
-                *most as f64 / 1e3
-            ),
-            _ => format!("{name}: none"),
-        };
-        format!(
-            "round trip of a line, {}; {}; border {:.0} ns",
-            group("far", far),
-            group("near", near),
-            border as f64 / 1e3
-        )
+        let groups = Placement::ALL.map(|place| {
+            let first = self.seen.partition_point(|&ps| Placement::of(ps) > place);
+            let end = self.seen.partition_point(|&ps| Placement::of(ps) >= place);
+            let group = self.seen.get(first..end).unwrap_or_default();
+            let word = place.word();
+            match (group.first(), group.get(group.len() / 2), group.last()) {
+                (Some(least), Some(median), Some(most)) => format!(
+                    "{word}: {} probes of {} ns ({} to {})",
+                    group.len(),
+                    median / 1000,
+                    least / 1000,
+                    most / 1000
+                ),
+                _ => format!("{word}: none"),
+            }
+        });
+        format!("round trip of a line, {}", groups.join("; "))
     }
 }
 
@@ -142,31 +138,24 @@ impl Probes {
 mod tests {
     use super::*;
 
-    fn probes(values: &[u64]) -> Probes {
+    #[test]
+    fn borders_divide_the_placements() {
+        let at = |ns: u64| Placement::of(ns * 1000);
+        assert_eq!([36, 79].map(at), [Placement::Near; 2]);
+        assert_eq!([80, 118, 179].map(at), [Placement::Mid; 3]);
+        assert_eq!([180, 410].map(at), [Placement::Far; 2]);
+    }
+
+    #[test]
+    fn a_description_counts_each_placement() {
         let mut probes = Probes::default();
-        values.iter().for_each(|&ns| probes.add(ns * 1000));
-        probes
-    }
-
-    #[test]
-    fn two_groups_are_told_apart() {
-        let probes = probes(&[36, 240, 250, 37, 230, 260, 35, 245, 300, 38]);
-        assert!((40_000..220_000).contains(&probes.border_ps()));
-        assert_eq!(probes.place(50_000), Placement::Near);
-        assert_eq!(probes.place(180_000), Placement::Far);
-    }
-
-    #[test]
-    fn one_group_is_judged_by_itself() {
-        assert_eq!(probes(&[230, 240, 250, 260]).place(235_000), Placement::Far);
-        assert_eq!(probes(&[30, 31, 32, 33]).place(31_000), Placement::Near);
-        assert_eq!(Probes::default().place(235_000), Placement::Far);
-    }
-
-    #[test]
-    fn a_stray_probe_makes_no_group() {
-        let mut values = vec![240; 60];
-        values.push(5000);
-        assert_eq!(probes(&values).border_ps(), UNTOLD_PS);
+        for ns in [240, 36, 118, 250, 110, 260] {
+            probes.add(ns * 1000);
+        }
+        assert_eq!(
+            probes.describe(),
+            "round trip of a line, far: 3 probes of 250 ns (240 to 260); \
+             mid: 2 probes of 118 ns (110 to 118); near: 1 probes of 36 ns (36 to 36)"
+        );
     }
 }

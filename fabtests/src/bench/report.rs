@@ -9,7 +9,7 @@ use std::process::Command;
 
 use super::limits::Limit;
 use super::pair::Subject;
-use super::placement::{Placement, Probes};
+use super::placement::Placement;
 use super::protocol::Test;
 use super::sampler::{Series, Value, size_name};
 use super::stress::{IdleCost, Notice};
@@ -42,7 +42,7 @@ pub(crate) struct Row {
     pub(crate) test: String,
     pub(crate) size: usize,
     pub(crate) buffers: &'static str,
-    /// `far` or `near`, with `-noisy` for samples disturbed by other programs; `any` if the
+    /// `far`, `mid` or `near`, with `-noisy` for samples disturbed by other programs; `any` if the
     /// placement does not matter.
     pub(crate) placement: &'static str,
     pub(crate) spread: Spread,
@@ -55,7 +55,7 @@ pub(crate) struct Row {
 const GAVE_UP_MS: f64 = 2500.0;
 
 /// Placements, best first.
-const PLACES: [&str; 5] = ["far", "far-noisy", "near", "near-noisy", "any"];
+const PLACES: [&str; 7] = ["far", "far-noisy", "mid", "mid-noisy", "near", "near-noisy", "any"];
 
 /// All results of a run.
 pub(crate) struct Report<'a> {
@@ -67,15 +67,12 @@ pub(crate) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(subjects: &'a [Subject], cells: &[Series], probes: &Probes) -> Report<'a> {
+    pub(crate) fn new(subjects: &'a [Subject], cells: &[Series]) -> Report<'a> {
         let mut report = Report { subjects, rows: Vec::new(), remarks: Vec::new() };
         for cell in cells {
             for place in PLACES {
-                let fits = |taken: &&Value| {
-                    let noisy = place.strip_suffix("-noisy");
-                    let quiet = noisy.is_none();
-                    taken.noisy != quiet && probes.place(taken.ps).word() == noisy.unwrap_or(place)
-                };
+                let fits =
+                    |taken: &&Value| place_name(Placement::of(taken.ps), taken.noisy) == place;
                 if let Some(spread) =
                     Spread::of(cell.taken.iter().filter(fits).map(|taken| taken.value))
                 {
@@ -148,10 +145,7 @@ impl<'a> Report<'a> {
         size: usize,
         place: Placement,
     ) -> Option<&Row> {
-        let names = match place {
-            Placement::Far => ["far", "far-noisy", "any"],
-            Placement::Near => ["near", "near-noisy", "any"],
-        };
+        let names = [place.word(), place.noisy_word(), "any"];
         let of = |name: &&'static str| {
             self.rows.iter().find(|row| {
                 row.subject == subject
@@ -165,12 +159,7 @@ impl<'a> Report<'a> {
 
     pub(crate) fn add_idle(&mut self, subject: usize, cost: &IdleCost) {
         let size = 8;
-        let place = match (cost.near, cost.noisy) {
-            (false, false) => "far",
-            (false, true) => "far-noisy",
-            (true, false) => "near",
-            (true, true) => "near-noisy",
-        };
+        let place = place_name(cost.placement, cost.noisy);
         for (test, list) in [("idle_without", &cost.without), ("idle_with", &cost.with)] {
             if let Some(spread) = Spread::of(list.iter().copied()) {
                 self.push(subject, test, size, spread, (place, "us"));
@@ -281,7 +270,7 @@ impl<'a> Report<'a> {
                 .collect();
             sizes.sort_unstable();
             sizes.dedup();
-            for place in [Placement::Far, Placement::Near] {
+            for place in Placement::ALL {
                 self.table(&mut out, test, &sizes, place);
             }
         }
@@ -329,6 +318,10 @@ impl<'a> Report<'a> {
         let _ = writeln!(out, "\n{}, {}, {}", test.title(), test.unit(), place.word());
         align(out, &lines);
     }
+}
+
+fn place_name(place: Placement, noisy: bool) -> &'static str {
+    if noisy { place.noisy_word() } else { place.word() }
 }
 
 /// Appends lines of words with aligned columns.

@@ -4,7 +4,7 @@
 //! Providers and limits take turns at one test and size before the next begins, so that changes of
 //! the machine affect all of them alike. A sample is valid if the placement was the same before and
 //! after, with hardly any involuntary context switch. Otherwise it is repeated, a few times. The
-//! first pass accepts any placement. The second waits for a far one and adds missing samples,
+//! first pass accepts any placement. The second waits for two cores and adds missing samples,
 //! starting with the figures that have an aim.
 
 use std::io::{IsTerminal, Write};
@@ -15,7 +15,7 @@ use scif_fabtests::harness::{Fail, Outcome};
 
 use super::limits::Limit;
 use super::pair::{BenchError, Pair, Subject};
-use super::placement::{Placement, Probes};
+use super::placement::{NEAR_BELOW_PS, Placement, Probes};
 use super::protocol::{Kind, Measured, Order, Reply, Sample, Test};
 
 /// Time limit of one order, for hangs only: a window of the largest messages takes 0.1 s over
@@ -24,6 +24,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Minimum and maximum time of one sample, in nanoseconds.
 const SHORTEST_NS: u64 = 4_000_000;
 const LONGEST_NS: u64 = 60_000_000;
+/// Placements on two cores.
+const APART: &[Placement] = &[Placement::Far, Placement::Mid];
 /// Number of failures at one test after which a subject skips that test.
 const TRIES: u32 = 2;
 
@@ -35,8 +37,8 @@ pub(crate) struct Plan {
     /// Number of samples kept of each cell.
     pub(crate) samples: usize,
     pub(crate) budget: Duration,
-    /// Time after `budget` in which the figures with an aim may still obtain samples of a far
-    /// placement.
+    /// Time after `budget` in which the figures with an aim may still obtain samples of two
+    /// cores.
     pub(crate) patience: Duration,
     /// Maximum number of involuntary context switches in a quiet sample.
     pub(crate) switches: u64,
@@ -142,7 +144,6 @@ impl<'a> Sampler<'a> {
 
     /// Takes all samples.
     pub(crate) fn run(&mut self) -> Outcome {
-        self.learn_placement();
         let mut groups = Vec::new();
         for &test in &self.plan.tests {
             groups.extend(sizes_of(test, &self.plan.sizes).into_iter().map(|size| (test, size)));
@@ -184,21 +185,6 @@ impl<'a> Sampler<'a> {
         self.come_apart(&mut groups);
         self.pairs.clear();
         Ok(())
-    }
-
-    /// Probes for a while before any measurement, to learn the groups of round trips.
-    fn learn_placement(&mut self) {
-        let limit = self.subjects.iter().position(|subject| subject.limit);
-        let Some(index) = limit else { return };
-        progress("probing the placement of the processors", true);
-        for _ in 0..20 {
-            if let Ok(replies) = self.order(index, &Order::Probe(20))
-                && let Some(Reply::Numbers(list)) = replies.into_iter().next()
-            {
-                list.iter().for_each(|&ps| self.probes.add(ps));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
     }
 
     /// Sends an order to the pair of a subject, which is started at its first order.
@@ -248,9 +234,8 @@ impl<'a> Sampler<'a> {
             if round > 0 && Instant::now() > until {
                 break;
             }
-            let open: Vec<usize> = (first..self.cells.len())
-                .filter(|&at| self.lacks(at, Placement::Far) && self.lacks(at, Placement::Near))
-                .collect();
+            let open: Vec<usize> =
+                (first..self.cells.len()).filter(|&at| self.lacks(at, &Placement::ALL)).collect();
             if open.is_empty() {
                 break;
             }
@@ -275,18 +260,18 @@ impl<'a> Sampler<'a> {
             let open = groups.iter_mut().find(|group| {
                 (elapsed < soft || has_aim(group.test, group.size))
                     && group.rounds < most
-                    && group.cells.clone().any(|at| self.lacks(at, Placement::Far))
+                    && group.cells.clone().any(|at| self.lacks(at, APART))
             });
             let Some(group) = open.filter(|_| elapsed < soft + self.plan.patience) else {
                 return;
             };
             let round = group.rounds;
             let lacking: Vec<usize> =
-                group.cells.clone().filter(|&at| self.lacks(at, Placement::Far)).collect();
+                group.cells.clone().filter(|&at| self.lacks(at, APART)).collect();
             let mut misplaced = false;
             for at in lacking {
-                progress(&self.line("far", at, round), waited == 0);
-                misplaced = self.one(at, SHORTEST_NS, self.probes.border_ps());
+                progress(&self.line("apart", at, round), waited == 0);
+                misplaced = self.one(at, SHORTEST_NS, NEAR_BELOW_PS);
                 if misplaced {
                     break;
                 }
@@ -307,13 +292,15 @@ impl<'a> Sampler<'a> {
             .find(|error| matches!(error, BenchError::Lacks(_)))
     }
 
-    /// Whether a cell lacks quiet samples of a placement and can still obtain them.
-    fn lacks(&self, at: usize, place: Placement) -> bool {
+    /// Whether a cell lacks quiet samples of each placement and can still obtain them.
+    fn lacks(&self, at: usize, places: &[Placement]) -> bool {
         let Some(cell) = self.cells.get(at) else {
             return false;
         };
-        let good = |taken: &&Value| !taken.noisy && self.probes.place(taken.ps) == place;
-        cell.error.is_none() && cell.taken.iter().filter(good).count() < self.plan.samples
+        let good = |place: Placement| {
+            cell.taken.iter().filter(move |taken| !taken.noisy && Placement::of(taken.ps) == place)
+        };
+        cell.error.is_none() && places.iter().all(|&place| good(place).count() < self.plan.samples)
     }
 
     fn line(&self, stage: &str, at: usize, round: usize) -> String {
@@ -357,10 +344,10 @@ impl<'a> Sampler<'a> {
             Attempt::Misplaced => return true,
             Attempt::Failed => return false,
         };
-        let before = self.probes.place(measured.before_ps);
+        let before = Placement::of(measured.before_ps);
         self.probes.add(measured.before_ps);
         self.probes.add(measured.after_ps);
-        if before != self.probes.place(measured.after_ps) {
+        if before != Placement::of(measured.after_ps) {
             self.dropped.flipped += 1;
             return false;
         }
@@ -395,8 +382,7 @@ impl<'a> Sampler<'a> {
                     cell.inside = true;
                 }
                 Ok(Some(Reply::Measured(measured))) => return Attempt::Value(measured, sample),
-                // Not added to the probes: many from one wait would make the others appear as
-                // strays.
+                // Not added to the probes: many from one wait would outnumber the others.
                 Ok(Some(Reply::Misplaced(_))) => {
                     self.dropped.near += 1;
                     return Attempt::Misplaced;

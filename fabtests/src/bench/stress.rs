@@ -8,6 +8,7 @@ use scif_fabtests::harness::Fail;
 
 use super::os::now_ns;
 use super::pair::{BenchError, Pair, Subject};
+use super::placement::{NEAR_BELOW_PS, Placement};
 use super::protocol::{Measured, Order, Reply, Sample, Test};
 use super::sampler::progress;
 
@@ -22,8 +23,9 @@ pub(crate) struct IdleCost {
     /// turns.
     pub(crate) without: Vec<f64>,
     pub(crate) with: Vec<f64>,
-    /// Whether some samples were taken with near processors, or while other programs ran.
-    pub(crate) near: bool,
+    /// Nearest placement of a sample.
+    pub(crate) placement: Placement,
+    /// Whether some samples were taken while other programs ran.
     pub(crate) noisy: bool,
     /// Resident bytes of the process for each peer, and descriptors for each peer of the second
     /// half.
@@ -45,7 +47,6 @@ pub(crate) fn idle(
     peers: u64,
     samples: usize,
     switches: u64,
-    least_ps: u64,
 ) -> Result<IdleCost, BenchError> {
     progress(&format!("{peers} idle peers of {}: round 1 of {samples}", subject.label), false);
     let [first, second] = cpus;
@@ -104,7 +105,7 @@ pub(crate) fn idle(
         }
         // After ten times as many rounds as samples, near or disturbed samples are accepted.
         let patient = round < 10 * samples;
-        let wanted_ps = if patient { least_ps } else { 0 };
+        let wanted_ps = if patient { NEAR_BELOW_PS } else { 0 };
         let (Some(without), Some(with)) =
             (latency(&lonely, count, wanted_ps)?, latency(&popular, count, wanted_ps)?)
         else {
@@ -117,7 +118,7 @@ pub(crate) fn idle(
         let steady = least.is_some_and(|least| most.is_some_and(|most| most < 2 * least));
         let noisy = without.switches.max(with.switches) > switches;
         if steady && (!noisy || !patient) {
-            cost.near |= least.is_some_and(|least| least < least_ps);
+            cost.placement = cost.placement.max(Placement::of(least.unwrap_or(0)));
             cost.noisy |= noisy;
             cost.without.push(Test::TaggedLat.value(8, count, without.ns));
             cost.with.push(Test::TaggedLat.value(8, count, with.ns));

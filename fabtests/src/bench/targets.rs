@@ -112,7 +112,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
             let mine = report.row(ours, aim.test, aim.size, place)?;
             Some((mine, report.row(other?, other_test, aim.size, place)?))
         };
-        let (mine, other) = both(Placement::Far).or_else(|| both(Placement::Near)).unzip();
+        let (mine, other) = Placement::ALL.into_iter().find_map(both).unzip();
         let sign = if aim.least { ">=" } else { "<=" };
         let target = format!("{sign} {}", aim.bound);
         let (Some(mine), Some(other)) = (mine, other) else {
@@ -136,9 +136,9 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
             false => "does not hold",
         };
         let doubt = match (mine.placement, other.placement) {
-            ("far", "far") | ("any", _) => "",
-            ("near", "near") => " (near, no far samples)",
-            ("near" | "near-noisy", _) => " (near, no far samples, disturbed)",
+            ("far", "far") | ("mid", "mid") | ("any", _) => "",
+            ("near", "near") => " (near, no samples of two cores)",
+            ("near" | "near-noisy", _) => " (near, no samples of two cores, disturbed)",
             _ => " (disturbed)",
         };
         let _ = writeln!(out, "{:<54} {value:>10.3} {target:>10}  {verdict}{doubt}", aim.label);

@@ -164,8 +164,16 @@ scifctl() {
 libscif() {
     gate "conformance of libscif"
     cases_of "scif-conformance" scif-conformance scif_conformance
+    case_of "scif-conformance --who without a device" scif-conformance-who without_device
     cases_of "programs in C and C++" scif-conformance-c \
         libscif/conformance/c/run.sh "$ROOT/build/lib"
+}
+
+# scif-conformance names the device that it cannot open, and fails.
+without_device() {
+    ! env SCIF_TRANSPORT=kernel SCIF_DEVICE=/nonexistent timeout 60 \
+        "$TARGET/release/scif-conformance" --who >"$LOGS/who" &&
+        shows '^no SCIF device: open /nonexistent: ' cat "$LOGS/who"
 }
 
 # scif_over_device WHAT LOG [VARIABLE=VALUE...]

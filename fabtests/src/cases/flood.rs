@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::memory_group::MemoryGroup;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -21,6 +22,8 @@ pub(crate) const CASES: &[Case] = &[
     // The limit is out of reach, because memory allocation fails first.
     case("flood/beyond_what_can_be_allocated", 3, |r| flood(r, talk, Some(64 << 20)))
         .under(&[("FI_SCIF_UNEXPECTED_MAX", "1G")]),
+    case("flood/in_a_control_group", 3, in_a_control_group)
+        .under(&[("FI_SCIF_UNEXPECTED_MAX", "auto")]),
 ];
 
 /// Function that makes the connections between rank 0 and each of the others.
@@ -101,6 +104,15 @@ fn receive_first(rig: &Rig<'_>, from: usize) -> Outcome {
     rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, tag, 0, FIRST))?;
     rig.received(FIRST)?;
     Ok(())
+}
+
+/// Tests that the default limit keeps the receiver below the memory limit of its control group.
+fn in_a_control_group(rank: &Rank) -> Outcome {
+    // A quarter is for unexpected messages. Entered first, since the provider reads the limit when
+    // it is loaded.
+    const LIMIT: u64 = 256 << 20;
+    let _group = (rank.index == 0).then(|| MemoryGroup::enter(LIMIT)).transpose()?;
+    flood(rank, talk, None)
 }
 
 /// Replies to rank 2 until it has enough, during the flood.

@@ -11,6 +11,7 @@ pub mod control;
 pub mod driver;
 pub mod fail;
 pub mod leak_check;
+pub mod memory_group;
 pub mod output;
 pub mod rank;
 pub mod rng;

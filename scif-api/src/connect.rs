@@ -8,24 +8,24 @@
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use scif::logging::warn_about_call;
 use scif::segment::Side;
-use scif::sys::mmap::Mapping;
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, unix};
 use scif::whereabouts::warn_of_user;
 use scif::{DYNAMIC_PORTS, PortId};
 
-use super::endpoint::{Epd, take};
-use super::link::{Link, Parts, adopt_segment, new_segment};
-use super::nodes;
-use super::registry::{Inner, Kind};
-use super::sharer::Async;
-use super::state::State;
-use super::wire::{HELLO_FDS, PACKET, Packet, WELCOME_FDS};
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::link::{Link, Parts, Pending, adopt_segment, new_segment};
+use crate::lock::take;
+use crate::registry::{Inner, Kind};
+use crate::sharer::Async;
+use crate::state::State;
 use crate::window::space::{OwnSpace, PeerSpace};
+use crate::wire::{HELLO_FDS, PACKET, Packet, WELCOME_FDS};
+use crate::{mainline, messages, nodes, sharing};
 
 /// First port that needs no privilege. Lower ports need CAP_SYS_ADMIN.
 const ADMIN_PORT_END: u16 = 1024;
@@ -40,489 +40,481 @@ const NODES: u16 = 129;
 /// Number of times that the list of names is read before a node counts as absent (ENODEV).
 const LISTS: u32 = 3;
 
-/// Connect that waits to be accepted.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) segment: Mapping,
-    pub(crate) segment_fd: OwnedFd,
-    pub(crate) own: OwnSpace,
-    pub(crate) socket: OwnedFd,
-    pub(crate) peer_pid: i32,
-    /// Number of its packet in the hand-off, if there is a hand-off.
-    pub(crate) number: u32,
+fn id(inner: &Inner, port: u16) -> PortId {
+    PortId { node: inner.config.node, port }
 }
 
-impl Inner {
-    fn id(&self, port: u16) -> PortId {
-        PortId { node: self.config.node, port }
-    }
+fn admits(inner: &Inner, uid: u32) -> bool {
+    uid == inner.uid || inner.config.allow_uids.contains(&uid)
+}
 
-    fn admits(&self, uid: u32) -> bool {
-        uid == self.uid || self.config.allow_uids.contains(&uid)
-    }
+/// Makes a socket that holds `port`. EADDRINUSE: the port is taken.
+fn port_socket(inner: &Inner, port: u16) -> Result<OwnedFd> {
+    let socket = unix::socket()?;
+    unix::bind(&socket, &inner.names.listener(id(inner, port))?)?;
+    Ok(socket)
+}
 
-    /// Makes a socket that holds `port`. EADDRINUSE: the port is taken.
-    fn port_socket(&self, port: u16) -> Result<OwnedFd> {
-        let socket = unix::socket()?;
-        unix::bind(&socket, &self.names.listener(self.id(port))?)?;
-        Ok(socket)
-    }
+fn dynamic_port(inner: &Inner) -> Result<(OwnedFd, u16)> {
+    let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
+    let count = last - first + 1;
+    // Each process starts at its own port, so that many processes do not try the same ones.
+    let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
+    let ports =
+        (0..count).map(|step| u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX));
+    first_free(ports, |port| port_socket(inner, port))
+}
 
-    fn dynamic_port(&self) -> Result<(OwnedFd, u16)> {
-        let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
-        let count = last - first + 1;
-        // Each process starts at its own port, so that many processes do not try the same ones.
-        let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
-        let ports =
-            (0..count).map(|step| u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX));
-        first_free(ports, |port| self.port_socket(port))
-    }
+/// Gives the endpoint a port. The caller holds the control lock and has checked the state.
+fn give_port(inner: &Inner, epd: &Epd, port: u16) -> Result<u16> {
+    let (socket, port) = if port == 0 {
+        dynamic_port(inner)?
+    } else {
+        let socket = port_socket(inner, port).map_err(|failure| match failure {
+            Failure::Os(Errno::ADDRINUSE) => Failure::Invalid,
+            other => other,
+        })?;
+        (socket, port)
+    };
+    *take(&epd.port_socket) = Some(socket);
+    epd.sharer.set_port(port);
+    epd.leave();
+    epd.sharer.enter(State::Bound);
+    Ok(port)
+}
 
-    /// Gives the endpoint a port. The caller holds the control lock and has checked the state.
-    fn give_port(&self, epd: &Epd, port: u16) -> Result<u16> {
-        let (socket, port) = if port == 0 {
-            self.dynamic_port()?
-        } else {
-            let socket = self.port_socket(port).map_err(|failure| match failure {
-                Failure::Os(Errno::ADDRINUSE) => Failure::Invalid,
-                other => other,
-            })?;
-            (socket, port)
-        };
-        *take(&epd.port_socket) = Some(socket);
-        epd.sharer.set_port(port);
-        epd.leave();
-        epd.sharer.enter(State::Bound);
-        Ok(port)
+/// Binds to `port`, or to a dynamic one if it is 0. Returns the port.
+pub(crate) fn bind(inner: &Inner, epd: &Epd, port: u16) -> Result<u16> {
+    if (1..ADMIN_PORT_END).contains(&port) && !process::may_administrate() {
+        return Err(Failure::NoAccess);
     }
+    let _held = epd.sharer.control.lock();
+    epd.state().may_bind()?;
+    give_port(inner, epd, port)
+}
 
-    /// Binds to `port`, or to a dynamic one if it is 0. Returns the port.
-    pub(crate) fn bind(&self, epd: &Epd, port: u16) -> Result<u16> {
-        if (1..ADMIN_PORT_END).contains(&port) && !process::may_administrate() {
-            return Err(Failure::NoAccess);
-        }
-        let _held = epd.sharer.control.lock();
-        epd.state().may_bind()?;
-        self.give_port(epd, port)
+/// Listens with a queue of `backlog` requests.
+pub(crate) fn listen(inner: &Inner, epd: &Arc<Epd>, backlog: i32) -> Result<()> {
+    sharing::inherit(inner, epd);
+    let _held = epd.sharer.control.lock();
+    epd.state().may_listen()?;
+    // Without a queue every request is refused, as by a socket that does not listen.
+    if backlog > 0 {
+        let socket = take(&epd.port_socket);
+        let socket = socket.as_ref().ok_or(Failure::Invalid)?;
+        // The kernel queues one more than its argument.
+        unix::listen(socket, backlog - 1)?;
+        inner.watch(epd, Kind::Listener, socket)?;
     }
+    sharing::tell_sharers(inner, epd);
+    epd.sharer.enter(State::Listening);
+    Ok(())
+}
 
-    /// Listens with a queue of `backlog` requests.
-    pub(crate) fn listen(&self, epd: &Arc<Epd>, backlog: i32) -> Result<()> {
-        self.inherit(epd);
-        let _held = epd.sharer.control.lock();
-        epd.state().may_listen()?;
-        // Without a queue every request is refused, as by a socket that does not listen.
-        if backlog > 0 {
-            let socket = take(&epd.port_socket);
-            let socket = socket.as_ref().ok_or(Failure::Invalid)?;
-            // The kernel queues one more than its argument.
-            unix::listen(socket, backlog - 1)?;
-            self.watch(epd, Kind::Listener, socket)?;
-        }
-        self.tell_holders(epd);
-        epd.sharer.enter(State::Listening);
-        Ok(())
+/// Returns whether a node exists; a card exists whether or not a program runs on it. A lost
+/// node is checked elsewhere.
+fn exists(inner: &Inner, node: u16) -> bool {
+    let trusted = |uid| uid == inner.uid || uid == 0;
+    let listed = || nodes::online(&inner.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
+    // One reading may omit a bound name while other names come and go.
+    node < NODES || node == inner.config.node || (0..LISTS).any(|_| listed())
+}
+
+/// Connects to `dst` and returns the local port.
+pub(crate) fn connect(inner: &Arc<Inner>, epd: &Arc<Epd>, fd: RawFd, dst: PortId) -> Result<u16> {
+    let nonblocking = descriptor::is_nonblocking(fd)?;
+    sharing::inherit(inner, epd);
+    if inner.config.device_traps
+        && matches!(epd.sharer.asynchronous(), Async::Done | Async::Refused)
+    {
+        mainline::flush_connects(inner);
     }
-
-    /// Returns whether a node exists; a card exists whether or not a program runs on it. A lost
-    /// node is checked elsewhere.
-    fn exists(&self, node: u16) -> bool {
-        let trusted = |uid| uid == self.uid || uid == 0;
-        let listed =
-            || nodes::online(&self.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
-        // One reading may omit a bound name while other names come and go.
-        node < NODES || node == self.config.node || (0..LISTS).any(|_| listed())
-    }
-
-    /// Connects to `dst` and returns the local port.
-    pub(crate) fn connect(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, dst: PortId) -> Result<u16> {
-        let nonblocking = descriptor::is_nonblocking(fd)?;
-        self.inherit(epd);
-        if self.config.device_traps
-            && matches!(epd.sharer.asynchronous(), Async::Done | Async::Refused)
-        {
-            self.flush_connects();
+    let held = epd.sharer.control.lock();
+    match epd.sharer.asynchronous() {
+        Async::None => {}
+        Async::Running => return Err(Failure::InProgress),
+        Async::Done => {
+            epd.sharer.set_asynchronous(Async::None);
+            settle_after_collect(epd);
+            return Ok(epd.sharer.port());
         }
-        let held = epd.sharer.control.lock();
-        match epd.sharer.asynchronous() {
-            Async::None => {}
-            Async::Running => return Err(Failure::InProgress),
-            Async::Done => {
-                epd.sharer.set_asynchronous(Async::None);
-                self.settle_after_collect(epd);
-                return Ok(epd.sharer.port());
-            }
-            Async::Refused => {
-                epd.sharer.set_asynchronous(Async::None);
-                descriptor::hide_space(fd);
-                epd.sharer.enter(State::Bound);
-                return Err(self.refused(epd));
-            }
-        }
-        if self.is_lost(dst.node) {
-            return Err(Failure::NoNode);
-        }
-        let state = epd.state();
-        if let Err(failure) = state.may_connect() {
-            return Err(if self.exists(dst.node) { failure } else { Failure::NoNode });
-        }
-        if state == State::Unbound {
-            if !self.exists(dst.node) {
-                return Err(Failure::NoNode);
-            }
-            self.give_port(epd, 0)?;
-        }
-        // Published before the check: a process that loses the node now finds this endpoint and
-        // waits for the control lock.
-        epd.sharer.set_peer(dst);
-        if self.is_lost(dst.node) {
-            return Err(Failure::NoNode);
-        }
-        if nonblocking && self.config.device_traps {
-            self.connect_later(epd, dst)?;
-            epd.sharer.set_deadline(u64::MAX);
-            epd.sharer.set_asynchronous(Async::Running);
-            epd.sharer.enter(State::Connecting);
-            return Err(Failure::InProgress);
-        }
-        let deadline = self.begin_connect(epd, dst)?;
-        if nonblocking {
-            epd.sharer.set_asynchronous(Async::Running);
-            self.limit_connect(epd);
-        }
-        // Sharers wait for the control lock. They are notified now, however this process ends.
-        self.tell_holders(epd);
-        epd.sharer.enter(State::Connecting);
-        drop(held);
-        if nonblocking { Err(Failure::InProgress) } else { self.wait_accepted(epd, deadline) }
-    }
-
-    /// Sends the request and watches for its answer. Returns the deadline. The caller holds the
-    /// control lock.
-    pub(crate) fn begin_connect(&self, epd: &Arc<Epd>, dst: PortId) -> Result<u64> {
-        let pending = self.request(epd, dst)?;
-        // An immediate answer waits for the control lock.
-        self.watch(epd, Kind::Link, &pending.socket)?;
-        *take(&epd.pending) = Some(pending);
-        epd.leave();
-        let deadline = self.connect_deadline();
-        epd.sharer.set_deadline(deadline);
-        Ok(deadline)
-    }
-
-    /// Shows bytes that arrived before the program collected the result.
-    fn settle_after_collect(&self, epd: &Epd) {
-        if let Some(link) = epd.link() {
-            // A thread inside a receiving call updates the descriptor when it leaves.
-            if let Some(_receiving) = epd.sharer.receiving.try_lock() {
-                super::messages::show_data(epd, link);
-            }
-        }
-    }
-
-    /// Sends the request.
-    fn request(&self, epd: &Epd, dst: PortId) -> Result<Pending> {
-        let socket = unix::socket()?;
-        self.names.bind_source(&socket, self.id(epd.sharer.port()), &mut take(&self.sources))?;
-        match unix::connect(&socket, &self.names.listener(dst)?) {
-            Ok(()) => {}
-            Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => {
-                return Err(if self.exists(dst.node) { Failure::Refused } else { Failure::NoNode });
-            }
-            Err(errno) => return Err(errno.into()),
-        }
-        let peer = unix::credentials(&socket)?;
-        if !self.admits(peer.uid) {
-            warn_about_call!(
-                "connect to {dst} denied (ECONNREFUSED): the listener runs as user {uid}. Add \
-                 {uid} to SCIF_ALLOW_UIDS, or run both processes as one user",
-                uid = peer.uid
-            );
-            return Err(Failure::Refused);
-        }
-        let (segment, segment_fd) = new_segment()?;
-        let own = match epd.fd_handoff() {
-            Some(fd_handoff) => OwnSpace::of(fd_handoff.book())?,
-            None => OwnSpace::new()?,
-        };
-        let (table, arena) = own.show()?;
-        match unix::send(
-            &socket,
-            &Packet::Hello.encode(),
-            &[segment_fd.as_fd(), table, arena.as_fd(), epd.bell.as_fd()],
-        ) {
-            Ok(()) => {}
-            // The listener closed in between.
-            Err(Errno::PIPE | Errno::CONNRESET) => return Err(Failure::Refused),
-            Err(Errno::TOOMANYREFS | Errno::AGAIN) => return Err(Failure::NoMemory),
-            Err(errno) => return Err(errno.into()),
-        }
-        Ok(Pending { segment, segment_fd, own, socket, peer_pid: peer.pid, number: 0 })
-    }
-
-    /// Returns the deadline of a connect that starts now.
-    fn connect_deadline(&self) -> u64 {
-        now_ns().saturating_add(self.config.connect_timeout_ms.saturating_mul(1_000_000))
-    }
-
-    /// Waits for the answer to the request with this `deadline`.
-    fn wait_accepted(&self, epd: &Epd, deadline: u64) -> Result<u16> {
-        loop {
-            let event = epd.sharer.event();
-            match epd.sharer.state() {
-                State::Connected | State::Disconnected => return Ok(epd.sharer.port()),
-                State::Bound => return Err(self.refused(epd)),
-                State::Closing => return Err(Failure::Interrupted),
-                // Another sharer gave the request up and made a new one.
-                State::Connecting if epd.sharer.deadline() != deadline => {
-                    return Err(self.refused(epd));
-                }
-                State::Unbound | State::Listening | State::Connecting => {}
-            }
-            let left = deadline.saturating_sub(now_ns());
-            if left == 0 {
-                let _held = epd.sharer.control.lock();
-                if epd.sharer.state() == State::Connecting && epd.sharer.deadline() == deadline {
-                    self.give_up(epd);
-                }
-                continue;
-            }
-            // Not interruptible, as in the driver.
-            let _ = epd.sharer.wait(event, Some(left));
-        }
-    }
-
-    /// Returns the reason why a request was not accepted.
-    fn refused(&self, epd: &Epd) -> Failure {
-        if self.is_lost(epd.sharer.peer().node) { Failure::NoNode } else { Failure::Refused }
-    }
-
-    /// Ends a connect that was not accepted. The caller holds the control lock.
-    pub(crate) fn give_up(&self, epd: &Epd) {
-        if let Some(pending) = take(&epd.pending).as_ref() {
-            self.leave_request(&pending.socket);
-        }
-        if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.fd_handoff().is_some()) {
-            // The copies of other sharers must not be accepted any more.
-            descriptor::shut(&pending.socket);
-        }
-        self.drop_pending(epd);
-        epd.leave();
-        if epd.sharer.asynchronous() == Async::Running {
-            self.unlimit_connect(epd);
-            epd.sharer.set_asynchronous(Async::Refused);
-            descriptor::show_space(&epd.bell);
-            epd.sharer.happened();
-        } else {
+        Async::Refused => {
+            epd.sharer.set_asynchronous(Async::None);
+            descriptor::hide_space(fd);
             epd.sharer.enter(State::Bound);
+            return Err(refused(inner, epd));
         }
     }
-
-    /// Gives up a connect if its deadline has passed. Called by the service thread.
-    pub(crate) fn connect_is_due(&self, epd: &Arc<Epd>) {
-        let _held = epd.sharer.control.lock();
-        let due = || {
-            epd.sharer.asynchronous() != Async::Refused
-                && epd.sharer.state() == State::Connecting
-                && epd.sharer.deadline() <= now_ns()
-        };
-        if !due() {
-            return;
+    if inner.is_lost(dst.node) {
+        return Err(Failure::NoNode);
+    }
+    let state = epd.state();
+    if let Err(failure) = state.may_connect() {
+        return Err(if exists(inner, dst.node) { failure } else { Failure::NoNode });
+    }
+    if state == State::Unbound {
+        if !exists(inner, dst.node) {
+            return Err(Failure::NoNode);
         }
-        // Another sharer may have made a request, or died with its answer.
-        self.inherit_or_warn(epd);
-        if due() {
-            self.give_up(epd);
+        give_port(inner, epd, 0)?;
+    }
+    // Published before the check: a process that loses the node now finds this endpoint and
+    // waits for the control lock.
+    epd.sharer.set_peer(dst);
+    if inner.is_lost(dst.node) {
+        return Err(Failure::NoNode);
+    }
+    if nonblocking && inner.config.device_traps {
+        mainline::connect_later(inner, epd, dst, connect_now)?;
+        epd.sharer.set_deadline(u64::MAX);
+        epd.sharer.set_asynchronous(Async::Running);
+        epd.sharer.enter(State::Connecting);
+        return Err(Failure::InProgress);
+    }
+    let deadline = begin_connect(inner, epd, dst)?;
+    if nonblocking {
+        epd.sharer.set_asynchronous(Async::Running);
+        inner.limit_connect(epd);
+    }
+    // Sharers wait for the control lock. They are notified now, however this process ends.
+    sharing::tell_sharers(inner, epd);
+    epd.sharer.enter(State::Connecting);
+    drop(held);
+    if nonblocking { Err(Failure::InProgress) } else { wait_accepted(inner, epd, deadline) }
+}
+
+/// Sends the request and watches for its answer. Returns the deadline. The caller holds the
+/// control lock.
+pub(crate) fn begin_connect(inner: &Inner, epd: &Arc<Epd>, dst: PortId) -> Result<u64> {
+    let pending = request(inner, epd, dst)?;
+    // An immediate answer waits for the control lock.
+    inner.watch(epd, Kind::Link, &pending.socket)?;
+    *take(&epd.pending) = Some(pending);
+    epd.leave();
+    let deadline = connect_deadline(inner);
+    epd.sharer.set_deadline(deadline);
+    Ok(deadline)
+}
+
+/// Makes the connect of an endpoint, unless the endpoint was closed.
+fn connect_now(inner: &Arc<Inner>, epd: &Arc<Epd>, dst: PortId) {
+    let _held = epd.sharer.control.lock();
+    if epd.sharer.asynchronous() != Async::Running || epd.sharer.state() != State::Connecting {
+        return;
+    }
+    if let Err(failure) = begin_connect(inner, epd, dst) {
+        log::debug!("connecting to {dst}: {failure}");
+        give_up(inner, epd);
+    } else {
+        inner.limit_connect(epd);
+    }
+}
+
+/// Shows bytes that arrived before the program collected the result.
+fn settle_after_collect(epd: &Epd) {
+    if let Some(link) = epd.link() {
+        // A thread inside a receiving call updates the descriptor when it leaves.
+        if let Some(_receiving) = epd.sharer.receiving.try_lock() {
+            messages::show_data(epd, link);
         }
     }
+}
 
-    /// Handles an event of a request's socket. Called by the service thread.
-    pub(crate) fn answered(&self, epd: &Arc<Epd>) {
-        let _held = epd.sharer.control.lock();
-        if epd.link().is_some() {
-            return;
+/// Sends the request.
+fn request(inner: &Inner, epd: &Epd, dst: PortId) -> Result<Pending> {
+    let socket = unix::socket()?;
+    inner.names.bind_source(&socket, id(inner, epd.sharer.port()), &mut take(&inner.sources))?;
+    match unix::connect(&socket, &inner.names.listener(dst)?) {
+        Ok(()) => {}
+        Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => {
+            return Err(if exists(inner, dst.node) { Failure::Refused } else { Failure::NoNode });
         }
-        let current = take(&epd.pending).as_ref().is_some_and(|pending| epd.is_current(pending));
-        if epd.sharer.state() != State::Connecting || !current {
-            // Another sharer has handled the answer, or has given up.
-            self.drop_pending(epd);
-            self.inherit_or_warn(epd);
-            return;
-        }
-        let mut slot = take(&epd.pending);
-        let Some(pending) = slot.as_ref() else { return };
-        let mut buffer = [0; PACKET + 1];
-        let received = match hear_answer(&pending.socket, &mut buffer, epd.fd_handoff().is_some()) {
-            Err(Errno::AGAIN | Errno::INTR) => return,
-            other => other.ok(),
-        };
-        let welcome = received.and_then(|received| {
-            let packet = buffer.get(..received.bytes).and_then(Packet::decode);
-            let fds: Option<[OwnedFd; WELCOME_FDS]> = received.fds.try_into().ok();
-            let [table, arena, peer_bell] =
-                fds.filter(|_| packet == Some(Packet::Welcome) && !received.cut)?;
-            if !descriptor::is_bell(&peer_bell) {
-                return None;
+        Err(errno) => return Err(errno.into()),
+    }
+    let peer = unix::credentials(&socket)?;
+    if !admits(inner, peer.uid) {
+        warn_about_call!(
+            "connect to {dst} denied (ECONNREFUSED): the listener runs as user {uid}. Add \
+             {uid} to SCIF_ALLOW_UIDS, or run both processes as one user",
+            uid = peer.uid
+        );
+        return Err(Failure::Refused);
+    }
+    let (segment, segment_fd) = new_segment()?;
+    let own = match epd.fd_handoff() {
+        Some(fd_handoff) => OwnSpace::of(fd_handoff.book())?,
+        None => OwnSpace::new()?,
+    };
+    let (table, arena) = own.show()?;
+    match unix::send(
+        &socket,
+        &Packet::Hello.encode(),
+        &[segment_fd.as_fd(), table, arena.as_fd(), epd.bell.as_fd()],
+    ) {
+        Ok(()) => {}
+        // The listener closed in between.
+        Err(Errno::PIPE | Errno::CONNRESET) => return Err(Failure::Refused),
+        Err(Errno::TOOMANYREFS | Errno::AGAIN) => return Err(Failure::NoMemory),
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(Pending { segment, segment_fd, own, socket, peer_pid: peer.pid, number: 0 })
+}
+
+/// Returns the deadline of a connect that starts now.
+fn connect_deadline(inner: &Inner) -> u64 {
+    now_ns().saturating_add(inner.config.connect_timeout_ms.saturating_mul(1_000_000))
+}
+
+/// Waits for the answer to the request with this `deadline`.
+fn wait_accepted(inner: &Inner, epd: &Epd, deadline: u64) -> Result<u16> {
+    loop {
+        let event = epd.sharer.event();
+        match epd.sharer.state() {
+            State::Connected | State::Disconnected => return Ok(epd.sharer.port()),
+            State::Bound => return Err(refused(inner, epd)),
+            State::Closing => return Err(Failure::Interrupted),
+            // Another sharer gave the request up and made a new one.
+            State::Connecting if epd.sharer.deadline() != deadline => {
+                return Err(refused(inner, epd));
             }
-            let peer = PeerSpace::adopt(&table, arena).ok()?;
-            Some((table, peer, peer_bell))
-        });
-        let Some(((table, peer, peer_bell), pending)) =
-            welcome.and_then(|welcome| Some((welcome, slot.take()?)))
-        else {
-            drop(slot);
-            self.give_up(epd);
-            return;
-        };
+            State::Unbound | State::Listening | State::Connecting => {}
+        }
+        let left = deadline.saturating_sub(now_ns());
+        if left == 0 {
+            let _held = epd.sharer.control.lock();
+            if epd.sharer.state() == State::Connecting && epd.sharer.deadline() == deadline {
+                give_up(inner, epd);
+            }
+            continue;
+        }
+        // Not interruptible, as in the driver.
+        let _ = epd.sharer.wait(event, Some(left));
+    }
+}
+
+/// Returns the reason why a request was not accepted.
+fn refused(inner: &Inner, epd: &Epd) -> Failure {
+    if inner.is_lost(epd.sharer.peer().node) { Failure::NoNode } else { Failure::Refused }
+}
+
+/// Ends a connect that was not accepted. The caller holds the control lock.
+pub(crate) fn give_up(inner: &Inner, epd: &Epd) {
+    if let Some(pending) = take(&epd.pending).as_ref() {
+        mainline::leave_request(inner, &pending.socket);
+    }
+    if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.fd_handoff().is_some()) {
+        // The copies of other sharers must not be accepted any more.
+        descriptor::shut(&pending.socket);
+    }
+    sharing::drop_pending(inner, epd);
+    epd.leave();
+    if epd.sharer.asynchronous() == Async::Running {
+        inner.unlimit_connect(epd);
+        epd.sharer.set_asynchronous(Async::Refused);
+        descriptor::show_space(&epd.bell);
+        epd.sharer.happened();
+    } else {
+        epd.sharer.enter(State::Bound);
+    }
+}
+
+/// Gives up a connect if its deadline has passed. Called by the service thread.
+pub(crate) fn connect_is_due(inner: &Inner, epd: &Arc<Epd>) {
+    let _held = epd.sharer.control.lock();
+    let due = || {
+        epd.sharer.asynchronous() != Async::Refused
+            && epd.sharer.state() == State::Connecting
+            && epd.sharer.deadline() <= now_ns()
+    };
+    if !due() {
+        return;
+    }
+    // Another sharer may have made a request, or died with its answer.
+    sharing::inherit_or_warn(inner, epd);
+    if due() {
+        give_up(inner, epd);
+    }
+}
+
+/// Handles an event of a request's socket. Called by the service thread.
+pub(crate) fn answered(inner: &Inner, epd: &Arc<Epd>) {
+    let _held = epd.sharer.control.lock();
+    if epd.link().is_some() {
+        return;
+    }
+    let current = take(&epd.pending).as_ref().is_some_and(|pending| epd.is_current(pending));
+    if epd.sharer.state() != State::Connecting || !current {
+        // Another sharer has handled the answer, or has given up.
+        sharing::drop_pending(inner, epd);
+        sharing::inherit_or_warn(inner, epd);
+        return;
+    }
+    let mut slot = take(&epd.pending);
+    let Some(pending) = slot.as_ref() else { return };
+    let mut buffer = [0; PACKET + 1];
+    let received = match hear_answer(&pending.socket, &mut buffer, epd.fd_handoff().is_some()) {
+        Err(Errno::AGAIN | Errno::INTR) => return,
+        other => other.ok(),
+    };
+    let welcome = received.and_then(|received| {
+        let packet = buffer.get(..received.bytes).and_then(Packet::decode);
+        let fds: Option<[OwnedFd; WELCOME_FDS]> = received.fds.try_into().ok();
+        let [table, arena, peer_bell] =
+            fds.filter(|_| packet == Some(Packet::Welcome) && !received.cut)?;
+        if !descriptor::is_bell(&peer_bell) {
+            return None;
+        }
+        let peer = PeerSpace::adopt(&table, arena).ok()?;
+        Some((table, peer, peer_bell))
+    });
+    let Some(((table, peer, peer_bell), pending)) =
+        welcome.and_then(|welcome| Some((welcome, slot.take()?)))
+    else {
         drop(slot);
-        let parts = Parts {
-            segment: pending.segment,
-            side: Side::Opener,
-            own: pending.own,
-            peer,
-            peer_bell,
-            socket: pending.socket,
-            peer_pid: pending.peer_pid,
-        };
-        let Ok(link) = Link::new(parts, &epd.sharer) else {
-            self.give_up(epd);
-            return;
-        };
-        link.begins();
-        if epd.fd_handoff().is_some() {
-            epd.leave_link(&link, &pending.segment_fd, &table);
-            // The answer was only peeked so far, so that another sharer can take it over if this
-            // one dies.
-            let _ = unix::skip(link.socket());
-        }
-        epd.set_link(link);
-        self.tell_holders(epd);
-        self.connected(epd);
+        give_up(inner, epd);
+        return;
+    };
+    drop(slot);
+    let parts = Parts {
+        segment: pending.segment,
+        side: Side::Opener,
+        own: pending.own,
+        peer,
+        peer_bell,
+        socket: pending.socket,
+        peer_pid: pending.peer_pid,
+    };
+    let Ok(link) = Link::new(parts, &epd.sharer) else {
+        give_up(inner, epd);
+        return;
+    };
+    link.begins();
+    if epd.fd_handoff().is_some() {
+        epd.leave_link(&link, &pending.segment_fd, &table);
+        // The answer was only peeked so far, so that another sharer can take it over if this
+        // one dies.
+        let _ = unix::skip(link.socket());
     }
+    epd.set_link(link);
+    sharing::tell_sharers(inner, epd);
+    sharing::complete_connect(inner, epd);
+}
 
-    /// Accepts a request. Returns the peer and the number of the new endpoint's descriptor.
-    pub(crate) fn accept(
-        self: &Arc<Self>,
-        epd: &Arc<Epd>,
-        fd: RawFd,
-        wait: bool,
-    ) -> Result<(PortId, RawFd)> {
-        self.inherit(epd);
-        loop {
-            let event = epd.sharer.event();
-            epd.state().may_accept()?;
-            if let Some(socket) = self.next_request(epd, fd)? {
-                match self.admit(epd, socket) {
-                    Ok(Some(accepted)) => return Ok(accepted),
-                    // The opener has left or was rejected: the request counts as never made.
-                    Ok(None) if wait => continue,
-                    Ok(None) => return Err(Failure::Again),
-                    Err(failure) => return Err(failure),
-                }
-            }
-            if !wait {
-                return Err(Failure::Again);
-            }
-            epd.verify(fd)?;
-            epd.sharer.wait(event, None)?;
-            if epd.sharer.state() == State::Closing {
-                return Err(Failure::Interrupted);
+/// Accepts a request. Returns the peer and the number of the new endpoint's descriptor.
+pub(crate) fn accept(
+    inner: &Arc<Inner>,
+    epd: &Arc<Epd>,
+    fd: RawFd,
+    wait: bool,
+) -> Result<(PortId, RawFd)> {
+    sharing::inherit(inner, epd);
+    loop {
+        let event = epd.sharer.event();
+        epd.state().may_accept()?;
+        if let Some(socket) = next_request(epd, fd)? {
+            match admit(inner, epd, socket) {
+                Ok(Some(accepted)) => return Ok(accepted),
+                // The opener has left or was rejected: the request counts as never made.
+                Ok(None) if wait => continue,
+                Ok(None) => return Err(Failure::Again),
+                Err(failure) => return Err(failure),
             }
         }
+        if !wait {
+            return Err(Failure::Again);
+        }
+        epd.verify(fd)?;
+        epd.sharer.wait(event, None)?;
+        if epd.sharer.state() == State::Closing {
+            return Err(Failure::Interrupted);
+        }
     }
+}
 
-    /// Returns the next request of the queue, and makes the descriptor show whether more wait.
-    fn next_request(&self, epd: &Epd, fd: RawFd) -> Result<Option<OwnedFd>> {
-        let _held = epd.sharer.control.lock();
-        let listener = take(&epd.port_socket);
-        let Some(listener) = listener.as_ref() else {
-            return Ok(None);
-        };
-        let socket = loop {
-            match unix::accept(listener) {
-                Ok(socket) => break Some(socket),
-                Err(Errno::CONNABORTED | Errno::INTR) => {}
-                // EINVAL: the socket does not listen, because the backlog is 0.
-                Err(Errno::AGAIN | Errno::INVAL) => break None,
-                Err(errno) => return Err(errno.into()),
-            }
-        };
-        if !descriptor::readable(listener) && epd.verify(fd).is_ok() {
-            descriptor::hide_data(fd);
-            // A request may have arrived in between, with its byte already removed.
-            if descriptor::readable(listener) {
-                descriptor::show_data(&epd.bell);
-            }
+/// Returns the next request of the queue, and makes the descriptor show whether more wait.
+fn next_request(epd: &Epd, fd: RawFd) -> Result<Option<OwnedFd>> {
+    let _held = epd.sharer.control.lock();
+    let listener = take(&epd.port_socket);
+    let Some(listener) = listener.as_ref() else {
+        return Ok(None);
+    };
+    let socket = loop {
+        match unix::accept(listener) {
+            Ok(socket) => break Some(socket),
+            Err(Errno::CONNABORTED | Errno::INTR) => {}
+            // EINVAL: the socket does not listen, because the backlog is 0.
+            Err(Errno::AGAIN | Errno::INVAL) => break None,
+            Err(errno) => return Err(errno.into()),
         }
-        Ok(socket)
+    };
+    if !descriptor::readable(listener) && epd.verify(fd).is_ok() {
+        descriptor::hide_data(fd);
+        // A request may have arrived in between, with its byte already removed.
+        if descriptor::readable(listener) {
+            descriptor::show_data(&epd.bell);
+        }
     }
+    Ok(socket)
+}
 
-    /// Makes an endpoint of a request. `None`: the opener has left or was rejected.
-    fn admit(self: &Arc<Self>, listener: &Epd, socket: OwnedFd) -> Result<Option<(PortId, RawFd)>> {
-        let Ok(caller) = unix::credentials(&socket) else {
-            return Ok(None);
-        };
-        let Some(from) = unix::peer_name(&socket).and_then(|name| self.names.parse_source(&name))
-        else {
-            return Ok(None);
-        };
-        let admin = (1..ADMIN_PORT_END).contains(&from.port);
-        let trusted =
-            self.admits(caller.uid) && !(admin && caller.uid != 0 && caller.uid != self.uid);
-        if !self.admits(caller.uid) {
-            warn_of_user(caller.uid, self.id(listener.sharer.port()));
-        }
-        if !trusted || self.is_lost(from.node) {
-            let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
-            return Ok(None);
-        }
-        let Some(fds) = hear_hello(&socket)? else {
-            return Ok(None);
-        };
-        self.check_request(listener, &socket, from)?;
-        let [segment, table, arena, peer_bell] = fds;
-        let is_bell = descriptor::is_bell(&peer_bell);
-        let (true, Ok(segment), Ok(peer)) =
-            (is_bell, adopt_segment(&segment), PeerSpace::adopt(&table, arena))
-        else {
-            let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
-            return Ok(None);
-        };
-        let (epd, a) = self.new_epd(false)?;
-        let own = OwnSpace::new()?;
-        let (table, arena) = own.show()?;
-        let welcome = Packet::Welcome.encode();
-        match unix::send(&socket, &welcome, &[table, arena.as_fd(), epd.bell.as_fd()]) {
-            Ok(()) => {}
-            Err(Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => {
-                return Err(Failure::NoMemory);
-            }
-            Err(_) => return Ok(None),
-        }
-        let parts = Parts {
-            segment,
-            side: Side::Acceptor,
-            own,
-            peer,
-            peer_bell,
-            socket,
-            peer_pid: caller.pid,
-        };
-        let link = Link::new(parts, &epd.sharer)?;
-        link.begins();
-        epd.set_link(link);
-        epd.sharer.set_port(listener.sharer.port());
-        epd.sharer.set_peer(from);
-        epd.sharer.enter(State::Connected);
-        let epd = Arc::new(epd);
-        if let Some(link) = epd.link() {
-            let _receiving = epd.sharer.receiving.lock();
-            super::messages::show_data(&epd, link);
-            self.watch(&epd, Kind::Link, link.socket())?;
-        }
-        let fd = self.hand_out(epd, a)?;
-        Ok(Some((from, fd)))
+/// Makes an endpoint of a request. `None`: the opener has left or was rejected.
+fn admit(inner: &Arc<Inner>, listener: &Epd, socket: OwnedFd) -> Result<Option<(PortId, RawFd)>> {
+    let Ok(caller) = unix::credentials(&socket) else {
+        return Ok(None);
+    };
+    let Some(from) = unix::peer_name(&socket).and_then(|name| inner.names.parse_source(&name))
+    else {
+        return Ok(None);
+    };
+    let admin = (1..ADMIN_PORT_END).contains(&from.port);
+    let trusted =
+        admits(inner, caller.uid) && !(admin && caller.uid != 0 && caller.uid != inner.uid);
+    if !admits(inner, caller.uid) {
+        warn_of_user(caller.uid, id(inner, listener.sharer.port()));
     }
+    if !trusted || inner.is_lost(from.node) {
+        let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
+        return Ok(None);
+    }
+    let Some(fds) = hear_hello(&socket)? else {
+        return Ok(None);
+    };
+    mainline::check_request(inner, listener, &socket, from)?;
+    let [segment, table, arena, peer_bell] = fds;
+    let is_bell = descriptor::is_bell(&peer_bell);
+    let (true, Ok(segment), Ok(peer)) =
+        (is_bell, adopt_segment(&segment), PeerSpace::adopt(&table, arena))
+    else {
+        let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
+        return Ok(None);
+    };
+    let (epd, a) = inner.new_epd(false)?;
+    let own = OwnSpace::new()?;
+    let (table, arena) = own.show()?;
+    let welcome = Packet::Welcome.encode();
+    match unix::send(&socket, &welcome, &[table, arena.as_fd(), epd.bell.as_fd()]) {
+        Ok(()) => {}
+        Err(Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => {
+            return Err(Failure::NoMemory);
+        }
+        Err(_) => return Ok(None),
+    }
+    let parts =
+        Parts { segment, side: Side::Acceptor, own, peer, peer_bell, socket, peer_pid: caller.pid };
+    let link = Link::new(parts, &epd.sharer)?;
+    link.begins();
+    epd.set_link(link);
+    epd.sharer.set_port(listener.sharer.port());
+    epd.sharer.set_peer(from);
+    epd.sharer.enter(State::Connected);
+    let epd = Arc::new(epd);
+    if let Some(link) = epd.link() {
+        let _receiving = epd.sharer.receiving.lock();
+        messages::show_data(&epd, link);
+        inner.watch(&epd, Kind::Link, link.socket())?;
+    }
+    let fd = inner.hand_out(epd, a)?;
+    Ok(Some((from, fd)))
 }
 
 /// Reads the answer to a request. With `stays` the answer stays in the socket.

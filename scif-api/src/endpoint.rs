@@ -5,22 +5,24 @@
 //! Not about its lookup (`registry`) or connecting (`connect`). Used by any number of threads and
 //! sharers.
 
-use std::ops::{Deref, DerefMut};
-use std::os::fd::{OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::{Mutex, OnceLock};
 
-use crate::failure::{Failure, Result};
+use scif::logging::warn_about_peer;
 use scif::sys::descriptor::{self, Identity};
-use scif::sys::fork::{self, Section};
+use scif::sys::fork;
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
-use super::connect::Pending;
-use super::fd_handoff::FdHandoff;
-use super::link::Link;
-use super::sharer::Sharer;
-use super::stat::Stats;
-use super::state::State;
+use crate::failure::{Failure, Result};
+use crate::fd_handoff::FdHandoff;
+use crate::link::{Link, Pending};
+use crate::lock::take;
+use crate::sharer::Sharer;
+use crate::stat::Stats;
+use crate::state::State;
 use crate::window::WindowState;
+use crate::window::space::OwnBook;
+use crate::wire::{HandoffKind, Left};
 
 /// Interval in nanoseconds at which a waiter checks whether an endpoint has ended.
 const ENDING_NS: u64 = 10_000_000;
@@ -49,32 +51,6 @@ pub(crate) struct Epd {
     over: AtomicFlag,
     /// Whether the service thread has panicked on it; then the thread ignores it until its close.
     pub(crate) poisoned: AtomicFlag,
-}
-
-/// Guard of a process-local lock. No other thread forks meanwhile, so a child never finds the lock
-/// taken.
-#[derive(Debug)]
-pub(crate) struct Taken<'a, T>(MutexGuard<'a, T>, Section);
-
-impl<T> Deref for Taken<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T> DerefMut for Taken<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
-    }
-}
-
-/// Takes a lock that a panic does not poison: the guarded value is replaced whole. Not to be held
-/// while sleeping.
-pub(crate) fn take<T>(mutex: &Mutex<T>) -> Taken<'_, T> {
-    let section = fork::section();
-    Taken(mutex.lock().unwrap_or_else(PoisonError::into_inner), section)
 }
 
 impl Epd {
@@ -213,5 +189,88 @@ impl Epd {
             }
             let _ = self.sharer.wait(event, Some(ENDING_NS));
         }
+    }
+
+    /// Returns the hand-off, if the endpoint was forked before it was connected or listened.
+    pub(crate) fn fd_handoff(&self) -> Option<&FdHandoff> {
+        self.fd_handoff.get()
+    }
+
+    /// Gives the endpoint a hand-off, if a child forked now would otherwise miss later changes. The
+    /// caller holds no lock for which the owner of the control lock may wait.
+    pub(crate) fn prepare(&self) {
+        let may_change = |state| matches!(state, State::Unbound | State::Bound | State::Connecting);
+        if self.fd_handoff().is_some() || !may_change(self.sharer.state()) {
+            return;
+        }
+        let _held = self.sharer.control.lock();
+        if !may_change(self.sharer.state()) {
+            return;
+        }
+        let book = take(&self.pending).as_ref().map(|pending| pending.own.book());
+        match book.map_or_else(OwnBook::new, Ok).and_then(FdHandoff::new) {
+            Ok(fd_handoff) => {
+                // The control lock is held, so no other thread sets it.
+                let _ = self.fd_handoff.set(fd_handoff);
+                self.leave();
+            }
+            Err(failure) => {
+                warn_about_peer!(
+                    "endpoint at port {}: preparation for fork failed: {failure}; a forked child \
+                     will not see a connection made later. Raise the limit of open files (ulimit \
+                     -n), or connect before the fork",
+                    self.sharer.port()
+                );
+            }
+        }
+    }
+
+    /// Leaves a port, or a pending request, to the other sharers. The caller holds the control
+    /// lock.
+    pub(crate) fn leave(&self) {
+        let Some(fd_handoff) = self.fd_handoff() else {
+            return;
+        };
+        let port = take(&self.port_socket);
+        let Some(port) = port.as_ref() else { return };
+        let mut pending = take(&self.pending);
+        if let Some(pending) = pending.as_mut() {
+            let left = Left::new(HandoffKind::Request, pending.peer_pid, pending.own.is_counted());
+            let fds = [
+                port.as_fd(),
+                pending.segment_fd.as_fd(),
+                pending.own.arena(),
+                pending.socket.as_fd(),
+            ];
+            pending.number = fd_handoff.leave(&self.sharer, left, &fds);
+        } else {
+            fd_handoff.leave(&self.sharer, Left::new(HandoffKind::Port, 0, false), &[port.as_fd()]);
+        }
+    }
+
+    /// Leaves a connection to the other sharers. The caller holds the control lock.
+    pub(crate) fn leave_link(&self, link: &Link, segment: &OwnedFd, table: &OwnedFd) {
+        let Some(fd_handoff) = self.fd_handoff() else {
+            return;
+        };
+        let port = take(&self.port_socket);
+        let Some(port) = port.as_ref() else { return };
+        let left = Left::new(HandoffKind::Connection, link.peer_pid, link.own.is_counted());
+        let fds = [
+            port.as_fd(),
+            segment.as_fd(),
+            link.own.arena(),
+            link.socket(),
+            table.as_fd(),
+            link.peer.arena(),
+            link.peer_bell(),
+        ];
+        fd_handoff.leave(&self.sharer, left, &fds);
+        link.own.table.take_place();
+    }
+
+    /// Whether a request of this process is the valid one.
+    pub(crate) fn is_current(&self, pending: &Pending) -> bool {
+        self.fd_handoff().is_none() || pending.number == self.sharer.left.get()
     }
 }

@@ -19,8 +19,7 @@ use scif::Config;
 use scif::PortId;
 use scif::sys::process;
 
-use crate::node_failure::{domain_of, is_lost};
-use crate::nodes::{list_twice, names};
+use crate::nodes::{domain_of, is_lost, list_twice, names};
 use crate::stat::{MAGIC, NAME, RECORD, RECORDS, RECORDS_MAX, VERSION};
 use crate::state::State;
 use crate::window::sharers::{SHARER_WORDS, SHARERS_MAX};

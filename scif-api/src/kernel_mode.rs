@@ -5,28 +5,27 @@
 //! have no other addresses than their mappings, and no PCI device is behind a node. Source:
 //! sections 3.6, 3.10.2 and 3.13 of the SCIF User Guide.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::failure::{Failure, Result};
 use rustix::io::Errno;
-use scif::logging::{warn_about_call, warn_about_peer};
+use scif::logging::warn_about_peer;
 use scif::sys::fork::{self, Maker};
+use scif::sys::memfd;
 use scif::sys::mmap::Mapping;
 use scif::sys::pages::{self, PAGE};
 use scif::sys::thread::{self, contained};
-use scif::sys::{memfd, process};
 
-use super::Endpoints;
-use super::endpoint::{Epd, take};
-use super::link::Link;
-use super::memory::Pages;
-use super::registry::Inner;
-use crate::window::is_movable;
-use crate::window::table::Window;
+use crate::endpoints::Endpoints;
+use crate::failure::{Failure, Result};
+use crate::lock::take;
+use crate::memory::Pages;
+use crate::node_events::NodeEvent;
+use crate::registration::page_restore;
+use crate::registration::{self, is_movable};
+use crate::registry::Inner;
+use crate::rma::map;
 
 /// Interval between listings of the online nodes, while a handler is registered. A longer one
 /// delays events.
@@ -36,17 +35,6 @@ const TRIES: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 const READ: i32 = 1;
 const WRITE: i32 = 2;
-
-/// Event of a node.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum NodeEvent {
-    /// `SCIF_NODE_ADDED`: it is online.
-    Added(u16),
-    /// `SCIF_NODE_REMOVED`: it is lost, or its last process has ended.
-    Removed(u16),
-}
-
-type Handler = Arc<dyn Fn(NodeEvent) + Send + Sync>;
 
 /// Handle of pinned pages. The process may unmap them or map something else at their address; the
 /// handle still refers to the same pages. A forked child has copies of them and cannot use the
@@ -71,18 +59,9 @@ impl Drop for Pin {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade().filter(|_| !self.maker.is_ancestor()) {
             inner.orphan_arenas.keep_pinned(&self.fd);
-            inner.take_back();
+            page_restore::take_back(&inner);
         }
     }
-}
-
-/// Window made of pinned pages.
-#[derive(Debug)]
-struct Pinned {
-    token: u64,
-    offset: i64,
-    len: usize,
-    _pin: Arc<Pin>,
 }
 
 /// Pages of a window of the peer (`struct scif_range`), until [`Endpoints::put_pages`].
@@ -108,125 +87,14 @@ impl PeerPages {
 
 impl Drop for PeerPages {
     fn drop(&mut self) {
-        let mut out = take(&self.inner.kernel_mode.out);
-        if let Some(n) = out.get_mut(&self.token) {
-            *n -= 1;
-            if *n == 0 {
-                out.remove(&self.token);
-            }
-        }
-    }
-}
-
-/// State of these calls.
-#[derive(Default)]
-pub(crate) struct KernelMode {
-    pinned: Mutex<Vec<Pinned>>,
-    /// Number of `PeerPages` in use, by endpoint.
-    out: Mutex<BTreeMap<u64, usize>>,
-    handlers: Mutex<Handlers>,
-    /// Nodes that were reported to the handlers.
-    known: Mutex<BTreeSet<u16>>,
-}
-
-/// Handlers of node events, of one process.
-#[derive(Default)]
-struct Handlers {
-    /// Fork generation of the process.
-    generation: u64,
-    all: Vec<Handler>,
-}
-
-impl Handlers {
-    /// Returns the handlers of this process. Handlers of a parent belong to the parent.
-    fn here(&self) -> &[Handler] {
-        if self.generation == fork::generation() { &self.all } else { &[] }
-    }
-
-    /// Adds a handler, and returns the ones of a parent.
-    fn add(&mut self, handler: Handler) -> Vec<Handler> {
-        let inherited = if self.generation == fork::generation() {
-            Vec::new()
-        } else {
-            self.generation = fork::generation();
-            std::mem::take(&mut self.all)
-        };
-        self.all.push(handler);
-        inherited
-    }
-}
-
-impl fmt::Debug for KernelMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KernelMode").finish_non_exhaustive()
-    }
-}
-
-impl KernelMode {
-    fn tell(&self, event: NodeEvent) {
-        let handlers = take(&self.handlers).here().to_vec();
-        for handler in handlers {
-            if contained(|| handler(event)).is_none() {
-                warn_about_call!(
-                    "a handler of node events has panicked at {event:?}; other handlers and later \
-                     events are not affected. Correct the handler"
-                );
-            }
-        }
-    }
-
-    /// Reports that a node is about to be lost, so that handlers return its pages.
-    pub(crate) fn loses(&self, node: u16) {
-        if take(&self.known).remove(&node) {
-            self.tell(NodeEvent::Removed(node));
-        }
-    }
-
-    /// Records a window made of pinned pages.
-    fn registered(&self, epd: &Epd, offset: i64, pin: &Arc<Pin>) {
-        let begins = |window: Window| window.unmoved(process::pid()).map(|(begin, _)| begin);
-        let is_other =
-            |window: Option<Window>| window.and_then(begins) != Some(pin.map.address() as u64);
-        let mut pinned = take(&self.pinned);
-        // A thread that deletes the window checks this list afterwards, or already did.
-        let at = |link: &Link| link.own.table.at(offset.cast_unsigned());
-        if !epd.link().is_some_and(|link| at(link).is_ok_and(is_other)) {
-            pinned.push(Pinned { token: epd.token, offset, len: pin.len, _pin: Arc::clone(pin) });
-        }
-    }
-
-    /// Forgets the windows of an endpoint that ended.
-    pub(crate) fn ended(&self, token: u64) {
-        self.take_out(|pinned| pinned.token == token);
-    }
-
-    /// Forgets the windows selected by `gone`. Their pages are released without the lock.
-    fn take_out(&self, gone: impl Fn(&Pinned) -> bool) {
-        let out: Vec<Pinned> = take(&self.pinned).extract_if(.., |pinned| gone(pinned)).collect();
-        drop(out);
-    }
-
-    fn report_changes(&self, now: &BTreeSet<u16>) {
-        let (added, removed): (Vec<u16>, Vec<u16>) = {
-            let mut known = take(&self.known);
-            let added = now.difference(&known).copied().collect();
-            let removed = known.difference(now).copied().collect();
-            known.clone_from(now);
-            (added, removed)
-        };
-        for node in removed {
-            self.tell(NodeEvent::Removed(node));
-        }
-        for node in added {
-            self.tell(NodeEvent::Added(node));
-        }
+        self.inner.pins.put_peer_pages(self.token);
     }
 }
 
 fn watch(inner: &Weak<Inner>) {
     let generation = fork::generation();
     while let Some(inner) = inner.upgrade().filter(|_| generation == fork::generation()) {
-        if contained(|| inner.nodes().map(|now| inner.kernel_mode.report_changes(&now))).is_none() {
+        if contained(|| inner.nodes().map(|now| inner.node_events.report_changes(&now))).is_none() {
             warn_about_peer!(
                 "internal error while the online nodes were listed; node events are delayed until \
                  the next attempt. Please report it"
@@ -268,12 +136,12 @@ impl Endpoints {
     /// Tries once. `Again`: another thread or an RMA uses the pages, or they are being moved back.
     fn try_pin(&self, addr: usize, end: usize, prot: i32) -> Result<PinnedPages> {
         let len = end - addr;
-        self.0.wait_for_targets(addr, len);
+        self.0.targets.wait_for(addr, len);
         // Pages that are still shared from an earlier use could not be pinned.
-        self.0.take_back();
+        page_restore::take_back(&self.0);
         let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
         let again = || {
-            let stays = self.0.lies_in_window(&areas, addr, end);
+            let stays = page_restore::lies_in_window(&self.0, &areas, addr, end);
             if stays { Failure::NoMemory } else { Failure::Again }
         };
         let mut reached = addr;
@@ -303,14 +171,14 @@ impl Endpoints {
             prot,
             inner: Arc::downgrade(&self.0),
         });
-        let mover = self.0.mover();
+        let mover = page_restore::mover(&self.0);
         if !mover.may_move() {
             return Err(Failure::NoMemory);
         }
         for area in &areas {
             let (begin, end) = (area.begin.max(addr), area.end.min(end));
             let at = (begin - addr) as u64;
-            let hold = |from, to| self.0.hold_piece(from, to);
+            let hold = |from, to| page_restore::hold_piece(&self.0, from, to);
             pages::move_in(area, begin, end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(
                 |errno| match errno {
                     Errno::FAULT => Failure::BadAddress,
@@ -344,9 +212,17 @@ impl Endpoints {
         if pin.maker.is_ancestor() {
             return Err(Failure::BadAddress);
         }
-        self.0.with(fd, |epd| {
-            let at = self.0.register(epd, pin.map.address(), pin.len, offset, pin.prot, flags)?;
-            self.0.kernel_mode.registered(epd, at, pin);
+        self.with(fd, |epd| {
+            let at = registration::register(
+                &self.0,
+                epd,
+                pin.map.address(),
+                pin.len,
+                offset,
+                pin.prot,
+                flags,
+            )?;
+            self.0.pins.registered(epd, at, (pin.map.address(), pin.len), Arc::clone(pin) as _);
             Ok(at)
         })
     }
@@ -362,7 +238,7 @@ impl Endpoints {
         if len == 0 || !len.is_multiple_of(PAGE) || offset % PAGE as i64 != 0 {
             return Err(Failure::Invalid);
         }
-        self.0.with(fd, |epd| {
+        self.with(fd, |epd| {
             let at = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
             let runs = epd.connected()?.peer.table.runs(at, len as u64, false, false)?;
             let first = runs.first().ok_or(Failure::NoWindow)?.window;
@@ -373,8 +249,8 @@ impl Endpoints {
             if prot == 0 {
                 return Err(Failure::NotPermitted);
             }
-            let addr = self.0.map(epd, 0, len, offset, prot, 0)?;
-            *take(&self.0.kernel_mode.out).entry(epd.token).or_default() += 1;
+            let addr = map::map(&self.0, epd, 0, len, offset, prot, 0)?;
+            self.0.pins.get_peer_pages(epd.token);
             Ok(PeerPages {
                 pages: Pages::adopt(addr, len, first.write)?,
                 read: first.read,
@@ -405,7 +281,7 @@ impl Endpoints {
     ) -> Result<()> {
         // The service thread reports the loss of a node.
         self.0.in_this_process()?;
-        let state = &self.0.kernel_mode;
+        let state = &self.0.node_events;
         let inherited = {
             let mut handlers = take(&state.handlers);
             // The first handler of this process starts the thread, and is added only if it runs.
@@ -429,38 +305,19 @@ impl Endpoints {
     pub fn pci_dev(&self, _node: u16) -> Result<()> {
         Err(Failure::NoNode)
     }
-
-    /// Whether pages of the peer are in use, which prevents a close.
-    pub(super) fn has_pages_out(&self, fd: RawFd) -> bool {
-        let out = take(&self.0.kernel_mode.out);
-        !out.is_empty() && self.0.get(fd).is_ok_and(|epd| out.contains_key(&epd.token))
-    }
-
-    /// Releases the pins of deleted windows.
-    pub(super) fn forget_pinned(&self, fd: RawFd, offset: i64, len: usize) {
-        if take(&self.0.kernel_mode.pinned).is_empty() {
-            return;
-        }
-        let Ok(epd) = self.0.get(fd) else { return };
-        let end = i64::try_from(len).map_or(i64::MAX, |len| offset.saturating_add(len));
-        self.0.kernel_mode.take_out(|one| {
-            let last =
-                i64::try_from(one.len).map_or(i64::MAX, |len| one.offset.saturating_add(len));
-            one.token == epd.token && one.offset >= offset && last <= end
-        });
-    }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::os::fd::AsRawFd;
+    use std::sync::Mutex;
 
     use scif::Config;
     use scif::PortId;
-    use scif::sys::children;
+    use scif::sys::{children, process};
 
     use super::*;
-    use crate::service::tests::{happens, until};
+    use crate::faults::{happens, until};
 
     const FIXED: i32 = 0x10;
     const SYNC: i32 = 4;
@@ -533,7 +390,7 @@ pub(super) mod tests {
         }
         // A service thread may be about to release the last pin.
         let end = scif::now_ns() + 10_000_000_000;
-        while !take(&scif.0.kernel_mode.pinned).is_empty() {
+        while scif.0.pins.windows() != 0 {
             assert!(scif::now_ns() < end, "something is still pinned");
             std::thread::yield_now();
         }
@@ -546,12 +403,13 @@ pub(super) mod tests {
         let memory = Pages::new(PAGE).unwrap();
         let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
         assert_eq!(scif.register_pinned_pages(a, &pinned, 0x1000, FIXED), Ok(0x1000));
-        let held = || take(&scif.0.kernel_mode.pinned).len();
+        let held = || scif.0.pins.windows();
         assert_eq!(held(), 1);
         scif.unregister(a, 0x1000, PAGE).unwrap();
         let epd = scif.0.get(a).unwrap();
         // As if another thread had deleted the window first.
-        scif.0.kernel_mode.registered(&epd, 0x1000, &pinned.0);
+        let at = (memory.addr(), PAGE);
+        scif.0.pins.registered(&epd, 0x1000, at, Arc::clone(&pinned.0) as _);
         assert_eq!(held(), 0);
     }
 
@@ -721,7 +579,7 @@ pub(super) mod tests {
             drop(other);
         }
         // As the service thread does before it closes the connections of a lost node.
-        scif.0.kernel_mode.loses(3);
+        scif.0.node_events.loses(3);
         assert!(take(&heard).contains(&NodeEvent::Removed(3)));
     }
 

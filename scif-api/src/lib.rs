@@ -10,377 +10,48 @@
 
 mod backend;
 mod connect;
+mod dma;
+mod ending;
 mod endpoint;
+mod endpoints;
 mod failure;
+#[cfg(test)]
+mod faults;
 mod fd_handoff;
+mod fence_signaller;
 pub mod introspect;
 mod kernel_mode;
 mod link;
+mod lock;
 mod mainline;
 mod memory;
 mod messages;
+mod node_events;
 mod node_failure;
 mod nodes;
 mod numbers;
+mod pins;
 mod poll;
+mod registration;
 mod registry;
+mod rma;
 mod service;
 mod sharer;
+mod sharing;
 mod stat;
 mod state;
 mod window;
 mod wire;
 
-use std::os::fd::RawFd;
-use std::sync::Arc;
-
-use rustix::io::Errno;
-use scif::Config;
-use scif::PortId;
-use scif::logging;
-use scif::sys::pages::PAGE;
-use scif::sys::slice;
-use scif::whereabouts::{note_answer, warn_of_silence};
-use scif_ring::Mem;
-
-use crate::window::{Near, Way};
-use state::State;
-
 pub use backend::Backend;
-pub(crate) use endpoint::{Epd, take};
+pub use endpoints::Endpoints;
 pub use failure::{Failure, Result};
 #[cfg(test)]
 pub(crate) use kernel_mode::tests::{connected, endpoints};
-pub use kernel_mode::{NodeEvent, PeerPages, PinnedPages};
+pub use kernel_mode::{PeerPages, PinnedPages};
 pub use libc::pollfd as PollFd;
-pub(crate) use link::Link;
 pub use memory::Pages;
+pub use node_events::NodeEvent;
 pub use node_failure::{Answers, FailedNode, ping, restore};
 pub use poll::{WaitsFor, check_entries};
-pub(crate) use registry::Inner;
 pub use scif::{FenceSide, Signal};
-#[cfg(test)]
-pub(crate) use service::tests::{FaultPoint, arm, strike, until};
-pub(crate) use wire::Packet;
-
-/// Endpoints of this process.
-#[derive(Debug)]
-pub struct Endpoints(pub(crate) Arc<Inner>);
-
-impl Endpoints {
-    /// Settings in force.
-    #[must_use]
-    pub fn config(&self) -> &Config {
-        &self.0.config
-    }
-
-    /// Joins the node of the settings until the process ends, and starts the service thread.
-    ///
-    /// # Errors
-    /// Errors of the system when descriptors or threads are short.
-    pub fn new(config: Config) -> Result<Endpoints> {
-        config.warn();
-        Inner::new(config).map(Endpoints)
-    }
-
-    /// Opens an endpoint and returns its descriptor (`scif_open`).
-    ///
-    /// # Errors
-    /// Errors of the system when descriptors or memory are short.
-    pub fn open(&self) -> Result<RawFd> {
-        self.0.open()
-    }
-
-    /// Closes a descriptor (`scif_close`); any descriptor of the process, as the drivers' library
-    /// does.
-    ///
-    /// # Errors
-    /// [`Failure::BadDescriptor`]; [`Failure::Invalid`] while pages from
-    /// [`get_pages`](Self::get_pages) are in use.
-    pub fn close(&self, fd: RawFd) -> Result<()> {
-        if self.has_pages_out(fd) {
-            return Err(Failure::Invalid);
-        }
-        self.0.close(fd)?;
-        logging::settle();
-        Ok(())
-    }
-
-    /// Binds an endpoint and returns its port (`scif_bind`).
-    ///
-    /// # Errors
-    /// [`Failure::NoAccess`], then errors of the endpoint's state, then [`Failure::Invalid`] for a
-    /// port in use, [`Failure::NoPorts`].
-    pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
-        self.0.with(fd, |epd| self.0.bind(epd, port))
-    }
-
-    /// Makes a bound endpoint listen (`scif_listen`).
-    ///
-    /// # Errors
-    /// Errors of the endpoint's state.
-    pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<()> {
-        self.0.with(fd, |epd| self.0.listen(epd, backlog))
-    }
-
-    /// Connects an endpoint and returns its local port (`scif_connect`). Blocks until the peer has
-    /// accepted, unless O_NONBLOCK is set.
-    ///
-    /// # Errors
-    /// [`Failure::NoNode`], then errors of the endpoint's state, then [`Failure::Refused`],
-    /// [`Failure::InProgress`], [`Failure::NoPorts`].
-    pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
-        let connected = self.0.with(fd, |epd| self.0.connect(epd, fd, dst));
-        match &connected {
-            Ok(_) => note_answer(dst),
-            Err(Failure::Refused | Failure::NoNode) => warn_of_silence(&self.0.names, dst),
-            Err(_) => {}
-        }
-        connected
-    }
-
-    /// Accepts a request and returns the peer and the new descriptor (`scif_accept`). Blocks if
-    /// `wait`.
-    ///
-    /// # Errors
-    /// Errors of the endpoint's state; [`Failure::Again`], [`Failure::Interrupted`].
-    pub fn accept(&self, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
-        self.0.with(fd, |epd| self.0.accept(epd, fd, wait))
-    }
-
-    /// Sends at least one byte and returns the number of bytes sent (`scif_send`).
-    ///
-    /// # Errors
-    /// [`Failure::NotConnected`], [`Failure::Reset`], [`Failure::Interrupted`].
-    pub fn send(&self, fd: RawFd, src: &Mem, wait: bool) -> Result<usize> {
-        if let Some(all) = messages::send_short(&self.0, fd, src) {
-            return Ok(all);
-        }
-        let spin_ns = self.0.config.spin_us.saturating_mul(1000);
-        self.0.with(fd, |epd| messages::send(epd, fd, src, wait, spin_ns))
-    }
-
-    /// Receives at least one byte and returns the number of bytes received (`scif_recv`).
-    ///
-    /// # Errors
-    /// [`Failure::NotConnected`], [`Failure::Reset`], [`Failure::Interrupted`].
-    pub fn receive(&self, fd: RawFd, dst: &Mem, wait: bool) -> Result<usize> {
-        let spin_ns = self.0.config.spin_us.saturating_mul(1000);
-        self.0.with(fd, |epd| messages::receive(epd, fd, dst, wait, spin_ns))
-    }
-
-    /// Waits for events and returns the number of ready entries (`scif_poll`).
-    ///
-    /// # Errors
-    /// [`Failure::Interrupted`], [`Failure::Invalid`] for more entries than the limit of
-    /// descriptors.
-    pub fn poll(&self, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
-        self.0.poll(entries, timeout_ms)
-    }
-
-    /// Returns the wait queue at which mainline's driver would put a caller of poll(2) on this
-    /// endpoint.
-    ///
-    /// # Errors
-    /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
-    pub fn waits_for(&self, fd: RawFd) -> Result<WaitsFor> {
-        self.0.with(fd, |epd| Ok(poll::waits_for(epd)))
-    }
-
-    /// Returns the nodes that are online, in ascending order, and the own node.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn nodes(&self) -> Result<(Vec<u16>, u16)> {
-        Ok((self.0.nodes()?.into_iter().collect(), self.0.config.node))
-    }
-
-    /// Whether an endpoint is connected, so that calls which need a connection are allowed.
-    ///
-    /// # Errors
-    /// [`Failure::NotConnected`], [`Failure::Reset`].
-    pub fn usable(&self, fd: RawFd) -> Result<()> {
-        self.0.with(fd, |epd| epd.connected().map(drop))
-    }
-
-    /// Whether an endpoint is or was connected, so that bytes may be left to receive.
-    ///
-    /// # Errors
-    /// [`Failure::NotConnected`].
-    pub fn receivable(&self, fd: RawFd) -> Result<()> {
-        self.0.with(fd, |epd| match epd.state() {
-            State::Disconnected => Ok(()),
-            state => state.may_use(),
-        })
-    }
-
-    /// Registers memory and returns the offset of its window (`scif_register`).
-    ///
-    /// # Errors
-    /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::InUse`],
-    /// [`Failure::BadAddress`], [`Failure::NoMemory`].
-    pub fn register(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        offset: i64,
-        prot: i32,
-        flags: i32,
-    ) -> Result<i64> {
-        self.0.with(fd, |epd| self.0.register(epd, addr, len, offset, prot, flags))
-    }
-
-    /// Deletes the windows of a range (`scif_unregister`).
-    ///
-    /// # Errors
-    /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::NoWindow`].
-    pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
-        self.0.with(fd, |epd| self.0.unregister(epd, offset, len))?;
-        self.forget_pinned(fd, offset, len);
-        Ok(())
-    }
-
-    /// Maps windows of the peer and returns the address (`scif_mmap`).
-    ///
-    /// # Errors
-    /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::NoWindow`],
-    /// [`Failure::NotPermitted`], [`Failure::NoMemory`].
-    pub fn map(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        offset: i64,
-        prot: i32,
-        flags: i32,
-    ) -> Result<usize> {
-        self.0.with(fd, |epd| self.0.map(epd, addr, len, offset, prot, flags))
-    }
-
-    /// Unmaps a range by munmap(2); parts of a mapping from [`map`](Self::map) as well
-    /// (`scif_munmap`). A part that had replaced memory of the program is private memory
-    /// afterwards.
-    ///
-    /// # Errors
-    /// [`Failure::Invalid`] unless the range is whole pages, [`Failure::NoMemory`] above the limit
-    /// of mappings.
-    pub fn unmap(&self, addr: usize, len: usize) -> Result<()> {
-        self.0.filled.unmap(addr, len).map_err(|error| match error {
-            Errno::NOMEM => Failure::NoMemory,
-            _ => Failure::Invalid,
-        })
-    }
-
-    /// Copies from windows of the peer into an own window (`scif_readfrom`).
-    ///
-    /// # Errors
-    /// Errors of the endpoint's state, then [`Failure::Invalid`], [`Failure::NoWindow`],
-    /// [`Failure::NotPermitted`].
-    pub fn read_from(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
-        self.0.with(fd, |epd| self.0.transfer(epd, Way::Read, Near::Window(near), len, far, flags))
-    }
-
-    /// Copies from an own window into windows of the peer (`scif_writeto`).
-    ///
-    /// # Errors
-    /// As [`Endpoints::read_from`].
-    pub fn write_to(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
-        self.0.with(fd, |epd| self.0.transfer(epd, Way::Write, Near::Window(near), len, far, flags))
-    }
-
-    /// Copies from windows of the peer into memory of the program (`scif_vreadfrom`).
-    ///
-    /// # Errors
-    /// As [`Endpoints::read_from`], and [`Failure::BadAddress`].
-    pub fn read_to_memory(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<()> {
-        self.0.with(fd, |epd| self.0.transfer(epd, Way::Read, Near::Memory(addr), len, far, flags))
-    }
-
-    /// Copies from memory of the program into windows of the peer (`scif_vwriteto`).
-    ///
-    /// # Errors
-    /// As [`Endpoints::read_to_memory`].
-    pub fn write_from_memory(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<()> {
-        self.0.with(fd, |epd| self.0.transfer(epd, Way::Write, Near::Memory(addr), len, far, flags))
-    }
-
-    /// Marks the RMAs issued so far and returns the mark (`scif_fence_mark`).
-    ///
-    /// # Errors
-    /// Errors of the endpoint's state.
-    pub fn fence_mark(&self, fd: RawFd, side: FenceSide) -> Result<i32> {
-        self.0.with(fd, |epd| self.0.fence_mark(epd, side))
-    }
-
-    /// Waits for the RMAs of a mark (`scif_fence_wait`).
-    ///
-    /// # Errors
-    /// Errors of the endpoint's state, then [`Failure::Invalid`], [`Failure::Interrupted`].
-    pub fn fence_wait(&self, fd: RawFd, mark: i32) -> Result<()> {
-        self.0.with(fd, |epd| self.0.fence_wait(epd, mark))
-    }
-
-    /// Stores values at the end of the RMAs issued so far, with at least one signal
-    /// (`scif_fence_signal`).
-    ///
-    /// # Errors
-    /// Errors of the endpoint's state, then [`Failure::Invalid`], [`Failure::NoWindow`],
-    /// [`Failure::NotPermitted`].
-    pub fn fence_signal(
-        &self,
-        fd: RawFd,
-        side: FenceSide,
-        local: Option<Signal>,
-        remote: Option<Signal>,
-    ) -> Result<()> {
-        self.0.with(fd, |epd| self.0.fence_signal(epd, side, local, remote))
-    }
-
-    /// Sends a slice and returns the number of bytes sent (`scif_send`).
-    ///
-    /// # Errors
-    /// As [`Endpoints::send`].
-    pub fn send_bytes(&self, fd: RawFd, bytes: &[u8], wait: bool) -> Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        slice::with_bytes(bytes, |mem| self.send(fd, mem, wait))
-    }
-
-    /// Receives into a slice and returns the number of bytes received (`scif_recv`).
-    ///
-    /// # Errors
-    /// As [`Endpoints::receive`].
-    pub fn receive_bytes(&self, fd: RawFd, bytes: &mut [u8], wait: bool) -> Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        slice::with_bytes_mut(bytes, |mem| self.receive(fd, mem, wait))
-    }
-
-    /// Maps windows of the peer at an address that the kernel chooses (`scif_mmap`).
-    ///
-    /// An access to the pages after the peer's node was lost raises SIGBUS.
-    ///
-    /// # Errors
-    /// As [`Endpoints::map`].
-    pub fn map_pages(&self, fd: RawFd, len: usize, offset: i64, write: bool) -> Result<Pages> {
-        let addr = self.map(fd, 0, len, offset, if write { 3 } else { 1 }, 0)?;
-        Pages::adopt(addr, len.next_multiple_of(PAGE), write)
-    }
-}

@@ -15,16 +15,16 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::failure::{Failure, Result};
 use scif::segment::Side;
 use scif::sys::memfd::{self, FIXED_SIZE};
 use scif::sys::mmap::Mapping;
 use scif::sys::{descriptor, futex, unix};
 use scif_ring::{STREAM_BYTES, SharedU32, StreamRx, StreamTx, WakeWords, Wakeups};
 
-use super::sharer::Sharer;
-use super::wire::{PACKET, Packet};
-use crate::window::space::{OwnSpace, PeerSpace};
+use crate::failure::{Failure, Result};
+use crate::sharer::Sharer;
+use crate::window::space::{OwnSpace, PeerSpace, Spaces};
+use crate::wire::{PACKET, Packet};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SCIFepd1");
 const CLOSED: [usize; 2] = [128, 256];
@@ -80,6 +80,18 @@ pub(crate) struct Parts {
     pub(crate) peer_pid: i32,
 }
 
+/// Connect that waits to be accepted.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) segment: Mapping,
+    pub(crate) segment_fd: OwnedFd,
+    pub(crate) own: OwnSpace,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer_pid: i32,
+    /// Number of its packet in the hand-off, if there is a hand-off.
+    pub(crate) number: u32,
+}
+
 fn index(side: Side) -> usize {
     match side {
         Side::Opener => 0,
@@ -118,6 +130,11 @@ impl Link {
     /// makes the connection.
     pub(crate) fn begins(&self) {
         self.tx.space().rung();
+    }
+
+    /// Returns the memory that each side shows the other.
+    pub(crate) fn spaces(&self) -> Spaces<'_> {
+        Spaces { own: &self.own, peer: &self.peer }
     }
 
     pub(crate) fn peer_bell(&self) -> BorrowedFd<'_> {

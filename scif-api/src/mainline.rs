@@ -13,23 +13,23 @@
 //! A request that was given up stays with its listener. The driver never returns from accepting it,
 //! and locks up when the listener is closed. In this emulation both are errors.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use scif::PortId;
 use scif::sys::fork::{self, PrivateFd};
 use scif::sys::{thread, unix};
 
-use super::endpoint::{Epd, take};
-use super::registry::Inner;
-use super::sharer::Async;
-use super::state::State;
-use super::wire::{PACKET, Packet};
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::lock::take;
+use crate::registry::Inner;
+use crate::sharer::Async;
+use crate::state::State;
+use crate::wire::{PACKET, Packet};
 
 /// Pause between two attempts to take the name of the node.
 const RETRY: Duration = Duration::from_millis(1);
@@ -37,121 +37,101 @@ const RETRY: Duration = Duration::from_millis(1);
 /// events.
 const LOOK_NS: u64 = 10_000_000;
 
-/// Connects of this process that wait for their turn.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectWorker(Mutex<ConnectWork>);
+/// Makes one connect in the thread of this module.
+pub(crate) type MakeConnect = fn(&Arc<Inner>, &Arc<Epd>, PortId);
 
-#[derive(Debug, Default)]
-struct ConnectWork {
-    waiting: VecDeque<(Arc<Epd>, PortId)>,
-    /// Fork generation of the process in which a thread makes them, if there is one.
-    running: Option<u64>,
+/// Takes the name under which connects of this node are made. `None`: another process or thread
+/// has it.
+fn connect_turn(inner: &Inner) -> Result<Option<PrivateFd>> {
+    let name = format!("scif/{}/{}/connect", inner.domain, inner.config.node);
+    let socket = unix::socket()?;
+    match unix::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
+        // A forked child does not keep the name.
+        Ok(()) => Ok(Some(PrivateFd::new(socket))),
+        Err(Errno::ADDRINUSE) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
-impl Inner {
-    /// Takes the name under which connects of this node are made. `None`: another process or thread
-    /// has it.
-    fn connect_turn(&self) -> Result<Option<PrivateFd>> {
-        let name = format!("scif/{}/{}/connect", self.domain, self.config.node);
-        let socket = unix::socket()?;
-        match unix::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-            // A forked child does not keep the name.
-            Ok(()) => Ok(Some(PrivateFd::new(socket))),
-            Err(Errno::ADDRINUSE) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+/// Queues a connect for the thread, which calls `make`. The caller holds the control lock and has
+/// entered [`State::Connecting`].
+///
+/// # Errors
+/// [`Failure::NoMemory`] if no thread can be started.
+pub(crate) fn connect_later(
+    inner: &Arc<Inner>,
+    epd: &Arc<Epd>,
+    dst: PortId,
+    make: MakeConnect,
+) -> Result<()> {
+    let mut work = take(&inner.connect_work);
+    let here = work.running == Some(fork::generation());
+    if !here {
+        // The parent makes the connects that it has queued.
+        work.waiting.clear();
     }
-
-    /// Queues a connect for the thread. The caller holds the control lock and has entered
-    /// [`State::Connecting`].
-    ///
-    /// # Errors
-    /// [`Failure::NoMemory`] if no thread can be started.
-    pub(crate) fn connect_later(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) -> Result<()> {
-        let mut work = take(&self.connect_worker.0);
-        let here = work.running == Some(fork::generation());
-        if !here {
-            // The parent makes the connects that it has queued.
-            work.waiting.clear();
+    work.waiting.push_back((Arc::clone(epd), dst));
+    if !here {
+        let inner = Arc::clone(inner);
+        if thread::spawn_quiet("scif connect", move || make_connects(&inner, make)).is_err() {
+            work.waiting.pop_back();
+            return Err(Failure::NoMemory);
         }
-        work.waiting.push_back((Arc::clone(epd), dst));
-        if !here {
-            let inner = Arc::clone(self);
-            if thread::spawn_quiet("scif connect", move || inner.make_connects()).is_err() {
-                work.waiting.pop_back();
-                return Err(Failure::NoMemory);
-            }
-            work.running = Some(fork::generation());
-        }
-        Ok(())
+        work.running = Some(fork::generation());
     }
+    Ok(())
+}
 
-    fn make_connects(self: &Arc<Self>) {
-        loop {
-            let next = {
-                let _busy = fork::busy();
-                let mut work = take(&self.connect_worker.0);
-                let next = work.waiting.pop_front();
-                if next.is_none() {
-                    work.running = None;
-                }
-                next
-            };
-            let Some((epd, dst)) = next else { return };
-            let turn = loop {
-                match self.connect_turn() {
-                    Ok(None) => std::thread::sleep(RETRY),
-                    Ok(turn) => break turn,
-                    Err(failure) => {
-                        log::warn!(
-                            "SCIF_DEVICE_TRAPS: socket name of the node for asynchronous connects \
-                             could not be bound: {failure}; the connects are not serialised. Raise \
-                             the limit of open files (ulimit -n)"
-                        );
-                        break None;
-                    }
-                }
-            };
-            {
-                let _busy = fork::busy();
-                self.connect_now(&epd, dst);
+fn make_connects(inner: &Arc<Inner>, make: MakeConnect) {
+    loop {
+        let next = {
+            let _busy = fork::busy();
+            let mut work = take(&inner.connect_work);
+            let next = work.waiting.pop_front();
+            if next.is_none() {
+                work.running = None;
             }
-            while epd.sharer.asynchronous() == Async::Running
-                && epd.sharer.state() == State::Connecting
-            {
-                let event = epd.sharer.event();
-                if epd.sharer.asynchronous() == Async::Running {
-                    let _ = epd.sharer.wait(event, Some(LOOK_NS));
+            next
+        };
+        let Some((epd, dst)) = next else { return };
+        let turn = loop {
+            match connect_turn(inner) {
+                Ok(None) => std::thread::sleep(RETRY),
+                Ok(turn) => break turn,
+                Err(failure) => {
+                    log::warn!(
+                        "SCIF_DEVICE_TRAPS: socket name of the node for asynchronous connects \
+                         could not be bound: {failure}; the connects are not serialised. Raise \
+                         the limit of open files (ulimit -n)"
+                    );
+                    break None;
                 }
             }
-            drop(turn);
+        };
+        {
+            let _busy = fork::busy();
+            make(inner, &epd, dst);
         }
+        while epd.sharer.asynchronous() == Async::Running && epd.sharer.state() == State::Connecting
+        {
+            let event = epd.sharer.event();
+            if epd.sharer.asynchronous() == Async::Running {
+                let _ = epd.sharer.wait(event, Some(LOOK_NS));
+            }
+        }
+        drop(turn);
     }
+}
 
-    /// Makes the connect of an endpoint, unless the endpoint was closed.
-    fn connect_now(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) {
-        let _held = epd.sharer.control.lock();
-        if epd.sharer.asynchronous() != Async::Running || epd.sharer.state() != State::Connecting {
+/// Waits until no connect of the node is in progress or queued in this process, like
+/// `flush_work`.
+pub(crate) fn flush_connects(inner: &Inner) {
+    loop {
+        let mine = take(&inner.connect_work).running == Some(fork::generation());
+        if !mine && !matches!(connect_turn(inner), Ok(None)) {
             return;
         }
-        if let Err(failure) = self.begin_connect(epd, dst) {
-            log::debug!("connecting to {dst}: {failure}");
-            self.give_up(epd);
-        } else {
-            self.limit_connect(epd);
-        }
-    }
-
-    /// Waits until no connect of the node is in progress or queued in this process, like
-    /// `flush_work`.
-    pub(crate) fn flush_connects(&self) {
-        loop {
-            let mine = take(&self.connect_worker.0).running == Some(fork::generation());
-            if !mine && !matches!(self.connect_turn(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(RETRY);
-        }
+        std::thread::sleep(RETRY);
     }
 }
 
@@ -162,58 +142,56 @@ fn was_given_up(socket: &OwnedFd) -> bool {
     buffer.get(..next).and_then(Packet::decode) == Some(Packet::Bye)
 }
 
-impl Inner {
-    /// Marks a request at its listener as given up.
-    pub(crate) fn leave_request(&self, socket: &OwnedFd) {
-        if self.config.device_traps {
-            let _ = unix::send(socket, &Packet::Bye.encode(), &[]);
-        }
+/// Marks a request at its listener as given up.
+pub(crate) fn leave_request(inner: &Inner, socket: &OwnedFd) {
+    if inner.config.device_traps {
+        let _ = unix::send(socket, &Packet::Bye.encode(), &[]);
     }
+}
 
-    /// Checks a request after its hello was read.
-    ///
-    /// # Errors
-    /// ENOTRECOVERABLE: the driver would never return from accepting it.
-    pub(crate) fn check_request(
-        &self,
-        listener: &Epd,
-        socket: &OwnedFd,
-        from: PortId,
-    ) -> Result<()> {
-        if !self.config.device_traps || !was_given_up(socket) {
-            return Ok(());
-        }
+/// Checks a request after its hello was read.
+///
+/// # Errors
+/// ENOTRECOVERABLE: the driver would never return from accepting it.
+pub(crate) fn check_request(
+    inner: &Inner,
+    listener: &Epd,
+    socket: &OwnedFd,
+    from: PortId,
+) -> Result<()> {
+    if !inner.config.device_traps || !was_given_up(socket) {
+        return Ok(());
+    }
+    log::error!(
+        "accept at port {}: the request of {from} has timed out. With mainline's driver this \
+         call would block for ever; the emulation (SCIF_DEVICE_TRAPS) returns ENOTRECOVERABLE. \
+         Keep a thread waiting in accept",
+        listener.sharer.port()
+    );
+    Err(Failure::Os(Errno::NOTRECOVERABLE))
+}
+
+/// Checks the queued requests of an endpoint that ends. Returns and logs whether the driver
+/// would lock up.
+pub(crate) fn look_for_lockup(inner: &Inner, epd: &Epd) -> bool {
+    if !inner.config.device_traps || epd.sharer.state() != State::Listening {
+        return false;
+    }
+    let socket = take(&epd.port_socket);
+    let mut requests = std::iter::from_fn(|| unix::accept(socket.as_ref()?).ok());
+    let locks_up = requests.any(|request| {
+        let hello = unix::receive(&request, &mut [0; PACKET + 1]);
+        hello.is_ok() && was_given_up(&request)
+    });
+    if locks_up {
         log::error!(
-            "accept at port {}: the request of {from} has timed out. With mainline's driver this \
-             call would block for ever; the emulation (SCIF_DEVICE_TRAPS) returns ENOTRECOVERABLE. \
-             Keep a thread waiting in accept",
-            listener.sharer.port()
+            "close of the listener at port {}: a request has timed out in its queue. With \
+             mainline's driver this close would block for ever (SCIF_DEVICE_TRAPS). Keep a \
+             thread waiting in accept",
+            epd.sharer.port()
         );
-        Err(Failure::Os(Errno::NOTRECOVERABLE))
     }
-
-    /// Checks the queued requests of an endpoint that ends. Returns and logs whether the driver
-    /// would lock up.
-    pub(crate) fn look_for_lockup(&self, epd: &Epd) -> bool {
-        if !self.config.device_traps || epd.sharer.state() != State::Listening {
-            return false;
-        }
-        let socket = take(&epd.port_socket);
-        let mut requests = std::iter::from_fn(|| unix::accept(socket.as_ref()?).ok());
-        let locks_up = requests.any(|request| {
-            let hello = unix::receive(&request, &mut [0; PACKET + 1]);
-            hello.is_ok() && was_given_up(&request)
-        });
-        if locks_up {
-            log::error!(
-                "close of the listener at port {}: a request has timed out in its queue. With \
-                 mainline's driver this close would block for ever (SCIF_DEVICE_TRAPS). Keep a \
-                 thread waiting in accept",
-                epd.sharer.port()
-            );
-        }
-        locks_up
-    }
+    locks_up
 }
 
 #[cfg(test)]
@@ -261,8 +239,8 @@ mod tests {
             let scif = endpoints(&format!("end-{traps}"), traps);
             let listener = left_alone(&scif);
             let epd = scif.0.get(listener).unwrap();
-            assert_eq!(scif.0.look_for_lockup(&epd), traps);
-            assert!(!scif.0.look_for_lockup(&epd), "nothing is left");
+            assert_eq!(look_for_lockup(&scif.0, &epd), traps);
+            assert!(!look_for_lockup(&scif.0, &epd), "nothing is left");
         }
     }
 }

@@ -4,9 +4,10 @@
 //!
 //! Not about registering and mapping themselves (`window`).
 
-use crate::failure::{Failure, Result};
 use scif::sys::mmap::Mapping;
 use scif::sys::pages::PAGE;
+
+use crate::failure::{Failure, Result};
 
 /// Whole pages of this program or of a peer, unmapped when dropped. Registered pages stay
 /// registered.

@@ -8,16 +8,16 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::failure::{Failure, Result};
 use scif::sys::lock::Held;
 use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif::sys::{descriptor, family, futex, slice};
 use scif_ring::{FdAction, INLINE_MAX, Mem, WakeWords};
 
-use super::endpoint::Epd;
-use super::link::Link;
-use super::registry::Inner;
-use super::state::State;
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::link::Link;
+use crate::registry::Inner;
+use crate::state::State;
 
 /// Nanoseconds that a peer may take between announcing a signal (`RINGING`) and sending it.
 /// Afterwards this side stops waiting and marks the peer as late.

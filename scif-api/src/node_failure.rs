@@ -9,21 +9,17 @@
 //! Source: the User Guide's section on the loss of a node; the driver's removal of one.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use scif::Config;
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, unix};
 
-use super::endpoint::{Epd, take};
-use super::nodes::{self, Presence};
-use super::registry::Inner;
-use super::state::State;
-use super::wire::{PACKET, Packet};
+use crate::failure::{Failure, Result};
+use crate::nodes::{self, Presence, QUESTIONS, domain_of, is_lost, marker};
+use crate::wire::{PACKET, Packet};
 
 /// Nanoseconds that a process may take to answer. Afterwards it is reported as silent.
 const ANSWER_NS: u64 = 1_000_000_000;
@@ -36,32 +32,6 @@ const RESTORE_NS: u64 = 10_000_000_000;
 /// Number of attempts to ask one process. On a busy machine more than `QUESTION_MS` may pass
 /// between connect and question, and the other side then closes the connection.
 const QUESTIONS_ASKED: u32 = 3;
-/// Backlog of questions that wait.
-pub(crate) const QUESTIONS: i32 = 64;
-
-fn marker(domain: &str, node: u16) -> std::result::Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{node}/lost").as_bytes())
-}
-
-/// Whether a trusted user holds the marker of `node`.
-pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
-    let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?)))
-    else {
-        return false;
-    };
-    match unix::connect(&socket, &name) {
-        Ok(()) => unix::credentials(&socket).is_ok_and(|peer| trusted(peer.uid)),
-        // The queue is full of processes that checked.
-        Err(Errno::AGAIN) => true,
-        Err(_) => false,
-    }
-}
-
-pub(crate) fn domain_of(config: &Config) -> String {
-    let own = || process::uid().to_string();
-    config.domain.clone().unwrap_or_else(own)
-}
-
 /// Answers of the processes of a domain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Answers {
@@ -182,7 +152,7 @@ pub fn ping(config: &Config, node: u16) -> Result<Vec<(i32, Option<u64>)>> {
     Ok(on_node.into_iter().map(one).collect())
 }
 
-fn read(socket: &OwnedFd) -> Option<Packet> {
+pub(crate) fn read(socket: &OwnedFd) -> Option<Packet> {
     descriptor::wait_readable(socket, QUESTION_MS);
     let mut buffer = [0; PACKET + 1];
     let received = unix::receive(socket, &mut buffer).ok()?;
@@ -246,84 +216,6 @@ fn ask_all(domain: &str, question: Packet, limit: Duration) -> Answers {
         }
     }
     answers
-}
-
-impl Inner {
-    /// Whether no connection between this process and `node` can be made.
-    pub(crate) fn is_lost(&self, node: u16) -> bool {
-        let trusted = |uid| uid == self.uid || uid == 0;
-        is_lost(&self.domain, node, trusted)
-            || (node != self.config.node && is_lost(&self.domain, self.config.node, trusted))
-    }
-
-    /// Handles questions to this process. Called by the service thread.
-    pub(crate) fn asked(&self, presence: &OwnedFd) {
-        while let Ok(socket) = unix::accept(presence) {
-            if !unix::credentials(&socket).is_ok_and(|peer| peer.uid == self.uid || peer.uid == 0) {
-                continue;
-            }
-            match read(&socket) {
-                Some(Packet::Lose(node)) => {
-                    let (ended, mapped) = self.lose(node);
-                    let _ = unix::send(&socket, &Packet::Ended(ended).encode(), &[]);
-                    if mapped && self.config.node_lost_kill {
-                        process::kill_self();
-                    }
-                }
-                Some(Packet::Echo(n)) => {
-                    let _ = unix::send(&socket, &Packet::Echo(n).encode(), &[]);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Closes every connection with `node`, which may be the own node. Returns their number, and
-    /// whether pages were mapped.
-    fn lose(&self, node: u32) -> (u32, bool) {
-        let (mut ended, mut mapped) = (0, false);
-        if let Ok(number) = u16::try_from(node) {
-            self.kernel_mode.loses(number);
-        }
-        for epd in self.every() {
-            if u32::from(epd.sharer.peer().node) == node || u32::from(self.config.node) == node {
-                let (was_connected, had_mappings) = self.lose_one(&epd);
-                ended += u32::from(was_connected);
-                mapped |= had_mappings;
-            }
-        }
-        (ended, mapped)
-    }
-
-    fn lose_one(&self, epd: &Arc<Epd>) -> (bool, bool) {
-        let Some(was_connected) = self.cut_off(epd) else {
-            return (false, false);
-        };
-        let kill = self.config.node_lost_kill;
-        (was_connected, epd.windows.lose_mappings(!kill))
-    }
-
-    /// Gives up a pending connect and cuts a connection. Returns whether the endpoint was
-    /// connected, `None` where it never was.
-    pub(super) fn cut_off(&self, epd: &Arc<Epd>) -> Option<bool> {
-        {
-            let _held = epd.sharer.control.lock();
-            if epd.sharer.state() == State::Connecting {
-                self.give_up(epd);
-            }
-        }
-        self.inherit(epd);
-        let link = epd.link()?;
-        let was_connected = epd.sharer.state() == State::Connected;
-        epd.disconnect();
-        link.cut();
-        Some(was_connected)
-    }
-
-    /// Returns all endpoints of this process.
-    pub(crate) fn every(&self) -> Vec<Arc<Epd>> {
-        take(&self.service).watched.values().cloned().collect()
-    }
 }
 
 #[cfg(test)]

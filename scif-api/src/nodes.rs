@@ -10,10 +10,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
+use scif::Config;
 use scif::liveness::ProcessProof;
 use scif::sys::{process, unix};
-
-use super::node_failure::{QUESTIONS, is_lost};
 
 /// List of bound Unix sockets, one a line, with the name in the last column.
 const LIST: &str = "/proc/net/unix";
@@ -21,6 +20,32 @@ const LIST: &str = "/proc/net/unix";
 const NAMES: usize = 64;
 /// Suffix after the node in the name of its lost-node marker.
 const LOST: &str = "lost";
+
+/// Backlog of questions that wait.
+pub(crate) const QUESTIONS: i32 = 64;
+
+pub(crate) fn marker(domain: &str, node: u16) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{node}/lost").as_bytes())
+}
+
+/// Whether a trusted user holds the marker of `node`.
+pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
+    let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?)))
+    else {
+        return false;
+    };
+    match unix::connect(&socket, &name) {
+        Ok(()) => unix::credentials(&socket).is_ok_and(|peer| trusted(peer.uid)),
+        // The queue is full of processes that checked.
+        Err(Errno::AGAIN) => true,
+        Err(_) => false,
+    }
+}
+
+pub(crate) fn domain_of(config: &Config) -> String {
+    let own = || process::uid().to_string();
+    config.domain.clone().unwrap_or_else(own)
+}
 
 /// Reads the kernel's list. A name that is not UTF-8 text is not one of ours.
 fn list() -> std::io::Result<String> {

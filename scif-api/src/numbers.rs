@@ -7,11 +7,13 @@
 
 use std::os::fd::RawFd;
 
-use crate::failure::Result;
 use scif::sys::descriptor;
 
-use super::Endpoints;
-use super::endpoint::take;
+use crate::ending;
+use crate::endpoints::Endpoints;
+use crate::failure::Result;
+use crate::lock::take;
+use crate::registration::page_restore;
 
 impl Endpoints {
     /// Returns the number that [`set_label`](Self::set_label) stored at the endpoint, 0 if none.
@@ -55,10 +57,10 @@ impl Endpoints {
         let (new, old) = (self.0.get(from)?, self.0.get(to)?);
         descriptor::replace(from, to)?;
         self.0.enter(to, new)?;
-        self.0.close(from)?;
-        if self.0.end_if_closed(&old) {
+        ending::close(&self.0, from)?;
+        if ending::end_if_closed(&self.0, &old) {
             drop(old);
-            self.0.take_back();
+            page_restore::take_back(&self.0);
         }
         Ok(())
     }

@@ -8,16 +8,17 @@
 
 use std::sync::Arc;
 
-use crate::failure::{Failure, Result};
 use rustix::io::Errno;
 use scif::sys::descriptor;
 use scif::sys::time::now_ns;
 
-use super::endpoint::{Epd, take};
-use super::messages;
-use super::registry::Inner;
-use super::sharer::Async;
-use super::state::State;
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::lock::take;
+use crate::registry::Inner;
+use crate::sharer::Async;
+use crate::state::State;
+use crate::{messages, sharing};
 
 pub(crate) use libc::pollfd as PollFd;
 
@@ -95,59 +96,55 @@ fn failure(errno: Errno) -> Failure {
     }
 }
 
-impl Inner {
-    /// Fetches a port or a peer that another sharer may have obtained.
-    fn look_again(&self, epd: &Arc<Epd>) {
-        if epd.link().is_some() || epd.fd_handoff().is_none() {
-            return;
-        }
-        let unknown = match epd.sharer.state() {
-            State::Connected | State::Disconnected => true,
-            State::Listening => take(&epd.port_socket).is_none(),
-            State::Connecting => take(&epd.pending).is_none(),
-            State::Unbound | State::Bound | State::Closing => false,
-        };
-        if unknown {
-            self.inherit(epd);
-        }
+/// Fetches a port or a peer that another sharer may have obtained.
+fn look_again(inner: &Inner, epd: &Arc<Epd>) {
+    if epd.link().is_some() || epd.fd_handoff().is_none() {
+        return;
     }
+    let unknown = match epd.sharer.state() {
+        State::Connected | State::Disconnected => true,
+        State::Listening => take(&epd.port_socket).is_none(),
+        State::Connecting => take(&epd.pending).is_none(),
+        State::Unbound | State::Bound | State::Closing => false,
+    };
+    if unknown {
+        sharing::inherit(inner, epd);
+    }
+}
 
-    /// Waits until an entry is ready or `timeout_ms` has passed (negative: for ever). Returns the
-    /// number of ready entries.
-    pub(crate) fn poll(self: &Arc<Self>, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
-        let endpoints: Vec<Option<Arc<Epd>>> =
-            entries.iter().map(|entry| self.get(entry.fd).ok()).collect();
-        let deadline =
-            u64::try_from(timeout_ms).ok().map(|ms| now_ns().saturating_add(ms * 1_000_000));
-        let mut wait_ms = 0;
-        loop {
-            descriptor::poll_raw(entries, wait_ms).map_err(failure)?;
-            let mut ready = 0;
-            let mut misleading = false;
-            for (entry, endpoint) in entries.iter_mut().zip(&endpoints) {
-                if let Some(epd) = endpoint {
-                    self.look_again(epd);
-                    let shown = entry.revents & (entry.events | HUP);
-                    entry.revents = bits(epd, entry.events);
-                    if entry.revents == 0 && shown != 0 {
-                        correct(epd, entry.fd);
-                        misleading = true;
-                    }
+/// Waits until an entry is ready or `timeout_ms` has passed (negative: for ever). Returns the
+/// number of ready entries.
+pub(crate) fn poll(inner: &Arc<Inner>, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
+    let endpoints: Vec<Option<Arc<Epd>>> =
+        entries.iter().map(|entry| inner.get(entry.fd).ok()).collect();
+    let deadline = u64::try_from(timeout_ms).ok().map(|ms| now_ns().saturating_add(ms * 1_000_000));
+    let mut wait_ms = 0;
+    loop {
+        descriptor::poll_raw(entries, wait_ms).map_err(failure)?;
+        let mut ready = 0;
+        let mut misleading = false;
+        for (entry, endpoint) in entries.iter_mut().zip(&endpoints) {
+            if let Some(epd) = endpoint {
+                look_again(inner, epd);
+                let shown = entry.revents & (entry.events | HUP);
+                entry.revents = bits(epd, entry.events);
+                if entry.revents == 0 && shown != 0 {
+                    correct(epd, entry.fd);
+                    misleading = true;
                 }
-                ready += usize::from(entry.revents != 0);
             }
-            let now = now_ns();
-            let left = deadline.map(|deadline| deadline.saturating_sub(now));
-            if ready != 0 || left == Some(0) {
-                return Ok(ready);
-            }
-            wait_ms =
-                left.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
-            if misleading {
-                // Another thread is inside a call on it and will correct the descriptor.
-                std::thread::sleep(std::time::Duration::from_micros(100));
-                wait_ms = wait_ms.clamp(-1, 1).abs();
-            }
+            ready += usize::from(entry.revents != 0);
+        }
+        let now = now_ns();
+        let left = deadline.map(|deadline| deadline.saturating_sub(now));
+        if ready != 0 || left == Some(0) {
+            return Ok(ready);
+        }
+        wait_ms = left.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        if misleading {
+            // Another thread is inside a call on it and will correct the descriptor.
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            wait_ms = wait_ms.clamp(-1, 1).abs();
         }
     }
 }

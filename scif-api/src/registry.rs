@@ -6,26 +6,27 @@
 //! table needs no system call. An unknown number (inherited, or made by dup) is identified once by
 //! fstat. The thread starts with the first endpoint and again in a forked child.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::failure::{Failure, Result};
 use rustix::io::Errno;
-use scif::Config;
 use scif::names::Names;
 use scif::sys::epoll::{self, Epoll};
 use scif::sys::{descriptor, fork, pages, process, thread};
+use scif::{Config, PortId};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
-use super::endpoint::{Epd, take};
-use super::kernel_mode::KernelMode;
-use super::mainline::ConnectWorker;
-use super::nodes;
-use super::sharer::Async;
-use super::stat::Stats;
-use super::state::State;
-use crate::window::{Filled, InflightDsts, OrphanArenas, TriedBack, Workers};
+use crate::dma::Workers;
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::lock::take;
+use crate::node_events::NodeEvents;
+use crate::nodes;
+use crate::pins::Pins;
+use crate::stat::Stats;
+use crate::state::State;
+use crate::window::{Filled, InflightDsts, OrphanArenas, TriedBack};
 
 /// Sources of events for the service thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,9 +49,9 @@ pub(crate) struct Service {
     next_token: u64,
     /// Deadlines of connects for which no thread of this process waits, with the tokens of their
     /// endpoints.
-    pub(super) deadlines: BTreeSet<(u64, u64)>,
+    pub(crate) deadlines: BTreeSet<(u64, u64)>,
     /// Time at which the thread wakes in any case.
-    pub(super) wakes: u64,
+    pub(crate) wakes: u64,
     /// Fork generation of the process whose thread watches.
     generation: u64,
 }
@@ -64,7 +65,7 @@ pub(crate) struct Inner {
     pub(crate) uid: u32,
     /// Number of names given to connecting sockets so far.
     pub(crate) sources: Mutex<u32>,
-    pub(super) table: &'static EndpointTable,
+    pub(crate) table: &'static EndpointTable,
     pub(crate) service: Mutex<Service>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) orphan_arenas: OrphanArenas,
@@ -81,19 +82,33 @@ pub(crate) struct Inner {
     pub(crate) released_unmoved: AtomicCounter,
     pub(crate) tried_back: Mutex<TriedBack>,
     /// Bound socket that shows the presence of this process on its node.
-    pub(super) presence: Mutex<OwnedFd>,
+    pub(crate) presence: Mutex<OwnedFd>,
     stats: Stats,
     /// Eventfd shared by a fork group. A forked child signals it when it begins to use inherited
     /// endpoints. It also wakes the service thread to check the deadlines again.
     pub(crate) family: OwnedFd,
     /// Fork generation of the process whose service thread was started last.
     served: AtomicCounter,
-    pub(crate) kernel_mode: KernelMode,
-    pub(crate) connect_worker: ConnectWorker,
+    pub(crate) node_events: NodeEvents,
+    pub(crate) pins: Pins,
+    pub(crate) connect_work: Mutex<ConnectWork>,
+    /// Body of the service thread.
+    serve: Serve,
 }
 
+/// Connects of this process that wait for their turn (`mainline`).
+#[derive(Debug, Default)]
+pub(crate) struct ConnectWork {
+    pub(crate) waiting: VecDeque<(Arc<Epd>, PortId)>,
+    /// Fork generation of the process in which a thread makes them, if there is one.
+    pub(crate) running: Option<u64>,
+}
+
+/// Body of the service thread, which this module starts without knowing its work.
+pub(crate) type Serve = fn(&Arc<Inner>, &Epoll);
+
 /// Token of `family`.
-pub(super) const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
+pub(crate) const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
 /// Endpoints by number. Never freed, because the fork handler holds its lock.
 type EndpointTable = RwLock<Vec<Option<Arc<Epd>>>>;
 
@@ -102,7 +117,7 @@ fn index(fd: RawFd) -> Result<usize> {
 }
 
 impl Inner {
-    pub(crate) fn new(config: Config) -> Result<Arc<Inner>> {
+    pub(crate) fn new(config: Config, serve: Serve) -> Result<Arc<Inner>> {
         let uid = process::uid();
         let domain = config.domain.clone().unwrap_or_else(|| uid.to_string());
         let names = Names::new(None, Some(&domain), uid)?;
@@ -134,8 +149,10 @@ impl Inner {
             stats: Stats::new(config.node)?,
             family: epoll::inherited_event()?,
             served: AtomicCounter::new(fork::generation()),
-            kernel_mode: KernelMode::default(),
-            connect_worker: ConnectWorker::default(),
+            node_events: NodeEvents::default(),
+            pins: Pins::default(),
+            connect_work: Mutex::default(),
+            serve,
             config,
         });
         let table = inner.table;
@@ -148,14 +165,20 @@ impl Inner {
             service.epoll.add_news(&inner.family, FAMILY)?;
             inner.start(&service)?;
         }
-        inner.prepare_to_fork();
+        let registry = Arc::downgrade(&inner);
+        fork::prepare_to_fork(move || {
+            if let Some(inner) = registry.upgrade() {
+                inner.every().iter().for_each(|epd| epd.prepare());
+            }
+        });
         Ok(inner)
     }
 
     /// Starts the service thread of this process.
     fn start(self: &Arc<Self>, service: &Service) -> Result<()> {
         let (inner, epoll) = (Arc::clone(self), Arc::clone(&service.epoll));
-        thread::spawn_quiet("scif", move || inner.serve(&epoll)).map_err(|_| Failure::NoMemory)
+        thread::spawn_quiet("scif", move || (inner.serve)(&inner, &epoll))
+            .map_err(|_| Failure::NoMemory)
     }
 
     /// Starts the service thread of a forked child and watches everything that its parent watched.
@@ -305,7 +328,7 @@ impl Inner {
     }
 
     #[inline]
-    pub(super) fn in_this_process(self: &Arc<Self>) -> Result<()> {
+    pub(crate) fn in_this_process(self: &Arc<Self>) -> Result<()> {
         // Costs one load: the fork generation changes in a forked child.
         if self.started_here() { Ok(()) } else { self.restart() }
     }
@@ -373,94 +396,6 @@ impl Inner {
         table.get_mut(at)?.take()
     }
 
-    /// Runs a call on the endpoint of a number. Repeats it if the number now names another
-    /// endpoint.
-    pub(crate) fn with<T>(
-        self: &Arc<Self>,
-        fd: RawFd,
-        call: impl Fn(&Arc<Epd>) -> Result<T>,
-    ) -> Result<T> {
-        let epd = self.get(fd)?;
-        match call(&epd) {
-            Err(Failure::NotAnEndpoint | Failure::BadDescriptor | Failure::NotConnected)
-                if epd.verify(fd).is_err() =>
-            {
-                call(&self.identify(fd)?)
-            }
-            // Another sharer may have connected it.
-            Err(Failure::NotConnected) if self.inherit(&epd) => call(&epd),
-            other => other,
-        }
-    }
-
-    /// Closes a number. The endpoint ends if that was its last descriptor.
-    pub(crate) fn close(self: &Arc<Self>, fd: RawFd) -> Result<()> {
-        let epd = self.get(fd).ok();
-        if let Some(epd) = &epd {
-            if self.config.device_traps && epd.sharer.asynchronous() != Async::None {
-                self.flush_connects();
-            }
-            self.forget(fd);
-        }
-        descriptor::close(fd)?;
-        if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
-            self.end(&epd);
-            epd.wait_ended();
-            // The end may release references to an orphaned arena, or pages that were used in
-            // place.
-            drop(epd);
-            self.take_back();
-        }
-        Ok(())
-    }
-
-    /// Ends an endpoint whose last descriptor is closed. Returns whether it was; then `take_back`
-    /// may find pages to move.
-    pub(crate) fn end_if_closed(&self, epd: &Arc<Epd>) -> bool {
-        let closed = epd.is_closed();
-        if closed {
-            self.end(epd);
-        }
-        closed
-    }
-
-    fn end(&self, epd: &Arc<Epd>) {
-        self.inherit(epd);
-        let epoll = Arc::clone(&take(&self.service).epoll);
-        epoll.remove(&epd.bell);
-        if let Some(link) = epd.link() {
-            epoll.remove(link.socket());
-        }
-        if !epd.ends() {
-            return;
-        }
-        self.survive_end(epd, || {
-            #[cfg(test)]
-            super::service::tests::strike(epd, super::service::tests::FaultPoint::End);
-            self.end_windows(epd);
-            self.look_for_lockup(epd);
-            epd.end();
-            self.kernel_mode.ended(epd.token);
-            if let Some(link) = epd.link() {
-                self.orphan_arenas.keep(&link.own);
-            }
-        });
-        // Removed after `orphan_arenas` has the arena: one of the two lists always names the owner
-        // of its pages.
-        take(&self.service).watched.remove(&epd.token);
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        for slot in table.iter_mut() {
-            if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd)) {
-                *slot = None;
-            }
-        }
-        drop(table);
-        // Counted last: until then the endpoint's windows are visible in the table.
-        if epd.windows.has_unmoved() {
-            self.released_unmoved.add(1);
-        }
-    }
-
     /// Whether a file is an arena of this process, and not one of a peer.
     pub(crate) fn is_own_arena(&self, file: pages::FileId) -> bool {
         let is_of = |epd: &Arc<Epd>| {
@@ -468,6 +403,18 @@ impl Inner {
         };
         let watched = take(&self.service).watched.values().any(is_of);
         watched || self.orphan_arenas.has(file)
+    }
+
+    /// Returns all endpoints of this process.
+    pub(crate) fn every(&self) -> Vec<Arc<Epd>> {
+        take(&self.service).watched.values().cloned().collect()
+    }
+
+    /// Whether no connection between this process and `node` can be made.
+    pub(crate) fn is_lost(&self, node: u16) -> bool {
+        let trusted = |uid| uid == self.uid || uid == 0;
+        nodes::is_lost(&self.domain, node, trusted)
+            || (node != self.config.node && nodes::is_lost(&self.domain, self.config.node, trusted))
     }
 
     /// Returns the nodes that are online, the own node included.

@@ -9,301 +9,299 @@
 //! A panic in its work for one endpoint, such as one that a peer causes, poisons that endpoint and
 //! no other. Not about starting the thread (`registry`).
 
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, PoisonError};
 
 use scif::logging::warn_about_peer;
 use scif::sys::epoll::Epoll;
 use scif::sys::thread::contained;
 use scif::sys::time::now_ns;
-use scif::sys::{descriptor, family, fork, unix};
+use scif::sys::{descriptor, family, fork, process, unix};
 
-use super::endpoint::{Epd, take};
-use super::messages;
-use super::registry::{FAMILY, Inner, Kind};
-use super::state::State;
+use crate::endpoint::Epd;
+#[cfg(test)]
+use crate::faults;
+use crate::lock::take;
+use crate::registration::{self, page_restore};
+use crate::registry::{FAMILY, Inner, Kind};
+use crate::state::State;
+use crate::wire::Packet;
+use crate::{connect, ending, messages, node_failure, sharing};
 
 /// Interval in nanoseconds at which the thread checks for processes of the fork group that have
 /// died.
 const FORK_GROUP_NS: u64 = 100_000_000;
 
-impl Inner {
-    pub(super) fn serve(self: &Arc<Self>, epoll: &Epoll) {
-        loop {
-            let mut ready = Vec::new();
-            let (related, limit) = {
-                let _busy = fork::busy();
-                let related = self.has_fork_group();
-                (related, self.nap(related.then_some(FORK_GROUP_NS)))
-            };
-            if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
-                log::warn!(
-                    "service thread has ended: epoll_wait: {errno}; closes and failures of peers \
-                     are no longer detected. Restart the program"
-                );
-                return;
-            }
-            // A child forked in between would find the locks of this thread taken for ever.
+pub(super) fn serve(inner: &Arc<Inner>, epoll: &Epoll) {
+    loop {
+        let mut ready = Vec::new();
+        let (related, limit) = {
             let _busy = fork::busy();
-            if related {
-                self.for_each(|epd| self.reap_sharers(epd));
-            }
-            let mut ended = false;
-            for token in ready {
-                if token == Kind::Question as u64 {
-                    let _ = contained(|| self.asked(&take(&self.presence)));
-                } else if token == FAMILY {
-                    self.for_each(|epd| {
-                        self.inherit(epd);
-                        epd.windows.forget_copies();
-                    });
-                } else {
-                    ended |= self.notice(epoll, token);
-                }
-            }
-            if ended {
-                let _ = contained(|| self.take_back());
-            }
-            // Done last: an answer that arrived in time counts.
-            self.give_up_due();
-        }
-    }
-
-    /// Handles one event. Returns whether an endpoint has ended with it.
-    fn notice(&self, epoll: &Epoll, token: u64) -> bool {
-        let epd = take(&self.service).watched.get(&(token >> 2)).cloned();
-        let Some(epd) = epd else { return false };
-        match token & 3 {
-            // Handled even for a poisoned endpoint, so that it is removed.
-            kind if kind == Kind::Descriptor as u64 => self.end_if_closed(&epd),
-            kind if kind == Kind::Listener as u64 => {
-                self.tend(&epd, || Self::requested(&epd)).is_some()
-            }
-            _ => self.tend(&epd, || self.linked(epoll, &epd)).unwrap_or(false),
-        }
-    }
-
-    /// Runs `work` for every endpoint.
-    fn for_each(&self, work: impl Fn(&Arc<Epd>)) {
-        for epd in self.every() {
-            let _ = self.tend(&epd, || work(&epd));
-        }
-    }
-
-    /// Runs `work` for an endpoint on the service thread, unless the endpoint is poisoned. A panic
-    /// in it poisons the endpoint: its connection or connect ends, and the thread ignores it until
-    /// its close. `None` if `work` did not run or panicked.
-    fn tend<T>(&self, epd: &Arc<Epd>, work: impl FnOnce() -> T) -> Option<T> {
-        if epd.poisoned.get() {
-            return None;
-        }
-        let done = contained(work);
-        if done.is_none() {
-            self.poison(epd);
-        }
-        done
-    }
-
-    #[cold]
-    fn poison(&self, epd: &Arc<Epd>) {
-        // Set first: a second panic ends the attempt, and there is no third.
-        epd.poisoned.set(true);
-        let port = epd.sharer.port();
-        let _ = contained(|| {
-            let listener = take(&epd.port_socket).take();
-            if let Some(listener) = listener {
-                // Other processes may have copies of the socket, so closing it does not refuse its
-                // callers, neither later nor waiting ones.
-                let _ = unix::stop_listening(&listener);
-                self.unwatch(&listener);
-                while unix::accept(&listener).is_ok() {}
-            }
-            if let Some(link) = epd.link() {
-                self.unwatch(link.socket());
-            }
-            epd.sharer.pass(State::Listening, State::Disconnected);
-            self.cut_off(epd)
-        });
-        warn_about_peer!(
-            "the endpoint at port {port} cannot be used any more after an internal error: close it \
-             and open another one"
-        );
-    }
-
-    /// Runs the end of an endpoint. A panic leaves the remaining steps undone, but releases all
-    /// waiters for the end.
-    pub(super) fn survive_end(&self, epd: &Epd, end: impl FnOnce()) {
-        if contained(end).is_some() {
-            return;
-        }
-        // Frees the peer and the port, if the panic came before.
-        let _ = contained(|| epd.end());
-        epd.set_ended();
-        warn_about_peer!(
-            "internal error while the endpoint at port {} was closed; its peer may keep mappings \
-             of its memory. Restart both programs and report the error",
-            epd.sharer.port()
-        );
-    }
-
-    /// Returns the time for which the thread may sleep: until the first deadline, and at most
-    /// `most`.
-    fn nap(&self, most: Option<u64>) -> Option<u64> {
-        let mut service = take(&self.service);
-        let due = service.deadlines.first().map(|&(deadline, _)| deadline);
-        if due.is_none() && most.is_none() {
-            service.wakes = u64::MAX;
-            return None;
-        }
-        let now = now_ns();
-        let end = most.map_or(u64::MAX, |most| now.saturating_add(most));
-        service.wakes = due.map_or(end, |due| due.min(end));
-        Some(service.wakes.saturating_sub(now))
-    }
-
-    /// Gives up the connects that were not accepted in time.
-    fn give_up_due(&self) {
-        let mut due = Vec::new();
-        {
-            let mut service = take(&self.service);
-            if service.deadlines.is_empty() {
-                return;
-            }
-            let now = now_ns();
-            while let Some(&first) =
-                service.deadlines.first().filter(|(deadline, _)| *deadline <= now)
-            {
-                service.deadlines.remove(&first);
-                due.extend(service.watched.get(&first.1).cloned());
-            }
-        }
-        for epd in due {
-            let _ = self.tend(&epd, || self.connect_is_due(&epd));
-        }
-    }
-
-    /// Whether other processes share endpoints of this one, or did and were not removed yet.
-    fn has_fork_group(&self) -> bool {
-        let shared =
-            |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.sharers.shared());
-        family::had_fork_group() && take(&self.service).watched.values().any(shared)
-    }
-
-    /// Repairs the state after sharers that died or called `exec`: RMAs that remain unfinished, and
-    /// a descriptor that shows an old state.
-    fn reap_sharers(&self, epd: &Arc<Epd>) {
-        let Some(link) = epd.link() else { return };
-        if !link.own.table.sharers.reap(|| !family::has_fork_group()) {
-            return;
-        }
-        link.tell_finished();
-        let number = {
-            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-            let of = |slot: &Option<Arc<Epd>>| {
-                slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd))
-            };
-            table.iter().position(of)
+            let related = has_fork_group(inner);
+            (related, nap(inner, related.then_some(FORK_GROUP_NS)))
         };
-        if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
-            && let Err(failure) = messages::recover(epd, link, fd)
-        {
-            log::debug!(
-                "endpoint at port {}: repair after the death of a process that shared it failed: \
-                 {failure}",
-                epd.sharer.port()
+        if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
+            log::warn!(
+                "service thread has ended: epoll_wait: {errno}; closes and failures of peers \
+                 are no longer detected. Restart the program"
             );
+            return;
         }
-    }
-
-    /// Handles new requests at a listener.
-    fn requested(epd: &Epd) {
-        #[cfg(test)]
-        tests::strike(epd, tests::FaultPoint::Request);
-        let _held = epd.sharer.control.lock();
-        if take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
-            descriptor::show_data(&epd.bell);
+        // A child forked in between would find the locks of this thread taken for ever.
+        let _busy = fork::busy();
+        if related {
+            for_each(inner, |epd| reap_sharers(inner, epd));
         }
-        epd.sharer.happened();
-    }
-
-    /// Handles an event of the socket of a connection or request. Returns whether the endpoint has
-    /// ended with it.
-    fn linked(&self, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
-        #[cfg(test)]
-        tests::strike(epd, tests::FaultPoint::Socket);
-        let Some(link) = epd.link() else {
-            self.answered(epd);
-            return false;
-        };
-        while let Some(heard) = link.hear() {
-            if !heard.is_some_and(|packet| self.take_packet(epd, link, packet)) {
-                epoll.remove(link.socket());
-                epd.disconnect();
-                return self.end_if_closed(epd);
+        let mut ended = false;
+        for token in ready {
+            if token == Kind::Question as u64 {
+                let _ = contained(|| asked(inner, &take(&inner.presence)));
+            } else if token == FAMILY {
+                for_each(inner, |epd| {
+                    sharing::inherit(inner, epd);
+                    epd.windows.forget_copies();
+                });
+            } else {
+                ended |= notice(inner, epoll, token);
             }
         }
-        false
+        if ended {
+            let _ = contained(|| page_restore::take_back(inner));
+        }
+        // Done last: an answer that arrived in time counts.
+        give_up_due(inner);
     }
 }
 
+/// Handles one event. Returns whether an endpoint has ended with it.
+fn notice(inner: &Inner, epoll: &Epoll, token: u64) -> bool {
+    let epd = take(&inner.service).watched.get(&(token >> 2)).cloned();
+    let Some(epd) = epd else { return false };
+    match token & 3 {
+        // Handled even for a poisoned endpoint, so that it is removed.
+        kind if kind == Kind::Descriptor as u64 => ending::end_if_closed(inner, &epd),
+        kind if kind == Kind::Listener as u64 => tend(inner, &epd, || requested(&epd)).is_some(),
+        _ => tend(inner, &epd, || linked(inner, epoll, &epd)).unwrap_or(false),
+    }
+}
+
+/// Runs `work` for every endpoint.
+fn for_each(inner: &Inner, work: impl Fn(&Arc<Epd>)) {
+    for epd in inner.every() {
+        let _ = tend(inner, &epd, || work(&epd));
+    }
+}
+
+/// Runs `work` for an endpoint on the service thread, unless the endpoint is poisoned. A panic
+/// in it poisons the endpoint: its connection or connect ends, and the thread ignores it until
+/// its close. `None` if `work` did not run or panicked.
+fn tend<T>(inner: &Inner, epd: &Arc<Epd>, work: impl FnOnce() -> T) -> Option<T> {
+    if epd.poisoned.get() {
+        return None;
+    }
+    let done = contained(work);
+    if done.is_none() {
+        poison(inner, epd);
+    }
+    done
+}
+
+#[cold]
+fn poison(inner: &Inner, epd: &Arc<Epd>) {
+    // Set first: a second panic ends the attempt, and there is no third.
+    epd.poisoned.set(true);
+    let port = epd.sharer.port();
+    let _ = contained(|| {
+        let listener = take(&epd.port_socket).take();
+        if let Some(listener) = listener {
+            // Other processes may have copies of the socket, so closing it does not refuse its
+            // callers, neither later nor waiting ones.
+            let _ = unix::stop_listening(&listener);
+            inner.unwatch(&listener);
+            while unix::accept(&listener).is_ok() {}
+        }
+        if let Some(link) = epd.link() {
+            inner.unwatch(link.socket());
+        }
+        epd.sharer.pass(State::Listening, State::Disconnected);
+        cut_off(inner, epd)
+    });
+    warn_about_peer!(
+        "the endpoint at port {port} cannot be used any more after an internal error: close it \
+         and open another one"
+    );
+}
+
+/// Handles questions to this process. Called by the service thread.
+pub(crate) fn asked(inner: &Inner, presence: &OwnedFd) {
+    while let Ok(socket) = unix::accept(presence) {
+        if !unix::credentials(&socket).is_ok_and(|peer| peer.uid == inner.uid || peer.uid == 0) {
+            continue;
+        }
+        match node_failure::read(&socket) {
+            Some(Packet::Lose(node)) => {
+                let (ended, mapped) = lose(inner, node);
+                let _ = unix::send(&socket, &Packet::Ended(ended).encode(), &[]);
+                if mapped && inner.config.node_lost_kill {
+                    process::kill_self();
+                }
+            }
+            Some(Packet::Echo(n)) => {
+                let _ = unix::send(&socket, &Packet::Echo(n).encode(), &[]);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Closes every connection with `node`, which may be the own node. Returns their number, and
+/// whether pages were mapped.
+fn lose(inner: &Inner, node: u32) -> (u32, bool) {
+    let (mut ended, mut mapped) = (0, false);
+    if let Ok(number) = u16::try_from(node) {
+        inner.node_events.loses(number);
+    }
+    for epd in inner.every() {
+        if u32::from(epd.sharer.peer().node) == node || u32::from(inner.config.node) == node {
+            let (was_connected, had_mappings) = lose_one(inner, &epd);
+            ended += u32::from(was_connected);
+            mapped |= had_mappings;
+        }
+    }
+    (ended, mapped)
+}
+
+fn lose_one(inner: &Inner, epd: &Arc<Epd>) -> (bool, bool) {
+    let Some(was_connected) = cut_off(inner, epd) else {
+        return (false, false);
+    };
+    let kill = inner.config.node_lost_kill;
+    (was_connected, epd.windows.lose_mappings(!kill))
+}
+
+/// Gives up a pending connect and cuts a connection. Returns whether the endpoint was
+/// connected, `None` where it never was.
+pub(super) fn cut_off(inner: &Inner, epd: &Arc<Epd>) -> Option<bool> {
+    {
+        let _held = epd.sharer.control.lock();
+        if epd.sharer.state() == State::Connecting {
+            connect::give_up(inner, epd);
+        }
+    }
+    sharing::inherit(inner, epd);
+    let link = epd.link()?;
+    let was_connected = epd.sharer.state() == State::Connected;
+    epd.disconnect();
+    link.cut();
+    Some(was_connected)
+}
+
+/// Returns the time for which the thread may sleep: until the first deadline, and at most
+/// `most`.
+fn nap(inner: &Inner, most: Option<u64>) -> Option<u64> {
+    let mut service = take(&inner.service);
+    let due = service.deadlines.first().map(|&(deadline, _)| deadline);
+    if due.is_none() && most.is_none() {
+        service.wakes = u64::MAX;
+        return None;
+    }
+    let now = now_ns();
+    let end = most.map_or(u64::MAX, |most| now.saturating_add(most));
+    service.wakes = due.map_or(end, |due| due.min(end));
+    Some(service.wakes.saturating_sub(now))
+}
+
+/// Gives up the connects that were not accepted in time.
+fn give_up_due(inner: &Inner) {
+    let mut due = Vec::new();
+    {
+        let mut service = take(&inner.service);
+        if service.deadlines.is_empty() {
+            return;
+        }
+        let now = now_ns();
+        while let Some(&first) = service.deadlines.first().filter(|(deadline, _)| *deadline <= now)
+        {
+            service.deadlines.remove(&first);
+            due.extend(service.watched.get(&first.1).cloned());
+        }
+    }
+    for epd in due {
+        let _ = tend(inner, &epd, || connect::connect_is_due(inner, &epd));
+    }
+}
+
+/// Whether other processes share endpoints of this one, or did and were not removed yet.
+fn has_fork_group(inner: &Inner) -> bool {
+    let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.sharers.shared());
+    family::had_fork_group() && take(&inner.service).watched.values().any(shared)
+}
+
+/// Repairs the state after sharers that died or called `exec`: RMAs that remain unfinished, and
+/// a descriptor that shows an old state.
+fn reap_sharers(inner: &Inner, epd: &Arc<Epd>) {
+    let Some(link) = epd.link() else { return };
+    if !link.own.table.sharers.reap(|| !family::has_fork_group()) {
+        return;
+    }
+    link.tell_finished();
+    let number = {
+        let table = inner.table.read().unwrap_or_else(PoisonError::into_inner);
+        let of =
+            |slot: &Option<Arc<Epd>>| slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd));
+        table.iter().position(of)
+    };
+    if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
+        && let Err(failure) = messages::recover(epd, link, fd)
+    {
+        log::debug!(
+            "endpoint at port {}: repair after the death of a process that shared it failed: \
+             {failure}",
+            epd.sharer.port()
+        );
+    }
+}
+
+/// Handles new requests at a listener.
+fn requested(epd: &Epd) {
+    #[cfg(test)]
+    faults::strike(epd, faults::FaultPoint::Request);
+    let _held = epd.sharer.control.lock();
+    if take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
+        descriptor::show_data(&epd.bell);
+    }
+    epd.sharer.happened();
+}
+
+/// Handles an event of the socket of a connection or request. Returns whether the endpoint has
+/// ended with it.
+fn linked(inner: &Inner, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
+    #[cfg(test)]
+    faults::strike(epd, faults::FaultPoint::Socket);
+    let Some(link) = epd.link() else {
+        connect::answered(inner, epd);
+        return false;
+    };
+    while let Some(heard) = link.hear() {
+        if !heard.is_some_and(|packet| registration::take_packet(epd, link, packet)) {
+            epoll.remove(link.socket());
+            epd.disconnect();
+            return ending::end_if_closed(inner, epd);
+        }
+    }
+    false
+}
+
 #[cfg(test)]
-pub(super) mod tests {
-    use std::sync::Mutex;
+mod tests {
     use std::time::Instant;
 
     use scif::PortId;
     use scif::sys::descriptor;
 
     use super::*;
+    use crate::faults::{FaultPoint, arm, until};
     use crate::{Endpoints, Failure, connected, endpoints};
-
-    /// Place in the work of the service thread.
-    #[derive(Clone, Copy, Debug, PartialEq)]
-    pub(crate) enum FaultPoint {
-        Request,
-        Socket,
-        End,
-        /// Asynchronous RMA, in a DMA thread.
-        Rma,
-        /// Store of a fence on the peer's RMAs.
-        Signal,
-    }
-
-    /// Endpoints, by the inode of their descriptor, and the places at which the thread panics on
-    /// them.
-    static STRUCK: Mutex<Vec<(u64, FaultPoint)>> = Mutex::new(Vec::new());
-
-    /// Panics once at a place that [`arm`] has named.
-    pub(crate) fn strike(epd: &Epd, place: FaultPoint) {
-        let at = (epd.id().inode(), place);
-        let struck = {
-            let mut all = take(&STRUCK);
-            let before = all.len();
-            all.retain(|one| *one != at);
-            all.len() < before
-        };
-        assert!(!struck, "on purpose: {place:?}");
-    }
-
-    pub(crate) fn arm(scif: &Endpoints, fd: RawFd, place: FaultPoint) {
-        take(&STRUCK).push((scif.0.get(fd).unwrap().id().inode(), place));
-    }
-
-    pub(crate) fn until(condition: &str, so: impl Fn() -> bool) {
-        assert!(happens(so), "never: {condition}");
-    }
-
-    /// Waits until `so` holds, for at most 10 s. Returns whether it does.
-    pub(crate) fn happens(so: impl Fn() -> bool) -> bool {
-        let begin = Instant::now();
-        while !so() {
-            if begin.elapsed().as_secs() >= 10 {
-                return false;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        true
-    }
 
     /// Makes a connection, for which the opener's service thread must work.
     fn check_service(scif: &Endpoints) {
@@ -320,7 +318,7 @@ pub(super) mod tests {
             let (a, b) = connected(&scif, &scif);
             arm(&scif, a, FaultPoint::Socket);
             let far = scif.0.get(b).unwrap();
-            far.link().unwrap().say(super::super::Packet::Mapped { serial: 0, mapped: false });
+            far.link().unwrap().say(Packet::Mapped { serial: 0, mapped: false });
             for fd in [a, b] {
                 until("reset", || scif.usable(fd) == Err(Failure::Reset));
             }

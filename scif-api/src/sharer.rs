@@ -21,15 +21,15 @@
 //! | 320, 328 | outgoing stream: bytes published, the peer's position as last seen |
 //! | 384 | incoming stream: bytes consumed |
 
-use crate::failure::Result;
 use scif::PortId;
 use scif::sys::futex;
 use scif::sys::lock::SharedLock;
 use scif::sys::mmap::Mapping;
 use scif_ring::{SharedU32, SharedU64};
 
-use super::stat::Record;
-use super::state::State;
+use crate::failure::Result;
+use crate::stat::Record;
+use crate::state::State;
 
 const BYTES: usize = 4096;
 

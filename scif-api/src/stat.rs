@@ -19,13 +19,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use crate::failure::Result;
 use scif::PortId;
 use scif::sys::mmap::Mapping;
 use scif::sys::{fork, memfd, process};
 use scif_ring::{SharedU32, SharedU64};
 
-use super::endpoint::take;
+use crate::failure::Result;
+use crate::lock::take;
 
 /// Name of a memfd of this kind.
 pub(crate) const NAME: &str = "scif:stat";

@@ -13,7 +13,7 @@ use scif::sys::process_vm::{self, Direction};
 use scif::{AccessError, RemoteMem};
 use scif_ring::{Mem, SharedU32, SharedU64, full_fence};
 
-use crate::{Failure, Result};
+use crate::failure::{Failure, Result};
 
 /// Bytes in a cache line; an ordered copy writes the last line of the destination last.
 const LINE: usize = 64;
@@ -172,7 +172,7 @@ fn halves(value: u64) -> [u32; 2] {
 }
 
 /// Stores values in order, until one cannot be stored.
-pub(super) fn store_all(stores: &[(Spot, u64)]) -> Result<()> {
+pub(crate) fn store_all(stores: &[(Spot, u64)]) -> Result<()> {
     stores.iter().try_for_each(|(spot, value)| store(spot, *value))
 }
 

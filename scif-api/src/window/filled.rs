@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use scif::sys::pages::{self, PAGE};
 
 use super::mover::without;
-use crate::take;
+use crate::lock::take;
 
 /// Ranges of addresses where such mappings were made, and may still exist.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Ranges {
 
 impl Filled {
     /// Records a mapping that replaced a part of the program's memory.
-    pub(super) fn enter(&self, begin: usize, end: usize) {
+    pub(crate) fn enter(&self, begin: usize, end: usize) {
         take(&self.0).add((begin as u64, end as u64), windows_in);
     }
 

@@ -12,7 +12,7 @@ use scif::sys::fork;
 use scif::sys::pages::PAGE;
 use scif::sys::time::now_ns;
 
-use crate::{Inner, take};
+use crate::lock::take;
 
 const PAUSE: Duration = Duration::from_micros(20);
 /// Nanoseconds to wait for RMAs to end. Afterwards the pages count as not movable.
@@ -68,6 +68,23 @@ impl Range {
 }
 
 impl InflightDsts {
+    /// Adds a range of the program's memory that an RMA is about to write to. Waits while pages
+    /// move, which the lock `moving` shows.
+    pub(crate) fn target(self: &Arc<Self>, moving: &Mutex<()>, addr: usize, len: usize) -> Target {
+        let _moving = take(moving);
+        self.add(addr as u64, len as u64)
+    }
+
+    /// Waits until no RMA that exists now writes to the memory, so that its pages can move. They
+    /// stay if this takes longer than `PATIENCE_NS`, or if new RMAs come.
+    pub(crate) fn wait_for(&self, addr: usize, len: usize) {
+        let wanted = self.wanted(addr as u64, len as u64);
+        let begin = now_ns();
+        while self.has_in(&wanted) && now_ns() - begin < PATIENCE_NS {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     fn add(self: &Arc<Self>, begin: u64, len: u64) -> Target {
         let mut all = take(&self.0);
         let number = all.count;
@@ -77,14 +94,14 @@ impl InflightDsts {
     }
 
     /// Returns the ranges of this process. Ranges of a parent belong to the parent.
-    pub(super) fn ranges(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         let here = fork::generation();
         let all = take(&self.0);
         let mine = all.now.iter().filter(|range| range.generation == here);
         mine.map(|range| (range.begin, range.end)).collect()
     }
 
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         !self.ranges().is_empty()
     }
 
@@ -106,25 +123,6 @@ impl Drop for Target {
     }
 }
 
-impl Inner {
-    /// Adds a range of the program's memory that an RMA is about to write to. Waits while pages
-    /// move.
-    pub(super) fn target(&self, addr: usize, len: usize) -> Target {
-        let _moving = take(&self.moving);
-        self.targets.add(addr as u64, len as u64)
-    }
-
-    /// Waits until no RMA that exists now writes to the memory, so that its pages can move. They
-    /// stay if this takes longer than `PATIENCE_NS`, or if new RMAs come.
-    pub(crate) fn wait_for_targets(&self, addr: usize, len: usize) {
-        let wanted = self.targets.wanted(addr as u64, len as u64);
-        let begin = now_ns();
-        while self.targets.has_in(&wanted) && now_ns() - begin < PATIENCE_NS {
-            std::thread::sleep(PAUSE);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,11 +132,11 @@ mod tests {
     fn memory_is_pinned_between_rmas_that_overlap() {
         let scif = endpoints("pin-rma", 0);
         let memory = Pages::new(PAGE).unwrap();
-        let first = scif.0.target(memory.addr() + 8, 8);
+        let first = scif.0.targets.target(&scif.0.moving, memory.addr() + 8, 8);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
-                let next = scif.0.target(memory.addr() + 64, 8);
+                let next = scif.0.targets.target(&scif.0.moving, memory.addr() + 64, 8);
                 drop(first);
                 std::thread::sleep(Duration::from_millis(20));
                 drop(next);

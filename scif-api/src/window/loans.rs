@@ -14,14 +14,14 @@ use scif_ring::counter::AtomicFlag;
 
 /// Pages of a new window that lie in the arena of another connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lent {
-    pub(super) arena: FileId,
-    pub(super) range: (u64, u64),
+pub(crate) struct Lent {
+    pub(crate) arena: FileId,
+    pub(crate) range: (u64, u64),
 }
 
 /// Pages lent to one window.
 #[derive(Debug)]
-pub(super) struct Loan {
+pub(crate) struct Loan {
     /// Range of the lender's arena.
     range: (u64, u64),
     /// Serial number of the borrower's window.
@@ -30,24 +30,24 @@ pub(super) struct Loan {
 }
 
 impl Loan {
-    pub(super) fn new(range: (u64, u64), serial: u32) -> Arc<Loan> {
+    pub(crate) fn new(range: (u64, u64), serial: u32) -> Arc<Loan> {
         Arc::new(Loan { range, serial, ended: AtomicFlag::new(false) })
     }
 
-    pub(super) fn is_of(&self, serial: u32) -> bool {
+    pub(crate) fn is_of(&self, serial: u32) -> bool {
         self.serial == serial
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended.get()
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.ended.set(true);
     }
 
     /// Returns the lent part of a range of the lender's arena.
-    pub(super) fn part_of(&self, (begin, end): (u64, u64)) -> Option<(u64, u64)> {
+    pub(crate) fn part_of(&self, (begin, end): (u64, u64)) -> Option<(u64, u64)> {
         let part = (begin.max(self.range.0), end.min(self.range.1));
         (part.0 < part.1).then_some(part)
     }

@@ -15,9 +15,9 @@ const AGAIN_NS: u64 = 50_000_000;
 
 /// Time of an attempt, and the value of `Inner::released_unmoved` at that time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tries {
-    pub(super) gone: u64,
-    pub(super) now: u64,
+pub(crate) struct Tries {
+    pub(crate) gone: u64,
+    pub(crate) now: u64,
 }
 
 /// Last attempt to move pages that had to stay.
@@ -25,13 +25,13 @@ pub(super) struct Tries {
 pub(crate) struct TriedBack(Option<Tries>);
 
 impl TriedBack {
-    pub(super) fn is_due(&self, now: Tries) -> bool {
+    pub(crate) fn is_due(&self, now: Tries) -> bool {
         self.0.is_none_or(|last| {
             last.gone != now.gone || now.now.saturating_sub(last.now) >= AGAIN_NS
         })
     }
 
-    pub(super) fn have(&mut self, now: Tries) {
+    pub(crate) fn have(&mut self, now: Tries) {
         self.0 = Some(now);
     }
 }
@@ -45,7 +45,7 @@ pub(crate) struct Mover {
 
 impl Mover {
     /// Creates the guard. `ours` is the number of threads of the library.
-    pub(super) fn new(ours: usize) -> Mover {
+    pub(crate) fn new(ours: usize) -> Mover {
         // On a thread of the library, the program's threads run beside it.
         let alone = !thread::is_ours() && pages::threads() <= 1 + ours;
         let guard = if alone { WriteFence::not_needed() } else { WriteFence::new() };
@@ -74,7 +74,7 @@ impl Mover {
 
     /// Moves an area's part of a file range back, except addresses in `used`. Returns the parts of
     /// the file that stay. Moved pages are freed if only this area shows the range (`sole`).
-    pub(super) fn back(
+    pub(crate) fn back(
         &self,
         area: &Area,
         range: (u64, u64),
@@ -118,7 +118,7 @@ impl Mover {
 }
 
 /// Returns the parts of `of` that are in none of `others`, sorted and merged.
-pub(super) fn without(mut of: Vec<(u64, u64)>, mut others: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+pub(crate) fn without(mut of: Vec<(u64, u64)>, mut others: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     of.sort_unstable();
     others.sort_unstable();
     let mut joined: Vec<(u64, u64)> = Vec::new();

@@ -3,7 +3,7 @@
 //! Reasons: a peer maps the pages, another sharer registered them, a window of another connection
 //! uses them in place, or they could not be moved safely.
 //!
-//! Not about existing endpoints, which move their pages themselves (`register`). The list belongs
+//! Not about existing endpoints, which move their pages themselves (`registration`). The list belongs
 //! to this process: a forked child has copies of the pages, none of them in an arena.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex};
 use scif::sys::memfd;
 use scif::sys::pages::{self, Area, FileId};
 
+use super::inflight_dsts::InflightDsts;
 use super::mover::{Mover, TriedBack, Tries};
 use super::space::OwnSpace;
-use crate::{Inner, take};
+use crate::lock::take;
 
 #[derive(Debug)]
 struct Arena {
@@ -67,10 +68,11 @@ impl OrphanArenas {
     /// Moves pages back that no peer and no window in place uses any more. An arena is forgotten
     /// only when all its pages are back: a thread that finds pages in it must find it in this list.
     ///
-    /// `mover` makes the guard, and `used` returns the addresses that must stay.
-    pub(super) fn restore(
+    /// The lock `moving` is held while pages move. `mover` makes the guard, and `used` returns the
+    /// addresses that must stay.
+    pub(crate) fn restore(
         &self,
-        inner: &Inner,
+        (moving, targets): (&Mutex<()>, &InflightDsts),
         now: Tries,
         mover: impl FnOnce() -> Mover,
         used: impl FnOnce() -> Vec<(u64, u64)>,
@@ -88,9 +90,9 @@ impl OrphanArenas {
         let Ok(areas) = pages::areas_of_program() else {
             return;
         };
-        let _moving = take(&inner.moving);
+        let _moving = take(moving);
         // Pages that stay for an RMA do so only briefly.
-        let counts = !inner.targets.any();
+        let counts = !targets.any();
         let used = used();
         arenas.retain_mut(|arena| {
             if stays(arena) {

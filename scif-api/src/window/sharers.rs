@@ -14,7 +14,8 @@ use scif::sys::{fork, process::pid};
 use scif_ring::counter::AtomicCounter;
 use scif_ring::{SharedU64, SharedWords, full_fence};
 
-use crate::{Failure, Result, take};
+use crate::failure::{Failure, Result};
+use crate::lock::take;
 
 /// Number of places. Further processes copy inside their calls.
 pub(crate) const SHARERS_MAX: usize = 32;

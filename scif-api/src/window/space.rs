@@ -15,7 +15,8 @@ use scif::sys::pages;
 use scif_ring::counter::AtomicFlag;
 
 use super::table::{ARENA_BYTES, OwnTable, TABLE_BYTES, Table};
-use crate::{Failure, Result};
+
+use crate::failure::{Failure, Result};
 
 /// Seals of a table. Mappings made after the sealing, such as the peer's, are read-only. The
 /// library's own writable mapping is older.
@@ -46,6 +47,13 @@ pub(crate) struct OwnSpace {
 pub(crate) struct PeerSpace {
     pub(crate) table: Table,
     arena: OwnedFd,
+}
+
+/// Memory that each side of a connection shows the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spaces<'a> {
+    pub(crate) own: &'a OwnSpace,
+    pub(crate) peer: &'a PeerSpace,
 }
 
 impl OwnBook {

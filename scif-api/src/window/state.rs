@@ -12,8 +12,10 @@ use scif::sys::mmap::Mapping;
 use scif::sys::pages::{self, Area, FileId};
 
 use super::loans::Loan;
+use super::space::Spaces;
 use super::table::{Place, Window};
-use crate::{Link, Result, take};
+use crate::failure::{Failure, Result};
+use crate::lock::take;
 
 /// Maximum number of mappings kept for copying, and of answers. All mappings are dropped when it is
 /// reached.
@@ -71,19 +73,19 @@ impl WindowState {
     /// Returns the mapping to copy from or to, for a window in an arena.
     pub(crate) fn mapping(
         &self,
-        link: &Link,
+        spaces: Spaces<'_>,
         of_peer: bool,
         window: &Window,
         at: u64,
     ) -> Result<Arc<Mapping>> {
         // Another sharer that inspects this process could not distinguish a kept mapping from one
         // of the program.
-        let shared = family::has_fork_group() && link.own.table.sharers.shared();
+        let shared = family::has_fork_group() && spaces.own.table.sharers.shared();
         let mut known = take(&self.0);
         if shared {
             known.copies.clear();
         }
-        let len = usize::try_from(window.len).map_err(|_| crate::Failure::NoMemory)?;
+        let len = usize::try_from(window.len).map_err(|_| Failure::NoMemory)?;
         let writable = window.write || !of_peer;
         if let Some(map) = known.copies.get(&(of_peer, at)).filter(|map| map.is_like(len, writable))
         {
@@ -93,7 +95,7 @@ impl WindowState {
             // Mappings in use are kept alive by their users.
             known.copies.clear();
         }
-        let arena = if of_peer { link.peer.arena() } else { link.own.arena() };
+        let arena = if of_peer { spaces.peer.arena() } else { spaces.own.arena() };
         let map = Arc::new(Mapping::part(arena, at, len, writable)?);
         if !shared {
             known.copies.insert((of_peer, at), Arc::clone(&map));
@@ -162,13 +164,13 @@ impl WindowState {
 
     /// Whether the program still maps a range of the peer's arena, in any process that shares the
     /// endpoint. The kernel is asked, since the program may have unmapped it by any means.
-    pub(crate) fn maps(&self, link: &Link, at: u64, len: u64) -> bool {
+    pub(crate) fn maps(&self, spaces: Spaces<'_>, at: u64, len: u64) -> bool {
         let end = at.saturating_add(len);
-        let Ok(arena) = pages::file_id(link.peer.arena()) else {
+        let Ok(arena) = pages::file_id(spaces.peer.arena()) else {
             return true;
         };
         self.maps_any(
-            link,
+            spaces,
             |part| part.arena == arena && part.touches(at, end),
             |area| area.shows(arena, at, end),
         )
@@ -176,10 +178,10 @@ impl WindowState {
 
     /// Whether the program still maps pages of a window of the peer that lie in the arena of
     /// another connection.
-    pub(crate) fn maps_lent(&self, link: &Link, serial: u32) -> bool {
-        let arena = pages::file_id(link.peer.arena());
+    pub(crate) fn maps_lent(&self, spaces: Spaces<'_>, serial: u32) -> bool {
+        let arena = pages::file_id(spaces.peer.arena());
         self.maps_any(
-            link,
+            spaces,
             |part| Ok(part.arena) != arena && part.serial == serial,
             // The window of a mapping in another sharer is unknown.
             Area::is_of_arena,
@@ -190,7 +192,7 @@ impl WindowState {
     /// an area for which `shows` holds.
     fn maps_any(
         &self,
-        link: &Link,
+        spaces: Spaces<'_>,
         is_asked: impl Fn(&Part) -> bool,
         shows: impl Fn(&Area) -> bool,
     ) -> bool {
@@ -207,13 +209,13 @@ impl WindowState {
         }));
         drop(known);
         // Mappings for copying are not kept in other sharers.
-        let others = || link.own.table.sharers.others().into_iter().map(pages::areas_of);
+        let others = || spaces.own.table.sharers.others().into_iter().map(pages::areas_of);
         areas.iter().any(&shows)
             || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(&shows)))
     }
 
     /// Records a loan of the own arena to a window of another connection.
-    pub(super) fn lend(&self, loan: Arc<Loan>) {
+    pub(crate) fn lend(&self, loan: Arc<Loan>) {
         let lent = &mut take(&self.0).lent;
         // Ended loans are dropped before the list grows, because a window may be registered again
         // and again.
@@ -224,17 +226,17 @@ impl WindowState {
     }
 
     /// Records a loan of another connection's arena to an own window.
-    pub(super) fn borrow(&self, loan: Arc<Loan>) {
+    pub(crate) fn borrow(&self, loan: Arc<Loan>) {
         take(&self.0).borrowed.push(loan);
     }
 
     /// Whether an own window has pages of the arena of another connection.
-    pub(super) fn has_borrowed(&self, serial: u32) -> bool {
+    pub(crate) fn has_borrowed(&self, serial: u32) -> bool {
         take(&self.0).borrowed.iter().any(|loan| loan.is_of(serial))
     }
 
     /// Ends the loans to windows that were deleted.
-    pub(super) fn give_back(&self, gone: &[&Window]) {
+    pub(crate) fn give_back(&self, gone: &[&Window]) {
         for window in gone {
             if matches!(window.place, Place::Unmoved { .. }) {
                 self.end_loans(window.serial);
@@ -243,7 +245,7 @@ impl WindowState {
     }
 
     /// Ends the loans to an own window.
-    pub(super) fn end_loans(&self, serial: u32) {
+    pub(crate) fn end_loans(&self, serial: u32) {
         let mut known = take(&self.0);
         for loan in known.borrowed.extract_if(.., |loan| loan.is_of(serial)) {
             loan.end();
@@ -251,7 +253,7 @@ impl WindowState {
     }
 
     /// Returns the parts of a range of the own arena that are lent.
-    pub(super) fn lent_of(&self, range: (u64, u64)) -> Vec<(u64, u64)> {
+    pub(crate) fn lent_of(&self, range: (u64, u64)) -> Vec<(u64, u64)> {
         let mut known = take(&self.0);
         known.lent.retain(|loan| !loan.has_ended());
         known.lent.iter().filter_map(|loan| loan.part_of(range)).collect()

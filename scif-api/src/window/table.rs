@@ -23,7 +23,8 @@ use scif::sys::smaps::PageSizeHint;
 use scif_ring::{SharedU64, SharedWords, full_fence};
 
 use super::sharers::{Copying, Own, SHARER_WORDS, SHARERS_MAX, Sharers};
-use crate::{Failure, Result};
+
+use crate::failure::{Failure, Result};
 
 /// Maximum number of windows of one endpoint. More give ENOMEM.
 pub(crate) const WINDOWS_MAX: usize = 32768;

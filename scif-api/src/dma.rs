@@ -15,10 +15,13 @@ use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif::sys::{fork, thread};
 use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
-use super::copies::{self, Spot, store_all};
-use super::fence_signaller::{FenceSignaller, end_after_panic};
-use super::inflight_dsts::Target;
-use crate::{Epd, Failure, Link, Result, take};
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::fence_signaller::{FenceSignaller, end_after_panic};
+use crate::link::Link;
+use crate::lock::take;
+use crate::window::copies::{self, Spot, store_all};
+use crate::window::inflight_dsts::Target;
 
 /// Interval between checks whether the queues are empty, when the program exits.
 const DRAIN: Duration = Duration::from_micros(100);
@@ -87,7 +90,7 @@ fn do_job(job: Job) {
     };
     let done = thread::contained(|| {
         #[cfg(test)]
-        crate::strike(&job.epd, crate::FaultPoint::Rma);
+        crate::faults::strike(&job.epd, crate::faults::FaultPoint::Rma);
         execute(link, job.ticket, job.work)
     });
     match done {
@@ -343,9 +346,8 @@ mod tests {
     use scif::sys::pages::PAGE;
 
     use super::*;
-    use crate::{
-        Endpoints, FaultPoint, FenceSide, Pages, Signal, arm, connected, endpoints, until,
-    };
+    use crate::faults::{FaultPoint, arm, until};
+    use crate::{Endpoints, FenceSide, Pages, Signal, connected, endpoints};
 
     const FIXED: i32 = 0x10;
     const READ_WRITE: i32 = 3;

@@ -13,8 +13,10 @@ use scif::sys::mmap::Mapping;
 use scif::sys::thread::{self, contained};
 use scif_ring::SharedU32;
 
-use super::copies::{Spot, store_all};
-use crate::{Epd, Failure, Result, take};
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::lock::take;
+use crate::window::copies::{Spot, store_all};
 
 /// Interval in nanoseconds between checks for peers that died. A longer one delays the signals
 /// after a death.
@@ -119,7 +121,7 @@ impl Awaited {
     fn signal(&self) {
         let stored = contained(|| {
             #[cfg(test)]
-            crate::strike(&self.epd, crate::FaultPoint::Signal);
+            crate::faults::strike(&self.epd, crate::faults::FaultPoint::Signal);
             store_all(&self.stores)
         });
         match stored {

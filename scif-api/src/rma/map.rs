@@ -7,70 +7,71 @@ use scif::sys::memfd::{self, FIXED_SIZE};
 use scif::sys::pages::{self, FileId, PAGE};
 
 use super::spots::believed;
-use super::state::Part;
-use super::table::{ARENA_BYTES, Place, Run};
-use crate::{Epd, Failure, Inner, Link, Result};
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::link::Link;
+use crate::registry::Inner;
+use crate::window::state::Part;
+use crate::window::table::{ARENA_BYTES, Place, Run};
 
 const MAP_FIXED: i32 = 0x10;
 const READ: i32 = 1;
 const WRITE: i32 = 2;
 
-impl Inner {
-    /// Maps `len` bytes at `offset` of the peer's registered address space and returns the address.
-    pub(crate) fn map(
-        &self,
-        epd: &Epd,
-        addr: usize,
-        len: usize,
-        offset: i64,
-        prot: i32,
-        flags: i32,
-    ) -> Result<usize> {
-        let size = len.checked_next_multiple_of(PAGE).ok_or(Failure::NoMemory)?;
-        let fixed = flags & MAP_FIXED != 0;
-        if size == 0 || offset % PAGE as i64 != 0 || (fixed && !addr.is_multiple_of(PAGE)) {
-            return Err(Failure::Invalid);
-        }
-        let link = epd.connected()?;
-        let (read, write) = (prot & READ != 0, prot & WRITE != 0);
-        // Until the mapping exists, the pages of the window must not be released.
-        let copying = link.own.table.copying()?;
-        let at = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
-        let runs = link.peer.table.runs(at, size as u64, read, write)?;
-        let pieces = pieces(link, &runs, write)?;
-        let peers = pages::file_id(link.peer.arena())?;
-        let fills =
-            fixed && addr.checked_add(size).is_some_and(|end| pages::is_within_memory(addr, end));
-        let base = pages::reserve_for_program(addr, size, fixed, origin(&pieces))?;
-        let mut next = base;
-        let mut parts = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            let (fd, arena) = match &piece.lent {
-                Some((fd, arena)) => (fd.as_fd(), *arena),
-                None => (link.peer.arena(), peers),
-            };
-            if let Err(errno) = pages::map_for_program(next, piece.len, read, write, fd, piece.at) {
-                let _ = pages::unmap(base, size);
-                return Err(errno.into());
-            }
-            parts.push(Part {
-                begin: next,
-                len: piece.len,
-                from: piece.at,
-                arena,
-                serial: piece.serial,
-            });
-            next += piece.len;
-        }
-        epd.windows.map(&parts);
-        if fills {
-            self.filled.enter(base, base + size);
-        }
-        link.own.table.map_one()?;
-        epd.sharer.record.mapped();
-        drop(copying);
-        Ok(base)
+/// Maps `len` bytes at `offset` of the peer's registered address space and returns the address.
+pub(crate) fn map(
+    inner: &Inner,
+    epd: &Epd,
+    addr: usize,
+    len: usize,
+    offset: i64,
+    prot: i32,
+    flags: i32,
+) -> Result<usize> {
+    let size = len.checked_next_multiple_of(PAGE).ok_or(Failure::NoMemory)?;
+    let fixed = flags & MAP_FIXED != 0;
+    if size == 0 || offset % PAGE as i64 != 0 || (fixed && !addr.is_multiple_of(PAGE)) {
+        return Err(Failure::Invalid);
     }
+    let link = epd.connected()?;
+    let (read, write) = (prot & READ != 0, prot & WRITE != 0);
+    // Until the mapping exists, the pages of the window must not be released.
+    let copying = link.own.table.copying()?;
+    let at = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
+    let runs = link.peer.table.runs(at, size as u64, read, write)?;
+    let pieces = pieces(link, &runs, write)?;
+    let peers = pages::file_id(link.peer.arena())?;
+    let fills =
+        fixed && addr.checked_add(size).is_some_and(|end| pages::is_within_memory(addr, end));
+    let base = pages::reserve_for_program(addr, size, fixed, origin(&pieces))?;
+    let mut next = base;
+    let mut parts = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let (fd, arena) = match &piece.lent {
+            Some((fd, arena)) => (fd.as_fd(), *arena),
+            None => (link.peer.arena(), peers),
+        };
+        if let Err(errno) = pages::map_for_program(next, piece.len, read, write, fd, piece.at) {
+            let _ = pages::unmap(base, size);
+            return Err(errno.into());
+        }
+        parts.push(Part {
+            begin: next,
+            len: piece.len,
+            from: piece.at,
+            arena,
+            serial: piece.serial,
+        });
+        next += piece.len;
+    }
+    epd.windows.map(&parts);
+    if fills {
+        inner.filled.enter(base, base + size);
+    }
+    link.own.table.map_one()?;
+    epd.sharer.record.mapped();
+    drop(copying);
+    Ok(base)
 }
 
 /// Part of a mapping to be made.

@@ -6,9 +6,11 @@
 use scif::logging::OnceEach;
 use scif::sys::process;
 
-use super::copies::Spot;
-use super::table::{Place, Run};
-use crate::{Epd, Failure, Link, Result};
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::link::Link;
+use crate::window::copies::Spot;
+use crate::window::table::{Place, Run};
 
 /// Users for which the cause of a failed RMA was logged.
 static OTHER_USERS: OnceEach<u32> = OnceEach::new(16);
@@ -20,7 +22,7 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
             let len = usize::try_from(run.len).map_err(|_| Failure::NoWindow)?;
             match (run.window.place, run.place()) {
                 (Place::Arena(base), _) => {
-                    let map = epd.windows.mapping(link, of_peer, &run.window, base)?;
+                    let map = epd.windows.mapping(link.spaces(), of_peer, &run.window, base)?;
                     let at = usize::try_from(run.skip).map_err(|_| Failure::NoWindow)?;
                     let mem = map.bytes(at, len).or_else(|_| map.bytes_to_read(at, len))?;
                     Ok(Spot::Here { mem, map, at })

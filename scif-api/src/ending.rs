@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Close of a descriptor, and the end of an endpoint after the close of its last one.
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, PoisonError};
+
+use scif::logging::warn_about_peer;
+use scif::sys::descriptor;
+use scif::sys::thread::contained;
+
+use crate::endpoint::Epd;
+use crate::failure::Result;
+#[cfg(test)]
+use crate::faults;
+use crate::lock::take;
+use crate::registration::{self, page_restore};
+use crate::registry::Inner;
+use crate::sharer::Async;
+use crate::{mainline, sharing};
+
+/// Closes a number. The endpoint ends if that was its last descriptor.
+pub(crate) fn close(inner: &Arc<Inner>, fd: RawFd) -> Result<()> {
+    let epd = inner.get(fd).ok();
+    if let Some(epd) = &epd {
+        if inner.config.device_traps && epd.sharer.asynchronous() != Async::None {
+            mainline::flush_connects(inner);
+        }
+        inner.forget(fd);
+    }
+    descriptor::close(fd)?;
+    if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
+        end(inner, &epd);
+        epd.wait_ended();
+        // The end may release references to an orphaned arena, or pages that were used in
+        // place.
+        drop(epd);
+        page_restore::take_back(inner);
+    }
+    Ok(())
+}
+
+/// Ends an endpoint whose last descriptor is closed. Returns whether it was; then `take_back`
+/// may find pages to move.
+pub(crate) fn end_if_closed(inner: &Inner, epd: &Arc<Epd>) -> bool {
+    let closed = epd.is_closed();
+    if closed {
+        end(inner, epd);
+    }
+    closed
+}
+
+fn end(inner: &Inner, epd: &Arc<Epd>) {
+    sharing::inherit(inner, epd);
+    inner.unwatch(&epd.bell);
+    if let Some(link) = epd.link() {
+        inner.unwatch(link.socket());
+    }
+    if !epd.ends() {
+        return;
+    }
+    survive_end(epd, || {
+        #[cfg(test)]
+        faults::strike(epd, faults::FaultPoint::End);
+        registration::end_windows(inner, epd);
+        mainline::look_for_lockup(inner, epd);
+        epd.end();
+        inner.pins.ended(epd.token);
+        if let Some(link) = epd.link() {
+            inner.orphan_arenas.keep(&link.own);
+        }
+    });
+    // Removed after `orphan_arenas` has the arena: one of the two lists always names the owner
+    // of its pages.
+    take(&inner.service).watched.remove(&epd.token);
+    let mut table = inner.table.write().unwrap_or_else(PoisonError::into_inner);
+    for slot in table.iter_mut() {
+        if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd)) {
+            *slot = None;
+        }
+    }
+    drop(table);
+    // Counted last: until then the endpoint's windows are visible in the table.
+    if epd.windows.has_unmoved() {
+        inner.released_unmoved.add(1);
+    }
+}
+
+/// Runs the end of an endpoint. A panic leaves the remaining steps undone, but releases all
+/// waiters for the end.
+fn survive_end(epd: &Epd, end: impl FnOnce()) {
+    if contained(end).is_some() {
+        return;
+    }
+    // Frees the peer and the port, if the panic came before.
+    let _ = contained(|| epd.end());
+    epd.set_ended();
+    warn_about_peer!(
+        "internal error while the endpoint at port {} was closed; its peer may keep mappings \
+         of its memory. Restart both programs and report the error",
+        epd.sharer.port()
+    );
+}

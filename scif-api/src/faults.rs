@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Panics on purpose at named places, and waits of tests.
+
+use std::os::fd::RawFd;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use crate::endpoint::Epd;
+use crate::endpoints::Endpoints;
+use crate::lock::take;
+
+/// Place in the work of the service thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum FaultPoint {
+    Request,
+    Socket,
+    End,
+    /// Asynchronous RMA, in a DMA thread.
+    Rma,
+    /// Store of a fence on the peer's RMAs.
+    Signal,
+}
+
+/// Endpoints, by the inode of their descriptor, and the places at which the thread panics on
+/// them.
+static STRUCK: Mutex<Vec<(u64, FaultPoint)>> = Mutex::new(Vec::new());
+
+/// Panics once at a place that [`arm`] has named.
+pub(crate) fn strike(epd: &Epd, place: FaultPoint) {
+    let at = (epd.id().inode(), place);
+    let struck = {
+        let mut all = take(&STRUCK);
+        let before = all.len();
+        all.retain(|one| *one != at);
+        all.len() < before
+    };
+    assert!(!struck, "on purpose: {place:?}");
+}
+
+pub(crate) fn arm(scif: &Endpoints, fd: RawFd, place: FaultPoint) {
+    take(&STRUCK).push((scif.0.get(fd).unwrap().id().inode(), place));
+}
+
+pub(crate) fn until(condition: &str, so: impl Fn() -> bool) {
+    assert!(happens(so), "never: {condition}");
+}
+
+/// Waits until `so` holds, for at most 10 s. Returns whether it does.
+pub(crate) fn happens(so: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while !so() {
+        if begin.elapsed().as_secs() >= 10 {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    true
+}

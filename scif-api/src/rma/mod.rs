@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Reading and writing windows of the peer.
+//!
+//! Not about fences. The caller copies. Long transfers that need not be waited for are queued for a
+//! DMA thread, under a number that fences count. Plain memory of the program is touched before
+//! that, so that absent memory is reported at once. The thread accesses it through the kernel, so
+//! the program may unmap it meanwhile. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`,
+//! `scif_vwriteto`.
+
+pub(crate) mod fence;
+pub(crate) mod map;
+mod spots;
+
+use std::sync::Arc;
+
+use scif::sys::{pages, process};
+
+use self::spots::spots;
+use crate::endpoint::Epd;
+use crate::failure::{Failure, Result};
+use crate::registry::Inner;
+use crate::window::copies::{self, Spot};
+
+const USECPU: i32 = 1;
+const SYNC: i32 = 4;
+const ORDERED: i32 = 8;
+const KNOWN: i32 = 15;
+
+/// Direction of a transfer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    /// From the peer to this side.
+    Read,
+    /// From this side to the peer.
+    Write,
+}
+
+/// Memory at this side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Near {
+    /// Offset in the registered address space.
+    Window(i64),
+    /// Address in the program.
+    Memory(usize),
+}
+
+/// Copies `len` bytes between this side and `far` of the peer's registered address space.
+pub(crate) fn transfer(
+    inner: &Inner,
+    epd: &Arc<Epd>,
+    way: Way,
+    near: Near,
+    len: usize,
+    far: i64,
+    flags: i32,
+) -> Result<()> {
+    let link = epd.connected()?;
+    if (flags != 0 && flags & KNOWN == 0) || len == 0 {
+        return Err(Failure::Invalid);
+    }
+    let size = len as u64;
+    let target = match near {
+        Near::Memory(addr) if way == Way::Read => {
+            Some(inner.targets.target(&inner.moving, addr, len))
+        }
+        _ => None,
+    };
+    let copying = link.own.table.copying()?;
+    let near_spots = match near {
+        Near::Window(offset) => {
+            let offset = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
+            let runs = link.own.table.runs(offset, size, way == Way::Write, way == Way::Read)?;
+            spots(epd, link, false, &runs)?
+        }
+        Near::Memory(addr) => vec![Spot::Of { pid: process::pid(), addr: addr as u64, len }],
+    };
+    let far = u64::try_from(far).map_err(|_| Failure::NoWindow)?;
+    let runs = link.peer.table.runs(far, size, way == Way::Read, way == Way::Write)?;
+    let far_spots = spots(epd, link, true, &runs)?;
+    let pairs = match way {
+        Way::Read => copies::pairs(&near_spots, &far_spots),
+        Way::Write => copies::pairs(&far_spots, &near_spots),
+    }?;
+    epd.sharer.record.rma(way == Way::Read, len);
+    let ordered = flags & ORDERED != 0;
+    let may_wait = flags & (USECPU | SYNC) == 0 && size >= inner.config.dma_min;
+    let reachable = |spot: &Spot| spot.is_here() || spot.is_of(process::pid());
+    if may_wait && pairs.iter().all(|(dst, src)| reachable(dst) && reachable(src)) {
+        if let Near::Memory(addr) = near {
+            pages::touch(addr, len, way == Way::Read).map_err(|_| Failure::BadAddress)?;
+        }
+        let queued =
+            inner.workers.queue(epd, link, inner.config.dma_channels, pairs, ordered, target);
+        drop(copying);
+        return queued;
+    }
+    copies::copy(&pairs, ordered)?;
+    drop((copying, target));
+    if flags & SYNC != 0 { fence::wait_own(inner, epd, link) } else { Ok(()) }
+}

@@ -9,8 +9,8 @@
 # stacks.sh; the default follows the library that the benchmarks need: mpich5 for libmpi.so.12
 # (also intel, mpich4), openmpi5 for libmpi.so.40 (also debian). TEST is the name of a program
 # without `osu_`. A sample takes seconds, so a change of placement within one can pass unnoticed:
-# use more samples where least and most differ. Ranks have normal priority, because launchers need
-# the processors.
+# use more samples where least and most differ. Ranks have FIFO priority where permitted, their
+# launchers do not.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/setup.sh"
@@ -25,7 +25,7 @@ STACK=
 
 usage="usage: make bench-mpi OSU=DIR [BENCH=OPTIONS], see the head of ${BASH_SOURCE[0]}"
 [ $# -ge 1 ] && [ -n "$1" ] || die "$usage"
-OSU=$(realpath -e "$1") || die "No directory $1: build OSU's micro-benchmarks there, or set OSU."
+OSU=$(realpath -e "$1" 2>/dev/null) || die "No directory $1: build OSU's micro-benchmarks there, or set OSU."
 shift
 while [ $# -gt 0 ]; do
     case $1 in
@@ -38,13 +38,13 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-program_of() { find -L "$OSU" -type f -perm -u+x -name "osu_$1" | head -n 1; }
+program_of() { find "$OSU" -type f -perm -u+x -name "osu_$1" | head -n 1; }
 
 # Lines "SIZE VALUE" of one run; the barrier has no size.
 take() { # SUBJECT TEST PROGRAM
     local args=()
     case $2 in put_* | get_* | *_latency) args=(-w create) ;; esac
-    run_mpi "$STACK" "$1" 2 120 "$3" "${args[@]}" >"$LOGS/turns-osu.log" 2>&1 || return
+    run_mpi "$STACK" "$1" 2 120 "${PRIORITY[@]}" "$3" "${args[@]}" >"$LOGS/turns-osu.log" 2>&1 || return
     awk '$1 ~ /^[0-9.]+$/ { print (NF > 1 ? $1 " " $2 : "0 " $1) }' "$LOGS/turns-osu.log"
 }
 

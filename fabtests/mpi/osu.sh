@@ -25,7 +25,8 @@ STACK=
 
 usage="usage: make bench-mpi OSU=DIR [BENCH=OPTIONS], see the head of ${BASH_SOURCE[0]}"
 [ $# -ge 1 ] && [ -n "$1" ] || die "$usage"
-OSU=$(realpath -e "$1" 2>/dev/null) || die "No directory $1: build OSU's micro-benchmarks there, or set OSU."
+OSU=$(realpath -e "$1" 2>/dev/null) ||
+    die "No directory $1: build OSU's micro-benchmarks there, or set OSU."
 shift
 while [ $# -gt 0 ]; do
     case $1 in
@@ -44,7 +45,8 @@ program_of() { find "$OSU" -type f -perm -u+x -name "osu_$1" | head -n 1; }
 take() { # SUBJECT TEST PROGRAM
     local args=()
     case $2 in put_* | get_* | *_latency) args=(-w create) ;; esac
-    run_mpi "$STACK" "$1" 2 120 "${PRIORITY[@]}" "$3" "${args[@]}" >"$LOGS/turns-osu.log" 2>&1 || return
+    run_mpi "$STACK" "$1" 2 120 "${PRIORITY[@]}" "$3" "${args[@]}" \
+        >"$LOGS/turns-osu.log" 2>&1 || return
     awk '$1 ~ /^[0-9.]+$/ { print (NF > 1 ? $1 " " $2 : "0 " $1) }' "$LOGS/turns-osu.log"
 }
 

@@ -35,7 +35,8 @@ ONLY=
 
 usage="usage: make bench-upstream UPSTREAM=DIR [BENCH=OPTIONS], see the head of ${BASH_SOURCE[0]}"
 [ $# -ge 1 ] || die "$usage"
-PREFIX=$(realpath -e "$1") || die "No directory $1: set UPSTREAM to the prefix of fabtests."
+PREFIX=$(realpath -e "$1" 2>/dev/null) && [ -x "$PREFIX/bin/fi_rdm_tagged_pingpong" ] ||
+    die "No $1/bin/fi_rdm_tagged_pingpong: set UPSTREAM to the prefix of an installed fabtests."
 shift
 while [ $# -gt 0 ]; do
     case $1 in

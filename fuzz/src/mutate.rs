@@ -2,7 +2,7 @@
 //! Mutations of records, words, and bytes of packets: pure functions of the seed and of the
 //! victim's messages.
 //!
-//! Kinds of records and the words of their headers follow `prov/src/engine/wire.rs`. A header
+//! Kinds of records and the words of their headers follow `prov/src/engine/types/wire.rs`. A header
 //! consists of words that the victim might accept. These are small numbers, words it has sent
 //! itself, addresses and keys of its memory, and ends of ranges.
 

@@ -7,134 +7,38 @@
 //! independently. The lock is elided only if the application promised `FI_THREAD_DOMAIN` and no
 //! thread of the library makes progress.
 
+pub(crate) mod bindings;
+pub(crate) mod calls;
+pub(crate) mod cm;
+pub(crate) mod coll;
+pub(crate) mod migrate;
+mod progress_handle;
 mod progress_thread;
+pub(crate) mod srx;
+mod state;
+#[cfg(test)]
+mod tests;
+pub(crate) mod triggered;
+pub(crate) mod triggers;
 pub(crate) mod wait;
 
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Maker, SharedKeys, Waiter};
+use scif::Maker;
 use scif_ring::domain_lock::ElidableLock;
 
-use self::wait::{Arms, Target};
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
-use crate::base::slab::Slab;
-use crate::engine::deferred::{self, Triggers};
-use crate::engine::shared::SrxState;
-use crate::engine::{self, EpState};
-use crate::state::av_set::AvSetState;
-use crate::state::av_table::AvState;
-use crate::state::counter::CntrState;
-use crate::state::cq_queue::CqState;
+use crate::engine::endpoint::EpState;
 use crate::state::eq_queue::EqShared;
 use crate::state::fabric::FabricShared;
 use crate::state::mr_table::MrTable;
 
-use progress_thread::AutoProgress;
-
-/// Numbers of open objects without a slab of their own.
-#[derive(Debug, Default)]
-pub(crate) struct OpenCounts {
-    /// Joined collective groups (`struct fid_mc`).
-    pub(crate) mcs: usize,
-    /// Shared transmit contexts.
-    pub(crate) stxs: usize,
-    /// Scalable endpoints.
-    pub(crate) seps: usize,
-    /// Poll sets.
-    pub(crate) pollsets: usize,
-}
-
-/// State guarded by the domain lock.
-pub(crate) struct DomainState {
-    pub(crate) eps: Slab<EpState>,
-    pub(crate) cqs: Slab<CqState>,
-    pub(crate) cntrs: Slab<CntrState>,
-    pub(crate) avs: Slab<AvState>,
-    pub(crate) mrs: MrTable,
-    pub(crate) srxs: Slab<SrxState>,
-    pub(crate) av_sets: Slab<AvSetState>,
-    pub(crate) open: OpenCounts,
-    /// Number of addresses assigned to AV sets and groups so far.
-    coll_addrs: u64,
-    pub(crate) arms: Arms,
-    /// Operations that wait for a counter.
-    pub(crate) triggers: Triggers,
-    /// Endpoints armed by the sleeping progress thread.
-    auto_armed: Vec<u32>,
-    /// Wait object of the progress thread, if there is one.
-    auto_waiter: Option<Arc<Waiter>>,
-    /// Event queue for registrations, if the application requested their events.
-    pub(crate) mr_events: Option<Arc<EqShared>>,
-    /// Event queue of the domain, held so that it cannot be closed before the domain.
-    eq: Option<Arc<EqShared>>,
-    /// Queue or counter that was read last.
-    pub(crate) last_read: Target,
-}
-
-impl DomainState {
-    fn new(mrs: MrTable) -> DomainState {
-        DomainState {
-            eps: Slab::new(),
-            cqs: Slab::new(),
-            cntrs: Slab::new(),
-            avs: Slab::new(),
-            mrs,
-            srxs: Slab::new(),
-            av_sets: Slab::new(),
-            open: OpenCounts::default(),
-            coll_addrs: 0,
-            arms: Arms::default(),
-            triggers: Triggers::default(),
-            auto_armed: Vec::new(),
-            auto_waiter: None,
-            mr_events: None,
-            eq: None,
-            last_read: Target::Cq(0),
-        }
-    }
-
-    /// Wakes the progress thread if it sleeps. It does not know how soon work posted meanwhile is
-    /// due.
-    pub(crate) fn wake_auto(&self) {
-        if let Some(waiter) = self.auto_waiter.as_ref().filter(|_| !self.auto_armed.is_empty()) {
-            waiter.signal();
-        }
-    }
-
-    /// Returns a new `fi_addr_t` for a set or a group, distinct from all addresses of address
-    /// vectors.
-    pub(crate) fn next_coll_addr(&mut self) -> u64 {
-        const FIRST: u64 = 1 << 62;
-        self.coll_addrs += 1;
-        FIRST + self.coll_addrs
-    }
-}
-
-/// Part of a domain that all its objects hold.
-pub(crate) struct DomainShared {
-    pub(crate) gate: ElidableLock<DomainState>,
-    pub(crate) fabric: Arc<FabricShared>,
-    pub(crate) creator: Maker,
-    /// Interface version for which the application was written.
-    pub(crate) api: u32,
-    /// Whether the domain was opened for triggered operations and queued work.
-    pub(crate) triggers: bool,
-    /// Keys that peers may look up; `None` when the application requested no capability that needs
-    /// them.
-    pub(crate) keys: Option<Arc<SharedKeys>>,
-    auto: Option<AutoProgress>,
-}
-
-impl fmt::Debug for DomainShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DomainShared").field("api", &self.api).finish_non_exhaustive()
-    }
-}
+use progress_handle::AutoProgress;
+pub(crate) use state::{DomainShared, DomainState, Target};
 
 impl DomainShared {
     /// Opens a domain for an application that requested `caps`; `events` tells whether an event
@@ -174,7 +78,7 @@ impl DomainShared {
         });
         if let Some(auto) = &shared.auto {
             shared.gate.lock().auto_waiter = Some(Arc::clone(&auto.waiter));
-            auto.start(&shared)?;
+            progress_thread::start(auto, &shared)?;
         }
         fabric.domains.add_relaxed(1);
         Ok(shared)
@@ -254,7 +158,7 @@ impl DomainShared {
     pub(crate) fn add_ep(&self, ep: EpState) -> Result<u32, Errno> {
         let mut st = self.gate.lock();
         let index = st.eps.insert(ep).ok_or(fi::FI_ENOMEM)?;
-        if let Err(errno) = wait::bind_wide(&mut st, index) {
+        if let Err(errno) = bindings::bind_wide(&mut st, index) {
             drop(st);
             self.close_ep(index, None);
             return Err(errno);
@@ -268,7 +172,7 @@ impl DomainShared {
     /// # Errors
     /// Errors of the system, when its descriptor cannot be watched.
     pub(crate) fn enable_ep(&self, st: &mut DomainState, ep: u32) -> Result<(), Errno> {
-        wait::watch_ep(st, ep)?;
+        bindings::watch_ep(st, ep)?;
         let state = st.eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
         if let Some(auto) = &self.auto {
             auto.add(state)?;
@@ -280,7 +184,7 @@ impl DomainShared {
     /// Wakes the threads that sleep on queues or counters of endpoint `ep`, so that they make
     /// progress.
     pub(crate) fn rouse(&self, st: &mut DomainState, ep: u32) {
-        wait::rouse(st, ep);
+        bindings::rouse(st, ep);
         if let Some(auto) = &self.auto {
             auto.wake();
         }
@@ -289,17 +193,17 @@ impl DomainShared {
     /// Makes endpoint `ep` report to completion queue `cq`.
     ///
     /// # Errors
-    /// See [`wait::bind_ep`].
+    /// See [`bindings::bind_ep`].
     pub(crate) fn bind_cq(&self, st: &mut DomainState, ep: u32, cq: u32) -> Result<(), Errno> {
-        wait::bind_ep(st, Target::Cq(cq), ep)
+        bindings::bind_ep(st, Target::Cq(cq), ep)
     }
 
     /// Makes endpoint `ep` report to counter `cntr`.
     ///
     /// # Errors
-    /// See [`wait::bind_ep`].
+    /// See [`bindings::bind_ep`].
     pub(crate) fn bind_cntr(&self, st: &mut DomainState, ep: u32, cntr: u32) -> Result<(), Errno> {
-        wait::bind_ep(st, Target::Cntr(cntr), ep)
+        bindings::bind_ep(st, Target::Cntr(cntr), ep)
     }
 
     /// Closes endpoint `ep`, which used address vector `av`, and removes all references to it.
@@ -307,17 +211,17 @@ impl DomainShared {
         let mut guard = self.gate.lock();
         let st = &mut *guard;
         for cq in 0..st.cqs.bound() {
-            wait::unbind_ep(st, Target::Cq(cq), ep);
+            bindings::unbind_ep(st, Target::Cq(cq), ep);
         }
         for cntr in 0..st.cntrs.bound() {
-            wait::unbind_ep(st, Target::Cntr(cntr), ep);
+            bindings::unbind_ep(st, Target::Cntr(cntr), ep);
         }
         if let (Some(auto), Some(state)) = (&self.auto, st.eps.get(ep)) {
             auto.remove(state);
         }
         st.auto_armed.retain(|armed| *armed != ep);
-        wait::forget_ep(st, ep);
-        deferred::forget_ep(st, ep);
+        bindings::forget_ep(st, ep);
+        triggered::forget_ep(st, ep);
         if let Some(av) = av.and_then(|av| st.avs.get_mut(av)) {
             av.endpoints = av.endpoints.saturating_sub(1);
         }
@@ -326,20 +230,6 @@ impl DomainShared {
             srx.eps.retain(|bound| *bound != ep);
             srx.forget(port);
         }
-        engine::close(st, ep);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn registration_modes_of_old_and_new_applications() {
-        assert_eq!(mr_modes(fi::FI_MR_UNSPEC), (false, false));
-        assert_eq!(mr_modes(fi::FI_MR_BASIC), (true, true));
-        assert_eq!(mr_modes(fi::FI_MR_SCALABLE), (false, false));
-        assert_eq!(mr_modes(fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED), (true, false));
-        assert_eq!(mr_modes(fi::FI_MR_PROV_KEY | fi::FI_MR_LOCAL), (false, true));
+        calls::close(st, ep);
     }
 }

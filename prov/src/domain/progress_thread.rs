@@ -13,19 +13,19 @@
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use libfabric_sys as fi;
 use scif::{Waiter, cpu_relax_or_yield, now_ns};
 use scif_ring::counter::AtomicFlag;
 
-use super::{DomainShared, DomainState};
-use crate::base::errno::{self, Errno};
+use crate::base::errno::Errno;
 use crate::base::log::{Subsys, warn};
-use crate::domain::wait::{arm_ep, disarm_ep};
-use crate::engine::{self, EpState, deferred};
+use crate::domain::bindings::{arm_ep, disarm_ep};
+use crate::domain::progress_handle::AutoProgress;
+use crate::domain::state::{DomainShared, DomainState};
+use crate::domain::{calls, triggered};
 
 /// Number of panics after which the thread ends. A poisoned endpoint causes no second one, so this
 /// many indicate a defect outside the endpoints.
@@ -44,66 +44,20 @@ const POLL_NAP_NS: u64 = 200_000;
 /// Longest sleep in nanoseconds in all other cases; see `wait`.
 const NAP_NS: u64 = 1_000_000_000;
 
-/// Handle of the thread, with the wait object on which it sleeps.
-pub(super) struct AutoProgress {
-    pub(super) waiter: Arc<Waiter>,
-    stop: Arc<AtomicFlag>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl AutoProgress {
-    pub(super) fn new() -> Result<AutoProgress, Errno> {
-        let waiter = Waiter::new().map_err(|e| errno::errno(&e))?;
-        Ok(AutoProgress {
-            waiter: Arc::new(waiter),
-            stop: Arc::new(AtomicFlag::new(false)),
-            thread: Mutex::new(None),
-        })
-    }
-
-    /// Starts the thread with all signals blocked, since they belong to the application.
-    pub(super) fn start(&self, dom: &Arc<DomainShared>) -> Result<(), Errno> {
-        let worker = Worker {
-            dom: Arc::clone(dom),
-            waiter: Arc::clone(&self.waiter),
-            stop: Arc::clone(&self.stop),
-        };
-        let blocked = BlockedSignals::all();
-        let thread = std::thread::Builder::new()
-            .name("scif-progress".to_owned())
-            .spawn(move || worker.run());
-        drop(blocked);
-        let thread = thread.map_err(|e| e.raw_os_error().unwrap_or(fi::FI_ENOMEM))?;
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-        Ok(())
-    }
-
-    /// Stops the thread and waits for its end.
-    pub(super) fn stop(&self) {
-        self.stop.set(true);
-        self.waiter.signal();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // Panics of the thread were logged already.
-            drop(thread.join());
-        }
-    }
-
-    pub(super) fn add(&self, ep: &EpState) -> Result<(), Errno> {
-        self.waiter.add(ep.links.sock.wait_fd()).map_err(|e| errno::errno(&e))?;
-        // The thread may be asleep without having armed this endpoint.
-        self.waiter.signal();
-        Ok(())
-    }
-
-    /// Wakes the thread.
-    pub(super) fn wake(&self) {
-        self.waiter.signal();
-    }
-
-    pub(super) fn remove(&self, ep: &EpState) {
-        self.waiter.remove(ep.links.sock.wait_fd());
-    }
+/// Starts the thread with all signals blocked, since they belong to the application.
+pub(crate) fn start(auto: &AutoProgress, dom: &Arc<DomainShared>) -> Result<(), Errno> {
+    let worker = Worker {
+        dom: Arc::clone(dom),
+        waiter: Arc::clone(&auto.waiter),
+        stop: Arc::clone(&auto.stop),
+    };
+    let blocked = BlockedSignals::all();
+    let thread =
+        std::thread::Builder::new().name("scif-progress".to_owned()).spawn(move || worker.run());
+    drop(blocked);
+    let thread = thread.map_err(|e| e.raw_os_error().unwrap_or(fi::FI_ENOMEM))?;
+    *auto.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+    Ok(())
 }
 
 /// Blocks all signals of the current thread until dropped.
@@ -200,8 +154,8 @@ impl Worker {
             let before = activity(st);
             progress_all(st);
             note_polls(st, &mut seen);
-            let timer = st.auto_armed.iter().any(|ep| engine::wants_timer(st, *ep));
-            let poll = st.auto_armed.iter().any(|ep| engine::wants_poll(st, *ep));
+            let timer = st.auto_armed.iter().any(|ep| calls::wants_timer(st, *ep));
+            let poll = st.auto_armed.iter().any(|ep| calls::wants_poll(st, *ep));
             let nothing = activity(st) == before && !more(st) && !self.stop.get();
             if nothing {
                 drop(guard);
@@ -230,10 +184,10 @@ fn enabled(st: &DomainState) -> Vec<u32> {
 
 fn progress_all(st: &mut DomainState) {
     for ep in 0..st.eps.bound() {
-        engine::progress(st, ep);
+        calls::progress(st, ep);
     }
     if !st.triggers.is_empty() {
-        deferred::run(st);
+        triggered::run(st);
     }
 }
 
@@ -242,16 +196,16 @@ fn progress_all(st: &mut DomainState) {
 fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
     let mut attended = false;
     for ep in 0..st.eps.bound() {
-        match engine::polls(st, ep) {
+        match calls::polls(st, ep) {
             Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => {
                 attended = true
             }
             // A panic may have poisoned the endpoint; the call then ends its operations.
-            Some(_) | None => engine::progress(st, ep),
+            Some(_) | None => calls::progress(st, ep),
         }
     }
     if !st.triggers.is_empty() {
-        deferred::run(st);
+        triggered::run(st);
     }
     note_polls(st, seen);
     attended
@@ -260,12 +214,12 @@ fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
 /// Records the number of polls of each endpoint.
 fn note_polls(st: &DomainState, seen: &mut Vec<u32>) {
     seen.clear();
-    seen.extend((0..st.eps.bound()).map(|ep| engine::polls(st, ep).unwrap_or(0)));
+    seen.extend((0..st.eps.bound()).map(|ep| calls::polls(st, ep).unwrap_or(0)));
 }
 
 /// Whether a poll stopped early and left records unread.
 fn more(st: &DomainState) -> bool {
-    st.eps.iter().any(|(ep, _)| engine::has_more(st, ep))
+    st.eps.iter().any(|(ep, _)| calls::has_more(st, ep))
 }
 
 /// Returns a number that changes with every send, receive or copied byte range.
@@ -283,7 +237,8 @@ mod tests {
     use scif::{Endpoint, Exports};
 
     use super::*;
-    use crate::engine::EpConfig;
+    use crate::engine::endpoint::EpState;
+    use crate::engine::types::args::EpConfig;
     use crate::objects::handle::Domain;
 
     #[test]
@@ -301,10 +256,10 @@ mod tests {
         let mut seen = Vec::new();
         assert!(!progress_deserted(st, &mut seen), "nobody else was here");
         for _ in 0..3 {
-            engine::progress(st, attended);
-            let before = [attended, deserted].map(|ep| engine::polls(st, ep));
+            calls::progress(st, attended);
+            let before = [attended, deserted].map(|ep| calls::polls(st, ep));
             assert!(progress_deserted(st, &mut seen));
-            let after = [attended, deserted].map(|ep| engine::polls(st, ep));
+            let after = [attended, deserted].map(|ep| calls::polls(st, ep));
             assert_eq!(before[0], after[0]);
             assert_ne!(before[1], after[1]);
         }

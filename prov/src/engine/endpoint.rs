@@ -6,22 +6,26 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::Endpoint;
 
-use super::args::EpConfig;
-use super::cm::Cm;
-use super::coll::Coll;
-use super::link_set::LinkSet;
-use super::ops::Ops;
-use super::peer_table::PeerTable;
-use super::recv_queues::RecvQueues;
-use super::rendezvous::Rendezvous;
-use super::rma::RmaTarget;
-use super::rx_throttle::RxThrottle;
-use super::stats::Stats;
+use crate::base::errno::Errno;
+use crate::engine::channel::link_set::LinkSet;
+use crate::engine::channel::rx_throttle::RxThrottle;
+use crate::engine::tables::cm_state::Cm;
+use crate::engine::tables::coll_group::Coll;
+use crate::engine::tables::incoming::Rendezvous;
+use crate::engine::tables::op_table::Ops;
+use crate::engine::tables::peer_table::PeerTable;
+use crate::engine::tables::recv_queues::RecvQueues;
+use crate::engine::tables::rma_state::RmaTarget;
+use crate::engine::types::args::EpConfig;
+use crate::engine::types::stats::Stats;
 use crate::state::eq_queue::EqShared;
+
+/// Number of active rings up to which an empty poll is repeated once, after a pause.
+const TWICE_MOST: usize = 4;
 
 /// Usability of an endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Health {
+pub(crate) enum Health {
     #[default]
     Sound,
     /// Half changed by a panic.
@@ -35,7 +39,7 @@ pub(crate) struct EpState {
     pub cfg: EpConfig,
     pub links: LinkSet,
     pub enabled: bool,
-    pub(super) health: Health,
+    pub(crate) health: Health,
     pub stats: Stats,
     /// Address and context of the C object, which events report.
     pub fid: usize,
@@ -43,15 +47,15 @@ pub(crate) struct EpState {
     /// Event queue that reports failed peers.
     pub eq: Option<Arc<EqShared>>,
     /// Present for connected endpoints only.
-    pub(super) cm: Option<Box<Cm>>,
+    pub(crate) cm: Option<Box<Cm>>,
     /// Present for endpoints with collectives only.
-    pub(super) coll: Option<Box<Coll>>,
-    pub(super) peers: PeerTable,
-    pub(super) recv: RecvQueues,
+    pub(crate) coll: Option<Box<Coll>>,
+    pub(crate) peers: PeerTable,
+    pub(crate) recv: RecvQueues,
     pub ops: Ops,
-    pub(super) rndv: Rendezvous,
-    pub(super) rma_target: RmaTarget,
-    pub(super) throttle: RxThrottle,
+    pub(crate) rndv: Rendezvous,
+    pub(crate) rma_target: RmaTarget,
+    pub(crate) throttle: RxThrottle,
 }
 
 impl EpState {
@@ -77,6 +81,31 @@ impl EpState {
             rma_target: RmaTarget::default(),
             throttle: RxThrottle::default(),
             cfg,
+        }
+    }
+
+    /// Whether only the rings of a few peers can bring new work.
+    #[inline]
+    pub(crate) fn has_only_to_wait(&self) -> bool {
+        (1..=TWICE_MOST).contains(&self.links.active.len())
+            && self.rndv.is_idle()
+            && self.peers.busy.is_empty()
+    }
+
+    /// Returns the error of a refused call.
+    #[cold]
+    pub(crate) fn refusal(&self) -> Errno {
+        self.check_sound().err().unwrap_or(fi::FI_EOPBADSTATE)
+    }
+
+    /// Refuses new operations of an endpoint that a panic has left half changed.
+    ///
+    /// # Errors
+    /// `FI_EOTHER`: the endpoint is poisoned.
+    pub(crate) fn check_sound(&self) -> Result<(), Errno> {
+        match self.health {
+            Health::Sound => Ok(()),
+            Health::Poisoned | Health::Ended => Err(fi::FI_EOTHER),
         }
     }
 }

@@ -6,117 +6,111 @@
 use libfabric_sys as fi;
 use scif_ring::copy::total_len;
 
-use super::envelope::{MsgEnvelope, Target};
-use super::iov::Iov;
-use super::matching::{Arrived, Payload};
-use super::wire::{self, Head};
-use super::{Env, EpState, Errno, RecvArgs};
+use crate::base::errno::Errno;
+use crate::engine::completions::recv_completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::{peer_conn, sep_source};
+use crate::engine::progress;
+use crate::engine::protocols::recv;
+use crate::engine::tables::tag_match::Arrived;
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::envelope::{MsgEnvelope, Target};
+use crate::engine::types::iov::Iov;
 use crate::state::completion::{Completion, CqError};
 
-impl EpState {
-    /// Executes a peek, claim or discard. The result is always a completion or an error entry.
-    ///
-    /// A peek searches the unexpected messages only if the last poll left the receive queue empty,
-    /// or if the previous peek found nothing. Otherwise it reports `FI_ENOMSG`. The reason is
-    /// programs with message queues of their own beside this one, such as MPICH. They check their
-    /// own queues after a peek that found nothing, or a read that was empty. Some receive a probed
-    /// message from any source, as the graph constructors of MPICH do. If a peek found a message
-    /// here before that check, the receive could take another one from a queue of the program.
-    pub(crate) fn post_peek(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
-        let tagged = a.tag.is_some();
-        let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
-        if a.flags & fi::FI_PEEK == 0 {
-            let Some(m) = self.recv.claimed.remove(&a.context) else {
-                return Err(fi::FI_EINVAL);
-            };
-            let discard = a.flags & fi::FI_DISCARD != 0;
-            let iov = Iov::new(if discard { &[] } else { a.iov });
-            let room = if discard { m.len } else { total_len(a.iov) };
-            let target = Target::new(tagged, iov, room, a.context, a.flags);
-            if discard {
-                self.discard(env, &target, &m);
-            } else {
-                self.receive_unexpected(env, target, m);
-            }
-            return Ok(());
-        }
-        let src = self.wanted_peer(env, a.src)?;
-        let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-        if a.flags & fi::FI_CLAIM != 0 && self.recv.claimed.contains_key(&a.context) {
-            // A context holds one claim. A second one would lose the first message.
+/// Executes a peek, claim or discard. The result is always a completion or an error entry.
+///
+/// A peek searches the unexpected messages only if the last poll left the receive queue empty,
+/// or if the previous peek found nothing. Otherwise it reports `FI_ENOMSG`. The reason is
+/// programs with message queues of their own beside this one, such as MPICH. They check their
+/// own queues after a peek that found nothing, or a read that was empty. Some receive a probed
+/// message from any source, as the graph constructors of MPICH do. If a peek found a message
+/// here before that check, the receive could take another one from a queue of the program.
+pub(crate) fn post_peek(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    a: &RecvArgs<'_>,
+) -> Result<(), Errno> {
+    let tagged = a.tag.is_some();
+    let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
+    if a.flags & fi::FI_PEEK == 0 {
+        let Some(m) = ep.recv.claimed.remove(&a.context) else {
             return Err(fi::FI_EINVAL);
-        }
-        let found = if self.recv.cq_was_empty || self.recv.last_peek_missed {
-            self.match_waiting(env, tagged, src, tag, ignore)
+        };
+        let discard = a.flags & fi::FI_DISCARD != 0;
+        let iov = Iov::new(if discard { &[] } else { a.iov });
+        let room = if discard { m.len } else { total_len(a.iov) };
+        let target = Target::new(tagged, iov, room, a.context, a.flags);
+        if discard {
+            drop_message(ep, env, &target, &m);
         } else {
-            None
-        };
-        let Some(at) = found else {
-            if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-                let c = Completion::new(a.context, flags, tag);
-                cq.error(CqError::new(c, fi::FI_ENOMSG, 0));
-            }
-            // A program that only peeks reads no empty queue, and thus makes no progress by reads.
-            if self.recv.cq_was_empty || self.recv.last_peek_missed {
-                // The unexpected messages do not include the wanted one, so the throttle must not
-                // delay its arrival.
-                self.throttle.lift();
-            }
-            self.progress(env);
-            self.recv.last_peek_missed = true;
-            return Ok(());
-        };
-        if a.flags & fi::FI_DISCARD != 0 {
-            if let Some(m) = self.recv.queue(tagged).unexpected.remove(at) {
-                let target = Target::new(tagged, Iov::new(&[]), m.len, a.context, a.flags);
-                self.discard(env, &target, &m);
-            }
-            return Ok(());
+            recv::receive_unexpected(ep, env, target, m);
         }
-        let Some((peer, len, data, tag)) =
-            self.recv.queue(tagged).unexpected.get_mut(at).map(|m| (m.peer, m.len, m.data, m.tag))
-        else {
-            return Ok(());
-        };
-        if data.is_some() {
-            flags |= fi::FI_REMOTE_CQ_DATA;
-        }
-        if a.flags & fi::FI_CLAIM != 0
-            && let Some(m) = self.recv.queue(tagged).unexpected.remove(at)
-        {
-            self.recv.claimed.insert(a.context, m);
-        }
-        let src = self.source_of(env, peer);
-        if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            cq.success(Completion {
-                len: len + self.cfg.prefix,
-                data: data.unwrap_or(0),
-                src,
-                ..Completion::new(a.context, flags, tag)
-            });
-        }
-        Ok(())
+        return Ok(());
     }
+    let src = sep_source::wanted_peer(ep, env, a.src)?;
+    let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+    if a.flags & fi::FI_CLAIM != 0 && ep.recv.claimed.contains_key(&a.context) {
+        // A context holds one claim. A second one would lose the first message.
+        return Err(fi::FI_EINVAL);
+    }
+    let found = if ep.recv.cq_was_empty || ep.recv.last_peek_missed {
+        sep_source::match_waiting(ep, env, tagged, src, tag, ignore)
+    } else {
+        None
+    };
+    let Some(at) = found else {
+        if let Some(cq) = ep.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            let c = Completion::new(a.context, flags, tag);
+            cq.error(CqError::new(c, fi::FI_ENOMSG, 0));
+        }
+        // A program that only peeks reads no empty queue, and thus makes no progress by reads.
+        if ep.recv.cq_was_empty || ep.recv.last_peek_missed {
+            // The unexpected messages do not include the wanted one, so the throttle must not
+            // delay its arrival.
+            ep.throttle.lift();
+        }
+        progress::progress(ep, env);
+        ep.recv.last_peek_missed = true;
+        return Ok(());
+    };
+    if a.flags & fi::FI_DISCARD != 0 {
+        if let Some(m) = ep.recv.queue(tagged).unexpected.remove(at) {
+            let target = Target::new(tagged, Iov::new(&[]), m.len, a.context, a.flags);
+            drop_message(ep, env, &target, &m);
+        }
+        return Ok(());
+    }
+    let Some((peer, len, data, tag)) =
+        ep.recv.queue(tagged).unexpected.get_mut(at).map(|m| (m.peer, m.len, m.data, m.tag))
+    else {
+        return Ok(());
+    };
+    if data.is_some() {
+        flags |= fi::FI_REMOTE_CQ_DATA;
+    }
+    if a.flags & fi::FI_CLAIM != 0
+        && let Some(m) = ep.recv.queue(tagged).unexpected.remove(at)
+    {
+        ep.recv.claimed.insert(a.context, m);
+    }
+    let src = peer_conn::source_of(ep, env, peer);
+    if let Some(cq) = ep.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+        cq.success(Completion {
+            len: len + ep.cfg.prefix,
+            data: data.unwrap_or(0),
+            src,
+            ..Completion::new(a.context, flags, tag)
+        });
+    }
+    Ok(())
+}
 
-    /// Drops the payload of a message. The sender completes, and the caller gets a completion with
-    /// the length of the message.
-    fn discard(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrived) {
-        self.drop_payload(m);
-        let arrival = MsgEnvelope { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
-        self.report_recv(env, target, &arrival, m.len, 0);
-    }
-
-    /// Reports to the sender that the message is finished.
-    pub(super) fn drop_payload(&mut self, m: &Arrived) {
-        match &m.payload {
-            Payload::Here(_) => {
-                if let Some(id) = m.ack {
-                    self.answer(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
-                }
-            }
-            Payload::There(rts) => {
-                self.answer(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[])
-            }
-        }
-    }
+/// Drops the payload of a message. The sender completes, and the caller gets a completion with
+/// the length of the message.
+fn drop_message(ep: &mut EpState, env: &mut Env<'_>, target: &Target, m: &Arrived) {
+    recv_completion::drop_payload(ep, m);
+    let arrival = MsgEnvelope { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
+    recv_completion::report_recv(ep, env, target, &arrival, m.len, 0);
 }

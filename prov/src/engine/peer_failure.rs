@@ -6,80 +6,79 @@
 use libfabric_sys as fi;
 use scif::{ConnId, PortId};
 
-use super::matching::Payload;
-use super::peer_id::{ANY, PeerId};
-use super::{Env, EpState, Errno};
+use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info_about_peer};
+use crate::engine::completions::recv_completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::{peer_conn, sep_source};
+use crate::engine::protocols::srx;
+use crate::engine::tables::tag_match::Payload;
+use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::state::eq_queue::EqError;
 
-impl EpState {
-    /// Handles the loss of a peer for the reason `why`. Receives directed to it fail, or all of
-    /// them if so configured. The event queue reports its address.
-    pub(super) fn bury(
-        &mut self,
-        env: &mut Env<'_>,
-        peer: PeerId,
-        id: PortId,
-        err: Errno,
-        why: impl std::fmt::Display,
-    ) {
-        let left: Vec<ConnId> = self.links.conns_of(peer).collect();
-        let p = self.peers.at_mut(peer);
-        // Unless the peer has connected again.
-        if left.is_empty() {
-            p.state.on_failed();
-        } else {
-            p.state.on_seen();
-        }
-        let met = p.state.was_up();
-        let source = self.known_as(env, peer);
-        if source != peer && left.is_empty() {
-            self.peers.at_mut(source).state.on_failed();
-        }
-        if met {
-            info_about_peer(Subsys::EpCtrl, format_args!("peer {id} is lost: {why}"));
-        }
-        self.fail_receives_from(env, peer, id, crate::base::env::env().peer_death_any, err);
+/// Handles the loss of a peer for the reason `why`. Receives directed to it fail, or all of
+/// them if so configured. The event queue reports its address.
+pub(crate) fn bury(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    id: PortId,
+    err: Errno,
+    why: impl std::fmt::Display,
+) {
+    let left: Vec<ConnId> = ep.links.conns_of(peer).collect();
+    let p = ep.peers.at_mut(peer);
+    // Unless the peer has connected again.
+    if left.is_empty() {
+        p.state.on_failed();
+    } else {
+        p.state.on_seen();
     }
+    let met = p.state.was_up();
+    let source = sep_source::known_as(ep, env, peer);
+    if source != peer && left.is_empty() {
+        ep.peers.at_mut(source).state.on_failed();
+    }
+    if met {
+        info_about_peer(Subsys::EpCtrl, format_args!("peer {id} is lost: {why}"));
+    }
+    fail_receives_from(ep, env, peer, id, crate::base::env::env().peer_death_any, err);
+}
 
-    /// Fails the receives directed to a peer, or all of them if `any`. Reports its address to the
-    /// event queue.
-    pub(super) fn fail_receives_from(
-        &mut self,
-        env: &mut Env<'_>,
-        peer: PeerId,
-        id: PortId,
-        any: bool,
-        err: Errno,
-    ) {
-        let left: Vec<ConnId> = self.links.conns_of(peer).collect();
-        let source = self.known_as(env, peer);
-        for tagged in [true, false] {
-            let dead = self
-                .recv
-                .queue(tagged)
-                .posted
-                .extract(|p| p.src == source || (any && p.src == ANY));
-            for posted in dead {
-                self.fail_posted(env, tagged, posted, err);
-            }
-            // The payload of an announced message is lost with its sender.
-            self.recv.queue(tagged).unexpected.retain(
-                |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
-            );
+/// Fails the receives directed to a peer, or all of them if `any`. Reports its address to the
+/// event queue.
+pub(crate) fn fail_receives_from(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    id: PortId,
+    any: bool,
+    err: Errno,
+) {
+    let left: Vec<ConnId> = ep.links.conns_of(peer).collect();
+    let source = sep_source::known_as(ep, env, peer);
+    for tagged in [true, false] {
+        let dead =
+            ep.recv.queue(tagged).posted.extract(|p| p.src == source || (any && p.src == ANY));
+        for posted in dead {
+            recv_completion::fail_posted(ep, env, tagged, posted, err);
         }
-        self.bury_shared(env, id, any, err);
-        let addr =
-            env.avs.get(self.cfg.av).and_then(|av| av.find(id)).unwrap_or(fi::FI_ADDR_NOTAVAIL);
-        if let Some(eq) = &self.eq {
-            eq.push_end(EqError {
-                fid: self.fid,
-                context: self.context,
-                data: addr,
-                err,
-                prov_errno: -err,
-                err_data: self.name_of(id),
-            });
-        }
+        // The payload of an announced message is lost with its sender.
+        ep.recv.queue(tagged).unexpected.retain(
+            |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
+        );
+    }
+    srx::bury_shared(ep, env, id, any, err);
+    let addr = env.avs.get(ep.cfg.av).and_then(|av| av.find(id)).unwrap_or(fi::FI_ADDR_NOTAVAIL);
+    if let Some(eq) = &ep.eq {
+        eq.push_end(EqError {
+            fid: ep.fid,
+            context: ep.context,
+            data: addr,
+            err,
+            prov_errno: -err,
+            err_data: peer_conn::name_of(ep, id),
+        });
     }
 }

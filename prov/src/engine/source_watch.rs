@@ -19,109 +19,118 @@
 use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
 
-use super::peer_id::{ANY, PeerId};
-use super::unmet::Unmet;
-use super::{Env, EpState};
 use crate::base::errno::errno;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peer_failure;
+use crate::engine::peers::{peer_conn, sep_source};
+use crate::engine::protocols::coll_run;
+use crate::engine::tables::unmet::Unmet;
+use crate::engine::types::peer_id::{ANY, PeerId};
 
-impl EpState {
-    /// Notes the end of a connection with `peer`. `was_up`: the peer had accepted it, so earlier
-    /// refusals no longer count.
-    pub(super) fn note_source_lost(&mut self, peer: PeerId, was_up: bool) {
-        if self.recv.directed > 0 && self.cfg.watches_sources && self.recv.names(peer) {
-            self.recv.unmet.note();
-        }
-        if was_up {
-            self.recv.unmet.forget(peer);
-        }
+/// Notes the end of a connection with `peer`. `was_up`: the peer had accepted it, so earlier
+/// refusals no longer count.
+pub(crate) fn note_source_lost(ep: &mut EpState, peer: PeerId, was_up: bool) {
+    if ep.recv.directed > 0 && ep.cfg.watches_sources && ep.recv.names(peer) {
+        ep.recv.unmet.note();
     }
-
-    /// Connects to the sources of open receives that have no connection. Called by each liveness
-    /// check.
-    pub(super) fn watch_sources(&mut self, env: &mut Env<'_>, now_ns: u64) {
-        if self.recv.directed == 0 || self.links.rx_closed {
-            self.recv.unmet.clear();
-            return;
-        }
-        if self.recv.unmet.is_closing() {
-            return;
-        }
-        if self.recv.unmet.wants_scan(self.recv.directed, now_ns) {
-            let sources = self.unmet_sources(env);
-            self.recv.unmet.set(&sources, self.links.sock.id(), now_ns);
-        }
-        let mut unmet = std::mem::take(&mut self.recv.unmet);
-        let (mut gone, mut made) = (Vec::new(), Vec::new());
-        unmet.attempt_due(now_ns, |source| {
-            if self.meet_source(source, now_ns, &mut made) {
-                gone.push((source.peer, source.id));
-            }
-        });
-        unmet.note_made(&mut made);
-        self.recv.unmet = unmet;
-        for (peer, id) in gone {
-            self.bury(env, peer, id, fi::FI_ECONNRESET, "no listener at its address any more");
-            self.coll_lost(env, peer);
-        }
+    if was_up {
+        ep.recv.unmet.forget(peer);
     }
+}
 
-    /// Returns the sources of open receives without a connection that is up, by ascending peer
-    /// number.
-    #[cold]
-    fn unmet_sources(&mut self, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
-        let own = self.links.sock.id();
-        let posted = self.recv.msg.posted.iter().chain(self.recv.tagged.posted.iter());
-        let mut sources: Vec<(PeerId, PortId)> = posted
-            .filter(|p| p.src != ANY)
-            .filter_map(|p| Some((p.src, self.peers.get(p.src)?)))
-            .filter(|(_, p)| !(p.id == own || p.tx.is_some() && p.state.was_up()))
-            .map(|(src, p)| (src, p.id))
-            .collect();
-        sources.sort_unstable();
-        sources.dedup();
-        if self.cfg.grouped && !sources.is_empty() {
-            // A connection with any context of an endpoint reports its death.
-            let linked = self.links.iter().map(|l| l.peer);
-            let up = |peer: &PeerId| self.peers.at(*peer).state.was_up();
-            let linked: Vec<PeerId> = linked.filter(up).collect();
-            let linked = linked.into_iter().map(|peer| self.known_as(env, peer));
-            let mut linked: Vec<PeerId> = linked.collect();
-            linked.sort_unstable();
-            sources.retain(|(src, _)| linked.binary_search(src).is_err());
-        }
-        sources
+/// Connects to the sources of open receives that have no connection. Called by each liveness
+/// check.
+pub(crate) fn watch_sources(ep: &mut EpState, env: &mut Env<'_>, now_ns: u64) {
+    if ep.recv.directed == 0 || ep.links.rx_closed {
+        ep.recv.unmet.clear();
+        return;
     }
+    if ep.recv.unmet.is_closing() {
+        return;
+    }
+    if ep.recv.unmet.wants_scan(ep.recv.directed, now_ns) {
+        let sources = unmet_sources(ep, env);
+        ep.recv.unmet.set(&sources, ep.links.sock.id(), now_ns);
+    }
+    let mut unmet = std::mem::take(&mut ep.recv.unmet);
+    let (mut gone, mut made) = (Vec::new(), Vec::new());
+    unmet.attempt_due(now_ns, |source| {
+        if meet_source(ep, source, now_ns, &mut made) {
+            gone.push((source.peer, source.id));
+        }
+    });
+    unmet.note_made(&mut made);
+    ep.recv.unmet = unmet;
+    for (peer, id) in gone {
+        peer_failure::bury(
+            ep,
+            env,
+            peer,
+            id,
+            fi::FI_ECONNRESET,
+            "no listener at its address any more",
+        );
+        coll_run::coll_lost(ep, env, peer);
+    }
+}
 
-    /// Makes one attempt to connect, and adds the connection to `made`. Returns true if a source
-    /// that was there before is gone.
-    #[cold]
-    fn meet_source(&mut self, source: &mut Unmet, now: u64, made: &mut Vec<ConnId>) -> bool {
-        let (id, peer) = (source.id, source.peer);
-        source.begin(now);
-        // The number may belong to another peer since the last scan.
-        let Some(p) = self.peers.get(peer).filter(|p| p.id == id) else {
+/// Returns the sources of open receives without a connection that is up, by ascending peer
+/// number.
+#[cold]
+fn unmet_sources(ep: &mut EpState, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
+    let own = ep.links.sock.id();
+    let posted = ep.recv.msg.posted.iter().chain(ep.recv.tagged.posted.iter());
+    let mut sources: Vec<(PeerId, PortId)> = posted
+        .filter(|p| p.src != ANY)
+        .filter_map(|p| Some((p.src, ep.peers.get(p.src)?)))
+        .filter(|(_, p)| !(p.id == own || p.tx.is_some() && p.state.was_up()))
+        .map(|(src, p)| (src, p.id))
+        .collect();
+    sources.sort_unstable();
+    sources.dedup();
+    if ep.cfg.grouped && !sources.is_empty() {
+        // A connection with any context of an endpoint reports its death.
+        let linked = ep.links.iter().map(|l| l.peer);
+        let up = |peer: &PeerId| ep.peers.at(*peer).state.was_up();
+        let linked: Vec<PeerId> = linked.filter(up).collect();
+        let linked = linked.into_iter().map(|peer| sep_source::known_as(ep, env, peer));
+        let mut linked: Vec<PeerId> = linked.collect();
+        linked.sort_unstable();
+        sources.retain(|(src, _)| linked.binary_search(src).is_err());
+    }
+    sources
+}
+
+/// Makes one attempt to connect, and adds the connection to `made`. Returns true if a source
+/// that was there before is gone.
+#[cold]
+fn meet_source(ep: &mut EpState, source: &mut Unmet, now: u64, made: &mut Vec<ConnId>) -> bool {
+    let (id, peer) = (source.id, source.peer);
+    source.begin(now);
+    // The number may belong to another peer since the last scan.
+    let Some(p) = ep.peers.get(peer).filter(|p| p.id == id) else {
+        return false;
+    };
+    if p.tx.is_some() || p.busy {
+        return false;
+    }
+    let was_lost = p.state.was_there() && !p.state.has_left();
+    let mut refused = false;
+    match ep.links.sock.connect(id) {
+        Ok(conn) => {
+            made.push(conn);
+            peer_conn::opened(ep, peer, conn);
+        }
+        // A full backlog: the attempt is to be continued.
+        Err(Error::Again) => {
+            source.note_full_backlog();
             return false;
-        };
-        if p.tx.is_some() || p.busy {
-            return false;
         }
-        let was_lost = p.state.was_there() && !p.state.has_left();
-        let mut refused = false;
-        match self.links.sock.connect(id) {
-            Ok(conn) => {
-                made.push(conn);
-                self.opened(peer, conn);
-            }
-            // A full backlog: the attempt is to be continued.
-            Err(Error::Again) => {
-                source.note_full_backlog();
-                return false;
-            }
-            Err(Error::Refused(_)) => refused = true,
-            Err(Error::Unanswered(_)) => {}
-            Err(error) => crate::base::log::connect_failed(id, &error, errno(&error)),
-        }
-        source.slow_down();
-        source.note_answer(refused, now) && was_lost
+        Err(Error::Refused(_)) => refused = true,
+        Err(Error::Unanswered(_)) => {}
+        Err(error) => crate::base::log::connect_failed(id, &error, errno(&error)),
     }
+    source.slow_down();
+    source.note_answer(refused, now) && was_lost
 }

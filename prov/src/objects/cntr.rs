@@ -17,8 +17,10 @@ use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::domain::DomainShared;
-use crate::domain::wait::{self, Target};
-use crate::engine::{EpState, deferred};
+use crate::domain::bindings;
+use crate::domain::triggered;
+use crate::domain::{Target, wait};
+use crate::engine::endpoint::EpState;
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
@@ -248,7 +250,7 @@ impl Cntr {
             return Err(fi::FI_EBUSY);
         }
         wait::disarm_fd(&mut st, self.target());
-        wait::narrow(&mut st, self.index);
+        bindings::narrow(&mut st, self.index);
         st.cntrs.remove(self.index);
         Ok(())
     }
@@ -284,7 +286,7 @@ impl Cntr {
         how(cntr);
         cntr.poll();
         if !st.triggers.is_empty() {
-            deferred::run(&mut st);
+            triggered::run(&mut st);
         }
         Ok(())
     }

@@ -26,7 +26,9 @@ use crate::base::entry::{self, guard, guard_int, object};
 use crate::base::errno::Errno;
 use crate::base::reason;
 use crate::domain::DomainShared;
-use crate::engine::coll::{self, CollArgs, Kind};
+use crate::domain::coll;
+use crate::engine::tables::coll_group::{self, CollArgs};
+use crate::engine::tables::coll_plan::Kind;
 use crate::objects::av_set::AvSet;
 use crate::objects::ep::Ep;
 
@@ -147,7 +149,7 @@ pub(crate) unsafe extern "C" fn query(
         // SAFETY: null, or attributes that only this call uses.
         let attr = unsafe { attr.as_mut() }.ok_or(fi::FI_EINVAL)?;
         let (size, count, members) =
-            reason::expected(fi::FI_EOPNOTSUPP, coll::query(coll, attr.datatype, attr.op))?;
+            reason::expected(fi::FI_EOPNOTSUPP, coll_group::query(coll, attr.datatype, attr.op))?;
         attr.datatype_attr = fi::fi_atomic_attr { count, size };
         attr.max_members = members;
         Ok(())

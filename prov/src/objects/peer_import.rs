@@ -12,7 +12,7 @@ use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
-use crate::engine::shared;
+use crate::domain::srx;
 use crate::state::peer_owner::{PeerRecv, PeerRxEntry, WaitingMessages, is_known};
 
 /// Checks that objects can be imported into a domain.
@@ -28,21 +28,21 @@ pub(crate) fn check(dom: &DomainShared) -> Result<(), Errno> {
 
 impl WaitingMessages for DomainShared {
     fn start(&self, srx: u32, id: u32, entry: PeerRxEntry, recv: PeerRecv) -> Result<(), Errno> {
-        shared::start(&mut self.gate.lock(), srx, id, entry, recv)
+        srx::start(&mut self.gate.lock(), srx, id, entry, recv)
     }
 
     fn discard(&self, srx: u32, number: u32) {
-        shared::discard(&mut self.gate.lock(), srx, number);
+        srx::discard(&mut self.gate.lock(), srx, number);
     }
 
     fn source(&self, srx: u32, number: u32) -> u64 {
-        shared::source(&self.gate.lock(), srx, number)
+        srx::source(&self.gate.lock(), srx, number)
     }
 }
 
 /// Notifies the owners of receive contexts after addresses were inserted into vector `av`.
 pub(crate) fn addresses_changed(dom: &DomainShared, av: u32) {
-    let owners = shared::owners(&dom.gate.lock(), av);
+    let owners = srx::owners(&dom.gate.lock(), av);
     for srx in owners {
         srx.addresses_changed();
     }

@@ -16,7 +16,7 @@ use scif::Maker;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
-use crate::domain::wait::{self, Target};
+use crate::domain::{Target, wait};
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
 use crate::objects::handle::Domain;

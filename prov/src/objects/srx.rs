@@ -19,8 +19,9 @@ use scif::Maker;
 use crate::base::entry::{self, guard, guard_int, own};
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
-use crate::engine::RecvArgs;
-use crate::engine::shared::{self, SrxState};
+use crate::domain::srx;
+use crate::engine::tables::srx_state::SrxState;
+use crate::engine::types::args::RecvArgs;
 use crate::objects::ep::opt;
 use crate::objects::ep::post::{RX_OP_FLAGS, Receiver, check_recv};
 use crate::objects::handle::Domain;
@@ -191,7 +192,7 @@ unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
     guard("fi_cancel", || {
         // SAFETY: C passes an open context.
         let srx = unsafe { own::<Srx, _>(fid) }?;
-        shared::cancel(&mut srx.dom.gate.lock(), srx.index, context.expose_provenance())?;
+        srx::cancel(&mut srx.dom.gate.lock(), srx.index, context.expose_provenance())?;
         Ok(0)
     })
 }
@@ -335,7 +336,7 @@ impl Receiver for Srx {
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
         entry::check_not_forked(self.creator)?;
         check_recv(args)?;
-        shared::recv(&mut self.dom.gate.lock(), self.index, args)?;
+        srx::recv(&mut self.dom.gate.lock(), self.index, args)?;
         Ok(0)
     }
 }

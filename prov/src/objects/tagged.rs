@@ -70,7 +70,8 @@ pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
 use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
-use crate::engine::{RecvArgs, SendArgs};
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::args::SendArgs;
 use crate::objects::ep::Ep;
 use crate::objects::ep::context::{RxCtx, TxCtx};
 use crate::objects::ep::post::{Receiver, Sender};

@@ -28,9 +28,13 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::slab::Slab;
-use crate::domain::wait::{self, Slept, Target};
+use crate::domain::Target;
+use crate::domain::calls;
+use crate::domain::triggered;
+use crate::domain::wait::{self, Slept};
 use crate::domain::{DomainShared, DomainState};
-use crate::engine::{self, Deliver, Queued, deferred};
+use crate::engine::fast_path::Deliver;
+use crate::engine::fast_path::Queued;
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
@@ -211,7 +215,7 @@ unsafe extern "C" fn readfrom_and_run(
         let cq = unsafe { entry::own::<Cq, _>(cq) }?;
         // SAFETY: space for count entries of the queue's format, and for count addresses.
         let read = cq.read(&unsafe { Entries::new(buf, count, src_addr) });
-        deferred::run(&mut cq.dom.gate.lock());
+        triggered::run(&mut cq.dom.gate.lock());
         read
     })
 }
@@ -516,7 +520,7 @@ impl Cq {
                 && let [ep] = *cq.waits.endpoints()
             {
                 let mut reader = Reader { cq: self, out, found: 0 };
-                if engine::glance(st, ep, self.index, out.count, &mut reader) > 0
+                if calls::glance(st, ep, self.index, out.count, &mut reader) > 0
                     && let found @ 1.. = reader.found
                 {
                     if let Some(cq) = st.cqs.get_mut(self.index) {

@@ -9,7 +9,12 @@ use scif::{Endpoint, Exports, PortId};
 use scif_ring::copy::Mem;
 
 use super::*;
-use crate::engine::{EpConfig, EpState, RecvArgs, wire};
+use crate::domain::bindings;
+use crate::domain::calls;
+use crate::engine::endpoint::EpState;
+use crate::engine::types::args::EpConfig;
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::wire;
 
 const V1_4: u32 = fi::fi_version(1, 4);
 const V1_17: u32 = fi::fi_version(1, 17);
@@ -303,7 +308,7 @@ fn receiver(rig: &CqRig) -> (u32, PortId, Endpoint) {
     let to = sock.id();
     let ep = domain.add_ep(EpState::new(cfg, sock)).unwrap();
     let mut st = domain.gate.lock();
-    wait::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
+    bindings::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
     domain.enable_ep(&mut st, ep).unwrap();
     (ep, to, peer)
 }
@@ -320,7 +325,7 @@ fn post(domain: &DomainShared, ep: u32, context: usize) {
         context,
         flags: fi::FI_COMPLETION,
     };
-    engine::recv(&mut domain.gate.lock(), ep, &args).unwrap();
+    calls::recv(&mut domain.gate.lock(), ep, &args).unwrap();
 }
 
 #[test]
@@ -399,10 +404,10 @@ fn reads_that_always_find_something_make_progress_too() {
     let ep = domain.add_ep(EpState::new(cfg, sock)).unwrap();
     {
         let mut st = domain.gate.lock();
-        wait::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
+        bindings::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
         domain.enable_ep(&mut st, ep).unwrap();
     }
-    let polls = || engine::polls(&domain.gate.lock(), ep);
+    let polls = || calls::polls(&domain.gate.lock(), ep);
     for _ in 0..4 {
         let before = polls();
         for round in 0..100 {

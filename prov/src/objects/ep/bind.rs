@@ -14,7 +14,7 @@ use crate::base::entry::{class_of, object};
 use crate::base::errno::Errno;
 use crate::base::reason::because;
 use crate::domain::{DomainShared, DomainState};
-use crate::engine::EpConfig;
+use crate::engine::types::args::EpConfig;
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
 use crate::objects::eq::Eq;

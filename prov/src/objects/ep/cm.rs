@@ -22,7 +22,10 @@ use crate::base::attr::CM_DATA_SIZE;
 use crate::base::entry::{self, guard_int, own};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
-use crate::engine::{self, EpState, cm, coll};
+use crate::domain::calls;
+use crate::domain::cm;
+use crate::domain::coll;
+use crate::engine::endpoint::EpState;
 use crate::objects::pep::Pep;
 use crate::objects::pep::listen::PepShared;
 use crate::objects::pep::request::HeldRequest;
@@ -171,13 +174,13 @@ impl EventSource for Core {
     fn progress(self: Arc<Self>) -> bool {
         let mut st = self.dom.gate.lock();
         if st.eps.get(self.idx()).is_some_and(|ep| !ep.cfg.connected) {
-            if !engine::is_another_s(&mut st, self.idx()) {
-                engine::progress(&mut st, self.idx());
+            if !calls::is_another_s(&mut st, self.idx()) {
+                calls::progress(&mut st, self.idx());
             }
             return coll::is_joining(&st, self.idx());
         }
         let soon = cm::links(&mut st, self.idx());
-        if engine::has_wakes(&st, self.idx()) {
+        if calls::has_wakes(&st, self.idx()) {
             self.dom.rouse(&mut st, self.idx());
         }
         soon

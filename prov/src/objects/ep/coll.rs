@@ -12,7 +12,9 @@ use super::Ep;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
-use crate::engine::coll::{self, CollArgs, Lengths};
+use crate::domain::coll;
+use crate::engine::tables::coll_group::CollArgs;
+use crate::engine::tables::coll_group::Lengths;
 
 impl Ep {
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {

@@ -21,7 +21,11 @@ use super::{Core, Ep, Handle, ep_ops, fid_ops};
 use crate::base::attr;
 use crate::base::entry::{self, CreatedBy, Object};
 use crate::base::errno::Errno;
-use crate::engine::{self, EpConfig, EpState, RecvArgs, SendArgs};
+use crate::domain::calls;
+use crate::engine::endpoint::EpState;
+use crate::engine::types::args::EpConfig;
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::args::SendArgs;
 use crate::objects::no_ops::{NO_ATOMIC, NO_CM, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
 use crate::objects::sep::{ContextPlace, Direction};
 
@@ -86,7 +90,7 @@ impl Receiver for RxCtx {
         let core = &self.0.core;
         entry::check_not_forked(core.creator)?;
         check_recv(args)?;
-        engine::recv_generally(&mut core.dom.gate.lock(), core.idx(), args)?;
+        calls::recv_generally(&mut core.dom.gate.lock(), core.idx(), args)?;
         Ok(0)
     }
 }

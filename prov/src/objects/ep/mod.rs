@@ -41,7 +41,9 @@ use crate::base::entry::{self, CreatedBy, Object, guard, guard_int, own};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::domain::DomainShared;
-use crate::engine::{self, EpConfig, EpState};
+use crate::domain::triggered;
+use crate::engine::endpoint::EpState;
+use crate::engine::types::args::EpConfig;
 use crate::objects::handle::Domain;
 use crate::objects::no_ops::{NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
 use crate::objects::pep::request::HeldRequest;
@@ -236,7 +238,11 @@ unsafe extern "C" fn cancel<H: Handle + CreatedBy>(fid: fid_t, context: *mut c_v
     guard("fi_cancel", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
-        engine::cancel(&mut ep.core.dom.gate.lock(), ep.core.idx(), context.expose_provenance())?;
+        triggered::cancel_operation(
+            &mut ep.core.dom.gate.lock(),
+            ep.core.idx(),
+            context.expose_provenance(),
+        )?;
         Ok(0)
     })
 }

@@ -10,7 +10,7 @@ use libfabric_sys as fi;
 use super::Core;
 use crate::base::addr::{self, ADDR_LEN};
 use crate::base::errno::Errno;
-use crate::engine::EpState;
+use crate::engine::endpoint::EpState;
 use crate::objects::port::{ip_of, requested, take_port};
 
 impl Core {

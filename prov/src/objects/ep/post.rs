@@ -17,7 +17,12 @@ use crate::base::buffers::ShortList;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::reason::because;
-use crate::engine::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
+use crate::domain::calls;
+use crate::engine::types::args::AtomicArgs;
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::args::RmaArgs;
+use crate::engine::types::args::RmaIov;
+use crate::engine::types::args::SendArgs;
 
 /// Completion levels: the event at which an operation counts as complete.
 const LEVELS: u64 = fi::FI_INJECT_COMPLETE
@@ -164,7 +169,7 @@ impl Sender for Ep {
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
         entry::check_not_forked(self.core.creator)?;
         self.check_inject(args.flags, args.iov)?;
-        engine::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        calls::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 }
@@ -238,7 +243,7 @@ impl Receiver for Ep {
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
         entry::check_not_forked(self.core.creator)?;
         check_recv(args)?;
-        engine::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        calls::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 }
@@ -314,7 +319,7 @@ impl Ep {
     pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         entry::check_not_forked(self.core.creator)?;
         self.check_inject(args.flags, args.iov)?;
-        engine::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        calls::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 
@@ -327,7 +332,7 @@ impl Ep {
     pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
         entry::check_not_forked(self.core.creator)?;
         self.check_inject(args.flags, args.operand)?;
-        engine::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        calls::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 }

@@ -18,7 +18,8 @@ use crate::base::attr::MSG_PREFIX_SIZE;
 use crate::base::buffers::Buffers;
 use crate::base::entry::{CreatedBy, Object};
 use crate::base::errno::Errno;
-use crate::engine::{RecvArgs, SendArgs};
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::args::SendArgs;
 
 /// Endpoint opened with prefixes.
 #[repr(transparent)]

@@ -26,9 +26,16 @@ use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::entry::{self, Object, object};
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
-use crate::engine::deferred::{self, Action, Condition, Queued, Work};
-use crate::engine::iov::Iov;
-use crate::engine::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
+use crate::domain::triggered;
+use crate::domain::triggers::Action;
+use crate::domain::triggers::Condition;
+use crate::domain::triggers::Queued;
+use crate::domain::triggers::Work;
+use crate::engine::types::args::AtomicArgs;
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::args::RmaArgs;
+use crate::engine::types::args::SendArgs;
+use crate::engine::types::iov::Iov;
 use crate::objects::atomic::{self, NO_LIST};
 use crate::objects::cntr::Cntr;
 use crate::objects::{msg, rma, tagged};
@@ -50,7 +57,7 @@ impl Triggered {
     fn settle(&self) {
         // In a forked child the call has failed, and the lock belongs to the parent.
         if entry::check_not_forked(self.0.core.creator).is_ok() {
-            deferred::run(&mut self.0.core.dom.gate.lock());
+            triggered::run(&mut self.0.core.dom.gate.lock());
         }
     }
 
@@ -192,7 +199,7 @@ impl Later<'_> {
             flags: flags & !fi::FI_TRIGGER,
             queued: self.queued,
         };
-        deferred::post(&mut self.ep.core.dom.gate.lock(), self.when, work)?;
+        triggered::post(&mut self.ep.core.dom.gate.lock(), self.when, work)?;
         Ok(0)
     }
 }
@@ -330,7 +337,7 @@ pub(crate) unsafe fn queue_work(
                 Action::Add { cntr, value }
             };
             let work = Work { action, ep: None, context: 0, flags: 0, queued: Some(queued) };
-            deferred::post(&mut dom.gate.lock(), when, work)
+            triggered::post(&mut dom.gate.lock(), when, work)
         }
         // SAFETY: the caller's contract.
         _ => unsafe { queue_operation(dom, work, when, queued) },

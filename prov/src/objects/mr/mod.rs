@@ -20,8 +20,11 @@ use scif_ring::copy::Mem;
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::base::{attr, entry, env};
-use crate::domain::{DomainShared, DomainState, wait};
-use crate::engine;
+use crate::domain::bindings;
+use crate::domain::calls;
+use crate::domain::migrate;
+use crate::domain::{DomainShared, DomainState};
+
 use crate::objects::cntr::Cntr;
 use crate::objects::handle::Domain;
 use crate::state::eq_queue::eq_entry;
@@ -318,11 +321,11 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
     let mut polls = 0;
     loop {
         let mut st = dom.gate.lock();
-        if !engine::marked(&mut st, slot) {
+        if !migrate::marked(&mut st, slot) {
             return;
         }
         if now_ns() >= end {
-            engine::expel(&mut st, slot);
+            calls::expel(&mut st, slot);
         }
         drop(st);
         polls += 1;
@@ -339,7 +342,7 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
 fn bind_cntr(st: &mut DomainState, mr: u32, cntr: u32, flags: u64) -> Result<Option<u32>, Errno> {
     st.mrs.can_bind_cntr(mr, flags)?;
     // Peers may access the region through any endpoint.
-    wait::widen(st, cntr)?;
+    bindings::widen(st, cntr)?;
     st.mrs.bind_cntr(mr, cntr, flags)
 }
 
@@ -434,7 +437,7 @@ impl Mr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::wait::Target;
+    use crate::domain::Target;
     use crate::state::counter::CntrState;
     use crate::state::waiters::WaitState;
 
@@ -455,10 +458,10 @@ mod tests {
         assert_eq!(bind_cntr(&mut st, mr, cntr + 1, write), Err(fi::FI_EINVAL));
         assert_eq!(st.mrs.cntr_of(5, false), None);
         assert_eq!(bind_cntr(&mut st, mr + 1, cntr, write), Err(fi::FI_EINVAL));
-        assert!(!wait::is_wide(&st, Target::Cntr(cntr)));
+        assert!(!bindings::is_wide(&st, Target::Cntr(cntr)));
         assert!(bind_cntr(&mut st, mr, cntr, write).is_ok());
         assert_eq!(st.mrs.cntr_of(5, false), Some(cntr));
-        assert!(wait::is_wide(&st, Target::Cntr(cntr)));
+        assert!(bindings::is_wide(&st, Target::Cntr(cntr)));
         assert_eq!(bind_cntr(&mut st, mr, cntr, write), Err(fi::FI_EINVAL));
     }
 }

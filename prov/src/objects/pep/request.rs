@@ -12,7 +12,7 @@ use libfabric_sys::fid;
 use crate::base::addr::ADDR_LEN;
 use crate::base::entry::{self, object};
 use crate::base::errno::Errno;
-use crate::engine::conn_request::ConnRequest;
+use crate::engine::types::conn_request::ConnRequest;
 use crate::objects::getinfo::owned::OwnedInfo;
 use crate::state::eq_queue::UnreadRequest;
 

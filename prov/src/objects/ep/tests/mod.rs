@@ -16,7 +16,7 @@ use crate::base::addr::{ADDR_LEN, Addr};
 use crate::base::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::base::attr::{self, INJECT_SIZE};
 use crate::base::entry::own;
-use crate::engine::tests::poison::STRUCK;
+use crate::engine::panic_test::STRUCK;
 use crate::objects::handle::Domain;
 
 /// Calls a slot of one of an object's tables, with the object as first argument.

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Calls on the endpoints of a domain: posted operations, polls, waits, close.
+//!
+//! The C functions turn libfabric calls into the argument structs of the engine. Everything runs under
+//! the domain lock in the thread of the caller, and nothing blocks.
+//!
+//! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_cq(3).
+
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libfabric_sys as fi;
+use scif_ring::copy::Mem;
+
+use crate::base::errno::Errno;
+use crate::base::log::{Subsys, warn};
+use crate::base::reason::because;
+use crate::domain::migrate;
+use crate::domain::state::DomainState;
+use crate::engine::channel::link_set::CLOCK_EVERY;
+use crate::engine::completions::multi_recv;
+use crate::engine::endpoint::{EpState, Health};
+use crate::engine::fast_path::{self, Deliver};
+use crate::engine::parts::Env;
+use crate::engine::protocols::{atomic, cm, coll_run, parting, recv, rma, send, srx};
+use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
+use crate::engine::{connections, loopback, peek, poison, progress};
+
+/// Size in bytes of the first page, in which programs have no memory: `vm.mmap_min_addr` forbids it
+/// unless it is 0.
+const LOWEST: usize = 4096;
+
+/// Poisons its endpoint when dropped, which happens only during unwinding.
+struct Unwound<'a> {
+    st: &'a mut DomainState,
+    ep: u32,
+}
+
+impl Drop for Unwound<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        if let Some(e) = self.st.eps.get_mut(self.ep) {
+            e.enabled = false;
+            e.health = Health::Poisoned;
+        }
+    }
+}
+
+/// Returns an enabled endpoint and the other parts of its domain.
+#[inline(always)]
+pub(crate) fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
+    let DomainState { eps, cqs, cntrs, avs, mrs, srxs, .. } = st;
+    let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
+    // In a forked child the endpoint, its rings and its doorbell still belong to the parent.
+    if !e.enabled || e.links.sock.forked() {
+        return Err(e.refusal());
+    }
+    let env = Env { cqs, cntrs, avs, mrs, srxs };
+    Ok((e, env))
+}
+
+/// Returns the parts that a call on endpoint `ep` works on, as [`split`] does.
+///
+/// # Errors
+/// Errors of [`split`], with a logged reason.
+#[inline(always)]
+pub(crate) fn usable(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
+    split(st, ep).map_err(not_usable)
+}
+
+#[cold]
+fn not_usable(errno: Errno) -> Errno {
+    match errno {
+        fi::FI_EOPBADSTATE => {
+            because(errno, format_args!("the endpoint is not enabled (fi_enable)"))
+        }
+        _ => errno,
+    }
+}
+
+#[cold]
+fn in_no_memory() -> Errno {
+    because(fi::FI_EFAULT, format_args!("a buffer lies in the first {LOWEST} bytes of memory"))
+}
+
+/// Whether a buffer lies where no memory can be mapped. The call then fails, instead of a fault
+/// that ends the process. Open MPI 4.1's `cm` sends absolute datatypes (`MPI_BOTTOM`) from address
+/// 0, because it loses the displacement. Receive buffers are not checked, since receives are posted
+/// on the fast path. Other unmapped addresses fault, as with every provider that copies.
+#[inline(always)]
+pub(crate) fn nowhere(iov: &[Mem]) -> bool {
+    iov.iter().any(|m| m.addr() < LOWEST && !m.is_empty())
+}
+
+/// Sends a message. `FI_EAGAIN` if the transmit queue is full. Delivery errors are reported as
+/// completions.
+#[inline(always)]
+pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
+    guarded(st, ep, |st| {
+        let (e, mut env) = usable(st, ep)?;
+        if nowhere(a.iov) {
+            return Err(in_no_memory());
+        }
+        let posted = send::post_send(e, &mut env, a);
+        loopback::loop_back(e, &mut env);
+        posted
+    })
+}
+
+/// Posts a receive, or peeks at, claims or discards a message.
+#[inline(always)]
+pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
+    guarded(st, ep, |st| {
+        let (e, mut env) = usable(st, ep)?;
+        if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
+            return peek::post_peek(e, &mut env, a);
+        }
+        if fast_path::post_quick(e, &mut env, a)? {
+            return Ok(());
+        }
+        recv::post_recv(e, &mut env, a)?;
+        hasten(st, ep);
+        Ok(())
+    })
+}
+
+/// Posts a receive on the slow path only, for contexts of scalable endpoints and queued work.
+pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
+    guarded(st, ep, |st| {
+        let (e, mut env) = usable(st, ep)?;
+        if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
+            return peek::post_peek(e, &mut env, a);
+        }
+        recv::post_recv(e, &mut env, a)?;
+        hasten(st, ep);
+        Ok(())
+    })
+}
+
+/// Wakes the thread of automatic progress if a receive of the endpoint names a source to which it
+/// has to connect first.
+fn hasten(st: &mut DomainState, ep: u32) {
+    if st.eps.get(ep).is_some_and(|e| e.recv.unmet.is_untried()) {
+        st.wake_auto();
+    }
+}
+
+/// Starts an RMA operation.
+pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
+    guarded(st, ep, |st| {
+        let (e, mut env) = usable(st, ep)?;
+        if nowhere(a.iov) {
+            return Err(in_no_memory());
+        }
+        let posted = rma::post_rma(e, &mut env, a);
+        loopback::loop_back(e, &mut env);
+        posted
+    })
+}
+
+/// Starts an atomic operation with a validated datatype and operation.
+pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
+    guarded(st, ep, |st| {
+        let (e, mut env) = usable(st, ep)?;
+        if nowhere(a.operand) || nowhere(a.compare) || nowhere(a.result) {
+            return Err(in_no_memory());
+        }
+        let posted = atomic::post_atomic(e, &mut env, a);
+        loopback::loop_back(e, &mut env);
+        posted
+    })
+}
+
+/// Makes all progress that is possible. Never blocks.
+#[inline]
+pub(crate) fn progress(st: &mut DomainState, ep: u32) {
+    guarded(st, ep, |st| match split(st, ep) {
+        Ok((e, mut env)) => {
+            progress::progress(e, &mut env);
+            if e.links.polls.is_multiple_of(CLOCK_EVERY) && env.mrs.has_hot() {
+                scif::keep_errno(|| migrate::move_hot(st));
+            }
+        }
+        Err(_) => end(st, ep),
+    });
+}
+
+/// Returns a number that changes with every poll of an enabled endpoint.
+pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
+    st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
+}
+
+/// See [`EpState::glance`].
+#[inline(always)]
+pub(crate) fn glance(
+    st: &mut DomainState,
+    ep: u32,
+    cq: u32,
+    most: usize,
+    to: &mut impl Deliver,
+) -> usize {
+    guarded(st, ep, |st| match split(st, ep) {
+        Ok((e, mut env)) => fast_path::glance(e, &mut env, cq, most, to),
+        Err(_) => 0,
+    })
+}
+
+/// Requests wake-ups from peers. The caller polls once more before it sleeps on the descriptor of
+/// the endpoint.
+pub(crate) fn arm(st: &mut DomainState, ep: u32) {
+    if let Some(e) = st.eps.get_mut(ep) {
+        e.links.sock.arm();
+        e.links.armed = true;
+        // A peer that published before it saw its ring idle rang no doorbell, and a sleeper sweeps
+        // no rings.
+        e.links.activate_all();
+        if e.cm.is_some() {
+            if let Ok((e, mut env)) = split(st, ep) {
+                cm::cm_step(e, &mut env);
+            }
+        }
+    }
+}
+
+/// Ends the state that [`arm`] began.
+pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
+    if let Some(e) = st.eps.get_mut(ep) {
+        if !e.cm.as_ref().is_some_and(|cm| cm.is_told_more()) {
+            e.links.sock.disarm();
+        }
+        e.links.armed = false;
+        // The sleeper was woken for a reason: poll the rings without delay, and the links first.
+        e.links.cancel_poll_delay();
+        e.links.last_events_ns = 0;
+    }
+}
+
+/// Whether only a peer provider makes progress on this endpoint, because it owns the receives.
+pub(crate) fn is_another_s(st: &mut DomainState, ep: u32) -> bool {
+    split(st, ep).is_ok_and(|(e, env)| srx::draws_from_another(e, &env))
+}
+
+/// Whether wake-ups or link events for a sleeper on this endpoint are unhandled.
+pub(crate) fn has_wakes(st: &DomainState, ep: u32) -> bool {
+    st.eps
+        .get(ep)
+        .is_some_and(|e| e.links.armed && (e.links.sock.bell().any() || !e.links.events.is_empty()))
+}
+
+/// Whether outstanding work needs periodic polls that no doorbell triggers.
+pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| {
+        !e.ops.is_empty()
+            || !e.rndv.order.is_empty()
+            || !e.peers.busy.is_empty()
+            || e.recv.directed > 0
+            || e.links.sock.has_parked_callers()
+            || coll_run::is_collecting(e)
+    })
+}
+
+/// Whether pending work advances by polls only: a full ring, a connection to retry, or a source to
+/// connect to for the first time.
+pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
+    let wants = |e: &EpState| !e.peers.busy.is_empty() || e.recv.unmet.is_untried();
+    st.eps.get(ep).is_some_and(wants)
+}
+
+/// Whether callers wait for a file descriptor. Only polls serve them.
+pub(crate) fn has_parked_callers(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| e.links.sock.has_parked_callers())
+}
+
+/// Whether the last poll left work that the next one can do, so that no thread should sleep.
+pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| e.throttle.more)
+}
+
+/// Ends the connections of peers that are still executing an RMA on key slot `slot` after their
+/// time limit.
+pub(crate) fn expel(st: &mut DomainState, slot: u32) {
+    for ep in 0..st.eps.bound() {
+        if let Ok((e, mut env)) = split(st, ep) {
+            connections::expel(e, &mut env, slot);
+        }
+    }
+}
+
+/// Closes the endpoint. Unfinished operations are dropped without completions. Connections are
+/// closed gracefully.
+pub(crate) fn close(st: &mut DomainState, ep: u32) {
+    end(st, ep);
+    if let Ok((e, mut env)) = split(st, ep) {
+        progress::drain_before_close(e, &mut env);
+        let pieces = multi_recv::shared_pieces(e);
+        parting::let_go(e);
+        multi_recv::leave_pieces(e, &mut env, pieces);
+    }
+    if let Some(e) = st.eps.remove(ep) {
+        let name = format!("{}:{}", e.links.sock.id().node, e.links.sock.id().port);
+        if crate::base::env::env().stats {
+            crate::base::log::stats_line(&e.stats.line(&name, e.peers.met()));
+        }
+    }
+}
+
+/// Runs `body`. A panic in it poisons endpoint `ep`. Costs nothing without a panic.
+#[inline(always)]
+pub(crate) fn guarded<R>(
+    st: &mut DomainState,
+    ep: u32,
+    body: impl FnOnce(&mut DomainState) -> R,
+) -> R {
+    let unwound = Unwound { st, ep };
+    let done = body(&mut *unwound.st);
+    // No panic occurred, so the guard must not be dropped.
+    let _kept = ManuallyDrop::new(unwound);
+    done
+}
+
+/// Ends the operations of endpoint `ep`, if it is poisoned and they have not ended yet.
+#[cold]
+pub(crate) fn end(st: &mut DomainState, ep: u32) {
+    let DomainState { eps, cqs, cntrs, avs, mrs, srxs, .. } = st;
+    let Some(e) = eps.get_mut(ep).filter(|e| e.health == Health::Poisoned) else {
+        return;
+    };
+    // Set first: a second panic ends the attempt, and there is no third.
+    e.health = Health::Ended;
+    let mut env = Env { cqs, cntrs, avs, mrs, srxs };
+    let ended = catch_unwind(AssertUnwindSafe(|| poison::end_everything(e, &mut env)));
+    let all = if ended.is_ok() { "all" } else { "some" };
+    warn(
+        Subsys::EpData,
+        format_args!(
+            "endpoint {} cannot be used any more after an internal error: {all} of its operations end with FI_EOTHER",
+            e.links.sock.id()
+        ),
+    );
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Calls that make and end the connection of a connected endpoint.
+//!
+//! Semantics: fi_cm(3).
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use libfabric_sys as fi;
+use scif::{PortId, Reason};
+
+use crate::base::entry;
+use crate::base::errno::Errno;
+use crate::base::log::Subsys;
+use crate::domain::calls::split;
+use crate::domain::state::DomainState;
+use crate::engine::protocols::{cm, srx};
+use crate::engine::tables::cm_state::{SENT, State};
+use crate::engine::types::conn_request::ConnRequest;
+use crate::engine::types::peer_id::ANY;
+use crate::engine::{connections, progress};
+
+/// Sends a connection request to the passive endpoint at `to`.
+pub(crate) fn connect(st: &mut DomainState, ep: u32, to: PortId, data: &[u8]) -> Result<(), Errno> {
+    let number = RandomState::new().build_hasher().finish() & !SENT;
+    begin(st, ep, State::Calling, (to, number), None, data)
+}
+
+/// Answers a request. The caller learns of the result once the connection to it is open, or has
+/// failed.
+pub(crate) fn accept(
+    st: &mut DomainState,
+    ep: u32,
+    call: ConnRequest,
+    data: &[u8],
+) -> Result<(), Errno> {
+    let request = (call.from, call.number);
+    begin(st, ep, State::Answering, request, Some(call), data)
+}
+
+fn begin(
+    st: &mut DomainState,
+    ep: u32,
+    state: State,
+    (to, number): (PortId, u64),
+    call: Option<ConnRequest>,
+    data: &[u8],
+) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    let cm = e.cm.as_mut().ok_or(fi::FI_ENOSYS)?;
+    match cm.state {
+        State::Idle => {}
+        State::Calling | State::Answering => return Err(fi::FI_EALREADY),
+        State::Up => return Err(fi::FI_EISCONN),
+        State::Down => {
+            let call = if call.is_some() { "fi_accept" } else { "fi_connect" };
+            let what =
+                format_args!("{call} of an endpoint whose connection is over: it needs a new one");
+            return entry::refused(Subsys::EpCtrl, what, fi::FI_EOPBADSTATE);
+        }
+    }
+    (cm.state, cm.to, cm.number, cm.data) = (state, to, number, data.to_vec());
+    cm.call = call;
+    cm::cm_step(e, &mut env);
+    Ok(())
+}
+
+/// Ends the connection of an endpoint. Data that the peer has not sent yet never arrives.
+pub(crate) fn shutdown(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    let state = e.cm.as_ref().ok_or(fi::FI_ENOSYS)?.state;
+    match state {
+        State::Idle => return Err(fi::FI_ENOTCONN),
+        State::Down => return Ok(()),
+        State::Calling | State::Answering | State::Up => {}
+    }
+    progress::drain_before_close(e, &mut env);
+    let was_up = cm::begin_hang_up(e);
+    connections::lose_all(e, &mut env, Reason::Orderly);
+    cm::end_hang_up(e, &mut env, was_up);
+    Ok(())
+}
+
+/// Polls for events of the connection only, as a read of the event queue does.
+///
+/// Returns true if the next poll is due soon, since no notification will come.
+pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
+    let Ok((e, mut env)) = split(st, ep) else {
+        return false;
+    };
+    if srx::draws_from_another(e, &env) {
+        connections::look_for_events(e, &mut env);
+    } else {
+        connections::look_at_links(e, &mut env);
+    }
+    // A thread may sleep on receives that the end of the connection fails.
+    cm::cm_step(e, &mut env);
+    e.cm.as_ref().is_some_and(|cm| match cm.state {
+        State::Calling => cm.request.is_none() && !cm.data_sent(),
+        State::Answering => cm.peer == ANY,
+        State::Idle | State::Up | State::Down => false,
+    })
+}
+
+/// Returns the port of the peer of a connected endpoint.
+pub(crate) fn peer(st: &DomainState, ep: u32) -> Result<PortId, Errno> {
+    let cm = st.eps.get(ep).and_then(|e| e.cm.as_ref()).ok_or(fi::FI_ENOSYS)?;
+    match cm.state {
+        State::Up => Ok(cm.to),
+        State::Idle | State::Calling | State::Answering | State::Down => Err(fi::FI_ENOTCONN),
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! State of a domain, which its lock guards, and the part that all its objects hold.
+//!
+//! The slabs of [`DomainState`] are separate fields, so that they can be borrowed independently.
+
+use std::fmt;
+use std::sync::Arc;
+
+use scif::{Maker, SharedKeys, Waiter};
+use scif_ring::domain_lock::ElidableLock;
+
+use crate::base::slab::Slab;
+use crate::domain::progress_handle::AutoProgress;
+use crate::domain::triggers::Triggers;
+use crate::engine::endpoint::EpState;
+use crate::engine::tables::srx_state::SrxState;
+use crate::state::av_set::AvSetState;
+use crate::state::av_table::AvState;
+use crate::state::counter::CntrState;
+use crate::state::cq_queue::CqState;
+use crate::state::eq_queue::EqShared;
+use crate::state::fabric::FabricShared;
+use crate::state::mr_table::MrTable;
+
+/// Object of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Cq(u32),
+    Cntr(u32),
+}
+
+/// Number of waits for which each endpoint is armed.
+#[derive(Debug, Default)]
+pub(crate) struct Arms(Vec<u32>);
+
+impl Arms {
+    pub(crate) fn count(&mut self, ep: u32) -> Option<&mut u32> {
+        let at = ep as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0.get_mut(at)
+    }
+}
+
+/// Numbers of open objects without a slab of their own.
+#[derive(Debug, Default)]
+pub(crate) struct OpenCounts {
+    /// Joined collective groups (`struct fid_mc`).
+    pub(crate) mcs: usize,
+    /// Shared transmit contexts.
+    pub(crate) stxs: usize,
+    /// Scalable endpoints.
+    pub(crate) seps: usize,
+    /// Poll sets.
+    pub(crate) pollsets: usize,
+}
+
+/// State guarded by the domain lock.
+pub(crate) struct DomainState {
+    pub(crate) eps: Slab<EpState>,
+    pub(crate) cqs: Slab<CqState>,
+    pub(crate) cntrs: Slab<CntrState>,
+    pub(crate) avs: Slab<AvState>,
+    pub(crate) mrs: MrTable,
+    pub(crate) srxs: Slab<SrxState>,
+    pub(crate) av_sets: Slab<AvSetState>,
+    pub(crate) open: OpenCounts,
+    /// Number of addresses assigned to AV sets and groups so far.
+    pub(crate) coll_addrs: u64,
+    pub(crate) arms: Arms,
+    /// Operations that wait for a counter.
+    pub(crate) triggers: Triggers,
+    /// Endpoints armed by the sleeping progress thread.
+    pub(crate) auto_armed: Vec<u32>,
+    /// Wait object of the progress thread, if there is one.
+    pub(crate) auto_waiter: Option<Arc<Waiter>>,
+    /// Event queue for registrations, if the application requested their events.
+    pub(crate) mr_events: Option<Arc<EqShared>>,
+    /// Event queue of the domain, held so that it cannot be closed before the domain.
+    pub(crate) eq: Option<Arc<EqShared>>,
+    /// Queue or counter that was read last.
+    pub(crate) last_read: Target,
+}
+
+impl DomainState {
+    pub(crate) fn new(mrs: MrTable) -> DomainState {
+        DomainState {
+            eps: Slab::new(),
+            cqs: Slab::new(),
+            cntrs: Slab::new(),
+            avs: Slab::new(),
+            mrs,
+            srxs: Slab::new(),
+            av_sets: Slab::new(),
+            open: OpenCounts::default(),
+            coll_addrs: 0,
+            arms: Arms::default(),
+            triggers: Triggers::default(),
+            auto_armed: Vec::new(),
+            auto_waiter: None,
+            mr_events: None,
+            eq: None,
+            last_read: Target::Cq(0),
+        }
+    }
+
+    /// Wakes the progress thread if it sleeps. It does not know how soon work posted meanwhile is
+    /// due.
+    pub(crate) fn wake_auto(&self) {
+        if let Some(waiter) = self.auto_waiter.as_ref().filter(|_| !self.auto_armed.is_empty()) {
+            waiter.signal();
+        }
+    }
+
+    /// Returns a new `fi_addr_t` for a set or a group, distinct from all addresses of address
+    /// vectors.
+    pub(crate) fn next_coll_addr(&mut self) -> u64 {
+        const FIRST: u64 = 1 << 62;
+        self.coll_addrs += 1;
+        FIRST + self.coll_addrs
+    }
+}
+
+/// Part of a domain that all its objects hold.
+pub(crate) struct DomainShared {
+    pub(crate) gate: ElidableLock<DomainState>,
+    pub(crate) fabric: Arc<FabricShared>,
+    pub(crate) creator: Maker,
+    /// Interface version for which the application was written.
+    pub(crate) api: u32,
+    /// Whether the domain was opened for triggered operations and queued work.
+    pub(crate) triggers: bool,
+    /// Keys that peers may look up; `None` when the application requested no capability that needs
+    /// them.
+    pub(crate) keys: Option<Arc<SharedKeys>>,
+    pub(crate) auto: Option<AutoProgress>,
+}
+
+impl fmt::Debug for DomainShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DomainShared").field("api", &self.api).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections of an endpoint and their rings, active or idle.
+//!
+//! Every poll reads the active rings. A ring that stays empty long enough becomes idle: its peer
+//! rings the doorbell of the endpoint after the next record. A periodic sweep also polls one idle
+//! ring at a time, so that a lost doorbell delays a message but never loses it.
+//!
+//! Not here: the records in the rings (`progress`), and the end of a connection (`progress`,
+//! `parting`).
+
+use scif::{CloseHow, ConnId, Connection, Endpoint, LinkEvent};
+use scif_ring::BELL_BITS;
+
+use crate::base::errno::Errno;
+use crate::engine::types::peer_id::PeerId;
+
+/// Empty polls of a ring after which its consumed counter is published. A larger number delays
+/// fences of the peer.
+const FLUSH_AFTER: u32 = 64;
+/// Empty polls after which a ring becomes idle while more than `ACTIVE_ALWAYS` rings are active. A
+/// smaller number costs more doorbells.
+const IDLE_AFTER_POLLS: u32 = 1024;
+/// Empty polls after which a ring becomes idle while few rings are active and others are idle.
+const IDLE_AFTER_POLLS_LONG: u32 = 65_536;
+/// Largest number of active rings that counts as few: polling them costs less than reactivation.
+pub(crate) const ACTIVE_ALWAYS: usize = 8;
+/// Polls between two sweep steps, each of which polls one idle ring; a multiple of `CLOCK_EVERY`.
+/// Applies until every idle ring was polled once since the last one became idle. The peer of that
+/// ring may have published a record before it saw the idle flag.
+pub(crate) const SWEEP_EVERY: u32 = 64;
+/// Polls between two sweep steps otherwise. They are rare, since the polled line is seldom in the
+/// cache. If a malicious peer has erased a doorbell bit, its record is found after up to this many
+/// polls for each idle ring.
+pub(crate) const SWEEP_SLOW: u32 = 1024;
+/// Polls between two readings of the clock, and thus the delay of all timed work.
+pub(crate) const CLOCK_EVERY: u32 = 8;
+
+/// Connection in the list of active or idle rings, with its number of empty polls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) conn: ConnId,
+    pub(crate) peer: PeerId,
+    pub(crate) empty: u32,
+}
+
+/// Connection that has ended and is not closed yet.
+#[derive(Debug)]
+pub(crate) struct Parting {
+    pub(crate) conn: ConnId,
+    pub(crate) peer: PeerId,
+    pub(crate) how: CloseHow,
+    /// Messages announced over the connection, and the error they end with.
+    pub(crate) ops: Vec<u64>,
+    pub(crate) err: Errno,
+}
+
+/// Connections of one endpoint, and the state of their polling.
+pub(crate) struct LinkSet {
+    pub(crate) sock: Endpoint,
+    pub(crate) active: Vec<Link>,
+    /// Idle rings, and the index of the one that the last sweep step polled.
+    pub(crate) idle: Vec<Link>,
+    idle_next: usize,
+    /// Sweep steps left until every idle ring has been polled since the last ring became idle.
+    pub(crate) sweep_left: usize,
+    /// Connections that have ended and are not closed yet.
+    pub(crate) parting: Vec<Parting>,
+    /// Whether the endpoint is closing and reads its rings no more.
+    pub(crate) rx_closed: bool,
+    /// Whether a thread sleeps on this endpoint or is about to.
+    pub(crate) armed: bool,
+    /// Connection events to handle. Between polls only ends that wait for progress remain.
+    pub(crate) events: Vec<LinkEvent>,
+    /// Number of polls, wrapping.
+    pub(crate) polls: u32,
+    pub(crate) last_events_ns: u64,
+    pub(crate) last_alive_ns: u64,
+    alive_next: usize,
+}
+
+impl LinkSet {
+    pub(crate) fn new(sock: Endpoint) -> LinkSet {
+        LinkSet {
+            sock,
+            active: Vec::new(),
+            idle: Vec::new(),
+            idle_next: 0,
+            sweep_left: 0,
+            parting: Vec::new(),
+            rx_closed: false,
+            armed: false,
+            events: Vec::new(),
+            polls: 0,
+            last_events_ns: 0,
+            last_alive_ns: 0,
+            alive_next: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn conn(&mut self, id: ConnId) -> Option<&mut Connection> {
+        self.sock.conn(id)
+    }
+
+    /// Adds a connection with `peer`, whose ring is active.
+    pub(crate) fn add(&mut self, conn: ConnId, peer: PeerId) {
+        self.active.push(Link { conn, peer, empty: 0 });
+    }
+
+    /// Removes a connection from its list. Returns its peer, or `None` if it is in none.
+    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<PeerId> {
+        let is_it = |link: &Link| link.conn == conn;
+        if let Some(at) = self.active.iter().position(is_it) {
+            return Some(self.active.swap_remove(at).peer);
+        }
+        let at = self.idle.iter().position(is_it)?;
+        Some(self.remove_idle(at).peer)
+    }
+
+    /// Returns the number of connections in the lists.
+    pub(crate) fn len(&self) -> usize {
+        self.active.len() + self.idle.len()
+    }
+
+    /// Returns the connections in the lists.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {
+        self.active.iter().chain(&self.idle)
+    }
+
+    /// Returns the connections with `peer`.
+    pub(crate) fn conns_of(&self, peer: PeerId) -> impl Iterator<Item = ConnId> {
+        self.iter().filter(move |l| l.peer == peer).map(|l| l.conn)
+    }
+
+    /// Returns the peer of a connection in the lists.
+    pub(crate) fn peer_of(&self, conn: ConnId) -> Option<PeerId> {
+        self.iter().find(|l| l.conn == conn).map(|l| l.peer)
+    }
+
+    /// Returns the connections with `peer` whose other end is process `of`.
+    ///
+    /// After a simultaneous open there are two, and replies to requests over one arrive over the
+    /// other. Both end with the peer. The end that is seen first must not fail operations that were
+    /// answered.
+    pub(crate) fn conns_of_process(&mut self, peer: PeerId, of: Option<(i32, u64)>) -> Vec<ConnId> {
+        let mut conns: Vec<ConnId> = self.conns_of(peer).collect();
+        conns.retain(|id| self.sock.conn(*id).map(|c| c.peer_process()) == of);
+        conns
+    }
+
+    /// Returns the connections whose live peers are accessing key slot `slot`.
+    pub(crate) fn conns_accessing(&mut self, slot: u32) -> impl Iterator<Item = ConnId> {
+        let conns: Vec<ConnId> = self.iter().map(|l| l.conn).collect();
+        conns.into_iter().filter(move |id| {
+            self.sock.conn(*id).is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
+        })
+    }
+
+    /// Returns the next connection whose liveness is checked, in turn.
+    pub(crate) fn next_to_check(&mut self) -> Option<Link> {
+        self.alive_next = (self.alive_next + 1) % self.len().max(1);
+        let at = self.alive_next;
+        let idle = || self.idle.get(at - self.active.len());
+        self.active.get(at).or_else(idle).copied()
+    }
+
+    /// Whether `conn` has ended and waits for its peer.
+    pub(crate) fn is_parting(&self, conn: ConnId) -> bool {
+        self.parting.iter().any(|p| p.conn == conn)
+    }
+
+    /// Cancels the poll delay of the active rings, before a sleep or after a wake-up.
+    #[cold]
+    pub(crate) fn cancel_poll_delay(&mut self) {
+        for link in &self.active {
+            if let Some(c) = self.sock.conn(link.conn) {
+                c.rx().cancel_poll_delay();
+            }
+        }
+    }
+
+    /// Whether an active ring holds a record.
+    #[inline]
+    pub(crate) fn any_ready(&mut self) -> bool {
+        let LinkSet { active, sock, .. } = self;
+        active.iter().any(|l| sock.conn(l.conn).is_some_and(|c| c.rx().ready()))
+    }
+
+    /// Publishes the consumed counters before a sleep, since the polls that would publish them may
+    /// not come. Fences of peers, and RMA in message order, wait for these counters.
+    #[cold]
+    pub(crate) fn flush_active(&mut self) {
+        for link in &self.active {
+            if let Some(c) = self.sock.conn(link.conn) {
+                c.rx().flush();
+            }
+        }
+    }
+
+    /// Counts an empty poll of active ring `at`. Returns true if the ring became idle and another
+    /// ring took its index.
+    #[inline]
+    pub(crate) fn note_empty_poll(&mut self, at: usize) -> bool {
+        // With many peers, only the rings of active senders should be polled.
+        let idle_after = match self.active.len() {
+            0 | 1 => None,
+            few if few <= ACTIVE_ALWAYS => (!self.idle.is_empty()).then_some(IDLE_AFTER_POLLS_LONG),
+            _ => Some(IDLE_AFTER_POLLS),
+        };
+        let Some(link) = self.active.get_mut(at) else {
+            return false;
+        };
+        link.empty = link.empty.saturating_add(1);
+        if link.empty == FLUSH_AFTER
+            && let Some(c) = self.sock.conn(link.conn)
+        {
+            c.rx().flush();
+        }
+        if idle_after.is_none_or(|after| link.empty < after) {
+            return false;
+        }
+        let Some(c) = self.sock.conn(link.conn) else {
+            return false;
+        };
+        c.rx().set_idle(true);
+        if !matches!(c.rx().peek(), Ok(None)) {
+            c.rx().set_idle(false);
+            link.empty = 0;
+            return false;
+        }
+        let link = self.active.swap_remove(at);
+        self.idle.push(link);
+        self.sweep_left = self.idle.len();
+        true
+    }
+
+    /// Activates the idle rings whose doorbell bits are set.
+    #[cold]
+    pub(crate) fn activate_rung(&mut self) {
+        let mut bits = [false; BELL_BITS];
+        self.sock.bell().take(|bit| {
+            if let Some(b) = bits.get_mut(bit) {
+                *b = true;
+            }
+        });
+        let mut at = 0;
+        while let Some(idle) = self.idle.get(at).copied() {
+            if bits.get(idle.conn.index as usize % BELL_BITS).is_some_and(|b| *b) {
+                self.activate(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn remove_idle(&mut self, at: usize) -> Link {
+        let taken = self.idle.swap_remove(at);
+        if self.sweep_left > 0 {
+            // The last ring has moved to index `at`.
+            self.sweep_left = self.idle.len();
+        }
+        taken
+    }
+
+    /// Activates the idle ring at index `at`.
+    fn activate(&mut self, at: usize) {
+        let mut link = self.remove_idle(at);
+        link.empty = 0;
+        if let Some(c) = self.sock.conn(link.conn) {
+            c.rx().set_idle(false);
+        }
+        self.active.push(link);
+    }
+
+    /// Whether the idle ring at index `at` holds no record.
+    fn is_quiet(&mut self, at: usize) -> bool {
+        let conn = self.idle.get(at).and_then(|link| self.sock.conn(link.conn));
+        conn.is_some_and(|c| matches!(c.rx().peek(), Ok(None)))
+    }
+
+    /// Polls the next idle ring, in turn, if a sweep step is due.
+    #[inline]
+    pub(crate) fn sweep(&mut self) {
+        let every = if self.sweep_left > 0 { SWEEP_EVERY } else { SWEEP_SLOW };
+        if self.polls.is_multiple_of(every) {
+            self.sweep_step();
+        }
+    }
+
+    fn sweep_step(&mut self) {
+        self.sweep_left = self.sweep_left.saturating_sub(1);
+        if self.idle.is_empty() {
+            return;
+        }
+        self.idle_next = (self.idle_next + 1) % self.idle.len();
+        if !self.is_quiet(self.idle_next) {
+            self.activate(self.idle_next);
+        }
+    }
+
+    /// Activates every idle ring that holds a record.
+    pub(crate) fn activate_all(&mut self) {
+        let mut at = 0;
+        while at < self.idle.len() {
+            if self.is_quiet(at) {
+                at += 1;
+            } else {
+                self.activate(at);
+            }
+        }
+    }
+}

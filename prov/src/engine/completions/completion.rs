@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Completions of transmit operations.
+//!
+//! Not here: receives (`rx`), and work queued to the domain (`deferred`).
+
+use libfabric_sys as fi;
+
+use crate::base::errno::Errno;
+use crate::engine::completions::work_report;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::tables::op_table::{NOTED, What};
+use crate::engine::types::peer_id::PeerId;
+use crate::state::completion::{Completion, CqError};
+
+/// Writes the completion of a transmit operation: a success if requested, an error always.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "the parts of a completion, kept in registers")]
+pub(crate) fn tx_complete(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    what: What,
+    context: usize,
+    flags: u64,
+    tag: u64,
+    len: usize,
+    err: Errno,
+) {
+    if flags & NOTED != 0 {
+        work_report::tx_noted(ep, env, what, context, tag, len, err, tx_cntr(ep, what));
+    } else {
+        tx_posted(ep, env, what, context, flags, tag, len, err);
+    }
+}
+
+/// Returns the counter for operations of one kind.
+#[inline(always)]
+pub(crate) fn tx_cntr(ep: &EpState, what: What) -> Option<u32> {
+    match what {
+        What::Message | What::Tagged => ep.cfg.cntr_send,
+        What::Write | What::AtomicWrite | What::Collective => ep.cfg.cntr_write,
+        What::Read | What::AtomicFetch => ep.cfg.cntr_read,
+    }
+}
+
+/// Writes the completion of an operation that is not work queued to the domain.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
+pub(crate) fn tx_posted(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    what: What,
+    context: usize,
+    flags: u64,
+    tag: u64,
+    len: usize,
+    err: Errno,
+) {
+    let cntr = tx_cntr(ep, what);
+    if err == 0 {
+        if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
+            cntr.add(1);
+        }
+        if flags & fi::FI_COMPLETION != 0
+            && let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
+        {
+            cq.success(Completion { len, ..Completion::new(context, what.cq_flags(), tag) });
+        }
+        return;
+    }
+    tx_failed(ep, env, what, context, tag, len, err, cntr);
+}
+
+#[cold]
+#[expect(clippy::too_many_arguments, reason = "the cold half of `tx_posted`")]
+fn tx_failed(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    what: What,
+    context: usize,
+    tag: u64,
+    len: usize,
+    err: Errno,
+    cntr: Option<u32>,
+) {
+    if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
+        cntr.add_err(1);
+    }
+    if let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
+        let c = Completion::new(context, what.cq_flags(), tag);
+        cq.error(CqError::new(c, err, len));
+    }
+}
+
+/// Ends operation `id` if it belongs to `peer`: releases its resources and completes it.
+pub(crate) fn finish_op(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, id: u64, err: Errno) {
+    if ep.ops.get_mut(id).is_none_or(|op| op.peer != peer) {
+        log::debug!(target: "ep_data", "peer {peer} answered operation {id:#x}, which is not outstanding");
+        return;
+    }
+    let Some(op) = ep.ops.remove(id) else {
+        return;
+    };
+    let p = ep.peers.at_mut(peer);
+    if let Some((block, _)) = op.block {
+        p.blocks.give_back(block);
+    }
+    if op.ring_rma {
+        p.rma.outstanding = p.rma.outstanding.saturating_sub(1);
+    }
+    if op.block.is_some() {
+        ep.rndv.end_coop(id);
+    }
+    if op.kept.is_none() {
+        tx_complete(ep, env, op.what, op.context, op.flags, op.tag, op.len, err);
+    }
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections of an endpoint: their records, events and ends.
+//!
+//! The end of a connection drains its ring, and an invalid record ends its connection. Hence both
+//! are in one module.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libfabric_sys as fi;
+use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal};
+use scif_ring::layout::RING_SLOTS;
+use scif_ring::spsc::PollOutcome;
+
+use crate::base::log::{Subsys, warn_about_peer};
+use crate::engine::channel::rx_throttle::BATCH;
+use crate::engine::completions::completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::fast_path::{self, Queued};
+use crate::engine::parts::Env;
+use crate::engine::peers::{peer_conn, sep_source};
+use crate::engine::protocols::{cm, coll_run, eviction, parting, srx};
+use crate::engine::tables::unexpected::EXHAUSTED;
+use crate::engine::types::envelope::RecordError;
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::{dispatch, peer_failure, source_watch};
+
+/// Handles the next record of a ring on the slow path. Returns false if there is none, or the
+/// connection is gone.
+#[inline(never)]
+pub(crate) fn take_any(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
+    let Some(c) = ep.links.conn(conn) else {
+        return false;
+    };
+    match c.rx().peek() {
+        Ok(None) => return false,
+        Ok(Some(record)) => {
+            // Inner panic boundary, inside that of the call: a peer that causes a panic ends
+            // only its own connection.
+            let handled = catch_unwind(AssertUnwindSafe(|| {
+                dispatch::on_record(ep, env, conn, peer, &record)
+            }));
+            if matches!(handled, Ok(Ok(()))) {
+                if let Some(c) = ep.links.conn(conn) {
+                    c.rx().advance();
+                }
+                return true;
+            }
+            // Done before anything else is received, since the end of a connection drains
+            // others.
+            srx::free_unmatched(ep);
+            match handled {
+                Ok(Err(RecordError::NoMemory)) => {
+                    end_for_memory(ep, env, conn, peer);
+                    return false;
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    end_for_panic(ep, env, conn, peer);
+                    return false;
+                }
+            }
+        }
+        Err(_) => {}
+    }
+    corrupt(ep, env, conn, peer);
+    false
+}
+
+#[cold]
+fn corrupt(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+    let port = ep.peers.at(peer).id;
+    warn_about_peer(
+        Subsys::EpData,
+        format_args!(
+            "peer {port} wrote an invalid record into its ring; connection reset. Check that \
+             both sides have the same version"
+        ),
+    );
+    lose(ep, env, conn, Reason::Corrupt);
+}
+
+/// Ends a connection after one of its records caused a panic.
+#[cold]
+fn end_for_panic(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+    let id = ep.peers.at(peer).id;
+    warn_about_peer(
+        Subsys::EpData,
+        format_args!("internal error while a record of peer {id} was handled; connection reset"),
+    );
+    lose(ep, env, conn, Reason::Corrupt);
+}
+
+/// Ends the connections of peers that do not leave key slot `slot`.
+#[cold]
+pub(crate) fn expel(ep: &mut EpState, env: &mut Env<'_>, slot: u32) {
+    let inside: Vec<ConnId> = ep.links.conns_accessing(slot).collect();
+    for conn in inside {
+        if let Some(c) = ep.links.conn(conn) {
+            let (port, pid) = (c.peer(), c.peer_pid());
+            warn_about_peer(
+                Subsys::EpData,
+                format_args!(
+                    "process {pid} at {port} stays inside a memory region that is being closed; its connection is \
+                     reset. Stopped in the middle of a copy, it will finish that copy when it is continued"
+                ),
+            );
+        }
+        lose(ep, env, conn, Reason::Reset);
+    }
+}
+
+/// Handles up to `most` records of one ring and returns their number.
+#[inline]
+pub(crate) fn drain(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+    most: usize,
+) -> usize {
+    if ep.links.rx_closed || ep.peers.at(peer).overdrawn() {
+        return 0;
+    }
+    for taken in 0..most {
+        let more = match fast_path::take_quick(ep, env, conn, peer, &mut Queued) {
+            PollOutcome::Consumed => true,
+            PollOutcome::Unhandled => take_any(ep, env, conn, peer),
+            PollOutcome::Empty => false,
+        };
+        if !more {
+            return taken;
+        }
+    }
+    most
+}
+
+/// Handles connection events: accepts, completed handshakes and closes.
+pub(crate) fn look_at_links(ep: &mut EpState, env: &mut Env<'_>) {
+    let mut links = std::mem::take(&mut ep.links.events);
+    ep.links.sock.poll_links(&mut links);
+    on_links(ep, env, &mut links);
+    ep.links.events = links;
+}
+
+/// Handles connection events without the lock that guards the receives of a peer provider.
+/// Messages, and ends of connections, wait until progress runs on behalf of that provider.
+pub(crate) fn look_for_events(ep: &mut EpState, env: &mut Env<'_>) {
+    let mut links = std::mem::take(&mut ep.links.events);
+    ep.links.sock.poll_links(&mut links);
+    let mut ended = Vec::new();
+    links.retain(|link| {
+        let end = matches!(link, LinkEvent::Closed(..));
+        if end {
+            ended.push(*link);
+        }
+        !end
+    });
+    on_links(ep, env, &mut links);
+    for link in ended {
+        let LinkEvent::Closed(conn, reason) = link else {
+            continue;
+        };
+        if ep.links.is_parting(conn) || cm::cm_closed(ep, env, conn, reason) {
+            continue;
+        }
+        if ep.links.peer_of(conn).is_some() {
+            cm::cm_over(ep);
+            links.push(link);
+        } else {
+            // This connection carried a request that has been answered.
+            ep.links.sock.close_conn(conn, CloseHow::Reset);
+        }
+    }
+    ep.links.events = links;
+}
+
+fn on_links(ep: &mut EpState, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
+    // Closes come last, so that a reply over another connection is known before an operation
+    // fails.
+    links.sort_by_key(|link| matches!(link, LinkEvent::Closed(..)));
+    let was_down = ep.cm.as_ref().is_some_and(|cm| cm.is_down());
+    for link in links.drain(..) {
+        match link {
+            LinkEvent::Accepted(conn, port) => accepted(ep, env, conn, port),
+            LinkEvent::Connected(conn) => connected(ep, conn),
+            LinkEvent::Closed(conn, reason) => lose(ep, env, conn, reason),
+        }
+    }
+    // The receives of a connection that ended just now are flushed by the next poll, unless a
+    // thread sleeps. Until then the other endpoints of its queues receive messages that were
+    // sent earlier.
+    let Some(cm) = &ep.cm else { return };
+    if was_down || ep.links.armed || !cm.is_down() {
+        cm::cm_step(ep, env);
+    }
+}
+
+/// Handles a connection that a peer has opened.
+fn accepted(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, port: PortId) {
+    if ep.cm.is_some() {
+        return cm::cm_accepted(ep, conn);
+    }
+    let peer = peer_conn::peer_at(ep, port);
+    ep.links.add(conn, peer);
+    end_former_lives(ep, env, conn, peer, port);
+    if ep.links.conns_of(peer).all(|c| c != conn) {
+        // The new connection ended together with an earlier one, or its process does not own
+        // the port.
+        return;
+    }
+    if ep.peers.own == Some(peer) {
+        ep.peers.own_rx = Some(conn);
+    }
+    peer_conn::note_access(ep, conn, peer);
+    let p = ep.peers.at_mut(peer);
+    p.state.on_accepted();
+    if p.tx.is_none() {
+        p.tx = Some(conn);
+    }
+    sep_source::seen(ep, env, peer);
+}
+
+/// Ends connections of earlier incarnations of the peer at `port`. The new connection `conn`
+/// may be seen before the end of an old one. Requests over `conn` must not be answered over an
+/// old connection.
+fn end_former_lives(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId, port: PortId) {
+    let former: Vec<ConnId> = ep.links.conns_of(peer).filter(|old| *old != conn).collect();
+    let Some(process) = ep.links.conn(conn).map(|c| c.peer_process()) else {
+        return;
+    };
+    for old in former {
+        // A process that opened both connections closed the old one gracefully first.
+        let mut links = Vec::new();
+        ep.links.sock.hear(old, &mut links);
+        on_links(ep, env, &mut links);
+        let Some(c) = ep.links.conn(old).filter(|c| c.peer_process() != process) else {
+            continue;
+        };
+        let (up, alive) = (c.is_up(), c.alive_now());
+        // A dying process may seem alive after it has lost its port, so ownership decides.
+        let listener = ep.links.sock.listener(port);
+        if listener == Some(process.0) || !alive {
+            if up {
+                lose(ep, env, old, Reason::Died);
+            }
+        } else if listener.is_some() {
+            refuse_impostor(ep, conn, port, process.0);
+            return;
+        }
+    }
+}
+
+/// Resets a new connection from a process that claims the port of another live peer. Nothing of
+/// it is read, and the peer's own connections stay.
+#[cold]
+fn refuse_impostor(ep: &mut EpState, conn: ConnId, port: PortId, pid: i32) {
+    ep.links.active.retain(|live| live.conn != conn);
+    ep.links.sock.close_conn(conn, CloseHow::Reset);
+    warn_about_peer(
+        Subsys::EpCtrl,
+        format_args!("process {pid} claims port {port} of another process; connection reset"),
+    );
+}
+
+/// Handles the end of a handshake for a connection of this side.
+fn connected(ep: &mut EpState, conn: ConnId) {
+    let Some(peer) = ep.links.peer_of(conn) else {
+        return;
+    };
+    let p = ep.peers.at_mut(peer);
+    p.state.on_up();
+    parting::note_answer(p.id);
+    peer_conn::note_access(ep, conn, peer);
+}
+
+/// Ends a connection: receives the records left in its ring, then fails the operations it
+/// carried.
+pub(crate) fn lose(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
+    if ep.links.is_parting(conn) || cm::cm_closed(ep, env, conn, reason) {
+        return;
+    }
+    let Some(peer) = ep.links.remove(conn) else {
+        ep.links.sock.close_conn(conn, CloseHow::Reset);
+        return;
+    };
+    if !matches!(reason, Reason::Corrupt | Reason::Exhausted) {
+        drain_last(ep, env, conn, peer);
+    }
+    let process = ep.links.conn(conn).map(|c| c.peer_process());
+    // Made for receives only (`source_watch`), and nothing was sent over it.
+    let unused = ep.recv.unmet.note_ended(conn)
+        && ep.links.conn(conn).is_some_and(|c| c.tx().all_consumed())
+        && ep.peers.at(peer).queue.is_idle()
+        && ep.ops.of_peer(peer).is_empty();
+    let was_up = ep.links.conn(conn).is_some_and(|c| c.was_up());
+    source_watch::note_source_lost(ep, peer, was_up);
+    // Precedes all work on other connections of the peer, whose requests must not be answered
+    // over this one.
+    let sent_on_it = leave_tx(ep, conn, peer);
+    let unheard = match reason {
+        // No connection of the peer is read any more.
+        Reason::Exhausted => true,
+        // A listener that closed reports it on its own connections; otherwise they belong to
+        // its next incarnation.
+        Reason::Refused(Refusal::Closed) => false,
+        // Replies to requests over the peer's own connection may have been lost with this one.
+        Reason::Reset | Reason::Corrupt => sent_on_it,
+        _ => sent_on_it && !was_up,
+    };
+    if matches!(reason, Reason::Orderly | Reason::Died) {
+        for twin in ep.links.conns_of_process(peer, process) {
+            drain_last(ep, env, twin, peer);
+        }
+    }
+    ep.rma_target.on_conn_lost(conn);
+    // A listener that hangs up is closing gracefully too.
+    let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
+    let lost = match reason {
+        Reason::Exhausted => fi::FI_ENOMEM,
+        _ => fi::FI_ECONNRESET,
+    };
+    let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
+    parting::part(ep, env, conn, peer, (how, lost), sent_on_it);
+    let p = ep.peers.at_mut(peer);
+    let id = p.id;
+    // The peer exists, but denies access or refuses for now.
+    let hindered = match reason {
+        Reason::Denied if !p.state.was_up() => Some(fi::FI_EACCES),
+        Reason::Refused(Refusal::Version | Refusal::Resources) if !p.state.was_up() => {
+            Some(fi::FI_ECONNREFUSED)
+        }
+        _ => None,
+    };
+    if let Some(err) = hindered {
+        crate::base::log::connect_failed(id, &reason, err);
+    }
+    if sent_on_it {
+        let err = if let Some(err) = hindered {
+            err
+        } else if matches!(reason, Reason::Refused(_)) && !p.state.was_up() {
+            fi::FI_ECONNREFUSED
+        } else {
+            lost
+        };
+        for op in ep.ops.of_peer(peer) {
+            if !parting::is_set_apart(ep, op) {
+                completion::finish_op(ep, env, peer, op, err);
+            }
+        }
+        dispatch::fail_pending(ep, env, peer, err);
+    }
+    let twins = ep.links.conns_of_process(peer, process);
+    let gone = twins.is_empty();
+    if ep.cm.is_some() {
+        cm::cm_ended(ep, env, died);
+    } else if let Some(err) = hindered {
+        // The peer is alive. If it has read none of our messages, no reply will come; if there
+        // are none, its own messages may still come over a connection that it opens.
+        if gone && !unused {
+            peer_failure::fail_receives_from(ep, env, peer, id, false, err);
+        }
+    } else if gone && died {
+        peer_failure::bury(ep, env, peer, id, lost, reason);
+    } else {
+        ep.peers.at_mut(peer).state.on_closed(gone);
+    }
+    if gone {
+        coll_run::coll_lost(ep, env, peer);
+        eviction::departed(ep, env, peer, died);
+    }
+    if unheard {
+        start_over(ep, env, &twins, reason);
+    }
+}
+
+/// Ends all connections that carry messages.
+pub(crate) fn lose_all(ep: &mut EpState, env: &mut Env<'_>, reason: Reason) {
+    let conns: Vec<ConnId> = ep.links.iter().map(|l| l.conn).collect();
+    for conn in conns {
+        lose(ep, env, conn, reason);
+    }
+}
+
+/// Ends `twins`, the other connections with a peer, after data over one connection was lost.
+/// After a simultaneous open the peer may have missed records sent over our connection:
+/// messages, and replies to requests over the other one. It would wait for such replies
+/// forever, so the other connection ends too and both sides notice. A peer over its memory
+/// limit is read no more, and its other connections end for the same reason.
+#[cold]
+fn start_over(ep: &mut EpState, env: &mut Env<'_>, twins: &[ConnId], reason: Reason) {
+    for &twin in twins {
+        if matches!(reason, Reason::Exhausted) {
+            lose(ep, env, twin, reason);
+            continue;
+        }
+        // A peer that closes gracefully announces it on this connection first.
+        let mut links = Vec::new();
+        ep.links.sock.hear(twin, &mut links);
+        on_links(ep, env, &mut links);
+        if ep.links.conn(twin).is_some() {
+            lose(ep, env, twin, Reason::Reset);
+        }
+    }
+}
+
+/// Handles the records left in the ring of an ended connection. The bound of one ring capacity
+/// protects against a peer that keeps writing.
+fn drain_last(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+    if let Some(c) = ep.links.conn(conn) {
+        c.rx().cancel_poll_delay();
+    }
+    for _ in 0..RING_SLOTS.div_ceil(BATCH) {
+        if drain(ep, env, conn, peer, BATCH) < BATCH {
+            return;
+        }
+    }
+}
+
+/// Stops sending over `conn`, which is in no ring list any more. Further sends use another
+/// connection with the peer, if there is one. Returns whether `conn` was used for sending.
+fn leave_tx(ep: &mut EpState, conn: ConnId, peer: PeerId) -> bool {
+    let other = ep.links.conns_of(peer).next();
+    let sent_on_it = ep.peers.at(peer).tx == Some(conn);
+    if sent_on_it {
+        ep.peers.reset_connection(peer);
+        ep.peers.at_mut(peer).tx = other;
+    }
+    sent_on_it
+}
+
+/// Resets the connections of peers marked by [`EpState::exhaust`].
+#[inline]
+pub(crate) fn end_exhausted(ep: &mut EpState, env: &mut Env<'_>) {
+    if std::mem::take(&mut ep.recv.limits.exhausted) {
+        end_all_exhausted(ep, env);
+    }
+}
+
+#[cold]
+fn end_all_exhausted(ep: &mut EpState, env: &mut Env<'_>) {
+    loop {
+        let over = |peer: PeerId| ep.peers.at(peer).queue.reply_bytes == EXHAUSTED;
+        let found = ep.links.iter().find(|l| over(l.peer));
+        let Some((conn, peer)) = found.map(|l| (l.conn, l.peer)) else {
+            return;
+        };
+        end_for_memory(ep, env, conn, peer);
+    }
+}
+
+/// Resets a connection whose messages exceed the memory limits.
+#[cold]
+pub(crate) fn end_for_memory(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+    let (id, held) = (ep.peers.at(peer).id, eviction::unexpected_of(ep, peer));
+    eviction::drop_unexpected_of(ep, env, peer);
+    let pid = ep.links.conn(conn).map_or(0, |c| c.peer_pid());
+    warn_about_peer(
+        Subsys::EpData,
+        format_args!(
+            "process {pid} at {id} sends more than can be kept; {held} bytes of its messages had no receive, {} bytes those \
+         of all peers, at most {} are kept (FI_SCIF_UNEXPECTED_MAX): connection reset with error {}",
+            ep.recv.limits.process.get(),
+            ep.recv.limits.max,
+            fi::FI_ENOMEM
+        ),
+    );
+    lose(ep, env, conn, Reason::Exhausted);
+}

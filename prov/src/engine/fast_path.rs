@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Fast path of receives: an inline message for one plain buffer that was posted earlier.
+//!
+//! Each function either completes its work or changes nothing, and then the slow path (`rx`)
+//! decides. Both paths have the same effects. The fast path copies each part of a receive straight
+//! from its source to its destination. A copy of the whole would be loaded in other pieces than it
+//! was stored in, which causes a store-forwarding stall.
+
+use libfabric_sys as fi;
+use scif::ConnId;
+use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
+
+use crate::base::errno::Errno;
+use crate::base::slab::Slab;
+use crate::engine::channel::link_set::{CLOCK_EVERY, Link};
+use crate::engine::channel::rx_throttle::BATCH;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::{merge, peer_conn};
+use crate::engine::tables::peer_table::{PeerTable, source_in};
+use crate::engine::tables::recv_queues::RecvQueues;
+use crate::engine::tables::tag_match::Posted;
+use crate::engine::types::args::{EpConfig, RecvArgs};
+use crate::engine::types::iov::Iov;
+use crate::engine::types::peer_id::{ANY, PeerId};
+use crate::engine::types::stats::Stats;
+use crate::engine::types::wire;
+use crate::state::completion::Completion;
+use crate::state::cq_queue::CqState;
+
+/// Destination of the completions of receives.
+pub(crate) trait Deliver {
+    /// Delivers completion `c`, which belongs to queue `cq` of `cqs`.
+    fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion);
+}
+
+/// Delivery into the completion queue.
+pub(crate) struct Queued;
+
+impl Deliver for Queued {
+    #[inline(always)]
+    fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion) {
+        if let Some(cq) = cqs.get_mut(cq) {
+            cq.success(c);
+        }
+    }
+}
+
+/// Handler of an inline message, with the state it needs.
+struct Taker<'a, 'e, D> {
+    cfg: &'a EpConfig,
+    recv: &'a mut RecvQueues,
+    peers: &'a mut PeerTable,
+    stats: &'a mut Stats,
+    env: &'a mut Env<'e>,
+    peer: PeerId,
+    to: &'a mut D,
+}
+
+impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
+    /// Receives an inline message if a plain receive is posted for it.
+    #[inline(always)]
+    fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool {
+        let Taker { cfg, env, peer, .. } = self;
+        if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE || cfg.careful {
+            return false;
+        }
+        let (is_tagged, has_data) = (kind & wire::TAGGED != 0, kind & wire::DATA != 0);
+        let words = usize::from(is_tagged) + usize::from(has_data);
+        let Some(len) = line.len().checked_sub(8 * words) else {
+            return false;
+        };
+        let tag = if is_tagged { line.word(0) } else { 0 };
+        let data = if has_data { line.word(words - 1) } else { 0 };
+        let (queue, mut what) = if is_tagged {
+            (&mut self.recv.tagged, fi::FI_RECV | fi::FI_TAGGED)
+        } else {
+            (&mut self.recv.msg, fi::FI_RECV | fi::FI_MSG)
+        };
+        if has_data {
+            what |= fi::FI_REMOTE_CQ_DATA;
+        }
+        let Some((at, posted)) = queue.receive_for(peer, tag) else {
+            return false;
+        };
+        let &Posted { iov: Iov::One([ref to]), multi: None, context, flags, src, .. } = posted
+        else {
+            return false;
+        };
+        if len > to.len() {
+            return false;
+        }
+        line.copy_tail(words, to);
+        let buf = to.addr();
+        queue.posted.forget(at);
+        self.recv.directed -= usize::from(src != ANY);
+        self.recv.last_peek_missed = false;
+        self.stats.received.add(len);
+        if let Some(cntr) = cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
+            cntr.add(1);
+        }
+        if flags & fi::FI_COMPLETION != 0
+            && let Some(cq) = cfg.rx_cq
+        {
+            let c = Completion {
+                context,
+                flags: what,
+                len: len + cfg.prefix,
+                buf,
+                data,
+                tag,
+                src: source_in(cfg, self.peers, env.avs, peer),
+            };
+            self.to.deliver(env.cqs, cq, c);
+        }
+        true
+    }
+}
+
+/// Polls the rings directly for a read of queue `cq`, which is empty and fed by this endpoint
+/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue.
+/// Returns 0 if there are none, or if a full poll has other work.
+#[inline(always)]
+pub(crate) fn glance(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    cq: u32,
+    most: usize,
+    to: &mut impl Deliver,
+) -> usize {
+    if ep.cfg.rx_cq != Some(cq)
+        || ep.links.armed
+        || ep.links.polls % CLOCK_EVERY == CLOCK_EVERY - 1
+        || !ep.has_only_to_wait()
+        || ep.links.sock.bell().any()
+    {
+        return 0;
+    }
+    let mut taken = 0;
+    let mut at = 0;
+    while let Some(&link) = ep.links.active.get(at) {
+        let Link { conn, peer, .. } = link;
+        expect_answer(ep, link);
+        while taken < most.min(BATCH)
+            && take_quick(ep, env, conn, peer, to) == PollOutcome::Consumed
+        {
+            taken += 1;
+            if let Some(link) = ep.links.active.get_mut(at) {
+                link.empty = 0;
+            }
+        }
+        at += 1;
+    }
+    if taken > 0 {
+        ep.links.polls = ep.links.polls.wrapping_add(1);
+        ep.throttle.more = taken == most.min(BATCH);
+        ep.recv.cq_was_empty = false;
+    }
+    taken
+}
+
+/// Requests ownership of the next transmit line after the first record that ends a wait, since
+/// a reply probably follows.
+#[inline(always)]
+pub(crate) fn expect_answer(ep: &mut EpState, Link { conn, peer, empty }: Link) {
+    if empty == 0 {
+        return;
+    }
+    let Some(tx) = ep.peers.at(peer).tx else {
+        return;
+    };
+    let Some(c) = ep.links.conn(conn) else {
+        return;
+    };
+    if tx == conn && c.tx().last_was_reply() || !c.rx().ready() {
+        return;
+    }
+    let tx = if tx == conn { tx } else { merge::meet(ep, peer, tx, conn) };
+    if let Some(c) = ep.links.conn(tx) {
+        c.tx().prefetch_slot();
+    }
+}
+
+/// Handles the next record of a ring, if it is an inline message with a posted receive.
+#[inline(always)]
+pub(crate) fn take_quick(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+    to: &mut impl Deliver,
+) -> PollOutcome {
+    let Some(c) = ep.links.conn(conn) else {
+        return PollOutcome::Empty;
+    };
+    c.poll_inline(Taker {
+        cfg: &ep.cfg,
+        recv: &mut ep.recv,
+        peers: &mut ep.peers,
+        stats: &mut ep.stats,
+        env,
+        peer,
+        to,
+    })
+}
+
+/// Posts a receive of one plain buffer if no unexpected message waits. Returns false if it did
+/// nothing.
+///
+/// # Errors
+/// `FI_EINVAL` or `FI_ENOAV` for a source that no address vector names.
+#[inline(always)]
+pub(crate) fn post_quick(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    a: &RecvArgs<'_>,
+) -> Result<bool, Errno> {
+    let &[to] = a.iov else { return Ok(false) };
+    let (queue, (tag, ignore)) = match a.tag {
+        Some(tag) => (&ep.recv.tagged, tag),
+        None => (&ep.recv.msg, (0, u64::MAX)),
+    };
+    if a.flags & fi::FI_MULTI_RECV != 0 || queue.unexpected.len() != 0 {
+        return Ok(false);
+    }
+    let mut src = ANY;
+    if ep.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
+        src = peer_conn::peer_of(ep, env, a.src)?;
+        let p = ep.peers.at(src);
+        if p.state.has_failed() || p.tx.is_none() && ep.peers.own != Some(src) {
+            return Ok(false);
+        }
+        ep.recv.directed += 1;
+    }
+    let posted = Posted {
+        tag,
+        ignore,
+        src,
+        iov: Iov::One([to]),
+        len: to.len(),
+        context: a.context,
+        flags: a.flags,
+        multi: None,
+    };
+    ep.recv.queue(a.tag.is_some()).posted.push_back(posted);
+    Ok(true)
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Atomics, as initiator and as target. The target executes them in ring order, unless the
+//! initiator can (`atomic_here`).
+//!
+//! The effect on the operands is in `atomic_ops`.
+
+use libfabric_sys as fi;
+use scif_ring::copy::Mem;
+
+use crate::base::atomic_ops::element::AtomicKind;
+use crate::base::errno::Errno;
+use crate::engine::completions::completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::peers::tx_queue::{self, Tried};
+use crate::engine::protocols::atomic_target::SEGMENT;
+use crate::engine::protocols::{atomic_direct, atomic_inline};
+use crate::engine::tables::op_table::{OutOp, What};
+use crate::engine::tables::pending::{AtomicOp, TxOp};
+use crate::engine::types::args::AtomicArgs;
+use crate::engine::types::iov::{Iov, gather, scatter};
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire::{self, AtomicWord, Head};
+
+/// Tries an atomic directly, then inline, then as a record with a body. Else it becomes
+/// pending.
+pub(crate) fn post_atomic(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    a: &AtomicArgs<'_>,
+) -> Result<(), Errno> {
+    let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    let len: usize = a.rma.iter().map(|r| r.len).sum();
+    let quiet = ep.peers.at(peer).queue.is_quiet();
+    if quiet && atomic_direct::atomic_at_once(ep, env, peer, a) {
+        ep.stats.atomics.add(len);
+        return Ok(());
+    }
+    if quiet && atomic_inline::atomic_in_line(ep, env, peer, a) {
+        ep.stats.atomics.add(len);
+        return Ok(());
+    }
+    let mut body = Vec::with_capacity(a.rma.len() * SEGMENT + 2 * len);
+    for segment in a.rma {
+        body.extend_from_slice(&segment.addr.to_ne_bytes());
+        body.extend_from_slice(&(segment.len as u64).to_ne_bytes());
+        body.extend_from_slice(&segment.key.to_ne_bytes());
+    }
+    // FI_ATOMIC_READ has no operand. Zeros keep the shape of the record.
+    let mut operand = gather(a.operand);
+    operand.resize(len, 0);
+    body.append(&mut operand);
+    if a.kind == AtomicKind::Compare {
+        let mut compare = gather(a.compare);
+        compare.resize(len, 0);
+        body.append(&mut compare);
+    }
+    let narrow = |v: u32| u8::try_from(v).map_err(|_| fi::FI_EINVAL);
+    let mut op = AtomicOp {
+        what: What::of_atomic(a.kind),
+        word: AtomicWord {
+            op: narrow(a.op)?,
+            datatype: narrow(a.datatype)?,
+            kind: a.kind as u8,
+            segments: u8::try_from(a.rma.len()).map_err(|_| fi::FI_EINVAL)?,
+            len: u16::try_from(len).map_err(|_| fi::FI_EINVAL)?,
+            has_data: a.data.is_some(),
+        },
+        data: a.data.unwrap_or(0),
+        body,
+        result: Iov::new(a.result),
+        len,
+        context: a.context,
+        flags: a.flags,
+    };
+    ep.stats.atomics.add(len);
+    if quiet && try_atomic(ep, env, peer, &mut op) == Tried::Sent {
+        return Ok(());
+    }
+    tx_queue::check_room(ep, peer)?;
+    tx_queue::defer(ep, peer, TxOp::Atomic(op));
+    Ok(())
+}
+
+/// Tries to execute a pending atomic, or to push its record.
+pub(crate) fn try_atomic(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    op: &mut AtomicOp,
+) -> Tried {
+    let Some(conn_id) = peer_conn::tx_conn(ep, peer) else {
+        return Tried::Later;
+    };
+    if peer_conn::out_of_credits(ep, peer)
+        || op.flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer)
+    {
+        return Tried::Later;
+    }
+    if atomic_direct::atomic_here(ep, env, peer, conn_id, op) {
+        return Tried::Sent;
+    }
+    let Some(c) = ep.links.conn(conn_id) else {
+        return Tried::Later;
+    };
+    if !c.tx().room(op.body.len()) {
+        return Tried::Later;
+    }
+    let id =
+        ep.ops.insert(OutOp { ring_rma: true, ..OutOp::new(peer, op.label(), op.result.clone()) });
+    let head = Head::new().word(id).word(op.data).word(op.word.pack());
+    if c.tx().push_slice(wire::ATOMIC, head.as_slice(), &op.body).is_err() {
+        ep.ops.remove(id);
+        return Tried::Later;
+    }
+    c.notify();
+    ep.peers.at_mut(peer).rma.outstanding += 1;
+    ep.stats.ring.add(op.body.len());
+    Tried::Sent
+}
+
+/// Handles the old values of a fetching atomic: a list in the body, or a single value.
+pub(crate) fn on_atomic_reply(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    id: u64,
+    status: u64,
+    (old, body): (u64, Mem),
+) {
+    let Some(op) = ep.ops.get_mut(id) else {
+        return;
+    };
+    if op.peer != peer || op.what != What::AtomicFetch || body.len() > op.len {
+        return;
+    }
+    if body.is_empty() {
+        let old = old.to_ne_bytes();
+        scatter(op.iov.as_slice(), old.get(..op.len).unwrap_or_default());
+    } else {
+        scif_ring::copy::copy_iov(op.iov.as_slice(), 0, &[body], 0, body.len());
+    }
+    let err = if status == 0 { 0 } else { fi::FI_EOTHER };
+    completion::finish_op(ep, env, peer, id, err);
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connection of a connected endpoint (`FI_EP_MSG`): its establishment and its end.
+//!
+//! The caller connects to the port of the passive endpoint and sends a request there: a random
+//! number and data of the application. The acceptor opens a second connection, from its own port
+//! directly to the caller, and begins it with that number. This connection carries the messages,
+//! and the caller accepts no other. A refusal returns over the first connection.
+//!
+//! Not here: the passive side (`pep`), and the data path once the endpoint is connected. It is the
+//! one of every endpoint, with exactly one peer.
+//!
+//! Semantics: fi_cm(3), fi_eq(3).
+
+use libfabric_sys as fi;
+use scif::{CloseHow, ConnId, Error, PortId, Reason};
+
+use crate::base::errno::{self, Errno};
+use crate::engine::completions::recv_completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::tables::cm_state::{SENT, State};
+use crate::engine::types::cm_message::{hear, say};
+use crate::engine::types::peer_id::ANY;
+use crate::engine::types::wire;
+use crate::state::eq_queue::{EqError, cm_entry};
+
+/// Advances a connection that is not up yet, and flushes the receives of one that has ended.
+pub(crate) fn cm_step(ep: &mut EpState, env: &mut Env<'_>) {
+    let Some(cm) = &ep.cm else { return };
+    match cm.state {
+        State::Calling if cm.request.is_none() && !cm.data_sent() => call(ep, env),
+        State::Calling => look_for_answer(ep),
+        State::Answering if cm.peer == ANY => open_line(ep, env),
+        State::Down => flush_receives(ep, env, fi::FI_ECANCELED),
+        State::Idle | State::Answering | State::Up => {}
+    }
+}
+
+/// Connects to the passive endpoint and sends the request.
+fn call(ep: &mut EpState, env: &mut Env<'_>) {
+    let Some(cm) = ep.cm.as_mut() else { return };
+    match ep.links.sock.connect(cm.to) {
+        Ok(id) => {
+            let data = std::mem::take(&mut cm.data);
+            cm.request = Some(id);
+            cm.number |= SENT;
+            if let Some(conn) = ep.links.conn(id) {
+                say(conn, wire::CM_REQUEST, cm.number, &data);
+            }
+        }
+        Err(error) => cm_not_connected(ep, env, &error),
+    }
+}
+
+/// Opens the connection for messages to the caller.
+fn open_line(ep: &mut EpState, env: &mut Env<'_>) {
+    let Some(cm) = ep.cm.as_mut() else { return };
+    let (to, number) = (cm.to, cm.number);
+    match ep.links.sock.connect(to) {
+        Ok(id) => {
+            let data = std::mem::take(&mut cm.data);
+            if let Some(conn) = ep.links.conn(id) {
+                say(conn, wire::CM_ACCEPT, number, &data);
+            }
+            settle_on(ep, id, to);
+            // Reported before the caller learns that it is connected: an event of its next
+            // operation must not precede this one.
+            cm_up(ep, &[]);
+            if let Some(call) = ep.cm.as_mut().and_then(|cm| cm.call.take()) {
+                call.taken();
+            }
+        }
+        Err(error) => cm_not_connected(ep, env, &error),
+    }
+}
+
+/// Handles a failed attempt to connect to the other side.
+#[cold]
+fn cm_not_connected(ep: &mut EpState, env: &mut Env<'_>, error: &Error) {
+    let Some(cm) = &mut ep.cm else { return };
+    if !cm.repeats(error, scif::now_ns(), crate::base::env::env().connect_timeout_ns) {
+        cm_unreachable(ep, error);
+        cm_failed(ep, env, errno::errno(error), Vec::new());
+    }
+}
+
+/// Logs, once for each cause, that the other side of a connection cannot be reached.
+#[cold]
+fn cm_unreachable(ep: &EpState, error: &Error) {
+    match error {
+        Error::Refused(id) => peer_conn::nobody_listens(ep, *id, None),
+        error => {
+            let to = ep.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
+            crate::base::log::connect_failed(to, error, errno::errno(error));
+        }
+    }
+}
+
+/// Makes `id` the connection for messages.
+fn settle_on(ep: &mut EpState, id: ConnId, port: PortId) {
+    let peer = peer_conn::peer_at(ep, port);
+    ep.links.add(id, peer);
+    ep.peers.at_mut(peer).tx = Some(id);
+    if let Some(cm) = &mut ep.cm {
+        cm.peer = peer;
+    }
+    peer_conn::note_access(ep, id, peer);
+}
+
+/// Handles a connection to this connected endpoint. The one that names our request is the peer.
+pub(crate) fn cm_accepted(ep: &mut EpState, conn: ConnId) {
+    match &mut ep.cm {
+        Some(cm) if cm.state == State::Calling => cm.unnamed.push(conn),
+        _ => return ep.links.sock.close_conn(conn, CloseHow::Reset),
+    }
+    // The record that names the request may come a moment later, and must then wake waiting
+    // threads.
+    ep.links.sock.arm();
+    look_for_answer(ep);
+    // Silent connections must not keep out the one that answers.
+    if let Some(cm) = ep.cm.as_mut().filter(|cm| cm.unnamed.len() > MOST_UNNAMED) {
+        let longest = cm.unnamed.remove(0);
+        ep.links.sock.close_conn(longest, CloseHow::Reset);
+    }
+}
+
+/// Reads the first records of unnamed connections, and takes the one that answers the request.
+fn look_for_answer(ep: &mut EpState) {
+    let Some(cm) = &mut ep.cm else { return };
+    let number = cm.number;
+    for id in std::mem::take(&mut cm.unnamed) {
+        let heard = match ep.links.conn(id) {
+            Some(conn) => hear(conn).map(|said| (said, conn.peer())),
+            None => continue,
+        };
+        let calling = ep.cm.as_ref().is_some_and(|cm| cm.state == State::Calling);
+        match heard {
+            Ok((None, _)) if calling => {
+                if let Some(cm) = &mut ep.cm {
+                    cm.unnamed.push(id);
+                }
+            }
+            Ok((Some(said), port))
+                if calling && said.kind == wire::CM_ACCEPT && said.number == number =>
+            {
+                settle_on(ep, id, port);
+                if let Some(request) = ep.cm.as_mut().and_then(|cm| cm.request.take()) {
+                    ep.links.sock.close_conn(request, CloseHow::Orderly);
+                }
+                cm_up(ep, &said.data);
+            }
+            _ => ep.links.sock.close_conn(id, CloseHow::Reset),
+        }
+    }
+    // Earlier connections that have sent nothing yet.
+    if let Some(cm) = ep.cm.as_mut().filter(|cm| cm.state != State::Calling) {
+        for id in std::mem::take(&mut cm.unnamed) {
+            ep.links.sock.close_conn(id, CloseHow::Reset);
+        }
+    }
+}
+
+fn cm_up(ep: &mut EpState, data: &[u8]) {
+    let Some(cm) = &mut ep.cm else { return };
+    cm.state = State::Up;
+    ep.peers.at_mut(cm.peer).state.on_up();
+    if !ep.links.armed {
+        ep.links.sock.disarm();
+    }
+    if let Some(eq) = &ep.eq {
+        eq.push(fi::FI_CONNECTED, &cm_entry(ep.fid, data));
+    }
+}
+
+/// Handles the end of a connection without messages. Returns false if the connection carries
+/// messages.
+pub(crate) fn cm_closed(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Reason) -> bool {
+    // An answer counts even if its connection ended at once.
+    look_for_answer(ep);
+    let Some(cm) = &mut ep.cm else { return false };
+    if cm.request != Some(conn) {
+        let before = cm.unnamed.len();
+        cm.unnamed.retain(|id| *id != conn);
+        let nameless = cm.unnamed.len() != before;
+        if nameless {
+            ep.links.sock.close_conn(conn, CloseHow::Orderly);
+        }
+        return nameless;
+    }
+    cm.request = None;
+    let number = cm.number;
+    let said = ep.links.conn(conn).and_then(|c| hear(c).ok().flatten());
+    ep.links.sock.close_conn(conn, CloseHow::Orderly);
+    match said {
+        // The connection for messages exists already: it was opened before this record was
+        // sent.
+        Some(said) if said.kind == wire::CM_TAKEN && said.number == number => {}
+        Some(said) if said.kind == wire::CM_REJECT && said.number == number => {
+            cm_failed(ep, env, fi::FI_ECONNREFUSED, said.data);
+        }
+        _ => {
+            let err = match reason {
+                Reason::Died | Reason::Corrupt => fi::FI_ECONNRESET,
+                _ => fi::FI_ECONNREFUSED,
+            };
+            cm_failed(ep, env, err, Vec::new());
+        }
+    }
+    true
+}
+
+fn cm_failed(ep: &mut EpState, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>) {
+    let Some(cm) = &mut ep.cm else { return };
+    cm.state = State::Down;
+    drop(cm.call.take());
+    // No connection is awaited any more.
+    look_for_answer(ep);
+    if let Some(eq) = &ep.eq {
+        eq.push_error(EqError {
+            fid: ep.fid,
+            context: ep.context,
+            data: 0,
+            err,
+            prov_errno: -err,
+            err_data,
+        });
+    }
+    flush_receives(ep, env, fi::FI_ECANCELED);
+}
+
+/// Handles the end of the connection for messages.
+pub(crate) fn cm_ended(ep: &mut EpState, env: &mut Env<'_>, died: bool) {
+    let Some(cm) = &mut ep.cm else { return };
+    let was = std::mem::replace(&mut cm.state, State::Down);
+    match (was, &ep.eq) {
+        (State::Up, _) => tell_shutdown(ep),
+        (State::Answering, Some(_)) => {
+            return cm_failed(ep, env, fi::FI_ECONNRESET, Vec::new());
+        }
+        _ => {}
+    }
+    // After a graceful end, `cm_step` does this later.
+    if died {
+        flush_receives(ep, env, fi::FI_ECONNRESET);
+    }
+}
+
+/// Notes that the connection for messages has ended. The records in its ring are handled later.
+pub(crate) fn cm_over(ep: &mut EpState) {
+    let Some(cm) = ep.cm.as_mut().filter(|cm| cm.state == State::Up) else {
+        return;
+    };
+    cm.state = State::Down;
+    tell_shutdown(ep);
+}
+
+fn tell_shutdown(ep: &EpState) {
+    if let Some(eq) = &ep.eq {
+        eq.push(fi::FI_SHUTDOWN, &cm_entry(ep.fid, &[]));
+    }
+}
+
+/// Begins the end of the connection from this side, and closes the connections without messages.
+/// Returns whether the connection was up.
+pub(crate) fn begin_hang_up(ep: &mut EpState) -> bool {
+    let Some(cm) = &mut ep.cm else { return false };
+    let was = std::mem::replace(&mut cm.state, State::Down);
+    drop(cm.call.take());
+    let mut spare = std::mem::take(&mut cm.unnamed);
+    spare.extend(cm.request.take());
+    for conn in spare {
+        ep.links.sock.close_conn(conn, CloseHow::Orderly);
+    }
+    was == State::Up
+}
+
+/// Completes the end of a connection whose messages have been received.
+pub(crate) fn end_hang_up(ep: &mut EpState, env: &mut Env<'_>, was_up: bool) {
+    flush_receives(ep, env, fi::FI_ECANCELED);
+    if was_up {
+        tell_shutdown(ep);
+    }
+}
+
+/// Fails all receives, since no message can arrive any more.
+fn flush_receives(ep: &mut EpState, env: &mut Env<'_>, err: Errno) {
+    for tagged in [true, false] {
+        for posted in ep.recv.queue(tagged).posted.extract(|_| true) {
+            recv_completion::fail_posted(ep, env, tagged, posted, err);
+        }
+    }
+}
+
+/// Number of connections that may wait to be named. Beyond it the oldest is closed.
+const MOST_UNNAMED: usize = 8;

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Records about groups and their operations, from a member.
+
+use libfabric_sys as fi;
+use scif_ring::copy::Mem;
+
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::protocols::{coll_join, coll_run};
+use crate::engine::tables::coll_group::error_of;
+use crate::engine::types::envelope::RecordError;
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire::{self, Head, Words};
+
+/// Handles a record of a member.
+pub(crate) fn on_coll(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    kind: u8,
+    words: &mut Words<'_>,
+    body: Mem,
+) -> Result<(), RecordError> {
+    if ep.coll.is_none() {
+        if kind == wire::COLL_JOIN {
+            words.word();
+            let head = Head::new().word(words.word()).word(fi::FI_EOPNOTSUPP.unsigned_abs().into());
+            peer_conn::answer(ep, peer, wire::COLL_REFUSE, head, &[]);
+        }
+        return Ok(());
+    }
+    let sane = match kind {
+        wire::COLL_DATA => coll_run::on_coll_data(ep, env, peer, words, body)?,
+        wire::COLL_ABORT => {
+            let (id, err, tell) = (words.word(), words.word(), words.word() != 0);
+            coll_run::on_abort(ep, env, peer, id, error_of(err), tell)
+        }
+        _ => coll_join::on_join(ep, env, peer, kind, words),
+    };
+    sane.then_some(()).ok_or(RecordError::ProtocolError)
+}

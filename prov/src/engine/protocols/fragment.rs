@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Fragments: payloads that cross the ring in several records, on both sides. Used for large
+//! messages without direct access, or where direct access is slower, and for data of reads.
+//!
+//! Not here: the decision for this method (`rendezvous`, `rma`).
+
+use scif::ConnId;
+use scif_ring::BODY_MAX;
+use scif_ring::copy::{Mem, copy_iov, total_len};
+
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::protocols::rendezvous;
+use crate::engine::tables::incoming::How;
+use crate::engine::tables::op_table::{Asked, What};
+use crate::engine::tables::pending::OutStream;
+use crate::engine::types::envelope::ProtocolError;
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire::{self, Head, Words};
+
+/// Handles a `CTS`: the receiver requests operation `id` as fragments.
+pub(crate) fn on_cts(
+    ep: &mut EpState,
+    peer: PeerId,
+    words: &mut Words<'_>,
+) -> Result<(), ProtocolError> {
+    let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
+    if refused != 0 {
+        ep.peers.at_mut(peer).transfer.streamed = true;
+    }
+    let Some(op) = ep.ops.get_mut(id) else {
+        return Ok(());
+    };
+    let want = usize::try_from(want).map_err(|_| ProtocolError)?;
+    let asked = if refused == 0 { Asked::Chosen } else { Asked::Refused };
+    // Only the payload of an announced message may be requested: the buffers of reads and
+    // fetches are private. It is requested once, with one exception. A receiver that chose the
+    // ring may later try a pull, be denied access, and request the payload again
+    // (`Asked::Refused`).
+    if op.peer != peer
+        || want == 0
+        || !matches!(op.what, What::Message | What::Tagged)
+        || want > op.len
+        || op.kept.is_none() && total_len(op.iov.as_slice()) != op.len
+        || op.asked >= asked
+    {
+        return Err(ProtocolError);
+    }
+    let again = std::mem::replace(&mut op.asked, asked) != Asked::Never;
+    let p = ep.peers.at_mut(peer);
+    if again {
+        // The first request is obsolete.
+        p.queue
+            .streams
+            .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
+    }
+    p.queue.streams.push_back(OutStream::Message { op: id, receive, done: 0, want });
+    ep.peers.mark_busy(peer);
+    Ok(())
+}
+
+/// Handles a fragment of a payload that this side requested.
+pub(crate) fn on_stream(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    receive: u64,
+    offset: u64,
+    body: Mem,
+) -> Result<(), ProtocolError> {
+    let index = u32::try_from(receive & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+    let Some(m) = ep.rndv.incoming.get_mut(index) else {
+        return Ok(());
+    };
+    if u64::from(m.stamp) != receive >> 32 || m.arrival.peer != peer {
+        return Ok(());
+    }
+    let How::Streaming { done } = &mut m.how else {
+        return Err(ProtocolError);
+    };
+    if offset != *done as u64 || body.len() > m.want - *done {
+        return Err(ProtocolError);
+    }
+    copy_iov(m.target.iov.as_slice(), *done, &[body], 0, body.len());
+    *done += body.len();
+    if *done == m.want
+        && let Some(at) = ep.rndv.order.iter().position(|i| *i == index)
+    {
+        rendezvous::end_incoming(ep, env, at, index, 0);
+    }
+    Ok(())
+}
+
+/// Pushes fragments to `peer`, the oldest payload first. Returns true if any entered the ring.
+pub(crate) fn flush_streams(ep: &mut EpState, peer: PeerId, conn: ConnId) -> bool {
+    let mut pushed = false;
+    loop {
+        let p = ep.peers.at_mut(peer);
+        let Some(stream) = p.queue.streams.front_mut() else {
+            return pushed;
+        };
+        let Some(c) = ep.links.conn(conn) else {
+            return pushed;
+        };
+        let (sent, finished) = match stream {
+            OutStream::Message { op, receive, done, want } => match ep.ops.get_mut(*op) {
+                None => (Ok(0), true),
+                Some(op) => {
+                    let n = (*want - *done).min(BODY_MAX);
+                    let head = Head::new().word(*receive).word(*done as u64);
+                    let sent = match &op.kept {
+                        Some(bytes) => {
+                            let piece = bytes.get(*done..*done + n).unwrap_or_default();
+                            c.tx().push_slice(wire::STREAM, head.as_slice(), piece)
+                        }
+                        None => {
+                            c.tx().push(wire::STREAM, head.as_slice(), op.iov.as_slice(), *done, n)
+                        }
+                    };
+                    if sent.is_ok() {
+                        *done += n;
+                    }
+                    (sent.map(|()| n), *done == *want)
+                }
+            },
+            OutStream::Read { op, offset, bytes, done } => {
+                let n = (bytes.len() - *done).min(BODY_MAX);
+                let head = Head::new().word(*op).word(*offset + *done as u64);
+                let piece = bytes.get(*done..*done + n).unwrap_or_default();
+                let sent = c.tx().push_slice(wire::READ_DATA, head.as_slice(), piece);
+                if sent.is_ok() {
+                    *done += n;
+                }
+                (sent.map(|()| n), *done == bytes.len())
+            }
+        };
+        match sent {
+            Ok(n) => {
+                pushed = true;
+                ep.stats.ring.add(n);
+                c.notify();
+            }
+            Err(_) => return pushed,
+        }
+        if finished {
+            p.queue.end_stream();
+        }
+    }
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Rendezvous: large messages that the sender announces (`RTS`) and the receiver fetches.
+//!
+//! The receiver selects the method. A pull reads the pages of the sender directly, if the kernel
+//! permits it. If the sender gave a claim block, the receiver offers its buffer there for a
+//! cooperative copy. Both sides then claim parts, the sender from the front, the receiver from the
+//! back. A part is copied within the call that claimed it. The receive completes when no claimed
+//! part is open. If direct access fails or is slower (`rndv_select`), the receiver requests fragments
+//! through the ring (`CTS`, `streams`).
+
+use libfabric_sys as fi;
+use scif::{Access, AccessError, RemoteMem};
+
+use crate::engine::completions::recv_completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::protocols::parting;
+use crate::engine::tables::incoming::{How, Incoming, part_size, takes};
+use crate::engine::tables::op_table::Asked;
+use crate::engine::tables::peer::{is_denied, note_denial};
+use crate::engine::tables::rndv_select::RndvProto;
+use crate::engine::types::envelope::{MsgEnvelope, Target};
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::rts::{BOTH_SIDES_MIN, Rts};
+use crate::engine::types::wire::{self, Head};
+
+/// Bytes that one progress call copies before it polls its rings again. A larger budget delays
+/// other peers.
+const BUDGET: usize = 4 * 1024 * 1024;
+/// Number of the oldest large sends that each progress call copies for, besides as many of the
+/// others in turn. More of them delay the caller.
+const HELP_DEPTH: usize = 4;
+/// Time in nanoseconds without a fragment after which a message sent through the ring by choice is
+/// pulled.
+const SILENCE_NS: u64 = 100_000;
+
+/// Result of one step of an incoming message.
+enum Step {
+    Done,
+    Waiting,
+    Failed(i32),
+}
+
+/// Starts the transfer of a matched large message, by the best available method.
+pub(crate) fn start_incoming(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    target: Target,
+    arrival: MsgEnvelope,
+    rts: Rts,
+) {
+    let want = target.room.min(arrival.len);
+    let conn = rts.conn();
+    // The end of the connection has been handled and fails no further receive. The sender
+    // revokes its announced memory.
+    if ep.links.is_parting(conn) {
+        return recv_completion::complete_recv(ep, env, &target, &arrival, 0, fi::FI_ECONNRESET);
+    }
+    let access = match ep.links.conn(conn) {
+        Some(c) if crate::base::env::env().process_vm || c.memory().access() == Access::Mapped => {
+            c.memory().access()
+        }
+        Some(_) => Access::None,
+        // The sender is gone, and the payload with it.
+        None => {
+            return recv_completion::complete_recv(
+                ep,
+                env,
+                &target,
+                &arrival,
+                0,
+                fi::FI_ECONNRESET,
+            );
+        }
+    };
+    let stamp = ep.rndv.stamp.wrapping_add(1);
+    ep.rndv.stamp = stamp;
+    let mut how = How::Alone { done: 0 };
+    let mut still = None;
+    let mut proto = None;
+    if access == Access::ProcessVm
+        && want >= BOTH_SIDES_MIN
+        && crate::base::env::env().coop_copy
+        && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
+    {
+        proto = select_proto(ep, arrival.peer, want);
+        let part = part_size(want, ep.rndv.order.is_empty());
+        let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
+        if proto != Some(RndvProto::Fragments)
+            && let (Some(c), Ok(part_len)) = (ep.links.conn(rts.conn()), u32::try_from(part))
+        {
+            if crate::base::env::env().migrate {
+                still = Some(scif::Arrival::new(to.addr(), to.len()));
+            }
+            c.rx_claim(block).offer(generation, to.addr() as u64, want as u64, part_len, parts);
+            how = How::Shared { block, generation, part, parts, mended: false, own: 0 };
+        }
+    }
+    let refused = access == Access::None;
+    let stream = want > 0 && (refused || proto == Some(RndvProto::Fragments));
+    let Some(index) = ep.rndv.incoming.insert(Incoming {
+        target,
+        arrival,
+        rts,
+        want,
+        how,
+        stamp,
+        proto,
+        heard: (0, 0),
+        _arrival: still,
+    }) else {
+        return;
+    };
+    ep.rndv.order.push_back(index);
+    if stream {
+        let denied = refused && ep.links.conn(conn).is_some_and(|c| is_denied(c));
+        ep.stats.fallbacks += u64::from(denied);
+        ask_for_stream(ep, index, refused);
+    }
+}
+
+/// Selects the method for a message of `want` bytes that both sides can copy, if there is a
+/// choice.
+fn select_proto(ep: &mut EpState, peer: PeerId, want: usize) -> Option<RndvProto> {
+    let alone = ep.rndv.order.is_empty();
+    let selector = &mut ep.peers.at_mut(peer).transfer.rndv_select;
+    selector.get_or_insert_default().choose(want, alone)
+}
+
+/// Reports the end of a message to the selector of methods, if there was a choice.
+fn report_proto(ep: &mut EpState, m: &Incoming, failed: bool) {
+    let Some(proto) = m.proto else { return };
+    let Some(selector) = &mut ep.peers.at_mut(m.arrival.peer).transfer.rndv_select else {
+        return;
+    };
+    let helped = match (proto, &m.how) {
+        (RndvProto::CoopCopy, How::Shared { own, .. }) if !failed => *own < m.want,
+        (RndvProto::Fragments, How::Streaming { .. }) if !failed => true,
+        (RndvProto::Fragments, How::Alone { .. }) => return selector.on_sender_stalled(m.want),
+        _ => return selector.interrupted(m.want),
+    };
+    selector.ended(m.want, proto, helped, scif::now_ns());
+}
+
+/// Falls back to a pull for a message sent through the ring by choice. A sender without a
+/// fragment for `SILENCE_NS` is outside the library. Its later fragments name a receive that no
+/// longer exists.
+fn fetch_after_all(ep: &mut EpState, index: u32) -> bool {
+    let now = scif::now_ns();
+    let stamp = ep.rndv.stamp.wrapping_add(1);
+    // No thread should sleep until then.
+    ep.throttle.more = true;
+    let Some(m) = ep.rndv.incoming.get_mut(index) else {
+        return false;
+    };
+    let How::Streaming { done } = m.how else {
+        return false;
+    };
+    let (heard, since) = m.heard;
+    if since == 0 || heard != done {
+        m.heard = (done, now);
+        return false;
+    }
+    if now.saturating_sub(since) < SILENCE_NS {
+        return false;
+    }
+    ep.rndv.stamp = stamp;
+    m.stamp = stamp;
+    m.how = How::Alone { done };
+    true
+}
+
+/// Copies incoming messages, the oldest first, within the budget of one call.
+pub(crate) fn run_incoming(ep: &mut EpState, env: &mut Env<'_>) {
+    let mut budget = BUDGET;
+    let mut at = 0;
+    while let Some(index) = ep.rndv.order.get(at).copied() {
+        match step(ep, index, &mut budget) {
+            Step::Done => end_incoming(ep, env, at, index, 0),
+            Step::Failed(err) => end_incoming(ep, env, at, index, err),
+            Step::Waiting => at += 1,
+        }
+        if budget == 0 {
+            ep.throttle.more = true;
+            break;
+        }
+    }
+}
+
+/// Ends an incoming message: replies `FIN` to the sender and completes the receive.
+pub(crate) fn end_incoming(ep: &mut EpState, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
+    if err != 0 && parting::withdraw(ep, index, err) {
+        return;
+    }
+    ep.rndv.order.remove(at);
+    let Some(m) = ep.rndv.incoming.remove(index) else {
+        return;
+    };
+    report_proto(ep, &m, err != 0);
+    let status = u64::from(err.unsigned_abs());
+    // After the end of a connection its peer expects no reply.
+    if !ep.links.is_parting(m.conn()) {
+        let head = Head::new().word(m.rts.op).word(status);
+        peer_conn::answer(ep, m.arrival.peer, wire::FIN, head, &[]);
+    }
+    let copied = if err == 0 { m.want } else { 0 };
+    recv_completion::complete_recv(ep, env, &m.target, &m.arrival, copied, err);
+}
+
+fn step(ep: &mut EpState, index: u32, budget: &mut usize) -> Step {
+    let more = ep.rndv.order.len() > 1;
+    let Some(m) = ep.rndv.incoming.get_mut(index) else {
+        return Step::Done;
+    };
+    if m.want == 0 {
+        return Step::Done;
+    }
+    let Some(conn) = ep.links.conn(m.rts.conn) else {
+        return Step::Failed(fi::FI_ECONNRESET);
+    };
+    match &mut m.how {
+        How::Streaming { done } if *done == m.want => return Step::Done,
+        How::Streaming { .. } if m.proto == Some(RndvProto::Fragments) => {
+            return if fetch_after_all(ep, index) {
+                step(ep, index, budget)
+            } else {
+                Step::Waiting
+            };
+        }
+        How::Streaming { .. } => return Step::Waiting,
+        How::Closing { block } => {
+            if conn.rx_claim(*block).open_parts() == 0 {
+                ask_for_stream(ep, index, true);
+            }
+            return Step::Waiting;
+        }
+        How::Ending { block, err } => {
+            let err = *err;
+            return if conn.rx_claim(*block).open_parts() > 0 && conn.may_be_copying() {
+                Step::Waiting
+            } else {
+                Step::Failed(err)
+            };
+        }
+        How::Alone { .. } | How::Shared { .. } => {}
+    }
+    // If the peer has left or died, the end of the connection follows and fails the receive.
+    if !conn.enter() {
+        return Step::Waiting;
+    }
+    let copied = m.copy(conn, more, budget, &mut ep.stats);
+    conn.exit();
+    let error = match copied {
+        Ok(true) => None,
+        Ok(false) => return Step::Waiting,
+        Err(error) => Some(error),
+    };
+    match error {
+        None => Step::Done,
+        Some(AccessError::Gone) => Step::Failed(fi::FI_ECONNRESET),
+        Some(error) => {
+            ep.stats.fallbacks += 1;
+            if matches!(error, AccessError::Denied) {
+                conn.memory_mut().deny();
+                let peer = ep.peers.at_mut(m.arrival.peer);
+                note_denial(conn, peer, &mut ep.stats);
+            } else {
+                crate::base::log::fall_back(conn.peer(), conn.peer_pid(), &error);
+            }
+            if let How::Shared { block, .. } = m.how {
+                conn.rx_claim(block).close();
+                m.how = How::Closing { block };
+                return Step::Waiting;
+            }
+            m.proto = None;
+            ask_for_stream(ep, index, true);
+            Step::Waiting
+        }
+    }
+}
+
+/// Copies parts, as the sender, of messages whose receivers have offered their buffers.
+pub(crate) fn help(ep: &mut EpState) {
+    let mut at = 0;
+    while at < HELP_DEPTH.min(ep.rndv.coop_sends.len()) {
+        let Some(id) = ep.rndv.coop_sends.get(at).copied() else {
+            return;
+        };
+        if help_one(ep, id) {
+            ep.rndv.coop_sends.remove(at);
+        } else {
+            at += 1;
+        }
+    }
+    // The oldest messages may all be for a peer that makes no progress.
+    for _ in HELP_DEPTH..ep.rndv.coop_sends.len().min(2 * HELP_DEPTH) {
+        let at = match ep.rndv.coop_next {
+            next if (HELP_DEPTH..ep.rndv.coop_sends.len()).contains(&next) => next,
+            _ => HELP_DEPTH,
+        };
+        ep.rndv.coop_next = at + 1;
+        if let Some(id) = ep.rndv.coop_sends.get(at).copied()
+            && help_one(ep, id)
+        {
+            ep.rndv.coop_sends.remove(at);
+            ep.rndv.coop_next = at;
+        }
+    }
+}
+
+/// Copies parts of one message. Returns true when nothing is left to copy.
+fn help_one(ep: &mut EpState, id: u64) -> bool {
+    let more = ep.rndv.coop_sends.len() > 1;
+    let Some(op) = ep.ops.get_mut(id).filter(|op| op.asked == Asked::Never) else {
+        return true;
+    };
+    let (Some((block, generation)), Some(from)) = (op.block, op.iov.contiguous()) else {
+        return true;
+    };
+    let to = op.peer;
+    let p = ep.peers.at(to);
+    let Some(conn) = p.tx.and_then(|c| ep.links.conn(c)) else {
+        return true;
+    };
+    if conn.memory().access() != Access::ProcessVm || !crate::base::env::env().process_vm {
+        return conn.is_up();
+    }
+    if !conn.alive_recently() {
+        return true;
+    }
+    let claim = conn.tx_claim(usize::from(block));
+    let Some(offer) = claim.peer_offer(generation) else {
+        return false;
+    };
+    let (part, len) = (offer.part as usize, usize::try_from(offer.len).unwrap_or(0));
+    if len > from.len() {
+        return true;
+    }
+    let (most, share) = takes(offer.parts, more);
+    // Bounds the work that a malicious receiver can cause in one call.
+    let mut left = offer.parts;
+    while left > 0
+        && let Some(taken) = claim.claim_front(generation, offer.parts, most, share)
+    {
+        let (off, count) = (taken.start as usize * part, taken.end - taken.start);
+        left = left.saturating_sub(count);
+        let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
+            claim.complete_front(count, false);
+            conn.notify();
+            return true;
+        };
+        let remote =
+            RemoteMem { addr: offer.dst_addr.wrapping_add(off as u64), len: local.len() as u64 };
+        match conn.memory().write(&[local], &[remote]) {
+            Ok(()) => {
+                claim.complete_front(count, true);
+                // The receiver may sleep until the last part is in place.
+                conn.notify();
+                ep.stats.both_sides.add(local.len());
+            }
+            Err(error) => {
+                claim.complete_front(count, false);
+                conn.notify();
+                if matches!(error, AccessError::Denied) {
+                    conn.memory_mut().deny();
+                    note_denial(conn, ep.peers.at_mut(to), &mut ep.stats);
+                }
+                return true;
+            }
+        }
+    }
+    true
+}
+
+/// Returns the number by which the sender's fragments find incoming message `index`.
+fn receive_number(index: u32, stamp: u32) -> u64 {
+    u64::from(stamp) << 32 | u64::from(index)
+}
+
+/// Requests the payload as fragments. `refused`: this side cannot reach the memory of the
+/// sender.
+pub(crate) fn ask_for_stream(ep: &mut EpState, index: u32, refused: bool) {
+    let Some(m) = ep.rndv.incoming.get_mut(index) else {
+        return;
+    };
+    m.how = How::Streaming { done: 0 };
+    let head = Head::new()
+        .word(m.op())
+        .word(receive_number(index, m.stamp))
+        .word(m.want as u64)
+        .word(u64::from(refused));
+    let peer = m.arrival.peer;
+    peer_conn::answer(ep, peer, wire::CTS, head, &[]);
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Migration of frequently accessed memory. Initiators count accesses and report them to the owner,
+//! which migrates the pages during progress.
+//!
+//! Not here: the moves of pages (`scif::Movable`) and the selection of keys (`mr::table`). An
+//! initiator that needs a system call for each operation counts these by key, if the owner wants
+//! hints. It reports each time the count has doubled.
+
+use libfabric_sys as fi;
+use scif::{Access, AccessError, ConnId};
+use scif_ring::BODY_MAX;
+use scif_ring::copy::{Mem, copy_iov, total_len};
+
+use crate::base::errno::Errno;
+use crate::engine::completions::completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::peers::tx_queue::{self, Tried};
+use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
+use crate::engine::tables::op_table::{OutOp, What};
+use crate::engine::tables::peer::{Peer, READ_WINDOW, is_denied, note_denial};
+use crate::engine::tables::pending::{Kept, RmaOp, Source, TxOp};
+use crate::engine::types::args::{RmaArgs, RmaIov};
+use crate::engine::types::iov::{Iov, sub_iov};
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire::{self, Head};
+
+/// Counts an access to `key` of `peer` that needed a system call, and reports it to the owner
+/// if due.
+pub(crate) fn count_use(ep: &mut EpState, peer: PeerId, slot: u32, key: u64, len: usize) {
+    let p: &mut Peer = ep.peers.at_mut(peer);
+    if p.queue.is_quiet()
+        && let Some(uses) = p.rma.uses.get_or_insert_default().count(slot, len)
+    {
+        let head = Head::new().word(key).word(u64::from(uses));
+        peer_conn::control(ep, peer, wire::HARD_USE, head, &[]);
+    }
+}
+
+/// Reason why an operation was not direct.
+enum NotDirect {
+    /// The target has to execute it.
+    Ring,
+    /// The operation is impossible.
+    Failed(Errno),
+}
+
+/// Executes an RMA operation directly, or sends it to the target, or makes it pending.
+pub(crate) fn post_rma(ep: &mut EpState, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
+    let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    let len = total_len(a.iov);
+    if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
+        return Err(fi::FI_EINVAL);
+    }
+    ep.stats.rma.add(len);
+    let quiet = ep.peers.at(peer).queue.is_quiet();
+    let now = quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
+    if now {
+        match direct(ep, peer, a.write, a.iov, a.rma) {
+            Ok(()) => {
+                finish_direct(ep, env, peer, a.write, a.rma, len, a.data, a.context, a.flags);
+                return Ok(());
+            }
+            Err(NotDirect::Failed(err)) => {
+                let what = if a.write { What::Write } else { What::Read };
+                completion::tx_complete(ep, env, what, a.context, a.flags, 0, len, err);
+                return Ok(());
+            }
+            Err(NotDirect::Ring) => {}
+        }
+    }
+    tx_queue::check_room(ep, peer)?;
+    let mut op = RmaOp {
+        write: a.write,
+        local: Kept::new(a.iov, a.flags & fi::FI_INJECT != 0 && a.write),
+        rma: a.rma.to_vec(),
+        len,
+        data: a.data,
+        context: a.context,
+        flags: a.flags,
+        id: None,
+        segment: 0,
+        within: 0,
+        offset: 0,
+        through_ring: false,
+    };
+    if now && try_rma(ep, env, peer, &mut op) == Tried::Sent {
+        return Ok(());
+    }
+    tx_queue::defer(ep, peer, TxOp::Rma(op));
+    Ok(())
+}
+
+/// Tries to execute a pending RMA operation, or to push its remaining records.
+pub(crate) fn try_rma(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, op: &mut RmaOp) -> Tried {
+    let Some(conn) = peer_conn::tx_conn(ep, peer) else {
+        return Tried::Later;
+    };
+    if op.id.is_none() {
+        if op.flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer)
+            || rma_target::waits_for_messages(ep, conn, op.write)
+            || peer_conn::out_of_credits(ep, peer)
+        {
+            return Tried::Later;
+        }
+        if !ep.links.conn(conn).is_some_and(|c| c.is_up()) {
+            return Tried::Later;
+        }
+        if let (Source::User(iov), false) = (op.local.source(), op.through_ring) {
+            match direct(ep, peer, op.write, iov, &op.rma) {
+                Ok(()) => {
+                    let (data, context, flags) = (op.data, op.context, op.flags);
+                    finish_direct(ep, env, peer, op.write, &op.rma, op.len, data, context, flags);
+                    return Tried::Sent;
+                }
+                Err(NotDirect::Failed(err)) => {
+                    completion::tx_complete(
+                        ep,
+                        env,
+                        op.what(),
+                        op.context,
+                        op.flags,
+                        0,
+                        op.len,
+                        err,
+                    );
+                    return Tried::Sent;
+                }
+                Err(NotDirect::Ring) => {
+                    let denied = ep.links.conn(conn).is_some_and(|c| is_denied(c));
+                    ep.stats.fallbacks += u64::from(denied);
+                }
+            }
+        }
+        op.through_ring = true;
+        if !ep.links.conn(conn).is_some_and(|c| c.tx().room(BODY_MAX)) {
+            return Tried::Later;
+        }
+        if let Some(err) = refused(ep, conn, op) {
+            completion::tx_complete(ep, env, op.what(), op.context, op.flags, 0, op.len, err);
+            return Tried::Sent;
+        }
+        let iov = match &op.local {
+            Kept::User(iov) => iov.clone(),
+            Kept::Copied(_) => Iov::new(&[]),
+        };
+        op.id = Some(ep.ops.insert(OutOp {
+            left: op.len,
+            ring_rma: true,
+            ..OutOp::new(peer, op.label(), iov)
+        }));
+        ep.peers.at_mut(peer).rma.outstanding += 1;
+    }
+    let Some(id) = op.id else { return Tried::Later };
+    if ep.ops.get_mut(id).is_none() {
+        // The target refused an earlier record: the operation has ended, and the rest is not
+        // sent.
+        return Tried::Sent;
+    }
+    if op.write { push_write(ep, conn, id, op) } else { push_read(ep, peer, conn, id, op) }
+}
+
+fn push_write(ep: &mut EpState, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
+    let Some(c) = ep.links.conn(conn) else {
+        return Tried::Later;
+    };
+    loop {
+        let segment = op.rma.get(op.segment).copied().unwrap_or_default();
+        let n = (segment.len - op.within).min(BODY_MAX);
+        let last = op.offset + n == op.len;
+        let mut flags = if last { wire::F_LAST } else { 0 };
+        if op.data.is_some() {
+            flags |= wire::F_DATA;
+        }
+        let head = Head::new()
+            .word(segment.key)
+            .word(segment.addr.wrapping_add(op.within as u64))
+            .word(id)
+            .word(op.data.unwrap_or(0))
+            .word(flags)
+            .word(op.len as u64)
+            .word((segment.len - op.within) as u64);
+        let pushed = match op.local.source() {
+            Source::User(iov) => c.tx().push(wire::WRITE, head.as_slice(), iov, op.offset, n),
+            Source::Copied(bytes) => {
+                let piece = bytes.get(op.offset..op.offset + n).unwrap_or_default();
+                c.tx().push_slice(wire::WRITE, head.as_slice(), piece)
+            }
+        };
+        if pushed.is_err() {
+            c.notify();
+            return Tried::Later;
+        }
+        ep.stats.ring.add(n);
+        op.offset += n;
+        op.within += n;
+        if op.within == segment.len {
+            op.segment += 1;
+            op.within = 0;
+        }
+        if last {
+            c.notify();
+            return Tried::Sent;
+        }
+    }
+}
+
+fn push_read(ep: &mut EpState, peer: PeerId, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
+    let Some(c) = ep.links.conn(conn) else {
+        return Tried::Later;
+    };
+    let p = ep.peers.at_mut(peer);
+    loop {
+        let segment = op.rma.get(op.segment).copied().unwrap_or_default();
+        let n = (segment.len - op.within).min(READ_PIECE);
+        if p.rma.read_bytes > 0 && p.rma.read_bytes + n as u64 > READ_WINDOW {
+            c.notify();
+            return Tried::Later;
+        }
+        let head = Head::new()
+            .word(segment.key)
+            .word(segment.addr.wrapping_add(op.within as u64))
+            .word(id)
+            .word(op.offset as u64)
+            .word(n as u64)
+            .word(if op.offset + n == op.len { wire::F_LAST } else { 0 });
+        if c.tx().push_head(wire::READ, head.as_slice()).is_err() {
+            c.notify();
+            return Tried::Later;
+        }
+        p.rma.read_bytes += n as u64;
+        op.offset += n;
+        op.within += n;
+        if op.within == segment.len {
+            op.segment += 1;
+            op.within = 0;
+        }
+        if op.offset == op.len {
+            c.notify();
+            return Tried::Sent;
+        }
+    }
+}
+
+/// Executes the operation now, in the memory of the target.
+fn direct(
+    ep: &mut EpState,
+    peer: PeerId,
+    write: bool,
+    iov: &[Mem],
+    rma: &[RmaIov],
+) -> Result<(), NotDirect> {
+    let p = ep.peers.at(peer);
+    let conn_id = p.tx.ok_or(NotDirect::Ring)?;
+    if p.rma.outstanding > 0 || rma_target::waits_for_messages(ep, conn_id, write) {
+        return Err(NotDirect::Ring);
+    }
+    let c = ep.links.conn(conn_id).ok_or(NotDirect::Ring)?;
+    if !c.is_up() {
+        return Err(NotDirect::Ring);
+    }
+    let access = c.memory().access();
+    let near = access == Access::Mapped;
+    let reached = near || access == Access::ProcessVm && crate::base::env::env().process_vm;
+    let mut offset = 0;
+    let mut asked = None;
+    for segment in rma {
+        let keys = c.keys().ok_or(NotDirect::Ring)?;
+        let (slot, generation, entry) = keys.find(segment.key).ok_or(NotDirect::Ring)?;
+        let remote = place(&entry, segment, right(write)).map_err(NotDirect::Failed)?;
+        c.my_mark().set(slot);
+        if !keys.revalidate(slot, generation) {
+            c.my_mark().clear();
+            return Err(NotDirect::Ring);
+        }
+        if !near && let Some(window) = c.window(&entry, &remote) {
+            match iov {
+                [one] if rma.len() == 1 && write => window.copy_from(one),
+                [one] if rma.len() == 1 => one.copy_from(&window),
+                _ if write => copy_iov(&[window], 0, iov, offset, segment.len),
+                _ => copy_iov(iov, offset, &[window], 0, segment.len),
+            };
+            c.my_mark().clear();
+            offset += segment.len;
+            continue;
+        }
+        // The process id of a dead peer may belong to another process. The ring path detects a
+        // dead peer.
+        if !reached || !near && !c.alive_recently() {
+            c.my_mark().clear();
+            return Err(NotDirect::Ring);
+        }
+        let done = match iov {
+            [one] if rma.len() == 1 => {
+                let local = std::slice::from_ref(one);
+                if write {
+                    c.memory().write(local, &[remote])
+                } else {
+                    c.memory().read(local, &[remote])
+                }
+            }
+            _ => {
+                let local = sub_iov(iov, offset, segment.len);
+                if write {
+                    c.memory().write(&local, &[remote])
+                } else {
+                    c.memory().read(&local, &[remote])
+                }
+            }
+        };
+        c.my_mark().clear();
+        match done {
+            Ok(()) => {}
+            Err(AccessError::Gone) => return Err(NotDirect::Failed(fi::FI_ECONNRESET)),
+            Err(AccessError::Denied) => {
+                c.memory_mut().deny();
+                note_denial(c, ep.peers.at_mut(peer), &mut ep.stats);
+                return Err(NotDirect::Ring);
+            }
+            Err(error) => {
+                ep.stats.fallbacks += 1;
+                crate::base::log::fall_back(c.peer(), c.peer_pid(), &error);
+                return Err(NotDirect::Ring);
+            }
+        }
+        offset += segment.len;
+        if !near {
+            asked = Some((slot, segment.key, c.keys().is_some_and(|keys| keys.hints())));
+        }
+    }
+    match asked {
+        None => ep.stats.mapped.add(offset),
+        Some((slot, key, hints)) => {
+            ep.stats.process_vm.add(offset);
+            if hints {
+                count_use(ep, peer, slot, key, offset);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the error of an operation, if the key table already shows it, before its first
+/// record enters the ring. Otherwise the target could find the error in a later record, with
+/// the earlier ones already written to its memory. Keys that the table lacks are checked by the
+/// target.
+fn refused(ep: &mut EpState, conn: ConnId, op: &RmaOp) -> Option<Errno> {
+    let keys = ep.links.conn(conn)?.keys()?;
+    op.rma.iter().find_map(|segment| {
+        let (_, _, entry) = keys.find(segment.key)?;
+        place(&entry, segment, right(op.write)).err()
+    })
+}
+
+/// Completes a direct operation, and notifies the target if it counts accesses or expects CQ
+/// data.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of one operation, from either of its two forms"
+)]
+fn finish_direct(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    write: bool,
+    rma: &[RmaIov],
+    len: usize,
+    data: Option<u64>,
+    context: usize,
+    flags: u64,
+) {
+    let conn = ep.peers.at(peer).tx;
+    let notify =
+        conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
+    if data.is_some() || notify {
+        let mut word = if write { 0 } else { wire::F_READ };
+        if data.is_some() {
+            word |= wire::F_DATA;
+        }
+        let key = rma.first().map_or(0, |r| r.key);
+        let head = Head::new().word(word).word(data.unwrap_or(0)).word(len as u64).word(key);
+        peer_conn::control(ep, peer, wire::RMA_EVENT, head, &[]);
+    }
+    completion::tx_complete(
+        ep,
+        env,
+        if write { What::Write } else { What::Read },
+        context,
+        flags,
+        0,
+        len,
+        0,
+    );
+}
+
+/// Handles an acknowledgement: an operation ended at its target, or failed there.
+pub(crate) fn on_ack(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    id: u64,
+    status: u64,
+    bytes: u64,
+) {
+    let p = ep.peers.at_mut(peer);
+    p.rma.read_bytes = p.rma.read_bytes.saturating_sub(bytes);
+    let err = if status == 0 { 0 } else { i32::try_from(status).unwrap_or(fi::FI_EOTHER).max(1) };
+    completion::finish_op(ep, env, peer, id, err);
+}
+
+/// Handles a fragment of the data that a read requested.
+pub(crate) fn on_read_data(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    id: u64,
+    offset: u64,
+    body: Mem,
+) {
+    let p = ep.peers.at_mut(peer);
+    p.rma.read_bytes = p.rma.read_bytes.saturating_sub(body.len() as u64);
+    let Some(op) = ep.ops.get_mut(id) else {
+        return;
+    };
+    if op.peer != peer || op.what != What::Read {
+        return;
+    }
+    let off = usize::try_from(offset).unwrap_or(usize::MAX);
+    if off.checked_add(body.len()).is_none_or(|end| end > op.len) {
+        return;
+    }
+    copy_iov(op.iov.as_slice(), off, &[body], 0, body.len());
+    op.left = op.left.saturating_sub(body.len());
+    if op.left == 0 {
+        completion::finish_op(ep, env, peer, id, 0);
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! RMA as the target: execution of requests, events, and the lookup of keys that both sides share.
+
+use libfabric_sys as fi;
+use scif::{ConnId, RemoteMem};
+use scif_ring::copy::{Mem, copy_iov, total_len};
+use scif_ring::keytable::KeyEntry;
+
+use crate::base::errno::Errno;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::protocols::fragment;
+use crate::engine::tables::pending::OutStream;
+use crate::engine::types::args::{Effect, RmaIov};
+use crate::engine::types::envelope::{ProtocolError, RecordError};
+use crate::engine::types::iov::{gather_into, zeros};
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire::{self, Head, Words};
+use crate::state::completion::Completion;
+
+/// Largest read in one record, in bytes. It bounds the snapshot that the target allocates.
+pub(crate) const READ_PIECE: usize = 64 * 1024;
+
+/// Returns the access right that an operation needs.
+pub(crate) fn right(write: bool) -> u64 {
+    if write { fi::FI_REMOTE_WRITE } else { fi::FI_REMOTE_READ }
+}
+
+/// Returns the memory of one segment at the target, if its key permits the access `needed`.
+#[inline(always)]
+pub(crate) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<RemoteMem, Errno> {
+    if entry.access & needed != needed {
+        return Err(fi::FI_EACCES);
+    }
+    let len = segment.len as u64;
+    let within = segment.addr.checked_sub(entry.start);
+    match within.filter(|within| within.checked_add(len).is_some_and(|end| end <= entry.len)) {
+        Some(within) => Ok(RemoteMem { addr: entry.base.wrapping_add(within), len }),
+        None => Err(fi::FI_EACCES),
+    }
+}
+
+/// Whether RMA must follow earlier messages (`FI_ORDER_WAS`, `FI_ORDER_RAS`) that are not
+/// consumed yet.
+pub(crate) fn waits_for_messages(ep: &mut EpState, conn: ConnId, write: bool) -> bool {
+    let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
+    let in_order = ep.cfg.msg_order & order != 0;
+    in_order && ep.links.conn(conn).is_some_and(|c| !c.tx().all_consumed())
+}
+
+/// Executes one record of a write, as a target.
+pub(crate) fn on_write(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+    words: &mut Words<'_>,
+    body: Mem,
+) -> Result<(), ProtocolError> {
+    let (key, addr, id) = (words.word(), words.word(), words.word());
+    let (data, flags, total) = (words.word(), words.word(), words.word());
+    let mut to = Vec::new();
+    // Nothing of a write that does not fit is written, not even the records that would fit.
+    let left = words.word().max(body.len() as u64);
+    match env.mrs.check(key, addr, left, fi::FI_REMOTE_WRITE, &mut to) {
+        Ok(()) => {
+            copy_iov(&to, 0, &[body], 0, body.len());
+        }
+        Err(err) => {
+            ep.rma_target.write_errors.insert(conn, err);
+        }
+    }
+    if flags & wire::F_LAST != 0 {
+        let err = if ep.rma_target.write_errors.is_empty() {
+            0
+        } else {
+            ep.rma_target.write_errors.remove(&conn).unwrap_or(0)
+        };
+        peer_conn::answer(
+            ep,
+            peer,
+            wire::ACK,
+            Head::new().word(id).word(u64::from(err.unsigned_abs())),
+            &[],
+        );
+        if err == 0 {
+            let data = (flags & wire::F_DATA != 0).then_some(data);
+            rma_event(
+                ep,
+                env,
+                peer,
+                Effect::Write,
+                data,
+                usize::try_from(total).unwrap_or(usize::MAX),
+                key,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Executes a read, as a target. The bytes are taken now, so that later writes cannot overtake
+/// it.
+pub(crate) fn on_read(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+    words: &mut Words<'_>,
+) -> Result<(), RecordError> {
+    let (key, addr, id) = (words.word(), words.word(), words.word());
+    let (offset, len, flags) = (words.word(), words.word(), words.word());
+    // The reply numbers its fragments from `offset` on.
+    if len > READ_PIECE as u64 || offset.checked_add(len).is_none() {
+        return Err(RecordError::ProtocolError);
+    }
+    let is_last = flags & wire::F_LAST != 0;
+    // The initiator gets an error for the whole read, which is then no event.
+    let failed = is_last
+        && !ep.rma_target.failed_reads.is_empty()
+        && ep.rma_target.failed_reads.remove(&conn) == Some(id);
+    let mut from = Vec::new();
+    match env.mrs.check(key, addr, len, fi::FI_REMOTE_READ, &mut from) {
+        Ok(()) => {
+            let mut bytes = zeros(total_len(&from)).ok_or(RecordError::NoMemory)?;
+            gather_into(&from, &mut bytes);
+            let data = OutStream::Read { op: id, offset, bytes: bytes.into_boxed_slice(), done: 0 };
+            if !ep.peers.at_mut(peer).queue.answer_read(data) {
+                return Err(RecordError::NoMemory);
+            }
+            let conn = ep.peers.at(peer).tx;
+            if let Some(conn) = conn {
+                fragment::flush_streams(ep, peer, conn);
+            }
+            ep.peers.mark_busy(peer);
+            if is_last && !failed {
+                rma_event(
+                    ep,
+                    env,
+                    peer,
+                    Effect::Read,
+                    None,
+                    usize::try_from(len).unwrap_or(0),
+                    key,
+                );
+            }
+        }
+        Err(err) => {
+            if !is_last {
+                ep.rma_target.failed_reads.insert(conn, id);
+            }
+            let head = Head::new().word(id).word(u64::from(err.unsigned_abs())).word(len);
+            peer_conn::answer(ep, peer, wire::ACK, head, &[]);
+        }
+    }
+    Ok(())
+}
+
+/// Writes, as a target, completions and counters for an access to local memory.
+pub(crate) fn rma_event(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    effect: Effect,
+    data: Option<u64>,
+    len: usize,
+    key: u64,
+) {
+    env.mrs.used(key);
+    if ep.cfg.rma_event {
+        let own = effect.counters(ep.cfg.cntr_remote_read, ep.cfg.cntr_remote_write);
+        let (read, write) = (env.mrs.cntr_of(key, true), env.mrs.cntr_of(key, false));
+        for cntr in own.into_iter().chain(effect.counters(read, write)).flatten() {
+            if let Some(cntr) = env.cntrs.get_mut(cntr) {
+                cntr.add(1);
+            }
+        }
+    }
+    let Some(data) = data else { return };
+    let src = peer_conn::source_of(ep, env, peer);
+    if let Some(cq) = ep.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+        let kind = if effect == Effect::Write { fi::FI_REMOTE_WRITE } else { fi::FI_REMOTE_READ };
+        let flags = fi::FI_RMA | kind | fi::FI_REMOTE_CQ_DATA;
+        cq.success(Completion { len, data, src, ..Completion::new(0, flags, 0) });
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Outgoing messages, and pending operations of all kinds.
+//!
+//! A short message travels in the ring: inline if it fits the header of its record, else in the
+//! body. A longer one is announced (`rendezvous`). An operation that finds the ring full is pending
+//! in the queue of its peer. The queue keeps the order, and nothing overtakes it.
+
+use libfabric_sys as fi;
+use scif::Access;
+use scif_ring::copy::{Mem, total_len};
+use scif_ring::{BODY_MAX, HEAD_MAX};
+
+use crate::base::errno::Errno;
+use crate::engine::completions::completion;
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::peers::tx_queue::{self, Tried};
+use crate::engine::tables::op_table::{Label, NOTED, OutOp, What};
+use crate::engine::tables::peer::MESSAGES_MAX;
+use crate::engine::tables::pending::{Kept, Source, TxOp};
+use crate::engine::types::args::{AWAITS_TARGET, SendArgs};
+use crate::engine::types::iov::{Iov, gather};
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::rts::BOTH_SIDES_MIN;
+use crate::engine::types::wire;
+
+/// Bytes of datagrams that are kept for receivers. A datagram beyond the limit completes only when
+/// its receiver has taken it.
+const KEPT_MAX: usize = 64 << 20;
+
+/// Sends a message, or makes it pending.
+#[inline(always)]
+pub(crate) fn post_send(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    a: &SendArgs<'_>,
+) -> Result<(), Errno> {
+    let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    if send_small(ep, env, peer, a) { Ok(()) } else { send_any(ep, env, peer, a) }
+}
+
+/// Sends an inline message on the fast path, from the arguments straight into the record. The
+/// peer must be connected, with nothing pending. Returns false if nothing was done.
+#[inline(always)]
+fn send_small(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> bool {
+    let [payload] = a.iov else { return false };
+    if a.flags & (fi::FI_FENCE | AWAITS_TARGET | NOTED) != 0 || payload.len() > HEAD_MAX {
+        return false;
+    }
+    let p = ep.peers.at(peer);
+    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet()).and_then(|id| ep.links.conn(id)) else {
+        return false;
+    };
+    let kind = wire::EAGER | wire::INLINE;
+    let pushed = match (a.tag, a.data) {
+        (Some(tag), None) => conn.push_words(kind | wire::TAGGED, [tag, 0], 1, payload),
+        (Some(tag), Some(data)) => {
+            conn.push_words(kind | wire::TAGGED | wire::DATA, [tag, data], 2, payload)
+        }
+        (None, None) => conn.push_words(kind, [0, 0], 0, payload),
+        (None, Some(data)) => conn.push_words(kind | wire::DATA, [data, 0], 1, payload),
+    };
+    if pushed.is_err() {
+        return false;
+    }
+    conn.notify();
+    ep.stats.sent.add(payload.len());
+    ep.stats.inline.add(payload.len());
+    let what = What::of(a.tag);
+    completion::tx_posted(ep, env, what, a.context, a.flags, a.tag.unwrap_or(0), payload.len(), 0);
+    true
+}
+
+/// Sends a message on the slow path, or makes it pending.
+#[inline(never)]
+fn send_any(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    a: &SendArgs<'_>,
+) -> Result<(), Errno> {
+    let quiet = ep.peers.at(peer).queue.is_quiet();
+    if quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer)) {
+        let tried = try_send(ep, env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
+        if tried == Tried::Sent {
+            return Ok(());
+        }
+    }
+    let inject = a.flags & fi::FI_INJECT != 0;
+    tx_queue::check_room(ep, peer)?;
+    let payload = Kept::new(a.iov, inject);
+    tx_queue::defer(
+        ep,
+        peer,
+        TxOp::Message { payload, tag: a.tag, data: a.data, context: a.context, flags: a.flags },
+    );
+    Ok(())
+}
+
+/// Whether a completion or counter depends on the placement of the payload at the target.
+fn wants_ack(ep: &EpState, flags: u64) -> bool {
+    flags & AWAITS_TARGET != 0
+        && (flags & (fi::FI_COMPLETION | NOTED) != 0 || ep.cfg.cntr_send.is_some())
+}
+
+/// Tries to put a message into the ring, or to announce it.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call site each way; a struct would be built only to be taken apart"
+)]
+pub(crate) fn try_send(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    payload: Source<'_>,
+    tag: Option<u64>,
+    data: Option<u64>,
+    context: usize,
+    flags: u64,
+) -> Tried {
+    let Some(conn_id) = peer_conn::tx_conn(ep, peer) else {
+        return Tried::Later;
+    };
+    let len = payload.len();
+    let what = What::of(tag);
+    let want_ack = wants_ack(ep, flags);
+    let Some(conn) = ep.links.conn(conn_id) else {
+        return Tried::Later;
+    };
+    let env_cfg = crate::base::env::env();
+    // Whether the receiver can copy the payload directly. Otherwise an announced payload would
+    // cross the ring anyway.
+    let copied_once = || {
+        let streamed = ep.peers.at(peer).transfer.streamed;
+        env_cfg.process_vm && !streamed && conn.memory().access() != Access::None
+    };
+    let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
+    if long && flags & fi::FI_INJECT == 0 {
+        let Source::User(iov) = payload else {
+            return Tried::Later;
+        };
+        return announce(ep, env, peer, iov, tag, data, context, flags);
+    }
+    let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
+    let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
+    if want_ack {
+        if !conn.tx().room(if inline { 0 } else { len }) || ep.ops.messages_to(peer) >= MESSAGES_MAX
+        {
+            return Tried::Later;
+        }
+        let label = Label { what, context, flags, tag: tag.unwrap_or(0), len };
+        let op = OutOp::new(peer, label, Iov::new(&[]));
+        kind |= wire::WANT_ACK;
+        head = head.word(ep.ops.insert(op));
+    }
+    let pushed = if inline {
+        kind |= wire::INLINE;
+        if let Some(tail) = head.tail(len) {
+            payload.copy_to(tail);
+        }
+        conn.tx().push_head(kind, head.as_slice())
+    } else {
+        match payload {
+            Source::User(iov) => conn.tx().push(kind, head.as_slice(), iov, 0, len),
+            Source::Copied(bytes) => conn.tx().push_slice(kind, head.as_slice(), bytes),
+        }
+    };
+    if pushed.is_err() {
+        return Tried::Later;
+    }
+    conn.notify();
+    ep.stats.sent.add(len);
+    if inline {
+        ep.stats.inline.add(len)
+    } else {
+        ep.stats.ring.add(len)
+    }
+    if !want_ack {
+        completion::tx_complete(ep, env, what, context, flags, tag.unwrap_or(0), len, 0);
+    }
+    Tried::Sent
+}
+
+/// Announces a message whose payload stays here until the receiver fetches it. The payload of a
+/// datagram is copied and the datagram completed: its sender must not wait for a receive that
+/// may never be posted.
+#[expect(clippy::too_many_arguments, reason = "those of `try_send`")]
+fn announce(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    iov: &[Mem],
+    tag: Option<u64>,
+    data: Option<u64>,
+    context: usize,
+    flags: u64,
+) -> Tried {
+    let len = total_len(iov);
+    if ep.ops.messages_to(peer) >= MESSAGES_MAX {
+        return Tried::Later;
+    }
+    let p = ep.peers.at_mut(peer);
+    let Some(conn) = p.tx.and_then(|id| ep.links.conn(id)) else {
+        return Tried::Later;
+    };
+    let keeps = ep.cfg.datagram
+        && flags & AWAITS_TARGET == 0
+        && ep.ops.kept().saturating_add(len) <= KEPT_MAX;
+    let mut list = Vec::new();
+    if iov.len() > 1 && !keeps {
+        for piece in iov {
+            list.extend_from_slice(&(piece.addr() as u64).to_ne_bytes());
+            list.extend_from_slice(&(piece.len() as u64).to_ne_bytes());
+        }
+    }
+    if list.len() > BODY_MAX || !conn.tx().room(list.len()) {
+        return Tried::Later;
+    }
+    let mut block = None;
+    if iov.len() == 1 && !keeps && len >= BOTH_SIDES_MIN && crate::base::env::env().coop_copy {
+        block = p.blocks.take();
+        if let Some((number, generation)) = block {
+            conn.tx_claim(usize::from(number)).reset(generation);
+        }
+    }
+    let kept = keeps.then(|| gather(iov).into_boxed_slice());
+    let addr = match &kept {
+        Some(bytes) => bytes.as_ptr().expose_provenance(),
+        None => iov.first().map_or(0, Mem::addr),
+    };
+    let label = Label { what: What::of(tag), context, flags, tag: tag.unwrap_or(0), len };
+    let op =
+        OutOp { kept, block, ..OutOp::new(peer, label, Iov::new(if keeps { &[] } else { iov })) };
+    let id = ep.ops.insert(op);
+    let (kind, head) = wire::envelope(wire::RTS, tag, data);
+    let misc = block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
+    let head = head.word(id).word(len as u64).word(addr as u64).word(misc);
+    if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
+        ep.ops.remove(id);
+        if let Some((block, _)) = block {
+            p.blocks.give_back(block);
+        }
+        return Tried::Later;
+    }
+    conn.notify();
+    if block.is_some() {
+        ep.rndv.coop_sends.push_back(id);
+    }
+    ep.stats.sent.add(len);
+    if keeps {
+        completion::tx_complete(ep, env, What::of(tag), context, flags, tag.unwrap_or(0), len, 0);
+    }
+    Tried::Sent
+}

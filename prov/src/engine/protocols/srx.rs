@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Shared receive contexts: receives from which several endpoints take.
+//!
+//! A receive posted here waits until one of the endpoints has a message without a receive. It then
+//! moves to that endpoint and continues as if it had been posted there. An unexpected message waits
+//! at its endpoint.
+//!
+//! Not here: the C object (`srx`).
+//!
+//! Semantics: fi_endpoint(3), "Shared Contexts".
+
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use scif::PortId;
+use scif_ring::copy::total_len;
+
+use crate::base::errno::Errno;
+use crate::base::log::{Subsys, warn_about_peer};
+use crate::engine::completions::{multi_recv, recv_completion};
+use crate::engine::endpoint::EpState;
+use crate::engine::parts::Env;
+use crate::engine::peers::sep_source;
+use crate::engine::tables::srx_state::Unexpected;
+use crate::engine::tables::tag_match::Arrived;
+use crate::engine::types::args::RecvArgs;
+use crate::engine::types::envelope::{Many, RecordError, Target};
+use crate::engine::types::iov::Iov;
+use crate::engine::types::peer_id::{ANY, PeerId};
+use crate::state::av_table::AvState;
+use crate::state::peer_owner::{MatchQuery, PeerRecv, PeerRxEntry, PeerSrx};
+
+/// Whether an unexpected message here matches this receive.
+pub(crate) fn holds_for(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    a: &RecvArgs<'_>,
+) -> Result<bool, Errno> {
+    let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
+    let src = sep_source::wanted_peer(ep, env, a.src)?;
+    Ok(sep_source::match_waiting(ep, env, a.tag.is_some(), src, tag, ignore).is_some())
+}
+
+/// Whether the source of a receive has died, so that the receive fails when posted.
+pub(crate) fn mourns_for(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    a: &RecvArgs<'_>,
+) -> Result<bool, Errno> {
+    let src = sep_source::wanted_peer(ep, env, a.src)?;
+    Ok(src != ANY && ep.peers.at(src).state.has_failed())
+}
+
+/// Fails the receives of the bound context that are directed to a dead peer, or all of them if
+/// so configured.
+pub(crate) fn bury_shared(ep: &mut EpState, env: &mut Env<'_>, id: PortId, any: bool, err: Errno) {
+    let Some(srx) = ep.cfg.srx else { return };
+    for tagged in [true, false] {
+        let (av, directed) = (env.avs.get(ep.cfg.av), ep.cfg.directed);
+        let Some(state) = env.srxs.get_mut(srx) else {
+            return;
+        };
+        let dead = state.list(tagged).extract(|w| {
+            if !directed || w.src == fi::FI_ADDR_UNSPEC {
+                any
+            } else {
+                av.and_then(|av| av.port_id(w.src)) == Some(id)
+            }
+        });
+        for waiting in dead {
+            let posted = waiting.posted(ANY, ep.cfg.rx_always);
+            recv_completion::fail_posted(ep, env, tagged, posted, err);
+        }
+    }
+}
+
+/// Takes the oldest receive of the bound context for a message that matched none at this
+/// endpoint.
+#[cold]
+pub(crate) fn take_shared(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    tagged: bool,
+    peer: PeerId,
+    tag: u64,
+    len: usize,
+) -> Option<Target> {
+    let srx = ep.cfg.srx?;
+    if let Some(owner) = env.srxs.get(srx).and_then(|s| s.owner.clone()) {
+        return ask_owner(ep, env, &owner, (tagged, peer), tag, len);
+    }
+    let from = ep.peers.at(peer).id;
+    let directed = ep.cfg.directed;
+    let av = env.avs.get(ep.cfg.av);
+    loop {
+        let list = env.srxs.get_mut(srx)?.list(tagged);
+        let (at, multi) = list
+            .entry(|w| {
+                let heard = !directed || w.src == fi::FI_ADDR_UNSPEC || {
+                    av.and_then(|av| av.port_id(w.src)).is_some_and(|id| id == from)
+                };
+                heard && (w.tag ^ tag) & !w.ignore == 0
+            })
+            .map(|(at, w)| (at, w.multi))?;
+        let Some(number) = multi else {
+            let waiting = list.remove(at)?;
+            let flags = waiting.flags | ep.cfg.rx_always;
+            return Some(Target::new(tagged, waiting.iov, waiting.len, waiting.context, flags));
+        };
+        if let Some(target) = carve_shared(ep, env, srx, (tagged, at), number, len) {
+            return Some(target);
+        }
+    }
+}
+
+/// Reserves a part of buffer `number` of context `srx`, whose list entry is `at`. Returns
+/// `None` if the message does not fit; the buffer is then released.
+fn carve_shared(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    srx: u32,
+    (tagged, at): (bool, u32),
+    number: u32,
+    len: usize,
+) -> Option<Target> {
+    let state = env.srxs.get_mut(srx)?;
+    let min = state.min_multi_recv;
+    let piece = state.multis.get_mut(number).and_then(|buffer| buffer.carve(len, min));
+    let list = state.list(tagged);
+    let flags = list.get_mut(at).map_or(0, |w| w.flags) | ep.cfg.rx_always;
+    if piece.as_ref().is_none_or(|piece| piece.last) {
+        list.forget(at);
+        multi_recv::retire_many(ep, env, Many::Shared(number));
+    }
+    piece.map(|piece| piece.target(tagged, flags, Many::Shared(number)))
+}
+
+/// Whether the receives belong to a peer provider. Messages are then received only while that
+/// provider makes progress, since only then its lock is held.
+pub(crate) fn draws_from_another(ep: &EpState, env: &Env<'_>) -> bool {
+    let srx = ep.cfg.srx.and_then(|srx| env.srxs.get(srx));
+    srx.is_some_and(|srx| srx.owner.is_some())
+}
+
+/// Returns the address of a peer in the address vector.
+pub(crate) fn address_of(ep: &EpState, av: &AvState, peer: PeerId) -> Option<u64> {
+    av.find(ep.peers.at(peer).id)
+}
+
+/// Requests the receive for a message from a peer provider.
+fn ask_owner(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    owner: &Arc<PeerSrx>,
+    (tagged, peer): (bool, PeerId),
+    tag: u64,
+    len: usize,
+) -> Option<Target> {
+    let known = env.avs.get(ep.cfg.av).and_then(|av| address_of(ep, av, peer));
+    let asked = MatchQuery { tagged, addr: known.unwrap_or(fi::FI_ADDR_UNSPEC), len, tag };
+    match owner.get(asked) {
+        Ok((held, Some(place))) => Some(target_of(ep, place, tagged, held)),
+        Ok((held, None)) => {
+            ep.recv.unmatched = Some(held);
+            None
+        }
+        Err(err) => {
+            warn_about_peer(
+                Subsys::EpData,
+                format_args!(
+                    "shared receive context of the peer provider refused a message: {}; the \
+                     message is not delivered",
+                    crate::base::errno::text(err)
+                ),
+            );
+            None
+        }
+    }
+}
+
+pub(crate) fn target_of(ep: &EpState, place: PeerRecv, tagged: bool, held: PeerRxEntry) -> Target {
+    let room = total_len(&place.iov);
+    let flags = place.flags & fi::FI_COMPLETION | ep.cfg.rx_always;
+    Target {
+        entry: Some(held),
+        ..Target::new(tagged, Iov::new(&place.iov), room, place.context, flags)
+    }
+}
+
+/// Enqueues an unexpected message.
+pub(crate) fn keep(
+    ep: &mut EpState,
+    env: &mut Env<'_>,
+    tagged: bool,
+    message: Arrived,
+) -> Result<(), RecordError> {
+    ep.stats.unexpected += 1;
+    let Some(held) = ep.recv.unmatched.take() else {
+        let list = &mut ep.recv.queue(tagged).unexpected;
+        if !list.reserve() {
+            return Err(RecordError::NoMemory);
+        }
+        list.push_back(message);
+        return Ok(());
+    };
+    let Some(state) = ep.cfg.srx.and_then(|srx| env.srxs.get_mut(srx)) else {
+        return Ok(());
+    };
+    let data = message.data;
+    let number = state.unexpected.insert(Unexpected {
+        port: ep.links.sock.id(),
+        tagged,
+        message: Some(message),
+    });
+    let queued = number.ok_or(fi::FI_ENOMEM).and_then(|number| held.queue(tagged, data, number));
+    if let Err(err) = queued {
+        warn_about_peer(
+            Subsys::EpData,
+            format_args!(
+                "shared receive context of the peer provider refused an unexpected message: \
+                 {}; the message is lost",
+                crate::base::errno::text(err)
+            ),
+        );
+        let lost = number.and_then(|number| state.unexpected.remove(number));
+        if let Some(message) = lost.and_then(|lost| lost.message) {
+            recv_completion::drop_payload(ep, &message);
+        }
+        held.free();
+    }
+    Ok(())
+}
+
+/// Releases the entry of a peer provider for a message that is not enqueued.
+#[cold]
+pub(crate) fn free_unmatched(ep: &mut EpState) {
+    if let Some(held) = ep.recv.unmatched.take() {
+        held.free();
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! State of the connection of a connected endpoint (`FI_EP_MSG`).
+//!
+//! Not here: its establishment and its end (`protocols::cm`).
+
+use scif::{ConnId, Error, PortId};
+
+use crate::engine::types::conn_request::ConnRequest;
+use crate::engine::types::peer_id::{ANY, PeerId};
+
+/// Bit of a request number that marks the request as sent.
+pub(crate) const SENT: u64 = 1;
+
+/// State of the connection of a connected endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Idle,
+    /// The passive endpoint has the request, or will have it.
+    Calling,
+    /// The connection to the caller is being made.
+    Answering,
+    Up,
+    Down,
+}
+
+/// Connection management of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Cm {
+    pub(crate) state: State,
+    /// Number of the request that an acceptance answers.
+    pub(crate) number: u64,
+    /// Port of the passive endpoint, or of the caller.
+    pub(crate) to: PortId,
+    /// Connection that carries the request.
+    pub(crate) request: Option<ConnId>,
+    /// Connections of other endpoints that have not named a request yet.
+    pub(crate) unnamed: Vec<ConnId>,
+    /// Data of the application, until it is sent.
+    pub(crate) data: Vec<u8>,
+    /// Request that an acceptance answers, until the connection is open. A drop refuses it.
+    pub(crate) call: Option<ConnRequest>,
+    /// Peer number of the other side, once it is known.
+    pub(crate) peer: PeerId,
+    /// Time in nanoseconds of the first attempt to connect that was not answered.
+    pub(crate) unanswered_since_ns: Option<u64>,
+}
+
+impl Cm {
+    pub(crate) fn new() -> Cm {
+        Cm {
+            state: State::Idle,
+            number: 0,
+            to: PortId { node: 0, port: 0 },
+            request: None,
+            unnamed: Vec::new(),
+            data: Vec::new(),
+            call: None,
+            peer: ANY,
+            unanswered_since_ns: None,
+        }
+    }
+
+    /// Whether the connection has ended, or will never exist.
+    pub(crate) fn is_down(&self) -> bool {
+        self.state == State::Down
+    }
+
+    /// Whether an attempt to connect that failed with `error` is repeated. An attempt that is never
+    /// answered, as over a driver, is given up `limit` nanoseconds after its first such error.
+    pub(crate) fn repeats(&mut self, error: &Error, now: u64, limit: u64) -> bool {
+        match error {
+            Error::Again => true,
+            Error::Unanswered(_) => {
+                let since = *self.unanswered_since_ns.get_or_insert(now);
+                now.saturating_sub(since) < limit
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether an unnamed connection exists. Its first record may name the request, so it must wake
+    /// waiting threads.
+    pub(crate) fn is_told_more(&self) -> bool {
+        !self.unnamed.is_empty()
+    }
+}
+
+impl Cm {
+    pub(crate) fn data_sent(&self) -> bool {
+        self.number & SENT != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    pub(crate) fn an_attempt_without_an_answer_is_given_up_in_time() {
+        const LIMIT: u64 = 3_000_000_000;
+        let to = PortId { node: 0, port: 7 };
+        let mut cm = Cm::new();
+        let rows = [
+            (Error::Again, 10, true),
+            (Error::Unanswered(to), 20, true),
+            (Error::Again, LIMIT + 1000, true),
+            (Error::Unanswered(to), LIMIT + 19, true),
+            (Error::Unanswered(to), LIMIT + 20, false),
+            (Error::Refused(to), 0, false),
+        ];
+        for (error, now, repeats) in rows {
+            assert_eq!(cm.repeats(&error, now, LIMIT), repeats, "{error} at {now}");
+        }
+    }
+}

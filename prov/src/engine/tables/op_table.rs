@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Outstanding transmit operations that wait for a reply of the peer, and their completions.
+//!
+//! The number of an operation travels to the peer and returns with the reply. It carries a
+//! generation, and the peer is checked, so that a stale or invented number matches nothing.
+
+use libfabric_sys as fi;
+
+use crate::base::atomic_ops::element::AtomicKind;
+use crate::base::slab::Slab;
+use crate::engine::types::iov::Iov;
+use crate::engine::types::peer_id::PeerId;
+
+/// Flag of an operation in progress whose context identifies a [`Note`].
+pub(crate) const NOTED: u64 = fi::FI_TRIGGER;
+
+/// Destination of the report of queued work in progress.
+#[derive(Debug)]
+pub(crate) struct Note {
+    pub context: usize,
+    /// Whether a completion of the endpoint was requested too.
+    pub report: bool,
+    pub cntr: Option<u32>,
+}
+
+/// Returns the context of an operation in progress with a note. Contexts of the application are
+/// addresses, and the last addresses are never valid.
+pub(crate) fn mark(note: u32) -> usize {
+    !(note as usize)
+}
+
+/// Kind of a completed operation, which determines the flags of its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Message,
+    Tagged,
+    Write,
+    Read,
+    AtomicWrite,
+    AtomicFetch,
+    Collective,
+}
+
+impl What {
+    /// Returns the kind of an atomic.
+    #[inline(always)]
+    pub(crate) fn of_atomic(kind: AtomicKind) -> What {
+        match kind {
+            AtomicKind::Write => What::AtomicWrite,
+            AtomicKind::Fetch | AtomicKind::Compare => What::AtomicFetch,
+        }
+    }
+
+    /// Returns the kind of a send.
+    #[inline(always)]
+    pub(crate) fn of(tag: Option<u64>) -> What {
+        if tag.is_some() { What::Tagged } else { What::Message }
+    }
+
+    #[inline]
+    pub(crate) fn cq_flags(self) -> u64 {
+        match self {
+            What::Message => fi::FI_SEND | fi::FI_MSG,
+            What::Tagged => fi::FI_SEND | fi::FI_TAGGED,
+            What::Write => fi::FI_RMA | fi::FI_WRITE,
+            What::Read => fi::FI_RMA | fi::FI_READ,
+            What::AtomicWrite => fi::FI_ATOMIC | fi::FI_WRITE,
+            What::AtomicFetch => fi::FI_ATOMIC | fi::FI_READ,
+            What::Collective => fi::FI_COLLECTIVE,
+        }
+    }
+}
+
+/// Properties of a posted operation that its completion reports.
+pub(crate) struct Label {
+    pub what: What,
+    pub context: usize,
+    pub flags: u64,
+    pub tag: u64,
+    pub len: usize,
+}
+
+/// Outstanding operation: the peer has to reply to it.
+#[derive(Debug)]
+pub(crate) struct OutOp {
+    pub peer: PeerId,
+    pub what: What,
+    pub context: usize,
+    pub flags: u64,
+    pub tag: u64,
+    pub len: usize,
+    /// Source of a message, destination of a read or fetch.
+    pub iov: Iov,
+    /// Copy of a datagram, which was complete when it was announced. The operation ends without a
+    /// completion or error.
+    pub kept: Option<Box<[u8]>>,
+    /// Claim block of a large message, and the generation of its announcement.
+    pub block: Option<(u8, u32)>,
+    /// Reason of the last `CTS` for the payload.
+    pub asked: Asked,
+    /// Bytes that a read still waits for.
+    pub left: usize,
+    /// Whether the target executes the operation in ring order. Later direct RMA must wait for it.
+    pub ring_rma: bool,
+}
+
+impl OutOp {
+    /// Creates an operation on the buffers `iov`.
+    pub(crate) fn new(peer: PeerId, label: Label, iov: Iov) -> OutOp {
+        OutOp {
+            peer,
+            what: label.what,
+            context: label.context,
+            flags: label.flags,
+            tag: label.tag,
+            len: label.len,
+            iov,
+            kept: None,
+            block: None,
+            asked: Asked::Never,
+            left: 0,
+            ring_rma: false,
+        }
+    }
+
+    fn kept_len(&self) -> usize {
+        self.kept.as_ref().map_or(0, |bytes| bytes.len())
+    }
+}
+
+/// Reason of a receiver to request the payload of a message as fragments.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Asked {
+    #[default]
+    Never,
+    /// Choice of a receiver that could pull the payload.
+    Chosen,
+    /// No access, even if an earlier attempt used another method.
+    Refused,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    op: Option<OutOp>,
+}
+
+/// Table of outstanding operations.
+#[derive(Debug)]
+pub(crate) struct Ops {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    len: usize,
+    /// Number of outstanding messages, by peer.
+    messages: Vec<u32>,
+    /// Bytes of kept datagrams.
+    kept: usize,
+    /// Generation of new slots. It differs between incarnations of an endpoint, since peers may
+    /// still owe replies to an earlier one.
+    first: u32,
+    /// Work queued to the domain that this endpoint is executing.
+    pub(crate) notes: Slab<Note>,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an operation number is two u32 halves")]
+fn halves(id: u64) -> (usize, u32) {
+    ((id as u32) as usize, (id >> 32) as u32)
+}
+
+impl Ops {
+    /// Creates an empty table. `life` distinguishes this endpoint from earlier ones at its port.
+    #[expect(clippy::cast_possible_truncation, reason = "any 32 bits that change")]
+    pub(crate) const fn new(life: u64) -> Ops {
+        Ops {
+            slots: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+            messages: Vec::new(),
+            kept: 0,
+            first: (life ^ life >> 32) as u32 | 1,
+            notes: Slab::new(),
+        }
+    }
+
+    /// Returns a number that differs between incarnations of an endpoint.
+    #[inline]
+    pub(crate) const fn life(&self) -> u32 {
+        self.first
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an operation and returns its number.
+    pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
+        self.len += 1;
+        self.kept += op.kept_len();
+        if let Some(count) = self.messages_like(&op) {
+            *count += 1;
+        }
+        if let Some(at) = self.free.pop()
+            && let Some(slot) = self.slots.get_mut(at as usize)
+        {
+            slot.op = Some(op);
+            return u64::from(slot.generation) << 32 | u64::from(at);
+        }
+        self.slots.push(Slot { generation: self.first, op: Some(op) });
+        u64::from(self.first) << 32 | (self.slots.len() as u64 - 1)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut OutOp> {
+        let (at, generation) = halves(id);
+        let slot = self.slots.get_mut(at)?;
+        if slot.generation == generation { slot.op.as_mut() } else { None }
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<OutOp> {
+        let (at, generation) = halves(id);
+        let slot = self.slots.get_mut(at)?;
+        if slot.generation != generation {
+            return None;
+        }
+        let op = slot.op.take()?;
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        self.free.push(u32::try_from(at).unwrap_or(0));
+        self.len -= 1;
+        self.kept -= op.kept_len();
+        if let Some(count) = self.messages_like(&op) {
+            *count -= 1;
+        }
+        Some(op)
+    }
+
+    /// Returns the message counter for the peer of `op`, if `op` is a message.
+    fn messages_like(&mut self, op: &OutOp) -> Option<&mut u32> {
+        if !matches!(op.what, What::Message | What::Tagged) {
+            return None;
+        }
+        let at = op.peer.index();
+        if self.messages.len() <= at {
+            self.messages.resize(at + 1, 0);
+        }
+        self.messages.get_mut(at)
+    }
+
+    /// Returns the bytes of kept datagrams that receivers have not taken.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Returns the number of messages to `peer` that await a reply.
+    pub(crate) fn messages_to(&self, peer: PeerId) -> u32 {
+        self.messages.get(peer.index()).copied().unwrap_or(0)
+    }
+
+    /// Returns the numbers of the operations to one peer, in slot order.
+    pub(crate) fn of_peer(&self, peer: PeerId) -> Vec<u64> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.op.as_ref().is_some_and(|op| op.peer == peer))
+            .map(|(at, s)| u64::from(s.generation) << 32 | at as u64)
+            .collect()
+    }
+
+    /// Returns the peers of the operations, with repetitions.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.slots.iter().filter_map(|s| Some(s.op.as_ref()?.peer))
+    }
+
+    /// Whether an operation to `peer` is incomplete. One that keeps its datagram counts as
+    /// complete.
+    pub(crate) fn any_incomplete(&self, peer: PeerId) -> bool {
+        self.slots
+            .iter()
+            .any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer && op.kept.is_none()))
+    }
+
+    pub(crate) fn any_of_peer(&self, peer: PeerId) -> bool {
+        self.slots.iter().any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(peer: usize, what: What, kept: usize) -> OutOp {
+        let label = Label { what, context: 0, flags: 0, tag: 0, len: kept };
+        OutOp {
+            kept: (kept > 0).then(|| vec![0; kept].into_boxed_slice()),
+            ..OutOp::new(PeerId::new(peer), label, Iov::new(&[]))
+        }
+    }
+
+    #[test]
+    fn a_number_names_one_operation() {
+        let mut ops = Ops::new(9);
+        let first = ops.insert(op(0, What::Read, 0));
+        assert!(ops.get_mut(first).is_some() && ops.remove(first).is_some());
+        let second = ops.insert(op(0, What::Read, 0));
+        assert_ne!(first, second);
+        assert!(ops.get_mut(first).is_none() && ops.remove(first).is_none());
+        assert!(ops.get_mut(second + 1).is_none(), "no such slot");
+        assert!(!ops.is_empty());
+    }
+
+    #[test]
+    fn messages_and_kept_bytes_are_counted() {
+        let mut ops = Ops::new(9);
+        let (one, two) = (PeerId::new(1), PeerId::new(2));
+        let read = ops.insert(op(1, What::Read, 0));
+        let sent = ops.insert(op(1, What::Tagged, 0));
+        let kept = ops.insert(op(2, What::Message, 30));
+        assert_eq!((ops.messages_to(one), ops.messages_to(two), ops.kept()), (1, 1, 30));
+        assert_eq!(ops.of_peer(one), [read, sent]);
+        assert!(ops.any_of_peer(two) && !ops.any_incomplete(two), "a kept datagram is complete");
+        for id in [read, sent, kept] {
+            assert!(ops.remove(id).is_some());
+        }
+        assert_eq!((ops.messages_to(one), ops.messages_to(two), ops.kept()), (0, 0, 0));
+        assert!(ops.is_empty() && ops.of_peer(one).is_empty());
+    }
+}

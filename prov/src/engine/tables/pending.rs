@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Operations, records and payloads that wait for ring space or a connection.
+//!
+//! Not here: the attempts to start them (`tx`, `rma`, `atomic`, `coll`, `streams`).
+
+use std::ops::Range;
+
+use scif_ring::copy::{Mem, total_len};
+
+use crate::engine::tables::op_table::{Label, What};
+use crate::engine::types::args::RmaIov;
+use crate::engine::types::iov::{Iov, gather, gather_into};
+use crate::engine::types::wire::{AtomicWord, Head};
+
+/// Source of a payload.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// Buffers of the application.
+    User(&'a [Mem]),
+    /// Copy of the buffers, made because they must be reusable at once.
+    Copied(&'a [u8]),
+}
+
+impl Source<'_> {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Source::User(iov) => total_len(iov),
+            Source::Copied(bytes) => bytes.len(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn copy_to(&self, out: &mut [u8]) {
+        match self {
+            Source::User(iov) => gather_into(iov, out),
+            Source::Copied(bytes) => out.copy_from_slice(bytes),
+        }
+    }
+}
+
+/// Payload held by a pending operation.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    User(Iov),
+    Copied(Box<[u8]>),
+}
+
+impl Kept {
+    /// Holds the buffers themselves, or a copy if they must be reusable now.
+    pub(crate) fn new(iov: &[Mem], inject: bool) -> Kept {
+        if inject {
+            Kept::Copied(gather(iov).into_boxed_slice())
+        } else {
+            Kept::User(Iov::new(iov))
+        }
+    }
+
+    pub(crate) fn source(&self) -> Source<'_> {
+        match self {
+            Kept::User(iov) => Source::User(iov.as_slice()),
+            Kept::Copied(bytes) => Source::Copied(bytes),
+        }
+    }
+}
+
+/// Posted operation that has not entered the ring completely.
+#[derive(Debug)]
+pub(crate) enum TxOp {
+    Message {
+        payload: Kept,
+        tag: Option<u64>,
+        data: Option<u64>,
+        context: usize,
+        flags: u64,
+    },
+    Rma(RmaOp),
+    Atomic(AtomicOp),
+    /// Part of a collective, without a completion of its own.
+    Coll(CollOut),
+}
+
+impl TxOp {
+    pub(crate) fn label(&self) -> Option<Label> {
+        Some(match self {
+            TxOp::Message { payload, tag, context, flags, .. } => Label {
+                what: What::of(*tag),
+                context: *context,
+                flags: *flags,
+                tag: tag.unwrap_or(0),
+                len: payload.source().len(),
+            },
+            TxOp::Rma(op) => op.label(),
+            TxOp::Atomic(op) => op.label(),
+            TxOp::Coll(_) => return None,
+        })
+    }
+
+    /// Returns the number of an operation that has started.
+    pub(crate) fn started(&self) -> Option<u64> {
+        match self {
+            TxOp::Message { .. } => None,
+            TxOp::Rma(op) => op.started(),
+            TxOp::Atomic(_) | TxOp::Coll(_) => None,
+        }
+    }
+}
+
+/// RMA operation that is pending or partly in the ring.
+#[derive(Debug)]
+pub(crate) struct RmaOp {
+    pub(crate) write: bool,
+    pub(crate) local: Kept,
+    pub(crate) rma: Vec<RmaIov>,
+    pub(crate) len: usize,
+    pub(crate) data: Option<u64>,
+    pub(crate) context: usize,
+    pub(crate) flags: u64,
+    /// Number of the operation once its first record is in the ring, and the position of the next
+    /// record.
+    pub(crate) id: Option<u64>,
+    pub(crate) segment: usize,
+    pub(crate) within: usize,
+    pub(crate) offset: usize,
+    /// Whether a direct access failed, so that the operation goes through the ring.
+    pub(crate) through_ring: bool,
+}
+
+impl RmaOp {
+    pub(crate) fn what(&self) -> What {
+        if self.write { What::Write } else { What::Read }
+    }
+
+    pub(crate) fn label(&self) -> Label {
+        Label { what: self.what(), context: self.context, flags: self.flags, tag: 0, len: self.len }
+    }
+
+    pub(crate) fn started(&self) -> Option<u64> {
+        self.id
+    }
+}
+
+/// Pending atomic with its finished record.
+#[derive(Debug)]
+pub(crate) struct AtomicOp {
+    pub(crate) what: What,
+    pub(crate) word: AtomicWord,
+    pub(crate) data: u64,
+    pub(crate) body: Vec<u8>,
+    pub(crate) result: Iov,
+    pub(crate) len: usize,
+    pub(crate) context: usize,
+    pub(crate) flags: u64,
+}
+
+impl AtomicOp {
+    pub(crate) fn label(&self) -> Label {
+        Label { what: self.what, context: self.context, flags: self.flags, tag: 0, len: self.len }
+    }
+}
+
+/// Pending record or message of a collective for one peer.
+#[derive(Debug)]
+pub(crate) enum CollOut {
+    /// Range of the working memory of an operation.
+    Data {
+        group: u64,
+        seq: u64,
+        range: Range<usize>,
+        sent: usize,
+        begun: bool,
+    },
+    Note {
+        kind: u8,
+        head: Head,
+        group: u64,
+    },
+    /// No record: a connection suffices to detect the end of the peer.
+    Touch {
+        group: u64,
+    },
+}
+
+impl CollOut {
+    pub(crate) fn group(&self) -> u64 {
+        match self {
+            CollOut::Data { group, .. }
+            | CollOut::Note { group, .. }
+            | CollOut::Touch { group } => *group,
+        }
+    }
+}
+
+/// Payload that leaves through the ring in fragments.
+#[derive(Debug)]
+pub(crate) enum OutStream {
+    /// Payload requested by a `CTS`: the buffers of operation `op`, while that is outstanding.
+    Message { op: u64, receive: u64, done: usize, want: usize },
+    /// Data requested by a `READ`: a snapshot, so that later writes keep their order.
+    Read { op: u64, offset: u64, bytes: Box<[u8]>, done: usize },
+}
+
+impl OutStream {
+    /// Returns the bytes that are stored for the peer.
+    pub(crate) fn kept(&self) -> usize {
+        match self {
+            OutStream::Message { .. } => 0,
+            OutStream::Read { bytes, .. } => bytes.len(),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Counts of accesses to the keys of a peer that need a system call.
+//!
+//! Not here: the report to the owner, and the migration (`migrate`).
+
+/// Number of access counters for each peer. Key slots that are equal modulo this number share one.
+const COUNTS: usize = 16;
+/// Accesses before the first report. A smaller number would migrate memory that is used rarely.
+const FIRST: u32 = 64;
+/// Bytes of an access that count as one more access.
+const BYTES: usize = 32 * 1024;
+
+/// Access counts of the keys of a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Uses([u32; COUNTS]);
+
+impl Uses {
+    /// Counts an access to a slot. Returns the count if it is to be reported.
+    pub(crate) fn count(&mut self, slot: u32, len: usize) -> Option<u32> {
+        let count = self.0.get_mut(slot as usize % COUNTS)?;
+        let before = *count;
+        *count = before.saturating_add(u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX));
+        (*count >= FIRST && before.checked_ilog2() != count.checked_ilog2()).then_some(*count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_are_told_as_they_double() {
+        let mut uses = Uses::default();
+        let told: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, 8)).collect();
+        assert_eq!(told, [64, 128, 256, 512]);
+        assert_eq!(uses.count(6, 8), None);
+        assert_eq!(uses.count(6 + 16, 64 * BYTES), Some(66));
+    }
+}

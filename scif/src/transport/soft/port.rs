@@ -601,8 +601,7 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
 fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
     let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
     let count = last - first + 1;
-    // Pids are dense: an odd factor spreads them over the ports.
-    let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
+    let hint = first_choice(process::pid(), soft.start) % count;
     for step in 0..count {
         let port = first + (hint + step) % count;
         let id = PortId { node: soft.node, port: u16::try_from(port).unwrap_or(u16::MAX) };
@@ -615,9 +614,25 @@ fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> 
     Err(Error::NoPorts)
 }
 
+/// Number at which a process begins its search for a free port. Pids are dense: an odd factor
+/// spreads them. In a container every process may have the same pid: the start time in clock ticks
+/// keeps a new process off the port of one that has just ended.
+fn first_choice(pid: i32, start: u64) -> u32 {
+    let ticks = u32::try_from(start & u64::from(u32::MAX)).unwrap_or(0);
+    pid.cast_unsigned().wrapping_mul(97).wrapping_add(ticks.wrapping_mul(7919))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_of_one_pid_begin_at_different_ports() {
+        let count = u32::from(*DYNAMIC_PORTS.end() - *DYNAMIC_PORTS.start()) + 1;
+        let choices: std::collections::HashSet<u32> =
+            (0..1000).map(|tick| first_choice(2, 123_456 + tick) % count).collect();
+        assert_eq!(choices.len(), 1000);
+    }
 
     #[test]
     fn a_process_is_told_by_its_number_and_else_by_its_user() {

@@ -17,7 +17,12 @@ use scif_fabtests::harness::driver;
 use scif_fabtests::harness::leak_check::Before;
 use scif_fabtests::harness::output::say;
 use scif_fabtests::harness::rank::Target;
+use scif_fabtests::harness::sandbox::ReserveAllocator;
 use scif_fabtests::harness::{Case, Fail, Rank};
+
+/// Allocator of this program: where a case uses up all memory, a rank itself goes on.
+#[global_allocator]
+static ALLOCATOR: ReserveAllocator = ReserveAllocator::new();
 
 /// Conformance of a libfabric provider, in real processes. FI_PROVIDER_PATH and FI_PROVIDER are
 /// libfabric's own.

@@ -3,11 +3,14 @@
 //! children that outlive it.
 #![expect(unsafe_code, reason = "fork and processor time have no safe wrapper that fits")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -344,6 +347,72 @@ pub fn with_memory<T>(spare: u64, calls: impl FnOnce() -> T) -> Outcome<T> {
     let out = calls();
     setrlimit(Resource::As, before)?;
     Ok(out)
+}
+
+/// Size of the reserve in bytes: the small buffers of a case of some thousand operations.
+const RESERVE_LEN: usize = 4 << 20;
+
+/// Global allocator of a program that [`with_memory`] limits: the allocator of the C library, then
+/// a reserve that the provider under test cannot use. Memory of the reserve is used once.
+#[derive(Debug)]
+pub struct ReserveAllocator {
+    memory: UnsafeCell<[u8; RESERVE_LEN]>,
+    /// Bytes of the reserve in use.
+    used: Mutex<usize>,
+}
+
+// SAFETY: `used`, under its lock, gives each byte of the memory to one allocation only.
+unsafe impl Sync for ReserveAllocator {}
+
+impl ReserveAllocator {
+    /// Creates an allocator whose reserve is unused.
+    #[expect(clippy::new_without_default, reason = "a static needs a constant function")]
+    pub const fn new() -> Self {
+        Self { memory: UnsafeCell::new([0; RESERVE_LEN]), used: Mutex::new(0) }
+    }
+
+    /// Takes memory from the reserve, filled with zeros. Null if too little is left.
+    fn take(&self, layout: Layout) -> *mut u8 {
+        let base = self.memory.get().cast::<u8>();
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = *used + base.wrapping_add(*used).align_offset(layout.align());
+        match begin.checked_add(layout.size()) {
+            Some(end) if end <= RESERVE_LEN => {
+                *used = end;
+                base.wrapping_add(begin)
+            }
+            _ => std::ptr::null_mut(),
+        }
+    }
+
+    /// Whether the reserve contains `ptr`.
+    fn contains(&self, ptr: *mut u8) -> bool {
+        let base = self.memory.get().cast::<u8>().addr();
+        (base..base + RESERVE_LEN).contains(&ptr.addr())
+    }
+}
+
+// SAFETY: memory is the C library's, or unused memory of the reserve of that size and alignment,
+// which is never given out again.
+unsafe impl GlobalAlloc for ReserveAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract is the same.
+        let memory = unsafe { System.alloc(layout) };
+        if memory.is_null() { self.take(layout) } else { memory }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract is the same.
+        let memory = unsafe { System.alloc_zeroed(layout) };
+        if memory.is_null() { self.take(layout) } else { memory }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        if !self.contains(ptr) {
+            // SAFETY: the C library's memory, and the caller's contract is the same.
+            unsafe { System.dealloc(ptr, layout) };
+        }
+    }
 }
 
 /// Returns the bytes that a line of `/proc/self/status` reports.

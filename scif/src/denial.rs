@@ -89,8 +89,8 @@ pub fn warn_of_window(pid: i32) {
     let denial = Denial::explain(pid, Errno::PERM);
     if SAID.first(denial.cause()) {
         log::warn!(
-            "RMA failed with EIO: the pages of the window were not moved into shared memory, and \
-             direct copies with their process are denied. {denial}"
+            "RMA on a window of process {pid} failed with EIO: the window's pages are not in \
+             shared memory, and direct copies with the process are denied. {denial}"
         );
     }
 }

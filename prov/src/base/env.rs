@@ -162,7 +162,8 @@ pub(crate) fn env() -> &'static Settings {
             warn(Subsys::Core, format_args!("{unknown}"));
         }
         read(ask, |name, value, wanted| {
-            warn(Subsys::Core, format_args!("FI_SCIF_{name} ignored, not {wanted}: {value}"));
+            let text = format_args!("FI_SCIF_{name}={value}: invalid, default used. Set {wanted}");
+            warn(Subsys::Core, text);
         })
     })
 }

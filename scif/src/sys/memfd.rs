@@ -75,9 +75,9 @@ pub fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
         Err(Errno::INVAL) if seals.contains(SealFlags::FUTURE_WRITE) => {
             SAID.call_once(|| {
                 log::warn!(
-                    "F_ADD_SEALS: {}: this kernel has no F_SEAL_FUTURE_WRITE, without which peers \
-                     could write what they are to read only. There is no RMA, and scif_connect \
-                     fails. Use Linux 5.1 or later, or a SCIF driver (SCIF_TRANSPORT=kernel, \
+                    "F_ADD_SEALS: {}: this kernel has no F_SEAL_FUTURE_WRITE, which makes shared \
+                     tables read-only for peers. RMA is not available, and scif_connect fails. \
+                     Use Linux 5.1 or later, or a SCIF driver (SCIF_TRANSPORT=kernel, \
                      FI_SCIF_TRANSPORT=kernel)",
                     Errno::INVAL
                 );

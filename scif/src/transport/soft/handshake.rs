@@ -56,20 +56,25 @@ pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
     if check_header(&map) { Ok(map) } else { Err(Reason::Refused(Refusal::Version)) }
 }
 
-/// Maps and checks the arena of a peer.
-pub(super) fn map_arena(fd: &OwnedFd) -> Result<Mapping, Reason> {
+/// Maps and checks the arena of the peer with process id `pid`.
+pub(super) fn map_arena(fd: &OwnedFd, pid: i32) -> Result<Mapping, Reason> {
     memfd::check(fd, ARENA_BYTES, FIXED_SIZE).map_err(|unfit| {
-        log::debug!("a peer sent an arena with wrong size or seals ({unfit:?}); it is not mapped");
+        log::debug!("arena of process {pid}: wrong size or seals ({unfit:?}): connection is reset");
         Reason::Corrupt
     })?;
-    let map = Mapping::part(fd, 0, ARENA_BYTES, true).map_err(|errno| {
-        log::debug!("the arena of a peer cannot be mapped: {errno}");
-        match errno {
-            Errno::NOMEM | Errno::AGAIN => Reason::Refused(Refusal::Resources),
-            _ => Reason::Corrupt,
+    Mapping::part(fd, 0, ARENA_BYTES, true).map_err(|errno| match errno {
+        Errno::NOMEM | Errno::AGAIN => {
+            log::debug!(
+                "arena of process {pid}: mmap: {errno}: its memory is accessed without mapping, \
+                 which is slower. Raise the limit of address space (ulimit -v)"
+            );
+            Reason::Refused(Refusal::Resources)
         }
-    })?;
-    Ok(map)
+        _ => {
+            log::debug!("arena of process {pid}: mmap: {errno}: connection is reset");
+            Reason::Corrupt
+        }
+    })
 }
 
 /// Checks a peer's greeting and maps its exports; `fds` without the segment. `uid` is the user of

@@ -122,7 +122,7 @@ impl SoftLink {
             return self.closed(Reason::Corrupt);
         }
         self.asked -= 1;
-        match handshake::map_arena(fd) {
+        match handshake::map_arena(fd, self.peer.pid) {
             Ok(map) => Some(LinkUpdate::Shown(map)),
             Err(Reason::Corrupt) => self.closed(Reason::Corrupt),
             // No address space is left: the peer's memory is then reached in other ways.

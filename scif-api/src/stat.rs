@@ -109,7 +109,8 @@ impl Stats {
     pub(crate) fn record(&self, number: u64, inode: u64) -> Result<Record> {
         let shown = self.shown()?;
         let picked = shown.pick()?;
-        // Endpoints above the maximum share the end of the header, which no reader uses.
+        // Endpoints above `RECORDS_MAX` get no record of their own. All of them share the last
+        // `RECORD` bytes of the header, which readers never read.
         let at = picked.map_or(RECORDS - RECORD, |index| RECORDS + index * RECORD);
         let word32 = |offset: usize| shown.map.word32(at + offset);
         let word64 = |offset: usize| shown.map.word64(at + offset);

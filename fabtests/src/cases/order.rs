@@ -55,7 +55,7 @@ enum Step {
         tagged: bool,
         size: usize,
     },
-    /// Write into its own range of the memory of the target.
+    /// Write to a range of the target's memory that no other write of the script uses.
     Write {
         at: usize,
         size: usize,

@@ -23,8 +23,9 @@ pub(crate) struct Judge {
     /// Latencies less the longest pause between two polls of the survivor. More ranks than cores
     /// cause such pauses.
     pub(crate) attended: Vec<u64>,
-    /// Times for operations whose peer died before its listener was found. For the provider that
-    /// peer had not started yet.
+    /// Latencies of operations whose peer died before the provider found its listener. The provider
+    /// cannot distinguish such a peer from one that starts late. The error therefore comes only
+    /// after `FI_SCIF_CONNECT_TIMEOUT`.
     pub(crate) never_met: Vec<u64>,
     /// Times for receives from silent peers, which no send has ended.
     pub(crate) silent: Vec<u64>,

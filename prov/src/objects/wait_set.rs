@@ -175,10 +175,11 @@ unsafe extern "C" fn wait(set: *mut fi::fid_wait, timeout: c_int) -> c_int {
     })
 }
 
-/// Returns the requested wait object, and its set if it is one.
+/// Returns the kind of wait object that `obj` selects. For `FI_WAIT_SET` it also returns the set.
 ///
 /// # Errors
-/// `FI_EINVAL`: a set is requested without naming one, or an unsupported wait object.
+/// `FI_EINVAL`: `obj` is not supported, or `obj` is `FI_WAIT_SET` and `set` is null.
+/// `FI_EOPBADSTATE`: the parent process opened the set before it forked this one.
 ///
 /// # Safety
 /// `set` is an open wait set when `obj` is `FI_WAIT_SET`.

@@ -11,7 +11,10 @@ use scif_ring::SharedU32;
 use super::errno::keep_errno;
 use super::process::last_errno;
 
-/// Sleeps while `word` equals `value`. EAGAIN: it did not. May end spuriously.
+/// Sleeps while `word` equals `value`, at most for `timeout_ns`. May return early without a cause.
+///
+/// # Errors
+/// EAGAIN: `word` differed from `value` at the call. ETIMEDOUT: the time is over. EINTR: a signal.
 pub fn wait(word: &SharedU32, value: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
     let limit = timeout_ns.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "builds C structures in C's heap")]
-//! Infos in C's heap: the host library frees each part with free(3) and copies each at its own
-//! size.
+//! Lists of `fi_info` in C's heap. The host frees each structure with free(3). It copies each
+//! structure with the size that the structure has in the host's own release.
 //!
-//! Therefore every part comes from calloc(3) and is larger than the structure of any release. A
-//! library newer than this source reads zeroes after the fields written here.
+//! Therefore every structure comes from calloc(3), with more bytes than it has in any release. A
+//! host newer than this source reads zeroes after the fields written here.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;

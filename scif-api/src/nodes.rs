@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
@@ -21,6 +22,9 @@ const NAMES: usize = 64;
 /// Suffix after the node in the name of its lost-node marker.
 const LOST: &str = "lost";
 
+/// Milliseconds for which a check waits for room in the queue of a marker. A trusted process empties
+/// the queue at once. Another user may keep it full and delay each connect by this time.
+const MARKER_WAIT_MS: u64 = 200;
 /// Backlog of questions that wait.
 pub(crate) const QUESTIONS: i32 = 64;
 
@@ -28,18 +32,21 @@ pub(crate) fn marker(domain: &str, node: u16) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{node}/lost").as_bytes())
 }
 
-/// Whether a trusted user holds the marker of `node`.
+/// Whether a trusted user holds the marker of `node`. A marker whose queue stays full is not
+/// trusted, because its owner is unknown.
 pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
     let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?)))
     else {
         return false;
     };
-    match unix::connect(&socket, &name) {
-        Ok(()) => unix::credentials(&socket).is_ok_and(|peer| trusted(peer.uid)),
-        // The queue is full of processes that checked.
-        Err(Errno::AGAIN) => true,
-        Err(_) => false,
+    for _ in 0..MARKER_WAIT_MS {
+        match unix::connect(&socket, &name) {
+            Ok(()) => return unix::credentials(&socket).is_ok_and(|peer| trusted(peer.uid)),
+            Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(1)),
+            Err(_) => return false,
+        }
     }
+    false
 }
 
 pub(crate) fn domain_of(config: &Config) -> String {
@@ -149,6 +156,25 @@ mod tests {
         assert_eq!(parse(list, "0"), BTreeSet::from([3, 4]));
         assert_eq!(parse(list, "7"), BTreeSet::new());
         assert_eq!(parse("0: 2 0 0 5 1 12 @scif/0/6/lost\n", "0"), BTreeSet::new());
+    }
+
+    #[test]
+    fn only_a_marker_of_a_trusted_user_counts() {
+        let domain = format!("marker-{}", process::pid());
+        let holder = unix::socket().unwrap();
+        unix::bind(&holder, &marker(&domain, 9).unwrap()).unwrap();
+        unix::listen(&holder, 1).unwrap();
+        assert!(is_lost(&domain, 9, |uid| uid == process::uid()));
+        assert!(!is_lost(&domain, 9, |_| false));
+        let full = |socket: &OwnedFd| {
+            unix::connect(socket, &marker(&domain, 9).unwrap()) == Err(Errno::AGAIN)
+        };
+        let callers = std::iter::repeat_with(|| unix::socket().unwrap());
+        let callers: Vec<OwnedFd> = callers.take_while(|socket| !full(socket)).collect();
+        assert!(!is_lost(&domain, 9, |_| true), "the queue is full: {} callers", callers.len());
+        drop(unix::accept(&holder).unwrap());
+        assert!(is_lost(&domain, 9, |_| true));
+        assert!(!is_lost(&domain, 8, |_| true));
     }
 
     #[test]

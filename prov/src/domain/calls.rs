@@ -214,10 +214,10 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
         // A peer that published before it saw its ring idle rang no doorbell, and a sleeper sweeps
         // no rings.
         e.links.activate_all();
-        if e.cm.is_some() {
-            if let Ok((e, mut env)) = split(st, ep) {
-                cm::cm_step(e, &mut env);
-            }
+        if e.cm.is_some()
+            && let Ok((e, mut env)) = split(st, ep)
+        {
+            cm::cm_step(e, &mut env);
         }
     }
 }

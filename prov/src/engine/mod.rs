@@ -34,4 +34,6 @@ pub(crate) mod progress;
 pub(crate) mod protocols;
 pub(crate) mod source_watch;
 pub(crate) mod tables;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod types;

@@ -144,3 +144,45 @@ pub(crate) fn on_atomic_reply(
     let err = if status == 0 { 0 } else { fi::FI_EOTHER };
     completion::finish_op(ep, env, peer, id, err);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect};
+
+    /// Adds 1 to `len` bytes at the target.
+    fn add(bed: &mut Bed, len: usize) -> Result<(), i32> {
+        let operand = [buffer(vec![1; len])];
+        let args = AtomicArgs {
+            kind: AtomicKind::Write,
+            op: fi::FI_SUM,
+            datatype: fi::FI_UINT8,
+            operand: &operand,
+            compare: &[],
+            result: &[],
+            rma: &[crate::engine::types::args::RmaIov { addr: 0, len, key: 5 }],
+            dest: 0,
+            data: None,
+            context: 4,
+            flags: fi::FI_COMPLETION,
+        };
+        bed.run(|ep, env| post_atomic(ep, env, &args))
+    }
+
+    #[test]
+    fn an_atomic_changes_the_memory_of_its_key() {
+        let mut pair = Bed::pair();
+        let memory = buffer(vec![0; 100]);
+        pair[1].register(&[memory.sub(0, 100).unwrap()]);
+        connect(&mut pair);
+        for len in [8, 100] {
+            add(&mut pair[0], len).unwrap();
+            assert_eq!(completed(&mut pair, 0).context, 4);
+        }
+        crate::engine::tests::poll_until(&mut pair, |_| {
+            let bytes = bytes_of(&memory);
+            (bytes[..8] == [2; 8] && bytes[8..] == [1; 92]).then_some(())
+        });
+        assert_eq!(add(&mut pair[0], 1 << 16), Err(fi::FI_EINVAL), "too long for a record");
+    }
+}

@@ -198,3 +198,38 @@ struct Done {
     /// Whether the target counts operations on its memory.
     notify: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Bed, buffer, bytes_of, connect};
+
+    #[test]
+    fn only_aligned_operands_are_executed_here() {
+        let mut pair = Bed::pair();
+        let memory = buffer(vec![0; 64]);
+        pair[1].register(&[memory.sub(0, 64).unwrap()]);
+        connect(&mut pair);
+        let peer = pair[0].peer();
+        let aligned = (8 - memory.addr() % 8) as u64 % 8;
+        for (addr, expected) in [(aligned, true), (aligned + 1, false)] {
+            let (operand, rma) = ([buffer(vec![1; 8])], [RmaIov { addr, len: 8, key: 5 }]);
+            let args = AtomicArgs {
+                kind: AtomicKind::Write,
+                op: fi::FI_SUM,
+                datatype: fi::FI_UINT64,
+                operand: &operand,
+                compare: &[],
+                result: &[],
+                rma: &rma,
+                dest: 0,
+                data: None,
+                context: 4,
+                flags: 0,
+            };
+            let done = pair[0].run(|ep, env| atomic_at_once(ep, env, peer, &args));
+            assert_eq!(done, expected, "at {addr}");
+        }
+        assert_eq!(bytes_of(&memory).iter().map(|b| usize::from(*b)).sum::<usize>(), 8);
+    }
+}

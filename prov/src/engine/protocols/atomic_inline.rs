@@ -225,3 +225,25 @@ fn execute_line(
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Bed;
+
+    #[test]
+    fn acknowledgements_of_an_earlier_connection_do_not_count() {
+        let mut pair = Bed::pair();
+        let peer = pair[0].peer();
+        let ep = &mut pair[0].ep;
+        ep.peers.at_mut(peer).rma.outstanding = 5;
+        let now = stamp(&ep.ops, ep.peers.at(peer));
+        assert!(is_stamp(now) && !is_stamp(1 << 32));
+        on_done(ep, peer, now + 1, 2);
+        assert_eq!(ep.peers.at(peer).rma.outstanding, 5);
+        on_done(ep, peer, now, 2);
+        assert_eq!(ep.peers.at(peer).rma.outstanding, 3);
+        on_done(ep, peer, now, 9);
+        assert_eq!(ep.peers.at(peer).rma.outstanding, 0, "a peer may report too many");
+    }
+}

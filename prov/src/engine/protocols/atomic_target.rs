@@ -120,3 +120,39 @@ pub(crate) fn execute(
     }
     (0, key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Bed, buffer, bytes_of};
+
+    #[test]
+    fn rights_follow_the_effect() {
+        assert_eq!(rights(fi::FI_SUM, false), fi::FI_REMOTE_WRITE);
+        assert_eq!(rights(fi::FI_ATOMIC_READ, true), fi::FI_REMOTE_READ);
+        assert_eq!(rights(fi::FI_SUM, true), fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE);
+    }
+
+    #[test]
+    fn all_segments_are_checked_before_the_first_changes() {
+        let mut bed = Bed::new(|_| {});
+        let memory = buffer(vec![1; 16]);
+        bed.register(&[memory.sub(0, 16).unwrap()]);
+        let segment = |addr: u64, key: u64| [addr, 8, key].map(u64::to_ne_bytes).concat();
+        let op = u8::try_from(fi::FI_SUM).unwrap();
+        let word = AtomicWord {
+            op,
+            datatype: u8::try_from(fi::FI_UINT8).unwrap(),
+            kind: AtomicKind::Write as u8,
+            segments: 2,
+            len: 16,
+            has_data: false,
+        };
+        for (second, expected) in [(segment(8, 6), 1), (segment(8, 5), 3)] {
+            let list = [segment(0, 5), second].concat();
+            let (err, _) = bed
+                .run(|_, env| execute(env, word, AtomicKind::Write, &list, &[2; 16], &[], &mut []));
+            assert_eq!((err == 0, bytes_of(&memory)), (expected == 3, vec![expected; 16]));
+        }
+    }
+}

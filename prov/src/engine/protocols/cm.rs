@@ -294,3 +294,27 @@ fn flush_receives(ep: &mut EpState, env: &mut Env<'_>, err: Errno) {
 
 /// Number of connections that may wait to be named. Beyond it the oldest is closed.
 const MOST_UNNAMED: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Bed;
+
+    #[test]
+    fn receives_of_an_ended_connection_are_flushed() {
+        let mut bed = Bed::new(|cfg| cfg.connected = true);
+        bed.recv(&crate::engine::tests::buffer(vec![0; 8]));
+        bed.run(cm_step);
+        assert!(bed.completion().is_none(), "the connection may still come");
+        assert!(!begin_hang_up(&mut bed.ep), "it was never up");
+        bed.run(cm_step);
+        assert_eq!(bed.completion().unwrap().unwrap_err().err, fi::FI_ECANCELED);
+    }
+
+    #[test]
+    fn an_endpoint_without_connection_management_has_only_connections_for_messages() {
+        let mut bed = Bed::new(|_| {});
+        let conn = ConnId { index: 0, generation: 1 };
+        assert!(!bed.run(|ep, env| cm_closed(ep, env, conn, Reason::Died)));
+    }
+}

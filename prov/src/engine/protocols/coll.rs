@@ -40,3 +40,34 @@ pub(crate) fn on_coll(
     };
     sane.then_some(()).ok_or(RecordError::ProtocolError)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Bed;
+
+    fn record(words: &[u64]) -> [u8; scif_ring::HEAD_MAX] {
+        let mut head = [0; scif_ring::HEAD_MAX];
+        for (to, word) in head.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        head
+    }
+
+    #[test]
+    fn records_of_unknown_groups_change_nothing() {
+        for caps in [0, fi::FI_COLLECTIVE] {
+            let mut bed = Bed::new(|cfg| cfg.caps |= caps);
+            let id = bed.ep.links.sock.id();
+            let peer = peer_conn::peer_at(&mut bed.ep, id);
+            for kind in [wire::COLL_LEAVE, wire::COLL_REFUSE, wire::COLL_ABORT] {
+                let head = record(&[9, 1, 0]);
+                let mut words = Words::new(&head, 24);
+                let handled =
+                    bed.run(|ep, env| on_coll(ep, env, peer, kind, &mut words, Mem::empty()));
+                assert!(handled.is_ok(), "kind {kind}");
+            }
+            assert_eq!(bed.ep.coll.as_ref().map_or(0, |coll| coll.kept()), 0);
+        }
+    }
+}

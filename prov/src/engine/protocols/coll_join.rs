@@ -127,3 +127,32 @@ pub(crate) fn on_join(
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Bed;
+
+    fn record(words: &[u64]) -> [u8; scif_ring::HEAD_MAX] {
+        let mut head = [0; scif_ring::HEAD_MAX];
+        for (to, word) in head.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        head
+    }
+
+    #[test]
+    fn a_member_waits_for_its_leader_until_it_leaves() {
+        let mut bed = Bed::new(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
+        let id = bed.ep.links.sock.id();
+        let peer = crate::engine::peers::peer_conn::peer_at(&mut bed.ep, id);
+        let mut handle = |kind, first, second| {
+            let head = record(&[first, second]);
+            bed.run(|ep, env| on_join(ep, env, peer, kind, &mut Words::new(&head, 16)));
+            bed.ep.coll.as_ref().unwrap().ready.len()
+        };
+        assert_eq!(handle(wire::COLL_JOIN, 11, 1), 1);
+        assert_eq!(handle(wire::COLL_JOIN, 12, 2), 2);
+        assert_eq!(handle(wire::COLL_LEAVE, 1, 0), 1);
+    }
+}

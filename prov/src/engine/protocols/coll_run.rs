@@ -540,3 +540,21 @@ pub(crate) fn refuse(ep: &mut EpState, addr: u64, err: Errno) {
         coll_note(ep, member.peer, wire::COLL_REFUSE, head, addr);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tables::coll_plan::Kind;
+    use crate::engine::tests::Bed;
+
+    #[test]
+    fn an_operation_needs_a_joined_group() {
+        let mut bed = Bed::new(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
+        let (root, datatype, op, count, context, flags) = (0, 0, 0, 0, 0, 0);
+        let kind = Kind::Barrier;
+        let args = CollArgs { kind, group: 1, root, datatype, op, count, context, flags };
+        assert_eq!(bed.run(|ep, env| coll_shape(ep, env, &args)).err(), Some(fi::FI_EINVAL));
+        assert!(!is_collecting(&bed.ep));
+        bed.run(|ep, env| coll_end_all(ep, env, fi::FI_EOTHER));
+    }
+}

@@ -131,3 +131,24 @@ pub(crate) fn departed(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, died: 
         drop_unexpected(ep, env, &first.load);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Bed;
+
+    #[test]
+    fn messages_are_charged_to_their_sender_up_to_its_limit() {
+        let mut pair = Bed::pair();
+        let peer = pair[0].peer();
+        pair[0].ep.recv.limits.max = 2 * SHARE_MIN;
+        let mut keep = |len| pair[0].run(|ep, env| keep_bytes(ep, env, peer, len, || Some(())));
+        let (_, charge) = keep(1000).unwrap();
+        assert_eq!(charge.bytes, 1000 + ENTRY_BYTES);
+        let share = usize::try_from(SHARE_MIN).unwrap();
+        assert!(matches!(keep(share), Err(RecordError::NoMemory)));
+        assert_eq!(unexpected_of(&pair[0].ep, peer), charge.bytes);
+        drop(charge);
+        assert_eq!(unexpected_of(&pair[0].ep, peer), 0);
+    }
+}

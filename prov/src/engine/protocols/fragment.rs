@@ -147,3 +147,30 @@ pub(crate) fn flush_streams(ep: &mut EpState, peer: PeerId, conn: ConnId) -> boo
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tables::op_table::{Label, OutOp};
+    use crate::engine::tests::{Bed, buffer};
+    use crate::engine::types::iov::Iov;
+
+    #[test]
+    fn only_the_payload_of_a_message_may_be_requested() {
+        let mut pair = Bed::pair();
+        let peer = pair[0].peer();
+        let cases =
+            [(What::Message, 8, Ok(())), (What::Read, 8, Err(())), (What::Message, 9, Err(()))];
+        for (what, want, expected) in cases {
+            let label = Label { what, context: 0, flags: 0, tag: 0, len: 8 };
+            let ep = &mut pair[0].ep;
+            let id = ep.ops.insert(OutOp::new(peer, label, Iov::new(&[buffer(vec![0; 8])])));
+            let head = Head::new().word(id).word(0).word(want).word(1);
+            let mut bytes = [0; scif_ring::HEAD_MAX];
+            bytes[..head.as_slice().len()].copy_from_slice(head.as_slice());
+            let answer = on_cts(ep, peer, &mut Words::new(&bytes, 32));
+            assert_eq!(answer.map_err(|_| ()), expected, "{what:?} {want}");
+        }
+        assert_eq!(pair[0].ep.peers.at(peer).queue.streams.len(), 1);
+    }
+}

@@ -244,3 +244,31 @@ pub(crate) fn fill(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use libfabric_sys as fi;
+
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed, poll_until};
+
+    #[test]
+    fn an_unexpected_message_waits_for_its_receive() {
+        let mut pair = Bed::pair();
+        pair[0].send(&buffer(vec![5; 200])).unwrap();
+        completed(&mut pair, 0);
+        poll_until(&mut pair, |pair| (pair[1].ep.recv.unexpected() == 1).then_some(()));
+        let to = buffer(vec![0; 200]);
+        pair[1].recv(&to);
+        assert_eq!((completed(&mut pair, 1).tag, bytes_of(&to)), (7, vec![5; 200]));
+    }
+
+    #[test]
+    fn a_message_that_does_not_fit_is_cut() {
+        let mut pair = Bed::pair();
+        let to = buffer(vec![0; 4]);
+        pair[1].recv(&to);
+        pair[0].send(&buffer(vec![6; 10])).unwrap();
+        let error = poll_until(&mut pair, |pair| pair[1].completion()).unwrap_err();
+        assert_eq!((error.err, error.olen, bytes_of(&to)), (fi::FI_ETRUNC, 6, vec![6; 4]));
+    }
+}

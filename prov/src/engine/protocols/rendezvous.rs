@@ -393,3 +393,22 @@ pub(crate) fn ask_for_stream(ep: &mut EpState, index: u32, refused: bool) {
     let peer = m.arrival.peer;
     peer_conn::answer(ep, peer, wire::CTS, head, &[]);
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed};
+
+    #[test]
+    fn a_large_message_arrives_whole() {
+        let mut pair = Bed::pair();
+        let len = 300_000;
+        let bytes: Vec<u8> = (0..len).map(|at: usize| at.to_le_bytes()[0]).collect();
+        let to = buffer(vec![0; len]);
+        pair[1].recv(&to);
+        pair[0].send(&buffer(bytes.clone())).unwrap();
+        assert_eq!(completed(&mut pair, 1).len, len);
+        completed(&mut pair, 0);
+        assert!(bytes_of(&to) == bytes && pair[0].ep.ops.is_empty());
+        assert!(pair[1].ep.rndv.is_idle());
+    }
+}

@@ -436,3 +436,41 @@ pub(crate) fn on_read_data(
         completion::finish_op(ep, env, peer, id, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use libfabric_sys as fi;
+
+    use super::*;
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect, poll_until};
+
+    fn write(bed: &mut Bed, key: u64, len: usize) -> Result<(), i32> {
+        let iov = [buffer(vec![4; 8])];
+        let args = RmaArgs {
+            write: true,
+            iov: &iov,
+            rma: &[RmaIov { addr: 0, len, key }],
+            dest: 0,
+            data: None,
+            context: 3,
+            flags: fi::FI_COMPLETION,
+        };
+        bed.run(|ep, env| post_rma(ep, env, &args))
+    }
+
+    #[test]
+    fn a_write_reaches_the_memory_of_its_key_only() {
+        let mut pair = Bed::pair();
+        let memory = buffer(vec![0; 16]);
+        pair[1].register(&[memory.sub(0, 16).unwrap()]);
+        connect(&mut pair);
+        assert_eq!(write(&mut pair[0], 5, 9), Err(fi::FI_EINVAL), "the lengths differ");
+        write(&mut pair[0], 5, 8).unwrap();
+        assert_eq!(completed(&mut pair, 0).context, 3);
+        let mut expected = vec![4; 8];
+        expected.resize(16, 0);
+        assert_eq!(bytes_of(&memory), expected);
+        write(&mut pair[0], 6, 8).unwrap();
+        assert!(poll_until(&mut pair, |pair| pair[0].completion()).is_err(), "no such key");
+    }
+}

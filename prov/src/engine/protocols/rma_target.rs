@@ -185,3 +185,39 @@ pub(crate) fn rma_event(
         cq.success(Completion { len, data, src, ..Completion::new(0, flags, 0) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Bed;
+
+    #[test]
+    fn a_segment_lies_within_its_key() {
+        let entry = KeyEntry {
+            start: 100,
+            base: 1000,
+            len: 50,
+            access: fi::FI_REMOTE_READ,
+            ..KeyEntry::default()
+        };
+        let at = |addr, len| RmaIov { addr, len, key: 5 };
+        let found = place(&entry, &at(110, 40), right(false)).unwrap();
+        assert_eq!((found.addr, found.len), (1010, 40));
+        for segment in [at(110, 41), at(99, 1), at(u64::MAX, 2)] {
+            assert!(place(&entry, &segment, right(false)).is_err());
+        }
+        assert!(place(&entry, &at(110, 40), right(true)).is_err(), "no right to write");
+    }
+
+    #[test]
+    fn an_access_is_counted_and_reported_with_its_data() {
+        let mut pair = Bed::pair();
+        let peer = pair[0].peer();
+        pair[0].run(|ep, env| rma_event(ep, env, peer, Effect::Write, None, 8, 5));
+        assert!(pair[0].completion().is_none());
+        pair[0].run(|ep, env| rma_event(ep, env, peer, Effect::Write, Some(77), 8, 5));
+        let c = pair[0].completion().unwrap().unwrap();
+        assert_eq!((c.data, c.len), (77, 8));
+        assert_eq!(pair[0].cntrs.get(0).unwrap().reached(false), 2);
+    }
+}

@@ -253,3 +253,30 @@ fn announce(
     }
     Tried::Sent
 }
+
+#[cfg(test)]
+mod tests {
+    use libfabric_sys as fi;
+
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed};
+
+    #[test]
+    fn a_message_waits_for_its_connection_and_then_arrives() {
+        let mut pair = Bed::pair();
+        let to = buffer(vec![0; 8]);
+        pair[1].recv(&to);
+        pair[0].send(&buffer(vec![9; 8])).unwrap();
+        assert_eq!(completed(&mut pair, 0).context, 1);
+        assert_eq!((completed(&mut pair, 1).len, bytes_of(&to)), (8, vec![9; 8]));
+    }
+
+    #[test]
+    fn the_transmit_queue_is_bounded() {
+        let mut pair = Bed::pair();
+        let from = buffer(vec![1; 8]);
+        let peer = pair[0].peer();
+        pair[0].ep.peers.at_mut(peer).state.retry_at_ns = u64::MAX;
+        let posted: Vec<_> = (0..5).map(|_| pair[0].send(&from)).collect();
+        assert_eq!(posted, [Ok(()), Ok(()), Ok(()), Ok(()), Err(fi::FI_EAGAIN)]);
+    }
+}

@@ -238,3 +238,31 @@ pub(crate) fn free_unmatched(ep: &mut EpState) {
         held.free();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tables::srx_state::{SrxState, Waiting};
+    use crate::engine::tests::Bed;
+
+    #[test]
+    fn a_message_takes_the_oldest_receive_with_its_tag() {
+        let mut bed = Bed::new(|cfg| cfg.srx = Some(0));
+        let mut srx = SrxState::new();
+        for (tag, context) in [(1, 10), (2, 20), (2, 30)] {
+            let (src, iov) = (fi::FI_ADDR_UNSPEC, Iov::new(&[]));
+            let (ignore, len, flags, multi) = (0, 0, 0, None);
+            srx.list(true).push_back(Waiting { tag, ignore, src, iov, len, context, flags, multi });
+        }
+        assert_eq!(bed.srxs.insert(srx), Some(0));
+        let id = bed.ep.links.sock.id();
+        let peer = crate::engine::peers::peer_conn::peer_at(&mut bed.ep, id);
+        let mut take = |tagged, tag| {
+            let taken = bed.run(|ep, env| take_shared(ep, env, tagged, peer, tag, 8));
+            taken.map(|target| target.context)
+        };
+        assert_eq!([take(true, 2), take(true, 2), take(true, 2)], [Some(20), Some(30), None]);
+        assert_eq!(take(false, 1), None, "another class");
+        assert!(!bed.run(|ep, env| draws_from_another(ep, env)));
+    }
+}

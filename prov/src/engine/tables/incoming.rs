@@ -203,3 +203,31 @@ pub(crate) fn takes(parts: u32, more: bool) -> (u32, ClaimShare) {
         (TAKE_MAX, ClaimShare::Half)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::types::rts::BOTH_SIDES_MIN;
+
+    #[test]
+    fn a_message_alone_is_divided_so_that_both_sides_end_together() {
+        let len = 1 << 20;
+        assert_eq!(part_size(len, true), PART_MAX.min(len / 2 - len / 32));
+        assert_eq!(part_size(len, false), PART_MAX.min(len / 2));
+        assert_eq!(part_size(BOTH_SIDES_MIN, true), PART_MIN, "a part is not too small");
+        assert!(matches!(takes(3, true), (2, ClaimShare::All)));
+        assert!(matches!(takes(100, true), (TAKE_MAX, ClaimShare::All)));
+        assert!(matches!(takes(3, false), (TAKE_MAX, ClaimShare::Half)));
+    }
+
+    #[test]
+    fn a_send_leaves_the_cooperative_copies() {
+        let mut rndv = Rendezvous::default();
+        rndv.coop_sends.extend([7, 8, 9]);
+        assert!(!rndv.is_idle());
+        rndv.end_coop(8);
+        assert_eq!(rndv.coop_sends, [7, 9]);
+        [7, 9].into_iter().for_each(|id| rndv.end_coop(id));
+        assert!(rndv.is_idle());
+    }
+}

@@ -67,3 +67,23 @@ impl Piece {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::buffer;
+
+    #[test]
+    fn messages_get_parts_until_too_little_is_left() {
+        let mut multi = Multi::new(buffer(vec![0; 100]), 3);
+        let first = multi.carve(60, 30).unwrap();
+        assert!(!first.last && multi.is_filling());
+        assert!(multi.carve(41, 30).is_none(), "the rest is too short");
+        let second = multi.carve(20, 30).unwrap();
+        assert!(second.last, "less than the minimum is left");
+        let target = second.target(true, 0, Many::Own(0));
+        assert_eq!((target.room, target.context), (20, 3));
+        let whole = Multi::new(buffer(vec![0; 100]), 3).carve(200, 1).unwrap();
+        assert_eq!(whole.mem.len(), 100, "a long message is cut");
+    }
+}

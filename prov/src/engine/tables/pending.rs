@@ -209,3 +209,30 @@ impl OutStream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::buffer;
+
+    #[test]
+    fn an_injected_payload_is_copied() {
+        let from = buffer(vec![1; 8]);
+        let iov = [from.sub(0, 8).unwrap()];
+        let (held, copied) = (Kept::new(&iov, false), Kept::new(&iov, true));
+        from.copy_from_slice(&[2; 8]);
+        for (kept, expected) in [(held, 2), (copied, 1)] {
+            let mut out = [0; 8];
+            kept.source().copy_to(&mut out);
+            assert_eq!((kept.source().len(), out), (8, [expected; 8]));
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_collective_has_no_completion() {
+        let op = TxOp::Coll(CollOut::Touch { group: 4 });
+        assert!(op.label().is_none() && op.started().is_none());
+        let stream = OutStream::Read { op: 1, offset: 0, bytes: Box::new([0; 5]), done: 0 };
+        assert_eq!(stream.kept(), 5);
+    }
+}

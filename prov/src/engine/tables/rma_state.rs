@@ -26,3 +26,21 @@ impl RmaTarget {
         self.failed_reads.remove(&conn);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_connection_leaves_no_errors_behind() {
+        let mut target = RmaTarget::default();
+        let [lost, other] = [1, 2].map(|index| ConnId { index, generation: 1 });
+        for conn in [lost, other] {
+            target.write_errors.insert(conn, 5);
+            target.failed_reads.insert(conn, 6);
+        }
+        target.on_conn_lost(lost);
+        assert_eq!(target.write_errors, HashMap::from([(other, 5)]));
+        assert_eq!(target.failed_reads, HashMap::from([(other, 6)]));
+    }
+}

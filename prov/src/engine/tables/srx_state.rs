@@ -112,3 +112,36 @@ impl Waiting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(context: usize) -> Waiting {
+        let (tag, ignore, src, len, flags) = (9, 0, 0, 0, 1);
+        Waiting { tag, ignore, src, iov: Iov::new(&[]), len, context, flags, multi: Some(3) }
+    }
+
+    #[test]
+    fn a_receive_keeps_its_class_and_gains_the_flags_of_the_endpoint() {
+        let mut srx = SrxState::new();
+        srx.list(true).push_back(waiting(5));
+        assert_eq!((srx.msg.len(), srx.tagged.len()), (0, 1));
+        let posted = waiting(5).posted(PeerId::new(2), 6);
+        assert_eq!((posted.tag, posted.context, posted.flags), (9, 5, 7));
+        assert!(matches!(posted.multi, Some(Many::Shared(3))));
+    }
+
+    #[test]
+    fn messages_of_a_closed_endpoint_are_forgotten() {
+        let mut srx = SrxState::new();
+        let [closed, open] = [1, 2].map(|port| PortId { node: 0, port });
+        for port in [closed, open] {
+            srx.unexpected.insert(Unexpected { port, tagged: true, message: None }).unwrap();
+        }
+        srx.forget(Some(closed));
+        srx.forget(None);
+        assert_eq!(srx.unexpected.iter().count(), 2, "the peer provider still has the entries");
+        assert_eq!(srx.peers_at(open).count(), 0);
+    }
+}

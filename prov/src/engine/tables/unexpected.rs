@@ -77,3 +77,24 @@ impl Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_message_is_no_longer_charged() {
+        static TOTAL: AtomicCounter = AtomicCounter::new(0);
+        let peer = Arc::new(AtomicCounter::new(0));
+        peer.add(40);
+        TOTAL.add(100);
+        drop(Charge { bytes: 40, peer: Arc::clone(&peer), process: &TOTAL });
+        assert_eq!((peer.get(), TOTAL.get()), (0, 60));
+    }
+
+    #[test]
+    fn the_limit_leaves_the_share_of_two_peers() {
+        assert_eq!(Limits::new(0).max, 2 * SHARE_MIN);
+        assert_eq!(Limits::new(64 << 20).max, 64 << 20);
+    }
+}

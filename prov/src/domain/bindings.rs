@@ -9,7 +9,7 @@ use crate::base::errno::Errno;
 use crate::base::slab::Slab;
 use crate::domain::calls;
 use crate::domain::state::{DomainState, Target};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::state::waiters::{WaitState, watch};
 
 /// Requests wake-ups from the peers of `ep`, for one more wait.
@@ -51,11 +51,11 @@ pub(crate) fn waits(st: &mut DomainState, target: Target) -> Option<&mut WaitSta
 pub(crate) fn each_ep(
     st: &mut DomainState,
     target: Target,
-    mut what: impl FnMut(&mut DomainState, u32),
+    mut call: impl FnMut(&mut DomainState, u32),
 ) {
     let mut at = 0;
     while let Some(ep) = waits(st, target).and_then(|w| w.eps.get(at).copied()) {
-        what(st, ep);
+        call(st, ep);
         at += 1;
     }
 }
@@ -64,7 +64,7 @@ pub(crate) fn each_ep(
 pub(crate) fn split(
     st: &mut DomainState,
     target: Target,
-) -> Option<(&Slab<EpState>, &mut WaitState)> {
+) -> Option<(&Slab<Endpoint>, &mut WaitState)> {
     let DomainState { eps, cqs, cntrs, .. } = st;
     let waits = match target {
         Target::Cq(index) => &mut cqs.get_mut(index)?.waits,
@@ -122,7 +122,7 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
 
 /// Wakes the threads sleeping on queues and counters of endpoint `ep`, because another thread has
 /// consumed its wake-ups without handling them.
-pub(crate) fn rouse(st: &mut DomainState, ep: u32) {
+pub(crate) fn notify_sleepers(st: &mut DomainState, ep: u32) {
     let DomainState { cqs, cntrs, .. } = st;
     let queues = cqs.iter_mut().map(|(_, cq)| &mut cq.waits);
     let counters = cntrs.iter_mut().map(|(_, cntr)| &mut cntr.waits);

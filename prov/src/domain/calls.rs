@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Calls on the endpoints of a domain: posted operations, polls, waits, close.
 //!
-//! The C functions turn libfabric calls into the argument structs of the engine. Everything runs under
-//! the domain lock in the thread of the caller, and nothing blocks.
+//! The C functions turn libfabric calls into the argument structs of the engine. Everything runs
+//! under the domain lock in the thread of the caller, and nothing blocks.
 //!
 //! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_cq(3).
 
@@ -17,10 +17,10 @@ use crate::base::log::{Subsys, warn};
 use crate::base::reason::because;
 use crate::domain::migrate;
 use crate::domain::state::DomainState;
-use crate::engine::channel::link_set::CLOCK_EVERY;
+use crate::engine::channel::link_set::TICK_POLLS;
 use crate::engine::completions::multi_recv;
-use crate::engine::endpoint::{EpState, Health};
-use crate::engine::fast_path::{self, Deliver};
+use crate::engine::endpoint::{Endpoint, Health};
+use crate::engine::fast_path::{self, CompletionSink};
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic, cm, coll_run, parting, recv, rma, send, srx};
 use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
@@ -28,7 +28,7 @@ use crate::engine::{connections, loopback, peek, poison, progress};
 
 /// Size in bytes of the first page, in which programs have no memory: `vm.mmap_min_addr` forbids it
 /// unless it is 0.
-const LOWEST: usize = 4096;
+const MMAP_MIN_ADDR: usize = 4096;
 
 /// Poisons its endpoint when dropped, which happens only during unwinding.
 struct Unwound<'a> {
@@ -48,7 +48,7 @@ impl Drop for Unwound<'_> {
 
 /// Returns an enabled endpoint and the other parts of its domain.
 #[inline(always)]
-pub(crate) fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
+pub(crate) fn split(st: &mut DomainState, ep: u32) -> Result<(&mut Endpoint, Env<'_>), Errno> {
     let DomainState { eps, cqs, cntrs, avs, mrs, srxs, .. } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
     // In a forked child the endpoint, its rings and its doorbell still belong to the parent.
@@ -64,7 +64,7 @@ pub(crate) fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<
 /// # Errors
 /// Errors of [`split`], with a logged reason.
 #[inline(always)]
-pub(crate) fn usable(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
+pub(crate) fn usable(st: &mut DomainState, ep: u32) -> Result<(&mut Endpoint, Env<'_>), Errno> {
     split(st, ep).map_err(not_usable)
 }
 
@@ -80,7 +80,10 @@ fn not_usable(errno: Errno) -> Errno {
 
 #[cold]
 fn in_no_memory() -> Errno {
-    because(fi::FI_EFAULT, format_args!("a buffer lies in the first {LOWEST} bytes of memory"))
+    because(
+        fi::FI_EFAULT,
+        format_args!("a buffer lies in the first {MMAP_MIN_ADDR} bytes of memory"),
+    )
 }
 
 /// Whether a buffer lies where no memory can be mapped. The call then fails, instead of a fault
@@ -88,8 +91,8 @@ fn in_no_memory() -> Errno {
 /// 0, because it loses the displacement. Receive buffers are not checked, since receives are posted
 /// on the fast path. Other unmapped addresses fault, as with every provider that copies.
 #[inline(always)]
-pub(crate) fn nowhere(iov: &[Mem]) -> bool {
-    iov.iter().any(|m| m.addr() < LOWEST && !m.is_empty())
+pub(crate) fn is_null_range(iov: &[Mem]) -> bool {
+    iov.iter().any(|m| m.addr() < MMAP_MIN_ADDR && !m.is_empty())
 }
 
 /// Sends a message. `FI_EAGAIN` if the transmit queue is full. Delivery errors are reported as
@@ -98,11 +101,11 @@ pub(crate) fn nowhere(iov: &[Mem]) -> bool {
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
-        if nowhere(a.iov) {
+        if is_null_range(a.iov) {
             return Err(in_no_memory());
         }
         let posted = send::post_send(e, &mut env, a);
-        loopback::loop_back(e, &mut env);
+        loopback::progress_loopback(e, &mut env);
         posted
     })
 }
@@ -115,7 +118,7 @@ pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<()
         if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
             return peek::post_peek(e, &mut env, a);
         }
-        if fast_path::post_quick(e, &mut env, a)? {
+        if fast_path::post_recv_fast(e, &mut env, a)? {
             return Ok(());
         }
         recv::post_recv(e, &mut env, a)?;
@@ -125,7 +128,7 @@ pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<()
 }
 
 /// Posts a receive on the slow path only, for contexts of scalable endpoints and queued work.
-pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn recv_slow(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
         if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
@@ -149,11 +152,11 @@ fn hasten(st: &mut DomainState, ep: u32) {
 pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
-        if nowhere(a.iov) {
+        if is_null_range(a.iov) {
             return Err(in_no_memory());
         }
         let posted = rma::post_rma(e, &mut env, a);
-        loopback::loop_back(e, &mut env);
+        loopback::progress_loopback(e, &mut env);
         posted
     })
 }
@@ -162,11 +165,11 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
 pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
-        if nowhere(a.operand) || nowhere(a.compare) || nowhere(a.result) {
+        if is_null_range(a.operand) || is_null_range(a.compare) || is_null_range(a.result) {
             return Err(in_no_memory());
         }
         let posted = atomic::post_atomic(e, &mut env, a);
-        loopback::loop_back(e, &mut env);
+        loopback::progress_loopback(e, &mut env);
         posted
     })
 }
@@ -177,8 +180,8 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     guarded(st, ep, |st| match split(st, ep) {
         Ok((e, mut env)) => {
             progress::progress(e, &mut env);
-            if e.links.polls.is_multiple_of(CLOCK_EVERY) && env.mrs.has_hot() {
-                scif::keep_errno(|| migrate::move_hot(st));
+            if e.links.polls.is_multiple_of(TICK_POLLS) && env.mrs.has_hot() {
+                scif::keep_errno(|| migrate::migrate_candidate(st));
             }
         }
         Err(_) => end(st, ep),
@@ -190,17 +193,17 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
     st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
 }
 
-/// See [`EpState::glance`].
+/// See [`Endpoint::poll_direct`].
 #[inline(always)]
-pub(crate) fn glance(
+pub(crate) fn poll_direct(
     st: &mut DomainState,
     ep: u32,
     cq: u32,
     most: usize,
-    to: &mut impl Deliver,
+    to: &mut impl CompletionSink,
 ) -> usize {
     guarded(st, ep, |st| match split(st, ep) {
-        Ok((e, mut env)) => fast_path::glance(e, &mut env, cq, most, to),
+        Ok((e, mut env)) => fast_path::poll_direct(e, &mut env, cq, most, to),
         Err(_) => 0,
     })
 }
@@ -236,8 +239,8 @@ pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
 }
 
 /// Whether only a peer provider makes progress on this endpoint, because it owns the receives.
-pub(crate) fn is_another_s(st: &mut DomainState, ep: u32) -> bool {
-    split(st, ep).is_ok_and(|(e, env)| srx::draws_from_another(e, &env))
+pub(crate) fn uses_peer_srx(st: &mut DomainState, ep: u32) -> bool {
+    split(st, ep).is_ok_and(|(e, env)| srx::uses_peer_srx(e, &env))
 }
 
 /// Whether wake-ups or link events for a sleeper on this endpoint are unhandled.
@@ -262,7 +265,7 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
 /// Whether pending work advances by polls only: a full ring, a connection to retry, or a source to
 /// connect to for the first time.
 pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
-    let wants = |e: &EpState| !e.peers.busy.is_empty() || e.recv.unmet.is_untried();
+    let wants = |e: &Endpoint| !e.peers.busy.is_empty() || e.recv.unmet.is_untried();
     st.eps.get(ep).is_some_and(wants)
 }
 
@@ -278,10 +281,10 @@ pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
 
 /// Ends the connections of peers that are still executing an RMA on key slot `slot` after their
 /// time limit.
-pub(crate) fn expel(st: &mut DomainState, slot: u32) {
+pub(crate) fn evict_accessors(st: &mut DomainState, slot: u32) {
     for ep in 0..st.eps.bound() {
         if let Ok((e, mut env)) = split(st, ep) {
-            connections::expel(e, &mut env, slot);
+            connections::evict_accessors(e, &mut env, slot);
         }
     }
 }
@@ -293,7 +296,7 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         progress::drain_before_close(e, &mut env);
         let pieces = multi_recv::shared_pieces(e);
-        parting::let_go(e);
+        parting::revoke_all(e);
         multi_recv::leave_pieces(e, &mut env, pieces);
     }
     if let Some(e) = st.eps.remove(ep) {
@@ -326,14 +329,15 @@ pub(crate) fn end(st: &mut DomainState, ep: u32) {
         return;
     };
     // Set first: a second panic ends the attempt, and there is no third.
-    e.health = Health::Ended;
+    e.health = Health::Drained;
     let mut env = Env { cqs, cntrs, avs, mrs, srxs };
     let ended = catch_unwind(AssertUnwindSafe(|| poison::end_everything(e, &mut env)));
     let all = if ended.is_ok() { "all" } else { "some" };
     warn(
         Subsys::EpData,
         format_args!(
-            "endpoint {} cannot be used any more after an internal error: {all} of its operations end with FI_EOTHER",
+            "endpoint {} cannot be used any more after an internal error: {all} of its operations \
+            end with FI_EOTHER",
             e.links.sock.id()
         ),
     );

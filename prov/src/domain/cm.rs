@@ -23,7 +23,7 @@ use crate::engine::{connections, progress};
 /// Sends a connection request to the passive endpoint at `to`.
 pub(crate) fn connect(st: &mut DomainState, ep: u32, to: PortId, data: &[u8]) -> Result<(), Errno> {
     let number = RandomState::new().build_hasher().finish() & !SENT;
-    begin(st, ep, State::Calling, (to, number), None, data)
+    begin(st, ep, State::Connecting, (to, number), None, data)
 }
 
 /// Answers a request. The caller learns of the result once the connection to it is open, or has
@@ -35,7 +35,7 @@ pub(crate) fn accept(
     data: &[u8],
 ) -> Result<(), Errno> {
     let request = (call.from, call.number);
-    begin(st, ep, State::Answering, request, Some(call), data)
+    begin(st, ep, State::Accepting, request, Some(call), data)
 }
 
 fn begin(
@@ -50,13 +50,13 @@ fn begin(
     let cm = e.cm.as_mut().ok_or(fi::FI_ENOSYS)?;
     match cm.state {
         State::Idle => {}
-        State::Calling | State::Answering => return Err(fi::FI_EALREADY),
+        State::Connecting | State::Accepting => return Err(fi::FI_EALREADY),
         State::Up => return Err(fi::FI_EISCONN),
         State::Down => {
             let call = if call.is_some() { "fi_accept" } else { "fi_connect" };
-            let what =
+            let text =
                 format_args!("{call} of an endpoint whose connection is over: it needs a new one");
-            return entry::refused(Subsys::EpCtrl, what, fi::FI_EOPBADSTATE);
+            return entry::refused(Subsys::EpCtrl, text, fi::FI_EOPBADSTATE);
         }
     }
     (cm.state, cm.to, cm.number, cm.data) = (state, to, number, data.to_vec());
@@ -72,11 +72,11 @@ pub(crate) fn shutdown(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     match state {
         State::Idle => return Err(fi::FI_ENOTCONN),
         State::Down => return Ok(()),
-        State::Calling | State::Answering | State::Up => {}
+        State::Connecting | State::Accepting | State::Up => {}
     }
     progress::drain_before_close(e, &mut env);
     let was_up = cm::begin_hang_up(e);
-    connections::lose_all(e, &mut env, Reason::Orderly);
+    connections::end_all(e, &mut env, Reason::Orderly);
     cm::end_hang_up(e, &mut env, was_up);
     Ok(())
 }
@@ -88,16 +88,16 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
     let Ok((e, mut env)) = split(st, ep) else {
         return false;
     };
-    if srx::draws_from_another(e, &env) {
+    if srx::uses_peer_srx(e, &env) {
         connections::look_for_events(e, &mut env);
     } else {
-        connections::look_at_links(e, &mut env);
+        connections::poll_connections(e, &mut env);
     }
     // A thread may sleep on receives that the end of the connection fails.
     cm::cm_step(e, &mut env);
     e.cm.as_ref().is_some_and(|cm| match cm.state {
-        State::Calling => cm.request.is_none() && !cm.data_sent(),
-        State::Answering => cm.peer == ANY,
+        State::Connecting => cm.request.is_none() && !cm.data_sent(),
+        State::Accepting => cm.peer == ANY,
         State::Idle | State::Up | State::Down => false,
     })
 }
@@ -107,6 +107,6 @@ pub(crate) fn peer(st: &DomainState, ep: u32) -> Result<PortId, Errno> {
     let cm = st.eps.get(ep).and_then(|e| e.cm.as_ref()).ok_or(fi::FI_ENOSYS)?;
     match cm.state {
         State::Up => Ok(cm.to),
-        State::Idle | State::Calling | State::Answering | State::Down => Err(fi::FI_ENOTCONN),
+        State::Idle | State::Connecting | State::Accepting | State::Down => Err(fi::FI_ENOTCONN),
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn start(
     (buf, result): (Mem, Mem),
 ) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
-    if calls::nowhere(&[buf]) || calls::nowhere(&[result]) {
+    if calls::is_null_range(&[buf]) || calls::is_null_range(&[result]) {
         return Err(fi::FI_EFAULT);
     }
     coll_run::coll_start(e, &mut env, a, &buf, result)?;

@@ -9,7 +9,7 @@ const LEAVE_NS: u64 = 2_000_000;
 
 /// Migrates one region that is due.
 #[cold]
-pub(crate) fn move_hot(st: &mut DomainState) {
+pub(crate) fn migrate_candidate(st: &mut DomainState) {
     let Some(index) = st.mrs.next_hot() else {
         return;
     };
@@ -20,7 +20,7 @@ pub(crate) fn move_hot(st: &mut DomainState) {
     let end = scif::now_ns() + LEAVE_NS;
     let mut polls = 0;
     let mut left = true;
-    while marked(st, slot) {
+    while slot_in_use(st, slot) {
         if scif::now_ns() >= end {
             left = false;
             break;
@@ -35,6 +35,6 @@ pub(crate) fn move_hot(st: &mut DomainState) {
 }
 
 /// Whether a live, connected peer of any endpoint is executing an RMA on key slot `slot` now.
-pub(crate) fn marked(st: &mut DomainState, slot: u32) -> bool {
+pub(crate) fn slot_in_use(st: &mut DomainState, slot: u32) -> bool {
     st.eps.iter_mut().any(|(_, e)| e.links.conns_accessing(slot).next().is_some())
 }

@@ -32,7 +32,7 @@ use scif_ring::domain_lock::ElidableLock;
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::state::eq_queue::EqShared;
 use crate::state::fabric::FabricShared;
 use crate::state::mr_table::MrTable;
@@ -118,7 +118,8 @@ impl DomainShared {
             let objects = queues + eps + avs + mrs;
             if objects != 0 {
                 let open = format_args!(
-                    "fi_close of a domain with {eps} endpoints, {avs} address vectors, {mrs} memory regions and {queues} \
+                    "fi_close of a domain with {eps} endpoints, {avs} address vectors, {mrs} \
+                    memory regions and {queues} \
                      queues, counters and shared contexts"
                 );
                 return entry::log_err(Subsys::Fabric, open, Err(fi::FI_EBUSY));
@@ -155,7 +156,7 @@ impl DomainShared {
     /// # Errors
     /// `FI_ENOMEM`: too many endpoints. Errors of the system, when its descriptor cannot be
     /// watched.
-    pub(crate) fn add_ep(&self, ep: EpState) -> Result<u32, Errno> {
+    pub(crate) fn add_ep(&self, ep: Endpoint) -> Result<u32, Errno> {
         let mut st = self.gate.lock();
         let index = st.eps.insert(ep).ok_or(fi::FI_ENOMEM)?;
         if let Err(errno) = bindings::bind_wide(&mut st, index) {
@@ -183,8 +184,8 @@ impl DomainShared {
 
     /// Wakes the threads that sleep on queues or counters of endpoint `ep`, so that they make
     /// progress.
-    pub(crate) fn rouse(&self, st: &mut DomainState, ep: u32) {
-        bindings::rouse(st, ep);
+    pub(crate) fn notify_sleepers(&self, st: &mut DomainState, ep: u32) {
+        bindings::notify_sleepers(st, ep);
         if let Some(auto) = &self.auto {
             auto.wake();
         }

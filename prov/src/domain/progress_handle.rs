@@ -8,7 +8,7 @@ use scif::Waiter;
 use scif_ring::counter::AtomicFlag;
 
 use crate::base::errno::{self, Errno};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 
 /// Handle of the thread, with the wait object on which it sleeps.
 pub(crate) struct AutoProgress {
@@ -38,7 +38,7 @@ impl AutoProgress {
         }
     }
 
-    pub(crate) fn add(&self, ep: &EpState) -> Result<(), Errno> {
+    pub(crate) fn add(&self, ep: &Endpoint) -> Result<(), Errno> {
         self.waiter.add(ep.links.sock.wait_fd()).map_err(|e| errno::errno(&e))?;
         // The thread may be asleep without having armed this endpoint.
         self.waiter.signal();
@@ -50,7 +50,7 @@ impl AutoProgress {
         self.waiter.signal();
     }
 
-    pub(crate) fn remove(&self, ep: &EpState) {
+    pub(crate) fn remove(&self, ep: &Endpoint) {
         self.waiter.remove(ep.links.sock.wait_fd());
     }
 }

@@ -102,7 +102,8 @@ impl Worker {
         warn(
             Subsys::Core,
             format_args!(
-                "automatic progress of a domain ends after {PANICS_MAX} internal errors: operations move on only while the program \
+                "automatic progress of a domain ends after {PANICS_MAX} internal errors: \
+                operations move on only while the program \
                  makes calls. Please report it"
             ),
         );
@@ -116,7 +117,7 @@ impl Worker {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
             let before = activity(st);
-            if progress_deserted(st, &mut seen) {
+            if progress_unattended(st, &mut seen) {
                 let moved = activity(st) != before;
                 drop(guard);
                 self.waiter.drain();
@@ -193,12 +194,12 @@ fn progress_all(st: &mut DomainState) {
 
 /// Makes progress on the endpoints that the application has not polled since the counts in `seen`.
 /// Returns whether the application has polled any.
-fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
-    let mut attended = false;
+fn progress_unattended(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
+    let mut app_active = false;
     for ep in 0..st.eps.bound() {
         match calls::polls(st, ep) {
             Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => {
-                attended = true
+                app_active = true
             }
             // A panic may have poisoned the endpoint; the call then ends its operations.
             Some(_) | None => calls::progress(st, ep),
@@ -208,7 +209,7 @@ fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
         triggered::run(st);
     }
     note_polls(st, seen);
-    attended
+    app_active
 }
 
 /// Records the number of polls of each endpoint.
@@ -226,7 +227,7 @@ fn more(st: &DomainState) -> bool {
 fn activity(st: &DomainState) -> u64 {
     st.eps.iter().fold(0, |sum, (_, ep)| {
         let s = &ep.stats;
-        [s.sent, s.received, s.ring, s.mapped, s.process_vm, s.both_sides]
+        [s.sent, s.received, s.ring, s.mapped, s.process_vm, s.coop_copy]
             .iter()
             .fold(sum, |sum, p| sum.wrapping_add(p.ops))
     })
@@ -234,10 +235,10 @@ fn activity(st: &DomainState) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use scif::{Endpoint, Exports};
+    use scif::Exports;
 
     use super::*;
-    use crate::engine::endpoint::EpState;
+    use crate::engine::endpoint::Endpoint;
     use crate::engine::types::args::EpConfig;
     use crate::objects::handle::Domain;
 
@@ -245,24 +246,24 @@ mod tests {
     fn the_thread_looks_after_whom_the_application_leaves_alone() {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
         let dom = &domain.shared;
-        let [attended, deserted] = [(); 2].map(|()| {
-            let sock = Endpoint::bind(&dom.fabric.node, 0, Exports::default()).unwrap();
-            let ep = dom.add_ep(EpState::new(EpConfig::default(), sock)).unwrap();
+        let [app_active, unattended] = [(); 2].map(|()| {
+            let sock = scif::Endpoint::bind(&dom.fabric.node, 0, Exports::default()).unwrap();
+            let ep = dom.add_ep(Endpoint::new(EpConfig::default(), sock)).unwrap();
             dom.enable_ep(&mut dom.gate.lock(), ep).unwrap();
             ep
         });
         let mut guard = dom.gate.lock();
         let st = &mut *guard;
         let mut seen = Vec::new();
-        assert!(!progress_deserted(st, &mut seen), "nobody else was here");
+        assert!(!progress_unattended(st, &mut seen), "nobody else was here");
         for _ in 0..3 {
-            calls::progress(st, attended);
-            let before = [attended, deserted].map(|ep| calls::polls(st, ep));
-            assert!(progress_deserted(st, &mut seen));
-            let after = [attended, deserted].map(|ep| calls::polls(st, ep));
+            calls::progress(st, app_active);
+            let before = [app_active, unattended].map(|ep| calls::polls(st, ep));
+            assert!(progress_unattended(st, &mut seen));
+            let after = [app_active, unattended].map(|ep| calls::polls(st, ep));
             assert_eq!(before[0], after[0]);
             assert_ne!(before[1], after[1]);
         }
-        assert!(!progress_deserted(st, &mut seen));
+        assert!(!progress_unattended(st, &mut seen));
     }
 }

@@ -24,7 +24,7 @@ use crate::engine::protocols::{recv, srx};
 use crate::engine::tables::multi::Multi;
 use crate::engine::tables::srx_state::{Unexpected, Waiting};
 use crate::engine::types::args::RecvArgs;
-use crate::engine::types::envelope::Many;
+use crate::engine::types::envelope::MultiRecvId;
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::ANY;
 use crate::state::peer_owner::{PeerRecv, PeerRxEntry, PeerSrx};
@@ -41,7 +41,8 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
     let many = a.flags & fi::FI_MULTI_RECV != 0;
     for ep in &eps {
         if let Ok((e, mut env)) = split(st, *ep)
-            && (!many && srx::holds_for(e, &mut env, a)? || srx::mourns_for(e, &mut env, a)?)
+            && (!many && srx::has_unexpected_for(e, &mut env, a)?
+                || srx::source_is_dead(e, &mut env, a)?)
         {
             let flags = a.flags | e.cfg.rx_always;
             return recv::post_recv(e, &mut env, &RecvArgs { flags, ..*a });
@@ -72,7 +73,13 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
         for ep in eps {
             if let Ok((e, mut env)) = split(st, ep) {
                 let src = sep_source::wanted_peer(e, &env, a.src)?;
-                recv::fill(e, &mut env, Many::Shared(number), a.tag.is_some(), (src, tag, ignore));
+                recv::fill(
+                    e,
+                    &mut env,
+                    MultiRecvId::Shared(number),
+                    a.tag.is_some(),
+                    (src, tag, ignore),
+                );
             }
         }
     }
@@ -88,7 +95,7 @@ fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno
             let has = if a.flags & fi::FI_PEEK == 0 {
                 e.recv.claimed.contains_key(&a.context)
             } else {
-                srx::holds_for(e, &mut env, a)?
+                srx::has_unexpected_for(e, &mut env, a)?
             };
             if has {
                 holder = Some(*ep);

@@ -12,7 +12,7 @@ use scif_ring::domain_lock::ElidableLock;
 use crate::base::slab::Slab;
 use crate::domain::progress_handle::AutoProgress;
 use crate::domain::triggers::Triggers;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::tables::srx_state::SrxState;
 use crate::state::av_set::AvSetState;
 use crate::state::av_table::AvState;
@@ -58,7 +58,7 @@ pub(crate) struct OpenCounts {
 
 /// State guarded by the domain lock.
 pub(crate) struct DomainState {
-    pub(crate) eps: Slab<EpState>,
+    pub(crate) eps: Slab<Endpoint>,
     pub(crate) cqs: Slab<CqState>,
     pub(crate) cntrs: Slab<CntrState>,
     pub(crate) avs: Slab<AvState>,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Operations that wait for a counter: triggered operations, and work queued to a domain.
 //!
-//! Operations wait in order of their thresholds, and at equal thresholds in posting order. Counters do
-//! not know them. The progress of a domain with such work compares the counters in [`run`]. An
+//! Operations wait in order of their thresholds, and at equal thresholds in posting order. Counters
+//! do not know them. The progress of a domain with such work compares the counters in [`run`]. An
 //! endpoint or counter without triggers therefore costs nothing. Work queued to a domain reports to
 //! a counter of its own. While it is in progress, its endpoint keeps a [`Note`] and the operation
-//! has the flag [`NOTED`].
+//! has the flag [`FLAG_DEFERRED_WORK`].
 //!
 //! Not here: the C structures for this work (`ep::trigger`).
 //!
@@ -21,8 +21,8 @@ use crate::domain::state::DomainState;
 use crate::domain::triggers::{Action, Condition, Work};
 use crate::engine::completions::work_report::{self, Outcome};
 use crate::engine::completions::{completion, recv_completion};
-use crate::engine::endpoint::EpState;
-use crate::engine::tables::op_table::{NOTED, Note, What, mark};
+use crate::engine::endpoint::Endpoint;
+use crate::engine::tables::op_table::{FLAG_DEFERRED_WORK, Note, OpKind, mark};
 use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
 use crate::state::completion::Completion;
 
@@ -126,7 +126,7 @@ fn start(st: &mut DomainState, work: &Work) -> Result<(), Errno> {
         cntr: queued.completion,
     });
     let note = note.ok_or(fi::FI_EAGAIN)?;
-    let begun = operate(st, ep, &work.action, mark(note), work.flags | NOTED);
+    let begun = operate(st, ep, &work.action, mark(note), work.flags | FLAG_DEFERRED_WORK);
     if begun.is_err()
         && let Some(e) = st.eps.get_mut(ep)
     {
@@ -156,7 +156,7 @@ fn operate(
         }
         Action::Recv { iov, tag, src } => {
             let args = RecvArgs { iov: iov.as_slice(), src: *src, tag: *tag, context, flags };
-            calls::recv_generally(st, ep, &args)
+            calls::recv_slow(st, ep, &args)
         }
         Action::Rma { write, iov, rma, data, dest } => {
             let args = RmaArgs {
@@ -199,18 +199,18 @@ fn operate(
 }
 
 /// Returns flags, tag and counter for the completion of a failed operation.
-fn label(action: &Action, e: &EpState) -> (u64, u64, Option<u32>) {
-    let of = |what: What| (what.cq_flags(), completion::tx_cntr(e, what));
+fn label(action: &Action, e: &Endpoint) -> (u64, u64, Option<u32>) {
+    let of = |op_kind: OpKind| (op_kind.cq_flags(), completion::tx_cntr(e, op_kind));
     let ((flags, cntr), tag) = match action {
-        Action::Send { tag, .. } => (of(What::of(*tag)), *tag),
+        Action::Send { tag, .. } => (of(OpKind::of(*tag)), *tag),
         Action::Recv { tag, .. } => {
             let kind = if tag.is_some() { fi::FI_TAGGED } else { fi::FI_MSG };
             ((fi::FI_RECV | kind, e.cfg.cntr_recv), tag.map(|(tag, _)| tag))
         }
-        Action::Rma { write: true, .. } => (of(What::Write), None),
-        Action::Rma { write: false, .. } => (of(What::Read), None),
-        Action::Atomic { kind: AtomicKind::Write, .. } => (of(What::AtomicWrite), None),
-        Action::Atomic { .. } => (of(What::AtomicFetch), None),
+        Action::Rma { write: true, .. } => (of(OpKind::Write), None),
+        Action::Rma { write: false, .. } => (of(OpKind::Read), None),
+        Action::Atomic { kind: AtomicKind::Write, .. } => (of(OpKind::AtomicWrite), None),
+        Action::Atomic { .. } => (of(OpKind::AtomicFetch), None),
         Action::Set { .. } | Action::Add { .. } => ((0, None), None),
     };
     (flags, tag.unwrap_or(0), cntr)

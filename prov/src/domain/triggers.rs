@@ -12,7 +12,7 @@ use crate::engine::types::iov::Iov;
 use crate::state::counter::CntrState;
 
 /// Counter, and whether its failures count.
-pub(crate) type Place = (u32, bool);
+pub(crate) type WatchedCntr = (u32, bool);
 
 /// Threshold, and an increasing sequence number.
 pub(crate) type Turn = (u64, u64);
@@ -69,7 +69,7 @@ pub(crate) enum Action {
 
 /// Properties of work queued to a domain, besides its operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Queued {
+pub(crate) struct DeferredWork {
     /// Address of the application's structure, which identifies the work for a cancel.
     pub id: usize,
     pub completion: Option<u32>,
@@ -84,7 +84,7 @@ pub(crate) struct Work {
     pub context: usize,
     pub flags: u64,
     /// `None` for a triggered operation, which completes like any other.
-    pub queued: Option<Queued>,
+    pub queued: Option<DeferredWork>,
 }
 
 impl Work {
@@ -100,7 +100,7 @@ impl Work {
 /// Waiting work of a domain.
 #[derive(Debug, Default)]
 pub(crate) struct Triggers {
-    pub(crate) waiting: BTreeMap<Place, BTreeMap<Turn, Work>>,
+    pub(crate) waiting: BTreeMap<WatchedCntr, BTreeMap<Turn, Work>>,
     posted: u64,
 }
 
@@ -121,9 +121,9 @@ impl Triggers {
     pub(crate) fn take_due(
         &mut self,
         cntrs: &Slab<CntrState>,
-        held: &[Place],
-    ) -> Option<(Place, Turn, Work)> {
-        let reached = |(place, list): (&Place, &BTreeMap<Turn, Work>)| {
+        held: &[WatchedCntr],
+    ) -> Option<(WatchedCntr, Turn, Work)> {
+        let reached = |(place, list): (&WatchedCntr, &BTreeMap<Turn, Work>)| {
             let now = cntrs.get(place.0)?.reached(place.1);
             let (turn, _) = list.first_key_value()?;
             (turn.0 <= now && !held.contains(place)).then_some((*place, *turn))

@@ -14,8 +14,8 @@ use scif_ring::spsc::PollOutcome;
 use crate::base::log::{Subsys, warn_about_peer};
 use crate::engine::channel::rx_throttle::BATCH;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
-use crate::engine::fast_path::{self, Queued};
+use crate::engine::endpoint::Endpoint;
+use crate::engine::fast_path::{self, ToQueue};
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
 use crate::engine::protocols::{cm, coll_run, eviction, parting, srx};
@@ -27,7 +27,7 @@ use crate::engine::{dispatch, peer_failure, source_watch};
 /// Handles the next record of a ring on the slow path. Returns false if there is none, or the
 /// connection is gone.
 #[inline(never)]
-pub(crate) fn take_any(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
+pub(crate) fn take_any(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
     let Some(c) = ep.links.conn(conn) else {
         return false;
     };
@@ -67,7 +67,7 @@ pub(crate) fn take_any(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: 
 }
 
 #[cold]
-fn corrupt(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+fn corrupt(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
     let port = ep.peers.at(peer).id;
     warn_about_peer(
         Subsys::EpData,
@@ -76,23 +76,23 @@ fn corrupt(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
              both sides have the same version"
         ),
     );
-    lose(ep, env, conn, Reason::Corrupt);
+    on_conn_lost(ep, env, conn, Reason::Corrupt);
 }
 
 /// Ends a connection after one of its records caused a panic.
 #[cold]
-fn end_for_panic(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+fn end_for_panic(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
     let id = ep.peers.at(peer).id;
     warn_about_peer(
         Subsys::EpData,
         format_args!("internal error while a record of peer {id} was handled; connection reset"),
     );
-    lose(ep, env, conn, Reason::Corrupt);
+    on_conn_lost(ep, env, conn, Reason::Corrupt);
 }
 
 /// Ends the connections of peers that do not leave key slot `slot`.
 #[cold]
-pub(crate) fn expel(ep: &mut EpState, env: &mut Env<'_>, slot: u32) {
+pub(crate) fn evict_accessors(ep: &mut Endpoint, env: &mut Env<'_>, slot: u32) {
     let inside: Vec<ConnId> = ep.links.conns_accessing(slot).collect();
     for conn in inside {
         if let Some(c) = ep.links.conn(conn) {
@@ -100,29 +100,30 @@ pub(crate) fn expel(ep: &mut EpState, env: &mut Env<'_>, slot: u32) {
             warn_about_peer(
                 Subsys::EpData,
                 format_args!(
-                    "process {pid} at {port} stays inside a memory region that is being closed; its connection is \
-                     reset. Stopped in the middle of a copy, it will finish that copy when it is continued"
+                    "process {pid} at {port} stays inside a memory region that is being closed; \
+                    its connection is reset. Stopped in the middle of a copy, it will \
+                     finish that copy when it is continued"
                 ),
             );
         }
-        lose(ep, env, conn, Reason::Reset);
+        on_conn_lost(ep, env, conn, Reason::Reset);
     }
 }
 
 /// Handles up to `most` records of one ring and returns their number.
 #[inline]
 pub(crate) fn drain(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
     most: usize,
 ) -> usize {
-    if ep.links.rx_closed || ep.peers.at(peer).overdrawn() {
+    if ep.links.rx_closed || ep.peers.at(peer).over_reply_limit() {
         return 0;
     }
     for taken in 0..most {
-        let more = match fast_path::take_quick(ep, env, conn, peer, &mut Queued) {
+        let more = match fast_path::recv_inline(ep, env, conn, peer, &mut ToQueue) {
             PollOutcome::Consumed => true,
             PollOutcome::Unhandled => take_any(ep, env, conn, peer),
             PollOutcome::Empty => false,
@@ -135,7 +136,7 @@ pub(crate) fn drain(
 }
 
 /// Handles connection events: accepts, completed handshakes and closes.
-pub(crate) fn look_at_links(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn poll_connections(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut links = std::mem::take(&mut ep.links.events);
     ep.links.sock.poll_links(&mut links);
     on_links(ep, env, &mut links);
@@ -144,7 +145,7 @@ pub(crate) fn look_at_links(ep: &mut EpState, env: &mut Env<'_>) {
 
 /// Handles connection events without the lock that guards the receives of a peer provider.
 /// Messages, and ends of connections, wait until progress runs on behalf of that provider.
-pub(crate) fn look_for_events(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn look_for_events(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut links = std::mem::take(&mut ep.links.events);
     ep.links.sock.poll_links(&mut links);
     let mut ended = Vec::new();
@@ -174,7 +175,7 @@ pub(crate) fn look_for_events(ep: &mut EpState, env: &mut Env<'_>) {
     ep.links.events = links;
 }
 
-fn on_links(ep: &mut EpState, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
+fn on_links(ep: &mut Endpoint, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
     // Closes come last, so that a reply over another connection is known before an operation
     // fails.
     links.sort_by_key(|link| matches!(link, LinkEvent::Closed(..)));
@@ -183,7 +184,7 @@ fn on_links(ep: &mut EpState, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
         match link {
             LinkEvent::Accepted(conn, port) => accepted(ep, env, conn, port),
             LinkEvent::Connected(conn) => connected(ep, conn),
-            LinkEvent::Closed(conn, reason) => lose(ep, env, conn, reason),
+            LinkEvent::Closed(conn, reason) => on_conn_lost(ep, env, conn, reason),
         }
     }
     // The receives of a connection that ended just now are flushed by the next poll, unless a
@@ -196,13 +197,13 @@ fn on_links(ep: &mut EpState, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
 }
 
 /// Handles a connection that a peer has opened.
-fn accepted(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, port: PortId) {
+fn accepted(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, port: PortId) {
     if ep.cm.is_some() {
         return cm::cm_accepted(ep, conn);
     }
     let peer = peer_conn::peer_at(ep, port);
     ep.links.add(conn, peer);
-    end_former_lives(ep, env, conn, peer, port);
+    drop_stale_conns(ep, env, conn, peer, port);
     if ep.links.conns_of(peer).all(|c| c != conn) {
         // The new connection ended together with an earlier one, or its process does not own
         // the port.
@@ -223,7 +224,13 @@ fn accepted(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, port: PortId) {
 /// Ends connections of earlier incarnations of the peer at `port`. The new connection `conn`
 /// may be seen before the end of an old one. Requests over `conn` must not be answered over an
 /// old connection.
-fn end_former_lives(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId, port: PortId) {
+fn drop_stale_conns(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+    port: PortId,
+) {
     let former: Vec<ConnId> = ep.links.conns_of(peer).filter(|old| *old != conn).collect();
     let Some(process) = ep.links.conn(conn).map(|c| c.peer_process()) else {
         return;
@@ -241,7 +248,7 @@ fn end_former_lives(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: Pee
         let listener = ep.links.sock.listener(port);
         if listener == Some(process.0) || !alive {
             if up {
-                lose(ep, env, old, Reason::Died);
+                on_conn_lost(ep, env, old, Reason::Died);
             }
         } else if listener.is_some() {
             refuse_impostor(ep, conn, port, process.0);
@@ -253,7 +260,7 @@ fn end_former_lives(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: Pee
 /// Resets a new connection from a process that claims the port of another live peer. Nothing of
 /// it is read, and the peer's own connections stay.
 #[cold]
-fn refuse_impostor(ep: &mut EpState, conn: ConnId, port: PortId, pid: i32) {
+fn refuse_impostor(ep: &mut Endpoint, conn: ConnId, port: PortId, pid: i32) {
     ep.links.active.retain(|live| live.conn != conn);
     ep.links.sock.close_conn(conn, CloseHow::Reset);
     warn_about_peer(
@@ -263,7 +270,7 @@ fn refuse_impostor(ep: &mut EpState, conn: ConnId, port: PortId, pid: i32) {
 }
 
 /// Handles the end of a handshake for a connection of this side.
-fn connected(ep: &mut EpState, conn: ConnId) {
+fn connected(ep: &mut Endpoint, conn: ConnId) {
     let Some(peer) = ep.links.peer_of(conn) else {
         return;
     };
@@ -275,7 +282,7 @@ fn connected(ep: &mut EpState, conn: ConnId) {
 
 /// Ends a connection: receives the records left in its ring, then fails the operations it
 /// carried.
-pub(crate) fn lose(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
+pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
     if ep.links.is_parting(conn) || cm::cm_closed(ep, env, conn, reason) {
         return;
     }
@@ -308,8 +315,8 @@ pub(crate) fn lose(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Re
         _ => sent_on_it && !was_up,
     };
     if matches!(reason, Reason::Orderly | Reason::Died) {
-        for twin in ep.links.conns_of_process(peer, process) {
-            drain_last(ep, env, twin, peer);
+        for duplicate in ep.links.conns_of_process(peer, process) {
+            drain_last(ep, env, duplicate, peer);
         }
     }
     ep.rma_target.on_conn_lost(conn);
@@ -324,18 +331,18 @@ pub(crate) fn lose(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Re
     let p = ep.peers.at_mut(peer);
     let id = p.id;
     // The peer exists, but denies access or refuses for now.
-    let hindered = match reason {
+    let connect_errno = match reason {
         Reason::Denied if !p.state.was_up() => Some(fi::FI_EACCES),
         Reason::Refused(Refusal::Version | Refusal::Resources) if !p.state.was_up() => {
             Some(fi::FI_ECONNREFUSED)
         }
         _ => None,
     };
-    if let Some(err) = hindered {
+    if let Some(err) = connect_errno {
         crate::base::log::connect_failed(id, &reason, err);
     }
     if sent_on_it {
-        let err = if let Some(err) = hindered {
+        let err = if let Some(err) = connect_errno {
             err
         } else if matches!(reason, Reason::Refused(_)) && !p.state.was_up() {
             fi::FI_ECONNREFUSED
@@ -349,18 +356,18 @@ pub(crate) fn lose(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Re
         }
         dispatch::fail_pending(ep, env, peer, err);
     }
-    let twins = ep.links.conns_of_process(peer, process);
-    let gone = twins.is_empty();
+    let duplicates = ep.links.conns_of_process(peer, process);
+    let gone = duplicates.is_empty();
     if ep.cm.is_some() {
         cm::cm_ended(ep, env, died);
-    } else if let Some(err) = hindered {
+    } else if let Some(err) = connect_errno {
         // The peer is alive. If it has read none of our messages, no reply will come; if there
         // are none, its own messages may still come over a connection that it opens.
         if gone && !unused {
             peer_failure::fail_receives_from(ep, env, peer, id, false, err);
         }
     } else if gone && died {
-        peer_failure::bury(ep, env, peer, id, lost, reason);
+        peer_failure::fail_peer(ep, env, peer, id, lost, reason);
     } else {
         ep.peers.at_mut(peer).state.on_closed(gone);
     }
@@ -369,15 +376,15 @@ pub(crate) fn lose(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Re
         eviction::departed(ep, env, peer, died);
     }
     if unheard {
-        start_over(ep, env, &twins, reason);
+        reset_duplicate_conns(ep, env, &duplicates, reason);
     }
 }
 
 /// Ends all connections that carry messages.
-pub(crate) fn lose_all(ep: &mut EpState, env: &mut Env<'_>, reason: Reason) {
+pub(crate) fn end_all(ep: &mut Endpoint, env: &mut Env<'_>, reason: Reason) {
     let conns: Vec<ConnId> = ep.links.iter().map(|l| l.conn).collect();
     for conn in conns {
-        lose(ep, env, conn, reason);
+        on_conn_lost(ep, env, conn, reason);
     }
 }
 
@@ -387,25 +394,30 @@ pub(crate) fn lose_all(ep: &mut EpState, env: &mut Env<'_>, reason: Reason) {
 /// forever, so the other connection ends too and both sides notice. A peer over its memory
 /// limit is read no more, and its other connections end for the same reason.
 #[cold]
-fn start_over(ep: &mut EpState, env: &mut Env<'_>, twins: &[ConnId], reason: Reason) {
-    for &twin in twins {
+fn reset_duplicate_conns(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    duplicates: &[ConnId],
+    reason: Reason,
+) {
+    for &duplicate in duplicates {
         if matches!(reason, Reason::Exhausted) {
-            lose(ep, env, twin, reason);
+            on_conn_lost(ep, env, duplicate, reason);
             continue;
         }
         // A peer that closes gracefully announces it on this connection first.
         let mut links = Vec::new();
-        ep.links.sock.hear(twin, &mut links);
+        ep.links.sock.hear(duplicate, &mut links);
         on_links(ep, env, &mut links);
-        if ep.links.conn(twin).is_some() {
-            lose(ep, env, twin, Reason::Reset);
+        if ep.links.conn(duplicate).is_some() {
+            on_conn_lost(ep, env, duplicate, Reason::Reset);
         }
     }
 }
 
 /// Handles the records left in the ring of an ended connection. The bound of one ring capacity
 /// protects against a peer that keeps writing.
-fn drain_last(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+fn drain_last(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
     if let Some(c) = ep.links.conn(conn) {
         c.rx().cancel_poll_delay();
     }
@@ -418,7 +430,7 @@ fn drain_last(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
 
 /// Stops sending over `conn`, which is in no ring list any more. Further sends use another
 /// connection with the peer, if there is one. Returns whether `conn` was used for sending.
-fn leave_tx(ep: &mut EpState, conn: ConnId, peer: PeerId) -> bool {
+fn leave_tx(ep: &mut Endpoint, conn: ConnId, peer: PeerId) -> bool {
     let other = ep.links.conns_of(peer).next();
     let sent_on_it = ep.peers.at(peer).tx == Some(conn);
     if sent_on_it {
@@ -428,16 +440,16 @@ fn leave_tx(ep: &mut EpState, conn: ConnId, peer: PeerId) -> bool {
     sent_on_it
 }
 
-/// Resets the connections of peers marked by [`EpState::exhaust`].
+/// Resets the connections of peers marked by [`Endpoint::exhaust`].
 #[inline]
-pub(crate) fn end_exhausted(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn end_exhausted(ep: &mut Endpoint, env: &mut Env<'_>) {
     if std::mem::take(&mut ep.recv.limits.exhausted) {
         end_all_exhausted(ep, env);
     }
 }
 
 #[cold]
-fn end_all_exhausted(ep: &mut EpState, env: &mut Env<'_>) {
+fn end_all_exhausted(ep: &mut Endpoint, env: &mut Env<'_>) {
     loop {
         let over = |peer: PeerId| ep.peers.at(peer).queue.reply_bytes == EXHAUSTED;
         let found = ep.links.iter().find(|l| over(l.peer));
@@ -450,19 +462,20 @@ fn end_all_exhausted(ep: &mut EpState, env: &mut Env<'_>) {
 
 /// Resets a connection whose messages exceed the memory limits.
 #[cold]
-pub(crate) fn end_for_memory(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+pub(crate) fn end_for_memory(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
     let (id, held) = (ep.peers.at(peer).id, eviction::unexpected_of(ep, peer));
     eviction::drop_unexpected_of(ep, env, peer);
     let pid = ep.links.conn(conn).map_or(0, |c| c.peer_pid());
     warn_about_peer(
         Subsys::EpData,
         format_args!(
-            "process {pid} at {id} sends more than can be kept; {held} bytes of its messages had no receive, {} bytes those \
-         of all peers, at most {} are kept (FI_SCIF_UNEXPECTED_MAX): connection reset with error {}",
+            "process {pid} at {id} sends more than can be kept; {held} bytes of its messages had \
+             no receive, {} bytes those of all peers, at most {} are kept \
+             (FI_SCIF_UNEXPECTED_MAX): connection reset with error {}",
             ep.recv.limits.process.get(),
             ep.recv.limits.max,
             fi::FI_ENOMEM
         ),
     );
-    lose(ep, env, conn, Reason::Exhausted);
+    on_conn_lost(ep, env, conn, Reason::Exhausted);
 }

@@ -7,22 +7,22 @@ use scif_ring::spsc::Record;
 
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
-use crate::engine::peers::tx_queue::{self, Tried};
+use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::{
     atomic, atomic_inline, atomic_target, coll, coll_run, fragment, recv, rma, rma_target, send,
 };
 use crate::engine::tables::peer::Peer;
-use crate::engine::tables::pending::TxOp;
+use crate::engine::tables::pending::PendingOp;
 use crate::engine::types::args::Effect;
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Words};
 
 /// Starts the pending work of all busy peers.
-pub(crate) fn flush_busy(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn flush_busy(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut at = 0;
     while let Some(peer) = ep.peers.busy.get(at).copied() {
         if flush_peer(ep, env, peer) {
@@ -35,7 +35,7 @@ pub(crate) fn flush_busy(ep: &mut EpState, env: &mut Env<'_>) {
 
 /// Handles one record from the ring of `peer`.
 pub(crate) fn on_record(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
@@ -95,7 +95,7 @@ pub(crate) fn on_record(
             );
             Ok(())
         }
-        wire::HARD_USE => {
+        wire::ACCESS_HINT => {
             let (key, uses) = (words.word(), words.word());
             env.mrs.note_remote_use(key, uses);
             Ok(())
@@ -112,7 +112,7 @@ pub(crate) fn on_record(
 }
 
 /// Starts pending work towards `peer`. Returns true when none is left.
-pub(crate) fn flush_peer(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId) -> bool {
+pub(crate) fn flush_peer(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     // Work that failed with its connection is no reason to connect again.
     let idle = |p: &Peer| p.queue.is_quiet() && p.queue.streams.is_empty();
     if idle(ep.peers.at(peer)) {
@@ -136,44 +136,44 @@ pub(crate) fn flush_peer(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId) -> b
     while ep.peers.at(peer).queue.control.is_empty()
         && let Some(mut op) = ep.peers.at_mut(peer).queue.pending.pop_front()
     {
-        if try_op(ep, env, peer, &mut op) == Tried::Later {
+        if try_op(ep, env, peer, &mut op) == Submit::Retry {
             ep.peers.at_mut(peer).queue.pending.push_front(op);
             break;
         }
         pushed = true;
     }
-    pushed |= fragment::flush_streams(ep, peer, conn_id);
+    pushed |= fragment::push_fragments(ep, peer, conn_id);
     if pushed && let Some(conn) = ep.links.conn(conn_id) {
         conn.notify();
     }
     idle(ep.peers.at(peer))
 }
 
-fn try_op(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, op: &mut TxOp) -> Tried {
+fn try_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mut PendingOp) -> Submit {
     match op {
-        TxOp::Message { payload, tag, data, context, flags } => {
+        PendingOp::Message { payload, tag, data, context, flags } => {
             if *flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer) {
-                return Tried::Later;
+                return Submit::Retry;
             }
             send::try_send(ep, env, peer, payload.source(), *tag, *data, *context, *flags)
         }
-        TxOp::Rma(op) => rma::try_rma(ep, env, peer, op),
-        TxOp::Atomic(op) => atomic::try_atomic(ep, env, peer, op),
-        TxOp::Coll(out) => coll_run::try_coll(ep, env, peer, out),
+        PendingOp::Rma(op) => rma::try_rma(ep, env, peer, op),
+        PendingOp::Atomic(op) => atomic::try_atomic(ep, env, peer, op),
+        PendingOp::Coll(out) => coll_run::try_coll(ep, env, peer, out),
     }
 }
 
 /// Fails every operation that is pending towards `peer`.
-pub(crate) fn fail_pending(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, err: Errno) {
+pub(crate) fn fail_pending(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
     let p = ep.peers.at_mut(peer);
     for op in std::mem::take(&mut p.queue.pending) {
         // A started operation has a number and is failed by it.
         if op.started().is_none()
             && let Some(l) = op.label()
         {
-            completion::tx_complete(ep, env, l.what, l.context, l.flags, l.tag, l.len, err);
+            completion::tx_complete(ep, env, l.op_kind, l.context, l.flags, l.tag, l.len, err);
         }
-        if let TxOp::Coll(out) = op {
+        if let PendingOp::Coll(out) = op {
             coll_run::coll_unsent(ep, env, peer, out.group(), err);
         }
     }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::Endpoint;
 
 use crate::base::errno::Errno;
 use crate::engine::channel::link_set::LinkSet;
@@ -12,7 +11,7 @@ use crate::engine::channel::rx_throttle::RxThrottle;
 use crate::engine::tables::cm_state::Cm;
 use crate::engine::tables::coll_group::Coll;
 use crate::engine::tables::incoming::Rendezvous;
-use crate::engine::tables::op_table::Ops;
+use crate::engine::tables::op_table::OpTable;
 use crate::engine::tables::peer_table::PeerTable;
 use crate::engine::tables::recv_queues::RecvQueues;
 use crate::engine::tables::rma_state::RmaTarget;
@@ -21,7 +20,7 @@ use crate::engine::types::stats::Stats;
 use crate::state::eq_queue::EqShared;
 
 /// Number of active rings up to which an empty poll is repeated once, after a pause.
-const TWICE_MOST: usize = 4;
+const DOUBLE_POLL_MAX_RINGS: usize = 4;
 
 /// Usability of an endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -31,11 +30,11 @@ pub(crate) enum Health {
     /// Half changed by a panic.
     Poisoned,
     /// Half changed by a panic, with all operations ended.
-    Ended,
+    Drained,
 }
 
 /// State of the data path of one endpoint.
-pub(crate) struct EpState {
+pub(crate) struct Endpoint {
     pub cfg: EpConfig,
     pub links: LinkSet,
     pub enabled: bool,
@@ -52,19 +51,19 @@ pub(crate) struct EpState {
     pub(crate) coll: Option<Box<Coll>>,
     pub(crate) peers: PeerTable,
     pub(crate) recv: RecvQueues,
-    pub ops: Ops,
+    pub ops: OpTable,
     pub(crate) rndv: Rendezvous,
     pub(crate) rma_target: RmaTarget,
     pub(crate) throttle: RxThrottle,
 }
 
-impl EpState {
-    pub(crate) fn new(cfg: EpConfig, sock: Endpoint) -> EpState {
+impl Endpoint {
+    pub(crate) fn new(cfg: EpConfig, sock: scif::Endpoint) -> Endpoint {
         let cfg = EpConfig {
-            careful: cfg.caps & fi::FI_SOURCE_ERR != 0 || cfg.grouped && cfg.directed,
+            force_slow_path: cfg.caps & fi::FI_SOURCE_ERR != 0 || cfg.grouped && cfg.directed,
             ..cfg
         };
-        EpState {
+        Endpoint {
             links: LinkSet::new(sock),
             enabled: false,
             health: Health::Sound,
@@ -76,7 +75,7 @@ impl EpState {
             coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
             peers: PeerTable::new(),
             recv: RecvQueues::new(crate::base::env::env().unexpected_max),
-            ops: Ops::new(scif::now_ns()),
+            ops: OpTable::new(scif::now_ns()),
             rndv: Rendezvous::default(),
             rma_target: RmaTarget::default(),
             throttle: RxThrottle::default(),
@@ -86,8 +85,8 @@ impl EpState {
 
     /// Whether only the rings of a few peers can bring new work.
     #[inline]
-    pub(crate) fn has_only_to_wait(&self) -> bool {
-        (1..=TWICE_MOST).contains(&self.links.active.len())
+    pub(crate) fn is_quiescent(&self) -> bool {
+        (1..=DOUBLE_POLL_MAX_RINGS).contains(&self.links.active.len())
             && self.rndv.is_idle()
             && self.peers.busy.is_empty()
     }
@@ -105,7 +104,7 @@ impl EpState {
     pub(crate) fn check_sound(&self) -> Result<(), Errno> {
         match self.health {
             Health::Sound => Ok(()),
-            Health::Poisoned | Health::Ended => Err(fi::FI_EOTHER),
+            Health::Poisoned | Health::Drained => Err(fi::FI_EOTHER),
         }
     }
 }

@@ -12,14 +12,14 @@ use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use crate::base::errno::Errno;
 use crate::base::slab::Slab;
-use crate::engine::channel::link_set::{CLOCK_EVERY, Link};
+use crate::engine::channel::link_set::{Link, TICK_POLLS};
 use crate::engine::channel::rx_throttle::BATCH;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{merge, peer_conn};
 use crate::engine::tables::peer_table::{PeerTable, source_in};
 use crate::engine::tables::recv_queues::RecvQueues;
-use crate::engine::tables::tag_match::Posted;
+use crate::engine::tables::tag_match::PostedRecv;
 use crate::engine::types::args::{EpConfig, RecvArgs};
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::{ANY, PeerId};
@@ -29,15 +29,15 @@ use crate::state::completion::Completion;
 use crate::state::cq_queue::CqState;
 
 /// Destination of the completions of receives.
-pub(crate) trait Deliver {
+pub(crate) trait CompletionSink {
     /// Delivers completion `c`, which belongs to queue `cq` of `cqs`.
     fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion);
 }
 
 /// Delivery into the completion queue.
-pub(crate) struct Queued;
+pub(crate) struct ToQueue;
 
-impl Deliver for Queued {
+impl CompletionSink for ToQueue {
     #[inline(always)]
     fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion) {
         if let Some(cq) = cqs.get_mut(cq) {
@@ -47,7 +47,7 @@ impl Deliver for Queued {
 }
 
 /// Handler of an inline message, with the state it needs.
-struct Taker<'a, 'e, D> {
+struct InlineRecv<'a, 'e, D> {
     cfg: &'a EpConfig,
     recv: &'a mut RecvQueues,
     peers: &'a mut PeerTable,
@@ -57,12 +57,13 @@ struct Taker<'a, 'e, D> {
     to: &'a mut D,
 }
 
-impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
+impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
     /// Receives an inline message if a plain receive is posted for it.
     #[inline(always)]
     fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool {
-        let Taker { cfg, env, peer, .. } = self;
-        if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE || cfg.careful {
+        let InlineRecv { cfg, env, peer, .. } = self;
+        if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE || cfg.force_slow_path
+        {
             return false;
         }
         let (is_tagged, has_data) = (kind & wire::TAGGED != 0, kind & wire::DATA != 0);
@@ -72,18 +73,18 @@ impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
         };
         let tag = if is_tagged { line.word(0) } else { 0 };
         let data = if has_data { line.word(words - 1) } else { 0 };
-        let (queue, mut what) = if is_tagged {
+        let (queue, mut cq_flags) = if is_tagged {
             (&mut self.recv.tagged, fi::FI_RECV | fi::FI_TAGGED)
         } else {
             (&mut self.recv.msg, fi::FI_RECV | fi::FI_MSG)
         };
         if has_data {
-            what |= fi::FI_REMOTE_CQ_DATA;
+            cq_flags |= fi::FI_REMOTE_CQ_DATA;
         }
         let Some((at, posted)) = queue.receive_for(peer, tag) else {
             return false;
         };
-        let &Posted { iov: Iov::One([ref to]), multi: None, context, flags, src, .. } = posted
+        let &PostedRecv { iov: Iov::One([ref to]), multi: None, context, flags, src, .. } = posted
         else {
             return false;
         };
@@ -104,7 +105,7 @@ impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
         {
             let c = Completion {
                 context,
-                flags: what,
+                flags: cq_flags,
                 len: len + cfg.prefix,
                 buf,
                 data,
@@ -121,17 +122,17 @@ impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
 /// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue.
 /// Returns 0 if there are none, or if a full poll has other work.
 #[inline(always)]
-pub(crate) fn glance(
-    ep: &mut EpState,
+pub(crate) fn poll_direct(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     cq: u32,
     most: usize,
-    to: &mut impl Deliver,
+    to: &mut impl CompletionSink,
 ) -> usize {
     if ep.cfg.rx_cq != Some(cq)
         || ep.links.armed
-        || ep.links.polls % CLOCK_EVERY == CLOCK_EVERY - 1
-        || !ep.has_only_to_wait()
+        || ep.links.polls % TICK_POLLS == TICK_POLLS - 1
+        || !ep.is_quiescent()
         || ep.links.sock.bell().any()
     {
         return 0;
@@ -142,7 +143,7 @@ pub(crate) fn glance(
         let Link { conn, peer, .. } = link;
         expect_answer(ep, link);
         while taken < most.min(BATCH)
-            && take_quick(ep, env, conn, peer, to) == PollOutcome::Consumed
+            && recv_inline(ep, env, conn, peer, to) == PollOutcome::Consumed
         {
             taken += 1;
             if let Some(link) = ep.links.active.get_mut(at) {
@@ -162,7 +163,7 @@ pub(crate) fn glance(
 /// Requests ownership of the next transmit line after the first record that ends a wait, since
 /// a reply probably follows.
 #[inline(always)]
-pub(crate) fn expect_answer(ep: &mut EpState, Link { conn, peer, empty }: Link) {
+pub(crate) fn expect_answer(ep: &mut Endpoint, Link { conn, peer, empty }: Link) {
     if empty == 0 {
         return;
     }
@@ -175,7 +176,7 @@ pub(crate) fn expect_answer(ep: &mut EpState, Link { conn, peer, empty }: Link) 
     if tx == conn && c.tx().last_was_reply() || !c.rx().ready() {
         return;
     }
-    let tx = if tx == conn { tx } else { merge::meet(ep, peer, tx, conn) };
+    let tx = if tx == conn { tx } else { merge::merge_conns(ep, peer, tx, conn) };
     if let Some(c) = ep.links.conn(tx) {
         c.tx().prefetch_slot();
     }
@@ -183,17 +184,17 @@ pub(crate) fn expect_answer(ep: &mut EpState, Link { conn, peer, empty }: Link) 
 
 /// Handles the next record of a ring, if it is an inline message with a posted receive.
 #[inline(always)]
-pub(crate) fn take_quick(
-    ep: &mut EpState,
+pub(crate) fn recv_inline(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
-    to: &mut impl Deliver,
+    to: &mut impl CompletionSink,
 ) -> PollOutcome {
     let Some(c) = ep.links.conn(conn) else {
         return PollOutcome::Empty;
     };
-    c.poll_inline(Taker {
+    c.poll_inline(InlineRecv {
         cfg: &ep.cfg,
         recv: &mut ep.recv,
         peers: &mut ep.peers,
@@ -210,8 +211,8 @@ pub(crate) fn take_quick(
 /// # Errors
 /// `FI_EINVAL` or `FI_ENOAV` for a source that no address vector names.
 #[inline(always)]
-pub(crate) fn post_quick(
-    ep: &mut EpState,
+pub(crate) fn post_recv_fast(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &RecvArgs<'_>,
 ) -> Result<bool, Errno> {
@@ -232,7 +233,7 @@ pub(crate) fn post_quick(
         }
         ep.recv.directed += 1;
     }
-    let posted = Posted {
+    let posted = PostedRecv {
         tag,
         ignore,
         src,

@@ -4,7 +4,7 @@
 use scif::Reason;
 
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::coll_run;
@@ -16,7 +16,7 @@ const ALIVE_AT_ONCE: usize = 8;
 
 /// Checks the liveness of processes with outstanding work, a few at a time. This second check
 /// does not depend on the sockets.
-pub(crate) fn look_at_lives(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn check_liveness(ep: &mut Endpoint, env: &mut Env<'_>) {
     for _ in 0..ALIVE_AT_ONCE.min(ep.links.len()) {
         let Some(l) = ep.links.next_to_check() else {
             continue;
@@ -27,21 +27,21 @@ pub(crate) fn look_at_lives(ep: &mut EpState, env: &mut Env<'_>) {
             || coll_run::collects_from(ep, l.peer)
             || ep.peers.at(l.peer).busy;
         if waits && ep.links.sock.conn(l.conn).is_some_and(|c| c.is_up() && !c.alive()) {
-            connections::lose(ep, env, l.conn, Reason::Died);
+            connections::on_conn_lost(ep, env, l.conn, Reason::Died);
         }
     }
 }
 
 /// Returns the error for operations to `peer` once connects have failed for too long. The flag
 /// is true if the peer is gone, and false if it exists but cannot be reached.
-fn connect_expired(ep: &EpState, peer: PeerId, now_ns: u64) -> Option<(Errno, bool)> {
+fn connect_expired(ep: &Endpoint, peer: PeerId, now_ns: u64) -> Option<(Errno, bool)> {
     let p = ep.peers.at(peer);
     let timeout = crate::base::env::env().connect_timeout_ns;
     p.state.expired(now_ns, timeout).filter(|_| p.tx.is_none())
 }
 
 /// Fails work that waits for connections without a listener for too long.
-pub(crate) fn expire_connects(ep: &mut EpState, env: &mut Env<'_>, now: u64) {
+pub(crate) fn expire_connects(ep: &mut Endpoint, env: &mut Env<'_>, now: u64) {
     let mut at = 0;
     while let Some(peer) = ep.peers.busy.get(at).copied() {
         at += 1;
@@ -51,11 +51,18 @@ pub(crate) fn expire_connects(ep: &mut EpState, env: &mut Env<'_>, now: u64) {
             let p = ep.peers.at(peer);
             let (id, left, met) = (p.id, p.state.has_left(), p.state.was_there());
             if gone && !met {
-                peer_conn::nobody_listens(ep, id, Some(waited));
+                peer_conn::log_no_listener(ep, id, Some(waited));
             }
             dispatch::fail_pending(ep, env, peer, err);
             if gone && !left {
-                peer_failure::bury(ep, env, peer, id, err, "no listener at its address any more");
+                peer_failure::fail_peer(
+                    ep,
+                    env,
+                    peer,
+                    id,
+                    err,
+                    "no listener at its address any more",
+                );
             }
             coll_run::coll_lost(ep, env, peer);
         }

@@ -11,7 +11,7 @@
 use scif::ConnId;
 
 use crate::engine::channel::rx_throttle::BATCH;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::atomic_inline;
 use crate::engine::types::peer_id::PeerId;
@@ -25,14 +25,14 @@ const ROUNDS: usize = 4;
 
 /// Handles an operation that was just posted, if this endpoint uses loopback.
 #[inline(always)]
-pub(crate) fn loop_back(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn progress_loopback(ep: &mut Endpoint, env: &mut Env<'_>) {
     if let Some(own) = ep.peers.own {
-        take_own(ep, env, own);
+        drain_loopback(ep, env, own);
     }
 }
 
 #[inline(never)]
-fn take_own(ep: &mut EpState, env: &mut Env<'_>, own: PeerId) {
+fn drain_loopback(ep: &mut Endpoint, env: &mut Env<'_>, own: PeerId) {
     for _ in 0..ROUNDS {
         let Some(conn) = own_conn(ep, env, own) else {
             return;
@@ -43,7 +43,7 @@ fn take_own(ep: &mut EpState, env: &mut Env<'_>, own: PeerId) {
         if c.rx().ready() {
             connections::drain(ep, env, conn, own, BATCH);
             if !ep.rma_target.done.is_empty() {
-                atomic_inline::tell_done(ep);
+                atomic_inline::flush_atomic_acks(ep);
             }
             // Local operations may wait for this counter: fences, and RMA in message order.
             if let Some(c) = ep.links.conn(conn) {
@@ -57,14 +57,14 @@ fn take_own(ep: &mut EpState, env: &mut Env<'_>, own: PeerId) {
 }
 
 /// Returns the accepted end of the loopback connection.
-fn own_conn(ep: &mut EpState, env: &mut Env<'_>, own: PeerId) -> Option<ConnId> {
+fn own_conn(ep: &mut Endpoint, env: &mut Env<'_>, own: PeerId) -> Option<ConnId> {
     let opened = ep.peers.at(own).tx?;
     for _ in 0..LOOKS {
         let up = ep.links.conn(opened).is_some_and(|c| c.is_up());
         if up && ep.peers.own_rx.is_some_and(|conn| ep.links.conn(conn).is_some()) {
             break;
         }
-        connections::look_at_links(ep, env);
+        connections::poll_connections(ep, env);
     }
     ep.peers.own_rx
 }

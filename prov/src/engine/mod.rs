@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Data path of an endpoint, from a posted operation to its completion.
 //!
-//! The engine knows one endpoint and the parts of its domain that an operation uses (`parts`). Calls
-//! on a domain are in `domain::calls`. Each module uses only modules above it in this list:
+//! The engine knows one endpoint and the parts of its domain that an operation uses (`parts`).
+//! Calls on a domain are in `domain::calls`. Each module uses only modules above it in this list:
 //!
 //! * `types`, `tables`, `channel`: values, tables without I/O, connections and their rings
 //! * `endpoint`, `parts`: state of an endpoint, and what its operations work on

@@ -8,14 +8,14 @@ use scif_ring::copy::total_len;
 
 use crate::base::errno::Errno;
 use crate::engine::completions::recv_completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
 use crate::engine::progress;
 use crate::engine::protocols::recv;
-use crate::engine::tables::tag_match::Arrived;
+use crate::engine::tables::tag_match::UnexpectedMsg;
 use crate::engine::types::args::RecvArgs;
-use crate::engine::types::envelope::{MsgEnvelope, Target};
+use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
 use crate::engine::types::iov::Iov;
 use crate::state::completion::{Completion, CqError};
 
@@ -28,7 +28,7 @@ use crate::state::completion::{Completion, CqError};
 /// message from any source, as the graph constructors of MPICH do. If a peek found a message
 /// here before that check, the receive could take another one from a queue of the program.
 pub(crate) fn post_peek(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &RecvArgs<'_>,
 ) -> Result<(), Errno> {
@@ -41,7 +41,7 @@ pub(crate) fn post_peek(
         let discard = a.flags & fi::FI_DISCARD != 0;
         let iov = Iov::new(if discard { &[] } else { a.iov });
         let room = if discard { m.len } else { total_len(a.iov) };
-        let target = Target::new(tagged, iov, room, a.context, a.flags);
+        let target = RecvTarget::new(tagged, iov, room, a.context, a.flags);
         if discard {
             drop_message(ep, env, &target, &m);
         } else {
@@ -56,7 +56,7 @@ pub(crate) fn post_peek(
         return Err(fi::FI_EINVAL);
     }
     let found = if ep.recv.cq_was_empty || ep.recv.last_peek_missed {
-        sep_source::match_waiting(ep, env, tagged, src, tag, ignore)
+        sep_source::match_unexpected(ep, env, tagged, src, tag, ignore)
     } else {
         None
     };
@@ -77,7 +77,7 @@ pub(crate) fn post_peek(
     };
     if a.flags & fi::FI_DISCARD != 0 {
         if let Some(m) = ep.recv.queue(tagged).unexpected.remove(at) {
-            let target = Target::new(tagged, Iov::new(&[]), m.len, a.context, a.flags);
+            let target = RecvTarget::new(tagged, Iov::new(&[]), m.len, a.context, a.flags);
             drop_message(ep, env, &target, &m);
         }
         return Ok(());
@@ -109,7 +109,7 @@ pub(crate) fn post_peek(
 
 /// Drops the payload of a message. The sender completes, and the caller gets a completion with
 /// the length of the message.
-fn drop_message(ep: &mut EpState, env: &mut Env<'_>, target: &Target, m: &Arrived) {
+fn drop_message(ep: &mut Endpoint, env: &mut Env<'_>, target: &RecvTarget, m: &UnexpectedMsg) {
     recv_completion::drop_payload(ep, m);
     let arrival = MsgEnvelope { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
     recv_completion::report_recv(ep, env, target, &arrival, m.len, 0);

@@ -9,18 +9,18 @@ use scif::{ConnId, PortId};
 use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info_about_peer};
 use crate::engine::completions::recv_completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
 use crate::engine::protocols::srx;
-use crate::engine::tables::tag_match::Payload;
+use crate::engine::tables::tag_match::{Payload, UnexpectedMsg};
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::state::eq_queue::EqError;
 
 /// Handles the loss of a peer for the reason `why`. Receives directed to it fail, or all of
 /// them if so configured. The event queue reports its address.
-pub(crate) fn bury(
-    ep: &mut EpState,
+pub(crate) fn fail_peer(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     id: PortId,
@@ -36,7 +36,7 @@ pub(crate) fn bury(
         p.state.on_seen();
     }
     let met = p.state.was_up();
-    let source = sep_source::known_as(ep, env, peer);
+    let source = sep_source::match_source(ep, env, peer);
     if source != peer && left.is_empty() {
         ep.peers.at_mut(source).state.on_failed();
     }
@@ -49,7 +49,7 @@ pub(crate) fn bury(
 /// Fails the receives directed to a peer, or all of them if `any`. Reports its address to the
 /// event queue.
 pub(crate) fn fail_receives_from(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     id: PortId,
@@ -57,7 +57,7 @@ pub(crate) fn fail_receives_from(
     err: Errno,
 ) {
     let left: Vec<ConnId> = ep.links.conns_of(peer).collect();
-    let source = sep_source::known_as(ep, env, peer);
+    let source = sep_source::match_source(ep, env, peer);
     for tagged in [true, false] {
         let dead =
             ep.recv.queue(tagged).posted.extract(|p| p.src == source || (any && p.src == ANY));
@@ -65,11 +65,13 @@ pub(crate) fn fail_receives_from(
             recv_completion::fail_posted(ep, env, tagged, posted, err);
         }
         // The payload of an announced message is lost with its sender.
-        ep.recv.queue(tagged).unexpected.retain(
-            |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
-        );
+        let is_lost = |m: &UnexpectedMsg| match &m.payload {
+            Payload::There(rts) => m.peer == peer && !left.contains(&rts.conn()),
+            Payload::Here(_) => false,
+        };
+        ep.recv.queue(tagged).unexpected.retain(|m| !is_lost(m));
     }
-    srx::bury_shared(ep, env, id, any, err);
+    srx::fail_shared(ep, env, id, any, err);
     let addr = env.avs.get(ep.cfg.av).and_then(|av| av.find(id)).unwrap_or(fi::FI_ADDR_NOTAVAIL);
     if let Some(eq) = &ep.eq {
         eq.push_end(EqError {

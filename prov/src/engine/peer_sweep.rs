@@ -8,7 +8,7 @@
 //!
 //! Not here: the consequences of a peer's end (`peer_failure`), and its messages (`unexpected`).
 
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::tables::peer::Peer;
@@ -16,7 +16,7 @@ use crate::engine::types::peer_id::PeerId;
 
 /// Frees the unreferenced entries of the peer table, if a sweep is due.
 #[inline]
-pub(crate) fn sweep_peers(ep: &mut EpState, env: &Env<'_>) {
+pub(crate) fn sweep_peers(ep: &mut Endpoint, env: &Env<'_>) {
     let conns = ep.links.len();
     if ep.peers.sweep_is_due(conns) {
         let used = used(ep, env);
@@ -26,7 +26,7 @@ pub(crate) fn sweep_peers(ep: &mut EpState, env: &Env<'_>) {
 
 /// Returns for each entry whether anything but its port refers to it.
 #[cold]
-fn used(ep: &EpState, env: &Env<'_>) -> Vec<bool> {
+fn used(ep: &Endpoint, env: &Env<'_>) -> Vec<bool> {
     let av = env.avs.get(ep.cfg.av);
     let is_used = |p: &Peer| p.is_in_use() || av.is_some_and(|av| av.whole(p.id).is_some());
     let mut used: Vec<bool> = ep.peers.iter().map(is_used).collect();

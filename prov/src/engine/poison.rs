@@ -13,12 +13,12 @@ use scif::{CloseHow, ConnId};
 
 use crate::engine::completions::{completion, recv_completion};
 use crate::engine::dispatch;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{coll_run, parting};
 use crate::state::eq_queue::EqError;
 
-pub(crate) fn end_everything(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn end_everything(ep: &mut Endpoint, env: &mut Env<'_>) {
     let err = fi::FI_EOTHER;
     let fetched = parting::end_fetches(ep);
     for (target, arrival) in fetched {

@@ -4,8 +4,8 @@
 //!
 //! Not here: active and idle rings (`link_set`), and backpressure (`rx_throttle`).
 
-use crate::engine::channel::link_set::CLOCK_EVERY;
-use crate::engine::endpoint::EpState;
+use crate::engine::channel::link_set::TICK_POLLS;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic_inline, parting, rendezvous, srx};
 use crate::engine::tables::unmet::ALIVE_NS;
@@ -23,7 +23,7 @@ const CLOSE_CONNECT_NS: u64 = 3_000_000_000;
 
 /// Polls the rings and advances all unfinished work. Never blocks.
 #[inline]
-pub(crate) fn progress(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     // Links, then doorbells, then rings: a wake-up or doorbell announces only records that are
     // already in the ring. A thread that sleeps after this poll has seen everything announced
     // before.
@@ -31,7 +31,7 @@ pub(crate) fn progress(ep: &mut EpState, env: &mut Env<'_>) {
     #[cfg(test)]
     let _ = crate::engine::panic_test::strike(ep.cfg.inject_size);
     ep.throttle.more = false;
-    if ep.links.polls.is_multiple_of(CLOCK_EVERY) {
+    if ep.links.polls.is_multiple_of(TICK_POLLS) {
         housekeeping(ep, env);
     }
     if ep.links.sock.bell().any() {
@@ -42,7 +42,7 @@ pub(crate) fn progress(ep: &mut EpState, env: &mut Env<'_>) {
     }
     let (rings, armed) = (ep.links.active.len(), ep.links.armed);
     let most = ep.throttle.budget(rings, armed, || ep.recv.unexpected());
-    if most > 0 && !poll_live(ep, env, most) && ep.has_only_to_wait() {
+    if most > 0 && !poll_live(ep, env, most) && ep.is_quiescent() {
         // PAUSE: a tight poll takes the cache line away from the writing core. It also slows
         // the other hardware thread of this core.
         std::hint::spin_loop();
@@ -57,10 +57,10 @@ pub(crate) fn progress(ep: &mut EpState, env: &mut Env<'_>) {
         rendezvous::run_incoming(ep, env);
     }
     if !ep.rndv.coop_sends.is_empty() {
-        rendezvous::help(ep);
+        rendezvous::run_coop_sends(ep);
     }
     if !ep.rma_target.done.is_empty() {
-        atomic_inline::tell_done(ep);
+        atomic_inline::flush_atomic_acks(ep);
     }
     if !ep.peers.busy.is_empty() {
         dispatch::flush_busy(ep, env);
@@ -70,7 +70,7 @@ pub(crate) fn progress(ep: &mut EpState, env: &mut Env<'_>) {
 
 /// Handles at most `most` records of each active ring. Returns whether there were any.
 #[inline]
-fn poll_live(ep: &mut EpState, env: &mut Env<'_>, most: usize) -> bool {
+fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) -> bool {
     let mut any = false;
     let mut at = 0;
     while let Some(live) = ep.links.active.get(at).copied() {
@@ -96,20 +96,20 @@ fn poll_live(ep: &mut EpState, env: &mut Env<'_>, most: usize) -> bool {
 }
 
 /// Does the timed work: sweep, connection events, expired connects, liveness.
-fn housekeeping(ep: &mut EpState, env: &mut Env<'_>) {
+fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.links.sweep();
     connections::end_exhausted(ep, env);
     parting::see_off(ep, env);
     let now = scif::now_ns();
     if now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
         ep.links.last_events_ns = now;
-        connections::look_at_links(ep, env);
+        connections::poll_connections(ep, env);
         liveness::expire_connects(ep, env, now);
         peer_sweep::sweep_peers(ep, env);
     }
     if now.saturating_sub(ep.links.last_alive_ns) >= ALIVE_NS {
         ep.links.last_alive_ns = now;
-        liveness::look_at_lives(ep, env);
+        liveness::check_liveness(ep, env);
         source_watch::watch_sources(ep, env, now);
     }
 }
@@ -121,9 +121,9 @@ fn housekeeping(ep: &mut EpState, env: &mut Env<'_>) {
 ///
 /// With receives of a peer provider nothing is read, because that needs the lock of that
 /// provider.
-pub(crate) fn drain_before_close(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn drain_before_close(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.recv.unmet.close();
-    ep.links.rx_closed = srx::draws_from_another(ep, env);
+    ep.links.rx_closed = srx::uses_peer_srx(ep, env);
     let mut end = scif::now_ns() + CLOSE_NS;
     let connected =
         scif::now_ns() + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);

@@ -20,7 +20,7 @@ use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
 
 use crate::base::errno::errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peer_failure;
 use crate::engine::peers::{peer_conn, sep_source};
@@ -30,7 +30,7 @@ use crate::engine::types::peer_id::{ANY, PeerId};
 
 /// Notes the end of a connection with `peer`. `was_up`: the peer had accepted it, so earlier
 /// refusals no longer count.
-pub(crate) fn note_source_lost(ep: &mut EpState, peer: PeerId, was_up: bool) {
+pub(crate) fn note_source_lost(ep: &mut Endpoint, peer: PeerId, was_up: bool) {
     if ep.recv.directed > 0 && ep.cfg.watches_sources && ep.recv.names(peer) {
         ep.recv.unmet.note();
     }
@@ -41,7 +41,7 @@ pub(crate) fn note_source_lost(ep: &mut EpState, peer: PeerId, was_up: bool) {
 
 /// Connects to the sources of open receives that have no connection. Called by each liveness
 /// check.
-pub(crate) fn watch_sources(ep: &mut EpState, env: &mut Env<'_>, now_ns: u64) {
+pub(crate) fn watch_sources(ep: &mut Endpoint, env: &mut Env<'_>, now_ns: u64) {
     if ep.recv.directed == 0 || ep.links.rx_closed {
         ep.recv.unmet.clear();
         return;
@@ -63,7 +63,7 @@ pub(crate) fn watch_sources(ep: &mut EpState, env: &mut Env<'_>, now_ns: u64) {
     unmet.note_made(&mut made);
     ep.recv.unmet = unmet;
     for (peer, id) in gone {
-        peer_failure::bury(
+        peer_failure::fail_peer(
             ep,
             env,
             peer,
@@ -78,7 +78,7 @@ pub(crate) fn watch_sources(ep: &mut EpState, env: &mut Env<'_>, now_ns: u64) {
 /// Returns the sources of open receives without a connection that is up, by ascending peer
 /// number.
 #[cold]
-fn unmet_sources(ep: &mut EpState, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
+fn unmet_sources(ep: &mut Endpoint, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
     let own = ep.links.sock.id();
     let posted = ep.recv.msg.posted.iter().chain(ep.recv.tagged.posted.iter());
     let mut sources: Vec<(PeerId, PortId)> = posted
@@ -94,7 +94,7 @@ fn unmet_sources(ep: &mut EpState, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
         let linked = ep.links.iter().map(|l| l.peer);
         let up = |peer: &PeerId| ep.peers.at(*peer).state.was_up();
         let linked: Vec<PeerId> = linked.filter(up).collect();
-        let linked = linked.into_iter().map(|peer| sep_source::known_as(ep, env, peer));
+        let linked = linked.into_iter().map(|peer| sep_source::match_source(ep, env, peer));
         let mut linked: Vec<PeerId> = linked.collect();
         linked.sort_unstable();
         sources.retain(|(src, _)| linked.binary_search(src).is_err());
@@ -105,7 +105,7 @@ fn unmet_sources(ep: &mut EpState, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
 /// Makes one attempt to connect, and adds the connection to `made`. Returns true if a source
 /// that was there before is gone.
 #[cold]
-fn meet_source(ep: &mut EpState, source: &mut Unmet, now: u64, made: &mut Vec<ConnId>) -> bool {
+fn meet_source(ep: &mut Endpoint, source: &mut Unmet, now: u64, made: &mut Vec<ConnId>) -> bool {
     let (id, peer) = (source.id, source.peer);
     source.begin(now);
     // The number may belong to another peer since the last scan.

@@ -4,12 +4,12 @@
 #![expect(unsafe_code, reason = "names the buffers of the tests")]
 
 use libfabric_sys as fi;
-use scif::{Endpoint, Exports};
+use scif::Exports;
 use scif_ring::copy::Mem;
 
 use crate::base::addr::ADDR_LEN;
 use crate::base::slab::Slab;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::progress;
@@ -41,7 +41,7 @@ pub(crate) fn bytes_of(mem: &Mem) -> Vec<u8> {
 
 /// Endpoint with the tables that its operations use.
 pub(crate) struct Bed {
-    pub(crate) ep: EpState,
+    pub(crate) ep: Endpoint,
     cqs: Slab<CqState>,
     pub(crate) cntrs: Slab<CntrState>,
     avs: Slab<AvState>,
@@ -72,8 +72,8 @@ impl Bed {
             ..EpConfig::default()
         };
         change(&mut cfg);
-        let sock = Endpoint::bind(&node, 0, Exports { keys: Some(keys.clone()) }).unwrap();
-        let mut ep = EpState::new(cfg, sock);
+        let sock = scif::Endpoint::bind(&node, 0, Exports { keys: Some(keys.clone()) }).unwrap();
+        let mut ep = Endpoint::new(cfg, sock);
         ep.enabled = true;
         Bed { ep, cqs, cntrs, avs, mrs: MrTable::new(false, false, Some(keys)), srxs: Slab::new() }
     }
@@ -90,7 +90,7 @@ impl Bed {
     }
 
     /// Calls `work` on the endpoint and what its operations use.
-    pub(crate) fn run<R>(&mut self, work: impl FnOnce(&mut EpState, &mut Env<'_>) -> R) -> R {
+    pub(crate) fn run<R>(&mut self, work: impl FnOnce(&mut Endpoint, &mut Env<'_>) -> R) -> R {
         let Bed { ep, cqs, cntrs, avs, mrs, srxs } = self;
         work(ep, &mut Env { cqs, cntrs, avs, mrs, srxs })
     }

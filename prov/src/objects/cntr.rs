@@ -20,7 +20,7 @@ use crate::domain::DomainShared;
 use crate::domain::bindings;
 use crate::domain::triggered;
 use crate::domain::{Target, wait};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
@@ -244,7 +244,7 @@ impl Cntr {
         };
         let bound = fed || state.waits.is_held();
         let noted =
-            |ep: &EpState| ep.ops.notes.iter().any(|(_, note)| note.cntr == Some(self.index));
+            |ep: &Endpoint| ep.ops.notes.iter().any(|(_, note)| note.cntr == Some(self.index));
         let awaited = st.triggers.uses_cntr(self.index) || st.eps.iter().any(|(_, ep)| noted(ep));
         if bound || awaited || st.mrs.uses_cntr(self.index) {
             return Err(fi::FI_EBUSY);

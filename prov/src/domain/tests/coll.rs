@@ -6,26 +6,26 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::{LinkEvent, PortId, Reason};
 
-use super::{Peer, Stage};
+use super::{RawPeer, Stage};
 use crate::domain::coll;
 use crate::engine::connections;
 use crate::engine::protocols::coll_run;
 use crate::engine::tables::coll_group::READY_MAX;
-use crate::engine::tables::coll_inbox::MESSAGES_MAX as INBOX_MAX;
-use crate::engine::tables::peer::OWED_MAX;
+use crate::engine::tables::coll_inbox::WAITING_MAX as INBOX_MAX;
+use crate::engine::tables::peer::REPLY_QUEUE_MAX;
 use crate::engine::types::wire;
 use crate::state::eq_queue::EqShared;
 use crate::state::waiters::WaitObj;
 
 #[test]
-fn what_is_said_of_groups_that_nobody_joins_is_not_kept() {
+fn records_of_unjoined_groups_are_not_kept() {
     let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
     let (mut bad, _) = stage.peer();
     let conn = bad.connect();
     for group in 1..100 {
-        bad.say(conn, wire::COLL_DATA, &[group, 1, 0, 0], b"");
-        bad.say(conn, wire::COLL_DATA, &[group, 2, 100, 50], &[1; 50]);
-        bad.say(conn, wire::COLL_ABORT, &[group, 5, 0], b"");
+        bad.send_msg(conn, wire::COLL_DATA, &[group, 1, 0, 0], b"");
+        bad.send_msg(conn, wire::COLL_DATA, &[group, 2, 100, 50], &[1; 50]);
+        bad.send_msg(conn, wire::COLL_ABORT, &[group, 5, 0], b"");
     }
     bad.check_service(conn);
     assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), 0);
@@ -37,11 +37,11 @@ fn a_peer_is_ready_for_so_many_groups_and_no_more() {
     let (mut bad, _) = stage.peer();
     let conn = bad.connect();
     for number in 0..READY_MAX as u64 {
-        bad.say(conn, wire::COLL_JOIN, &[7, number], b"");
+        bad.send_msg(conn, wire::COLL_JOIN, &[7, number], b"");
     }
     bad.check_service(conn);
     assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), READY_MAX);
-    bad.say(conn, wire::COLL_JOIN, &[7, 0], b"");
+    bad.send_msg(conn, wire::COLL_JOIN, &[7, 0], b"");
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
     assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), 0);
 }
@@ -58,7 +58,7 @@ fn answers_about_groups_count_against_the_peer_that_does_not_take_them() {
         let (mut refused, mut asked) = (0, 0_u64);
         while refused < 1000 {
             asked += 1;
-            if bad.try_say(conn, kind, &[asked, asked], b"") {
+            if bad.try_send_msg(conn, kind, &[asked, asked], b"") {
                 refused = 0;
             } else {
                 refused += 1;
@@ -66,9 +66,12 @@ fn answers_about_groups_count_against_the_peer_that_does_not_take_them() {
             stage.poll();
             assert!(asked < 1_000_000, "a flood without end");
         }
-        let owed = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
-        assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
-        assert_eq!(bad.hear(conn).0, answer);
+        let unanswered = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
+        assert!(
+            unanswered > Some(REPLY_QUEUE_MAX) && unanswered < Some(2 * REPLY_QUEUE_MAX),
+            "{unanswered:?}"
+        );
+        assert_eq!(bad.recv_msg(conn).0, answer);
     }
 }
 
@@ -77,12 +80,12 @@ fn a_group_has_an_identity_of_its_own() {
     let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
     let (mut bad, _) = stage.peer();
     let conn = bad.connect();
-    bad.say(conn, wire::COLL_START, &[1, 0], b"");
+    bad.send_msg(conn, wire::COLL_START, &[1, 0], b"");
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
 }
 
 /// Joins the group at address 1, of the endpoint under test and `other`.
-fn join(stage: &Stage, other: &Peer<'_>) {
+fn join(stage: &Stage, other: &RawPeer<'_>) {
     let members: [PortId; 2] = [stage.with(|e| e.links.sock.id()), other.sock.id()];
     let mut st = stage.domain.shared.gate.lock();
     coll::join(&mut st, stage.ep, 1, &members, (0, 0)).unwrap();
@@ -107,11 +110,11 @@ fn a_member_ends_so_many_groups_and_no_more() {
     let conn = bad.connect();
     join(&stage, &bad);
     for group in 1..=READY_MAX as u64 {
-        bad.say(conn, wire::COLL_ABORT, &[group, 5, 0], b"");
+        bad.send_msg(conn, wire::COLL_ABORT, &[group, 5, 0], b"");
     }
     bad.check_service(conn);
     assert_eq!(kept(&stage), READY_MAX);
-    bad.say(conn, wire::COLL_ABORT, &[u64::MAX, 5, 0], b"");
+    bad.send_msg(conn, wire::COLL_ABORT, &[u64::MAX, 5, 0], b"");
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
     assert_eq!(kept(&stage), 0);
 }
@@ -125,7 +128,7 @@ fn a_member_that_is_too_far_ahead_is_not_read() {
     let (mut said, mut refused) = (0, 0_u64);
     while refused < 1000 {
         assert!(said < 3 * INBOX_MAX as u64, "a flood without end");
-        if bad.try_say(conn, wire::COLL_DATA, &[77, said, 8, 0], &[1; 8]) {
+        if bad.try_send_msg(conn, wire::COLL_DATA, &[77, said, 8, 0], &[1; 8]) {
             (said, refused) = (said + 1, 0);
         } else {
             refused += 1;
@@ -135,7 +138,9 @@ fn a_member_that_is_too_far_ahead_is_not_read() {
     assert_eq!(kept(&stage), INBOX_MAX);
     // The group ends, and its messages are read and dropped.
     coll::leave(&mut stage.domain.shared.gate.lock(), stage.ep, 1);
-    stage.until(|| bad.try_say(conn, wire::COLL_DATA, &[77, said, 8, 0], &[1; 8]).then_some(()));
+    stage.until(|| {
+        bad.try_send_msg(conn, wire::COLL_DATA, &[77, said, 8, 0], &[1; 8]).then_some(())
+    });
     bad.check_service(conn);
     assert_eq!(kept(&stage), 0);
 }
@@ -163,7 +168,7 @@ fn a_member_that_denies_access_ends_the_join() {
     let eq = {
         let mut st = stage.domain.shared.gate.lock();
         let (e, mut env) = crate::domain::calls::split(&mut st, stage.ep).unwrap();
-        connections::lose(e, &mut env, conn, Reason::Denied);
+        connections::on_conn_lost(e, &mut env, conn, Reason::Denied);
         Arc::clone(e.eq.as_ref().unwrap())
     };
     let error = eq.take_error(false).unwrap().0;

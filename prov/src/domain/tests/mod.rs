@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "names the buffers of the tests")]
 
-mod atomic_line;
+mod atomic_inline;
 mod coll;
 mod numbers;
 mod parting;
@@ -22,14 +22,14 @@ mod unexpected;
 use std::time::Instant;
 
 use libfabric_sys as fi;
-use scif::{ConnId, Endpoint, Exports, LinkEvent, Reason};
+use scif::{ConnId, Exports, LinkEvent, Reason};
 use scif_ring::copy::Mem;
 
 use crate::domain::{calls, cm};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::protocols::parting::WITHDRAW_NS;
-use crate::engine::tables::op_table::{Label, Ops, OutOp, What};
-use crate::engine::tables::peer::{MESSAGES_MAX, OWED_MAX};
+use crate::engine::tables::op_table::{CompletionInfo, OpKind, OpTable, OutstandingOp};
+use crate::engine::tables::peer::{MAX_UNACKED_MSGS, REPLY_QUEUE_MAX};
 use crate::engine::types::args::{EpConfig, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::engine::types::iov::Iov;
 use crate::engine::types::{cm_message, wire};
@@ -94,15 +94,15 @@ impl Stage {
         change(&mut cfg);
         cfg.watches_sources &= !cfg.datagram && !cfg.connected;
         let exports = Exports { keys: domain.shared.keys.clone() };
-        let sock = Endpoint::bind(&domain.shared.fabric.node, port, exports).unwrap();
-        let ep = domain.shared.add_ep(EpState::new(cfg, sock)).unwrap();
+        let sock = scif::Endpoint::bind(&domain.shared.fabric.node, port, exports).unwrap();
+        let ep = domain.shared.add_ep(Endpoint::new(cfg, sock)).unwrap();
         domain.shared.enable_ep(&mut domain.shared.gate.lock(), ep).unwrap();
         Stage { domain, ep, cq, av }
     }
 
     /// Runs a closure on the endpoint under test.
-    fn with<R>(&self, what: impl FnOnce(&mut EpState) -> R) -> R {
-        what(self.domain.shared.gate.lock().eps.get_mut(self.ep).unwrap())
+    fn with<R>(&self, work: impl FnOnce(&mut Endpoint) -> R) -> R {
+        work(self.domain.shared.gate.lock().eps.get_mut(self.ep).unwrap())
     }
 
     fn poll(&self) {
@@ -134,20 +134,20 @@ impl Stage {
     }
 
     /// Creates a peer, and returns it with its number in the address vector.
-    fn peer(&self) -> (Peer<'_>, u64) {
+    fn peer(&self) -> (RawPeer<'_>, u64) {
         self.peer_on(0)
     }
 
     /// Creates a peer on the given port; 0: any. Ports below [`scif::DYNAMIC_PORTS`] are lower than
     /// any dynamic port. They are free, since the tests have a domain of their own and no two tests
     /// share a port.
-    fn peer_on(&self, port: u16) -> (Peer<'_>, u64) {
-        let sock =
-            Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default()).unwrap();
+    fn peer_on(&self, port: u16) -> (RawPeer<'_>, u64) {
+        let sock = scif::Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default())
+            .unwrap();
         let mut st = self.domain.shared.gate.lock();
         let av = st.avs.get_mut(self.av).unwrap();
         let number = av.insert(sock.id(), [0; crate::base::addr::ADDR_LEN], None).unwrap();
-        (Peer { stage: self, sock }, number)
+        (RawPeer { stage: self, sock }, number)
     }
 
     /// Registers memory with key 5 that all peers may read and write.
@@ -187,12 +187,12 @@ impl Stage {
 }
 
 /// Peer without a provider.
-struct Peer<'s> {
+struct RawPeer<'s> {
     stage: &'s Stage,
-    sock: Endpoint,
+    sock: scif::Endpoint,
 }
 
-impl Peer<'_> {
+impl RawPeer<'_> {
     /// Opens a connection that is up on both sides.
     fn connect(&mut self) -> ConnId {
         let victim = self.stage.with(|e| e.links.sock.id());
@@ -215,11 +215,11 @@ impl Peer<'_> {
     }
 
     /// Pushes a record as soon as the ring has space.
-    fn say(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) {
-        self.stage.until(|| self.try_say(conn, kind, words, body).then_some(()));
+    fn send_msg(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) {
+        self.stage.until(|| self.try_send_msg(conn, kind, words, body).then_some(()));
     }
 
-    fn try_say(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) -> bool {
+    fn try_send_msg(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) -> bool {
         let head: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
         let conn = self.sock.conn(conn).unwrap();
         let pushed = conn.tx().push_slice(kind, &head, body).is_ok();
@@ -228,11 +228,11 @@ impl Peer<'_> {
     }
 
     /// Returns kind, words and body length of the next record.
-    fn hear(&mut self, conn: ConnId) -> (u8, Vec<u64>, usize) {
-        self.stage.until(|| self.try_hear(conn))
+    fn recv_msg(&mut self, conn: ConnId) -> (u8, Vec<u64>, usize) {
+        self.stage.until(|| self.try_recv_msg(conn))
     }
 
-    fn try_hear(&mut self, conn: ConnId) -> Option<(u8, Vec<u64>, usize)> {
+    fn try_recv_msg(&mut self, conn: ConnId) -> Option<(u8, Vec<u64>, usize)> {
         let ring = self.sock.conn(conn).unwrap().rx();
         let record = ring.peek().unwrap()?;
         let words = record.head().as_chunks::<8>().0.iter();
@@ -246,7 +246,7 @@ impl Peer<'_> {
     /// Checks the service of a connection with a receive and a message for it.
     fn check_service(&mut self, conn: ConnId) {
         self.stage.recv(fi::FI_ADDR_UNSPEC, 64, 0x600d, 0);
-        self.say(
+        self.send_msg(
             conn,
             wire::EAGER,
             &[],
@@ -258,7 +258,7 @@ impl Peer<'_> {
 }
 
 #[test]
-fn nonsense_ends_the_connection_it_came_over_and_no_other() {
+fn an_invalid_record_ends_its_connection_and_no_other() {
     let stage = Stage::new();
     stage.region(4096);
     let (mut honest, _) = stage.peer();
@@ -281,12 +281,12 @@ fn nonsense_ends_the_connection_it_came_over_and_no_other() {
         ("an atomic without operands", wire::ATOMIC, &[1, 0, u64::MAX], b""),
         ("an atomic cut short", wire::ATOMIC, &[1, 0, 0x0808_0000_0000], &[1; 5]),
     ];
-    for (what, kind, words, body) in cases {
+    for (case, kind, words, body) in cases {
         let (mut bad, _) = stage.peer();
         let conn = bad.connect();
-        bad.say(conn, kind, words, body);
-        assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset), "{what}");
-        assert!(stage.came().is_none(), "{what}");
+        bad.send_msg(conn, kind, words, body);
+        assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset), "{case}");
+        assert!(stage.came().is_none(), "{case}");
         honest.check_service(good);
     }
 }
@@ -298,12 +298,12 @@ fn only_announced_messages_are_streamed_and_only_once() {
         let (mut bad, number) = stage.peer();
         let conn = bad.connect();
         stage.send(number, 100_000);
-        let (kind, words, _) = bad.hear(conn);
+        let (kind, words, _) = bad.recv_msg(conn);
         assert_eq!(kind, wire::RTS);
         let want = if again { 100_000 } else { 100_001 };
-        bad.say(conn, wire::CTS, &[words[0], 1, want], b"");
+        bad.send_msg(conn, wire::CTS, &[words[0], 1, want], b"");
         if again {
-            bad.say(conn, wire::CTS, &[words[0], 2, want], b"");
+            bad.send_msg(conn, wire::CTS, &[words[0], 2, want], b"");
         }
         assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset), "{again}");
         let came = stage.until(|| stage.came());
@@ -321,15 +321,15 @@ fn only_announced_messages_are_streamed_and_only_once() {
         flags: fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE,
     };
     calls::send(&mut stage.domain.shared.gate.lock(), stage.ep, &args).unwrap();
-    let (kind, words, _) = bad.hear(conn);
+    let (kind, words, _) = bad.recv_msg(conn);
     assert_eq!(kind & wire::WANT_ACK, wire::WANT_ACK);
-    bad.say(conn, wire::CTS, &[words[0], 1, 0], b"");
+    bad.send_msg(conn, wire::CTS, &[words[0], 1, 0], b"");
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
     assert!(matches!(stage.until(|| stage.came()), Came::Failed(_)));
     // The destination of a read is an operation too, and private.
     let (mut bad, number) = stage.peer();
     let conn = bad.connect();
-    bad.say(conn, wire::EAGER, &[], b"so that the victim sends over this connection");
+    bad.send_msg(conn, wire::EAGER, &[], b"so that the victim sends over this connection");
     let args = RmaArgs {
         write: false,
         iov: &[buffer(vec![0; 100_000])],
@@ -340,9 +340,9 @@ fn only_announced_messages_are_streamed_and_only_once() {
         flags: fi::FI_COMPLETION,
     };
     calls::rma(&mut stage.domain.shared.gate.lock(), stage.ep, &args).unwrap();
-    let (kind, words, _) = bad.hear(conn);
+    let (kind, words, _) = bad.recv_msg(conn);
     assert_eq!(kind, wire::READ);
-    bad.say(conn, wire::CTS, &[words[2], 1, 100_000], b"");
+    bad.send_msg(conn, wire::CTS, &[words[2], 1, 100_000], b"");
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
 }
 
@@ -353,18 +353,18 @@ fn answers_of_others_and_to_nothing_change_nothing() {
     let (mut other, _) = stage.peer();
     let (mine, theirs) = (asked.connect(), other.connect());
     stage.send(number, 100_000);
-    let (_, words, _) = asked.hear(mine);
+    let (_, words, _) = asked.recv_msg(mine);
     let id = words[0];
     for kind in [wire::FIN, wire::ACK, wire::ATOMIC_REPLY, wire::READ_DATA] {
-        other.say(theirs, kind, &[id, 0, 0], b"");
-        asked.say(mine, kind, &[id ^ 1 << 40, 0, 0], b"");
-        asked.say(mine, kind, &[id ^ 1, 0, 0], b"");
+        other.send_msg(theirs, kind, &[id, 0, 0], b"");
+        asked.send_msg(mine, kind, &[id ^ 1 << 40, 0, 0], b"");
+        asked.send_msg(mine, kind, &[id ^ 1, 0, 0], b"");
     }
-    other.say(theirs, wire::STREAM, &[id, 0], &[1; 100]);
+    other.send_msg(theirs, wire::STREAM, &[id, 0], &[1; 100]);
     other.check_service(theirs);
     asked.check_service(mine);
     assert!(stage.came().is_none(), "the message has not been taken");
-    asked.say(mine, wire::FIN, &[id, 0, 0], b"");
+    asked.send_msg(mine, wire::FIN, &[id, 0, 0], b"");
     let came = stage.until(|| stage.came());
     assert!(matches!(came, Came::Done(c) if c.context == 0x5e), "{came:?}");
 }
@@ -383,9 +383,9 @@ fn answers_over_one_connection_outlast_the_end_of_the_other() {
         };
         let victim = stage.with(|e| e.links.sock.id());
         let mine = peer.sock.connect(victim).unwrap();
-        let (kind, words, _) = peer.hear(theirs);
+        let (kind, words, _) = peer.recv_msg(theirs);
         assert_eq!(kind, wire::RTS);
-        assert!(peer.try_say(mine, wire::FIN, &[words[0], 0], b""));
+        assert!(peer.try_send_msg(mine, wire::FIN, &[words[0], 0], b""));
         let ends = if round % 4 < 2 { [theirs, mine] } else { [mine, theirs] };
         match round % 2 {
             0 => peer.sock.abandon(),
@@ -413,7 +413,7 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
         // Requests without limit, until none are accepted.
         let mut refused = 0;
         while refused < 1000 {
-            if bad.try_say(conn, wire::READ, &request, b"") {
+            if bad.try_send_msg(conn, wire::READ, &request, b"") {
                 asked += 1;
                 refused = 0;
             } else {
@@ -422,12 +422,15 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
             stage.poll();
             assert!(asked < 1_000_000, "a flood without end");
         }
-        let owed = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
-        assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
+        let unanswered = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
+        assert!(
+            unanswered > Some(REPLY_QUEUE_MAX) && unanswered < Some(2 * REPLY_QUEUE_MAX),
+            "{unanswered:?}"
+        );
         // Once the peer reads replies, each request is answered.
         let (mut bytes, mut answers) = (0, 0);
         while bytes < asked * answer_bytes || answers < asked {
-            let (kind, words, len) = bad.hear(conn);
+            let (kind, words, len) = bad.recv_msg(conn);
             bytes += len;
             match kind {
                 wire::ACK => answers += 1,
@@ -451,7 +454,7 @@ fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
         let conn = bad.connect();
         let (mut refused, mut asked) = (0, 0_u64);
         while refused < 1000 {
-            if bad.try_say(conn, kind, &[asked, 0, 0, 0], b"") {
+            if bad.try_send_msg(conn, kind, &[asked, 0, 0, 0], b"") {
                 stage.recv(fi::FI_ADDR_UNSPEC, 0, 0, 0);
                 asked += 1;
                 refused = 0;
@@ -462,10 +465,13 @@ fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
             while stage.came().is_some() {}
             assert!(asked < 1_000_000, "a flood without end");
         }
-        let owed = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
-        assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
+        let unanswered = stage.with(|e| e.peers.iter().map(|p| p.queue.reply_bytes).max());
+        assert!(
+            unanswered > Some(REPLY_QUEUE_MAX) && unanswered < Some(2 * REPLY_QUEUE_MAX),
+            "{unanswered:?}"
+        );
         for id in 0..asked {
-            let (kind, words, _) = bad.hear(conn);
+            let (kind, words, _) = bad.recv_msg(conn);
             assert_eq!((kind, words[0]), (answer, id));
         }
         while stage.came().is_some() {}
@@ -493,13 +499,13 @@ fn so_many_messages_wait_for_their_answers_and_no_more() {
         let send = || calls::send(&mut stage.domain.shared.gate.lock(), stage.ep, &args);
         let mut heard = Vec::new();
         while send().is_ok() {
-            heard.extend(slow.try_hear(conn).map(|(_, words, _)| words[0]));
-            assert!(heard.len() <= MESSAGES_MAX as usize);
+            heard.extend(slow.try_recv_msg(conn).map(|(_, words, _)| words[0]));
+            assert!(heard.len() <= MAX_UNACKED_MSGS as usize);
         }
-        assert_eq!(heard.len(), MESSAGES_MAX as usize);
+        assert_eq!(heard.len(), MAX_UNACKED_MSGS as usize);
         // Each reply frees one credit.
-        slow.say(conn, wire::ACK, &[heard[0], 0], b"");
-        let (_, words, _) = slow.hear(conn);
+        slow.send_msg(conn, wire::ACK, &[heard[0], 0], b"");
+        let (_, words, _) = slow.recv_msg(conn);
         assert!(!heard.contains(&words[0]));
         assert_eq!(send(), Ok(()));
         assert_eq!(send(), Err(fi::FI_EAGAIN));
@@ -519,7 +525,7 @@ fn a_region_closes_although_a_peer_stays_inside() {
         if on { mine.set(slot.unwrap()) } else { mine.clear() }
     };
     mark(true);
-    assert!(crate::domain::migrate::marked(&mut shared.gate.lock(), slot.unwrap()));
+    assert!(crate::domain::migrate::slot_in_use(&mut shared.gate.lock(), slot.unwrap()));
     // A peer that leaves in time keeps its connection.
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| wait_until_left(shared, slot, u64::MAX));
@@ -538,25 +544,25 @@ fn a_region_closes_although_a_peer_stays_inside() {
 }
 
 #[test]
-fn what_went_wrong_in_a_write_stays_with_its_connection() {
+fn a_write_error_stays_with_its_connection() {
     let stage = Stage::new();
     stage.region(4096);
     let (mut peer, _) = stage.peer();
     let (first, second) = (peer.connect(), peer.connect());
     // Key 6 does not exist. The replies come over the first connection.
-    peer.say(first, wire::WRITE, &[6, 0, 1, 0, 0, 16], b"half of a write");
+    peer.send_msg(first, wire::WRITE, &[6, 0, 1, 0, 0, 16], b"half of a write");
     peer.check_service(first);
-    peer.say(second, wire::WRITE, &[5, 0, 2, 0, wire::F_LAST, 8], b"a whole one");
-    assert_eq!(peer.hear(first).1, [2, 0]);
-    peer.say(first, wire::WRITE, &[5, 0, 1, 0, wire::F_LAST, 16], b"the other half");
-    let (kind, words, _) = peer.hear(first);
+    peer.send_msg(second, wire::WRITE, &[5, 0, 2, 0, wire::F_LAST, 8], b"a whole one");
+    assert_eq!(peer.recv_msg(first).1, [2, 0]);
+    peer.send_msg(first, wire::WRITE, &[5, 0, 1, 0, wire::F_LAST, 16], b"the other half");
+    let (kind, words, _) = peer.recv_msg(first);
     assert!(kind == wire::ACK && words[0] == 1 && words[1] != 0, "{words:?}");
-    peer.say(first, wire::WRITE, &[5, 0, 3, 0, wire::F_LAST, 8], b"the next");
-    assert_eq!(peer.hear(first).1, [3, 0]);
+    peer.send_msg(first, wire::WRITE, &[5, 0, 3, 0, wire::F_LAST, 8], b"the next");
+    assert_eq!(peer.recv_msg(first).1, [3, 0]);
 }
 
 #[test]
-fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
+fn a_multi_receive_takes_messages_of_a_dead_sender() {
     let stage = Stage::new();
     let (mut peer, number) = stage.peer();
     let conn = peer.connect();
@@ -564,7 +570,7 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
         let mut head = text.to_vec();
         head.resize(8, 0);
         let word = u64::from_ne_bytes(head.try_into().unwrap());
-        peer.say(conn, wire::EAGER | wire::INLINE, &[word], b"");
+        peer.send_msg(conn, wire::EAGER | wire::INLINE, &[word], b"");
     }
     stage.until(|| (stage.with(|e| e.recv.msg.unexpected.len()) == 2).then_some(()));
     peer.sock.abandon();
@@ -601,36 +607,39 @@ fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
     let (mut peer, _) = stage.peer_on(port);
     for life in 0..20 {
         let conn = peer.connect();
-        peer.say(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b"");
-        assert_eq!(peer.hear(conn).0, wire::READ_DATA, "life {life}");
+        peer.send_msg(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b"");
+        assert_eq!(peer.recv_msg(conn).0, wire::READ_DATA, "life {life}");
         drop(peer);
-        let sock =
-            Endpoint::bind(&stage.domain.shared.fabric.node, port, Exports::default()).unwrap();
-        peer = Peer { stage: &stage, sock };
+        let sock = scif::Endpoint::bind(&stage.domain.shared.fabric.node, port, Exports::default())
+            .unwrap();
+        peer = RawPeer { stage: &stage, sock };
         // A request before the victim has seen the end of the old connection.
         let victim = stage.with(|e| e.links.sock.id());
         let conn = peer.sock.connect(victim).unwrap();
-        assert!(peer.try_say(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b""));
-        assert_eq!(peer.hear(conn).0, wire::READ_DATA, "life {life}, asked at once");
+        assert!(peer.try_send_msg(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b""));
+        assert_eq!(peer.recv_msg(conn).0, wire::READ_DATA, "life {life}, asked at once");
         peer.sock.close_conn(conn, scif::CloseHow::Orderly);
     }
 }
 
 #[test]
 fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
-    let label = || Label { what: What::Message, context: 0, flags: 0, tag: 0, len: 0 };
-    let op = || OutOp::new(crate::engine::types::peer_id::PeerId::new(0), label(), Iov::new(&[]));
-    let (mut one, mut two) = (Ops::new(1_000), Ops::new(5_000_000_000_000));
+    let label =
+        || CompletionInfo { op_kind: OpKind::Message, context: 0, flags: 0, tag: 0, len: 0 };
+    let op = || {
+        OutstandingOp::new(crate::engine::types::peer_id::PeerId::new(0), label(), Iov::new(&[]))
+    };
+    let (mut one, mut two) = (OpTable::new(1_000), OpTable::new(5_000_000_000_000));
     let old = one.insert(op());
     assert_ne!(old, two.insert(op()));
     assert!(two.get_mut(old).is_none());
 }
 
 #[test]
-fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
+fn silent_connections_do_not_keep_out_the_one_that_answers() {
     let stage = Stage::like(|cfg| cfg.connected = true);
     let node = &stage.domain.shared.fabric.node;
-    let bind = || Endpoint::bind(node, 0, Exports::default()).unwrap();
+    let bind = || scif::Endpoint::bind(node, 0, Exports::default()).unwrap();
     let (mut passive, mut strangers, mut answerer) = (bind(), bind(), bind());
     let port = stage.with(|e| e.links.sock.id());
     let mut st = stage.domain.shared.gate.lock();
@@ -643,7 +652,7 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
             LinkEvent::Accepted(conn, _) => Some(*conn),
             _ => None,
         })?;
-        cm_message::hear(passive.conn(conn)?).unwrap()
+        cm_message::recv_msg(passive.conn(conn)?).unwrap()
     });
     assert_eq!((said.kind, said.data.as_slice()), (wire::CM_REQUEST, &b"hello"[..]));
     for _ in 0..200 {
@@ -651,7 +660,7 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
         stage.poll();
     }
     let answer = answerer.connect(port).unwrap();
-    cm_message::say(answerer.conn(answer).unwrap(), wire::CM_ACCEPT, said.number, &[]);
+    cm_message::send_msg(answerer.conn(answer).unwrap(), wire::CM_ACCEPT, said.number, &[]);
     let peer = stage.until(|| cm::peer(&stage.domain.shared.gate.lock(), stage.ep).ok());
     assert_eq!(peer, passive.id());
     // All other connections are closed.
@@ -669,7 +678,7 @@ fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
         assert!(liar.sock.conn(conn).unwrap().enter());
     }
     let begin = scif::now_ns();
-    stage.with(crate::engine::protocols::parting::let_go);
+    stage.with(crate::engine::protocols::parting::revoke_all);
     let took = scif::now_ns() - begin;
     assert!(took >= WITHDRAW_NS && took < u64::from(PEERS) * WITHDRAW_NS / 2, "{took}");
 }
@@ -692,17 +701,17 @@ fn two_connections_become_one() {
         else {
             panic!("not accepted")
         };
-        assert_eq!(peer.hear(theirs).2, 0);
+        assert_eq!(peer.recv_msg(theirs).2, 0);
         let mut over = [0_u64; 2];
         for round in 0..ROUNDS {
             stage.recv(fi::FI_ADDR_UNSPEC, 8, 7, 0);
-            peer.say(conn, wire::EAGER | wire::INLINE, &[round], b"");
+            peer.send_msg(conn, wire::EAGER | wire::INLINE, &[round], b"");
             stage.until(|| {
                 stage.came().filter(|came| matches!(came, Came::Done(c) if c.context == 7))
             });
             stage.send(number, 16);
             let at =
-                stage.until(|| [theirs, conn].iter().position(|c| peer.try_hear(*c).is_some()));
+                stage.until(|| [theirs, conn].iter().position(|c| peer.try_recv_msg(*c).is_some()));
             over[at] += 1;
             assert!(at == 1 || over[1] == 0, "back again");
         }

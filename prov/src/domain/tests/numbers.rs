@@ -28,9 +28,9 @@ fn node(number: u16) -> Arc<Node> {
 
 impl Stage {
     /// Creates a peer that no address names.
-    fn stranger(&self, node: &Arc<Node>, port: u16) -> Peer<'_> {
-        let sock = Endpoint::bind(node, port, Exports::default()).unwrap();
-        Peer { stage: self, sock }
+    fn stranger(&self, node: &Arc<Node>, port: u16) -> RawPeer<'_> {
+        let sock = scif::Endpoint::bind(node, port, Exports::default()).unwrap();
+        RawPeer { stage: self, sock }
     }
 
     /// Connects and closes one peer at each port, every second one without a graceful close.
@@ -91,13 +91,14 @@ fn strangers_that_come_and_go_leave_a_bounded_number_of_entries() {
 fn a_crowd_of_strangers_leaves_as_little() {
     let stage = Stage::new();
     let node = node(12);
-    let mut crowd: Vec<Peer<'_>> = (1..MANY).map(|port| stage.stranger(&node, port)).collect();
-    for peer in &mut crowd {
+    let mut many_peers: Vec<RawPeer<'_>> =
+        (1..MANY).map(|port| stage.stranger(&node, port)).collect();
+    for peer in &mut many_peers {
         peer.connect();
     }
     let full = stage.with(|e| e.peers.len());
     assert_eq!(full, usize::from(MANY) - 1, "each that is there has an entry");
-    drop(crowd);
+    drop(many_peers);
     // The entries of the last peers are freed with the next ones.
     stage.strangers(&node, MANY..2 * MANY);
     let left = stage.with(|e| e.peers.sizes().0);
@@ -110,7 +111,7 @@ fn a_stranger_has_its_number_while_a_message_or_a_receive_needs_it() {
     let node = node(13);
     let mut early = stage.stranger(&node, 1);
     let conn = early.connect();
-    early.say(conn, wire::EAGER | wire::INLINE, &[0x7e57], b"");
+    early.send_msg(conn, wire::EAGER | wire::INLINE, &[0x7e57], b"");
     let id = early.sock.id();
     let number = stage
         .until(|| stage.number_of(id).filter(|_| stage.with(|e| e.recv.msg.unexpected.len() == 1)));
@@ -119,10 +120,8 @@ fn a_stranger_has_its_number_while_a_message_or_a_receive_needs_it() {
     assert_eq!(stage.number_of(id), Some(number));
     stage.recv(fi::FI_ADDR_UNSPEC, 64, 0x3c, 0);
     let came = stage.until(|| stage.came());
-    assert!(
-        matches!(came, Came::Done(c) if (c.context, c.len, c.src) == (0x3c, 8, fi::FI_ADDR_NOTAVAIL)),
-        "{came:?}"
-    );
+    let expected = (0x3c, 8, fi::FI_ADDR_NOTAVAIL);
+    assert!(matches!(came, Came::Done(c) if (c.context, c.len, c.src) == expected), "{came:?}");
     stage.strangers(&node, MANY..2 * MANY);
     assert_eq!(stage.number_of(id), None, "nothing needs it any more");
 }
@@ -140,13 +139,13 @@ fn a_receive_from_an_address_that_was_removed_is_for_that_peer_alone() {
     for port in 2..MANY {
         let mut peer = stage.stranger(&node, port);
         let conn = peer.connect();
-        peer.say(conn, wire::EAGER | wire::INLINE, &[u64::from(port)], b"");
+        peer.send_msg(conn, wire::EAGER | wire::INLINE, &[u64::from(port)], b"");
     }
     stage.until(|| stage.strangers_are_gone().then_some(()));
     assert!(stage.came().is_none(), "no stranger fills it");
     assert_eq!((stage.number_of(id), number.is_some()), (number, true));
     let conn = named.connect();
-    named.say(conn, wire::EAGER | wire::INLINE, &[1], b"");
+    named.send_msg(conn, wire::EAGER | wire::INLINE, &[1], b"");
     let came = stage.until(|| stage.came());
     assert!(matches!(came, Came::Done(c) if c.context == 0x3d), "{came:?}");
 }

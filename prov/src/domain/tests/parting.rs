@@ -6,7 +6,7 @@ use super::*;
 use crate::engine::peers::peer_conn;
 use crate::engine::progress;
 use crate::engine::protocols::parting::is_silent;
-use crate::engine::tables::incoming::How;
+use crate::engine::tables::incoming::RndvState;
 
 impl Stage {
     /// Polls until the connection of the honest peer is the only one.
@@ -38,10 +38,10 @@ fn a_message_ends_when_its_receiver_is_out_of_its_memory() {
         let (mut liar, number) = stage.peer();
         let conn = liar.connect();
         stage.send(number, 100_000);
-        assert_eq!(liar.hear(conn).0, wire::RTS);
+        assert_eq!(liar.recv_msg(conn).0, wire::RTS);
         let inside = liar.sock.conn(conn).unwrap();
         assert!(inside.enter());
-        liar.say(conn, 0x7f, &[], b"");
+        liar.send_msg(conn, 0x7f, &[], b"");
         stage.one_is_left();
         stage.nothing_comes();
         honest.check_service(good);
@@ -71,23 +71,23 @@ fn a_receive_ends_when_its_sender_writes_into_it_no_more() {
     claim.reset(9);
     stage.recv(fi::FI_ADDR_UNSPEC, LEN, 0xb0f, 0);
     let misc = 4 | 9 << 16;
-    liar.say(conn, wire::RTS, &[1, LEN as u64, from.addr() as u64, misc], b"");
+    liar.send_msg(conn, wire::RTS, &[1, LEN as u64, from.addr() as u64, misc], b"");
     stage.until(|| stage.with(|e| e.rndv.order.front().copied()));
     // Within one process the victim copies alone. Simulates a peer in another process.
     stage.with(|e| {
         let index = e.rndv.order.front().copied().unwrap();
-        e.rndv.incoming.get_mut(index).unwrap().how = How::Shared {
+        e.rndv.incoming.get_mut(index).unwrap().how = RndvState::CoopCopy {
             block: 3,
             generation: 9,
             part: PART,
             parts: PARTS,
-            mended: false,
+            repeated: false,
             own: 0,
         };
     });
     let taken = claim.claim_front(9, PARTS, 1, scif_ring::ClaimShare::Half);
     assert_eq!(taken, Some(0..1));
-    liar.say(conn, 0x7f, &[], b"");
+    liar.send_msg(conn, 0x7f, &[], b"");
     stage.one_is_left();
     stage.nothing_comes();
     honest.check_service(good);
@@ -102,14 +102,14 @@ fn a_receive_ends_when_its_sender_writes_into_it_no_more() {
 }
 
 #[test]
-fn a_receive_of_what_was_announced_before_the_end_fails_at_once() {
+fn a_receive_of_an_announced_message_fails_after_the_end() {
     let stage = Stage::new();
     let (mut liar, number) = stage.peer();
     let conn = liar.connect();
     stage.send(number, 100_000);
-    assert_eq!(liar.hear(conn).0, wire::RTS);
+    assert_eq!(liar.recv_msg(conn).0, wire::RTS);
     let from = buffer(vec![1; 100_000]);
-    liar.say(conn, wire::RTS, &[1, 100_000, from.addr() as u64, 0], b"");
+    liar.send_msg(conn, wire::RTS, &[1, 100_000, from.addr() as u64, 0], b"");
     stage.until(|| (stage.with(|e| e.recv.msg.unexpected.len()) == 1).then_some(()));
     assert!(liar.sock.conn(conn).unwrap().enter());
     liar.sock.close_conn(conn, scif::CloseHow::Orderly);

@@ -11,7 +11,7 @@ fn a_discarded_message_was_not_received() {
     let stage = Stage::new();
     let (mut peer, _) = stage.peer();
     let conn = peer.connect();
-    peer.say(conn, wire::EAGER, &[], &[7; 100]);
+    peer.send_msg(conn, wire::EAGER, &[], &[7; 100]);
     let came = stage.until(|| {
         stage.recv(fi::FI_ADDR_UNSPEC, 0, 3, fi::FI_PEEK | fi::FI_DISCARD);
         stage.came().filter(|came| matches!(came, Came::Done(_)))

@@ -15,8 +15,8 @@ fn a_panic_while_a_record_is_handled_ends_its_connection_and_no_other() {
         let (mut bad, number) = stage.peer();
         let conn = bad.connect();
         stage.send(number, 100_000);
-        assert_eq!(bad.hear(conn).0, wire::RTS);
-        bad.say(conn, FATAL, &[], b"");
+        assert_eq!(bad.recv_msg(conn).0, wire::RTS);
+        bad.send_msg(conn, FATAL, &[], b"");
         assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
         let came = stage.until(|| stage.came());
         assert!(matches!(&came, Came::Failed(e) if e.err == fi::FI_ECONNRESET), "{came:?}");
@@ -31,7 +31,7 @@ fn a_panic_elsewhere_poisons_the_endpoint_once() {
     let conn = peer.connect();
     peer.check_service(conn);
     stage.send(number, 100_000);
-    assert_eq!(peer.hear(conn).0, wire::RTS);
+    assert_eq!(peer.recv_msg(conn).0, wire::RTS);
     stage.recv(fi::FI_ADDR_UNSPEC, 64, 0x3c, 0);
     stage.with(|e| e.cfg.inject_size = crate::engine::panic_test::STRUCK);
     let poll = || catch_unwind(AssertUnwindSafe(|| stage.poll()));

@@ -4,7 +4,7 @@
 use libfabric_sys as fi;
 use scif::ConnId;
 
-use super::{Peer, Stage};
+use super::{RawPeer, Stage};
 use crate::engine::channel::link_set::{ACTIVE_ALWAYS, SWEEP_EVERY, SWEEP_SLOW};
 use crate::engine::types::wire;
 
@@ -12,7 +12,7 @@ use crate::engine::types::wire;
 const TOO_MANY: usize = 4;
 
 /// Creates enough peers to make some rings idle. Returns them with their connections.
-fn crowd(stage: &Stage) -> Vec<(Peer<'_>, ConnId)> {
+fn many_peers(stage: &Stage) -> Vec<(RawPeer<'_>, ConnId)> {
     let connected = || {
         let (mut peer, _) = stage.peer();
         let conn = peer.connect();
@@ -24,21 +24,20 @@ fn crowd(stage: &Stage) -> Vec<(Peer<'_>, ConnId)> {
 #[test]
 fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
     let stage = Stage::new();
-    let mut peers = crowd(&stage);
-    let not_swept = || stage.with(|e| (e.links.idle.len(), e.links.sweep_left));
+    let mut peers = many_peers(&stage);
+    let sweep_left = || stage.with(|e| (e.links.idle.len(), e.links.sweep_left));
     // Near the end of a sweep.
-    stage.until(|| matches!(not_swept(), (TOO_MANY, 1)).then_some(()));
+    stage.until(|| matches!(sweep_left(), (TOO_MANY, 1)).then_some(()));
     let ended = stage.with(|e| e.links.idle.first().map(|l| e.peers.at(l.peer).id));
     peers.retain(|(peer, _)| Some(peer.sock.id()) != ended);
-    let (left, round) =
-        stage.until(|| Some(not_swept()).filter(|&(resting, _)| resting < TOO_MANY));
+    let (left, round) = stage.until(|| Some(sweep_left()).filter(|&(idle, _)| idle < TOO_MANY));
     assert_eq!(left, round, "the last one has another place");
 }
 
 #[test]
 fn a_lost_bell_delays_a_message_and_loses_none() {
     let stage = Stage::new();
-    let mut peers = crowd(&stage);
+    let mut peers = many_peers(&stage);
     let at_rest = || {
         let ids = stage.with(|e| {
             let peers = e.links.idle.iter().map(|l| e.peers.at(l.peer));

@@ -24,17 +24,17 @@ fn a_read_with_a_failed_part_is_no_event_at_the_target() {
     let (mut peer, _) = stage.peer();
     let conn = peer.connect();
     // Key 6 does not exist.
-    peer.say(conn, wire::READ, &[6, 0, READ, 0, 8, 0], b"");
-    assert_eq!(peer.hear(conn).0, wire::ACK);
-    peer.say(conn, wire::READ, &[5, 0, READ, 8, 8, wire::F_LAST], b"");
-    assert_eq!(peer.hear(conn).0, wire::READ_DATA);
+    peer.send_msg(conn, wire::READ, &[6, 0, READ, 0, 8, 0], b"");
+    assert_eq!(peer.recv_msg(conn).0, wire::ACK);
+    peer.send_msg(conn, wire::READ, &[5, 0, READ, 8, 8, wire::F_LAST], b"");
+    assert_eq!(peer.recv_msg(conn).0, wire::READ_DATA);
     assert_eq!(reads(), 0);
     // A failed part of a read that was abandoned concerns no other read.
-    peer.say(conn, wire::READ, &[6, 0, READ + 1, 0, 8, 0], b"");
-    assert_eq!(peer.hear(conn).0, wire::ACK);
+    peer.send_msg(conn, wire::READ, &[6, 0, READ + 1, 0, 8, 0], b"");
+    assert_eq!(peer.recv_msg(conn).0, wire::ACK);
     for (number, read) in (1..=2).zip(READ + 2..) {
-        peer.say(conn, wire::READ, &[5, 0, read, 0, 8, wire::F_LAST], b"");
-        assert_eq!(peer.hear(conn).0, wire::READ_DATA);
+        peer.send_msg(conn, wire::READ, &[5, 0, read, 0, 8, wire::F_LAST], b"");
+        assert_eq!(peer.recv_msg(conn).0, wire::READ_DATA);
         assert_eq!(reads(), number);
     }
     assert!(stage.with(|e| e.rma_target.failed_reads.is_empty()));

@@ -116,7 +116,7 @@ fn a_source_that_refuses_is_tried_seldom_and_fails_no_receive() {
             let mut st = stage.domain.shared.gate.lock();
             let (e, mut env) = crate::domain::calls::split(&mut st, stage.ep).unwrap();
             let conn = e.links.active.first().unwrap().conn;
-            connections::lose(e, &mut env, conn, reason);
+            connections::on_conn_lost(e, &mut env, conn, reason);
         }
         // 8 while the pause grows to a second, then one each second of these 10.
         assert!((8..=18).contains(&attempts), "{attempts} attempts in 10 s");

@@ -27,12 +27,12 @@ fn kept(stage: &Stage) -> u64 {
     stage.with(|e| e.recv.limits.process.get())
 }
 
-impl Peer<'_> {
+impl RawPeer<'_> {
     /// Sends messages without a receive until they occupy `bytes` at the victim.
     fn flood(&mut self, conn: ConnId, bytes: u64) {
         let before = kept(self.stage);
         for _ in 0..bytes.div_ceil(COST) {
-            self.say(conn, wire::EAGER, &[], &[7; LEN]);
+            self.send_msg(conn, wire::EAGER, &[], &[7; LEN]);
         }
         let stage = self.stage;
         stage.until(|| (kept(stage) >= before + bytes).then_some(()));
@@ -45,7 +45,7 @@ impl Peer<'_> {
             if !self.sock.conn(conn).is_some_and(|c| c.is_up()) {
                 break;
             }
-            self.try_say(conn, wire::EAGER, &[], &[7; LEN]);
+            self.try_send_msg(conn, wire::EAGER, &[], &[7; LEN]);
             self.stage.poll();
             self.sock.poll_links(&mut events);
         }
@@ -57,7 +57,7 @@ impl Peer<'_> {
 }
 
 #[test]
-fn a_peer_whose_messages_nobody_receives_is_reset_at_the_limit() {
+fn a_peer_is_reset_at_the_limit_of_its_unexpected_messages() {
     let stage = limited();
     let (mut honest, _) = stage.peer();
     let good = honest.connect();
@@ -86,9 +86,9 @@ fn the_peer_that_holds_the_most_gives_way() {
     second.flood(conns[1], MAX * 15 / 32);
     // A peer below its share is not reset, however much the others hold.
     third.flood(conns[2], MAX / 8);
-    third.say(conns[2], wire::EAGER, &[], &[7; LEN]);
+    third.send_msg(conns[2], wire::EAGER, &[], &[7; LEN]);
     for _ in 0..MAX / 4 / COST {
-        third.say(conns[2], wire::EAGER, &[], &[7; LEN]);
+        third.send_msg(conns[2], wire::EAGER, &[], &[7; LEN]);
     }
     assert_eq!(second.event(), LinkEvent::Closed(conns[1], Reason::Reset));
     assert!(kept(&stage) <= MAX);
@@ -159,7 +159,7 @@ fn messages_of_peers_that_closed_make_room_when_room_is_needed() {
     let (mut honest, _) = stage.peer();
     let good = honest.connect();
     for _ in 0..MAX * 4 / 10 / COST {
-        honest.say(good, wire::EAGER, &[], &[7; LEN]);
+        honest.send_msg(good, wire::EAGER, &[], &[7; LEN]);
     }
     stage.poll();
     assert!(kept(&stage) <= MAX);

@@ -24,7 +24,7 @@ const IDLE_AFTER_POLLS: u32 = 1024;
 const IDLE_AFTER_POLLS_LONG: u32 = 65_536;
 /// Largest number of active rings that counts as few: polling them costs less than reactivation.
 pub(crate) const ACTIVE_ALWAYS: usize = 8;
-/// Polls between two sweep steps, each of which polls one idle ring; a multiple of `CLOCK_EVERY`.
+/// Polls between two sweep steps, each of which polls one idle ring; a multiple of `TICK_POLLS`.
 /// Applies until every idle ring was polled once since the last one became idle. The peer of that
 /// ring may have published a record before it saw the idle flag.
 pub(crate) const SWEEP_EVERY: u32 = 64;
@@ -33,7 +33,7 @@ pub(crate) const SWEEP_EVERY: u32 = 64;
 /// polls for each idle ring.
 pub(crate) const SWEEP_SLOW: u32 = 1024;
 /// Polls between two readings of the clock, and thus the delay of all timed work.
-pub(crate) const CLOCK_EVERY: u32 = 8;
+pub(crate) const TICK_POLLS: u32 = 8;
 
 /// Connection in the list of active or idle rings, with its number of empty polls.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,9 @@ use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
 use crate::engine::completions::work_report;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::tables::op_table::{NOTED, What};
+use crate::engine::tables::op_table::{FLAG_DEFERRED_WORK, OpKind};
 use crate::engine::types::peer_id::PeerId;
 use crate::state::completion::{Completion, CqError};
 
@@ -17,29 +17,38 @@ use crate::state::completion::{Completion, CqError};
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "the parts of a completion, kept in registers")]
 pub(crate) fn tx_complete(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    what: What,
+    op_kind: OpKind,
     context: usize,
     flags: u64,
     tag: u64,
     len: usize,
     err: Errno,
 ) {
-    if flags & NOTED != 0 {
-        work_report::tx_noted(ep, env, what, context, tag, len, err, tx_cntr(ep, what));
+    if flags & FLAG_DEFERRED_WORK != 0 {
+        work_report::complete_tx_work(
+            ep,
+            env,
+            op_kind,
+            context,
+            tag,
+            len,
+            err,
+            tx_cntr(ep, op_kind),
+        );
     } else {
-        tx_posted(ep, env, what, context, flags, tag, len, err);
+        tx_posted(ep, env, op_kind, context, flags, tag, len, err);
     }
 }
 
 /// Returns the counter for operations of one kind.
 #[inline(always)]
-pub(crate) fn tx_cntr(ep: &EpState, what: What) -> Option<u32> {
-    match what {
-        What::Message | What::Tagged => ep.cfg.cntr_send,
-        What::Write | What::AtomicWrite | What::Collective => ep.cfg.cntr_write,
-        What::Read | What::AtomicFetch => ep.cfg.cntr_read,
+pub(crate) fn tx_cntr(ep: &Endpoint, op_kind: OpKind) -> Option<u32> {
+    match op_kind {
+        OpKind::Message | OpKind::Tagged => ep.cfg.cntr_send,
+        OpKind::Write | OpKind::AtomicWrite | OpKind::Collective => ep.cfg.cntr_write,
+        OpKind::Read | OpKind::AtomicFetch => ep.cfg.cntr_read,
     }
 }
 
@@ -47,16 +56,16 @@ pub(crate) fn tx_cntr(ep: &EpState, what: What) -> Option<u32> {
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
 pub(crate) fn tx_posted(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    what: What,
+    op_kind: OpKind,
     context: usize,
     flags: u64,
     tag: u64,
     len: usize,
     err: Errno,
 ) {
-    let cntr = tx_cntr(ep, what);
+    let cntr = tx_cntr(ep, op_kind);
     if err == 0 {
         if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
             cntr.add(1);
@@ -64,19 +73,19 @@ pub(crate) fn tx_posted(
         if flags & fi::FI_COMPLETION != 0
             && let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
         {
-            cq.success(Completion { len, ..Completion::new(context, what.cq_flags(), tag) });
+            cq.success(Completion { len, ..Completion::new(context, op_kind.cq_flags(), tag) });
         }
         return;
     }
-    tx_failed(ep, env, what, context, tag, len, err, cntr);
+    tx_failed(ep, env, op_kind, context, tag, len, err, cntr);
 }
 
 #[cold]
 #[expect(clippy::too_many_arguments, reason = "the cold half of `tx_posted`")]
 fn tx_failed(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    what: What,
+    op_kind: OpKind,
     context: usize,
     tag: u64,
     len: usize,
@@ -87,15 +96,18 @@ fn tx_failed(
         cntr.add_err(1);
     }
     if let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
-        let c = Completion::new(context, what.cq_flags(), tag);
+        let c = Completion::new(context, op_kind.cq_flags(), tag);
         cq.error(CqError::new(c, err, len));
     }
 }
 
 /// Ends operation `id` if it belongs to `peer`: releases its resources and completes it.
-pub(crate) fn finish_op(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, id: u64, err: Errno) {
+pub(crate) fn finish_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, id: u64, err: Errno) {
     if ep.ops.get_mut(id).is_none_or(|op| op.peer != peer) {
-        log::debug!(target: "ep_data", "peer {peer} answered operation {id:#x}, which is not outstanding");
+        log::debug!(
+            target: "ep_data",
+            "peer {peer} answered operation {id:#x}, which is not outstanding"
+        );
         return;
     }
     let Some(op) = ep.ops.remove(id) else {
@@ -112,6 +124,6 @@ pub(crate) fn finish_op(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, id: u
         ep.rndv.end_coop(id);
     }
     if op.kept.is_none() {
-        tx_complete(ep, env, op.what, op.context, op.flags, op.tag, op.len, err);
+        tx_complete(ep, env, op.op_kind, op.context, op.flags, op.tag, op.len, err);
     }
 }

@@ -4,28 +4,28 @@
 use libfabric_sys as fi;
 
 use crate::base::slab::Slab;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::tables::multi::Multi;
-use crate::engine::types::envelope::Many;
+use crate::engine::types::envelope::MultiRecvId;
 use crate::state::completion::Completion;
 
 /// Returns the table that contains a buffer, and its number there.
 fn table<'a>(
-    ep: &'a mut EpState,
+    ep: &'a mut Endpoint,
     env: &'a mut Env<'_>,
-    many: Many,
+    many: MultiRecvId,
 ) -> Option<(&'a mut Slab<Multi>, u32)> {
     match many {
-        Many::Own(number) => Some((&mut ep.recv.multis, number)),
-        Many::Shared(number) => Some((&mut env.srxs.get_mut(ep.cfg.srx?)?.multis, number)),
+        MultiRecvId::Own(number) => Some((&mut ep.recv.multis, number)),
+        MultiRecvId::Shared(number) => Some((&mut env.srxs.get_mut(ep.cfg.srx?)?.multis, number)),
     }
 }
 
 pub(crate) fn buffer<'a>(
-    ep: &'a mut EpState,
+    ep: &'a mut Endpoint,
     env: &'a mut Env<'_>,
-    many: Many,
+    many: MultiRecvId,
 ) -> Option<&'a mut Multi> {
     let (multis, number) = table(ep, env, many)?;
     multis.get_mut(number)
@@ -33,7 +33,7 @@ pub(crate) fn buffer<'a>(
 
 /// Removes a buffer without list entry and without messages in progress. Returns whether it
 /// did.
-fn end_many(ep: &mut EpState, env: &mut Env<'_>, many: Many) -> bool {
+fn end_many(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvId) -> bool {
     let Some((multis, number)) = table(ep, env, many) else {
         return false;
     };
@@ -42,7 +42,7 @@ fn end_many(ep: &mut EpState, env: &mut Env<'_>, many: Many) -> bool {
 }
 
 /// Notes that the list entry of a buffer is gone. Returns true if the buffer was released.
-pub(crate) fn unlist_many(ep: &mut EpState, env: &mut Env<'_>, many: Many) -> bool {
+pub(crate) fn unlist_many(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvId) -> bool {
     if let Some(buffer) = buffer(ep, env, many) {
         buffer.retired = true;
     }
@@ -50,7 +50,7 @@ pub(crate) fn unlist_many(ep: &mut EpState, env: &mut Env<'_>, many: Many) -> bo
 }
 
 /// Notes that the list entry of a buffer is gone. Reports a release by a completion of its own.
-pub(crate) fn retire_many(ep: &mut EpState, env: &mut Env<'_>, many: Many) {
+pub(crate) fn release(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvId) {
     let context = buffer(ep, env, many).map(|buffer| buffer.context);
     if unlist_many(ep, env, many)
         && let Some(context) = context
@@ -60,23 +60,23 @@ pub(crate) fn retire_many(ep: &mut EpState, env: &mut Env<'_>, many: Many) {
 }
 
 /// Notes that a message of a buffer has ended. Returns true if the buffer was released.
-pub(crate) fn end_piece(ep: &mut EpState, env: &mut Env<'_>, many: Many) -> bool {
+pub(crate) fn end_piece(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvId) -> bool {
     if let Some(buffer) = buffer(ep, env, many) {
         buffer.in_flight = buffer.in_flight.saturating_sub(1);
     }
     end_many(ep, env, many)
 }
 
-fn tell_given_back(ep: &EpState, env: &mut Env<'_>, context: usize) {
+fn tell_given_back(ep: &Endpoint, env: &mut Env<'_>, context: usize) {
     if let Some(cq) = ep.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
         cq.success(Completion::new(context, fi::FI_MULTI_RECV, 0));
     }
 }
 
 /// Returns the parts of shared buffers that this endpoint is filling.
-pub(crate) fn shared_pieces(ep: &EpState) -> Vec<(Many, usize)> {
+pub(crate) fn shared_pieces(ep: &Endpoint) -> Vec<(MultiRecvId, usize)> {
     let pieces = ep.rndv.incoming.iter().filter_map(|(_, m)| match m.target.multi {
-        Some(many @ Many::Shared(_)) => Some((many, m.target.context)),
+        Some(many @ MultiRecvId::Shared(_)) => Some((many, m.target.context)),
         _ => None,
     });
     pieces.collect()
@@ -84,7 +84,11 @@ pub(crate) fn shared_pieces(ep: &EpState) -> Vec<(Many, usize)> {
 
 /// Releases parts of shared buffers when the endpoint closes and no peer writes into them any
 /// more.
-pub(crate) fn leave_pieces(ep: &mut EpState, env: &mut Env<'_>, pieces: Vec<(Many, usize)>) {
+pub(crate) fn leave_pieces(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    pieces: Vec<(MultiRecvId, usize)>,
+) {
     for (many, context) in pieces {
         if end_piece(ep, env, many) {
             tell_given_back(ep, env, context);

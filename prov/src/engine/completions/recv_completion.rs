@@ -5,13 +5,13 @@ use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
 use crate::engine::completions::{multi_recv, work_report};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::tables::multi::Multi;
-use crate::engine::tables::op_table::NOTED;
-use crate::engine::tables::tag_match::{Arrived, Payload, Posted};
-use crate::engine::types::envelope::{Many, MsgEnvelope, Target};
+use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
+use crate::engine::tables::tag_match::{Payload, PostedRecv, UnexpectedMsg};
+use crate::engine::types::envelope::{MsgEnvelope, MultiRecvId, RecvTarget};
 use crate::engine::types::peer_id::ANY;
 use crate::engine::types::wire::{self, Head};
 use crate::state::completion::{Completion, CqError};
@@ -21,9 +21,9 @@ use crate::state::peer_owner::PeerRxEntry;
 /// why the payload is missing.
 #[inline]
 pub(crate) fn complete_recv(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    target: &Target,
+    target: &RecvTarget,
     m: &MsgEnvelope,
     copied: usize,
     err: Errno,
@@ -32,12 +32,12 @@ pub(crate) fn complete_recv(
     report_recv(ep, env, target, m, copied, err);
 }
 
-/// Writes the completion of a receive, as [`EpState::complete_recv`] does, of `len` bytes.
+/// Writes the completion of a receive, as [`Endpoint::complete_recv`] does, of `len` bytes.
 #[inline(always)]
 pub(crate) fn report_recv(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    target: &Target,
+    target: &RecvTarget,
     m: &MsgEnvelope,
     len: usize,
     err: Errno,
@@ -73,9 +73,9 @@ pub(crate) fn report_recv(
         0 if unknown => fi::FI_EADDRNOTAVAIL,
         other => other,
     };
-    if target.flags & NOTED != 0 {
+    if target.flags & FLAG_DEFERRED_WORK != 0 {
         let olen = m.len.saturating_sub(target.room);
-        work_report::end_noted(ep, env, c, err, olen, ep.cfg.cntr_recv);
+        work_report::complete_work(ep, env, c, err, olen, ep.cfg.cntr_recv);
         return;
     }
     if let Some(cntr) = ep.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
@@ -102,7 +102,7 @@ pub(crate) fn report_recv(
 }
 
 pub(crate) fn cancel_recv(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     context: usize,
 ) -> Result<(), Errno> {
@@ -111,7 +111,7 @@ pub(crate) fn cancel_recv(
             continue;
         };
         let multi = ep.recv.queue(tagged).posted.get_mut(at).and_then(|p| p.multi);
-        if let Some(Many::Own(number)) = multi
+        if let Some(MultiRecvId::Own(number)) = multi
             && ep.recv.multis.get(number).is_some_and(Multi::is_filling)
         {
             return Err(fi::FI_EAGAIN);
@@ -126,10 +126,10 @@ pub(crate) fn cancel_recv(
 
 /// Fails a receive that was removed from its list.
 pub(crate) fn fail_posted(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     tagged: bool,
-    posted: Posted,
+    posted: PostedRecv,
     err: Errno,
 ) {
     if posted.src != ANY {
@@ -151,8 +151,8 @@ pub(crate) fn fail_posted(
         src,
         ..Completion::new(posted.context, flags, posted.tag)
     };
-    if posted.flags & NOTED != 0 {
-        work_report::end_noted(ep, env, c, err, 0, ep.cfg.cntr_recv);
+    if posted.flags & FLAG_DEFERRED_WORK != 0 {
+        work_report::complete_work(ep, env, c, err, 0, ep.cfg.cntr_recv);
         return;
     }
     if let Some(cntr) = ep.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
@@ -166,7 +166,7 @@ pub(crate) fn fail_posted(
 /// Releases the entry of a peer provider after the completion of its receive has been
 /// delivered.
 #[cold]
-pub(crate) fn give_back(ep: &EpState, env: &mut Env<'_>, held: PeerRxEntry) {
+pub(crate) fn give_back(ep: &Endpoint, env: &mut Env<'_>, held: PeerRxEntry) {
     let left = match ep.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
         Some(cq) => cq.give_back(held),
         None => Some(held),
@@ -177,7 +177,7 @@ pub(crate) fn give_back(ep: &EpState, env: &mut Env<'_>, held: PeerRxEntry) {
 }
 
 /// Reports to the sender that the message is finished.
-pub(crate) fn drop_payload(ep: &mut EpState, m: &Arrived) {
+pub(crate) fn drop_payload(ep: &mut Endpoint, m: &UnexpectedMsg) {
     match &m.payload {
         Payload::Here(_) => {
             if let Some(id) = m.ack {

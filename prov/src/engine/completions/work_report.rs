@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Operations that wait for a counter: triggered operations, and work queued to a domain.
 //!
-//! Operations wait in order of their thresholds, and at equal thresholds in posting order. Counters do
-//! not know them. The progress of a domain with such work compares the counters in [`run`]. An
+//! Operations wait in order of their thresholds, and at equal thresholds in posting order. Counters
+//! do not know them. The progress of a domain with such work compares the counters in [`run`]. An
 //! endpoint or counter without triggers therefore costs nothing. Work queued to a domain reports to
 //! a counter of its own. While it is in progress, its endpoint keeps a [`Note`] and the operation
-//! has the flag [`NOTED`].
+//! has the flag [`FLAG_DEFERRED_WORK`].
 //!
 //! Not here: the C structures for this work (`ep::trigger`).
 //!
@@ -14,9 +14,9 @@
 use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::tables::op_table::{What, mark};
+use crate::engine::tables::op_table::{OpKind, mark};
 use crate::state::completion::{Completion, CqError};
 
 /// Result of an operation.
@@ -29,10 +29,10 @@ pub(crate) struct Outcome {
 /// Ends a transmit operation of queued work, as `tx_complete` does for others.
 #[cold]
 #[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
-pub(crate) fn tx_noted(
-    ep: &mut EpState,
+pub(crate) fn complete_tx_work(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    what: What,
+    op_kind: OpKind,
     context: usize,
     tag: u64,
     len: usize,
@@ -41,17 +41,17 @@ pub(crate) fn tx_noted(
 ) {
     let c = Completion {
         len: if err == 0 { len } else { 0 },
-        ..Completion::new(context, what.cq_flags(), tag)
+        ..Completion::new(context, op_kind.cq_flags(), tag)
     };
     let olen = if err == 0 { 0 } else { len };
-    end_noted(ep, env, c, err, olen, cntr);
+    complete_work(ep, env, c, err, olen, cntr);
 }
 
 /// Ends queued work. `c` has the context of its note, and `cntr` is the endpoint's counter for
 /// such operations.
 #[cold]
-pub(crate) fn end_noted(
-    ep: &mut EpState,
+pub(crate) fn complete_work(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     c: Completion,
     err: Errno,
@@ -67,7 +67,7 @@ pub(crate) fn end_noted(
 }
 
 pub(crate) fn report_to(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     (own, cntr): (Option<u32>, Option<u32>),
     report: bool,
@@ -94,6 +94,6 @@ pub(crate) fn report_to(
 }
 
 /// Returns the internal context of queued work of this endpoint, given that of the application.
-pub(crate) fn noted(ep: &EpState, context: usize) -> Option<usize> {
+pub(crate) fn noted(ep: &Endpoint, context: usize) -> Option<usize> {
     ep.ops.notes.iter().find(|(_, note)| note.context == context).map(|(at, _)| mark(at))
 }

@@ -10,28 +10,28 @@
 
 use scif::ConnId;
 
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::types::peer_id::PeerId;
 
 /// Handles a record of `peer` over `conn`, while `tx` is used for sending. Returns the
 /// connection to send on from now on.
 #[cold]
-pub(crate) fn meet(ep: &mut EpState, peer: PeerId, tx: ConnId, conn: ConnId) -> ConnId {
+pub(crate) fn merge_conns(ep: &mut Endpoint, peer: PeerId, tx: ConnId, conn: ConnId) -> ConnId {
     let ours = ep.links.sock.id();
     let p = ep.peers.at_mut(peer);
-    if p.meetings == 0 {
+    if p.merge_tries == 0 {
         return tx;
     }
     let theirs =
         ep.links.sock.conn(conn).is_some_and(|c| c.is_up() && c.is_direct() && !c.initiated());
     if p.id >= ours || !theirs {
-        p.meetings = 0;
+        p.merge_tries = 0;
         return tx;
     }
-    if !p.owes_nothing() || ep.ops.any_of_peer(peer) {
+    if !p.has_nothing_in_flight() || ep.ops.any_of_peer(peer) {
         return tx;
     }
-    p.meetings -= 1;
+    p.merge_tries -= 1;
     let taken = ep
         .links
         .sock
@@ -40,7 +40,7 @@ pub(crate) fn meet(ep: &mut EpState, peer: PeerId, tx: ConnId, conn: ConnId) -> 
     if !taken {
         return tx;
     }
-    p.meetings = 0;
+    p.merge_tries = 0;
     p.tx = Some(conn);
     conn
 }

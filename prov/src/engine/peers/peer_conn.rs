@@ -9,10 +9,10 @@ use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
 
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::tables::cm_state::State;
-use crate::engine::tables::peer::{ANSWER_BYTES, Control, REQUESTS_MAX, note_denial};
+use crate::engine::tables::peer::{ANSWER_BYTES, Control, REQUEST_CREDITS, note_denial};
 use crate::engine::tables::peer_table::source_in;
 use crate::engine::tables::unexpected::EXHAUSTED;
 use crate::engine::types::iov::copy_of;
@@ -24,14 +24,14 @@ use crate::engine::types::wire::Head;
 const NOTICE_NS: u64 = 2_000_000_000;
 
 /// Notes for a connection that is up whether direct copies are denied over it.
-pub(crate) fn note_access(ep: &mut EpState, conn: ConnId, peer: PeerId) {
+pub(crate) fn note_access(ep: &mut Endpoint, conn: ConnId, peer: PeerId) {
     if let Some(c) = ep.links.conn(conn) {
         note_denial(c, ep.peers.at_mut(peer), &mut ep.stats);
     }
 }
 
 /// Returns the peer number of a port, new or known.
-pub(crate) fn peer_at(ep: &mut EpState, id: PortId) -> PeerId {
+pub(crate) fn peer_at(ep: &mut Endpoint, id: PortId) -> PeerId {
     if let Some(known) = ep.peers.at_port(id) {
         return known;
     }
@@ -44,7 +44,7 @@ pub(crate) fn peer_at(ep: &mut EpState, id: PortId) -> PeerId {
 
 /// Returns the peer that an address names.
 #[inline(always)]
-pub(crate) fn peer_of(ep: &mut EpState, env: &Env<'_>, addr: u64) -> Result<PeerId, Errno> {
+pub(crate) fn peer_of(ep: &mut Endpoint, env: &Env<'_>, addr: u64) -> Result<PeerId, Errno> {
     let Some(av) = env.avs.get(ep.cfg.av) else {
         return connected_peer(ep);
     };
@@ -63,19 +63,19 @@ pub(crate) fn peer_of(ep: &mut EpState, env: &Env<'_>, addr: u64) -> Result<Peer
 
 /// Returns the `fi_addr_t` to report as the source of a message.
 #[inline]
-pub(crate) fn source_of(ep: &mut EpState, env: &Env<'_>, peer: PeerId) -> u64 {
+pub(crate) fn source_of(ep: &mut Endpoint, env: &Env<'_>, peer: PeerId) -> u64 {
     source_in(&ep.cfg, &mut ep.peers, env.avs, peer)
 }
 
 /// Returns the address of a port in the format of address vectors.
-pub(crate) fn name_of(ep: &EpState, id: PortId) -> Vec<u8> {
+pub(crate) fn name_of(ep: &Endpoint, id: PortId) -> Vec<u8> {
     crate::base::addr::encode(Ipv4Addr::LOCALHOST, id, ep.cfg.host).to_vec()
 }
 
 /// Returns the transmit connection, and opens one if there is none. `None`: not possible yet;
 /// progress tries again.
 #[inline]
-pub(crate) fn tx_conn(ep: &mut EpState, peer: PeerId) -> Option<ConnId> {
+pub(crate) fn tx_conn(ep: &mut Endpoint, peer: PeerId) -> Option<ConnId> {
     match ep.peers.at(peer).tx {
         Some(conn) => Some(conn),
         None => connect(ep, peer),
@@ -84,7 +84,7 @@ pub(crate) fn tx_conn(ep: &mut EpState, peer: PeerId) -> Option<ConnId> {
 
 /// Opens the transmit connection, unless the last attempt was too recent.
 #[cold]
-fn connect(ep: &mut EpState, peer: PeerId) -> Option<ConnId> {
+fn connect(ep: &mut Endpoint, peer: PeerId) -> Option<ConnId> {
     if ep.cm.is_some() {
         return None;
     }
@@ -100,17 +100,17 @@ fn connect(ep: &mut EpState, peer: PeerId) -> Option<ConnId> {
         }
         Err(error) => {
             p.state.delay_connect(now);
-            let hindered = match &error {
+            let connect_errno = match &error {
                 Error::Again => return None,
                 Error::Refused(_) => 0,
                 other => crate::base::errno::errno(other),
             };
-            if p.state.on_connect_failed(now, hindered) && hindered != 0 {
-                crate::base::log::connect_failed(p.id, &error, hindered);
+            if p.state.on_connect_failed(now, connect_errno) && connect_errno != 0 {
+                crate::base::log::connect_failed(p.id, &error, connect_errno);
             }
             let (id, waited) = (p.id, p.state.failing_for(now));
-            if hindered == 0 && !p.state.was_there() && waited > NOTICE_NS {
-                nobody_listens(ep, id, Some(waited));
+            if connect_errno == 0 && !p.state.was_there() && waited > NOTICE_NS {
+                log_no_listener(ep, id, Some(waited));
             }
             None
         }
@@ -118,7 +118,7 @@ fn connect(ep: &mut EpState, peer: PeerId) -> Option<ConnId> {
 }
 
 /// Registers a new connection to `peer` as its transmit connection.
-pub(crate) fn opened(ep: &mut EpState, peer: PeerId, conn: ConnId) {
+pub(crate) fn opened(ep: &mut Endpoint, peer: PeerId, conn: ConnId) {
     let p = ep.peers.at_mut(peer);
     p.tx = Some(conn);
     p.state.on_listener();
@@ -127,23 +127,23 @@ pub(crate) fn opened(ep: &mut EpState, peer: PeerId, conn: ConnId) {
 
 /// Logs, once for a port, that connects to it find no listener.
 #[cold]
-pub(crate) fn nobody_listens(ep: &EpState, id: PortId, waited_ns: Option<u64>) {
+pub(crate) fn log_no_listener(ep: &Endpoint, id: PortId, waited_ns: Option<u64>) {
     crate::base::log::no_listener(id, waited_ns, || ep.links.sock.whereabouts(id));
 }
 
 /// Sends a control record: at once if the ring has space and nothing waits before it.
 #[inline]
-pub(crate) fn control(ep: &mut EpState, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
+pub(crate) fn control(ep: &mut Endpoint, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
     control_or_queue(ep, peer, kind, head, body, false);
 }
 
 /// Sends a control record that answers a request. While queued it counts against the peer.
-pub(crate) fn answer(ep: &mut EpState, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
+pub(crate) fn answer(ep: &mut Endpoint, peer: PeerId, kind: u8, head: Head, body: &[u8]) {
     control_or_queue(ep, peer, kind, head, body, true);
 }
 
 fn control_or_queue(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     peer: PeerId,
     kind: u8,
     head: Head,
@@ -162,32 +162,32 @@ fn control_or_queue(
     let Some(body) = copy_of(body).filter(|_| p.queue.control.try_reserve(1).is_ok()) else {
         return exhaust(ep, peer);
     };
-    let owed = if requested { ANSWER_BYTES + body.len() } else { 0 };
-    p.queue.reply_bytes = p.queue.reply_bytes.saturating_add(owed);
-    p.queue.control.push_back(Control { kind, head, body, owed });
+    let counted = if requested { ANSWER_BYTES + body.len() } else { 0 };
+    p.queue.reply_bytes = p.queue.reply_bytes.saturating_add(counted);
+    p.queue.control.push_back(Control { kind, head, body, counted });
     ep.peers.mark_busy(peer);
 }
 
 /// Whether no request credits are left for `peer`.
-pub(crate) fn out_of_credits(ep: &EpState, peer: PeerId) -> bool {
-    ep.peers.at(peer).rma.outstanding >= REQUESTS_MAX
+pub(crate) fn out_of_credits(ep: &Endpoint, peer: PeerId) -> bool {
+    ep.peers.at(peer).rma.outstanding >= REQUEST_CREDITS
 }
 
 /// Stops reading from `peer`. Its connection is reset at the next housekeeping.
 #[cold]
-pub(crate) fn exhaust(ep: &mut EpState, peer: PeerId) {
+pub(crate) fn exhaust(ep: &mut Endpoint, peer: PeerId) {
     ep.peers.at_mut(peer).queue.reply_bytes = EXHAUSTED;
     ep.recv.limits.exhausted = true;
 }
 
 /// Returns the only peer of a connected endpoint, whatever address an operation names.
 #[cold]
-pub(crate) fn connected_peer(ep: &EpState) -> Result<PeerId, Errno> {
+pub(crate) fn connected_peer(ep: &Endpoint) -> Result<PeerId, Errno> {
     let cm = ep.cm.as_ref().ok_or(fi::FI_ENOAV)?;
     match cm.state {
-        State::Idle | State::Calling => Err(fi::FI_ENOTCONN),
-        State::Answering if cm.peer == ANY => Err(fi::FI_ENOTCONN),
-        State::Answering | State::Up => Ok(cm.peer),
+        State::Idle | State::Connecting => Err(fi::FI_ENOTCONN),
+        State::Accepting if cm.peer == ANY => Err(fi::FI_ENOTCONN),
+        State::Accepting | State::Up => Ok(cm.peer),
         State::Down => Err(fi::FI_ESHUTDOWN),
     }
 }

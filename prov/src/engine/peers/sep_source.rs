@@ -11,7 +11,7 @@
 use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::types::peer_id::{ANY, PeerId};
@@ -20,7 +20,7 @@ use crate::engine::types::peer_id::{ANY, PeerId};
 ///
 /// # Errors
 /// `FI_EINVAL` for a source that the address vector does not name.
-pub(crate) fn wanted_peer(ep: &mut EpState, env: &Env<'_>, src: u64) -> Result<PeerId, Errno> {
+pub(crate) fn wanted_peer(ep: &mut Endpoint, env: &Env<'_>, src: u64) -> Result<PeerId, Errno> {
     if !ep.cfg.directed || src == fi::FI_ADDR_UNSPEC {
         return Ok(ANY);
     }
@@ -34,12 +34,12 @@ pub(crate) fn wanted_peer(ep: &mut EpState, env: &Env<'_>, src: u64) -> Result<P
 
 /// Returns the number that messages of `peer` are matched with.
 #[inline]
-pub(crate) fn known_as(ep: &mut EpState, env: &Env<'_>, peer: PeerId) -> PeerId {
+pub(crate) fn match_source(ep: &mut Endpoint, env: &Env<'_>, peer: PeerId) -> PeerId {
     if ep.cfg.grouped { whole(ep, env, peer) } else { peer }
 }
 
 #[cold]
-fn whole(ep: &mut EpState, env: &Env<'_>, peer: PeerId) -> PeerId {
+fn whole(ep: &mut Endpoint, env: &Env<'_>, peer: PeerId) -> PeerId {
     let id = ep.peers.at(peer).id;
     let av = env.avs.get(ep.cfg.av);
     match av.and_then(|av| av.whole(id)) {
@@ -50,8 +50,8 @@ fn whole(ep: &mut EpState, env: &Env<'_>, peer: PeerId) -> PeerId {
 
 /// Returns the oldest unexpected message for a receive from `src`.
 #[inline]
-pub(crate) fn match_waiting(
-    ep: &mut EpState,
+pub(crate) fn match_unexpected(
+    ep: &mut Endpoint,
     env: &Env<'_>,
     tagged: bool,
     src: PeerId,
@@ -70,7 +70,7 @@ pub(crate) fn match_waiting(
 }
 
 /// Notes that a context of an endpoint was seen, so that the endpoint is alive.
-pub(crate) fn seen(ep: &mut EpState, env: &Env<'_>, peer: PeerId) {
+pub(crate) fn seen(ep: &mut Endpoint, env: &Env<'_>, peer: PeerId) {
     if ep.cfg.grouped {
         let whole = whole(ep, env, peer);
         ep.peers.at_mut(whole).state.on_seen();

@@ -4,33 +4,33 @@
 use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
-use crate::engine::tables::pending::TxOp;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::tables::pending::PendingOp;
 use crate::engine::types::peer_id::PeerId;
 
 /// Result of an attempt to start an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
+pub(crate) enum Submit {
     /// In the ring or finished; its completion is written or will follow.
-    Sent,
+    Done,
     /// Not started: no ring space, no connection, or an earlier operation must finish first.
-    Later,
+    Retry,
 }
 
 /// Checks that one more operation may become pending.
-pub(crate) fn check_room(ep: &EpState, peer: PeerId) -> Result<(), Errno> {
+pub(crate) fn check_room(ep: &Endpoint, peer: PeerId) -> Result<(), Errno> {
     let has_room = ep.peers.at(peer).queue.pending.len() < ep.cfg.tx_size.max(1);
     has_room.then_some(()).ok_or(fi::FI_EAGAIN)
 }
 
 /// Adds an operation to the pending ones of a peer.
-pub(crate) fn defer(ep: &mut EpState, peer: PeerId, op: TxOp) {
+pub(crate) fn defer(ep: &mut Endpoint, peer: PeerId, op: PendingOp) {
     ep.peers.at_mut(peer).queue.pending.push_back(op);
     ep.peers.mark_busy(peer);
 }
 
 /// Whether every earlier operation to this peer is complete, as `FI_FENCE` requires.
-pub(crate) fn fence_passed(ep: &mut EpState, peer: PeerId) -> bool {
+pub(crate) fn fence_passed(ep: &mut Endpoint, peer: PeerId) -> bool {
     if ep.ops.any_incomplete(peer) {
         return false;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Atomics, as initiator and as target. The target executes them in ring order, unless the
-//! initiator can (`atomic_here`).
+//! initiator can (`try_direct`).
 //!
 //! The effect on the operands is in `atomic_ops`.
 
@@ -10,14 +10,14 @@ use scif_ring::copy::Mem;
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
-use crate::engine::peers::tx_queue::{self, Tried};
+use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::atomic_target::SEGMENT;
 use crate::engine::protocols::{atomic_direct, atomic_inline};
-use crate::engine::tables::op_table::{OutOp, What};
-use crate::engine::tables::pending::{AtomicOp, TxOp};
+use crate::engine::tables::op_table::{OpKind, OutstandingOp};
+use crate::engine::tables::pending::{AtomicOp, PendingOp};
 use crate::engine::types::args::AtomicArgs;
 use crate::engine::types::iov::{Iov, gather, scatter};
 use crate::engine::types::peer_id::PeerId;
@@ -26,18 +26,18 @@ use crate::engine::types::wire::{self, AtomicWord, Head};
 /// Tries an atomic directly, then inline, then as a record with a body. Else it becomes
 /// pending.
 pub(crate) fn post_atomic(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &AtomicArgs<'_>,
 ) -> Result<(), Errno> {
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
     let len: usize = a.rma.iter().map(|r| r.len).sum();
     let quiet = ep.peers.at(peer).queue.is_quiet();
-    if quiet && atomic_direct::atomic_at_once(ep, env, peer, a) {
+    if quiet && atomic_direct::try_direct_early(ep, env, peer, a) {
         ep.stats.atomics.add(len);
         return Ok(());
     }
-    if quiet && atomic_inline::atomic_in_line(ep, env, peer, a) {
+    if quiet && atomic_inline::try_inline(ep, env, peer, a) {
         ep.stats.atomics.add(len);
         return Ok(());
     }
@@ -58,7 +58,7 @@ pub(crate) fn post_atomic(
     }
     let narrow = |v: u32| u8::try_from(v).map_err(|_| fi::FI_EINVAL);
     let mut op = AtomicOp {
-        what: What::of_atomic(a.kind),
+        op_kind: OpKind::of_atomic(a.kind),
         word: AtomicWord {
             op: narrow(a.op)?,
             datatype: narrow(a.datatype)?,
@@ -75,54 +75,56 @@ pub(crate) fn post_atomic(
         flags: a.flags,
     };
     ep.stats.atomics.add(len);
-    if quiet && try_atomic(ep, env, peer, &mut op) == Tried::Sent {
+    if quiet && try_atomic(ep, env, peer, &mut op) == Submit::Done {
         return Ok(());
     }
     tx_queue::check_room(ep, peer)?;
-    tx_queue::defer(ep, peer, TxOp::Atomic(op));
+    tx_queue::defer(ep, peer, PendingOp::Atomic(op));
     Ok(())
 }
 
 /// Tries to execute a pending atomic, or to push its record.
 pub(crate) fn try_atomic(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     op: &mut AtomicOp,
-) -> Tried {
+) -> Submit {
     let Some(conn_id) = peer_conn::tx_conn(ep, peer) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     if peer_conn::out_of_credits(ep, peer)
         || op.flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer)
     {
-        return Tried::Later;
+        return Submit::Retry;
     }
-    if atomic_direct::atomic_here(ep, env, peer, conn_id, op) {
-        return Tried::Sent;
+    if atomic_direct::try_direct(ep, env, peer, conn_id, op) {
+        return Submit::Done;
     }
     let Some(c) = ep.links.conn(conn_id) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     if !c.tx().room(op.body.len()) {
-        return Tried::Later;
+        return Submit::Retry;
     }
-    let id =
-        ep.ops.insert(OutOp { ring_rma: true, ..OutOp::new(peer, op.label(), op.result.clone()) });
+    let id = ep.ops.insert(OutstandingOp {
+        ring_rma: true,
+        ..OutstandingOp::new(peer, op.label(), op.result.clone())
+    });
     let head = Head::new().word(id).word(op.data).word(op.word.pack());
     if c.tx().push_slice(wire::ATOMIC, head.as_slice(), &op.body).is_err() {
         ep.ops.remove(id);
-        return Tried::Later;
+        return Submit::Retry;
     }
     c.notify();
     ep.peers.at_mut(peer).rma.outstanding += 1;
     ep.stats.ring.add(op.body.len());
-    Tried::Sent
+    Submit::Done
 }
 
 /// Handles the old values of a fetching atomic: a list in the body, or a single value.
 pub(crate) fn on_atomic_reply(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     id: u64,
@@ -132,7 +134,7 @@ pub(crate) fn on_atomic_reply(
     let Some(op) = ep.ops.get_mut(id) else {
         return;
     };
-    if op.peer != peer || op.what != What::AtomicFetch || body.len() > op.len {
+    if op.peer != peer || op.op_kind != OpKind::AtomicFetch || body.len() > op.len {
         return;
     }
     if body.is_empty() {

@@ -11,12 +11,12 @@ use scif_ring::Mem;
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::atomic_target::{SEGMENT, rights};
 use crate::engine::protocols::rma_target::{self, place};
-use crate::engine::tables::op_table::What;
+use crate::engine::tables::op_table::OpKind;
 use crate::engine::tables::pending::AtomicOp;
 use crate::engine::types::args::{AtomicArgs, Effect, RmaIov};
 use crate::engine::types::iov::{gather_into, scatter};
@@ -29,8 +29,8 @@ const WIDEST: usize = 8;
 const SHORT: usize = 64;
 
 /// Operation on one segment, with its operands.
-struct Asked<'a> {
-    what: What,
+struct DirectAtomic<'a> {
+    op_kind: OpKind,
     kind: u8,
     op: u32,
     datatype: u32,
@@ -44,8 +44,8 @@ struct Asked<'a> {
 }
 
 /// Executes `op` and completes it. Returns false if nothing was done and the target has to.
-pub(crate) fn atomic_here(
-    ep: &mut EpState,
+pub(crate) fn try_direct(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     conn: ConnId,
@@ -64,8 +64,8 @@ pub(crate) fn atomic_here(
     let (Some(addr), Some(_), Some(key)) = (words.next(), words.next(), words.next()) else {
         return false;
     };
-    let asked = Asked {
-        what: op.what,
+    let request = DirectAtomic {
+        op_kind: op.op_kind,
         kind: op.word.kind,
         op: u32::from(op.word.op),
         datatype: u32::from(op.word.datatype),
@@ -78,13 +78,13 @@ pub(crate) fn atomic_here(
         context: op.context,
         flags: op.flags,
     };
-    finish_here(ep, env, peer, conn, &asked)
+    finish_here(ep, env, peer, conn, &request)
 }
 
 /// Executes an atomic before its record is built, which would take longer than most operations
 /// do.
-pub(crate) fn atomic_at_once(
-    ep: &mut EpState,
+pub(crate) fn try_direct_early(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     a: &AtomicArgs<'_>,
@@ -103,8 +103,8 @@ pub(crate) fn atomic_at_once(
     if compares {
         gather_into(a.compare, &mut compare);
     }
-    let asked = Asked {
-        what: What::of_atomic(a.kind),
+    let request = DirectAtomic {
+        op_kind: OpKind::of_atomic(a.kind),
         kind: a.kind as u8,
         op: a.op,
         datatype: a.datatype,
@@ -116,22 +116,22 @@ pub(crate) fn atomic_at_once(
         context: a.context,
         flags: a.flags,
     };
-    finish_here(ep, env, peer, conn, &asked)
+    finish_here(ep, env, peer, conn, &request)
 }
 
 fn finish_here(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     conn: ConnId,
-    op: &Asked<'_>,
+    op: &DirectAtomic<'_>,
 ) -> bool {
     let Some(at) = execute_here(ep, peer, conn, op) else {
         return false;
     };
     let len = op.segment.len;
     if op.data.is_some() || at.notify {
-        let mut flags = match Effect::of_atomic(op.what == What::AtomicFetch, op.op) {
+        let mut flags = match Effect::of_atomic(op.op_kind == OpKind::AtomicFetch, op.op) {
             Effect::Write => 0,
             Effect::Read => wire::F_READ,
             Effect::ReadWrite => wire::F_READ | wire::F_MODIFY,
@@ -143,12 +143,17 @@ fn finish_here(
         peer_conn::control(ep, peer, wire::RMA_EVENT, head.word(at.key), &[]);
     }
     ep.stats.mapped.add(len);
-    completion::tx_complete(ep, env, op.what, op.context, op.flags, 0, len, 0);
+    completion::tx_complete(ep, env, op.op_kind, op.context, op.flags, 0, len, 0);
     true
 }
 
 /// Finds the memory as RMA does, and applies the operation as the target would.
-fn execute_here(ep: &mut EpState, peer: PeerId, conn: ConnId, op: &Asked<'_>) -> Option<Done> {
+fn execute_here(
+    ep: &mut Endpoint,
+    peer: PeerId,
+    conn: ConnId,
+    op: &DirectAtomic<'_>,
+) -> Option<DirectAccess> {
     let size = crate::base::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
     let modifies = op.op != fi::FI_ATOMIC_READ;
     if ep.peers.at(peer).rma.outstanding > 0 || rma_target::waits_for_messages(ep, conn, modifies) {
@@ -160,7 +165,7 @@ fn execute_here(ep: &mut EpState, peer: PeerId, conn: ConnId, op: &Asked<'_>) ->
     }
     let near = c.memory().access() == Access::Mapped;
     let key = op.segment.key;
-    let needed = rights(op.op, op.what == What::AtomicFetch);
+    let needed = rights(op.op, op.op_kind == OpKind::AtomicFetch);
     let keys = c.keys()?;
     let (slot, generation, entry) = keys.find(key)?;
     let remote = place(&entry, &op.segment, needed).ok()?;
@@ -189,11 +194,11 @@ fn execute_here(ep: &mut EpState, peer: PeerId, conn: ConnId, op: &Asked<'_>) ->
     }
     let notify = keys.notify();
     scatter(op.result, old);
-    Some(Done { key, notify })
+    Some(DirectAccess { key, notify })
 }
 
 /// Remaining work for an executed operation.
-struct Done {
+struct DirectAccess {
     key: u64,
     /// Whether the target counts operations on its memory.
     notify: bool,
@@ -227,7 +232,7 @@ mod tests {
                 context: 4,
                 flags: 0,
             };
-            let done = pair[0].run(|ep, env| atomic_at_once(ep, env, peer, &args));
+            let done = pair[0].run(|ep, env| try_direct_early(ep, env, peer, &args));
             assert_eq!(done, expected, "at {addr}");
         }
         assert_eq!(bytes_of(&memory).iter().map(|b| usize::from(*b)).sum::<usize>(), 8);

@@ -6,7 +6,7 @@
 //! target reports at intervals how many it has executed (`DONE`), since direct operations must not
 //! overtake them.
 //!
-//! Not here: other atomics (`atomic`, and `atomic_here` without the target).
+//! Not here: other atomics (`atomic`, and `try_direct` without the target).
 
 use libfabric_sys as fi;
 use scif::ConnId;
@@ -14,13 +14,13 @@ use scif::ConnId;
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::atomic_target::{SEGMENT, execute, rights};
 use crate::engine::protocols::rma_target::{self, place};
-use crate::engine::tables::op_table::{Label, Ops, OutOp, What};
-use crate::engine::tables::peer::{Done, Peer};
+use crate::engine::tables::op_table::{CompletionInfo, OpKind, OpTable, OutstandingOp};
+use crate::engine::tables::peer::{AckCount, Peer};
 use crate::engine::types::args::{AWAITS_TARGET, AtomicArgs, Effect, RmaIov};
 use crate::engine::types::envelope::ProtocolError;
 use crate::engine::types::iov::{Iov, gather_into};
@@ -38,13 +38,13 @@ fn is_stamp(id: u64) -> bool {
 
 /// Returns the stamp of operations over the current connection. It differs from stamps of earlier
 /// connections, of this endpoint or of an earlier endpoint at its port.
-fn stamp(ops: &Ops, peer: &Peer) -> u64 {
+fn stamp(ops: &OpTable, peer: &Peer) -> u64 {
     u64::from(ops.life().wrapping_add(peer.life))
 }
 
 /// Sends an operation to a peer without pending work. Returns false if nothing was done.
-pub(crate) fn atomic_in_line(
-    ep: &mut EpState,
+pub(crate) fn try_inline(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     a: &AtomicArgs<'_>,
@@ -73,12 +73,21 @@ pub(crate) fn atomic_in_line(
     let (mut operand, mut compare) = ([0; OPERAND], [0; OPERAND]);
     gather_into(a.operand, &mut operand);
     gather_into(a.compare, &mut compare);
-    let what = What::of_atomic(a.kind);
+    let op_kind = OpKind::of_atomic(a.kind);
     let id = if at_once {
         stamp(&ep.ops, p)
     } else {
-        let label = Label { what, context: a.context, flags: a.flags, tag: 0, len: segment.len };
-        ep.ops.insert(OutOp { ring_rma: true, ..OutOp::new(peer, label, Iov::new(a.result)) })
+        let label = CompletionInfo {
+            op_kind,
+            context: a.context,
+            flags: a.flags,
+            tag: 0,
+            len: segment.len,
+        };
+        ep.ops.insert(OutstandingOp {
+            ring_rma: true,
+            ..OutstandingOp::new(peer, label, Iov::new(a.result))
+        })
     };
     let word = AtomicWord {
         op,
@@ -106,13 +115,13 @@ pub(crate) fn atomic_in_line(
     p.rma.outstanding += 1;
     ep.stats.inline.add(segment.len);
     if at_once {
-        completion::tx_complete(ep, env, what, a.context, a.flags, 0, segment.len, 0);
+        completion::tx_complete(ep, env, op_kind, a.context, a.flags, 0, segment.len, 0);
     }
     true
 }
 
 /// Whether the key table of the target has the key and permits the operation.
-fn permitted(ep: &mut EpState, conn: ConnId, segment: &RmaIov, needed: u64) -> bool {
+fn permitted(ep: &mut Endpoint, conn: ConnId, segment: &RmaIov, needed: u64) -> bool {
     let keys = ep.links.conn(conn).and_then(|c| c.keys());
     keys.and_then(|keys| keys.find(segment.key))
         .is_some_and(|(_, _, entry)| place(&entry, segment, needed).is_ok())
@@ -120,7 +129,7 @@ fn permitted(ep: &mut EpState, conn: ConnId, segment: &RmaIov, needed: u64) -> b
 
 /// Executes an inline atomic, as a target.
 pub(crate) fn on_atomic_line(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     words: &mut Words<'_>,
@@ -157,31 +166,31 @@ pub(crate) fn on_atomic_line(
     Ok(())
 }
 
-fn count_done(ep: &mut EpState, peer: PeerId, stamp: u64) {
+fn count_done(ep: &mut Endpoint, peer: PeerId, stamp: u64) {
     let p = ep.peers.at_mut(peer);
     if p.rma.done.count == 0 || p.rma.done.stamp != stamp {
         if p.rma.done.count == 0 {
             ep.rma_target.done.push(peer);
         }
-        p.rma.done = Done { stamp, count: 0 };
+        p.rma.done = AckCount { stamp, count: 0 };
     }
     p.rma.done.count += 1;
 }
 
 /// Reports to peers how many of their operations without a reply were executed.
 #[cold]
-pub(crate) fn tell_done(ep: &mut EpState) {
+pub(crate) fn flush_atomic_acks(ep: &mut Endpoint) {
     for peer in std::mem::take(&mut ep.rma_target.done) {
         let p = ep.peers.at_mut(peer);
-        let Done { stamp, count } = std::mem::take(&mut p.rma.done);
+        let AckCount { stamp, count } = std::mem::take(&mut p.rma.done);
         peer_conn::answer(ep, peer, wire::DONE, Head::new().word(stamp).word(count), &[]);
     }
 }
 
 /// Handles a report that `count` operations without a reply were executed.
-pub(crate) fn on_done(ep: &mut EpState, peer: PeerId, told: u64, count: u64) {
+pub(crate) fn on_done(ep: &mut Endpoint, peer: PeerId, reported: u64, count: u64) {
     let p = ep.peers.at_mut(peer);
-    if told == stamp(&ep.ops, p) {
+    if reported == stamp(&ep.ops, p) {
         p.rma.outstanding =
             p.rma.outstanding.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
     }

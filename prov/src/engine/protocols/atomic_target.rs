@@ -8,7 +8,7 @@ use scif_ring::copy::Mem;
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::rma_target;
@@ -29,7 +29,7 @@ pub(crate) fn rights(op: u32, fetches: bool) -> u64 {
 
 /// Executes an atomic and replies to it, as a target.
 pub(crate) fn on_atomic(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     words: &mut Words<'_>,

@@ -16,29 +16,29 @@ use scif::{CloseHow, ConnId, Error, PortId, Reason};
 
 use crate::base::errno::{self, Errno};
 use crate::engine::completions::recv_completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::tables::cm_state::{SENT, State};
-use crate::engine::types::cm_message::{hear, say};
+use crate::engine::types::cm_message::{recv_msg, send_msg};
 use crate::engine::types::peer_id::ANY;
 use crate::engine::types::wire;
 use crate::state::eq_queue::{EqError, cm_entry};
 
 /// Advances a connection that is not up yet, and flushes the receives of one that has ended.
-pub(crate) fn cm_step(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn cm_step(ep: &mut Endpoint, env: &mut Env<'_>) {
     let Some(cm) = &ep.cm else { return };
     match cm.state {
-        State::Calling if cm.request.is_none() && !cm.data_sent() => call(ep, env),
-        State::Calling => look_for_answer(ep),
-        State::Answering if cm.peer == ANY => open_line(ep, env),
+        State::Connecting if cm.request.is_none() && !cm.data_sent() => call(ep, env),
+        State::Connecting => look_for_answer(ep),
+        State::Accepting if cm.peer == ANY => open_line(ep, env),
         State::Down => flush_receives(ep, env, fi::FI_ECANCELED),
-        State::Idle | State::Answering | State::Up => {}
+        State::Idle | State::Accepting | State::Up => {}
     }
 }
 
 /// Connects to the passive endpoint and sends the request.
-fn call(ep: &mut EpState, env: &mut Env<'_>) {
+fn call(ep: &mut Endpoint, env: &mut Env<'_>) {
     let Some(cm) = ep.cm.as_mut() else { return };
     match ep.links.sock.connect(cm.to) {
         Ok(id) => {
@@ -46,7 +46,7 @@ fn call(ep: &mut EpState, env: &mut Env<'_>) {
             cm.request = Some(id);
             cm.number |= SENT;
             if let Some(conn) = ep.links.conn(id) {
-                say(conn, wire::CM_REQUEST, cm.number, &data);
+                send_msg(conn, wire::CM_REQUEST, cm.number, &data);
             }
         }
         Err(error) => cm_not_connected(ep, env, &error),
@@ -54,14 +54,14 @@ fn call(ep: &mut EpState, env: &mut Env<'_>) {
 }
 
 /// Opens the connection for messages to the caller.
-fn open_line(ep: &mut EpState, env: &mut Env<'_>) {
+fn open_line(ep: &mut Endpoint, env: &mut Env<'_>) {
     let Some(cm) = ep.cm.as_mut() else { return };
     let (to, number) = (cm.to, cm.number);
     match ep.links.sock.connect(to) {
         Ok(id) => {
             let data = std::mem::take(&mut cm.data);
             if let Some(conn) = ep.links.conn(id) {
-                say(conn, wire::CM_ACCEPT, number, &data);
+                send_msg(conn, wire::CM_ACCEPT, number, &data);
             }
             settle_on(ep, id, to);
             // Reported before the caller learns that it is connected: an event of its next
@@ -77,7 +77,7 @@ fn open_line(ep: &mut EpState, env: &mut Env<'_>) {
 
 /// Handles a failed attempt to connect to the other side.
 #[cold]
-fn cm_not_connected(ep: &mut EpState, env: &mut Env<'_>, error: &Error) {
+fn cm_not_connected(ep: &mut Endpoint, env: &mut Env<'_>, error: &Error) {
     let Some(cm) = &mut ep.cm else { return };
     if !cm.repeats(error, scif::now_ns(), crate::base::env::env().connect_timeout_ns) {
         cm_unreachable(ep, error);
@@ -87,9 +87,9 @@ fn cm_not_connected(ep: &mut EpState, env: &mut Env<'_>, error: &Error) {
 
 /// Logs, once for each cause, that the other side of a connection cannot be reached.
 #[cold]
-fn cm_unreachable(ep: &EpState, error: &Error) {
+fn cm_unreachable(ep: &Endpoint, error: &Error) {
     match error {
-        Error::Refused(id) => peer_conn::nobody_listens(ep, *id, None),
+        Error::Refused(id) => peer_conn::log_no_listener(ep, *id, None),
         error => {
             let to = ep.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
             crate::base::log::connect_failed(to, error, errno::errno(error));
@@ -98,7 +98,7 @@ fn cm_unreachable(ep: &EpState, error: &Error) {
 }
 
 /// Makes `id` the connection for messages.
-fn settle_on(ep: &mut EpState, id: ConnId, port: PortId) {
+fn settle_on(ep: &mut Endpoint, id: ConnId, port: PortId) {
     let peer = peer_conn::peer_at(ep, port);
     ep.links.add(id, peer);
     ep.peers.at_mut(peer).tx = Some(id);
@@ -109,9 +109,9 @@ fn settle_on(ep: &mut EpState, id: ConnId, port: PortId) {
 }
 
 /// Handles a connection to this connected endpoint. The one that names our request is the peer.
-pub(crate) fn cm_accepted(ep: &mut EpState, conn: ConnId) {
+pub(crate) fn cm_accepted(ep: &mut Endpoint, conn: ConnId) {
     match &mut ep.cm {
-        Some(cm) if cm.state == State::Calling => cm.unnamed.push(conn),
+        Some(cm) if cm.state == State::Connecting => cm.unidentified.push(conn),
         _ => return ep.links.sock.close_conn(conn, CloseHow::Reset),
     }
     // The record that names the request may come a moment later, and must then wake waiting
@@ -119,26 +119,26 @@ pub(crate) fn cm_accepted(ep: &mut EpState, conn: ConnId) {
     ep.links.sock.arm();
     look_for_answer(ep);
     // Silent connections must not keep out the one that answers.
-    if let Some(cm) = ep.cm.as_mut().filter(|cm| cm.unnamed.len() > MOST_UNNAMED) {
-        let longest = cm.unnamed.remove(0);
+    if let Some(cm) = ep.cm.as_mut().filter(|cm| cm.unidentified.len() > UNIDENTIFIED_MAX) {
+        let longest = cm.unidentified.remove(0);
         ep.links.sock.close_conn(longest, CloseHow::Reset);
     }
 }
 
 /// Reads the first records of unnamed connections, and takes the one that answers the request.
-fn look_for_answer(ep: &mut EpState) {
+fn look_for_answer(ep: &mut Endpoint) {
     let Some(cm) = &mut ep.cm else { return };
     let number = cm.number;
-    for id in std::mem::take(&mut cm.unnamed) {
+    for id in std::mem::take(&mut cm.unidentified) {
         let heard = match ep.links.conn(id) {
-            Some(conn) => hear(conn).map(|said| (said, conn.peer())),
+            Some(conn) => recv_msg(conn).map(|said| (said, conn.peer())),
             None => continue,
         };
-        let calling = ep.cm.as_ref().is_some_and(|cm| cm.state == State::Calling);
+        let calling = ep.cm.as_ref().is_some_and(|cm| cm.state == State::Connecting);
         match heard {
             Ok((None, _)) if calling => {
                 if let Some(cm) = &mut ep.cm {
-                    cm.unnamed.push(id);
+                    cm.unidentified.push(id);
                 }
             }
             Ok((Some(said), port))
@@ -154,14 +154,14 @@ fn look_for_answer(ep: &mut EpState) {
         }
     }
     // Earlier connections that have sent nothing yet.
-    if let Some(cm) = ep.cm.as_mut().filter(|cm| cm.state != State::Calling) {
-        for id in std::mem::take(&mut cm.unnamed) {
+    if let Some(cm) = ep.cm.as_mut().filter(|cm| cm.state != State::Connecting) {
+        for id in std::mem::take(&mut cm.unidentified) {
             ep.links.sock.close_conn(id, CloseHow::Reset);
         }
     }
 }
 
-fn cm_up(ep: &mut EpState, data: &[u8]) {
+fn cm_up(ep: &mut Endpoint, data: &[u8]) {
     let Some(cm) = &mut ep.cm else { return };
     cm.state = State::Up;
     ep.peers.at_mut(cm.peer).state.on_up();
@@ -175,14 +175,19 @@ fn cm_up(ep: &mut EpState, data: &[u8]) {
 
 /// Handles the end of a connection without messages. Returns false if the connection carries
 /// messages.
-pub(crate) fn cm_closed(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reason: Reason) -> bool {
+pub(crate) fn cm_closed(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    reason: Reason,
+) -> bool {
     // An answer counts even if its connection ended at once.
     look_for_answer(ep);
     let Some(cm) = &mut ep.cm else { return false };
     if cm.request != Some(conn) {
-        let before = cm.unnamed.len();
-        cm.unnamed.retain(|id| *id != conn);
-        let nameless = cm.unnamed.len() != before;
+        let before = cm.unidentified.len();
+        cm.unidentified.retain(|id| *id != conn);
+        let nameless = cm.unidentified.len() != before;
         if nameless {
             ep.links.sock.close_conn(conn, CloseHow::Orderly);
         }
@@ -190,7 +195,7 @@ pub(crate) fn cm_closed(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reaso
     }
     cm.request = None;
     let number = cm.number;
-    let said = ep.links.conn(conn).and_then(|c| hear(c).ok().flatten());
+    let said = ep.links.conn(conn).and_then(|c| recv_msg(c).ok().flatten());
     ep.links.sock.close_conn(conn, CloseHow::Orderly);
     match said {
         // The connection for messages exists already: it was opened before this record was
@@ -210,7 +215,7 @@ pub(crate) fn cm_closed(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, reaso
     true
 }
 
-fn cm_failed(ep: &mut EpState, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>) {
+fn cm_failed(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>) {
     let Some(cm) = &mut ep.cm else { return };
     cm.state = State::Down;
     drop(cm.call.take());
@@ -230,12 +235,12 @@ fn cm_failed(ep: &mut EpState, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>)
 }
 
 /// Handles the end of the connection for messages.
-pub(crate) fn cm_ended(ep: &mut EpState, env: &mut Env<'_>, died: bool) {
+pub(crate) fn cm_ended(ep: &mut Endpoint, env: &mut Env<'_>, died: bool) {
     let Some(cm) = &mut ep.cm else { return };
     let was = std::mem::replace(&mut cm.state, State::Down);
     match (was, &ep.eq) {
         (State::Up, _) => tell_shutdown(ep),
-        (State::Answering, Some(_)) => {
+        (State::Accepting, Some(_)) => {
             return cm_failed(ep, env, fi::FI_ECONNRESET, Vec::new());
         }
         _ => {}
@@ -247,7 +252,7 @@ pub(crate) fn cm_ended(ep: &mut EpState, env: &mut Env<'_>, died: bool) {
 }
 
 /// Notes that the connection for messages has ended. The records in its ring are handled later.
-pub(crate) fn cm_over(ep: &mut EpState) {
+pub(crate) fn cm_over(ep: &mut Endpoint) {
     let Some(cm) = ep.cm.as_mut().filter(|cm| cm.state == State::Up) else {
         return;
     };
@@ -255,7 +260,7 @@ pub(crate) fn cm_over(ep: &mut EpState) {
     tell_shutdown(ep);
 }
 
-fn tell_shutdown(ep: &EpState) {
+fn tell_shutdown(ep: &Endpoint) {
     if let Some(eq) = &ep.eq {
         eq.push(fi::FI_SHUTDOWN, &cm_entry(ep.fid, &[]));
     }
@@ -263,11 +268,11 @@ fn tell_shutdown(ep: &EpState) {
 
 /// Begins the end of the connection from this side, and closes the connections without messages.
 /// Returns whether the connection was up.
-pub(crate) fn begin_hang_up(ep: &mut EpState) -> bool {
+pub(crate) fn begin_hang_up(ep: &mut Endpoint) -> bool {
     let Some(cm) = &mut ep.cm else { return false };
     let was = std::mem::replace(&mut cm.state, State::Down);
     drop(cm.call.take());
-    let mut spare = std::mem::take(&mut cm.unnamed);
+    let mut spare = std::mem::take(&mut cm.unidentified);
     spare.extend(cm.request.take());
     for conn in spare {
         ep.links.sock.close_conn(conn, CloseHow::Orderly);
@@ -276,7 +281,7 @@ pub(crate) fn begin_hang_up(ep: &mut EpState) -> bool {
 }
 
 /// Completes the end of a connection whose messages have been received.
-pub(crate) fn end_hang_up(ep: &mut EpState, env: &mut Env<'_>, was_up: bool) {
+pub(crate) fn end_hang_up(ep: &mut Endpoint, env: &mut Env<'_>, was_up: bool) {
     flush_receives(ep, env, fi::FI_ECANCELED);
     if was_up {
         tell_shutdown(ep);
@@ -284,7 +289,7 @@ pub(crate) fn end_hang_up(ep: &mut EpState, env: &mut Env<'_>, was_up: bool) {
 }
 
 /// Fails all receives, since no message can arrive any more.
-fn flush_receives(ep: &mut EpState, env: &mut Env<'_>, err: Errno) {
+fn flush_receives(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno) {
     for tagged in [true, false] {
         for posted in ep.recv.queue(tagged).posted.extract(|_| true) {
             recv_completion::fail_posted(ep, env, tagged, posted, err);
@@ -293,7 +298,7 @@ fn flush_receives(ep: &mut EpState, env: &mut Env<'_>, err: Errno) {
 }
 
 /// Number of connections that may wait to be named. Beyond it the oldest is closed.
-const MOST_UNNAMED: usize = 8;
+const UNIDENTIFIED_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 use libfabric_sys as fi;
 use scif_ring::copy::Mem;
 
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::{coll_join, coll_run};
@@ -15,7 +15,7 @@ use crate::engine::types::wire::{self, Head, Words};
 
 /// Handles a record of a member.
 pub(crate) fn on_coll(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     kind: u8,

@@ -9,7 +9,7 @@
 
 use libfabric_sys as fi;
 
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::coll_run;
@@ -18,7 +18,7 @@ use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::wire::{self, Head, Words};
 
 /// Starts the groups led by this member whose members are all ready, oldest first.
-pub(crate) fn begin_groups(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn begin_groups(ep: &mut Endpoint, env: &mut Env<'_>) {
     let own = ep.links.sock.id();
     let Some(coll) = ep.coll.as_mut() else {
         return;
@@ -34,20 +34,20 @@ pub(crate) fn begin_groups(ep: &mut EpState, env: &mut Env<'_>) {
         if group.others().any(|peer| place(peer).is_none()) {
             continue;
         }
-        let mut told = Vec::new();
+        let mut started = Vec::new();
         for peer in group.peers.iter().copied().filter(|p| *p != ANY) {
             let at =
                 coll.ready.iter().position(|r| r.peer == peer && r.membership == group.membership);
-            told.extend(at.and_then(|at| coll.ready.remove(at)));
+            started.extend(at.and_then(|at| coll.ready.remove(at)));
         }
         coll.given += 1;
         // Unique to this incarnation of this endpoint.
         group.id = digest([word_of(own), scif::now_ns(), coll.given].into_iter());
         coll.by_id.insert(group.id, *addr);
-        begun.push((*addr, group.id, told));
+        begun.push((*addr, group.id, started));
     }
-    for (addr, id, told) in begun {
-        for ready in told {
+    for (addr, id, started) in begun {
+        for ready in started {
             let head = Head::new().word(ready.number).word(id);
             coll_run::coll_note(ep, ready.peer, wire::COLL_START, head, addr);
         }
@@ -60,7 +60,7 @@ pub(crate) fn begin_groups(ep: &mut EpState, env: &mut Env<'_>) {
 }
 
 /// Ends a group whose end was reported before its start.
-fn catch_up(ep: &mut EpState, env: &mut Env<'_>, addr: u64, id: u64) {
+fn catch_up(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, id: u64) {
     let early = ep.coll.as_mut().and_then(|c| c.aborted.remove(&id));
     if let Some((_, err)) = early {
         coll_run::coll_end(ep, env, addr, err);
@@ -69,7 +69,7 @@ fn catch_up(ep: &mut EpState, env: &mut Env<'_>, addr: u64, id: u64) {
 
 /// Handles a record about joining. Returns false if it is invalid.
 pub(crate) fn on_join(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     kind: u8,

@@ -24,15 +24,15 @@ use scif_ring::layout::BODY_MAX;
 use crate::base::atomic_ops;
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
-use crate::engine::peers::tx_queue::{self, Tried};
+use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::tables::coll_group::{Coll, CollArgs, Group, Op, READY_MAX, Refused, element};
 use crate::engine::tables::coll_inbox::{Key, Put};
-use crate::engine::tables::coll_plan::{self, Place, Step};
-use crate::engine::tables::op_table::What;
-use crate::engine::tables::pending::{CollOut, TxOp};
+use crate::engine::tables::coll_plan::{self, Ranks, Step};
+use crate::engine::tables::op_table::OpKind;
+use crate::engine::tables::pending::{CollOut, PendingOp};
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::wire::{self, Head, Words};
@@ -45,23 +45,23 @@ pub(crate) struct Shape {
     pub(crate) is_root: bool,
 }
 
-pub(crate) fn group(ep: &mut EpState, addr: u64) -> Option<&mut Group> {
+pub(crate) fn group(ep: &mut Endpoint, addr: u64) -> Option<&mut Group> {
     ep.coll.as_mut()?.groups.get_mut(&addr)
 }
 
 /// Whether a collective waits for members.
-pub(crate) fn is_collecting(ep: &EpState) -> bool {
+pub(crate) fn is_collecting(ep: &Endpoint) -> bool {
     ep.coll.as_ref().is_some_and(|c| c.groups.values().any(Group::is_open))
 }
 
 /// Whether a collective waits for this member.
-pub(crate) fn collects_from(ep: &EpState, peer: PeerId) -> bool {
+pub(crate) fn collects_from(ep: &Endpoint, peer: PeerId) -> bool {
     let waits = |g: &Group| g.is_open() && g.rank_of(peer).is_some();
     ep.coll.as_ref().is_some_and(|c| c.groups.values().any(waits))
 }
 
 pub(crate) fn coll_shape(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &CollArgs,
 ) -> Result<Shape, Errno> {
@@ -88,7 +88,7 @@ pub(crate) fn coll_shape(
 }
 
 pub(crate) fn coll_start(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &CollArgs,
     buf: &Mem,
@@ -96,7 +96,7 @@ pub(crate) fn coll_start(
 ) -> Result<(), Errno> {
     let shape = coll_shape(ep, env, a)?;
     let group = group(ep, a.group).ok_or(fi::FI_EINVAL)?;
-    let place = Place { rank: group.rank, root: shape.root, slots: &group.slots };
+    let place = Ranks { rank: group.rank, root: shape.root, slots: &group.slots };
     let plan = coll_plan::plan(a.kind, place, a.count * shape.size);
     let mut work = Vec::new();
     work.try_reserve_exact(plan.work).map_err(|_| fi::FI_ENOMEM)?;
@@ -126,7 +126,7 @@ pub(crate) fn coll_start(
 }
 
 /// Executes the steps of an operation that can be done now.
-fn coll_run(ep: &mut EpState, env: &mut Env<'_>, addr: u64, seq: u64) {
+fn coll_run(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
     loop {
         let Some(coll) = ep.coll.as_mut() else {
             return;
@@ -155,7 +155,7 @@ fn coll_run(ep: &mut EpState, env: &mut Env<'_>, addr: u64, seq: u64) {
             if group.lost.contains(&peer) {
                 return coll_fail(ep, env, addr, fi::FI_ECONNRESET);
             }
-            tx_queue::defer(ep, peer, TxOp::Coll(out));
+            tx_queue::defer(ep, peer, PendingOp::Coll(out));
             continue;
         }
         let Some(message) = coll.inbox.take(Key { id, seq, peer }) else {
@@ -188,7 +188,7 @@ fn coll_run(ep: &mut EpState, env: &mut Env<'_>, addr: u64, seq: u64) {
     }
 }
 
-fn coll_complete(ep: &mut EpState, env: &mut Env<'_>, addr: u64, seq: u64) {
+fn coll_complete(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
     let Some(op) = group(ep, addr).and_then(|g| g.ops.remove(&seq)) else {
         return;
     };
@@ -199,41 +199,41 @@ fn coll_complete(ep: &mut EpState, env: &mut Env<'_>, addr: u64, seq: u64) {
             place.copy_from_slice(bytes);
         }
     }
-    completion::tx_complete(ep, env, What::Collective, op.context, op.flags, 0, 0, 0);
+    completion::tx_complete(ep, env, OpKind::Collective, op.context, op.flags, 0, 0, 0);
 }
 
 /// Ensures a connection to `peer`, so that its end is detected.
-pub(crate) fn coll_touch(ep: &mut EpState, addr: u64, peer: PeerId) {
+pub(crate) fn coll_touch(ep: &mut Endpoint, addr: u64, peer: PeerId) {
     let known = ep.peers.get(peer).is_none_or(|p| p.tx.is_some() || !p.queue.pending.is_empty());
     if !known && ep.links.conns_of(peer).next().is_none() {
-        tx_queue::defer(ep, peer, TxOp::Coll(CollOut::Touch { group: addr }));
+        tx_queue::defer(ep, peer, PendingOp::Coll(CollOut::Touch { group: addr }));
     }
 }
 
 /// Sends as much as the ring has space for.
 pub(crate) fn try_coll(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     out: &mut CollOut,
-) -> Tried {
+) -> Submit {
     let Some(conn) = ep.peers.at(peer).tx else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     let Some(conn) = ep.links.conn(conn) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     match out {
-        CollOut::Touch { .. } => Tried::Sent,
+        CollOut::Touch { .. } => Submit::Done,
         CollOut::Note { kind, head, .. } => {
             let pushed = conn.tx().push_slice(*kind, head.as_slice(), &[]);
-            if pushed.is_ok() { Tried::Sent } else { Tried::Later }
+            if pushed.is_ok() { Submit::Done } else { Submit::Retry }
         }
         CollOut::Data { group, seq, range, sent, begun } => {
             let found = ep.coll.as_ref().and_then(|c| c.groups.get(group));
             let Some((id, op)) = found.and_then(|g| Some((g.id, g.ops.get(seq)?))) else {
                 // The operation has ended meanwhile.
-                return Tried::Sent;
+                return Submit::Done;
             };
             let message = op.work.get(range.clone()).unwrap_or_default();
             while !*begun || *sent < message.len() {
@@ -243,7 +243,7 @@ pub(crate) fn try_coll(
                     Head::new().word(id).word(*seq).word(message.len() as u64).word(*sent as u64);
                 if conn.tx().push_slice(wire::COLL_DATA, head.as_slice(), piece).is_err() {
                     conn.notify();
-                    return Tried::Later;
+                    return Submit::Retry;
                 }
                 *begun = true;
                 *sent += piece.len();
@@ -253,12 +253,12 @@ pub(crate) fn try_coll(
             ep.stats.sent.add(sent);
             ep.stats.ring.add(sent);
             coll_sent(ep, env, addr, seq);
-            Tried::Sent
+            Submit::Done
         }
     }
 }
 
-fn coll_sent(ep: &mut EpState, env: &mut Env<'_>, addr: u64, seq: u64) {
+fn coll_sent(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
     let Some(op) = group(ep, addr).and_then(|g| g.ops.get_mut(&seq)) else {
         return;
     };
@@ -270,7 +270,7 @@ fn coll_sent(ep: &mut EpState, env: &mut Env<'_>, addr: u64, seq: u64) {
 
 /// Handles an item that could not be sent because the peer is unreachable.
 pub(crate) fn coll_unsent(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     addr: u64,
@@ -283,7 +283,7 @@ pub(crate) fn coll_unsent(
 }
 
 /// Handles the end of a peer: groups that need the peer end.
-pub(crate) fn coll_lost(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId) {
+pub(crate) fn coll_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     // Later records of the peer belong to its next incarnation.
     coll_read_on(ep);
     let Some(coll) = ep.coll.as_mut() else {
@@ -314,7 +314,7 @@ pub(crate) fn coll_lost(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId) {
 }
 
 /// Ends all groups of this endpoint.
-pub(crate) fn coll_end_all(ep: &mut EpState, env: &mut Env<'_>, err: Errno) {
+pub(crate) fn coll_end_all(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno) {
     let groups = ep.coll.as_ref().map(|c| c.groups.keys().copied().collect());
     let groups: Vec<u64> = groups.unwrap_or_default();
     for addr in groups {
@@ -323,7 +323,7 @@ pub(crate) fn coll_end_all(ep: &mut EpState, env: &mut Env<'_>, err: Errno) {
 }
 
 /// Ends a group here and notifies its members.
-pub(crate) fn coll_fail(ep: &mut EpState, env: &mut Env<'_>, addr: u64, err: Errno) {
+pub(crate) fn coll_fail(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Errno) {
     let Some(group) = group(ep, addr) else {
         return;
     };
@@ -345,7 +345,7 @@ pub(crate) fn coll_fail(ep: &mut EpState, env: &mut Env<'_>, addr: u64, err: Err
 }
 
 /// Ends a group here, and fails its operations.
-pub(crate) fn coll_end(ep: &mut EpState, env: &mut Env<'_>, addr: u64, err: Errno) {
+pub(crate) fn coll_end(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Errno) {
     let Some(group) = group(ep, addr) else {
         return;
     };
@@ -363,17 +363,17 @@ pub(crate) fn coll_end(ep: &mut EpState, env: &mut Env<'_>, addr: u64, err: Errn
     }
     coll_read_on(ep);
     for op in ops.into_values() {
-        completion::tx_complete(ep, env, What::Collective, op.context, op.flags, 0, 0, err);
+        completion::tx_complete(ep, env, OpKind::Collective, op.context, op.flags, 0, 0, err);
     }
 }
 
-pub(crate) fn coll_note(ep: &mut EpState, peer: PeerId, kind: u8, head: Head, group: u64) {
-    tx_queue::defer(ep, peer, TxOp::Coll(CollOut::Note { kind, head, group }));
+pub(crate) fn coll_note(ep: &mut Endpoint, peer: PeerId, kind: u8, head: Head, group: u64) {
+    tx_queue::defer(ep, peer, PendingOp::Coll(CollOut::Note { kind, head, group }));
 }
 
 /// Handles a fragment of a message. Returns false if it is invalid.
 pub(crate) fn on_coll_data(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     words: &mut Words<'_>,
@@ -413,7 +413,7 @@ pub(crate) fn on_coll_data(
     }
     let ahead = posted.is_none();
     let whole = match coll.inbox.put(key, len, offset, &body) {
-        Put::Nonsense => return Ok(false),
+        Put::Invalid => return Ok(false),
         Put::NoMemory => return Err(RecordError::NoMemory),
         // A message from before this member left may continue while another group is joined.
         Put::OutOfPlace { begun } => return Ok(!begun && !known),
@@ -432,7 +432,7 @@ pub(crate) fn on_coll_data(
 
 /// Stops reading from a member that is too far ahead.
 #[cold]
-fn coll_hold(ep: &mut EpState, peer: PeerId) {
+fn coll_hold(ep: &mut Endpoint, peer: PeerId) {
     if let Some(coll) = &mut ep.coll
         && !std::mem::replace(&mut ep.peers.at_mut(peer).ahead, true)
     {
@@ -441,7 +441,7 @@ fn coll_hold(ep: &mut EpState, peer: PeerId) {
 }
 
 /// Resumes reading from members that were too far ahead.
-pub(crate) fn coll_read_on(ep: &mut EpState) {
+pub(crate) fn coll_read_on(ep: &mut Endpoint) {
     let Some(coll) = &mut ep.coll else { return };
     for peer in coll.held.drain(..) {
         ep.peers.at_mut(peer).ahead = false;
@@ -450,7 +450,7 @@ pub(crate) fn coll_read_on(ep: &mut EpState) {
 
 /// Handles the end of a group. Returns false if the peer reported more ends than possible.
 pub(crate) fn on_abort(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     by: PeerId,
     id: u64,
@@ -483,7 +483,7 @@ pub(crate) fn on_abort(
 }
 
 /// Reports the result of a join to the application.
-pub(crate) fn report_join(ep: &mut EpState, addr: u64, outcome: Result<(), Errno>) {
+pub(crate) fn report_join(ep: &mut Endpoint, addr: u64, outcome: Result<(), Errno>) {
     let Some(group) = ep.coll.as_ref().and_then(|c| c.groups.get(&addr)) else {
         return;
     };
@@ -506,7 +506,7 @@ pub(crate) fn report_join(ep: &mut EpState, addr: u64, outcome: Result<(), Errno
 }
 
 /// Refuses the members that wait for a group which failed to start.
-pub(crate) fn refuse(ep: &mut EpState, addr: u64, err: Errno) {
+pub(crate) fn refuse(ep: &mut Endpoint, addr: u64, err: Errno) {
     let Some(Coll { groups, ready, refused, .. }) = ep.coll.as_deref_mut() else {
         return;
     };

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use scif_ring::AtomicCounter;
 
 use crate::base::log::{Subsys, info_about_peer};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
-use crate::engine::tables::tag_match::Arrived;
+use crate::engine::tables::tag_match::UnexpectedMsg;
 use crate::engine::tables::unexpected::{
     Charge, DEAD_MAX, Departed, ENTRY_BYTES, PRUNE_AT, SHARE_MIN,
 };
@@ -17,7 +17,7 @@ use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
 
 /// Returns the bytes of unexpected messages of `peer`.
-pub(crate) fn unexpected_of(ep: &EpState, peer: PeerId) -> u64 {
+pub(crate) fn unexpected_of(ep: &Endpoint, peer: PeerId) -> u64 {
     ep.peers.at(peer).unexpected.as_ref().map_or(0, |load| load.get())
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn unexpected_of(ep: &EpState, peer: PeerId) -> u64 {
 /// [`RecordError::NoMemory`] if the connection of `peer` itself must be reset.
 #[cold]
 pub(crate) fn keep_bytes<T>(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     len: usize,
@@ -55,7 +55,7 @@ pub(crate) fn keep_bytes<T>(
 }
 
 /// Releases memory for a message of `asking`. Returns false if `asking` itself holds the most.
-fn make_room(ep: &mut EpState, env: &mut Env<'_>, asking: PeerId) -> bool {
+fn make_room(ep: &mut Endpoint, env: &mut Env<'_>, asking: PeerId) -> bool {
     while !ep.recv.limits.departed.is_empty() {
         let Departed { load, .. } = ep.recv.limits.departed.remove(0);
         if load.get() > 0 {
@@ -75,15 +75,15 @@ fn make_room(ep: &mut EpState, env: &mut Env<'_>, asking: PeerId) -> bool {
 }
 
 /// Drops the unexpected messages of `peer`.
-pub(crate) fn drop_unexpected_of(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId) {
+pub(crate) fn drop_unexpected_of(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     if let Some(load) = ep.peers.at(peer).unexpected.clone() {
         drop_unexpected(ep, env, &load);
     }
 }
 
 /// Drops the messages that are counted in `load`.
-fn drop_unexpected(ep: &mut EpState, env: &mut Env<'_>, load: &Arc<AtomicCounter>) {
-    let is_of_it = |m: &Arrived| Arc::ptr_eq(&m.charge.peer, load);
+fn drop_unexpected(ep: &mut Endpoint, env: &mut Env<'_>, load: &Arc<AtomicCounter>) {
+    let is_of_it = |m: &UnexpectedMsg| Arc::ptr_eq(&m.charge.peer, load);
     ep.recv.msg.unexpected.retain(|m| !is_of_it(m));
     ep.recv.tagged.unexpected.retain(|m| !is_of_it(m));
     if let Some(srx) = ep.cfg.srx.and_then(|srx| env.srxs.get_mut(srx)) {
@@ -93,7 +93,7 @@ fn drop_unexpected(ep: &mut EpState, env: &mut Env<'_>, load: &Arc<AtomicCounter
 
 /// Handles the end of the last connection with `peer`. Its messages stay receivable, up to a
 /// limit if the peer died.
-pub(crate) fn departed(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, died: bool) {
+pub(crate) fn departed(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, died: bool) {
     if ep.links.conns_of(peer).next().is_some() {
         // The next incarnation of the peer is connected already and shares the load. Nothing
         // may be dropped.
@@ -108,7 +108,8 @@ pub(crate) fn departed(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, died: 
         info_about_peer(
             Subsys::EpData,
             format_args!(
-                "{} bytes of messages that no receive has matched are dropped with their sender, peer {peer}, which died",
+                "{} bytes of messages that no receive has matched are dropped with their sender, \
+                peer {peer}, which died",
                 load.get()
             ),
         );

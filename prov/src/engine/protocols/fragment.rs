@@ -8,19 +8,19 @@ use scif::ConnId;
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::rendezvous;
-use crate::engine::tables::incoming::How;
-use crate::engine::tables::op_table::{Asked, What};
-use crate::engine::tables::pending::OutStream;
+use crate::engine::tables::incoming::RndvState;
+use crate::engine::tables::op_table::{CtsReason, OpKind};
+use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::types::envelope::ProtocolError;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
 
 /// Handles a `CTS`: the receiver requests operation `id` as fragments.
 pub(crate) fn on_cts(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     peer: PeerId,
     words: &mut Words<'_>,
 ) -> Result<(), ProtocolError> {
@@ -32,36 +32,36 @@ pub(crate) fn on_cts(
         return Ok(());
     };
     let want = usize::try_from(want).map_err(|_| ProtocolError)?;
-    let asked = if refused == 0 { Asked::Chosen } else { Asked::Refused };
+    let asked = if refused == 0 { CtsReason::Chosen } else { CtsReason::Refused };
     // Only the payload of an announced message may be requested: the buffers of reads and
     // fetches are private. It is requested once, with one exception. A receiver that chose the
     // ring may later try a pull, be denied access, and request the payload again
-    // (`Asked::Refused`).
+    // (`CtsReason::Refused`).
     if op.peer != peer
         || want == 0
-        || !matches!(op.what, What::Message | What::Tagged)
+        || !matches!(op.op_kind, OpKind::Message | OpKind::Tagged)
         || want > op.len
         || op.kept.is_none() && total_len(op.iov.as_slice()) != op.len
         || op.asked >= asked
     {
         return Err(ProtocolError);
     }
-    let again = std::mem::replace(&mut op.asked, asked) != Asked::Never;
+    let again = std::mem::replace(&mut op.asked, asked) != CtsReason::Never;
     let p = ep.peers.at_mut(peer);
     if again {
         // The first request is obsolete.
         p.queue
             .streams
-            .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
+            .retain(|stream| !matches!(stream, FragmentedSend::Message { op, .. } if *op == id));
     }
-    p.queue.streams.push_back(OutStream::Message { op: id, receive, done: 0, want });
+    p.queue.streams.push_back(FragmentedSend::Message { op: id, receive, done: 0, want });
     ep.peers.mark_busy(peer);
     Ok(())
 }
 
 /// Handles a fragment of a payload that this side requested.
 pub(crate) fn on_stream(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     receive: u64,
@@ -75,7 +75,7 @@ pub(crate) fn on_stream(
     if u64::from(m.stamp) != receive >> 32 || m.arrival.peer != peer {
         return Ok(());
     }
-    let How::Streaming { done } = &mut m.how else {
+    let RndvState::Fragments { done } = &mut m.how else {
         return Err(ProtocolError);
     };
     if offset != *done as u64 || body.len() > m.want - *done {
@@ -92,7 +92,7 @@ pub(crate) fn on_stream(
 }
 
 /// Pushes fragments to `peer`, the oldest payload first. Returns true if any entered the ring.
-pub(crate) fn flush_streams(ep: &mut EpState, peer: PeerId, conn: ConnId) -> bool {
+pub(crate) fn push_fragments(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
     let mut pushed = false;
     loop {
         let p = ep.peers.at_mut(peer);
@@ -103,7 +103,7 @@ pub(crate) fn flush_streams(ep: &mut EpState, peer: PeerId, conn: ConnId) -> boo
             return pushed;
         };
         let (sent, finished) = match stream {
-            OutStream::Message { op, receive, done, want } => match ep.ops.get_mut(*op) {
+            FragmentedSend::Message { op, receive, done, want } => match ep.ops.get_mut(*op) {
                 None => (Ok(0), true),
                 Some(op) => {
                     let n = (*want - *done).min(BODY_MAX);
@@ -123,7 +123,7 @@ pub(crate) fn flush_streams(ep: &mut EpState, peer: PeerId, conn: ConnId) -> boo
                     (sent.map(|()| n), *done == *want)
                 }
             },
-            OutStream::Read { op, offset, bytes, done } => {
+            FragmentedSend::Read { op, offset, bytes, done } => {
                 let n = (bytes.len() - *done).min(BODY_MAX);
                 let head = Head::new().word(*op).word(*offset + *done as u64);
                 let piece = bytes.get(*done..*done + n).unwrap_or_default();
@@ -151,7 +151,7 @@ pub(crate) fn flush_streams(ep: &mut EpState, peer: PeerId, conn: ConnId) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tables::op_table::{Label, OutOp};
+    use crate::engine::tables::op_table::{CompletionInfo, OutstandingOp};
     use crate::engine::tests::{Bed, buffer};
     use crate::engine::types::iov::Iov;
 
@@ -159,17 +159,21 @@ mod tests {
     fn only_the_payload_of_a_message_may_be_requested() {
         let mut pair = Bed::pair();
         let peer = pair[0].peer();
-        let cases =
-            [(What::Message, 8, Ok(())), (What::Read, 8, Err(())), (What::Message, 9, Err(()))];
-        for (what, want, expected) in cases {
-            let label = Label { what, context: 0, flags: 0, tag: 0, len: 8 };
+        let cases = [
+            (OpKind::Message, 8, Ok(())),
+            (OpKind::Read, 8, Err(())),
+            (OpKind::Message, 9, Err(())),
+        ];
+        for (op_kind, want, expected) in cases {
+            let label = CompletionInfo { op_kind, context: 0, flags: 0, tag: 0, len: 8 };
             let ep = &mut pair[0].ep;
-            let id = ep.ops.insert(OutOp::new(peer, label, Iov::new(&[buffer(vec![0; 8])])));
+            let id =
+                ep.ops.insert(OutstandingOp::new(peer, label, Iov::new(&[buffer(vec![0; 8])])));
             let head = Head::new().word(id).word(0).word(want).word(1);
             let mut bytes = [0; scif_ring::HEAD_MAX];
             bytes[..head.as_slice().len()].copy_from_slice(head.as_slice());
             let answer = on_cts(ep, peer, &mut Words::new(&bytes, 32));
-            assert_eq!(answer.map_err(|_| ()), expected, "{what:?} {want}");
+            assert_eq!(answer.map_err(|_| ()), expected, "{op_kind:?} {want}");
         }
         assert_eq!(pair[0].ep.peers.at(peer).queue.streams.len(), 1);
     }

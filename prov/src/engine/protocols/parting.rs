@@ -17,11 +17,11 @@ use scif::{CloseHow, ConnId, Connection, PortId};
 use crate::base::errno::Errno;
 use crate::engine::channel::link_set::Parting;
 use crate::engine::completions::{completion, recv_completion};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::tables::incoming::How;
-use crate::engine::tables::op_table::{Asked, What};
-use crate::engine::types::envelope::{MsgEnvelope, Target};
+use crate::engine::tables::incoming::RndvState;
+use crate::engine::tables::op_table::{CtsReason, OpKind};
+use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
 use crate::engine::types::peer_id::PeerId;
 
 /// Time in nanoseconds that a close waits for peers that are copying. A stopped peer delays it by
@@ -103,7 +103,7 @@ fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> 
 /// Closes a connection that has ended with `err`, now or when its peer is not copying any more.
 /// `sent_on_it`: messages to `peer` were announced over it.
 pub(crate) fn part(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
@@ -125,18 +125,18 @@ pub(crate) fn part(
 }
 
 /// Separates the messages announced to `peer` from later connections with it.
-fn set_apart(ep: &mut EpState, peer: PeerId) -> Vec<u64> {
+fn set_apart(ep: &mut Endpoint, peer: PeerId) -> Vec<u64> {
     let mut ops = ep.ops.of_peer(peer);
     ops.retain(|id| !is_set_apart(ep, *id));
     ops.retain(|id| {
         let Some(op) = ep.ops.get_mut(*id) else {
             return false;
         };
-        let announced = matches!(op.what, What::Message | What::Tagged)
+        let announced = matches!(op.op_kind, OpKind::Message | OpKind::Tagged)
             && (op.kept.is_some() || !op.iov.as_slice().is_empty());
         if announced {
             op.block = None;
-            op.asked = Asked::Refused;
+            op.asked = CtsReason::Refused;
         }
         announced
     });
@@ -145,20 +145,20 @@ fn set_apart(ep: &mut EpState, peer: PeerId) -> Vec<u64> {
 }
 
 /// Returns whether message `id` ends only when its peer has left its memory.
-pub(crate) fn is_set_apart(ep: &EpState, id: u64) -> bool {
+pub(crate) fn is_set_apart(ep: &Endpoint, id: u64) -> bool {
     ep.links.parting.iter().any(|p| p.ops.contains(&id))
 }
 
 /// Closes the connections whose peers have left, and ends the operations that waited for that.
 #[inline]
-pub(crate) fn see_off(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn see_off(ep: &mut Endpoint, env: &mut Env<'_>) {
     if !ep.links.parting.is_empty() {
         see_off_all(ep, env);
     }
 }
 
 #[cold]
-fn see_off_all(ep: &mut EpState, env: &mut Env<'_>) {
+fn see_off_all(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut at = 0;
     while let Some(p) = ep.links.parting.get(at) {
         let (conn, has_ops) = (p.conn, !p.ops.is_empty());
@@ -177,11 +177,11 @@ fn see_off_all(ep: &mut EpState, env: &mut Env<'_>) {
 
 /// Fails the incoming messages of a lost connection. Each receive ends with `err` as soon as
 /// its sender cannot write into it any more.
-fn fail_incoming(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, err: Errno) {
+fn fail_incoming(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, err: Errno) {
     let mut at = 0;
     while let Some(index) = ep.rndv.order.get(at).copied() {
         let over_it = ep.rndv.incoming.get_mut(index).is_some_and(|m| m.conn() == conn);
-        if !over_it || withdraw(ep, index, err) {
+        if !over_it || revoke(ep, index, err) {
             at += 1;
             continue;
         }
@@ -194,11 +194,13 @@ fn fail_incoming(ep: &mut EpState, env: &mut Env<'_>, conn: ConnId, err: Errno) 
 
 /// Revokes the buffer offered for a message. Returns true if its sender is still writing; the
 /// receive then ends with `err` afterwards.
-pub(crate) fn withdraw(ep: &mut EpState, index: u32, err: Errno) -> bool {
+pub(crate) fn revoke(ep: &mut Endpoint, index: u32, err: Errno) -> bool {
     let Some(m) = ep.rndv.incoming.get_mut(index) else {
         return false;
     };
-    let (How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. }) = m.how
+    let (RndvState::CoopCopy { block, .. }
+    | RndvState::Draining { block }
+    | RndvState::Ending { block, .. }) = m.how
     else {
         return false;
     };
@@ -209,27 +211,28 @@ pub(crate) fn withdraw(ep: &mut EpState, index: u32, err: Errno) -> bool {
     claim.close();
     let open = claim.open_parts() > 0 && conn.may_be_copying();
     if open {
-        m.how = How::Ending { block, err };
+        m.how = RndvState::Ending { block, err };
     }
     open
 }
 
 /// Revokes, for a closing endpoint, all announced memory and offered buffers.
-pub(crate) fn let_go(ep: &mut EpState) {
+pub(crate) fn revoke_all(ep: &mut Endpoint) {
     drop(end_fetches(ep));
 }
 
 /// Revokes all announced memory and offered buffers. Returns the receives that were being
 /// filled.
-pub(crate) fn end_fetches(ep: &mut EpState) -> Vec<(Target, MsgEnvelope)> {
+pub(crate) fn end_fetches(ep: &mut Endpoint) -> Vec<(RecvTarget, MsgEnvelope)> {
     let end = scif::now_ns() + WITHDRAW_NS;
     let mut fetched = Vec::new();
     while let Some(index) = ep.rndv.order.pop_front() {
         let Some(m) = ep.rndv.incoming.remove(index) else {
             continue;
         };
-        if let How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. } =
-            m.how
+        if let RndvState::CoopCopy { block, .. }
+        | RndvState::Draining { block }
+        | RndvState::Ending { block, .. } = m.how
             && let Some(conn) = ep.links.conn(m.conn())
         {
             conn.rx_claim(block).close();

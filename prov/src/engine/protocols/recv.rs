@@ -11,15 +11,15 @@ use scif_ring::spsc::Record;
 
 use crate::base::errno::Errno;
 use crate::engine::completions::{multi_recv, recv_completion};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
 use crate::engine::protocols::{eviction, rendezvous, srx};
 use crate::engine::tables::multi::Multi;
-use crate::engine::tables::op_table::NOTED;
-use crate::engine::tables::tag_match::{Arrived, Payload, Posted};
+use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
+use crate::engine::tables::tag_match::{Payload, PostedRecv, UnexpectedMsg};
 use crate::engine::types::args::RecvArgs;
-use crate::engine::types::envelope::{Many, MsgEnvelope, RecordError, Target};
+use crate::engine::types::envelope::{MsgEnvelope, MultiRecvId, RecordError, RecvTarget};
 use crate::engine::types::iov::{Iov, bytes_of, copy_of, scatter};
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::rts::Rts;
@@ -28,7 +28,7 @@ use crate::engine::types::wire::{self, Head, Words};
 /// Handles an eager message.
 #[inline]
 pub(crate) fn on_eager(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     record: &Record,
@@ -43,7 +43,7 @@ pub(crate) fn on_eager(
     let is_inline = kind & wire::INLINE != 0;
     let len = if is_inline { inline.len() } else { record.body.len() };
     let arrival = MsgEnvelope { peer, tag, data, len };
-    match take_target(ep, env, tagged, peer, tag, len) {
+    match match_posted(ep, env, tagged, peer, tag, len) {
         Some(target) => {
             let copied = match (is_inline, target.iov.as_slice()) {
                 (true, [one]) => one.copy_from_slice(inline),
@@ -60,7 +60,12 @@ pub(crate) fn on_eager(
                 if is_inline { copy_of(inline) } else { bytes_of(&record.body) }
             })?;
             let payload = Payload::Here(bytes);
-            srx::keep(ep, env, tagged, Arrived { peer, tag, data, len, ack, payload, charge })?;
+            srx::keep(
+                ep,
+                env,
+                tagged,
+                UnexpectedMsg { peer, tag, data, len, ack, payload, charge },
+            )?;
         }
     }
     Ok(())
@@ -68,7 +73,7 @@ pub(crate) fn on_eager(
 
 /// Handles the announcement of a large message.
 pub(crate) fn on_rts(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
@@ -81,9 +86,9 @@ pub(crate) fn on_rts(
     let data = (kind & wire::DATA != 0).then(|| words.word());
     let rts = Rts::decode(conn, &mut words, record.body)?;
     let len = rts.len();
-    match take_target(ep, env, tagged, peer, tag, len) {
+    match match_posted(ep, env, tagged, peer, tag, len) {
         Some(target) => {
-            rendezvous::start_incoming(ep, env, target, MsgEnvelope { peer, tag, data, len }, rts)
+            rendezvous::start_rndv(ep, env, target, MsgEnvelope { peer, tag, data, len }, rts)
         }
         None => {
             let ((), charge) = eviction::keep_bytes(ep, env, peer, rts.kept(), || Some(()))?;
@@ -92,7 +97,7 @@ pub(crate) fn on_rts(
                 ep,
                 env,
                 tagged,
-                Arrived { peer, tag, data, len, ack: None, payload, charge },
+                UnexpectedMsg { peer, tag, data, len, ack: None, payload, charge },
             )?;
         }
     }
@@ -102,15 +107,15 @@ pub(crate) fn on_rts(
 /// Finds and removes the receive for a message of `len` bytes. Releases multi-receive buffers
 /// that are too full for it.
 #[inline]
-pub(crate) fn take_target(
-    ep: &mut EpState,
+pub(crate) fn match_posted(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     tagged: bool,
     peer: PeerId,
     tag: u64,
     len: usize,
-) -> Option<Target> {
-    let source = sep_source::known_as(ep, env, peer);
+) -> Option<RecvTarget> {
+    let source = sep_source::match_source(ep, env, peer);
     loop {
         let Some(at) = ep.recv.queue(tagged).match_arrival(source, tag) else {
             return srx::take_shared(ep, env, tagged, peer, tag, len);
@@ -120,8 +125,8 @@ pub(crate) fn take_target(
             let posted = ep.recv.take(tagged, at)?;
             return Some(posted.into_target(tagged));
         };
-        let Many::Own(number) = many else { return None };
-        if let Some(target) = carve(ep, env, tagged, at, number, len) {
+        let MultiRecvId::Own(number) = many else { return None };
+        if let Some(target) = reserve(ep, env, tagged, at, number, len) {
             return Some(target);
         }
     }
@@ -129,27 +134,27 @@ pub(crate) fn take_target(
 
 /// Reserves a part of multi-receive buffer `number`, whose list entry is `at`. Returns `None`
 /// if the message does not fit.
-fn carve(
-    ep: &mut EpState,
+fn reserve(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     tagged: bool,
     at: u32,
     number: u32,
     len: usize,
-) -> Option<Target> {
-    let piece = ep.recv.multis.get_mut(number)?.carve(len, ep.cfg.min_multi_recv);
+) -> Option<RecvTarget> {
+    let piece = ep.recv.multis.get_mut(number)?.reserve(len, ep.cfg.min_multi_recv);
     let flags = ep.recv.queue(tagged).posted.get_mut(at).map_or(0, |p| p.flags);
     if piece.as_ref().is_none_or(|piece| piece.last) {
         ep.recv.take(tagged, at);
-        multi_recv::retire_many(ep, env, Many::Own(number));
+        multi_recv::release(ep, env, MultiRecvId::Own(number));
     }
-    piece.map(|piece| piece.target(tagged, flags, Many::Own(number)))
+    piece.map(|piece| piece.target(tagged, flags, MultiRecvId::Own(number)))
 }
 
 /// Posts a receive on the slow path, or matches it with an unexpected message.
 #[inline(never)]
 pub(crate) fn post_recv(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &RecvArgs<'_>,
 ) -> Result<(), Errno> {
@@ -162,22 +167,22 @@ pub(crate) fn post_recv(
             return Err(fi::FI_EINVAL);
         };
         let multi = Multi::new(*base, a.context);
-        Some(Many::Own(ep.recv.multis.insert(multi).ok_or(fi::FI_ENOMEM)?))
+        Some(MultiRecvId::Own(ep.recv.multis.insert(multi).ok_or(fi::FI_ENOMEM)?))
     } else {
         None
     };
-    let posted = Posted {
+    let posted = PostedRecv {
         tag,
         ignore,
         src,
-        iov: if a.flags & NOTED == 0 { Iov::new(a.iov) } else { Iov::list(a.iov) },
+        iov: if a.flags & FLAG_DEFERRED_WORK == 0 { Iov::new(a.iov) } else { Iov::list(a.iov) },
         len,
         context: a.context,
         flags: a.flags,
         multi,
     };
     if multi.is_none()
-        && let Some(at) = sep_source::match_waiting(ep, env, tagged, src, tag, ignore)
+        && let Some(at) = sep_source::match_unexpected(ep, env, tagged, src, tag, ignore)
     {
         if let Some(m) = ep.recv.queue(tagged).unexpected.remove(at) {
             receive_unexpected(ep, env, posted.into_target(tagged), m);
@@ -206,7 +211,12 @@ pub(crate) fn post_recv(
 }
 
 /// Receives an unexpected message into its matched receive.
-pub(crate) fn receive_unexpected(ep: &mut EpState, env: &mut Env<'_>, target: Target, m: Arrived) {
+pub(crate) fn receive_unexpected(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    target: RecvTarget,
+    m: UnexpectedMsg,
+) {
     ep.throttle.note_drained();
     let arrival = MsgEnvelope { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
     match m.payload {
@@ -217,26 +227,26 @@ pub(crate) fn receive_unexpected(ep: &mut EpState, env: &mut Env<'_>, target: Ta
             }
             recv_completion::complete_recv(ep, env, &target, &arrival, copied, 0);
         }
-        Payload::There(rts) => rendezvous::start_incoming(ep, env, target, arrival, rts),
+        Payload::There(rts) => rendezvous::start_rndv(ep, env, target, arrival, rts),
     }
 }
 
 /// Receives unexpected messages into a buffer that was just posted, until it is full.
 pub(crate) fn fill(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    many: Many,
+    many: MultiRecvId,
     tagged: bool,
     (src, tag, ignore): (PeerId, u64, u64),
 ) {
     while multi_recv::buffer(ep, env, many).is_some_and(|buffer| !buffer.retired)
-        && let Some(at) = sep_source::match_waiting(ep, env, tagged, src, tag, ignore)
+        && let Some(at) = sep_source::match_unexpected(ep, env, tagged, src, tag, ignore)
     {
         let waiting = ep.recv.queue(tagged).unexpected.get_mut(at);
         let Some((peer, tag, len)) = waiting.map(|m| (m.peer, m.tag, m.len)) else {
             return;
         };
-        let Some(target) = take_target(ep, env, tagged, peer, tag, len) else {
+        let Some(target) = match_posted(ep, env, tagged, peer, tag, len) else {
             return;
         };
         if let Some(message) = ep.recv.queue(tagged).unexpected.remove(at) {

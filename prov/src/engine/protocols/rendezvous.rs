@@ -5,22 +5,22 @@
 //! permits it. If the sender gave a claim block, the receiver offers its buffer there for a
 //! cooperative copy. Both sides then claim parts, the sender from the front, the receiver from the
 //! back. A part is copied within the call that claimed it. The receive completes when no claimed
-//! part is open. If direct access fails or is slower (`rndv_select`), the receiver requests fragments
-//! through the ring (`CTS`, `streams`).
+//! part is open. If direct access fails or is slower (`rndv_select`), the receiver requests
+//! fragments through the ring (`CTS`, `streams`).
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, RemoteMem};
 
 use crate::engine::completions::recv_completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::parting;
-use crate::engine::tables::incoming::{How, Incoming, part_size, takes};
-use crate::engine::tables::op_table::Asked;
+use crate::engine::tables::incoming::{RndvRecv, RndvState, part_size, takes};
+use crate::engine::tables::op_table::CtsReason;
 use crate::engine::tables::peer::{is_denied, note_denial};
 use crate::engine::tables::rndv_select::RndvProto;
-use crate::engine::types::envelope::{MsgEnvelope, Target};
+use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::rts::{BOTH_SIDES_MIN, Rts};
 use crate::engine::types::wire::{self, Head};
@@ -33,20 +33,20 @@ const BUDGET: usize = 4 * 1024 * 1024;
 const HELP_DEPTH: usize = 4;
 /// Time in nanoseconds without a fragment after which a message sent through the ring by choice is
 /// pulled.
-const SILENCE_NS: u64 = 100_000;
+const STREAM_STALL_NS: u64 = 100_000;
 
 /// Result of one step of an incoming message.
-enum Step {
+enum RndvStep {
     Done,
     Waiting,
     Failed(i32),
 }
 
 /// Starts the transfer of a matched large message, by the best available method.
-pub(crate) fn start_incoming(
-    ep: &mut EpState,
+pub(crate) fn start_rndv(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
-    target: Target,
+    target: RecvTarget,
     arrival: MsgEnvelope,
     rts: Rts,
 ) {
@@ -76,7 +76,7 @@ pub(crate) fn start_incoming(
     };
     let stamp = ep.rndv.stamp.wrapping_add(1);
     ep.rndv.stamp = stamp;
-    let mut how = How::Alone { done: 0 };
+    let mut how = RndvState::Pull { done: 0 };
     let mut still = None;
     let mut proto = None;
     if access == Access::ProcessVm
@@ -94,12 +94,12 @@ pub(crate) fn start_incoming(
                 still = Some(scif::Arrival::new(to.addr(), to.len()));
             }
             c.rx_claim(block).offer(generation, to.addr() as u64, want as u64, part_len, parts);
-            how = How::Shared { block, generation, part, parts, mended: false, own: 0 };
+            how = RndvState::CoopCopy { block, generation, part, parts, repeated: false, own: 0 };
         }
     }
     let refused = access == Access::None;
     let stream = want > 0 && (refused || proto == Some(RndvProto::Fragments));
-    let Some(index) = ep.rndv.incoming.insert(Incoming {
+    let Some(index) = ep.rndv.incoming.insert(RndvRecv {
         target,
         arrival,
         rts,
@@ -116,37 +116,39 @@ pub(crate) fn start_incoming(
     if stream {
         let denied = refused && ep.links.conn(conn).is_some_and(|c| is_denied(c));
         ep.stats.fallbacks += u64::from(denied);
-        ask_for_stream(ep, index, refused);
+        send_cts(ep, index, refused);
     }
 }
 
 /// Selects the method for a message of `want` bytes that both sides can copy, if there is a
 /// choice.
-fn select_proto(ep: &mut EpState, peer: PeerId, want: usize) -> Option<RndvProto> {
+fn select_proto(ep: &mut Endpoint, peer: PeerId, want: usize) -> Option<RndvProto> {
     let alone = ep.rndv.order.is_empty();
     let selector = &mut ep.peers.at_mut(peer).transfer.rndv_select;
     selector.get_or_insert_default().choose(want, alone)
 }
 
 /// Reports the end of a message to the selector of methods, if there was a choice.
-fn report_proto(ep: &mut EpState, m: &Incoming, failed: bool) {
+fn report_proto(ep: &mut Endpoint, m: &RndvRecv, failed: bool) {
     let Some(proto) = m.proto else { return };
     let Some(selector) = &mut ep.peers.at_mut(m.arrival.peer).transfer.rndv_select else {
         return;
     };
     let helped = match (proto, &m.how) {
-        (RndvProto::CoopCopy, How::Shared { own, .. }) if !failed => *own < m.want,
-        (RndvProto::Fragments, How::Streaming { .. }) if !failed => true,
-        (RndvProto::Fragments, How::Alone { .. }) => return selector.on_sender_stalled(m.want),
+        (RndvProto::CoopCopy, RndvState::CoopCopy { own, .. }) if !failed => *own < m.want,
+        (RndvProto::Fragments, RndvState::Fragments { .. }) if !failed => true,
+        (RndvProto::Fragments, RndvState::Pull { .. }) => {
+            return selector.on_sender_stalled(m.want);
+        }
         _ => return selector.interrupted(m.want),
     };
     selector.ended(m.want, proto, helped, scif::now_ns());
 }
 
 /// Falls back to a pull for a message sent through the ring by choice. A sender without a
-/// fragment for `SILENCE_NS` is outside the library. Its later fragments name a receive that no
-/// longer exists.
-fn fetch_after_all(ep: &mut EpState, index: u32) -> bool {
+/// fragment for `STREAM_STALL_NS` is outside the library. Its later fragments name a receive that
+/// no longer exists.
+fn fall_back_to_pull(ep: &mut Endpoint, index: u32) -> bool {
     let now = scif::now_ns();
     let stamp = ep.rndv.stamp.wrapping_add(1);
     // No thread should sleep until then.
@@ -154,7 +156,7 @@ fn fetch_after_all(ep: &mut EpState, index: u32) -> bool {
     let Some(m) = ep.rndv.incoming.get_mut(index) else {
         return false;
     };
-    let How::Streaming { done } = m.how else {
+    let RndvState::Fragments { done } = m.how else {
         return false;
     };
     let (heard, since) = m.heard;
@@ -162,24 +164,24 @@ fn fetch_after_all(ep: &mut EpState, index: u32) -> bool {
         m.heard = (done, now);
         return false;
     }
-    if now.saturating_sub(since) < SILENCE_NS {
+    if now.saturating_sub(since) < STREAM_STALL_NS {
         return false;
     }
     ep.rndv.stamp = stamp;
     m.stamp = stamp;
-    m.how = How::Alone { done };
+    m.how = RndvState::Pull { done };
     true
 }
 
 /// Copies incoming messages, the oldest first, within the budget of one call.
-pub(crate) fn run_incoming(ep: &mut EpState, env: &mut Env<'_>) {
+pub(crate) fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut budget = BUDGET;
     let mut at = 0;
     while let Some(index) = ep.rndv.order.get(at).copied() {
         match step(ep, index, &mut budget) {
-            Step::Done => end_incoming(ep, env, at, index, 0),
-            Step::Failed(err) => end_incoming(ep, env, at, index, err),
-            Step::Waiting => at += 1,
+            RndvStep::Done => end_incoming(ep, env, at, index, 0),
+            RndvStep::Failed(err) => end_incoming(ep, env, at, index, err),
+            RndvStep::Waiting => at += 1,
         }
         if budget == 0 {
             ep.throttle.more = true;
@@ -189,8 +191,8 @@ pub(crate) fn run_incoming(ep: &mut EpState, env: &mut Env<'_>) {
 }
 
 /// Ends an incoming message: replies `FIN` to the sender and completes the receive.
-pub(crate) fn end_incoming(ep: &mut EpState, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
-    if err != 0 && parting::withdraw(ep, index, err) {
+pub(crate) fn end_incoming(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
+    if err != 0 && parting::revoke(ep, index, err) {
         return;
     }
     ep.rndv.order.remove(at);
@@ -208,57 +210,57 @@ pub(crate) fn end_incoming(ep: &mut EpState, env: &mut Env<'_>, at: usize, index
     recv_completion::complete_recv(ep, env, &m.target, &m.arrival, copied, err);
 }
 
-fn step(ep: &mut EpState, index: u32, budget: &mut usize) -> Step {
+fn step(ep: &mut Endpoint, index: u32, budget: &mut usize) -> RndvStep {
     let more = ep.rndv.order.len() > 1;
     let Some(m) = ep.rndv.incoming.get_mut(index) else {
-        return Step::Done;
+        return RndvStep::Done;
     };
     if m.want == 0 {
-        return Step::Done;
+        return RndvStep::Done;
     }
     let Some(conn) = ep.links.conn(m.rts.conn) else {
-        return Step::Failed(fi::FI_ECONNRESET);
+        return RndvStep::Failed(fi::FI_ECONNRESET);
     };
     match &mut m.how {
-        How::Streaming { done } if *done == m.want => return Step::Done,
-        How::Streaming { .. } if m.proto == Some(RndvProto::Fragments) => {
-            return if fetch_after_all(ep, index) {
+        RndvState::Fragments { done } if *done == m.want => return RndvStep::Done,
+        RndvState::Fragments { .. } if m.proto == Some(RndvProto::Fragments) => {
+            return if fall_back_to_pull(ep, index) {
                 step(ep, index, budget)
             } else {
-                Step::Waiting
+                RndvStep::Waiting
             };
         }
-        How::Streaming { .. } => return Step::Waiting,
-        How::Closing { block } => {
+        RndvState::Fragments { .. } => return RndvStep::Waiting,
+        RndvState::Draining { block } => {
             if conn.rx_claim(*block).open_parts() == 0 {
-                ask_for_stream(ep, index, true);
+                send_cts(ep, index, true);
             }
-            return Step::Waiting;
+            return RndvStep::Waiting;
         }
-        How::Ending { block, err } => {
+        RndvState::Ending { block, err } => {
             let err = *err;
             return if conn.rx_claim(*block).open_parts() > 0 && conn.may_be_copying() {
-                Step::Waiting
+                RndvStep::Waiting
             } else {
-                Step::Failed(err)
+                RndvStep::Failed(err)
             };
         }
-        How::Alone { .. } | How::Shared { .. } => {}
+        RndvState::Pull { .. } | RndvState::CoopCopy { .. } => {}
     }
     // If the peer has left or died, the end of the connection follows and fails the receive.
     if !conn.enter() {
-        return Step::Waiting;
+        return RndvStep::Waiting;
     }
     let copied = m.copy(conn, more, budget, &mut ep.stats);
     conn.exit();
     let error = match copied {
         Ok(true) => None,
-        Ok(false) => return Step::Waiting,
+        Ok(false) => return RndvStep::Waiting,
         Err(error) => Some(error),
     };
     match error {
-        None => Step::Done,
-        Some(AccessError::Gone) => Step::Failed(fi::FI_ECONNRESET),
+        None => RndvStep::Done,
+        Some(AccessError::Gone) => RndvStep::Failed(fi::FI_ECONNRESET),
         Some(error) => {
             ep.stats.fallbacks += 1;
             if matches!(error, AccessError::Denied) {
@@ -268,26 +270,26 @@ fn step(ep: &mut EpState, index: u32, budget: &mut usize) -> Step {
             } else {
                 crate::base::log::fall_back(conn.peer(), conn.peer_pid(), &error);
             }
-            if let How::Shared { block, .. } = m.how {
+            if let RndvState::CoopCopy { block, .. } = m.how {
                 conn.rx_claim(block).close();
-                m.how = How::Closing { block };
-                return Step::Waiting;
+                m.how = RndvState::Draining { block };
+                return RndvStep::Waiting;
             }
             m.proto = None;
-            ask_for_stream(ep, index, true);
-            Step::Waiting
+            send_cts(ep, index, true);
+            RndvStep::Waiting
         }
     }
 }
 
 /// Copies parts, as the sender, of messages whose receivers have offered their buffers.
-pub(crate) fn help(ep: &mut EpState) {
+pub(crate) fn run_coop_sends(ep: &mut Endpoint) {
     let mut at = 0;
     while at < HELP_DEPTH.min(ep.rndv.coop_sends.len()) {
         let Some(id) = ep.rndv.coop_sends.get(at).copied() else {
             return;
         };
-        if help_one(ep, id) {
+        if coop_copy(ep, id) {
             ep.rndv.coop_sends.remove(at);
         } else {
             at += 1;
@@ -301,7 +303,7 @@ pub(crate) fn help(ep: &mut EpState) {
         };
         ep.rndv.coop_next = at + 1;
         if let Some(id) = ep.rndv.coop_sends.get(at).copied()
-            && help_one(ep, id)
+            && coop_copy(ep, id)
         {
             ep.rndv.coop_sends.remove(at);
             ep.rndv.coop_next = at;
@@ -310,9 +312,9 @@ pub(crate) fn help(ep: &mut EpState) {
 }
 
 /// Copies parts of one message. Returns true when nothing is left to copy.
-fn help_one(ep: &mut EpState, id: u64) -> bool {
+fn coop_copy(ep: &mut Endpoint, id: u64) -> bool {
     let more = ep.rndv.coop_sends.len() > 1;
-    let Some(op) = ep.ops.get_mut(id).filter(|op| op.asked == Asked::Never) else {
+    let Some(op) = ep.ops.get_mut(id).filter(|op| op.asked == CtsReason::Never) else {
         return true;
     };
     let (Some((block, generation)), Some(from)) = (op.block, op.iov.contiguous()) else {
@@ -357,7 +359,7 @@ fn help_one(ep: &mut EpState, id: u64) -> bool {
                 claim.complete_front(count, true);
                 // The receiver may sleep until the last part is in place.
                 conn.notify();
-                ep.stats.both_sides.add(local.len());
+                ep.stats.coop_copy.add(local.len());
             }
             Err(error) => {
                 claim.complete_front(count, false);
@@ -380,11 +382,11 @@ fn receive_number(index: u32, stamp: u32) -> u64 {
 
 /// Requests the payload as fragments. `refused`: this side cannot reach the memory of the
 /// sender.
-pub(crate) fn ask_for_stream(ep: &mut EpState, index: u32, refused: bool) {
+pub(crate) fn send_cts(ep: &mut Endpoint, index: u32, refused: bool) {
     let Some(m) = ep.rndv.incoming.get_mut(index) else {
         return;
     };
-    m.how = How::Streaming { done: 0 };
+    m.how = RndvState::Fragments { done: 0 };
     let head = Head::new()
         .word(m.op())
         .word(receive_number(index, m.stamp))

@@ -13,14 +13,14 @@ use scif_ring::copy::{Mem, copy_iov, total_len};
 
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
-use crate::engine::peers::tx_queue::{self, Tried};
+use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
-use crate::engine::tables::op_table::{OutOp, What};
+use crate::engine::tables::op_table::{OpKind, OutstandingOp};
 use crate::engine::tables::peer::{Peer, READ_WINDOW, is_denied, note_denial};
-use crate::engine::tables::pending::{Kept, RmaOp, Source, TxOp};
+use crate::engine::tables::pending::{OwnedPayload, PendingOp, RmaOp, Source};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::{Iov, sub_iov};
 use crate::engine::types::peer_id::PeerId;
@@ -28,13 +28,13 @@ use crate::engine::types::wire::{self, Head};
 
 /// Counts an access to `key` of `peer` that needed a system call, and reports it to the owner
 /// if due.
-pub(crate) fn count_use(ep: &mut EpState, peer: PeerId, slot: u32, key: u64, len: usize) {
+pub(crate) fn count_use(ep: &mut Endpoint, peer: PeerId, slot: u32, key: u64, len: usize) {
     let p: &mut Peer = ep.peers.at_mut(peer);
     if p.queue.is_quiet()
         && let Some(uses) = p.rma.uses.get_or_insert_default().count(slot, len)
     {
         let head = Head::new().word(key).word(u64::from(uses));
-        peer_conn::control(ep, peer, wire::HARD_USE, head, &[]);
+        peer_conn::control(ep, peer, wire::ACCESS_HINT, head, &[]);
     }
 }
 
@@ -47,7 +47,7 @@ enum NotDirect {
 }
 
 /// Executes an RMA operation directly, or sends it to the target, or makes it pending.
-pub(crate) fn post_rma(ep: &mut EpState, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn post_rma(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
     let len = total_len(a.iov);
     if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
@@ -63,8 +63,8 @@ pub(crate) fn post_rma(ep: &mut EpState, env: &mut Env<'_>, a: &RmaArgs<'_>) -> 
                 return Ok(());
             }
             Err(NotDirect::Failed(err)) => {
-                let what = if a.write { What::Write } else { What::Read };
-                completion::tx_complete(ep, env, what, a.context, a.flags, 0, len, err);
+                let op_kind = if a.write { OpKind::Write } else { OpKind::Read };
+                completion::tx_complete(ep, env, op_kind, a.context, a.flags, 0, len, err);
                 return Ok(());
             }
             Err(NotDirect::Ring) => {}
@@ -73,7 +73,7 @@ pub(crate) fn post_rma(ep: &mut EpState, env: &mut Env<'_>, a: &RmaArgs<'_>) -> 
     tx_queue::check_room(ep, peer)?;
     let mut op = RmaOp {
         write: a.write,
-        local: Kept::new(a.iov, a.flags & fi::FI_INJECT != 0 && a.write),
+        local: OwnedPayload::new(a.iov, a.flags & fi::FI_INJECT != 0 && a.write),
         rma: a.rma.to_vec(),
         len,
         data: a.data,
@@ -85,47 +85,52 @@ pub(crate) fn post_rma(ep: &mut EpState, env: &mut Env<'_>, a: &RmaArgs<'_>) -> 
         offset: 0,
         through_ring: false,
     };
-    if now && try_rma(ep, env, peer, &mut op) == Tried::Sent {
+    if now && try_rma(ep, env, peer, &mut op) == Submit::Done {
         return Ok(());
     }
-    tx_queue::defer(ep, peer, TxOp::Rma(op));
+    tx_queue::defer(ep, peer, PendingOp::Rma(op));
     Ok(())
 }
 
 /// Tries to execute a pending RMA operation, or to push its remaining records.
-pub(crate) fn try_rma(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, op: &mut RmaOp) -> Tried {
+pub(crate) fn try_rma(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    op: &mut RmaOp,
+) -> Submit {
     let Some(conn) = peer_conn::tx_conn(ep, peer) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     if op.id.is_none() {
         if op.flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer)
             || rma_target::waits_for_messages(ep, conn, op.write)
             || peer_conn::out_of_credits(ep, peer)
         {
-            return Tried::Later;
+            return Submit::Retry;
         }
         if !ep.links.conn(conn).is_some_and(|c| c.is_up()) {
-            return Tried::Later;
+            return Submit::Retry;
         }
         if let (Source::User(iov), false) = (op.local.source(), op.through_ring) {
             match direct(ep, peer, op.write, iov, &op.rma) {
                 Ok(()) => {
                     let (data, context, flags) = (op.data, op.context, op.flags);
                     finish_direct(ep, env, peer, op.write, &op.rma, op.len, data, context, flags);
-                    return Tried::Sent;
+                    return Submit::Done;
                 }
                 Err(NotDirect::Failed(err)) => {
                     completion::tx_complete(
                         ep,
                         env,
-                        op.what(),
+                        op.op_kind(),
                         op.context,
                         op.flags,
                         0,
                         op.len,
                         err,
                     );
-                    return Tried::Sent;
+                    return Submit::Done;
                 }
                 Err(NotDirect::Ring) => {
                     let denied = ep.links.conn(conn).is_some_and(|c| is_denied(c));
@@ -135,35 +140,35 @@ pub(crate) fn try_rma(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, op: &mu
         }
         op.through_ring = true;
         if !ep.links.conn(conn).is_some_and(|c| c.tx().room(BODY_MAX)) {
-            return Tried::Later;
+            return Submit::Retry;
         }
         if let Some(err) = refused(ep, conn, op) {
-            completion::tx_complete(ep, env, op.what(), op.context, op.flags, 0, op.len, err);
-            return Tried::Sent;
+            completion::tx_complete(ep, env, op.op_kind(), op.context, op.flags, 0, op.len, err);
+            return Submit::Done;
         }
         let iov = match &op.local {
-            Kept::User(iov) => iov.clone(),
-            Kept::Copied(_) => Iov::new(&[]),
+            OwnedPayload::User(iov) => iov.clone(),
+            OwnedPayload::Copied(_) => Iov::new(&[]),
         };
-        op.id = Some(ep.ops.insert(OutOp {
+        op.id = Some(ep.ops.insert(OutstandingOp {
             left: op.len,
             ring_rma: true,
-            ..OutOp::new(peer, op.label(), iov)
+            ..OutstandingOp::new(peer, op.label(), iov)
         }));
         ep.peers.at_mut(peer).rma.outstanding += 1;
     }
-    let Some(id) = op.id else { return Tried::Later };
+    let Some(id) = op.id else { return Submit::Retry };
     if ep.ops.get_mut(id).is_none() {
         // The target refused an earlier record: the operation has ended, and the rest is not
         // sent.
-        return Tried::Sent;
+        return Submit::Done;
     }
     if op.write { push_write(ep, conn, id, op) } else { push_read(ep, peer, conn, id, op) }
 }
 
-fn push_write(ep: &mut EpState, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
+fn push_write(ep: &mut Endpoint, conn: ConnId, id: u64, op: &mut RmaOp) -> Submit {
     let Some(c) = ep.links.conn(conn) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     loop {
         let segment = op.rma.get(op.segment).copied().unwrap_or_default();
@@ -190,7 +195,7 @@ fn push_write(ep: &mut EpState, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried 
         };
         if pushed.is_err() {
             c.notify();
-            return Tried::Later;
+            return Submit::Retry;
         }
         ep.stats.ring.add(n);
         op.offset += n;
@@ -201,14 +206,14 @@ fn push_write(ep: &mut EpState, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried 
         }
         if last {
             c.notify();
-            return Tried::Sent;
+            return Submit::Done;
         }
     }
 }
 
-fn push_read(ep: &mut EpState, peer: PeerId, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
+fn push_read(ep: &mut Endpoint, peer: PeerId, conn: ConnId, id: u64, op: &mut RmaOp) -> Submit {
     let Some(c) = ep.links.conn(conn) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     let p = ep.peers.at_mut(peer);
     loop {
@@ -216,7 +221,7 @@ fn push_read(ep: &mut EpState, peer: PeerId, conn: ConnId, id: u64, op: &mut Rma
         let n = (segment.len - op.within).min(READ_PIECE);
         if p.rma.read_bytes > 0 && p.rma.read_bytes + n as u64 > READ_WINDOW {
             c.notify();
-            return Tried::Later;
+            return Submit::Retry;
         }
         let head = Head::new()
             .word(segment.key)
@@ -227,7 +232,7 @@ fn push_read(ep: &mut EpState, peer: PeerId, conn: ConnId, id: u64, op: &mut Rma
             .word(if op.offset + n == op.len { wire::F_LAST } else { 0 });
         if c.tx().push_head(wire::READ, head.as_slice()).is_err() {
             c.notify();
-            return Tried::Later;
+            return Submit::Retry;
         }
         p.rma.read_bytes += n as u64;
         op.offset += n;
@@ -238,14 +243,14 @@ fn push_read(ep: &mut EpState, peer: PeerId, conn: ConnId, id: u64, op: &mut Rma
         }
         if op.offset == op.len {
             c.notify();
-            return Tried::Sent;
+            return Submit::Done;
         }
     }
 }
 
 /// Executes the operation now, in the memory of the target.
 fn direct(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     peer: PeerId,
     write: bool,
     iov: &[Mem],
@@ -345,7 +350,7 @@ fn direct(
 /// record enters the ring. Otherwise the target could find the error in a later record, with
 /// the earlier ones already written to its memory. Keys that the table lacks are checked by the
 /// target.
-fn refused(ep: &mut EpState, conn: ConnId, op: &RmaOp) -> Option<Errno> {
+fn refused(ep: &mut Endpoint, conn: ConnId, op: &RmaOp) -> Option<Errno> {
     let keys = ep.links.conn(conn)?.keys()?;
     op.rma.iter().find_map(|segment| {
         let (_, _, entry) = keys.find(segment.key)?;
@@ -360,7 +365,7 @@ fn refused(ep: &mut EpState, conn: ConnId, op: &RmaOp) -> Option<Errno> {
     reason = "the parts of one operation, from either of its two forms"
 )]
 fn finish_direct(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     write: bool,
@@ -385,7 +390,7 @@ fn finish_direct(
     completion::tx_complete(
         ep,
         env,
-        if write { What::Write } else { What::Read },
+        if write { OpKind::Write } else { OpKind::Read },
         context,
         flags,
         0,
@@ -396,7 +401,7 @@ fn finish_direct(
 
 /// Handles an acknowledgement: an operation ended at its target, or failed there.
 pub(crate) fn on_ack(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     id: u64,
@@ -411,7 +416,7 @@ pub(crate) fn on_ack(
 
 /// Handles a fragment of the data that a read requested.
 pub(crate) fn on_read_data(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     id: u64,
@@ -423,7 +428,7 @@ pub(crate) fn on_read_data(
     let Some(op) = ep.ops.get_mut(id) else {
         return;
     };
-    if op.peer != peer || op.what != What::Read {
+    if op.peer != peer || op.op_kind != OpKind::Read {
         return;
     }
     let off = usize::try_from(offset).unwrap_or(usize::MAX);

@@ -7,11 +7,11 @@ use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::keytable::KeyEntry;
 
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::fragment;
-use crate::engine::tables::pending::OutStream;
+use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::types::args::{Effect, RmaIov};
 use crate::engine::types::envelope::{ProtocolError, RecordError};
 use crate::engine::types::iov::{gather_into, zeros};
@@ -43,7 +43,7 @@ pub(crate) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<R
 
 /// Whether RMA must follow earlier messages (`FI_ORDER_WAS`, `FI_ORDER_RAS`) that are not
 /// consumed yet.
-pub(crate) fn waits_for_messages(ep: &mut EpState, conn: ConnId, write: bool) -> bool {
+pub(crate) fn waits_for_messages(ep: &mut Endpoint, conn: ConnId, write: bool) -> bool {
     let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
     let in_order = ep.cfg.msg_order & order != 0;
     in_order && ep.links.conn(conn).is_some_and(|c| !c.tx().all_consumed())
@@ -51,7 +51,7 @@ pub(crate) fn waits_for_messages(ep: &mut EpState, conn: ConnId, write: bool) ->
 
 /// Executes one record of a write, as a target.
 pub(crate) fn on_write(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
@@ -103,7 +103,7 @@ pub(crate) fn on_write(
 /// Executes a read, as a target. The bytes are taken now, so that later writes cannot overtake
 /// it.
 pub(crate) fn on_read(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
@@ -125,13 +125,14 @@ pub(crate) fn on_read(
         Ok(()) => {
             let mut bytes = zeros(total_len(&from)).ok_or(RecordError::NoMemory)?;
             gather_into(&from, &mut bytes);
-            let data = OutStream::Read { op: id, offset, bytes: bytes.into_boxed_slice(), done: 0 };
+            let data =
+                FragmentedSend::Read { op: id, offset, bytes: bytes.into_boxed_slice(), done: 0 };
             if !ep.peers.at_mut(peer).queue.answer_read(data) {
                 return Err(RecordError::NoMemory);
             }
             let conn = ep.peers.at(peer).tx;
             if let Some(conn) = conn {
-                fragment::flush_streams(ep, peer, conn);
+                fragment::push_fragments(ep, peer, conn);
             }
             ep.peers.mark_busy(peer);
             if is_last && !failed {
@@ -159,7 +160,7 @@ pub(crate) fn on_read(
 
 /// Writes, as a target, completions and counters for an access to local memory.
 pub(crate) fn rma_event(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     effect: Effect,

@@ -12,13 +12,13 @@ use scif_ring::{BODY_MAX, HEAD_MAX};
 
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
-use crate::engine::peers::tx_queue::{self, Tried};
-use crate::engine::tables::op_table::{Label, NOTED, OutOp, What};
-use crate::engine::tables::peer::MESSAGES_MAX;
-use crate::engine::tables::pending::{Kept, Source, TxOp};
+use crate::engine::peers::tx_queue::{self, Submit};
+use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind, OutstandingOp};
+use crate::engine::tables::peer::MAX_UNACKED_MSGS;
+use crate::engine::tables::pending::{OwnedPayload, PendingOp, Source};
 use crate::engine::types::args::{AWAITS_TARGET, SendArgs};
 use crate::engine::types::iov::{Iov, gather};
 use crate::engine::types::peer_id::PeerId;
@@ -32,7 +32,7 @@ const KEPT_MAX: usize = 64 << 20;
 /// Sends a message, or makes it pending.
 #[inline(always)]
 pub(crate) fn post_send(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &SendArgs<'_>,
 ) -> Result<(), Errno> {
@@ -43,9 +43,11 @@ pub(crate) fn post_send(
 /// Sends an inline message on the fast path, from the arguments straight into the record. The
 /// peer must be connected, with nothing pending. Returns false if nothing was done.
 #[inline(always)]
-fn send_small(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> bool {
+fn send_small(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> bool {
     let [payload] = a.iov else { return false };
-    if a.flags & (fi::FI_FENCE | AWAITS_TARGET | NOTED) != 0 || payload.len() > HEAD_MAX {
+    if a.flags & (fi::FI_FENCE | AWAITS_TARGET | FLAG_DEFERRED_WORK) != 0
+        || payload.len() > HEAD_MAX
+    {
         return false;
     }
     let p = ep.peers.at(peer);
@@ -67,15 +69,24 @@ fn send_small(ep: &mut EpState, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_
     conn.notify();
     ep.stats.sent.add(payload.len());
     ep.stats.inline.add(payload.len());
-    let what = What::of(a.tag);
-    completion::tx_posted(ep, env, what, a.context, a.flags, a.tag.unwrap_or(0), payload.len(), 0);
+    let op_kind = OpKind::of(a.tag);
+    completion::tx_posted(
+        ep,
+        env,
+        op_kind,
+        a.context,
+        a.flags,
+        a.tag.unwrap_or(0),
+        payload.len(),
+        0,
+    );
     true
 }
 
 /// Sends a message on the slow path, or makes it pending.
 #[inline(never)]
 fn send_any(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     a: &SendArgs<'_>,
@@ -83,25 +94,31 @@ fn send_any(
     let quiet = ep.peers.at(peer).queue.is_quiet();
     if quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer)) {
         let tried = try_send(ep, env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
-        if tried == Tried::Sent {
+        if tried == Submit::Done {
             return Ok(());
         }
     }
     let inject = a.flags & fi::FI_INJECT != 0;
     tx_queue::check_room(ep, peer)?;
-    let payload = Kept::new(a.iov, inject);
+    let payload = OwnedPayload::new(a.iov, inject);
     tx_queue::defer(
         ep,
         peer,
-        TxOp::Message { payload, tag: a.tag, data: a.data, context: a.context, flags: a.flags },
+        PendingOp::Message {
+            payload,
+            tag: a.tag,
+            data: a.data,
+            context: a.context,
+            flags: a.flags,
+        },
     );
     Ok(())
 }
 
 /// Whether a completion or counter depends on the placement of the payload at the target.
-fn wants_ack(ep: &EpState, flags: u64) -> bool {
+fn wants_ack(ep: &Endpoint, flags: u64) -> bool {
     flags & AWAITS_TARGET != 0
-        && (flags & (fi::FI_COMPLETION | NOTED) != 0 || ep.cfg.cntr_send.is_some())
+        && (flags & (fi::FI_COMPLETION | FLAG_DEFERRED_WORK) != 0 || ep.cfg.cntr_send.is_some())
 }
 
 /// Tries to put a message into the ring, or to announce it.
@@ -110,7 +127,7 @@ fn wants_ack(ep: &EpState, flags: u64) -> bool {
     reason = "one call site each way; a struct would be built only to be taken apart"
 )]
 pub(crate) fn try_send(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     payload: Source<'_>,
@@ -118,15 +135,15 @@ pub(crate) fn try_send(
     data: Option<u64>,
     context: usize,
     flags: u64,
-) -> Tried {
+) -> Submit {
     let Some(conn_id) = peer_conn::tx_conn(ep, peer) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     let len = payload.len();
-    let what = What::of(tag);
+    let op_kind = OpKind::of(tag);
     let want_ack = wants_ack(ep, flags);
     let Some(conn) = ep.links.conn(conn_id) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
     let env_cfg = crate::base::env::env();
     // Whether the receiver can copy the payload directly. Otherwise an announced payload would
@@ -138,19 +155,20 @@ pub(crate) fn try_send(
     let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
     if long && flags & fi::FI_INJECT == 0 {
         let Source::User(iov) = payload else {
-            return Tried::Later;
+            return Submit::Retry;
         };
-        return announce(ep, env, peer, iov, tag, data, context, flags);
+        return send_rts(ep, env, peer, iov, tag, data, context, flags);
     }
     let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
     let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
     if want_ack {
-        if !conn.tx().room(if inline { 0 } else { len }) || ep.ops.messages_to(peer) >= MESSAGES_MAX
+        if !conn.tx().room(if inline { 0 } else { len })
+            || ep.ops.messages_to(peer) >= MAX_UNACKED_MSGS
         {
-            return Tried::Later;
+            return Submit::Retry;
         }
-        let label = Label { what, context, flags, tag: tag.unwrap_or(0), len };
-        let op = OutOp::new(peer, label, Iov::new(&[]));
+        let label = CompletionInfo { op_kind, context, flags, tag: tag.unwrap_or(0), len };
+        let op = OutstandingOp::new(peer, label, Iov::new(&[]));
         kind |= wire::WANT_ACK;
         head = head.word(ep.ops.insert(op));
     }
@@ -167,7 +185,7 @@ pub(crate) fn try_send(
         }
     };
     if pushed.is_err() {
-        return Tried::Later;
+        return Submit::Retry;
     }
     conn.notify();
     ep.stats.sent.add(len);
@@ -177,17 +195,17 @@ pub(crate) fn try_send(
         ep.stats.ring.add(len)
     }
     if !want_ack {
-        completion::tx_complete(ep, env, what, context, flags, tag.unwrap_or(0), len, 0);
+        completion::tx_complete(ep, env, op_kind, context, flags, tag.unwrap_or(0), len, 0);
     }
-    Tried::Sent
+    Submit::Done
 }
 
 /// Announces a message whose payload stays here until the receiver fetches it. The payload of a
 /// datagram is copied and the datagram completed: its sender must not wait for a receive that
 /// may never be posted.
 #[expect(clippy::too_many_arguments, reason = "those of `try_send`")]
-fn announce(
-    ep: &mut EpState,
+fn send_rts(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     iov: &[Mem],
@@ -195,43 +213,47 @@ fn announce(
     data: Option<u64>,
     context: usize,
     flags: u64,
-) -> Tried {
+) -> Submit {
     let len = total_len(iov);
-    if ep.ops.messages_to(peer) >= MESSAGES_MAX {
-        return Tried::Later;
+    if ep.ops.messages_to(peer) >= MAX_UNACKED_MSGS {
+        return Submit::Retry;
     }
     let p = ep.peers.at_mut(peer);
     let Some(conn) = p.tx.and_then(|id| ep.links.conn(id)) else {
-        return Tried::Later;
+        return Submit::Retry;
     };
-    let keeps = ep.cfg.datagram
+    let owned = ep.cfg.datagram
         && flags & AWAITS_TARGET == 0
         && ep.ops.kept().saturating_add(len) <= KEPT_MAX;
     let mut list = Vec::new();
-    if iov.len() > 1 && !keeps {
+    if iov.len() > 1 && !owned {
         for piece in iov {
             list.extend_from_slice(&(piece.addr() as u64).to_ne_bytes());
             list.extend_from_slice(&(piece.len() as u64).to_ne_bytes());
         }
     }
     if list.len() > BODY_MAX || !conn.tx().room(list.len()) {
-        return Tried::Later;
+        return Submit::Retry;
     }
     let mut block = None;
-    if iov.len() == 1 && !keeps && len >= BOTH_SIDES_MIN && crate::base::env::env().coop_copy {
+    if iov.len() == 1 && !owned && len >= BOTH_SIDES_MIN && crate::base::env::env().coop_copy {
         block = p.blocks.take();
         if let Some((number, generation)) = block {
             conn.tx_claim(usize::from(number)).reset(generation);
         }
     }
-    let kept = keeps.then(|| gather(iov).into_boxed_slice());
+    let kept = owned.then(|| gather(iov).into_boxed_slice());
     let addr = match &kept {
         Some(bytes) => bytes.as_ptr().expose_provenance(),
         None => iov.first().map_or(0, Mem::addr),
     };
-    let label = Label { what: What::of(tag), context, flags, tag: tag.unwrap_or(0), len };
-    let op =
-        OutOp { kept, block, ..OutOp::new(peer, label, Iov::new(if keeps { &[] } else { iov })) };
+    let label =
+        CompletionInfo { op_kind: OpKind::of(tag), context, flags, tag: tag.unwrap_or(0), len };
+    let op = OutstandingOp {
+        kept,
+        block,
+        ..OutstandingOp::new(peer, label, Iov::new(if owned { &[] } else { iov }))
+    };
     let id = ep.ops.insert(op);
     let (kind, head) = wire::envelope(wire::RTS, tag, data);
     let misc = block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
@@ -241,17 +263,17 @@ fn announce(
         if let Some((block, _)) = block {
             p.blocks.give_back(block);
         }
-        return Tried::Later;
+        return Submit::Retry;
     }
     conn.notify();
     if block.is_some() {
         ep.rndv.coop_sends.push_back(id);
     }
     ep.stats.sent.add(len);
-    if keeps {
-        completion::tx_complete(ep, env, What::of(tag), context, flags, tag.unwrap_or(0), len, 0);
+    if owned {
+        completion::tx_complete(ep, env, OpKind::of(tag), context, flags, tag.unwrap_or(0), len, 0);
     }
-    Tried::Sent
+    Submit::Done
 }
 
 #[cfg(test)]

@@ -18,32 +18,32 @@ use scif_ring::copy::total_len;
 use crate::base::errno::Errno;
 use crate::base::log::{Subsys, warn_about_peer};
 use crate::engine::completions::{multi_recv, recv_completion};
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::sep_source;
 use crate::engine::tables::srx_state::Unexpected;
-use crate::engine::tables::tag_match::Arrived;
+use crate::engine::tables::tag_match::UnexpectedMsg;
 use crate::engine::types::args::RecvArgs;
-use crate::engine::types::envelope::{Many, RecordError, Target};
+use crate::engine::types::envelope::{MultiRecvId, RecordError, RecvTarget};
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::state::av_table::AvState;
 use crate::state::peer_owner::{MatchQuery, PeerRecv, PeerRxEntry, PeerSrx};
 
 /// Whether an unexpected message here matches this receive.
-pub(crate) fn holds_for(
-    ep: &mut EpState,
+pub(crate) fn has_unexpected_for(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &RecvArgs<'_>,
 ) -> Result<bool, Errno> {
     let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
     let src = sep_source::wanted_peer(ep, env, a.src)?;
-    Ok(sep_source::match_waiting(ep, env, a.tag.is_some(), src, tag, ignore).is_some())
+    Ok(sep_source::match_unexpected(ep, env, a.tag.is_some(), src, tag, ignore).is_some())
 }
 
 /// Whether the source of a receive has died, so that the receive fails when posted.
-pub(crate) fn mourns_for(
-    ep: &mut EpState,
+pub(crate) fn source_is_dead(
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &RecvArgs<'_>,
 ) -> Result<bool, Errno> {
@@ -53,7 +53,7 @@ pub(crate) fn mourns_for(
 
 /// Fails the receives of the bound context that are directed to a dead peer, or all of them if
 /// so configured.
-pub(crate) fn bury_shared(ep: &mut EpState, env: &mut Env<'_>, id: PortId, any: bool, err: Errno) {
+pub(crate) fn fail_shared(ep: &mut Endpoint, env: &mut Env<'_>, id: PortId, any: bool, err: Errno) {
     let Some(srx) = ep.cfg.srx else { return };
     for tagged in [true, false] {
         let (av, directed) = (env.avs.get(ep.cfg.av), ep.cfg.directed);
@@ -78,13 +78,13 @@ pub(crate) fn bury_shared(ep: &mut EpState, env: &mut Env<'_>, id: PortId, any: 
 /// endpoint.
 #[cold]
 pub(crate) fn take_shared(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     tagged: bool,
     peer: PeerId,
     tag: u64,
     len: usize,
-) -> Option<Target> {
+) -> Option<RecvTarget> {
     let srx = ep.cfg.srx?;
     if let Some(owner) = env.srxs.get(srx).and_then(|s| s.owner.clone()) {
         return ask_owner(ep, env, &owner, (tagged, peer), tag, len);
@@ -105,7 +105,7 @@ pub(crate) fn take_shared(
         let Some(number) = multi else {
             let waiting = list.remove(at)?;
             let flags = waiting.flags | ep.cfg.rx_always;
-            return Some(Target::new(tagged, waiting.iov, waiting.len, waiting.context, flags));
+            return Some(RecvTarget::new(tagged, waiting.iov, waiting.len, waiting.context, flags));
         };
         if let Some(target) = carve_shared(ep, env, srx, (tagged, at), number, len) {
             return Some(target);
@@ -116,46 +116,46 @@ pub(crate) fn take_shared(
 /// Reserves a part of buffer `number` of context `srx`, whose list entry is `at`. Returns
 /// `None` if the message does not fit; the buffer is then released.
 fn carve_shared(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     srx: u32,
     (tagged, at): (bool, u32),
     number: u32,
     len: usize,
-) -> Option<Target> {
+) -> Option<RecvTarget> {
     let state = env.srxs.get_mut(srx)?;
     let min = state.min_multi_recv;
-    let piece = state.multis.get_mut(number).and_then(|buffer| buffer.carve(len, min));
+    let piece = state.multis.get_mut(number).and_then(|buffer| buffer.reserve(len, min));
     let list = state.list(tagged);
     let flags = list.get_mut(at).map_or(0, |w| w.flags) | ep.cfg.rx_always;
     if piece.as_ref().is_none_or(|piece| piece.last) {
         list.forget(at);
-        multi_recv::retire_many(ep, env, Many::Shared(number));
+        multi_recv::release(ep, env, MultiRecvId::Shared(number));
     }
-    piece.map(|piece| piece.target(tagged, flags, Many::Shared(number)))
+    piece.map(|piece| piece.target(tagged, flags, MultiRecvId::Shared(number)))
 }
 
 /// Whether the receives belong to a peer provider. Messages are then received only while that
 /// provider makes progress, since only then its lock is held.
-pub(crate) fn draws_from_another(ep: &EpState, env: &Env<'_>) -> bool {
+pub(crate) fn uses_peer_srx(ep: &Endpoint, env: &Env<'_>) -> bool {
     let srx = ep.cfg.srx.and_then(|srx| env.srxs.get(srx));
     srx.is_some_and(|srx| srx.owner.is_some())
 }
 
 /// Returns the address of a peer in the address vector.
-pub(crate) fn address_of(ep: &EpState, av: &AvState, peer: PeerId) -> Option<u64> {
+pub(crate) fn address_of(ep: &Endpoint, av: &AvState, peer: PeerId) -> Option<u64> {
     av.find(ep.peers.at(peer).id)
 }
 
 /// Requests the receive for a message from a peer provider.
 fn ask_owner(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     owner: &Arc<PeerSrx>,
     (tagged, peer): (bool, PeerId),
     tag: u64,
     len: usize,
-) -> Option<Target> {
+) -> Option<RecvTarget> {
     let known = env.avs.get(ep.cfg.av).and_then(|av| address_of(ep, av, peer));
     let asked = MatchQuery { tagged, addr: known.unwrap_or(fi::FI_ADDR_UNSPEC), len, tag };
     match owner.get(asked) {
@@ -178,21 +178,26 @@ fn ask_owner(
     }
 }
 
-pub(crate) fn target_of(ep: &EpState, place: PeerRecv, tagged: bool, held: PeerRxEntry) -> Target {
+pub(crate) fn target_of(
+    ep: &Endpoint,
+    place: PeerRecv,
+    tagged: bool,
+    held: PeerRxEntry,
+) -> RecvTarget {
     let room = total_len(&place.iov);
     let flags = place.flags & fi::FI_COMPLETION | ep.cfg.rx_always;
-    Target {
+    RecvTarget {
         entry: Some(held),
-        ..Target::new(tagged, Iov::new(&place.iov), room, place.context, flags)
+        ..RecvTarget::new(tagged, Iov::new(&place.iov), room, place.context, flags)
     }
 }
 
 /// Enqueues an unexpected message.
 pub(crate) fn keep(
-    ep: &mut EpState,
+    ep: &mut Endpoint,
     env: &mut Env<'_>,
     tagged: bool,
-    message: Arrived,
+    message: UnexpectedMsg,
 ) -> Result<(), RecordError> {
     ep.stats.unexpected += 1;
     let Some(held) = ep.recv.unmatched.take() else {
@@ -233,7 +238,7 @@ pub(crate) fn keep(
 
 /// Releases the entry of a peer provider for a message that is not enqueued.
 #[cold]
-pub(crate) fn free_unmatched(ep: &mut EpState) {
+pub(crate) fn free_unmatched(ep: &mut Endpoint) {
     if let Some(held) = ep.recv.unmatched.take() {
         held.free();
     }
@@ -263,6 +268,6 @@ mod tests {
         };
         assert_eq!([take(true, 2), take(true, 2), take(true, 2)], [Some(20), Some(30), None]);
         assert_eq!(take(false, 1), None, "another class");
-        assert!(!bed.run(|ep, env| draws_from_another(ep, env)));
+        assert!(!bed.run(|ep, env| uses_peer_srx(ep, env)));
     }
 }

@@ -16,9 +16,9 @@ pub(crate) const SENT: u64 = 1;
 pub(crate) enum State {
     Idle,
     /// The passive endpoint has the request, or will have it.
-    Calling,
+    Connecting,
     /// The connection to the caller is being made.
-    Answering,
+    Accepting,
     Up,
     Down,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Cm {
     /// Connection that carries the request.
     pub(crate) request: Option<ConnId>,
     /// Connections of other endpoints that have not named a request yet.
-    pub(crate) unnamed: Vec<ConnId>,
+    pub(crate) unidentified: Vec<ConnId>,
     /// Data of the application, until it is sent.
     pub(crate) data: Vec<u8>,
     /// Request that an acceptance answers, until the connection is open. A drop refuses it.
@@ -52,7 +52,7 @@ impl Cm {
             number: 0,
             to: PortId { node: 0, port: 0 },
             request: None,
-            unnamed: Vec::new(),
+            unidentified: Vec::new(),
             data: Vec::new(),
             call: None,
             peer: ANY,
@@ -81,7 +81,7 @@ impl Cm {
     /// Whether an unnamed connection exists. Its first record may name the request, so it must wake
     /// waiting threads.
     pub(crate) fn is_told_more(&self) -> bool {
-        !self.unnamed.is_empty()
+        !self.unidentified.is_empty()
     }
 }
 

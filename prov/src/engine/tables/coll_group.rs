@@ -137,10 +137,10 @@ impl Coll {
     /// Returns the peers that a group or waiting data refers to, with repetitions.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
         let members = self.groups.values().flat_map(Group::others);
-        let told = self.ready.iter().map(|r| r.peer);
-        let told = told.chain(self.refused.iter().map(|r| r.peer));
+        let named = self.ready.iter().map(|r| r.peer);
+        let named = named.chain(self.refused.iter().map(|r| r.peer));
         let ended = self.aborted.values().map(|(by, _)| *by);
-        members.chain(told).chain(ended).chain(self.held.iter().copied()).chain(self.inbox.peers())
+        members.chain(named).chain(ended).chain(self.held.iter().copied()).chain(self.inbox.peers())
     }
 
     /// Whether a record of `peer` about an unknown group may concern a group that is being joined.

@@ -14,7 +14,7 @@ use scif_ring::copy::Mem;
 use crate::engine::types::peer_id::PeerId;
 
 /// Waiting messages of one member beyond which the member is not read.
-pub(crate) const MESSAGES_MAX: usize = 1 << 16;
+pub(crate) const WAITING_MAX: usize = 1 << 16;
 /// Waiting bytes of one member beyond which the member is not read.
 pub(crate) const BYTES_MAX: usize = 1 << 30;
 
@@ -57,7 +57,7 @@ pub(crate) enum Put {
         begun: bool,
     },
     /// An invalid fragment.
-    Nonsense,
+    Invalid,
     /// No memory is left.
     NoMemory,
 }
@@ -81,7 +81,7 @@ impl Inbox {
         let at = if begun { last.map_or(0, |m| m.bytes.len()) } else { 0 };
         let fits = known == len && offset == at && body.len() <= len - at;
         if !fits || (body.is_empty() && len > 0) {
-            return Put::Nonsense;
+            return Put::Invalid;
         }
         let load = self.loads.entry(key.peer).or_default();
         let messages = self.waiting.entry(key).or_default();
@@ -93,7 +93,7 @@ impl Inbox {
             messages.push_back(Message { len, bytes: Vec::new() });
         }
         let Some(message) = messages.back_mut() else {
-            return Put::Nonsense;
+            return Put::Invalid;
         };
         if message.bytes.try_reserve(body.len()).is_err() {
             return Put::NoMemory;
@@ -120,7 +120,7 @@ impl Inbox {
     pub(crate) fn is_full_of(&self, peer: PeerId) -> bool {
         self.loads
             .get(&peer)
-            .is_some_and(|load| load.messages >= MESSAGES_MAX || load.bytes >= BYTES_MAX)
+            .is_some_and(|load| load.messages >= WAITING_MAX || load.bytes >= BYTES_MAX)
     }
 
     /// Returns the next complete message of a member for an operation.

@@ -86,7 +86,7 @@ pub(crate) enum Step {
 
 /// Position of this member in the group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Ranks<'a> {
     pub(crate) rank: usize,
     pub(crate) root: usize,
     /// Number that the application uses for each rank.
@@ -106,7 +106,7 @@ pub(crate) struct Plan {
 }
 
 /// Returns the plan of `kind` for the member at `place`, with blocks of `len` bytes.
-pub(crate) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
+pub(crate) fn plan(kind: Kind, place: Ranks<'_>, len: usize) -> Plan {
     let mut p = Planner { steps: VecDeque::new(), place, len };
     let n = place.slots.len();
     let (me, root) = (place.rank, place.root);
@@ -187,7 +187,7 @@ pub(crate) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
 
 struct Planner<'a> {
     steps: VecDeque<Step>,
-    place: Place<'a>,
+    place: Ranks<'a>,
     len: usize,
 }
 
@@ -313,7 +313,7 @@ mod tests {
     ) -> Vec<Vec<u8>> {
         let mut members: Vec<Member> = (0..n)
             .map(|rank| {
-                let place = Place { rank, root, slots: &slots[rank] };
+                let place = Ranks { rank, root, slots: &slots[rank] };
                 let plan = plan(kind, place, 1);
                 let mut work = vec![0; plan.work];
                 for (from, to) in &plan.load {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn every_collective_of_every_size_and_root_does_what_it_says() {
+    fn every_collective_of_every_size_and_root_is_correct() {
         for n in 1..=9 {
             // A different order at each member.
             let slots: Vec<Vec<usize>> =
@@ -442,7 +442,7 @@ mod tests {
             let slots: Vec<usize> = (0..n).collect();
             for kind in KINDS {
                 for rank in 0..n {
-                    let place = Place { rank, root: n - 1, slots: &slots };
+                    let place = Ranks { rank, root: n - 1, slots: &slots };
                     let p = plan(kind, place, 4);
                     let (read, written) = kind.blocks(n, rank == n - 1);
                     let end = p.load.iter().map(|(from, _)| from.end).max().unwrap_or(0);

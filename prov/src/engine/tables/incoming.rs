@@ -10,7 +10,7 @@ use scif_ring::ClaimShare;
 
 use crate::base::slab::Slab;
 use crate::engine::tables::rndv_select::RndvProto;
-use crate::engine::types::envelope::{MsgEnvelope, Target};
+use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::rts::Rts;
 use crate::engine::types::stats::Stats;
@@ -26,36 +26,36 @@ const TAKE_MAX: u32 = 8;
 
 /// State of an incoming large message.
 #[derive(Debug)]
-pub(crate) enum How {
+pub(crate) enum RndvState {
     /// Pull: this side copies alone.
-    Alone { done: usize },
+    Pull { done: usize },
     /// Cooperative copy: both sides claim parts.
-    Shared {
+    CoopCopy {
         block: usize,
         generation: u32,
         part: usize,
         parts: u32,
         /// Whether this side has repeated the parts that the sender failed to copy.
-        mended: bool,
+        repeated: bool,
         /// Bytes that this side copied.
         own: usize,
     },
     /// No more claims are made, but parts of the sender are still open. Fragments follow.
-    Closing { block: usize },
+    Draining { block: usize },
     /// Requested as fragments through the ring.
-    Streaming { done: usize },
+    Fragments { done: usize },
     /// Fails with `err` as soon as no part of the sender is open any more (`parting`).
     Ending { block: usize, err: i32 },
 }
 
 /// Matched large message whose payload is on its way.
 #[derive(Debug)]
-pub(crate) struct Incoming {
-    pub(crate) target: Target,
+pub(crate) struct RndvRecv {
+    pub(crate) target: RecvTarget,
     pub(crate) arrival: MsgEnvelope,
     pub(crate) rts: Rts,
     pub(crate) want: usize,
-    pub(crate) how: How,
+    pub(crate) how: RndvState,
     pub(crate) stamp: u32,
     /// Method of the transfer, if there was a choice.
     pub(crate) proto: Option<RndvProto>,
@@ -65,7 +65,7 @@ pub(crate) struct Incoming {
     pub(crate) _arrival: Option<scif::Arrival>,
 }
 
-impl Incoming {
+impl RndvRecv {
     pub(crate) fn peer(&self) -> PeerId {
         self.arrival.peer
     }
@@ -84,7 +84,7 @@ impl Incoming {
 #[derive(Debug, Default)]
 pub(crate) struct Rendezvous {
     /// Matched large messages, and their indexes, oldest first.
-    pub(crate) incoming: Slab<Incoming>,
+    pub(crate) incoming: Slab<RndvRecv>,
     pub(crate) order: VecDeque<u32>,
     pub(crate) stamp: u32,
     /// Outstanding large sends with a claim block, oldest first.
@@ -117,7 +117,7 @@ impl Rendezvous {
     }
 }
 
-impl Incoming {
+impl RndvRecv {
     /// Copies the parts that this side can copy, within the budget. Returns whether the message is
     /// complete.
     pub(crate) fn copy(
@@ -128,7 +128,7 @@ impl Incoming {
         stats: &mut Stats,
     ) -> Result<bool, AccessError> {
         match &mut self.how {
-            How::Alone { done } => {
+            RndvState::Pull { done } => {
                 while *done < self.want {
                     if *budget == 0 {
                         return Ok(false);
@@ -145,7 +145,7 @@ impl Incoming {
                 }
                 Ok(true)
             }
-            How::Shared { block, generation, part, parts, mended, own } => {
+            RndvState::CoopCopy { block, generation, part, parts, repeated, own } => {
                 let claim = conn.rx_claim(*block);
                 let (most, share) = takes(*parts, more);
                 loop {
@@ -156,8 +156,8 @@ impl Incoming {
                         Some(taken) => taken,
                         None if claim.open_parts() > 0 => return Ok(false),
                         None => match claim.failed_front(*parts) {
-                            Some(failed) if !*mended => {
-                                *mended = true;
+                            Some(failed) if !*repeated => {
+                                *repeated = true;
                                 failed
                             }
                             _ => return Ok(true),
@@ -168,10 +168,12 @@ impl Incoming {
                     self.rts.fetch(conn.memory(), &self.target.iov, off, n)?;
                     *budget = budget.saturating_sub(n);
                     *own += n;
-                    stats.both_sides.add(n);
+                    stats.coop_copy.add(n);
                 }
             }
-            How::Streaming { .. } | How::Closing { .. } | How::Ending { .. } => Ok(false),
+            RndvState::Fragments { .. } | RndvState::Draining { .. } | RndvState::Ending { .. } => {
+                Ok(false)
+            }
         }
     }
 }

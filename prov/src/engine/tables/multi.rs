@@ -11,7 +11,7 @@
 
 use scif_ring::copy::Mem;
 
-use crate::engine::types::envelope::{Many, Target};
+use crate::engine::types::envelope::{MultiRecvId, RecvTarget};
 use crate::engine::types::iov::Iov;
 
 /// Multi-receive buffer. Released when its list entry is gone and no message is being copied into
@@ -46,7 +46,7 @@ impl Multi {
 
     /// Reserves `len` bytes, or fewer if even the whole buffer is shorter. `min`: free bytes below
     /// which the buffer is full.
-    pub(crate) fn carve(&mut self, len: usize, min: usize) -> Option<Piece> {
+    pub(crate) fn reserve(&mut self, len: usize, min: usize) -> Option<Piece> {
         let left = self.base.len() - self.used;
         if len > left && self.used > 0 {
             return None;
@@ -60,10 +60,10 @@ impl Multi {
 
 impl Piece {
     /// Returns the part as the destination of a message.
-    pub(crate) fn target(&self, tagged: bool, flags: u64, many: Many) -> Target {
-        Target {
+    pub(crate) fn target(&self, tagged: bool, flags: u64, many: MultiRecvId) -> RecvTarget {
+        RecvTarget {
             multi: Some(many),
-            ..Target::new(tagged, Iov::new(&[self.mem]), self.mem.len(), self.context, flags)
+            ..RecvTarget::new(tagged, Iov::new(&[self.mem]), self.mem.len(), self.context, flags)
         }
     }
 }
@@ -76,14 +76,14 @@ mod tests {
     #[test]
     fn messages_get_parts_until_too_little_is_left() {
         let mut multi = Multi::new(buffer(vec![0; 100]), 3);
-        let first = multi.carve(60, 30).unwrap();
+        let first = multi.reserve(60, 30).unwrap();
         assert!(!first.last && multi.is_filling());
-        assert!(multi.carve(41, 30).is_none(), "the rest is too short");
-        let second = multi.carve(20, 30).unwrap();
+        assert!(multi.reserve(41, 30).is_none(), "the rest is too short");
+        let second = multi.reserve(20, 30).unwrap();
         assert!(second.last, "less than the minimum is left");
-        let target = second.target(true, 0, Many::Own(0));
+        let target = second.target(true, 0, MultiRecvId::Own(0));
         assert_eq!((target.room, target.context), (20, 3));
-        let whole = Multi::new(buffer(vec![0; 100]), 3).carve(200, 1).unwrap();
+        let whole = Multi::new(buffer(vec![0; 100]), 3).reserve(200, 1).unwrap();
         assert_eq!(whole.mem.len(), 100, "a long message is cut");
     }
 }

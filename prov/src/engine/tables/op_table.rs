@@ -12,7 +12,7 @@ use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::PeerId;
 
 /// Flag of an operation in progress whose context identifies a [`Note`].
-pub(crate) const NOTED: u64 = fi::FI_TRIGGER;
+pub(crate) const FLAG_DEFERRED_WORK: u64 = fi::FI_TRIGGER;
 
 /// Destination of the report of queued work in progress.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) fn mark(note: u32) -> usize {
 
 /// Kind of a completed operation, which determines the flags of its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum OpKind {
     Message,
     Tagged,
     Write,
@@ -41,39 +41,39 @@ pub(crate) enum What {
     Collective,
 }
 
-impl What {
+impl OpKind {
     /// Returns the kind of an atomic.
     #[inline(always)]
-    pub(crate) fn of_atomic(kind: AtomicKind) -> What {
+    pub(crate) fn of_atomic(kind: AtomicKind) -> OpKind {
         match kind {
-            AtomicKind::Write => What::AtomicWrite,
-            AtomicKind::Fetch | AtomicKind::Compare => What::AtomicFetch,
+            AtomicKind::Write => OpKind::AtomicWrite,
+            AtomicKind::Fetch | AtomicKind::Compare => OpKind::AtomicFetch,
         }
     }
 
     /// Returns the kind of a send.
     #[inline(always)]
-    pub(crate) fn of(tag: Option<u64>) -> What {
-        if tag.is_some() { What::Tagged } else { What::Message }
+    pub(crate) fn of(tag: Option<u64>) -> OpKind {
+        if tag.is_some() { OpKind::Tagged } else { OpKind::Message }
     }
 
     #[inline]
     pub(crate) fn cq_flags(self) -> u64 {
         match self {
-            What::Message => fi::FI_SEND | fi::FI_MSG,
-            What::Tagged => fi::FI_SEND | fi::FI_TAGGED,
-            What::Write => fi::FI_RMA | fi::FI_WRITE,
-            What::Read => fi::FI_RMA | fi::FI_READ,
-            What::AtomicWrite => fi::FI_ATOMIC | fi::FI_WRITE,
-            What::AtomicFetch => fi::FI_ATOMIC | fi::FI_READ,
-            What::Collective => fi::FI_COLLECTIVE,
+            OpKind::Message => fi::FI_SEND | fi::FI_MSG,
+            OpKind::Tagged => fi::FI_SEND | fi::FI_TAGGED,
+            OpKind::Write => fi::FI_RMA | fi::FI_WRITE,
+            OpKind::Read => fi::FI_RMA | fi::FI_READ,
+            OpKind::AtomicWrite => fi::FI_ATOMIC | fi::FI_WRITE,
+            OpKind::AtomicFetch => fi::FI_ATOMIC | fi::FI_READ,
+            OpKind::Collective => fi::FI_COLLECTIVE,
         }
     }
 }
 
 /// Properties of a posted operation that its completion reports.
-pub(crate) struct Label {
-    pub what: What,
+pub(crate) struct CompletionInfo {
+    pub op_kind: OpKind,
     pub context: usize,
     pub flags: u64,
     pub tag: u64,
@@ -82,9 +82,9 @@ pub(crate) struct Label {
 
 /// Outstanding operation: the peer has to reply to it.
 #[derive(Debug)]
-pub(crate) struct OutOp {
+pub(crate) struct OutstandingOp {
     pub peer: PeerId,
-    pub what: What,
+    pub op_kind: OpKind,
     pub context: usize,
     pub flags: u64,
     pub tag: u64,
@@ -97,19 +97,19 @@ pub(crate) struct OutOp {
     /// Claim block of a large message, and the generation of its announcement.
     pub block: Option<(u8, u32)>,
     /// Reason of the last `CTS` for the payload.
-    pub asked: Asked,
+    pub asked: CtsReason,
     /// Bytes that a read still waits for.
     pub left: usize,
     /// Whether the target executes the operation in ring order. Later direct RMA must wait for it.
     pub ring_rma: bool,
 }
 
-impl OutOp {
+impl OutstandingOp {
     /// Creates an operation on the buffers `iov`.
-    pub(crate) fn new(peer: PeerId, label: Label, iov: Iov) -> OutOp {
-        OutOp {
+    pub(crate) fn new(peer: PeerId, label: CompletionInfo, iov: Iov) -> OutstandingOp {
+        OutstandingOp {
             peer,
-            what: label.what,
+            op_kind: label.op_kind,
             context: label.context,
             flags: label.flags,
             tag: label.tag,
@@ -117,7 +117,7 @@ impl OutOp {
             iov,
             kept: None,
             block: None,
-            asked: Asked::Never,
+            asked: CtsReason::Never,
             left: 0,
             ring_rma: false,
         }
@@ -130,7 +130,7 @@ impl OutOp {
 
 /// Reason of a receiver to request the payload of a message as fragments.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Asked {
+pub(crate) enum CtsReason {
     #[default]
     Never,
     /// Choice of a receiver that could pull the payload.
@@ -142,12 +142,12 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 struct Slot {
     generation: u32,
-    op: Option<OutOp>,
+    op: Option<OutstandingOp>,
 }
 
 /// Table of outstanding operations.
 #[derive(Debug)]
-pub(crate) struct Ops {
+pub(crate) struct OpTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     len: usize,
@@ -167,11 +167,11 @@ fn halves(id: u64) -> (usize, u32) {
     ((id as u32) as usize, (id >> 32) as u32)
 }
 
-impl Ops {
+impl OpTable {
     /// Creates an empty table. `life` distinguishes this endpoint from earlier ones at its port.
     #[expect(clippy::cast_possible_truncation, reason = "any 32 bits that change")]
-    pub(crate) const fn new(life: u64) -> Ops {
-        Ops {
+    pub(crate) const fn new(life: u64) -> OpTable {
+        OpTable {
             slots: Vec::new(),
             free: Vec::new(),
             len: 0,
@@ -194,7 +194,7 @@ impl Ops {
     }
 
     /// Adds an operation and returns its number.
-    pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
+    pub(crate) fn insert(&mut self, op: OutstandingOp) -> u64 {
         self.len += 1;
         self.kept += op.kept_len();
         if let Some(count) = self.messages_like(&op) {
@@ -211,13 +211,13 @@ impl Ops {
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut OutOp> {
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut OutstandingOp> {
         let (at, generation) = halves(id);
         let slot = self.slots.get_mut(at)?;
         if slot.generation == generation { slot.op.as_mut() } else { None }
     }
 
-    pub(crate) fn remove(&mut self, id: u64) -> Option<OutOp> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<OutstandingOp> {
         let (at, generation) = halves(id);
         let slot = self.slots.get_mut(at)?;
         if slot.generation != generation {
@@ -235,8 +235,8 @@ impl Ops {
     }
 
     /// Returns the message counter for the peer of `op`, if `op` is a message.
-    fn messages_like(&mut self, op: &OutOp) -> Option<&mut u32> {
-        if !matches!(op.what, What::Message | What::Tagged) {
+    fn messages_like(&mut self, op: &OutstandingOp) -> Option<&mut u32> {
+        if !matches!(op.op_kind, OpKind::Message | OpKind::Tagged) {
             return None;
         }
         let at = op.peer.index();
@@ -288,20 +288,20 @@ impl Ops {
 mod tests {
     use super::*;
 
-    fn op(peer: usize, what: What, kept: usize) -> OutOp {
-        let label = Label { what, context: 0, flags: 0, tag: 0, len: kept };
-        OutOp {
+    fn op(peer: usize, op_kind: OpKind, kept: usize) -> OutstandingOp {
+        let label = CompletionInfo { op_kind, context: 0, flags: 0, tag: 0, len: kept };
+        OutstandingOp {
             kept: (kept > 0).then(|| vec![0; kept].into_boxed_slice()),
-            ..OutOp::new(PeerId::new(peer), label, Iov::new(&[]))
+            ..OutstandingOp::new(PeerId::new(peer), label, Iov::new(&[]))
         }
     }
 
     #[test]
     fn a_number_names_one_operation() {
-        let mut ops = Ops::new(9);
-        let first = ops.insert(op(0, What::Read, 0));
+        let mut ops = OpTable::new(9);
+        let first = ops.insert(op(0, OpKind::Read, 0));
         assert!(ops.get_mut(first).is_some() && ops.remove(first).is_some());
-        let second = ops.insert(op(0, What::Read, 0));
+        let second = ops.insert(op(0, OpKind::Read, 0));
         assert_ne!(first, second);
         assert!(ops.get_mut(first).is_none() && ops.remove(first).is_none());
         assert!(ops.get_mut(second + 1).is_none(), "no such slot");
@@ -310,11 +310,11 @@ mod tests {
 
     #[test]
     fn messages_and_kept_bytes_are_counted() {
-        let mut ops = Ops::new(9);
+        let mut ops = OpTable::new(9);
         let (one, two) = (PeerId::new(1), PeerId::new(2));
-        let read = ops.insert(op(1, What::Read, 0));
-        let sent = ops.insert(op(1, What::Tagged, 0));
-        let kept = ops.insert(op(2, What::Message, 30));
+        let read = ops.insert(op(1, OpKind::Read, 0));
+        let sent = ops.insert(op(1, OpKind::Tagged, 0));
+        let kept = ops.insert(op(2, OpKind::Message, 30));
         assert_eq!((ops.messages_to(one), ops.messages_to(two), ops.kept()), (1, 1, 30));
         assert_eq!(ops.of_peer(one), [read, sent]);
         assert!(ops.any_of_peer(two) && !ops.any_incomplete(two), "a kept datagram is complete");

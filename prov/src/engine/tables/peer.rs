@@ -13,9 +13,9 @@ use libfabric_sys as fi;
 use scif::{ConnId, Connection, PortId};
 use scif_ring::AtomicCounter;
 
-use crate::engine::tables::pending::{OutStream, TxOp};
+use crate::engine::tables::pending::{FragmentedSend, PendingOp};
 use crate::engine::tables::rndv_select::RndvSelector;
-use crate::engine::types::access_counts::Uses;
+use crate::engine::types::access_counts::AccessCounter;
 use crate::engine::types::peer_state::PeerState;
 use crate::engine::types::stats::Stats;
 use crate::engine::types::wire::Head;
@@ -24,20 +24,20 @@ use crate::engine::types::wire::Head;
 const ALL_BLOCKS: u64 = u64::MAX;
 /// Credits: outstanding RMA and atomic operations at one target. The limit bounds the memory of its
 /// replies.
-pub(crate) const REQUESTS_MAX: u32 = 1024;
+pub(crate) const REQUEST_CREDITS: u32 = 1024;
 /// Messages to one peer that may await a reply (`ACK`, `CTS` or `FIN`). Further ones stay pending.
-pub(crate) const MESSAGES_MAX: u32 = 256 * 1024;
+pub(crate) const MAX_UNACKED_MSGS: u32 = 256 * 1024;
 /// Bytes of replies to one peer that may wait for ring space. Beyond it the peer is not read.
 /// Correct peers stay below it.
-pub(crate) const OWED_MAX: usize = 64 << 20;
+pub(crate) const REPLY_QUEUE_MAX: usize = 64 << 20;
 /// Approximate bytes of a queued reply besides its body.
 pub(crate) const ANSWER_BYTES: usize = 128;
 /// Largest number of reply bytes for a correct peer besides read snapshots: replies to atomics, an
 /// error for each segment of a read, and one reply to each message.
-const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize
+const MAX_HONEST_REPLY_BYTES: usize = REQUEST_CREDITS as usize
     * (ANSWER_BYTES + crate::base::atomic_ops::MAX_ATOMIC_BYTES)
-    + REQUESTS_MAX as usize * crate::base::attr::RMA_IOV_LIMIT * ANSWER_BYTES
-    + MESSAGES_MAX as usize * ANSWER_BYTES;
+    + REQUEST_CREDITS as usize * crate::base::attr::RMA_IOV_LIMIT * ANSWER_BYTES
+    + MAX_UNACKED_MSGS as usize * ANSWER_BYTES;
 /// Bytes of reads that may be outstanding at one target. They bound the memory of its replies.
 pub(crate) const READ_WINDOW: u64 = 1024 * 1024;
 /// Number of checks whether the peer has consumed all records, after which both connections stay in
@@ -48,7 +48,7 @@ pub(crate) const MERGE_TRIES: u8 = 200;
 /// Number of a peer's operations without a reply that were executed and not reported yet, with
 /// their stamp.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct AckCount {
     pub(crate) stamp: u64,
     pub(crate) count: u64,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Control {
     pub head: Head,
     pub body: Vec<u8>,
     /// Bytes counted for the record in [`TxQueue::reply_bytes`].
-    pub(crate) owed: usize,
+    pub(crate) counted: usize,
 }
 
 /// Work that waits for ring space or a connection, in the order in which it leaves: control
@@ -71,9 +71,9 @@ pub(crate) struct TxQueue {
     /// Control records that found the ring full.
     pub control: VecDeque<Control>,
     /// Pending operations, oldest first.
-    pub pending: VecDeque<TxOp>,
+    pub pending: VecDeque<PendingOp>,
     /// Payloads that leave in fragments, oldest first.
-    pub streams: VecDeque<OutStream>,
+    pub streams: VecDeque<FragmentedSend>,
     /// Bytes of replies to the peer that wait for ring space.
     pub reply_bytes: usize,
 }
@@ -92,7 +92,7 @@ impl TxQueue {
 
     /// Queues the data that a `READ` requested. Returns false if there is no memory.
     #[must_use]
-    pub(crate) fn answer_read(&mut self, stream: OutStream) -> bool {
+    pub(crate) fn answer_read(&mut self, stream: FragmentedSend) -> bool {
         let room = self.streams.try_reserve(1).is_ok();
         if room {
             self.reply_bytes = self.reply_bytes.saturating_add(ANSWER_BYTES + stream.kept());
@@ -103,7 +103,7 @@ impl TxQueue {
 
     /// Removes the first fragmented payload, which is complete.
     pub(crate) fn end_stream(&mut self) {
-        if let Some(OutStream::Read { bytes, .. }) = self.streams.pop_front() {
+        if let Some(FragmentedSend::Read { bytes, .. }) = self.streams.pop_front() {
             self.reply_bytes = self.reply_bytes.saturating_sub(ANSWER_BYTES + bytes.len());
         }
     }
@@ -111,7 +111,7 @@ impl TxQueue {
     /// Removes the first queued control record, which has entered the ring.
     pub(crate) fn end_control(&mut self) {
         if let Some(answer) = self.control.pop_front() {
-            self.reply_bytes = self.reply_bytes.saturating_sub(answer.owed);
+            self.reply_bytes = self.reply_bytes.saturating_sub(answer.counted);
         }
     }
 
@@ -163,9 +163,9 @@ pub(crate) struct RmaWindow {
     /// Bytes of our reads that the target has yet to send.
     pub read_bytes: u64,
     /// Operations of the peer without a reply that were executed here and are not acknowledged yet.
-    pub done: Done,
+    pub done: AckCount,
     /// Counts of our accesses to keys of the peer by system calls, once there were any.
-    pub uses: Option<Box<Uses>>,
+    pub uses: Option<Box<AccessCounter>>,
 }
 
 /// Method for large messages with a peer.
@@ -201,8 +201,8 @@ pub(crate) struct Peer {
     pub ahead: bool,
     /// Whether the peer is in the list of peers with work.
     pub busy: bool,
-    /// Attempts left to send over the connection that the peer opened (`meet`).
-    pub meetings: u8,
+    /// Attempts left to send over the connection that the peer opened (`merge_conns`).
+    pub merge_tries: u8,
 }
 
 impl Peer {
@@ -221,16 +221,16 @@ impl Peer {
             unexpected: None,
             ahead: false,
             busy: false,
-            meetings: MERGE_TRIES,
+            merge_tries: MERGE_TRIES,
         }
     }
 
-    /// Whether the peer must not be read now. Either its replies exceed [`OWED_MAX`], since it
-    /// sends requests without reading replies, or it is too far ahead in a group. Correct peers
+    /// Whether the peer must not be read now. Either its replies exceed [`REPLY_QUEUE_MAX`], since
+    /// it sends requests without reading replies, or it is too far ahead in a group. Correct peers
     /// stay below the limit, so two of them with many mutual requests cannot deadlock.
     #[inline]
-    pub(crate) fn overdrawn(&self) -> bool {
-        self.queue.reply_bytes > OWED_MAX || self.ahead
+    pub(crate) fn over_reply_limit(&self) -> bool {
+        self.queue.reply_bytes > REPLY_QUEUE_MAX || self.ahead
     }
 
     /// Whether a connection or waiting work needs the entry.
@@ -254,13 +254,13 @@ impl Peer {
         self.transfer.streamed = false;
         self.transfer.rndv_select = None;
         self.state.reset_attempts();
-        self.meetings = MERGE_TRIES;
+        self.merge_tries = MERGE_TRIES;
     }
 }
 
 impl Peer {
     /// Whether nothing is in flight to the peer, except records that it may not have read.
-    pub(crate) fn owes_nothing(&self) -> bool {
+    pub(crate) fn has_nothing_in_flight(&self) -> bool {
         self.queue.is_idle()
             && self.blocks.are_all_free()
             && self.rma.outstanding == 0
@@ -270,7 +270,7 @@ impl Peer {
 }
 
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
-const _: () = assert!(OWED_BY_THE_RULES as u64 + READ_WINDOW <= OWED_MAX as u64);
+const _: () = assert!(MAX_HONEST_REPLY_BYTES as u64 + READ_WINDOW <= REPLY_QUEUE_MAX as u64);
 
 /// Whether the kernel denies direct copies over a connection although the user enabled them.
 pub(crate) fn is_denied(conn: &Connection) -> bool {
@@ -321,13 +321,18 @@ mod tests {
         let mut queue = TxQueue::default();
         for len in [5, 0] {
             let bytes = vec![0; len].into_boxed_slice();
-            assert!(queue.answer_read(OutStream::Read { op: 1, offset: 0, bytes, done: 0 }));
+            assert!(queue.answer_read(FragmentedSend::Read { op: 1, offset: 0, bytes, done: 0 }));
         }
         assert!(queue.is_quiet() && !queue.is_idle());
         assert_eq!(queue.reply_bytes, 2 * ANSWER_BYTES + 5);
         queue.end_stream();
         assert_eq!(queue.reply_bytes, ANSWER_BYTES);
-        queue.control.push_back(Control { kind: 0, head: Head::new(), body: Vec::new(), owed: 0 });
+        queue.control.push_back(Control {
+            kind: 0,
+            head: Head::new(),
+            body: Vec::new(),
+            counted: 0,
+        });
         assert!(!queue.is_quiet());
         queue.reset_connection();
         assert!(queue.is_idle() && queue.reply_bytes == 0);

@@ -214,7 +214,7 @@ impl PeerTable {
     }
 }
 
-/// [`EpState::source_of`], for callers that have borrowed other parts of the endpoint.
+/// [`Endpoint::source_of`], for callers that have borrowed other parts of the endpoint.
 #[inline(always)]
 pub(crate) fn source_in(
     cfg: &EpConfig,

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use scif_ring::copy::{Mem, total_len};
 
-use crate::engine::tables::op_table::{Label, What};
+use crate::engine::tables::op_table::{CompletionInfo, OpKind};
 use crate::engine::types::args::RmaIov;
 use crate::engine::types::iov::{Iov, gather, gather_into};
 use crate::engine::types::wire::{AtomicWord, Head};
@@ -41,34 +41,34 @@ impl Source<'_> {
 
 /// Payload held by a pending operation.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum OwnedPayload {
     User(Iov),
     Copied(Box<[u8]>),
 }
 
-impl Kept {
+impl OwnedPayload {
     /// Holds the buffers themselves, or a copy if they must be reusable now.
-    pub(crate) fn new(iov: &[Mem], inject: bool) -> Kept {
+    pub(crate) fn new(iov: &[Mem], inject: bool) -> OwnedPayload {
         if inject {
-            Kept::Copied(gather(iov).into_boxed_slice())
+            OwnedPayload::Copied(gather(iov).into_boxed_slice())
         } else {
-            Kept::User(Iov::new(iov))
+            OwnedPayload::User(Iov::new(iov))
         }
     }
 
     pub(crate) fn source(&self) -> Source<'_> {
         match self {
-            Kept::User(iov) => Source::User(iov.as_slice()),
-            Kept::Copied(bytes) => Source::Copied(bytes),
+            OwnedPayload::User(iov) => Source::User(iov.as_slice()),
+            OwnedPayload::Copied(bytes) => Source::Copied(bytes),
         }
     }
 }
 
 /// Posted operation that has not entered the ring completely.
 #[derive(Debug)]
-pub(crate) enum TxOp {
+pub(crate) enum PendingOp {
     Message {
-        payload: Kept,
+        payload: OwnedPayload,
         tag: Option<u64>,
         data: Option<u64>,
         context: usize,
@@ -80,28 +80,28 @@ pub(crate) enum TxOp {
     Coll(CollOut),
 }
 
-impl TxOp {
-    pub(crate) fn label(&self) -> Option<Label> {
+impl PendingOp {
+    pub(crate) fn label(&self) -> Option<CompletionInfo> {
         Some(match self {
-            TxOp::Message { payload, tag, context, flags, .. } => Label {
-                what: What::of(*tag),
+            PendingOp::Message { payload, tag, context, flags, .. } => CompletionInfo {
+                op_kind: OpKind::of(*tag),
                 context: *context,
                 flags: *flags,
                 tag: tag.unwrap_or(0),
                 len: payload.source().len(),
             },
-            TxOp::Rma(op) => op.label(),
-            TxOp::Atomic(op) => op.label(),
-            TxOp::Coll(_) => return None,
+            PendingOp::Rma(op) => op.label(),
+            PendingOp::Atomic(op) => op.label(),
+            PendingOp::Coll(_) => return None,
         })
     }
 
     /// Returns the number of an operation that has started.
     pub(crate) fn started(&self) -> Option<u64> {
         match self {
-            TxOp::Message { .. } => None,
-            TxOp::Rma(op) => op.started(),
-            TxOp::Atomic(_) | TxOp::Coll(_) => None,
+            PendingOp::Message { .. } => None,
+            PendingOp::Rma(op) => op.started(),
+            PendingOp::Atomic(_) | PendingOp::Coll(_) => None,
         }
     }
 }
@@ -110,7 +110,7 @@ impl TxOp {
 #[derive(Debug)]
 pub(crate) struct RmaOp {
     pub(crate) write: bool,
-    pub(crate) local: Kept,
+    pub(crate) local: OwnedPayload,
     pub(crate) rma: Vec<RmaIov>,
     pub(crate) len: usize,
     pub(crate) data: Option<u64>,
@@ -127,12 +127,18 @@ pub(crate) struct RmaOp {
 }
 
 impl RmaOp {
-    pub(crate) fn what(&self) -> What {
-        if self.write { What::Write } else { What::Read }
+    pub(crate) fn op_kind(&self) -> OpKind {
+        if self.write { OpKind::Write } else { OpKind::Read }
     }
 
-    pub(crate) fn label(&self) -> Label {
-        Label { what: self.what(), context: self.context, flags: self.flags, tag: 0, len: self.len }
+    pub(crate) fn label(&self) -> CompletionInfo {
+        CompletionInfo {
+            op_kind: self.op_kind(),
+            context: self.context,
+            flags: self.flags,
+            tag: 0,
+            len: self.len,
+        }
     }
 
     pub(crate) fn started(&self) -> Option<u64> {
@@ -143,7 +149,7 @@ impl RmaOp {
 /// Pending atomic with its finished record.
 #[derive(Debug)]
 pub(crate) struct AtomicOp {
-    pub(crate) what: What,
+    pub(crate) op_kind: OpKind,
     pub(crate) word: AtomicWord,
     pub(crate) data: u64,
     pub(crate) body: Vec<u8>,
@@ -154,8 +160,14 @@ pub(crate) struct AtomicOp {
 }
 
 impl AtomicOp {
-    pub(crate) fn label(&self) -> Label {
-        Label { what: self.what, context: self.context, flags: self.flags, tag: 0, len: self.len }
+    pub(crate) fn label(&self) -> CompletionInfo {
+        CompletionInfo {
+            op_kind: self.op_kind,
+            context: self.context,
+            flags: self.flags,
+            tag: 0,
+            len: self.len,
+        }
     }
 }
 
@@ -193,19 +205,19 @@ impl CollOut {
 
 /// Payload that leaves through the ring in fragments.
 #[derive(Debug)]
-pub(crate) enum OutStream {
+pub(crate) enum FragmentedSend {
     /// Payload requested by a `CTS`: the buffers of operation `op`, while that is outstanding.
     Message { op: u64, receive: u64, done: usize, want: usize },
     /// Data requested by a `READ`: a snapshot, so that later writes keep their order.
     Read { op: u64, offset: u64, bytes: Box<[u8]>, done: usize },
 }
 
-impl OutStream {
+impl FragmentedSend {
     /// Returns the bytes that are stored for the peer.
     pub(crate) fn kept(&self) -> usize {
         match self {
-            OutStream::Message { .. } => 0,
-            OutStream::Read { bytes, .. } => bytes.len(),
+            FragmentedSend::Message { .. } => 0,
+            FragmentedSend::Read { bytes, .. } => bytes.len(),
         }
     }
 }
@@ -219,7 +231,7 @@ mod tests {
     fn an_injected_payload_is_copied() {
         let from = buffer(vec![1; 8]);
         let iov = [from.sub(0, 8).unwrap()];
-        let (held, copied) = (Kept::new(&iov, false), Kept::new(&iov, true));
+        let (held, copied) = (OwnedPayload::new(&iov, false), OwnedPayload::new(&iov, true));
         from.copy_from_slice(&[2; 8]);
         for (kept, expected) in [(held, 2), (copied, 1)] {
             let mut out = [0; 8];
@@ -230,9 +242,9 @@ mod tests {
 
     #[test]
     fn a_part_of_a_collective_has_no_completion() {
-        let op = TxOp::Coll(CollOut::Touch { group: 4 });
+        let op = PendingOp::Coll(CollOut::Touch { group: 4 });
         assert!(op.label().is_none() && op.started().is_none());
-        let stream = OutStream::Read { op: 1, offset: 0, bytes: Box::new([0; 5]), done: 0 };
+        let stream = FragmentedSend::Read { op: 1, offset: 0, bytes: Box::new([0; 5]), done: 0 };
         assert_eq!(stream.kept(), 5);
     }
 }

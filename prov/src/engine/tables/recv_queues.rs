@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::base::slab::Slab;
 use crate::engine::tables::multi::Multi;
-use crate::engine::tables::tag_match::{Arrived, Posted, Queue};
+use crate::engine::tables::tag_match::{PostedRecv, Queue, UnexpectedMsg};
 use crate::engine::tables::unexpected::Limits;
 use crate::engine::tables::unmet::UnmetSources;
 use crate::engine::types::peer_id::{ANY, PeerId};
@@ -19,7 +19,7 @@ pub(crate) struct RecvQueues {
     pub(crate) tagged: Queue,
     pub(crate) multis: Slab<Multi>,
     /// Claimed messages, by context.
-    pub(crate) claimed: HashMap<usize, Arrived>,
+    pub(crate) claimed: HashMap<usize, UnexpectedMsg>,
     /// Number of posted directed receives. While there are any, liveness checks cover all peers.
     pub(crate) directed: usize,
     /// Whether the receive completion queue was empty after the last poll (see `peek`).
@@ -63,7 +63,7 @@ impl RecvQueues {
     }
 
     /// Adds a receive and returns its index.
-    pub(crate) fn post(&mut self, tagged: bool, posted: Posted) -> u32 {
+    pub(crate) fn post(&mut self, tagged: bool, posted: PostedRecv) -> u32 {
         self.directed += usize::from(posted.src != ANY);
         self.queue(tagged).posted.push_back(posted)
     }
@@ -76,7 +76,7 @@ impl RecvQueues {
 
     /// Removes the receive at index `at`, which has its message.
     #[inline]
-    pub(crate) fn take(&mut self, tagged: bool, at: u32) -> Option<Posted> {
+    pub(crate) fn take(&mut self, tagged: bool, at: u32) -> Option<PostedRecv> {
         let posted = self.queue(tagged).posted.remove(at)?;
         self.directed -= usize::from(posted.src != ANY);
         Some(posted)
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
     use crate::engine::types::iov::Iov;
 
-    fn posted(src: PeerId) -> Posted {
-        Posted {
+    fn posted(src: PeerId) -> PostedRecv {
+        PostedRecv {
             tag: 0,
             ignore: 0,
             src,

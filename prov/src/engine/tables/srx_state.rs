@@ -10,8 +10,8 @@ use scif::PortId;
 use crate::base::attr::MIN_MULTI_RECV;
 use crate::base::slab::Slab;
 use crate::engine::tables::multi::Multi;
-use crate::engine::tables::tag_match::{Arrived, List, Posted};
-use crate::engine::types::envelope::Many;
+use crate::engine::tables::tag_match::{List, PostedRecv, UnexpectedMsg};
+use crate::engine::types::envelope::MultiRecvId;
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::PeerId;
 use crate::state::peer_owner::PeerSrx;
@@ -55,7 +55,7 @@ pub(crate) struct Unexpected {
     pub(crate) port: PortId,
     pub(crate) tagged: bool,
     /// `None` after the message was dropped, or its endpoint closed.
-    pub(crate) message: Option<Arrived>,
+    pub(crate) message: Option<UnexpectedMsg>,
 }
 
 impl SrxState {
@@ -79,7 +79,11 @@ impl SrxState {
     }
 
     /// Drops the messages at the endpoint at `port` that `dropped` accepts.
-    pub(crate) fn forget_messages(&mut self, port: PortId, dropped: impl Fn(&Arrived) -> bool) {
+    pub(crate) fn forget_messages(
+        &mut self,
+        port: PortId,
+        dropped: impl Fn(&UnexpectedMsg) -> bool,
+    ) {
         for (_, waiting) in self.unexpected.iter_mut() {
             if waiting.port == port && waiting.message.as_ref().is_some_and(&dropped) {
                 waiting.message = None;
@@ -99,8 +103,8 @@ impl SrxState {
 }
 
 impl Waiting {
-    pub(crate) fn posted(self, src: PeerId, always: u64) -> Posted {
-        Posted {
+    pub(crate) fn posted(self, src: PeerId, always: u64) -> PostedRecv {
+        PostedRecv {
             tag: self.tag,
             ignore: self.ignore,
             src,
@@ -108,7 +112,7 @@ impl Waiting {
             len: self.len,
             context: self.context,
             flags: self.flags | always,
-            multi: self.multi.map(Many::Shared),
+            multi: self.multi.map(MultiRecvId::Shared),
         }
     }
 }
@@ -129,7 +133,7 @@ mod tests {
         assert_eq!((srx.msg.len(), srx.tagged.len()), (0, 1));
         let posted = waiting(5).posted(PeerId::new(2), 6);
         assert_eq!((posted.tag, posted.context, posted.flags), (9, 5, 7));
-        assert!(matches!(posted.multi, Some(Many::Shared(3))));
+        assert!(matches!(posted.multi, Some(MultiRecvId::Shared(3))));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! entry. Not here: the work after a match (`rx`).
 
 use crate::engine::tables::unexpected::Charge;
-use crate::engine::types::envelope::{Many, Target};
+use crate::engine::types::envelope::{MultiRecvId, RecvTarget};
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::rts;
@@ -175,7 +175,7 @@ impl<T> List<T> {
 
 /// Receive that waits for its message.
 #[derive(Debug)]
-pub(crate) struct Posted {
+pub(crate) struct PostedRecv {
     pub tag: u64,
     pub ignore: u64,
     /// Peer number, or [`ANY`].
@@ -185,13 +185,13 @@ pub(crate) struct Posted {
     pub context: usize,
     pub flags: u64,
     /// Multi-receive buffer that this entry stands for, if any.
-    pub multi: Option<Many>,
+    pub multi: Option<MultiRecvId>,
 }
 
-impl Posted {
+impl PostedRecv {
     /// Returns the receive as the destination of its message.
-    pub(crate) fn into_target(self, tagged: bool) -> Target {
-        Target::new(tagged, self.iov, self.len, self.context, self.flags)
+    pub(crate) fn into_target(self, tagged: bool) -> RecvTarget {
+        RecvTarget::new(tagged, self.iov, self.len, self.context, self.flags)
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) enum Payload {
 
 /// Unexpected message, or the description of a message that has just arrived.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct UnexpectedMsg {
     pub peer: PeerId,
     pub tag: u64,
     pub data: Option<u64>,
@@ -221,8 +221,8 @@ pub(crate) struct Arrived {
 /// Lists of one class of messages, tagged or untagged.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    pub posted: List<Posted>,
-    pub unexpected: List<Arrived>,
+    pub posted: List<PostedRecv>,
+    pub unexpected: List<UnexpectedMsg>,
 }
 
 impl Queue {
@@ -232,7 +232,7 @@ impl Queue {
 
     /// Returns the oldest receive for a message from `peer` with `tag`, and its index.
     #[inline(always)]
-    pub(crate) fn receive_for(&self, peer: PeerId, tag: u64) -> Option<(u32, &Posted)> {
+    pub(crate) fn receive_for(&self, peer: PeerId, tag: u64) -> Option<(u32, &PostedRecv)> {
         self.posted.entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
     }
 
@@ -274,8 +274,17 @@ mod tests {
         assert_eq!(list.extract(|v| *v == 5), vec![5]);
     }
 
-    fn posted(tag: u64, ignore: u64, src: PeerId) -> Posted {
-        Posted { tag, ignore, src, iov: Iov::new(&[]), len: 0, context: 0, flags: 0, multi: None }
+    fn posted(tag: u64, ignore: u64, src: PeerId) -> PostedRecv {
+        PostedRecv {
+            tag,
+            ignore,
+            src,
+            iov: Iov::new(&[]),
+            len: 0,
+            context: 0,
+            flags: 0,
+            multi: None,
+        }
     }
 
     #[test]

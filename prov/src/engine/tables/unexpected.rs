@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use scif_ring::AtomicCounter;
 
-use crate::engine::tables::peer::OWED_MAX;
+use crate::engine::tables::peer::REPLY_QUEUE_MAX;
 
 /// Bytes charged for a message besides its payload: its description and the allocator overhead.
 pub(crate) const ENTRY_BYTES: u64 = 256;
@@ -26,7 +26,7 @@ pub(crate) const DEAD_MAX: u64 = 1 << 20;
 pub(crate) const PRUNE_AT: usize = 64;
 /// Value of [`super::peer::Peer::owed`] that stops all reading from a peer, whose reset is due.
 pub(crate) const EXHAUSTED: usize = usize::MAX;
-const _: () = assert!(EXHAUSTED > OWED_MAX);
+const _: () = assert!(EXHAUSTED > REPLY_QUEUE_MAX);
 
 /// Bytes charged in this process.
 static PROCESS: AtomicCounter = AtomicCounter::new(0);

@@ -12,9 +12,9 @@ const BYTES: usize = 32 * 1024;
 
 /// Access counts of the keys of a peer.
 #[derive(Debug, Default)]
-pub(crate) struct Uses([u32; COUNTS]);
+pub(crate) struct AccessCounter([u32; COUNTS]);
 
-impl Uses {
+impl AccessCounter {
     /// Counts an access to a slot. Returns the count if it is to be reported.
     pub(crate) fn count(&mut self, slot: u32, len: usize) -> Option<u32> {
         let count = self.0.get_mut(slot as usize % COUNTS)?;
@@ -30,9 +30,9 @@ mod tests {
 
     #[test]
     fn uses_are_told_as_they_double() {
-        let mut uses = Uses::default();
-        let told: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, 8)).collect();
-        assert_eq!(told, [64, 128, 256, 512]);
+        let mut uses = AccessCounter::default();
+        let reported: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, 8)).collect();
+        assert_eq!(reported, [64, 128, 256, 512]);
         assert_eq!(uses.count(6, 8), None);
         assert_eq!(uses.count(6 + 16, 64 * BYTES), Some(66));
     }

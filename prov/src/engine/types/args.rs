@@ -52,7 +52,7 @@ pub(crate) struct EpConfig {
     /// (`group`).
     pub grouped: bool,
     /// Whether every message needs a check that the fast path omits.
-    pub careful: bool,
+    pub force_slow_path: bool,
     /// Whether the endpoint connects to the sources of directed receives (`source_watch`). False
     /// for datagrams, connected endpoints, and over a driver, where each attempt holds up a poll.
     pub watches_sources: bool,

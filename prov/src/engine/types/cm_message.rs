@@ -8,14 +8,14 @@ use crate::engine::types::wire::{self, Head, Words};
 
 /// Content of a connection management record.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CmMessage {
     pub kind: u8,
     pub number: u64,
     pub data: Vec<u8>,
 }
 
 /// Sends record `kind` for request `number` over a new connection, whose ring has space.
-pub(crate) fn say(conn: &mut Connection, kind: u8, number: u64, data: &[u8]) -> bool {
+pub(crate) fn send_msg(conn: &mut Connection, kind: u8, number: u64, data: &[u8]) -> bool {
     let head = Head::new().word(number);
     let said = conn.tx().push_slice(kind, head.as_slice(), data).is_ok();
     conn.notify();
@@ -23,7 +23,7 @@ pub(crate) fn say(conn: &mut Connection, kind: u8, number: u64, data: &[u8]) -> 
 }
 
 /// Returns the next connection management record. Any other record is an error.
-pub(crate) fn hear(conn: &mut Connection) -> Result<Option<Said>, ()> {
+pub(crate) fn recv_msg(conn: &mut Connection) -> Result<Option<CmMessage>, ()> {
     let Some(record) = conn.rx().peek().map_err(|_| ())? else {
         return Ok(None);
     };
@@ -32,8 +32,11 @@ pub(crate) fn hear(conn: &mut Connection) -> Result<Option<Said>, ()> {
     }
     let mut data = vec![0; record.body.len()];
     record.body.copy_to_slice(&mut data);
-    let said =
-        Said { kind: record.kind, number: Words::new(&record.head, record.head_len).word(), data };
+    let said = CmMessage {
+        kind: record.kind,
+        number: Words::new(&record.head, record.head_len).word(),
+        data,
+    };
     conn.rx().advance();
     Ok(Some(said))
 }

@@ -7,7 +7,7 @@ use crate::state::peer_owner::PeerRxEntry;
 
 /// Number of a buffer, with its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Many {
+pub(crate) enum MultiRecvId {
     /// Buffer of this endpoint.
     Own(u32),
     /// Buffer of the shared receive context.
@@ -16,21 +16,27 @@ pub(crate) enum Many {
 
 /// Destination of a message: one receive, or a part of a multi-receive buffer.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct RecvTarget {
     pub tagged: bool,
     pub iov: Iov,
     pub room: usize,
     pub context: usize,
     pub flags: u64,
-    pub multi: Option<Many>,
+    pub multi: Option<MultiRecvId>,
     /// Entry of a peer provider that this receive belongs to.
     pub entry: Option<PeerRxEntry>,
 }
 
-impl Target {
+impl RecvTarget {
     /// Creates the destination of a message of its own.
-    pub(crate) fn new(tagged: bool, iov: Iov, room: usize, context: usize, flags: u64) -> Target {
-        Target { tagged, iov, room, context, flags, multi: None, entry: None }
+    pub(crate) fn new(
+        tagged: bool,
+        iov: Iov,
+        room: usize,
+        context: usize,
+        flags: u64,
+    ) -> RecvTarget {
+        RecvTarget { tagged, iov, room, context, flags, multi: None, entry: None }
     }
 }
 

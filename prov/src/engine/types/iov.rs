@@ -8,7 +8,7 @@ use scif_ring::copy::{Mem, slice_iov};
 #[derive(Clone, Debug)]
 pub(crate) enum Iov {
     One([Mem; 1]),
-    Many(Box<[Mem]>),
+    List(Box<[Mem]>),
 }
 
 impl Iov {
@@ -17,20 +17,20 @@ impl Iov {
         match list {
             [] => Iov::One([Mem::empty()]),
             [one] => Iov::One([*one]),
-            many => Iov::Many(many.into()),
+            many => Iov::List(many.into()),
         }
     }
 
     /// Creates a list of any length in the general form, which the fast path declines.
     pub(crate) fn list(list: &[Mem]) -> Iov {
-        Iov::Many(list.into())
+        Iov::List(list.into())
     }
 
     #[inline]
     pub(crate) fn as_slice(&self) -> &[Mem] {
         match self {
             Iov::One(one) => one,
-            Iov::Many(many) => many,
+            Iov::List(many) => many,
         }
     }
 
@@ -39,7 +39,7 @@ impl Iov {
     pub(crate) fn contiguous(&self) -> Option<Mem> {
         match self {
             Iov::One([one]) => Some(*one),
-            Iov::Many(_) => None,
+            Iov::List(_) => None,
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Rts {
 #[derive(Debug)]
 enum Pieces {
     One(RemoteMem),
-    Many(Vec<RemoteMem>),
+    List(Vec<RemoteMem>),
 }
 
 impl Rts {
@@ -54,7 +54,7 @@ impl Rts {
         let pieces = if body.is_empty() {
             Pieces::One(RemoteMem { addr, len })
         } else {
-            Pieces::Many(Rts::list(body, len)?)
+            Pieces::List(Rts::list(body, len)?)
         };
         Ok(Rts { conn, op, len, block, pieces })
     }
@@ -84,7 +84,7 @@ impl Rts {
     pub(crate) fn kept(&self) -> usize {
         match &self.pieces {
             Pieces::One(_) => 0,
-            Pieces::Many(list) => list.len() * PIECE_BYTES,
+            Pieces::List(list) => list.len() * PIECE_BYTES,
         }
     }
 
@@ -127,7 +127,7 @@ impl Rts {
     fn remote(&self, mut off: u64, mut len: u64) -> Vec<RemoteMem> {
         let pieces = match &self.pieces {
             Pieces::One(piece) => core::slice::from_ref(piece),
-            Pieces::Many(list) => list,
+            Pieces::List(list) => list,
         };
         let mut out = Vec::new();
         for piece in pieces {

@@ -33,7 +33,7 @@ pub(crate) struct Stats {
     /// Copies by `process_vm_readv`/`writev`, one operation for each call.
     pub process_vm: Path,
     /// Parts of large messages that this side copied in cooperative copies.
-    pub both_sides: Path,
+    pub coop_copy: Path,
     /// RMA and atomics initiated.
     pub rma: Path,
     pub atomics: Path,
@@ -52,14 +52,15 @@ impl Stats {
     pub(crate) fn line(&self, endpoint: &str, peers: usize) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
-            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{} unexpected {} fallbacks {} no_direct {} (operations/bytes)",
+            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{} unexpected {} fallbacks {} \
+            no_direct {} (operations/bytes)",
             p("sent", &self.sent),
             p("received", &self.received),
             p("inline", &self.inline),
             p("ring", &self.ring),
             p("mapped", &self.mapped),
             p("process_vm", &self.process_vm),
-            p("both_sides", &self.both_sides),
+            p("both_sides", &self.coop_copy),
             p("rma", &self.rma),
             p("atomics", &self.atomics),
             self.unexpected,

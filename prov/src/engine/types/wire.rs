@@ -66,7 +66,7 @@ pub(crate) const ATOMIC_LINE: u8 = 0x17;
 pub(crate) const DONE: u8 = 0x05;
 /// Notice of frequent access to a key by an initiator that needs a system call each time: {key,
 /// count}.
-pub(crate) const HARD_USE: u8 = 0x16;
+pub(crate) const ACCESS_HINT: u8 = 0x16;
 /// Collectives: readiness of a member to join: {membership, its number of the group}.
 pub(crate) const COLL_JOIN: u8 = 0x18;
 /// Withdrawal of that readiness: {its number}.

@@ -33,8 +33,8 @@ use crate::domain::calls;
 use crate::domain::triggered;
 use crate::domain::wait::{self, Slept};
 use crate::domain::{DomainShared, DomainState};
-use crate::engine::fast_path::Deliver;
-use crate::engine::fast_path::Queued;
+use crate::engine::fast_path::CompletionSink;
+use crate::engine::fast_path::ToQueue;
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
@@ -356,15 +356,15 @@ struct Reader<'a> {
     found: usize,
 }
 
-impl Deliver for Reader<'_> {
+impl CompletionSink for Reader<'_> {
     #[inline(always)]
     fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion) {
-        // `glance` reads at most as many records as the buffer has space for.
+        // `poll_direct` reads at most as many records as the buffer has space for.
         if cq == self.cq.index && self.found < self.out.count {
             self.out.put(self.cq.format, self.found, &c);
             self.found += 1;
         } else {
-            Queued.deliver(cqs, cq, c);
+            ToQueue.deliver(cqs, cq, c);
         }
     }
 }
@@ -520,7 +520,7 @@ impl Cq {
                 && let [ep] = *cq.waits.endpoints()
             {
                 let mut reader = Reader { cq: self, out, found: 0 };
-                if calls::glance(st, ep, self.index, out.count, &mut reader) > 0
+                if calls::poll_direct(st, ep, self.index, out.count, &mut reader) > 0
                     && let found @ 1.. = reader.found
                 {
                     if let Some(cq) = st.cqs.get_mut(self.index) {

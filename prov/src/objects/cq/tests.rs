@@ -5,13 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use scif::{Endpoint, Exports, PortId};
+use scif::{Exports, PortId};
 use scif_ring::copy::Mem;
 
 use super::*;
 use crate::domain::bindings;
 use crate::domain::calls;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::types::args::EpConfig;
 use crate::engine::types::args::RecvArgs;
 use crate::engine::types::wire;
@@ -298,15 +298,15 @@ fn wait_objects_that_are_not_offered() {
 }
 
 /// Opens an endpoint that receives into the queue of a rig, and a peer for it.
-fn receiver(rig: &CqRig) -> (u32, PortId, Endpoint) {
+fn receiver(rig: &CqRig) -> (u32, PortId, scif::Endpoint) {
     let domain = &rig.domain.shared;
-    let bind = || Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
+    let bind = || scif::Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
     let cfg =
         EpConfig { caps: fi::FI_MSG, rx_size: 64, rx_cq: Some(rig.index), ..EpConfig::default() };
     let peer = bind();
     let sock = bind();
     let to = sock.id();
-    let ep = domain.add_ep(EpState::new(cfg, sock)).unwrap();
+    let ep = domain.add_ep(Endpoint::new(cfg, sock)).unwrap();
     let mut st = domain.gate.lock();
     bindings::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
     domain.enable_ep(&mut st, ep).unwrap();
@@ -400,8 +400,8 @@ fn reads_that_always_find_something_make_progress_too() {
     let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let domain = &rig.domain.shared;
     let cfg = EpConfig { caps: fi::FI_MSG, tx_cq: Some(rig.index), ..EpConfig::default() };
-    let sock = Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
-    let ep = domain.add_ep(EpState::new(cfg, sock)).unwrap();
+    let sock = scif::Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
+    let ep = domain.add_ep(Endpoint::new(cfg, sock)).unwrap();
     {
         let mut st = domain.gate.lock();
         bindings::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();

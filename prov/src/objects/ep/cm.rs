@@ -25,7 +25,7 @@ use crate::base::log::Subsys;
 use crate::domain::calls;
 use crate::domain::cm;
 use crate::domain::coll;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::objects::pep::Pep;
 use crate::objects::pep::listen::PepShared;
 use crate::objects::pep::request::HeldRequest;
@@ -174,14 +174,14 @@ impl EventSource for Core {
     fn progress(self: Arc<Self>) -> bool {
         let mut st = self.dom.gate.lock();
         if st.eps.get(self.idx()).is_some_and(|ep| !ep.cfg.connected) {
-            if !calls::is_another_s(&mut st, self.idx()) {
+            if !calls::uses_peer_srx(&mut st, self.idx()) {
                 calls::progress(&mut st, self.idx());
             }
             return coll::is_joining(&st, self.idx());
         }
         let soon = cm::links(&mut st, self.idx());
         if calls::has_wakes(&st, self.idx()) {
-            self.dom.rouse(&mut st, self.idx());
+            self.dom.notify_sleepers(&mut st, self.idx());
         }
         soon
     }
@@ -217,7 +217,7 @@ impl Core {
     }
 
     /// Makes the event queue drive the connection from now on.
-    pub(super) fn attach(self: &Arc<Core>, ep: &EpState) -> Result<(), Errno> {
+    pub(super) fn attach(self: &Arc<Core>, ep: &Endpoint) -> Result<(), Errno> {
         let eq = ep.eq.clone().ok_or(fi::FI_ENOEQ)?;
         let source: Weak<Core> = Arc::downgrade(self);
         eq.attach(source, ep.links.sock.wait_fd())

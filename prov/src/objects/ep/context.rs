@@ -22,7 +22,7 @@ use crate::base::attr;
 use crate::base::entry::{self, CreatedBy, Object};
 use crate::base::errno::Errno;
 use crate::domain::calls;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::types::args::EpConfig;
 use crate::engine::types::args::RecvArgs;
 use crate::engine::types::args::SendArgs;
@@ -90,7 +90,7 @@ impl Receiver for RxCtx {
         let core = &self.0.core;
         entry::check_not_forked(core.creator)?;
         check_recv(args)?;
-        calls::recv_generally(&mut core.dom.gate.lock(), core.idx(), args)?;
+        calls::recv_slow(&mut core.dom.gate.lock(), core.idx(), args)?;
         Ok(0)
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn open(
         watches_sources: dom.fabric.node.kind() != TransportKind::Kernel,
         ..EpConfig::default()
     };
-    let idx = dom.add_ep(EpState::new(cfg, sock))?;
+    let idx = dom.add_ep(Endpoint::new(cfg, sock))?;
     let core = Core { place: Some(place), ..Core::new(&dom, idx, wanted.inject_size) };
     let (class, fid_ops, ops) = if transmits {
         (fi::FI_CLASS_TX_CTX, &raw const TX_FID_OPS, &raw const TX_OPS)

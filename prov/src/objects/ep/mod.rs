@@ -42,7 +42,7 @@ use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::domain::DomainShared;
 use crate::domain::triggered;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::types::args::EpConfig;
 use crate::objects::handle::Domain;
 use crate::objects::no_ops::{NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
@@ -504,7 +504,7 @@ impl Ep {
         let inject_size = cfg.inject_size;
         let connected = cfg.connected;
         let sock = port::take_port(dom, src)?;
-        let idx = dom.add_ep(EpState::new(cfg, sock))?;
+        let idx = dom.add_ep(Endpoint::new(cfg, sock))?;
         let core = Core {
             ip: AtomicCounter::new(u64::from(port::ip_of(src).to_bits())),
             prefixed,

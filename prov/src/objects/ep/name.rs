@@ -10,7 +10,7 @@ use libfabric_sys as fi;
 use super::Core;
 use crate::base::addr::{self, ADDR_LEN};
 use crate::base::errno::Errno;
-use crate::engine::endpoint::EpState;
+use crate::engine::endpoint::Endpoint;
 use crate::objects::port::{ip_of, requested, take_port};
 
 impl Core {
@@ -38,7 +38,7 @@ impl Core {
         };
         if wanted != now {
             let (old, av) = (self.idx(), cfg.av);
-            let new = self.dom.add_ep(EpState::new(cfg, take_port(&self.dom, name)?))?;
+            let new = self.dom.add_ep(Endpoint::new(cfg, take_port(&self.dom, name)?))?;
             let moved = self.bind_like(&mut self.dom.gate.lock(), new, old);
             if moved.is_err() {
                 self.dom.close_ep(new, Some(av));

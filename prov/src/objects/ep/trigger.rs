@@ -29,7 +29,7 @@ use crate::domain::DomainShared;
 use crate::domain::triggered;
 use crate::domain::triggers::Action;
 use crate::domain::triggers::Condition;
-use crate::domain::triggers::Queued;
+use crate::domain::triggers::DeferredWork;
 use crate::domain::triggers::Work;
 use crate::engine::types::args::AtomicArgs;
 use crate::engine::types::args::RecvArgs;
@@ -184,7 +184,7 @@ impl Receiver for Triggered {
 struct Later<'a> {
     ep: &'a Ep,
     when: Condition,
-    queued: Option<Queued>,
+    queued: Option<DeferredWork>,
 }
 
 impl Later<'_> {
@@ -320,7 +320,7 @@ pub(crate) unsafe fn queue_work(
         // SAFETY: an open counter, by the caller's contract.
         Some(unsafe { counter(dom, work.completion_cntr) }?)
     };
-    let queued = Queued { id, completion };
+    let queued = DeferredWork { id, completion };
     match work.op_type {
         fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD if completion.is_some() => Err(fi::FI_EINVAL),
         fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD => {
@@ -352,7 +352,7 @@ unsafe fn queue_operation(
     dom: &Arc<DomainShared>,
     work: &fi::fi_deferred_work,
     when: Condition,
-    queued: Queued,
+    queued: DeferredWork,
 ) -> Result<(), Errno> {
     let later = |ep: *mut fi::fid_ep| {
         // SAFETY: an open endpoint or null, by the caller's contract.

@@ -321,11 +321,11 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
     let mut polls = 0;
     loop {
         let mut st = dom.gate.lock();
-        if !migrate::marked(&mut st, slot) {
+        if !migrate::slot_in_use(&mut st, slot) {
             return;
         }
         if now_ns() >= end {
-            calls::expel(&mut st, slot);
+            calls::evict_accessors(&mut st, slot);
         }
         drop(st);
         polls += 1;

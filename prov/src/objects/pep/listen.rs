@@ -17,8 +17,8 @@ use scif::{CloseHow, ConnId, Endpoint, Exports, LinkEvent, PortId};
 use super::request::{Unread, handle_of};
 use crate::base::addr::{self, ADDR_LEN};
 use crate::base::errno::{self, Errno};
-use crate::engine::types::cm_message::hear;
-use crate::engine::types::cm_message::say;
+use crate::engine::types::cm_message::recv_msg;
+use crate::engine::types::cm_message::send_msg;
 use crate::engine::types::conn_request::ConnRequest;
 use crate::engine::types::conn_request::Responder;
 use crate::engine::types::wire;
@@ -235,7 +235,7 @@ impl PepState {
         let mut at = 0;
         while let Some(call) = self.calls.get(at).copied() {
             let heard = match self.sock.as_mut().and_then(|sock| sock.conn(call.conn)) {
-                Some(conn) if !call.reported => hear(conn),
+                Some(conn) if !call.reported => recv_msg(conn),
                 _ => {
                     at += 1;
                     continue;
@@ -266,7 +266,7 @@ impl Responder for PepShared {
         let mut state = self.lock();
         if let Some(sock) = &mut state.sock {
             if let Some(conn) = sock.conn(conn) {
-                say(conn, kind, number, data);
+                send_msg(conn, kind, number, data);
             }
             sock.close_conn(conn, CloseHow::Orderly);
         }

@@ -49,41 +49,46 @@ fn with_a_number_it_is_answered_and_with_a_stamp_it_is_counted() {
             vec![NUMBER, u64::from(fi::FI_EINVAL.unsigned_abs())],
         ),
     ] {
-        peer.say(conn, wire::ATOMIC_LINE, &asked, b"");
-        let (kind, words, body) = peer.hear(conn);
+        peer.send_msg(conn, wire::ATOMIC_LINE, &asked, b"");
+        let (kind, words, body) = peer.recv_msg(conn);
         assert_eq!((words, body), (answer.clone(), 0), "{asked:x?}");
         assert_eq!(kind, if answer.len() == 3 { wire::ATOMIC_REPLY } else { wire::ACK });
     }
     // Operations without a reply are counted by stamp, whether they succeed or not.
     for (stamp, key) in [(STAMP, 5), (STAMP, 5), (STAMP, 6), (STAMP + 1, 5)] {
-        peer.say(conn, wire::ATOMIC_LINE, &[stamp, word(fi::FI_SUM, 0, 8), 8, key, 1, 0, 0], b"");
+        peer.send_msg(
+            conn,
+            wire::ATOMIC_LINE,
+            &[stamp, word(fi::FI_SUM, 0, 8), 8, key, 1, 0, 0],
+            b"",
+        );
     }
-    let (mut told, mut last) = (0, 0);
+    let (mut reported, mut last) = (0, 0);
     while last != STAMP + 1 {
-        let (kind, words, _) = peer.hear(conn);
+        let (kind, words, _) = peer.recv_msg(conn);
         assert_eq!(kind, wire::DONE);
         last = words[0];
-        told += words[1];
+        reported += words[1];
     }
-    assert!((1..=4).contains(&told), "{told}");
-    peer.say(
+    assert!((1..=4).contains(&reported), "{reported}");
+    peer.send_msg(
         conn,
         wire::ATOMIC_LINE,
         &[NUMBER, word(fi::FI_ATOMIC_READ, 1, 8), 8, 5, 0, 0, 0],
         b"",
     );
-    assert_eq!(peer.hear(conn).1, [NUMBER, 0, OLD + 3]);
+    assert_eq!(peer.recv_msg(conn).1, [NUMBER, 0, OLD + 3]);
     peer.check_service(conn);
 }
 
 #[test]
-fn what_no_correct_peer_says_ends_the_connection() {
+fn an_invalid_record_ends_the_connection() {
     let stage = Stage::new();
     stage.region(64);
     for bad in [word(fi::FI_SUM, 0, 9), word(fi::FI_SUM, 3, 8)] {
         let (mut peer, _) = stage.peer();
         let conn = peer.connect();
-        peer.say(conn, wire::ATOMIC_LINE, &[NUMBER, bad, 0, 5, 1, 0, 0], b"");
+        peer.send_msg(conn, wire::ATOMIC_LINE, &[NUMBER, bad, 0, 5, 1, 0, 0], b"");
         assert_eq!(peer.event(), LinkEvent::Closed(conn, Reason::Reset));
     }
 }
@@ -110,14 +115,14 @@ fn without_a_table_it_completes_when_it_is_answered() {
             flags: fi::FI_COMPLETION,
         };
         atomic(&mut stage.domain.shared.gate.lock(), stage.ep, &args).unwrap();
-        let (said, words, _) = peer.hear(conn);
+        let (said, words, _) = peer.recv_msg(conn);
         assert_eq!((said, words[2], words[3]), (wire::ATOMIC_LINE, 16, 77));
         assert!(words[0] >> 32 != 0 && stage.came().is_none());
         // A report for a stamp that never existed does not affect this operation.
-        peer.say(conn, wire::DONE, &[words[0], u64::MAX], b"");
+        peer.send_msg(conn, wire::DONE, &[words[0], u64::MAX], b"");
         match kind {
-            AtomicKind::Write => peer.say(conn, wire::ACK, &[words[0], 0], b""),
-            _ => peer.say(conn, wire::ATOMIC_REPLY, &[words[0], 0, 0x55], b""),
+            AtomicKind::Write => peer.send_msg(conn, wire::ACK, &[words[0], 0], b""),
+            _ => peer.send_msg(conn, wire::ATOMIC_REPLY, &[words[0], 0, 0x55], b""),
         }
         let came = stage.until(|| stage.came());
         assert!(matches!(came, Came::Done(c) if c.context == 0xa7), "{came:?}");

@@ -11,6 +11,7 @@ use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal};
 use scif_ring::layout::RING_SLOTS;
 use scif_ring::spsc::PollOutcome;
 
+use crate::base::errno::Errno;
 use crate::base::log::{Subsys, warn_about_peer};
 use crate::engine::channel::rx_throttle::BATCH;
 use crate::engine::completions::completion;
@@ -328,33 +329,16 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, r
     };
     let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
     parting::part(ep, env, conn, peer, (how, lost), sent_on_it);
-    let p = ep.peers.at_mut(peer);
-    let id = p.id;
-    // The peer exists, but denies access or refuses for now.
-    let connect_errno = match reason {
-        Reason::Denied if !p.state.was_up() => Some(fi::FI_EACCES),
-        Reason::Refused(Refusal::Version | Refusal::Resources) if !p.state.was_up() => {
-            Some(fi::FI_ECONNREFUSED)
-        }
-        _ => None,
-    };
+    let p = ep.peers.at(peer);
+    let (id, was_met) = (p.id, p.state.was_up());
+    let connect_errno = if was_met { None } else { refusal_errno(reason) };
     if let Some(err) = connect_errno {
         crate::base::log::connect_failed(id, &reason, err);
     }
     if sent_on_it {
-        let err = if let Some(err) = connect_errno {
-            err
-        } else if matches!(reason, Reason::Refused(_)) && !p.state.was_up() {
-            fi::FI_ECONNREFUSED
-        } else {
-            lost
-        };
-        for op in ep.ops.of_peer(peer) {
-            if !parting::is_set_apart(ep, op) {
-                completion::finish_op(ep, env, peer, op, err);
-            }
-        }
-        dispatch::fail_pending(ep, env, peer, err);
+        let refused = matches!(reason, Reason::Refused(_)) && !was_met;
+        let err = connect_errno.unwrap_or(if refused { fi::FI_ECONNREFUSED } else { lost });
+        fail_sent(ep, env, peer, err);
     }
     let duplicates = ep.links.conns_of_process(peer, process);
     let gone = duplicates.is_empty();
@@ -386,6 +370,25 @@ pub(crate) fn end_all(ep: &mut Endpoint, env: &mut Env<'_>, reason: Reason) {
     for conn in conns {
         on_conn_lost(ep, env, conn, reason);
     }
+}
+
+/// Returns the error of operations to a peer that exists, but denies access or refuses for now.
+fn refusal_errno(reason: Reason) -> Option<Errno> {
+    match reason {
+        Reason::Denied => Some(fi::FI_EACCES),
+        Reason::Refused(Refusal::Version | Refusal::Resources) => Some(fi::FI_ECONNREFUSED),
+        _ => None,
+    }
+}
+
+/// Fails the operations that a lost connection carried, and those that wait for it.
+fn fail_sent(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
+    for op in ep.ops.of_peer(peer) {
+        if !parting::is_set_apart(ep, op) {
+            completion::finish_op(ep, env, peer, op, err);
+        }
+    }
+    dispatch::fail_pending(ep, env, peer, err);
 }
 
 /// Ends `twins`, the other connections with a peer, after data over one connection was lost.

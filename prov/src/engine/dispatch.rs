@@ -11,6 +11,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
+use crate::engine::protocols::send::Message;
 use crate::engine::protocols::{
     atomic, atomic_inline, atomic_target, coll, coll_run, fragment, recv, rma, rma_target, send,
 };
@@ -90,8 +91,7 @@ pub(crate) fn on_record(
                 peer,
                 effect,
                 data,
-                usize::try_from(len).unwrap_or(usize::MAX),
-                key,
+                (key, usize::try_from(len).unwrap_or(usize::MAX)),
             );
             Ok(())
         }
@@ -155,7 +155,9 @@ fn try_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mut PendingOp
             if *flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer) {
                 return Submit::Retry;
             }
-            send::try_send(ep, env, peer, payload.source(), *tag, *data, *context, *flags)
+            let payload = payload.source();
+            let (tag, data, context, flags) = (*tag, *data, *context, *flags);
+            send::try_send(ep, env, peer, Message { payload, tag, data, context, flags })
         }
         PendingOp::Rma(op) => rma::try_rma(ep, env, peer, op),
         PendingOp::Atomic(op) => atomic::try_atomic(ep, env, peer, op),
@@ -171,7 +173,7 @@ pub(crate) fn fail_pending(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, e
         if op.started().is_none()
             && let Some(l) = op.label()
         {
-            completion::tx_complete(ep, env, l.op_kind, l.context, l.flags, l.tag, l.len, err);
+            completion::tx_complete(ep, env, l, err);
         }
         if let PendingOp::Coll(out) = op {
             coll_run::coll_unsent(ep, env, peer, out.group(), err);

@@ -9,36 +9,18 @@ use crate::base::errno::Errno;
 use crate::engine::completions::work_report;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::tables::op_table::{FLAG_DEFERRED_WORK, OpKind};
+use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind};
 use crate::engine::types::peer_id::PeerId;
 use crate::state::completion::{Completion, CqError};
 
 /// Writes the completion of a transmit operation: a success if requested, an error always.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the parts of a completion, kept in registers")]
-pub(crate) fn tx_complete(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    op_kind: OpKind,
-    context: usize,
-    flags: u64,
-    tag: u64,
-    len: usize,
-    err: Errno,
-) {
-    if flags & FLAG_DEFERRED_WORK != 0 {
-        work_report::complete_tx_work(
-            ep,
-            env,
-            op_kind,
-            context,
-            tag,
-            len,
-            err,
-            tx_cntr(ep, op_kind),
-        );
+pub(crate) fn tx_complete(ep: &mut Endpoint, env: &mut Env<'_>, op: CompletionInfo, err: Errno) {
+    if op.flags & FLAG_DEFERRED_WORK != 0 {
+        let c = Completion::new(op.context, op.op_kind.cq_flags(), op.tag);
+        work_report::complete_tx_work(ep, env, c, op.len, err, tx_cntr(ep, op.op_kind));
     } else {
-        tx_posted(ep, env, op_kind, context, flags, tag, len, err);
+        tx_posted(ep, env, op, err);
     }
 }
 
@@ -54,40 +36,28 @@ pub(crate) fn tx_cntr(ep: &Endpoint, op_kind: OpKind) -> Option<u32> {
 
 /// Writes the completion of an operation that is not work queued to the domain.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
-pub(crate) fn tx_posted(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    op_kind: OpKind,
-    context: usize,
-    flags: u64,
-    tag: u64,
-    len: usize,
-    err: Errno,
-) {
-    let cntr = tx_cntr(ep, op_kind);
-    if err == 0 {
-        if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
-            cntr.add(1);
-        }
-        if flags & fi::FI_COMPLETION != 0
-            && let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
-        {
-            cq.success(Completion { len, ..Completion::new(context, op_kind.cq_flags(), tag) });
-        }
-        return;
+pub(crate) fn tx_posted(ep: &mut Endpoint, env: &mut Env<'_>, op: CompletionInfo, err: Errno) {
+    let cntr = tx_cntr(ep, op.op_kind);
+    if err != 0 {
+        let c = Completion::new(op.context, op.op_kind.cq_flags(), op.tag);
+        return tx_failed(ep, env, c, op.len, err, cntr);
     }
-    tx_failed(ep, env, op_kind, context, tag, len, err, cntr);
+    if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
+        cntr.add(1);
+    }
+    if op.flags & fi::FI_COMPLETION != 0
+        && let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
+    {
+        let c = Completion::new(op.context, op.op_kind.cq_flags(), op.tag);
+        cq.success(Completion { len: op.len, ..c });
+    }
 }
 
 #[cold]
-#[expect(clippy::too_many_arguments, reason = "the cold half of `tx_posted`")]
 fn tx_failed(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    op_kind: OpKind,
-    context: usize,
-    tag: u64,
+    c: Completion,
     len: usize,
     err: Errno,
     cntr: Option<u32>,
@@ -96,7 +66,6 @@ fn tx_failed(
         cntr.add_err(1);
     }
     if let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
-        let c = Completion::new(context, op_kind.cq_flags(), tag);
         cq.error(CqError::new(c, err, len));
     }
 }
@@ -124,6 +93,6 @@ pub(crate) fn finish_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, id: 
         ep.rndv.end_coop(id);
     }
     if op.kept.is_none() {
-        tx_complete(ep, env, op.op_kind, op.context, op.flags, op.tag, op.len, err);
+        tx_complete(ep, env, op.info(), err);
     }
 }

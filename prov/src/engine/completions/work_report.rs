@@ -16,7 +16,7 @@ use libfabric_sys as fi;
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::tables::op_table::{OpKind, mark};
+use crate::engine::tables::op_table::mark;
 use crate::state::completion::{Completion, CqError};
 
 /// Result of an operation.
@@ -26,25 +26,18 @@ pub(crate) struct Outcome {
     pub(crate) olen: usize,
 }
 
-/// Ends a transmit operation of queued work, as `tx_complete` does for others.
+/// Ends a transmit operation of queued work, of `len` bytes, as `tx_complete` does for others.
 #[cold]
-#[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
 pub(crate) fn complete_tx_work(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    op_kind: OpKind,
-    context: usize,
-    tag: u64,
+    c: Completion,
     len: usize,
     err: Errno,
     cntr: Option<u32>,
 ) {
-    let c = Completion {
-        len: if err == 0 { len } else { 0 },
-        ..Completion::new(context, op_kind.cq_flags(), tag)
-    };
-    let olen = if err == 0 { 0 } else { len };
-    complete_work(ep, env, c, err, olen, cntr);
+    let (len, olen) = if err == 0 { (len, 0) } else { (0, len) };
+    complete_work(ep, env, Completion { len, ..c }, err, olen, cntr);
 }
 
 /// Ends queued work. `c` has the context of its note, and `cntr` is the endpoint's counter for

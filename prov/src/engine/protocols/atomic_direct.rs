@@ -16,7 +16,7 @@ use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::atomic_target::{SEGMENT, rights};
 use crate::engine::protocols::rma_target::{self, place};
-use crate::engine::tables::op_table::OpKind;
+use crate::engine::tables::op_table::{CompletionInfo, OpKind};
 use crate::engine::tables::pending::AtomicOp;
 use crate::engine::types::args::{AtomicArgs, Effect, RmaIov};
 use crate::engine::types::iov::{gather_into, scatter};
@@ -143,7 +143,8 @@ fn finish_here(
         peer_conn::control(ep, peer, wire::RMA_EVENT, head.word(at.key), &[]);
     }
     ep.stats.mapped.add(len);
-    completion::tx_complete(ep, env, op.op_kind, op.context, op.flags, 0, len, 0);
+    let (op_kind, context, flags) = (op.op_kind, op.context, op.flags);
+    completion::tx_complete(ep, env, CompletionInfo { op_kind, context, flags, tag: 0, len }, 0);
     true
 }
 

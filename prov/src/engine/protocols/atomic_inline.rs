@@ -73,21 +73,18 @@ pub(crate) fn try_inline(
     let (mut operand, mut compare) = ([0; OPERAND], [0; OPERAND]);
     gather_into(a.operand, &mut operand);
     gather_into(a.compare, &mut compare);
-    let op_kind = OpKind::of_atomic(a.kind);
+    let info = CompletionInfo {
+        op_kind: OpKind::of_atomic(a.kind),
+        context: a.context,
+        flags: a.flags,
+        tag: 0,
+        len: segment.len,
+    };
     let id = if at_once {
         stamp(&ep.ops, p)
     } else {
-        let label = CompletionInfo {
-            op_kind,
-            context: a.context,
-            flags: a.flags,
-            tag: 0,
-            len: segment.len,
-        };
-        ep.ops.insert(OutstandingOp {
-            ring_rma: true,
-            ..OutstandingOp::new(peer, label, Iov::new(a.result))
-        })
+        let op = OutstandingOp::new(peer, info, Iov::new(a.result));
+        ep.ops.insert(OutstandingOp { ring_rma: true, ..op })
     };
     let word = AtomicWord {
         op,
@@ -115,7 +112,7 @@ pub(crate) fn try_inline(
     p.rma.outstanding += 1;
     ep.stats.inline.add(segment.len);
     if at_once {
-        completion::tx_complete(ep, env, op_kind, a.context, a.flags, 0, segment.len, 0);
+        completion::tx_complete(ep, env, info, 0);
     }
     true
 }
@@ -140,7 +137,7 @@ pub(crate) fn on_atomic_line(
     let data = words.word();
     let kind = word.kind().ok_or(ProtocolError)?;
     let mut old = [0; OPERAND];
-    let done = execute_line(env, word, kind, (addr, key), &operand, &compare, &mut old)?;
+    let done = execute_line(env, word, kind, (addr, key), (&operand, &compare), &mut old)?;
     match done {
         _ if is_stamp(id) => count_done(ep, peer, id),
         Ok(()) if kind != AtomicKind::Write => {
@@ -156,7 +153,7 @@ pub(crate) fn on_atomic_line(
         Ok(()) => {
             let effect = Effect::of_atomic(kind != AtomicKind::Write, u32::from(word.op));
             let data = word.has_data.then_some(data);
-            rma_target::rma_event(ep, env, peer, effect, data, usize::from(word.len), key);
+            rma_target::rma_event(ep, env, peer, effect, data, (key, usize::from(word.len)));
         }
         // The initiator found the key in our table, but the region was closed since.
         Err(err) => {
@@ -202,8 +199,7 @@ fn execute_line(
     word: AtomicWord,
     kind: AtomicKind,
     (addr, key): (u64, u64),
-    operand: &[u8; OPERAND],
-    compare: &[u8; OPERAND],
+    (operand, compare): (&[u8; OPERAND], &[u8; OPERAND]),
     old: &mut [u8; OPERAND],
 ) -> Result<Result<(), Errno>, ProtocolError> {
     let len = usize::from(word.len);
@@ -227,7 +223,7 @@ fn execute_line(
                 to.copy_from_slice(&part.to_ne_bytes());
             }
             let word = AtomicWord { segments: 1, ..word };
-            match execute(env, word, kind, &list, operand, compare, old) {
+            match execute(env, word, kind, &list, (operand, compare), old) {
                 (0, _) => Ok(()),
                 (err, _) => Err(err),
             }

@@ -47,7 +47,7 @@ pub(crate) fn on_atomic(
         return Err(RecordError::ProtocolError);
     }
     let mut result = zeros(len).ok_or(RecordError::NoMemory)?;
-    let (err, key) = execute(env, word, kind, list, operand, compare, &mut result);
+    let (err, key) = execute(env, word, kind, list, (operand, compare), &mut result);
     if err != 0 || kind == AtomicKind::Write {
         peer_conn::answer(
             ep,
@@ -61,7 +61,7 @@ pub(crate) fn on_atomic(
     }
     if err == 0 {
         let effect = Effect::of_atomic(kind != AtomicKind::Write, u32::from(word.op));
-        rma_target::rma_event(ep, env, peer, effect, word.has_data.then_some(data), len, key);
+        rma_target::rma_event(ep, env, peer, effect, word.has_data.then_some(data), (key, len));
     }
     Ok(())
 }
@@ -72,8 +72,7 @@ pub(crate) fn execute(
     word: AtomicWord,
     kind: AtomicKind,
     list: &[u8],
-    operand: &[u8],
-    compare: &[u8],
+    (operand, compare): (&[u8], &[u8]),
     result: &mut [u8],
 ) -> (Errno, u64) {
     let (op, datatype) = (u32::from(word.op), u32::from(word.datatype));
@@ -150,8 +149,9 @@ mod tests {
         };
         for (second, expected) in [(segment(8, 6), 1), (segment(8, 5), 3)] {
             let list = [segment(0, 5), second].concat();
-            let (err, _) = bed
-                .run(|_, env| execute(env, word, AtomicKind::Write, &list, &[2; 16], &[], &mut []));
+            let (err, _) = bed.run(|_, env| {
+                execute(env, word, AtomicKind::Write, &list, (&[2; 16], &[]), &mut [])
+            });
             assert_eq!((err == 0, bytes_of(&memory)), (expected == 3, vec![expected; 16]));
         }
     }

@@ -31,7 +31,6 @@ use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::tables::coll_group::{Coll, CollArgs, Group, Op, READY_MAX, Refused, element};
 use crate::engine::tables::coll_inbox::{Key, Put};
 use crate::engine::tables::coll_plan::{self, Ranks, Step};
-use crate::engine::tables::op_table::OpKind;
 use crate::engine::tables::pending::{CollOut, PendingOp};
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::{ANY, PeerId};
@@ -199,7 +198,7 @@ fn coll_complete(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
             place.copy_from_slice(bytes);
         }
     }
-    completion::tx_complete(ep, env, OpKind::Collective, op.context, op.flags, 0, 0, 0);
+    completion::tx_complete(ep, env, op.info(), 0);
 }
 
 /// Ensures a connection to `peer`, so that its end is detected.
@@ -363,7 +362,7 @@ pub(crate) fn coll_end(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Err
     }
     coll_read_on(ep);
     for op in ops.into_values() {
-        completion::tx_complete(ep, env, OpKind::Collective, op.context, op.flags, 0, 0, err);
+        completion::tx_complete(ep, env, op.info(), err);
     }
 }
 

@@ -7,7 +7,7 @@
 //! hints. It reports each time the count has doubled.
 
 use libfabric_sys as fi;
-use scif::{Access, AccessError, ConnId};
+use scif::{Access, AccessError, ConnId, Connection, RemoteMem};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 
@@ -18,7 +18,7 @@ use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
-use crate::engine::tables::op_table::{OpKind, OutstandingOp};
+use crate::engine::tables::op_table::{CompletionInfo, OpKind, OutstandingOp};
 use crate::engine::tables::peer::{Peer, READ_WINDOW, is_denied, note_denial};
 use crate::engine::tables::pending::{OwnedPayload, PendingOp, RmaOp, Source};
 use crate::engine::types::args::{RmaArgs, RmaIov};
@@ -57,14 +57,15 @@ pub(crate) fn post_rma(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) ->
     let quiet = ep.peers.at(peer).queue.is_quiet();
     let now = quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
     if now {
+        let op_kind = if a.write { OpKind::Write } else { OpKind::Read };
+        let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag: 0, len };
         match direct(ep, peer, a.write, a.iov, a.rma) {
             Ok(()) => {
-                finish_direct(ep, env, peer, a.write, a.rma, len, a.data, a.context, a.flags);
+                finish_direct(ep, env, peer, a.rma, a.data, info);
                 return Ok(());
             }
             Err(NotDirect::Failed(err)) => {
-                let op_kind = if a.write { OpKind::Write } else { OpKind::Read };
-                completion::tx_complete(ep, env, op_kind, a.context, a.flags, 0, len, err);
+                completion::tx_complete(ep, env, info, err);
                 return Ok(());
             }
             Err(NotDirect::Ring) => {}
@@ -115,21 +116,11 @@ pub(crate) fn try_rma(
         if let (Source::User(iov), false) = (op.local.source(), op.through_ring) {
             match direct(ep, peer, op.write, iov, &op.rma) {
                 Ok(()) => {
-                    let (data, context, flags) = (op.data, op.context, op.flags);
-                    finish_direct(ep, env, peer, op.write, &op.rma, op.len, data, context, flags);
+                    finish_direct(ep, env, peer, &op.rma, op.data, op.label());
                     return Submit::Done;
                 }
                 Err(NotDirect::Failed(err)) => {
-                    completion::tx_complete(
-                        ep,
-                        env,
-                        op.op_kind(),
-                        op.context,
-                        op.flags,
-                        0,
-                        op.len,
-                        err,
-                    );
+                    completion::tx_complete(ep, env, op.label(), err);
                     return Submit::Done;
                 }
                 Err(NotDirect::Ring) => {
@@ -143,7 +134,7 @@ pub(crate) fn try_rma(
             return Submit::Retry;
         }
         if let Some(err) = refused(ep, conn, op) {
-            completion::tx_complete(ep, env, op.op_kind(), op.context, op.flags, 0, op.len, err);
+            completion::tx_complete(ep, env, op.label(), err);
             return Submit::Done;
         }
         let iov = match &op.local {
@@ -248,6 +239,17 @@ fn push_read(ep: &mut Endpoint, peer: PeerId, conn: ConnId, id: u64, op: &mut Rm
     }
 }
 
+/// Copies between local buffers and the memory of the target.
+#[inline]
+fn access_memory(
+    c: &Connection,
+    write: bool,
+    local: &[Mem],
+    remote: RemoteMem,
+) -> Result<(), AccessError> {
+    if write { c.memory().write(local, &[remote]) } else { c.memory().read(local, &[remote]) }
+}
+
 /// Executes the operation now, in the memory of the target.
 fn direct(
     ep: &mut Endpoint,
@@ -297,22 +299,8 @@ fn direct(
             return Err(NotDirect::Ring);
         }
         let done = match iov {
-            [one] if rma.len() == 1 => {
-                let local = std::slice::from_ref(one);
-                if write {
-                    c.memory().write(local, &[remote])
-                } else {
-                    c.memory().read(local, &[remote])
-                }
-            }
-            _ => {
-                let local = sub_iov(iov, offset, segment.len);
-                if write {
-                    c.memory().write(&local, &[remote])
-                } else {
-                    c.memory().read(&local, &[remote])
-                }
-            }
+            [one] if rma.len() == 1 => access_memory(c, write, std::slice::from_ref(one), remote),
+            _ => access_memory(c, write, &sub_iov(iov, offset, segment.len), remote),
         };
         c.my_mark().clear();
         match done {
@@ -360,43 +348,27 @@ fn refused(ep: &mut Endpoint, conn: ConnId, op: &RmaOp) -> Option<Errno> {
 
 /// Completes a direct operation, and notifies the target if it counts accesses or expects CQ
 /// data.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parts of one operation, from either of its two forms"
-)]
 fn finish_direct(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
-    write: bool,
     rma: &[RmaIov],
-    len: usize,
     data: Option<u64>,
-    context: usize,
-    flags: u64,
+    info: CompletionInfo,
 ) {
     let conn = ep.peers.at(peer).tx;
     let notify =
         conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
     if data.is_some() || notify {
-        let mut word = if write { 0 } else { wire::F_READ };
+        let mut word = if info.op_kind == OpKind::Write { 0 } else { wire::F_READ };
         if data.is_some() {
             word |= wire::F_DATA;
         }
         let key = rma.first().map_or(0, |r| r.key);
-        let head = Head::new().word(word).word(data.unwrap_or(0)).word(len as u64).word(key);
+        let head = Head::new().word(word).word(data.unwrap_or(0)).word(info.len as u64).word(key);
         peer_conn::control(ep, peer, wire::RMA_EVENT, head, &[]);
     }
-    completion::tx_complete(
-        ep,
-        env,
-        if write { OpKind::Write } else { OpKind::Read },
-        context,
-        flags,
-        0,
-        len,
-        0,
-    );
+    completion::tx_complete(ep, env, info, 0);
 }
 
 /// Handles an acknowledgement: an operation ended at its target, or failed there.

@@ -92,8 +92,7 @@ pub(crate) fn on_write(
                 peer,
                 Effect::Write,
                 data,
-                usize::try_from(total).unwrap_or(usize::MAX),
-                key,
+                (key, usize::try_from(total).unwrap_or(usize::MAX)),
             );
         }
     }
@@ -142,8 +141,7 @@ pub(crate) fn on_read(
                     peer,
                     Effect::Read,
                     None,
-                    usize::try_from(len).unwrap_or(0),
-                    key,
+                    (key, usize::try_from(len).unwrap_or(0)),
                 );
             }
         }
@@ -165,8 +163,7 @@ pub(crate) fn rma_event(
     peer: PeerId,
     effect: Effect,
     data: Option<u64>,
-    len: usize,
-    key: u64,
+    (key, len): (u64, usize),
 ) {
     env.mrs.used(key);
     if ep.cfg.rma_event {
@@ -214,9 +211,9 @@ mod tests {
     fn an_access_is_counted_and_reported_with_its_data() {
         let mut pair = Bed::pair();
         let peer = pair[0].peer();
-        pair[0].run(|ep, env| rma_event(ep, env, peer, Effect::Write, None, 8, 5));
+        pair[0].run(|ep, env| rma_event(ep, env, peer, Effect::Write, None, (5, 8)));
         assert!(pair[0].completion().is_none());
-        pair[0].run(|ep, env| rma_event(ep, env, peer, Effect::Write, Some(77), 8, 5));
+        pair[0].run(|ep, env| rma_event(ep, env, peer, Effect::Write, Some(77), (5, 8)));
         let c = pair[0].completion().unwrap().unwrap();
         assert_eq!((c.data, c.len), (77, 8));
         assert_eq!(pair[0].cntrs.get(0).unwrap().reached(false), 2);

@@ -29,6 +29,24 @@ use crate::engine::types::wire;
 /// its receiver has taken it.
 const KEPT_MAX: usize = 64 << 20;
 
+/// Message on the slow path.
+#[derive(Clone, Copy)]
+pub(crate) struct Message<'a> {
+    pub payload: Source<'a>,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub context: usize,
+    pub flags: u64,
+}
+
+impl Message<'_> {
+    fn info(&self) -> CompletionInfo {
+        let (op_kind, tag) = (OpKind::of(self.tag), self.tag.unwrap_or(0));
+        let (context, flags, len) = (self.context, self.flags, self.payload.len());
+        CompletionInfo { op_kind, context, flags, tag, len }
+    }
+}
+
 /// Sends a message, or makes it pending.
 #[inline(always)]
 pub(crate) fn post_send(
@@ -69,17 +87,9 @@ fn send_small(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'
     conn.notify();
     ep.stats.sent.add(payload.len());
     ep.stats.inline.add(payload.len());
-    let op_kind = OpKind::of(a.tag);
-    completion::tx_posted(
-        ep,
-        env,
-        op_kind,
-        a.context,
-        a.flags,
-        a.tag.unwrap_or(0),
-        payload.len(),
-        0,
-    );
+    let (op_kind, tag, len) = (OpKind::of(a.tag), a.tag.unwrap_or(0), payload.len());
+    let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag, len };
+    completion::tx_posted(ep, env, info, 0);
     true
 }
 
@@ -93,8 +103,9 @@ fn send_any(
 ) -> Result<(), Errno> {
     let quiet = ep.peers.at(peer).queue.is_quiet();
     if quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer)) {
-        let tried = try_send(ep, env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
-        if tried == Submit::Done {
+        let SendArgs { iov, tag, data, context, flags, .. } = *a;
+        let message = Message { payload: Source::User(iov), tag, data, context, flags };
+        if try_send(ep, env, peer, message) == Submit::Done {
             return Ok(());
         }
     }
@@ -122,25 +133,18 @@ fn wants_ack(ep: &Endpoint, flags: u64) -> bool {
 }
 
 /// Tries to put a message into the ring, or to announce it.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one call site each way; a struct would be built only to be taken apart"
-)]
 pub(crate) fn try_send(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
-    payload: Source<'_>,
-    tag: Option<u64>,
-    data: Option<u64>,
-    context: usize,
-    flags: u64,
+    message: Message<'_>,
 ) -> Submit {
     let Some(conn_id) = peer_conn::tx_conn(ep, peer) else {
         return Submit::Retry;
     };
-    let len = payload.len();
-    let op_kind = OpKind::of(tag);
+    let Message { payload, tag, data, flags, .. } = message;
+    let info = message.info();
+    let len = info.len;
     let want_ack = wants_ack(ep, flags);
     let Some(conn) = ep.links.conn(conn_id) else {
         return Submit::Retry;
@@ -157,7 +161,7 @@ pub(crate) fn try_send(
         let Source::User(iov) = payload else {
             return Submit::Retry;
         };
-        return send_rts(ep, env, peer, iov, tag, data, context, flags);
+        return send_rts(ep, env, peer, iov, &message);
     }
     let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
     let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
@@ -167,8 +171,7 @@ pub(crate) fn try_send(
         {
             return Submit::Retry;
         }
-        let label = CompletionInfo { op_kind, context, flags, tag: tag.unwrap_or(0), len };
-        let op = OutstandingOp::new(peer, label, Iov::new(&[]));
+        let op = OutstandingOp::new(peer, info, Iov::new(&[]));
         kind |= wire::WANT_ACK;
         head = head.word(ep.ops.insert(op));
     }
@@ -195,7 +198,7 @@ pub(crate) fn try_send(
         ep.stats.ring.add(len)
     }
     if !want_ack {
-        completion::tx_complete(ep, env, op_kind, context, flags, tag.unwrap_or(0), len, 0);
+        completion::tx_complete(ep, env, info, 0);
     }
     Submit::Done
 }
@@ -203,16 +206,12 @@ pub(crate) fn try_send(
 /// Announces a message whose payload stays here until the receiver fetches it. The payload of a
 /// datagram is copied and the datagram completed: its sender must not wait for a receive that
 /// may never be posted.
-#[expect(clippy::too_many_arguments, reason = "those of `try_send`")]
 fn send_rts(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     iov: &[Mem],
-    tag: Option<u64>,
-    data: Option<u64>,
-    context: usize,
-    flags: u64,
+    message: &Message<'_>,
 ) -> Submit {
     let len = total_len(iov);
     if ep.ops.messages_to(peer) >= MAX_UNACKED_MSGS {
@@ -223,7 +222,7 @@ fn send_rts(
         return Submit::Retry;
     };
     let owned = ep.cfg.datagram
-        && flags & AWAITS_TARGET == 0
+        && message.flags & AWAITS_TARGET == 0
         && ep.ops.kept().saturating_add(len) <= KEPT_MAX;
     let mut list = Vec::new();
     if iov.len() > 1 && !owned {
@@ -247,15 +246,14 @@ fn send_rts(
         Some(bytes) => bytes.as_ptr().expose_provenance(),
         None => iov.first().map_or(0, Mem::addr),
     };
-    let label =
-        CompletionInfo { op_kind: OpKind::of(tag), context, flags, tag: tag.unwrap_or(0), len };
+    let info = message.info();
     let op = OutstandingOp {
         kept,
         block,
-        ..OutstandingOp::new(peer, label, Iov::new(if owned { &[] } else { iov }))
+        ..OutstandingOp::new(peer, info, Iov::new(if owned { &[] } else { iov }))
     };
     let id = ep.ops.insert(op);
-    let (kind, head) = wire::envelope(wire::RTS, tag, data);
+    let (kind, head) = wire::envelope(wire::RTS, message.tag, message.data);
     let misc = block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
     let head = head.word(id).word(len as u64).word(addr as u64).word(misc);
     if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
@@ -271,7 +269,7 @@ fn send_rts(
     }
     ep.stats.sent.add(len);
     if owned {
-        completion::tx_complete(ep, env, OpKind::of(tag), context, flags, tag.unwrap_or(0), len, 0);
+        completion::tx_complete(ep, env, info, 0);
     }
     Submit::Done
 }

@@ -14,6 +14,7 @@ use crate::base::atomic_ops;
 use crate::base::errno::Errno;
 use crate::engine::tables::coll_inbox::Inbox;
 use crate::engine::tables::coll_plan::{Kind, Step};
+use crate::engine::tables::op_table::{CompletionInfo, OpKind};
 use crate::engine::types::peer_id::{ANY, PeerId};
 
 /// Largest number of groups for which one member may wait for this leader. More are an error.
@@ -118,6 +119,12 @@ pub(crate) struct Op {
 }
 
 impl Op {
+    /// Returns the properties that the completion reports.
+    pub(crate) fn info(&self) -> CompletionInfo {
+        let (context, flags) = (self.context, self.flags);
+        CompletionInfo { op_kind: OpKind::Collective, context, flags, tag: 0, len: 0 }
+    }
+
     /// Returns the number of messages that the operation still needs from the member of this rank.
     pub(crate) fn wants_of(&self, rank: Option<usize>) -> usize {
         let of = |step: &&Step| match step {

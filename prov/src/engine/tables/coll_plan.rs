@@ -344,13 +344,10 @@ mod tests {
                             m.plan.steps.push_front(step);
                             continue;
                         };
-                        for (a, b) in m.heard.iter_mut().zip(heard) {
-                            *a |= b;
-                        }
+                        m.heard.iter_mut().zip(heard).for_each(|(a, b)| *a |= b);
                         let merges = matches!(step, Step::Merge { .. });
-                        for (a, b) in m.work[to].iter_mut().zip(&bytes) {
-                            *a = if merges { a.wrapping_add(*b) } else { *b };
-                        }
+                        let place = m.work[to].iter_mut().zip(&bytes);
+                        place.for_each(|(a, b)| *a = if merges { a.wrapping_add(*b) } else { *b });
                     }
                 }
                 moved = true;

@@ -72,6 +72,7 @@ impl OpKind {
 }
 
 /// Properties of a posted operation that its completion reports.
+#[derive(Clone, Copy)]
 pub(crate) struct CompletionInfo {
     pub op_kind: OpKind,
     pub context: usize,
@@ -121,6 +122,12 @@ impl OutstandingOp {
             left: 0,
             ring_rma: false,
         }
+    }
+
+    /// Returns the properties that the completion reports.
+    pub(crate) fn info(&self) -> CompletionInfo {
+        let OutstandingOp { op_kind, context, flags, tag, len, .. } = *self;
+        CompletionInfo { op_kind, context, flags, tag, len }
     }
 
     fn kept_len(&self) -> usize {

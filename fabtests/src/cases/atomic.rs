@@ -109,7 +109,7 @@ fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Op
             let flags = flags | sys::FI_COMPLETION;
             let (operand, compare, result) =
                 (split(args.operand), split(args.compare), split(args.result));
-            ep.compare_atomicmsg(at, &operand, &remote, &compare, &result, flags)
+            ep.compare_atomicmsg(at, &operand, &remote, (&compare, &result), flags)
         }
         (Form::Inject, _) => ep.inject_atomic(at, whole),
     }

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc, NullMessage, Result, RmaIov};
+use scif_fabtests::fi::{
+    AtomicTarget, Buf, Errno, Ioc, NullMessage, Result, RmaIov, RmaMsg, TaggedMsg,
+};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -85,10 +87,10 @@ fn unknown_flags(rig: &Rig<'_>) -> Outcome {
     for &flags in UNKNOWN {
         refused(ep.sendmsg(&[buf], to, 1, 0, flags), FLAGS, "sendmsg")?;
         refused(ep.recvmsg(&[buf], to, 1, flags), FLAGS, "recvmsg")?;
-        refused(ep.tsendmsg(&[buf], to, 1, 1, 0, flags), FLAGS, "tsendmsg")?;
-        refused(ep.trecvmsg(&[buf], to, 1, 0, 1, flags), FLAGS, "trecvmsg")?;
-        refused(ep.writemsg(&[buf], to, &remote, 1, 0, flags), FLAGS, "writemsg")?;
-        refused(ep.readmsg(&[buf], to, &remote, 1, flags), FLAGS, "readmsg")?;
+        refused(ep.tsendmsg(&[buf], TaggedMsg::to(to, 1, 1), flags), FLAGS, "tsendmsg")?;
+        refused(ep.trecvmsg(&[buf], TaggedMsg::from(to, 1, 0, 1), flags), FLAGS, "trecvmsg")?;
+        refused(ep.writemsg(&[buf], RmaMsg::at(to, &remote, 1), flags), FLAGS, "writemsg")?;
+        refused(ep.readmsg(&[buf], RmaMsg::at(to, &remote, 1), flags), FLAGS, "readmsg")?;
         let at = target(rig);
         let one = [Ioc { buf, count: 1 }];
         let there = [scif_fabtests::fi::RmaIoc { addr: 0, count: 1, key: 1 }];
@@ -112,14 +114,26 @@ fn target(rig: &Rig<'_>) -> AtomicTarget {
 fn contradictions(rig: &Rig<'_>) -> Outcome {
     let (ep, buf) = (&rig.ep, Buf::new(8));
     let any = sys::FI_ADDR_UNSPEC;
-    refused(ep.trecvmsg(&[buf], any, 1, 0, 1, sys::FI_DISCARD), FLAGS, "discard alone")?;
+    refused(
+        ep.trecvmsg(&[buf], TaggedMsg::from(any, 1, 0, 1), sys::FI_DISCARD),
+        FLAGS,
+        "discard alone",
+    )?;
     let both = sys::FI_PEEK | sys::FI_MULTI_RECV;
-    refused(ep.trecvmsg(&[buf], any, 1, 0, 1, both), FLAGS, "peek and multi-receive")?;
+    refused(
+        ep.trecvmsg(&[buf], TaggedMsg::from(any, 1, 0, 1), both),
+        FLAGS,
+        "peek and multi-receive",
+    )?;
     // A claim of a message that was not found.
     let context = Buf::new(64);
-    let claim = ep.trecvmsg(&[buf], any, 1, 0, context.addr(), sys::FI_CLAIM);
+    let claim = ep.trecvmsg(&[buf], TaggedMsg::from(any, 1, 0, context.addr()), sys::FI_CLAIM);
     check!(claim.is_err() || rig.next_error(&rig.rx).is_ok(), "a claim of nothing was taken");
-    refused(ep.trecvmsg(&[buf], any, 1, 0, 0, sys::FI_CLAIM), VALUE, "claim without a context")?;
+    refused(
+        ep.trecvmsg(&[buf], TaggedMsg::from(any, 1, 0, 0), sys::FI_CLAIM),
+        VALUE,
+        "claim without a context",
+    )?;
     let too_long = Buf::new(rig.info.tx().inject_size + 1);
     let inject = ep.sendmsg(&[too_long], rig.peer(), 1, 0, sys::FI_INJECT);
     check!(matches!(inject, Err(e) if e != Errno::EAGAIN), "inject of too much: {inject:?}");
@@ -175,8 +189,8 @@ fn too_many_pieces(rig: &Rig<'_>) -> Outcome {
     refused(ep.readv(&tx, to, 0, 1, 1), VALUE, "readv")?;
     let remote = vec![RmaIov { addr: 0, len: 4, key: 1 }; rig.info.tx().rma_iov_limit + 1];
     let whole = [Buf::new(4 * remote.len())];
-    refused(ep.writemsg(&whole, to, &remote, 1, 0, 0), VALUE, "writemsg")?;
-    refused(ep.readmsg(&whole, to, &remote, 1, 0), VALUE, "readmsg")
+    refused(ep.writemsg(&whole, RmaMsg::at(to, &remote, 1), 0), VALUE, "writemsg")?;
+    refused(ep.readmsg(&whole, RmaMsg::at(to, &remote, 1), 0), VALUE, "readmsg")
 }
 
 fn lengths(rig: &Rig<'_>) -> Outcome {
@@ -191,8 +205,8 @@ fn lengths(rig: &Rig<'_>) -> Outcome {
     refused(ep.sendv(&[half, half, half], to, 1), &[Errno::EINVAL, Errno::EMSGSIZE], "sendv")?;
     // Both sides of an RMA must have the same length.
     let remote = [RmaIov { addr: 0, len: 4, key: 1 }];
-    refused(ep.writemsg(&[Buf::new(8)], to, &remote, 1, 0, 0), VALUE, "8 bytes into 4")?;
-    refused(ep.readmsg(&[Buf::new(8)], to, &remote, 1, 0), VALUE, "4 bytes into 8")
+    refused(ep.writemsg(&[Buf::new(8)], RmaMsg::at(to, &remote, 1), 0), VALUE, "8 bytes into 4")?;
+    refused(ep.readmsg(&[Buf::new(8)], RmaMsg::at(to, &remote, 1), 0), VALUE, "4 bytes into 8")
 }
 
 fn wrong_address(rig: &Rig<'_>) -> Outcome {

@@ -3,7 +3,7 @@
 //! that a case can test all of them. Also the sizes at which providers change their protocols.
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Entry, Result};
+use scif_fabtests::fi::{Buf, Entry, Result, TaggedMsg};
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_fabtests::rig::Rig;
 use scif_fabtests::{check, check_eq};
@@ -140,15 +140,19 @@ pub(crate) fn send(rig: &Rig<'_>, way: SendCall, letter: &Msg) -> Result {
         (SendCall::Sendv, None) => ep.sendv(&pieces(), to, context),
         (SendCall::Sendv, Some(tag)) => ep.tsendv(&pieces(), to, tag, context),
         (SendCall::Sendmsg, None) => ep.sendmsg(&pieces(), to, context, data, sys::FI_COMPLETION),
-        (SendCall::Sendmsg, Some(tag)) => {
-            ep.tsendmsg(&pieces(), to, tag, context, data, sys::FI_COMPLETION)
-        }
+        (SendCall::Sendmsg, Some(tag)) => ep.tsendmsg(
+            &pieces(),
+            TaggedMsg { data, ..TaggedMsg::to(to, tag, context) },
+            sys::FI_COMPLETION,
+        ),
         (SendCall::Flags(flags), None) => {
             ep.sendmsg(&pieces(), to, context, data, flags | sys::FI_COMPLETION)
         }
-        (SendCall::Flags(flags), Some(tag)) => {
-            ep.tsendmsg(&pieces(), to, tag, context, data, flags | sys::FI_COMPLETION)
-        }
+        (SendCall::Flags(flags), Some(tag)) => ep.tsendmsg(
+            &pieces(),
+            TaggedMsg { data, ..TaggedMsg::to(to, tag, context) },
+            flags | sys::FI_COMPLETION,
+        ),
         (SendCall::Inject, None) => ep.inject(letter.buf, to),
         (SendCall::Inject, Some(tag)) => ep.tinject(letter.buf, to, tag),
         (SendCall::Senddata, None) => ep.senddata(letter.buf, data, to, context),
@@ -176,7 +180,7 @@ pub(crate) fn receive(
         (RecvCall::Recvv, Some((tag, ignore))) => ep.trecvv(&pieces(), src, tag, ignore, context),
         (RecvCall::Recvmsg, None) => ep.recvmsg(&pieces(), src, context, sys::FI_COMPLETION),
         (RecvCall::Recvmsg, Some((tag, ignore))) => {
-            ep.trecvmsg(&pieces(), src, tag, ignore, context, sys::FI_COMPLETION)
+            ep.trecvmsg(&pieces(), TaggedMsg::from(src, tag, ignore, context), sys::FI_COMPLETION)
         }
     }
 }

@@ -173,9 +173,9 @@ fn one(
     };
     rig.post(|| {
         if len % 2 == 0 || kind == sys::FI_BARRIER {
-            rig.ep.collective(&call)
+            call.post(&rig.ep)
         } else {
-            rig.ep.collective_msg(&call)
+            call.post_msg(&rig.ep)
         }
     })?;
     Ok((result, expect))
@@ -217,7 +217,7 @@ fn every_kind(rank: &Rank) -> Outcome {
             }
         }
     }
-    rig.ep.barrier(group.0, 10)?;
+    Collective::plain_barrier(&rig.ep, group.0, 10)?;
     rig.sent(10)?;
     rig.barrier()?;
     Ok(())
@@ -267,7 +267,7 @@ fn types(rank: &Rank) -> Outcome {
             op,
             ..barrier(mc.addr()?, 3)
         };
-        rig.ep.collective(&call)?;
+        call.post(&rig.ep)?;
         rig.sent(3)?;
         check_eq!(buf.bytes(), expect.to_vec(), "datatype {datatype}, operation {op}");
     }
@@ -493,7 +493,7 @@ fn join_wakes(rank: &Rank) -> Outcome {
             (event.event, event.fid, event.context),
             (sys::FI_JOIN_COMPLETE, mc.address()?, late)
         );
-        rig.ep.collective(&barrier(mc.addr()?, 8))?;
+        barrier(mc.addr()?, 8).post(&rig.ep)?;
         rig.sent(8)?;
     }
     rig.barrier()?;
@@ -513,7 +513,7 @@ fn completions(rank: &Rank) -> Outcome {
     let group = mc.addr()?;
     for round in 1..=4 {
         let flags = if round % 2 == 0 { sys::FI_COMPLETION } else { 0 };
-        rig.ep.collective(&Collective { flags, ..barrier(group, round) })?;
+        Collective { flags, ..barrier(group, round) }.post(&rig.ep)?;
         rig.counted(sys::FI_WRITE, round as u64)?;
         if flags != 0 {
             let entry = rig.sent(round)?;

@@ -36,7 +36,7 @@ fn posted(rig: &Rig<'_>, group: u64) -> Outcome<usize> {
             op: sys::FI_SUM,
             ..barrier(group, at)
         };
-        rig.ep.collective(&call)?;
+        call.post(&rig.ep)?;
     }
     Ok(kinds.len())
 }
@@ -48,7 +48,7 @@ fn fail(rig: &Rig<'_>, group: u64, count: usize, why: Errno) -> Outcome {
         check_eq!((error.context, error.err), (at, why));
         check_eq!(error.flags, sys::FI_COLLECTIVE);
     }
-    check_eq!(rig.ep.collective(&barrier(group, 0)), Err(why));
+    check_eq!(barrier(group, 0).post(&rig.ep), Err(why));
     Ok(())
 }
 
@@ -56,7 +56,7 @@ fn killed(rank: &Rank, forked: bool) -> Outcome {
     let rig = rig(rank)?;
     let all = join(&rig, &[0, 1, 2, 3])?;
     let group = all.addr()?;
-    rig.ep.collective(&barrier(group, 9))?;
+    barrier(group, 9).post(&rig.ep)?;
     rig.sent(9)?;
     if rank.index == 1 {
         if forked {
@@ -76,7 +76,7 @@ fn killed(rank: &Rank, forked: bool) -> Outcome {
     fail(&rig, group, count, Errno::ECONNRESET)?;
     // The other ranks continue in a group without the dead one.
     let rest = join_without(&rig, &[0, 2, 3])?;
-    rig.ep.collective(&barrier(rest.addr()?, 5))?;
+    barrier(rest.addr()?, 5).post(&rig.ep)?;
     rig.sent(5)?;
     all.close()?;
     rig.barrier()?;
@@ -128,7 +128,7 @@ fn before_joining(rank: &Rank) -> Outcome {
     }
     let set = set_of(&rig, &[0, 1, 2])?;
     let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 6)?;
-    check_eq!(rig.ep.collective(&barrier(mc.addr()?, 0)), Err(Errno::EOPBADSTATE));
+    check_eq!(barrier(mc.addr()?, 0).post(&rig.ep), Err(Errno::EOPBADSTATE));
     rig.barrier()?;
     if rank.index == 0 {
         rank.kill(1)?;
@@ -171,7 +171,7 @@ fn left(rank: &Rank) -> Outcome {
         }
         quiesce(&rig)?;
         if rank.index != leaver {
-            check_eq!(rig.ep.collective(&barrier(group, 0)), Err(Errno::ECANCELED));
+            check_eq!(barrier(group, 0).post(&rig.ep), Err(Errno::ECANCELED));
         }
         rig.barrier()?;
     }
@@ -193,7 +193,7 @@ fn left_early(rank: &Rank) -> Outcome {
         quiesce(&rig)?;
         let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 2)?;
         joined(&rig, &mc, 2)?;
-        rig.ep.collective(&barrier(mc.addr()?, 3))?;
+        barrier(mc.addr()?, 3).post(&rig.ep)?;
         rig.sent(3)?;
         rig.barrier()?;
     }
@@ -215,7 +215,7 @@ fn left_amid(rank: &Rank) -> Outcome {
     };
     let wait = || rank.barrier(&mut || Ok(()));
     if rank.index == 0 {
-        rig.ep.collective(&broadcast)?;
+        broadcast.post(&rig.ep)?;
         wait()?;
         wait()?;
         rig.sent(3)?;
@@ -230,7 +230,7 @@ fn left_amid(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     let again = join(&rig, &[0, 1])?;
-    rig.ep.collective(&barrier(again.addr()?, 4))?;
+    barrier(again.addr()?, 4).post(&rig.ep)?;
     rig.sent(4)?;
     rig.barrier()
 }
@@ -250,7 +250,7 @@ fn closed(rank: &Rank) -> Outcome {
         ..barrier(mc.addr()?, 3)
     };
     if rank.index == 1 {
-        rig.ep.collective(&gather)?;
+        gather.post(&rig.ep)?;
         rig.sent(3)?;
         mc.close()?;
         rig.ep.close()?;
@@ -261,10 +261,10 @@ fn closed(rank: &Rank) -> Outcome {
     for _ in 0..1000 {
         rig.pump()?;
     }
-    rig.ep.collective(&gather)?;
+    gather.post(&rig.ep)?;
     rig.sent(3)?;
     check_eq!(gather.result.sub(70_000, 70_000).differs(70_000, 2), None);
     // An error of the call, or of the operation.
-    rig.failure(&rig.tx, 4, || rig.ep.collective(&barrier(mc.addr()?, 4)))?;
+    rig.failure(&rig.tx, 4, || barrier(mc.addr()?, 4).post(&rig.ep))?;
     Ok(())
 }

@@ -31,7 +31,7 @@ fn offered(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.eq = true))?;
     let set = set_of(&rig, &[0])?;
     check_eq!(Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 0).err(), Some(Errno::ENOSYS));
-    check_eq!(rig.ep.collective(&barrier(1, 0)), Err(Errno::ENOSYS));
+    check_eq!(barrier(1, 0).post(&rig.ep), Err(Errno::ENOSYS));
     Ok(())
 }
 
@@ -184,12 +184,12 @@ fn errors(rank: &Rank) -> Outcome {
         ),
         (Collective { buf: Buf::null(64), ..reduce }, Errno::EFAULT),
     ] {
-        check_eq!(rig.ep.collective(&bad), Err(err), "{bad:?}");
+        check_eq!(bad.post(&rig.ep), Err(err), "{bad:?}");
     }
     check_eq!(rig.domain.close(), Err(Errno::EBUSY));
-    rig.ep.collective(&reduce)?;
+    reduce.post(&rig.ep)?;
     check_eq!(rig.sent(6)?.flags, sys::FI_COLLECTIVE);
     mc.close()?;
-    check_eq!(rig.ep.collective(&reduce), Err(Errno::EINVAL));
+    check_eq!(reduce.post(&rig.ep), Err(Errno::EINVAL));
     Ok(())
 }

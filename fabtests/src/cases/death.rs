@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Fid, Ioc, Result};
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Fid, Ioc, Result, TaggedMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
@@ -450,7 +450,9 @@ fn claimed(rank: &Rank) -> Outcome {
     let claim = sys::FI_PEEK | sys::FI_CLAIM | sys::FI_COMPLETION;
     rank.step("looking for the message");
     loop {
-        rig.post(|| rig.ep.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 6, 0, context.addr(), claim))?;
+        rig.post(|| {
+            rig.ep.trecvmsg(&[], TaggedMsg::from(sys::FI_ADDR_UNSPEC, 6, 0, context.addr()), claim)
+        })?;
         if rig.wait("the answer", || Ok(rig.rx.take()))?.is_ok() {
             break;
         }
@@ -460,7 +462,7 @@ fn claimed(rank: &Rank) -> Outcome {
     let (buf, any) = (Buf::new(LARGE), sys::FI_ADDR_UNSPEC);
     let take = sys::FI_CLAIM | sys::FI_COMPLETION;
     rig.failure(&rig.rx, context.addr(), || {
-        rig.ep.trecvmsg(&[buf], any, 6, 0, context.addr(), take)
+        rig.ep.trecvmsg(&[buf], TaggedMsg::from(any, 6, 0, context.addr()), take)
     })?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! Operations that wait for all earlier ones: `FI_FENCE`. Mirrors fi_msg(3).
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
+use scif_fabtests::fi::{AtomicTarget, Buf, Ioc, RmaMsg};
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -72,7 +72,7 @@ fn fence_rma(rank: &Rank) -> Outcome {
             let (data, got, old) = (Buf::pattern(200_000, round), Buf::new(200_000), Buf::new(8));
             rig.post(|| rig.ep.write(data, peer, at.addr, at.key, 1))?;
             let whole = place(at, 0, 200_000);
-            rig.post(|| rig.ep.readmsg(&[got], peer, &[whole], 2, flags))?;
+            rig.post(|| rig.ep.readmsg(&[got], RmaMsg::at(peer, &[whole], 2), flags))?;
             // An unfenced operation after a fence may overtake the fenced one.
             for context in [1, 2] {
                 rig.sent(context)?;
@@ -89,7 +89,7 @@ fn fence_rma(rank: &Rank) -> Outcome {
             rig.post(|| rig.ep.fetch_atomic(&target, one, old))?;
             let word = place(at, 0, 8);
             let after = Buf::new(8);
-            rig.post(|| rig.ep.readmsg(&[after], peer, &[word], 4, flags))?;
+            rig.post(|| rig.ep.readmsg(&[after], RmaMsg::at(peer, &[word], 4), flags))?;
             for context in [3, 4] {
                 rig.sent(context)?;
             }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::fi::{Buf, Errno, TaggedMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
@@ -100,7 +100,7 @@ fn unreceived(rank: &Rank) -> Outcome {
         rank.barrier(&mut || Ok(()))?;
         // A fenced message that requests completion waits for no receive either.
         let flags = sys::FI_FENCE | sys::FI_COMPLETION;
-        rig.post(|| rig.ep.tsendmsg(&[first], rig.peer(), 21, 6, 0, flags))?;
+        rig.post(|| rig.ep.tsendmsg(&[first], TaggedMsg::to(rig.peer(), 21, 6), flags))?;
         rig.sent(6)?;
         rig.barrier()?;
         return rig.barrier();

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Ep};
+use scif_fabtests::fi::{Buf, Ep, RmaMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -126,7 +126,7 @@ fn center(rig: &Rig<'_>, each: usize, remotes: &[scif_fabtests::rig::Remote]) ->
             let at = from(remotes, from_rank, ep * 64)?;
             let word = Buf::of(&(id(from_rank, ep) + 1).to_le_bytes());
             let to = number(from_rank, ep)?;
-            rig.post(|| rig.ep.writemsg(&[word], to, &[rma_iov(at)], 2, 0, COMPLETE))?;
+            rig.post(|| rig.ep.writemsg(&[word], RmaMsg::at(to, &[rma_iov(at)], 2), COMPLETE))?;
             rig.sent(2)?;
         }
     }

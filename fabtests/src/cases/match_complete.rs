@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::fi::{Buf, Errno, TaggedMsg};
 use scif_fabtests::harness::{Case, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -153,7 +153,9 @@ fn counters(rank: &Rank) -> Outcome {
             rig.barrier()?;
             let flags = sys::FI_COMPLETION;
             let buf = Buf::new(size);
-            rig.post(|| rig.inbox.trecvmsg(&[buf], sys::FI_ADDR_UNSPEC, 4, 0, 2, flags))?;
+            rig.post(|| {
+                rig.inbox.trecvmsg(&[buf], TaggedMsg::from(sys::FI_ADDR_UNSPEC, 4, 0, 2), flags)
+            })?;
             rig.received(2)?;
         }
         rig.barrier()?;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Entry, Errno};
+use scif_fabtests::fi::{Buf, Entry, Errno, TaggedMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -48,7 +48,7 @@ fn look(
     context: Buf,
 ) -> Outcome<Option<Entry>> {
     let flags = flags | sys::FI_PEEK | sys::FI_COMPLETION;
-    rig.post(|| rig.inbox.trecvmsg(&[], src, tag, ignore, context.addr(), flags))?;
+    rig.post(|| rig.inbox.trecvmsg(&[], TaggedMsg::from(src, tag, ignore, context.addr()), flags))?;
     match rig.wait("the answer to a peek", || Ok(rig.rx.take()))? {
         Ok(entry) => {
             check_eq!(entry.context, context.addr());
@@ -74,7 +74,13 @@ pub(super) fn find(rig: &Rig<'_>, tag: u64, flags: u64, context: Buf) -> Outcome
 
 pub(crate) fn take(rig: &Rig<'_>, buf: Buf, flags: u64, context: Buf) -> Outcome<Entry> {
     let flags = flags | sys::FI_CLAIM | sys::FI_COMPLETION;
-    rig.post(|| rig.inbox.trecvmsg(&[buf], sys::FI_ADDR_UNSPEC, 0, 0, context.addr(), flags))?;
+    rig.post(|| {
+        rig.inbox.trecvmsg(
+            &[buf],
+            TaggedMsg::from(sys::FI_ADDR_UNSPEC, 0, 0, context.addr()),
+            flags,
+        )
+    })?;
     rig.received(context.addr())
 }
 
@@ -216,7 +222,13 @@ fn claim_and_discard(rank: &Rank) -> Outcome {
             let context = context();
             find(&rig, 9, sys::FI_CLAIM, context)?;
             let flags = sys::FI_CLAIM | sys::FI_DISCARD | sys::FI_COMPLETION;
-            rig.post(|| rig.inbox.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 9, 0, context.addr(), flags))?;
+            rig.post(|| {
+                rig.inbox.trecvmsg(
+                    &[],
+                    TaggedMsg::from(sys::FI_ADDR_UNSPEC, 9, 0, context.addr()),
+                    flags,
+                )
+            })?;
             rig.received(context.addr())?;
             check!(look(&rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, context)?.is_none());
         }
@@ -298,7 +310,11 @@ fn selective(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let context = context();
         rig.post(|| {
-            rig.inbox.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 1, 0, context.addr(), sys::FI_PEEK)
+            rig.inbox.trecvmsg(
+                &[],
+                TaggedMsg::from(sys::FI_ADDR_UNSPEC, 1, 0, context.addr()),
+                sys::FI_PEEK,
+            )
         })?;
         check_eq!(rig.next_error(&rig.rx)?.err, Errno::ENOMSG);
         rig.barrier()?;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Owner, Written,
-    version, when,
+    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Owner,
+    TaggedMsg, Written, version, when,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, load, needs_library, offers};
@@ -513,7 +513,7 @@ fn triggered(rank: &Rank) -> Outcome {
     let (buf, into) = (Buf::pattern(8, 3), Buf::new(8));
     side.owner.receive(Some((7, 0)), into, 2)?;
     let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
-    side.post(|ep| ep.tsendmsg(&[buf], own, 7, context.addr(), 0, flags))?;
+    side.post(|ep| ep.tsendmsg(&[buf], TaggedMsg::to(own, 7, context.addr()), flags))?;
     for _ in 0..100 {
         side.pump()?;
     }

@@ -173,7 +173,7 @@ fn events(rank: &Rank) -> Outcome {
     }
     for round in 0..10_u64 {
         let word = Buf::of(&round.to_le_bytes());
-        rig.post(|| rig.ep.writedata(word, round, rig.peer(), at.addr, at.key, 1))?;
+        rig.post(|| rig.ep.writedata(word, round, rig.peer(), (at.addr, at.key), 1))?;
         rig.sent(1)?;
         rig.post(|| rig.ep.write(word, rig.peer(), at.addr, at.key, 2))?;
         rig.sent(2)?;

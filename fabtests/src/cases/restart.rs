@@ -3,7 +3,7 @@
 //! continue with the `fi_addr_t` they have.
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::Buf;
+use scif_fabtests::fi::{Buf, TaggedMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -129,7 +129,9 @@ fn after_closing(rank: &Rank) -> Outcome {
             rank.step("sending until it is delivered");
             let flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
             loop {
-                rig.post(|| rig.ep.tsendmsg(&[Buf::new(8)], rig.to(1), 5, 7, 0, flags))?;
+                rig.post(|| {
+                    rig.ep.tsendmsg(&[Buf::new(8)], TaggedMsg::to(rig.to(1), 5, 7), flags)
+                })?;
                 if rig.wait("the delivery or its failure", || Ok(rig.tx.take()))?.is_ok() {
                     break;
                 }

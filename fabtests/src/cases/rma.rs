@@ -5,7 +5,7 @@
 //! Access without calls of the target is tested in `progress_auto`, failures in `bad_rma`.
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Mr, MrAsk, Result, RmaIov};
+use scif_fabtests::fi::{Buf, Mr, MrAsk, Result, RmaIov, RmaMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
@@ -116,10 +116,14 @@ fn put(
         Put::Writev => ep.writev(&pieces(), dest, at.addr, at.key, context),
         Put::Writemsg(flags) => {
             let to = [RmaIov { addr: at.addr, len: buf.len(), key: at.key }];
-            ep.writemsg(&pieces(), dest, &to, context, data, flags | sys::FI_COMPLETION)
+            ep.writemsg(
+                &pieces(),
+                RmaMsg { data, ..RmaMsg::at(dest, &to, context) },
+                flags | sys::FI_COMPLETION,
+            )
         }
         Put::Inject => ep.inject_write(buf, dest, at.addr, at.key),
-        Put::Writedata => ep.writedata(buf, data, dest, at.addr, at.key, context),
+        Put::Writedata => ep.writedata(buf, data, dest, (at.addr, at.key), context),
         Put::Injectdata => ep.inject_writedata(buf, data, dest, at.addr, at.key),
     }
 }
@@ -132,7 +136,7 @@ fn get(rig: &Rig<'_>, how: Get, buf: Buf, src: u64, at: Remote, context: usize) 
         Get::Readv => ep.readv(&pieces(), src, at.addr, at.key, context),
         Get::Readmsg => {
             let from = [RmaIov { addr: at.addr, len: buf.len(), key: at.key }];
-            ep.readmsg(&pieces(), src, &from, context, sys::FI_COMPLETION)
+            ep.readmsg(&pieces(), RmaMsg::at(src, &from, context), sys::FI_COMPLETION)
         }
     }
 }
@@ -261,13 +265,21 @@ fn scattered(rank: &Rank) -> Outcome {
                 .collect();
             let (buf, back) = (Buf::pattern(size, 5), Buf::new(size));
             rig.post(|| {
-                rig.ep.writemsg(&buf.split(local), rig.peer(), &to, 1, 0, sys::FI_COMPLETION)
+                rig.ep.writemsg(
+                    &buf.split(local),
+                    RmaMsg::at(rig.peer(), &to, 1),
+                    sys::FI_COMPLETION,
+                )
             })?;
             check_put(&rig, 1)?;
             announce(&rig, rig.peer())?;
             hear(&rig)?;
             rig.post(|| {
-                rig.ep.readmsg(&back.split(local), rig.peer(), &to, 2, sys::FI_COMPLETION)
+                rig.ep.readmsg(
+                    &back.split(local),
+                    RmaMsg::at(rig.peer(), &to, 2),
+                    sys::FI_COMPLETION,
+                )
             })?;
             check_got(&rig, 2)?;
             check_eq!(back.differs(size, 5), None);
@@ -543,10 +555,10 @@ fn selective(rank: &Rank) -> Outcome {
         let buf = Buf::new(8);
         rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
         rig.post(|| rig.ep.read(buf, rig.peer(), at.addr, at.key, 2))?;
-        rig.post(|| rig.ep.writemsg(&[buf], rig.peer(), &to, 3, 0, 0))?;
-        rig.post(|| rig.ep.writemsg(&[buf], rig.peer(), &to, 4, 0, sys::FI_COMPLETION))?;
+        rig.post(|| rig.ep.writemsg(&[buf], RmaMsg::at(rig.peer(), &to, 3), 0))?;
+        rig.post(|| rig.ep.writemsg(&[buf], RmaMsg::at(rig.peer(), &to, 4), sys::FI_COMPLETION))?;
         check_put(&rig, 4)?;
-        rig.post(|| rig.ep.readmsg(&[buf], rig.peer(), &to, 5, sys::FI_COMPLETION))?;
+        rig.post(|| rig.ep.readmsg(&[buf], RmaMsg::at(rig.peer(), &to, 5), sys::FI_COMPLETION))?;
         check_got(&rig, 5)?;
         rig.silence(std::time::Duration::from_millis(20))?;
     }

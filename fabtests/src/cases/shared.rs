@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Fid, Stx};
+use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Fid, Stx, TaggedMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
 
@@ -147,7 +147,11 @@ fn claim(rank: &Rank) -> Outcome {
     let [_, second] = &pair.eps;
     let context = Buf::new(size_of::<sys::fi_context2>());
     let look = |bufs: &[Buf], flags: u64| -> Outcome<Option<usize>> {
-        pair.srx.trecvmsg(bufs, sys::FI_ADDR_UNSPEC, 5, 0, context.addr(), flags)?;
+        pair.srx.trecvmsg(
+            bufs,
+            TaggedMsg::from(sys::FI_ADDR_UNSPEC, 5, 0, context.addr()),
+            flags,
+        )?;
         loop {
             match pair.cq.read(1) {
                 Ok(list) => {
@@ -173,7 +177,11 @@ fn claim(rank: &Rank) -> Outcome {
     };
     rank.exchange(&second.name()?, &mut pump)?;
     check_eq!(
-        pair.srx.trecvmsg(&[], sys::FI_ADDR_UNSPEC, 5, 0, 0, sys::FI_PEEK | sys::FI_CLAIM),
+        pair.srx.trecvmsg(
+            &[],
+            TaggedMsg::from(sys::FI_ADDR_UNSPEC, 5, 0, 0),
+            sys::FI_PEEK | sys::FI_CLAIM
+        ),
         Err(Errno::EINVAL)
     );
     rank.step(format_args!("looking for the message"));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::check;
-use scif_fabtests::fi::{Buf, Ep, Errno};
+use scif_fabtests::fi::{Buf, Ep, Errno, TaggedMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 
@@ -104,7 +104,7 @@ fn visit(rig: &mut Rig<'_>, ports: &mut impl Iterator<Item = u16>) -> Outcome {
     let peers: Vec<Arc<Ep>> = (0..TOGETHER).map(|_| open(rig, ports)).collect::<Outcome<_>>()?;
     let (from, flags) = (Buf::new(8), sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION);
     for ep in &peers {
-        rig.post(|| ep.tsendmsg(&[from], rig.to(0), 1, 3, 0, flags))?;
+        rig.post(|| ep.tsendmsg(&[from], TaggedMsg::to(rig.to(0), 1, 3), flags))?;
     }
     for _ in &peers {
         rig.sent(3)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc};
+use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc, TaggedMsg};
 use scif_fabtests::fi::{when, when_nothing};
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, supported};
@@ -131,7 +131,7 @@ fn every_call(rank: &Rank) -> Outcome {
     alias.send(word(1), peer, next()?)?;
     alias.tsend(word(1), peer, 7, next()?)?;
     let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
-    rig.ep.tsendmsg(&[word(1)], peer, 8, next()?, 0, flags)?;
+    rig.ep.tsendmsg(&[word(1)], TaggedMsg::to(peer, 8, next()?), flags)?;
     alias.write(word(77), peer, at.addr + 8, at.key, next()?)?;
     alias.read(got, peer, at.addr + 8, at.key, next()?)?;
     alias.atomic(&target(sys::FI_SUM, next()?), one(1))?;
@@ -164,7 +164,7 @@ fn receives(rank: &Rank) -> Outcome {
     let (context, other) = (when(&cntr, 1)?.addr(), when(&cntr, 2)?.addr());
     let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
     rig.ep.recvmsg(&[late], sys::FI_ADDR_UNSPEC, context, flags)?;
-    rig.ep.trecvmsg(&[tagged], sys::FI_ADDR_UNSPEC, 5, 0, other, flags)?;
+    rig.ep.trecvmsg(&[tagged], TaggedMsg::from(sys::FI_ADDR_UNSPEC, 5, 0, other), flags)?;
     rig.ep.recv(now, sys::FI_ADDR_UNSPEC, 2)?;
     rig.received(2)?;
     check_eq!(now.load_u64(0), 1);
@@ -318,7 +318,7 @@ fn cancel(rank: &Rank) -> Outcome {
         rig.ep.recvmsg(&[Buf::new(8)], sys::FI_ADDR_UNSPEC, context, flags)?;
     }
     let send = when(&cntr, 2)?.addr();
-    rig.ep.tsendmsg(&[Buf::new(8)], rig.to(0), 3, send, 0, flags)?;
+    rig.ep.tsendmsg(&[Buf::new(8)], TaggedMsg::to(rig.to(0), 3, send), flags)?;
     check_eq!(cntr.close(), Err(Errno::EBUSY));
     rig.ep.cancel(first)?;
     let error = rig.next_error(&rig.rx)?;
@@ -352,7 +352,10 @@ fn shared_receives(rank: &Rank) -> Outcome {
     let (context, flags) = (when(&cntr, 1)?.addr(), sys::FI_TRIGGER | sys::FI_COMPLETION);
     let (buf, any) = (Buf::new(8), sys::FI_ADDR_UNSPEC);
     check_eq!(srx.recvmsg(&[buf], any, context, flags), Err(Errno::EBADFLAGS));
-    check_eq!(srx.trecvmsg(&[buf], any, 1, 0, context, flags), Err(Errno::EBADFLAGS));
+    check_eq!(
+        srx.trecvmsg(&[buf], TaggedMsg::from(any, 1, 0, context), flags),
+        Err(Errno::EBADFLAGS)
+    );
     srx.recv(buf, any, 1)?;
     ep.sendmsg(&[Buf::of(&7_u64.to_ne_bytes())], own, context, 0, flags)?;
     silence(&rig)?;
@@ -386,7 +389,7 @@ fn refused(rank: &Rank) -> Outcome {
     check_eq!(send(context, flags | sys::FI_INJECT), Err(Errno::EBADFLAGS));
     let alias = rig.ep.alias(sys::FI_TRANSMIT | flags)?;
     check_eq!(alias.inject(Buf::new(8), to), Err(Errno::EINVAL));
-    let peek = rig.ep.trecvmsg(&[], to, 1, 0, context, flags | sys::FI_PEEK);
+    let peek = rig.ep.trecvmsg(&[], TaggedMsg::from(to, 1, 0, context), flags | sys::FI_PEEK);
     check_eq!(peek, Err(Errno::EBADFLAGS));
     // A counter of another domain.
     let other = Rig::open(rank, &ask())?;

@@ -343,7 +343,7 @@ fn sleeping_target(rank: &Rank) -> Outcome {
         std::thread::sleep(Duration::from_millis(1));
         rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(16)))?;
         rig.sent(1)?;
-        rig.post(|| rig.ep.writedata(Buf::new(8), round, rig.peer(), at.addr + 64, at.key, 2))?;
+        rig.post(|| rig.ep.writedata(Buf::new(8), round, rig.peer(), (at.addr + 64, at.key), 2))?;
         rig.sent(2)?;
     }
     rig.barrier()

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libfabric_sys as sys;
 
-use super::ep::Ep;
 use super::eq::Eq;
 use super::errno::{Errno, Result};
 use super::fabric::Fabric;
@@ -184,64 +183,6 @@ impl Pep {
             getopt(raw.cast(), sys::FI_OPT_ENDPOINT, option, (&raw mut value).cast(), &raw mut len)
         };
         Errno::check_int(code).map(|_| value)
-    }
-
-    /// Address of the object, as reported in events.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
-    pub fn address(&self) -> Result<usize> {
-        Ok(self.object.raw()?.addr())
-    }
-}
-
-impl Ep {
-    /// `fi_connect`.
-    ///
-    /// # Errors
-    /// Errors of the call.
-    pub fn connect(&self, addr: &[u8], data: &[u8]) -> Result {
-        let (ep, cm) = self.cm()?;
-        // SAFETY: the endpoint is open, the address has its format, and `data` has the stated
-        // length.
-        Errno::check_int(unsafe {
-            (cm.connect)(ep, addr.as_ptr().cast(), data.as_ptr().cast(), data.len())
-        })
-        .map(drop)
-    }
-
-    /// `fi_accept`.
-    ///
-    /// # Errors
-    /// Errors of the call.
-    pub fn accept(&self, data: &[u8]) -> Result {
-        let (ep, cm) = self.cm()?;
-        // SAFETY: the endpoint is open, and `data` has the stated length.
-        Errno::check_int(unsafe { (cm.accept)(ep, data.as_ptr().cast(), data.len()) }).map(drop)
-    }
-
-    /// `fi_shutdown`.
-    ///
-    /// # Errors
-    /// Errors of the call.
-    pub fn shutdown(&self, flags: u64) -> Result {
-        let (ep, cm) = self.cm()?;
-        // SAFETY: the endpoint is open.
-        Errno::check_int(unsafe { (cm.shutdown)(ep, flags) }).map(drop)
-    }
-
-    /// `fi_getpeer`.
-    ///
-    /// # Errors
-    /// Errors of the call.
-    pub fn peer(&self) -> Result<Vec<u8>> {
-        let (ep, cm) = self.cm()?;
-        let mut out = vec![0_u8; 64];
-        let mut len = out.len();
-        // SAFETY: the endpoint is open and `out` has `len` bytes.
-        Errno::check_int(unsafe { (cm.getpeer)(ep, out.as_mut_ptr().cast(), &raw mut len) })?;
-        out.truncate(len);
-        Ok(out)
     }
 
     /// Address of the object, as reported in events.

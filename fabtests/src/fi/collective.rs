@@ -215,13 +215,13 @@ impl Mc {
     }
 }
 
-impl Ep {
-    /// Collective call of this kind: `fi_barrier2`, `fi_broadcast` and so on.
+impl Collective {
+    /// Call of this kind: `fi_barrier2`, `fi_broadcast` and so on.
     ///
     /// # Errors
     /// Errors of the call; `EINVAL` for an unknown kind.
-    pub fn collective(&self, c: &Collective) -> Result {
-        let ep = self.object.raw()?;
+    pub fn post(&self, ep: &Ep) -> Result {
+        let (c, ep) = (self, ep.object.raw()?);
         // SAFETY: the endpoint is open.
         let ops = unsafe { (*ep).collective };
         if ops.is_null() {
@@ -277,8 +277,8 @@ impl Ep {
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn barrier(&self, group: u64, context: usize) -> Result {
-        let ep = self.object.raw()?;
+    pub fn plain_barrier(ep: &Ep, group: u64, context: usize) -> Result {
+        let ep = ep.object.raw()?;
         // SAFETY: the endpoint is open.
         let ops = unsafe { (*ep).collective };
         // SAFETY: the table of an open endpoint lives as long as the endpoint.
@@ -287,12 +287,12 @@ impl Ep {
         Errno::check(unsafe { barrier(ep, group, ptr::without_provenance_mut(context)) }).map(drop)
     }
 
-    /// Collective of any kind through the `msg` operation.
+    /// Call of any kind through the `msg` operation.
     ///
     /// # Errors
     /// Errors of the call.
-    pub fn collective_msg(&self, c: &Collective) -> Result {
-        let ep = self.object.raw()?;
+    pub fn post_msg(&self, ep: &Ep) -> Result {
+        let (c, ep) = (self, ep.object.raw()?);
         // SAFETY: the endpoint is open.
         let ops = unsafe { (*ep).collective };
         // SAFETY: the table of an open endpoint lives as long as the endpoint.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Endpoints: opening, binding, names and options (fi_endpoint(3), fi_cm(3)). The data calls are in
-//! `msg`, `tagged`, `rma` and `atomic`.
+//! Endpoints: opening, binding, names, options and connections (fi_endpoint(3), fi_cm(3)). The data
+//! calls are in `messages` and `one_sided`.
+//!
+//! Scalable endpoints, their contexts and shared receive contexts are endpoints in C, and so are
+//! they in this client.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -238,4 +241,164 @@ impl Ep {
         let rx = unsafe { (ops.rx_size_left)(ep) };
         Ok((Errno::check(tx)?, Errno::check(rx)?))
     }
+
+    /// `fi_connect`.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn connect(&self, addr: &[u8], data: &[u8]) -> Result {
+        let (ep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open, the address has its format, and `data` has the stated
+        // length.
+        Errno::check_int(unsafe {
+            (cm.connect)(ep, addr.as_ptr().cast(), data.as_ptr().cast(), data.len())
+        })
+        .map(drop)
+    }
+
+    /// `fi_accept`.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn accept(&self, data: &[u8]) -> Result {
+        let (ep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open, and `data` has the stated length.
+        Errno::check_int(unsafe { (cm.accept)(ep, data.as_ptr().cast(), data.len()) }).map(drop)
+    }
+
+    /// `fi_shutdown`.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn shutdown(&self, flags: u64) -> Result {
+        let (ep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open.
+        Errno::check_int(unsafe { (cm.shutdown)(ep, flags) }).map(drop)
+    }
+
+    /// `fi_getpeer`.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn peer(&self) -> Result<Vec<u8>> {
+        let (ep, cm) = self.cm()?;
+        let mut out = vec![0_u8; 64];
+        let mut len = out.len();
+        // SAFETY: the endpoint is open and `out` has `len` bytes.
+        Errno::check_int(unsafe { (cm.getpeer)(ep, out.as_mut_ptr().cast(), &raw mut len) })?;
+        out.truncate(len);
+        Ok(out)
+    }
+
+    /// Address of the object, as reported in events.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn address(&self) -> Result<usize> {
+        Ok(self.object.raw()?.addr())
+    }
+
+    /// `fi_scalable_ep`.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn scalable(domain: &Arc<Domain>, info: &Info) -> Result<Arc<Ep>> {
+        let (raw, ops) = domain.ops()?;
+        let mut ep = ptr::null_mut();
+        // SAFETY: the domain is open, the info outlives the call, and one pointer is written to
+        // `ep`.
+        Errno::check_int(unsafe {
+            (ops.scalable_ep)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut())
+        })?;
+        // SAFETY: the provider has just opened the object for this call.
+        unsafe { Ep::adopt(domain, ep) }
+    }
+
+    /// `fi_tx_context` of a scalable endpoint.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn tx_context(
+        self: &Arc<Ep>,
+        index: i32,
+        attr: Option<sys::fi_tx_attr>,
+    ) -> Result<Arc<Ep>> {
+        let (sep, ops) = self.ops()?;
+        let mut attr = attr;
+        let attr = attr.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        let mut ep = ptr::null_mut();
+        // SAFETY: the endpoint is open, the attributes outlive the call, and one pointer is written
+        // to `ep`.
+        Errno::check_int(unsafe { (ops.tx_ctx)(sep, index, attr, &raw mut ep, ptr::null_mut()) })?;
+        // SAFETY: the provider has just opened the object for this call.
+        unsafe { self.adopt_context(ep) }
+    }
+
+    /// `fi_rx_context` of a scalable endpoint.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn rx_context(
+        self: &Arc<Ep>,
+        index: i32,
+        attr: Option<sys::fi_rx_attr>,
+    ) -> Result<Arc<Ep>> {
+        let (sep, ops) = self.ops()?;
+        let mut attr = attr;
+        let attr = attr.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        let mut ep = ptr::null_mut();
+        // SAFETY: the endpoint is open, the attributes outlive the call, and one pointer is written
+        // to `ep`.
+        Errno::check_int(unsafe { (ops.rx_ctx)(sep, index, attr, &raw mut ep, ptr::null_mut()) })?;
+        // SAFETY: the provider has just opened the object for this call.
+        unsafe { self.adopt_context(ep) }
+    }
+
+    /// `fi_srx_context` with `FI_PEER`.
+    ///
+    /// # Safety
+    /// `context` is a `struct fi_peer_srx_context` whose receive context outlives this one.
+    pub(super) unsafe fn open_peer_srx(
+        domain: &Arc<Domain>,
+        context: *mut std::ffi::c_void,
+    ) -> Result<Arc<Ep>> {
+        let (raw, ops) = domain.ops()?;
+        let mut attr = sys::fi_rx_attr { op_flags: sys::FI_PEER, ..sys::fi_rx_attr::default() };
+        let mut srx = ptr::null_mut();
+        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to
+        // `srx`.
+        Errno::check_int(unsafe { (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, context) })?;
+        // SAFETY: the provider has just opened the object for this call.
+        unsafe { Ep::adopt(domain, srx) }
+    }
+
+    /// `fi_srx_context`.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn shared_receive(domain: &Arc<Domain>) -> Result<Arc<Ep>> {
+        Ep::shared_receive_with(domain, 0)
+    }
+
+    /// `fi_srx_context` with these operation flags.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub fn shared_receive_with(domain: &Arc<Domain>, op_flags: u64) -> Result<Arc<Ep>> {
+        let (raw, ops) = domain.ops()?;
+        let mut attr = sys::fi_rx_attr { op_flags, ..sys::fi_rx_attr::default() };
+        let mut srx = ptr::null_mut();
+        // SAFETY: the domain is open and one pointer is written to `srx`.
+        Errno::check_int(unsafe {
+            (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, ptr::null_mut())
+        })?;
+        // SAFETY: the provider has just opened the object for this call.
+        unsafe { Ep::adopt(domain, srx) }
+    }
+}
+
+/// `fi_rx_addr`: address of context `index` of the endpoint `addr`, in a vector with `bits` context
+/// bits.
+pub fn rx_addr(addr: u64, index: u64, bits: u32) -> u64 {
+    index << (u64::BITS - bits) | addr
 }

@@ -7,7 +7,6 @@
 //! dropped, and keep their parents open. Threads may share and move objects; the caller must
 //! respect the requested threading level, as in C.
 
-mod atomic;
 mod av;
 mod buf;
 mod cm;
@@ -20,39 +19,35 @@ mod errno;
 mod fabric;
 mod info;
 mod library;
+mod messages;
 mod mr;
-mod msg;
 mod object;
+mod one_sided;
 mod pages;
 mod peer;
-mod rma;
-mod scalable;
 mod sets;
 mod shared;
-mod tagged;
 mod trigger;
 mod walk;
 
-pub use atomic::{AtomicTarget, Ioc, Kind as AtomicKind, RmaIoc};
 pub use av::{Av, AvAttr};
 pub use buf::{Buf, pattern_bytes};
 pub use cm::{CmEvent, Pep, Request};
 pub use cntr::{Cntr, CntrAttr};
 pub use collective::{AvSet, AvSetAttr, Collective, Mc};
 pub use cq::{Cq, CqAttr, CqErr, Entry};
-pub use ep::Ep;
+pub use ep::{Ep, rx_addr};
 pub use eq::{Eq, EqAttr, EqErr, EqEvent};
 pub use errno::{Errno, Result, hold_to_errno};
 pub use fabric::{Domain, Fabric};
 pub use info::{DomainAttr, Hints, Info};
 pub use library::{Lib, version};
+pub use messages::{NullMessage, TaggedMsg};
 pub use mr::{Mr, MrAsk};
-pub use msg::NullMessage;
 pub use object::Fid;
+pub use one_sided::{AtomicTarget, Ioc, Kind as AtomicKind, RmaIoc, RmaIov, RmaMsg};
 pub use pages::{maps_windows, may_hold_stores};
 pub use peer::{Owner, Written};
-pub use rma::RmaIov;
-pub use scalable::rx_addr;
 pub use sets::{PollSet, WaitSet};
 pub use shared::Stx;
 pub use trigger::{Operation, Work, WorkAsk, when, when_nothing};

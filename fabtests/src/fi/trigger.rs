@@ -9,14 +9,13 @@ use std::sync::{Mutex, PoisonError};
 
 use libfabric_sys as sys;
 
-use super::atomic::AtomicTarget;
 use super::buf::Buf;
 use super::cntr::Cntr;
 use super::ep::Ep;
 use super::errno::{Errno, Result};
 use super::fabric::Domain;
 use super::object::Fid;
-use super::rma::RmaIov;
+use super::one_sided::{AtomicTarget, RmaIov};
 
 /// Operation that starts when the counter reaches its threshold.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, CqErr, Entry, Ep, Errno, Ioc, RmaIov};
+use scif_fabtests::fi::{AtomicTarget, Buf, CqErr, Entry, Ep, Errno, Ioc, RmaIov, RmaMsg};
 use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_fabtests::{check, check_eq};
@@ -178,7 +178,7 @@ impl Storm<'_> {
             head.write(buf);
             let there = [RmaIov { addr: at, len: buf.len(), key }];
             let flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
-            let post = |context| ep.writemsg(&[buf], addr, &there, context, 0, flags);
+            let post = |context| ep.writemsg(&[buf], RmaMsg::at(addr, &there, context), flags);
             self.post(id, link, kind, class, buf, post)
         } else {
             let post = |context| ep.read(buf, addr, at, key, context);

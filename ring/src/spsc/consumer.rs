@@ -5,19 +5,23 @@
 
 use core::fmt;
 
-#[cfg(not(loom))]
-use super::Consumer;
-use super::{InlineHandler, InlineRecord, PollOutcome, Record};
+use super::record::{InlineHandler, InlineRecord, PollOutcome, Record};
 use crate::copy::{self, Mem};
 use crate::error::Corrupt;
 #[cfg(not(loom))]
 use crate::error::LayoutError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
-use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RingRegion, body_end, body_start, next_lap};
+use crate::layout::{
+    HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, body_end,
+    body_start, next_lap,
+};
 use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
 use crate::sync::Ordering;
+
+/// The consumer of a direction as the product lays it out.
+pub type Consumer = ConsumerOf<RING_SLOTS, RING_DATA_BYTES>;
 
 /// The consumer of a ring. Dropping it does nothing.
 pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
@@ -254,11 +258,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             return PollOutcome::Unhandled;
         }
         // In use until taken: loom reports a producer that already writes to it.
-        let line = InlineRecord {
-            head: slot.head.with(|p| p.cast()),
-            len,
-            _lent: core::marker::PhantomData,
-        };
+        let line = InlineRecord::new(slot.head.with(|p| p.cast()), len);
         let taken = handler.take(kind, &line);
         #[cfg(loom)]
         slot.head.with(|_| ());
@@ -278,11 +278,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if len > REPLY_HEAD_MAX || self.next == 0 {
             return PollOutcome::Unhandled;
         }
-        let line = InlineRecord {
-            head: reply_half.half().head.with(|p| p.cast()),
-            len,
-            _lent: core::marker::PhantomData,
-        };
+        let line = InlineRecord::new(reply_half.half().head.with(|p| p.cast()), len);
         let taken = handler.take(found.kind, &line);
         #[cfg(loom)]
         reply_half.half().head.with(|_| ());

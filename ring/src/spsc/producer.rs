@@ -5,18 +5,22 @@
 
 use core::fmt;
 
-#[cfg(not(loom))]
-use super::Producer;
 use crate::copy::{self, Mem};
 #[cfg(not(loom))]
 use crate::error::LayoutError;
 use crate::error::PushError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
-use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RingRegion, body_end, body_start, next_lap};
+use crate::layout::{
+    HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, body_end,
+    body_start, next_lap,
+};
 use crate::nt_policy::NtPolicy;
 use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
 use crate::sync::Ordering;
+
+/// The producer of a direction as the product lays it out.
+pub type Producer = ProducerOf<RING_SLOTS, RING_DATA_BYTES>;
 
 /// The producer of a ring. Dropping it does nothing.
 pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
@@ -334,7 +338,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
                 || self.has_data(body_end(body_start(self.data, body_len, DATA), body_len)))
     }
 
-    /// Whether the consumer has published that it took every record (see [`ConsumerOf::flush`]).
+    /// Whether the consumer has published that it took every record (see [`flush`](crate::Consumer::flush)).
     pub fn all_consumed(&mut self) -> bool {
         self.refresh();
         self.limit == self.produced + SLOTS as u64

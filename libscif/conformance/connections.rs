@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use crate::api::{Api, Case};
+use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, ERR, IN, OUT, Process, apart, become_ordinary_user, case_port, dup, dup_to, is_cloexec,
-    limit_descriptors, loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until,
-    waits_in,
+    BLOCK, ERR, IN, OUT, Process, apart, become_ordinary_user, dup, dup_to, is_cloexec,
+    limit_descriptors, loopback, plain_close, raw_poll, set_env, set_nonblocking, until, waits_in,
 };
 use libc::{
     EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN,

@@ -3,10 +3,10 @@
 //! errors.
 
 use crate::api::Case;
+use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, fill, holds,
-    is_mapped, limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals,
-    two, until,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, descriptors, fill, holds, is_mapped,
+    limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, until,
 };
 use libc::{
     EADDRINUSE, EBADF, ECONNREFUSED, ECONNRESET, EFAULT, EINVAL, EISCONN, EMFILE, ENODEV, ENOTCONN,

@@ -2,8 +2,9 @@
 //! Marks, waits and signals.
 
 use crate::api::{Api, Case};
+use crate::placement::two;
 use crate::rig::{
-    FIXED, PAGE, RW, fill, holds, loopback, no_signals, pages, peek64, poke64, signals, two, until,
+    FIXED, PAGE, RW, fill, holds, loopback, no_signals, pages, peek64, poke64, signals, until,
 };
 use libc::{EFAULT, EINVAL, ENXIO, EPERM};
 

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::api::Case;
 use crate::fences::SELF;
+use crate::placement::two;
 use crate::rig::{
     BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, die_sending_to_a_socket, fill, holds,
-    loopback, pages, peek, poke, raw_poll, sleeps, two, until, within,
+    loopback, pages, peek, poke, raw_poll, sleeps, until, within,
 };
 
 /// Returns the number of bytes of windows that this process maps.

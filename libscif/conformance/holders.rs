@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use crate::api::{Api, Case};
+use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors,
-    die_dropping_a_packet, fill, holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env,
-    set_nonblocking, two, until, waits_in,
+    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, descriptors, die_dropping_a_packet,
+    fill, holds, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, until,
+    waits_in,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 

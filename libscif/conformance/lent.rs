@@ -3,9 +3,10 @@
 //! time.
 
 use crate::api::{Api, Case};
+use crate::placement::{case_port, node};
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, case_port, dont_need, fill, holds,
-    lies_in_an_arena, loopback, node, pages, pattern, peek, poke, set_env, unmap, until,
+    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, dont_need, fill, holds, lies_in_an_arena, loopback,
+    pages, pattern, peek, poke, set_env, unmap, until,
 };
 use libc::EADDRINUSE;
 

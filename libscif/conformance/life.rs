@@ -2,9 +2,9 @@
 //! Forks, deaths, and resources that remain.
 
 use crate::api::Case;
+use crate::placement::two;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, descriptors, fill, holds, pages, set_env, two, until,
-    within,
+    BLOCK, FIXED, PAGE, Process, RW, SYNC, descriptors, fill, holds, pages, set_env, until, within,
 };
 use libc::ECONNRESET;
 use std::time::Duration;

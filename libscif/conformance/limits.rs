@@ -2,11 +2,11 @@
 //! Resources that a system can deny: userfaultfd, descriptors, memory that may be locked.
 
 use crate::api::Case;
+use crate::placement::{case_port, node};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_ordinary_user, case_port, deny_seal,
-    deny_userfaultfd, descriptors, fill, holds, is_root, limit_descriptors, limit_files,
-    limit_locked, loopback, node, pages, pattern, peek, peek64, poke, poke64, set_env, step_aside,
-    until,
+    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_ordinary_user, deny_seal, deny_userfaultfd,
+    descriptors, fill, holds, is_root, limit_descriptors, limit_files, limit_locked, loopback,
+    pages, pattern, peek, peek64, poke, poke64, set_env, step_aside, until,
 };
 use libc::{EINVAL, EIO, ENOMEM, ENOSYS};
 use std::sync::{Arc, Mutex};

@@ -46,7 +46,8 @@ use std::time::Duration;
 
 use api::{Api, Case};
 use measured::{DriverKind, Row, driver_kind, is_online};
-use rig::{Process, has_traps, is_like_a_driver, on_device, set_env};
+use placement::{has_traps, is_like_a_driver};
+use rig::{Process, on_device, set_env};
 
 /// Time after which a case counts as hanging.
 const WATCHDOG: Duration = Duration::from_secs(120);

@@ -2,7 +2,8 @@
 //! Sending and receiving: counts, order, ends, signals.
 
 use crate::api::Case;
-use crate::rig::{BLOCK, OUT, loopback, no_signals, pattern, signals, two, until, waits_in};
+use crate::placement::two;
+use crate::rig::{BLOCK, OUT, loopback, no_signals, pattern, signals, until, waits_in};
 use libc::{ECONNRESET, EFAULT, EINTR, EINVAL};
 
 const QUEUE: usize = 4095;

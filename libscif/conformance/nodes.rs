@@ -7,9 +7,10 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use crate::api::{Api, Case};
+use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, Process, RW, SYNC, apart, case_port, fill, holds, pages, peek,
-    set_env, set_nonblocking, two, until,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, Process, RW, SYNC, apart, fill, holds, pages, peek, set_env,
+    set_nonblocking, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;

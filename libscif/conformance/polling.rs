@@ -2,9 +2,10 @@
 //! scif_poll, and poll, select and epoll on the descriptors.
 
 use crate::api::Case;
+use crate::placement::two;
 use crate::rig::{
     BLOCK, ERR, HUP, IN, OUT, loopback, on_device, plain_close, raw_poll, set_nonblocking, signals,
-    two, until,
+    until,
 };
 
 fn entry(fd: i32, events: i16) -> libc::pollfd {

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::api::{Api, called};
-pub(crate) use crate::placement::{case_port, has_traps, is_like_a_driver, node, two};
 
 pub(crate) const IN: i16 = libc::POLLIN;
 pub(crate) const OUT: i16 = libc::POLLOUT;

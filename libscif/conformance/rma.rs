@@ -2,8 +2,9 @@
 //! Reading and writing windows of the peer.
 
 use crate::api::{Api, Case};
+use crate::placement::two;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, protect, two,
+    BLOCK, FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, protect,
     unmap, until,
 };
 use libc::{ECONNRESET, EFAULT, EINVAL, ENXIO, EPERM};

@@ -5,7 +5,8 @@
 //! outside the library.
 
 use crate::api::Case;
-use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, two, until};
+use crate::placement::two;
+use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, until};
 use scif::Config;
 use scif_api::introspect::{self, Endpoint, Registered};
 
@@ -54,7 +55,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(shown.descriptors, [epd]);
                 assert_eq!(
                     (shown.own.node, shown.own.port, shown.sent, shown.received),
-                    (1, crate::rig::case_port(), 100, 7)
+                    (1, crate::placement::case_port(), 100, 7)
                 );
                 assert_eq!((shown.reads, shown.writes, shown.mapped), ((0, 0), (0, 0), 0));
                 let window = |offset, len, write| Registered {

@@ -3,9 +3,10 @@
 //! without O_NONBLOCK on the descriptor.
 
 use crate::api::{Api, Case};
+use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, case_port, fill, holds, no_signals, node, pages, pattern,
-    set_nonblocking, signals, two,
+    BLOCK, FIXED, PAGE, Process, RW, fill, holds, no_signals, pages, pattern, set_nonblocking,
+    signals,
 };
 use libc::EINTR;
 use std::time::Duration;

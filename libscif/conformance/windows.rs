@@ -2,9 +2,10 @@
 //! Registering, unregistering and mapping.
 
 use crate::api::{Api, Case};
+use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, apart, case_port, descriptors, fill, holds, loopback, map, pages,
-    peek, poke, protect, two, unmap, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, apart, descriptors, fill, holds, loopback, map, pages, peek,
+    poke, protect, unmap, until,
 };
 use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
 

@@ -71,16 +71,23 @@ impl Collect<'_> {
     }
 
     fn imports(&mut self, file: usize) {
-        let imports = &self.names.facts(file).imports;
-        for import in imports.iter().filter(|import| !import.public && !import.test) {
+        for import in self.names.facts(file).imports.iter().filter(|import| !import.test) {
             let module = self.names.module_of(file, &import.scope);
             // A module that is imported is used by a path, and a glob by the names behind it.
-            if let Some(Target::Item(..) | Target::Crate(_)) =
-                self.names.resolve(&module, &import.path)
-            {
+            let counts = match self.names.resolve(&module, &import.path) {
+                Some(Target::Item(id, _)) => !import.public || !self.is_below(id.0, &module),
+                Some(Target::Crate(_)) => !import.public,
+                _ => false,
+            };
+            if counts {
                 self.path(file, &module, &import.path, import.line);
             }
         }
+    }
+
+    /// Whether `file` is the one of `module` or of a module inside it, which `module` re-exports.
+    fn is_below(&self, file: usize, module: &Path) -> bool {
+        self.names.files.get(&file).is_some_and(|path| path.starts_with(module))
     }
 
     fn paths(&mut self, file: usize) {

@@ -123,6 +123,18 @@ fn a_cycle_of_a_module_and_its_child() {
 }
 
 #[test]
+fn a_cycle_through_a_re_export_of_a_sibling() {
+    let layers = "crate 0 c c/lib.rs\n0 crate a b\n";
+    let (root, user) =
+        (("c/lib.rs", "mod a; mod b;"), ("c/b.rs", "use crate::a::g; pub fn f() {}"));
+    for text in ["pub(crate) use crate::b::f;", "pub use super::b::f;"] {
+        let text = format!("{text} pub fn g() {{}}");
+        assert_eq!(count(Rule::Cycle, layers, &[root, ("c/a.rs", &text), user]), 1, "{text}");
+    }
+    assert_eq!(count(Rule::Cycle, layers, &[root, ("c/a.rs", "pub fn g() {}"), user]), 0);
+}
+
+#[test]
 fn a_cycle_of_directories_without_one_of_files() {
     let layers = "crate 0 c c/lib.rs\n0 crate a b\n";
     let files = [

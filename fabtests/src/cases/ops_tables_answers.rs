@@ -34,6 +34,8 @@ const NONE: Three = [NOSYS; 3];
 const WRONG: Three = [INVAL; 3];
 /// Valid with any argument.
 const DONE: Three = [FINE; 3];
+/// Slots, and their results by state; the first set with the state counts.
+type Row = (&'static [&'static str], &'static [(States, Three)]);
 
 /// Set of states of objects.
 pub(super) type States = u64;
@@ -84,9 +86,8 @@ pub(super) fn answers(slot: &str, state: States) -> Option<Three> {
     Some(found.map_or(NONE, |(_, three)| *three))
 }
 
-/// Results by slots and states; the first set with the state counts.
 #[rustfmt::skip]
-const ANSWERS: &[(&[&str], &[(States, Three)])] = &[
+const ANSWERS: &[Row] = &[
     (&["base.bind"], &[(SRX, NONE), (SEP, [INVAL, BADFLAGS, BADFLAGS]),
         (ACTIVE | PEPS | DOMAIN | AV | MR, WRONG)]),
     (&["base.ops_open", "base.tostr", "base.ops_set", "ep.tx_size_left"], &[]),

@@ -87,7 +87,7 @@ impl Group {
             context: self.context(),
         };
         let posted = now_ns();
-        match call.post(&ep) {
+        match call.post(ep) {
             Ok(()) => self.open = Some(posted),
             Err(Errno::EAGAIN) => return Ok(false),
             Err(err) => {

@@ -35,14 +35,8 @@ struct Args {
     /// The provider to test
     #[arg(long, default_value = "scif")]
     prov: String,
-    /// Run only cases whose name contains one of these
-    filter: Vec<String>,
-    /// Run only cases with exactly these names
-    #[arg(long, requires = "filter")]
-    exact: bool,
-    /// Leave out cases whose name contains this
-    #[arg(long)]
-    skip: Vec<String>,
+    #[command(flatten)]
+    names: Names,
     /// List the cases and exit
     #[arg(long)]
     list: bool,
@@ -68,6 +62,19 @@ struct Args {
     rank: usize,
     #[arg(long, hide = true, default_value_t = 0)]
     life: u32,
+}
+
+/// Selection of cases.
+#[derive(Debug, clap::Args)]
+struct Names {
+    /// Run only cases whose name contains one of these
+    filter: Vec<String>,
+    /// Run only cases with exactly these names
+    #[arg(long, requires = "filter")]
+    exact: bool,
+    /// Leave out cases whose name contains this
+    #[arg(long)]
+    skip: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -111,16 +118,17 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     let everything: Vec<Case> =
         if args.harness_cases { cases::harness().collect() } else { cases::all() };
     let named = |case: &Case, word: &String| {
-        if args.exact { case.name == word } else { case.name.contains(word.as_str()) }
+        if args.names.exact { case.name == word } else { case.name.contains(word.as_str()) }
     };
-    let unknown = args.filter.iter().find(|word| !everything.iter().any(|case| named(case, word)));
+    let unknown =
+        args.names.filter.iter().find(|word| !everything.iter().any(|case| named(case, word)));
     if let Some(word) = unknown {
         say(&format!("no case is named {word}; --list shows the names"));
         return ExitCode::FAILURE;
     }
     let wanted = |case: &Case| {
-        (args.filter.is_empty() || args.filter.iter().any(|word| named(case, word)))
-            && !args.skip.iter().any(|word| case.name.contains(word.as_str()))
+        (args.names.filter.is_empty() || args.names.filter.iter().any(|word| named(case, word)))
+            && !args.names.skip.iter().any(|word| case.name.contains(word.as_str()))
     };
     let chosen: Vec<Case> = everything.into_iter().filter(wanted).collect();
     if args.list {

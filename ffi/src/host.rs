@@ -74,8 +74,7 @@ pub struct Linked {
         prov: &'static Provider,
         level: fi_log_level,
         subsys: fi_log_subsys,
-        func: &CStr,
-        line: u32,
+        place: (&CStr, u32),
         msg: &CStr,
     ),
     /// Defines a parameter. Errors are positive numbers, as for [`Host::param_define`].
@@ -263,19 +262,18 @@ impl Host {
         unsafe { ready(prov.as_ptr(), level, subsys, showtime) != 0 }
     }
 
-    /// `void fi_log(prov, level, subsys, func, line, "%s\n", msg)`. Does not check that the level
-    /// is enabled.
+    /// `void fi_log(prov, level, subsys, func, line, "%s\n", msg)`; `place` is function and line.
+    /// Does not check that the level is enabled.
     pub fn log(
         &self,
         prov: &'static Provider,
         level: fi_log_level,
         subsys: fi_log_subsys,
-        func: &CStr,
-        line: u32,
+        (func, line): (&CStr, u32),
         msg: &CStr,
     ) {
         if let Some(linked) = &self.linked {
-            return (linked.log)(prov, level, subsys, func, line, msg);
+            return (linked.log)(prov, level, subsys, (func, line), msg);
         }
         let Some(log) = self.log else { return };
         let line = c_int::try_from(line).unwrap_or(c_int::MAX);

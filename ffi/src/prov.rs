@@ -90,8 +90,7 @@ unsafe impl Sync for Provider {}
 impl Provider {
     pub const fn new(
         name: &'static CStr,
-        version: u32,
-        fi_version: u32,
+        (version, fi_version): (u32, u32),
         context: ofi_prov_context,
         getinfo: getinfo_fn,
         fabric: fabric_fn,

@@ -28,8 +28,7 @@ use crate::registry::registry;
 /// behind it decides.
 static BRIDGE: Provider = Provider::new(
     c"kofi",
-    fi_version(0, 1),
-    fi_version(2, 255),
+    (fi_version(0, 1), fi_version(2, 255)),
     ofi_prov_context::NO_LAYERING,
     getinfo,
     open,

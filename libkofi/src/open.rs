@@ -70,7 +70,7 @@ pub(crate) fn imported() -> Option<fi_ops_log> {
 
 /// Description of the library itself, for logs that require a name.
 static CORE: Provider =
-    Provider::new(c"core", VERSION, VERSION, ofi_prov_context::EMPTY, no_infos, no_fabric, None);
+    Provider::new(c"core", (VERSION, VERSION), ofi_prov_context::EMPTY, no_infos, no_fabric, None);
 
 unsafe extern "C" fn no_infos(
     _version: u32,

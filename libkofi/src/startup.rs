@@ -46,7 +46,7 @@ fn built_in() {
             // SAFETY: a static description.
             guard_or(Default::default(), || unsafe { log::enabled(prov.as_ptr(), level, subsys) })
         },
-        log: |provider, level, subsys, func, line, text| {
+        log: |provider, level, subsys, (func, line), text| {
             let line = c_int::try_from(line).unwrap_or(c_int::MAX);
             // fi_log(3) expects complete lines.
             let text = CString::new([text.to_bytes(), b"\n"].concat()).unwrap_or_default();

@@ -29,8 +29,7 @@ static ALLOCATOR: scif::ErrnoKeepingAllocator = scif::ErrnoKeepingAllocator;
 /// Description of the provider for the library that loads it.
 static PROVIDER: Provider = Provider::new(
     attr::NAME,
-    attr::RELEASE,
-    attr::FI_VERSION_OWN,
+    (attr::RELEASE, attr::FI_VERSION_OWN),
     // A message layer over this provider would only be slower than its own messages.
     ofi_prov_context::NO_LAYERING,
     getinfo::getinfo,

@@ -170,7 +170,7 @@ impl Claim {
             return None;
         }
         let half = |left: u32| left / 2;
-        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| ClaimWord {
+        let (before, n) = self.claim((generation, parts), most, share, half, |c, n| ClaimWord {
             front: c.front + u64::from(n),
             ..c
         })?;
@@ -205,7 +205,7 @@ impl Claim {
         share: ClaimShare,
     ) -> Option<Range<u32>> {
         let half = |left: u32| left.div_ceil(2);
-        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| ClaimWord {
+        let (before, n) = self.claim((generation, parts), most, share, half, |c, n| ClaimWord {
             back: c.back + u64::from(n),
             ..c
         })?;
@@ -213,11 +213,10 @@ impl Claim {
         Some(end - n..end)
     }
 
-    /// Claims parts with `next`; returns the claims before that, and the number of parts taken.
+    /// Claims parts of a generation with `next`; returns the claims before that, and the number of parts taken.
     fn claim(
         &self,
-        generation: u32,
-        parts: u32,
+        (generation, parts): (u32, u32),
         most: u32,
         share: ClaimShare,
         half: impl Fn(u32) -> u32,

@@ -248,8 +248,8 @@ fn stale_ack_frees_nothing() {
 fn replies_between_threads() {
     let memory = memory();
     let [mut a, mut b] = sides(&memory);
-    let wait = |side: &mut Side| {
-        while !side.take() {
+    let until = |step: &mut dyn FnMut() -> bool| {
+        while !step() {
             std::thread::yield_now();
         }
     };
@@ -257,26 +257,20 @@ fn replies_between_threads() {
     std::thread::scope(|s| {
         s.spawn(move || {
             for round in 1..=rounds {
-                while a.send().is_none() {
-                    std::thread::yield_now();
-                }
+                until(&mut || a.send().is_some());
                 if round.is_multiple_of(each) {
-                    while !a.send_long() {
-                        std::thread::yield_now();
-                    }
-                    wait(&mut a);
+                    until(&mut || a.send_long());
+                    until(&mut || a.take());
                 }
-                wait(&mut a);
+                until(&mut || a.take());
             }
             println!("{} records, {} of them answers", a.sent, a.replies);
             assert!(a.replies > a.sent / 2);
         });
         s.spawn(move || {
             for _ in 0..rounds + rounds / each {
-                wait(&mut b);
-                while b.send().is_none() {
-                    std::thread::yield_now();
-                }
+                until(&mut || b.take());
+                until(&mut || b.send().is_some());
             }
         });
     });

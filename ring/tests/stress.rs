@@ -35,6 +35,16 @@ fn body_len(i: u64) -> usize {
     }
 }
 
+/// Polls until there is a value.
+fn waited<T>(mut poll: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(value) = poll() {
+            return value;
+        }
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_ring_between_threads() {
     let memory = Guarded::new(DIRECTION_BYTES);
@@ -58,12 +68,7 @@ fn a_ring_between_threads() {
         s.spawn(move || {
             let mut bytes = vec![0u8; BODY_MAX];
             for i in 0..RECORDS {
-                let r = loop {
-                    if let Some(r) = rx.peek().unwrap() {
-                        break r;
-                    }
-                    thread::yield_now();
-                };
+                let r = waited(|| rx.peek().unwrap());
                 let n = r.body.copy_to_slice(&mut bytes);
                 assert_eq!((r.kind, r.head(), n), (i as u8, &i.to_le_bytes()[..], body_len(i)));
                 assert!(bytes[..n].iter().all(|b| *b == i as u8));
@@ -90,12 +95,7 @@ fn a_claim_between_threads() {
         tx.reset(round);
         thread::scope(|s| {
             let sender = s.spawn(|| {
-                let offer = loop {
-                    if let Some(o) = tx.peer_offer(round) {
-                        break o;
-                    }
-                    thread::yield_now();
-                };
+                let offer = waited(|| tx.peer_offer(round));
                 let mut n = 0;
                 while let Some(taken) = tx.claim_front(
                     round,
@@ -105,10 +105,8 @@ fn a_claim_between_threads() {
                 ) {
                     let ok = !taken.contains(&(round % 50));
                     let count = taken.end - taken.start;
-                    if ok {
-                        for part in taken {
-                            copied[part as usize].fetch_add(1, Ordering::Relaxed);
-                        }
+                    for part in taken.filter(|_| ok) {
+                        copied[part as usize].fetch_add(1, Ordering::Relaxed);
                     }
                     n += count;
                     tx.complete_front(count, ok);

@@ -43,23 +43,22 @@ pub(crate) fn read(root: &Path) -> io::Result<Vec<Source>> {
     walk(root, "", &mut paths)?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (queue, done) = (Mutex::new(paths), Mutex::new(Ok(Vec::new())));
+    let next = || queue.lock().ok().and_then(|mut queue| queue.pop());
+    let work = || {
+        while let Some(path) = next() {
+            let source = std::fs::read(root.join(&path))
+                .map(|bytes| Source::new(&path, &String::from_utf8_lossy(&bytes)));
+            let Ok(mut done) = done.lock() else { return };
+            match (source, &mut *done) {
+                (Ok(source), Ok(sources)) => sources.push(source),
+                (Err(error), done) => *done = Err(error),
+                _ => {}
+            }
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let Some(path) = queue.lock().ok().and_then(|mut queue| queue.pop()) else {
-                        return;
-                    };
-                    let source = std::fs::read(root.join(&path))
-                        .map(|bytes| Source::new(&path, &String::from_utf8_lossy(&bytes)));
-                    let Ok(mut done) = done.lock() else { return };
-                    match (source, &mut *done) {
-                        (Ok(source), Ok(sources)) => sources.push(source),
-                        (Err(error), done) => *done = Err(error),
-                        _ => {}
-                    }
-                }
-            });
+            scope.spawn(work);
         }
     });
     let mut sources: Vec<Source> =

@@ -7,6 +7,7 @@
 //! target inside the library.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
@@ -117,8 +118,7 @@ impl OneSided<'_> {
     /// back to the other rank.
     fn bounced(&self, warm: u64, count: u64) -> Outcome<u64> {
         let far = self.far()?;
-        let (mine, out) = (self.port.into.sub(0, 8), self.port.out.sub(0, 8));
-        let first = self.barrier.rank == 0;
+        let mine = self.port.into.sub(0, 8);
         let mut time = 0;
         for (turns, timed) in [(warm, false), (count, true)] {
             let mut turn = 0;
@@ -129,25 +129,35 @@ impl OneSided<'_> {
                     self.barrier.meet(|| self.port.progress())?;
                 }
                 let until = turns.min(turn + AT_ONCE);
-                let (mut sent, start) = (self.port.sent(), now_ns());
-                while turn < until {
-                    turn += 1;
-                    if !first {
-                        self.see(mine, turn)?;
-                    }
-                    out.store_u64(0, turn);
-                    self.post(far)?;
-                    sent += 1;
-                    self.wait(sent)?;
-                    if first {
-                        self.see(mine, turn)?;
-                    }
-                }
+                let start = now_ns();
+                self.bout(far, turn..until)?;
+                turn = until;
                 time += if timed { now_ns() - start } else { 0 };
                 self.barrier.meet(|| self.port.progress())?;
             }
         }
         Ok(time)
+    }
+
+    /// Bounces the word, from the value after each of `turns`.
+    #[inline]
+    fn bout(&self, far: Far, turns: Range<u64>) -> Outcome {
+        let (mine, out) = (self.port.into.sub(0, 8), self.port.out.sub(0, 8));
+        let first = self.barrier.rank == 0;
+        let mut sent = self.port.sent();
+        for turn in turns {
+            if !first {
+                self.see(mine, turn + 1)?;
+            }
+            out.store_u64(0, turn + 1);
+            self.post(far)?;
+            sent += 1;
+            self.wait(sent)?;
+            if first {
+                self.see(mine, turn + 1)?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for a word, outside the library unless it takes more than 16,384 polls.

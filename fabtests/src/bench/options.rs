@@ -77,12 +77,8 @@ pub(crate) struct Options {
     pub(crate) deaths: u32,
     #[arg(skip)]
     pub(crate) deaths_of_others: u32,
-    /// Measure scif once more with process_vm_readv and process_vm_writev denied
-    #[arg(long)]
-    deny_process_vm: bool,
-    /// Leave out the limits of the machine
-    #[arg(long)]
-    no_limits: bool,
+    #[command(flatten)]
+    also: SubjectOptions,
     /// Print the first two allowed processors and the round trip of a cache line between them in
     /// nanoseconds, the median of COUNT measurements, and measure nothing else
     #[arg(long, value_name = "COUNT")]
@@ -116,6 +112,17 @@ fn size(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Additional subjects of the measurement, and omitted ones.
+#[derive(Debug, clap::Args)]
+struct SubjectOptions {
+    /// Measure scif once more with process_vm_readv and process_vm_writev denied
+    #[arg(long)]
+    deny_process_vm: bool,
+    /// Leave out the limits of the machine
+    #[arg(long)]
+    no_limits: bool,
+}
+
 impl Options {
     /// Parses the command line and derives the dependent values.
     pub(crate) fn parse() -> Options {
@@ -134,7 +141,7 @@ impl Options {
             lib: self.lib.clone(),
             segment: self.segment.clone().unwrap_or_default(),
             cpu: self.cpu,
-            deny_process_vm: self.deny_process_vm,
+            deny_process_vm: self.also.deny_process_vm,
         })
     }
 
@@ -184,12 +191,12 @@ impl Options {
             let label = if taken { format!("{name}-{version}") } else { name.to_owned() };
             subjects.push(provider(name, label, lib, version));
         }
-        if self.deny_process_vm
+        if self.also.deny_process_vm
             && let Some(scif) = subjects.iter().find(|subject| subject.provider == "scif")
         {
             subjects.push(Subject { label: "scif-ring".into(), denied: true, ..scif.clone() });
         }
-        if !self.no_limits {
+        if !self.also.no_limits {
             subjects.extend(Limit::ALL.map(|limit| self.limit(limit)));
         }
         Ok(subjects)

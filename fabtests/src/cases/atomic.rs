@@ -115,6 +115,18 @@ fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Op
     }
 }
 
+/// Returns kind, operation, type and name of each combination, defined or not.
+fn operations() -> impl Iterator<Item = (AtomicKind, u32, u32, String)> {
+    const KINDS: [AtomicKind; 3] = [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare];
+    let named = |&(datatype, type_name, _): &(u32, &'static str, _)| {
+        let kinds = OPS.iter().flat_map(|op| KINDS.map(|kind| (kind, op)));
+        kinds.map(move |(kind, &(op, op_name))| {
+            (kind, op, datatype, format!("{kind:?} {op_name} {type_name}"))
+        })
+    };
+    TYPES.iter().flat_map(named)
+}
+
 /// Executes every defined operation of rank 0 on the memory of rank 1 and compares the results.
 fn every_op(rank: &Rank, form: Form) -> Outcome {
     let rig = Rig::open(rank, &delivered())?;
@@ -123,23 +135,19 @@ fn every_op(rank: &Rank, form: Form) -> Outcome {
     if rank.index == 0 {
         let at = from(&remotes, 1, 64)?;
         let mut ran = 0;
-        for &(datatype, type_name, _) in TYPES {
-            for &(op, op_name) in OPS {
-                for kind in [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare] {
-                    let returns = kind != AtomicKind::Write;
-                    if returns && form.injects() || !defined(kind, op, datatype) {
-                        continue;
-                    }
-                    let name = format!("{form:?} {kind:?} {op_name} {type_name}");
-                    match rig.ep.atomic_valid(kind, datatype, op) {
-                        Ok(_) => {}
-                        Err(Errno::EOPNOTSUPP) if rank.target.prov != "scif" => continue,
-                        Err(e) => return Err(Fail::here(format_args!("{name}: not valid: {e}"))),
-                    }
-                    one_op(&rig, form, kind, at, datatype, op).map_err(|fail| fail.with(&name))?;
-                    ran += 1;
-                }
+        for (kind, op, datatype, name) in operations() {
+            let returns = kind != AtomicKind::Write;
+            if returns && form.injects() || !defined(kind, op, datatype) {
+                continue;
             }
+            let name = format!("{form:?} {name}");
+            match rig.ep.atomic_valid(kind, datatype, op) {
+                Ok(_) => {}
+                Err(Errno::EOPNOTSUPP) if rank.target.prov != "scif" => continue,
+                Err(e) => return Err(Fail::here(format_args!("{name}: not valid: {e}"))),
+            }
+            one_op(&rig, form, kind, at, datatype, op).map_err(|fail| fail.with(&name))?;
+            ran += 1;
         }
         check!(ran > 0, "no operation was valid");
     }
@@ -280,29 +288,24 @@ fn undefined_ops(rank: &Rank) -> Outcome {
             result: Buf::new(64),
             count: 1,
         };
-        for &(datatype, type_name, _) in TYPES {
-            for &(op, op_name) in OPS {
-                for kind in [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare] {
-                    if defined(kind, op, datatype) {
-                        continue;
-                    }
-                    let place = AtomicTarget {
-                        dest: rig.peer(),
-                        addr: at.addr,
-                        key: at.key,
-                        datatype,
-                        op,
-                        context: 2,
-                    };
-                    let result = rig.wait("an answer", || {
-                        match run(&rig, Form::Base, kind, &place, &args) {
-                            Err(Errno::EAGAIN) => Ok(None),
-                            other => Ok(Some(other)),
-                        }
-                    })?;
-                    check_eq!(result, Err(Errno::EOPNOTSUPP), "{kind:?} {op_name} {type_name}");
-                }
+        for (kind, op, datatype, name) in operations() {
+            if defined(kind, op, datatype) {
+                continue;
             }
+            let place = AtomicTarget {
+                dest: rig.peer(),
+                addr: at.addr,
+                key: at.key,
+                datatype,
+                op,
+                context: 2,
+            };
+            let result =
+                rig.wait("an answer", || match run(&rig, Form::Base, kind, &place, &args) {
+                    Err(Errno::EAGAIN) => Ok(None),
+                    other => Ok(Some(other)),
+                })?;
+            check_eq!(result, Err(Errno::EOPNOTSUPP), "{name}");
         }
         announce(&rig, rig.peer())?;
     } else {

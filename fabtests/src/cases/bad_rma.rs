@@ -238,26 +238,21 @@ fn close_under_fire(rank: &Rank) -> Outcome {
         let (mr, remotes) = rig.share(mine, REMOTE)?;
         if rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
-            let mut failed = false;
             let mut good = 0_u32;
-            while !failed {
+            loop {
                 let buf = Buf::pattern(size, u64::from(good % 7));
-                let context = 100;
-                match rig.ep.write(buf, rig.peer(), at.addr, at.key, context) {
-                    Ok(()) => {
-                        let done = rig.wait("the write or its error", || Ok(rig.tx.take()))?;
-                        match done {
-                            Ok(_) => good += 1,
-                            Err(error) => {
-                                one_of(error.err, NO_KEY, "write")?;
-                                failed = true;
-                            }
-                        }
-                    }
+                let ended = match rig.ep.write(buf, rig.peer(), at.addr, at.key, 100) {
+                    Ok(()) => rig
+                        .wait("the write or its error", || Ok(rig.tx.take()))?
+                        .map_err(|error| error.err),
+                    Err(error) => Err(error),
+                };
+                match ended {
+                    Ok(_) => good += 1,
                     Err(Errno::EAGAIN) => rig.pump()?,
                     Err(error) => {
                         one_of(error, NO_KEY, "write")?;
-                        failed = true;
+                        break;
                     }
                 }
                 if good == 3 {

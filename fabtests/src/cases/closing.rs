@@ -94,20 +94,11 @@ fn sender_closes(rank: &Rank, posted: bool) -> Outcome {
             alone(rank)?;
             alone(rank)?;
         } else {
-            let post = || -> Outcome {
-                for (tag, buf) in (1..).zip(&bufs) {
-                    rig.post(|| {
-                        rig.ep.trecv(
-                            *buf,
-                            sys::FI_ADDR_UNSPEC,
-                            tag,
-                            0,
-                            usize::try_from(tag).unwrap_or(0),
-                        )
-                    })?;
-                }
-                Ok(())
+            let receive = |tag: u64, buf: Buf| {
+                let context = usize::try_from(tag).unwrap_or(0);
+                rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, tag, 0, context))
             };
+            let post = || (1..).zip(&bufs).try_for_each(|(tag, buf)| receive(tag, *buf));
             if posted {
                 post()?;
             }
@@ -122,10 +113,9 @@ fn sender_closes(rank: &Rank, posted: bool) -> Outcome {
                 rig.pump()?;
                 while let Some(end) = rig.rx.take() {
                     ended += 1;
-                    if let Ok(entry) = end {
-                        let buf = bufs.get(entry.context.wrapping_sub(1));
-                        check_eq!(buf.and_then(|buf| buf.differs(size, 7)), None);
-                    }
+                    let context = end.map_or(0, |entry| entry.context);
+                    let buf = bufs.get(context.wrapping_sub(1));
+                    check_eq!(buf.and_then(|buf| buf.differs(size, 7)), None);
                 }
             }
             alone(rank)?;

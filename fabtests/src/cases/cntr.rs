@@ -7,7 +7,7 @@ use std::time::Duration;
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, supported};
+use scif_fabtests::rig::{Ask, Queues, Rig, supported};
 use scif_fabtests::{check, check_eq};
 
 use super::rma::{REMOTE, from};
@@ -207,7 +207,7 @@ fn bound_while_waited_for(rank: &Rank) -> Outcome {
 fn without_queues(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| {
         ask.counters = sys::FI_SEND | sys::FI_RECV;
-        ask.no_cq = true;
+        ask.queues = Queues::Unbound;
     });
     let rig = Rig::open(rank, &ask)?;
     let buf = Buf::new(5000);

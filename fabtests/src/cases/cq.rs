@@ -6,7 +6,7 @@ use std::time::Duration;
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Cq, CqAttr, Errno, Fid};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::rig::{Ask, Queues, Rig};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
@@ -253,7 +253,7 @@ fn progress_beside_unread(rank: &Rank) -> Outcome {
 /// Tests that a program whose reads always find entries, because it keeps posting operations that
 /// complete at once, still makes progress for its peers.
 fn progress_beside_immediate(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.one_cq = true))?;
+    let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.queues = Queues::One))?;
     if rank.index == 1 {
         rig.barrier()?;
         rig.post(|| rig.ep.tsend(Buf::pattern(8, 1), rig.peer(), 1, 1))?;
@@ -335,7 +335,7 @@ fn successes_before_an_error(rank: &Rank) -> Outcome {
 }
 
 fn shared_by_directions(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.one_cq = true))?;
+    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.queues = Queues::One))?;
     let buf = Buf::new(8);
     for _ in 0..200 {
         rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;

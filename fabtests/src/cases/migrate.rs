@@ -221,6 +221,22 @@ fn atomics_around_a_line(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
+/// Counts in three words of the memory until `is_done`. Returns a count that was lost.
+fn store_until(memory: Buf, is_done: impl Fn() -> bool) -> Option<u64> {
+    let places = [2 * PAGE, (3 << 20) + 128, LEN - 64];
+    let mut last = places.map(|off| memory.load_u64(off));
+    while !is_done() {
+        for (off, last) in places.iter().zip(&mut last) {
+            if memory.load_u64(*off) != *last {
+                return Some(*last);
+            }
+            *last += 1;
+            memory.store_u64(*off, *last);
+        }
+    }
+    None
+}
+
 /// Tests that no store of a thread of the owner is lost, as seen by owner and peer, however often
 /// the pages migrate and return.
 fn no_store_is_lost(rank: &Rank) -> Outcome {
@@ -242,20 +258,7 @@ fn no_store_is_lost(rank: &Rank) -> Outcome {
         let done = std::sync::Mutex::new(false);
         let is_done = || *done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let lost = std::thread::scope(|scope| -> Outcome<Option<u64>> {
-            let storing = scope.spawn(|| {
-                let places = [2 * PAGE, (3 << 20) + 128, LEN - 64];
-                let mut last = places.map(|off| memory.load_u64(off));
-                while !is_done() {
-                    for (off, last) in places.iter().zip(&mut last) {
-                        if memory.load_u64(*off) != *last {
-                            return Some(*last);
-                        }
-                        *last += 1;
-                        memory.store_u64(*off, *last);
-                    }
-                }
-                None
-            });
+            let storing = scope.spawn(|| store_until(memory, is_done));
             let outcome = (|| {
                 warm(&rig, memory, at)?;
                 hear(&rig)?;

@@ -90,40 +90,39 @@ fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
     const COUNT: u8 = 2;
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let silent = || rank.barrier(&mut || Ok(()));
-    for size in [8, 4096, 16_384, 65_536, 1 << 20] {
-        for inject in [false, true] {
-            let short = size <= rig.info.tx().inject_size;
-            if inject && !short {
-                continue;
-            }
-            if rank.index == 0 {
-                for i in 0..COUNT {
-                    let buf = Buf::pattern(size, i.into());
-                    if inject {
-                        rig.post(|| rig.ep.inject(buf, rig.peer()))?;
-                    } else {
-                        rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
-                        rig.sent(1)?;
-                    }
-                }
-                silent()?;
-            } else {
-                // Short messages are complete before the receiver polls.
-                if short {
-                    silent()?;
-                }
-                for i in 0..COUNT {
-                    let buf = Buf::new(size);
-                    rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
-                    rig.received(2)?;
-                    call_variants::check_bytes(&buf, size, i.into(), 0)?;
-                }
-                if !short {
-                    silent()?;
+    let sizes = [8, 4096, 16_384, 65_536, 1 << 20];
+    for (size, inject) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let short = size <= rig.info.tx().inject_size;
+        if inject && !short {
+            continue;
+        }
+        if rank.index == 0 {
+            for i in 0..COUNT {
+                let buf = Buf::pattern(size, i.into());
+                if inject {
+                    rig.post(|| rig.ep.inject(buf, rig.peer()))?;
+                } else {
+                    rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+                    rig.sent(1)?;
                 }
             }
             silent()?;
+        } else {
+            // Short messages are complete before the receiver polls.
+            if short {
+                silent()?;
+            }
+            for i in 0..COUNT {
+                let buf = Buf::new(size);
+                rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+                rig.received(2)?;
+                call_variants::check_bytes(&buf, size, i.into(), 0)?;
+            }
+            if !short {
+                silent()?;
+            }
         }
+        silent()?;
     }
     Ok(())
 }

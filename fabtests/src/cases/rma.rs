@@ -100,16 +100,9 @@ pub(crate) fn ask() -> Ask {
     })
 }
 
-fn put(
-    rig: &Rig<'_>,
-    how: Put,
-    buf: Buf,
-    dest: u64,
-    at: Remote,
-    context: usize,
-    data: u64,
-) -> Result {
-    let ep = &rig.ep;
+/// Writes to the peer, with context 1.
+fn put(rig: &Rig<'_>, how: Put, buf: Buf, at: Remote, data: u64) -> Result {
+    let (ep, dest, context) = (&rig.ep, rig.peer(), 1);
     let pieces = || buf.split(rig.info.tx().iov_limit.clamp(1, 3));
     match how {
         Put::Write => ep.write(buf, dest, at.addr, at.key, context),
@@ -193,7 +186,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
         if rank.index == 0 {
             let buf = Buf::pattern(size, seed);
             let at = from(&remotes, 1, AT)?;
-            rig.post(|| put(&rig, how, buf, rig.peer(), at, 1, data))?;
+            rig.post(|| put(&rig, how, buf, at, data))?;
             if how.injects() {
                 buf.fill(0);
             }

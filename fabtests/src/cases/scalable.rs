@@ -213,13 +213,11 @@ fn all_to_all(rank: &Rank) -> Outcome {
             for into in 0..CONTEXTS {
                 let seed = (from * CONTEXTS + into) as u64;
                 let (buf, dest) = (Buf::pattern(len, seed), to(peer, into));
-                sep.post(|| {
-                    if tagged {
-                        out.tsend(buf, dest, from as u64, into)
-                    } else {
-                        out.senddata(buf, seed, dest, into)
-                    }
-                })?;
+                if tagged {
+                    sep.post(|| out.tsend(buf, dest, from as u64, into))?;
+                } else {
+                    sep.post(|| out.senddata(buf, seed, dest, into))?;
+                }
             }
         }
         for (into, ((_, cq), bufs)) in sep.rx.iter().zip(&posted).enumerate() {
@@ -308,10 +306,15 @@ fn directed(rank: &Rank) -> Outcome {
             sep.barrier(rank)?;
         }
     }
-    // The death of a source fails the receives that wait for it.
+    source_dies(rank, &sep, &peers)
+}
+
+/// Tests that the death of a source fails the receives that wait for it.
+fn source_dies(rank: &Rank, sep: &Sep, peers: &[u64]) -> Outcome {
+    const LEN: usize = 24;
     if rank.index == 2 {
         let (out, cq) = at(&sep.tx, 2)?;
-        sep.post(|| out.tsend(Buf::pattern(LEN, 0), to(*at(&peers, 0).unwrap_or(&0), 0), 1, 0))?;
+        sep.post(|| out.tsend(Buf::pattern(LEN, 0), to(*at(peers, 0).unwrap_or(&0), 0), 1, 0))?;
         sep.next(cq)?;
         rank.expect_death()?;
         sep.barrier(rank)?;
@@ -321,9 +324,9 @@ fn directed(rank: &Rank) -> Outcome {
     }
     if rank.index == 0 {
         let (into, cq) = at(&sep.rx, 0)?;
-        into.trecv(Buf::new(LEN), *at(&peers, 2)?, 1, 0, 1)?;
+        into.trecv(Buf::new(LEN), *at(peers, 2)?, 1, 0, 1)?;
         sep.next(cq)?;
-        into.trecv(Buf::new(LEN), to(*at(&peers, 2)?, 2), 1, 0, 2)?;
+        into.trecv(Buf::new(LEN), to(*at(peers, 2)?, 2), 1, 0, 2)?;
         sep.barrier(rank)?;
         rank.kill(2)?;
         loop {

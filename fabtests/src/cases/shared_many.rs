@@ -5,7 +5,7 @@
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Ep, Errno, Fid};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
+use scif_fabtests::rig::{Ask, Queues, Rig, load, offers, supported};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
@@ -21,7 +21,7 @@ const MANY: u64 = sys::FI_MULTI_RECV | sys::FI_COMPLETION;
 fn ask() -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_MULTI_RECV).with(|ask| {
         ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
-        ask.one_cq = true;
+        ask.queues = Queues::One;
     })
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Entry, Eq, EqAttr, Errno, WaitSet};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig, supported};
+use scif_fabtests::rig::{Ask, Queues, Rig, supported};
 use scif_fabtests::{check, check_eq};
 
 use super::call_variants::check_bytes;
@@ -40,7 +40,7 @@ const ACTIONS: [bool; 2] = [false, true];
 fn ask(wait_obj: u32) -> Ask {
     Ask::messages(false).with(|ask| {
         ask.wait_obj = wait_obj;
-        ask.one_cq = true;
+        ask.queues = Queues::One;
     })
 }
 

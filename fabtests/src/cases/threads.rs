@@ -10,7 +10,7 @@ use scif_fabtests::fi::{
     AtomicTarget, Av, Buf, Cq, CqAttr, Domain, Entry, Ep, Errno, Fabric, Ioc, Result,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Remote, Rig, load, offers};
+use scif_fabtests::rig::{Ask, Queues, Remote, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
 use super::rma::{REMOTE, from};
@@ -30,7 +30,7 @@ const SIZES: &[usize] = &[8, 64, 3000, 20_000, 200_000];
 fn safe(ask: Ask) -> Ask {
     ask.with(|ask| {
         ask.hints.threading = sys::FI_THREAD_SAFE;
-        ask.one_cq = true;
+        ask.queues = Queues::One;
         ask.wait_obj = sys::FI_WAIT_UNSPEC;
     })
 }
@@ -121,6 +121,17 @@ fn one_endpoint(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
+/// Posts until the provider has room, while another thread reads the queue.
+fn retried(post: impl Fn() -> Result) -> Outcome {
+    loop {
+        match post() {
+            Ok(()) => return Ok(()),
+            Err(Errno::EAGAIN) => std::thread::yield_now(),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
 /// Tests one thread that only posts, and another that only reads.
 fn poster_and_reader(rank: &Rank) -> Outcome {
     const COUNT: usize = 5000;
@@ -131,18 +142,10 @@ fn poster_and_reader(rank: &Rank) -> Outcome {
         let poster = scope.spawn(|| -> Outcome {
             let bufs: Vec<Buf> = (0..64).map(|_| Buf::new(64)).collect();
             for (index, &buf) in bufs.iter().cycle().take(COUNT).enumerate() {
-                loop {
-                    let posted = if rank.index == 0 {
-                        ep.send(buf, peer, index)
-                    } else {
-                        ep.recv(buf, sys::FI_ADDR_UNSPEC, index)
-                    };
-                    match posted {
-                        Ok(()) => break,
-                        Err(Errno::EAGAIN) => std::thread::yield_now(),
-                        Err(e) => return Err(e.into()),
-                    }
-                }
+                retried(|| match rank.index {
+                    0 => ep.send(buf, peer, index),
+                    _ => ep.recv(buf, sys::FI_ADDR_UNSPEC, index),
+                })?;
             }
             Ok(())
         });
@@ -180,21 +183,8 @@ fn sleeping_reader(rank: &Rank) -> Outcome {
         for index in 0..COUNT {
             let size = if index % 20 == 0 { 100_000 } else { 8 };
             let (from, to) = (Buf::new(size), Buf::new(100_000));
-            let mut calls: [(bool, usize); 2] = [(false, 1), (true, 2)];
-            for (sends, context) in &mut calls {
-                loop {
-                    let posted = if *sends {
-                        ep.send(from, peer, *context)
-                    } else {
-                        ep.recv(to, sys::FI_ADDR_UNSPEC, *context)
-                    };
-                    match posted {
-                        Ok(()) => break,
-                        Err(Errno::EAGAIN) => std::thread::yield_now(),
-                        Err(e) => return Err(e.into()),
-                    }
-                }
-            }
+            retried(|| ep.recv(to, sys::FI_ADDR_UNSPEC, 1))?;
+            retried(|| ep.send(from, peer, 2))?;
             if index % 10 == 0 {
                 std::thread::sleep(std::time::Duration::from_micros(500));
             }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use scif_fabtests::fi::{Buf, Entry, Errno, Fid};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::rig::{Ask, Queues, Rig};
 use scif_fabtests::{check, check_eq};
 
 use super::call_variants::check_bytes;
@@ -45,7 +45,7 @@ enum How {
 fn ask(wait_obj: u32) -> Ask {
     Ask::messages(false).with(|ask| {
         ask.wait_obj = wait_obj;
-        ask.one_cq = true;
+        ask.queues = Queues::One;
     })
 }
 
@@ -312,7 +312,7 @@ fn many_senders(rank: &Rank) -> Outcome {
 fn sleeping_target(rank: &Rank) -> Outcome {
     let ask = super::atomic::ask().with(|ask| {
         ask.wait_obj = sys::FI_WAIT_UNSPEC;
-        ask.one_cq = true;
+        ask.queues = Queues::One;
     });
     let rig = Rig::open(rank, &ask)?;
     let mine = Buf::new(4096);

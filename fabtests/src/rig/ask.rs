@@ -5,6 +5,18 @@ use libfabric_sys as sys;
 
 use crate::fi::Hints;
 
+/// Completion queues of an endpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Queues {
+    /// One for each direction.
+    #[default]
+    Two,
+    /// One for both directions.
+    One,
+    /// None bound: the endpoint has counters only.
+    Unbound,
+}
+
 /// Requirements of a case for its endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
@@ -16,15 +28,12 @@ pub struct Ask {
     pub wait_cond: u32,
     /// Whether queues are bound with `FI_SELECTIVE_COMPLETION`.
     pub selective: bool,
-    /// Whether one queue serves both directions.
-    pub one_cq: bool,
+    pub queues: Queues,
     /// Whether queues are read with `fi_cq_readfrom`.
     pub sources: bool,
     /// Events that get a counter each: `FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`,
     /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
     pub counters: u64,
-    /// Whether the endpoint has counters only and no queue.
-    pub no_cq: bool,
     /// `mr_mode` with which the domain is opened instead of the offered one.
     pub opened_mr_mode: Option<i32>,
     /// Whether an event queue is bound to the endpoint.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
 
-pub use self::ask::Ask;
+pub use self::ask::{Ask, Queues};
 pub use self::memory::Remote;
 pub use self::queue::{Done, Queue};
 use crate::fi::{
@@ -183,7 +183,10 @@ impl<'r> Rig<'r> {
             other => Ok(other?),
         };
         let tx = Queue::new(open_cq()?, ask.sources);
-        let rx = if ask.one_cq { tx.clone() } else { Queue::new(open_cq()?, ask.sources) };
+        let rx = match ask.queues {
+            Queues::One => tx.clone(),
+            Queues::Two | Queues::Unbound => Queue::new(open_cq()?, ask.sources),
+        };
         let ep = Ep::open(domain, &info)?;
         if info.ep().type_ != sys::FI_EP_MSG {
             ep.attach(&av, 0)?;
@@ -208,13 +211,13 @@ impl<'r> Rig<'r> {
             None
         };
         let selective = if ask.selective { sys::FI_SELECTIVE_COMPLETION } else { 0 };
-        if !ask.no_cq {
-            if ask.one_cq {
-                ep.attach(&tx.cq, sys::FI_TRANSMIT | sys::FI_RECV | selective)?;
-            } else {
+        match ask.queues {
+            Queues::One => ep.attach(&tx.cq, sys::FI_TRANSMIT | sys::FI_RECV | selective)?,
+            Queues::Two => {
                 ep.attach(&tx.cq, sys::FI_TRANSMIT | selective)?;
                 ep.attach(&rx.cq, sys::FI_RECV | selective)?;
             }
+            Queues::Unbound => {}
         }
         let mut counters = Vec::new();
         for bit in (0..64).map(|shift| 1_u64 << shift).filter(|bit| ask.counters & bit != 0) {

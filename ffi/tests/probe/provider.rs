@@ -13,8 +13,7 @@ use libfabric_sys::{
 
 static PROVIDER: Provider = Provider::new(
     c"probe",
-    fi_version(0, 1),
-    fi_version(1, 17),
+    (fi_version(0, 1), fi_version(1, 17)),
     ofi_prov_context::NO_LAYERING,
     getinfo,
     fabric,
@@ -42,7 +41,7 @@ unsafe extern "C" fn fabric(
 
 fn say(host: &Host, line: &str) {
     let text = CString::new(line).unwrap_or_default();
-    host.log(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE, c"probe", line!(), &text);
+    host.log(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE, (c"probe", line!()), &text);
 }
 
 /// Defines a parameter and logs its value.

@@ -64,7 +64,7 @@ pub(crate) fn log_enabled(level: u32, subsys: u32) -> bool {
 pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) {
     with(|state| {
         if let Some((host, provider)) = &state.caller {
-            host.log(provider, level, subsys, func, line, text);
+            host.log(provider, level, subsys, (func, line), text);
         }
     });
 }

@@ -113,24 +113,31 @@ impl Parent<'_> {
                     Err("a message for another".into())
                 }
             }
-            Some(&"beat") => {
-                if let Some(rank) = self.ranks.get_mut(slot) {
-                    rank.drained = number(1)? == 1;
-                }
-                if slot == 0 {
-                    self.held.push(Usage {
-                        descriptors: number(2)?,
-                        mappings: number(3)?,
-                        resident_kib: number(4)?,
-                    });
-                    for (at, done) in self.done.iter_mut().enumerate() {
-                        *done = number(5 + at)?;
-                    }
-                }
-                Ok(())
-            }
+            Some(&"beat") => self.beat(slot, number),
             _ => Err("an odd line".into()),
         }
+    }
+
+    /// Handles the regular report of a rank: usage and counts of the first one.
+    fn beat(
+        &mut self,
+        slot: usize,
+        number: impl Fn(usize) -> Result<u64, String>,
+    ) -> Result<(), String> {
+        if let Some(rank) = self.ranks.get_mut(slot) {
+            rank.drained = number(1)? == 1;
+        }
+        if slot == 0 {
+            self.held.push(Usage {
+                descriptors: number(2)?,
+                mappings: number(3)?,
+                resident_kib: number(4)?,
+            });
+            for (at, done) in self.done.iter_mut().enumerate() {
+                *done = number(5 + at)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn tell_results(&self) {

@@ -74,7 +74,7 @@ impl Storm<'_> {
                 let buf = self.room(class);
                 let post = |context| ep.trecv(buf, addr, class as u64, 0, context);
                 let ticket = link.next.get(class).copied().unwrap_or(0);
-                if !self.post(id, link, OpKind::Recv(ticket), class, buf, post) {
+                if !self.post(id, link, OpKind::Recv(ticket), (class, buf), post) {
                     break;
                 }
                 link.count_in(class);
@@ -131,7 +131,7 @@ impl Storm<'_> {
         head.write(buf);
         let addr = link.addr;
         let post = |context| ep.tsend(buf, addr, u64::from(class), context);
-        self.post(id, link, OpKind::Send, place, buf, post)
+        self.post(id, link, OpKind::Send, (place, buf), post)
     }
 
     /// Posts RMA and atomics, at most one of each at a time. Written bytes are read back, and
@@ -153,7 +153,7 @@ impl Storm<'_> {
                 context,
             };
             let post = |context| ep.fetch_atomic(&target(context), Ioc { buf, count: 1 }, result);
-            let posted = self.post(id, link, OpKind::Atomic, 0, result, post);
+            let posted = self.post(id, link, OpKind::Atomic, (0, result), post);
             link.counting |= posted;
             return posted;
         }
@@ -179,10 +179,10 @@ impl Storm<'_> {
             let there = [RmaIov { addr: at, len: buf.len(), key }];
             let flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
             let post = |context| ep.writemsg(&[buf], RmaMsg::at(addr, &there, context), flags);
-            self.post(id, link, kind, class, buf, post)
+            self.post(id, link, kind, (class, buf), post)
         } else {
             let post = |context| ep.read(buf, addr, at, key, context);
-            self.post(id, link, kind, class, buf, post)
+            self.post(id, link, kind, (class, buf), post)
         };
         link.busy |= posted;
         posted
@@ -194,8 +194,7 @@ impl Storm<'_> {
         peer: RankId,
         link: &mut Link,
         kind: OpKind,
-        class: usize,
-        buf: Buf,
+        (class, buf): (usize, Buf),
         call: impl FnOnce(usize) -> Result<(), Errno>,
     ) -> bool {
         let place = self.free.pop().unwrap_or_else(|| {

@@ -173,8 +173,7 @@ impl Api {
     pub(crate) fn register(
         &self,
         epd: c_int,
-        at: usize,
-        len: usize,
+        (at, len): (usize, usize),
         offset: i64,
         prot: c_int,
         flags: c_int,
@@ -194,8 +193,7 @@ impl Api {
     pub(crate) fn mmap(
         &self,
         epd: c_int,
-        at: usize,
-        len: usize,
+        (at, len): (usize, usize),
         prot: c_int,
         flags: c_int,
         offset: i64,
@@ -263,10 +261,8 @@ impl Api {
     pub(crate) fn fence_signal(
         &self,
         epd: c_int,
-        loff: i64,
-        lval: u64,
-        roff: i64,
-        rval: u64,
+        (loff, lval): (i64, u64),
+        (roff, rval): (i64, u64),
         flags: c_int,
     ) -> Answer<c_int> {
         call!(self.scif_fence_signal(epd, loff, lval, roff, rval, flags))

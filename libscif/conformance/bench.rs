@@ -245,7 +245,7 @@ fn peer(api: &Api, raw: usize, cue: &Cue, socket: &UnixStream, cpu: usize) {
     for i in (0..PAGE).step_by(8) {
         poke64(at + i, 0);
     }
-    api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
+    api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
     let (on_endpoint, on_socket) = (Sleeper::on(epd), Sleeper::on(socket.as_raw_fd()));
     cue.tell();
     loop {
@@ -320,7 +320,7 @@ fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
         at
     });
     let large = || (of_kind(at, LEN, "AnonHugePages") + of_kind(at, LEN, "ShmemPmdMapped")) >> 20;
-    let register = || api.register(epd, at, LEN, AT, RW, FIXED).unwrap();
+    let register = || api.register(epd, (at, LEN), AT, RW, FIXED).unwrap();
     let unregister = || api.unregister(epd, AT, LEN).unwrap();
     let load = |at| random_load(at, LEN, LOADS);
     let before = large();
@@ -408,13 +408,13 @@ pub(crate) fn run(api: impl Fn() -> Api) {
     for i in (0..BIG).step_by(8) {
         poke64(near + i, i as u64);
     }
-    api.register(epd, near, BIG, WINDOW, RW, FIXED).unwrap();
+    api.register(epd, (near, BIG), WINDOW, RW, FIXED).unwrap();
     mine.wait();
     // The threads of the library start before this one is pinned.
     api.writeto(epd, WINDOW, 4 << 20, WINDOW, 0).unwrap();
     let mark = api.fence_mark(epd, 1).unwrap();
     api.fence_wait(epd, mark).unwrap();
-    let far = api.mmap(epd, 0, BIG, RW, 0, WINDOW).unwrap();
+    let far = api.mmap(epd, (0, BIG), RW, 0, WINDOW).unwrap();
     for i in (0..PAGE).step_by(8) {
         poke64(far + i, 0);
     }

@@ -64,7 +64,7 @@ pub(crate) const CASES: &[Case] = &[
         let fd = std::os::fd::AsRawFd::as_raw_fd(&other);
         assert_eq!(api.bind(fd, 0), Err(ENOTTY));
         assert_eq!(api.recv(fd, &mut [0], 0), Err(ENOTTY));
-        assert_eq!(api.register(fd, 0, 4096, 0, 3, 0), Err(ENOTTY));
+        assert_eq!(api.register(fd, (0, 4096), 0, 3, 0), Err(ENOTTY));
     }),
     ("bind_gives_the_port_or_a_dynamic_one", |api| {
         let (a, b) = (api.open(), api.open());
@@ -136,14 +136,14 @@ pub(crate) const CASES: &[Case] = &[
         let reset = Err(libc::ECONNRESET);
         assert_eq!(api.send(opener, b"x", 0), reset);
         assert_eq!(api.recv(opener, &mut [0], 0), reset);
-        assert_eq!(api.register(opener, 4096, 4096, 0, 3, 0).map(|_| 0), reset);
+        assert_eq!(api.register(opener, (4096, 4096), 0, 3, 0).map(|_| 0), reset);
         assert_eq!(api.unregister(opener, 0, 4096), reset);
         assert_eq!(api.writeto(opener, 0, 8, 0, 0), reset);
         assert_eq!(api.vreadfrom(opener, 4096, 8, 0, 0), reset);
         assert_eq!(api.fence_mark(opener, 1), reset);
         assert_eq!(api.fence_wait(opener, 0), reset);
-        assert_eq!(api.fence_signal(opener, 0, 0, 0, 0, 0x11), reset);
-        assert_eq!(api.mmap(opener, 0, 4096, 3, 0, 0).map(|_| 0), reset);
+        assert_eq!(api.fence_signal(opener, (0, 0), (0, 0), 0x11), reset);
+        assert_eq!(api.mmap(opener, (0, 4096), 3, 0, 0).map(|_| 0), reset);
     }),
     ("connect_says_who_is_not_there", |api| {
         let epd = api.open();
@@ -504,8 +504,8 @@ fn unconnected(api: &Api, epd: i32) {
     assert_eq!(api.recv(epd, &mut [], 2), Ok(0), "no length, no look");
     assert_eq!(api.send_null(epd, -1, 0), Err(EINVAL));
     assert_eq!(api.send(epd, b"x", 2), Err(EINVAL));
-    assert_eq!(api.register(epd, 4096, 4096, 0, 3, 0).map(|_| 0), not);
-    assert_eq!(api.register(epd, 4096, 4096, 0, 3, 1).map(|_| 0), Err(EINVAL), "arguments first");
+    assert_eq!(api.register(epd, (4096, 4096), 0, 3, 0).map(|_| 0), not);
+    assert_eq!(api.register(epd, (4096, 4096), 0, 3, 1).map(|_| 0), Err(EINVAL), "arguments first");
     assert_eq!(api.unregister(epd, 0, 4096), not);
     assert_eq!(api.readfrom(epd, 0, 8, 0, 0), not);
     assert_eq!(api.writeto(epd, 0, 8, 0, 0), not);
@@ -514,6 +514,6 @@ fn unconnected(api: &Api, epd: i32) {
     assert_eq!(api.fence_mark(epd, 1), not);
     assert_eq!(api.fence_mark(epd, 3), not, "the state before the flags");
     assert_eq!(api.fence_wait(epd, 0), not);
-    assert_eq!(api.fence_signal(epd, 0, 0, 0, 0, 0x11), not);
-    assert_eq!(api.mmap(epd, 0, 4096, 3, 0, 0).map(|_| 0), not);
+    assert_eq!(api.fence_signal(epd, (0, 0), (0, 0), 0x11), not);
+    assert_eq!(api.mmap(epd, (0, 4096), 3, 0, 0).map(|_| 0), not);
 }

@@ -15,7 +15,7 @@ use libc::{
 
 fn window(api: &crate::api::Api, epd: i32, offset: i64, prot: i32) -> usize {
     let at = pages(1);
-    api.register(epd, at, PAGE, offset, prot, FIXED).unwrap();
+    api.register(epd, (at, PAGE), offset, prot, FIXED).unwrap();
     at
 }
 
@@ -40,12 +40,12 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.accept(epd, 0).map(|_| ()), Err(EINVAL));
             assert_eq!(api.send(epd, b"x", 0), Err(ENOTCONN));
             assert_eq!(api.recv(epd, &mut [0], 0), Err(ENOTCONN));
-            assert_eq!(api.register(epd, pages(1), PAGE, 0, RW, 0), Err(ENOTCONN));
+            assert_eq!(api.register(epd, (pages(1), PAGE), 0, RW, 0), Err(ENOTCONN));
             assert_eq!(api.unregister(epd, 0, PAGE), Err(ENOTCONN));
             assert_eq!(api.writeto(epd, 0, 8, 0, 0), Err(ENOTCONN));
             assert_eq!(api.vreadfrom(epd, 0, 8, 0, 0), Err(ENOTCONN));
             assert_eq!(api.fence_mark(epd, 1), Err(ENOTCONN));
-            assert_eq!(api.mmap(epd, 0, PAGE, 1, 0, 0), Err(ENOTCONN));
+            assert_eq!(api.mmap(epd, (0, PAGE), 1, 0, 0), Err(ENOTCONN));
             assert_eq!(api.poll(epd, IN | OUT, 0), bits);
         }
         api.accept(listener, BLOCK).unwrap();
@@ -111,7 +111,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         let at = pages(2);
         fill(at, 2 * PAGE, 1);
-        api.register(a, at, 2 * PAGE, 0x10000, RW, FIXED).unwrap();
+        api.register(a, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
         let (ready, go) = std::os::unix::net::UnixDatagram::pair().unwrap();
         let child = Process::start(|| {
             go.recv(&mut [0; 8]).unwrap();
@@ -214,26 +214,26 @@ pub(crate) const CASES: &[Case] = &[
             "the local side first"
         );
         assert_eq!(api.vreadfrom(a, at, 2 * PAGE, 0x20000, SYNC), Err(ENXIO));
-        assert_eq!(api.mmap(a, 0, 2 * PAGE, RW, 0, 0x20000), Err(EPERM));
-        assert_eq!(api.mmap(a, 0, 2 * PAGE, 1, 0, 0x20000), Err(ENXIO));
-        assert_eq!(api.mmap(a, 0, PAGE, 1, 0, -4096), Err(ENXIO));
-        assert_eq!(api.mmap(9999, 0, PAGE, 1, 0, 0), Err(EBADF));
+        assert_eq!(api.mmap(a, (0, 2 * PAGE), RW, 0, 0x20000), Err(EPERM));
+        assert_eq!(api.mmap(a, (0, 2 * PAGE), 1, 0, 0x20000), Err(ENXIO));
+        assert_eq!(api.mmap(a, (0, PAGE), 1, 0, -4096), Err(ENXIO));
+        assert_eq!(api.mmap(9999, (0, PAGE), 1, 0, 0), Err(EBADF));
     }),
     ("a_signal_lies_in_one_window", |api| {
         let (a, b) = loopback(api);
         window(api, a, 0x10000, RW);
         window(api, a, 0x11000, RW);
         window(api, b, 0x10000, 1);
-        assert_eq!(api.fence_signal(a, 0x10ffc, 1, 0, 0, 0x11), Err(ENXIO), "half in each");
-        assert_eq!(api.fence_signal(a, 0x10ff8, 1, 0, 0, 0x11), Ok(0));
-        assert_eq!(api.fence_signal(a, 0, 0, 0x10000, 1, 0x21), Err(EPERM));
+        assert_eq!(api.fence_signal(a, (0x10ffc, 1), (0, 0), 0x11), Err(ENXIO), "half in each");
+        assert_eq!(api.fence_signal(a, (0x10ff8, 1), (0, 0), 0x11), Ok(0));
+        assert_eq!(api.fence_signal(a, (0, 0), (0x10000, 1), 0x21), Err(EPERM));
     }),
     ("a_mark_is_for_anybody", |api| {
         two(
             api,
             |epd, cue| {
                 let at = pages(256);
-                api.register(epd, at, 256 * PAGE, 0x100_0000, RW, FIXED).unwrap();
+                api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
                 cue.tell();
                 cue.wait();
                 assert!(holds(at, 256 * PAGE, 7));
@@ -241,7 +241,7 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let at = pages(256);
                 fill(at, 256 * PAGE, 7);
-                api.register(epd, at, 256 * PAGE, 0x100_0000, RW, FIXED).unwrap();
+                api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
                 cue.wait();
                 assert_eq!(api.writeto(epd, 0x100_0000, 256 * PAGE, 0x100_0000, 0), Ok(0));
                 let mark = api.fence_mark(epd, 1).unwrap();
@@ -255,14 +255,14 @@ pub(crate) const CASES: &[Case] = &[
     ("a_forked_child_has_no_mappings", |api| {
         let (a, b) = loopback(api);
         window(api, a, 0x10000, RW);
-        let at = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+        let at = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
         assert!(is_mapped(at));
         Process::start(|| assert!(!is_mapped(at))).wait();
     }),
     ("a_mapping_is_in_no_core_dump", |api| {
         let (a, b) = loopback(api);
         window(api, a, 0x10000, RW);
-        let at = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+        let at = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let of_it = smaps.split_once(&format!("\n{at:x}-")).expect("it is mapped there").1;
         let flags = of_it.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
@@ -271,23 +271,23 @@ pub(crate) const CASES: &[Case] = &[
     ("a_mapping_begins_and_ends_anywhere", |api| {
         let (a, b) = loopback(api);
         let at = pages(4);
-        api.register(a, at, 2 * PAGE, 0x10000, RW, FIXED).unwrap();
-        api.register(a, at + 2 * PAGE, 2 * PAGE, 0x12000, RW, FIXED).unwrap();
+        api.register(a, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
+        api.register(a, (at + 2 * PAGE, 2 * PAGE), 0x12000, RW, FIXED).unwrap();
         fill(at, 4 * PAGE, 3);
-        let mapped = api.mmap(b, 0, 2 * PAGE, RW, 0, 0x11000).unwrap();
+        let mapped = api.mmap(b, (0, 2 * PAGE), RW, 0, 0x11000).unwrap();
         for i in 0..2 * PAGE {
             assert_eq!(crate::rig::peek(mapped + i), crate::rig::peek(at + PAGE + i));
         }
         assert_eq!(api.munmap(mapped, PAGE), Ok(0), "a part of it");
         assert_eq!(api.unregister(a, 0x10000, 2 * PAGE), Ok(0));
         assert_eq!(
-            api.register(a, at, 2 * PAGE, 0x10000, RW, FIXED),
+            api.register(a, (at, 2 * PAGE), 0x10000, RW, FIXED),
             Ok(0x10000),
             "nothing maps that any more"
         );
         assert_eq!(api.unregister(a, 0x12000, 2 * PAGE), Ok(0));
         assert_eq!(
-            api.register(a, at + 2 * PAGE, 2 * PAGE, 0x12000, RW, FIXED),
+            api.register(a, (at + 2 * PAGE, 2 * PAGE), 0x12000, RW, FIXED),
             Err(EADDRINUSE),
             "that it does"
         );
@@ -300,7 +300,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.vwriteto(a, at, 8, 0x10000, 0), Ok(0));
         }
         assert_eq!(
-            api.register(a, at, PAGE, 0, RW, 0),
+            api.register(a, (at, PAGE), 0, RW, 0),
             Ok(0x7fff_ffff_ffff_e000),
             "the topmost is free"
         );
@@ -320,7 +320,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, b"x", 2), Err(EINVAL));
         assert_eq!(api.recv(epd, &mut [0], 2), Err(EINVAL));
         assert_eq!(api.send(epd, b"x", 0), Err(ENOTCONN));
-        assert_eq!(api.register(epd, 1, PAGE, 0, RW, 0), Err(EINVAL));
+        assert_eq!(api.register(epd, (1, PAGE), 0, RW, 0), Err(EINVAL));
         assert_eq!(api.unregister(epd, 0, 1), Err(EINVAL));
         assert_eq!(api.send_null(epd, 4, 0), Err(ENOTCONN), "the state before the buffer");
     }),

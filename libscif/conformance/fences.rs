@@ -18,7 +18,7 @@ const WORDS: i64 = 0x1000;
 
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32) -> usize {
     let at = pages(pages_n);
-    assert_eq!(api.register(epd, at, pages_n * PAGE, offset, prot, FIXED), Ok(offset));
+    assert_eq!(api.register(epd, (at, pages_n * PAGE), offset, prot, FIXED), Ok(offset));
     at
 }
 
@@ -36,7 +36,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(api.fence_mark(a, SELF).unwrap() >= 0);
         assert!(api.fence_mark(a, PEER).unwrap() < 0);
         assert_eq!(api.fence_wait(a, 0x7000_0000), Err(EINVAL), "no such mark");
-        let signal = |loff, roff, flags| api.fence_signal(a, loff, 1, roff, 2, flags);
+        let signal = |loff, roff, flags| api.fence_signal(a, (loff, 1), (roff, 2), flags);
         assert_eq!(signal(WORDS, WORDS, SELF), Err(EINVAL), "no target");
         assert_eq!(signal(WORDS, WORDS, LOCAL), Err(EINVAL), "no side");
         assert_eq!(signal(WORDS, WORDS, SELF | PEER | LOCAL), Err(EINVAL));
@@ -61,17 +61,15 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(
                 api.fence_signal(
                     a,
-                    WORDS,
-                    0x1122_3344_5566_7788,
-                    WORDS + 8,
-                    9,
+                    (WORDS, 0x1122_3344_5566_7788),
+                    (WORDS + 8, 9),
                     side | LOCAL | REMOTE
                 ),
                 Ok(0)
             );
             assert_eq!((peek64(near), peek64(far + 8)), (0x1122_3344_5566_7788, 9));
         }
-        assert_eq!(api.fence_signal(a, 0, 0, WORDS + 20, u64::MAX, SELF | REMOTE), Ok(0));
+        assert_eq!(api.fence_signal(a, (0, 0), (WORDS + 20, u64::MAX), SELF | REMOTE), Ok(0));
         assert_eq!(
             (peek64(far + 16) >> 32, peek64(far + 24) & 0xffff_ffff),
             (0xffff_ffff, 0xffff_ffff)
@@ -135,7 +133,12 @@ pub(crate) const CASES: &[Case] = &[
                     assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
                     let value = u64::from(round);
                     assert_eq!(
-                        api.fence_signal(epd, WORDS, value, WORDS, value, SELF | LOCAL | REMOTE),
+                        api.fence_signal(
+                            epd,
+                            (WORDS, value),
+                            (WORDS, value),
+                            SELF | LOCAL | REMOTE
+                        ),
                         Ok(0)
                     );
                     until("the local signal", || peek64(words) == value);
@@ -152,7 +155,10 @@ pub(crate) const CASES: &[Case] = &[
                 let words = window(api, epd, 1, WORDS, RW);
                 cue.tell();
                 cue.wait();
-                assert_eq!(api.fence_signal(epd, WORDS, 7, WORDS, 8, PEER | LOCAL | REMOTE), Ok(0));
+                assert_eq!(
+                    api.fence_signal(epd, (WORDS, 7), (WORDS, 8), PEER | LOCAL | REMOTE),
+                    Ok(0)
+                );
                 until("the signal", || peek64(words) == 7);
                 assert!(holds(data, BIG, 2));
                 cue.wait();

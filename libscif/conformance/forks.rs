@@ -44,10 +44,10 @@ pub(crate) const CASES: &[Case] = &[
                 let at = pages(2);
                 fill(at, PAGE, 1);
                 fill(at + PAGE, PAGE, 2);
-                assert_eq!(api.register(epd, at, 2 * PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                assert_eq!(api.register(epd, (at, 2 * PAGE), 0x30000, RW, FIXED), Ok(0x30000));
                 cue.tell();
                 cue.wait();
-                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x20000).unwrap();
+                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
                 assert!(holds(mapped, PAGE, 1));
                 poke(mapped + 9, 200);
                 cue.tell();
@@ -58,7 +58,10 @@ pub(crate) const CASES: &[Case] = &[
                 apart(
                     |child| {
                         let mine = pages(1);
-                        assert_eq!(api.register(epd, mine, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                        assert_eq!(
+                            api.register(epd, (mine, PAGE), 0x10000, RW, FIXED),
+                            Ok(0x10000)
+                        );
                         child.tell();
                         child.wait();
                         // Into the child's page; the child reads the parent's.
@@ -73,7 +76,10 @@ pub(crate) const CASES: &[Case] = &[
                     |parent| {
                         parent.wait();
                         let mine = pages(1);
-                        assert_eq!(api.register(epd, mine, PAGE, 0x20000, RW, FIXED), Ok(0x20000));
+                        assert_eq!(
+                            api.register(epd, (mine, PAGE), 0x20000, RW, FIXED),
+                            Ok(0x20000)
+                        );
                         parent.tell();
                         parent.wait();
                         assert!(holds(mine, PAGE, 1));
@@ -92,9 +98,9 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let own = pages(1);
-                assert_eq!(api.register(epd, own, PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
                 cue.wait();
-                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x20000).unwrap();
+                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
                 assert!(holds(mapped, PAGE, 5));
                 cue.tell();
                 cue.wait();
@@ -111,7 +117,7 @@ pub(crate) const CASES: &[Case] = &[
                 let child = Process::start(|| {
                     let at = pages(1);
                     fill(at, PAGE, 5);
-                    assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Ok(0x20000));
+                    assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
                     child_ready.tell();
                     let _ = api.recv(epd, &mut [0; 8], BLOCK);
                 });
@@ -136,7 +142,10 @@ pub(crate) const CASES: &[Case] = &[
                     assert_eq!(byte, [round]);
                 }
                 let at = pages(1);
-                assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Err(libc::EADDRINUSE));
+                assert_eq!(
+                    api.register(epd, (at, PAGE), 0x20000, RW, FIXED),
+                    Err(libc::EADDRINUSE)
+                );
                 assert_eq!(
                     api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC),
                     Ok(0),
@@ -153,7 +162,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 for at in [0x10000, 0x20000, 0x30000] {
-                    api.register(epd, pages(1), PAGE, at, RW, FIXED).unwrap();
+                    api.register(epd, (pages(1), PAGE), at, RW, FIXED).unwrap();
                 }
                 cue.tell();
                 cue.wait();
@@ -195,7 +204,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let len = 16 << 20;
-                api.register(epd, pages(len / PAGE), len, 0x10000, RW, FIXED).unwrap();
+                api.register(epd, (pages(len / PAGE), len), 0x10000, RW, FIXED).unwrap();
                 cue.tell();
                 cue.wait();
             },
@@ -255,8 +264,8 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         let at = pages(600);
         fill(at + PAGE, 599 * PAGE, 1);
-        assert_eq!(api.register(a, at, 600 * PAGE, 0x100000, RW, FIXED), Ok(0x100000));
-        let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x100000).unwrap();
+        assert_eq!(api.register(a, (at, 600 * PAGE), 0x100000, RW, FIXED), Ok(0x100000));
+        let mapped = api.mmap(b, (0, PAGE), RW, 0, 0x100000).unwrap();
         for round in 0..20u8 {
             fill(at, PAGE, round);
             let (parent, child) = Cue::pair();
@@ -280,7 +289,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_child_has_no_window_that_it_was_not_to_have", |api| {
         let (a, _b) = loopback(api);
         let at = pages(4);
-        assert_eq!(api.register(a, at, 4 * PAGE, 0x100000, RW, FIXED), Ok(0x100000));
+        assert_eq!(api.register(a, (at, 4 * PAGE), 0x100000, RW, FIXED), Ok(0x100000));
         crate::rig::dont_fork(at, 2 * PAGE);
         Process::start(|| assert_eq!(peek(at + 2 * PAGE), 0)).wait();
         let gone = Process::start(|| {
@@ -318,10 +327,10 @@ pub(crate) const CASES: &[Case] = &[
                 assert!(holds(all, of * PAGE, 1));
             };
             check("before");
-            assert_eq!(api.register(a, at, n * PAGE, 0x100000, RW, FIXED), Ok(0x100000));
+            assert_eq!(api.register(a, (at, n * PAGE), 0x100000, RW, FIXED), Ok(0x100000));
             check("while registered");
             assert!(
-                api.mmap(b, 0, n * PAGE, RW, 0, 0x100000)
+                api.mmap(b, (0, n * PAGE), RW, 0, 0x100000)
                     .is_ok_and(|mapped| api.munmap(mapped, n * PAGE) == Ok(0))
             );
             assert_eq!(api.unregister(a, 0x100000, n * PAGE), Ok(0));
@@ -335,7 +344,7 @@ pub(crate) const CASES: &[Case] = &[
         let work: [fn(&crate::api::Api, i32, i32); 4] = [
             |api, a, _| {
                 let at = pages(4);
-                api.register(a, at, 4 * PAGE, 0x100000, RW, FIXED).unwrap();
+                api.register(a, (at, 4 * PAGE), 0x100000, RW, FIXED).unwrap();
                 api.unregister(a, 0x100000, 4 * PAGE).unwrap();
                 crate::rig::unmap(at, 4 * PAGE);
             },
@@ -346,7 +355,7 @@ pub(crate) const CASES: &[Case] = &[
             },
             |api, _, b| {
                 let at = pages(128);
-                api.register(b, at, 128 * PAGE, 0x200000, RW, FIXED).unwrap();
+                api.register(b, (at, 128 * PAGE), 0x200000, RW, FIXED).unwrap();
                 api.vwriteto(b, at, 8, 0x300000, 0).unwrap();
                 api.writeto(b, 0x200000, 128 * PAGE, 0x400000, 0).unwrap();
                 api.unregister(b, 0x200000, 128 * PAGE).unwrap();
@@ -358,8 +367,8 @@ pub(crate) const CASES: &[Case] = &[
             },
         ];
         let far = pages(256);
-        api.register(a, far, PAGE, 0x300000, RW, FIXED).unwrap();
-        api.register(a, far + PAGE, 128 * PAGE, 0x400000, RW, FIXED).unwrap();
+        api.register(a, (far, PAGE), 0x300000, RW, FIXED).unwrap();
+        api.register(a, (far + PAGE, 128 * PAGE), 0x400000, RW, FIXED).unwrap();
         let threads: Vec<_> = work
             .into_iter()
             .map(|work| {
@@ -377,7 +386,7 @@ pub(crate) const CASES: &[Case] = &[
                 api.bind(own, 0).unwrap();
                 api.close(own).unwrap();
                 let at = pages(1);
-                let offset = api.register(a, at, PAGE, 0, RW, 0).unwrap();
+                let offset = api.register(a, (at, PAGE), 0, RW, 0).unwrap();
                 api.vwriteto(b, at, 8, 0x300000, SYNC).unwrap();
                 api.unregister(a, offset, PAGE).unwrap();
                 assert_eq!(api.poll(a, crate::rig::OUT, 10_000), crate::rig::OUT);
@@ -398,8 +407,8 @@ pub(crate) const CASES: &[Case] = &[
                     let (a, b) = loopback(&api);
                     let at = pages(1);
                     fill(at, PAGE, round);
-                    assert_eq!(api.register(a, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-                    let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+                    assert_eq!(api.register(a, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+                    let mapped = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
                     assert!(holds(mapped, PAGE, round));
                     assert_eq!(api.send(b, &[round], BLOCK), Ok(1));
                     let mut byte = [0];
@@ -433,10 +442,10 @@ pub(crate) const CASES: &[Case] = &[
                 for (c, d) in pairs {
                     let at = pages(64);
                     fill(at, 64 * PAGE, 1);
-                    api.register(c, at, 64 * PAGE, 0x10000, RW, FIXED).unwrap();
+                    api.register(c, (at, 64 * PAGE), 0x10000, RW, FIXED).unwrap();
                     // In place: the pages move back after the end of their endpoint.
-                    let offset = api.register(b, at + PAGE, PAGE, 0, RW, 0).unwrap();
-                    let mapped = api.mmap(d, 0, PAGE, RW, 0, 0x10000).unwrap();
+                    let offset = api.register(b, (at + PAGE, PAGE), 0, RW, 0).unwrap();
+                    let mapped = api.mmap(d, (0, PAGE), RW, 0, 0x10000).unwrap();
                     api.close(c).unwrap();
                     crate::rig::unmap(mapped, PAGE);
                     api.close(d).unwrap();
@@ -449,7 +458,7 @@ pub(crate) const CASES: &[Case] = &[
         while !moving.is_finished() {
             Process::start(|| {
                 let at = pages(1);
-                let offset = api.register(a, at, PAGE, 0, RW, 0).unwrap();
+                let offset = api.register(a, (at, PAGE), 0, RW, 0).unwrap();
                 api.unregister(a, offset, PAGE).unwrap();
             })
             .wait();
@@ -460,10 +469,10 @@ pub(crate) const CASES: &[Case] = &[
         const N: usize = 64 << 20;
         let (a, b) = loopback(api);
         let far = pages(N / PAGE + 1);
-        assert_eq!(api.register(b, far, N + PAGE, 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
+        assert_eq!(api.register(b, (far, N + PAGE), 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
         let near = pages(N / PAGE);
         fill(near, N, 4);
-        assert_eq!(api.register(a, near, N, 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
+        assert_eq!(api.register(a, (near, N), 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
         for kill in [false, true] {
             fill(far, PAGE, 0);
             poke(far + N - 1, 0);

@@ -206,7 +206,7 @@ pub(crate) const CASES: &[Case] = &[
                 let epd = accept(api, listener);
                 let own = pages(1);
                 fill(own, PAGE, 7);
-                assert_eq!(api.register(epd, own, PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
                 cue.tell();
                 let mut bytes = [0; 6];
                 assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(6));
@@ -214,7 +214,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.send(epd, b"123", BLOCK), Ok(3));
                 cue.wait();
                 assert!(holds(own, PAGE, 9), "written by the parent");
-                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x10000).unwrap();
+                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
                 assert!(holds(mapped, PAGE, 9));
                 poke(mapped + 1, 77);
                 cue.tell();
@@ -247,7 +247,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
                 assert_eq!(byte, *b"3");
                 let at = pages(1);
-                assert_eq!(api.register(epd, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                assert_eq!(api.register(epd, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
                 assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
                 assert!(holds(at, PAGE, 7));
                 fill(at, PAGE, 9);
@@ -302,9 +302,9 @@ pub(crate) const CASES: &[Case] = &[
             |listener, cue| {
                 let epd = accept(api, listener);
                 let own = pages(1);
-                assert_eq!(api.register(epd, own, PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
                 cue.wait();
-                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x20000).unwrap();
+                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
                 assert!(holds(mapped, PAGE, 5));
                 cue.tell();
                 cue.wait();
@@ -324,7 +324,7 @@ pub(crate) const CASES: &[Case] = &[
                     connect(api, epd);
                     let at = pages(1);
                     fill(at, PAGE, 5);
-                    assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Ok(0x20000));
+                    assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
                     child_ready.tell();
                     let _ = api.recv(epd, &mut [0; 8], BLOCK);
                 });
@@ -418,7 +418,7 @@ pub(crate) const CASES: &[Case] = &[
             |listener, _| {
                 let epd = accept(api, listener);
                 let mapped =
-                    api.recv(epd, &mut [0], BLOCK).map(|_| api.mmap(epd, 0, PAGE, RW, 0, 0x5000));
+                    api.recv(epd, &mut [0], BLOCK).map(|_| api.mmap(epd, (0, PAGE), RW, 0, 0x5000));
                 assert!(holds(mapped.unwrap().unwrap(), PAGE, 3));
                 assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
@@ -431,7 +431,7 @@ pub(crate) const CASES: &[Case] = &[
                     child.wait();
                     let at = pages(1);
                     fill(at, PAGE, 3);
-                    assert_eq!(api.register(epd, at, PAGE, 0x5000, RW, FIXED), Ok(0x5000));
+                    assert_eq!(api.register(epd, (at, PAGE), 0x5000, RW, FIXED), Ok(0x5000));
                     assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 });
                 parent.wait();

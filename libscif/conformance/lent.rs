@@ -16,11 +16,11 @@ const AT: i64 = 0x10000;
 
 /// Registers memory at the common offset.
 fn register(api: &Api, epd: i32, at: usize) {
-    assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+    assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
 }
 
 fn map(api: &Api, epd: i32) -> usize {
-    api.mmap(epd, 0, LEN, RW, 0, AT).unwrap()
+    api.mmap(epd, (0, LEN), RW, 0, AT).unwrap()
 }
 
 /// Makes an owner with a connection to each of two other processes.
@@ -69,7 +69,7 @@ pub(crate) const CASES: &[Case] = &[
                 // stay.
                 assert_eq!(api.unregister(epds[1], AT, LEN), Ok(0));
                 assert_eq!(
-                    api.register(epds[1], at, LEN, AT, RW, FIXED),
+                    api.register(epds[1], (at, LEN), AT, RW, FIXED),
                     Err(EADDRINUSE),
                     "mapped still"
                 );
@@ -78,7 +78,7 @@ pub(crate) const CASES: &[Case] = &[
                 api.close(epds[0]).unwrap();
                 let other = pages(N);
                 fill(other, LEN, 9);
-                assert_eq!(api.register(epds[1], other, LEN, 2 * AT, RW, FIXED), Ok(2 * AT));
+                assert_eq!(api.register(epds[1], (other, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
                 assert_eq!(api.unregister(epds[1], 2 * AT, LEN), Ok(0));
                 cues.iter().for_each(|cue| cue.tell());
                 cues.iter().for_each(|cue| cue.wait());
@@ -115,7 +115,7 @@ pub(crate) const CASES: &[Case] = &[
         // A registration checks again.
         let more = pages(1);
         let ask = || {
-            let window = api.register(a, more, PAGE, 0, RW, 0).unwrap();
+            let window = api.register(a, (more, PAGE), 0, RW, 0).unwrap();
             assert_eq!(api.unregister(a, window, PAGE), Ok(0));
         };
         ask();
@@ -123,7 +123,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(peek(other), 56, "one maps them");
         api.munmap(other, LEN).unwrap();
         until("they are back", || {
-            assert_eq!(api.register(c, more, PAGE, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(c, (more, PAGE), AT, RW, FIXED), Ok(AT));
             assert_eq!(api.unregister(c, AT, PAGE), Ok(0));
             ask();
             !lies_in_an_arena(at, LEN)

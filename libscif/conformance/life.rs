@@ -107,12 +107,15 @@ pub(crate) const CASES: &[Case] = &[
                 let child = Process::start(|| {
                     let at = pages(2);
                     fill(at, 2 * PAGE, 3);
-                    assert_eq!(api.register(epd, at, 2 * PAGE, 0x20000, RW, FIXED), Ok(0x20000));
+                    assert_eq!(api.register(epd, (at, 2 * PAGE), 0x20000, RW, FIXED), Ok(0x20000));
                 });
                 child.wait();
                 // The child has ended; the window exists.
                 let at = pages(2);
-                assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Err(libc::EADDRINUSE));
+                assert_eq!(
+                    api.register(epd, (at, PAGE), 0x20000, RW, FIXED),
+                    Err(libc::EADDRINUSE)
+                );
                 cue.tell();
                 cue.wait();
             },
@@ -150,7 +153,7 @@ pub(crate) const CASES: &[Case] = &[
                 let epd = api.open();
                 api.connect(epd, 0, 2050).unwrap();
                 let at = pages(4);
-                api.register(epd, at, 4 * PAGE, 0x1000, RW, FIXED).unwrap();
+                api.register(epd, (at, 4 * PAGE), 0x1000, RW, FIXED).unwrap();
                 api.send(epd, b"x", BLOCK).unwrap();
                 api.recv(epd, &mut [0], BLOCK).unwrap();
                 if killed {
@@ -162,7 +165,7 @@ pub(crate) const CASES: &[Case] = &[
             let at = pages(4);
             api.recv(epd, &mut [0], BLOCK).unwrap();
             assert_eq!(api.vreadfrom(epd, at, 4 * PAGE, 0x1000, SYNC), Ok(0));
-            api.register(epd, at, 4 * PAGE, 0x1000, RW, FIXED).unwrap();
+            api.register(epd, (at, 4 * PAGE), 0x1000, RW, FIXED).unwrap();
             api.send(epd, b"y", BLOCK).unwrap();
             until("the end", || api.poll(epd, 0, 10) != 0);
             api.close(epd).unwrap();

@@ -55,7 +55,7 @@ pub(crate) const CASES: &[Case] = &[
         limit_files(64 << 10);
         let at = pages(256);
         fill(at, 256 * PAGE, 1);
-        assert_eq!(api.register(a, at, 256 * PAGE, 0, RW, 0), Err(ENOMEM));
+        assert_eq!(api.register(a, (at, 256 * PAGE), 0, RW, 0), Err(ENOMEM));
         assert!(holds(at, 256 * PAGE, 1));
     }),
     ("a_kernel_without_a_seal_is_enosys", |api| {
@@ -70,8 +70,8 @@ pub(crate) const CASES: &[Case] = &[
         deny_userfaultfd();
         let at = pages(4);
         fill(at, 4 * PAGE, 1);
-        assert_eq!(api.register(a, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-        let mapped = api.mmap(b, 0, 4 * PAGE, RW, 0, 0x10000).unwrap();
+        assert_eq!(api.register(a, (at, 4 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+        let mapped = api.mmap(b, (0, 4 * PAGE), RW, 0, 0x10000).unwrap();
         assert!(holds(mapped, 4 * PAGE, 1));
         poke(mapped + PAGE, 77);
         assert_eq!(peek(at + PAGE), 77);
@@ -83,8 +83,8 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(peek(at + PAGE), 77);
         poke(at + PAGE, pattern(PAGE, 1));
         assert!(holds(at, 4 * PAGE, 1));
-        assert_eq!(api.register(a, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-        let mapped = api.mmap(b, 0, 4 * PAGE, RW, 0, 0x10000).unwrap();
+        assert_eq!(api.register(a, (at, 4 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+        let mapped = api.mmap(b, (0, 4 * PAGE), RW, 0, 0x10000).unwrap();
         assert!(holds(mapped, 4 * PAGE, 1));
         writer.end();
     }),
@@ -96,8 +96,8 @@ pub(crate) const CASES: &[Case] = &[
         let writer = Writer::start(at, N);
         let seen = pages(N);
         for _ in 0..50 {
-            assert_eq!(api.register(a, at, N * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-            assert_eq!(api.mmap(b, 0, PAGE, 1, 0, 0x10000), Err(ENOMEM));
+            assert_eq!(api.register(a, (at, N * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+            assert_eq!(api.mmap(b, (0, PAGE), 1, 0, 0x10000), Err(ENOMEM));
             assert_eq!(api.vreadfrom(b, seen, N * PAGE, 0x10000, SYNC), Ok(0));
             let (first, last) = (peek64(seen), peek64(seen + (N - 1) * PAGE));
             poke(seen + 8, 5);
@@ -127,7 +127,7 @@ pub(crate) const CASES: &[Case] = &[
             let (epd, at) = (api.open(), pages(1));
             fill(at, PAGE, 1);
             until("the listener", || api.connect(epd, node(0), case_port()).is_ok());
-            assert_eq!(api.register(epd, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+            assert_eq!(api.register(epd, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
             assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
             assert!(holds(at, PAGE, 1), "written to by another user's process");
@@ -150,19 +150,19 @@ pub(crate) const CASES: &[Case] = &[
         deny_userfaultfd();
         let (at, seen) = (pages(4), pages(4));
         fill(at, 4 * PAGE, 1);
-        assert_eq!(api.register(a, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+        assert_eq!(api.register(a, (at, 4 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
         let writer = Writer::start(pages(1), 1);
         api.close(a).unwrap();
         api.close(b).unwrap();
         assert!(holds(at, 4 * PAGE, 1));
-        assert_eq!(api.register(c, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+        assert_eq!(api.register(c, (at, 4 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
         assert_eq!(api.vreadfrom(d, seen, 4 * PAGE, 0x10000, SYNC), Ok(0));
         assert!(holds(seen, 4 * PAGE, 1));
         assert_eq!(api.unregister(c, 0x10000, 4 * PAGE), Ok(0));
         writer.end();
         until("nobody is left who could lose a store", || {
-            assert_eq!(api.register(c, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-            let mapped = api.mmap(d, 0, 4 * PAGE, RW, 0, 0x10000);
+            assert_eq!(api.register(c, (at, 4 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+            let mapped = api.mmap(d, (0, 4 * PAGE), RW, 0, 0x10000);
             assert!(mapped.is_err() || mapped.is_ok_and(|mapped| holds(mapped, 4 * PAGE, 1)));
             mapped.is_ok() || api.unregister(c, 0x10000, 4 * PAGE) != Ok(0)
         });
@@ -173,13 +173,13 @@ pub(crate) const CASES: &[Case] = &[
         deny_userfaultfd();
         let (busy, at) = (pages(1), pages(2));
         let writer = Writer::start(busy, 1);
-        assert_eq!(api.register(a, at, PAGE, 0x10000, RW, FIXED), Err(ENOMEM));
+        assert_eq!(api.register(a, (at, PAGE), 0x10000, RW, FIXED), Err(ENOMEM));
         writer.end();
         // Once its thread has ended the pages can move.
         until("the thread is gone", || {
-            api.register(a, at, PAGE, 0x10000, RW, FIXED) == Ok(0x10000)
+            api.register(a, (at, PAGE), 0x10000, RW, FIXED) == Ok(0x10000)
         });
-        assert!(api.mmap(b, 0, PAGE, RW, 0, 0x10000).is_ok());
+        assert!(api.mmap(b, (0, PAGE), RW, 0, 0x10000).is_ok());
     }),
     ("thousands_of_windows_at_a_limit_of_1024_descriptors", |api| {
         limit_descriptors(1024);
@@ -191,7 +191,7 @@ pub(crate) const CASES: &[Case] = &[
             poke64(at + i * PAGE, i as u64);
             let offset = (i * 2 * PAGE) as i64;
             let prot = if i % 2 == 0 { RW } else { 1 };
-            assert_eq!(api.register(a, at + i * PAGE, PAGE, offset, prot, FIXED), Ok(offset));
+            assert_eq!(api.register(a, (at + i * PAGE, PAGE), offset, prot, FIXED), Ok(offset));
         }
         let seen = pages(1);
         for i in 0..N {
@@ -200,7 +200,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(peek64(seen), i as u64);
         }
         let mapped: Vec<usize> =
-            (0..N).map(|i| api.mmap(b, 0, PAGE, 1, 0, (i * 2 * PAGE) as i64).unwrap()).collect();
+            (0..N).map(|i| api.mmap(b, (0, PAGE), 1, 0, (i * 2 * PAGE) as i64).unwrap()).collect();
         assert!(mapped.iter().enumerate().all(|(i, &place)| peek64(place) == i as u64));
         until("no descriptor for a window", || descriptors() <= before);
         for (i, &place) in mapped.iter().enumerate().step_by(40) {
@@ -217,19 +217,19 @@ pub(crate) const CASES: &[Case] = &[
         fill(at, PAGE, 1);
         for i in 0..MOST {
             let offset = i * PAGE as i64;
-            assert_eq!(api.register(a, at, PAGE, offset, RW, FIXED), Ok(offset));
+            assert_eq!(api.register(a, (at, PAGE), offset, RW, FIXED), Ok(offset));
         }
         poke(other, 9);
         let beyond = MOST * PAGE as i64;
-        assert_eq!(api.register(a, other, PAGE, beyond, RW, FIXED), Err(ENOMEM));
-        assert_eq!(api.register(a, other, PAGE, 0, RW, 0), Err(ENOMEM));
+        assert_eq!(api.register(a, (other, PAGE), beyond, RW, FIXED), Err(ENOMEM));
+        assert_eq!(api.register(a, (other, PAGE), 0, RW, 0), Err(ENOMEM));
         crate::rig::dont_need(other, PAGE);
         assert_eq!(peek(other), 0, "its pages were left alone");
         let seen = pages(1);
         assert_eq!(api.vreadfrom(b, seen, PAGE, beyond - PAGE as i64, SYNC), Ok(0));
         assert!(holds(seen, PAGE, 1));
         assert_eq!(api.unregister(a, 0, PAGE), Ok(0));
-        assert_eq!(api.register(a, other, PAGE, beyond, RW, FIXED), Ok(beyond));
+        assert_eq!(api.register(a, (other, PAGE), beyond, RW, FIXED), Ok(beyond));
     }),
     ("registered_pages_count_as_locked_when_that_is_wanted", |api| {
         set_env("SCIF_MEMLOCK", "1");
@@ -237,7 +237,7 @@ pub(crate) const CASES: &[Case] = &[
         let ((a, b), (c, _d)) = (loopback(api), loopback(api));
         let at = pages(16);
         let register = |epd, n: usize, offset: i64| {
-            api.register(epd, at, n * PAGE, offset, RW, FIXED).map(|_| ())
+            api.register(epd, (at, n * PAGE), offset, RW, FIXED).map(|_| ())
         };
         assert_eq!(register(a, 9, 0x10000), Err(ENOMEM));
         assert_eq!(register(a, 4, 0x10000), Ok(()));
@@ -245,7 +245,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(register(c, 2, 0x10000), Err(ENOMEM));
         assert_eq!(register(c, 1, 0x10000), Ok(()));
         assert_eq!(register(c, 1, 0x20000), Err(ENOMEM));
-        assert_eq!(api.register(c, at, 100, 0, RW, 0), Err(EINVAL), "arguments first");
+        assert_eq!(api.register(c, (at, 100), 0, RW, 0), Err(EINVAL), "arguments first");
         assert_eq!(api.unregister(b, 0x10000, 3 * PAGE), Ok(0));
         assert_eq!(register(c, 4, 0x20000), Err(ENOMEM));
         assert_eq!(register(c, 3, 0x20000), Ok(()));
@@ -255,6 +255,6 @@ pub(crate) const CASES: &[Case] = &[
     ("registered_pages_do_not_count_as_locked_otherwise", |api| {
         limit_locked(8 * PAGE as u64);
         let (a, _b) = loopback(api);
-        assert_eq!(api.register(a, pages(64), 64 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+        assert_eq!(api.register(a, (pages(64), 64 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
     }),
 ];

@@ -56,82 +56,85 @@ const DEVICE: &str = "device";
 /// Group of cases that needs mainline's driver, or its traps.
 const TRAPS: &str = "traps";
 
-fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let (mut library, mut filter) = (None, String::new());
-    let (mut bench, mut cycles, mut ask_kind) = (false, life::CYCLES, false);
-    while let Some(arg) = args.next() {
-        if arg == "--lib" {
-            library = args.next();
-        } else if arg == "--bench" {
-            bench = true;
-        } else if arg == "--who" {
-            ask_kind = true;
-        } else if arg == "--cycles" {
-            cycles = args.next().and_then(|n| n.parse().ok()).unwrap_or(cycles);
-        } else {
-            filter = arg;
+/// Groups of cases, in the order of a run.
+const GROUPS: &[(&str, &[Case])] = &[
+    ("connections", connections::CASES),
+    ("messages", messages::CASES),
+    ("polling", polling::CASES),
+    ("windows", windows::CASES),
+    ("rma", rma::CASES),
+    ("fences", fences::CASES),
+    ("forks", forks::CASES),
+    ("holders", holders::CASES),
+    ("life", life::CASES),
+    ("nodes", nodes::CASES),
+    (DEVICE, device::CASES),
+    (TRAPS, traps::CASES),
+    ("shown", shown::CASES),
+    ("edges", edges::CASES),
+    ("memory", memory::CASES),
+    ("lent", lent::CASES),
+    ("timers", timers::CASES),
+    ("limits", limits::CASES),
+];
+
+/// Command line.
+#[derive(Default)]
+struct Args {
+    library: Option<String>,
+    filter: String,
+    bench: bool,
+    ask_kind: bool,
+    cycles: Option<u64>,
+}
+
+impl Args {
+    fn parse() -> Args {
+        let (mut parsed, mut args) = (Args::default(), std::env::args().skip(1));
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--lib" => parsed.library = args.next(),
+                "--bench" => parsed.bench = true,
+                "--who" => parsed.ask_kind = true,
+                "--cycles" => parsed.cycles = args.next().and_then(|n| n.parse().ok()),
+                _ => parsed.filter = arg,
+            }
         }
+        parsed
     }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
     // The transport must not depend on the machine.
     if !on_device() {
         set_env("SCIF_TRANSPORT", "soft");
     }
-    if on_device() {
-        // Done before there are threads.
-        if let Some(errno) = measured::no_device() {
-            let why = std::io::Error::from_raw_os_error(errno);
-            println!(
-                "no SCIF device: open {}: {why}; load a driver, name its device in SCIF_DEVICE, \
-                 or preload libscifdev.so",
-                ioctl::path()
-            );
-            return ExitCode::FAILURE;
-        }
-        let online = if is_online() { "" } else { ", where no node is online" };
-        println!("over {}, {}{online}", driver_kind(), ioctl::path());
+    if on_device() && !describe_device() {
+        return ExitCode::FAILURE;
     }
-    if ask_kind {
+    if args.ask_kind {
         return ExitCode::SUCCESS;
     }
-    let Some(library) = library else {
+    let Some(library) = args.library else {
         println!("usage: scif-conformance --who | --lib PATH [--bench] [--cycles N] [FILTER]");
         return ExitCode::from(2);
     };
-    if bench {
+    if args.bench {
         bench::run(|| Api::open_library(&library));
         return ExitCode::SUCCESS;
     }
+    let cycles = args.cycles.unwrap_or(life::CYCLES);
     set_env("CONFORMANCE_CYCLES", &cycles.to_string());
-    let groups: &[(&str, &[Case])] = &[
-        ("connections", connections::CASES),
-        ("messages", messages::CASES),
-        ("polling", polling::CASES),
-        ("windows", windows::CASES),
-        ("rma", rma::CASES),
-        ("fences", fences::CASES),
-        ("forks", forks::CASES),
-        ("holders", holders::CASES),
-        ("life", life::CASES),
-        ("nodes", nodes::CASES),
-        (DEVICE, device::CASES),
-        (TRAPS, traps::CASES),
-        ("shown", shown::CASES),
-        ("edges", edges::CASES),
-        ("memory", memory::CASES),
-        ("lent", lent::CASES),
-        ("timers", timers::CASES),
-        ("limits", limits::CASES),
-    ];
     let base = std::env::var("SCIF_DOMAIN").unwrap_or_else(|_| "conformance".to_owned());
     let suite = Suite {
         library,
-        filter,
+        filter: args.filter,
         base: base.chars().take(16).collect(),
         watchdog: WATCHDOG + Duration::from_millis(100 * cycles),
     };
     let mut sum = Sum::default();
-    for (group, cases) in groups {
+    for (group, cases) in GROUPS {
         if (*group == DEVICE && !on_device()) || (*group == TRAPS && !has_traps()) {
             continue;
         }
@@ -147,7 +150,31 @@ fn main() -> ExitCode {
     if is_like_a_driver() {
         println!("{} not asked of a driver", sum.excused);
     }
-    let names = groups
+    check_tables(&mut sum);
+    println!("{} passed; {} failed; {} stepped aside", sum.passed, sum.failed, sum.aside);
+    ExitCode::from(u8::from(sum.failed > 0 || sum.passed == 0))
+}
+
+/// Prints the kind of the device. Returns false if there is none.
+fn describe_device() -> bool {
+    // Done before there are threads.
+    if let Some(errno) = measured::no_device() {
+        let why = std::io::Error::from_raw_os_error(errno);
+        println!(
+            "no SCIF device: open {}: {why}; load a driver, name its device in SCIF_DEVICE, \
+             or preload libscifdev.so",
+            ioctl::path()
+        );
+        return false;
+    }
+    let online = if is_online() { "" } else { ", where no node is online" };
+    println!("over {}, {}{online}", driver_kind(), ioctl::path());
+    true
+}
+
+/// Compares the tables of excuses and of rows with the names of the cases.
+fn check_tables(sum: &mut Sum) {
+    let names = GROUPS
         .iter()
         .flat_map(|(group, cases)| cases.iter().map(move |(name, _)| format!("{group}/{name}")))
         .chain(driver_rows::rows().map(Row::full_name));
@@ -169,8 +196,6 @@ fn main() -> ExitCode {
             rows.tested, rows.excused, rows.of_a_device
         );
     }
-    println!("{} passed; {} failed; {} stepped aside", sum.passed, sum.failed, sum.aside);
-    ExitCode::from(u8::from(sum.failed > 0 || sum.passed == 0))
 }
 
 /// Result of a run.

@@ -37,9 +37,9 @@ fn serves(api: &Api, peer: i32, at: usize, len: usize) {
 fn maps(api: &Api, at: usize, len: usize) {
     let (a, b) = loopback(api);
     fill(at, len, 1);
-    assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+    assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
     serves(api, b, at, len);
-    let mapped = api.mmap(b, 0, len, RW, 0, AT).unwrap();
+    let mapped = api.mmap(b, (0, len), RW, 0, AT).unwrap();
     assert!(holds(mapped, len, 1));
     poke(mapped + PAGE, 201);
     assert_eq!(peek(at + PAGE), 201);
@@ -53,9 +53,9 @@ fn maps(api: &Api, at: usize, len: usize) {
 fn stays(api: &Api, at: usize, len: usize) {
     let (a, b) = loopback(api);
     fill(at, len, 1);
-    assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+    assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
     serves(api, b, at, len);
-    assert_eq!(api.mmap(b, 0, PAGE, RW, 0, AT), Err(ENOMEM));
+    assert_eq!(api.mmap(b, (0, PAGE), RW, 0, AT), Err(ENOMEM));
     assert_eq!(api.unregister(a, AT, len), Ok(0));
     assert!(holds(at, len, 1));
 }
@@ -68,25 +68,25 @@ fn freed_by(api: &Api, go: impl Fn(usize)) {
         |epd, cue| {
             let at = pages(N);
             fill(at, LEN, 1);
-            assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
             cue.tell();
             cue.wait();
             assert_eq!(api.unregister(epd, AT, LEN), Ok(0));
             assert_eq!(
-                api.register(epd, at, LEN, AT, RW, FIXED),
+                api.register(epd, (at, LEN), AT, RW, FIXED),
                 Err(EADDRINUSE),
                 "while it is mapped"
             );
             cue.tell();
             cue.wait();
-            assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT), "free again");
+            assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT), "free again");
             cue.tell();
         },
         |epd, cue| {
             cue.wait();
             let (mine, childs) = Cue::pair();
             let child = Process::start(|| {
-                let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+                let at = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
                 assert!(holds(at, LEN, 1));
                 childs.tell();
                 childs.wait();
@@ -117,7 +117,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
         api.connect(epd, node(1), case_port()).unwrap();
         let at = pages(N);
         fill(at, LEN, 1);
-        assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
         owners.tell();
         owners.wait();
         poke(at, 77);
@@ -135,7 +135,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     cue.tell();
     let (_, epd) = api.accept(listener, BLOCK).unwrap();
     cue.wait();
-    let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+    let at = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
     cue.tell();
     until("it has gone", || owner.has_ended() || cue.is_told());
     until("RMA says so", || api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(rma));
@@ -177,6 +177,18 @@ fn are_large(at: usize, len: usize, kind: &str, n: usize) -> bool {
 const OF_FILES: &str = "ShmemPmdMapped";
 const PRIVATE: &str = "AnonHugePages";
 
+/// Counts in all of these words until `stop`.
+fn count_until(stop: &Mutex<bool>, places: &std::iter::StepBy<std::ops::Range<usize>>) {
+    let mut n = 0;
+    while !*stop.lock().unwrap() {
+        for place in places.clone() {
+            assert_eq!(peek64(place), n, "a store was lost");
+            poke64(place, n + 1);
+        }
+        n += 1;
+    }
+}
+
 pub(crate) const CASES: &[Case] = &[
     ("large_pages_stay_large", |api| {
         two(
@@ -186,7 +198,7 @@ pub(crate) const CASES: &[Case] = &[
                 // Three of them, and a page of the one before and of the one behind.
                 let (at, len) = (all + HUGE - PAGE, 3 * HUGE + 2 * PAGE);
                 fill(at, len, 1);
-                assert_eq!(api.register(epd, at, len, AT, RW, FIXED), Ok(AT));
+                assert_eq!(api.register(epd, (at, len), AT, RW, FIXED), Ok(AT));
                 assert!(are_large(at, len, OF_FILES, 3));
                 assert!(holds(at, len, 1));
                 Process::start(|| {
@@ -202,7 +214,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert!(are_large(at, len, PRIVATE, 3));
                 assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
                 // Registered again until the connection ends.
-                assert_eq!(api.register(epd, at, len, AT, 1, FIXED), Ok(AT));
+                assert_eq!(api.register(epd, (at, len), AT, 1, FIXED), Ok(AT));
                 assert!(are_large(at, len, OF_FILES, 3));
                 assert_eq!(api.close(epd), Ok(0));
                 assert!(are_large(at, len, PRIVATE, 3));
@@ -212,7 +224,7 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 cue.wait();
                 let len = 3 * HUGE + 2 * PAGE;
-                let at = api.mmap(epd, 0, len, RW, 0, AT).unwrap();
+                let at = api.mmap(epd, (0, len), RW, 0, AT).unwrap();
                 assert!(holds(at, len, 1));
                 assert!(of_kind(at, len, OF_FILES) >= 3 * HUGE, "the mapping");
                 let seen = pages(len / PAGE);
@@ -239,22 +251,13 @@ pub(crate) const CASES: &[Case] = &[
                     let (stop, mine) = (Arc::clone(&stop), at + index * 8);
                     let places = (mine..mine + len).step_by(PAGE);
                     places.clone().for_each(|place| poke64(place, 0));
-                    std::thread::spawn(move || {
-                        let mut n = 0;
-                        while !*stop.lock().unwrap() {
-                            for place in places.clone() {
-                                assert_eq!(peek64(place), n, "a store was lost");
-                                poke64(place, n + 1);
-                            }
-                            n += 1;
-                        }
-                    })
+                    std::thread::spawn(move || count_until(&stop, &places))
                 })
                 .collect();
             for _ in 0..10 {
-                assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+                assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
                 assert!(are_large(at, len, OF_FILES, n));
-                let mapped = api.mmap(b, 0, len, RW, 0, AT).unwrap();
+                let mapped = api.mmap(b, (0, len), RW, 0, AT).unwrap();
                 assert_eq!(peek(mapped + 7), peek(at + 7));
                 assert_eq!(api.munmap(mapped, len), Ok(0));
                 assert_eq!(api.unregister(a, AT, len), Ok(0));
@@ -281,7 +284,7 @@ pub(crate) const CASES: &[Case] = &[
             if !says() || (flag == " hg" && of_kind(at, len, PRIVATE) == 0) {
                 step_aside("no transparent huge pages");
             }
-            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
             assert!(says(), "while it is registered");
             assert_eq!(api.unregister(a, AT, len), Ok(0));
             assert!(says(), "afterwards");
@@ -291,7 +294,7 @@ pub(crate) const CASES: &[Case] = &[
         let at = large_pages(2);
         let (_mine, childs) = Cue::pair();
         let child = Process::start(|| childs.wait());
-        assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
         assert!(are_large(at, len, OF_FILES, 2));
         assert_eq!(api.unregister(a, AT, len), Ok(0));
         assert!(are_large(at, len, PRIVATE, 2));
@@ -300,7 +303,7 @@ pub(crate) const CASES: &[Case] = &[
         if !all {
             let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
             fill(at, len, 1);
-            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
             assert_eq!(api.unregister(a, AT, len), Ok(0));
             assert!(!said_of(at, len, "VmFlags").iter().any(|flags| flags.contains(" hg")));
         }
@@ -311,7 +314,7 @@ pub(crate) const CASES: &[Case] = &[
         maps(api, at, 2 * HUGE);
         assert!(are_large(at, 2 * HUGE, PRIVATE, 2), "once they are private again");
         let (a, _b) = loopback(api);
-        assert_eq!(api.register(a, at, 2 * HUGE, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(a, (at, 2 * HUGE), AT, RW, FIXED), Ok(AT));
         let given =
             std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap();
         if given.contains("[never]") || given.contains("[deny]") {
@@ -326,7 +329,7 @@ pub(crate) const CASES: &[Case] = &[
             let at = map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 3);
             let places = (at..at + len).step_by(PAGE);
             places.clone().for_each(|place| poke64(place, 0));
-            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
             plain_close(a);
             let mut n = 0;
             let begin = Instant::now();
@@ -355,7 +358,7 @@ pub(crate) const CASES: &[Case] = &[
                     scope.spawn(move || {
                         together.wait();
                         assert_eq!(
-                            api.register(epd, at, len, AT, RW, FIXED),
+                            api.register(epd, (at, len), AT, RW, FIXED),
                             Ok(AT),
                             "round {round}"
                         );
@@ -378,7 +381,7 @@ pub(crate) const CASES: &[Case] = &[
         let (n, (a, b), (c, d)) = (1024, loopback(api), loopback(api));
         let (from, at) = (pages(n), pages(n));
         let len = n * PAGE;
-        assert_eq!(api.register(b, from, len, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(b, (from, len), AT, RW, FIXED), Ok(AT));
         for round in 0..40u8 {
             // Whole pages, or parts of the first and the last, where the remaining bytes belong
             // to the program.
@@ -391,7 +394,7 @@ pub(crate) const CASES: &[Case] = &[
             let mark = api.fence_mark(a, 1).unwrap();
             // The pages of the target move there now, and back in the next round.
             if round % 2 == 0 {
-                assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
+                assert_eq!(api.register(c, (at, len), AT, RW, FIXED), Ok(AT));
             } else {
                 assert_eq!(api.unregister(c, AT, len), Ok(0));
             }
@@ -402,7 +405,7 @@ pub(crate) const CASES: &[Case] = &[
         }
         // RMAs that a fence reports as done block no move.
         for _ in 0..20 {
-            assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(c, (at, len), AT, RW, FIXED), Ok(AT));
             assert_eq!(api.vreadfrom(a, at, len, AT, 0), Ok(0));
             let mark = api.fence_mark(a, 1).unwrap();
             assert_eq!(api.fence_wait(a, mark), Ok(0));
@@ -418,7 +421,7 @@ pub(crate) const CASES: &[Case] = &[
         let (at, beside) = (pages(len / PAGE), pages(1));
         count_signals(50, Some([at, beside]));
         for _ in 0..100 {
-            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
             assert_eq!(api.unregister(a, AT, len), Ok(0));
         }
         count_signals(0, None);
@@ -435,10 +438,10 @@ pub(crate) const CASES: &[Case] = &[
                 let ((a, b), (c, d)) = (loopback(api), loopback(api));
                 let at = pages(N);
                 fill(at, LEN, 1);
-                assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+                assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
                 // Two of its pages, over another connection.
                 let (used, half) = (at + PAGE, LEN / 2);
-                assert_eq!(api.register(c, used, half, AT, RW, FIXED), Ok(AT));
+                assert_eq!(api.register(c, (used, half), AT, RW, FIXED), Ok(AT));
                 if closes {
                     api.close(a).unwrap();
                     api.close(b).unwrap();
@@ -511,13 +514,13 @@ pub(crate) const CASES: &[Case] = &[
             };
             fill(at, LEN - PAGE, 1);
             for _ in 0..200 {
-                assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+                assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
                 assert_eq!(api.unregister(a, AT, LEN), Ok(0));
             }
-            assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
             serves(api, b, at, LEN - PAGE);
             // Memory with stores that cannot be blocked stays in place, and cannot be mapped.
-            match api.mmap(b, 0, LEN, RW, 0, AT) {
+            match api.mmap(b, (0, LEN), RW, 0, AT) {
                 Ok(mapped) => assert_eq!(api.munmap(mapped, LEN), Ok(0)),
                 refused => assert_eq!((refused, at), (Err(ENOMEM), on_disk)),
             }
@@ -547,7 +550,7 @@ pub(crate) const CASES: &[Case] = &[
         };
         turn.wait();
         let at = *stack.lock().unwrap() / PAGE * PAGE + PAGE - LEN;
-        assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
         let seen = pages(N);
         assert_eq!(api.vreadfrom(b, seen, LEN, AT, SYNC), Ok(0));
         turn.wait();
@@ -555,7 +558,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.vreadfrom(b, seen, PAGE, AT, SYNC), Err(ENXIO));
         let memory = pages(1);
         until("the next that comes by takes them back", || {
-            assert_eq!(api.register(a, memory, PAGE, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.register(a, (memory, PAGE), AT, RW, FIXED), Ok(AT));
             assert_eq!(api.unregister(a, AT, PAGE), Ok(0));
             !lies_in_an_arena(at, LEN)
         });
@@ -566,12 +569,12 @@ pub(crate) const CASES: &[Case] = &[
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
         let at = pages(N);
         fill(at, LEN, 1);
-        assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
-        assert_eq!(api.register(c, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(c, (at, LEN), AT, RW, FIXED), Ok(AT));
         serves(api, b, at, LEN);
         serves(api, d, at, LEN);
-        let mapped = api.mmap(b, 0, LEN, RW, 0, AT).unwrap();
-        let other = api.mmap(d, 0, LEN, RW, 0, AT).unwrap();
+        let mapped = api.mmap(b, (0, LEN), RW, 0, AT).unwrap();
+        let other = api.mmap(d, (0, LEN), RW, 0, AT).unwrap();
         let seen = pages(N);
         fill(seen, LEN, 3);
         assert_eq!(api.vwriteto(d, seen, LEN, AT, SYNC), Ok(0));
@@ -582,7 +585,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.unregister(a, AT, LEN), Ok(0));
         assert_eq!(api.munmap(mapped, LEN), Ok(0));
         serves(api, d, at, LEN);
-        assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
         assert_eq!(api.unregister(c, AT, LEN), Ok(0));
         serves(api, b, at, LEN);
         api.close(a).unwrap();
@@ -590,8 +593,8 @@ pub(crate) const CASES: &[Case] = &[
         dont_need(at, LEN);
         assert_eq!(peek(at), 0, "private again");
         fill(at, LEN, 1);
-        assert_eq!(api.register(c, at, LEN, AT, RW, FIXED), Ok(AT));
-        assert!(api.mmap(d, 0, LEN, RW, 0, AT).is_ok());
+        assert_eq!(api.register(c, (at, LEN), AT, RW, FIXED), Ok(AT));
+        assert!(api.mmap(d, (0, LEN), RW, 0, AT).is_ok());
     }),
     ("a_window_whose_owner_unmaps_it_serves_another_process", |api| {
         two(
@@ -599,7 +602,7 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let at = pages(N);
                 fill(at, LEN, 1);
-                assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+                assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
                 unmap(at, PAGE);
                 map_over(at + PAGE, PAGE);
                 protect(at + 2 * PAGE, PAGE, libc::PROT_NONE);
@@ -608,7 +611,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(peek(at + PAGE), 0, "what is there now is not the window");
                 assert_eq!(peek(at + 3 * PAGE), 9, "what still is, is");
                 let own = pages(N);
-                assert_eq!(api.register(epd, own, LEN, 2 * AT, RW, FIXED), Ok(2 * AT));
+                assert_eq!(api.register(epd, (own, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
                 cue.tell();
                 cue.wait();
                 assert!(holds(own, PAGE, 4), "its own transfers reach the window too");
@@ -619,7 +622,7 @@ pub(crate) const CASES: &[Case] = &[
                 let seen = pages(N);
                 assert_eq!(api.vreadfrom(epd, seen, LEN, AT, SYNC), Ok(0));
                 assert!(holds(seen, LEN, 1));
-                let mapped = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+                let mapped = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
                 assert!(holds(mapped, LEN, 1));
                 fill(seen, LEN, 4);
                 assert_eq!(api.vwriteto(epd, seen, LEN, AT, SYNC), Ok(0));
@@ -640,8 +643,8 @@ pub(crate) const CASES: &[Case] = &[
                 let (a, b) = loopback(api);
                 let at = pages(1);
                 poke(at, 1);
-                assert_eq!(api.register(a, at, PAGE, AT, RW, FIXED), Ok(AT));
-                let mapped = api.mmap(b, 0, PAGE, RW, 0, AT).unwrap();
+                assert_eq!(api.register(a, (at, PAGE), AT, RW, FIXED), Ok(AT));
+                let mapped = api.mmap(b, (0, PAGE), RW, 0, AT).unwrap();
                 unmap(mapped, PAGE);
                 if plain {
                     plain_close(a);
@@ -694,14 +697,14 @@ pub(crate) const CASES: &[Case] = &[
             let epd = api.open();
             api.connect(epd, 0, case_port()).unwrap();
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-            let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+            let at = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
             assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
             until("the end", || api.send(epd, b"x", 0) == Err(ECONNRESET));
             assert_eq!(peek(at), 5, "what it maps stays");
         });
         let (_, epd) = api.accept(listener, BLOCK).unwrap();
         let at = pages(N);
-        assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
         assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
         assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
         peer.stop();
@@ -720,7 +723,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 let (_, epd) = api.accept(listener, BLOCK).unwrap();
                 let at = pages(1);
-                api.register(epd, at, PAGE, AT, RW, FIXED).unwrap();
+                api.register(epd, (at, PAGE), AT, RW, FIXED).unwrap();
                 assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
                 until("the child's store", || peek(at) == 5);
                 cue.tell();
@@ -730,7 +733,7 @@ pub(crate) const CASES: &[Case] = &[
                 let epd = api.open();
                 api.connect(epd, 0, case_port()).unwrap();
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-                Process::start(|| poke(api.mmap(epd, 0, PAGE, RW, 0, AT).unwrap(), 5)).wait();
+                Process::start(|| poke(api.mmap(epd, (0, PAGE), RW, 0, AT).unwrap(), 5)).wait();
                 cue.wait();
             },
         );

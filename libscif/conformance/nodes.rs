@@ -36,7 +36,7 @@ fn maps_and_loses(api: &Api, how: &str) -> i32 {
         api.listen(listener, 1).unwrap();
         ready.send(b"r").unwrap();
         let (_, epd) = api.accept(listener, BLOCK).unwrap();
-        api.register(epd, pages(1), PAGE, 0x1000, RW, 0x10).unwrap();
+        api.register(epd, (pages(1), PAGE), 0x1000, RW, 0x10).unwrap();
         api.send(epd, b"r", BLOCK).unwrap();
         assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
     });
@@ -47,7 +47,7 @@ fn maps_and_loses(api: &Api, how: &str) -> i32 {
         let epd = api.open();
         api.connect(epd, 1, case_port()).unwrap();
         api.recv(epd, &mut [0], BLOCK).unwrap();
-        let at = api.mmap(epd, 0, PAGE, RW, 0, 0x1000).unwrap();
+        let at = api.mmap(epd, (0, PAGE), RW, 0, 0x1000).unwrap();
         peek(at);
         let _lost = lose(1);
         if how == "absent" {
@@ -67,7 +67,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let at = pages(1);
-                api.register(epd, at, PAGE, 0x1000, RW, 0x10).unwrap();
+                api.register(epd, (at, PAGE), 0x1000, RW, 0x10).unwrap();
                 cue.tell();
                 cue.wait();
                 let (_lost, answers) = lose(2);
@@ -80,16 +80,16 @@ pub(crate) const CASES: &[Case] = &[
                 let mut buffer = [0; 8];
                 assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5), "what came before");
                 assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
-                assert_eq!(api.register(epd, at, PAGE, 0, RW, 0), Err(ECONNRESET));
+                assert_eq!(api.register(epd, (at, PAGE), 0, RW, 0), Err(ECONNRESET));
                 assert_eq!(api.unregister(epd, 0x1000, PAGE), Err(ECONNRESET));
                 assert_eq!(api.vreadfrom(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
                 assert_eq!(api.vwriteto(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
                 assert_eq!(api.readfrom(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
                 assert_eq!(api.writeto(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
-                assert_eq!(api.mmap(epd, 0, PAGE, 1, 0, 0x1000), Err(ECONNRESET));
+                assert_eq!(api.mmap(epd, (0, PAGE), 1, 0, 0x1000), Err(ECONNRESET));
                 assert_eq!(api.fence_mark(epd, 1), Err(ECONNRESET));
                 assert_eq!(api.fence_wait(epd, 0), Err(ECONNRESET));
-                assert_eq!(api.fence_signal(epd, 0x1000, 1, 0x1000, 1, 0x31), Err(ECONNRESET));
+                assert_eq!(api.fence_signal(epd, (0x1000, 1), (0x1000, 1), 0x31), Err(ECONNRESET));
                 assert_eq!(api.bind(epd, 0), Err(EISCONN));
                 assert_eq!(api.listen(epd, 1), Err(EINVAL));
                 assert_eq!(api.connect(epd, 2, case_port()), Err(ENODEV), "before the state");
@@ -119,14 +119,14 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let at = pages(2);
                 fill(at, 2 * PAGE, 5);
-                api.register(epd, at, 2 * PAGE, 0x1000, RW, 0x10).unwrap();
+                api.register(epd, (at, 2 * PAGE), 0x1000, RW, 0x10).unwrap();
                 cue.tell();
                 cue.wait();
                 assert!(holds(at, 2 * PAGE, 5), "the owner keeps them");
             },
             |epd, cue| {
                 cue.wait();
-                let at = api.mmap(epd, 0, 2 * PAGE, RW, 0, 0x1000).unwrap();
+                let at = api.mmap(epd, (0, 2 * PAGE), RW, 0, 0x1000).unwrap();
                 let own = pages(1);
                 fill(own, PAGE, 9);
                 assert!(holds(at, 2 * PAGE, 5));

@@ -11,7 +11,7 @@ use libc::{ECONNRESET, EFAULT, EINVAL, ENXIO, EPERM};
 
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32) -> usize {
     let at = pages(pages_n);
-    assert_eq!(api.register(epd, at, pages_n * PAGE, offset, prot, FIXED), Ok(offset));
+    assert_eq!(api.register(epd, (at, pages_n * PAGE), offset, prot, FIXED), Ok(offset));
     at
 }
 
@@ -262,7 +262,7 @@ pub(crate) const CASES: &[Case] = &[
         // The first bytes arrived. The last had not, or the round is repeated.
         let in_flight = (0..ROUNDS).any(|_| {
             let came = goes_in_flight(api, |epd| {
-                let there = api.mmap(epd, 0, PAGE, 1, 0, 0x1000_0000).unwrap();
+                let there = api.mmap(epd, (0, PAGE), 1, 0, 0x1000_0000).unwrap();
                 until("it has begun", || peek(there) != 0);
                 crate::rig::crash();
             });

@@ -45,8 +45,8 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let at = pages(3);
-                api.register(epd, at, 2 * PAGE, 0x10000, RW, FIXED).unwrap();
-                api.register(epd, at + 2 * PAGE, PAGE, 0x20000, 1, FIXED).unwrap();
+                api.register(epd, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
+                api.register(epd, (at + 2 * PAGE, PAGE), 0x20000, 1, FIXED).unwrap();
                 assert_eq!(api.send(epd, &[0; 100], BLOCK), Ok(100));
                 cue.tell();
                 cue.wait();
@@ -96,7 +96,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.vreadfrom(epd, own, 10, 0x10000, SYNC), Ok(0));
                 assert_eq!(api.vreadfrom(epd, own, 10, 0x20000, SYNC), Ok(0));
                 assert_eq!(api.vwriteto(epd, own, PAGE, 0x11000, SYNC), Ok(0));
-                peek(api.mmap(epd, 0, PAGE, RW, 0, 0x10000).unwrap());
+                peek(api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap());
                 cue.tell();
                 cue.wait();
                 api.close(epd).unwrap();

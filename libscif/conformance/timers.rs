@@ -139,7 +139,7 @@ fn fences(api: &Api, restart: bool) {
         api,
         |epd, cue| {
             let at = pages(BIG / PAGE);
-            api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
+            api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
             cue.wait();
             let mut interrupted = 0;
             for round in 0..=u8::MAX {
@@ -167,7 +167,7 @@ fn fences(api: &Api, restart: bool) {
         },
         |epd, cue| {
             let at = pages(BIG / PAGE);
-            api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
+            api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
             for round in 0..=u8::MAX {
                 cue.tell();
                 let mut last = [0];

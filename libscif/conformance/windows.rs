@@ -15,7 +15,7 @@ const LEN: usize = 4 * PAGE;
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32, seed: u8) -> usize {
     let at = pages(pages_n);
     fill(at, pages_n * PAGE, seed);
-    assert_eq!(api.register(epd, at, pages_n * PAGE, offset, prot, FIXED), Ok(offset));
+    assert_eq!(api.register(epd, (at, pages_n * PAGE), offset, prot, FIXED), Ok(offset));
     at
 }
 
@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, _b) = loopback(api);
         let at = pages(4);
         let try_it = |at, len, offset, prot, flags| {
-            api.register(a, at, len, offset, prot, flags).map(|_| ())
+            api.register(a, (at, len), offset, prot, flags).map(|_| ())
         };
         assert_eq!(try_it(at, PAGE, 0, 4, 0), Err(EINVAL), "protection");
         assert_eq!(try_it(at, PAGE, 0, RW, 0x20), Err(EINVAL), "for the kernel");
@@ -55,15 +55,18 @@ pub(crate) const CASES: &[Case] = &[
     ("offsets_are_given_from_the_top", |api| {
         let (a, _b) = loopback(api);
         let at = pages(4);
-        assert_eq!(api.register(a, at, PAGE, 0, RW, 0), Ok(0x7fff_ffff_ffff_e000));
-        assert_eq!(api.register(a, at + PAGE, 2 * PAGE, -0x5000, RW, 0), Ok(0x7fff_ffff_ffff_c000));
-        assert_eq!(api.register(a, at + 3 * PAGE, PAGE, 0, RW, 0), Ok(0x7fff_ffff_ffff_b000));
+        assert_eq!(api.register(a, (at, PAGE), 0, RW, 0), Ok(0x7fff_ffff_ffff_e000));
+        assert_eq!(
+            api.register(a, (at + PAGE, 2 * PAGE), -0x5000, RW, 0),
+            Ok(0x7fff_ffff_ffff_c000)
+        );
+        assert_eq!(api.register(a, (at + 3 * PAGE, PAGE), 0, RW, 0), Ok(0x7fff_ffff_ffff_b000));
     }),
     ("a_suggested_offset_is_where_the_window_is_or_near", |api| {
         let (a, b) = loopback(api);
         let at = pages(6);
         let suggest = |page: usize, n: usize, offset| {
-            api.register(a, at + page * PAGE, n * PAGE, offset, RW, 0)
+            api.register(a, (at + page * PAGE, n * PAGE), offset, RW, 0)
         };
         assert_eq!(suggest(0, 1, 0x50000), Ok(0x50000));
         assert_eq!(suggest(1, 2, 0x50000), Ok(0x51000), "the nearest that is free");
@@ -71,7 +74,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(suggest(4, 1, 0x60123), Ok(0x60000), "of whole pages");
         assert_eq!(api.unregister(a, 0x50000, PAGE), Ok(0));
         assert_eq!(suggest(0, 1, 0x50000), Ok(0x50000), "free again");
-        let held = api.mmap(b, 0, PAGE, RW, 0, 0x60000).unwrap();
+        let held = api.mmap(b, (0, PAGE), RW, 0, 0x60000).unwrap();
         assert_eq!(api.unregister(a, 0x60000, PAGE), Ok(0));
         assert_eq!(suggest(5, 1, 0x60000), Ok(0x5f000), "mapped, and not free yet");
         api.munmap(held, PAGE).unwrap();
@@ -85,9 +88,9 @@ pub(crate) const CASES: &[Case] = &[
         window(api, a, 1, 0x10000, RW, 1);
         let free = pages(3);
         unmap(free, 3 * PAGE);
-        let mapped = api.mmap(b, free + PAGE, PAGE, RW, 0, 0x10000).unwrap();
+        let mapped = api.mmap(b, (free + PAGE, PAGE), RW, 0, 0x10000).unwrap();
         assert_eq!(mapped, free + PAGE);
-        let other = api.mmap(b, free + PAGE, PAGE, RW, 0, 0x10000).unwrap();
+        let other = api.mmap(b, (free + PAGE, PAGE), RW, 0, 0x10000).unwrap();
         assert_ne!(other, mapped, "nothing is replaced");
         assert!(holds(other, PAGE, 1) && holds(mapped, PAGE, 1));
     }),
@@ -98,11 +101,15 @@ pub(crate) const CASES: &[Case] = &[
         for (offset, len) in
             [(0x10000, PAGE), (0x11000, PAGE), (0xf000, 4 * PAGE), (0xf000, 2 * PAGE)]
         {
-            assert_eq!(api.register(a, at, len, offset, RW, FIXED), Err(EADDRINUSE), "{offset:#x}");
+            assert_eq!(
+                api.register(a, (at, len), offset, RW, FIXED),
+                Err(EADDRINUSE),
+                "{offset:#x}"
+            );
         }
-        assert_eq!(api.register(a, at, PAGE, 0xf000, RW, FIXED), Ok(0xf000));
+        assert_eq!(api.register(a, (at, PAGE), 0xf000, RW, FIXED), Ok(0xf000));
         assert_eq!(api.unregister(a, 0x10000, 2 * PAGE), Ok(0));
-        assert_eq!(api.register(a, at + PAGE, PAGE, 0x11000, RW, FIXED), Ok(0x11000));
+        assert_eq!(api.register(a, (at + PAGE, PAGE), 0x11000, RW, FIXED), Ok(0x11000));
     }),
     ("endpoints_have_address_spaces_of_their_own", |api| {
         let (a, b) = loopback(api);
@@ -160,7 +167,7 @@ pub(crate) const CASES: &[Case] = &[
         let target = pages(1);
         for (i, at) in [constant, heap_at, stack_at, shared, readonly].into_iter().enumerate() {
             let offset = 0x10000 * (i as i64 + 1);
-            assert_eq!(api.register(a, at, PAGE, offset, RW, FIXED), Ok(offset), "kind {i}");
+            assert_eq!(api.register(a, (at, PAGE), offset, RW, FIXED), Ok(offset), "kind {i}");
             assert_eq!(api.vreadfrom(b, target, PAGE, offset, SYNC), Ok(0), "kind {i}");
             assert!((0..PAGE).all(|k| peek(target + k) == 1), "kind {i}");
             if i != 0 && i != 4 {
@@ -186,13 +193,13 @@ pub(crate) const CASES: &[Case] = &[
             },
             |epd, cue| {
                 cue.wait();
-                let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+                let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
                 assert!(holds(at, LEN, 1));
                 poke(at + PAGE + 5, 200);
                 cue.tell();
                 cue.wait();
                 assert_eq!(peek(at + 2 * PAGE), 201, "and ours by it");
-                let middle = api.mmap(epd, 0, PAGE, 1, 0, 0x11000).unwrap();
+                let middle = api.mmap(epd, (0, PAGE), 1, 0, 0x11000).unwrap();
                 assert_eq!(peek(middle + 5), 200, "from the middle");
                 assert_eq!(api.munmap(at, LEN), Ok(0));
                 cue.tell();
@@ -204,7 +211,7 @@ pub(crate) const CASES: &[Case] = &[
         window(api, a, 1, 0x10000, 1, 1);
         window(api, a, 1, 0x11000, RW, 2);
         window(api, a, 1, 0x20000, 2, 3);
-        let try_it = |len, prot, offset| api.mmap(b, 0, len, prot, 0, offset).map(|_| ());
+        let try_it = |len, prot, offset| api.mmap(b, (0, len), prot, 0, offset).map(|_| ());
         assert_eq!(try_it(0, 1, 0x10000), Err(EINVAL));
         assert_eq!(try_it(PAGE, 1, 0x10010), Err(EINVAL));
         assert_eq!(try_it(PAGE, RW, 0x10000), Err(EPERM));
@@ -214,7 +221,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(try_it(PAGE, 1, 0x90000), Err(ENXIO));
         assert_eq!(try_it(2 * PAGE, 1, 0x10000), Ok(()), "two windows that touch");
         assert_eq!(
-            api.mmap(b, 0, PAGE, 1, libc::MAP_PRIVATE, 0x10000).map(|_| ()),
+            api.mmap(b, (0, PAGE), 1, libc::MAP_PRIVATE, 0x10000).map(|_| ()),
             Ok(()),
             "always shared"
         );
@@ -223,7 +230,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         window(api, a, 2, 0x10000, RW, 7);
         let place = pages(4);
-        assert_eq!(api.mmap(b, place + PAGE, 2 * PAGE, RW, FIXED, 0x10000), Ok(place + PAGE));
+        assert_eq!(api.mmap(b, (place + PAGE, 2 * PAGE), RW, FIXED, 0x10000), Ok(place + PAGE));
         assert!(holds(place + PAGE, 2 * PAGE, 7));
         assert_eq!(peek(place), 0);
     }),
@@ -231,7 +238,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         let second = window(api, a, 1, 0x11000, RW, 2);
         let first = window(api, a, 1, 0x10000, RW, 1);
-        let at = api.mmap(b, 0, 2 * PAGE, RW, 0, 0x10000).unwrap();
+        let at = api.mmap(b, (0, 2 * PAGE), RW, 0, 0x10000).unwrap();
         assert!(holds(at, PAGE, 1) && holds(at + PAGE, PAGE, 2));
         poke(at + PAGE - 1, 33);
         poke(at + PAGE, 34);
@@ -241,17 +248,17 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         let at = window(api, a, 4, 0x10000, RW, 1);
         assert_eq!(
-            api.register(a, at + PAGE, 2 * PAGE, 0x20000, RW, FIXED),
+            api.register(a, (at + PAGE, 2 * PAGE), 0x20000, RW, FIXED),
             Ok(0x20000),
             "some of the same pages"
         );
         assert_eq!(
-            api.register(a, at, 4 * PAGE, 0x30000, 1, FIXED),
+            api.register(a, (at, 4 * PAGE), 0x30000, 1, FIXED),
             Ok(0x30000),
             "all of them, read only"
         );
-        let one = api.mmap(b, 0, 4 * PAGE, RW, 0, 0x10000).unwrap();
-        let two = api.mmap(b, 0, 2 * PAGE, RW, 0, 0x20000).unwrap();
+        let one = api.mmap(b, (0, 4 * PAGE), RW, 0, 0x10000).unwrap();
+        let two = api.mmap(b, (0, 2 * PAGE), RW, 0, 0x20000).unwrap();
         poke(one + PAGE + 3, 77);
         assert_eq!((peek(two + 3), peek(at + PAGE + 3)), (77, 77));
         api.munmap(one, 4 * PAGE).unwrap();
@@ -272,8 +279,8 @@ pub(crate) const CASES: &[Case] = &[
             },
             |epd, cue| {
                 cue.wait();
-                let at = api.mmap(epd, 0, PAGE, RW, 0, 0x10000).unwrap();
-                assert_eq!(api.register(epd, at, PAGE, 0, RW, 0), Err(EFAULT));
+                let at = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
+                assert_eq!(api.register(epd, (at, PAGE), 0, RW, 0), Err(EFAULT));
                 cue.tell();
             },
         );
@@ -287,7 +294,7 @@ pub(crate) const CASES: &[Case] = &[
         let target = pages(4);
         assert_eq!(api.vreadfrom(b, target, LEN, 0x10000, SYNC), Ok(0));
         assert!(holds(target, LEN, 1));
-        let mapped = api.mmap(b, 0, LEN, RW, 0, 0x10000).unwrap();
+        let mapped = api.mmap(b, (0, LEN), RW, 0, 0x10000).unwrap();
         assert!(holds(mapped, LEN, 1));
         assert_eq!(api.unregister(a, 0x10000, LEN), Ok(0));
         assert_eq!(peek(at + 2 * PAGE), 250, "what is there now was not touched");
@@ -304,7 +311,7 @@ pub(crate) const CASES: &[Case] = &[
                 let other = pages(4);
                 for ways in 0..4 {
                     assert_eq!(
-                        api.register(epd, other, PAGE, 0x10000, RW, FIXED),
+                        api.register(epd, (other, PAGE), 0x10000, RW, FIXED),
                         Err(EADDRINUSE),
                         "{ways}"
                     );
@@ -317,7 +324,7 @@ pub(crate) const CASES: &[Case] = &[
                     }
                 }
                 assert_eq!(
-                    api.register(epd, other, LEN, 0x10000, RW, FIXED),
+                    api.register(epd, (other, LEN), 0x10000, RW, FIXED),
                     Ok(0x10000),
                     "free after the last munmap"
                 );
@@ -325,7 +332,7 @@ pub(crate) const CASES: &[Case] = &[
             },
             |epd, cue| {
                 cue.wait();
-                let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+                let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
                 cue.tell();
                 for ways in 0..4u8 {
                     cue.wait();
@@ -361,12 +368,12 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 api.unregister(epd, 0x10000, PAGE).unwrap();
                 let other = pages(1);
-                assert_eq!(api.register(epd, other, PAGE, 0x10000, RW, FIXED), Err(EADDRINUSE));
+                assert_eq!(api.register(epd, (other, PAGE), 0x10000, RW, FIXED), Err(EADDRINUSE));
                 cue.tell();
             },
             |epd, cue| {
                 cue.wait();
-                api.mmap(epd, 0, PAGE, RW, 0, 0x10000).unwrap();
+                api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
                 cue.tell();
                 cue.wait();
             },
@@ -377,8 +384,8 @@ pub(crate) const CASES: &[Case] = &[
         let shared =
             map(PAGE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
         poke(shared + 9, 5);
-        assert_eq!(api.register(a, shared, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
-        assert_eq!(api.mmap(b, 0, PAGE, RW, 0, 0x10000), Err(ENOMEM));
+        assert_eq!(api.register(a, (shared, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+        assert_eq!(api.mmap(b, (0, PAGE), RW, 0, 0x10000), Err(ENOMEM));
         let target = pages(1);
         assert_eq!(api.vreadfrom(b, target, 10, 0x10000, SYNC), Ok(0));
         assert_eq!(peek(target + 9), 5);
@@ -411,7 +418,7 @@ pub(crate) const CASES: &[Case] = &[
             })
             .collect();
         for _ in 0..50 {
-            assert_eq!(api.register(a, at, 64 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+            assert_eq!(api.register(a, (at, 64 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
             api.unregister(a, 0x10000, 64 * PAGE).unwrap();
         }
         *stop.lock().unwrap() = true;
@@ -435,7 +442,7 @@ pub(crate) const CASES: &[Case] = &[
                 let seen = pages(4);
                 for round in 2..4 {
                     assert_eq!(
-                        api.register(c, at, LEN, 0x10000, RW, FIXED),
+                        api.register(c, (at, LEN), 0x10000, RW, FIXED),
                         Ok(0x10000),
                         "while the old peer maps it"
                     );
@@ -446,8 +453,8 @@ pub(crate) const CASES: &[Case] = &[
                 }
                 cue.tell();
                 cue.wait();
-                assert_eq!(api.register(c, at, LEN, 0x10000, RW, FIXED), Ok(0x10000));
-                let mapped = api.mmap(d, 0, LEN, RW, 0, 0x10000).unwrap();
+                assert_eq!(api.register(c, (at, LEN), 0x10000, RW, FIXED), Ok(0x10000));
+                let mapped = api.mmap(d, (0, LEN), RW, 0, 0x10000).unwrap();
                 assert!(holds(mapped, LEN, 3));
                 poke(mapped + PAGE, 99);
                 assert_eq!(peek(at + PAGE), 99, "a window like any other");
@@ -461,7 +468,7 @@ pub(crate) const CASES: &[Case] = &[
                 let epd = api.open();
                 api.connect(epd, 0, case_port()).unwrap();
                 cue.wait();
-                let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+                let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
                 cue.tell();
                 cue.wait();
                 assert!(holds(at, LEN, 3), "still the same pages");
@@ -481,7 +488,7 @@ pub(crate) const CASES: &[Case] = &[
                 .map(|_| {
                     let (a, b) = loopback(api);
                     let own = window(api, a, 1, 0x10000, RW, 1);
-                    let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+                    let mapped = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
                     assert_eq!(api.close(a), Ok(0));
                     if owner_first {
                         unmap(own, PAGE);
@@ -494,7 +501,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.close(b), Ok(0));
             }
             until("all are closed", || {
-                assert_eq!(api.register(c, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                assert_eq!(api.register(c, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
                 assert_eq!(api.unregister(c, 0x10000, PAGE), Ok(0));
                 descriptors() <= before
             });
@@ -513,16 +520,16 @@ pub(crate) const CASES: &[Case] = &[
             crate::rig::map_file_over(at + head, len - head, body);
             fill(at, there, 1);
             if with_window {
-                assert_eq!(api.register(a, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                assert_eq!(api.register(a, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
             }
-            assert_eq!(api.register(a, at, len, 0x100_0000, RW, FIXED), Err(EFAULT));
-            assert_eq!(api.register(a, at, len, 0, RW, 0), Err(EFAULT));
+            assert_eq!(api.register(a, (at, len), 0x100_0000, RW, FIXED), Err(EFAULT));
+            assert_eq!(api.register(a, (at, len), 0, RW, 0), Err(EFAULT));
             assert_eq!(api.unregister(a, 0x100_0000, len), Err(ENXIO));
             assert_eq!(api.vwriteto(b, at, 8, 0x100_0000, SYNC), Err(ENXIO));
             assert!(holds(at, there, 1));
             let kept = if with_window { PAGE } else { 0 };
             if with_window {
-                let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+                let mapped = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
                 poke(mapped, 99);
                 assert_eq!(peek(at), 99, "the window there was before is one still");
             }
@@ -531,11 +538,11 @@ pub(crate) const CASES: &[Case] = &[
             fill(at + kept, there - kept, 2);
             let offset = 0x200_0000;
             assert_eq!(
-                api.register(a, at + kept, there - kept, offset, RW, FIXED),
+                api.register(a, (at + kept, there - kept), offset, RW, FIXED),
                 Ok(offset),
                 "what is there can be registered"
             );
-            let mapped = api.mmap(b, 0, there - kept, RW, 0, offset).unwrap();
+            let mapped = api.mmap(b, (0, there - kept), RW, 0, offset).unwrap();
             assert!(holds(mapped, there - kept, 2));
             assert_eq!(api.munmap(mapped, there - kept), Ok(0));
             assert_eq!(api.unregister(a, offset, there - kept), Ok(0));
@@ -557,7 +564,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32)) {
         api,
         |epd, cue| {
             cue.wait();
-            let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+            let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
             assert!(holds(at, LEN, 1));
             cue.tell();
             until("the peer is gone", || api.send(epd, b"x", 0) == Err(libc::ECONNRESET));

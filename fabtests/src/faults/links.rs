@@ -45,14 +45,36 @@ pub(crate) struct Op {
     pub(crate) posted: u64,
 }
 
+/// Events of a link that have happened at least once.
+#[derive(Default)]
+pub(crate) struct History {
+    /// Whether an operation with the peer has succeeded.
+    pub(crate) met: bool,
+    /// Whether an operation other than a receive was posted.
+    pub(crate) called: bool,
+    /// Whether messages have arrived.
+    pub(crate) started: bool,
+}
+
+/// Restrictions of a link.
+#[derive(Default)]
+pub(crate) struct Restrictions {
+    pub(crate) broken: bool,
+    /// Whether a receive took a message of another incarnation at the same address, so that
+    /// sequence numbers no longer match.
+    pub(crate) readdressed: bool,
+    /// Whether nothing is sent to the peer, see [`is_silent`].
+    pub(crate) silent: bool,
+}
+
 /// State of one peer, as this rank sees it.
+#[derive(Default)]
 pub(crate) struct Link {
     pub(crate) ep: Option<Arc<Ep>>,
     pub(crate) addr: u64,
     pub(crate) name: Vec<u8>,
     pub(crate) remote: Option<(u64, u64)>,
     pub(crate) ready: bool,
-    pub(crate) broken: bool,
     pub(crate) gone: Option<u64>,
     /// For each class: sequence numbers sent and expected, send credits, and posted receives.
     pub(crate) out: [u16; 4],
@@ -60,23 +82,14 @@ pub(crate) struct Link {
     pub(crate) credit: [usize; 4],
     pub(crate) posted: [usize; 4],
     pub(crate) acks: Vec<u8>,
-    /// Whether an operation with the peer has succeeded.
-    pub(crate) met: bool,
-    /// Whether an operation other than a receive was posted.
-    pub(crate) called: bool,
-    /// Whether messages have arrived.
-    pub(crate) started: bool,
-    /// Whether a receive took a message of another incarnation at the same address, so that
-    /// sequence numbers no longer match.
-    pub(crate) readdressed: bool,
+    pub(crate) history: History,
+    pub(crate) limits: Restrictions,
     /// Head of the written bytes that are to be read back.
     pub(crate) written: Option<Head>,
     pub(crate) busy: bool,
     pub(crate) counting: bool,
     pub(crate) counted: Option<u64>,
     pub(crate) open: usize,
-    /// Whether nothing is sent to the peer, see [`is_silent`].
-    pub(crate) silent: bool,
     /// Number of polls with posted receives before the death, at least [`POLL_NS`] apart.
     pub(crate) polls: u32,
     polled_ns: u64,
@@ -84,32 +97,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new() -> Link {
-        Link {
-            ep: None,
-            addr: 0,
-            name: Vec::new(),
-            remote: None,
-            ready: false,
-            broken: false,
-            gone: None,
-            out: [0; 4],
-            next: [0; 4],
-            credit: WINDOW,
-            posted: [0; 4],
-            acks: Vec::new(),
-            met: false,
-            called: false,
-            started: false,
-            readdressed: false,
-            written: None,
-            busy: false,
-            counting: false,
-            counted: None,
-            open: 0,
-            silent: false,
-            polls: 0,
-            polled_ns: 0,
-        }
+        Link { credit: WINDOW, ..Link::default() }
     }
 
     /// Counts a poll at `now_ns`.

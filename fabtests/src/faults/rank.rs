@@ -159,7 +159,7 @@ impl Storm<'_> {
     fn add_peer(&mut self, id: RankId, remote: (u64, u64), name: Vec<u8>) -> Outcome {
         let mut link = self.links.remove(&id).unwrap_or_else(Link::new);
         link.remote = Some(remote);
-        link.silent = is_silent(self.rank.target.seed, self.net.kind, self.me, id);
+        link.limits.silent = is_silent(self.rank.target.seed, self.net.kind, self.me, id);
         if let (Some(av), Some(ep)) = (&self.net.av, &self.net.ep) {
             link.addr = av.insert(&name)?;
             link.ep = Some(Arc::clone(ep));
@@ -250,7 +250,7 @@ impl Storm<'_> {
             if !self.draining {
                 self.fail_link(&mut link, id, 'h', now_ns(), why);
             }
-            link.broken = true;
+            link.limits.broken = true;
             self.links.insert(id, link);
         }
     }

@@ -89,12 +89,13 @@ impl Storm<'_> {
         posted: u64,
         err: Errno,
     ) {
-        link.broken = true;
+        link.limits.broken = true;
         // A connected endpoint is refused at once.
-        let never_met = err == Errno::ECONNREFUSED && !link.met && self.net.kind != Kind::Msg;
+        let never_met =
+            err == Errno::ECONNREFUSED && !link.history.met && self.net.kind != Kind::Msg;
         let met = if never_met {
             " never-met"
-        } else if link.silent && !link.called {
+        } else if link.limits.silent && !link.history.called {
             " silent"
         } else {
             ""

@@ -40,21 +40,21 @@ impl Storm<'_> {
     pub(super) fn serve_link(&mut self, id: RankId, link: &mut Link) -> Outcome<bool> {
         if let Some(gone) = link.gone {
             if link.open > 0
-                && !link.called
-                && !link.broken
+                && !link.history.called
+                && !link.limits.broken
                 && link.ready
-                && (!link.silent || now_ns().saturating_sub(gone) > SILENT_NS)
+                && (!link.limits.silent || now_ns().saturating_sub(gone) > SILENT_NS)
                 && let Some(ep) = link.ep.clone()
             {
                 // For the provider a peer that died before the first attempt to connect has not
                 // started. A send ends the receives that name it.
                 check!(
-                    !link.silent || link.polls < POLLS_ENOUGH,
+                    !link.limits.silent || link.polls < POLLS_ENOUGH,
                     "{} polls before the death of {id}, and open 1 s after it: {}",
                     link.polls,
                     self.open_with(id)
                 );
-                if link.silent {
+                if link.limits.silent {
                     self.report.push_str(&format!("unseen {id}\n"));
                 }
                 self.send(id, link, &ep, ACK, 0);
@@ -63,13 +63,13 @@ impl Storm<'_> {
             check!(!hangs, "open 10 s after the death of {id}: {}", self.open_with(id));
             return Ok(false);
         }
-        let Some(ep) = link.ep.clone().filter(|_| !link.broken) else {
+        let Some(ep) = link.ep.clone().filter(|_| !link.limits.broken) else {
             return Ok(false);
         };
         let (mut busy, addr) = (false, link.addr);
         for class in 0..WINDOW.len() {
             while link.posted.get(class) < WINDOW.get(class)
-                && !(link.started && self.rng.one_in(2))
+                && !(link.history.started && self.rng.one_in(2))
             {
                 let buf = self.room(class);
                 let post = |context| ep.trecv(buf, addr, class as u64, 0, context);
@@ -83,7 +83,7 @@ impl Storm<'_> {
         if !link.ready {
             return Ok(false);
         }
-        if link.silent {
+        if link.limits.silent {
             link.count_poll(now_ns());
             return Ok(false);
         }
@@ -208,7 +208,7 @@ impl Storm<'_> {
                     *room = Some(Op { peer, kind, class, buf, posted });
                 }
                 link.open += 1;
-                link.called |= !matches!(kind, OpKind::Recv(_));
+                link.history.called |= !matches!(kind, OpKind::Recv(_));
                 true
             }
             Err(e) => {
@@ -296,7 +296,7 @@ impl Storm<'_> {
         let op = self.take(entry.context)?;
         let mut link =
             self.links.remove(&op.peer).ok_or_else(|| Fail::here("an operation without a peer"))?;
-        link.met |= op.kind != OpKind::Send;
+        link.history.met |= op.kind != OpKind::Send;
         let outcome = self.take_in(&op, &mut link, entry.len);
         self.links.insert(op.peer, link);
         self.give_room(op.class, op.buf);
@@ -356,7 +356,7 @@ impl Storm<'_> {
         check_eq!(head.differs(op.buf, len), None, "a byte of {head:?}");
         if head.from != op.peer || head.to != self.me {
             // Right if an address was reused.
-            link.readdressed = true;
+            link.limits.readdressed = true;
             self.report.push_str(&format!("odd {} {} {}\n", op.peer, head.from, head.to));
             return Ok(());
         }
@@ -368,10 +368,10 @@ impl Storm<'_> {
             return Ok(());
         }
         // Messages match receives in order; large ones may complete in another order.
-        if self.net.kind != Kind::Dgram && !link.readdressed {
+        if self.net.kind != Kind::Dgram && !link.limits.readdressed {
             check_eq!(head.seq, ticket, "sequence number of {head:?}");
         }
-        link.started = true;
+        link.history.started = true;
         link.acks.push(head.class);
         Ok(())
     }

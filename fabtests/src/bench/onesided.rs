@@ -130,7 +130,7 @@ impl OneSided<'_> {
                 }
                 let until = turns.min(turn + AT_ONCE);
                 let start = now_ns();
-                self.bout(far, turn..until)?;
+                self.bounce(far, turn..until)?;
                 turn = until;
                 time += if timed { now_ns() - start } else { 0 };
                 self.barrier.meet(|| self.port.progress())?;
@@ -141,7 +141,7 @@ impl OneSided<'_> {
 
     /// Bounces the word, from the value after each of `turns`.
     #[inline]
-    fn bout(&self, far: Far, turns: Range<u64>) -> Outcome {
+    fn bounce(&self, far: Far, turns: Range<u64>) -> Outcome {
         let (mine, out) = (self.port.into.sub(0, 8), self.port.out.sub(0, 8));
         let first = self.barrier.rank == 0;
         let mut sent = self.port.sent();

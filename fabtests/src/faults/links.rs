@@ -96,7 +96,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new() -> Link {
+    pub(crate) fn unconnected() -> Link {
         Link { credit: WINDOW, ..Link::default() }
     }
 

@@ -157,7 +157,7 @@ impl Storm<'_> {
 
     /// Adds another rank. Receives for its messages are posted before any send to it.
     fn add_peer(&mut self, id: RankId, remote: (u64, u64), name: Vec<u8>) -> Outcome {
-        let mut link = self.links.remove(&id).unwrap_or_else(Link::new);
+        let mut link = self.links.remove(&id).unwrap_or_else(Link::unconnected);
         link.remote = Some(remote);
         link.limits.silent = is_silent(self.rank.target.seed, self.net.kind, self.me, id);
         if let (Some(av), Some(ep)) = (&self.net.av, &self.net.ep) {
@@ -212,7 +212,7 @@ impl Storm<'_> {
                     let text = String::from_utf8_lossy(&event.data).into_owned();
                     let id: RankId = text.parse().map_err(Fail::here)?;
                     let info = event.info.ok_or_else(|| Fail::here("no info"))?;
-                    let mut link = self.links.remove(&id).unwrap_or_else(Link::new);
+                    let mut link = self.links.remove(&id).unwrap_or_else(Link::unconnected);
                     let ep = self.net.endpoint(&info)?;
                     match ep.accept(&[]) {
                         Ok(()) => link.ep = Some(ep),

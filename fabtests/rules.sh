@@ -56,7 +56,7 @@ sources() {
         ffi/ 'ring/src/spsc/' 'ring/src/(copy|layout|reply_line|doorbell|keytable|claim|rmw)\.rs$'
         'ring/src/(domain_lock|sync|model|stream|shared_word)\.rs$' '(ring|scif)/(tests|benches)/'
         'libscif/(src|conformance)/' 'examples/rust/fork\.rs' 'scif/src/(sys|transport/kernel)/'
-        scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(sandbox|seccomp)\.rs)'
+        scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(process|sandbox|seccomp)\.rs)'
         'fabtests/src/bench/(os|segment)\.rs' fuzz/
     )
     sources_named .rs | outside "${rooms[@]}" | code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 |

@@ -15,10 +15,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use scif_fabtests::harness::cpus::{pin, two_cpus};
+use scif_fabtests::harness::process::{Cue, Process};
+
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, map, of_kind, pages, peek64, poke64, set_env,
-    wants_huge_pages,
+    BLOCK, FIXED, PAGE, RW, SYNC, map, of_kind, pages, peek64, poke64, set_env, wants_huge_pages,
 };
 
 const PORT: u16 = 2050;
@@ -33,34 +35,6 @@ const PROBE_TRIPS: u64 = 100;
 const BIG: usize = 16 << 20;
 const WINDOW: i64 = 0x1000_0000;
 const LINE: usize = 128;
-
-/// Returns the first two processors on which this process may run.
-fn two_cpus() -> [usize; 2] {
-    // SAFETY: all zeroes is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a live set of the passed size.
-    let rc = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
-    assert_eq!(rc, 0, "sched_getaffinity: {}", std::io::Error::last_os_error());
-    let allowed = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| {
-        // SAFETY: a live set, and a number below its size.
-        unsafe { libc::CPU_ISSET(cpu, &set) }
-    });
-    let [first, second] = *allowed.take(2).collect::<Vec<_>>() else {
-        panic!("two processors are needed, and this process may run on one");
-    };
-    [first, second]
-}
-
-/// Pins this thread to one processor.
-fn pin(cpu: usize) {
-    // SAFETY: all zeroes is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a live set, and a number that came from one.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: a live set of the passed size.
-    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    assert_eq!(rc, 0, "sched_setaffinity to {cpu}: {}", std::io::Error::last_os_error());
-}
 
 fn relax() {
     std::hint::spin_loop();
@@ -234,7 +208,7 @@ impl Peer<'_> {
 
 /// Runs the peer: one task after the other, until it is killed.
 fn peer(api: &Api, raw: usize, cue: &Cue, socket: &UnixStream, cpu: usize) {
-    pin(cpu);
+    pin(cpu).unwrap();
     cue.wait();
     let epd = api.open();
     api.connect(epd, 0, PORT).unwrap();
@@ -394,7 +368,8 @@ pub(crate) fn run(api: impl Fn() -> Api) {
     static DOMAIN: OnceLock<String> = OnceLock::new();
     set_env("SCIF_DOMAIN", DOMAIN.get_or_init(|| format!("bench-{}", std::process::id())));
     let raw = map(PAGE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-    let [here, there] = two_cpus();
+    let [here, there] = two_cpus().unwrap();
+    assert_ne!(here, there, "two processors are needed, and this process may run on one");
     let (mine, theirs) = Cue::pair();
     let (socket, far_socket) = UnixStream::pair().unwrap();
     let other = Process::start(|| peer(&api(), raw, &theirs, &far_socket, there));
@@ -418,7 +393,7 @@ pub(crate) fn run(api: impl Fn() -> Api) {
     for i in (0..PAGE).step_by(8) {
         poke64(far + i, 0);
     }
-    pin(here);
+    pin(here).unwrap();
     println!("on processors {here} and {there}");
     let peer = Peer { raw, cue: &mine };
     measure(&api, epd, &Places { near, far, socket }, &peer);

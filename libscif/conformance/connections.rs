@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
+use scif_fabtests::harness::process::Process;
+use scif_fabtests::harness::sandbox::become_ordinary_user;
+
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, ERR, IN, OUT, Process, apart, become_ordinary_user, dup, dup_to, is_cloexec,
-    limit_descriptors, loopback, plain_close, raw_poll, set_env, set_nonblocking, until, waits_in,
+    BLOCK, ERR, IN, OUT, apart, dup, dup_to, is_cloexec, limit_descriptors, loopback, plain_close,
+    raw_poll, set_env, set_nonblocking, until, waits_in,
 };
 use libc::{
     EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN,

@@ -7,10 +7,12 @@
 
 use std::ffi::CString;
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::{Case, called};
 use crate::ioctl::*;
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, dup, fill, holds, is_cloexec, pages, peek64,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, dup, fill, holds, is_cloexec, pages, peek64,
     plain_close, poke64, protect, raw_poll, set_nonblocking, unmap, until,
 };
 use libc::{EFAULT, EINPROGRESS, EINVAL, ENOENT, ENOTCONN};

@@ -9,13 +9,13 @@
 use std::time::{Duration, Instant};
 
 use libc::EINPROGRESS;
+use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::driver_windows::{self, SELF, hex, register_one, window};
 use crate::ioctl::*;
 use crate::measured::{Row, done, other, other_of_mpss3, said, same};
 use crate::rig::{
-    BLOCK, HUP, IN, OUT, PAGE, RW, become_ordinary_user, pages, plain_close, raw_poll, set_env,
-    set_nonblocking, within,
+    BLOCK, HUP, IN, OUT, PAGE, RW, pages, plain_close, raw_poll, set_env, set_nonblocking, within,
 };
 
 /// Time to wait for an event that one of the devices never shows.

@@ -2,10 +2,12 @@
 //! Remaining cases: endpoints that are connecting, exhausted limits, and the priority of two
 //! errors.
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::Case;
 use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, descriptors, fill, holds, is_mapped,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, fill, holds, is_mapped,
     limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, until,
 };
 use libc::{

@@ -4,12 +4,14 @@
 
 use std::time::{Duration, Instant};
 
+use scif_fabtests::harness::process::{Cue, Process};
+
 use crate::api::Case;
 use crate::fences::SELF;
 use crate::placement::two;
 use crate::rig::{
-    BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, die_sending_to_a_socket, fill, holds,
-    loopback, pages, peek, poke, raw_poll, sleeps, until, within,
+    BLOCK, FIXED, IN, PAGE, RW, SYNC, apart, die_sending_to_a_socket, fill, holds, loopback, pages,
+    peek, poke, raw_poll, sleeps, until, within,
 };
 
 /// Returns the number of bytes of windows that this process maps.

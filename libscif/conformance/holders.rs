@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
+use scif_fabtests::harness::process::{Cue, Process};
+
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, descriptors, die_dropping_a_packet,
-    fill, holds, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, until,
-    waits_in,
+    BLOCK, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, die_dropping_a_packet, fill, holds,
+    outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, until, waits_in,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 

@@ -2,11 +2,13 @@
 //! Memory that is registered over several connections: every peer maps the same pages, for any
 //! time.
 
+use scif_fabtests::harness::process::{Cue, Process};
+
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node};
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, dont_need, fill, holds, lies_in_an_arena, loopback,
-    pages, pattern, peek, poke, set_env, unmap, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, dont_need, fill, holds, lies_in_an_arena, loopback, pages,
+    pattern, peek, poke, set_env, unmap, until,
 };
 use libc::EADDRINUSE;
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Forks, deaths, and resources that remain.
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::Case;
 use crate::placement::two;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, descriptors, fill, holds, pages, set_env, until, within,
+    BLOCK, FIXED, PAGE, RW, SYNC, descriptors, fill, holds, pages, set_env, until, within,
 };
 use libc::ECONNRESET;
 use std::time::Duration;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Resources that a system can deny: userfaultfd, descriptors, memory that may be locked.
 
+use scif_fabtests::harness::process::Process;
+use scif_fabtests::harness::sandbox::become_ordinary_user;
+
 use crate::api::Case;
 use crate::placement::{case_port, node};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_ordinary_user, deny_seal, deny_userfaultfd,
-    descriptors, fill, holds, is_root, limit_descriptors, limit_files, limit_locked, loopback,
-    pages, pattern, peek, peek64, poke, poke64, set_env, step_aside, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, deny_seal, deny_userfaultfd, descriptors, fill, holds, is_root,
+    limit_descriptors, limit_files, limit_locked, loopback, pages, pattern, peek, peek64, poke,
+    poke64, set_env, step_aside, until,
 };
 use libc::{EINVAL, EIO, ENOMEM, ENOSYS};
 use std::sync::{Arc, Mutex};

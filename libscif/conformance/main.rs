@@ -44,10 +44,12 @@ mod windows;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use scif_fabtests::harness::process::{Process, SIDE_FAILED, begin_case};
+
 use api::{Api, Case};
 use measured::{DriverKind, Row, driver_kind, is_online};
 use placement::{has_traps, is_like_a_driver};
-use rig::{Process, on_device, set_env};
+use rig::{on_device, set_env};
 
 /// Time after which a case counts as hanging.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -227,7 +229,7 @@ impl Suite {
             return false;
         }
         let process = Process::start(|| {
-            rig::begin_case();
+            begin_case();
             set_env("SCIF_DOMAIN", &format!("{}-{}", self.base, std::process::id()));
             case();
         });
@@ -235,7 +237,7 @@ impl Suite {
         match status {
             0 => println!("ok   {full}"),
             rig::ASIDE => println!("stepped aside {full}"),
-            status if status == -rig::SIDE_FAILED => {
+            status if status == -SIDE_FAILED => {
                 println!("FAIL {full} (another process of it failed)");
             }
             status => println!("FAIL {full} (status {status})"),

@@ -12,9 +12,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use libc::EINVAL;
+use scif_fabtests::harness::process::Process;
 
 use crate::ioctl::{self, GET_VERSION};
-use crate::rig::{Process, set_env};
+use crate::rig::set_env;
 
 /// Kind of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,13 +2,15 @@
 //! Windows over every kind of memory, and the state of a window after its owner, or a process that
 //! maps it, ends in every way.
 
+use scif_fabtests::harness::process::{Cue, Process};
+
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, apart, count_signals, crash, deny_collapsing,
-    dont_need, fill, holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over,
-    of_kind, pages, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside,
-    unmap, until, wants_huge_pages, wants_no_huge_pages,
+    BLOCK, FIXED, PAGE, RW, SYNC, apart, count_signals, crash, deny_collapsing, dont_need, fill,
+    holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, of_kind, pages,
+    peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, unmap, until,
+    wants_huge_pages, wants_no_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
 use std::sync::{Arc, Barrier, Mutex};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Sending and receiving: counts, order, ends, signals.
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::Case;
 use crate::placement::two;
 use crate::rig::{BLOCK, OUT, loopback, no_signals, pattern, signals, until, waits_in};
@@ -168,7 +170,7 @@ pub(crate) const CASES: &[Case] = &[
         let listener = api.open();
         api.bind(listener, 2060).unwrap();
         api.listen(listener, 1).unwrap();
-        process.replace(crate::rig::Process::start(|| {
+        process.replace(Process::start(|| {
             let epd = api.open();
             api.connect(epd, 0, 2060).unwrap();
             loop {

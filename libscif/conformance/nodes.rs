@@ -6,10 +6,12 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::{Api, Case};
 use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, Process, RW, SYNC, apart, fill, holds, pages, peek, set_env,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, fill, holds, pages, peek, set_env,
     set_nonblocking, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Nodes and ports of the cases, which depend on the driver below the library.
 
+use scif_fabtests::harness::process::{CASE, Cue, Process};
+
 use crate::api::Api;
 use crate::measured::{DriverKind, driver_kind};
-use crate::rig::{BLOCK, CASE, Cue, Process, on_device, set_env};
+use crate::rig::{BLOCK, on_device, set_env};
 
 /// Returns the port of a case's listeners; the 15 ports above it are free for the case. On a driver
 /// each case has other ports, because a process may leave a port occupied for good.

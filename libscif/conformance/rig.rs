@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Foundation of the cases: processes on nodes, connected endpoints, pages, and signals.
+//! Foundation of the cases: connected endpoints, pages, limits, and signals.
 #![expect(unsafe_code, reason = "fork, mmap and signals")]
 
-use std::os::unix::net::UnixDatagram;
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use scif_fabtests::harness::process::{CASE, Cue, Process};
+use scif_fabtests::harness::seccomp;
 
 use crate::api::{Api, called};
 
@@ -19,34 +21,6 @@ pub(crate) const SYNC: i32 = 4;
 pub(crate) const FIXED: i32 = 0x10;
 pub(crate) const RW: i32 = 3;
 
-/// One end of a pair by which two processes synchronise their steps.
-pub(crate) struct Cue(UnixDatagram);
-
-impl Cue {
-    pub(crate) fn pair() -> (Cue, Cue) {
-        let (one, other) = UnixDatagram::pair().unwrap();
-        (Cue(one), Cue(other))
-    }
-
-    /// Lets the other process continue.
-    pub(crate) fn tell(&self) {
-        self.0.send(&[1]).unwrap();
-    }
-
-    /// Whether the other process has sent its cue already.
-    pub(crate) fn is_told(&self) -> bool {
-        self.0.set_nonblocking(true).unwrap();
-        let told = self.0.recv(&mut [0; 8]);
-        self.0.set_nonblocking(false).unwrap();
-        told.is_ok_and(|n| n == 1)
-    }
-
-    /// Waits until the other process sends its cue.
-    pub(crate) fn wait(&self) {
-        assert_eq!(self.0.recv(&mut [0; 8]).unwrap(), 1, "the other process is gone");
-    }
-}
-
 /// Whether the library uses a device, a driver's or `libscifdev.so`. Then descriptors are exact.
 pub(crate) fn on_device() -> bool {
     std::env::var("SCIF_TRANSPORT").is_ok_and(|transport| transport == "kernel")
@@ -55,16 +29,6 @@ pub(crate) fn on_device() -> bool {
 pub(crate) fn set_env(name: &str, value: &str) {
     // SAFETY: called before the library is used, in a process with one thread.
     unsafe { std::env::set_var(name, value) };
-}
-
-/// Process id of the case, from which all its other processes are forked.
-pub(crate) static CASE: OnceLock<u32> = OnceLock::new();
-
-/// Signal that ends the process of a case when another process of it has reported a failure.
-pub(crate) const SIDE_FAILED: i32 = libc::SIGTERM;
-
-pub(crate) fn begin_case() {
-    CASE.get_or_init(std::process::id);
 }
 
 /// Exit status of the process of a skipped case.
@@ -78,103 +42,11 @@ pub(crate) fn step_aside(why: &str) -> ! {
     unsafe { libc::_exit(ASIDE) };
 }
 
-/// Ends the case after one of its processes failed, since the others would wait for it.
-fn end_case() {
-    if let Some(&case) = CASE.get().filter(|&&case| case != std::process::id()) {
-        // SAFETY: ends the process of the case, and with it all processes it started.
-        unsafe { libc::kill(case.cast_signed(), SIDE_FAILED) };
-    }
-}
-
-/// Forked process that runs `body` and ends. `wait` asserts that it succeeded.
-pub(crate) struct Process(libc::pid_t);
-
-impl Process {
-    pub(crate) fn start(body: impl FnOnce()) -> Process {
-        // SAFETY: the processes of the suite fork before they start threads, or the child only
-        // calls the library.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0);
-        if pid == 0 {
-            // SAFETY: makes the end of the parent end this process.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-            if done.is_err() {
-                end_case();
-            }
-            // SAFETY: ends this process.
-            unsafe { libc::_exit(i32::from(done.is_err())) };
-        }
-        Process(pid)
-    }
-
-    pub(crate) fn kill(&self) {
-        // SAFETY: a child of ours that was not waited for.
-        unsafe { libc::kill(self.0, libc::SIGKILL) };
-    }
-
-    pub(crate) fn pid(&self) -> i32 {
-        self.0
-    }
-
-    /// Stops it until `resume` or `kill`.
-    pub(crate) fn stop(&self) {
-        // SAFETY: a child of ours that was not waited for.
-        unsafe { libc::kill(self.0, libc::SIGSTOP) };
-        let mut status = 0;
-        // SAFETY: a child of ours, and room for a status; returns when it has stopped.
-        unsafe { libc::waitpid(self.0, &raw mut status, libc::WUNTRACED) };
-    }
-
-    /// Continues it after `stop`.
-    pub(crate) fn resume(&self) {
-        // SAFETY: a child of ours that was not waited for.
-        unsafe { libc::kill(self.0, libc::SIGCONT) };
-    }
-
-    /// Waits for its end. Returns the exit status, or minus the signal.
-    pub(crate) fn end(self) -> i32 {
-        let mut status = 0;
-        // SAFETY: a child of ours, and room for a status.
-        let rc = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        assert_eq!(rc, self.0);
-        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
-    }
-
-    /// Whether it has ended, with all its threads and their resources.
-    pub(crate) fn has_ended(&self) -> bool {
-        // SAFETY: all zeroes is a valid siginfo.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let subject = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: a child of ours that was not waited for, and room for its state.
-        unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, subject) };
-        info.si_signo != 0
-    }
-
-    /// Returns its end like `end`. Kills it when it takes longer than `limit`.
-    pub(crate) fn end_within(self, limit: Duration) -> i32 {
-        let begin = Instant::now();
-        loop {
-            if self.has_ended() {
-                return self.end();
-            }
-            if begin.elapsed() > limit {
-                self.kill();
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    pub(crate) fn wait(self) {
-        assert_eq!(self.end(), 0, "the other process failed");
-    }
-}
-
 /// Runs two processes that only synchronise their steps.
 pub(crate) fn apart(first: impl FnOnce(&Cue), second: impl FnOnce(&Cue)) {
-    let (mine, theirs) = UnixDatagram::pair().unwrap();
-    let other = Process::start(|| second(&Cue(theirs)));
-    first(&Cue(mine));
+    let (mine, theirs) = Cue::pair();
+    let other = Process::start(move || second(&theirs));
+    first(&mine);
     other.wait();
 }
 
@@ -495,58 +367,19 @@ pub(crate) fn limit_locked(most: u64) {
     assert_eq!(rc, 0);
 }
 
-const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: 0, jf, k }
-}
-
-const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-const UNLESS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-const ANSWER: u32 = libc::BPF_RET | libc::BPF_K;
-
-/// Filters the system calls of this process from here on, in all its threads.
-fn filter(steps: &mut [libc::sock_filter]) {
-    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: drops a privilege; no memory is accessed.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    let (how, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-    // SAFETY: a live program, which the kernel copies.
-    let rc = unsafe { libc::syscall(libc::SYS_seccomp, how, all, &raw const program) };
-    assert_eq!(rc, 0);
-}
-
 /// Makes userfaultfd(2) fail with EPERM for this process, as in a container.
 pub(crate) fn deny_userfaultfd() {
-    let denied = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-    filter(&mut [
-        step(LOAD, 0, 0),
-        step(UNLESS, 1, libc::SYS_userfaultfd as u32),
-        step(ANSWER, 0, denied),
-        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
-    ]);
+    seccomp::deny(&[libc::SYS_userfaultfd]).unwrap();
 }
 
 /// Makes this process end by SIGSYS when it reads one byte of a socket, to drop a copied packet.
 pub(crate) fn die_dropping_a_packet() {
-    // Offset in `seccomp_data` of the third argument, a length.
-    const LENGTH: u32 = 16 + 2 * 8;
-    filter(&mut [
-        step(LOAD, 0, 0),
-        step(UNLESS, 3, libc::SYS_recvfrom as u32),
-        step(LOAD, 0, LENGTH),
-        step(UNLESS, 1, 1),
-        step(ANSWER, 0, libc::SECCOMP_RET_KILL_PROCESS),
-        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
-    ]);
+    seccomp::refuse_argument(libc::SYS_recvfrom, 1, None).unwrap();
 }
 
 /// Makes this process end by SIGSYS when it sends to a socket, to signal a peer's descriptor.
 pub(crate) fn die_sending_to_a_socket() {
-    filter(&mut [
-        step(LOAD, 0, 0),
-        step(UNLESS, 1, libc::SYS_sendto as u32),
-        step(ANSWER, 0, libc::SECCOMP_RET_KILL_PROCESS),
-        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
-    ]);
+    seccomp::die_in(&[libc::SYS_sendto]).unwrap();
 }
 
 /// Maps memory of a file: an anonymous one, or one at `path`, which is removed again.
@@ -650,31 +483,17 @@ pub(crate) fn lies_in_an_arena(at: usize, len: usize) -> bool {
         .any(|[from, to]| from < at + len && to > at)
 }
 
-/// Makes a system call fail with EINVAL for this process if it has this third argument.
-fn refuse_argument(call: i64, third: u32) {
-    // Offset of the third argument in `seccomp_data`.
-    const THIRD: u32 = 16 + 2 * 8;
-    let denied = libc::SECCOMP_RET_ERRNO | libc::EINVAL.unsigned_abs();
-    filter(&mut [
-        step(LOAD, 0, 0),
-        step(UNLESS, 3, call as u32),
-        step(LOAD, 0, THIRD),
-        step(UNLESS, 1, third),
-        step(ANSWER, 0, denied),
-        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
-    ]);
-}
-
 /// Makes madvise(2) reject MADV_COLLAPSE, as before Linux 6.1.
 pub(crate) fn deny_collapsing() {
-    refuse_argument(libc::SYS_madvise, libc::MADV_COLLAPSE as u32);
+    let collapse = libc::MADV_COLLAPSE as u32;
+    seccomp::refuse_argument(libc::SYS_madvise, collapse, Some(libc::EINVAL)).unwrap();
 }
 
 /// Makes fcntl(2) reject F_SEAL_FUTURE_WRITE, as before Linux 5.1.
 pub(crate) fn deny_seal() {
     let size = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
     let seals = size | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
-    refuse_argument(libc::SYS_fcntl, seals as u32);
+    seccomp::refuse_argument(libc::SYS_fcntl, seals as u32, Some(libc::EINVAL)).unwrap();
 }
 
 /// Whether an address is mapped.
@@ -693,10 +512,4 @@ pub(crate) fn is_mapped(at: usize) -> bool {
 pub(crate) fn is_root() -> bool {
     // SAFETY: no argument.
     unsafe { libc::geteuid() == 0 }
-}
-
-/// Becomes an ordinary user. Returns false if this process may not.
-pub(crate) fn become_ordinary_user() -> bool {
-    // SAFETY: changes this process's user.
-    unsafe { libc::setuid(65534) == 0 }
 }

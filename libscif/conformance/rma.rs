@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Reading and writing windows of the peer.
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::{Api, Case};
 use crate::placement::two;
 use crate::rig::{
@@ -302,7 +304,7 @@ fn goes_in_flight(api: &Api, leave: impl FnOnce(i32)) -> usize {
     const SEED: u8 = 255;
     let mut came = 0;
     let (mine, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
-    let other = crate::rig::Process::start(|| {
+    let other = Process::start(|| {
         let epd = api.open();
         theirs.recv(&mut [0]).unwrap();
         api.connect(epd, 0, 2050).unwrap();

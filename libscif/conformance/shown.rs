@@ -4,9 +4,11 @@
 //! Not about its format. The state is read by `introspect` of `scif-api`, like `scifctl`, from
 //! outside the library.
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::Case;
 use crate::placement::two;
-use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, until};
+use crate::rig::{BLOCK, FIXED, PAGE, RW, SYNC, pages, peek, sleeps, until};
 use scif::Config;
 use scif_api::introspect::{self, Endpoint, Registered};
 

@@ -2,11 +2,12 @@
 //! A signal every millisecond in every call that waits, with and without SA_RESTART, and with and
 //! without O_NONBLOCK on the descriptor.
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, fill, holds, no_signals, pages, pattern, set_nonblocking,
-    signals,
+    BLOCK, FIXED, PAGE, RW, fill, holds, no_signals, pages, pattern, set_nonblocking, signals,
 };
 use libc::EINTR;
 use std::time::Duration;

@@ -13,13 +13,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use libc::{EINPROGRESS, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT};
+use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::Case;
 use crate::ioctl::*;
 use crate::measured::{DriverKind, driver_kind};
 use crate::rig::{
-    BLOCK, Cue, HUP, IN, OUT, Process, plain_close, raw_poll, set_env, set_nonblocking, step_aside,
-    within,
+    BLOCK, HUP, IN, OUT, plain_close, raw_poll, set_env, set_nonblocking, step_aside, within,
 };
 
 /// Capacity of a queue in bytes.

@@ -28,6 +28,7 @@ mod touch;
 use std::io::Write;
 use std::process::ExitCode;
 
+use scif_fabtests::harness::cpus::two_cpus;
 use scif_fabtests::harness::{Fail, Outcome};
 
 use limits::Limit;
@@ -62,7 +63,7 @@ fn say(text: &str) {
 
 /// Prints the two processors and the median round trip of a cache line between them.
 fn probe(options: &Options, count: u64) -> Outcome {
-    let [first, second] = os::two_cpus()?;
+    let [first, second] = two_cpus()?;
     if first == second {
         return Err(Fail::NotRun("only one processor is allowed, two are necessary".into()));
     }
@@ -79,7 +80,7 @@ fn probe(options: &Options, count: u64) -> Outcome {
 
 fn measure(options: &Options) -> Outcome {
     let machine = Machine::look();
-    let cpus = os::two_cpus()?;
+    let cpus = two_cpus()?;
     let subjects = options.subjects()?;
     let plan = options.plan();
     let [first, second] = cpus;

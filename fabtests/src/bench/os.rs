@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Operating system services for a measurement: time, processors, counts, and the copies between
+//! Operating system services for a measurement: time, counts, and the copies between
 //! processes that are a limit of the machine.
 //!
 //! Shared memory is in `segment`.
@@ -8,25 +8,9 @@
 use std::mem::MaybeUninit;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub(crate) use scif_fabtests::harness::output::now_ns;
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_ring::Mem;
-
-/// Returns the first two processors this process may run on; twice the same if there is only one.
-pub(crate) fn two_cpus() -> Outcome<[usize; 2]> {
-    let allowed = sched_getaffinity(None)?;
-    let mut each = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    let first = each.next().ok_or_else(|| Fail::here("no processor is allowed"))?;
-    Ok([first, each.next().unwrap_or(first)])
-}
-
-/// Binds this thread to one processor.
-pub(crate) fn pin(cpu: usize) -> Outcome {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    Ok(sched_setaffinity(None, &set)?)
-}
 
 /// Number of involuntary context switches of this process.
 pub(crate) fn involuntary_switches() -> u64 {

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use scif_fabtests::fi::Lib;
+use scif_fabtests::harness::cpus::pin;
 use scif_fabtests::harness::sandbox::deny_process_vm;
 use scif_fabtests::harness::{Fail, Outcome};
 
@@ -82,7 +83,7 @@ pub(crate) fn serve(identity: Identity) -> Outcome {
         oversub: Vec::new(),
     };
     if let Some(cpu) = rank.identity.cpu {
-        os::pin(cpu)?;
+        pin(cpu)?;
     }
     if rank.identity.deny_process_vm {
         deny_process_vm()?;

@@ -5,14 +5,17 @@
 //!
 //! The harness never calls libfabric. One program plays all parts. A rank is the same executable
 //! started again with its control socket as standard input, so no rank inherits state from another.
+//! The suite of `scif.h` forks its processes instead ([`process`]).
 
 pub mod case;
 pub mod control;
+pub mod cpus;
 pub mod driver;
 pub mod fail;
 pub mod leak_check;
 pub mod memory_group;
 pub mod output;
+pub mod process;
 pub mod rank;
 pub mod rng;
 pub mod sandbox;

@@ -16,6 +16,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::process::Process;
 use super::{Fail, Outcome, seccomp};
 
 /// Makes `process_vm_readv(2)` and `process_vm_writev(2)` fail with EPERM from now on, in every
@@ -122,24 +123,18 @@ pub fn may_call_process_vm() -> bool {
 /// Errors of `fork(2)` and `pipe(2)`.
 pub fn fork_sleeper() -> Outcome {
     let (here, there) = rustix::pipe::pipe()?;
-    // SAFETY: the child calls only write(2) and pause(2), so locks of other threads do not matter.
-    match unsafe { libc::fork() } {
-        -1 => Err(std::io::Error::last_os_error().into()),
-        0 => {
-            // The child cannot report a failure. The parent would then wait, which the time limit
-            // reports.
-            let _ = rustix::io::write(&there, &[1]);
-            loop {
-                // SAFETY: pause(2) takes no argument and touches no memory.
-                unsafe { libc::pause() };
-            }
+    // The child calls only write(2) and pause(2), so locks of other threads do not matter.
+    Process::fork(|| {
+        // The child cannot report a failure. The parent would then wait, which the time limit
+        // reports.
+        let _ = rustix::io::write(&there, &[1]);
+        loop {
+            // SAFETY: pause(2) takes no argument and touches no memory.
+            unsafe { libc::pause() };
         }
-        _ => {
-            let mut byte = [0_u8; 1];
-            rustix::io::read(&here, &mut byte[..])?;
-            Ok(())
-        }
-    }
+    })?;
+    rustix::io::read(&here, &mut [0_u8; 1][..])?;
+    Ok(())
 }
 
 /// Runs `calls` in a forked child, which exits with the result as its code: 0 to 255.
@@ -157,22 +152,7 @@ pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
 
 /// Returns the wait status of a forked child that runs `calls` and exits with the result.
 fn status_of(calls: impl FnOnce() -> usize) -> Outcome<i32> {
-    // SAFETY: the child runs the calls under test and never returns from this function.
-    let pid = match unsafe { libc::fork() } {
-        -1 => return Err(std::io::Error::last_os_error().into()),
-        0 => {
-            let code = i32::try_from(calls()).unwrap_or(255);
-            // SAFETY: _exit(2) runs no exit handlers of the parent in the child.
-            unsafe { libc::_exit(code) }
-        }
-        pid => pid,
-    };
-    let mut status = 0;
-    // SAFETY: `status` is valid for the result.
-    if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    Ok(status)
+    Ok(Process::fork(|| i32::try_from(calls()).unwrap_or(255))?.status()?)
 }
 
 /// Whether SIGINT kills a forked child that has run `calls` and holds their result, with the

@@ -129,6 +129,35 @@ pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
     Ok(())
 }
 
+/// Makes each of `calls` end this process by SIGSYS.
+///
+/// # Errors
+/// If the kernel refuses the filter.
+pub fn die_in(calls: &[libc::c_long]) -> Outcome {
+    install(calls, None, libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
+    Ok(())
+}
+
+/// Makes `call` with this third argument fail with `errno`, or end this process by SIGSYS.
+///
+/// # Errors
+/// If the kernel refuses the filter.
+pub fn refuse_argument(call: libc::c_long, third: u32, errno: Option<i32>) -> Outcome {
+    let verdict = errno.map_or(libc::SECCOMP_RET_KILL_PROCESS, |errno| {
+        libc::SECCOMP_RET_ERRNO | errno.unsigned_abs()
+    });
+    let mut filter = [
+        load(0),
+        skip_unless(u32::try_from(call).map_err(Fail::here)?, 3),
+        load(argument(2)),
+        skip_unless(third, 1),
+        stmt(libc::BPF_RET | libc::BPF_K, verdict),
+        stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    attach(&mut filter, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
+    Ok(())
+}
+
 /// Makes fcntl(2) refuse seals with a bit of `seals`, as older kernels do, for this process and its
 /// children.
 ///

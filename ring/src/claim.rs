@@ -213,7 +213,8 @@ impl Claim {
         Some(end - n..end)
     }
 
-    /// Claims parts of a generation with `next`; returns the claims before that, and the number of parts taken.
+    /// Claims parts of a generation with `next`. Returns the claims before that, and the number of
+    /// parts taken.
     fn claim(
         &self,
         (generation, parts): (u32, u32),

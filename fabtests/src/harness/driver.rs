@@ -43,7 +43,7 @@ enum Waiting {
     Exchange(Vec<u8>),
 }
 
-struct Process {
+struct RunningRank {
     child: Child,
     control: OwnedFd,
     output: File,
@@ -58,7 +58,7 @@ pub struct Run<'a> {
     case: &'a Case,
     target: &'a Target,
     started: Instant,
-    ranks: Vec<Process>,
+    ranks: Vec<RunningRank>,
     lives: Vec<u32>,
     /// Directory for `{dir}` in the environment of the case.
     dir: Option<PathBuf>,
@@ -131,7 +131,7 @@ pub fn run(case: &Case, target: &Target, pids: &mut Vec<u32>) -> Outcome {
 }
 
 impl Run<'_> {
-    fn spawn(&mut self, index: usize, life: u32) -> std::io::Result<Process> {
+    fn spawn(&mut self, index: usize, life: u32) -> std::io::Result<RunningRank> {
         let dir =
             self.dir.as_deref().map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
         let env = self.case.env.iter().map(|(name, value)| (name, value.replace("{dir}", &dir)));
@@ -146,7 +146,7 @@ impl Run<'_> {
         command.envs(env).args(rank_args(self.case, self.target, index, life));
         let Started { child, control, output } = start(&mut command)?;
         self.pids.push(child.id());
-        Ok(Process {
+        Ok(RunningRank {
             child,
             control,
             output,
@@ -343,7 +343,7 @@ impl Run<'_> {
         let answer = if barriers == running().count() {
             Answer::Go
         } else if barriers == 0 {
-            let part = |rank: &Process| match (&rank.state, &rank.waiting) {
+            let part = |rank: &RunningRank| match (&rank.state, &rank.waiting) {
                 (State::Running, Waiting::Exchange(part)) => part.clone(),
                 _ => Vec::new(),
             };

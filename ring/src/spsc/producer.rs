@@ -338,7 +338,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
                 || self.has_data(body_end(body_start(self.data, body_len, DATA), body_len)))
     }
 
-    /// Whether the consumer has published that it took every record (see [`flush`](crate::Consumer::flush)).
+    /// Whether the consumer has published that it took every record, see
+    /// [`flush`](crate::Consumer::flush).
     pub fn all_consumed(&mut self) -> bool {
         self.refresh();
         self.limit == self.produced + SLOTS as u64

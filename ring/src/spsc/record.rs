@@ -30,8 +30,8 @@ impl Record {
     }
 }
 
-/// Head of a record in shared memory, lent to [`poll_inline`](crate::Consumer::poll_inline). The peer may change it
-/// between two reads, so read each value once.
+/// Head of a record in shared memory, lent to [`poll_inline`](crate::Consumer::poll_inline). The
+/// peer may change it between two reads, so read each value once.
 #[derive(Debug)]
 pub struct InlineRecord<'a> {
     head: *const u64,

@@ -48,7 +48,7 @@ impl Cue {
     /// Whether the other process has sent its cue already.
     pub fn is_told(&self) -> bool {
         let mut byte = [0; 8];
-        let blocks = |on| self.0.set_nonblocking(!on).expect("a socket");
+        let blocks = |on: bool| self.0.set_nonblocking(!on).expect("a socket");
         blocks(false);
         let told = self.0.recv(&mut byte);
         blocks(true);

@@ -7,7 +7,7 @@ use libfabric_sys as sys;
 use scif_fabtests::fi::Buf;
 use scif_fabtests::harness::output::{from_hex, to_hex};
 use scif_fabtests::harness::{Fail, Outcome, Rank};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::rig::{Ask, Queues, Rig};
 use scif_fabtests::{check, check_eq};
 
 use crate::args::{Args, Target};
@@ -80,7 +80,7 @@ pub(crate) fn ask(args: &Args) -> Ask {
             Target::Dgram => sys::FI_EP_DGRAM,
             _ => sys::FI_EP_RDM,
         };
-        ask.one_cq = true;
+        ask.queues = Queues::One;
         ask.eq = true;
         ask.wait_obj = sys::FI_WAIT_UNSPEC;
         if args.auto {

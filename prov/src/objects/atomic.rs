@@ -24,10 +24,10 @@ use crate::base::errno::Errno;
 use crate::base::reason::expected;
 use crate::engine::types::args::AtomicArgs;
 use crate::engine::types::args::RmaIov;
-use crate::objects::ep::Ep;
-use crate::objects::ep::context::TxCtx;
-use crate::objects::ep::post::{Ranges, Sender};
-use crate::objects::ep::trigger::Triggered;
+use crate::objects::endpoint::context::TxCtx;
+use crate::objects::endpoint::ep::Ep;
+use crate::objects::endpoint::transfer::{Ranges, Sender};
+use crate::objects::endpoint::trigger::Triggered;
 
 pub(crate) static OPS: fi::fi_ops_atomic = ops::<Ep>();
 /// Operations of an endpoint with triggered operations.

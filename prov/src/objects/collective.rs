@@ -30,7 +30,7 @@ use crate::domain::coll;
 use crate::engine::tables::coll_group::{self, CollArgs};
 use crate::engine::tables::coll_plan::Kind;
 use crate::objects::av_set::AvSet;
-use crate::objects::ep::Ep;
+use crate::objects::endpoint::ep::Ep;
 
 pub(crate) static OPS: fi::fi_ops_collective = fi::fi_ops_collective {
     size: size_of::<fi::fi_ops_collective>(),

@@ -13,7 +13,7 @@ use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::{atomic_ops, reason};
 use crate::domain::DomainShared;
-use crate::objects::ep::{self, trigger};
+use crate::objects::ep::{self, work};
 use crate::objects::eq::Eq;
 use crate::objects::handle::Domain;
 use crate::objects::{av, cntr, collective, cq, mr, poll, sep, srx};
@@ -95,10 +95,10 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
         let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         match command {
             // SAFETY: arg is a struct fi_deferred_work, by the contract of fi_trigger(3).
-            fi::FI_QUEUE_WORK => unsafe { trigger::queue_work(&domain.shared, arg.cast()) },
-            fi::FI_CANCEL_WORK => trigger::cancel_work(&domain.shared, arg.cast()),
+            fi::FI_QUEUE_WORK => unsafe { work::queue_work(&domain.shared, arg.cast()) },
+            fi::FI_CANCEL_WORK => work::cancel_work(&domain.shared, arg.cast()),
             // SAFETY: arg is null or a counter, by the contract of fi_trigger(3).
-            fi::FI_FLUSH_WORK => unsafe { trigger::flush_work(&domain.shared, arg.cast()) },
+            fi::FI_FLUSH_WORK => unsafe { work::flush_work(&domain.shared, arg.cast()) },
             // SAFETY: arg is a struct fi_mr_map_raw, by the contract of fi_mr_map_raw.
             fi::FI_MAP_RAW_MR => unsafe { mr::map_raw(arg.cast()) },
             // A mapped key is the key itself.

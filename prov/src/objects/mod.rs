@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Fabric objects, one file each under libfabric's names, with the calls that libfabric makes.
+//! Fabric objects, one module each under libfabric's names, with the calls that libfabric makes.
 //!
-//! A call recovers its object, turns pointers into safe arguments and calls safe code below.
+//! A call recovers its object, turns pointers into safe arguments and calls safe code below. An
+//! object that opens others stands above them. Types that both sides need are in `handle` and
+//! `endpoint`.
 
 pub(crate) mod atomic;
 pub(crate) mod av;
@@ -10,6 +12,7 @@ pub(crate) mod cntr;
 pub(crate) mod collective;
 pub(crate) mod cq;
 pub(crate) mod domain;
+pub(crate) mod endpoint;
 pub(crate) mod ep;
 pub(crate) mod eq;
 pub(crate) mod fabric;

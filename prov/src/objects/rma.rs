@@ -18,10 +18,10 @@ use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
 use crate::engine::types::args::RmaArgs;
 use crate::engine::types::args::RmaIov;
-use crate::objects::ep::Ep;
-use crate::objects::ep::context::TxCtx;
-use crate::objects::ep::post::{Ranges, Sender};
-use crate::objects::ep::trigger::Triggered;
+use crate::objects::endpoint::context::TxCtx;
+use crate::objects::endpoint::ep::Ep;
+use crate::objects::endpoint::transfer::{Ranges, Sender};
+use crate::objects::endpoint::trigger::Triggered;
 
 pub(crate) static OPS: fi::fi_ops_rma = ops::<Ep>();
 /// Operations of an endpoint with triggered operations.

@@ -5,7 +5,7 @@
 //!
 //! A shared transmit context has no state: pending sends wait in a queue for each peer, and never
 //! for another endpoint. It exists for programs that request one. The matching of receives and
-//! messages is in `engine::shared`.
+//! messages is in `domain::srx`.
 //!
 //! Mirrors fi_endpoint(3), "Shared Contexts".
 
@@ -21,60 +21,14 @@ use crate::base::errno::Errno;
 use crate::domain::DomainShared;
 use crate::domain::srx;
 use crate::engine::tables::srx_state::SrxState;
-use crate::engine::types::args::RecvArgs;
+use crate::objects::endpoint::flags::RX_OP_FLAGS;
+use crate::objects::endpoint::srx::Srx;
+use crate::objects::endpoint::stx::{Stx, StxShared};
 use crate::objects::ep::opt;
-use crate::objects::ep::post::{RX_OP_FLAGS, Receiver, check_recv};
 use crate::objects::handle::Domain;
 use crate::objects::no_ops::{NO_ATOMIC, NO_CM, NO_COLLECTIVE, NO_EP, NO_MSG, NO_RMA, NO_TAGGED};
 use crate::objects::peer_import;
 use crate::state::peer_owner;
-
-/// Object behind the `struct fid_ep` of a shared receive context.
-#[repr(C)]
-pub(crate) struct Srx {
-    fid: fid_ep,
-    dom: Arc<DomainShared>,
-    creator: Maker,
-    index: u32,
-    op_flags: u64,
-}
-
-// SAFETY: repr(C) with a fid_ep first; FI_CLASS_SRX_CTX is in Srx objects only. The fields after
-// the fid are Sync.
-unsafe impl entry::Object for Srx {
-    const FCLASS: usize = fi::FI_CLASS_SRX_CTX;
-}
-
-impl entry::CreatedBy for Srx {
-    fn creator(&self) -> Maker {
-        self.creator
-    }
-}
-
-/// Object behind `struct fid_stx`.
-#[repr(C)]
-pub(crate) struct Stx {
-    fid: fi::fid_stx,
-    pub(crate) shared: Arc<StxShared>,
-}
-
-// SAFETY: repr(C) with a fid_stx first; FI_CLASS_STX_CTX is in Stx objects only. An Arc of a Sync
-// type follows the fid.
-unsafe impl entry::Object for Stx {
-    const FCLASS: usize = fi::FI_CLASS_STX_CTX;
-}
-
-impl entry::CreatedBy for Stx {
-    fn creator(&self) -> Maker {
-        self.shared.dom.creator
-    }
-}
-
-/// Transmit context, as shared with the endpoints bound to it.
-#[derive(Debug)]
-pub(crate) struct StxShared {
-    pub(crate) dom: Arc<DomainShared>,
-}
 
 static SRX_FID_OPS: fi::fi_ops = fi::fi_ops { close: close_srx, ..fi::FI_OPS_NOSYS };
 static STX_FID_OPS: fi::fi_ops = fi::fi_ops { close: close_stx, ..fi::FI_OPS_NOSYS };
@@ -310,33 +264,4 @@ unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
         drop(unsafe { entry::take::<Stx, _>(fid) }?);
         Ok(())
     })
-}
-
-impl Srx {
-    /// Domain of this context.
-    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
-        &self.dom
-    }
-
-    /// Index in `DomainState::srxs`.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
-    }
-}
-
-impl Receiver for Srx {
-    fn rx_flags(&self) -> u64 {
-        self.op_flags
-    }
-
-    fn rx_always(&self) -> u64 {
-        0
-    }
-
-    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        entry::check_not_forked(self.creator)?;
-        check_recv(args)?;
-        srx::recv(&mut self.dom.gate.lock(), self.index, args)?;
-        Ok(0)
-    }
 }

@@ -72,12 +72,12 @@ use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
 use crate::engine::types::args::RecvArgs;
 use crate::engine::types::args::SendArgs;
-use crate::objects::ep::Ep;
-use crate::objects::ep::context::{RxCtx, TxCtx};
-use crate::objects::ep::post::{Receiver, Sender};
-use crate::objects::ep::prefix::Prefixed;
-use crate::objects::ep::trigger::Triggered;
-use crate::objects::srx::Srx;
+use crate::objects::endpoint::context::{RxCtx, TxCtx};
+use crate::objects::endpoint::ep::Ep;
+use crate::objects::endpoint::prefix::Prefixed;
+use crate::objects::endpoint::srx::Srx;
+use crate::objects::endpoint::transfer::{Receiver, Sender};
+use crate::objects::endpoint::trigger::Triggered;
 
 pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     size: size_of::<fi::fi_ops_tagged>(),

@@ -11,7 +11,7 @@
 //!
 //! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
 
-mod handover;
+mod peer_cq_export;
 #[cfg(test)]
 mod tests;
 
@@ -44,7 +44,7 @@ use crate::state::oversubscription::{self, SleepEnd};
 use crate::state::peer_owner::PeerCq;
 use crate::state::waiters::{self, WaitObj, WaitState};
 
-use handover::Owner;
+use peer_cq_export::PeerCqSink;
 
 /// Number of consecutive empty reads after which each further one yields the processor. They last
 /// some microseconds: long enough to catch a message on its way, short enough for ranks that share
@@ -68,7 +68,7 @@ pub(crate) struct Cq {
     waiter: Option<Arc<Waiter>>,
     _set: Option<SetMember>,
     /// Queue of another provider for which this one stands.
-    owner: Option<Owner>,
+    owner: Option<PeerCqSink>,
 }
 
 // SAFETY: repr(C) with a fid_cq first; FI_CLASS_CQ is in Cq objects only. The fields after the fid
@@ -382,7 +382,7 @@ fn err_entry_len(api: u32) -> usize {
 
 impl Cq {
     /// Makes progress, and hands over the completed operations.
-    fn flush_to_owner(&self, owner: &Owner) -> Result<isize, Errno> {
+    fn flush_to_owner(&self, owner: &PeerCqSink) -> Result<isize, Errno> {
         entry::check_not_forked(self.creator)?;
         let mut kept = owner.turn().ok_or(fi::FI_EAGAIN)?;
         let empty = {
@@ -476,7 +476,7 @@ impl Cq {
             signalled: AtomicFlag::new(false),
             waiter,
             _set: set,
-            owner: owner.map(Owner::new),
+            owner: owner.map(PeerCqSink::new),
         }))
     }
 
@@ -541,7 +541,7 @@ impl Cq {
                 wait::progress(st, self.target());
             }
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            if let Some(found) = self.hand_out(cq, out) {
+            if let Some(found) = self.copy_to_user(cq, out) {
                 return found;
             }
             cq.empty_polls = cq.empty_polls.saturating_add(1);
@@ -551,14 +551,14 @@ impl Cq {
             cq.empty_polls
         };
         if empty > EMPTY_READS {
-            return self.offer_processor(empty, out);
+            return self.yield_cpu(empty, out);
         }
         Err(fi::FI_EAGAIN)
     }
 
     /// Yields the processor after many empty reads, and sleeps briefly under oversubscription.
     #[cold]
-    fn offer_processor(&self, empty: u32, out: &Entries) -> Result<isize, Errno> {
+    fn yield_cpu(&self, empty: u32, out: &Entries) -> Result<isize, Errno> {
         // A call without entries waits for another event, and a user of the descriptor sleeps on
         // that.
         if out.count == 0 || self.obj.sleeps() {
@@ -580,7 +580,7 @@ impl Cq {
             }
         }
         let slept = wait::nap_for(&self.dom, self.target(), oversubscription::SLEEP_NS, |st| {
-            self.hand_out(st.cqs.get_mut(self.index)?, out)
+            self.copy_to_user(st.cqs.get_mut(self.index)?, out)
         });
         let mut guard = self.dom.gate.lock();
         let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
@@ -607,7 +607,7 @@ impl Cq {
 
     /// Returns the result of a read now; `None` when the queue is empty.
     #[inline]
-    fn hand_out(&self, cq: &mut CqState, out: &Entries) -> Option<Result<isize, Errno>> {
+    fn copy_to_user(&self, cq: &mut CqState, out: &Entries) -> Option<Result<isize, Errno>> {
         let n = cq.drain(out.count, |at, c| out.put(self.format, at, c));
         if n > 0 {
             cq.empty_polls = 0;
@@ -629,7 +629,7 @@ impl Cq {
         let look = |st: &mut DomainState| {
             let cq = st.cqs.get_mut(self.index)?;
             if cq.ready() >= want || cq.has_error() {
-                return self.hand_out(cq, out);
+                return self.copy_to_user(cq, out);
             }
             self.signalled.swap(false).then_some(Err(fi::FI_EAGAIN))
         };
@@ -648,7 +648,7 @@ impl Cq {
         // After a timeout, fewer entries than the threshold are returned as well.
         let mut st = self.dom.gate.lock();
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        self.hand_out(cq, out).unwrap_or(Err(fi::FI_EAGAIN))
+        self.copy_to_user(cq, out).unwrap_or(Err(fi::FI_EAGAIN))
     }
 
     fn signal(&self) -> Result<(), Errno> {
@@ -708,7 +708,7 @@ impl Cq {
 
     /// Implements `fi_trywait`.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
-        if self.owner.as_ref().is_some_and(Owner::keeps) {
+        if self.owner.as_ref().is_some_and(PeerCqSink::has_backlog) {
             return Err(fi::FI_EAGAIN);
         }
         wait::try_wait(&self.dom, self.target(), |st| {

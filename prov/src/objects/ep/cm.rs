@@ -5,42 +5,33 @@
 //!
 //! The event queue reports their results, and reading it drives the connection. None of the calls
 //! waits for the peer, except that `fi_shutdown` waits briefly for space in the ring. The protocol
-//! is in `engine::cm`, the passive side in `pep`.
+//! is in `engine::protocols`, the passive side in `pep`.
 //!
 //! Mirrors fi_cm(3).
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
 use scif::PortId;
 
-use super::{Core, Ep};
+use super::enable::enable;
+use super::name::{getname, setname};
 use crate::base::addr::{self, ADDR_LEN};
 use crate::base::attr::CM_DATA_SIZE;
 use crate::base::entry::{self, guard_int, own};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
-use crate::domain::calls;
 use crate::domain::cm;
-use crate::domain::coll;
-use crate::engine::endpoint::Endpoint;
+use crate::objects::endpoint::ep::{Ep, EpCore};
 use crate::objects::pep::Pep;
 use crate::objects::pep::listen::PepShared;
 use crate::objects::pep::request::HeldRequest;
 use crate::objects::port;
-use crate::state::eq_queue::EventSource;
 
-pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
-    setname: super::setname,
-    getname: super::getname,
-    getpeer,
-    connect,
-    accept,
-    shutdown,
-    ..fi::FI_OPS_CM_NOSYS
-};
+pub(super) static OPS: fi::fi_ops_cm =
+    fi::fi_ops_cm { setname, getname, getpeer, connect, accept, shutdown, ..fi::FI_OPS_CM_NOSYS };
 
 /// Role of a connected endpoint, derived from the handle of its info.
 pub(super) enum Origin {
@@ -103,7 +94,7 @@ unsafe extern "C" fn connect(
         entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_connect to {}:{} with {paramlen} bytes of data", to.node, to.port),
-            data.and_then(|data| ep.core.connect(to, data)),
+            data.and_then(|data| connect_to(&ep.core, to, data)),
         )
     })
 }
@@ -121,7 +112,7 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
         let ep = unsafe { own::<Ep, _>(ep) }?;
         // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
-        let accepted = data.and_then(|data| ep.core.accept(data));
+        let accepted = data.and_then(|data| accept_with(&ep.core, data));
         let call = format_args!("fi_accept with {paramlen} bytes of data");
         entry::log_err(Subsys::EpCtrl, call, accepted)
     })
@@ -170,56 +161,30 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
     })
 }
 
-impl EventSource for Core {
-    fn progress(self: Arc<Self>) -> bool {
-        let mut st = self.dom.gate.lock();
-        if st.eps.get(self.idx()).is_some_and(|ep| !ep.cfg.connected) {
-            if !calls::uses_peer_srx(&mut st, self.idx()) {
-                calls::progress(&mut st, self.idx());
-            }
-            return coll::is_joining(&st, self.idx());
-        }
-        let soon = cm::links(&mut st, self.idx());
-        if calls::has_wakes(&st, self.idx()) {
-            self.dom.notify_sleepers(&mut st, self.idx());
-        }
-        soon
+fn connect_to(core: &Arc<EpCore>, to: PortId, data: &[u8]) -> Result<(), Errno> {
+    if data.len() > CM_DATA_SIZE || to.port == 0 {
+        return Err(fi::FI_EINVAL);
     }
+    enable(core)?;
+    cm::connect(&mut core.dom.gate.lock(), core.idx(), to, data)
 }
 
-impl Core {
-    fn connect(self: &Arc<Core>, to: PortId, data: &[u8]) -> Result<(), Errno> {
-        if data.len() > CM_DATA_SIZE || to.port == 0 {
-            return Err(fi::FI_EINVAL);
-        }
-        self.enable()?;
-        cm::connect(&mut self.dom.gate.lock(), self.idx(), to, data)
+fn accept_with(core: &Arc<EpCore>, data: &[u8]) -> Result<(), Errno> {
+    if data.len() > CM_DATA_SIZE {
+        return Err(fi::FI_EINVAL);
     }
-
-    fn accept(self: &Arc<Core>, data: &[u8]) -> Result<(), Errno> {
-        if data.len() > CM_DATA_SIZE {
-            return Err(fi::FI_EINVAL);
+    let why = match core.request().as_ref() {
+        None => "fi_accept of an endpoint that was not opened for a connection request",
+        Some(request) if !request.is_open() => {
+            "fi_accept of a connection request that was answered"
         }
-        let why = match self.request().as_ref() {
-            None => "fi_accept of an endpoint that was not opened for a connection request",
-            Some(request) if !request.is_open() => {
-                "fi_accept of a connection request that was answered"
-            }
-            Some(_) => "",
-        };
-        if !why.is_empty() {
-            return entry::refused(Subsys::EpCtrl, format_args!("{why}"), fi::FI_EOPBADSTATE);
-        }
-        self.enable()?;
-        let call = self.request().as_ref().and_then(HeldRequest::take);
-        let call = call.ok_or(fi::FI_EOPBADSTATE)?;
-        cm::accept(&mut self.dom.gate.lock(), self.idx(), call, data)
+        Some(_) => "",
+    };
+    if !why.is_empty() {
+        return entry::refused(Subsys::EpCtrl, format_args!("{why}"), fi::FI_EOPBADSTATE);
     }
-
-    /// Makes the event queue drive the connection from now on.
-    pub(super) fn attach(self: &Arc<Core>, ep: &Endpoint) -> Result<(), Errno> {
-        let eq = ep.eq.clone().ok_or(fi::FI_ENOEQ)?;
-        let source: Weak<Core> = Arc::downgrade(self);
-        eq.attach(source, ep.links.sock.wait_fd())
-    }
+    enable(core)?;
+    let call = core.request().as_ref().and_then(HeldRequest::take);
+    let call = call.ok_or(fi::FI_EOPBADSTATE)?;
+    cm::accept(&mut core.dom.gate.lock(), core.idx(), call, data)
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(unsafe_code, reason = "other views of the object that C holds")]
 //! Transmit and receive contexts of a scalable endpoint: endpoints with one direction.
 //!
 //! A context has its own port, queues and peers, like any endpoint, and shares no state with other
@@ -13,104 +12,27 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
-use scif::{Maker, TransportKind};
+use scif::TransportKind;
 use scif_ring::AtomicCounter;
 
-use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
-use super::{Core, Ep, Handle, ep_ops, fid_ops};
+use super::calls::{ep_ops, fid_ops};
 use crate::base::attr;
-use crate::base::entry::{self, CreatedBy, Object};
+use crate::base::entry;
 use crate::base::errno::Errno;
-use crate::domain::calls;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::types::args::EpConfig;
-use crate::engine::types::args::RecvArgs;
-use crate::engine::types::args::SendArgs;
+use crate::objects::endpoint::context::{RxCtx, TxCtx};
+use crate::objects::endpoint::ep::{Ep, EpCore};
+use crate::objects::endpoint::flags::{RX_OP_FLAGS, TX_OP_FLAGS};
+use crate::objects::endpoint::sep::{ContextAttr, ContextPlace, Direction};
 use crate::objects::no_ops::{NO_ATOMIC, NO_CM, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
-use crate::objects::sep::{ContextPlace, Direction};
-
-/// Transmit context.
-#[repr(transparent)]
-pub(crate) struct TxCtx(Ep);
-
-/// Receive context.
-#[repr(transparent)]
-pub(crate) struct RxCtx(Ep);
-
-// SAFETY: a transparent wrapper of an endpoint; `open` gives this class to transmit contexts only.
-unsafe impl Object for TxCtx {
-    const FCLASS: usize = fi::FI_CLASS_TX_CTX;
-}
-
-// SAFETY: a transparent wrapper of an endpoint; `open` gives this class to receive contexts only.
-unsafe impl Object for RxCtx {
-    const FCLASS: usize = fi::FI_CLASS_RX_CTX;
-}
-
-impl CreatedBy for TxCtx {
-    fn creator(&self) -> Maker {
-        self.0.creator()
-    }
-}
-
-impl Handle for TxCtx {
-    fn ep(&self) -> &Ep {
-        &self.0
-    }
-}
-
-impl CreatedBy for RxCtx {
-    fn creator(&self) -> Maker {
-        self.0.creator()
-    }
-}
-
-impl Handle for RxCtx {
-    fn ep(&self) -> &Ep {
-        &self.0
-    }
-}
-
-impl Sender for TxCtx {
-    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
-        self.0.send(args)
-    }
-}
-
-impl Receiver for RxCtx {
-    fn rx_flags(&self) -> u64 {
-        self.0.rx_flags()
-    }
-
-    fn rx_always(&self) -> u64 {
-        self.0.rx_always()
-    }
-
-    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        let core = &self.0.core;
-        entry::check_not_forked(core.creator)?;
-        check_recv(args)?;
-        calls::recv_slow(&mut core.dom.gate.lock(), core.idx(), args)?;
-        Ok(0)
-    }
-}
+use crate::objects::{atomic, msg, rma, tagged};
 
 static TX_FID_OPS: fi::fi_ops = fid_ops::<TxCtx>();
 static RX_FID_OPS: fi::fi_ops = fid_ops::<RxCtx>();
 static TX_OPS: fi::fi_ops_ep =
     fi::fi_ops_ep { rx_size_left: fi::FI_OPS_EP_NOSYS.rx_size_left, ..ep_ops::<TxCtx>() };
 static RX_OPS: fi::fi_ops_ep = ep_ops::<RxCtx>();
-
-/// Attributes with which a context is opened.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ContextAttr {
-    pub(crate) caps: u64,
-    pub(crate) op_flags: u64,
-    pub(crate) msg_order: u64,
-    pub(crate) inject_size: usize,
-    /// Number of operations that may be outstanding.
-    pub(crate) size: usize,
-}
 
 /// Opens the context at `place` of its scalable endpoint; `sock` is the port reserved for it.
 ///
@@ -143,7 +65,7 @@ pub(crate) fn open(
         ..EpConfig::default()
     };
     let idx = dom.add_ep(Endpoint::new(cfg, sock))?;
-    let core = Core { place: Some(place), ..Core::new(&dom, idx, wanted.inject_size) };
+    let core = EpCore { place: Some(place), ..EpCore::new(&dom, idx, wanted.inject_size) };
     let (class, fid_ops, ops) = if transmits {
         (fi::FI_CLASS_TX_CTX, &raw const TX_FID_OPS, &raw const TX_OPS)
     } else {
@@ -155,22 +77,22 @@ pub(crate) fn open(
             ops,
             cm: &raw const NO_CM,
             msg: match (has(fi::FI_MSG), transmits) {
-                (true, true) => &raw const crate::objects::msg::TX_CTX_OPS,
-                (true, false) => &raw const crate::objects::msg::RX_CTX_OPS,
+                (true, true) => &raw const msg::TX_CTX_OPS,
+                (true, false) => &raw const msg::RX_CTX_OPS,
                 (false, _) => &raw const NO_MSG,
             },
             rma: if transmits && has(fi::FI_RMA) {
-                &raw const crate::objects::rma::TX_CTX_OPS
+                &raw const rma::TX_CTX_OPS
             } else {
                 &raw const NO_RMA
             },
             tagged: match (has(fi::FI_TAGGED), transmits) {
-                (true, true) => &raw const crate::objects::tagged::TX_CTX_OPS,
-                (true, false) => &raw const crate::objects::tagged::RX_CTX_OPS,
+                (true, true) => &raw const tagged::TX_CTX_OPS,
+                (true, false) => &raw const tagged::RX_CTX_OPS,
                 (false, _) => &raw const NO_TAGGED,
             },
             atomic: if transmits && has(fi::FI_ATOMIC) {
-                &raw const crate::objects::atomic::TX_CTX_OPS
+                &raw const atomic::TX_CTX_OPS
             } else {
                 &raw const NO_ATOMIC
             },

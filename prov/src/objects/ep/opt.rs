@@ -9,91 +9,61 @@
 use std::ffi::c_int;
 
 use libfabric_sys as fi;
-use scif_ring::AtomicCounter;
 
-use super::Core;
-use crate::base::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::base::attr;
 use crate::base::errno::Errno;
+use crate::objects::endpoint::ep::EpCore;
 
-/// Options that limit sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.
-#[derive(Debug)]
-pub(super) struct SizeLimits([AtomicCounter; 8]);
-
-impl SizeLimits {
-    pub(super) fn new(inject_size: usize) -> SizeLimits {
-        let all = [
-            usize::MAX,
-            usize::MAX,
-            usize::MAX,
-            MAX_ATOMIC_BYTES,
-            inject_size,
-            inject_size,
-            inject_size,
-            inject_size.min(MAX_ATOMIC_BYTES),
-        ];
-        SizeLimits(all.map(|limit| AtomicCounter::new(limit as u64)))
+/// Returns the value of an option; all readable options are sizes.
+pub(super) fn option(core: &EpCore, level: c_int, optname: c_int) -> Result<usize, Errno> {
+    if level != fi::FI_OPT_ENDPOINT {
+        return Err(fi::FI_ENOPROTOOPT);
     }
-
-    /// Returns the limit that an option sets.
-    fn of(&self, optname: c_int) -> Option<&AtomicCounter> {
-        let at = optname.checked_sub(fi::FI_OPT_MAX_MSG_SIZE)?;
-        self.0.get(usize::try_from(at).ok()?)
+    if optname == fi::FI_OPT_CM_DATA_SIZE && connected(core) {
+        return Ok(attr::CM_DATA_SIZE);
     }
+    if optname == fi::FI_OPT_MIN_MULTI_RECV {
+        let st = core.dom.gate.lock();
+        return st.eps.get(core.idx()).map(|ep| ep.cfg.min_multi_recv).ok_or(fi::FI_EINVAL);
+    }
+    let limit = core.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
+    usize::try_from(limit.get_relaxed()).map_err(|_| fi::FI_EOVERFLOW)
 }
 
-impl Core {
-    /// Returns the value of an option; all readable options are sizes.
-    pub(super) fn option(&self, level: c_int, optname: c_int) -> Result<usize, Errno> {
-        if level != fi::FI_OPT_ENDPOINT {
-            return Err(fi::FI_ENOPROTOOPT);
-        }
-        if optname == fi::FI_OPT_CM_DATA_SIZE && self.connected() {
-            return Ok(attr::CM_DATA_SIZE);
-        }
-        if optname == fi::FI_OPT_MIN_MULTI_RECV {
-            let st = self.dom.gate.lock();
-            return st.eps.get(self.idx()).map(|ep| ep.cfg.min_multi_recv).ok_or(fi::FI_EINVAL);
-        }
-        let limit = self.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
-        usize::try_from(limit.get_relaxed()).map_err(|_| fi::FI_EOVERFLOW)
-    }
+fn connected(core: &EpCore) -> bool {
+    let st = core.dom.gate.lock();
+    st.eps.get(core.idx()).is_some_and(|ep| ep.cfg.connected)
+}
 
-    fn connected(&self) -> bool {
-        let st = self.dom.gate.lock();
-        st.eps.get(self.idx()).is_some_and(|ep| ep.cfg.connected)
+pub(super) fn set_option(
+    core: &EpCore,
+    level: c_int,
+    optname: c_int,
+    value: &[u8],
+) -> Result<(), Errno> {
+    if level != fi::FI_OPT_ENDPOINT {
+        return Err(fi::FI_ENOPROTOOPT);
     }
-
-    pub(super) fn set_option(
-        &self,
-        level: c_int,
-        optname: c_int,
-        value: &[u8],
-    ) -> Result<(), Errno> {
-        if level != fi::FI_OPT_ENDPOINT {
-            return Err(fi::FI_ENOPROTOOPT);
+    match optname {
+        fi::FI_OPT_MIN_MULTI_RECV => {
+            let size = size(value)?;
+            let mut st = core.dom.gate.lock();
+            st.eps.get_mut(core.idx()).ok_or(fi::FI_EINVAL)?.cfg.min_multi_recv = size;
+            Ok(())
         }
-        match optname {
-            fi::FI_OPT_MIN_MULTI_RECV => {
-                let size = size(value)?;
-                let mut st = self.dom.gate.lock();
-                st.eps.get_mut(self.idx()).ok_or(fi::FI_EINVAL)?.cfg.min_multi_recv = size;
-                Ok(())
+        // Shared memory is the only means of transfer.
+        fi::FI_OPT_SHARED_MEMORY_PERMITTED if truth(value)? => Ok(()),
+        fi::FI_OPT_SHARED_MEMORY_PERMITTED => Err(fi::FI_EOPNOTSUPP),
+        // fi_endpoint(3) requires this error from a provider without CUDA.
+        fi::FI_OPT_CUDA_API_PERMITTED => truth(value).and(Err(fi::FI_EINVAL)),
+        _ => {
+            let limit = core.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
+            let size = size(value)? as u64;
+            if size > limit.get_relaxed() {
+                return Err(fi::FI_EINVAL);
             }
-            // Shared memory is the only means of transfer.
-            fi::FI_OPT_SHARED_MEMORY_PERMITTED if truth(value)? => Ok(()),
-            fi::FI_OPT_SHARED_MEMORY_PERMITTED => Err(fi::FI_EOPNOTSUPP),
-            // fi_endpoint(3) requires this error from a provider without CUDA.
-            fi::FI_OPT_CUDA_API_PERMITTED => truth(value).and(Err(fi::FI_EINVAL)),
-            _ => {
-                let limit = self.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
-                let size = size(value)? as u64;
-                if size > limit.get_relaxed() {
-                    return Err(fi::FI_EINVAL);
-                }
-                limit.set_relaxed(size);
-                Ok(())
-            }
+            limit.set_relaxed(size);
+            Ok(())
         }
     }
 }
@@ -121,18 +91,5 @@ mod tests {
         assert_eq!(truth(&[]), Err(fi::FI_ETOOSMALL));
         assert_eq!(size(&7usize.to_ne_bytes()), Ok(7));
         assert_eq!(truth(&[2]), Ok(true));
-    }
-
-    #[test]
-    fn limits_follow_the_numbers_of_the_options() {
-        let limits = SizeLimits::new(4096);
-        let get = |opt| limits.of(opt).map(AtomicCounter::get_relaxed);
-        assert_eq!(get(fi::FI_OPT_MAX_RMA_SIZE), Some(u64::MAX));
-        assert_eq!(get(fi::FI_OPT_MAX_ATOMIC_SIZE), Some(MAX_ATOMIC_BYTES as u64));
-        assert_eq!(get(fi::FI_OPT_INJECT_MSG_SIZE), Some(4096));
-        assert_eq!(get(fi::FI_OPT_INJECT_ATOMIC_SIZE), Some(4096));
-        assert_eq!(get(fi::FI_OPT_FIREWALL_ADDR), None);
-        assert_eq!(get(fi::FI_OPT_SHARED_MEMORY_PERMITTED), None);
-        assert_eq!(get(c_int::MIN), None);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif_ring::Mem;
 
-use super::Ep;
+use super::ep::Ep;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;

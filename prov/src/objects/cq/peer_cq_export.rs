@@ -17,15 +17,15 @@ use crate::state::peer_owner::{PeerCq, PeerRxEntry};
 
 /// Queue of the other provider, with the completions it has not accepted yet.
 #[derive(Debug)]
-pub(super) struct Owner {
+pub(super) struct PeerCqSink {
     cq: PeerCq,
     /// Completions to hand over, locked by one thread at a time to keep their order.
-    turn: Mutex<Kept>,
+    turn: Mutex<Backlog>,
 }
 
 /// Completions that a full owner's queue has not accepted yet, offered again before newer ones.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct Backlog {
     pub(super) ended: VecDeque<Result<Completion, CqError>>,
     /// Receives to give back after all of `ended`.
     pub(super) freed: Vec<PeerRxEntry>,
@@ -33,13 +33,13 @@ pub(super) struct Kept {
     refused: bool,
 }
 
-impl Owner {
-    pub(super) fn new(cq: PeerCq) -> Owner {
-        Owner { cq, turn: Mutex::default() }
+impl PeerCqSink {
+    pub(super) fn new(cq: PeerCq) -> PeerCqSink {
+        PeerCqSink { cq, turn: Mutex::default() }
     }
 
     /// Returns the lock for handing over, unless another thread holds it.
-    pub(super) fn turn(&self) -> Option<MutexGuard<'_, Kept>> {
+    pub(super) fn turn(&self) -> Option<MutexGuard<'_, Backlog>> {
         match self.turn.try_lock() {
             Ok(turn) => Some(turn),
             Err(TryLockError::Poisoned(turn)) => Some(PoisonError::into_inner(turn)),
@@ -48,20 +48,20 @@ impl Owner {
     }
 
     /// Whether completions wait for space in the owner's queue, or another thread is handing over.
-    pub(super) fn keeps(&self) -> bool {
-        self.turn().is_none_or(|kept| !kept.ended.is_empty())
+    pub(super) fn has_backlog(&self) -> bool {
+        self.turn().is_none_or(|backlog| !backlog.ended.is_empty())
     }
 
-    /// Offers the kept completions, oldest first. Returns the number accepted.
-    pub(super) fn offer(&self, kept: &mut Kept) -> usize {
+    /// Offers the backlog, oldest first. Returns the number accepted.
+    pub(super) fn offer(&self, backlog: &mut Backlog) -> usize {
         let mut taken = 0;
-        while let Some(one) = kept.ended.front() {
+        while let Some(one) = backlog.ended.front() {
             let answer = match one {
                 Ok(completion) => self.cq.write(completion),
                 Err(error) => self.cq.write_err(error),
             };
             if let Err(err) = answer {
-                if err != fi::FI_EAGAIN && !std::mem::replace(&mut kept.refused, true) {
+                if err != fi::FI_EAGAIN && !std::mem::replace(&mut backlog.refused, true) {
                     log::warn!(
                         target: "cq",
                         "completion queue of the peer provider refused an entry: {}; it is offered \
@@ -71,11 +71,11 @@ impl Owner {
                 }
                 return taken;
             }
-            kept.ended.pop_front();
+            backlog.ended.pop_front();
             taken += 1;
         }
         // A receive is given back after its owner knows its result.
-        for held in kept.freed.drain(..) {
+        for held in backlog.freed.drain(..) {
             held.free();
         }
         taken

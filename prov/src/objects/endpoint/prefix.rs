@@ -12,8 +12,8 @@ use libfabric_sys as fi;
 use scif::Maker;
 use scif_ring::Mem;
 
-use super::post::{Receiver, Sender};
-use super::{Ep, Handle};
+use super::ep::{Ep, Handle};
+use super::transfer::{Receiver, Sender};
 use crate::base::attr::MSG_PREFIX_SIZE;
 use crate::base::buffers::Buffers;
 use crate::base::entry::{CreatedBy, Object};

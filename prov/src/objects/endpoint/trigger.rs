@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "reads conditions and work requests of C")]
 //! Conversion of operations that wait for a counter from C descriptions to descriptions of
-//! [`deferred`]: calls with `FI_TRIGGER`, and work queued to a domain.
+//! [`triggered`]: calls with `FI_TRIGGER`, and work queued to a domain.
 //!
 //! Endpoints opened with the capability `FI_TRIGGER` have operation tables of their own; the others
 //! pay no cost. A description is copied when it is posted, so only the buffers it refers to must
@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 
-use super::post::{CLASSES, RX_MSG_FLAGS, Receiver, Sender, TX_MSG_FLAGS};
+use super::ep::{Ep, Handle};
+use super::flags::{CLASSES, RX_MSG_FLAGS, TX_MSG_FLAGS};
 use super::prefix;
-use super::{Ep, Handle};
-use crate::base::atomic_ops::element::AtomicKind;
+use super::transfer::{Receiver, Sender};
 use crate::base::entry::{self, Object, object};
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
@@ -36,9 +36,7 @@ use crate::engine::types::args::RecvArgs;
 use crate::engine::types::args::RmaArgs;
 use crate::engine::types::args::SendArgs;
 use crate::engine::types::iov::Iov;
-use crate::objects::atomic::{self, NO_LIST};
 use crate::objects::cntr::Cntr;
-use crate::objects::{msg, rma, tagged};
 
 /// Flags of receives that query or take an unexpected message and cannot wait.
 const LOOKS: u64 = fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD;
@@ -97,7 +95,10 @@ unsafe fn condition(dom: &Arc<DomainShared>, context: usize) -> Result<Condition
 ///
 /// # Safety
 /// `cntr` is null or an open counter.
-unsafe fn counter(dom: &Arc<DomainShared>, cntr: *const fi::fid_cntr) -> Result<u32, Errno> {
+pub(crate) unsafe fn counter(
+    dom: &Arc<DomainShared>,
+    cntr: *const fi::fid_cntr,
+) -> Result<u32, Errno> {
     // SAFETY: the caller's contract.
     let cntr = unsafe { object::<Cntr, _>(cntr) }?;
     if !Arc::ptr_eq(cntr.domain(), dom) {
@@ -181,10 +182,10 @@ impl Receiver for Triggered {
 }
 
 /// Endpoint for operations that wait for a counter: posting to it queues.
-struct Later<'a> {
-    ep: &'a Ep,
-    when: Condition,
-    queued: Option<DeferredWork>,
+pub(crate) struct Later<'a> {
+    pub(crate) ep: &'a Ep,
+    pub(crate) when: Condition,
+    pub(crate) queued: Option<DeferredWork>,
 }
 
 impl Later<'_> {
@@ -289,205 +290,4 @@ impl Receiver for Later<'_> {
         };
         self.post(action, args.context, args.flags)
     }
-}
-
-/// Implements `FI_QUEUE_WORK` of a domain.
-///
-/// # Errors
-/// `FI_EINVAL` for an incomplete or contradictory description, or an endpoint without `FI_TRIGGER`.
-/// `FI_EDOMAIN` for objects of another domain, `FI_ENOSYS` for an unknown kind of work. Errors of
-/// the calls that post such an operation.
-///
-/// # Safety
-/// `work` is null or a description as in fi_trigger(3). The objects it refers to are open. Its
-/// buffers belong to the operation until it completed or was cancelled.
-pub(crate) unsafe fn queue_work(
-    dom: &Arc<DomainShared>,
-    work: *const fi::fi_deferred_work,
-) -> Result<(), Errno> {
-    if !dom.triggers {
-        return Err(fi::FI_ENOSYS);
-    }
-    let id = work.addr();
-    // SAFETY: null or a description, by the caller's contract.
-    let work = unsafe { work.as_ref() }.ok_or(fi::FI_EINVAL)?;
-    // SAFETY: an open counter or null, by the caller's contract.
-    let cntr = unsafe { counter(dom, work.triggering_cntr) }?;
-    let when = Condition { cntr, threshold: work.threshold, errors: true };
-    let completion = if work.completion_cntr.is_null() {
-        None
-    } else {
-        // SAFETY: an open counter, by the caller's contract.
-        Some(unsafe { counter(dom, work.completion_cntr) }?)
-    };
-    let queued = DeferredWork { id, completion };
-    match work.op_type {
-        fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD if completion.is_some() => Err(fi::FI_EINVAL),
-        fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD => {
-            // SAFETY: the type selects this member; any pointer is a value of it.
-            let op = unsafe { work.op.cntr };
-            // SAFETY: null or a description, by the caller's contract.
-            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
-            // SAFETY: an open counter or null, by the caller's contract.
-            let cntr = unsafe { counter(dom, op.cntr) }?;
-            let value = op.value;
-            let action = if work.op_type == fi::FI_OP_CNTR_SET {
-                Action::Set { cntr, value }
-            } else {
-                Action::Add { cntr, value }
-            };
-            let work = Work { action, ep: None, context: 0, flags: 0, queued: Some(queued) };
-            triggered::post(&mut dom.gate.lock(), when, work)
-        }
-        // SAFETY: the caller's contract.
-        _ => unsafe { queue_operation(dom, work, when, queued) },
-    }
-}
-
-/// Handles the part of [`queue_work`] for work of endpoints.
-///
-/// # Safety
-/// The contract of [`queue_work`].
-unsafe fn queue_operation(
-    dom: &Arc<DomainShared>,
-    work: &fi::fi_deferred_work,
-    when: Condition,
-    queued: DeferredWork,
-) -> Result<(), Errno> {
-    let later = |ep: *mut fi::fid_ep| {
-        // SAFETY: an open endpoint or null, by the caller's contract.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
-        entry::check_not_forked(ep.core.creator)?;
-        if !Arc::ptr_eq(&ep.core.dom, dom) {
-            return Err(fi::FI_EDOMAIN);
-        }
-        if !ep.core.triggers {
-            return Err(fi::FI_EINVAL);
-        }
-        Ok(Later { ep, when, queued: Some(queued) })
-    };
-    let posted = match work.op_type {
-        fi::FI_OP_SEND | fi::FI_OP_RECV => {
-            // SAFETY: the type selects this member; any pointer is a value of it.
-            let op = unsafe { work.op.msg };
-            // SAFETY: null or a description, by the caller's contract.
-            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
-            let ep = later(op.ep)?;
-            if work.op_type == fi::FI_OP_SEND {
-                // SAFETY: the caller's contract.
-                unsafe { msg::transmit(&ep, &op.msg, op.flags) }
-            } else {
-                // SAFETY: the caller's contract.
-                unsafe { msg::receive(&ep, &op.msg, op.flags) }
-            }
-        }
-        fi::FI_OP_TSEND | fi::FI_OP_TRECV => {
-            // SAFETY: the type selects this member; any pointer is a value of it.
-            let op = unsafe { work.op.tagged };
-            // SAFETY: null or a description, by the caller's contract.
-            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
-            let ep = later(op.ep)?;
-            if work.op_type == fi::FI_OP_TSEND {
-                // SAFETY: the caller's contract.
-                unsafe { tagged::transmit(&ep, &op.msg, op.flags) }
-            } else {
-                // SAFETY: the caller's contract.
-                unsafe { tagged::receive(&ep, &op.msg, op.flags) }
-            }
-        }
-        fi::FI_OP_READ | fi::FI_OP_WRITE => {
-            // SAFETY: the type selects this member; any pointer is a value of it.
-            let op = unsafe { work.op.rma };
-            // SAFETY: null or a description, by the caller's contract.
-            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
-            // SAFETY: the caller's contract.
-            unsafe {
-                rma::start(&later(op.ep)?, &op.msg, op.flags, work.op_type == fi::FI_OP_WRITE)
-            }
-        }
-        fi::FI_OP_ATOMIC => {
-            // SAFETY: the type selects this member; any pointer is a value of it.
-            let op = unsafe { work.op.atomic };
-            // SAFETY: null or a description, by the caller's contract.
-            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
-            let ep = later(op.ep)?;
-            // SAFETY: the caller's contract.
-            unsafe { atomic::start(AtomicKind::Write, &ep, &op.msg, NO_LIST, NO_LIST, op.flags) }
-        }
-        fi::FI_OP_FETCH_ATOMIC => {
-            // SAFETY: the type selects this member; any pointer is a value of it.
-            let op = unsafe { work.op.fetch_atomic };
-            // SAFETY: null or a description, by the caller's contract.
-            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
-            let ep = later(op.ep)?;
-            let result = (op.fetch.msg_iov.cast_const(), op.fetch.iov_count);
-            // SAFETY: the caller's contract.
-            unsafe { atomic::start(AtomicKind::Fetch, &ep, &op.msg, NO_LIST, result, op.flags) }
-        }
-        fi::FI_OP_COMPARE_ATOMIC => {
-            // SAFETY: the type selects this member; any pointer is a value of it.
-            let op = unsafe { work.op.compare_atomic };
-            // SAFETY: null or a description, by the caller's contract.
-            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
-            let ep = later(op.ep)?;
-            let compare = (op.compare.msg_iov, op.compare.iov_count);
-            let result = (op.fetch.msg_iov.cast_const(), op.fetch.iov_count);
-            // SAFETY: the caller's contract.
-            unsafe { atomic::start(AtomicKind::Compare, &ep, &op.msg, compare, result, op.flags) }
-        }
-        _ => Err(fi::FI_ENOSYS),
-    };
-    posted.map(|_| ())
-}
-
-/// Implements `FI_CANCEL_WORK` of a domain: cancels the work queued with the description at this
-/// address, if it has not started.
-///
-/// # Errors
-/// `FI_ENOSYS` without the capability, `FI_EINVAL` without a description, `FI_ENOENT` when no such
-/// work waits any more.
-pub(crate) fn cancel_work(
-    dom: &DomainShared,
-    work: *const fi::fi_deferred_work,
-) -> Result<(), Errno> {
-    if !dom.triggers {
-        return Err(fi::FI_ENOSYS);
-    }
-    if work.is_null() {
-        return Err(fi::FI_EINVAL);
-    }
-    let id = work.addr();
-    let mut st = dom.gate.lock();
-    let taken = st.triggers.take(|_, work| work.queued.is_some_and(|q| q.id == id));
-    if taken.is_empty() {
-        return Err(fi::FI_ENOENT);
-    }
-    Ok(())
-}
-
-/// Implements `FI_FLUSH_WORK` of a domain: cancels all queued work that has not started, or the
-/// work for one counter.
-///
-/// # Errors
-/// `FI_ENOSYS` without the capability, `FI_EINVAL` for an object that is not a counter,
-/// `FI_EDOMAIN` for a counter of another domain.
-///
-/// # Safety
-/// `cntr` is null or an open object.
-pub(crate) unsafe fn flush_work(
-    dom: &Arc<DomainShared>,
-    cntr: *const fi::fid_cntr,
-) -> Result<(), Errno> {
-    if !dom.triggers {
-        return Err(fi::FI_ENOSYS);
-    }
-    let only = if cntr.is_null() {
-        None
-    } else {
-        // SAFETY: the caller's contract.
-        Some(unsafe { counter(dom, cntr) }?)
-    };
-    let mut st = dom.gate.lock();
-    st.triggers.take(|cntr, work| work.queued.is_some() && only.is_none_or(|only| only == cntr));
-    Ok(())
 }

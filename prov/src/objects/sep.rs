@@ -10,76 +10,25 @@
 //!
 //! Mirrors fi_endpoint(3), "Scalable Endpoints".
 
-mod ports;
-
 use std::ffi::{c_int, c_void};
-use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
-use scif::{Maker, PortId};
+use scif::Maker;
 
-use crate::base::addr::{ADDR_LEN, Addr, ContextCounts};
+use crate::base::addr::ContextCounts;
 use crate::base::attr;
 use crate::base::entry::{self, Object, guard_int, object, own};
 use crate::base::errno::Errno;
-use crate::domain::{DomainShared, DomainState};
-use crate::objects::ep::EpRequest;
-use crate::objects::ep::context::{self, ContextAttr};
+use crate::domain::DomainShared;
+use crate::objects::endpoint::sep::{ContextAttr, Direction, SepShared, of_rx, of_tx};
+use crate::objects::ep::context;
+use crate::objects::ep::open::EpRequest;
 use crate::objects::eq::Eq;
 use crate::objects::handle::Av;
 use crate::objects::handle::Domain;
 use crate::objects::no_ops::{NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
-use crate::objects::port;
-use crate::state::eq_queue::EqShared;
-use ports::Ports;
-
-/// Direction of a context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Transmit,
-    Receive,
-}
-
-/// Position of an open context in its scalable endpoint; dropping it releases the port.
-#[derive(Debug)]
-pub(crate) struct ContextPlace {
-    pub(crate) sep: Arc<SepShared>,
-    pub(crate) way: Direction,
-    at: usize,
-}
-
-impl Drop for ContextPlace {
-    fn drop(&mut self) {
-        self.sep.state().ports.close(self.at);
-    }
-}
-
-/// Scalable endpoint, as shared with its contexts.
-#[derive(Debug)]
-pub(crate) struct SepShared {
-    pub(crate) dom: Arc<DomainShared>,
-    creator: Maker,
-    group: ContextCounts,
-    tx: ContextAttr,
-    rx: ContextAttr,
-    /// Context of the C object, reported in events.
-    context: usize,
-    state: Mutex<SepState>,
-}
-
-#[derive(Debug)]
-struct SepState {
-    ports: Ports,
-    /// IP address in the name of the endpoint.
-    ip: Ipv4Addr,
-    /// Index of its address vector.
-    av: Option<u32>,
-    eq: Option<Arc<EqShared>>,
-    fid: usize,
-    enabled: bool,
-}
 
 /// Object behind the `struct fid_ep` of a scalable endpoint.
 #[repr(C)]
@@ -139,7 +88,7 @@ pub(crate) unsafe extern "C" fn open(
         }
         let new = Sep::open(&domain.shared, group, (src, caps), (tx, rx), context)?;
         let fid = (&raw const *new).expose_provenance();
-        new.shared.state().fid = fid;
+        new.shared.named(fid);
         // SAFETY: not null; space for the new object.
         unsafe { entry::put(sep, entry::give(new)) }
     })
@@ -192,12 +141,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(fid) }?;
         match command {
-            fi::FI_ENABLE => {
-                let mut state = sep.shared.state();
-                state.av.ok_or(fi::FI_ENOAV)?;
-                state.enabled = true;
-                Ok(())
-            }
+            fi::FI_ENABLE => sep.shared.enable(),
             _ => Err(fi::FI_ENOSYS),
         }
     })
@@ -281,74 +225,15 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
     })
 }
 
-fn of_tx(attr: &fi::fi_tx_attr) -> ContextAttr {
-    ContextAttr {
-        caps: attr.caps,
-        op_flags: attr.op_flags,
-        msg_order: attr.msg_order,
-        inject_size: attr.inject_size,
-        size: attr.size,
-    }
-}
-
-fn of_rx(attr: &fi::fi_rx_attr) -> ContextAttr {
-    ContextAttr {
-        caps: attr.caps,
-        op_flags: attr.op_flags,
-        msg_order: attr.msg_order,
-        inject_size: 0,
-        size: attr.size,
-    }
-}
-
-impl ContextAttr {
-    /// Returns the default attributes of the contexts of one direction.
-    fn of_endpoint(self, caps: u64) -> ContextAttr {
-        let or_default = |size: usize, default: usize| if size == 0 { default } else { size };
-        ContextAttr {
-            caps,
-            size: or_default(self.size, attr::DEFAULT_SIZE),
-            inject_size: or_default(self.inject_size, attr::INJECT_SIZE).min(attr::INJECT_SIZE),
-            ..self
-        }
-    }
-
-    /// Returns the attributes of one context, which may request less than the endpoint's.
-    fn narrowed(self, asked: Option<ContextAttr>) -> Result<ContextAttr, Errno> {
-        let Some(asked) = asked else { return Ok(self) };
-        // A context may name directions that the endpoint did not name.
-        let known = self.caps
-            | attr::TX_CAPS & !attr::RX_CAPS
-            | attr::RX_CAPS & !attr::TX_CAPS & !attr::PRICED_CAPS;
-        if asked.caps & !known != 0
-            || asked.inject_size > self.inject_size
-            || asked.size > attr::MAX_SIZE
-        {
-            return Err(fi::FI_EINVAL);
-        }
-        let or = |asked: u64, own: u64| if asked == 0 { own } else { asked };
-        let or_size = |asked: usize, own: usize| if asked == 0 { own } else { asked };
-        Ok(ContextAttr {
-            caps: or(asked.caps, self.caps),
-            // Default flags of the context, even if there are none.
-            op_flags: asked.op_flags,
-            msg_order: or(asked.msg_order, self.msg_order),
-            inject_size: or_size(asked.inject_size, self.inject_size),
-            size: or_size(asked.size, self.size),
-        })
-    }
-}
-
 impl Sep {
     fn open(
         dom: &Arc<DomainShared>,
         group: ContextCounts,
-        (src, caps): (&[u8], u64),
-        (tx, rx): (&fi::fi_tx_attr, &fi::fi_rx_attr),
+        src: (&[u8], u64),
+        attrs: (&fi::fi_tx_attr, &fi::fi_rx_attr),
         context: *mut c_void,
     ) -> Result<Box<Sep>, Errno> {
-        let ports = Ports::take(dom, src, group)?;
-        dom.gate.lock().open.seps += 1;
+        let shared = SepShared::open(dom, group, src, attrs, context.expose_provenance())?;
         Ok(Box::new(Sep {
             fid: fid_ep {
                 fid: fid { fclass: fi::FI_CLASS_SEP, context, ops: &raw const FID_OPS },
@@ -360,22 +245,7 @@ impl Sep {
                 atomic: &raw const NO_ATOMIC,
                 collective: &raw const NO_COLLECTIVE,
             },
-            shared: Arc::new(SepShared {
-                dom: Arc::clone(dom),
-                creator: Maker::here(),
-                group,
-                tx: of_tx(tx).of_endpoint(caps),
-                rx: of_rx(rx).of_endpoint(caps),
-                context: context.expose_provenance(),
-                state: Mutex::new(SepState {
-                    ports,
-                    ip: port::ip_of(src),
-                    av: None,
-                    eq: None,
-                    fid: 0,
-                    enabled: false,
-                }),
-            }),
+            shared,
         }))
     }
 
@@ -397,150 +267,5 @@ impl Sep {
         let new = context::open(place, port, wanted, context)?;
         // SAFETY: not null; space for the new object, by the caller's contract.
         unsafe { entry::put(out, new) }
-    }
-}
-
-impl SepShared {
-    fn state(&self) -> MutexGuard<'_, SepState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the position of context `index`, and its port.
-    fn place(
-        self: &Arc<Self>,
-        way: Direction,
-        index: usize,
-    ) -> Result<(ContextPlace, scif::Endpoint), Errno> {
-        let at = match way {
-            Direction::Receive if index < self.group.rx() => index,
-            Direction::Transmit if index < self.group.tx() => self.group.rx() + index,
-            _ => return Err(fi::FI_EINVAL),
-        };
-        let port = self.state().ports.open(&self.dom, at)?;
-        let sep = Arc::clone(self);
-        Ok((ContextPlace { sep, way, at }, port))
-    }
-
-    fn name(&self) -> [u8; ADDR_LEN] {
-        let state = self.state();
-        let node = &self.dom.fabric.node;
-        let id = PortId { node: node.id(), port: state.ports.first() };
-        Addr::of_group(state.ip, id, node.host_hash(), self.group).to_bytes()
-    }
-
-    fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
-        let name: &[u8] = name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?;
-        let wanted = port::requested(&self.dom.fabric, name)?.port;
-        let mut state = self.state();
-        if state.enabled || !state.ports.untouched() {
-            return Err(fi::FI_EOPBADSTATE);
-        }
-        if wanted == 0 || wanted != state.ports.first() {
-            state.ports = Ports::take(&self.dom, name, self.group)?;
-        }
-        state.ip = port::ip_of(name);
-        Ok(())
-    }
-
-    fn bind_av(&self, av: &Av) -> Result<(), Errno> {
-        if !Arc::ptr_eq(av.domain(), &self.dom) {
-            return Err(fi::FI_EDOMAIN);
-        }
-        // The domain lock is taken first, as when a context is enabled.
-        let mut st = self.dom.gate.lock();
-        let mut state = self.state();
-        if state.enabled {
-            return Err(fi::FI_EOPBADSTATE);
-        }
-        if state.av.is_some() {
-            return Err(fi::FI_EINVAL);
-        }
-        st.avs.get_mut(av.index()).ok_or(fi::FI_EINVAL)?.endpoints += 1;
-        state.av = Some(av.index());
-        Ok(())
-    }
-
-    fn bind_eq(&self, eq: &Eq) -> Result<(), Errno> {
-        let mut state = self.state();
-        if state.enabled {
-            return Err(fi::FI_EOPBADSTATE);
-        }
-        if state.eq.is_some() {
-            return Err(fi::FI_EINVAL);
-        }
-        state.eq = Some(Arc::clone(eq.shared()));
-        Ok(())
-    }
-
-    /// Gives a context that is about to be enabled the bindings of the endpoint.
-    ///
-    /// # Errors
-    /// `FI_ENOAV` without an address vector.
-    pub(crate) fn equip(&self, st: &mut DomainState, idx: u32) -> Result<(), Errno> {
-        let state = self.state();
-        let av = state.av.ok_or(fi::FI_ENOAV)?;
-        let ep = st.eps.get_mut(idx).ok_or(fi::FI_EINVAL)?;
-        ep.eq.clone_from(&state.eq);
-        (ep.fid, ep.context) = (state.fid, self.context);
-        if ep.cfg.av == u32::MAX {
-            ep.cfg.av = av;
-            st.avs.get_mut(av).ok_or(fi::FI_EINVAL)?.endpoints += 1;
-        }
-        Ok(())
-    }
-
-    fn retire(&self) -> Result<(), Errno> {
-        let mut st = self.dom.gate.lock();
-        let state = self.state();
-        if state.ports.any_open() {
-            return Err(fi::FI_EBUSY);
-        }
-        st.open.seps = st.open.seps.saturating_sub(1);
-        if let Some(av) = state.av.and_then(|av| st.avs.get_mut(av)) {
-            av.endpoints = av.endpoints.saturating_sub(1);
-        }
-        drop(st);
-        if let Some(eq) = &state.eq {
-            eq.purge_fid(state.fid);
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OWN: ContextAttr = ContextAttr {
-        caps: fi::FI_MSG | fi::FI_TAGGED,
-        op_flags: fi::FI_COMPLETION,
-        msg_order: fi::FI_ORDER_SAS,
-        inject_size: 64,
-        size: 128,
-    };
-    const NONE: ContextAttr =
-        ContextAttr { caps: 0, op_flags: 0, msg_order: 0, inject_size: 0, size: 0 };
-
-    #[test]
-    fn a_context_may_ask_for_less() {
-        let same = OWN.narrowed(None).unwrap();
-        assert_eq!((same.caps, same.op_flags), (OWN.caps, OWN.op_flags));
-        let less = OWN
-            .narrowed(Some(ContextAttr { caps: fi::FI_MSG | fi::FI_SEND, size: 4, ..NONE }))
-            .unwrap();
-        assert_eq!(less.caps, fi::FI_MSG | fi::FI_SEND);
-        assert_eq!((less.size, less.inject_size), (4, OWN.inject_size));
-        assert_eq!(less.op_flags, 0);
-    }
-
-    #[test]
-    fn a_context_cannot_ask_for_more() {
-        for more in [
-            ContextAttr { caps: fi::FI_RMA, ..NONE },
-            ContextAttr { inject_size: OWN.inject_size + 1, ..NONE },
-            ContextAttr { size: attr::MAX_SIZE + 1, ..NONE },
-        ] {
-            assert_eq!(OWN.narrowed(Some(more)).err(), Some(fi::FI_EINVAL));
-        }
     }
 }

@@ -11,7 +11,8 @@
 use libfabric_sys as fi;
 use scif_ring::{Mem, total_len};
 
-use super::{Ep, Handle};
+use super::ep::{Ep, Handle};
+use super::flags::{CLASSES, LEVELS, RX_MSG_FLAGS, TX_MSG_FLAGS, bad_flags};
 use crate::base::attr::RMA_IOV_LIMIT;
 use crate::base::buffers::ShortList;
 use crate::base::entry;
@@ -23,33 +24,6 @@ use crate::engine::types::args::RecvArgs;
 use crate::engine::types::args::RmaArgs;
 use crate::engine::types::args::RmaIov;
 use crate::engine::types::args::SendArgs;
-
-/// Completion levels: the event at which an operation counts as complete.
-const LEVELS: u64 = fi::FI_INJECT_COMPLETE
-    | fi::FI_TRANSMIT_COMPLETE
-    | fi::FI_DELIVERY_COMPLETE
-    | fi::FI_MATCH_COMPLETE;
-/// Classes of operations and directions, which programs may repeat in the flags of a call.
-pub(super) const CLASSES: u64 = fi::FI_MSG
-    | fi::FI_RMA
-    | fi::FI_TAGGED
-    | fi::FI_ATOMIC
-    | fi::FI_READ
-    | fi::FI_WRITE
-    | fi::FI_RECV
-    | fi::FI_SEND
-    | fi::FI_REMOTE_READ
-    | fi::FI_REMOTE_WRITE;
-/// Flags allowed in a transmit attribute or `FI_SETOPSFLAG`.
-pub(super) const TX_OP_FLAGS: u64 =
-    LEVELS | fi::FI_COMPLETION | fi::FI_INJECT | fi::FI_FENCE | fi::FI_MORE;
-/// Flags allowed in a receive attribute or `FI_SETOPSFLAG`.
-pub(crate) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
-/// Flags that the transmitting `*msg` calls accept beside [`CLASSES`].
-pub(super) const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::FI_PRIORITY;
-/// Flags that the receiving `*msg` calls accept beside [`CLASSES`].
-pub(super) const RX_MSG_FLAGS: u64 =
-    RX_OP_FLAGS | fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD | fi::FI_REMOTE_CQ_DATA;
 
 /// Remote ranges of one call.
 pub(crate) type Ranges = ShortList<RmaIov, RMA_IOV_LIMIT>;
@@ -246,21 +220,6 @@ impl Receiver for Ep {
         calls::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
-}
-
-/// Returns the error for `flags` of a call that accepts only `known` ones and [`CLASSES`], with the
-/// wrong flags as its reason.
-#[cold]
-pub(super) fn bad_flags(flags: u64, known: u64) -> Errno {
-    let wrong = flags & !(known | CLASSES);
-    let why = if wrong == 0 {
-        format_args!("flags {flags:#x} contradict each other")
-    } else if wrong & fi::FI_COMMIT_COMPLETE != 0 {
-        format_args!("flags {wrong:#x}: there is no persistent memory for FI_COMMIT_COMPLETE")
-    } else {
-        format_args!("flags {wrong:#x} are not supported in this call")
-    };
-    because(fi::FI_EBADFLAGS, why)
 }
 
 impl Ep {

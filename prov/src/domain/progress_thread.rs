@@ -26,6 +26,7 @@ use crate::domain::bindings::{arm_ep, disarm_ep};
 use crate::domain::progress_handle::AutoProgress;
 use crate::domain::state::{DomainShared, DomainState};
 use crate::domain::{calls, triggered};
+use crate::state::waiters::{MAX_SLEEP_NS, POLL_SLEEP_NS, TIMER_SLEEP_NS};
 
 /// Number of panics after which the thread ends. A poisoned endpoint causes no second one, so this
 /// many indicate a defect outside the endpoints.
@@ -35,14 +36,6 @@ const PANICS_MAX: usize = 64;
 const LINGER_NS: u64 = 50_000;
 /// Interval between checks whether the application still makes progress itself.
 const AWAY: Duration = Duration::from_millis(1);
-/// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
-/// doorbell. A longer one delays their timeouts.
-const TIMER_NAP_NS: u64 = 20_000_000;
-/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried. A longer one
-/// delays the retry.
-const POLL_NAP_NS: u64 = 200_000;
-/// Longest sleep in nanoseconds in all other cases; see `wait`.
-const NAP_NS: u64 = 1_000_000_000;
 
 /// Starts the thread with all signals blocked, since they belong to the application.
 pub(crate) fn start(auto: &AutoProgress, dom: &Arc<DomainShared>) -> Result<(), Errno> {
@@ -161,9 +154,9 @@ impl Worker {
             if nothing {
                 drop(guard);
                 let nap_ns = match timer {
-                    _ if poll => POLL_NAP_NS,
-                    true => TIMER_NAP_NS,
-                    false => NAP_NS,
+                    _ if poll => POLL_SLEEP_NS,
+                    true => TIMER_SLEEP_NS,
+                    false => MAX_SLEEP_NS,
                 };
                 // A failure of the wait set is reported by the next attempt to create one.
                 let _ = self.waiter.wait(Some(nap_ns));

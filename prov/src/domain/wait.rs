@@ -19,19 +19,11 @@ use crate::domain::bindings::{arm_ep, disarm_ep, each_ep, split, waits};
 use crate::domain::state::{DomainShared, DomainState, Target};
 use crate::domain::{calls, triggered};
 use crate::state::counter::CntrState;
+use crate::state::waiters::{MAX_SLEEP_NS, POLL_SLEEP_NS, TIMER_SLEEP_NS};
 
 /// Nanoseconds for which a blocking call polls before it sleeps: about the cost of falling asleep
 /// and waking up.
 const SPIN_NS: u64 = 20_000;
-/// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
-/// doorbell. A longer one delays their timeouts.
-pub(crate) const TIMER_NAP_NS: u64 = 20_000_000;
-/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried. A longer one
-/// delays the retry.
-const POLL_NAP_NS: u64 = 200_000;
-/// Longest sleep in nanoseconds in all other cases. A wake-up lost because the peer died while
-/// sending it costs this delay, not a hang.
-const NAP_NS: u64 = 1_000_000_000;
 
 /// Whether there are entries or changes that the application has not read.
 pub(crate) fn has_news(st: &DomainState, target: Target) -> bool {
@@ -294,9 +286,9 @@ fn nap<R>(
         let mut timer = false;
         each_ep(st, target, |st, ep| timer |= calls::wants_timer(st, ep));
         let longest = match timer {
-            _ if must_poll(st, target) => POLL_NAP_NS,
-            true => TIMER_NAP_NS,
-            false => NAP_NS,
+            _ if must_poll(st, target) => POLL_SLEEP_NS,
+            true => TIMER_SLEEP_NS,
+            false => MAX_SLEEP_NS,
         };
         (slot, waiter, left_ns.map_or(longest, |left| left.min(longest)))
     };

@@ -19,11 +19,11 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::domain::DomainShared;
 use crate::domain::Target;
-use crate::domain::wait::{self, TIMER_NAP_NS, has_news};
+use crate::domain::wait::{self, has_news};
 use crate::objects::handle::Fabric;
 use crate::state::eq_queue::EqShared;
 use crate::state::fabric::FabricShared;
-use crate::state::waiters::{WaitObj, poll_list};
+use crate::state::waiters::{TIMER_SLEEP_NS, WaitObj, poll_list};
 
 /// Member of a set.
 #[derive(Debug)]
@@ -299,7 +299,7 @@ impl SetShared {
                 cpu_relax_or_yield(polls);
                 continue;
             }
-            let timeout_ns = left.map_or(TIMER_NAP_NS, |left| left.min(TIMER_NAP_NS));
+            let timeout_ns = left.map_or(TIMER_SLEEP_NS, |left| left.min(TIMER_SLEEP_NS));
             // The result is ignored: the members are polled in any case.
             self.waiter.wait(Some(timeout_ns)).map_err(|e| errno::errno(&e))?;
         }

@@ -16,7 +16,7 @@ use scif::{Maker, Waiter, Woken, cpu_relax_or_yield, now_ns};
 use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, warn_about_peer};
 use crate::state::fabric::FabricShared;
-use crate::state::waiters::WaitObj;
+use crate::state::waiters::{MAX_SLEEP_NS, WaitObj};
 
 /// Minimum of the limit on unread events of the application, which its attribute can raise. Above
 /// the limit fi_eq_write returns `FI_EAGAIN`.
@@ -28,9 +28,6 @@ const MAX_ENDS: usize = 4096;
 const MAX_ENDS_OF_STRANGERS: usize = MAX_ENDS / 2;
 /// Longest sleep in nanoseconds while an attempt must be repeated. A longer one delays the attempt.
 const SOON_NS: u64 = 1_000_000;
-/// Longest sleep in nanoseconds otherwise. After it, a passive endpoint that lacked a descriptor
-/// for a caller retries.
-const NAP_NS: u64 = 1_000_000_000;
 /// Maximum length in bytes of an event that an application writes. A longer one is refused with
 /// `FI_EINVAL`.
 const MAX_USER_BYTES: usize = 64 * 1024;
@@ -419,7 +416,9 @@ impl EqShared {
             }
             match &self.waiter {
                 Some(waiter) => {
-                    let longest = if soon { SOON_NS } else { NAP_NS };
+                    // After the longest sleep, a passive endpoint that lacked a descriptor for a
+                    // caller retries.
+                    let longest = if soon { SOON_NS } else { MAX_SLEEP_NS };
                     let timeout_ns = left.map_or(longest, |left| left.min(longest));
                     let woken =
                         waiter.wait_or_interrupt(Some(timeout_ns)).map_err(|e| errno::errno(&e))?;

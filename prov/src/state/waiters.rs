@@ -15,6 +15,16 @@ use scif::Waiter;
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
 
+/// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
+/// doorbell. A longer one delays their timeouts.
+pub(crate) const TIMER_SLEEP_NS: u64 = 20_000_000;
+/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried. A longer one
+/// delays the retry.
+pub(crate) const POLL_SLEEP_NS: u64 = 200_000;
+/// Longest sleep in nanoseconds in all other cases. A wake-up lost because the peer died while
+/// sending it costs this delay, not a hang.
+pub(crate) const MAX_SLEEP_NS: u64 = 1_000_000_000;
+
 /// Wait object of a queue or counter, as far as the distinction matters in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitObj {

@@ -522,10 +522,9 @@ impl Cq {
                 let mut reader = Reader { cq: self, out, found: 0 };
                 if calls::poll_direct(st, ep, self.index, out.count, &mut reader) > 0
                     && let found @ 1.. = reader.found
+                    && let Some(cq) = st.cqs.get_mut(self.index)
                 {
-                    if let Some(cq) = st.cqs.get_mut(self.index) {
-                        cq.empty_polls = 0;
-                    }
+                    cq.empty_polls = 0;
                     return Ok(found.cast_signed());
                 }
             }

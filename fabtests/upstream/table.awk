@@ -62,7 +62,8 @@ END {
     for (result in total) results["all", result] = total[result]
     for (i = 1; i <= families_cnt; i++) {
         f = families[i]
-        printf "%-24s %6d %6d %7d %9d\n", f, results[f, "pass"], results[f, "fail"], results[f, "notrun"], results[f, "excluded"]
+        printf "%-24s %6d %6d %7d %9d\n", f, results[f, "pass"], results[f, "fail"],
+            results[f, "notrun"], results[f, "excluded"]
     }
     if (left_cnt) print ""
     for (i = 1; i <= left_cnt; i++) print left[i]

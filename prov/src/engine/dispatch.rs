@@ -11,7 +11,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
-use crate::engine::protocols::send::Message;
+use crate::engine::protocols::send::OutgoingMsg;
 use crate::engine::protocols::{
     atomic, atomic_inline, atomic_target, coll, coll_run, fragment, recv, rma, rma_target, send,
 };
@@ -157,7 +157,7 @@ fn try_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mut PendingOp
             }
             let payload = payload.source();
             let (tag, data, context, flags) = (*tag, *data, *context, *flags);
-            send::try_send(ep, env, peer, Message { payload, tag, data, context, flags })
+            send::try_send(ep, env, peer, OutgoingMsg { payload, tag, data, context, flags })
         }
         PendingOp::Rma(op) => rma::try_rma(ep, env, peer, op),
         PendingOp::Atomic(op) => atomic::try_atomic(ep, env, peer, op),

@@ -31,7 +31,7 @@ const KEPT_MAX: usize = 64 << 20;
 
 /// Message on the slow path.
 #[derive(Clone, Copy)]
-pub(crate) struct Message<'a> {
+pub(crate) struct OutgoingMsg<'a> {
     pub payload: Source<'a>,
     pub tag: Option<u64>,
     pub data: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct Message<'a> {
     pub flags: u64,
 }
 
-impl Message<'_> {
+impl OutgoingMsg<'_> {
     fn info(&self) -> CompletionInfo {
         let (op_kind, tag) = (OpKind::of(self.tag), self.tag.unwrap_or(0));
         let (context, flags, len) = (self.context, self.flags, self.payload.len());
@@ -104,7 +104,7 @@ fn send_any(
     let quiet = ep.peers.at(peer).queue.is_quiet();
     if quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer)) {
         let SendArgs { iov, tag, data, context, flags, .. } = *a;
-        let message = Message { payload: Source::User(iov), tag, data, context, flags };
+        let message = OutgoingMsg { payload: Source::User(iov), tag, data, context, flags };
         if try_send(ep, env, peer, message) == Submit::Done {
             return Ok(());
         }
@@ -137,12 +137,12 @@ pub(crate) fn try_send(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
-    message: Message<'_>,
+    message: OutgoingMsg<'_>,
 ) -> Submit {
     let Some(conn_id) = peer_conn::tx_conn(ep, peer) else {
         return Submit::Retry;
     };
-    let Message { payload, tag, data, flags, .. } = message;
+    let OutgoingMsg { payload, tag, data, flags, .. } = message;
     let info = message.info();
     let len = info.len;
     let want_ack = wants_ack(ep, flags);
@@ -211,7 +211,7 @@ fn send_rts(
     env: &mut Env<'_>,
     peer: PeerId,
     iov: &[Mem],
-    message: &Message<'_>,
+    message: &OutgoingMsg<'_>,
 ) -> Submit {
     let len = total_len(iov);
     if ep.ops.messages_to(peer) >= MAX_UNACKED_MSGS {

@@ -20,7 +20,7 @@ use crate::domain::state::DomainState;
 use crate::engine::channel::link_set::TICK_POLLS;
 use crate::engine::completions::multi_recv;
 use crate::engine::endpoint::{Endpoint, Health};
-use crate::engine::fast_path::{self, CompletionSink};
+use crate::engine::fast_path::{self, CompletionSink, DirectPoll};
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic, cm, coll_run, parting, recv, rma, send, srx};
 use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
@@ -193,7 +193,7 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
     st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
 }
 
-/// See [`Endpoint::poll_direct`].
+/// See [`fast_path::poll_direct`].
 #[inline(always)]
 pub(crate) fn poll_direct(
     st: &mut DomainState,
@@ -201,10 +201,10 @@ pub(crate) fn poll_direct(
     cq: u32,
     most: usize,
     to: &mut impl CompletionSink,
-) -> usize {
+) -> DirectPoll {
     guarded(st, ep, |st| match split(st, ep) {
         Ok((e, mut env)) => fast_path::poll_direct(e, &mut env, cq, most, to),
-        Err(_) => 0,
+        Err(_) => DirectPoll::Declined,
     })
 }
 

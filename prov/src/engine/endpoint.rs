@@ -19,9 +19,6 @@ use crate::engine::types::args::EpConfig;
 use crate::engine::types::stats::Stats;
 use crate::state::eq_queue::EqShared;
 
-/// Number of active rings up to which an empty poll is repeated once, after a pause.
-const DOUBLE_POLL_MAX_RINGS: usize = 4;
-
 /// Usability of an endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Health {
@@ -83,12 +80,10 @@ impl Endpoint {
         }
     }
 
-    /// Whether only the rings of a few peers can bring new work.
-    #[inline]
+    /// Whether only the rings can bring new work.
+    #[inline(always)]
     pub(crate) fn is_quiescent(&self) -> bool {
-        (1..=DOUBLE_POLL_MAX_RINGS).contains(&self.links.active.len())
-            && self.rndv.is_idle()
-            && self.peers.busy.is_empty()
+        self.rndv.is_idle() && self.peers.busy.is_empty() && self.rma_target.done.is_empty()
     }
 
     /// Returns the error of a refused call.

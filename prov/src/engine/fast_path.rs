@@ -12,7 +12,7 @@ use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use crate::base::errno::Errno;
 use crate::base::slab::Slab;
-use crate::engine::channel::link_set::{Link, TICK_POLLS};
+use crate::engine::channel::link_set::Link;
 use crate::engine::channel::rx_throttle::BATCH;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
@@ -44,6 +44,21 @@ impl CompletionSink for ToQueue {
             cq.success(c);
         }
     }
+}
+
+/// Number of active rings up to which a direct poll receives. With more, the records of each ring
+/// are handled in turn by a full poll.
+const DIRECT_RINGS: usize = 4;
+
+/// Result of a direct poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectPoll {
+    /// At least one message was received.
+    Received,
+    /// No ring holds a record, and no other work is due.
+    Empty,
+    /// Only a full poll can do the work that is due.
+    Declined,
 }
 
 /// Handler of an inline message, with the state it needs.
@@ -119,8 +134,9 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
 }
 
 /// Polls the rings directly for a read of queue `cq`, which is empty and fed by this endpoint
-/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue.
-/// Returns 0 if there are none, or if a full poll has other work.
+/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue. An
+/// empty poll costs one load per active ring, no clock and no pause, since its caller may compute
+/// between polls.
 #[inline(always)]
 pub(crate) fn poll_direct(
     ep: &mut Endpoint,
@@ -128,40 +144,55 @@ pub(crate) fn poll_direct(
     cq: u32,
     most: usize,
     to: &mut impl CompletionSink,
-) -> usize {
+) -> DirectPoll {
+    #[cfg(test)]
+    let _ = crate::engine::panic_test::strike(ep.cfg.inject_size);
     if ep.cfg.rx_cq != Some(cq)
+        || most == 0
         || ep.links.armed
-        || ep.links.polls % TICK_POLLS == TICK_POLLS - 1
+        || ep.links.is_clock_due(ep.links.polls.wrapping_add(1))
         || !ep.is_quiescent()
         || ep.links.sock.bell().any()
     {
-        return 0;
+        return DirectPoll::Declined;
     }
+    let (rings, most) = (ep.links.active.len(), most.min(BATCH));
     let mut taken = 0;
-    let mut at = 0;
-    while let Some(&link) = ep.links.active.get(at) {
-        let Link { conn, peer, .. } = link;
-        expect_answer(ep, link);
-        while taken < most.min(BATCH)
-            && recv_inline(ep, env, conn, peer, to) == PollOutcome::Consumed
-        {
-            taken += 1;
-            if let Some(link) = ep.links.active.get_mut(at) {
-                link.empty = 0;
-            }
+    for at in 0..rings {
+        if taken == most {
+            break;
         }
-        at += 1;
+        let Some(link) = ep.links.poll_ready(at) else {
+            continue;
+        };
+        if rings > DIRECT_RINGS {
+            return DirectPoll::Declined;
+        }
+        expect_answer(ep, link);
+        let before = taken;
+        let mut outcome = PollOutcome::Unhandled;
+        while taken < most {
+            outcome = recv_inline(ep, env, link.conn, link.peer, to);
+            if outcome != PollOutcome::Consumed {
+                break;
+            }
+            taken += 1;
+        }
+        if let Some(link) = ep.links.active.get_mut(at) {
+            link.empty = u32::from(taken == before && outcome == PollOutcome::Empty);
+        }
+        if outcome == PollOutcome::Unhandled && taken == 0 {
+            return DirectPoll::Declined;
+        }
     }
-    if taken > 0 {
-        ep.links.polls = ep.links.polls.wrapping_add(1);
-        ep.throttle.more = taken == most.min(BATCH);
-        ep.recv.cq_was_empty = false;
-    }
-    taken
+    ep.links.polls = ep.links.polls.wrapping_add(1);
+    ep.throttle.more = taken == most;
+    ep.recv.cq_was_empty = taken == 0;
+    if taken > 0 { DirectPoll::Received } else { DirectPoll::Empty }
 }
 
 /// Requests ownership of the next transmit line after the first record that ends a wait, since
-/// a reply probably follows.
+/// a reply probably follows. The ring holds this record.
 #[inline(always)]
 pub(crate) fn expect_answer(ep: &mut Endpoint, Link { conn, peer, empty }: Link) {
     if empty == 0 {
@@ -173,7 +204,7 @@ pub(crate) fn expect_answer(ep: &mut Endpoint, Link { conn, peer, empty }: Link)
     let Some(c) = ep.links.conn(conn) else {
         return;
     };
-    if tx == conn && c.tx().last_was_reply() || !c.rx().ready() {
+    if tx == conn && c.tx().last_was_reply() {
         return;
     }
     let tx = if tx == conn { tx } else { merge::merge_conns(ep, peer, tx, conn) };

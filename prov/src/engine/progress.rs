@@ -4,7 +4,6 @@
 //!
 //! Not here: active and idle rings (`link_set`), and backpressure (`rx_throttle`).
 
-use crate::engine::channel::link_set::TICK_POLLS;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic_inline, parting, rendezvous, srx};
@@ -31,7 +30,7 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     #[cfg(test)]
     let _ = crate::engine::panic_test::strike(ep.cfg.inject_size);
     ep.throttle.more = false;
-    if ep.links.polls.is_multiple_of(TICK_POLLS) {
+    if ep.links.is_clock_due(ep.links.polls) {
         housekeeping(ep, env);
     }
     if ep.links.sock.bell().any() {
@@ -42,13 +41,8 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     }
     let (rings, armed) = (ep.links.active.len(), ep.links.armed);
     let most = ep.throttle.budget(rings, armed, || ep.recv.unexpected());
-    if most > 0 && !poll_live(ep, env, most) && ep.is_quiescent() {
-        // PAUSE: a tight poll takes the cache line away from the writing core. It also slows
-        // the other hardware thread of this core.
-        std::hint::spin_loop();
-        if ep.links.any_ready() {
-            poll_live(ep, env, most);
-        }
+    if most > 0 {
+        poll_live(ep, env, most);
     }
     if ep.links.armed {
         ep.links.flush_active();
@@ -68,10 +62,9 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.recv.cq_was_empty = ep.cfg.rx_cq.and_then(|c| env.cqs.get(c)).is_none_or(|cq| cq.is_empty());
 }
 
-/// Handles at most `most` records of each active ring. Returns whether there were any.
+/// Handles at most `most` records of each active ring.
 #[inline]
-fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) -> bool {
-    let mut any = false;
+fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) {
     let mut at = 0;
     while let Some(live) = ep.links.active.get(at).copied() {
         let ready = ep.links.conn(live.conn).is_some_and(|c| c.rx().ready());
@@ -82,7 +75,6 @@ fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) -> bool {
             0
         };
         if taken > 0 {
-            any = true;
             ep.throttle.more |= taken == most;
             if let Some(l) = ep.links.active.get_mut(at).filter(|l| l.conn == live.conn) {
                 l.empty = 0;
@@ -92,7 +84,6 @@ fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) -> bool {
         }
         at += 1;
     }
-    any
 }
 
 /// Does the timed work: sweep, connection events, expired connects, liveness.
@@ -101,6 +92,7 @@ fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     connections::end_exhausted(ep, env);
     parting::see_off(ep, env);
     let now = scif::now_ns();
+    ep.links.note_clock(now);
     if now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
         ep.links.last_events_ns = now;
         connections::poll_connections(ep, env);

@@ -50,8 +50,6 @@ pub(crate) struct CqState {
     popped: u64,
     /// Value of `popped` when [`CqState::is_due`] last returned true.
     looked: u64,
-    /// Number of consecutive reads that found no entry.
-    pub(crate) empty_polls: u32,
     pub(crate) detector: Detector,
     /// Error data lent to the application until its next `fi_cq_readerr`.
     pub(crate) lent: Vec<u8>,
@@ -74,7 +72,6 @@ impl CqState {
             pushed: 0,
             popped: 0,
             looked: 0,
-            empty_polls: 0,
             detector: Detector::new(),
             lent: Vec::new(),
             waits,

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Detection of oversubscription: whether an idle reader of a completion queue should sleep instead
-//! of yielding.
+//! Detection of oversubscription: when an idle reader yields the processor, and whether it should
+//! sleep instead.
+//!
+//! A yield that returns at once shows that no other process wants the processor. It doubles the
+//! number of empty polls until the next yield, up to a maximum. A longer yield shows the turn of
+//! another process. From then on each empty poll yields, until a yield returns at once. So a
+//! program that computes between polls does not pay for yields that are of no use.
 //!
 //! With more processes than processors, each time slice of a waiting process delays one that has
 //! work. A read must not block, so the sleep (`wait`) is short and ends with the first message.
@@ -9,6 +14,16 @@
 //! long as the sleep. Sleeps must also prove useful. A program that waits for an event elsewhere
 //! notices it only after the sleep.
 
+/// Number of empty polls with which each wait begins, before the first yield. They are long enough
+/// to catch a message on its way, and short enough for ranks that share a core.
+const POLLS_BEFORE_YIELD: u32 = 100;
+/// Maximum number of empty polls from one yield to the next. With fewer, yields of no use cost a
+/// program that polls between its computations more than a nanosecond a poll. With more, a process
+/// that becomes runnable waits longer for its turn.
+const YIELD_GAP_MAX: u32 = 1024;
+/// Duration in nanoseconds from which a yield counts as the turn of another process. A shorter one
+/// returned at once, without a switch to another process and back.
+const TURN_NS: u64 = 1_000;
 /// Duration in nanoseconds above which a yield counts as slow: another process ran, or the kernel
 /// had work.
 const SLOW_YIELD_NS: u64 = 2_000;
@@ -20,9 +35,9 @@ const WINDOW_NS: u64 = 2_000_000;
 /// Nanoseconds of waiting before the first sleep. Replies on their way arrive sooner, and so do
 /// collectives under oversubscription.
 const SLEEP_AFTER_NS: u64 = 500_000;
-/// Nanoseconds that a program may work between two reads and still count as waiting.
+/// Nanoseconds that a program may work between two polls and still count as waiting.
 const WORK_NS: u64 = 3_000;
-/// Number of longest yields that may pass between two reads, besides `WORK_NS`, since the program
+/// Number of longest yields that may pass between two yields, besides `WORK_NS`, since the program
 /// may yield as well. A longer pause restarts the detection.
 const OWN_YIELDS: u64 = 4;
 /// Maximum in nanoseconds of the longest yield in that sum. Without it one long time slice would
@@ -52,9 +67,15 @@ pub(crate) enum SleepEnd {
     Other,
 }
 
-/// Observations of the readers of a queue since they began to wait.
+/// Observations of the readers of a queue or counter since they began to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Detector {
+    /// Number of empty polls since the last event or, plus a constant, since the last yield.
+    empty: u32,
+    /// Value of `empty` at which the next yield is due.
+    yield_at: u32,
+    /// Number of empty polls from one yield to the next.
+    gap: u32,
     /// Start of the wait in nanoseconds; 0 before the first yield.
     since: u64,
     /// End of the last yield or sleep in nanoseconds.
@@ -71,29 +92,56 @@ pub(crate) struct Detector {
 
 impl Detector {
     pub(crate) fn new() -> Detector {
-        Detector { credit: CREDIT, ..Detector::default() }
+        Detector { credit: CREDIT, gap: 1, ..Detector::default() }
     }
 
-    /// Begins a new wait, after a read that returned a completion.
-    pub(crate) fn new_wait(&mut self) {
+    /// Counts an empty poll. Returns whether to yield now.
+    #[inline(always)]
+    pub(crate) fn note_empty(&mut self) -> bool {
+        self.empty = self.empty.saturating_add(1);
+        if self.empty == POLLS_BEFORE_YIELD {
+            self.begin_wait();
+        }
+        self.empty >= POLLS_BEFORE_YIELD && self.empty >= self.yield_at
+    }
+
+    /// Notes an event, which ends the wait.
+    #[inline(always)]
+    pub(crate) fn note_event(&mut self) {
+        self.empty = 0;
+    }
+
+    /// Returns the number of empty polls since the last event.
+    #[cfg(test)]
+    pub(crate) fn empty_polls(&self) -> u32 {
+        self.empty
+    }
+
+    #[cold]
+    fn begin_wait(&mut self) {
         self.reset();
+        self.yield_at = self.gap.max(POLLS_BEFORE_YIELD);
         self.credit = self.credit.max(CREDIT_MIN);
     }
 
     /// Discards the observations, since the program did other work between its reads.
     pub(crate) fn reset(&mut self) {
-        *self = Detector { credit: self.credit, ..Detector::default() };
+        let Detector { empty, yield_at, gap, credit, .. } = *self;
+        *self = Detector { empty, yield_at, gap, credit, ..Detector::default() };
     }
 
     /// Records a yield between `begin` and `end`. Returns whether to sleep now.
     pub(crate) fn note_yield(&mut self, begin: u64, end: u64) -> bool {
         let between = begin.saturating_sub(self.last);
-        if self.since == 0 || between > WORK_NS + OWN_YIELDS * self.longest {
+        if self.since == 0 || between > u64::from(self.gap) * WORK_NS + OWN_YIELDS * self.longest {
             self.reset();
             self.since = begin;
         }
         self.last = end;
         let took = end.saturating_sub(begin);
+        self.gap = if took >= TURN_NS { 1 } else { (2 * self.gap).min(YIELD_GAP_MAX) };
+        self.empty = POLLS_BEFORE_YIELD + 1;
+        self.yield_at = self.empty + self.gap;
         if took < SLOW_YIELD_NS {
             return false;
         }
@@ -127,69 +175,141 @@ impl Detector {
 mod tests {
     use super::*;
 
-    const START: u64 = 1_000_000;
+    /// Program that polls: each empty poll takes `poll` nanoseconds, each yield `took`.
+    struct Program {
+        detector: Detector,
+        now: u64,
+        poll: u64,
+    }
 
-    /// Simulates a wait of yields that take `took` with pauses of `between`. Returns the time until
-    /// the first sleep.
-    fn wait(detector: &mut Detector, took: u64, between: u64) -> Option<u64> {
-        let mut now = START;
-        detector.new_wait();
-        for _ in 0..10_000 {
-            if detector.note_yield(now, now + took) {
-                return Some(now + took - START);
-            }
-            now += took + between;
+    impl Program {
+        fn new(poll: u64) -> Program {
+            Program { detector: Detector::new(), now: 1_000_000, poll }
         }
-        None
+
+        /// Polls until a yield is due. Returns the number of polls.
+        fn poll_until_yield(&mut self) -> u32 {
+            let mut polls = 1;
+            while !self.detector.note_empty() {
+                self.now += self.poll;
+                polls += 1;
+            }
+            self.now += self.poll;
+            polls
+        }
+
+        fn yield_cpu(&mut self, took: u64) -> bool {
+            let begin = self.now;
+            self.now += took;
+            self.detector.note_yield(begin, self.now)
+        }
+
+        /// Begins a wait in which yields take `took`. Returns the time from the first yield to the
+        /// first sleep.
+        fn wait(&mut self, took: u64) -> Option<u64> {
+            self.detector.note_event();
+            self.poll_until_yield();
+            let begin = self.now;
+            for _ in 0..10_000 {
+                if self.yield_cpu(took) {
+                    return Some(self.now - begin);
+                }
+                self.poll_until_yield();
+            }
+            None
+        }
+    }
+
+    #[test]
+    fn yields_that_return_at_once_become_rare() {
+        let mut program = Program::new(20);
+        assert_eq!(program.poll_until_yield(), POLLS_BEFORE_YIELD);
+        let mut gaps = Vec::new();
+        for _ in 0..12 {
+            assert!(!program.yield_cpu(300));
+            gaps.push(program.poll_until_yield());
+        }
+        assert_eq!(gaps, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]);
+        // The next wait begins with the same gap.
+        program.detector.note_event();
+        assert_eq!(program.poll_until_yield(), YIELD_GAP_MAX);
+    }
+
+    #[test]
+    fn each_poll_yields_while_others_take_turns() {
+        let mut program = Program::new(20);
+        program.wait(300);
+        program.yield_cpu(TURN_NS);
+        for _ in 0..5 {
+            assert_eq!(program.poll_until_yield(), 1);
+            program.yield_cpu(12_000);
+        }
+        program.detector.note_event();
+        assert_eq!(program.poll_until_yield(), POLLS_BEFORE_YIELD);
+        assert!(!program.yield_cpu(300));
+        assert_eq!(program.poll_until_yield(), 2);
+    }
+
+    #[test]
+    fn an_event_ends_the_wait() {
+        let mut program = Program::new(20);
+        for _ in 0..1_000 {
+            for _ in 1..POLLS_BEFORE_YIELD {
+                assert!(!program.detector.note_empty());
+            }
+            program.detector.note_event();
+        }
     }
 
     #[test]
     fn sleeps_need_oversubscription_and_a_long_wait() {
-        let mut detector = Detector::new();
-        assert_eq!(wait(&mut detector, SLOW_YIELD_NS - 1, 1_000), None);
-        assert!(wait(&mut detector, SLOW_YIELD_NS, 1_000).unwrap() >= SLEEP_AFTER_NS);
+        assert_eq!(Program::new(1_000).wait(SLOW_YIELD_NS - 1), None);
+        assert!(Program::new(1_000).wait(SLOW_YIELD_NS).unwrap() >= SLEEP_AFTER_NS);
         // An MPI with yields of its own.
-        assert!(wait(&mut detector, 12_000, 30_000).unwrap() >= SLEEP_AFTER_NS);
+        assert!(Program::new(30_000).wait(12_000).unwrap() >= SLEEP_AFTER_NS);
         // A single process that uses whole time slices is not oversubscription.
-        assert_eq!(wait(&mut detector, 3_000_000, 1_000), None);
+        assert_eq!(Program::new(1_000).wait(3_000_000), None);
     }
 
     #[test]
     fn rare_interrupts_are_no_oversubscription() {
-        let mut detector = Detector::new();
-        let mut now = START;
+        let mut program = Program::new(200);
         for i in 0..1_000_000u64 {
+            program.poll_until_yield();
             let took = if i % 2_000 == 0 { 5_000 } else { 300 };
-            assert!(!detector.note_yield(now, now + took), "{i}");
-            now += took + 200;
+            assert!(!program.yield_cpu(took), "{i}");
         }
     }
 
     #[test]
     fn a_program_that_works_between_reads_does_not_sleep() {
-        let mut detector = Detector::new();
-        assert_eq!(wait(&mut detector, 12_000, 100_000), None);
-        assert_eq!(wait(&mut detector, SLOW_YIELD_NS, 20_000), None);
-        assert!(wait(&mut detector, 12_000, 1_000).is_some());
-        detector.reset();
-        assert!(!detector.note_yield(START, START + 12_000));
+        assert_eq!(Program::new(100_000).wait(12_000), None);
+        assert_eq!(Program::new(20_000).wait(SLOW_YIELD_NS), None);
+        let mut program = Program::new(1_000);
+        assert!(program.wait(12_000).is_some());
+        program.detector.reset();
+        assert!(!program.yield_cpu(12_000));
     }
 
     #[test]
     fn sleeps_without_an_event_use_up_the_credit() {
-        let mut detector = Detector::new();
-        let mut now = START + wait(&mut detector, 12_000, 1_000).unwrap();
-        let mut sleeps = 0;
-        while detector.note_yield(now, now + 12_000) {
-            detector.note_sleep(SleepEnd::Other, now + 12_000);
-            assert!(detector.note_yield(now + 12_000, now + 24_000));
-            detector.note_sleep(SleepEnd::Timeout, now + 524_000);
-            now += 525_000;
+        let mut program = Program::new(0);
+        program.wait(12_000).unwrap();
+        let mut sleeps = 1;
+        loop {
+            program.now += 500_000;
+            program.detector.note_sleep(SleepEnd::Other, program.now);
+            program.detector.note_sleep(SleepEnd::Timeout, program.now);
+            assert_eq!(program.poll_until_yield(), 1);
+            if !program.yield_cpu(12_000) {
+                break;
+            }
             sleeps += 1;
         }
         assert_eq!(sleeps, CREDIT);
         // A completion was read after all.
-        assert!(wait(&mut detector, 12_000, 1_000).is_some());
+        assert!(program.wait(12_000).is_some());
+        let detector = &mut program.detector;
         assert_eq!(detector.credit, CREDIT_MIN);
         detector.note_sleep(SleepEnd::Event, 0);
         assert_eq!(detector.credit, CREDIT_MIN + EARNED);
@@ -198,6 +318,6 @@ mod tests {
         }
         assert_eq!(detector.credit, CREDIT_MAX);
         detector.disable();
-        assert!(!detector.note_yield(now, now + 12_000));
+        assert!(!program.yield_cpu(12_000));
     }
 }

@@ -24,9 +24,9 @@ const IDLE_AFTER_POLLS: u32 = 1024;
 const IDLE_AFTER_POLLS_LONG: u32 = 65_536;
 /// Largest number of active rings that counts as few: polling them costs less than reactivation.
 pub(crate) const ACTIVE_ALWAYS: usize = 8;
-/// Polls between two sweep steps, each of which polls one idle ring; a multiple of `TICK_POLLS`.
-/// Applies until every idle ring was polled once since the last one became idle. The peer of that
-/// ring may have published a record before it saw the idle flag.
+/// Polls between two sweep steps, each of which polls one idle ring; a multiple of
+/// `TICK_POLLS_CLOSE`. Applies until every idle ring was polled once since the last one became
+/// idle. The peer of that ring may have published a record before it saw the idle flag.
 pub(crate) const SWEEP_EVERY: u32 = 64;
 /// Polls between two sweep steps otherwise. They are rare, since the polled line is seldom in the
 /// cache. If a malicious peer has erased a doorbell bit, its record is found after up to this many
@@ -34,6 +34,12 @@ pub(crate) const SWEEP_EVERY: u32 = 64;
 pub(crate) const SWEEP_SLOW: u32 = 1024;
 /// Polls between two readings of the clock, and thus the delay of all timed work.
 pub(crate) const TICK_POLLS: u32 = 8;
+/// Polls between two readings of the clock while polls follow each other closely. With fewer, an
+/// empty poll is dearer by more of the cost of the clock.
+const TICK_POLLS_CLOSE: u32 = 32;
+/// Nanoseconds from one poll to the next up to which polls follow each other closely. With more,
+/// connection events are late by some more microseconds.
+const CLOSE_POLL_NS: u64 = 250;
 
 /// Connection in the list of active or idle rings, with its number of empty polls.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +79,9 @@ pub(crate) struct LinkSet {
     pub(crate) events: Vec<LinkEvent>,
     /// Number of polls, wrapping.
     pub(crate) polls: u32,
+    /// Polls between two readings of the clock, a power of two.
+    clock_every: u32,
+    last_clock_ns: u64,
     pub(crate) last_events_ns: u64,
     pub(crate) last_alive_ns: u64,
     alive_next: usize,
@@ -91,6 +100,8 @@ impl LinkSet {
             armed: false,
             events: Vec::new(),
             polls: 0,
+            clock_every: 1,
+            last_clock_ns: 0,
             last_events_ns: 0,
             last_alive_ns: 0,
             alive_next: 0,
@@ -100,6 +111,19 @@ impl LinkSet {
     #[inline(always)]
     pub(crate) fn conn(&mut self, id: ConnId) -> Option<&mut Connection> {
         self.sock.conn(id)
+    }
+
+    /// Whether the poll with number `poll` reads the clock and does the timed work.
+    #[inline(always)]
+    pub(crate) fn is_clock_due(&self, poll: u32) -> bool {
+        poll & (self.clock_every - 1) == 0
+    }
+
+    /// Notes a reading of the clock, and decides how many polls follow before the next one.
+    pub(crate) fn note_clock(&mut self, now: u64) {
+        let since = now.saturating_sub(std::mem::replace(&mut self.last_clock_ns, now));
+        let is_close = since <= u64::from(self.clock_every) * CLOSE_POLL_NS;
+        self.clock_every = if is_close { TICK_POLLS_CLOSE } else { TICK_POLLS };
     }
 
     /// Adds a connection with `peer`, whose ring is active.
@@ -179,11 +203,17 @@ impl LinkSet {
         }
     }
 
-    /// Whether an active ring holds a record.
-    #[inline]
-    pub(crate) fn any_ready(&mut self) -> bool {
+    /// Returns the connection of active ring `at` if the ring may hold a record. Counts an empty
+    /// poll otherwise. The first poll after a record always returns it, since more may follow.
+    #[inline(always)]
+    pub(crate) fn poll_ready(&mut self, at: usize) -> Option<Link> {
         let LinkSet { active, sock, .. } = self;
-        active.iter().any(|l| sock.conn(l.conn).is_some_and(|c| c.rx().ready()))
+        let link = active.get_mut(at)?;
+        if link.empty == 0 || sock.conn(link.conn).is_some_and(|c| c.rx().ready()) {
+            return Some(*link);
+        }
+        link.empty = link.empty.saturating_add(1);
+        None
     }
 
     /// Publishes the consumed counters before a sleep, since the polls that would publish them may
@@ -211,7 +241,7 @@ impl LinkSet {
             return false;
         };
         link.empty = link.empty.saturating_add(1);
-        if link.empty == FLUSH_AFTER
+        if link.empty >= FLUSH_AFTER
             && let Some(c) = self.sock.conn(link.conn)
         {
             c.rx().flush();

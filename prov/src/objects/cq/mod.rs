@@ -33,8 +33,7 @@ use crate::domain::calls;
 use crate::domain::triggered;
 use crate::domain::wait::{self, Slept};
 use crate::domain::{DomainShared, DomainState};
-use crate::engine::fast_path::CompletionSink;
-use crate::engine::fast_path::ToQueue;
+use crate::engine::fast_path::{CompletionSink, DirectPoll, ToQueue};
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
 use crate::objects::wait_set::{SetMember, wait_object};
@@ -45,11 +44,6 @@ use crate::state::peer_owner::PeerCq;
 use crate::state::waiters::{self, WaitObj, WaitState};
 
 use peer_cq_export::PeerCqSink;
-
-/// Number of consecutive empty reads after which each further one yields the processor. They last
-/// some microseconds: long enough to catch a message on its way, short enough for ranks that share
-/// a core.
-const EMPTY_READS: u32 = 100;
 
 /// Object behind `struct fid_cq`.
 #[repr(C)]
@@ -385,7 +379,7 @@ impl Cq {
     fn flush_to_owner(&self, owner: &PeerCqSink) -> Result<isize, Errno> {
         entry::check_not_forked(self.creator)?;
         let mut kept = owner.turn().ok_or(fi::FI_EAGAIN)?;
-        let empty = {
+        let yields = {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
@@ -395,10 +389,13 @@ impl Cq {
             wait::progress_all(st, self.target());
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
             let (ended, freed) = cq.take_all();
-            cq.empty_polls = if ended.is_empty() { cq.empty_polls.saturating_add(1) } else { 0 };
+            let yields = ended.is_empty() && cq.detector.note_empty();
+            if !ended.is_empty() {
+                cq.detector.note_event();
+            }
             kept.ended.extend(ended);
             kept.freed.extend(freed);
-            cq.empty_polls
+            yields
         };
         let idle = kept.ended.is_empty() && kept.freed.is_empty();
         let taken = owner.offer(&mut kept);
@@ -406,8 +403,8 @@ impl Cq {
             return Ok(0);
         }
         drop(kept);
-        if idle && empty > EMPTY_READS {
-            cpu_relax_or_yield(empty);
+        if idle && yields {
+            self.yield_cpu()?;
         }
         Err(fi::FI_EAGAIN)
     }
@@ -508,7 +505,7 @@ impl Cq {
     #[inline(always)]
     fn read(&self, out: &Entries) -> Result<isize, Errno> {
         entry::check_not_forked(self.creator)?;
-        let empty = {
+        let yields = {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
@@ -516,67 +513,78 @@ impl Cq {
                 st.last_read = self.target();
                 cq.detector.reset();
             }
+            let mut poll = DirectPoll::Declined;
             if cq.is_empty()
                 && let [ep] = *cq.waits.endpoints()
             {
                 let mut reader = Reader { cq: self, out, found: 0 };
-                if calls::poll_direct(st, ep, self.index, out.count, &mut reader) > 0
-                    && let found @ 1.. = reader.found
-                    && let Some(cq) = st.cqs.get_mut(self.index)
-                {
-                    cq.empty_polls = 0;
+                poll = calls::poll_direct(st, ep, self.index, out.count, &mut reader);
+                if let found @ 1.. = reader.found {
+                    if let Some(cq) = st.cqs.get_mut(self.index) {
+                        cq.detector.note_event();
+                    }
                     return Ok(found.cast_signed());
                 }
             }
-            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            // A call without entries requests progress. Operations that complete at once must not
-            // starve the others.
-            let enough =
-                out.count > 0 && (cq.ready() >= out.count || cq.has_error()) && !cq.is_due();
-            if cq.waits.fd_is_armed() {
-                wait::disarm_fd(st, self.target());
-            }
-            if !enough {
-                wait::progress(st, self.target());
-            }
-            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            if let Some(found) = self.copy_to_user(cq, out) {
+            if poll != DirectPoll::Empty
+                && let Some(found) = self.read_with_progress(st, out)?
+            {
                 return found;
             }
-            cq.empty_polls = cq.empty_polls.saturating_add(1);
-            if cq.empty_polls == EMPTY_READS {
-                cq.detector.new_wait();
-            }
-            cq.empty_polls
+            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            cq.detector.note_empty()
         };
-        if empty > EMPTY_READS {
-            return self.yield_cpu(empty, out);
+        if yields {
+            return self.yield_or_sleep(out);
         }
         Err(fi::FI_EAGAIN)
     }
 
+    /// Makes progress, unless enough entries are ready, and returns the result of a read; `None`
+    /// when the queue is empty.
+    #[inline]
+    fn read_with_progress(
+        &self,
+        st: &mut DomainState,
+        out: &Entries,
+    ) -> Result<Option<Result<isize, Errno>>, Errno> {
+        let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        // A call without entries requests progress. Operations that complete at once must not
+        // starve the others.
+        let enough = out.count > 0 && (cq.ready() >= out.count || cq.has_error()) && !cq.is_due();
+        if cq.waits.fd_is_armed() {
+            wait::disarm_fd(st, self.target());
+        }
+        if !enough {
+            wait::progress(st, self.target());
+        }
+        let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        Ok(self.copy_to_user(cq, out))
+    }
+
+    /// Yields the processor once. Returns whether to sleep instead of the next yield.
+    #[cold]
+    fn yield_cpu(&self) -> Result<bool, Errno> {
+        let begin = now_ns();
+        cpu_relax_or_yield(u32::MAX);
+        let end = now_ns();
+        let mut guard = self.dom.gate.lock();
+        let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        Ok(cq.detector.note_yield(begin, end))
+    }
+
     /// Yields the processor after many empty reads, and sleeps briefly under oversubscription.
     #[cold]
-    fn yield_cpu(&self, empty: u32, out: &Entries) -> Result<isize, Errno> {
+    fn yield_or_sleep(&self, out: &Entries) -> Result<isize, Errno> {
         // A call without entries waits for another event, and a user of the descriptor sleeps on
         // that.
-        if out.count == 0 || self.obj.sleeps() {
-            cpu_relax_or_yield(empty);
+        if !self.yield_cpu()? || out.count == 0 || self.obj.sleeps() {
             return Err(fi::FI_EAGAIN);
         }
-        let begin = now_ns();
-        cpu_relax_or_yield(empty);
-        let end = now_ns();
-        {
+        if !self.is_all_there_is() {
             let mut guard = self.dom.gate.lock();
-            let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            if !cq.detector.note_yield(begin, end) {
-                return Err(fi::FI_EAGAIN);
-            }
-            if !self.is_all_there_is() {
-                cq.detector.disable();
-                return Err(fi::FI_EAGAIN);
-            }
+            guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?.detector.disable();
+            return Err(fi::FI_EAGAIN);
         }
         let slept = wait::nap_for(&self.dom, self.target(), oversubscription::SLEEP_NS, |st| {
             self.copy_to_user(st.cqs.get_mut(self.index)?, out)
@@ -609,7 +617,7 @@ impl Cq {
     fn copy_to_user(&self, cq: &mut CqState, out: &Entries) -> Option<Result<isize, Errno>> {
         let n = cq.drain(out.count, |at, c| out.put(self.format, at, c));
         if n > 0 {
-            cq.empty_polls = 0;
+            cq.detector.note_event();
             return Some(Ok(n.cast_signed()));
         }
         if cq.error_is_next() {
@@ -683,7 +691,7 @@ impl Cq {
         cq.lent = Vec::new();
         let CqError { c, err, prov_errno, olen, mut err_data } =
             cq.take_error().ok_or(fi::FI_EAGAIN)?;
-        cq.empty_polls = 0;
+        cq.detector.note_event();
         e.op_context = ptr::with_exposed_provenance_mut(c.context);
         e.flags = c.flags;
         e.len = c.len;

@@ -383,14 +383,14 @@ fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
         post(domain, ep, round);
         let mut context = [usize::MAX];
         assert_eq!(rig.read(&mut context), -(fi::FI_EAGAIN as isize));
-        assert!(rig.state(|q| q.empty_polls) > 0);
+        assert!(rig.state(|q| q.detector.empty_polls()) > 0);
         peer.conn(conn).unwrap().tx().push_head(wire::EAGER | wire::INLINE, &[1; 8]).unwrap();
         while rig.read(&mut context) != 1 {
             peer.poll_links(&mut Vec::new());
             assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain");
         }
         assert_eq!(context, [round]);
-        assert_eq!(rig.state(|q| q.empty_polls), 0, "round {round}");
+        assert_eq!(rig.state(|q| q.detector.empty_polls()), 0, "round {round}");
     }
     domain.close_ep(ep, None);
 }

@@ -406,8 +406,8 @@ mod tests {
 
     #[test]
     fn panics_of_both_hooks_are_found() {
-        let errors = "libfabric:1:scif:core: internal error at prov/src/engine/protocols/recv.rs:7, \
-                      please report it: overflow\n\
+        let errors = "libfabric:1:scif:core: internal error at \
+                      prov/src/engine/protocols/recv.rs:7, please report it: overflow\n\
                       libfabric:1:scif:ep_data: peer 0:7 wrote an invalid record into its ring\n\
                       thread 'main' panicked at fuzz/src/calls.rs:1:1:\n";
         assert_eq!(panics(errors).count(), 2);

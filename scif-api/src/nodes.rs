@@ -22,8 +22,8 @@ const NAMES: usize = 64;
 /// Suffix after the node in the name of its lost-node marker.
 const LOST: &str = "lost";
 
-/// Milliseconds for which a check waits for room in the queue of a marker. A trusted process empties
-/// the queue at once. Another user may keep it full and delay each connect by this time.
+/// Milliseconds for which a check waits for room in the queue of a marker. A trusted process
+/// empties the queue at once. Another user may keep it full and delay each connect by this time.
 const MARKER_WAIT_MS: u64 = 200;
 /// Backlog of questions that wait.
 pub(crate) const QUESTIONS: i32 = 64;
@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn only_a_marker_of_a_trusted_user_counts() {
         let domain = format!("marker-{}", process::pid());
-        let holder = unix::socket().unwrap();
-        unix::bind(&holder, &marker(&domain, 9).unwrap()).unwrap();
-        unix::listen(&holder, 1).unwrap();
+        let owner = unix::socket().unwrap();
+        unix::bind(&owner, &marker(&domain, 9).unwrap()).unwrap();
+        unix::listen(&owner, 1).unwrap();
         assert!(is_lost(&domain, 9, |uid| uid == process::uid()));
         assert!(!is_lost(&domain, 9, |_| false));
         let full = |socket: &OwnedFd| {
@@ -172,7 +172,7 @@ mod tests {
         let callers = std::iter::repeat_with(|| unix::socket().unwrap());
         let callers: Vec<OwnedFd> = callers.take_while(|socket| !full(socket)).collect();
         assert!(!is_lost(&domain, 9, |_| true), "the queue is full: {} callers", callers.len());
-        drop(unix::accept(&holder).unwrap());
+        drop(unix::accept(&owner).unwrap());
         assert!(is_lost(&domain, 9, |_| true));
         assert!(!is_lost(&domain, 8, |_| true));
     }

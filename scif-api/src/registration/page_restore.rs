@@ -3,9 +3,9 @@
 //! connection may use the pages in place. Its peer writes them by `process_vm_*`, which write
 //! protection does not block.
 //!
-//! Not about the deletion of windows (`registration`). Pages that stay are tried again when a window is
-//! deleted, and before one is made. Windows of another copy of the library in this process are
-//! unknown.
+//! Not about the deletion of windows (`registration`). Pages that stay are tried again when a
+//! window is deleted, and before one is made. Windows of another copy of the library in this
+//! process are unknown.
 
 use std::os::fd::AsFd;
 

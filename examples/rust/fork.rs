@@ -35,7 +35,7 @@ fn peer(scif: &Endpoints) -> Outcome {
     let memory = Pages::new(2 * PAGE)?;
     memory.write(0, b"for the child ")?;
     memory.write(PAGE, b"for the parent")?;
-    scif.register(epd, memory.addr(), 2 * PAGE, PEERS, READ, FIXED)?;
+    scif.register(epd, (memory.addr(), 2 * PAGE), PEERS, READ, FIXED)?;
     scif.send_bytes(epd, &[0], true)?;
     // Until the last of the two has closed.
     assert_eq!(scif.receive_bytes(epd, &mut [0], true), Err(Failure::Reset));
@@ -60,7 +60,7 @@ impl Holder<'_> {
     fn hold(&self, own: i64, others: i64, source: i64, expected: &[u8]) -> Outcome {
         // Allocated after the fork, so that no copy-on-write separates the memory from its window.
         let memory = Pages::new(PAGE)?;
-        self.scif.register(self.epd, memory.addr(), PAGE, own, READ_WRITE, FIXED)?;
+        self.scif.register(self.epd, (memory.addr(), PAGE), own, READ_WRITE, FIXED)?;
         self.meet()?;
         self.scif.read_from(self.epd, others, PAGE, source, SYNC)?;
         self.meet()?;

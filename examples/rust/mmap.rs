@@ -67,7 +67,7 @@ fn main() -> Outcome {
     let mut mapper = Command::new(std::env::current_exe()?).arg("map").spawn()?;
     let (_, epd) = scif.accept(listener, true)?;
     let page = Pages::new(PAGE)?;
-    scif.register(epd, page.addr(), PAGE, OFFSET, READ_WRITE, FIXED)?;
+    scif.register(epd, (page.addr(), PAGE), OFFSET, READ_WRITE, FIXED)?;
     scif.send_bytes(epd, &[0], true)?;
     play(&page, 0)?;
     await_turn(&page, TURNS)?;

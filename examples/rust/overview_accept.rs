@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A page that the peer writes: data at the front, the signal at its end.
     let page = Pages::new(PAGE)?;
-    scif.register(epd, page.addr(), PAGE, OFFSET, READ_WRITE, FIXED)?;
+    scif.register(epd, (page.addr(), PAGE), OFFSET, READ_WRITE, FIXED)?;
     scif.send_bytes(epd, &[1], true)?;
     while page.load(PAGE - 8)? != 42 {
         std::thread::sleep(Duration::from_micros(100));

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let page = Pages::new(PAGE)?;
     page.write(0, b"through the window\0")?;
-    scif.register(epd, page.addr(), PAGE, OFFSET, READ_WRITE, FIXED)?;
+    scif.register(epd, (page.addr(), PAGE), OFFSET, READ_WRITE, FIXED)?;
 
     // The peer's byte announces its window.
     scif.receive_bytes(epd, &mut [0], true)?;

@@ -42,8 +42,8 @@ fn consume(scif: &Endpoints) -> Outcome {
         std::thread::sleep(Duration::from_millis(10));
     }
     let (data, counter) = (Pages::new(BLOCKS * BLOCK)?, Pages::new(PAGE)?);
-    scif.register(epd, data.addr(), data.len(), DATA, READ | WRITE, FIXED)?;
-    scif.register(epd, counter.addr(), PAGE, COUNTER, WRITE, FIXED)?;
+    scif.register(epd, (data.addr(), data.len()), DATA, READ | WRITE, FIXED)?;
+    scif.register(epd, (counter.addr(), PAGE), COUNTER, WRITE, FIXED)?;
     scif.send_bytes(epd, &[0], true)?;
     for n in 1..=BLOCKS as u64 {
         while counter.load(0)? < n {
@@ -63,7 +63,7 @@ fn consume(scif: &Endpoints) -> Outcome {
 
 fn produce(scif: &Endpoints, epd: i32) -> Outcome {
     let (data, back) = (Pages::new(BLOCK)?, Pages::new(BLOCK)?);
-    scif.register(epd, data.addr(), BLOCK, DATA, READ, FIXED)?;
+    scif.register(epd, (data.addr(), BLOCK), DATA, READ, FIXED)?;
     scif.receive_bytes(epd, &mut [0], true)?;
     for n in 1..=BLOCKS as u64 {
         data.write(0, &block(n))?;

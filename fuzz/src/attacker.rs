@@ -185,16 +185,18 @@ impl<'r> Attacker<'r> {
         for step in 0..20 + self.mutator.rng.below(600) {
             if step % 16 == 0 {
                 endpoint.poll_links(&mut events);
-                for event in events.drain(..) {
-                    match event {
-                        LinkEvent::Accepted(id, _) => open.push(id),
-                        LinkEvent::Closed(id, _) => {
-                            open.retain(|other| *other != id);
-                            endpoint.close_conn(id, CloseHow::Reset);
-                        }
-                        LinkEvent::Connected(_) => {}
-                    }
-                }
+                open.extend(events.iter().filter_map(|event| match event {
+                    LinkEvent::Accepted(id, _) => Some(*id),
+                    _ => None,
+                }));
+                let ended = events.drain(..).filter_map(|event| match event {
+                    LinkEvent::Closed(id, _) => Some(id),
+                    _ => None,
+                });
+                ended.for_each(|id| {
+                    open.retain(|other| *other != id);
+                    endpoint.close_conn(id, CloseHow::Reset);
+                });
                 self.beat()?;
             }
             let Some(id) = self.mutator.rng.pick(&open) else {

@@ -54,7 +54,7 @@ pub(crate) fn victim(rank: &Rank) -> Outcome {
         }
         let mut busy = false;
         if let Ok((_, fd)) = scif.accept(listener, false) {
-            let _ = scif.register(fd, pages.addr(), 2 * PAGE, WINDOW, 3, FIXED);
+            let _ = scif.register(fd, (pages.addr(), 2 * PAGE), WINDOW, 3, FIXED);
             open.push((fd, None));
             busy = true;
         }
@@ -185,9 +185,11 @@ fn session(attacker: &mut Attacker<'_>, scif: &Endpoints) -> Outcome {
         let _ = match (subject, &pages) {
             (0..5, _) => scif.send_bytes(fd, &bytes, false).map(drop),
             (5..7, _) => scif.receive_bytes(fd, &mut vec![0; place + 1], false).map(drop),
-            (7, Ok(pages)) => scif.register(fd, pages.addr(), 2 * PAGE, WINDOW, 3, FIXED).map(drop),
+            (7, Ok(pages)) => {
+                scif.register(fd, (pages.addr(), 2 * PAGE), WINDOW, 3, FIXED).map(drop)
+            }
             (8, Ok(pages)) => {
-                scif.register(fd, pages.addr(), PAGE * (1 + place % 4), one, 3, 0).map(drop)
+                scif.register(fd, (pages.addr(), PAGE * (1 + place % 4)), one, 3, 0).map(drop)
             }
             (9, _) => scif.unregister(fd, WINDOW, PAGE),
             (10, Ok(pages)) => scif.read_to_memory(fd, pages.addr(), place, WINDOW, 0),

@@ -257,20 +257,21 @@ impl Run<'_> {
         }
         let mut said = Vec::new();
         for (at, fd) in fds.iter().enumerate() {
-            if let (true, Some(control)) = (fd.revents().contains(PollFlags::IN), all.get(at)) {
-                match Say::recv(control) {
-                    Ok(Some(Say::Exchange(bytes))) => {
-                        said.push(String::from_utf8_lossy(&bytes).into_owned())
-                    }
-                    Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) if at < 2 => {
-                        let id = if at == 0 { "victim" } else { "honest client" };
-                        return Err(Fail::here(format_args!("{id}: {why}\n{}", self.errors())));
-                    }
-                    Ok(Some(word)) if self.attacker_ends < 3 => {
-                        say(&format!("     an attacker: {word:?}"))
-                    }
-                    _ => {}
+            let (true, Some(control)) = (fd.revents().contains(PollFlags::IN), all.get(at)) else {
+                continue;
+            };
+            match Say::recv(control) {
+                Ok(Some(Say::Exchange(bytes))) => {
+                    said.push(String::from_utf8_lossy(&bytes).into_owned())
                 }
+                Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) if at < 2 => {
+                    let id = ["victim", "honest client"].get(at).unwrap_or(&"");
+                    return Err(Fail::here(format_args!("{id}: {why}\n{}", self.errors())));
+                }
+                Ok(Some(word)) if self.attacker_ends < 3 => {
+                    say(&format!("     an attacker: {word:?}"))
+                }
+                _ => {}
             }
         }
         for text in said {

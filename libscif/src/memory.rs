@@ -27,7 +27,7 @@ unsafe extern "C" fn scif_register(
     map_flags: c_int,
 ) -> off_t {
     guard(-1, |endpoints| {
-        endpoints.register(epd, addr.expose_provenance(), len, offset, prot_flags, map_flags)
+        endpoints.register(epd, (addr.expose_provenance(), len), offset, prot_flags, map_flags)
     })
 }
 
@@ -52,7 +52,7 @@ unsafe extern "C" fn scif_mmap(
 ) -> *mut c_void {
     guard(FAILED, |endpoints| {
         endpoints
-            .map(epd, addr.expose_provenance(), len, offset, prot_flags, map_flags)
+            .map(epd, (addr.expose_provenance(), len), offset, prot_flags, map_flags)
             .map(std::ptr::with_exposed_provenance_mut)
     })
 }

@@ -105,9 +105,8 @@ fn a_claim_between_threads() {
                 ) {
                     let ok = !taken.contains(&(round % 50));
                     let count = taken.end - taken.start;
-                    for part in taken.filter(|_| ok) {
-                        copied[part as usize].fetch_add(1, Ordering::Relaxed);
-                    }
+                    let add = |part| copied[part as usize].fetch_add(1, Ordering::Relaxed);
+                    taken.filter(|_| ok).map(add).for_each(drop);
                     n += count;
                     tx.complete_front(count, ok);
                 }

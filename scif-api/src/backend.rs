@@ -159,13 +159,12 @@ impl Backend {
     pub fn register(
         &self,
         fd: RawFd,
-        addr: usize,
-        len: usize,
+        (addr, len): (usize, usize),
         offset: i64,
         prot: i32,
         flags: i32,
     ) -> Result<i64> {
-        either!(self, served => served.register(fd, addr, len, offset, prot, flags))
+        either!(self, served => served.register(fd, (addr, len), offset, prot, flags))
     }
 
     /// `scif_unregister`
@@ -183,13 +182,12 @@ impl Backend {
     pub fn map(
         &self,
         fd: RawFd,
-        addr: usize,
-        len: usize,
+        (addr, len): (usize, usize),
         offset: i64,
         prot: i32,
         flags: i32,
     ) -> Result<usize> {
-        either!(self, served => served.map(fd, addr, len, offset, prot, flags))
+        either!(self, served => served.map(fd, (addr, len), offset, prot, flags))
     }
 
     /// `scif_munmap`

@@ -30,7 +30,7 @@ const DRAIN: Duration = Duration::from_micros(100);
 const LINGER_NS: u64 = 200_000;
 
 /// Work for a DMA thread.
-enum Work {
+pub(crate) enum Work {
     Copy { pairs: Vec<(Spot, Spot)>, ordered: bool, target: Option<Target> },
     Store(Vec<(Spot, u64)>),
 }
@@ -273,11 +273,8 @@ impl Workers {
         epd: &Arc<Epd>,
         link: &Link,
         count: u64,
-        pairs: Vec<(Spot, Spot)>,
-        ordered: bool,
-        target: Option<Target>,
+        work: Work,
     ) -> Result<()> {
-        let work = Work::Copy { pairs, ordered, target };
         match self.give(epd, link, count, work)? {
             Some(Work::Copy { pairs, ordered, target }) => {
                 let copied = copies::copy(&pairs, ordered);
@@ -370,7 +367,7 @@ mod tests {
         for strikes in [true, true, false] {
             let target = Pages::new(PAGE).unwrap();
             let (a, b) = connected(&scif, &scif);
-            scif.register(b, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED).unwrap();
+            scif.register(b, (target.addr(), PAGE), 0x1000, READ_WRITE, FIXED).unwrap();
             if strikes {
                 arm(&scif, a, FaultPoint::Rma);
             }
@@ -400,7 +397,7 @@ mod tests {
         for strikes in [true, true, false] {
             let target = Pages::new(PAGE).unwrap();
             let (a, b) = connected(&scif, &scif);
-            scif.register(a, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED).unwrap();
+            scif.register(a, (target.addr(), PAGE), 0x1000, READ_WRITE, FIXED).unwrap();
             let peer = scif.0.get(b).unwrap();
             let link = peer.link().unwrap();
             link.own.table.take_place();

@@ -179,13 +179,12 @@ impl Endpoints {
     pub fn register(
         &self,
         fd: RawFd,
-        addr: usize,
-        len: usize,
+        (addr, len): (usize, usize),
         offset: i64,
         prot: i32,
         flags: i32,
     ) -> Result<i64> {
-        self.with(fd, |epd| registration::register(&self.0, epd, addr, len, offset, prot, flags))
+        self.with(fd, |epd| registration::register(&self.0, epd, (addr, len), offset, prot, flags))
     }
 
     /// Deletes the windows of a range (`scif_unregister`).
@@ -206,13 +205,12 @@ impl Endpoints {
     pub fn map(
         &self,
         fd: RawFd,
-        addr: usize,
-        len: usize,
+        (addr, len): (usize, usize),
         offset: i64,
         prot: i32,
         flags: i32,
     ) -> Result<usize> {
-        self.with(fd, |epd| map::map(&self.0, epd, addr, len, offset, prot, flags))
+        self.with(fd, |epd| map::map(&self.0, epd, (addr, len), offset, prot, flags))
     }
 
     /// Unmaps a range by munmap(2); parts of a mapping from [`map`](Self::map) as well
@@ -236,7 +234,7 @@ impl Endpoints {
     /// [`Failure::NotPermitted`].
     pub fn read_from(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
         self.with(fd, |epd| {
-            rma::transfer(&self.0, epd, Way::Read, Near::Window(near), len, far, flags)
+            rma::transfer(&self.0, epd, Way::Read, Near::Window(near), (far, len), flags)
         })
     }
 
@@ -246,7 +244,7 @@ impl Endpoints {
     /// As [`Endpoints::read_from`].
     pub fn write_to(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
         self.with(fd, |epd| {
-            rma::transfer(&self.0, epd, Way::Write, Near::Window(near), len, far, flags)
+            rma::transfer(&self.0, epd, Way::Write, Near::Window(near), (far, len), flags)
         })
     }
 
@@ -263,7 +261,7 @@ impl Endpoints {
         flags: i32,
     ) -> Result<()> {
         self.with(fd, |epd| {
-            rma::transfer(&self.0, epd, Way::Read, Near::Memory(addr), len, far, flags)
+            rma::transfer(&self.0, epd, Way::Read, Near::Memory(addr), (far, len), flags)
         })
     }
 
@@ -280,7 +278,7 @@ impl Endpoints {
         flags: i32,
     ) -> Result<()> {
         self.with(fd, |epd| {
-            rma::transfer(&self.0, epd, Way::Write, Near::Memory(addr), len, far, flags)
+            rma::transfer(&self.0, epd, Way::Write, Near::Memory(addr), (far, len), flags)
         })
     }
 
@@ -345,7 +343,7 @@ impl Endpoints {
     /// # Errors
     /// As [`Endpoints::map`].
     pub fn map_pages(&self, fd: RawFd, len: usize, offset: i64, write: bool) -> Result<Pages> {
-        let addr = self.map(fd, 0, len, offset, if write { 3 } else { 1 }, 0)?;
+        let addr = self.map(fd, (0, len), offset, if write { 3 } else { 1 }, 0)?;
         Pages::adopt(addr, len.next_multiple_of(PAGE), write)
     }
 

@@ -179,7 +179,7 @@ impl Endpoints {
             let (begin, end) = (area.begin.max(addr), area.end.min(end));
             let at = (begin - addr) as u64;
             let hold = |from, to| page_restore::hold_piece(&self.0, from, to);
-            pages::move_in(area, begin, end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(
+            pages::move_in(area, begin..end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(
                 |errno| match errno {
                     Errno::FAULT => Failure::BadAddress,
                     Errno::STALE => again(),
@@ -216,8 +216,7 @@ impl Endpoints {
             let at = registration::register(
                 &self.0,
                 epd,
-                pin.map.address(),
-                pin.len,
+                (pin.map.address(), pin.len),
                 offset,
                 pin.prot,
                 flags,
@@ -249,7 +248,7 @@ impl Endpoints {
             if prot == 0 {
                 return Err(Failure::NotPermitted);
             }
-            let addr = map::map(&self.0, epd, 0, len, offset, prot, 0)?;
+            let addr = map::map(&self.0, epd, (0, len), offset, prot, 0)?;
             self.0.pins.get_peer_pages(epd.token);
             Ok(PeerPages {
                 pages: Pages::adopt(addr, len, first.write)?,
@@ -433,7 +432,7 @@ pub(crate) mod tests {
         let (a, _b) = connected(&scif, &scif);
         let memory = Pages::new(PAGE).unwrap();
         let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
-        scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED).unwrap();
+        scif.register(a, (memory.addr(), PAGE), 0x1000, 3, FIXED).unwrap();
         scif.unpin_pages(pinned);
         assert!(is_shared(&memory));
         scif.unregister(a, 0x1000, PAGE).unwrap();
@@ -498,8 +497,8 @@ pub(crate) mod tests {
         let (a, b) = connected(&scif, &scif);
         let memory = Pages::new(4 * PAGE).unwrap();
         memory.write(PAGE, b"peer").unwrap();
-        scif.register(a, memory.addr(), 2 * PAGE, 0x1000, 3, FIXED).unwrap();
-        scif.register(a, memory.addr() + 2 * PAGE, 2 * PAGE, 0x3000, 1, FIXED).unwrap();
+        scif.register(a, (memory.addr(), 2 * PAGE), 0x1000, 3, FIXED).unwrap();
+        scif.register(a, (memory.addr() + 2 * PAGE, 2 * PAGE), 0x3000, 1, FIXED).unwrap();
         assert_eq!(scif.get_pages(b, 0x1000, 1).err(), Some(Failure::Invalid));
         assert_eq!(
             scif.get_pages(b, 0x1000, 4 * PAGE).err(),
@@ -514,12 +513,12 @@ pub(crate) mod tests {
         assert_eq!(&bytes, b"peer");
         assert_eq!(scif.close(b), Err(Failure::Invalid), "pages are out");
         scif.unregister(a, 0x1000, 2 * PAGE).unwrap();
-        assert_eq!(scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED), Err(Failure::InUse));
+        assert_eq!(scif.register(a, (memory.addr(), PAGE), 0x1000, 3, FIXED), Err(Failure::InUse));
         range.pages.write(0, b"mine").unwrap();
         memory.read(PAGE, &mut bytes).unwrap();
         assert_eq!(&bytes, b"mine");
         scif.put_pages(range);
-        assert_eq!(scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED), Ok(0x1000));
+        assert_eq!(scif.register(a, (memory.addr(), PAGE), 0x1000, 3, FIXED), Ok(0x1000));
         scif.close(b).unwrap();
         scif.close(a).unwrap();
     }

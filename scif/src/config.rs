@@ -43,6 +43,7 @@ fn is_of_scientific_filesystem(name: &str) -> bool {
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "plain configuration")]
 pub struct Config {
     /// SCIF node of this process (`SCIF_NODE`).
     pub node: u16,

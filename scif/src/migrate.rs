@@ -275,7 +275,7 @@ impl Movable {
             let moved = areas.iter().try_for_each(|area| {
                 let (begin, end) = (area.begin.max(run.begin), area.end.min(run.end));
                 let offset = at + (begin - run.begin) as u64;
-                pages::move_in(area, begin, end, arena.fd(), offset, Some(&guard), pages::freely)
+                pages::move_in(area, begin..end, arena.fd(), offset, Some(&guard), pages::freely)
             });
             drop(guard);
             places.windows.push(window);

@@ -190,6 +190,14 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
+    /// Increments the first word under the lock.
+    fn increment(shared_table: &SharedTable) {
+        let _locked = shared_table.lock().unwrap();
+        let seen = shared_table.load(0).unwrap();
+        std::thread::yield_now();
+        shared_table.store(0, seen + 1);
+    }
+
     #[test]
     fn locks_exclude_other_holders() {
         let node = node(None);
@@ -199,14 +207,7 @@ mod tests {
         ];
         std::thread::scope(|scope| {
             for shared_table in &tables {
-                scope.spawn(|| {
-                    for _ in 0..200 {
-                        let _locked = shared_table.lock().unwrap();
-                        let seen = shared_table.load(0).unwrap();
-                        std::thread::yield_now();
-                        shared_table.store(0, seen + 1);
-                    }
-                });
+                scope.spawn(|| (0..200).for_each(|_| increment(shared_table)));
             }
         });
         let [first, _] = &tables;

@@ -118,7 +118,7 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
             REGISTER if n <= 1 << 30 && window.is_none() => {
                 let pages = Pages::new(n).map_err(failed("memory"))?;
                 endpoints
-                    .register(fd, pages.addr(), pages.len(), OFFSET, READ_WRITE, FIXED)
+                    .register(fd, (pages.addr(), pages.len()), OFFSET, READ_WRITE, FIXED)
                     .map_err(failed("scif_register"))?;
                 window = Some(pages);
             }
@@ -246,7 +246,7 @@ fn measure(config: &Config, options: &BandwidthOptions) -> Result<()> {
     end.answered()?;
     let own = Pages::new(max).map_err(failed("memory"))?;
     end.endpoints
-        .register(fd, own.addr(), own.len(), OFFSET, READ_WRITE, FIXED)
+        .register(fd, (own.addr(), own.len()), OFFSET, READ_WRITE, FIXED)
         .map_err(failed("scif_register"))?;
     let mapping = end.endpoints.map_pages(fd, max, OFFSET, true).map_err(failed("scif_mmap"))?;
     let buffer = vec![1; max];

@@ -185,8 +185,7 @@ fn register(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     let mut reg = argument.get();
     reg.out_offset = endpoints.register(
         fd,
-        address(reg.addr)?,
-        length(reg.len)?,
+        (address(reg.addr)?, length(reg.len)?),
         reg.offset,
         reg.prot,
         reg.flags,

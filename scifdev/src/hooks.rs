@@ -181,7 +181,7 @@ fn map(
         return None;
     };
     let at = at.expose_provenance();
-    match inside(|| endpoints.map(fd, at, len, offset, prot, flags)) {
+    match inside(|| endpoints.map(fd, (at, len), offset, prot, flags)) {
         Ok(place) => Some(std::ptr::with_exposed_provenance_mut(place)),
         Err(failure) => {
             real::set_errno(failure.raw_os_error());

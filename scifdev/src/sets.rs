@@ -40,6 +40,7 @@ const CORRECTING: Duration = Duration::from_micros(100);
 
 /// Queues in which a registration waits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each queue of the driver")]
 struct Queues {
     connect: bool,
     request: bool,

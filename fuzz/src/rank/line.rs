@@ -63,7 +63,7 @@ impl Line {
         opener: bool,
     ) -> Result<Line, Failure> {
         let window = Pages::new(2 * HALF)?;
-        scif.register(fd, window.addr(), 2 * HALF, WINDOW, RW, FIXED)?;
+        scif.register(fd, (window.addr(), 2 * HALF), WINDOW, RW, FIXED)?;
         let mut line = Line {
             fd,
             me,
@@ -194,7 +194,7 @@ impl Line {
         match self.extra.take() {
             Some(offset) => scif.unregister(self.fd, offset, PAGE),
             None => {
-                let offset = scif.register(self.fd, self.window.addr(), PAGE, 0, RW, 0)?;
+                let offset = scif.register(self.fd, (self.window.addr(), PAGE), 0, RW, 0)?;
                 self.extra = Some(offset);
                 Ok(())
             }

@@ -19,6 +19,7 @@ use crate::base::log::{Subsys, warn};
 
 /// Settings: the defaults of the table, or the values of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "plain configuration")]
 pub(crate) struct Settings {
     /// Whether an endpoint prints a line of counters when it closes.
     pub(crate) stats: bool,

@@ -195,14 +195,14 @@ pub(crate) fn block<R>(
             cpu_relax_or_yield(polls);
             continue;
         }
-        match nap(dom, target, left, &mut done)? {
-            Nap::Done(result) => return Ok(Some(result)),
-            Nap::Interrupted => {
+        match sleep_once(dom, target, left, &mut done)? {
+            OneSleep::Done(result) => return Ok(Some(result)),
+            OneSleep::Interrupted => {
                 let mut guard = dom.gate.lock();
                 progress_all(&mut guard, target);
                 return Ok(done(&mut guard));
             }
-            Nap::Busy | Nap::Woken | Nap::Late => {}
+            OneSleep::Busy | OneSleep::Woken | OneSleep::Late => {}
         }
         // The event that woke the thread is often the first of several.
         spin_until = now_ns() + SPIN_NS;
@@ -212,7 +212,7 @@ pub(crate) fn block<R>(
 
 /// Outcome of a short sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slept {
+pub(crate) enum WaitOutcome {
     /// No sleep.
     Not,
     /// Sleep ended by an event.
@@ -231,15 +231,15 @@ pub(crate) fn nap_for<R>(
     target: Target,
     ns: u64,
     mut done: impl FnMut(&mut DomainState) -> Option<R>,
-) -> Result<(Option<R>, Slept), Errno> {
+) -> Result<(Option<R>, WaitOutcome), Errno> {
     if must_poll(&mut dom.gate.lock(), target) {
-        return Ok((None, Slept::Not));
+        return Ok((None, WaitOutcome::Not));
     }
-    let slept = match nap(dom, target, Some(ns), &mut done)? {
-        Nap::Done(result) => return Ok((Some(result), Slept::Not)),
-        Nap::Busy => return Ok((None, Slept::Not)),
-        Nap::Woken | Nap::Interrupted => Slept::Some,
-        Nap::Late => Slept::Whole,
+    let slept = match sleep_once(dom, target, Some(ns), &mut done)? {
+        OneSleep::Done(result) => return Ok((Some(result), WaitOutcome::Not)),
+        OneSleep::Busy => return Ok((None, WaitOutcome::Not)),
+        OneSleep::Woken | OneSleep::Interrupted => WaitOutcome::Some,
+        OneSleep::Late => WaitOutcome::Whole,
     };
     let mut guard = dom.gate.lock();
     progress_all(&mut guard, target);
@@ -247,7 +247,7 @@ pub(crate) fn nap_for<R>(
 }
 
 /// Outcome of one sleep.
-enum Nap<R> {
+enum OneSleep<R> {
     /// Result found before it began.
     Done(R),
     /// No sleep, because unread records remain.
@@ -259,13 +259,13 @@ enum Nap<R> {
 }
 
 /// Arms the endpoints, polls once more, and sleeps once.
-fn nap<R>(
+fn sleep_once<R>(
     dom: &DomainShared,
     target: Target,
     left_ns: Option<u64>,
     done: &mut impl FnMut(&mut DomainState) -> Option<R>,
-) -> Result<Nap<R>, Errno> {
-    let (slot, waiter, nap_ns) = {
+) -> Result<OneSleep<R>, Errno> {
+    let (slot, waiter, sleep_ns) = {
         let mut guard = dom.gate.lock();
         let st = &mut *guard;
         let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
@@ -277,11 +277,11 @@ fn nap<R>(
         progress_all(st, target);
         if let Some(result) = done(st) {
             leave(st, target, slot);
-            return Ok(Nap::Done(result));
+            return Ok(OneSleep::Done(result));
         }
         if has_more(st, target) {
             leave(st, target, slot);
-            return Ok(Nap::Busy);
+            return Ok(OneSleep::Busy);
         }
         let mut timer = false;
         each_ep(st, target, |st, ep| timer |= calls::wants_timer(st, ep));
@@ -292,12 +292,12 @@ fn nap<R>(
         };
         (slot, waiter, left_ns.map_or(longest, |left| left.min(longest)))
     };
-    let slept = waiter.wait_or_interrupt(Some(nap_ns));
+    let slept = waiter.wait_or_interrupt(Some(sleep_ns));
     leave(&mut dom.gate.lock(), target, slot);
     match (slept.map_err(|e| errno::errno(&e))?, target) {
-        (Woken::Interrupted, Target::Cq(_)) => Ok(Nap::Interrupted),
-        (Woken::Late, _) => Ok(Nap::Late),
-        _ => Ok(Nap::Woken),
+        (Woken::Interrupted, Target::Cq(_)) => Ok(OneSleep::Interrupted),
+        (Woken::Late, _) => Ok(OneSleep::Late),
+        _ => Ok(OneSleep::Woken),
     }
 }
 

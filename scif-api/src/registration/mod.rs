@@ -60,8 +60,7 @@ pub(crate) fn is_movable(area: &Area) -> bool {
 pub(crate) fn register(
     inner: &Inner,
     epd: &Arc<Epd>,
-    addr: usize,
-    len: usize,
+    (addr, len): (usize, usize),
     offset: i64,
     prot: i32,
     flags: i32,
@@ -276,7 +275,7 @@ fn find_place(
             let at = link.own.table.take_arena(wanted, begin, size)?;
             taken.push((at, at + size));
             let hold = |from, to| page_restore::hold_piece(inner, from, to);
-            match pages::move_in(area, begin, end, link.own.arena(), at, mover.guard(), hold) {
+            match pages::move_in(area, begin..end, link.own.arena(), at, mover.guard(), hold) {
                 Ok(()) => Place::Arena(at),
                 // None has moved.
                 Err(Errno::BUSY) => leave_unmoved(inner, begin),
@@ -536,8 +535,13 @@ mod tests {
         let memory = Pages::new(WINDOWS * PAGE).unwrap();
         let mapped = |at: usize| {
             let offset = (at * PAGE) as i64;
-            let registered =
-                a.0.register(a.1, memory.addr() + at * PAGE, PAGE, offset, READ | WRITE, MAP_FIXED);
+            let registered = a.0.register(
+                a.1,
+                (memory.addr() + at * PAGE, PAGE),
+                offset,
+                READ | WRITE,
+                MAP_FIXED,
+            );
             assert_eq!(registered, Ok(offset));
             b.0.map_pages(b.1, PAGE, offset, true).unwrap()
         };

@@ -22,8 +22,7 @@ const WRITE: i32 = 2;
 pub(crate) fn map(
     inner: &Inner,
     epd: &Epd,
-    addr: usize,
-    len: usize,
+    (addr, len): (usize, usize),
     offset: i64,
     prot: i32,
     flags: i32,

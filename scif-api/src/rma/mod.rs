@@ -16,6 +16,7 @@ use std::sync::Arc;
 use scif::sys::{pages, process};
 
 use self::spots::spots;
+use crate::dma::Work;
 use crate::endpoint::Epd;
 use crate::failure::{Failure, Result};
 use crate::registry::Inner;
@@ -50,8 +51,7 @@ pub(crate) fn transfer(
     epd: &Arc<Epd>,
     way: Way,
     near: Near,
-    len: usize,
-    far: i64,
+    (far, len): (i64, usize),
     flags: i32,
 ) -> Result<()> {
     let link = epd.connected()?;
@@ -89,8 +89,8 @@ pub(crate) fn transfer(
         if let Near::Memory(addr) = near {
             pages::touch(addr, len, way == Way::Read).map_err(|_| Failure::BadAddress)?;
         }
-        let queued =
-            inner.workers.queue(epd, link, inner.config.dma_channels, pairs, ordered, target);
+        let work = Work::Copy { pairs, ordered, target };
+        let queued = inner.workers.queue(epd, link, inner.config.dma_channels, work);
         drop(copying);
         return queued;
     }

@@ -3,8 +3,8 @@
 //! Reasons: a peer maps the pages, another sharer registered them, a window of another connection
 //! uses them in place, or they could not be moved safely.
 //!
-//! Not about existing endpoints, which move their pages themselves (`registration`). The list belongs
-//! to this process: a forked child has copies of the pages, none of them in an arena.
+//! Not about existing endpoints, which move their pages themselves (`registration`). The list
+//! belongs to this process: a forked child has copies of the pages, none of them in an arena.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};

@@ -486,11 +486,8 @@ impl OwnTable {
                 if self.0.entry(i).is_some_and(|w| w.deleted && gone(&w)) {
                     continue;
                 }
-                if kept != i {
-                    for k in 0..ENTRY_WORDS {
-                        copy(entries, i * ENTRY_WORDS + k, kept * ENTRY_WORDS + k);
-                    }
-                }
+                let words = if kept == i { 0 } else { ENTRY_WORDS };
+                (0..words).for_each(|k| copy(entries, i * ENTRY_WORDS + k, kept * ENTRY_WORDS + k));
                 kept += 1;
             }
             Ok(((), kept))

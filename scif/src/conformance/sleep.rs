@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use scif_ring::BELL_BITS;
+use scif_ring::{BELL_BITS, Record};
 
 use super::bed::{
     Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear,
@@ -176,6 +176,20 @@ fn no_lost_wakeup(bed: &dyn Bed) -> CaseResult {
     Ok(())
 }
 
+/// Receives a record of any connection, and closes each connection that has ended.
+fn first_record(b: &mut Endpoint) -> Result<Option<Record>, CaseError> {
+    let ids: Vec<ConnId> = b.conns().collect();
+    for id in ids {
+        if let Some(record) = listen(b, id)? {
+            return Ok(Some(record));
+        }
+        if conn(b, id)?.is_closed() {
+            b.close_conn(id, crate::CloseHow::Orderly);
+        }
+    }
+    Ok(None)
+}
+
 /// The opener publishes before, during and after the accept, and then does nothing more.
 fn no_lost_first_record(bed: &dyn Bed) -> CaseResult {
     const ROUNDS: u32 = 1_000;
@@ -205,16 +219,7 @@ fn no_lost_first_record(bed: &dyn Bed) -> CaseResult {
             for kind in [1, 2] {
                 let record = sleep_until(&mut b, &waiter, |b| {
                     events(b);
-                    let ids: Vec<ConnId> = b.conns().collect();
-                    for id in ids {
-                        if let Some(record) = listen(b, id)? {
-                            return Ok(Some(record));
-                        }
-                        if conn(b, id)?.is_closed() {
-                            b.close_conn(id, crate::CloseHow::Orderly);
-                        }
-                    }
-                    Ok(None)
+                    first_record(b)
                 })?;
                 ensure!(
                     record.kind == kind && record.head() == round.to_ne_bytes(),

@@ -19,6 +19,7 @@ const LINES: usize = 1024;
 
 /// An area of addresses as the kernel lists it.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "permissions as the kernel lists them")]
 pub struct Area {
     pub begin: usize,
     pub end: usize,

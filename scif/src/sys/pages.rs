@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "maps over memory of the program, as the program asks")]
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -76,8 +77,7 @@ pub fn wanted(area: &Area, begin: usize, end: usize) -> PageSizeHint {
 /// the range contains the stack in use.
 pub fn move_in<H>(
     area: &Area,
-    begin: usize,
-    end: usize,
+    Range { start: begin, end }: Range<usize>,
     fd: BorrowedFd<'_>,
     offset: u64,
     guard: Option<&WriteFence>,
@@ -572,7 +572,7 @@ mod tests {
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
         scif_ring::rmw::store(&word(at + PAGE), 77u64).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
-        move_in(&area, at, at + LEN, fd.as_fd(), 8192, None, freely).unwrap();
+        move_in(&area, at..at + LEN, fd.as_fd(), 8192, None, freely).unwrap();
         let moved = areas(at, at + LEN).unwrap().remove(0);
         assert!(moved.shared && moved.file == file_id(&fd).unwrap());
         scif_ring::rmw::store(&word(at), 78u64).unwrap();
@@ -591,7 +591,7 @@ mod tests {
         let at = buffer_near(64 << 30);
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
-        move_in(&area, at, at + LEN, fd.as_fd(), 0, None, freely).unwrap();
+        move_in(&area, at..at + LEN, fd.as_fd(), 0, None, freely).unwrap();
         let moved = areas(at, at + LEN).unwrap().remove(0);
         let maps = || std::fs::File::open("/proc/self/maps").unwrap();
         assert!(is_still(&moved, at, at + LEN) && is_listed(&maps(), &moved, at, at + LEN));
@@ -631,10 +631,10 @@ mod tests {
         let area = areas(at, at + LEN).unwrap().remove(0);
         let full = memfd::create("scif-test", LEN).unwrap();
         memfd::seal(&full, rustix::fs::SealFlags::WRITE).unwrap();
-        let moved = move_in(&area, at, at + LEN, full.as_fd(), 0, Some(&guard), freely);
+        let moved = move_in(&area, at..at + LEN, full.as_fd(), 0, Some(&guard), freely);
         assert_eq!(moved, Err(Errno::PERM));
         assert!(stored(1), "the pages stay as they were");
-        move_in(&area, at, at + LEN, fd.as_fd(), 0, Some(&guard), freely).unwrap();
+        move_in(&area, at..at + LEN, fd.as_fd(), 0, Some(&guard), freely).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
         let empty = memfd::create("scif-test", 0).unwrap();
         let moved = restore(&area, at, at + LEN, Some(&guard), Some(empty.as_fd()));
@@ -670,7 +670,7 @@ mod tests {
         };
         for round in 0..20u64 {
             let area = areas(at, at + LEN).unwrap().remove(0);
-            move_in(&area, at, at + LEN, fd.as_fd(), round * LEN as u64, Some(&guard), freely)
+            move_in(&area, at..at + LEN, fd.as_fd(), round * LEN as u64, Some(&guard), freely)
                 .unwrap();
             let area = areas(at, at + LEN).unwrap().remove(0);
             restore(&area, at, at + LEN, Some(&guard), Some(fd.as_fd())).unwrap();

@@ -251,48 +251,39 @@ fn every_operation_on_every_type_matches_the_model() {
     let mut cases = 0;
     for (datatype, size, family) in TYPES {
         let values = samples(family);
+        let pairs = || values.iter().enumerate().flat_map(|o| values.iter().map(move |c| (o, c)));
         for op in all_ops().filter(|op| defined(*op, family)) {
-            for (at, operand) in values.iter().enumerate() {
-                for compare in &values {
-                    // Several elements with different operands per call.
-                    let operands: Vec<Value> =
-                        values.iter().cycle().skip(at).take(values.len()).copied().collect();
-                    let bytes = |v: &[Value]| {
-                        v.iter().flat_map(|v| encode(datatype, *v)).collect::<Vec<u8>>()
-                    };
-                    let expected: Vec<Value> = values
-                        .iter()
-                        .zip(&operands)
-                        .map(|(t, o)| model(op, family, *t, *o, *compare))
-                        .collect();
-                    assert_eq!(operands[0], *operand);
-                    let compares = vec![*compare; values.len()];
-                    for skew in [0, 1] {
-                        let mut target = Arena::new(&bytes(&values), skew);
-                        let mut result = vec![0; size * values.len()];
-                        let mem = target.mem();
-                        apply(
-                            op,
-                            datatype,
-                            &mem,
-                            &bytes(&operands),
-                            &bytes(&compares),
-                            &mut result,
-                        )
+            for ((at, operand), compare) in pairs() {
+                // Several elements with different operands per call.
+                let operands: Vec<Value> =
+                    values.iter().cycle().skip(at).take(values.len()).copied().collect();
+                let bytes =
+                    |v: &[Value]| v.iter().flat_map(|v| encode(datatype, *v)).collect::<Vec<u8>>();
+                let expected: Vec<Value> = values
+                    .iter()
+                    .zip(&operands)
+                    .map(|(t, o)| model(op, family, *t, *o, *compare))
+                    .collect();
+                assert_eq!(operands[0], *operand);
+                let compares = vec![*compare; values.len()];
+                for skew in [0, 1] {
+                    let mut target = Arena::new(&bytes(&values), skew);
+                    let mut result = vec![0; size * values.len()];
+                    let mem = target.mem();
+                    apply(op, datatype, &mem, &bytes(&operands), &bytes(&compares), &mut result)
                         .unwrap();
-                        let name = format!(
-                            "op {op} type {datatype} operands {operands:?} compare {compare:?}"
-                        );
-                        assert!(
-                            same(datatype, target.content(), &bytes(&expected)),
-                            "{name} skew {skew}"
-                        );
-                        assert!(
-                            same(datatype, &result, &bytes(&values)),
-                            "{name} skew {skew}: old values"
-                        );
-                        cases += 1;
-                    }
+                    let name = format!(
+                        "op {op} type {datatype} operands {operands:?} compare {compare:?}"
+                    );
+                    assert!(
+                        same(datatype, target.content(), &bytes(&expected)),
+                        "{name} skew {skew}"
+                    );
+                    assert!(
+                        same(datatype, &result, &bytes(&values)),
+                        "{name} skew {skew}: old values"
+                    );
+                    cases += 1;
                 }
             }
         }
@@ -451,11 +442,10 @@ fn no_update_is_lost() {
             let threads: Vec<_> = (0..THREADS)
                 .map(|_| {
                     let operand = Arc::clone(&operand);
-                    std::thread::spawn(move || {
-                        for _ in 0..ROUNDS {
-                            apply(fi::FI_SUM, datatype, &mem, &operand, &[], &mut []).unwrap();
-                        }
-                    })
+                    let add = move |_| {
+                        apply(fi::FI_SUM, datatype, &mem, &operand, &[], &mut []).unwrap();
+                    };
+                    std::thread::spawn(move || (0..ROUNDS).for_each(add))
                 })
                 .collect();
             threads.into_iter().for_each(|t| t.join().unwrap());

@@ -299,6 +299,16 @@ mod tests {
         heard: Vec<bool>,
     }
 
+    impl Member {
+        /// Merges the bytes into the work area at `to`, or stores them there.
+        fn receive(&mut self, sent: (Vec<u8>, Vec<bool>), to: Range<usize>, merges: bool) {
+            let (bytes, heard) = sent;
+            self.heard.iter_mut().zip(heard).for_each(|(a, b)| *a |= b);
+            let place = self.work[to].iter_mut().zip(&bytes);
+            place.for_each(|(a, b)| *a = if merges { a.wrapping_add(*b) } else { *b });
+        }
+    }
+
     /// Message, and the members known to its sender.
     type Sent = VecDeque<(Vec<u8>, Vec<bool>)>;
 
@@ -332,25 +342,24 @@ mod tests {
                 let Some(step) = m.plan.steps.pop_front() else {
                     continue;
                 };
-                match step.clone() {
+                moved |= match step.clone() {
                     Step::Send { to, from } => {
                         assert_ne!(to, me, "nobody sends to itself");
                         let sent = (m.work[from].to_vec(), m.heard.clone());
                         wires.entry((me, to)).or_default().push_back(sent);
+                        true
                     }
                     Step::Receive { from, to } | Step::Merge { from, with: to } => {
-                        let Some((bytes, heard)) = wires.entry((from, me)).or_default().pop_front()
-                        else {
-                            m.plan.steps.push_front(step);
-                            continue;
-                        };
-                        m.heard.iter_mut().zip(heard).for_each(|(a, b)| *a |= b);
+                        let sent = wires.entry((from, me)).or_default().pop_front();
                         let merges = matches!(step, Step::Merge { .. });
-                        let place = m.work[to].iter_mut().zip(&bytes);
-                        place.for_each(|(a, b)| *a = if merges { a.wrapping_add(*b) } else { *b });
+                        let arrived = sent.is_some();
+                        match sent {
+                            Some(sent) => m.receive(sent, to, merges),
+                            None => m.plan.steps.push_front(step),
+                        }
+                        arrived
                     }
-                }
-                moved = true;
+                };
             }
             let done = members.iter().all(|m| m.plan.steps.is_empty());
             assert!(moved || done, "{kind:?} of {n} waits for itself");

@@ -75,6 +75,7 @@ impl Unmet {
 
 /// Sources without a connection, by ascending peer number.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent conditions")]
 pub(crate) struct UnmetSources {
     list: Vec<Unmet>,
     /// Whether a source may exist without any attempt to connect to it.

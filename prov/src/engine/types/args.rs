@@ -8,6 +8,7 @@ use crate::base::atomic_ops::element::AtomicKind;
 
 /// Attributes and bindings of an endpoint.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "plain configuration")]
 pub(crate) struct EpConfig {
     pub caps: u64,
     /// Message orders of the transmit attributes that the application relies on.

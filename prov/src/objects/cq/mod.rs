@@ -31,7 +31,7 @@ use crate::base::slab::Slab;
 use crate::domain::Target;
 use crate::domain::calls;
 use crate::domain::triggered;
-use crate::domain::wait::{self, Slept};
+use crate::domain::wait::{self, WaitOutcome};
 use crate::domain::{DomainShared, DomainState};
 use crate::engine::fast_path::{CompletionSink, DirectPoll, ToQueue};
 use crate::objects::handle::Domain;
@@ -519,10 +519,9 @@ impl Cq {
             {
                 let mut reader = Reader { cq: self, out, found: 0 };
                 poll = calls::poll_direct(st, ep, self.index, out.count, &mut reader);
-                if let found @ 1.. = reader.found {
-                    if let Some(cq) = st.cqs.get_mut(self.index) {
-                        cq.detector.note_event();
-                    }
+                let found = reader.found;
+                if found > 0 {
+                    let _ = st.cqs.get_mut(self.index).map(|cq| cq.detector.note_event());
                     return Ok(found.cast_signed());
                 }
             }
@@ -598,8 +597,8 @@ impl Cq {
             return Err(fi::FI_EAGAIN);
         };
         let ended = match (&found, slept) {
-            (Some(_), Slept::Some) => SleepEnd::Event,
-            (None, Slept::Whole) => SleepEnd::Timeout,
+            (Some(_), WaitOutcome::Some) => SleepEnd::Event,
+            (None, WaitOutcome::Whole) => SleepEnd::Timeout,
             _ => SleepEnd::Other,
         };
         cq.detector.note_sleep(ended, now_ns());

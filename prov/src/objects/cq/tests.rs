@@ -251,7 +251,7 @@ fn timed_waits_end_with_an_entry_and_leave_no_wait_object() {
         (cq.drain(1, |_, _| ()) > 0).then_some(())
     };
     let timed_wait = |ns| wait::nap_for(domain, Target::Cq(index), ns, look);
-    assert_eq!(timed_wait(1_000_000), Ok((None, Slept::Whole)));
+    assert_eq!(timed_wait(1_000_000), Ok((None, WaitOutcome::Whole)));
     let woken = || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -264,10 +264,10 @@ fn timed_waits_end_with_an_entry_and_leave_no_wait_object() {
     };
     // A thread that loses its processor for too long comes too late to sleep.
     let mut tries = std::iter::repeat_with(woken).take(50);
-    let slept = tries.find(|slept| *slept != Ok((Some(()), Slept::Not)));
-    assert_eq!(slept, Some(Ok((Some(()), Slept::Some))));
+    let slept = tries.find(|slept| *slept != Ok((Some(()), WaitOutcome::Not)));
+    assert_eq!(slept, Some(Ok((Some(()), WaitOutcome::Some))));
     rig.state(|q| q.success(completion(2)));
-    assert_eq!(timed_wait(0), Ok((Some(()), Slept::Not)));
+    assert_eq!(timed_wait(0), Ok((Some(()), WaitOutcome::Not)));
     let mut fd: c_int = -1;
     // SAFETY: an open queue, and space for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
@@ -355,13 +355,13 @@ fn a_nap_ends_with_a_message() {
                 match wait::nap_for(domain, Target::Cq(index), 20_000_000_000, look).unwrap() {
                     (Some(()), slept) => break slept,
                     // Woken by another event, such as the start of the connection.
-                    (None, slept) => assert_ne!(slept, Slept::Whole),
+                    (None, slept) => assert_ne!(slept, WaitOutcome::Whole),
                 }
                 assert!(begin.elapsed() < Duration::from_secs(20), "woken in vain");
             }
         });
-        assert_ne!(found, Slept::Whole, "round {round}");
-        naps += u32::from(found == Slept::Some);
+        assert_ne!(found, WaitOutcome::Whole, "round {round}");
+        naps += u32::from(found == WaitOutcome::Some);
         if naps == 8 {
             break;
         }

@@ -368,8 +368,7 @@ impl Device {
     pub fn register(
         &self,
         fd: RawFd,
-        addr: usize,
-        len: usize,
+        (addr, len): (usize, usize),
         offset: i64,
         prot: i32,
         flags: i32,
@@ -404,8 +403,7 @@ impl Device {
     pub fn map(
         &self,
         fd: RawFd,
-        addr: usize,
-        len: usize,
+        (addr, len): (usize, usize),
         offset: i64,
         prot: i32,
         flags: i32,

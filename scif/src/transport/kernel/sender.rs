@@ -563,11 +563,7 @@ mod tests {
                 (Arc::clone(&outlet), Arc::clone(&begin), Arc::clone(&done));
             std::thread::spawn(move || {
                 for i in 0..ROUNDS {
-                    let mut polls = 0;
-                    while begin.get() <= i {
-                        cpu_relax_or_yield(polls);
-                        polls += 1;
-                    }
+                    (0..).take_while(|_| begin.get() <= i).for_each(cpu_relax_or_yield);
                     outlet.flush();
                     done.set(i + 1);
                 }

@@ -161,35 +161,26 @@ fn check_service(stage: &HandshakeStage, victim: &mut Endpoint) {
     victim.close_conn(at, crate::CloseHow::Orderly);
 }
 
-#[test]
-fn bad_hellos_are_turned_away() {
-    let stage = HandshakeStage::new("hello");
-    let mut victim = stage.victim();
-    let hello = stage.hello();
-    let (mut with_keys, mut bad_bit) = (hello, hello);
-    with_keys.flags |= KEYS;
-    bad_bit.bell_bit = 4096;
+/// Returns a descriptor that is no memory.
+fn event() -> OwnedFd {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap()
+}
+
+/// First packet that a port refuses: name of the case, bytes, descriptors.
+type BadHello = (&'static str, Vec<u8>, Vec<OwnedFd>);
+
+/// Returns the packets that are wrong as such.
+fn bad_packets(hello: Greeting) -> Vec<BadHello> {
     let good = || vec![memory(SEGMENT_BYTES, FIXED_SIZE), memory(BELL_BYTES, FIXED_SIZE)];
-    let segment = |len, seals| vec![memory(len, seals), memory(BELL_BYTES, FIXED_SIZE)];
-    let bell = |len, seals| vec![memory(SEGMENT_BYTES, FIXED_SIZE), memory(len, seals)];
-    let keys = |fd| {
-        let mut fds = good();
-        fds.push(fd);
-        fds
-    };
-    let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-    let headless = memfd::create("hostile", SEGMENT_BYTES).unwrap();
-    memfd::seal(&headless, FIXED_SIZE).unwrap();
-    let blank_bell = memfd::create("hostile", BELL_BYTES).unwrap();
-    memfd::seal(&blank_bell, FIXED_SIZE).unwrap();
+    let mut bad_bit = hello;
+    bad_bit.bell_bit = 4096;
     let welcome = Greeting::new(true, 0, 0, 1, 2, 3);
     let long = [hello.encode(), &[0; 9]].concat();
     let mut other_version = hello.encode().to_vec();
     other_version[4] ^= 0x40;
     let mut other_magic = hello.encode().to_vec();
     other_magic[0] ^= 1;
-    let writable = FIXED_SIZE;
-    let cases: Vec<(&str, Vec<u8>, Vec<OwnedFd>)> = vec![
+    vec![
         ("garbage", b"GET / HTTP/1.1".to_vec(), vec![]),
         ("garbage with descriptors", vec![7; 48], good()),
         ("nothing", vec![], vec![]),
@@ -202,14 +193,35 @@ fn bad_hellos_are_turned_away() {
         ("a welcome", welcome.encode().to_vec(), good()),
         ("no descriptors", hello.encode().to_vec(), vec![]),
         ("one descriptor too few", hello.encode().to_vec(), good().drain(..1).collect()),
+        ("nine descriptors", hello.encode().to_vec(), (0..9).map(|_| event()).collect()),
+        ("a bit beyond the bell", bad_bit.encode().to_vec(), good()),
+    ]
+}
+
+/// Returns good packets with descriptors that are wrong.
+fn bad_descriptors(hello: Greeting) -> Vec<BadHello> {
+    let mut with_keys = hello;
+    with_keys.flags |= KEYS;
+    let good = || vec![memory(SEGMENT_BYTES, FIXED_SIZE), memory(BELL_BYTES, FIXED_SIZE)];
+    let segment = |len, seals| vec![memory(len, seals), memory(BELL_BYTES, FIXED_SIZE)];
+    let bell = |len, seals| vec![memory(SEGMENT_BYTES, FIXED_SIZE), memory(len, seals)];
+    let keys = |fd| {
+        let mut fds = good();
+        fds.push(fd);
+        fds
+    };
+    let headless = memfd::create("hostile", SEGMENT_BYTES).unwrap();
+    memfd::seal(&headless, FIXED_SIZE).unwrap();
+    let blank_bell = memfd::create("hostile", BELL_BYTES).unwrap();
+    memfd::seal(&blank_bell, FIXED_SIZE).unwrap();
+    let writable = FIXED_SIZE;
+    vec![
         ("keys announced and not sent", with_keys.encode().to_vec(), good()),
         (
             "keys sent and not announced",
             hello.encode().to_vec(),
             keys(memory(KEYTABLE_BYTES, FIXED_SIZE)),
         ),
-        ("nine descriptors", hello.encode().to_vec(), (0..9).map(|_| event()).collect()),
-        ("a bit beyond the bell", bad_bit.encode().to_vec(), good()),
         ("segment not sealed", hello.encode().to_vec(), segment(SEGMENT_BYTES, SealFlags::empty())),
         (
             "segment that can shrink",
@@ -252,7 +264,16 @@ fn bad_hellos_are_turned_away() {
             keys(memory(4096, FIXED_SIZE | SealFlags::FUTURE_WRITE)),
         ),
         ("keys that are no memory", with_keys.encode().to_vec(), keys(event())),
-    ];
+    ]
+}
+
+#[test]
+fn bad_hellos_are_turned_away() {
+    let stage = HandshakeStage::new("hello");
+    let mut victim = stage.victim();
+    let hello = stage.hello();
+    let cases: Vec<BadHello> =
+        bad_packets(hello).into_iter().chain(bad_descriptors(hello)).collect();
     let count = cases.len();
     for (name, bytes, fds) in cases {
         let socket = stage.raw(victim.id());

@@ -21,6 +21,11 @@ const POLLS_BEFORE_YIELD: u32 = 100;
 /// program that polls between its computations more than a nanosecond a poll. With more, a process
 /// that becomes runnable waits longer for its turn.
 const YIELD_GAP_MAX: u32 = 1024;
+/// Time in nanoseconds from one yield to the next above which the number of polls between them no
+/// longer grows, and at twice which it shrinks. A program may yield by itself between two polls,
+/// as MPICH does. With a longer time, such a program notices oversubscription late.
+const YIELD_INTERVAL_NS: u64 = 16_000;
+const YIELD_INTERVAL_MAX_NS: u64 = 2 * YIELD_INTERVAL_NS;
 /// Duration in nanoseconds from which a yield counts as the turn of another process. A shorter one
 /// returned at once, without a switch to another process and back.
 const TURN_NS: u64 = 1_000;
@@ -132,14 +137,20 @@ impl Detector {
 
     /// Records a yield between `begin` and `end`. Returns whether to sleep now.
     pub(crate) fn note_yield(&mut self, begin: u64, end: u64) -> bool {
-        let between = begin.saturating_sub(self.last);
-        if self.since == 0 || between > u64::from(self.gap) * WORK_NS + OWN_YIELDS * self.longest {
+        let first = self.since == 0;
+        let between = if first { 0 } else { begin.saturating_sub(self.last) };
+        if first || between > u64::from(self.gap) * WORK_NS + OWN_YIELDS * self.longest {
             self.reset();
             self.since = begin;
         }
         self.last = end;
         let took = end.saturating_sub(begin);
-        self.gap = if took >= TURN_NS { 1 } else { (2 * self.gap).min(YIELD_GAP_MAX) };
+        self.gap = match between {
+            _ if took >= TURN_NS => 1,
+            0..YIELD_INTERVAL_NS => (2 * self.gap).min(YIELD_GAP_MAX),
+            ..=YIELD_INTERVAL_MAX_NS => self.gap,
+            _ => (self.gap / 2).max(1),
+        };
         self.empty = POLLS_BEFORE_YIELD + 1;
         self.yield_at = self.empty + self.gap;
         if took < SLOW_YIELD_NS {
@@ -222,7 +233,7 @@ mod tests {
 
     #[test]
     fn yields_that_return_at_once_become_rare() {
-        let mut program = Program::new(20);
+        let mut program = Program::new(10);
         assert_eq!(program.poll_until_yield(), POLLS_BEFORE_YIELD);
         let mut gaps = Vec::new();
         for _ in 0..12 {
@@ -233,6 +244,26 @@ mod tests {
         // The next wait begins with the same gap.
         program.detector.note_event();
         assert_eq!(program.poll_until_yield(), YIELD_GAP_MAX);
+    }
+
+    #[test]
+    fn slow_polls_yield_after_a_bounded_time() {
+        let mut program = Program::new(1_000);
+        program.poll_until_yield();
+        for _ in 0..100 {
+            assert!(!program.yield_cpu(300));
+            let begin = program.now;
+            program.poll_until_yield();
+            assert!(program.now - begin <= YIELD_INTERVAL_MAX_NS);
+        }
+        // The program begins to yield by itself.
+        program.poll = 12_000;
+        for _ in 0..8 {
+            program.yield_cpu(300);
+            program.poll_until_yield();
+        }
+        program.yield_cpu(300);
+        assert!(program.poll_until_yield() <= 4);
     }
 
     #[test]

@@ -555,9 +555,17 @@ fn without_the_target(rank: &Rank) -> Outcome {
         context,
     };
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
-    // The connection exists.
+    // The connection exists. The key table of the target arrives with its next event, for which
+    // the provider looks at intervals.
     rig.post(|| rig.ep.atomic(&add(1, 1), one))?;
     rig.sent(1)?;
+    let connected = Instant::now();
+    for polls in 0.. {
+        if polls >= 1000 && connected.elapsed() >= Duration::from_millis(1) {
+            break;
+        }
+        rig.pump()?;
+    }
     rig.barrier()?;
     elsewhere()?;
     for _ in 0..2 {

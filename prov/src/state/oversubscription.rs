@@ -2,10 +2,11 @@
 //! Detection of oversubscription: when an idle reader yields the processor, and whether it should
 //! sleep instead.
 //!
-//! A yield that returns at once shows that no other process wants the processor. It doubles the
-//! number of empty polls until the next yield, up to a maximum. A longer yield shows the turn of
-//! another process. From then on each empty poll yields, until a yield returns at once. So a
-//! program that computes between polls does not pay for yields that are of no use.
+//! A wait begins with some microseconds of polls without a yield. Then a yield that returns at once
+//! shows that no other process wants the processor. It doubles the number of empty polls until the
+//! next yield, up to a maximum. A longer yield shows the turn of another process. From then on each
+//! empty poll yields, until a yield returns at once, or, under oversubscription, until the wait
+//! ends. So a program that computes between polls does not pay for yields that are of no use.
 //!
 //! With more processes than processors, each time slice of a waiting process delays one that has
 //! work. A read must not block, so the sleep (`wait`) is short and ends with the first message.
@@ -14,17 +15,22 @@
 //! long as the sleep. Sleeps must also prove useful. A program that waits for an event elsewhere
 //! notices it only after the sleep.
 
-/// Number of empty polls with which each wait begins, before the first yield. They are long enough
-/// to catch a message on its way, and short enough for ranks that share a core.
-const POLLS_BEFORE_YIELD: u32 = 100;
+/// Number of empty polls with which each wait begins, before it reads the clock. With fewer, a
+/// short wait pays for the clock.
+const POLLS_BEFORE_CLOCK: u32 = 64;
+/// Nanoseconds for which a wait polls before the first yield. They are long enough to catch a
+/// message on its way, and short enough for ranks that share a core.
+const SPIN_NS: u64 = 25_000;
+/// Number of empty polls after which a wait yields, whatever the clock shows.
+const SPIN_POLLS_MAX: u32 = 1 << 14;
 /// Maximum number of empty polls from one yield to the next. With fewer, yields of no use cost a
 /// program that polls between its computations more than a nanosecond a poll. With more, a process
 /// that becomes runnable waits longer for its turn.
-const YIELD_GAP_MAX: u32 = 1024;
+const YIELD_GAP_MAX: u32 = 512;
 /// Time in nanoseconds from one yield to the next above which the number of polls between them no
 /// longer grows, and at twice which it shrinks. A program may yield by itself between two polls,
 /// as MPICH does. With a longer time, such a program notices oversubscription late.
-const YIELD_INTERVAL_NS: u64 = 16_000;
+const YIELD_INTERVAL_NS: u64 = 8_000;
 const YIELD_INTERVAL_MAX_NS: u64 = 2 * YIELD_INTERVAL_NS;
 /// Duration in nanoseconds from which a yield counts as the turn of another process. A shorter one
 /// returned at once, without a switch to another process and back.
@@ -81,6 +87,10 @@ pub(crate) struct Detector {
     yield_at: u32,
     /// Number of empty polls from one yield to the next.
     gap: u32,
+    /// First reading of the clock in this wait, in nanoseconds; 0 before.
+    spin_since: u64,
+    /// Whether this wait has polled for long enough to yield.
+    yields: bool,
     /// Start of the wait in nanoseconds; 0 before the first yield.
     since: u64,
     /// End of the last yield or sleep in nanoseconds.
@@ -100,14 +110,28 @@ impl Detector {
         Detector { credit: CREDIT, gap: 1, ..Detector::default() }
     }
 
-    /// Counts an empty poll. Returns whether to yield now.
+    /// Counts an empty poll. Returns whether to read the clock for [`Detector::is_yield_due`].
     #[inline(always)]
     pub(crate) fn note_empty(&mut self) -> bool {
         self.empty = self.empty.saturating_add(1);
-        if self.empty == POLLS_BEFORE_YIELD {
+        if self.empty == POLLS_BEFORE_CLOCK {
             self.begin_wait();
         }
-        self.empty >= POLLS_BEFORE_YIELD && self.empty >= self.yield_at
+        self.empty >= POLLS_BEFORE_CLOCK && self.empty >= self.yield_at
+    }
+
+    /// Returns whether to yield at `now`. If not, the clock is read again after as many polls as
+    /// there were so far.
+    pub(crate) fn is_yield_due(&mut self, now: u64) -> bool {
+        if self.spin_since == 0 {
+            self.spin_since = now;
+        }
+        self.yields |= now.saturating_sub(self.spin_since) >= SPIN_NS;
+        self.yields |= self.empty >= SPIN_POLLS_MAX;
+        if !self.yields {
+            self.yield_at = self.empty.saturating_mul(2);
+        }
+        self.yields
     }
 
     /// Notes an event, which ends the wait.
@@ -125,14 +149,15 @@ impl Detector {
     #[cold]
     fn begin_wait(&mut self) {
         self.reset();
-        self.yield_at = self.gap.max(POLLS_BEFORE_YIELD);
+        (self.yield_at, self.spin_since, self.yields) = (POLLS_BEFORE_CLOCK, 0, false);
         self.credit = self.credit.max(CREDIT_MIN);
     }
 
     /// Discards the observations, since the program did other work between its reads.
     pub(crate) fn reset(&mut self) {
-        let Detector { empty, yield_at, gap, credit, .. } = *self;
-        *self = Detector { empty, yield_at, gap, credit, ..Detector::default() };
+        let Detector { empty, yield_at, gap, spin_since, yields, credit, .. } = *self;
+        *self =
+            Detector { empty, yield_at, gap, spin_since, yields, credit, ..Detector::default() };
     }
 
     /// Records a yield between `begin` and `end`. Returns whether to sleep now.
@@ -145,13 +170,16 @@ impl Detector {
         }
         self.last = end;
         let took = end.saturating_sub(begin);
-        self.gap = match between {
-            _ if took >= TURN_NS => 1,
-            0..YIELD_INTERVAL_NS => (2 * self.gap).min(YIELD_GAP_MAX),
-            ..=YIELD_INTERVAL_MAX_NS => self.gap,
-            _ => (self.gap / 2).max(1),
+        self.gap = if took >= TURN_NS || self.oversubscribed {
+            1
+        } else if between < YIELD_INTERVAL_NS {
+            (2 * self.gap).min(YIELD_GAP_MAX)
+        } else if between <= YIELD_INTERVAL_MAX_NS {
+            self.gap
+        } else {
+            (self.gap / 2).max(1)
         };
-        self.empty = POLLS_BEFORE_YIELD + 1;
+        self.empty = POLLS_BEFORE_CLOCK + 1;
         self.yield_at = self.empty + self.gap;
         if took < SLOW_YIELD_NS {
             return false;
@@ -168,6 +196,7 @@ impl Detector {
     /// Records the end of a sleep at `now`.
     pub(crate) fn note_sleep(&mut self, ended: SleepEnd, now: u64) {
         self.last = now;
+        self.yield_at = self.empty;
         self.credit = match ended {
             SleepEnd::Event => (self.credit + EARNED).min(CREDIT_MAX),
             SleepEnd::Timeout => self.credit.saturating_sub(1),
@@ -201,7 +230,7 @@ mod tests {
         /// Polls until a yield is due. Returns the number of polls.
         fn poll_until_yield(&mut self) -> u32 {
             let mut polls = 1;
-            while !self.detector.note_empty() {
+            while !(self.detector.note_empty() && self.detector.is_yield_due(self.now)) {
                 self.now += self.poll;
                 polls += 1;
             }
@@ -234,15 +263,17 @@ mod tests {
     #[test]
     fn yields_that_return_at_once_become_rare() {
         let mut program = Program::new(10);
-        assert_eq!(program.poll_until_yield(), POLLS_BEFORE_YIELD);
+        assert!(u64::from(program.poll_until_yield()) * program.poll >= SPIN_NS);
         let mut gaps = Vec::new();
         for _ in 0..12 {
             assert!(!program.yield_cpu(300));
             gaps.push(program.poll_until_yield());
         }
-        assert_eq!(gaps, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]);
-        // The next wait begins with the same gap.
+        assert_eq!(gaps, [2, 4, 8, 16, 32, 64, 128, 256, 512, 512, 512, 512]);
+        // The next wait polls as long, and then yields as rarely.
         program.detector.note_event();
+        assert!(u64::from(program.poll_until_yield()) * program.poll >= SPIN_NS);
+        program.yield_cpu(300);
         assert_eq!(program.poll_until_yield(), YIELD_GAP_MAX);
     }
 
@@ -276,7 +307,7 @@ mod tests {
             program.yield_cpu(12_000);
         }
         program.detector.note_event();
-        assert_eq!(program.poll_until_yield(), POLLS_BEFORE_YIELD);
+        assert!(program.poll_until_yield() > POLLS_BEFORE_CLOCK);
         assert!(!program.yield_cpu(300));
         assert_eq!(program.poll_until_yield(), 2);
     }
@@ -285,7 +316,7 @@ mod tests {
     fn an_event_ends_the_wait() {
         let mut program = Program::new(20);
         for _ in 0..1_000 {
-            for _ in 1..POLLS_BEFORE_YIELD {
+            for _ in 1..POLLS_BEFORE_CLOCK {
                 assert!(!program.detector.note_empty());
             }
             program.detector.note_event();

@@ -561,10 +561,18 @@ impl Cq {
         Ok(self.copy_to_user(cq, out))
     }
 
-    /// Yields the processor once. Returns whether to sleep instead of the next yield.
+    /// Yields the processor once, if a yield is due. Returns whether to sleep instead of the next
+    /// yield.
     #[cold]
     fn yield_cpu(&self) -> Result<bool, Errno> {
         let begin = now_ns();
+        {
+            let mut guard = self.dom.gate.lock();
+            let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            if !cq.detector.is_yield_due(begin) {
+                return Ok(false);
+            }
+        }
         cpu_relax_or_yield(u32::MAX);
         let end = now_ns();
         let mut guard = self.dom.gate.lock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Fast path of receives: an inline message for one plain buffer that was posted earlier.
 //!
-//! Each function either completes its work or changes nothing, and then the slow path (`rx`)
+//! Each function either completes its work or changes nothing, and then the slow path (`recv`)
 //! decides. Both paths have the same effects. The fast path copies each part of a receive straight
 //! from its source to its destination. A copy of the whole would be loaded in other pieces than it
 //! was stored in, which causes a store-forwarding stall.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Peeks at unexpected messages: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`. Semantics: fi_tagged(3).
 //!
-//! Not here: receives that wait for their message (`rx`).
+//! Not here: receives that wait for their message (`recv`).
 
 use libfabric_sys as fi;
 use scif_ring::copy::total_len;

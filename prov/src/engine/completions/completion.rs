@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Completions of transmit operations.
 //!
-//! Not here: receives (`rx`), and work queued to the domain (`deferred`).
+//! Not here: receives (`recv`), and work queued to the domain (`triggered`).
 
 use libfabric_sys as fi;
 

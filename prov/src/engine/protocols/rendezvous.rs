@@ -6,7 +6,7 @@
 //! cooperative copy. Both sides then claim parts, the sender from the front, the receiver from the
 //! back. A part is copied within the call that claimed it. The receive completes when no claimed
 //! part is open. If direct access fails or is slower (`rndv_select`), the receiver requests
-//! fragments through the ring (`CTS`, `streams`).
+//! fragments through the ring (`CTS`, `fragment`).
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, RemoteMem};

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Migration of frequently accessed memory. Initiators count accesses and report them to the owner,
-//! which migrates the pages during progress.
+//! RMA reads and writes of the initiator: directly in the memory of the target where that is
+//! reachable, else as records that the target executes.
 //!
-//! Not here: the moves of pages (`scif::Movable`) and the selection of keys (`mr::table`). An
-//! initiator that needs a system call for each operation counts these by key, if the owner wants
-//! hints. It reports each time the count has doubled.
+//! Not here: the target (`rma_target`), large transfers through the ring (`fragment`), and the
+//! migration of memory that is often accessed (`domain::migrate`).
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, RemoteMem};

@@ -5,7 +5,7 @@
 //! A buffer belongs to an endpoint or to its shared receive context. In a shared buffer several
 //! endpoints may fill parts, and the endpoint that finishes the last part releases the buffer.
 //!
-//! Not here: matching of messages and buffers (`rx`, `shared`).
+//! Not here: matching of messages and buffers (`recv`, `srx`).
 //!
 //! Semantics: fi_msg(3), "FI_MULTI_RECV".
 

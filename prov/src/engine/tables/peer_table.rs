@@ -37,7 +37,7 @@ pub(crate) struct PeerTable {
     /// Peers with pending operations, control records or fragments.
     pub(crate) busy: Vec<PeerId>,
     /// Number of this endpoint as its own peer, and the connection accepted from itself; set by
-    /// loopback traffic (`own`).
+    /// loopback traffic (`loopback`).
     pub(crate) own: Option<PeerId>,
     pub(crate) own_rx: Option<ConnId>,
     /// Free numbers, the lowest last.

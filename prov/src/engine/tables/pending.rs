@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Operations, records and payloads that wait for ring space or a connection.
 //!
-//! Not here: the attempts to start them (`tx`, `rma`, `atomic`, `coll`, `streams`).
+//! Not here: the attempts to start them (`send`, `rma`, `atomic`, `coll`, `fragment`).
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Receives of an endpoint and its unexpected messages, tagged and untagged.
 //!
-//! Not here: tag matching (`matching`), and the work after a match (`rx`).
+//! Not here: tag matching (`tag_match`), and the work after a match (`recv`).
 
 use std::collections::HashMap;
 

@@ -10,7 +10,7 @@
 //! end of a message to the end of the next, work of the program on its buffers included.
 //!
 //! The ring needs the sender. It is tried only while senders are found inside the library, and a
-//! message that stalls is pulled. Not here: the methods themselves (`rendezvous`, `streams`).
+//! message that stalls is pulled. Not here: the methods themselves (`rendezvous`, `fragment`).
 
 use scif_ring::adaptive::Prober;
 

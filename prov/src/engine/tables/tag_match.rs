@@ -3,7 +3,7 @@
 //!
 //! Tagged and untagged messages never match each other, so each class has its own pair of lists. A
 //! list keeps arrival order, with O(1) removal at any position. A search starts at the oldest
-//! entry. Not here: the work after a match (`rx`).
+//! entry. Not here: the work after a match (`recv`).
 
 use crate::engine::tables::unexpected::Charge;
 use crate::engine::types::envelope::{MultiRecvId, RecvTarget};

@@ -7,7 +7,7 @@
 //! without a connection, then those of the peer that holds the most. The connection of that peer
 //! is reset.
 //!
-//! Not here: tag matching (`matching`) and backpressure on correct senders (`progress`).
+//! Not here: tag matching (`tag_match`) and backpressure on correct senders (`progress`).
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Protocol between two providers: kinds of ring records and layout of their headers.
 //!
-//! Not here: the transport of records (`scif_ring::spsc`) and their effects (`rx`, `rma`,
+//! Not here: the transport of records (`scif_ring::spsc`) and their effects (`dispatch`, `rma`,
 //! `atomic`). Every field is read from a local copy of the header, and any bit pattern decodes to
 //! some value. The user of a field checks its meaning. Both sides share one host, so the byte order
 //! is native.

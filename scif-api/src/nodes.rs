@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
@@ -22,9 +22,9 @@ const NAMES: usize = 64;
 /// Suffix after the node in the name of its lost-node marker.
 const LOST: &str = "lost";
 
-/// Milliseconds for which a check waits for room in the queue of a marker. A trusted process
-/// empties the queue at once. Another user may keep it full and delay each connect by this time.
-const MARKER_WAIT_MS: u64 = 200;
+/// Time for which a call waits for room in the queues of markers, of all nodes together. A trusted
+/// process empties its queue at once. Another user may delay each call by this time.
+const MARKER_WAIT: Duration = Duration::from_millis(200);
 /// Backlog of questions that wait.
 pub(crate) const QUESTIONS: i32 = 64;
 
@@ -35,18 +35,23 @@ pub(crate) fn marker(domain: &str, node: u16) -> Result<SocketAddrUnix, Errno> {
 /// Whether a trusted user holds the marker of `node`. A marker whose queue stays full is not
 /// trusted, because its owner is unknown.
 pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
+    is_lost_by(domain, node, Instant::now() + MARKER_WAIT, trusted)
+}
+
+fn is_lost_by(domain: &str, node: u16, deadline: Instant, trusted: impl Fn(u32) -> bool) -> bool {
     let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?)))
     else {
         return false;
     };
-    for _ in 0..MARKER_WAIT_MS {
+    loop {
         match unix::connect(&socket, &name) {
             Ok(()) => return unix::credentials(&socket).is_ok_and(|peer| trusted(peer.uid)),
-            Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(1)),
+            Err(Errno::AGAIN) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             Err(_) => return false,
         }
     }
-    false
 }
 
 pub(crate) fn domain_of(config: &Config) -> String {
@@ -72,8 +77,9 @@ pub(crate) fn online(
 ) -> std::io::Result<BTreeSet<u16>> {
     let list = list_twice()?;
     let mut nodes = parse(&list, domain);
+    let deadline = Instant::now() + MARKER_WAIT;
     for (node, rest) in names(&list, domain) {
-        if rest == LOST && is_lost(domain, node, &trusted) {
+        if rest == LOST && is_lost_by(domain, node, deadline, &trusted) {
             nodes.remove(&node);
         }
     }

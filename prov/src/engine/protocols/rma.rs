@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! RMA reads and writes of the initiator: directly in the memory of the target where that is
-//! reachable, else as records that the target executes.
+//! RMA, as initiator.
 //!
-//! Not here: the target (`rma_target`), large transfers through the ring (`fragment`), and the
-//! migration of memory that is often accessed (`domain::migrate`).
+//! The initiator does all the work where it can: it finds the key in the key table of the target,
+//! sets its hazard pointer, and copies directly. Otherwise the target executes the operation in
+//! ring order. An operation is direct only while no earlier one to the same peer remains in the
+//! ring.
+//!
+//! Not here: the target (`rma_target`), and the migration of memory (`domain::migrate`). An
+//! initiator that needs a system call for each operation counts these by key, if the owner wants
+//! hints. It reports each time the count has doubled.
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, RemoteMem};

@@ -93,8 +93,6 @@ OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg
     absent_peers/closed_before av/lookup av/text ep/name)
 OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma
     death/sending_8 death/idle av/lookup)
-STAND_IN=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel FI_PROVIDER_PATH="$PROVIDER_DIR"
-    LD_PRELOAD="$ROOT/build/lib/libscifdev.so")
 over_driver() { # DEVICE CASES... [OPTION...]
     "${STAND_IN[@]}" SCIF_DEVICE="$1" timeout -k 10 600 "$TARGET/release/conformance" \
         --lib "$debian/libfabric.so.1" --prov "$PROVIDER" --skip fork "${@:2}"
@@ -212,12 +210,7 @@ driver() {
     SCIF_DEVICE_TRAPS=1 cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB, with the traps" \
         pingpong-driver-1 "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif \
         fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
-    local stack
-    for stack in debian debian-btl mpich5; do
-        SCIF_DEVICE_TRAPS=1 confined_job \
-            "$stack, with the traps of mainline's driver, over the stand-in" \
-            $stack 2 ' process_vm 0/0 ' "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif
-    done
+    driver_jobs debian debian-btl mpich5
 }
 
 loads() {
@@ -334,6 +327,12 @@ devices() {
     cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB" pingpong-driver-0 \
         "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif \
         fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
+}
+
+driver_mpi() {
+    gate "other MPIs over the driver's ioctls"
+    need_stack openmpi5 mpich4 intel
+    driver_jobs openmpi5 openmpi5-btl mpich4 intel
 }
 
 libscif_strict() {

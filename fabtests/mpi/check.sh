@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # `make check-mpi`: every packaged MPI, Intel's benchmarks, and the tests of mpi4py. Arguments
-# select gates: jobs, imb, suite (or suite-mpich5, suite-debian-btl, suite-debian); the default is
-# all.
+# select gates: jobs, driver, imb, suite (or suite-mpich5, suite-debian-btl, suite-debian); the
+# default is all.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/setup.sh"
@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/jobs.sh"
 . "$here/../gates.sh"
 cd "$ROOT" || exit 1
-[ $# -gt 0 ] || set -- jobs imb suite
+[ $# -gt 0 ] || set -- jobs driver imb suite
 
 started=$SECONDS
 find_cargo
@@ -18,7 +18,8 @@ need_build_packages
 need_stack mpich5 debian openmpi5 mpich4 intel
 need_suite
 echo "building the provider"
-build_release scif-fi
+build_release scif-fi scifdev
+install -D -m 755 "$TARGET/release/libscifdev.so" "$ROOT/build/lib/libscifdev.so"
 
 for what; do
     case $what in
@@ -30,6 +31,11 @@ for what; do
         done
         gate "MPI: $(stack_title intel), Debian's libfabric"
         INTEL_LIBFABRIC=$(debian_libfabric) exchange_jobs intel 2
+        gate_end
+        ;;
+    driver)
+        gate "MPI over the driver's ioctls"
+        driver_jobs debian debian-btl openmpi5 openmpi5-btl mpich5 mpich4 intel
         gate_end
         ;;
     imb)

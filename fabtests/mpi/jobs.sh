@@ -55,6 +55,20 @@ confined_job() {
     fi
 }
 
+# The stand-in driver, for a provider over its ioctls.
+STAND_IN=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel FI_PROVIDER_PATH="$PROVIDER_DIR"
+    LD_PRELOAD="$ROOT/build/lib/libscifdev.so")
+
+# driver_jobs STACK...: the job over the stand-in driver, with the traps of mainline's.
+driver_jobs() {
+    local stack
+    for stack; do
+        SCIF_DEVICE_TRAPS=1 confined_job \
+            "$stack, with the traps of mainline's driver, over the stand-in" \
+            "$stack" 2 ' process_vm 0/0 ' "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif
+    done
+}
+
 # Runs one benchmark program of Intel MPI as a case: LOG, RANKS, PROGRAM, arguments. Data errors are
 # reported in its output.
 imb_job() {

@@ -50,7 +50,7 @@ pub(crate) unsafe fn provider_name<'a>(provider: *const fi_provider) -> Option<&
     unsafe { string(name) }
 }
 
-/// Returns a copy in C's heap; null for null, and without memory.
+/// Returns a copy in C's heap, to be freed by free(3). Null if `text` is `None` or memory is short.
 pub(crate) fn strdup(text: Option<&CStr>) -> *mut c_char {
     // SAFETY: a C string.
     text.map_or(std::ptr::null_mut(), |text| unsafe { libc::strdup(text.as_ptr()) })

@@ -160,8 +160,8 @@ impl Peer<'_> {
         done
     }
 
-    /// Returns the nanoseconds of a round trip over the words at `at`, which the peer answers by
-    /// `task`.
+    /// Returns the nanoseconds of a round trip: this process writes a number into a word at `at`,
+    /// and the peer, which executes `task`, repeats it in another word.
     fn words(&self, task: Task, at: usize, trips: u64) -> f64 {
         reset(at);
         self.with(task, || {

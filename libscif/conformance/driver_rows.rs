@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Answers of mainline's driver of 4.19 on one node, without hardware, to its ioctls: one row each.
-//! A different answer of the stand-in is listed here, and in the README of `libscifdev.so` in
-//! identical text.
+//! Expected results of the driver's ioctls. One row has a sequence of ioctls and the results that
+//! the driver of Linux 4.19 gave, on a machine with one node and no card. Some of these results are
+//! defects of the driver.
 //!
-//! Not about correct answers: some are defects. Machines with cards have more nodes, and other
-//! programs have ports; the requests do not depend on either.
+//! Where `libscifdev.so` returns another result, the row contains both. The README of
+//! `libscifdev.so` lists each difference in the same words.
+//!
+//! The requests depend neither on the number of nodes nor on ports of other programs.
 
 use std::time::{Duration, Instant};
 
@@ -233,9 +235,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "reserved_ports",
         ask: |_| {
-            // Opened before, since a device may be for its owner only.
+            // Both are opened by the first user, because an ordinary user may lack the permission.
             let (one, other) = (open(), open());
-            // An ordinary user may not, and need not.
+            // An error means that the process already belongs to an ordinary user.
             let _ = become_ordinary_user();
             vec![said(bind_to(one, 1023)), said(bind_to(other, 1024))]
         },

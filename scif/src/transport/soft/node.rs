@@ -102,9 +102,9 @@ impl Soft {
             } else {
                 let limit = process::nofile();
                 log::warn!(
-                    "out of descriptors, and the limit of open files, {limit}, is the highest this \
-                     process may have: raise it before the start (ulimit -Hn, LimitNOFILE of \
-                     systemd, limits.conf)"
+                    "all {limit} descriptors are in use, and the process may not raise its limit \
+                     (RLIMIT_NOFILE): raise the hard limit before the start (ulimit -Hn, \
+                     LimitNOFILE of systemd, limits.conf)"
                 );
             }
         });

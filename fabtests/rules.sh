@@ -62,7 +62,7 @@ sources() {
     sources_named .rs | outside "${rooms[@]}" | code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 |
         rule "unsafe stays in its rooms"
     local safe=(
-        'prov/src/engine/' 'prov/src/base/(attr|addr|slab|env)\.rs'
+        'prov/src/engine/' 'prov/src/base/(attr|addr|env)\.rs'
         'prov/src/objects/getinfo/(matching|shape)\.rs'
         'prov/src/state/(av_table|mr_table|cq_queue)\.rs'
     )

@@ -119,7 +119,7 @@ impl Endpoint {
         let id = self.conns.next_id().ok_or(Error::Again)?;
         let opened = self.port.connect(dst, id)?;
         let connection = Connection::new(opened)?;
-        let id = self.conns.insert(connection).ok_or(Error::Again)?;
+        let id = self.conns.insert_id(connection).ok_or(Error::Again)?;
         self.needs_poll.push(id);
         Ok(id)
     }
@@ -190,7 +190,7 @@ impl Endpoint {
             return;
         };
         let needs_poll = connection.needs_poll();
-        if let Some(id) = self.conns.insert(connection) {
+        if let Some(id) = self.conns.insert_id(connection) {
             if needs_poll {
                 self.needs_poll.push(id);
             }
@@ -262,7 +262,7 @@ impl Endpoint {
         }
         self.conns
             .iter_mut()
-            .any(|c| c.peer_mark().get() == Some(slot) && !c.is_closed() && c.alive())
+            .any(|(_, c)| c.peer_mark().get() == Some(slot) && !c.is_closed() && c.alive())
     }
 
     /// Returns the doorbell that our peers ring: bit `b` stands for the connections whose index is
@@ -314,7 +314,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         let how =
             if self.silent || self.forked() { CloseKind::Abandon } else { CloseKind::Graceful };
-        for connection in self.conns.iter_mut() {
+        for (_, connection) in self.conns.iter_mut() {
             connection.close(how);
         }
         self.port.close(how);

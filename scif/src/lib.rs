@@ -37,7 +37,7 @@ mod migrate;
 mod node;
 #[doc(hidden)]
 pub mod segment;
-mod slab;
+pub mod slab;
 mod spelling;
 #[doc(hidden)]
 pub mod sys;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Generational slab of connections: access in O(1), and an id never leads to a later connection in
-//! the same slot.
+//! Generational slab: a vector with vacant entries, addressed by small dense indexes.
+//!
+//! An insertion takes the entry freed last, or grows the vector; every operation is O(1). An id
+//! never leads to a later value in the same entry. A caller that keeps its values open as long as
+//! it names them may use the index alone.
 
 /// Mask of a generation: 30 bits, so that an id and a kind fit one epoll token.
 const GENERATION_MASK: u32 = (1 << 30) - 1;
 
-/// Identifier of a connection of an endpoint. Never names a later one.
+/// Identifier of a value of a slab. Never names a later one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct ConnId {
+pub struct SlabId {
     /// Small and dense index, suitable for a table of the caller whose entries are checked against
     /// the whole id.
     pub index: u32,
@@ -15,7 +18,10 @@ pub struct ConnId {
     pub generation: u32,
 }
 
-impl ConnId {
+/// Identifier of a connection of an endpoint.
+pub type ConnId = SlabId;
+
+impl SlabId {
     /// Returns the index as `usize`.
     #[inline]
     #[must_use]
@@ -24,80 +30,203 @@ impl ConnId {
     }
 }
 
+/// Name of a value of a slab: a [`SlabId`], or an index alone.
+pub trait SlabKey: Copy {
+    /// Returns the index.
+    fn index(self) -> usize;
+    /// Whether the name is one of that generation.
+    fn is_of(self, generation: u32) -> bool;
+}
+
+impl SlabKey for u32 {
+    #[inline]
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    #[inline]
+    fn is_of(self, _generation: u32) -> bool {
+        true
+    }
+}
+
+impl SlabKey for SlabId {
+    #[inline]
+    fn index(self) -> usize {
+        self.index as usize
+    }
+
+    #[inline]
+    fn is_of(self, generation: u32) -> bool {
+        self.generation == generation
+    }
+}
+
 #[derive(Debug)]
 struct Entry<T> {
     generation: u32,
-    value: Option<T>,
+    content: Content<T>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+enum Content<T> {
+    Vacant { next: usize },
+    Occupied(T),
+}
+
+/// Values named by ids or indexes that stay valid until the value is removed.
+#[derive(Debug)]
+pub struct Slab<T> {
     entries: Vec<Entry<T>>,
-    free: Vec<u32>,
+    /// Index of the entry freed last, or the length of `entries` when none is vacant.
+    next: usize,
+    len: usize,
+    /// Generation of new entries.
+    first: u32,
 }
 
 impl<T> Slab<T> {
-    pub(crate) const fn new() -> Slab<T> {
-        Slab { entries: Vec::new(), free: Vec::new() }
+    /// Returns an empty slab.
+    #[must_use]
+    pub const fn new() -> Slab<T> {
+        Slab::with_generation(0)
     }
 
-    /// Returns the id that the next `insert` will use. `None` if no further index can be counted.
-    pub(crate) fn next_id(&self) -> Option<ConnId> {
-        match self.free.last() {
-            Some(&index) => {
-                let generation = self.entries.get(index as usize)?.generation;
-                Some(ConnId { index, generation })
-            }
-            None => Some(ConnId { index: u32::try_from(self.entries.len()).ok()?, generation: 0 }),
-        }
+    /// Returns an empty slab in which new entries have another generation than zero, so that its
+    /// ids differ from those of an earlier slab.
+    #[must_use]
+    pub const fn with_generation(first: u32) -> Slab<T> {
+        Slab { entries: Vec::new(), next: 0, len: 0, first: first & GENERATION_MASK }
     }
 
-    /// Inserts `value` under the id that `next_id` returned.
-    pub(crate) fn insert(&mut self, value: T) -> Option<ConnId> {
+    /// Returns the number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no value.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the id that the next `insert` will use; `None` with 2^32 - 1 values.
+    #[must_use]
+    pub fn next_id(&self) -> Option<SlabId> {
+        let index = u32::try_from(self.next).ok().filter(|index| *index != u32::MAX)?;
+        let generation = self.entries.get(self.next).map_or(self.first, |entry| entry.generation);
+        Some(SlabId { index, generation })
+    }
+
+    /// Stores `value` and returns its index; `None` with 2^32 - 1 values.
+    pub fn insert(&mut self, value: T) -> Option<u32> {
+        Some(self.insert_id(value)?.index)
+    }
+
+    /// Stores `value` under the id that `next_id` returned.
+    pub fn insert_id(&mut self, value: T) -> Option<SlabId> {
         let id = self.next_id()?;
-        match self.free.pop() {
-            Some(_) => self.entries.get_mut(id.index as usize)?.value = Some(value),
-            None => self.entries.push(Entry { generation: 0, value: Some(value) }),
+        match self.entries.get_mut(self.next) {
+            Some(Entry { content, .. }) => {
+                let Content::Vacant { next } = *content else {
+                    return None;
+                };
+                *content = Content::Occupied(value);
+                self.next = next;
+            }
+            None => {
+                let content = Content::Occupied(value);
+                self.entries.push(Entry { generation: self.first, content });
+                self.next = self.entries.len();
+            }
         }
+        self.len += 1;
         Some(id)
     }
 
+    /// Removes a value.
+    pub fn remove(&mut self, key: impl SlabKey) -> Option<T> {
+        let entry = self.entries.get_mut(key.index()).filter(|e| key.is_of(e.generation))?;
+        if matches!(entry.content, Content::Vacant { .. }) {
+            return None;
+        }
+        let old = std::mem::replace(&mut entry.content, Content::Vacant { next: self.next });
+        entry.generation = ((entry.generation + 1) & GENERATION_MASK).max(1);
+        self.next = key.index();
+        self.len -= 1;
+        match old {
+            Content::Occupied(value) => Some(value),
+            Content::Vacant { .. } => None,
+        }
+    }
+
+    /// Returns a value.
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut T> {
-        match self.entries.get_mut(id.index as usize) {
-            Some(Entry { generation, value }) if *generation == id.generation => value.as_mut(),
+    #[must_use]
+    pub fn get(&self, key: impl SlabKey) -> Option<&T> {
+        match self.entries.get(key.index()) {
+            Some(Entry { generation, content: Content::Occupied(value) })
+                if key.is_of(*generation) =>
+            {
+                Some(value)
+            }
             _ => None,
         }
     }
 
+    /// Returns a value to be changed.
     #[inline]
-    pub(crate) fn get(&self, id: ConnId) -> Option<&T> {
-        match self.entries.get(id.index as usize) {
-            Some(Entry { generation, value }) if *generation == id.generation => value.as_ref(),
+    pub fn get_mut(&mut self, key: impl SlabKey) -> Option<&mut T> {
+        match self.entries.get_mut(key.index()) {
+            Some(Entry { generation, content: Content::Occupied(value) })
+                if key.is_of(*generation) =>
+            {
+                Some(value)
+            }
             _ => None,
         }
     }
 
-    pub(crate) fn remove(&mut self, id: ConnId) -> Option<T> {
-        let entry =
-            self.entries.get_mut(id.index as usize).filter(|e| e.generation == id.generation)?;
-        let value = entry.value.take()?;
-        entry.generation = (entry.generation + 1) & GENERATION_MASK;
-        self.free.push(id.index);
-        Some(value)
+    /// Returns the highest index ever used plus one, for a loop that must not hold a borrow between
+    /// its steps.
+    #[inline]
+    #[must_use]
+    pub fn bound(&self) -> u32 {
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
-        let used = self.entries.iter().zip(0u32..).filter(|(entry, _)| entry.value.is_some());
-        used.map(|(entry, index)| ConnId { index, generation: entry.generation })
+    /// Returns the ids, by index.
+    pub fn ids(&self) -> impl Iterator<Item = SlabId> {
+        self.iter_entries().map(|(id, _)| id)
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
+    /// Returns the values with their indexes.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.iter_entries().map(|(id, value)| (id.index, value))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+    fn iter_entries(&self) -> impl Iterator<Item = (SlabId, &T)> {
+        (0u32..).zip(&self.entries).filter_map(|(index, entry)| match &entry.content {
+            Content::Occupied(value) => {
+                Some((SlabId { index, generation: entry.generation }, value))
+            }
+            Content::Vacant { .. } => None,
+        })
+    }
+
+    /// Returns the values, to be changed, with their indexes.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        (0u32..).zip(&mut self.entries).filter_map(|(index, entry)| match &mut entry.content {
+            Content::Occupied(value) => Some((index, value)),
+            Content::Vacant { .. } => None,
+        })
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab::new()
     }
 }
 
@@ -108,16 +237,56 @@ mod tests {
     #[test]
     fn old_ids_lead_nowhere() {
         let mut slab = Slab::new();
-        let a = slab.insert('a').unwrap();
-        let b = slab.insert('b').unwrap();
+        let a = slab.insert_id('a').unwrap();
+        let b = slab.insert_id('b').unwrap();
         assert_eq!(slab.remove(a), Some('a'));
         assert_eq!(slab.remove(a), None);
         let next = slab.next_id().unwrap();
-        let c = slab.insert('c').unwrap();
+        let c = slab.insert_id('c').unwrap();
         assert_eq!((c, c.index), (next, a.index));
         assert_eq!(slab.get(a), None);
         assert_eq!(slab.get_mut(c), Some(&mut 'c'));
         assert_eq!(slab.ids().collect::<Vec<_>>(), [c, b]);
         assert_eq!(slab.iter_mut().count(), slab.len());
+    }
+
+    #[test]
+    fn indexes_are_dense_and_reused() {
+        let mut slab = Slab::new();
+        assert_eq!((0..5).map(|v| slab.insert(v).unwrap()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!([1, 3, 3].map(|index| slab.remove(index)), [Some(1), Some(3), None]);
+        assert_eq!(slab.len(), 3);
+        assert_eq!([30, 10, 50].map(|v| slab.insert(v).unwrap()), [3, 1, 5]);
+        *slab.get_mut(1).unwrap() += 1;
+        assert_eq!(
+            slab.iter().map(|(i, v)| (i, *v)).collect::<Vec<_>>(),
+            [(0, 0), (1, 11), (2, 2), (3, 30), (4, 4), (5, 50)]
+        );
+        assert_eq!(slab.bound(), 6);
+    }
+
+    #[test]
+    fn out_of_range_is_none() {
+        let mut slab: Slab<u8> = Slab::new();
+        assert!(slab.get(0).is_none());
+        assert!(slab.get_mut(u32::MAX).is_none());
+        assert!(slab.remove(7).is_none());
+        assert!(slab.is_empty());
+    }
+
+    #[test]
+    fn emptied_slab_fills_again_with_other_ids() {
+        let mut slab = Slab::with_generation(u32::MAX);
+        let mut seen = Vec::new();
+        for round in 0..3 {
+            let ids: Vec<_> = (0..4).map(|v| slab.insert_id(v + round).unwrap()).collect();
+            for id in ids {
+                assert!(!seen.contains(&id) && id.generation != 0);
+                assert!(slab.remove(id).is_some());
+                seen.push(id);
+            }
+            assert!(slab.is_empty());
+            assert_eq!(slab.bound(), 4);
+        }
     }
 }

@@ -14,4 +14,3 @@ pub(crate) mod host;
 pub(crate) mod log;
 pub(crate) mod reason;
 pub(crate) mod resolve;
-pub(crate) mod slab;

@@ -4,9 +4,9 @@
 //! Mirrors fi_ep_bind of fi_endpoint(3).
 
 use libfabric_sys as fi;
+use scif::slab::Slab;
 
 use crate::base::errno::Errno;
-use crate::base::slab::Slab;
 use crate::domain::calls;
 use crate::domain::state::{DomainState, Target};
 use crate::engine::endpoint::Endpoint;

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use scif::slab::Slab;
 use scif::{Maker, SharedKeys, Waiter};
 use scif_ring::domain_lock::ElidableLock;
 
-use crate::base::slab::Slab;
 use crate::domain::progress_handle::AutoProgress;
 use crate::domain::triggers::Triggers;
 use crate::engine::endpoint::Endpoint;

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use scif::slab::Slab;
+
 use crate::base::atomic_ops::element::AtomicKind;
-use crate::base::slab::Slab;
 use crate::engine::types::args::RmaIov;
 use crate::engine::types::iov::Iov;
 use crate::state::counter::CntrState;

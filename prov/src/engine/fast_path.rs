@@ -8,10 +8,10 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
+use scif::slab::Slab;
 use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use crate::base::errno::Errno;
-use crate::base::slab::Slab;
 use crate::engine::channel::link_set::Link;
 use crate::engine::channel::rx_throttle::BATCH;
 use crate::engine::endpoint::Endpoint;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Parts of a domain that an endpoint uses.
 
-use crate::base::slab::Slab;
+use scif::slab::Slab;
+
 use crate::engine::tables::srx_state::SrxState;
 use crate::state::av_table::AvState;
 use crate::state::counter::CntrState;

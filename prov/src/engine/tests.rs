@@ -5,10 +5,10 @@
 
 use libfabric_sys as fi;
 use scif::Exports;
+use scif::slab::Slab;
 use scif_ring::copy::Mem;
 
 use crate::base::addr::ADDR_LEN;
-use crate::base::slab::Slab;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use libfabric_sys as fi;
 use scif::PortId;
+use scif::slab::Slab;
 
 use crate::base::errno::Errno;
-use crate::base::slab::Slab;
 use crate::state::av_table::AvState;
 
 /// Members of a set.

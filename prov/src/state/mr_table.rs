@@ -14,12 +14,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
+use scif::slab::Slab;
 use scif::{Movable, SharedKeys, Unmoved};
 use scif_ring::copy::Mem;
 use scif_ring::keytable::KeyEntry;
 
 use crate::base::errno::Errno;
-use crate::base::slab::Slab;
 
 /// Access rights that a peer can have.
 const REMOTE: u64 = fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;

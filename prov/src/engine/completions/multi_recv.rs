@@ -2,8 +2,8 @@
 //! Parts of multi-receive buffers (`multi`) in progress, and the report of a released buffer.
 
 use libfabric_sys as fi;
+use scif::slab::Slab;
 
-use crate::base::slab::Slab;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::tables::multi::Multi;

@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
+use scif::slab::Slab;
 use scif::{Access, AccessError, ConnId, Connection};
 use scif_ring::ClaimShare;
 
-use crate::base::slab::Slab;
 use crate::engine::tables::rndv_select::RndvProto;
 use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
 use crate::engine::types::peer_id::PeerId;

@@ -5,9 +5,9 @@
 //! generation, and the peer is checked, so that a stale or invented number matches nothing.
 
 use libfabric_sys as fi;
+use scif::slab::{Slab, SlabId};
 
 use crate::base::atomic_ops::element::AtomicKind;
-use crate::base::slab::Slab;
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::PeerId;
 
@@ -146,45 +146,40 @@ pub(crate) enum CtsReason {
     Refused,
 }
 
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    op: Option<OutstandingOp>,
-}
-
 /// Table of outstanding operations.
 #[derive(Debug)]
 pub(crate) struct OpTable {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    len: usize,
+    ops: Slab<OutstandingOp>,
     /// Number of outstanding messages, by peer.
     messages: Vec<u32>,
     /// Bytes of kept datagrams.
     kept: usize,
-    /// Generation of new slots. It differs between incarnations of an endpoint, since peers may
-    /// still owe replies to an earlier one.
-    first: u32,
+    /// Number that differs between incarnations of an endpoint. Generations begin with it, since
+    /// peers may still owe replies to an earlier one.
+    life: u32,
     /// Work queued to the domain that this endpoint is executing.
     pub(crate) notes: Slab<Note>,
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an operation number is two u32 halves")]
-fn halves(id: u64) -> (usize, u32) {
-    ((id as u32) as usize, (id >> 32) as u32)
+fn slot(number: u64) -> SlabId {
+    SlabId { index: number as u32, generation: (number >> 32) as u32 }
+}
+
+fn number(slot: SlabId) -> u64 {
+    u64::from(slot.generation) << 32 | u64::from(slot.index)
 }
 
 impl OpTable {
     /// Creates an empty table. `life` distinguishes this endpoint from earlier ones at its port.
     #[expect(clippy::cast_possible_truncation, reason = "any 32 bits that change")]
     pub(crate) const fn new(life: u64) -> OpTable {
+        let life = (life ^ life >> 32) as u32 | 1;
         OpTable {
-            slots: Vec::new(),
-            free: Vec::new(),
-            len: 0,
+            ops: Slab::with_generation(life),
             messages: Vec::new(),
             kept: 0,
-            first: (life ^ life >> 32) as u32 | 1,
+            life,
             notes: Slab::new(),
         }
     }
@@ -192,48 +187,30 @@ impl OpTable {
     /// Returns a number that differs between incarnations of an endpoint.
     #[inline]
     pub(crate) const fn life(&self) -> u32 {
-        self.first
+        self.life
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.ops.is_empty()
     }
 
-    /// Adds an operation and returns its number.
+    /// Adds an operation and returns its number. 0, which no operation has, with 2^32 - 1 operations.
     pub(crate) fn insert(&mut self, op: OutstandingOp) -> u64 {
-        self.len += 1;
         self.kept += op.kept_len();
         if let Some(count) = self.messages_like(&op) {
             *count += 1;
         }
-        if let Some(at) = self.free.pop()
-            && let Some(slot) = self.slots.get_mut(at as usize)
-        {
-            slot.op = Some(op);
-            return u64::from(slot.generation) << 32 | u64::from(at);
-        }
-        self.slots.push(Slot { generation: self.first, op: Some(op) });
-        u64::from(self.first) << 32 | (self.slots.len() as u64 - 1)
+        self.ops.insert_id(op).map_or(0, number)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut OutstandingOp> {
-        let (at, generation) = halves(id);
-        let slot = self.slots.get_mut(at)?;
-        if slot.generation == generation { slot.op.as_mut() } else { None }
+        self.ops.get_mut(slot(id))
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<OutstandingOp> {
-        let (at, generation) = halves(id);
-        let slot = self.slots.get_mut(at)?;
-        if slot.generation != generation {
-            return None;
-        }
-        let op = slot.op.take()?;
-        slot.generation = slot.generation.wrapping_add(1).max(1);
-        self.free.push(u32::try_from(at).unwrap_or(0));
-        self.len -= 1;
+        let op = self.ops.remove(slot(id))?;
         self.kept -= op.kept_len();
         if let Some(count) = self.messages_like(&op) {
             *count -= 1;
@@ -265,29 +242,23 @@ impl OpTable {
 
     /// Returns the numbers of the operations to one peer, in slot order.
     pub(crate) fn of_peer(&self, peer: PeerId) -> Vec<u64> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.op.as_ref().is_some_and(|op| op.peer == peer))
-            .map(|(at, s)| u64::from(s.generation) << 32 | at as u64)
-            .collect()
+        let of_it = |id: &SlabId| self.ops.get(*id).is_some_and(|op| op.peer == peer);
+        self.ops.ids().filter(of_it).map(number).collect()
     }
 
     /// Returns the peers of the operations, with repetitions.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
-        self.slots.iter().filter_map(|s| Some(s.op.as_ref()?.peer))
+        self.ops.iter().map(|(_, op)| op.peer)
     }
 
     /// Whether an operation to `peer` is incomplete. One that keeps its datagram counts as
     /// complete.
     pub(crate) fn any_incomplete(&self, peer: PeerId) -> bool {
-        self.slots
-            .iter()
-            .any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer && op.kept.is_none()))
+        self.ops.iter().any(|(_, op)| op.peer == peer && op.kept.is_none())
     }
 
     pub(crate) fn any_of_peer(&self, peer: PeerId) -> bool {
-        self.slots.iter().any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
+        self.ops.iter().any(|(_, op)| op.peer == peer)
     }
 }
 

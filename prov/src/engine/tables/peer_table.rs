@@ -10,9 +10,9 @@
 use std::collections::HashMap;
 
 use libfabric_sys as fi;
+use scif::slab::Slab;
 use scif::{ConnId, PortId};
 
-use crate::base::slab::Slab;
 use crate::engine::tables::peer::Peer;
 use crate::engine::types::args::EpConfig;
 use crate::engine::types::peer_id::{ANY, PeerId};

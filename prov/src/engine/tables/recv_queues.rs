@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use crate::base::slab::Slab;
+use scif::slab::Slab;
+
 use crate::engine::tables::multi::Multi;
 use crate::engine::tables::tag_match::{PostedRecv, Queue, UnexpectedMsg};
 use crate::engine::tables::unexpected::Limits;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use scif::PortId;
+use scif::slab::Slab;
 
 use crate::base::attr::MIN_MULTI_RECV;
-use crate::base::slab::Slab;
 use crate::engine::tables::multi::Multi;
 use crate::engine::tables::tag_match::{List, PostedRecv, UnexpectedMsg};
 use crate::engine::types::envelope::MultiRecvId;

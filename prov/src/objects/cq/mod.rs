@@ -21,13 +21,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
+use scif::slab::Slab;
 use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns, threads};
 use scif_ring::counter::AtomicFlag;
 
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
-use crate::base::slab::Slab;
 use crate::domain::Target;
 use crate::domain::calls;
 use crate::domain::triggered;
@@ -521,7 +521,8 @@ impl Cq {
                 poll = calls::poll_direct(st, ep, self.index, out.count, &mut reader);
                 let found = reader.found;
                 if found > 0 {
-                    let _ = st.cqs.get_mut(self.index).map(|cq| cq.detector.note_event());
+                    let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+                    cq.detector.note_event();
                     return Ok(found.cast_signed());
                 }
             }

@@ -4,55 +4,24 @@
 
 #![expect(unsafe_code, reason = "errno, and memory that a C program names")]
 
-use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void};
+use once_cell::sync::OnceCell;
 use scif::Config;
 use scif_api::Backend;
 use scif_api::{Failure, Result};
 use scif_ring::Mem;
 
-static ENDPOINTS: OnceLock<Backend> = OnceLock::new();
-static MAKING: Mutex<()> = Mutex::new(());
+static ENDPOINTS: OnceCell<Backend> = OnceCell::new();
 
-/// Logger of the engine, which writes to the standard error stream.
-struct Log;
-
-impl log::Log for Log {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            // A failure to write the log cannot be reported.
-            let _ = writeln!(std::io::stderr(), "libscif: {}", record.args());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-static LOG: Log = Log;
-
-/// Returns the endpoints of this process, made by the first call that needs them.
+/// Returns the endpoints of this process, made by the first call that needs them and succeeds.
 fn endpoints() -> Result<&'static Backend> {
-    if let Some(made) = ENDPOINTS.get() {
-        return Ok(made);
-    }
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(made) = ENDPOINTS.get() {
-        return Ok(made);
-    }
-    let config = Config::from_env();
-    if log::set_logger(&LOG).is_ok() {
-        log::set_max_level(config.log);
-    }
-    scif::logging::take_panics();
-    let made = Backend::new(config)?;
-    Ok(ENDPOINTS.get_or_init(|| made))
+    ENDPOINTS.get_or_try_init(|| {
+        let config = Config::from_env();
+        scif::logging::log_to_stderr("libscif", config.log);
+        Backend::new(config)
+    })
 }
 
 /// Runs a call. Returns its result with errno as it was before, or `failed` with errno set.

@@ -5,8 +5,10 @@
 //! marks are in the connections (`Endpoint::slot_in_use`).
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use once_cell::sync::OnceCell;
+use rustix::io::Errno;
 use scif_ring::{KeyEntry, KeyTable};
 
 use crate::arena::Arena;
@@ -28,7 +30,7 @@ pub struct SharedKeys {
     table: Mutex<KeyTable>,
     generation: u64,
     /// Arena that peers can map, once it was created.
-    arena: OnceLock<Option<Arc<Arena>>>,
+    arena: OnceCell<Arc<Arena>>,
     /// Last field, so that it is dropped last.
     shared: Shared,
 }
@@ -40,7 +42,7 @@ impl SharedKeys {
         Ok(Arc::new(SharedKeys {
             table: Mutex::new(table),
             generation: fork::generation(),
-            arena: OnceLock::new(),
+            arena: OnceCell::new(),
             shared,
         }))
     }
@@ -90,25 +92,20 @@ impl SharedKeys {
         true
     }
 
-    /// Returns the arena, created at the first call.
+    /// Returns the arena, created at the first call that succeeds.
     pub(crate) fn arena(&self) -> Option<&Arc<Arena>> {
         self.shared.fd.as_ref()?;
-        let made = self.arena.get_or_init(|| {
-            Arena::new()
-                .inspect_err(|errno| {
-                    log::debug!(
-                        "arena for migration could not be created: {errno}; peers cannot map \
-                         memory regions"
-                    );
-                })
-                .ok()
-                .map(Arc::new)
-        });
-        made.as_ref()
+        let made = self.arena.get_or_try_init(|| Arena::new().map(Arc::new));
+        made.inspect_err(|errno: &Errno| {
+            log::debug!(
+                "arena for migration could not be created: {errno}; peers cannot map memory regions"
+            );
+        })
+        .ok()
     }
 
     /// Returns the descriptor of the arena for a peer, if the arena exists.
     pub(crate) fn arena_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.arena.get()?.as_ref()?.fd())
+        Some(self.arena.get()?.fd())
     }
 }

@@ -9,11 +9,10 @@
 //! [`inside`].
 
 use std::cell::Cell;
-use std::io::Write;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
+use once_cell::sync::OnceCell;
 use scif::Config;
 use scif::abi::Encoding;
 use scif_api::{Endpoints, Failure, Result};
@@ -24,8 +23,7 @@ use crate::real;
 /// Number of descriptors that can be marked; only the engine recognises higher ones.
 const NUMBERS: usize = 1 << 20;
 
-static ENDPOINTS: OnceLock<Endpoints> = OnceLock::new();
-static MAKING: Mutex<()> = Mutex::new(());
+static ENDPOINTS: OnceCell<Endpoints> = OnceCell::new();
 static OURS: [AtomicFlag; NUMBERS] = [const { AtomicFlag::new(false) }; NUMBERS];
 /// Sets of epoll(7) with endpoints in them, and whether there ever was one.
 static SETS: [AtomicFlag; NUMBERS] = [const { AtomicFlag::new(false) }; NUMBERS];
@@ -39,26 +37,6 @@ static WAITING_END: AtomicCounter = AtomicCounter::new(0);
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
-
-/// Logger of the engine, which writes to the standard error stream.
-struct Log;
-
-impl log::Log for Log {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            // A failure to write the log cannot be reported.
-            let _ = writeln!(std::io::stderr(), "libscifdev: {}", record.args());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-static LOG: Log = Log;
 
 /// Whether this thread is inside the engine; then its calls do not concern the device.
 pub(crate) fn is_inside() -> bool {
@@ -78,22 +56,13 @@ pub(crate) fn endpoints() -> Option<&'static Endpoints> {
     ENDPOINTS.get()
 }
 
-/// Returns the endpoints, made by the first open of the device.
+/// Returns the endpoints, made by the first open of the device that succeeds.
 pub(crate) fn make_endpoints() -> Result<&'static Endpoints> {
-    if let Some(made) = ENDPOINTS.get() {
-        return Ok(made);
-    }
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(made) = ENDPOINTS.get() {
-        return Ok(made);
-    }
-    let config = Config::from_env();
-    if log::set_logger(&LOG).is_ok() {
-        log::set_max_level(config.log);
-    }
-    scif::logging::take_panics();
-    let made = Endpoints::new(config)?;
-    Ok(ENDPOINTS.get_or_init(|| made))
+    ENDPOINTS.get_or_try_init(|| {
+        let config = Config::from_env();
+        scif::logging::log_to_stderr("libscifdev", config.log);
+        Endpoints::new(config)
+    })
 }
 
 fn flag(set: &'static [AtomicFlag; NUMBERS], fd: RawFd) -> Option<&'static AtomicFlag> {

@@ -17,8 +17,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io::Write;
 use std::panic::{Location, PanicHookInfo};
-use std::sync::{Mutex, Once};
+use std::sync::{Mutex, Once, OnceLock};
 
 use rustix::io::Errno;
 use scif_ring::Limiter;
@@ -92,6 +93,36 @@ static PANICS: Budget = Budget {
 pub fn take_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(log_panic)));
+}
+
+/// Logger of a library that C loads, which writes to the standard error stream.
+struct StderrLog {
+    library: &'static str,
+}
+
+impl log::Log for StderrLog {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            // A failure to write the log cannot be reported.
+            let _ = writeln!(std::io::stderr(), "{}: {}", self.library, record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Writes log lines up to `level`, and panics of this library, to the standard error stream, with
+/// its name. Not for Rust programs that link this crate.
+pub fn log_to_stderr(library: &'static str, level: log::LevelFilter) {
+    static LOG: OnceLock<StderrLog> = OnceLock::new();
+    if log::set_logger(LOG.get_or_init(|| StderrLog { library })).is_ok() {
+        log::set_max_level(level);
+    }
+    take_panics();
 }
 
 #[cold]

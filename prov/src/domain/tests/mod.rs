@@ -9,6 +9,7 @@
 
 mod atomic_inline;
 mod coll;
+mod impostor;
 mod numbers;
 mod parting;
 mod peek;

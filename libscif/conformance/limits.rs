@@ -7,9 +7,9 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 use crate::api::Case;
 use crate::placement::{case_port, node};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, deny_seal, deny_userfaultfd, descriptors, fill, holds, is_root,
-    limit_descriptors, limit_files, limit_locked, loopback, pages, pattern, peek, peek64, poke,
-    poke64, set_env, step_aside, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, deny_seal, deny_userfaultfd, descriptors, fill, holds,
+    limit_descriptors, limit_files, limit_locked, loopback, need_another_user, pages, pattern,
+    peek, peek64, poke, poke64, set_env, until,
 };
 use libc::{EINVAL, EIO, ENOMEM, ENOSYS};
 use std::sync::{Arc, Mutex};
@@ -114,15 +114,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("windows_in_place_of_another_user_are_not_accessed", |api| {
         set_env("SCIF_ALLOW_UIDS", "0,65534");
-        // Root may lack the capability, or a user namespace with the other user.
-        let becomes_ordinary = || {
-            if !become_ordinary_user() {
-                std::process::exit(1);
-            }
-        };
-        if !is_root() || Process::start(becomes_ordinary).end() != 0 {
-            step_aside("this user cannot become another one");
-        }
+        need_another_user();
         let other = Process::start(|| {
             assert!(become_ordinary_user());
             deny_userfaultfd();

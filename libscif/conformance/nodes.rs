@@ -3,16 +3,20 @@
 //!
 //! A node is lost through the engine, as by `scifctl node lose`; the library is tested.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use scif_fabtests::harness::process::Process;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use scif_fabtests::harness::process::{Cue, Process};
+use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, fill, holds, pages, peek, set_env,
-    set_nonblocking, until,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, fill, holds, need_another_user, pages, peek,
+    set_env, set_nonblocking, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;
@@ -61,6 +65,26 @@ fn maps_and_loses(api: &Api, how: &str) -> i32 {
     let ended = child.end();
     owner.wait();
     ended
+}
+
+/// Binds the lost-node marker of `node`. Returns it, and the sockets that fill its queue.
+fn marker(node: u16, is_full: bool) -> (OwnedFd, Vec<OwnedFd>) {
+    let name = format!("scif/{}/{node}/lost", std::env::var("SCIF_DOMAIN").unwrap());
+    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    let socket = || {
+        let flags = SocketFlags::NONBLOCK;
+        net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    };
+    let listener = socket();
+    net::bind(&listener, &name).unwrap();
+    net::listen(&listener, 0).unwrap();
+    let callers = std::iter::repeat_with(socket).take(if is_full { 2 } else { 0 });
+    let callers: Vec<_> = callers.map(|caller| (net::connect(&caller, &name), caller)).collect();
+    assert_eq!(
+        callers.last().map(|(connected, _)| *connected),
+        is_full.then_some(Err(Errno::AGAIN))
+    );
+    (listener, callers.into_iter().map(|(_, caller)| caller).collect())
 }
 
 pub(crate) const CASES: &[Case] = &[
@@ -250,6 +274,32 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
                 cue.tell();
             },
+        );
+    }),
+    ("a_marker_of_another_user_does_not_count", |api| {
+        need_another_user();
+        two(
+            api,
+            |_, cue| {
+                for is_full in [false, true] {
+                    let (ready, theirs) = Cue::pair();
+                    let other = Process::start(|| {
+                        assert!(become_ordinary_user());
+                        let _marker = marker(2, is_full);
+                        theirs.tell();
+                        theirs.wait();
+                    });
+                    ready.wait();
+                    let fresh = api.open();
+                    let refused = api.connect(fresh, 2, case_port() + 1);
+                    assert_eq!(refused, Err(ECONNREFUSED), "full {is_full}");
+                    assert_eq!(api.nodes(4).1[..2], [1, 2], "full {is_full}");
+                    ready.tell();
+                    other.wait();
+                }
+                cue.tell();
+            },
+            |_, cue| cue.wait(),
         );
     }),
     ("who_does_not_answer_is_named", |api| {

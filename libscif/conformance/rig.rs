@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use scif_fabtests::harness::process::{CASE, Cue, Process};
+use scif_fabtests::harness::sandbox::become_ordinary_user;
 use scif_fabtests::harness::seccomp;
 
 use crate::api::{Api, called};
@@ -40,6 +41,17 @@ pub(crate) fn step_aside(why: &str) -> ! {
     println!("     {why}");
     // SAFETY: ends this process, and with it all processes it started.
     unsafe { libc::_exit(ASIDE) };
+}
+
+/// Skips the case if its processes cannot become an unprivileged user.
+pub(crate) fn need_another_user() {
+    // Root may lack the capability, or a user namespace with the other user.
+    let child = Process::fork(|| i32::from(!become_ordinary_user())).unwrap();
+    // SAFETY: no argument.
+    let is_root = unsafe { libc::geteuid() == 0 };
+    if child.end() != 0 || !is_root {
+        step_aside("this user cannot become another one");
+    }
 }
 
 /// Runs two processes that only synchronise their steps.
@@ -506,10 +518,4 @@ pub(crate) fn is_mapped(at: usize) -> bool {
             Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
         })
         .any(|(from, to)| (from..to).contains(&at))
-}
-
-/// Whether this process is root, at least in its user namespace.
-pub(crate) fn is_root() -> bool {
-    // SAFETY: no argument.
-    unsafe { libc::geteuid() == 0 }
 }

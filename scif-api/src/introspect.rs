@@ -19,7 +19,7 @@ use scif::Config;
 use scif::PortId;
 use scif::sys::process;
 
-use crate::nodes::{domain_of, is_lost, list_twice, names};
+use crate::nodes::{domain_of, is_lost, list_twice, marker_deadline, names};
 use crate::stat::{MAGIC, NAME, RECORD, RECORDS, RECORDS_MAX, VERSION};
 use crate::state::State;
 use crate::window::sharers::{SHARER_WORDS, SHARERS_MAX};
@@ -135,11 +135,12 @@ pub fn nodes(config: &Config) -> io::Result<Vec<Node>> {
     let domain = domain_of(config);
     let own = process::uid();
     let list = list_twice()?;
+    let deadline = marker_deadline();
     let mut found: BTreeMap<u16, (BTreeSet<i32>, BTreeSet<u16>, bool)> = BTreeMap::new();
     for (node, rest) in names(&list, &domain) {
         let (processes, ports, lost) = found.entry(node).or_default();
         if rest == "lost" {
-            *lost = is_lost(&domain, node, |uid| uid == own || uid == 0);
+            *lost = is_lost(&domain, node, deadline, |uid| uid == own || uid == 0);
         } else if let Some(process) = rest.strip_prefix("p/") {
             processes.extend(process.split('.').next().and_then(|pid| pid.parse::<i32>().ok()));
         } else {

@@ -18,7 +18,7 @@ use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, unix};
 
 use crate::failure::{Failure, Result};
-use crate::nodes::{self, Presence, QUESTIONS, domain_of, is_lost, marker};
+use crate::nodes::{self, Presence, QUESTIONS, domain_of, is_lost, marker, marker_deadline};
 use crate::wire::{PACKET, Packet};
 
 /// Nanoseconds that a process may take to answer. Afterwards it is reported as silent.
@@ -140,7 +140,8 @@ pub fn ping(config: &Config, node: u16) -> Result<Vec<(i32, Option<u64>)>> {
         .into_iter()
         .filter(|presence| presence.node == node)
         .collect::<Vec<_>>();
-    if on_node.is_empty() || is_lost(&domain, node, |uid| uid == own || uid == 0) {
+    let trusted = |uid| uid == own || uid == 0;
+    if on_node.is_empty() || is_lost(&domain, node, marker_deadline(), trusted) {
         return Err(Failure::NoNode);
     }
     let one = |presence: Presence| {

@@ -32,13 +32,19 @@ pub(crate) fn marker(domain: &str, node: u16) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{node}/lost").as_bytes())
 }
 
-/// Whether a trusted user holds the marker of `node`. A marker whose queue stays full is not
-/// trusted, because its owner is unknown.
-pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
-    is_lost_by(domain, node, Instant::now() + MARKER_WAIT, trusted)
+/// Returns the end of the wait for all markers of one call.
+pub(crate) fn marker_deadline() -> Instant {
+    Instant::now() + MARKER_WAIT
 }
 
-fn is_lost_by(domain: &str, node: u16, deadline: Instant, trusted: impl Fn(u32) -> bool) -> bool {
+/// Whether a trusted user holds the marker of `node`. A marker whose queue is full at the deadline
+/// is not trusted, because its owner is unknown.
+pub(crate) fn is_lost(
+    domain: &str,
+    node: u16,
+    deadline: Instant,
+    trusted: impl Fn(u32) -> bool,
+) -> bool {
     let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?)))
     else {
         return false;
@@ -77,9 +83,9 @@ pub(crate) fn online(
 ) -> std::io::Result<BTreeSet<u16>> {
     let list = list_twice()?;
     let mut nodes = parse(&list, domain);
-    let deadline = Instant::now() + MARKER_WAIT;
+    let deadline = marker_deadline();
     for (node, rest) in names(&list, domain) {
-        if rest == LOST && is_lost_by(domain, node, deadline, &trusted) {
+        if rest == LOST && is_lost(domain, node, deadline, &trusted) {
             nodes.remove(&node);
         }
     }
@@ -170,17 +176,20 @@ mod tests {
         let owner = unix::socket().unwrap();
         unix::bind(&owner, &marker(&domain, 9).unwrap()).unwrap();
         unix::listen(&owner, 1).unwrap();
-        assert!(is_lost(&domain, 9, |uid| uid == process::uid()));
-        assert!(!is_lost(&domain, 9, |_| false));
+        let is_lost = |node, trusted: fn(u32) -> bool| {
+            super::is_lost(&domain, node, marker_deadline(), trusted)
+        };
+        assert!(is_lost(9, |uid| uid == process::uid()));
+        assert!(!is_lost(9, |_| false));
         let full = |socket: &OwnedFd| {
             unix::connect(socket, &marker(&domain, 9).unwrap()) == Err(Errno::AGAIN)
         };
         let callers = std::iter::repeat_with(|| unix::socket().unwrap());
         let callers: Vec<OwnedFd> = callers.take_while(|socket| !full(socket)).collect();
-        assert!(!is_lost(&domain, 9, |_| true), "the queue is full: {} callers", callers.len());
+        assert!(!is_lost(9, |_| true), "the queue is full: {} callers", callers.len());
         drop(unix::accept(&owner).unwrap());
-        assert!(is_lost(&domain, 9, |_| true));
-        assert!(!is_lost(&domain, 8, |_| true));
+        assert!(is_lost(9, |_| true));
+        assert!(!is_lost(8, |_| true));
     }
 
     #[test]

@@ -413,8 +413,9 @@ impl Inner {
     /// Whether no connection between this process and `node` can be made.
     pub(crate) fn is_lost(&self, node: u16) -> bool {
         let trusted = |uid| uid == self.uid || uid == 0;
-        nodes::is_lost(&self.domain, node, trusted)
-            || (node != self.config.node && nodes::is_lost(&self.domain, self.config.node, trusted))
+        let deadline = nodes::marker_deadline();
+        let is_lost = |node| nodes::is_lost(&self.domain, node, deadline, trusted);
+        is_lost(node) || (node != self.config.node && is_lost(self.config.node))
     }
 
     /// Returns the nodes that are online, the own node included.

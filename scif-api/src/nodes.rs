@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -65,9 +66,19 @@ pub(crate) fn domain_of(config: &Config) -> String {
     config.domain.clone().unwrap_or_else(own)
 }
 
-/// Reads the kernel's list. A name that is not UTF-8 text is not one of ours.
+/// Reads the kernel's list. A name that is not UTF-8 text is not one of ours. A failure is logged,
+/// because callers continue as if no other process existed.
 fn list() -> std::io::Result<String> {
-    Ok(String::from_utf8_lossy(&std::fs::read(LIST)?).into_owned())
+    static WARNED: Once = Once::new();
+    let read = std::fs::read(LIST).inspect_err(|error| {
+        WARNED.call_once(|| {
+            log::warn!(
+                "{LIST} cannot be read: {error}; nodes and processes of others are not listed, \
+                 and the loss of a node does not reach them. Mount /proc"
+            );
+        });
+    });
+    Ok(String::from_utf8_lossy(&read?).into_owned())
 }
 
 /// Reads the list twice. The kernel builds it in pieces, and a socket that closes in between may

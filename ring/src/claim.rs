@@ -269,13 +269,6 @@ impl Claim {
         self.front().saturating_sub(self.done())
     }
 
-    /// Receiver: returns the parts, of its own `parts`, that a dead sender has claimed and not
-    /// finished.
-    pub fn orphaned_parts(&self, parts: u32) -> Range<u32> {
-        let front = self.front().min(parts);
-        self.done().min(front)..front
-    }
-
     /// Receiver: returns the parts, of its own `parts`, that the sender claimed and could not copy.
     /// Called when no part is open.
     pub fn failed_front(&self, parts: u32) -> Option<Range<u32>> {
@@ -356,7 +349,7 @@ mod tests {
                 ),
                 (None, None)
             );
-            assert_eq!((rx.open_parts(), rx.orphaned_parts(5)), (1, 1..2));
+            assert_eq!(rx.open_parts(), 1);
             tx.complete_front(1, false);
             assert_eq!(
                 (rx.open_parts(), rx.failed_front(5), rx.failed_front(1)),

@@ -165,8 +165,6 @@ proptest! {
             for taken in [front, back, claim.failed_front(parts)].into_iter().flatten() {
                 prop_assert!(taken.start < taken.end && taken.end <= parts);
             }
-            let orphans = claim.orphaned_parts(parts);
-            prop_assert!(orphans.start <= orphans.end && orphans.end <= parts);
             if let Some(o) = claim.peer_offer(generation) {
                 prop_assert!(o.part > 0 && o.len.div_ceil(u64::from(o.part)) == u64::from(o.parts));
             }

@@ -48,8 +48,12 @@ impl FdHandoff {
     /// Replaces the packet and returns its number.
     pub(crate) fn leave(&self, sharer: &Sharer, mut left: Left, fds: &[BorrowedFd<'_>]) -> u32 {
         left.number = sharer.leaving.add(1).wrapping_add(1);
-        if let Err(errno) = unix::send(&self.to, &left.encode(), fds) {
-            // Limit of descriptors in flight: the other sharers do without.
+        let first = unix::send(&self.to, &left.encode(), fds);
+        sharer.left.set(left.number);
+        self.skip_to(left.number);
+        // The former packet is gone, and its descriptors are not in flight any more.
+        if let Err(errno) = first.or_else(|_| unix::send(&self.to, &left.encode(), fds)) {
+            // The other sharers do without.
             warn_about_peer!(
                 "endpoint at port {}: its descriptors could not be passed to the processes that \
                  share it: sendmsg: {errno}; they cannot use it. Raise the limit of open files \
@@ -57,8 +61,6 @@ impl FdHandoff {
                 sharer.port()
             );
         }
-        sharer.left.set(left.number);
-        self.skip_to(left.number);
         left.number
     }
 
@@ -156,5 +158,15 @@ mod tests {
         assert_eq!(fd_handoff.fetch(&epd.sharer).unwrap().0.peer_pid, 4);
         assert!(unix::skip(&fd_handoff.from).is_ok());
         assert!(unix::skip(&fd_handoff.from).is_err(), "one packet");
+    }
+
+    #[test]
+    fn a_packet_without_room_takes_the_place_of_the_former_ones() {
+        let (fd_handoff, epd) = fd_handoff();
+        let former = Left::new(HandoffKind::Port, 1, false).encode();
+        while unix::send(&fd_handoff.to, &former, &[]).is_ok() {}
+        let number = leave(&fd_handoff, &epd, 2);
+        let (left, fds) = fd_handoff.fetch(&epd.sharer).unwrap();
+        assert_eq!((left.number, left.peer_pid, fds.len()), (number, 2, 1));
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Service {
     /// Deadlines of connects for which no thread of this process waits, with the tokens of their
     /// endpoints.
     pub(crate) deadlines: BTreeSet<(u64, u64)>,
+    /// Closed endpoints whose windows RMAs still use, with the time at which each was found closed.
+    pub(crate) in_use: Vec<(u64, Arc<Epd>)>,
     /// Time at which the thread wakes in any case.
     pub(crate) wakes: u64,
     /// Fork generation of the process whose thread watches.
@@ -133,6 +135,7 @@ impl Inner {
                 watched: BTreeMap::new(),
                 next_token: 0,
                 deadlines: BTreeSet::new(),
+                in_use: Vec::new(),
                 wakes: 0,
                 generation: fork::generation(),
             }),
@@ -217,6 +220,7 @@ impl Inner {
             }
         }
         service.deadlines = deadlines;
+        service.in_use.clear();
         self.orphan_arenas.forget_all();
         service.epoll.add_news(&self.family, FAMILY)?;
         self.start(&service)?;

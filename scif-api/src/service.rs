@@ -31,6 +31,9 @@ use crate::{connect, ending, messages, node_failure, sharing};
 /// Interval in nanoseconds at which the thread checks for processes of the fork group that have
 /// died.
 const FORK_GROUP_NS: u64 = 100_000_000;
+/// Interval in nanoseconds at which the thread checks whether RMAs still use the windows of a
+/// closed endpoint. Its end is late by that time.
+const IN_USE_NS: u64 = 1_000_000;
 
 pub(super) fn serve(inner: &Arc<Inner>, epoll: &Epoll) {
     loop {
@@ -38,7 +41,9 @@ pub(super) fn serve(inner: &Arc<Inner>, epoll: &Epoll) {
         let (related, limit) = {
             let _busy = fork::busy();
             let related = has_fork_group(inner);
-            (related, nap(inner, related.then_some(FORK_GROUP_NS)))
+            let waits = !take(&inner.service).in_use.is_empty();
+            let most = related.then_some(FORK_GROUP_NS);
+            (related, nap(inner, if waits { Some(IN_USE_NS) } else { most }))
         };
         if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
             log::warn!(
@@ -65,6 +70,7 @@ pub(super) fn serve(inner: &Arc<Inner>, epoll: &Epoll) {
                 ended |= notice(inner, epoll, token);
             }
         }
+        ended |= end_unused(inner);
         if ended {
             let _ = contained(|| page_restore::take_back(inner));
         }
@@ -79,10 +85,31 @@ fn notice(inner: &Inner, epoll: &Epoll, token: u64) -> bool {
     let Some(epd) = epd else { return false };
     match token & 3 {
         // Handled even for a poisoned endpoint, so that it is removed.
-        kind if kind == Kind::Descriptor as u64 => ending::end_if_closed(inner, &epd),
+        kind if kind == Kind::Descriptor as u64 => {
+            if epd.is_closed() {
+                take(&inner.service).in_use.push((now_ns(), epd));
+            }
+            false
+        }
         kind if kind == Kind::Listener as u64 => tend(inner, &epd, || requested(&epd)).is_some(),
         _ => tend(inner, &epd, || linked(inner, epoll, &epd)).unwrap_or(false),
     }
+}
+
+/// Ends the closed endpoints whose windows no RMA uses any more. A peer that never finishes an RMA
+/// holds up the end of its endpoint, and not this thread. Returns whether an endpoint has ended.
+fn end_unused(inner: &Inner) -> bool {
+    let closed = std::mem::take(&mut take(&inner.service).in_use);
+    let mut ended = false;
+    for (since, epd) in closed {
+        let waited = now_ns().saturating_sub(since);
+        if contained(|| registration::are_windows_in_use(&epd, waited)) == Some(true) {
+            take(&inner.service).in_use.push((since, epd));
+        } else {
+            ended |= ending::end_if_closed(inner, &epd);
+        }
+    }
+    ended
 }
 
 /// Runs `work` for every endpoint.
@@ -372,6 +399,24 @@ mod tests {
         assert_eq!(scif.accept(listener, true).err(), Some(Failure::Invalid));
         scif.close(listener).unwrap();
         check_service(&scif);
+    }
+
+    #[test]
+    fn a_peer_inside_an_rma_does_not_hold_up_others() {
+        // A child of another test would have a copy of the descriptor.
+        let _alone = scif::sys::children::none();
+        let scif = endpoints("in-use", 0);
+        let (a, b) = connected(&scif, &scif);
+        let (epd, far) = (scif.0.get(a).unwrap(), scif.0.get(b).unwrap());
+        let copying = far.link().unwrap().own.table.copying().unwrap();
+        descriptor::close(a).unwrap();
+        until("closed", || !take(&scif.0.service).in_use.is_empty());
+        check_service(&scif);
+        let is_known = || scif.0.every().iter().any(|other| Arc::ptr_eq(other, &epd));
+        assert!(is_known(), "ended during an RMA");
+        drop(copying);
+        until("ended", || !is_known());
+        scif.close(b).unwrap();
     }
 
     #[test]

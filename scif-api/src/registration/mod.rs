@@ -338,16 +338,14 @@ fn retire(inner: &Inner, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
     // copying.
     scif_ring::full_fence();
     let begin = now_ns();
+    // The service thread has waited before, and serves all endpoints.
+    let limit_ns = if thread::is_ours() { SERVICE_ANSWER_NS } else { REST_NS };
     loop {
         let long = now_ns() - begin;
-        let looks = long > DEATH_NS;
-        let theirs = &link.peer.table.sharers;
-        if link.own.table.sharers.at_rest(looks)?
-            && (epd.over(link) || theirs.at_rest(looks && theirs.has(link.peer_pid))?)
-        {
+        if is_at_rest(epd, link, long > DEATH_NS)? {
             break;
         }
-        if long > REST_NS {
+        if long > limit_ns {
             warn_about_peer!(
                 "endpoint at port {}: RMA on a deleted window has not ended after {} s; its \
                  pages are released. Look for a stopped process (state T in ps) among the \
@@ -360,6 +358,26 @@ fn retire(inner: &Inner, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
         std::thread::sleep(std::time::Duration::from_micros(20));
     }
     sweep(inner, epd, link, answer_ns)
+}
+
+/// Whether no RMA over a connection is queued or copies. `looks`: whether to check for ended
+/// processes, which takes system calls.
+fn is_at_rest(epd: &Epd, link: &Link, looks: bool) -> Result<bool> {
+    let theirs = &link.peer.table.sharers;
+    Ok(link.own.table.sharers.at_rest(looks)?
+        && (epd.over(link) || theirs.at_rest(looks && theirs.has(link.peer_pid))?))
+}
+
+/// Deletes all windows of a closed endpoint. Returns whether RMAs still use them after
+/// `waited_ns`, and the end of the endpoint has to wait.
+pub(crate) fn are_windows_in_use(epd: &Epd, waited_ns: u64) -> bool {
+    let Some(link) = epd.link().filter(|_| waited_ns < REST_NS) else { return false };
+    let _held = epd.sharer.control.lock();
+    let deleted = link.own.table.delete(0, OFFSET_MAX + 1);
+    // SYNC POINT: as in `retire`.
+    scif_ring::full_fence();
+    let at_rest = deleted.and_then(|()| is_at_rest(epd, link, waited_ns > DEATH_NS));
+    at_rest.is_ok_and(|at_rest| !at_rest)
 }
 
 /// Releases the pages of deleted windows that the peer does not map any more. Waits at most

@@ -7,11 +7,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 
-/// Maximum bytes of a message; longer ones are truncated. A few hundred addresses need less.
+/// Maximum bytes of a message; longer texts are truncated. A few hundred addresses need less.
 pub const LONGEST: usize = 96 * 1024;
 
 /// Message of a rank.
@@ -97,9 +98,12 @@ impl Say {
     /// Sends the message to the parent.
     ///
     /// # Errors
-    /// Errors of `send(2)`.
+    /// Errors of `send(2)`. EMSGSIZE: a contribution is too long.
     pub fn send(&self, to: impl AsFd) -> rustix::io::Result<()> {
         let mut bytes = self.encode();
+        if bytes.len() > LONGEST && matches!(self, Say::Exchange(_)) {
+            return Err(Errno::MSGSIZE);
+        }
         bytes.truncate(LONGEST);
         send(to, &bytes, SendFlags::NOSIGNAL).map(drop)
     }
@@ -192,6 +196,11 @@ mod tests {
             answer.send(&parent).unwrap();
             assert_eq!(Answer::recv(&rank).unwrap(), Some(answer));
         }
+        let long = "x".repeat(LONGEST);
+        let exchange = Say::Exchange(long.clone().into_bytes());
+        assert_eq!(exchange.send(&rank), Err(Errno::MSGSIZE), "not a part of it");
+        Say::Failed(long.clone()).send(&rank).unwrap();
+        assert_eq!(Say::recv(&parent), Ok(Some(Say::Failed(long[1..].into()))));
         drop(rank);
         assert!(matches!(Say::recv(&parent), Ok(None) | Err(_)));
     }

@@ -28,17 +28,18 @@ pub(crate) fn fail_peer(
     why: impl std::fmt::Display,
 ) {
     let left: Vec<ConnId> = ep.links.conns_of(peer).collect();
+    let av_version = env.avs.get(ep.cfg.av).map_or(0, |av| av.version);
     let p = ep.peers.at_mut(peer);
     // Unless the peer has connected again.
     if left.is_empty() {
-        p.state.on_failed();
+        p.state.on_failed(av_version);
     } else {
         p.state.on_seen();
     }
     let met = p.state.was_up();
     let source = sep_source::match_source(ep, env, peer);
     if source != peer && left.is_empty() {
-        ep.peers.at_mut(source).state.on_failed();
+        ep.peers.at_mut(source).state.on_failed(av_version);
     }
     if met {
         info_about_peer(Subsys::EpCtrl, format_args!("peer {id} is lost: {why}"));

@@ -35,6 +35,8 @@ struct AvEntry {
     bytes: [u8; ADDR_LEN],
     /// Number of insertions minus removals; 0 marks a free index.
     refs: u32,
+    /// Version of the vector after the last insertion of the address.
+    inserted: u64,
     range: PortRange,
     /// User identifier reported in place of the index.
     user: Option<u64>,
@@ -93,6 +95,7 @@ impl AvState {
             id: posted.id,
             bytes: posted.bytes,
             refs: 1,
+            inserted: 0,
             range: posted.range,
             user: self.user_ids.get(&fi_addr).copied(),
         })
@@ -169,6 +172,12 @@ impl AvState {
         self.entry(u64::from(self.index_of(id)?)).map(|e| e.id)
     }
 
+    /// Returns the version of the vector after the last insertion of an address; 0 for a shared
+    /// vector, which does not record it.
+    pub(crate) fn inserted_at(&self, fi_addr: u64) -> u64 {
+        self.entry(self.without_context(fi_addr)).map_or(0, |e| e.inserted)
+    }
+
     /// Returns the address as first inserted.
     pub(crate) fn bytes(&self, fi_addr: u64) -> Option<[u8; ADDR_LEN]> {
         self.entry(fi_addr).map(|e| e.bytes)
@@ -200,14 +209,14 @@ impl AvState {
             && let Some(entry) = self.entries.get_mut(index as usize)
         {
             entry.refs = entry.refs.checked_add(1)?;
-            if user.is_some() {
-                entry.user = user;
-                self.version += 1;
-            }
+            entry.user = user.or(entry.user);
+            self.version += 1;
+            entry.inserted = self.version;
             return Some(u64::from(index));
         }
+        self.version += 1;
         let range = PortRange::of(&bytes, self.bits);
-        let new = AvEntry { id, bytes, refs: 1, range, user };
+        let new = AvEntry { id, bytes, refs: 1, inserted: self.version, range, user };
         let index = if let Some(Reverse(index)) = self.free.pop() {
             *self.entries.get_mut(index as usize)? = new;
             index
@@ -220,7 +229,6 @@ impl AvState {
         };
         self.widest = self.widest.max(range.ports());
         self.by_id.insert(id, index);
-        self.version += 1;
         Some(u64::from(index))
     }
 
@@ -313,7 +321,8 @@ mod tests {
         assert_eq!(av.insert(id(7), bytes(1), None), Ok(0));
         let version = av.version;
         assert_eq!(av.insert(id(7), bytes(2), None), Ok(0));
-        assert_eq!(av.version, version);
+        assert!(av.version > version);
+        assert_eq!(av.inserted_at(0), av.version);
         assert_eq!(av.bytes(0), Some(bytes(1)));
         assert_eq!(av.remove(0), Ok(()));
         assert_eq!(av.port_id(0), Some(id(7)));

@@ -18,6 +18,7 @@ use crate::engine::tables::unexpected::EXHAUSTED;
 use crate::engine::types::iov::copy_of;
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::wire::Head;
+use crate::state::av_table::AvState;
 
 /// Time in nanoseconds after which a port without a listener is logged. Processes start at
 /// different times, so a shorter one would log normal starts.
@@ -52,8 +53,15 @@ pub(crate) fn peer_of(ep: &mut Endpoint, env: &Env<'_>, addr: u64) -> Result<Pee
     if let Some(known) = ep.peers.at_addr(av.version, at) {
         return Ok(known);
     }
+    resolve(ep, av, addr)
+}
+
+/// Returns the peer that `addr` names for the first time since the vector has changed.
+fn resolve(ep: &mut Endpoint, av: &AvState, addr: u64) -> Result<PeerId, Errno> {
+    let at = usize::try_from(addr).unwrap_or(usize::MAX);
     let id = av.port_id(addr).ok_or(fi::FI_EINVAL)?;
     let peer = peer_at(ep, id);
+    ep.peers.at_mut(peer).state.on_inserted(av.inserted_at(addr));
     // An address that also names a context has its upper bits set.
     if at < av.bound() {
         ep.peers.note_addr(at, peer);

@@ -50,6 +50,8 @@ pub(crate) struct PeerState {
     contact: Contact,
     presence: Presence,
     failing: Option<Failing>,
+    /// Version of the address vector when the peer failed.
+    failed_at: u64,
     /// Time in nanoseconds before which no connect is attempted; 0: none failed.
     pub(crate) retry_at_ns: u64,
 }
@@ -60,6 +62,7 @@ impl PeerState {
             contact: Contact::Never,
             presence: Presence::Present,
             failing: None,
+            failed_at: 0,
             retry_at_ns: 0,
         }
     }
@@ -122,8 +125,19 @@ impl PeerState {
         }
     }
 
-    pub(crate) fn on_failed(&mut self) {
+    /// Notes the death of the peer while the address vector has version `av_version`.
+    pub(crate) fn on_failed(&mut self, av_version: u64) {
         self.presence = Presence::Failed;
+        self.failed_at = av_version;
+    }
+
+    /// Notes that the address of the peer was last inserted in version `inserted_at` of the address
+    /// vector. An insertion after its death names a new process at the same address.
+    pub(crate) fn on_inserted(&mut self, inserted_at: u64) {
+        if self.has_failed() && inserted_at > self.failed_at {
+            self.presence = Presence::Present;
+            self.reset_attempts();
+        }
     }
 
     /// Forgets the attempts to connect.
@@ -195,11 +209,21 @@ mod tests {
             [PeerState::on_listener, PeerState::on_accepted, PeerState::on_seen];
         for on_seen in seen {
             let mut state = PeerState::new();
-            state.on_failed();
+            state.on_failed(1);
             assert!(state.has_failed() && !state.has_left());
             on_seen(&mut state);
             assert!(!state.has_failed());
         }
+    }
+
+    #[test]
+    fn only_an_insertion_after_the_death_names_a_living_peer() {
+        let mut state = PeerState::new();
+        state.on_failed(7);
+        state.on_inserted(7);
+        assert!(state.has_failed(), "the address was inserted before");
+        state.on_inserted(8);
+        assert!(!state.has_failed());
     }
 
     #[test]
@@ -219,7 +243,7 @@ mod tests {
     fn a_peer_with_a_dead_context_does_not_leave() {
         let mut state = PeerState::new();
         state.on_accepted();
-        state.on_failed();
+        state.on_failed(1);
         state.on_closed(true);
         assert!(state.has_failed() && !state.has_left());
     }

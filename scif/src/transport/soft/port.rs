@@ -601,7 +601,7 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
 fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
     let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
     let count = last - first + 1;
-    let hint = first_choice(process::pid(), soft.start) % count;
+    let hint = first_choice(now_ns(), count);
     for step in 0..count {
         let port = first + (hint + step) % count;
         let id = PortId { node: soft.node, port: u16::try_from(port).unwrap_or(u16::MAX) };
@@ -614,12 +614,14 @@ fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> 
     Err(Error::NoPorts)
 }
 
-/// Number at which a process begins its search for a free port. Pids are dense: an odd factor
-/// spreads them. In a container every process may have the same pid: the start time in clock ticks
-/// keeps a new process off the port of one that has just ended.
-fn first_choice(pid: i32, start: u64) -> u32 {
-    let ticks = u32::try_from(start & u64::from(u32::MAX)).unwrap_or(0);
-    pid.cast_unsigned().wrapping_mul(97).wrapping_add(ticks.wrapping_mul(7919))
+/// Offset in the dynamic ports at which the search for a free one begins, `nanoseconds` after the
+/// start of the host. Each millisecond has an offset of its own: a port comes up again after
+/// `count` milliseconds, when operations that name the dead endpoint have ended. Process ids do
+/// not do this: in containers they are all alike. The factor leaves 96 ports between two
+/// milliseconds for endpoints that are opened at one time.
+fn first_choice(nanoseconds: u64, count: u32) -> u32 {
+    let milliseconds = nanoseconds / 1_000_000 % u64::from(count);
+    u32::try_from(milliseconds * 97 % u64::from(count)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -627,11 +629,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_of_one_pid_begin_at_different_ports() {
+    fn a_port_comes_up_again_after_a_minute() {
         let count = u32::from(*DYNAMIC_PORTS.end() - *DYNAMIC_PORTS.start()) + 1;
-        let choices: std::collections::HashSet<u32> =
-            (0..1000).map(|tick| first_choice(2, 123_456 + tick) % count).collect();
-        assert_eq!(choices.len(), 1000);
+        let start = 86_400_000_123_456_789;
+        let choices: std::collections::HashSet<u32> = (0..u64::from(count))
+            .map(|millisecond| first_choice(start + millisecond * 1_000_000, count))
+            .collect();
+        assert_eq!(choices.len(), usize::from(*DYNAMIC_PORTS.end() - *DYNAMIC_PORTS.start()) + 1);
+        assert!(choices.iter().all(|choice| *choice < count));
     }
 
     #[test]

@@ -195,7 +195,8 @@ impl OpTable {
         self.ops.is_empty()
     }
 
-    /// Adds an operation and returns its number. 0, which no operation has, with 2^32 - 1 operations.
+    /// Adds an operation and returns its number. Returns 0, the number of none, with 2^32 - 1
+    /// operations.
     pub(crate) fn insert(&mut self, op: OutstandingOp) -> u64 {
         self.kept += op.kept_len();
         if let Some(count) = self.messages_like(&op) {

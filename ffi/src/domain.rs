@@ -5,6 +5,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+use crate::nosys::table;
 use crate::{
     fi_addr_t, fi_atomic_attr, fi_av_type, fi_cntr_attr, fi_collective_attr, fi_cq_attr, fi_info,
     fi_poll_attr, fi_rx_attr, fi_tx_attr, fid, fid_av_set, fid_cntr, fid_cq, fid_ep, fid_poll,
@@ -44,82 +45,34 @@ pub struct fi_av_set_attr {
     pub flags: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_AV_NOSYS;
 pub struct fi_ops_av {
     pub size: usize,
-    pub insert: unsafe extern "C" fn(
-        av: *mut fid_av,
-        addr: *const c_void,
-        count: usize,
-        fi_addr: *mut fi_addr_t,
-        flags: u64,
-        context: *mut c_void,
-    ) -> c_int,
-    pub insertsvc: unsafe extern "C" fn(
-        av: *mut fid_av,
-        node: *const c_char,
-        service: *const c_char,
-        fi_addr: *mut fi_addr_t,
-        flags: u64,
-        context: *mut c_void,
-    ) -> c_int,
-    pub insertsym: unsafe extern "C" fn(
-        av: *mut fid_av,
-        node: *const c_char,
-        nodecnt: usize,
-        service: *const c_char,
-        svccnt: usize,
-        fi_addr: *mut fi_addr_t,
-        flags: u64,
-        context: *mut c_void,
-    ) -> c_int,
-    pub remove: unsafe extern "C" fn(
-        av: *mut fid_av,
-        fi_addr: *mut fi_addr_t,
-        count: usize,
-        flags: u64,
-    ) -> c_int,
-    pub lookup: unsafe extern "C" fn(
-        av: *mut fid_av,
-        fi_addr: fi_addr_t,
-        addr: *mut c_void,
-        addrlen: *mut usize,
-    ) -> c_int,
-    pub straddr: unsafe extern "C" fn(
-        av: *mut fid_av,
-        addr: *const c_void,
-        buf: *mut c_char,
-        len: *mut usize,
-    ) -> *const c_char,
-    pub av_set: unsafe extern "C" fn(
-        av: *mut fid_av,
-        attr: *mut fi_av_set_attr,
-        av_set: *mut *mut fid_av_set,
-        context: *mut c_void,
-    ) -> c_int,
+    pub insert: "fi_av_insert" (av: *mut fid_av, addr: *const c_void, count: usize,
+        fi_addr: *mut fi_addr_t, flags: u64, context: *mut c_void) -> c_int,
+    pub insertsvc: "fi_av_insertsvc" (av: *mut fid_av, node: *const c_char, service: *const c_char,
+        fi_addr: *mut fi_addr_t, flags: u64, context: *mut c_void) -> c_int,
+    pub insertsym: "fi_av_insertsym" (av: *mut fid_av, node: *const c_char, nodecnt: usize,
+        service: *const c_char, svccnt: usize, fi_addr: *mut fi_addr_t, flags: u64,
+        context: *mut c_void) -> c_int,
+    pub remove: "fi_av_remove" (av: *mut fid_av, fi_addr: *mut fi_addr_t, count: usize,
+        flags: u64) -> c_int,
+    pub lookup: "fi_av_lookup" (av: *mut fid_av, fi_addr: fi_addr_t, addr: *mut c_void,
+        addrlen: *mut usize) -> c_int,
+    pub straddr: "fi_av_straddr" (av: *mut fid_av, addr: *const c_void, buf: *mut c_char,
+        len: *mut usize) -> *const c_char,
+    pub av_set: "fi_av_set" (av: *mut fid_av, attr: *mut fi_av_set_attr,
+        av_set: *mut *mut fid_av_set, context: *mut c_void) -> c_int,
     /// Since 1.20.
-    pub insert_auth_key: unsafe extern "C" fn(
-        av: *mut fid_av,
-        auth_key: *const c_void,
-        auth_key_size: usize,
-        fi_addr: *mut fi_addr_t,
-        flags: u64,
-    ) -> c_int,
+    pub insert_auth_key: "fi_av_insert_auth_key" (av: *mut fid_av, auth_key: *const c_void,
+        auth_key_size: usize, fi_addr: *mut fi_addr_t, flags: u64) -> c_int,
     /// Since 1.20.
-    pub lookup_auth_key: unsafe extern "C" fn(
-        av: *mut fid_av,
-        fi_addr: fi_addr_t,
-        auth_key: *mut c_void,
-        auth_key_size: *mut usize,
-    ) -> c_int,
+    pub lookup_auth_key: "fi_av_lookup_auth_key" (av: *mut fid_av, fi_addr: fi_addr_t,
+        auth_key: *mut c_void, auth_key_size: *mut usize) -> c_int,
     /// Since 1.20.
-    pub set_user_id: unsafe extern "C" fn(
-        av: *mut fid_av,
-        fi_addr: fi_addr_t,
-        user_id: fi_addr_t,
-        flags: u64,
-    ) -> c_int,
+    pub set_user_id: "fi_av_set_user_id" (av: *mut fid_av, fi_addr: fi_addr_t, user_id: fi_addr_t,
+        flags: u64) -> c_int,
+}
 }
 
 #[repr(C)]
@@ -201,111 +154,45 @@ pub struct fi_mr_modify {
     pub attr: fi_mr_attr,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_DOMAIN_NOSYS;
 pub struct fi_ops_domain {
     pub size: usize,
-    pub av_open: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        attr: *mut fi_av_attr,
-        av: *mut *mut fid_av,
-        context: *mut c_void,
-    ) -> c_int,
-    pub cq_open: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        attr: *mut fi_cq_attr,
-        cq: *mut *mut fid_cq,
-        context: *mut c_void,
-    ) -> c_int,
-    pub endpoint: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        info: *mut fi_info,
-        ep: *mut *mut fid_ep,
-        context: *mut c_void,
-    ) -> c_int,
-    pub scalable_ep: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        info: *mut fi_info,
-        sep: *mut *mut fid_ep,
-        context: *mut c_void,
-    ) -> c_int,
-    pub cntr_open: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        attr: *mut fi_cntr_attr,
-        cntr: *mut *mut fid_cntr,
-        context: *mut c_void,
-    ) -> c_int,
-    pub poll_open: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        attr: *mut fi_poll_attr,
-        pollset: *mut *mut fid_poll,
-    ) -> c_int,
-    pub stx_ctx: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        attr: *mut fi_tx_attr,
-        stx: *mut *mut fid_stx,
-        context: *mut c_void,
-    ) -> c_int,
-    pub srx_ctx: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        attr: *mut fi_rx_attr,
-        rx_ep: *mut *mut fid_ep,
-        context: *mut c_void,
-    ) -> c_int,
-    pub query_atomic: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        datatype: fi_datatype,
-        op: fi_op,
-        attr: *mut fi_atomic_attr,
-        flags: u64,
-    ) -> c_int,
-    pub query_collective: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        coll: fi_collective_op,
-        attr: *mut fi_collective_attr,
-        flags: u64,
-    ) -> c_int,
-    pub endpoint2: unsafe extern "C" fn(
-        domain: *mut fid_domain,
-        info: *mut fi_info,
-        ep: *mut *mut fid_ep,
-        flags: u64,
-        context: *mut c_void,
-    ) -> c_int,
+    pub av_open: "fi_av_open" (domain: *mut fid_domain, attr: *mut fi_av_attr, av: *mut *mut fid_av,
+        context: *mut c_void) -> c_int,
+    pub cq_open: "fi_cq_open" (domain: *mut fid_domain, attr: *mut fi_cq_attr, cq: *mut *mut fid_cq,
+        context: *mut c_void) -> c_int,
+    pub endpoint: "fi_endpoint" (domain: *mut fid_domain, info: *mut fi_info, ep: *mut *mut fid_ep,
+        context: *mut c_void) -> c_int,
+    pub scalable_ep: "fi_scalable_ep" (domain: *mut fid_domain, info: *mut fi_info,
+        sep: *mut *mut fid_ep, context: *mut c_void) -> c_int,
+    pub cntr_open: "fi_cntr_open" (domain: *mut fid_domain, attr: *mut fi_cntr_attr,
+        cntr: *mut *mut fid_cntr, context: *mut c_void) -> c_int,
+    pub poll_open: "fi_poll_open" (domain: *mut fid_domain, attr: *mut fi_poll_attr,
+        pollset: *mut *mut fid_poll) -> c_int,
+    pub stx_ctx: "fi_stx_context" (domain: *mut fid_domain, attr: *mut fi_tx_attr,
+        stx: *mut *mut fid_stx, context: *mut c_void) -> c_int,
+    pub srx_ctx: "fi_srx_context" (domain: *mut fid_domain, attr: *mut fi_rx_attr,
+        rx_ep: *mut *mut fid_ep, context: *mut c_void) -> c_int,
+    pub query_atomic: "fi_query_atomic" (domain: *mut fid_domain, datatype: fi_datatype, op: fi_op,
+        attr: *mut fi_atomic_attr, flags: u64) -> c_int,
+    pub query_collective: "fi_query_collective" (domain: *mut fid_domain, coll: fi_collective_op,
+        attr: *mut fi_collective_attr, flags: u64) -> c_int,
+    pub endpoint2: "fi_endpoint2" (domain: *mut fid_domain, info: *mut fi_info,
+        ep: *mut *mut fid_ep, flags: u64, context: *mut c_void) -> c_int,
+}
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_MR_NOSYS;
 pub struct fi_ops_mr {
     pub size: usize,
-    pub reg: unsafe extern "C" fn(
-        fid: *mut fid,
-        buf: *const c_void,
-        len: usize,
-        access: u64,
-        offset: u64,
-        requested_key: u64,
-        flags: u64,
-        mr: *mut *mut fid_mr,
-        context: *mut c_void,
-    ) -> c_int,
-    pub regv: unsafe extern "C" fn(
-        fid: *mut fid,
-        iov: *const iovec,
-        count: usize,
-        access: u64,
-        offset: u64,
-        requested_key: u64,
-        flags: u64,
-        mr: *mut *mut fid_mr,
-        context: *mut c_void,
-    ) -> c_int,
-    pub regattr: unsafe extern "C" fn(
-        fid: *mut fid,
-        attr: *const fi_mr_attr,
-        flags: u64,
-        mr: *mut *mut fid_mr,
-    ) -> c_int,
+    pub reg: "fi_mr_reg" (fid: *mut fid, buf: *const c_void, len: usize, access: u64, offset: u64,
+        requested_key: u64, flags: u64, mr: *mut *mut fid_mr, context: *mut c_void) -> c_int,
+    pub regv: "fi_mr_regv" (fid: *mut fid, iov: *const iovec, count: usize, access: u64,
+        offset: u64, requested_key: u64, flags: u64, mr: *mut *mut fid_mr,
+        context: *mut c_void) -> c_int,
+    pub regattr: "fi_mr_regattr" (fid: *mut fid, attr: *const fi_mr_attr, flags: u64,
+        mr: *mut *mut fid_mr) -> c_int,
+}
 }
 
 #[repr(C)]

@@ -3,6 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::nosys::table;
 use crate::{
     fi_addr_t, fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_rma, fi_ops_tagged, fi_rx_attr,
     fi_tx_attr, fid, fid_t, iovec,
@@ -19,103 +20,43 @@ pub struct fi_msg {
     pub data: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_EP_NOSYS;
 pub struct fi_ops_ep {
     pub size: usize,
-    pub cancel: unsafe extern "C" fn(fid: fid_t, context: *mut c_void) -> isize,
-    pub getopt: unsafe extern "C" fn(
-        fid: fid_t,
-        level: c_int,
-        optname: c_int,
-        optval: *mut c_void,
-        optlen: *mut usize,
-    ) -> c_int,
-    pub setopt: unsafe extern "C" fn(
-        fid: fid_t,
-        level: c_int,
-        optname: c_int,
-        optval: *const c_void,
-        optlen: usize,
-    ) -> c_int,
-    pub tx_ctx: unsafe extern "C" fn(
-        sep: *mut fid_ep,
-        index: c_int,
-        attr: *mut fi_tx_attr,
-        tx_ep: *mut *mut fid_ep,
-        context: *mut c_void,
-    ) -> c_int,
-    pub rx_ctx: unsafe extern "C" fn(
-        sep: *mut fid_ep,
-        index: c_int,
-        attr: *mut fi_rx_attr,
-        rx_ep: *mut *mut fid_ep,
-        context: *mut c_void,
-    ) -> c_int,
-    pub rx_size_left: unsafe extern "C" fn(ep: *mut fid_ep) -> isize,
-    pub tx_size_left: unsafe extern "C" fn(ep: *mut fid_ep) -> isize,
+    pub cancel: "fi_cancel" (fid: fid_t, context: *mut c_void) -> isize,
+    pub getopt: "fi_getopt" (fid: fid_t, level: c_int, optname: c_int, optval: *mut c_void,
+        optlen: *mut usize) -> c_int,
+    pub setopt: "fi_setopt" (fid: fid_t, level: c_int, optname: c_int, optval: *const c_void,
+        optlen: usize) -> c_int,
+    pub tx_ctx: "fi_tx_context" (sep: *mut fid_ep, index: c_int, attr: *mut fi_tx_attr,
+        tx_ep: *mut *mut fid_ep, context: *mut c_void) -> c_int,
+    pub rx_ctx: "fi_rx_context" (sep: *mut fid_ep, index: c_int, attr: *mut fi_rx_attr,
+        rx_ep: *mut *mut fid_ep, context: *mut c_void) -> c_int,
+    pub rx_size_left: "fi_rx_size_left" (ep: *mut fid_ep) -> isize,
+    pub tx_size_left: "fi_tx_size_left" (ep: *mut fid_ep) -> isize,
+}
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_MSG_NOSYS;
 pub struct fi_ops_msg {
     pub size: usize,
-    pub recv: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *mut c_void,
-        len: usize,
-        desc: *mut c_void,
-        src_addr: fi_addr_t,
-        context: *mut c_void,
-    ) -> isize,
-    pub recvv: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        iov: *const iovec,
-        desc: *mut *mut c_void,
-        count: usize,
-        src_addr: fi_addr_t,
-        context: *mut c_void,
-    ) -> isize,
-    pub recvmsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
-    pub send: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        desc: *mut c_void,
-        dest_addr: fi_addr_t,
-        context: *mut c_void,
-    ) -> isize,
-    pub sendv: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        iov: *const iovec,
-        desc: *mut *mut c_void,
-        count: usize,
-        dest_addr: fi_addr_t,
-        context: *mut c_void,
-    ) -> isize,
-    pub sendmsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
-    pub inject: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        dest_addr: fi_addr_t,
-    ) -> isize,
-    pub senddata: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        desc: *mut c_void,
-        data: u64,
-        dest_addr: fi_addr_t,
-        context: *mut c_void,
-    ) -> isize,
-    pub injectdata: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        data: u64,
-        dest_addr: fi_addr_t,
-    ) -> isize,
+    pub recv: "fi_recv" (ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void,
+        src_addr: fi_addr_t, context: *mut c_void) -> isize,
+    pub recvv: "fi_recvv" (ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void, count: usize,
+        src_addr: fi_addr_t, context: *mut c_void) -> isize,
+    pub recvmsg: "fi_recvmsg" (ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
+    pub send: "fi_send" (ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void,
+        dest_addr: fi_addr_t, context: *mut c_void) -> isize,
+    pub sendv: "fi_sendv" (ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void, count: usize,
+        dest_addr: fi_addr_t, context: *mut c_void) -> isize,
+    pub sendmsg: "fi_sendmsg" (ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
+    pub inject: "fi_inject" (ep: *mut fid_ep, buf: *const c_void, len: usize,
+        dest_addr: fi_addr_t) -> isize,
+    pub senddata: "fi_senddata" (ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void,
+        data: u64, dest_addr: fi_addr_t, context: *mut c_void) -> isize,
+    pub injectdata: "fi_injectdata" (ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64,
+        dest_addr: fi_addr_t) -> isize,
+}
 }
 
 /// Endpoint. The tables after `fid` may be null if an endpoint was opened without that capability.

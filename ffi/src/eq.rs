@@ -3,6 +3,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+use crate::nosys::table;
 use crate::{fi_addr_t, fi_info, fid, fid_t};
 
 /// `enum fi_wait_obj`: `FI_WAIT_*`.
@@ -21,12 +22,12 @@ pub struct fi_wait_attr {
     pub flags: u64,
 }
 
+table! { FI_OPS_WAIT_NOSYS;
 /// Deprecated since 2.0.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
 pub struct fi_ops_wait {
     pub size: usize,
-    pub wait: unsafe extern "C" fn(waitset: *mut fid_wait, timeout: c_int) -> c_int,
+    pub wait: "fi_wait" (waitset: *mut fid_wait, timeout: c_int) -> c_int,
+}
 }
 
 /// Deprecated since 2.0.
@@ -52,20 +53,14 @@ pub struct fi_poll_attr {
     pub flags: u64,
 }
 
+table! { FI_OPS_POLL_NOSYS;
 /// Deprecated since 2.0.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
 pub struct fi_ops_poll {
     pub size: usize,
-    pub poll: unsafe extern "C" fn(
-        pollset: *mut fid_poll,
-        context: *mut *mut c_void,
-        count: c_int,
-    ) -> c_int,
-    pub poll_add:
-        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
-    pub poll_del:
-        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
+    pub poll: "fi_poll" (pollset: *mut fid_poll, context: *mut *mut c_void, count: c_int) -> c_int,
+    pub poll_add: "fi_poll_add" (pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
+    pub poll_del: "fi_poll_del" (pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
+}
 }
 
 /// Deprecated since 2.0.
@@ -115,41 +110,19 @@ pub struct fi_eq_cm_entry {
     pub data: [u8; 0],
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_EQ_NOSYS;
 pub struct fi_ops_eq {
     pub size: usize,
-    pub read: unsafe extern "C" fn(
-        eq: *mut fid_eq,
-        event: *mut u32,
-        buf: *mut c_void,
-        len: usize,
-        flags: u64,
-    ) -> isize,
-    pub readerr:
-        unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize,
-    pub write: unsafe extern "C" fn(
-        eq: *mut fid_eq,
-        event: u32,
-        buf: *const c_void,
-        len: usize,
-        flags: u64,
-    ) -> isize,
-    pub sread: unsafe extern "C" fn(
-        eq: *mut fid_eq,
-        event: *mut u32,
-        buf: *mut c_void,
-        len: usize,
-        timeout: c_int,
-        flags: u64,
-    ) -> isize,
-    pub strerror: unsafe extern "C" fn(
-        eq: *mut fid_eq,
-        prov_errno: c_int,
-        err_data: *const c_void,
-        buf: *mut c_char,
-        len: usize,
-    ) -> *const c_char,
+    pub read: "fi_eq_read" (eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize,
+        flags: u64) -> isize,
+    pub readerr: "fi_eq_readerr" (eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize,
+    pub write: "fi_eq_write" (eq: *mut fid_eq, event: u32, buf: *const c_void, len: usize,
+        flags: u64) -> isize,
+    pub sread: "fi_eq_sread" (eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize,
+        timeout: c_int, flags: u64) -> isize,
+    pub strerror: "fi_eq_strerror" (eq: *mut fid_eq, prov_errno: c_int, err_data: *const c_void,
+        buf: *mut c_char, len: usize) -> *const c_char,
+}
 }
 
 #[repr(C)]
@@ -225,42 +198,21 @@ pub struct fi_cq_attr {
     pub wait_set: *mut fid_wait,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_CQ_NOSYS;
 pub struct fi_ops_cq {
     pub size: usize,
-    pub read: unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize,
-    pub readfrom: unsafe extern "C" fn(
-        cq: *mut fid_cq,
-        buf: *mut c_void,
-        count: usize,
-        src_addr: *mut fi_addr_t,
-    ) -> isize,
-    pub readerr:
-        unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize,
-    pub sread: unsafe extern "C" fn(
-        cq: *mut fid_cq,
-        buf: *mut c_void,
-        count: usize,
-        cond: *const c_void,
-        timeout: c_int,
-    ) -> isize,
-    pub sreadfrom: unsafe extern "C" fn(
-        cq: *mut fid_cq,
-        buf: *mut c_void,
-        count: usize,
-        src_addr: *mut fi_addr_t,
-        cond: *const c_void,
-        timeout: c_int,
-    ) -> isize,
-    pub signal: unsafe extern "C" fn(cq: *mut fid_cq) -> c_int,
-    pub strerror: unsafe extern "C" fn(
-        cq: *mut fid_cq,
-        prov_errno: c_int,
-        err_data: *const c_void,
-        buf: *mut c_char,
-        len: usize,
-    ) -> *const c_char,
+    pub read: "fi_cq_read" (cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize,
+    pub readfrom: "fi_cq_readfrom" (cq: *mut fid_cq, buf: *mut c_void, count: usize,
+        src_addr: *mut fi_addr_t) -> isize,
+    pub readerr: "fi_cq_readerr" (cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize,
+    pub sread: "fi_cq_sread" (cq: *mut fid_cq, buf: *mut c_void, count: usize, cond: *const c_void,
+        timeout: c_int) -> isize,
+    pub sreadfrom: "fi_cq_sreadfrom" (cq: *mut fid_cq, buf: *mut c_void, count: usize,
+        src_addr: *mut fi_addr_t, cond: *const c_void, timeout: c_int) -> isize,
+    pub signal: "fi_cq_signal" (cq: *mut fid_cq) -> c_int,
+    pub strerror: "fi_cq_strerror" (cq: *mut fid_cq, prov_errno: c_int, err_data: *const c_void,
+        buf: *mut c_char, len: usize) -> *const c_char,
+}
 }
 
 #[repr(C)]
@@ -279,17 +231,17 @@ pub struct fi_cntr_attr {
     pub flags: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_CNTR_NOSYS;
 pub struct fi_ops_cntr {
     pub size: usize,
-    pub read: unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64,
-    pub readerr: unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64,
-    pub add: unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int,
-    pub set: unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int,
-    pub wait: unsafe extern "C" fn(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int,
-    pub adderr: unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int,
-    pub seterr: unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int,
+    pub read: "fi_cntr_read" (cntr: *mut fid_cntr) -> u64,
+    pub readerr: "fi_cntr_readerr" (cntr: *mut fid_cntr) -> u64,
+    pub add: "fi_cntr_add" (cntr: *mut fid_cntr, value: u64) -> c_int,
+    pub set: "fi_cntr_set" (cntr: *mut fid_cntr, value: u64) -> c_int,
+    pub wait: "fi_cntr_wait" (cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int,
+    pub adderr: "fi_cntr_adderr" (cntr: *mut fid_cntr, value: u64) -> c_int,
+    pub seterr: "fi_cntr_seterr" (cntr: *mut fid_cntr, value: u64) -> c_int,
+}
 }
 
 #[repr(C)]

@@ -3,6 +3,7 @@
 
 use core::ffi::c_void;
 
+use crate::nosys::table;
 use crate::{fi_addr_t, fid_ep, iovec};
 
 #[repr(C)]
@@ -34,81 +35,27 @@ pub struct fi_msg_rma {
     pub data: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_RMA_NOSYS;
 pub struct fi_ops_rma {
     pub size: usize,
-    pub read: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *mut c_void,
-        len: usize,
-        desc: *mut c_void,
-        src_addr: fi_addr_t,
-        addr: u64,
-        key: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub readv: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        iov: *const iovec,
-        desc: *mut *mut c_void,
-        count: usize,
-        src_addr: fi_addr_t,
-        addr: u64,
-        key: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub readmsg: unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
-    pub write: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        desc: *mut c_void,
-        dest_addr: fi_addr_t,
-        addr: u64,
-        key: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub writev: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        iov: *const iovec,
-        desc: *mut *mut c_void,
-        count: usize,
-        dest_addr: fi_addr_t,
-        addr: u64,
-        key: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub writemsg:
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
-    pub inject: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        dest_addr: fi_addr_t,
-        addr: u64,
-        key: u64,
-    ) -> isize,
-    pub writedata: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        desc: *mut c_void,
-        data: u64,
-        dest_addr: fi_addr_t,
-        addr: u64,
-        key: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub injectdata: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        data: u64,
-        dest_addr: fi_addr_t,
-        addr: u64,
-        key: u64,
-    ) -> isize,
+    pub read: "fi_read" (ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void,
+        src_addr: fi_addr_t, addr: u64, key: u64, context: *mut c_void) -> isize,
+    pub readv: "fi_readv" (ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void, count: usize,
+        src_addr: fi_addr_t, addr: u64, key: u64, context: *mut c_void) -> isize,
+    pub readmsg: "fi_readmsg" (ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
+    pub write: "fi_write" (ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void,
+        dest_addr: fi_addr_t, addr: u64, key: u64, context: *mut c_void) -> isize,
+    pub writev: "fi_writev" (ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void,
+        count: usize, dest_addr: fi_addr_t, addr: u64, key: u64, context: *mut c_void) -> isize,
+    pub writemsg: "fi_writemsg" (ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
+    pub inject: "fi_inject_write" (ep: *mut fid_ep, buf: *const c_void, len: usize,
+        dest_addr: fi_addr_t, addr: u64, key: u64) -> isize,
+    pub writedata: "fi_writedata" (ep: *mut fid_ep, buf: *const c_void, len: usize,
+        desc: *mut c_void, data: u64, dest_addr: fi_addr_t, addr: u64, key: u64,
+        context: *mut c_void) -> isize,
+    pub injectdata: "fi_inject_writedata" (ep: *mut fid_ep, buf: *const c_void, len: usize,
+        data: u64, dest_addr: fi_addr_t, addr: u64, key: u64) -> isize,
+}
 }
 
 const _: () = {

@@ -3,6 +3,7 @@
 
 use core::ffi::c_void;
 
+use crate::nosys::table;
 use crate::{fi_addr_t, fid_ep, iovec};
 
 #[repr(C)]
@@ -18,77 +19,27 @@ pub struct fi_msg_tagged {
     pub data: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_TAGGED_NOSYS;
 pub struct fi_ops_tagged {
     pub size: usize,
-    pub recv: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *mut c_void,
-        len: usize,
-        desc: *mut c_void,
-        src_addr: fi_addr_t,
-        tag: u64,
-        ignore: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub recvv: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        iov: *const iovec,
-        desc: *mut *mut c_void,
-        count: usize,
-        src_addr: fi_addr_t,
-        tag: u64,
-        ignore: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub recvmsg:
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
-    pub send: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        desc: *mut c_void,
-        dest_addr: fi_addr_t,
-        tag: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub sendv: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        iov: *const iovec,
-        desc: *mut *mut c_void,
-        count: usize,
-        dest_addr: fi_addr_t,
-        tag: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub sendmsg:
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
-    pub inject: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        dest_addr: fi_addr_t,
-        tag: u64,
-    ) -> isize,
-    pub senddata: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        desc: *mut c_void,
-        data: u64,
-        dest_addr: fi_addr_t,
-        tag: u64,
-        context: *mut c_void,
-    ) -> isize,
-    pub injectdata: unsafe extern "C" fn(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        len: usize,
-        data: u64,
-        dest_addr: fi_addr_t,
-        tag: u64,
-    ) -> isize,
+    pub recv: "fi_trecv" (ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void,
+        src_addr: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) -> isize,
+    pub recvv: "fi_trecvv" (ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void,
+        count: usize, src_addr: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) -> isize,
+    pub recvmsg: "fi_trecvmsg" (ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+    pub send: "fi_tsend" (ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void,
+        dest_addr: fi_addr_t, tag: u64, context: *mut c_void) -> isize,
+    pub sendv: "fi_tsendv" (ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void,
+        count: usize, dest_addr: fi_addr_t, tag: u64, context: *mut c_void) -> isize,
+    pub sendmsg: "fi_tsendmsg" (ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+    pub inject: "fi_tinject" (ep: *mut fid_ep, buf: *const c_void, len: usize, dest_addr: fi_addr_t,
+        tag: u64) -> isize,
+    pub senddata: "fi_tsenddata" (ep: *mut fid_ep, buf: *const c_void, len: usize,
+        desc: *mut c_void, data: u64, dest_addr: fi_addr_t, tag: u64,
+        context: *mut c_void) -> isize,
+    pub injectdata: "fi_tinjectdata" (ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64,
+        dest_addr: fi_addr_t, tag: u64) -> isize,
+}
 }
 
 const _: () = {

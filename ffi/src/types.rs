@@ -9,6 +9,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+use crate::nosys::table;
 use crate::{fi_eq_attr, fi_wait_attr, fid_domain, fid_eq, fid_pep, fid_wait};
 
 /// Index or opaque address of a peer in an address vector.
@@ -43,67 +44,36 @@ pub struct fid {
 /// Pointer by which C passes objects.
 pub type fid_t = *mut fid;
 
+table! { FI_OPS_NOSYS;
 /// Operations that every object has.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
 pub struct fi_ops {
     pub size: usize,
-    pub close: unsafe extern "C" fn(fid: *mut fid) -> c_int,
-    pub bind: unsafe extern "C" fn(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int,
-    pub control: unsafe extern "C" fn(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int,
-    pub ops_open: unsafe extern "C" fn(
-        fid: *mut fid,
-        name: *const c_char,
-        flags: u64,
-        ops: *mut *mut c_void,
-        context: *mut c_void,
-    ) -> c_int,
-    pub tostr: unsafe extern "C" fn(fid: *const fid, buf: *mut c_char, len: usize) -> c_int,
-    pub ops_set: unsafe extern "C" fn(
-        fid: *mut fid,
-        name: *const c_char,
-        flags: u64,
-        ops: *mut c_void,
-        context: *mut c_void,
-    ) -> c_int,
+    pub close: "fi_close" (fid: *mut fid) -> c_int,
+    pub bind: "a fi_bind" (fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int,
+    pub control: "fi_control" (fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int,
+    pub ops_open: "fi_open_ops" (fid: *mut fid, name: *const c_char, flags: u64,
+        ops: *mut *mut c_void, context: *mut c_void) -> c_int,
+    pub tostr: "fi_tostr of an object" (fid: *const fid, buf: *mut c_char, len: usize) -> c_int,
+    pub ops_set: "fi_set_ops" (fid: *mut fid, name: *const c_char, flags: u64, ops: *mut c_void,
+        context: *mut c_void) -> c_int,
+}
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+table! { FI_OPS_FABRIC_NOSYS;
 pub struct fi_ops_fabric {
     pub size: usize,
-    pub domain: unsafe extern "C" fn(
-        fabric: *mut fid_fabric,
-        info: *mut fi_info,
-        dom: *mut *mut fid_domain,
-        context: *mut c_void,
-    ) -> c_int,
-    pub passive_ep: unsafe extern "C" fn(
-        fabric: *mut fid_fabric,
-        info: *mut fi_info,
-        pep: *mut *mut fid_pep,
-        context: *mut c_void,
-    ) -> c_int,
-    pub eq_open: unsafe extern "C" fn(
-        fabric: *mut fid_fabric,
-        attr: *mut fi_eq_attr,
-        eq: *mut *mut fid_eq,
-        context: *mut c_void,
-    ) -> c_int,
-    pub wait_open: unsafe extern "C" fn(
-        fabric: *mut fid_fabric,
-        attr: *mut fi_wait_attr,
-        waitset: *mut *mut fid_wait,
-    ) -> c_int,
-    pub trywait:
-        unsafe extern "C" fn(fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int,
-    pub domain2: unsafe extern "C" fn(
-        fabric: *mut fid_fabric,
-        info: *mut fi_info,
-        dom: *mut *mut fid_domain,
-        flags: u64,
-        context: *mut c_void,
-    ) -> c_int,
+    pub domain: "fi_domain" (fabric: *mut fid_fabric, info: *mut fi_info, dom: *mut *mut fid_domain,
+        context: *mut c_void) -> c_int,
+    pub passive_ep: "fi_passive_ep" (fabric: *mut fid_fabric, info: *mut fi_info,
+        pep: *mut *mut fid_pep, context: *mut c_void) -> c_int,
+    pub eq_open: "fi_eq_open" (fabric: *mut fid_fabric, attr: *mut fi_eq_attr, eq: *mut *mut fid_eq,
+        context: *mut c_void) -> c_int,
+    pub wait_open: "fi_wait_open" (fabric: *mut fid_fabric, attr: *mut fi_wait_attr,
+        waitset: *mut *mut fid_wait) -> c_int,
+    pub trywait: "fi_trywait" (fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int,
+    pub domain2: "fi_domain2" (fabric: *mut fid_fabric, info: *mut fi_info,
+        dom: *mut *mut fid_domain, flags: u64, context: *mut c_void) -> c_int,
+}
 }
 
 #[repr(C)]

@@ -22,14 +22,50 @@ pub enum Backend {
     Kernel(Device),
 }
 
-/// Forwards a call to the implementation in use.
-macro_rules! either {
-    ($backend:ident, $served:ident => $call:expr) => {
-        match $backend {
-            Backend::Soft($served) => $call,
-            Backend::Kernel($served) => $call,
+/// Defines calls that the implementation in use serves.
+macro_rules! forward {
+    ($($call:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Backend {
+            $(
+                #[doc = concat!("See [`Endpoints::", stringify!($call), "`].")]
+                ///
+                /// # Errors
+                #[doc = concat!("As [`Endpoints::", stringify!($call), "`].")]
+                #[inline]
+                pub fn $call(&self, $($arg: $type),*) -> Result<$result> {
+                    match self {
+                        Backend::Soft(served) => served.$call($($arg),*),
+                        Backend::Kernel(served) => served.$call($($arg),*),
+                    }
+                }
+            )*
         }
     };
+}
+
+forward! {
+    close(fd: RawFd) -> ();
+    bind(fd: RawFd, port: u16) -> u16;
+    listen(fd: RawFd, backlog: i32) -> ();
+    connect(fd: RawFd, dst: PortId) -> u16;
+    accept(fd: RawFd, wait: bool) -> (PortId, RawFd);
+    send(fd: RawFd, src: &Mem, wait: bool) -> usize;
+    receive(fd: RawFd, dst: &Mem, wait: bool) -> usize;
+    poll(entries: &mut [PollFd], timeout_ms: i32) -> usize;
+    nodes() -> (Vec<u16>, u16);
+    usable(fd: RawFd) -> ();
+    receivable(fd: RawFd) -> ();
+    register(fd: RawFd, memory: (usize, usize), offset: i64, prot: i32, flags: i32) -> i64;
+    unregister(fd: RawFd, offset: i64, len: usize) -> ();
+    map(fd: RawFd, place: (usize, usize), offset: i64, prot: i32, flags: i32) -> usize;
+    unmap(addr: usize, len: usize) -> ();
+    read_from(fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> ();
+    write_to(fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> ();
+    read_to_memory(fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> ();
+    write_from_memory(fd: RawFd, addr: usize, len: usize, far: i64, flags: i32) -> ();
+    fence_mark(fd: RawFd, side: FenceSide) -> i32;
+    fence_wait(fd: RawFd, mark: i32) -> ();
+    fence_signal(fd: RawFd, side: FenceSide, near: Option<Signal>, far: Option<Signal>) -> ();
 }
 
 impl Backend {
@@ -60,218 +96,6 @@ impl Backend {
             Backend::Soft(endpoints) => endpoints.open(),
             Backend::Kernel(device) => device.open_endpoint(),
         }
-    }
-
-    /// `scif_close`
-    ///
-    /// # Errors
-    /// As [`Endpoints::close`].
-    pub fn close(&self, fd: RawFd) -> Result<()> {
-        either!(self, served => served.close(fd))
-    }
-
-    /// `scif_bind`; returns the port.
-    ///
-    /// # Errors
-    /// As [`Endpoints::bind`].
-    pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
-        either!(self, served => served.bind(fd, port))
-    }
-
-    /// `scif_listen`
-    ///
-    /// # Errors
-    /// As [`Endpoints::listen`].
-    pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<()> {
-        either!(self, served => served.listen(fd, backlog))
-    }
-
-    /// `scif_connect`; returns the local port.
-    ///
-    /// # Errors
-    /// As [`Endpoints::connect`].
-    pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
-        either!(self, served => served.connect(fd, dst))
-    }
-
-    /// `scif_accept`; returns the peer and the new endpoint.
-    ///
-    /// # Errors
-    /// As [`Endpoints::accept`].
-    pub fn accept(&self, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
-        either!(self, served => served.accept(fd, wait))
-    }
-
-    /// `scif_send` of at least one byte; returns the number of bytes sent.
-    ///
-    /// # Errors
-    /// As [`Endpoints::send`].
-    #[inline]
-    pub fn send(&self, fd: RawFd, src: &Mem, wait: bool) -> Result<usize> {
-        either!(self, served => served.send(fd, src, wait))
-    }
-
-    /// `scif_recv` of at least one byte; returns the number of bytes received.
-    ///
-    /// # Errors
-    /// As [`Endpoints::receive`].
-    #[inline]
-    pub fn receive(&self, fd: RawFd, dst: &Mem, wait: bool) -> Result<usize> {
-        either!(self, served => served.receive(fd, dst, wait))
-    }
-
-    /// `scif_poll`; returns the number of ready entries.
-    ///
-    /// # Errors
-    /// As [`Endpoints::poll`].
-    pub fn poll(&self, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
-        either!(self, served => served.poll(entries, timeout_ms))
-    }
-
-    /// Returns the online nodes in ascending order, and the own node.
-    ///
-    /// # Errors
-    /// As [`Endpoints::nodes`].
-    pub fn nodes(&self) -> Result<(Vec<u16>, u16)> {
-        either!(self, served => served.nodes())
-    }
-
-    /// Checks that calls that need a connection are permitted.
-    ///
-    /// # Errors
-    /// As [`Endpoints::usable`].
-    pub fn usable(&self, fd: RawFd) -> Result<()> {
-        either!(self, served => served.usable(fd))
-    }
-
-    /// Checks that a connection exists or existed, so that bytes may be left to receive.
-    ///
-    /// # Errors
-    /// As [`Endpoints::receivable`].
-    pub fn receivable(&self, fd: RawFd) -> Result<()> {
-        either!(self, served => served.receivable(fd))
-    }
-
-    /// `scif_register`; returns the offset.
-    ///
-    /// # Errors
-    /// As [`Endpoints::register`].
-    pub fn register(
-        &self,
-        fd: RawFd,
-        (addr, len): (usize, usize),
-        offset: i64,
-        prot: i32,
-        flags: i32,
-    ) -> Result<i64> {
-        either!(self, served => served.register(fd, (addr, len), offset, prot, flags))
-    }
-
-    /// `scif_unregister`
-    ///
-    /// # Errors
-    /// As [`Endpoints::unregister`].
-    pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
-        either!(self, served => served.unregister(fd, offset, len))
-    }
-
-    /// `scif_mmap`; returns the address.
-    ///
-    /// # Errors
-    /// As [`Endpoints::map`].
-    pub fn map(
-        &self,
-        fd: RawFd,
-        (addr, len): (usize, usize),
-        offset: i64,
-        prot: i32,
-        flags: i32,
-    ) -> Result<usize> {
-        either!(self, served => served.map(fd, (addr, len), offset, prot, flags))
-    }
-
-    /// `scif_munmap`
-    ///
-    /// # Errors
-    /// As [`Endpoints::unmap`].
-    pub fn unmap(&self, addr: usize, len: usize) -> Result<()> {
-        either!(self, served => served.unmap(addr, len))
-    }
-
-    /// `scif_readfrom`
-    ///
-    /// # Errors
-    /// As [`Endpoints::read_from`].
-    pub fn read_from(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
-        either!(self, served => served.read_from(fd, near, len, far, flags))
-    }
-
-    /// `scif_writeto`
-    ///
-    /// # Errors
-    /// As [`Endpoints::write_to`].
-    pub fn write_to(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
-        either!(self, served => served.write_to(fd, near, len, far, flags))
-    }
-
-    /// `scif_vreadfrom`
-    ///
-    /// # Errors
-    /// As [`Endpoints::read_to_memory`].
-    pub fn read_to_memory(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<()> {
-        either!(self, served => served.read_to_memory(fd, addr, len, far, flags))
-    }
-
-    /// `scif_vwriteto`
-    ///
-    /// # Errors
-    /// As [`Endpoints::write_from_memory`].
-    pub fn write_from_memory(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<()> {
-        either!(self, served => served.write_from_memory(fd, addr, len, far, flags))
-    }
-
-    /// `scif_fence_mark`; returns the mark.
-    ///
-    /// # Errors
-    /// As [`Endpoints::fence_mark`].
-    pub fn fence_mark(&self, fd: RawFd, side: FenceSide) -> Result<i32> {
-        either!(self, served => served.fence_mark(fd, side))
-    }
-
-    /// `scif_fence_wait`
-    ///
-    /// # Errors
-    /// As [`Endpoints::fence_wait`].
-    pub fn fence_wait(&self, fd: RawFd, mark: i32) -> Result<()> {
-        either!(self, served => served.fence_wait(fd, mark))
-    }
-
-    /// `scif_fence_signal`, with at least one of the signals.
-    ///
-    /// # Errors
-    /// As [`Endpoints::fence_signal`].
-    pub fn fence_signal(
-        &self,
-        fd: RawFd,
-        side: FenceSide,
-        local: Option<Signal>,
-        remote: Option<Signal>,
-    ) -> Result<()> {
-        either!(self, served => served.fence_signal(fd, side, local, remote))
     }
 }
 

@@ -189,7 +189,11 @@ impl Device {
         call::ask(fd, self.driver.encoding(), call, argument)?;
         Ok(())
     }
+}
 
+/// Calls of `scif.h`. Each returns the error of the driver.
+#[allow(clippy::missing_errors_doc, reason = "stated once, for all calls")]
+impl Device {
     /// `scif_open`
     ///
     /// # Errors
@@ -207,9 +211,6 @@ impl Device {
     }
 
     /// `scif_bind`; returns the port.
-    ///
-    /// # Errors
-    /// The driver's, as for every call below.
     pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16, Failure> {
         let mut bind = abi::Bind { port: i32::from(port), pad: 0 };
         self.ask(fd, Call::Bind, &mut bind)?;
@@ -217,18 +218,12 @@ impl Device {
     }
 
     /// `scif_listen`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Failure> {
         call::tell(fd, self.number(Call::Listen), backlog)?;
         Ok(())
     }
 
     /// `scif_connect`; returns the local port.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16, Failure> {
         match self.bind(fd, 0) {
             // Bound already, or in a state about which connect returns a better error.
@@ -244,9 +239,6 @@ impl Device {
     }
 
     /// `scif_accept`; returns the peer and the new endpoint.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn accept(&self, fd: RawFd, wait: bool) -> Result<(PortId, RawFd), Failure> {
         // Opened first: an accepted request cannot be returned if no descriptor is left. Not
         // close-on-exec, as in the drivers' library.
@@ -256,9 +248,6 @@ impl Device {
     }
 
     /// Accepts a connection into an existing endpoint `new`; returns the peer.
-    ///
-    /// # Errors
-    /// The driver's.
     fn accept_into(&self, fd: RawFd, new: RawFd, wait: bool) -> Result<PortId, Failure> {
         let mut accept = abi::Accept {
             flags: if wait { abi::ACCEPT_SYNC } else { 0 },
@@ -271,17 +260,11 @@ impl Device {
     }
 
     /// `scif_send`; returns the number of bytes sent.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn send(&self, fd: RawFd, src: &Mem, wait: bool) -> Result<usize, Failure> {
         self.message(fd, Call::Send, src, wait)
     }
 
     /// `scif_recv`; returns the number of bytes received.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn receive(&self, fd: RawFd, dst: &Mem, wait: bool) -> Result<usize, Failure> {
         self.message(fd, Call::Recv, dst, wait)
     }
@@ -362,9 +345,6 @@ impl Device {
     }
 
     /// `scif_register`; returns the offset.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn register(
         &self,
         fd: RawFd,
@@ -388,9 +368,6 @@ impl Device {
     }
 
     /// `scif_unregister`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure> {
         let mut unreg = abi::Unreg { offset, len: len as u64 };
         self.ask(fd, Call::Unreg, &mut unreg)
@@ -425,9 +402,6 @@ impl Device {
     }
 
     /// `scif_readfrom`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn read_from(
         &self,
         fd: RawFd,
@@ -440,9 +414,6 @@ impl Device {
     }
 
     /// `scif_writeto`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn write_to(
         &self,
         fd: RawFd,
@@ -455,9 +426,6 @@ impl Device {
     }
 
     /// `scif_vreadfrom`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn read_to_memory(
         &self,
         fd: RawFd,
@@ -470,9 +438,6 @@ impl Device {
     }
 
     /// `scif_vwriteto`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn write_from_memory(
         &self,
         fd: RawFd,
@@ -493,26 +458,17 @@ impl Device {
     }
 
     /// `scif_fence_mark`; returns the mark.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn fence_mark(&self, fd: RawFd, side: FenceSide) -> Result<i32, Failure> {
         self.mark(fd, begun_by(side))
     }
 
     /// `scif_fence_wait`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn fence_wait(&self, fd: RawFd, mark: i32) -> Result<(), Failure> {
         call::tell(fd, self.number(Call::FenceWait), mark)?;
         Ok(())
     }
 
     /// `scif_fence_signal`
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn fence_signal(
         &self,
         fd: RawFd,

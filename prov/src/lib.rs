@@ -37,8 +37,7 @@ static PROVIDER: Provider = Provider::new(
     Some(cleanup),
 );
 
-/// `struct fi_provider *fi_prov_ini(void)`: entry point that libfabric calls after it has loaded
-/// this file.
+/// `fi_prov_ini`: entry point that libfabric calls after it has loaded this file.
 ///
 /// # Safety
 /// Called by a libfabric only, which calls `cleanup` before it is unloaded itself.
@@ -66,8 +65,7 @@ pub fn start(host: Host) -> *mut fi_provider {
     PROVIDER.as_ptr()
 }
 
-/// `void cleanup(void)`: called before the library is unloaded; this file stays mapped (`-z
-/// nodelete`).
+/// `cleanup`: called before the library is unloaded; this file stays mapped (`-z nodelete`).
 #[expect(unsafe_code, reason = "the type of C's function pointer")]
 unsafe extern "C" fn cleanup() {
     entry::guard_or((), host::leave);

@@ -54,9 +54,7 @@ const fn ops<S: Sender + Object>() -> fi::fi_ops_atomic {
     }
 }
 
-/// `ssize_t fi_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, fi_addr_t
-/// dest_addr, uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void
-/// *context)`
+/// `fi_atomic`
 unsafe extern "C" fn write<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -92,9 +90,7 @@ unsafe extern "C" fn write<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void
-/// *context)`
+/// `fi_atomicv`
 unsafe extern "C" fn writev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
@@ -130,7 +126,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, uint64_t flags)`
+/// `fi_atomicmsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -145,8 +141,7 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_inject_atomic(struct fid_ep *ep, const void *buf, size_t count, fi_addr_t dest_addr,
-/// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op)`
+/// `fi_inject_atomic`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -183,9 +178,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_fetch_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
-/// *result, void *result_desc, fi_addr_t dest_addr, uint64_t addr, uint64_t key, enum fi_datatype
-/// datatype, enum fi_op op, void *context)`
+/// `fi_fetch_atomic`
 unsafe extern "C" fn readwrite<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -225,9 +218,7 @@ unsafe extern "C" fn readwrite<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_fetch_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t
-/// count, struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest_addr,
-/// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `fi_fetch_atomicv`
 unsafe extern "C" fn readwritev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
@@ -268,8 +259,7 @@ unsafe extern "C" fn readwritev<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_fetch_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, struct fi_ioc
-/// *resultv, void **result_desc, size_t result_count, uint64_t flags)`
+/// `fi_fetch_atomicmsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -288,9 +278,7 @@ unsafe extern "C" fn readwritemsg<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_compare_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, const
-/// void *compare, void *compare_desc, void *result, void *result_desc, fi_addr_t dest_addr,
-/// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `fi_compare_atomic`
 unsafe extern "C" fn compwrite<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -334,10 +322,7 @@ unsafe extern "C" fn compwrite<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_compare_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t
-/// count, const struct fi_ioc *comparev, void **compare_desc, size_t compare_count, struct fi_ioc
-/// *resultv, void **result_desc, size_t result_count, fi_addr_t dest_addr, uint64_t addr, uint64_t
-/// key, enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `fi_compare_atomicv`
 unsafe extern "C" fn compwritev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
@@ -383,9 +368,7 @@ unsafe extern "C" fn compwritev<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_compare_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, const struct
-/// fi_ioc *comparev, void **compare_desc, size_t compare_count, struct fi_ioc *resultv, void
-/// **result_desc, size_t result_count, uint64_t flags)`
+/// `fi_compare_atomicmsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -407,7 +390,7 @@ unsafe extern "C" fn compwritemsg<S: Sender + Object>(
     })
 }
 
-/// `int fi_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)`
+/// `fi_atomicvalid`
 unsafe extern "C" fn writevalid<S: Object>(
     ep: *mut fid_ep,
     datatype: fi_datatype,
@@ -422,8 +405,7 @@ unsafe extern "C" fn writevalid<S: Object>(
     })
 }
 
-/// `int fi_fetch_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t
-/// *count)`
+/// `fi_fetch_atomicvalid`
 unsafe extern "C" fn readwritevalid<S: Object>(
     ep: *mut fid_ep,
     datatype: fi_datatype,
@@ -438,8 +420,7 @@ unsafe extern "C" fn readwritevalid<S: Object>(
     })
 }
 
-/// `int fi_compare_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t
-/// *count)`
+/// `fi_compare_atomicvalid`
 unsafe extern "C" fn compwritevalid<S: Object>(
     ep: *mut fid_ep,
     datatype: fi_datatype,

@@ -66,7 +66,7 @@ static OPS: fi::fi_ops_av_set = fi::fi_ops_av_set {
     addr,
 };
 
-/// `int fi_av_set(struct fid_av *, struct fi_av_set_attr *, struct fid_av_set **, void *context)`
+/// `fi_av_set`
 ///
 /// # Errors
 /// `-FI_EINVAL` for a range without stride, or a communication key, since no manager of keys

@@ -61,8 +61,7 @@ static OPS: fi::fi_ops_cntr =
 /// owner's counter.
 static PEER_OPS: fi::fi_ops_cntr = fi::fi_ops_cntr { read: read_peer, ..fi::FI_OPS_CNTR_NOSYS };
 
-/// `int fi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void
-/// *context)`
+/// `fi_cntr_open`
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     attr: *mut fi::fi_cntr_attr,

@@ -71,9 +71,7 @@ impl entry::CreatedBy for Mc {
 
 static MC_OPS: fi::fi_ops = fi::fi_ops { close: close_mc, ..fi::FI_OPS_NOSYS };
 
-/// `int fi_join_collective(struct fid_ep *ep, fi_addr_t coll_addr, const struct fid_av_set *set,
-/// uint64_t flags, struct fid_mc **mc, void *context)`, which C calls as `fi_join` with
-/// `FI_COLLECTIVE`.
+/// `fi_join_collective`, which C calls as `fi_join` with `FI_COLLECTIVE`.
 ///
 /// The event queue reports the result, `FI_JOIN_COMPLETE` or an error. Before that no operation can
 /// be posted.
@@ -113,7 +111,7 @@ pub(crate) unsafe extern "C" fn join(
     })
 }
 
-/// `int fi_close(struct fid *mc)`
+/// `fi_close`
 ///
 /// Outstanding operations end with `FI_ECANCELED`, at this and the other members.
 unsafe extern "C" fn close_mc(fid: *mut fi::fid) -> c_int {
@@ -130,8 +128,7 @@ unsafe extern "C" fn close_mc(fid: *mut fi::fid) -> c_int {
     })
 }
 
-/// `int fi_query_collective(struct fid_domain *domain, enum fi_collective_op coll, struct
-/// fi_collective_attr *attr, uint64_t flags)`
+/// `fi_query_collective`
 ///
 /// # Errors
 /// `-FI_EOPNOTSUPP` for an undefined combination, `-FI_EINVAL` without attributes, `-FI_EBADFLAGS`
@@ -156,13 +153,13 @@ pub(crate) unsafe extern "C" fn query(
     })
 }
 
-/// `ssize_t fi_barrier(struct fid_ep *ep, fi_addr_t coll_addr, void *context)`
+/// `fi_barrier`
 unsafe extern "C" fn barrier(ep: *mut fid_ep, coll_addr: fi_addr_t, context: *mut c_void) -> isize {
     // SAFETY: C passes an open endpoint.
     unsafe { barrier2(ep, coll_addr, 0, context) }
 }
 
-/// `ssize_t fi_barrier2(struct fid_ep *ep, fi_addr_t coll_addr, uint64_t flags, void *context)`
+/// `fi_barrier2`
 unsafe extern "C" fn barrier2(
     ep: *mut fid_ep,
     coll_addr: fi_addr_t,
@@ -175,8 +172,7 @@ unsafe extern "C" fn barrier2(
     guard("fi_barrier", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_broadcast(struct fid_ep *ep, void *buf, size_t count, void *desc, fi_addr_t
-/// coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t flags, void *context)`
+/// `fi_broadcast`
 unsafe extern "C" fn broadcast(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -201,9 +197,7 @@ unsafe extern "C" fn broadcast(
     guard("fi_broadcast", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_alltoall(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-/// void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, uint64_t flags, void
-/// *context)`
+/// `fi_alltoall`
 unsafe extern "C" fn alltoall(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -228,9 +222,7 @@ unsafe extern "C" fn alltoall(
     guard("fi_alltoall", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_allreduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
-/// *result, void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, enum fi_op op,
-/// uint64_t flags, void *context)`
+/// `fi_allreduce`
 unsafe extern "C" fn allreduce(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -257,9 +249,7 @@ unsafe extern "C" fn allreduce(
     guard("fi_allreduce", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_allgather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
-/// *result, void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, uint64_t flags, void
-/// *context)`
+/// `fi_allgather`
 unsafe extern "C" fn allgather(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -284,9 +274,7 @@ unsafe extern "C" fn allgather(
     guard("fi_allgather", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_reduce_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
-/// *result, void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, enum fi_op op,
-/// uint64_t flags, void *context)`
+/// `fi_reduce_scatter`
 unsafe extern "C" fn reduce_scatter(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -313,9 +301,7 @@ unsafe extern "C" fn reduce_scatter(
     guard("fi_reduce_scatter", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_reduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-/// void *result_desc, fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, enum
-/// fi_op op, uint64_t flags, void *context)`
+/// `fi_reduce`
 unsafe extern "C" fn reduce(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -344,9 +330,7 @@ unsafe extern "C" fn reduce(
     guard("fi_reduce", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-/// void *result_desc, fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t
-/// flags, void *context)`
+/// `fi_scatter`
 unsafe extern "C" fn scatter(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -373,9 +357,7 @@ unsafe extern "C" fn scatter(
     guard("fi_scatter", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_gather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-/// void *result_desc, fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t
-/// flags, void *context)`
+/// `fi_gather`
 unsafe extern "C" fn gather(
     ep: *mut fid_ep,
     buf: *const c_void,

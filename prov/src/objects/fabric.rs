@@ -37,7 +37,7 @@ static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
     ..fi::FI_OPS_FABRIC_NOSYS
 };
 
-/// `int fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)`
+/// `fabric`
 ///
 /// # Errors
 /// `FI_EINVAL`: another name than the one of this provider's fabric. Errors of [`open_node`].
@@ -121,7 +121,7 @@ unsafe extern "C" fn domain2(
     })
 }
 
-/// `int fi_trywait(struct fid_fabric *, struct fid **fids, int count)`
+/// `fi_trywait`
 ///
 /// # Errors
 /// `FI_EAGAIN`: one of them has an entry to read. `FI_EINVAL`: one of them has no descriptor.

@@ -13,61 +13,6 @@ use std::ffi::c_void;
 use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg, fid_ep, iovec};
 
-/// Operations of an endpoint with message prefixes.
-pub(crate) static PREFIX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
-    size: size_of::<fi::fi_ops_msg>(),
-    recv: recv::<Prefixed>,
-    recvv: recvv::<Prefixed>,
-    recvmsg: recvmsg::<Prefixed>,
-    send: send::<Prefixed>,
-    sendv: sendv::<Prefixed>,
-    sendmsg: sendmsg::<Prefixed>,
-    inject: inject::<Prefixed>,
-    senddata: senddata::<Prefixed>,
-    injectdata: injectdata::<Prefixed>,
-};
-
-/// Operations of an endpoint with triggered operations.
-pub(crate) static TRIGGER_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
-    size: size_of::<fi::fi_ops_msg>(),
-    recv: recv::<Triggered>,
-    recvv: recvv::<Triggered>,
-    recvmsg: recvmsg::<Triggered>,
-    send: send::<Triggered>,
-    sendv: sendv::<Triggered>,
-    sendmsg: sendmsg::<Triggered>,
-    inject: inject::<Triggered>,
-    senddata: senddata::<Triggered>,
-    injectdata: injectdata::<Triggered>,
-};
-
-/// Operations of a shared receive context.
-pub(crate) static SRX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
-    recv: recv::<Srx>,
-    recvv: recvv::<Srx>,
-    recvmsg: recvmsg::<Srx>,
-    ..fi::FI_OPS_MSG_NOSYS
-};
-
-/// Operations of a transmit context.
-pub(crate) static TX_CTX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
-    send: send::<TxCtx>,
-    sendv: sendv::<TxCtx>,
-    sendmsg: sendmsg::<TxCtx>,
-    inject: inject::<TxCtx>,
-    senddata: senddata::<TxCtx>,
-    injectdata: injectdata::<TxCtx>,
-    ..fi::FI_OPS_MSG_NOSYS
-};
-
-/// Operations of a receive context.
-pub(crate) static RX_CTX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
-    recv: recv::<RxCtx>,
-    recvv: recvv::<RxCtx>,
-    recvmsg: recvmsg::<RxCtx>,
-    ..fi::FI_OPS_MSG_NOSYS
-};
-
 use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
@@ -80,21 +25,44 @@ use crate::objects::endpoint::srx::Srx;
 use crate::objects::endpoint::transfer::{Receiver, Sender};
 use crate::objects::endpoint::trigger::Triggered;
 
-pub(crate) static OPS: fi::fi_ops_msg = fi::fi_ops_msg {
-    size: size_of::<fi::fi_ops_msg>(),
-    recv: recv::<Ep>,
-    recvv: recvv::<Ep>,
-    recvmsg: recvmsg::<Ep>,
-    send: send::<Ep>,
-    sendv: sendv::<Ep>,
-    sendmsg: sendmsg::<Ep>,
-    inject: inject::<Ep>,
-    senddata: senddata::<Ep>,
-    injectdata: injectdata::<Ep>,
-};
+pub(crate) static OPS: fi::fi_ops_msg = ops::<Ep>();
+/// Operations of an endpoint with message prefixes.
+pub(crate) static PREFIX_OPS: fi::fi_ops_msg = ops::<Prefixed>();
+/// Operations of an endpoint with triggered operations.
+pub(crate) static TRIGGER_OPS: fi::fi_ops_msg = ops::<Triggered>();
+/// Operations of a shared receive context.
+pub(crate) static SRX_OPS: fi::fi_ops_msg = rx_ops::<Srx>();
+/// Operations of a transmit context.
+pub(crate) static TX_CTX_OPS: fi::fi_ops_msg = tx_ops::<TxCtx>();
+/// Operations of a receive context.
+pub(crate) static RX_CTX_OPS: fi::fi_ops_msg = rx_ops::<RxCtx>();
 
-/// `ssize_t fi_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, void
-/// *context)`
+const fn ops<E: Receiver + Sender + Object>() -> fi::fi_ops_msg {
+    fi::fi_ops_msg { recv: recv::<E>, recvv: recvv::<E>, recvmsg: recvmsg::<E>, ..tx_ops::<E>() }
+}
+
+const fn tx_ops<S: Sender + Object>() -> fi::fi_ops_msg {
+    fi::fi_ops_msg {
+        send: send::<S>,
+        sendv: sendv::<S>,
+        sendmsg: sendmsg::<S>,
+        inject: inject::<S>,
+        senddata: senddata::<S>,
+        injectdata: injectdata::<S>,
+        ..fi::FI_OPS_MSG_NOSYS
+    }
+}
+
+const fn rx_ops<R: Receiver + Object>() -> fi::fi_ops_msg {
+    fi::fi_ops_msg {
+        recv: recv::<R>,
+        recvv: recvv::<R>,
+        recvmsg: recvmsg::<R>,
+        ..fi::FI_OPS_MSG_NOSYS
+    }
+}
+
+/// `fi_recv`
 unsafe extern "C" fn recv<R: Receiver + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -118,8 +86,7 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     })
 }
 
-/// `ssize_t fi_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
-/// fi_addr_t src_addr, void *context)`
+/// `fi_recvv`
 unsafe extern "C" fn recvv<R: Receiver + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -143,7 +110,7 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
     })
 }
 
-/// `ssize_t fi_recvmsg(struct fid_ep *ep, const struct fi_msg *msg, uint64_t flags)`
+/// `fi_recvmsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown or contradicting flags.
@@ -192,8 +159,7 @@ pub(crate) unsafe fn receive<R: Receiver>(
     })
 }
 
-/// `ssize_t fi_send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
-/// dest_addr, void *context)`
+/// `fi_send`
 unsafe extern "C" fn send<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -219,8 +185,7 @@ unsafe extern "C" fn send<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
-/// fi_addr_t dest_addr, void *context)`
+/// `fi_sendv`
 unsafe extern "C" fn sendv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -246,7 +211,7 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_sendmsg(struct fid_ep *ep, const struct fi_msg *msg, uint64_t flags)`
+/// `fi_sendmsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -288,7 +253,7 @@ pub(crate) unsafe fn transmit<S: Sender>(ep: &S, msg: &fi_msg, flags: u64) -> Re
     })
 }
 
-/// `ssize_t fi_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr)`
+/// `fi_inject`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -308,8 +273,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
-/// fi_addr_t dest_addr, void *context)`
+/// `fi_senddata`
 unsafe extern "C" fn senddata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -336,8 +300,7 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t
-/// dest_addr)`
+/// `fi_injectdata`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.

@@ -53,7 +53,7 @@ impl entry::CreatedBy for Poll {
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_poll = fi::fi_ops_poll { poll, poll_add, poll_del, ..fi::FI_OPS_POLL_NOSYS };
 
-/// `int fi_poll_open(struct fid_domain *, struct fi_poll_attr *, struct fid_poll **)`
+/// `fi_poll_open`
 ///
 /// # Errors
 /// `-FI_EINVAL` for flags, since none are defined.
@@ -107,7 +107,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     })
 }
 
-/// `int fi_poll_add(struct fid_poll *, struct fid *event_fid, uint64_t flags)`
+/// `fi_poll_add`
 ///
 /// # Errors
 /// `-FI_EINVAL` for an object that is neither queue nor counter, a member, or flags. `-FI_EDOMAIN`
@@ -125,7 +125,7 @@ unsafe extern "C" fn poll_add(
     })
 }
 
-/// `int fi_poll_del(struct fid_poll *, struct fid *event_fid, uint64_t flags)`
+/// `fi_poll_del`
 ///
 /// # Errors
 /// Errors of `fi_poll_add`; `-FI_EINVAL` for an object that is no member.
@@ -142,7 +142,7 @@ unsafe extern "C" fn poll_del(
     })
 }
 
-/// `int fi_poll(struct fid_poll *, void **context, int count)`
+/// `fi_poll`
 ///
 /// Returns the number of contexts written: one for each member that has an event, at most `count`.
 unsafe extern "C" fn poll(

@@ -44,8 +44,7 @@ const fn ops<S: Sender + Object>() -> fi::fi_ops_rma {
     }
 }
 
-/// `ssize_t fi_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr,
-/// uint64_t addr, uint64_t key, void *context)`
+/// `fi_read`
 unsafe extern "C" fn read<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -73,8 +72,7 @@ unsafe extern "C" fn read<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
-/// fi_addr_t src_addr, uint64_t addr, uint64_t key, void *context)`
+/// `fi_readv`
 unsafe extern "C" fn readv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -103,7 +101,7 @@ unsafe extern "C" fn readv<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)`
+/// `fi_readmsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags, also `FI_INJECT`: a buffer cannot be released before its data
@@ -122,8 +120,7 @@ unsafe extern "C" fn readmsg<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
-/// dest_addr, uint64_t addr, uint64_t key, void *context)`
+/// `fi_write`
 unsafe extern "C" fn write<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -151,8 +148,7 @@ unsafe extern "C" fn write<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
-/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, void *context)`
+/// `fi_writev`
 unsafe extern "C" fn writev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -181,7 +177,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)`
+/// `fi_writemsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -196,8 +192,7 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_inject_write(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr,
-/// uint64_t addr, uint64_t key)`
+/// `fi_inject_write`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -226,8 +221,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_writedata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
-/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, void *context)`
+/// `fi_writedata`
 unsafe extern "C" fn writedata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -256,8 +250,7 @@ unsafe extern "C" fn writedata<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_inject_writedata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data,
-/// fi_addr_t dest_addr, uint64_t addr, uint64_t key)`
+/// `fi_inject_writedata`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.

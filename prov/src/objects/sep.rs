@@ -53,8 +53,7 @@ static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOS
 static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { tx_ctx, rx_ctx, ..fi::FI_OPS_EP_NOSYS };
 static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm { setname, getname, ..fi::FI_OPS_CM_NOSYS };
 
-/// `int fi_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **sep, void
-/// *context)`
+/// `fi_scalable_ep`
 ///
 /// Binds the ports of all contexts counted in `info->ep_attr`.
 ///
@@ -94,7 +93,7 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
-/// `int fi_close(struct fid *sep)`
+/// `fi_close`
 ///
 /// # Errors
 /// `-FI_EBUSY` while one of its contexts is open.
@@ -108,7 +107,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     })
 }
 
-/// `int fi_scalable_ep_bind(struct fid_ep *sep, struct fid *bfid, uint64_t flags)`
+/// `fi_scalable_ep_bind`
 ///
 /// # Errors
 /// `-FI_EINVAL` for objects that are bound to contexts or to no endpoint, or a binding that exists.
@@ -132,7 +131,7 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     })
 }
 
-/// `int fi_control(struct fid *sep, int command, void *arg)`
+/// `fi_control`
 ///
 /// # Errors
 /// `-FI_ENOSYS` for other commands than `FI_ENABLE`; `-FI_ENOAV` without an address vector.
@@ -147,8 +146,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -
     })
 }
 
-/// `int fi_tx_context(struct fid_ep *sep, int index, struct fi_tx_attr *attr, struct fid_ep
-/// **tx_ep, void *context)`
+/// `fi_tx_context`
 ///
 /// Zero fields of `attr` take the values with which the endpoint was opened.
 ///
@@ -173,8 +171,7 @@ unsafe extern "C" fn tx_ctx(
     })
 }
 
-/// `int fi_rx_context(struct fid_ep *sep, int index, struct fi_rx_attr *attr, struct fid_ep
-/// **rx_ep, void *context)`
+/// `fi_rx_context`
 ///
 /// # Errors
 /// Errors of `fi_tx_context`.
@@ -196,7 +193,7 @@ unsafe extern "C" fn rx_ctx(
     })
 }
 
-/// `int fi_setname(fid_t fid, void *addr, size_t addrlen)`
+/// `fi_setname`
 ///
 /// # Errors
 /// Errors of `fi_scalable_ep` for a source address; `-FI_EOPBADSTATE` once enabled or when a
@@ -211,7 +208,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
     })
 }
 
-/// `int fi_getname(fid_t fid, void *addr, size_t *addrlen)`
+/// `fi_getname`
 ///
 /// # Errors
 /// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length in any case.

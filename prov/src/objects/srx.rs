@@ -36,8 +36,7 @@ static SRX_OPS: fi::fi_ops_ep =
     fi::fi_ops_ep { cancel, getopt, setopt, rx_size_left, ..fi::FI_OPS_EP_NOSYS };
 static STX_OPS: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
 
-/// `int fi_srx_context(struct fid_domain *, struct fi_rx_attr *, struct fid_ep **rx_ep, void
-/// *context)`
+/// `fi_srx_context`
 ///
 /// # Errors
 /// For a context that stands for one of another provider (`FI_PEER`): `-FI_ENOSYS` with a host
@@ -118,7 +117,7 @@ pub(crate) unsafe extern "C" fn open_srx(
     })
 }
 
-/// `int fi_close(struct fid *srx)`
+/// `fi_close`
 ///
 /// Posted receives that no endpoint has taken end without a completion.
 ///
@@ -141,7 +140,7 @@ unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
     })
 }
 
-/// `ssize_t fi_cancel(struct fid_ep *srx, void *context)`
+/// `fi_cancel`
 unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
     guard("fi_cancel", || {
         // SAFETY: C passes an open context.
@@ -151,7 +150,7 @@ unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
     })
 }
 
-/// `int fi_getopt(struct fid *srx, int level, int optname, void *optval, size_t *optlen)`
+/// `fi_getopt`
 ///
 /// # Errors
 /// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` when its value
@@ -174,7 +173,7 @@ unsafe extern "C" fn getopt(
     })
 }
 
-/// `int fi_setopt(struct fid *srx, int level, int optname, const void *optval, size_t optlen)`
+/// `fi_setopt`
 ///
 /// # Errors
 /// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` for a value that
@@ -208,7 +207,7 @@ fn is_option(level: c_int, optname: c_int) -> Result<(), Errno> {
     }
 }
 
-/// `ssize_t fi_rx_size_left(struct fid_ep *srx)`
+/// `fi_rx_size_left`
 ///
 /// Receives are never refused.
 unsafe extern "C" fn rx_size_left(srx: *mut fid_ep) -> isize {
@@ -219,7 +218,7 @@ unsafe extern "C" fn rx_size_left(srx: *mut fid_ep) -> isize {
     })
 }
 
-/// `int fi_stx_context(struct fid_domain *, struct fi_tx_attr *, struct fid_stx **, void *context)`
+/// `fi_stx_context`
 pub(crate) unsafe extern "C" fn open_stx(
     domain: *mut fi::fid_domain,
     _attr: *mut fi::fi_tx_attr,
@@ -246,7 +245,7 @@ pub(crate) unsafe extern "C" fn open_stx(
     })
 }
 
-/// `int fi_close(struct fid *stx)`
+/// `fi_close`
 ///
 /// # Errors
 /// `-FI_EBUSY` while an endpoint is bound to it.

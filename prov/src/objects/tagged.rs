@@ -12,61 +12,6 @@ use std::ffi::c_void;
 use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg_tagged, fid_ep, iovec};
 
-/// Operations of an endpoint with message prefixes.
-pub(crate) static PREFIX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
-    size: size_of::<fi::fi_ops_tagged>(),
-    recv: recv::<Prefixed>,
-    recvv: recvv::<Prefixed>,
-    recvmsg: recvmsg::<Prefixed>,
-    send: send::<Prefixed>,
-    sendv: sendv::<Prefixed>,
-    sendmsg: sendmsg::<Prefixed>,
-    inject: inject::<Prefixed>,
-    senddata: senddata::<Prefixed>,
-    injectdata: injectdata::<Prefixed>,
-};
-
-/// Operations of an endpoint with triggered operations.
-pub(crate) static TRIGGER_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
-    size: size_of::<fi::fi_ops_tagged>(),
-    recv: recv::<Triggered>,
-    recvv: recvv::<Triggered>,
-    recvmsg: recvmsg::<Triggered>,
-    send: send::<Triggered>,
-    sendv: sendv::<Triggered>,
-    sendmsg: sendmsg::<Triggered>,
-    inject: inject::<Triggered>,
-    senddata: senddata::<Triggered>,
-    injectdata: injectdata::<Triggered>,
-};
-
-/// Operations of a shared receive context.
-pub(crate) static SRX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
-    recv: recv::<Srx>,
-    recvv: recvv::<Srx>,
-    recvmsg: recvmsg::<Srx>,
-    ..fi::FI_OPS_TAGGED_NOSYS
-};
-
-/// Operations of a transmit context.
-pub(crate) static TX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
-    send: send::<TxCtx>,
-    sendv: sendv::<TxCtx>,
-    sendmsg: sendmsg::<TxCtx>,
-    inject: inject::<TxCtx>,
-    senddata: senddata::<TxCtx>,
-    injectdata: injectdata::<TxCtx>,
-    ..fi::FI_OPS_TAGGED_NOSYS
-};
-
-/// Operations of a receive context.
-pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
-    recv: recv::<RxCtx>,
-    recvv: recvv::<RxCtx>,
-    recvmsg: recvmsg::<RxCtx>,
-    ..fi::FI_OPS_TAGGED_NOSYS
-};
-
 use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
@@ -79,21 +24,44 @@ use crate::objects::endpoint::srx::Srx;
 use crate::objects::endpoint::transfer::{Receiver, Sender};
 use crate::objects::endpoint::trigger::Triggered;
 
-pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
-    size: size_of::<fi::fi_ops_tagged>(),
-    recv: recv::<Ep>,
-    recvv: recvv::<Ep>,
-    recvmsg: recvmsg::<Ep>,
-    send: send::<Ep>,
-    sendv: sendv::<Ep>,
-    sendmsg: sendmsg::<Ep>,
-    inject: inject::<Ep>,
-    senddata: senddata::<Ep>,
-    injectdata: injectdata::<Ep>,
-};
+pub(crate) static OPS: fi::fi_ops_tagged = ops::<Ep>();
+/// Operations of an endpoint with message prefixes.
+pub(crate) static PREFIX_OPS: fi::fi_ops_tagged = ops::<Prefixed>();
+/// Operations of an endpoint with triggered operations.
+pub(crate) static TRIGGER_OPS: fi::fi_ops_tagged = ops::<Triggered>();
+/// Operations of a shared receive context.
+pub(crate) static SRX_OPS: fi::fi_ops_tagged = rx_ops::<Srx>();
+/// Operations of a transmit context.
+pub(crate) static TX_CTX_OPS: fi::fi_ops_tagged = tx_ops::<TxCtx>();
+/// Operations of a receive context.
+pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = rx_ops::<RxCtx>();
 
-/// `ssize_t fi_trecv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr,
-/// uint64_t tag, uint64_t ignore, void *context)`
+const fn ops<E: Receiver + Sender + Object>() -> fi::fi_ops_tagged {
+    fi::fi_ops_tagged { recv: recv::<E>, recvv: recvv::<E>, recvmsg: recvmsg::<E>, ..tx_ops::<E>() }
+}
+
+const fn tx_ops<S: Sender + Object>() -> fi::fi_ops_tagged {
+    fi::fi_ops_tagged {
+        send: send::<S>,
+        sendv: sendv::<S>,
+        sendmsg: sendmsg::<S>,
+        inject: inject::<S>,
+        senddata: senddata::<S>,
+        injectdata: injectdata::<S>,
+        ..fi::FI_OPS_TAGGED_NOSYS
+    }
+}
+
+const fn rx_ops<R: Receiver + Object>() -> fi::fi_ops_tagged {
+    fi::fi_ops_tagged {
+        recv: recv::<R>,
+        recvv: recvv::<R>,
+        recvmsg: recvmsg::<R>,
+        ..fi::FI_OPS_TAGGED_NOSYS
+    }
+}
+
+/// `fi_trecv`
 unsafe extern "C" fn recv<R: Receiver + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -120,8 +88,7 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     })
 }
 
-/// `ssize_t fi_trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
-/// fi_addr_t src_addr, uint64_t tag, uint64_t ignore, void *context)`
+/// `fi_trecvv`
 unsafe extern "C" fn recvv<R: Receiver + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -148,7 +115,7 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
     })
 }
 
-/// `ssize_t fi_trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, uint64_t flags)`
+/// `fi_trecvmsg`
 ///
 /// With `FI_PEEK` or `FI_DISCARD` the buffers are ignored.
 ///
@@ -203,8 +170,7 @@ pub(crate) unsafe fn receive<R: Receiver>(
     })
 }
 
-/// `ssize_t fi_tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
-/// dest_addr, uint64_t tag, void *context)`
+/// `fi_tsend`
 unsafe extern "C" fn send<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -231,8 +197,7 @@ unsafe extern "C" fn send<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_tsendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
-/// fi_addr_t dest_addr, uint64_t tag, void *context)`
+/// `fi_tsendv`
 unsafe extern "C" fn sendv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -259,7 +224,7 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, uint64_t flags)`
+/// `fi_tsendmsg`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -305,8 +270,7 @@ pub(crate) unsafe fn transmit<S: Sender>(
     })
 }
 
-/// `ssize_t fi_tinject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr,
-/// uint64_t tag)`
+/// `fi_tinject`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -327,8 +291,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_tsenddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
-/// fi_addr_t dest_addr, uint64_t tag, void *context)`
+/// `fi_tsenddata`
 unsafe extern "C" fn senddata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -356,8 +319,7 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_tinjectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t
-/// dest_addr, uint64_t tag)`
+/// `fi_tinjectdata`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.

@@ -85,7 +85,7 @@ impl entry::CreatedBy for WaitSet {
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_wait = fi::fi_ops_wait { wait, ..fi::FI_OPS_WAIT_NOSYS };
 
-/// `int fi_wait_open(struct fid_fabric *, struct fi_wait_attr *, struct fid_wait **)`
+/// `fi_wait_open`
 ///
 /// # Errors
 /// `-FI_EINVAL` for flags, and for wait objects that a set does not support. Errors of the system,
@@ -161,7 +161,7 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
     })
 }
 
-/// `int fi_wait(struct fid_wait *, int timeout)`
+/// `fi_wait`
 ///
 /// Sleeps until a member has an event, or may have one; the caller then reads its members. Negative
 /// timeouts never end.

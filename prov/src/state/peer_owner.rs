@@ -383,7 +383,7 @@ unsafe fn take_ticket(entry: *mut fi::fi_peer_rx_entry) -> Option<Box<Ticket>> {
     (!ticket.is_null()).then(|| unsafe { Box::from_raw(ticket) })
 }
 
-/// `int start_msg(struct fi_peer_rx_entry *)`: a receive has matched an unexpected message.
+/// `start_msg`: a receive has matched an unexpected message.
 ///
 /// # Errors
 /// `-FI_EINVAL` for an entry that does not wait, `-FI_ECONNRESET` when its endpoint is closed.
@@ -401,8 +401,7 @@ unsafe extern "C" fn start(entry: *mut fi::fi_peer_rx_entry) -> c_int {
     })
 }
 
-/// `int discard_msg(struct fi_peer_rx_entry *)`: discards an unexpected message. The entry stays
-/// with the owner.
+/// `discard_msg`: discards an unexpected message. The entry stays with the owner.
 unsafe extern "C" fn discard(entry: *mut fi::fi_peer_rx_entry) -> c_int {
     entry::guard_int("discard_msg of a peer context", || {
         // SAFETY: an entry queued by this provider, by the contract of fi_peer(3).

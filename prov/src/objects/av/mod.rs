@@ -45,7 +45,7 @@ static OPS: fi::fi_ops_av = fi::fi_ops_av {
     ..fi::FI_OPS_AV_NOSYS
 };
 
-/// `int fi_av_open(struct fid_domain *, struct fi_av_attr *, struct fid_av **, void *context)`
+/// `fi_av_open`
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     attr: *mut fi::fi_av_attr,
@@ -228,7 +228,7 @@ unsafe extern "C" fn straddr(
     })
 }
 
-/// `int fi_av_set_user_id(struct fid_av *av, fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags)`
+/// `fi_av_set_user_id`
 ///
 /// # Errors
 /// `-FI_EINVAL` for an address that is not in the vector, or a vector opened without

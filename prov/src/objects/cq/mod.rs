@@ -97,7 +97,7 @@ static TRIGGER_OPS: fi::fi_ops_cq =
 /// queue.
 static PEER_OPS: fi::fi_ops_cq = fi::fi_ops_cq { read: read_peer, strerror, ..fi::FI_OPS_CQ_NOSYS };
 
-/// `int fi_cq_open(struct fid_domain *, struct fi_cq_attr *, struct fid_cq **, void *context)`
+/// `fi_cq_open`
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     attr: *mut fi::fi_cq_attr,

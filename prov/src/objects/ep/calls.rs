@@ -30,7 +30,7 @@ pub(super) const fn ep_ops<H: Handle + CreatedBy>() -> fi::fi_ops_ep {
     }
 }
 
-/// `int fi_close(struct fid *ep)`
+/// `fi_close`
 ///
 /// With aliases, only the last close releases the endpoint.
 unsafe extern "C" fn close<H: Handle + CreatedBy>(fid: *mut fid) -> c_int {
@@ -44,7 +44,7 @@ unsafe extern "C" fn close<H: Handle + CreatedBy>(fid: *mut fid) -> c_int {
     })
 }
 
-/// `int fi_ep_bind(struct fid_ep *ep, struct fid *bfid, uint64_t flags)`
+/// `fi_ep_bind`
 ///
 /// # Errors
 /// `-FI_EINVAL` for objects that are not bound to endpoints, or a binding that exists.
@@ -74,7 +74,7 @@ unsafe extern "C" fn bind<H: Handle + CreatedBy>(
     })
 }
 
-/// `int fi_control(struct fid *ep, int command, void *arg)`
+/// `fi_control`
 ///
 /// # Errors
 /// `-FI_ENOSYS` for commands that do not apply to endpoints; see [`enable`] for `FI_ENABLE`.
@@ -117,7 +117,7 @@ unsafe extern "C" fn control<H: Handle + CreatedBy>(
     })
 }
 
-/// `ssize_t fi_cancel(struct fid_ep *ep, void *context)`
+/// `fi_cancel`
 unsafe extern "C" fn cancel<H: Handle + CreatedBy>(fid: fid_t, context: *mut c_void) -> isize {
     guard("fi_cancel", || {
         // SAFETY: C passes an open endpoint.
@@ -131,7 +131,7 @@ unsafe extern "C" fn cancel<H: Handle + CreatedBy>(fid: fid_t, context: *mut c_v
     })
 }
 
-/// `int fi_getopt(struct fid *ep, int level, int optname, void *optval, size_t *optlen)`
+/// `fi_getopt`
 ///
 /// # Errors
 /// `-FI_ENOPROTOOPT` for an option that cannot be read, `-FI_ETOOSMALL` when its value does not
@@ -156,7 +156,7 @@ unsafe extern "C" fn getopt<H: Handle + CreatedBy>(
     })
 }
 
-/// `int fi_setopt(struct fid *ep, int level, int optname, const void *optval, size_t optlen)`
+/// `fi_setopt`
 ///
 /// # Errors
 /// `-FI_ENOPROTOOPT` for an option that cannot be set, `-FI_ETOOSMALL` for a value that is too
@@ -184,7 +184,7 @@ unsafe extern "C" fn setopt<H: Handle + CreatedBy>(
     })
 }
 
-/// `ssize_t fi_rx_size_left(struct fid_ep *ep)`
+/// `fi_rx_size_left`
 ///
 /// Receives are never refused, so the requested size is always left. The counterpart for transmits
 /// is not supported: the number left depends on the peer.

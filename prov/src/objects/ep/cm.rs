@@ -66,7 +66,7 @@ impl Origin {
     }
 }
 
-/// `int fi_connect(struct fid_ep *ep, const void *addr, const void *param, size_t paramlen)`
+/// `fi_connect`
 ///
 /// Enables the endpoint. The event queue reports the result: `FI_CONNECTED`, or an error with the
 /// data of the peer that refused.
@@ -99,7 +99,7 @@ unsafe extern "C" fn connect(
     })
 }
 
-/// `int fi_accept(struct fid_ep *ep, const void *param, size_t paramlen)`
+/// `fi_accept`
 ///
 /// Enables the endpoint. The event queue reports when it is connected.
 ///
@@ -118,7 +118,7 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
     })
 }
 
-/// `int fi_shutdown(struct fid_ep *ep, uint64_t flags)`
+/// `fi_shutdown`
 ///
 /// Posted receives end with `FI_ECANCELED`. The peer's event queue reports `FI_SHUTDOWN`.
 ///
@@ -139,7 +139,7 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
     })
 }
 
-/// `int fi_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)`
+/// `fi_getpeer`
 ///
 /// # Errors
 /// `-FI_ENOTCONN` while it is not connected. `-FI_ETOOSMALL` when the address does not fit;

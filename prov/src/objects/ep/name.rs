@@ -18,7 +18,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::objects::endpoint::ep::{Ep, EpCore};
 use crate::objects::port::{ip_of, requested, take_port};
 
-/// `int fi_setname(fid_t fid, void *addr, size_t addrlen)`
+/// `fi_setname`
 ///
 /// # Errors
 /// `-FI_EINVAL` for a malformed address, `-FI_EADDRNOTAVAIL` for an address of another host,
@@ -33,7 +33,7 @@ pub(super) unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: 
     })
 }
 
-/// `int fi_getname(fid_t fid, void *addr, size_t *addrlen)`
+/// `fi_getname`
 ///
 /// # Errors
 /// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length in any case.

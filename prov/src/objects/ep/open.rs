@@ -68,8 +68,7 @@ impl<'a> EpRequest<'a> {
     }
 }
 
-/// `int fi_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void
-/// *context)`
+/// `fi_endpoint`
 ///
 /// # Errors
 /// `-FI_EINVAL` for an incomplete or contradictory info, or the request of another endpoint.

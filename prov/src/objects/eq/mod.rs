@@ -49,7 +49,7 @@ static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_eq =
     fi::fi_ops_eq { read, readerr, write, sread, strerror, ..fi::FI_OPS_EQ_NOSYS };
 
-/// `int fi_eq_open(struct fid_fabric *, struct fi_eq_attr *, struct fid_eq **, void *context)`
+/// `fi_eq_open`
 ///
 /// # Errors
 /// `FI_EINVAL`: unsupported flags or wait object. Errors of the system, when no descriptor is left.

@@ -28,8 +28,7 @@ use crate::base::{host, reason, resolve};
 use hints::Hints;
 use shape::{Addrs, InfoParts};
 
-/// `int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
-/// const struct fi_info *hints, struct fi_info **info)`
+/// `getinfo`
 pub(crate) unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,

@@ -51,7 +51,7 @@ static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { getopt, setopt, ..fi::FI_OPS_EP_N
 static CM_OPS: fi::fi_ops_cm =
     fi::fi_ops_cm { setname, getname, listen, reject, ..fi::FI_OPS_CM_NOSYS };
 
-/// `int fi_passive_ep(struct fid_fabric *, struct fi_info *, struct fid_pep **, void *context)`
+/// `fi_passive_ep`
 ///
 /// # Errors
 /// `-FI_EINVAL` for an info that is incomplete or not of a connected endpoint. `-FI_EADDRINUSE`
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
-/// `int fi_close(struct fid *pep)`
+/// `fi_close`
 ///
 /// Requests that were read and not answered can still be answered.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
@@ -107,7 +107,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     })
 }
 
-/// `int fi_pep_bind(struct fid_pep *pep, struct fid *bfid, uint64_t flags)`
+/// `fi_pep_bind`
 ///
 /// # Errors
 /// `-FI_EINVAL` for any object but a first event queue, `-FI_EBADFLAGS` for any flag.
@@ -124,7 +124,7 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     })
 }
 
-/// `int fi_control(struct fid *pep, int command, void *arg)`
+/// `fi_control`
 ///
 /// Accepts any backlog. The number of waiting requests is not limited by it, but by the transport.
 ///
@@ -148,7 +148,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     })
 }
 
-/// `int fi_getopt(struct fid *pep, int level, int optname, void *optval, size_t *optlen)`
+/// `fi_getopt`
 ///
 /// # Errors
 /// `-FI_ENOPROTOOPT` for all but `FI_OPT_CM_DATA_SIZE`, `-FI_ETOOSMALL` when its value does not
@@ -174,7 +174,7 @@ unsafe extern "C" fn getopt(
     })
 }
 
-/// `int fi_setopt(struct fid *pep, int level, int optname, const void *optval, size_t optlen)`
+/// `fi_setopt`
 ///
 /// # Errors
 /// `-FI_ENOPROTOOPT`: a passive endpoint has no option that can be set.
@@ -193,7 +193,7 @@ unsafe extern "C" fn setopt(
     })
 }
 
-/// `int fi_setname(fid_t pep, void *addr, size_t addrlen)`
+/// `fi_setname`
 ///
 /// # Errors
 /// `-FI_EINVAL` for a malformed address, `-FI_EADDRNOTAVAIL` for an address of another host,
@@ -208,7 +208,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
     })
 }
 
-/// `int fi_getname(fid_t pep, void *addr, size_t *addrlen)`
+/// `fi_getname`
 ///
 /// # Errors
 /// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length in any case.
@@ -222,7 +222,7 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
     })
 }
 
-/// `int fi_listen(struct fid_pep *pep)`
+/// `fi_listen`
 ///
 /// # Errors
 /// `-FI_ENOEQ` without an event queue.
@@ -234,7 +234,7 @@ unsafe extern "C" fn listen(pep: *mut fi::fid_pep) -> c_int {
     })
 }
 
-/// `int fi_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t paramlen)`
+/// `fi_reject`
 ///
 /// The call frees the handle, unless an endpoint was opened with it. Then the handle stays valid as
 /// long as the endpoint, and a request that `fi_accept` has not answered can still be rejected.

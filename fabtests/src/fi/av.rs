@@ -35,17 +35,11 @@ pub struct AvAttr<'a> {
 
 impl Av {
     /// `fi_av_open`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, av_type: u32, count: usize) -> Result<Arc<Av>> {
         Av::open_named(domain, av_type, count, None, 0)
     }
 
     /// `fi_av_open` with a name and flags.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open_named(
         domain: &Arc<Domain>,
         av_type: u32,
@@ -58,9 +52,6 @@ impl Av {
     }
 
     /// `fi_av_open` with all attributes. Returns the vector and the resulting `map_addr`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open_with(domain: &Arc<Domain>, attr: &AvAttr<'_>) -> Result<(Arc<Av>, usize)> {
         let (raw, ops) = domain.ops()?;
         let name = attr.name.map(CString::new).transpose().map_err(|_| Errno::EINVAL)?;
@@ -94,9 +85,6 @@ impl Av {
 
     /// `fi_av_insert` of `count` consecutive addresses. Returns the number inserted and their
     /// `fi_addr_t` values.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn insert_many(&self, addrs: &[u8], count: usize, flags: u64) -> Result<(usize, Vec<u64>)> {
         let (av, ops) = self.ops()?;
         let mut out = vec![0; count];
@@ -118,9 +106,6 @@ impl Av {
     }
 
     /// `fi_av_insert` of `count` addresses without a result array.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn insert_blind(&self, addrs: &[u8], count: usize) -> Result<usize> {
         let (av, ops) = self.ops()?;
         // SAFETY: as in `insert_many`; a null result array is allowed.
@@ -132,9 +117,6 @@ impl Av {
 
     /// `fi_av_insert` with `FI_SYNC_ERR`. Returns the number inserted, the `fi_addr_t` values, and
     /// an error number for each address.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn insert_sync(&self, addrs: &[u8], count: usize) -> Result<(usize, Vec<u64>, Vec<i32>)> {
         let (av, ops) = self.ops()?;
         let mut out = vec![0; count];
@@ -155,9 +137,6 @@ impl Av {
     }
 
     /// `fi_av_insertsvc`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn insert_service(&self, node: &str, service: &str) -> Result<(usize, u64)> {
         let (av, ops) = self.ops()?;
         let node = CString::new(node).map_err(|_| Errno::EINVAL)?;
@@ -171,9 +150,6 @@ impl Av {
     }
 
     /// `fi_av_remove`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn remove(&self, addrs: &[u64], flags: u64) -> Result {
         let (av, ops) = self.ops()?;
         let mut list = addrs.to_vec();
@@ -183,9 +159,6 @@ impl Av {
     }
 
     /// `fi_av_lookup` into a buffer of `room` bytes. Returns the bytes written and the true length.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn lookup(&self, addr: u64, room: usize) -> Result<(Vec<u8>, usize)> {
         let (av, ops) = self.ops()?;
         let mut out = vec![0_u8; room];
@@ -198,9 +171,6 @@ impl Av {
 
     /// `fi_av_straddr` into a buffer of `room` bytes. Returns the text and its full length with the
     /// terminating zero.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn straddr(&self, addr: &[u8], room: usize) -> Result<(String, usize)> {
         let (av, ops) = self.ops()?;
         let mut out = vec![0_u8; room.max(1)];
@@ -255,9 +225,6 @@ impl Av {
     }
 
     /// `fi_av_insertsym`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn insert_range(
         &self,
         node: &str,

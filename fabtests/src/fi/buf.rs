@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "memory shared with a provider is reached through pointers only")]
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 /// Range of memory, or a null pointer with a length, and the descriptor of its region.
@@ -55,9 +56,6 @@ impl Buf {
     }
 
     /// Returns zeroed memory in a shared mapping.
-    ///
-    /// # Errors
-    /// Errors of `mmap(2)`.
     pub fn shared(len: usize) -> rustix::io::Result<Buf> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -91,6 +89,11 @@ impl Buf {
     pub const fn described(mut self, desc: usize) -> Buf {
         self.desc = desc;
         self
+    }
+
+    /// Returns address, length and descriptor for a call.
+    pub(super) fn parts(&self) -> (*mut c_void, usize, *mut c_void) {
+        (self.ptr.cast(), self.len, self.desc())
     }
 
     /// Returns a part of the range.

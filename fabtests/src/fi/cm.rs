@@ -38,9 +38,6 @@ impl Request {
     }
 
     /// Rejects the request, which ends it.
-    ///
-    /// # Errors
-    /// Errors of [`Pep::reject`].
     pub fn reject(&self, pep: &Pep) -> Result {
         pep.reject(&self.info, &[])
     }
@@ -68,9 +65,6 @@ pub struct CmEvent {
 
 impl Pep {
     /// `fi_passive_ep`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, info: &Info) -> Result<Arc<Pep>> {
         let raw = fabric.object.raw()?;
         let open = fabric.ops()?.passive_ep;
@@ -84,9 +78,6 @@ impl Pep {
     }
 
     /// `fi_pep_bind` of an event queue, which stays open with the endpoint.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn attach(&self, eq: &Arc<Eq>) -> Result {
         self.bind(eq.as_ref(), 0)?;
         self.bound.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(eq));
@@ -102,9 +93,6 @@ impl Pep {
     }
 
     /// `fi_listen`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn listen(&self) -> Result {
         let (pep, cm) = self.cm()?;
         // SAFETY: the endpoint is open.
@@ -112,9 +100,6 @@ impl Pep {
     }
 
     /// `fi_control` with `FI_BACKLOG`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn set_backlog(&self, count: i32) -> Result {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
@@ -126,9 +111,6 @@ impl Pep {
     }
 
     /// `fi_getname`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn name(&self) -> Result<Vec<u8>> {
         let (pep, cm) = self.cm()?;
         let mut out = vec![0_u8; 64];
@@ -142,9 +124,6 @@ impl Pep {
     }
 
     /// `fi_setname`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn set_name(&self, name: &[u8]) -> Result {
         let (pep, cm) = self.cm()?;
         let mut name = name.to_vec();
@@ -154,9 +133,6 @@ impl Pep {
     }
 
     /// `fi_reject` of the request in `info`, which is invalid afterwards.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn reject(&self, info: &Info, data: &[u8]) -> Result {
         let (pep, cm) = self.cm()?;
         // SAFETY: the endpoint is open, the handle belongs to the request, and `data` has the
@@ -168,9 +144,6 @@ impl Pep {
     }
 
     /// `fi_getopt` of a `size_t`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn getopt(&self, option: i32) -> Result<usize> {
         let raw = self.object.raw()?;
         // SAFETY: the endpoint is open.
@@ -186,9 +159,6 @@ impl Pep {
     }
 
     /// Address of the object, as reported in events.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn address(&self) -> Result<usize> {
         Ok(self.object.raw()?.addr())
     }
@@ -196,9 +166,6 @@ impl Pep {
 
 impl Eq {
     /// `fi_eq_sread` of a connection management event with up to `room` bytes of data.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn sread_cm(&self, lib_of: &Info, room: usize, timeout_ms: i32) -> Result<CmEvent> {
         const ENTRY: usize = size_of::<sys::fi_eq_cm_entry>();
         let (eq, ops) = self.ops()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 
-use super::errno::{Errno, Result};
+use super::errno::{Errno, Result, op};
 use super::fabric::Domain;
 use super::object::{Object, is_fid};
 
@@ -30,9 +30,6 @@ pub struct CntrAttr {
 
 impl Cntr {
     /// `fi_cntr_open`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, attr: CntrAttr) -> Result<Arc<Cntr>> {
         Cntr::open_with(domain, attr, ptr::null_mut())
     }
@@ -93,9 +90,6 @@ impl Cntr {
     }
 
     /// `fi_cntr_read`.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn read(&self) -> Result<u64> {
         let (cntr, ops) = self.ops()?;
         // SAFETY: the counter is open.
@@ -103,9 +97,6 @@ impl Cntr {
     }
 
     /// `fi_cntr_readerr`.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn readerr(&self) -> Result<u64> {
         let (cntr, ops) = self.ops()?;
         // SAFETY: the counter is open.
@@ -113,52 +104,27 @@ impl Cntr {
     }
 
     /// `fi_cntr_add`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn add(&self, value: u64) -> Result {
-        let (cntr, ops) = self.ops()?;
-        // SAFETY: the counter is open.
-        Errno::check_int(unsafe { (ops.add)(cntr, value) }).map(drop)
+        op!(self.ops(), add(value))
     }
 
     /// `fi_cntr_set`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn set(&self, value: u64) -> Result {
-        let (cntr, ops) = self.ops()?;
-        // SAFETY: the counter is open.
-        Errno::check_int(unsafe { (ops.set)(cntr, value) }).map(drop)
+        op!(self.ops(), set(value))
     }
 
     /// `fi_cntr_adderr`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn adderr(&self, value: u64) -> Result {
-        let (cntr, ops) = self.ops()?;
-        // SAFETY: the counter is open.
-        Errno::check_int(unsafe { (ops.adderr)(cntr, value) }).map(drop)
+        op!(self.ops(), adderr(value))
     }
 
     /// `fi_cntr_seterr`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn seterr(&self, value: u64) -> Result {
-        let (cntr, ops) = self.ops()?;
-        // SAFETY: the counter is open.
-        Errno::check_int(unsafe { (ops.seterr)(cntr, value) }).map(drop)
+        op!(self.ops(), seterr(value))
     }
 
     /// `fi_cntr_wait`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn wait(&self, threshold: u64, timeout_ms: i32) -> Result {
-        let (cntr, ops) = self.ops()?;
-        // SAFETY: the counter is open.
-        Errno::check_int(unsafe { (ops.wait)(cntr, threshold, timeout_ms) }).map(drop)
+        op!(self.ops(), wait(threshold, timeout_ms))
     }
 }

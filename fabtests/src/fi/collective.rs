@@ -10,7 +10,7 @@ use libfabric_sys as sys;
 use super::av::Av;
 use super::buf::Buf;
 use super::ep::Ep;
-use super::errno::{Errno, Result};
+use super::errno::{Errno, Result, op};
 use super::fabric::Domain;
 use super::object::{Object, is_fid};
 
@@ -64,9 +64,6 @@ pub struct Collective {
 
 impl AvSet {
     /// `fi_av_set`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(av: &Arc<Av>, attr: AvSetAttr) -> Result<Arc<AvSet>> {
         let raw = av.object.raw()?;
         // SAFETY: the vector is open.
@@ -99,59 +96,31 @@ impl AvSet {
     }
 
     /// `fi_av_set_insert`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn insert(&self, addr: u64) -> Result {
-        let (set, ops) = self.ops()?;
-        // SAFETY: the set is open.
-        Errno::check_int(unsafe { (ops.insert)(set, addr) }).map(drop)
+        op!(self.ops(), insert(addr))
     }
 
     /// `fi_av_set_remove`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn remove(&self, addr: u64) -> Result {
-        let (set, ops) = self.ops()?;
-        // SAFETY: the set is open.
-        Errno::check_int(unsafe { (ops.remove)(set, addr) }).map(drop)
+        op!(self.ops(), remove(addr))
     }
 
     /// `fi_av_set_union`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn union(&self, other: &AvSet) -> Result {
-        let (set, ops) = self.ops()?;
-        // SAFETY: both sets are open.
-        Errno::check_int(unsafe { (ops.set_union)(set, other.object.raw()?) }).map(drop)
+        op!(self.ops(), set_union(other.object.raw()?))
     }
 
     /// `fi_av_set_intersect`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn intersect(&self, other: &AvSet) -> Result {
-        let (set, ops) = self.ops()?;
-        // SAFETY: both sets are open.
-        Errno::check_int(unsafe { (ops.intersect)(set, other.object.raw()?) }).map(drop)
+        op!(self.ops(), intersect(other.object.raw()?))
     }
 
     /// `fi_av_set_diff`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn diff(&self, other: &AvSet) -> Result {
-        let (set, ops) = self.ops()?;
-        // SAFETY: both sets are open.
-        Errno::check_int(unsafe { (ops.diff)(set, other.object.raw()?) }).map(drop)
+        op!(self.ops(), diff(other.object.raw()?))
     }
 
     /// `fi_av_set_addr`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn addr(&self) -> Result<u64> {
         let (set, ops) = self.ops()?;
         let mut addr = sys::FI_ADDR_NOTAVAIL;
@@ -163,9 +132,6 @@ impl AvSet {
 
 impl Mc {
     /// `fi_join_collective`; `None` passes a null set.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn join(
         ep: &Arc<Ep>,
         parent: u64,
@@ -197,9 +163,6 @@ impl Mc {
     }
 
     /// `fi_mc_addr`.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn addr(&self) -> Result<u64> {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
@@ -207,9 +170,6 @@ impl Mc {
     }
 
     /// Address of the object, as reported in events.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn address(&self) -> Result<usize> {
         Ok(self.object.raw()?.addr())
     }
@@ -274,9 +234,6 @@ impl Collective {
     }
 
     /// `fi_barrier`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn plain_barrier(ep: &Ep, group: u64, context: usize) -> Result {
         let ep = ep.object.raw()?;
         // SAFETY: the endpoint is open.
@@ -288,9 +245,6 @@ impl Collective {
     }
 
     /// Call of any kind through the `msg` operation.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn post_msg(&self, ep: &Ep) -> Result {
         let (c, ep) = (self, ep.object.raw()?);
         // SAFETY: the endpoint is open.
@@ -320,9 +274,6 @@ impl Collective {
 impl Domain {
     /// `fi_query_collective`. Returns bytes of an element, elements of a call, and members of a
     /// group.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn query_collective(
         &self,
         kind: u32,

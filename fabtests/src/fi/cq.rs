@@ -71,9 +71,6 @@ const ROOM: Room = [MaybeUninit::zeroed(); BATCH];
 
 impl Cq {
     /// `fi_cq_open`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, attr: CqAttr) -> Result<Arc<Cq>> {
         Cq::open_with(domain, attr, ptr::null_mut())
     }
@@ -142,9 +139,6 @@ impl Cq {
     }
 
     /// `fi_cq_read` of up to `max` entries.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn read(&self, max: usize) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let mut room = ROOM;
@@ -154,9 +148,6 @@ impl Cq {
     }
 
     /// `fi_cq_read` that only counts the entries, for loops that must not spend time on them.
-    ///
-    /// # Errors
-    /// Errors of the call.
     #[inline]
     pub fn read_count(&self) -> Result<usize> {
         let (cq, ops) = self.ops()?;
@@ -166,9 +157,6 @@ impl Cq {
     }
 
     /// `fi_cq_read(cq, NULL, 0)`: progress alone.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn progress(&self) -> Result<usize> {
         let (cq, ops) = self.ops()?;
         // SAFETY: the queue is open; no entry is requested.
@@ -176,9 +164,6 @@ impl Cq {
     }
 
     /// `fi_cq_readfrom` of up to `max` entries.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn readfrom(&self, max: usize) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let (mut room, mut sources) = (ROOM, [0; BATCH]);
@@ -194,9 +179,6 @@ impl Cq {
     }
 
     /// `fi_cq_sread` of up to `max` entries; `cond` is the threshold of `FI_CQ_COND_THRESHOLD`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn sread(&self, max: usize, cond: usize, timeout_ms: i32) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let mut room = ROOM;
@@ -209,9 +191,6 @@ impl Cq {
     }
 
     /// `fi_cq_sreadfrom` of up to `max` entries.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn sreadfrom(&self, max: usize, timeout_ms: i32) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let (mut room, mut sources) = (ROOM, [0; BATCH]);
@@ -235,9 +214,6 @@ impl Cq {
 
     /// `fi_cq_readerr` with a buffer of `room` bytes for error data. With 0 the provider returns
     /// its own buffer.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn readerr(&self, room: usize) -> Result<CqErr> {
         let (cq, ops) = self.ops()?;
         let mut data = vec![0_u8; room];
@@ -284,9 +260,6 @@ impl Cq {
     }
 
     /// `fi_cq_signal`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn signal(&self) -> Result {
         let (cq, ops) = self.ops()?;
         // SAFETY: the queue is open.
@@ -294,9 +267,6 @@ impl Cq {
     }
 
     /// `fi_cq_strerror`.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn strerror(&self, prov_errno: i32) -> Result<String> {
         let (cq, ops) = self.ops()?;
         // SAFETY: the queue is open; without a buffer the provider returns its own text.

@@ -26,11 +26,27 @@ pub struct Ep {
 
 is_fid!(Ep);
 
+/// Defines a method that returns an open endpoint and one of its tables of operations; `ENOSYS`
+/// without this table.
+macro_rules! table {
+    ($name:ident, $field:ident: $ops:ty) => {
+        #[inline]
+        pub(super) fn $name(&self) -> Result<(*mut sys::fid_ep, &$ops)> {
+            let ep = self.object.raw()?;
+            // SAFETY: the endpoint is open.
+            let ops = unsafe { (*ep).$field };
+            if ops.is_null() {
+                return Err(crate::fi::errno::Errno::ENOSYS);
+            }
+            // SAFETY: the table of an open endpoint lives as long as the endpoint.
+            Ok((ep, unsafe { &*ops }))
+        }
+    };
+}
+pub(super) use table;
+
 impl Ep {
     /// `fi_endpoint`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, info: &Info) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
         let mut ep = ptr::null_mut();
@@ -63,9 +79,6 @@ impl Ep {
     }
 
     /// `fi_ep_bind`; the bound object stays open with the endpoint.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn attach<T: Fid + Send + Sync + 'static>(&self, other: &Arc<T>, flags: u64) -> Result {
         self.bind(other.as_ref(), flags)?;
         self.bound.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(other) as _);
@@ -80,21 +93,9 @@ impl Ep {
         Ok((raw, unsafe { &*ops }))
     }
 
-    pub(super) fn cm(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_cm)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the endpoint is open.
-        let cm = unsafe { (*raw).cm };
-        if cm.is_null() {
-            return Err(Errno::ENOSYS);
-        }
-        // SAFETY: the table of an open endpoint lives as long as the endpoint.
-        Ok((raw, unsafe { &*cm }))
-    }
+    table!(cm, cm: sys::fi_ops_cm);
 
     /// `fi_enable`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn enable(&self) -> Result {
         self.control_null(sys::FI_ENABLE)
     }
@@ -119,17 +120,11 @@ impl Ep {
     }
 
     /// `fi_getname`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn name(&self) -> Result<Vec<u8>> {
         self.name_with_room(256).map(|(name, _)| name).map_err(|(e, _)| e)
     }
 
     /// `fi_setname`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn set_name(&self, name: &[u8]) -> Result {
         let (ep, cm) = self.cm()?;
         let mut name = name.to_vec();
@@ -139,9 +134,6 @@ impl Ep {
     }
 
     /// `fi_cancel`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn cancel(&self, context: usize) -> Result {
         let (ep, ops) = self.ops()?;
         // SAFETY: the endpoint is open; the context is only compared.
@@ -151,9 +143,6 @@ impl Ep {
 
     /// `fi_getopt` of a `size_t` at level `FI_OPT_ENDPOINT`. Returns the value and the length
     /// written.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn getopt(&self, option: i32) -> Result<(usize, usize)> {
         let (ep, ops) = self.ops()?;
         let (mut value, mut len) = (0_usize, size_of::<usize>());
@@ -172,9 +161,6 @@ impl Ep {
     }
 
     /// `fi_setopt` of `len` bytes of a `size_t` at a level.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn setopt_raw(&self, level: i32, option: i32, value: usize, len: usize) -> Result {
         let (ep, ops) = self.ops()?;
         let len = len.min(size_of::<usize>());
@@ -185,17 +171,11 @@ impl Ep {
     }
 
     /// `fi_setopt` of a `size_t` at level `FI_OPT_ENDPOINT`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn setopt(&self, option: i32, value: usize) -> Result {
         self.setopt_raw(sys::FI_OPT_ENDPOINT, option, value, size_of::<usize>())
     }
 
     /// `fi_control(FI_GETOPSFLAG)`; `which` has `FI_TRANSMIT` or `FI_RECV`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn op_flags(&self, which: u64) -> Result<u64> {
         let mut flags = which;
         self.control_u64(sys::FI_GETOPSFLAG, &mut flags)?;
@@ -203,18 +183,12 @@ impl Ep {
     }
 
     /// `fi_control(FI_SETOPSFLAG)`; the flags have `FI_TRANSMIT` or `FI_RECV` besides.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn set_op_flags(&self, flags: u64) -> Result {
         let mut flags = flags;
         self.control_u64(sys::FI_SETOPSFLAG, &mut flags)
     }
 
     /// `fi_ep_alias`: a second handle of the endpoint with other operation flags.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn alias(self: &Arc<Ep>, flags: u64) -> Result<Arc<Ep>> {
         let fid = self.object.raw_fid()?;
         let mut other: *mut sys::fid = ptr::null_mut();
@@ -230,9 +204,6 @@ impl Ep {
     }
 
     /// `fi_tx_size_left` and `fi_rx_size_left`.
-    ///
-    /// # Errors
-    /// Errors of both calls.
     pub fn sizes_left(&self) -> Result<(usize, usize)> {
         let (ep, ops) = self.ops()?;
         // SAFETY: the endpoint is open.
@@ -243,9 +214,6 @@ impl Ep {
     }
 
     /// `fi_connect`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn connect(&self, addr: &[u8], data: &[u8]) -> Result {
         let (ep, cm) = self.cm()?;
         // SAFETY: the endpoint is open, the address has its format, and `data` has the stated
@@ -257,9 +225,6 @@ impl Ep {
     }
 
     /// `fi_accept`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn accept(&self, data: &[u8]) -> Result {
         let (ep, cm) = self.cm()?;
         // SAFETY: the endpoint is open, and `data` has the stated length.
@@ -267,9 +232,6 @@ impl Ep {
     }
 
     /// `fi_shutdown`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn shutdown(&self, flags: u64) -> Result {
         let (ep, cm) = self.cm()?;
         // SAFETY: the endpoint is open.
@@ -277,9 +239,6 @@ impl Ep {
     }
 
     /// `fi_getpeer`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn peer(&self) -> Result<Vec<u8>> {
         let (ep, cm) = self.cm()?;
         let mut out = vec![0_u8; 64];
@@ -291,17 +250,11 @@ impl Ep {
     }
 
     /// Address of the object, as reported in events.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn address(&self) -> Result<usize> {
         Ok(self.object.raw()?.addr())
     }
 
     /// `fi_scalable_ep`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn scalable(domain: &Arc<Domain>, info: &Info) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
         let mut ep = ptr::null_mut();
@@ -315,9 +268,6 @@ impl Ep {
     }
 
     /// `fi_tx_context` of a scalable endpoint.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn tx_context(
         self: &Arc<Ep>,
         index: i32,
@@ -335,9 +285,6 @@ impl Ep {
     }
 
     /// `fi_rx_context` of a scalable endpoint.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn rx_context(
         self: &Arc<Ep>,
         index: i32,
@@ -373,17 +320,11 @@ impl Ep {
     }
 
     /// `fi_srx_context`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn shared_receive(domain: &Arc<Domain>) -> Result<Arc<Ep>> {
         Ep::shared_receive_with(domain, 0)
     }
 
     /// `fi_srx_context` with these operation flags.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn shared_receive_with(domain: &Arc<Domain>, op_flags: u64) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_rx_attr { op_flags, ..sys::fi_rx_attr::default() };

@@ -57,9 +57,6 @@ const NO_ENTRY: sys::fi_eq_entry =
 
 impl Eq {
     /// `fi_eq_open`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, attr: EqAttr) -> Result<Arc<Eq>> {
         Eq::open_with(fabric, attr, ptr::null_mut())
     }
@@ -96,9 +93,6 @@ impl Eq {
     }
 
     /// `fi_eq_read` of one `fi_eq_entry`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn read(&self, flags: u64) -> Result<EqEvent> {
         let (eq, ops) = self.ops()?;
         let (mut event, mut entry) = (0, NO_ENTRY);
@@ -110,9 +104,6 @@ impl Eq {
 
     /// `fi_eq_read` with a null buffer and the length `len`. Returns the event and the return
     /// value.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn read_nothing(&self, len: usize, flags: u64) -> Result<(u32, usize)> {
         let (eq, ops) = self.ops()?;
         let mut event = 0;
@@ -122,9 +113,6 @@ impl Eq {
     }
 
     /// `fi_eq_sread` of one `fi_eq_entry`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn sread(&self, timeout_ms: i32, flags: u64) -> Result<EqEvent> {
         let (eq, ops) = self.ops()?;
         let (mut event, mut entry) = (0, NO_ENTRY);
@@ -137,9 +125,6 @@ impl Eq {
     }
 
     /// `fi_eq_write` of one `fi_eq_entry`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn write(&self, event: u32, context: usize, data: u64) -> Result<usize> {
         let (eq, ops) = self.ops()?;
         let entry = sys::fi_eq_entry {
@@ -155,9 +140,6 @@ impl Eq {
     }
 
     /// `fi_eq_readerr`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn readerr(&self) -> Result<EqErr> {
         let (eq, ops) = self.ops()?;
         let mut room = [0_u8; 256];
@@ -184,9 +166,6 @@ impl Eq {
     }
 
     /// `fi_eq_strerror`.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn strerror(&self, prov_errno: i32) -> Result<String> {
         let (eq, ops) = self.ops()?;
         // SAFETY: the queue is open; without a buffer the provider returns its own text.
@@ -199,9 +178,6 @@ impl Eq {
     }
 
     /// Address of the object, as reported in events and contexts.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn address(&self) -> Result<usize> {
         Ok(self.object.raw()?.addr())
     }

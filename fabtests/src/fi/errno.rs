@@ -107,14 +107,28 @@ impl Errno {
         }
     }
 
+    /// Converts a return value of type `int` or `ssize_t` without a value in it.
+    pub(super) fn done(code: impl TryInto<isize>) -> Result {
+        Errno::check(code.try_into().unwrap_or(isize::MIN)).map(drop)
+    }
+
     /// Converts a return value of type `int`, as [`Errno::check`] does.
-    ///
-    /// # Errors
-    /// Errors of [`Errno::check`].
     pub fn check_int(code: i32) -> Result<usize> {
         Errno::check(code as isize)
     }
 }
+
+/// Calls an operation of an open object: `op!(self.ops(), close(context))`, where `ops` returns the
+/// object and its table.
+macro_rules! op {
+    ($object:expr, $op:ident($($arg:expr),* $(,)?)) => {{
+        let (raw, ops) = $object?;
+        // SAFETY: the object is open. Lists and messages are values of the caller, which outlive
+        // the call; the memory of a `Buf` is never freed. The provider refuses null pointers.
+        crate::fi::errno::Errno::done(unsafe { (ops.$op)(raw, $($arg),*) })
+    }};
+}
+pub(super) use op;
 
 /// Value of `errno` before each call; no error has this number.
 const MARKER: i32 = 4711;

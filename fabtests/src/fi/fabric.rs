@@ -30,9 +30,6 @@ is_fid!(Domain);
 
 impl Fabric {
     /// `fi_fabric`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(info: &Info) -> Result<Arc<Fabric>> {
         // SAFETY: the attributes belong to `info`.
         let fabric = unsafe { info.lib().open_fabric(info.fabric_attr()) }?;
@@ -65,9 +62,6 @@ impl Fabric {
 
 impl Domain {
     /// `fi_domain`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, info: &Info) -> Result<Arc<Domain>> {
         let raw = fabric.object.raw()?;
         let mut domain = ptr::null_mut();
@@ -89,9 +83,6 @@ impl Domain {
     }
 
     /// `fi_query_atomic`. Returns the element count and the element size.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn query_atomic(&self, datatype: u32, op: u32, flags: u64) -> Result<(usize, usize)> {
         let (domain, ops) = self.ops()?;
         let mut attr = sys::fi_atomic_attr::default();

@@ -190,9 +190,6 @@ impl Info {
     }
 
     /// Returns a copy (`fi_dupinfo`).
-    ///
-    /// # Errors
-    /// If the library cannot allocate memory.
     pub fn dup(&self) -> Result<Info> {
         let info = NonNull::new(self.lib.dup(self.as_ptr())).ok_or(Errno::ENOMEM)?;
         Ok(Info { lib: self.lib, info })
@@ -221,9 +218,6 @@ impl Info {
     }
 
     /// Requests the port of a passive endpoint.
-    ///
-    /// # Errors
-    /// `EBADF` for a closed endpoint.
     pub fn set_handle(&mut self, pep: &dyn Fid) -> Result {
         let handle = pep.raw_fid()?;
         // SAFETY: this object owns the info.
@@ -331,9 +325,6 @@ impl Info {
     }
 
     /// Whether the info refers to this open fabric and to this open domain.
-    ///
-    /// # Errors
-    /// `EBADF` for a closed object.
     pub fn names(&self, fabric: &dyn Fid, domain: &dyn Fid) -> Result<(bool, bool)> {
         // SAFETY: an info from the library has its attributes.
         let open = unsafe { (*self.top().fabric_attr).fabric };
@@ -355,9 +346,6 @@ impl Info {
 
 impl Lib {
     /// `fi_getinfo(3)`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn getinfo(
         &'static self,
         version: u32,
@@ -371,9 +359,6 @@ impl Lib {
     }
 
     /// `fi_getinfo(3)` with an info as hints, as for a repeated query.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn getinfo_like(
         &'static self,
         version: u32,

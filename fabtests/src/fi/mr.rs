@@ -32,9 +32,6 @@ pub struct MrAsk {
 
 impl Mr {
     /// `fi_mr_reg`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn reg(domain: &Arc<Domain>, buf: Buf, ask: MrAsk) -> Result<Arc<Mr>> {
         let (fid, ops) = mr_ops(domain)?;
         let mut mr = ptr::null_mut();
@@ -56,9 +53,6 @@ impl Mr {
     }
 
     /// `fi_mr_regv`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn regv(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk) -> Result<Arc<Mr>> {
         let (fid, ops) = mr_ops(domain)?;
         let iov = iovecs(bufs);
@@ -81,9 +75,6 @@ impl Mr {
     }
 
     /// `fi_mr_regattr`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn regattr(
         domain: &Arc<Domain>,
         bufs: &[Buf],
@@ -94,9 +85,6 @@ impl Mr {
     }
 
     /// `fi_mr_regattr` with another object as `base_mr`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn regattr_within(
         domain: &Arc<Domain>,
         bufs: &[Buf],
@@ -127,9 +115,6 @@ impl Mr {
     }
 
     /// `fi_mr_regattr` with `FI_MR_DMABUF`: device memory with this descriptor.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn regattr_dmabuf(
         domain: &Arc<Domain>,
         fd: BorrowedFd<'_>,
@@ -161,9 +146,6 @@ impl Mr {
     }
 
     /// `fi_mr_key`.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn key(&self) -> Result<u64> {
         let mr = self.object.raw()?;
         // SAFETY: the region is open.
@@ -171,17 +153,11 @@ impl Mr {
     }
 
     /// Address of the object, as reported in events.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn address(&self) -> Result<usize> {
         Ok(self.object.raw()?.addr())
     }
 
     /// `fi_mr_desc`, as a number.
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     pub fn desc(&self) -> Result<usize> {
         let mr = self.object.raw()?;
         // SAFETY: the region is open.
@@ -210,9 +186,6 @@ impl Mr {
     }
 
     /// `fi_mr_map_raw`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn map_raw(domain: &Arc<Domain>, base: u64, key: &[u8]) -> Result<u64> {
         let (mut raw, mut out) = (key.to_vec(), 0);
         let mut arg = sys::fi_mr_map_raw {
@@ -230,18 +203,12 @@ impl Mr {
     }
 
     /// `fi_mr_unmap_key`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn unmap_key(domain: &Arc<Domain>, key: u64) -> Result {
         let mut key = key;
         domain.control_u64(sys::FI_UNMAP_KEY, &mut key)
     }
 
     /// `fi_mr_refresh` of `bufs`, parts of the region.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn refresh(&self, bufs: &[Buf], flags: u64) -> Result {
         let iov = iovecs(bufs);
         // SAFETY: all fields are integers and pointers, for which zero is valid.
@@ -255,9 +222,6 @@ impl Mr {
     }
 
     /// `fi_mr_enable`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn enable(&self) -> Result {
         self.control_null(sys::FI_ENABLE)
     }

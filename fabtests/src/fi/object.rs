@@ -68,9 +68,6 @@ pub trait Fid {
 
     /// `fi_close`, for cases that check its result. After a success every later call on the object
     /// returns `EBADF`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     fn close(&self) -> Result {
         let fid = self.raw_fid()?;
         let close = self.base_ops()?.close;
@@ -81,9 +78,6 @@ pub trait Fid {
     }
 
     /// `fi_*_bind`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     fn bind(&self, other: &dyn Fid, flags: u64) -> Result {
         let (fid, other) = (self.raw_fid()?, other.raw_fid()?);
         let bind = self.base_ops()?.bind;
@@ -92,9 +86,6 @@ pub trait Fid {
     }
 
     /// `fi_control` with a 64-bit argument that is read and written.
-    ///
-    /// # Errors
-    /// Errors of the call.
     fn control_u64(&self, command: i32, value: &mut u64) -> Result {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
@@ -104,9 +95,6 @@ pub trait Fid {
     }
 
     /// `fi_control` without an argument.
-    ///
-    /// # Errors
-    /// Errors of the call.
     fn control_null(&self, command: i32) -> Result {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
@@ -132,9 +120,6 @@ pub trait Fid {
     }
 
     /// Kind of wait object (`FI_GETWAITOBJ`).
-    ///
-    /// # Errors
-    /// Errors of the call.
     fn wait_obj(&self) -> Result<u32> {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
@@ -180,9 +165,6 @@ pub trait Fid {
     }
 
     /// `fi_ops_open` of an unknown name.
-    ///
-    /// # Errors
-    /// Errors of the call.
     fn ops_open(&self, name: &std::ffi::CStr) -> Result {
         let fid = self.raw_fid()?;
         let open = self.base_ops()?.ops_open;
@@ -193,9 +175,6 @@ pub trait Fid {
     }
 
     /// Class of the object (`FI_CLASS_*`).
-    ///
-    /// # Errors
-    /// `EBADF` after a close.
     fn class(&self) -> Result<usize> {
         let fid = self.raw_fid()?;
         // SAFETY: an open object begins with a `struct fid`.

@@ -3,13 +3,13 @@
 //! slot of `fi_ops_rma` and `fi_ops_atomic`.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
-use std::ptr;
+use std::ptr::{self, without_provenance_mut as ctx};
 
 use libfabric_sys as sys;
 
 use super::buf::Buf;
-use super::ep::Ep;
-use super::errno::{Errno, Result};
+use super::ep::{Ep, table};
+use super::errno::{Result, op};
 use super::messages::descs;
 use super::mr::iovecs;
 
@@ -70,121 +70,68 @@ fn iocs(list: &[Ioc]) -> (Vec<sys::fi_ioc>, Descs) {
     (iov.collect(), list.iter().map(|ioc| ioc.buf.desc()).collect())
 }
 
+/// Calls an operation that ends with the arguments that all atomics share.
+macro_rules! atomic_op {
+    ($ep:ident, $at:ident, $op:ident($($arg:expr),* $(,)?)) => {{
+        let at = $at;
+        let context = ctx(at.context);
+        op!(
+            $ep.atomic_ops(),
+            $op($($arg,)* at.dest, at.addr, at.key, at.datatype, at.op, context)
+        )
+    }};
+}
+
 impl Ep {
-    #[inline]
-    fn rma_ops(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_rma)> {
-        let ep = self.object.raw()?;
-        // SAFETY: the endpoint is open.
-        let ops = unsafe { (*ep).rma };
-        if ops.is_null() {
-            return Err(Errno::ENOSYS);
-        }
-        // SAFETY: the table of an open endpoint lives as long as the endpoint.
-        Ok((ep, unsafe { &*ops }))
-    }
+    table!(rma_ops, rma: sys::fi_ops_rma);
+    table!(atomic_ops, atomic: sys::fi_ops_atomic);
 
     /// `fi_read`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     #[inline]
     pub fn read(&self, buf: Buf, src: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe {
-            (ops.read)(ep, buf.ptr().cast(), buf.len(), buf.desc(), src, addr, key, context)
-        };
-        Errno::check(code).map(drop)
+        let (at, len, desc) = buf.parts();
+        op!(self.rma_ops(), read(at, len, desc, src, addr, key, ctx(context)))
     }
 
     /// `fi_readv`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn readv(&self, bufs: &[Buf], src: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (ep, ops) = self.rma_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe {
-            (ops.readv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), src, addr, key, context)
-        };
-        Errno::check(code).map(drop)
+        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
+        op!(self.rma_ops(), readv(list, desc, n, src, addr, key, ctx(context)))
     }
 
     /// `fi_readmsg`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn readmsg(&self, bufs: &[Buf], msg: RmaMsg<'_>, flags: u64) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        with_rma_message(bufs, msg, |msg| {
-            // SAFETY: the endpoint is open; the message outlives the call, and the memory is never
-            // freed.
-            Errno::check(unsafe { (ops.readmsg)(ep, msg, flags) }).map(drop)
-        })
+        with_rma_message(bufs, msg, |msg| op!(self.rma_ops(), readmsg(msg, flags)))
     }
 
     /// `fi_write`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     #[inline]
     pub fn write(&self, buf: Buf, dest: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe {
-            (ops.write)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, addr, key, context)
-        };
-        Errno::check(code).map(drop)
+        let (at, len, desc) = buf.parts();
+        op!(self.rma_ops(), write(at, len, desc, dest, addr, key, ctx(context)))
     }
 
     /// `fi_writev`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn writev(&self, bufs: &[Buf], dest: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (ep, ops) = self.rma_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe {
-            (ops.writev)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, addr, key, context)
-        };
-        Errno::check(code).map(drop)
+        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
+        op!(self.rma_ops(), writev(list, desc, n, dest, addr, key, ctx(context)))
     }
 
     /// `fi_writemsg`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn writemsg(&self, bufs: &[Buf], msg: RmaMsg<'_>, flags: u64) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        with_rma_message(bufs, msg, |msg| {
-            // SAFETY: the endpoint is open; the message outlives the call, and the memory is never
-            // freed.
-            Errno::check(unsafe { (ops.writemsg)(ep, msg, flags) }).map(drop)
-        })
+        with_rma_message(bufs, msg, |msg| op!(self.rma_ops(), writemsg(msg, flags)))
     }
 
     /// `fi_inject_write`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     #[inline]
     pub fn inject_write(&self, buf: Buf, dest: u64, addr: u64, key: u64) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        Errno::check(unsafe { (ops.inject)(ep, buf.ptr().cast(), buf.len(), dest, addr, key) })
-            .map(drop)
+        let (at, len, _) = buf.parts();
+        op!(self.rma_ops(), inject(at, len, dest, addr, key))
     }
 
     /// `fi_writedata`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn writedata(
         &self,
         buf: Buf,
@@ -193,115 +140,39 @@ impl Ep {
         (addr, key): (u64, u64),
         context: usize,
     ) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe {
-            (ops.writedata)(
-                ep,
-                buf.ptr().cast(),
-                buf.len(),
-                buf.desc(),
-                data,
-                dest,
-                addr,
-                key,
-                context,
-            )
-        };
-        Errno::check(code).map(drop)
+        let (at, len, desc) = buf.parts();
+        op!(self.rma_ops(), writedata(at, len, desc, data, dest, addr, key, ctx(context)))
     }
 
     /// `fi_inject_writedata`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn inject_writedata(&self, buf: Buf, data: u64, dest: u64, addr: u64, key: u64) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        Errno::check(unsafe {
-            (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest, addr, key)
-        })
-        .map(drop)
+        let (at, len, _) = buf.parts();
+        op!(self.rma_ops(), injectdata(at, len, data, dest, addr, key))
     }
 
-    /// `fi_readmsg` or `fi_writemsg` of a null message.
-    ///
-    /// # Errors
-    /// Errors of the call.
+    /// `fi_readmsg` or `fi_writemsg` of a null message, which the provider refuses.
     pub fn null_rma_message(&self, write: bool) -> Result {
-        let (ep, ops) = self.rma_ops()?;
-        let call = if write { ops.writemsg } else { ops.readmsg };
-        // SAFETY: the provider refuses a null message.
-        Errno::check(unsafe { call(ep, ptr::null(), 0) }).map(drop)
-    }
-
-    #[inline]
-    fn atomic_ops(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_atomic)> {
-        let ep = self.object.raw()?;
-        // SAFETY: the endpoint is open.
-        let ops = unsafe { (*ep).atomic };
-        if ops.is_null() {
-            return Err(Errno::ENOSYS);
+        if write {
+            op!(self.rma_ops(), writemsg(ptr::null(), 0))
+        } else {
+            op!(self.rma_ops(), readmsg(ptr::null(), 0))
         }
-        // SAFETY: the table of an open endpoint lives as long as the endpoint.
-        Ok((ep, unsafe { &*ops }))
     }
 
     /// `fi_atomic`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     #[inline]
     pub fn atomic(&self, at: &AtomicTarget, operand: Ioc) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe {
-            (ops.write)(
-                ep,
-                operand.buf.ptr().cast(),
-                operand.count,
-                operand.buf.desc(),
-                at.dest,
-                at.addr,
-                at.key,
-                at.datatype,
-                at.op,
-                ptr::without_provenance_mut(at.context),
-            )
-        };
-        Errno::check(code).map(drop)
+        let (buf, _, desc) = operand.buf.parts();
+        atomic_op!(self, at, write(buf, operand.count, desc))
     }
 
     /// `fi_atomicv`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn atomicv(&self, at: &AtomicTarget, operand: &[Ioc]) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
         let (iov, mut desc) = iocs(operand);
-        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe {
-            (ops.writev)(
-                ep,
-                iov.as_ptr(),
-                desc.as_mut_ptr(),
-                iov.len(),
-                at.dest,
-                at.addr,
-                at.key,
-                at.datatype,
-                at.op,
-                ptr::without_provenance_mut(at.context),
-            )
-        };
-        Errno::check(code).map(drop)
+        atomic_op!(self, at, writev(iov.as_ptr(), desc.as_mut_ptr(), iov.len()))
     }
 
     /// `fi_atomicmsg`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn atomicmsg(
         &self,
         at: &AtomicTarget,
@@ -310,96 +181,34 @@ impl Ep {
         data: u64,
         flags: u64,
     ) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
         with_atomic_message(at, operand, remote, data, |msg| {
-            // SAFETY: the endpoint is open; the message outlives the call, and the memory is never
-            // freed.
-            Errno::check(unsafe { (ops.writemsg)(ep, msg, flags) }).map(drop)
+            op!(self.atomic_ops(), writemsg(msg, flags))
         })
     }
 
     /// `fi_inject_atomic`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     #[inline]
     pub fn inject_atomic(&self, at: &AtomicTarget, operand: Ioc) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe {
-            (ops.inject)(
-                ep,
-                operand.buf.ptr().cast(),
-                operand.count,
-                at.dest,
-                at.addr,
-                at.key,
-                at.datatype,
-                at.op,
-            )
-        };
-        Errno::check(code).map(drop)
+        let (buf, n) = (operand.buf.ptr().cast(), operand.count);
+        op!(self.atomic_ops(), inject(buf, n, at.dest, at.addr, at.key, at.datatype, at.op))
     }
 
     /// `fi_fetch_atomic`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     #[inline]
     pub fn fetch_atomic(&self, at: &AtomicTarget, operand: Ioc, result: Buf) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe {
-            (ops.readwrite)(
-                ep,
-                operand.buf.ptr().cast(),
-                operand.count,
-                operand.buf.desc(),
-                result.ptr().cast(),
-                result.desc(),
-                at.dest,
-                at.addr,
-                at.key,
-                at.datatype,
-                at.op,
-                ptr::without_provenance_mut(at.context),
-            )
-        };
-        Errno::check(code).map(drop)
+        let ((buf, _, desc), (to, _, to_desc)) = (operand.buf.parts(), result.parts());
+        atomic_op!(self, at, readwrite(buf, operand.count, desc, to, to_desc))
     }
 
     /// `fi_fetch_atomicv`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn fetch_atomicv(&self, at: &AtomicTarget, operand: &[Ioc], result: &[Ioc]) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        let ((iov, mut desc), (mut results, mut result_desc)) = (iocs(operand), iocs(result));
-        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe {
-            (ops.readwritev)(
-                ep,
-                iov.as_ptr(),
-                desc.as_mut_ptr(),
-                iov.len(),
-                results.as_mut_ptr(),
-                result_desc.as_mut_ptr(),
-                results.len(),
-                at.dest,
-                at.addr,
-                at.key,
-                at.datatype,
-                at.op,
-                ptr::without_provenance_mut(at.context),
-            )
-        };
-        Errno::check(code).map(drop)
+        let ((iov, mut desc), (mut to, mut to_desc)) = (iocs(operand), iocs(result));
+        let (n, desc) = (iov.len(), desc.as_mut_ptr());
+        let (to, to_n, to_desc) = (to.as_mut_ptr(), to.len(), to_desc.as_mut_ptr());
+        atomic_op!(self, at, readwritev(iov.as_ptr(), desc, n, to, to_desc, to_n))
     }
 
     /// `fi_fetch_atomicmsg`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn fetch_atomicmsg(
         &self,
         at: &AtomicTarget,
@@ -408,22 +217,14 @@ impl Ep {
         result: &[Ioc],
         flags: u64,
     ) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        let (mut results, mut desc) = iocs(result);
+        let (mut to, mut desc) = iocs(result);
+        let (to, n, desc) = (to.as_mut_ptr(), to.len(), desc.as_mut_ptr());
         with_atomic_message(at, operand, remote, 0, |msg| {
-            let (list, count) = (results.as_mut_ptr(), results.len());
-            // SAFETY: the endpoint is open; the message and the lists outlive the call, and the
-            // memory is never freed.
-            let code =
-                unsafe { (ops.readwritemsg)(ep, msg, list, desc.as_mut_ptr(), count, flags) };
-            Errno::check(code).map(drop)
+            op!(self.atomic_ops(), readwritemsg(msg, to, desc, n, flags))
         })
     }
 
     /// `fi_compare_atomic`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn compare_atomic(
         &self,
         at: &AtomicTarget,
@@ -431,33 +232,12 @@ impl Ep {
         compare: Buf,
         result: Buf,
     ) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open, and the memory is never freed.
-        let code = unsafe {
-            (ops.compwrite)(
-                ep,
-                operand.buf.ptr().cast(),
-                operand.count,
-                operand.buf.desc(),
-                compare.ptr().cast(),
-                compare.desc(),
-                result.ptr().cast(),
-                result.desc(),
-                at.dest,
-                at.addr,
-                at.key,
-                at.datatype,
-                at.op,
-                ptr::without_provenance_mut(at.context),
-            )
-        };
-        Errno::check(code).map(drop)
+        let (buf, _, desc) = operand.buf.parts();
+        let ((with, _, with_desc), (to, _, to_desc)) = (compare.parts(), result.parts());
+        atomic_op!(self, at, compwrite(buf, operand.count, desc, with, with_desc, to, to_desc))
     }
 
     /// `fi_compare_atomicv`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn compare_atomicv(
         &self,
         at: &AtomicTarget,
@@ -465,38 +245,19 @@ impl Ep {
         compare: &[Ioc],
         result: &[Ioc],
     ) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
         let (iov, mut desc) = iocs(operand);
-        let (compares, mut compare_desc) = iocs(compare);
-        let (mut results, mut result_desc) = iocs(result);
-        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
-        let code = unsafe {
-            (ops.compwritev)(
-                ep,
-                iov.as_ptr(),
-                desc.as_mut_ptr(),
-                iov.len(),
-                compares.as_ptr(),
-                compare_desc.as_mut_ptr(),
-                compares.len(),
-                results.as_mut_ptr(),
-                result_desc.as_mut_ptr(),
-                results.len(),
-                at.dest,
-                at.addr,
-                at.key,
-                at.datatype,
-                at.op,
-                ptr::without_provenance_mut(at.context),
-            )
-        };
-        Errno::check(code).map(drop)
+        let ((with, mut with_desc), (mut to, mut to_desc)) = (iocs(compare), iocs(result));
+        let (n, desc) = (iov.len(), desc.as_mut_ptr());
+        let (with, with_n, with_desc) = (with.as_ptr(), with.len(), with_desc.as_mut_ptr());
+        let (to, to_n, to_desc) = (to.as_mut_ptr(), to.len(), to_desc.as_mut_ptr());
+        atomic_op!(
+            self,
+            at,
+            compwritev(iov.as_ptr(), desc, n, with, with_desc, with_n, to, to_desc, to_n)
+        )
     }
 
     /// `fi_compare_atomicmsg`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn compare_atomicmsg(
         &self,
         at: &AtomicTarget,
@@ -505,55 +266,33 @@ impl Ep {
         (compare, result): (&[Ioc], &[Ioc]),
         flags: u64,
     ) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        let (compares, mut compare_desc) = iocs(compare);
-        let (mut results, mut result_desc) = iocs(result);
+        let ((with, mut with_desc), (mut to, mut to_desc)) = (iocs(compare), iocs(result));
+        let (with, with_n, with_desc) = (with.as_ptr(), with.len(), with_desc.as_mut_ptr());
+        let (to, to_n, to_desc) = (to.as_mut_ptr(), to.len(), to_desc.as_mut_ptr());
         with_atomic_message(at, operand, remote, 0, |msg| {
-            // SAFETY: the endpoint is open; the message and the lists outlive the call, and the
-            // memory is never freed.
-            let code = unsafe {
-                (ops.compwritemsg)(
-                    ep,
-                    msg,
-                    compares.as_ptr(),
-                    compare_desc.as_mut_ptr(),
-                    compares.len(),
-                    results.as_mut_ptr(),
-                    result_desc.as_mut_ptr(),
-                    results.len(),
-                    flags,
-                )
-            };
-            Errno::check(code).map(drop)
+            op!(
+                self.atomic_ops(),
+                compwritemsg(msg, with, with_desc, with_n, to, to_desc, to_n, flags)
+            )
         })
     }
 
     /// `fi_atomicvalid`, `fi_fetch_atomicvalid` or `fi_compare_atomicvalid`: maximum number of
     /// elements of one operation.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn atomic_valid(&self, kind: Kind, datatype: u32, op: u32) -> Result<usize> {
-        let (ep, ops) = self.atomic_ops()?;
-        let call = match kind {
-            Kind::Write => ops.writevalid,
-            Kind::Fetch => ops.readwritevalid,
-            Kind::Compare => ops.compwritevalid,
-        };
         let mut count = 0;
-        // SAFETY: the endpoint is open and `count` is writable.
-        Errno::check_int(unsafe { call(ep, datatype, op, &raw mut count) })?;
+        let at = &raw mut count;
+        match kind {
+            Kind::Write => op!(self.atomic_ops(), writevalid(datatype, op, at)),
+            Kind::Fetch => op!(self.atomic_ops(), readwritevalid(datatype, op, at)),
+            Kind::Compare => op!(self.atomic_ops(), compwritevalid(datatype, op, at)),
+        }?;
         Ok(count)
     }
 
-    /// `fi_atomicmsg` of a null message.
-    ///
-    /// # Errors
-    /// Errors of the call.
+    /// `fi_atomicmsg` of a null message, which the provider refuses.
     pub fn null_atomic_message(&self) -> Result {
-        let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the provider refuses a null message.
-        Errno::check(unsafe { (ops.writemsg)(ep, ptr::null(), 0) }).map(drop)
+        op!(self.atomic_ops(), writemsg(ptr::null(), 0))
     }
 }
 
@@ -586,7 +325,7 @@ fn with_atomic_message(
         rma_iov_count: rma.len(),
         datatype: at.datatype,
         op: at.op,
-        context: ptr::without_provenance_mut(at.context),
+        context: ctx(at.context),
         data,
     };
     call(&raw const msg)
@@ -610,7 +349,7 @@ fn with_rma_message(
         addr: fields.peer,
         rma_iov: rma.as_ptr(),
         rma_iov_count: rma.len(),
-        context: ptr::without_provenance_mut(fields.context),
+        context: ctx(fields.context),
         data: fields.data,
     };
     call(&raw const msg)

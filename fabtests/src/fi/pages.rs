@@ -19,9 +19,6 @@ const WINDOW: &str = "/memfd:scif:moved";
 
 impl Buf {
     /// Returns zeroed pages in a separate private mapping, between two inaccessible pages.
-    ///
-    /// # Errors
-    /// Errors of `mmap(2)`.
     pub fn private(len: usize) -> Result<Buf> {
         const PAGE: usize = 4096;
         let room = len.next_multiple_of(PAGE) + 2 * PAGE;
@@ -37,9 +34,6 @@ impl Buf {
     }
 
     /// Replaces the pages by new private pages.
-    ///
-    /// # Errors
-    /// Errors of `mmap(2)`.
     pub fn renew(&self) -> Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: the pages belong to this case, which has no reference to them.
@@ -47,18 +41,12 @@ impl Buf {
     }
 
     /// Drops the contents of the pages with `madvise(2)`, as allocators do.
-    ///
-    /// # Errors
-    /// Errors of `madvise(2)`.
     pub fn drop_contents(&self) -> Result<()> {
         // SAFETY: the pages belong to this case, which has no reference to them.
         unsafe { rustix::mm::madvise(self.ptr().cast(), self.len(), Advice::LinuxDontNeed) }
     }
 
     /// Enlarges the mapping and returns its possibly moved range.
-    ///
-    /// # Errors
-    /// Errors of `mremap(2)`.
     pub fn enlarge(&self, len: usize) -> Result<Buf> {
         // SAFETY: the pages belong to this case, which has no reference to them.
         let at = unsafe {
@@ -68,18 +56,12 @@ impl Buf {
     }
 
     /// Locks the pages in memory (`mlock(2)`).
-    ///
-    /// # Errors
-    /// Errors of `mlock(2)`.
     pub fn lock(&self) -> Result<()> {
         // SAFETY: changes no byte.
         unsafe { rustix::mm::mlock(self.ptr().cast(), self.len()) }
     }
 
     /// Unmaps the pages (`munmap(2)`).
-    ///
-    /// # Errors
-    /// Errors of `munmap(2)`.
     pub fn unmap(&self) -> Result<()> {
         // SAFETY: the pages belong to this case, which has no reference to them.
         unsafe { rustix::mm::munmap(self.ptr().cast(), self.len()) }
@@ -94,9 +76,6 @@ impl Buf {
     }
 
     /// Whether the first byte lies on a page that peers of this process can map.
-    ///
-    /// # Errors
-    /// If `/proc/self/maps` cannot be read.
     pub fn in_window(&self) -> std::io::Result<bool> {
         let at = self.addr();
         Ok(windows()?.iter().any(|&(begin, end)| begin <= at && at < end))
@@ -115,9 +94,6 @@ fn windows() -> std::io::Result<Vec<(usize, usize)>> {
 }
 
 /// Whether this process has mapped memory of a peer.
-///
-/// # Errors
-/// If `/proc/self/maps` cannot be read.
 pub fn maps_windows() -> std::io::Result<bool> {
     // Windows of this process itself are smaller than 16 GiB.
     Ok(windows()?.iter().any(|(begin, end)| end - begin > 1 << 34))

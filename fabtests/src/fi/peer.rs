@@ -352,17 +352,11 @@ impl Owner {
     }
 
     /// Posts a receive, which takes the oldest queued message of any source.
-    ///
-    /// # Errors
-    /// Errors of the peer, when it does not start.
     pub fn receive(&self, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
         self.receive_from(sys::FI_ADDR_UNSPEC, tagged, buf, context)
     }
 
     /// Posts a tagged receive into a buffer that a list of `pieces` elements describes.
-    ///
-    /// # Errors
-    /// Errors of the peer, when it does not start.
     pub fn receive_in_pieces(
         &self,
         tag: u64,
@@ -381,9 +375,6 @@ impl Owner {
     }
 
     /// Posts a receive for messages of one source, given by its address at the peer.
-    ///
-    /// # Errors
-    /// Errors of the peer, when it does not start.
     pub fn receive_from(
         &self,
         from: u64,
@@ -411,9 +402,6 @@ impl Owner {
     }
 
     /// Discards the oldest queued message with this tag. Returns false when there is none.
-    ///
-    /// # Errors
-    /// Errors of the peer.
     pub fn discard(&self, tag: u64) -> Result<bool> {
         let receive = Receive {
             from: sys::FI_ADDR_UNSPEC,
@@ -457,9 +445,6 @@ impl Owner {
     }
 
     /// `fi_cq_open` with `FI_PEER`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open_cq(&'static self, domain: &Arc<Domain>) -> Result<Arc<Cq>> {
         let mut context = sys::fi_peer_cq_context {
             size: size_of::<sys::fi_peer_cq_context>(),
@@ -470,9 +455,6 @@ impl Owner {
     }
 
     /// `fi_cntr_open` with `FI_PEER`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open_cntr(&'static self, domain: &Arc<Domain>) -> Result<Arc<Cntr>> {
         let mut context = sys::fi_peer_cntr_context {
             size: size_of::<sys::fi_peer_cntr_context>(),
@@ -483,9 +465,6 @@ impl Owner {
     }
 
     /// `fi_srx_context` with `FI_PEER`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open_srx(&'static self, domain: &Arc<Domain>) -> Result<Arc<Ep>> {
         let mut context = sys::fi_peer_srx_context {
             size: size_of::<sys::fi_peer_srx_context>(),

@@ -33,9 +33,6 @@ is_fid!(WaitSet);
 
 impl PollSet {
     /// `fi_poll_open`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, flags: u64) -> Result<PollSet> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_poll_attr { flags };
@@ -56,9 +53,6 @@ impl PollSet {
     }
 
     /// `fi_poll_add` of an object under a context.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn add(&self, member: &dyn Fid, context: usize) -> Result {
         let (set, ops) = self.ops()?;
         let fid = member.raw_fid()?;
@@ -69,9 +63,6 @@ impl PollSet {
     }
 
     /// `fi_poll_del`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn del(&self, member: &dyn Fid) -> Result {
         let (set, ops) = self.ops()?;
         let fid = member.raw_fid()?;
@@ -80,9 +71,6 @@ impl PollSet {
     }
 
     /// `fi_poll` for at most `count` contexts.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn poll(&self, count: usize) -> Result<Vec<usize>> {
         let (set, ops) = self.ops()?;
         let mut contexts = vec![ptr::null_mut(); count];
@@ -96,9 +84,6 @@ impl PollSet {
 
 impl WaitSet {
     /// `fi_wait_open`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, wait_obj: u32, flags: u64) -> Result<WaitSet> {
         let raw = fabric.object.raw()?;
         let mut attr = sys::fi_wait_attr { wait_obj, flags };
@@ -112,9 +97,6 @@ impl WaitSet {
     }
 
     /// `fi_wait`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn wait(&self, timeout_ms: i32) -> Result {
         let set = self.object.raw()?;
         // SAFETY: the object is open.
@@ -126,9 +108,6 @@ impl WaitSet {
     }
 
     /// `fi_cq_open` with this wait set.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn cq(&self, domain: &Arc<Domain>) -> Result<Arc<Cq>> {
         let attr = CqAttr {
             format: sys::FI_CQ_FORMAT_TAGGED,
@@ -139,18 +118,12 @@ impl WaitSet {
     }
 
     /// `fi_cntr_open` with this wait set.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn cntr(&self, domain: &Arc<Domain>) -> Result<Arc<Cntr>> {
         let attr = CntrAttr { wait_obj: sys::FI_WAIT_SET, ..CntrAttr::default() };
         Cntr::open_with(domain, attr, self.object.raw()?)
     }
 
     /// `fi_eq_open` with this wait set.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn eq(&self) -> Result<Arc<Eq>> {
         let attr = EqAttr { flags: sys::FI_WRITE, wait_obj: sys::FI_WAIT_SET, ..EqAttr::default() };
         Eq::open_with(&self.fabric, attr, self.object.raw()?)

@@ -22,9 +22,6 @@ is_fid!(Stx);
 
 impl Stx {
     /// `fi_stx_context`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>) -> Result<Arc<Stx>> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_tx_attr::default();

@@ -82,17 +82,11 @@ pub struct Work(*mut sys::fi_deferred_work);
 
 /// Returns a context for a call with `FI_TRIGGER`: the operation waits until `cntr` reaches
 /// `threshold`.
-///
-/// # Errors
-/// `EBADF` for a closed counter.
 pub fn when(cntr: &Cntr, threshold: u64) -> Result<Buf> {
     when_event(sys::FI_TRIGGER_THRESHOLD, cntr.object.raw()?, threshold)
 }
 
 /// Returns a context that names an event and no counter.
-///
-/// # Errors
-/// None; the type is that of [`when`].
 pub fn when_nothing(event: u32) -> Result<Buf> {
     when_event(event, ptr::null_mut(), 0)
 }
@@ -248,18 +242,12 @@ fn describe(
 impl Domain {
     /// `fi_control(FI_QUEUE_WORK)`. Counter operations receive the endpoint as well, though they
     /// need none.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn queue_work(&self, ep: &Ep, ask: &WorkAsk<'_>, operation: Operation<'_>) -> Result<Work> {
         let (op_type, op) = describe(ep.object.raw()?, ask, operation)?;
         self.queue_raw(ask, op_type, op)
     }
 
     /// `fi_control(FI_QUEUE_WORK)` with an unknown type of work.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn queue_invalid(&self, ask: &WorkAsk<'_>, op_type: u32) -> Result<Work> {
         let op = sys::fi_deferred_op { msg: ptr::null_mut() };
         self.queue_raw(ask, op_type, op)
@@ -280,17 +268,11 @@ impl Domain {
     }
 
     /// `fi_control(FI_CANCEL_WORK)`.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn cancel_work(&self, work: Work) -> Result {
         self.work(sys::FI_CANCEL_WORK, work.0.cast())
     }
 
     /// `fi_control(FI_FLUSH_WORK)` of all work, or of the work that waits for one counter.
-    ///
-    /// # Errors
-    /// Errors of the call.
     pub fn flush_work(&self, cntr: Option<&Cntr>) -> Result {
         let cntr = cntr.map(|c| c.object.raw()).transpose()?;
         self.work(sys::FI_FLUSH_WORK, cntr.unwrap_or(ptr::null_mut()).cast())

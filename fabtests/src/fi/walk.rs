@@ -184,9 +184,6 @@ impl Slot {
 
     /// Calls the function on `object`, an open object or null. Every other pointer is null, and
     /// every length, count or flag is `number`.
-    ///
-    /// # Errors
-    /// `EBADF` for a closed object.
     pub fn call(&self, object: Option<&dyn Fid>, number: usize) -> Result<CallResult> {
         let first = match object {
             Some(object) => object.raw_fid()?.expose_provenance(),

@@ -50,9 +50,6 @@ pub enum Answer {
 }
 
 /// Returns a connected pair: the end of the parent and the end of the rank.
-///
-/// # Errors
-/// Errors of `socketpair(2)`.
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
@@ -98,7 +95,7 @@ impl Say {
     /// Sends the message to the parent.
     ///
     /// # Errors
-    /// Errors of `send(2)`. EMSGSIZE: a contribution is too long.
+    /// `EMSGSIZE`: a contribution is too long.
     pub fn send(&self, to: impl AsFd) -> rustix::io::Result<()> {
         let mut bytes = self.encode();
         if bytes.len() > LONGEST && matches!(self, Say::Exchange(_)) {
@@ -110,9 +107,6 @@ impl Say {
 
     /// Receives the next message of a rank. `None` when the rank has closed its end or sent an
     /// invalid message.
-    ///
-    /// # Errors
-    /// Errors of `recv(2)`.
     pub fn recv(from: impl AsFd) -> rustix::io::Result<Option<Say>> {
         let mut buf = vec![0_u8; LONGEST];
         let (len, _) = recv(from, &mut buf[..], RecvFlags::empty())?;
@@ -122,9 +116,6 @@ impl Say {
 
 impl Answer {
     /// Sends the reply to a rank.
-    ///
-    /// # Errors
-    /// Errors of `send(2)`.
     pub fn send(&self, to: impl AsFd) -> rustix::io::Result<()> {
         let mut out = Vec::new();
         match self {
@@ -142,9 +133,6 @@ impl Answer {
 
     /// Receives the reply of the parent. `None` when the parent has closed its end or sent an
     /// invalid message.
-    ///
-    /// # Errors
-    /// Errors of `recv(2)`.
     pub fn recv(from: impl AsFd) -> rustix::io::Result<Option<Answer>> {
         let mut buf = vec![0_u8; LONGEST];
         let (len, _) = recv(from, &mut buf[..], RecvFlags::empty())?;

@@ -6,9 +6,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::{Fail, Outcome};
 
 /// Returns the first two processors this process may run on; twice the same if there is only one.
-///
-/// # Errors
-/// Errors of `sched_getaffinity(2)`.
 pub fn two_cpus() -> Outcome<[usize; 2]> {
     let allowed = sched_getaffinity(None)?;
     let mut each = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
@@ -17,9 +14,6 @@ pub fn two_cpus() -> Outcome<[usize; 2]> {
 }
 
 /// Binds this thread to one processor.
-///
-/// # Errors
-/// Errors of `sched_setaffinity(2)`.
 pub fn pin(cpu: usize) -> Outcome {
     let mut set = CpuSet::new();
     set.set(cpu);

@@ -68,9 +68,6 @@ pub struct Process(libc::pid_t);
 
 impl Process {
     /// Forks a process that exits with the result of `body`, without the exit handlers.
-    ///
-    /// # Errors
-    /// Errors of `fork(2)`.
     pub fn fork(body: impl FnOnce() -> i32) -> io::Result<Process> {
         // SAFETY: callers fork before they start threads, or the child only makes the calls under
         // test and does not return from this function.
@@ -129,9 +126,6 @@ impl Process {
     }
 
     /// Waits for its end. Returns the status of `waitpid(2)`.
-    ///
-    /// # Errors
-    /// Errors of `waitpid(2)`.
     pub fn status(self) -> io::Result<i32> {
         let mut status = 0;
         // SAFETY: a child of ours, and room for a status.

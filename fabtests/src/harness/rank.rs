@@ -82,9 +82,6 @@ impl Rank {
 
     /// Returns a copy of this rank with another seed, for a case that runs another case several
     /// times.
-    ///
-    /// # Errors
-    /// If the control socket cannot be duplicated.
     pub fn with_seed(&self, seed: u64) -> Outcome<Rank> {
         let mut target = self.target.clone();
         target.seed = seed;
@@ -123,27 +120,18 @@ impl Rank {
     }
 
     /// Kills a rank with SIGKILL; on return it is dead and reaped. Its forked children survive.
-    ///
-    /// # Errors
-    /// If the parent has gone.
     pub fn kill(&self, rank: usize) -> Outcome {
         Say::Kill(rank).send(&self.control)?;
         self.answer(&mut || Ok(())).map(drop)
     }
 
     /// Starts a killed rank again, with a higher [`Rank::life`].
-    ///
-    /// # Errors
-    /// If the parent has gone.
     pub fn respawn(&self, rank: usize) -> Outcome {
         Say::Respawn(rank).send(&self.control)?;
         self.answer(&mut || Ok(())).map(drop)
     }
 
     /// Announces that this process will die as part of the case.
-    ///
-    /// # Errors
-    /// If the parent has gone.
     pub fn expect_death(&self) -> Outcome {
         Ok(Say::ExpectDeath.send(&self.control)?)
     }
@@ -176,17 +164,11 @@ impl Rank {
     }
 
     /// Sends bytes to a parent that is not a driver of cases.
-    ///
-    /// # Errors
-    /// If the parent has gone.
     pub fn tell(&self, bytes: &[u8]) -> Outcome {
         Ok(Say::Exchange(bytes.to_vec()).send(&self.control)?)
     }
 
     /// Receives the next message of a parent that is not a driver of cases, if there is one.
-    ///
-    /// # Errors
-    /// If the parent has gone.
     pub fn hear(&self) -> Outcome<Option<Vec<Vec<u8>>>> {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec::default())) {

@@ -21,9 +21,6 @@ use super::{Fail, Outcome, seccomp};
 
 /// Makes `process_vm_readv(2)` and `process_vm_writev(2)` fail with EPERM from now on, in every
 /// thread.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn deny_process_vm() -> Outcome {
     seccomp::deny(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
 }
@@ -98,9 +95,6 @@ fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, subject: &str) -> Out
 }
 
 /// Sets a variable of the environment of this process.
-///
-/// # Errors
-/// None; the signature is that of the other restrictions.
 pub fn set_env(name: &str, value: &str) -> Outcome {
     // SAFETY: called before the case starts a thread that reads the environment.
     unsafe { std::env::set_var(name, value) };
@@ -118,9 +112,6 @@ pub fn may_call_process_vm() -> bool {
 /// Forks a child that sleeps until the harness kills the group. The child has every mapping of its
 /// parent, and every descriptor that no fork handler has closed. On return the fork handlers have
 /// run in the child.
-///
-/// # Errors
-/// Errors of `fork(2)` and `pipe(2)`.
 pub fn fork_sleeper() -> Outcome {
     let (here, there) = rustix::pipe::pipe()?;
     // The child calls only write(2) and pause(2), so locks of other threads do not matter.
@@ -196,9 +187,6 @@ extern "C" fn nothing(_signal: libc::c_int) {}
 
 /// Runs `calls` while a signal interrupts this thread every 3 milliseconds. The handler is empty.
 /// `restart` sets `SA_RESTART`.
-///
-/// # Errors
-/// Errors of `sigaction(2)`.
 pub fn interrupted<T>(restart: bool, calls: impl FnOnce() -> T) -> Outcome<T> {
     const BETWEEN: Duration = Duration::from_millis(3);
     // SAFETY: all zeroes is a valid action without flags, mask and handler.
@@ -247,9 +235,6 @@ pub fn lose_memory() {
 }
 
 /// Returns the result of `calls` and the text that this process wrote to standard error meanwhile.
-///
-/// # Errors
-/// Errors of `memfd_create(2)` and `dup2(2)`.
 pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
     use std::io::{Read, Seek};
     let mut file =
@@ -267,9 +252,6 @@ pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
 }
 
 /// Lowers the soft limit of open descriptors; the hard limit stays.
-///
-/// # Errors
-/// Errors of `setrlimit(2)`.
 pub fn limit_open_files(soft: u64) -> Outcome {
     let now = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: now.maximum })?)
@@ -277,18 +259,12 @@ pub fn limit_open_files(soft: u64) -> Outcome {
 
 /// Runs `calls` while this process can open no further descriptor. Afterwards it can open at most
 /// 32 more.
-///
-/// # Errors
-/// Errors of `setrlimit(2)`, and when `/proc/self/fd` cannot be read.
 pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
     with_files_left(0, calls)
 }
 
 /// Runs `calls` while this process can open `left` more descriptors, as [`without_more_files`]
 /// does.
-///
-/// # Errors
-/// Errors of [`without_more_files`].
 pub fn with_files_left<T>(left: usize, calls: impl FnOnce() -> T) -> Outcome<T> {
     const AFTERWARDS: u64 = 32;
     let open = std::fs::read_dir("/proc/self/fd")?.flatten();
@@ -307,9 +283,6 @@ pub fn with_files_left<T>(left: usize, calls: impl FnOnce() -> T) -> Outcome<T> 
 }
 
 /// Runs `calls` while this process can map a few more pages, but no block as large as a connection.
-///
-/// # Errors
-/// Errors of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
 pub fn without_more_memory<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
     /// Bytes that the allocator may still take, in one of its own steps.
     const SPARE: u64 = 160 << 10;
@@ -317,9 +290,6 @@ pub fn without_more_memory<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
 }
 
 /// Runs `calls` while this process can map `spare` bytes more.
-///
-/// # Errors
-/// Errors of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
 pub fn with_memory<T>(spare: u64, calls: impl FnOnce() -> T) -> Outcome<T> {
     let before = getrlimit(Resource::As);
     let now = Rlimit { current: Some(memory("VmSize:")? + spare), maximum: before.maximum };
@@ -432,9 +402,6 @@ pub struct Holdings {
 
 impl Holdings {
     /// Counts the resources of this process.
-    ///
-    /// # Errors
-    /// If `/proc/self` cannot be read.
     pub fn now() -> Outcome<Holdings> {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
         Ok(Holdings {
@@ -450,9 +417,6 @@ impl Holdings {
 
 /// Returns descriptors, mappings and resident KiB of this process, as the beat of a storm's rank
 /// carries them.
-///
-/// # Errors
-/// If `/proc/self` cannot be read.
 pub fn usage() -> Outcome<String> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let resident = memory("VmRSS:")? >> 10;
@@ -482,9 +446,6 @@ pub fn processor_time() -> Duration {
 }
 
 /// Returns the number of open descriptors of this process.
-///
-/// # Errors
-/// If `/proc/self/fd` cannot be read.
 pub fn open_files() -> Outcome<usize> {
     // The descriptor of the directory itself is one of them.
     Ok(std::fs::read_dir("/proc/self/fd")?.count().saturating_sub(1))

@@ -102,17 +102,11 @@ fn attach(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> Outcome<lib
 }
 
 /// Makes `calls` fail with EPERM from now on, in every thread of this process and in all it starts.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn deny(calls: &[libc::c_long]) -> Outcome {
     refuse(calls, libc::EPERM)
 }
 
 /// Makes `calls` fail with `errno`, as [`deny`] does. Systems without such calls return ENOSYS.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn refuse(calls: &[libc::c_long], errno: i32) -> Outcome {
     let verdict = libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
     install(calls, None, verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
@@ -120,9 +114,6 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) -> Outcome {
 }
 
 /// Makes `calls` fail as [`deny`] does, except with the id of this process as first argument.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
     let verdict = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
     install(calls, Some(std::process::id()), verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
@@ -130,18 +121,12 @@ pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
 }
 
 /// Makes each of `calls` end this process by SIGSYS.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn die_in(calls: &[libc::c_long]) -> Outcome {
     install(calls, None, libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
     Ok(())
 }
 
 /// Makes `call` with this third argument fail with `errno`, or end this process by SIGSYS.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn refuse_argument(call: libc::c_long, third: u32, errno: Option<i32>) -> Outcome {
     let verdict = errno.map_or(libc::SECCOMP_RET_KILL_PROCESS, |errno| {
         libc::SECCOMP_RET_ERRNO | errno.unsigned_abs()
@@ -160,9 +145,6 @@ pub fn refuse_argument(call: libc::c_long, third: u32, errno: Option<i32>) -> Ou
 
 /// Makes fcntl(2) refuse seals with a bit of `seals`, as older kernels do, for this process and its
 /// children.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn refuse_seals(seals: i32) -> Outcome {
     let unless_set = |bits| libc::sock_filter {
         jf: 1,
@@ -185,9 +167,6 @@ pub fn refuse_seals(seals: i32) -> Outcome {
 
 /// Makes each of `calls` wait for permission from the returned object, in this thread and all it
 /// starts.
-///
-/// # Errors
-/// If the kernel refuses the filter.
 pub fn supervise(calls: &[libc::c_long]) -> Outcome<Questions> {
     let fd =
         install(calls, None, libc::SECCOMP_RET_USER_NOTIF, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
@@ -209,9 +188,6 @@ impl AsFd for Questions {
 impl Questions {
     /// Waits for one call and lets it pass or fail with EPERM. A caller that has died needs no
     /// reply.
-    ///
-    /// # Errors
-    /// Errors of `ioctl(2)`.
     pub fn answer(&self, permitted: bool) -> Outcome {
         // SAFETY: all fields are integers, for which zero is valid; the kernel requires zeroes.
         let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };

@@ -24,9 +24,6 @@ pub struct Started {
 }
 
 /// Starts `command` in a process group of its own.
-///
-/// # Errors
-/// Errors of `socketpair(2)`, `memfd_create(2)` and of starting a program.
 pub fn start(command: &mut Command) -> std::io::Result<Started> {
     let (control, theirs) = pair()?;
     let output = File::from(memfd_create("rank-output", MemfdFlags::CLOEXEC)?);

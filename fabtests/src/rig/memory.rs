@@ -58,9 +58,6 @@ impl Rig<'_> {
 
     /// Registers memory and exchanges its description. Returns the region and the descriptions of
     /// all ranks.
-    ///
-    /// # Errors
-    /// A failure of any call.
     pub fn share(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Vec<Remote>)> {
         let (mr, mine) = self.register(buf, access)?;
         let all = self.exchange_remote(mine)?;
@@ -68,9 +65,6 @@ impl Rig<'_> {
     }
 
     /// Exchanges the descriptions of regions.
-    ///
-    /// # Errors
-    /// If the parent has gone.
     pub fn exchange_remote(&self, mine: Remote) -> Outcome<Vec<Remote>> {
         let mut bytes = Vec::new();
         bytes.extend(mine.addr.to_le_bytes());

@@ -56,9 +56,6 @@ pub struct Rig<'r> {
 }
 
 /// Loads the library under test.
-///
-/// # Errors
-/// If it cannot be loaded.
 pub fn load(rank: &Rank) -> Outcome<&'static Lib> {
     hold_to_errno(rank.target.prov == "scif");
     Lib::open(&rank.target.lib).map_err(Fail::here)
@@ -146,9 +143,6 @@ impl<'r> Rig<'r> {
     }
 
     /// Opens all other objects in a domain that is open already.
-    ///
-    /// # Errors
-    /// A failure of any call.
     pub fn open_in(
         rank: &'r Rank,
         info: Info,
@@ -161,9 +155,6 @@ impl<'r> Rig<'r> {
     }
 
     /// Opens all other objects in an open domain with a vector of the caller.
-    ///
-    /// # Errors
-    /// A failure of any call.
     pub fn open_on(
         rank: &'r Rank,
         info: Info,
@@ -247,9 +238,6 @@ impl<'r> Rig<'r> {
     }
 
     /// Exchanges names with the running ranks and inserts them into the vector.
-    ///
-    /// # Errors
-    /// A failure of any call.
     pub fn meet(mut self) -> Outcome<Rig<'r>> {
         let name = self.ep.name()?;
         self.names = self.exchange(&name)?;
@@ -282,9 +270,6 @@ impl<'r> Rig<'r> {
     }
 
     /// Makes progress on all objects and keeps the completions.
-    ///
-    /// # Errors
-    /// If a queue cannot be read.
     pub fn pump(&self) -> Outcome {
         for (_, cntr) in &self.counters {
             cntr.read()?;
@@ -294,9 +279,6 @@ impl<'r> Rig<'r> {
     }
 
     /// Makes progress and reads no completion.
-    ///
-    /// # Errors
-    /// If a counter or a queue cannot be read.
     pub fn progress(&self) -> Outcome {
         for (_, cntr) in &self.counters {
             cntr.read()?;
@@ -308,18 +290,12 @@ impl<'r> Rig<'r> {
     /// Waits for all ranks with progress, and makes progress once more at the end. Operations
     /// posted before any rank entered, at most a full ring, have been executed then. Completions
     /// stay in the queues, because the case may read them.
-    ///
-    /// # Errors
-    /// If the parent has gone or a queue cannot be read.
     pub fn barrier(&self) -> Outcome {
         self.rank.barrier(&mut || self.progress())?;
         (0..RINGFUL).try_for_each(|_| self.progress())
     }
 
     /// Exchanges bytes with all ranks, with progress.
-    ///
-    /// # Errors
-    /// If the parent has gone or a queue cannot be read.
     pub fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
         self.rank.exchange(mine, &mut || self.pump())
     }

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Sourced after mpi/setup.sh: counting of cases. A gate is a named group of cases; it prints their
-# number, and has failed without any. The last line of a run is the sum, which determines the exit
-# status.
+# number and its duration, and has failed without any case. The last line of a run is the sum, which
+# determines the exit status.
 
 PASSED=0
 FAILED=0
 FAILURES=()
-gate_name='' gate_passed=0 gate_failed=0
+gate_name='' gate_passed=0 gate_failed=0 gate_began=0
 
 gate() {
-    gate_name=$1 gate_passed=0 gate_failed=0
+    gate_name=$1 gate_passed=0 gate_failed=0 gate_began=$SECONDS
     printf '\n== %s\n' "$gate_name"
 }
 
@@ -19,8 +19,8 @@ gate_end() {
         echo "FAIL: no case ran"
         FAILURES+=("$gate_name: no case ran")
     fi
-    printf -- '-- %s: %d cases, %d failed\n' \
-        "$gate_name" $((gate_passed + gate_failed)) "$gate_failed"
+    printf -- '-- %s: %d cases, %d failed, %d s\n' "$gate_name" \
+        $((gate_passed + gate_failed)) "$gate_failed" $((SECONDS - gate_began))
     PASSED=$((PASSED + gate_passed))
     FAILED=$((FAILED + gate_failed))
 }

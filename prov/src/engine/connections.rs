@@ -25,6 +25,10 @@ use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::{dispatch, peer_failure, source_watch};
 
+/// Maximum number of connections with one peer. Two are open after a simultaneous open, others
+/// until the ends of earlier incarnations are seen. Each one makes an accept of the peer slower.
+pub(crate) const CONNS_OF_PEER: usize = 16;
+
 /// Handles the next record of a ring on the slow path. Returns false if there is none, or the
 /// connection is gone.
 #[inline(never)]
@@ -203,6 +207,9 @@ fn accepted(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, port: PortId) {
         return cm::cm_accepted(ep, conn);
     }
     let peer = peer_conn::peer_at(ep, port);
+    if ep.links.conns_of(peer).count() >= CONNS_OF_PEER {
+        return refuse_surplus(ep, conn, port);
+    }
     ep.links.add(conn, peer);
     drop_stale_conns(ep, env, conn, peer, port);
     if ep.links.conns_of(peer).all(|c| c != conn) {
@@ -267,6 +274,20 @@ fn refuse_impostor(ep: &mut Endpoint, conn: ConnId, port: PortId, pid: i32) {
     warn_about_peer(
         Subsys::EpCtrl,
         format_args!("process {pid} claims port {port} of another process; connection reset"),
+    );
+}
+
+/// Resets a new connection from a peer that has too many.
+#[cold]
+fn refuse_surplus(ep: &mut Endpoint, conn: ConnId, port: PortId) {
+    let pid = ep.links.conn(conn).map_or(0, |c| c.peer_pid());
+    ep.links.sock.close_conn(conn, CloseHow::Reset);
+    warn_about_peer(
+        Subsys::EpCtrl,
+        format_args!(
+            "process {pid} at {port} opens more than {CONNS_OF_PEER} connections; the new one is \
+             reset"
+        ),
     );
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: a process that claims the port of a connected peer.
+//! Tests: a process that claims the port of a connected peer, and a peer that connects too often.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,6 +9,7 @@ use scif::sys::unix::Received;
 use scif::sys::{children, descriptor, process, unix};
 
 use super::{Came, RawPeer, Stage, fi};
+use crate::engine::connections::CONNS_OF_PEER;
 use crate::engine::types::wire;
 
 /// Free port of the listener that captures a first packet.
@@ -68,4 +69,17 @@ fn an_impostor_is_reset_and_its_messages_are_not_read() {
     honest.send_msg(good, wire::EAGER, &[], b"of the peer");
     let came = stage.until(|| stage.came());
     assert!(matches!(came, Came::Done(c) if c.context == 1), "{came:?}");
+}
+
+#[test]
+fn a_peer_has_a_limited_number_of_connections() {
+    let stage = Stage::new();
+    let (mut peer, _) = stage.peer();
+    let first = peer.connect();
+    for _ in 0..3 * CONNS_OF_PEER {
+        peer.connect();
+    }
+    let count = || stage.with(|e| e.links.sock.conn_count());
+    stage.until(|| (count() == CONNS_OF_PEER).then_some(()));
+    peer.check_service(first);
 }

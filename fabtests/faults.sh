@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Kill, stop and fuzz runs. Variables: FAULTS, seconds for all of them (120); KILLS, number of kills
 # of the first storm, however long it takes; FAULTS_SEED, the seed (random, and printed);
-# FAULTS_STALL_MS, maximum wait of an honest client in milliseconds (1000).
+# FAULTS_STALL_MS, maximum wait of an honest client in milliseconds (1000); a newcomer may wait
+# twice as long.
 # `faults.sh LIBRARY` uses the existing build; without a library it builds first.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
@@ -42,13 +43,14 @@ fuzz() { # PERCENT [VARIABLE=VALUE...] [OPTION...]
     while [[ ${1:-} == *=* ]]; do settings+=("$1") && shift; done
     FI_PROVIDER_PATH=$BUILD/checked timeout -k 10 $((seconds * 10 + 900)) \
         env "${settings[@]}" "$TARGET/checked/fuzz" --lib "$library" \
-        --seconds "$(part "$percent")" --stall-ms "${FAULTS_STALL_MS:-1000}" "$@"
+        --seconds "$(part "$percent")" --stall-ms "${FAULTS_STALL_MS:-1000}" \
+        --newcomer-ms $((${FAULTS_STALL_MS:-1000} * 2)) "$@"
 }
 
 gate "faults: kill, stop, fuzz"
 cases_of "kills among reliable endpoints" faults-rdm storm rdm 16 ${KILLS:+--kills "$KILLS"}
 cases_of "kills among connected endpoints" faults-msg storm msg 9
-cases_of "kills among datagram endpoints" faults-dgram storm dgram 7
+cases_of "kills among datagram endpoints" faults-dgram storm dgram 5
 cases_of "kills among endpoints of scif.h" faults-scif \
     storm scif 6 --rank-program "$TARGET/release/scif-rank"
 cases_of "the same with low limits" faults-limits \
@@ -59,6 +61,7 @@ cases_of "two at a time, of one that sleeps" faults-fuzz-sleep fuzz 7 --attacker
 cases_of "of one with automatic progress" faults-fuzz-auto fuzz 7 --auto
 cases_of "of one whose memory moves" faults-fuzz-migrate fuzz 7 FI_SCIF_MR_MIGRATE=auto
 cases_of "of one without process_vm" faults-fuzz-ring fuzz 6 FI_SCIF_PROCESS_VM=0
+cases_of "callers without end" faults-fuzz-crowd fuzz 3 --attackers 2 --crowd 2000
 cases_of "of connected endpoints" faults-fuzz-msg fuzz 8 --target msg
 cases_of "of a datagram endpoint" faults-fuzz-dgram fuzz 6 --target dgram
 cases_of "of scif.h" faults-fuzz-scif fuzz 8 --target scif

@@ -23,6 +23,7 @@ pub(crate) enum Target {
 pub(crate) enum Role {
     Victim,
     Honest,
+    Newcomer,
     Attacker,
 }
 
@@ -54,6 +55,12 @@ pub(crate) struct Args {
     /// Maximum time in milliseconds that the honest client may wait for a reply
     #[arg(long, default_value_t = 1000)]
     pub(crate) stall_ms: u64,
+    /// Maximum time in milliseconds for which a newcomer to a reliable endpoint may wait
+    #[arg(long, default_value_t = 2000)]
+    pub(crate) newcomer_ms: u64,
+    /// Number of connections that each attacker opens and keeps, in place of records
+    #[arg(long, default_value_t = 0)]
+    pub(crate) crowd: usize,
     /// Maximum growth of the victim in MiB
     #[arg(long, default_value_t = 256)]
     pub(crate) grow_mib: u64,

@@ -3,6 +3,7 @@
 //! replies to requests of the victim. It also stores into all shared memory and sends unexpected
 //! packets.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
@@ -63,6 +64,9 @@ fn config() -> Config {
 pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
     let (mut attacker, mut callers, config) = Attacker::new(rank, args)?;
     let node = Node::open(config, TransportKind::Soft).map_err(Fail::here)?;
+    if args.crowd > 0 {
+        return attacker.crowd(&node);
+    }
     loop {
         if attacker.mutator.rng.one_in(3) {
             attacker.handshakes(&node, &mut callers)?;
@@ -92,6 +96,29 @@ impl<'r> Attacker<'r> {
         let trap = 40_000 + u16::try_from(rank.life % 20_000).unwrap_or(0);
         let callers = Callers::new(&attacker.domain, [args.port, args.honest], trap)?;
         Ok((attacker, callers, config))
+    }
+
+    /// Opens connections, each from a port of its own, and keeps the last ones.
+    fn crowd(&mut self, node: &Arc<Node>) -> Outcome {
+        let victim = PortId { node: 0, port: self.args.port };
+        let (mut open, mut events) = (VecDeque::new(), Vec::new());
+        loop {
+            let endpoint = Endpoint::bind(node, 0, Exports::default());
+            if endpoint.is_err() || open.len() >= self.args.crowd {
+                open.pop_front();
+            }
+            if let Ok(mut endpoint) = endpoint {
+                while matches!(endpoint.connect(victim), Err(scif::Error::Again)) {
+                    std::thread::yield_now();
+                    self.beat()?;
+                }
+                self.counts.connections += 1;
+                endpoint.poll_links(&mut events);
+                events.clear();
+                open.push_back(endpoint);
+            }
+            self.beat()?;
+        }
     }
 
     /// Reports the counts since the last report to the parent. Fails when the parent has closed its

@@ -104,7 +104,7 @@ fn disturbed(scif: &Endpoints, rng: &mut Rng, fd: RawFd, honest: Option<bool>, p
 /// Runs the honest client: endless round trips of 64 bytes.
 pub(crate) fn honest(rank: &Rank, args: &Args) -> Outcome {
     let scif = open(Config::from_env())?;
-    let mut pulse = Pulse::new(rank);
+    let mut pulse = Pulse::new(rank, "pulse");
     let fd = scif.open().map_err(failed)?;
     let victim = PortId { node: 0, port: args.port };
     scif.connect(fd, victim).map_err(failed)?;

@@ -34,6 +34,7 @@ fn msg_line(rig: &Rig<'_>, name: &[u8]) -> Outcome {
 /// Times of round trips, reported to the parent.
 pub(crate) struct Pulse<'r> {
     rank: &'r Rank,
+    sender: &'static str,
     last: Instant,
     told: Instant,
     worst: Duration,
@@ -41,8 +42,9 @@ pub(crate) struct Pulse<'r> {
 }
 
 impl<'r> Pulse<'r> {
-    pub(crate) fn new(rank: &'r Rank) -> Pulse<'r> {
-        Pulse { rank, last: Instant::now(), told: Instant::now(), worst: Duration::ZERO, count: 0 }
+    pub(crate) fn new(rank: &'r Rank, sender: &'static str) -> Pulse<'r> {
+        let (last, told) = (Instant::now(), Instant::now());
+        Pulse { rank, sender, last, told, worst: Duration::ZERO, count: 0 }
     }
 
     /// Counts one round trip. Returns true when the parent has ended the run.
@@ -53,7 +55,7 @@ impl<'r> Pulse<'r> {
         self.count += 1;
         if now - self.told > Duration::from_millis(100) {
             self.told = now;
-            let text = format!("pulse {} {}", self.count, self.worst.as_micros());
+            let text = format!("{} {} {}", self.sender, self.count, self.worst.as_micros());
             self.worst = Duration::ZERO;
             self.rank.tell(text.as_bytes())?;
             return Ok(self.rank.hear()?.is_some());
@@ -102,7 +104,7 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
         rig.av.insert(&name)?
     };
     // The victim waits for this address before it replies.
-    let mut pulse = Pulse::new(rank);
+    let mut pulse = Pulse::new(rank, "pulse");
     let bufs: Vec<(Buf, Buf)> =
         SIZES.iter().map(|size| (Buf::new(*size), Buf::new(*size))).collect();
     for (n, (out, back)) in (0_u64..).zip(bufs.iter().cycle()) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fuzz`: a victim, its honest client, and attackers that speak the protocol with false contents.
+//! `fuzz`: a victim, its honest client, newcomers, and attackers that speak the protocol with false
+//! contents.
 //!
 //! The victim is a process of libfabric with the provider, or of `scif.h`, in a build with debug
 //! assertions and overflow checks. The run fails when the victim dies, panics, uses too much
-//! memory, or delays its honest client.
+//! memory, or delays its honest client or a newcomer.
 
 mod args;
 mod attacker;
@@ -11,6 +12,7 @@ mod calls;
 mod handshake;
 mod honest;
 mod mutate;
+mod newcomer;
 mod parent;
 mod scribble;
 mod victim;
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
         seed: args.seed,
         wrap: Vec::new(),
     };
-    let Ok(rank) = Rank::from_stdin(args.index, 2 + args.attackers, args.life, provider) else {
+    let Ok(rank) = Rank::from_stdin(args.index, 3 + args.attackers, args.life, provider) else {
         return ExitCode::FAILURE;
     };
     let outcome = match (role, args.target) {
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         (Role::Victim, _) => victim::run(&rank, &args),
         (Role::Honest, Target::Scif) => calls::honest(&rank, &args),
         (Role::Honest, _) => honest::run(&rank, &args),
+        (Role::Newcomer, _) => newcomer::run(&rank, &args),
     };
     rank.report(&outcome);
     ExitCode::from(u8::from(outcome.is_err()))

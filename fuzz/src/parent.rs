@@ -14,13 +14,16 @@ use scif_fabtests::harness::control::{Answer, Say, pair};
 use scif_fabtests::harness::output::say;
 use scif_fabtests::harness::{Fail, Outcome, Rng};
 
-use crate::args::{Args, Role};
+use crate::args::{Args, Role, Target};
 
 /// Time limit for the start of the victim and the first reply to its client.
 const START: Duration = Duration::from_secs(30);
 /// Maximum number of log lines of each kind per second, and the number permitted in addition once.
 const LINES_EACH: u64 = 10;
 const LINES_ONCE: u64 = 100;
+
+/// Names of the processes that must not end.
+const IDS: [&str; 3] = ["victim", "honest client", "newcomer"];
 
 struct Process {
     child: Child,
@@ -36,12 +39,16 @@ struct Run<'a> {
     rng: Rng,
     victim: Option<Process>,
     honest: Option<Process>,
+    newcomer: Option<Process>,
     attackers: Vec<(Process, Instant)>,
     life: u32,
     counts: [u64; 5],
     pulses: u64,
     worst_us: u64,
     heard: Instant,
+    newcomers: u64,
+    newcomer_us: u64,
+    newcomer_heard: Instant,
     attacker_ends: u64,
     resident_kib: (u64, u64),
 }
@@ -63,12 +70,16 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         rng: Rng::new(args.seed),
         victim: None,
         honest: None,
+        newcomer: None,
         attackers: Vec::new(),
         life: 0,
         counts: [0; 5],
         pulses: 0,
         worst_us: 0,
         heard: Instant::now(),
+        newcomers: 0,
+        newcomer_us: 0,
+        newcomer_heard: Instant::now(),
         attacker_ends: 0,
         resident_kib: (0, 0),
     };
@@ -82,22 +93,25 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if outcome.is_ok() {
         outcome = run.judge(began.elapsed());
     }
-    for process in [&mut run.honest, &mut run.victim].into_iter().flatten() {
+    for process in [&mut run.honest, &mut run.newcomer, &mut run.victim].into_iter().flatten() {
         let _ = process.child.kill();
         let _ = process.child.wait();
     }
     let [records, words, handshakes, packets, connections] = run.counts;
     say(&format!(
         "     {records} records, {words} words, {handshakes} handshakes, {packets} packets, \
-         {connections} connections; {} round trips, longest {} ms; victim {} KiB, then {} KiB; {} \
-         attackers ended by themselves",
+         {connections} connections; {} round trips, longest {} ms; {} newcomers, longest {} ms; \
+         victim {} KiB, then {} KiB; {} attackers ended by themselves",
         run.pulses,
         run.worst_us / 1000,
+        run.newcomers,
+        run.newcomer_us / 1000,
         run.resident_kib.0,
         run.resident_kib.1,
         run.attacker_ends
     ));
     let (passed, failed) = match outcome {
+        Ok(()) if args.crowd > 0 && connections > 0 => (connections, 0),
         Ok(()) if records > 0 => (records + handshakes, 0),
         Ok(()) => {
             say(&format!(
@@ -141,6 +155,7 @@ impl Run<'_> {
         option("index", index.to_string());
         option("life", self.life.to_string());
         option("attackers", a.attackers.to_string());
+        option("crowd", a.crowd.to_string());
         option("port", a.port.to_string());
         option("honest", a.honest.to_string());
         option("key", a.key.to_string());
@@ -167,7 +182,11 @@ impl Run<'_> {
         self.until("the victim's name", |run| !run.args.victim.is_empty())?;
         self.honest = Some(self.spawn(Role::Honest, 1)?);
         self.until("the first answer", |run| run.pulses > 0)?;
-        self.worst_us = 0;
+        if self.given.target == Target::Rdm {
+            self.newcomer = Some(self.spawn(Role::Newcomer, 2 + self.given.attackers)?);
+            self.until("the first newcomer", |run| run.newcomers > 0)?;
+        }
+        (self.worst_us, self.newcomer_us) = (0, 0);
         self.resident_kib.0 = self.resident();
         for index in 0..self.given.attackers {
             let attacker = self.spawn(Role::Attacker, 2 + index)?;
@@ -181,7 +200,7 @@ impl Run<'_> {
             // record.
             None => {
                 let least = Duration::from_secs(run.given.seconds);
-                let attacked = run.counts.first() > Some(&0);
+                let attacked = run.given.crowd > 0 || run.counts.first() > Some(&0);
                 begin.elapsed() >= if attacked { least } else { least + START }
             }
         };
@@ -196,6 +215,9 @@ impl Run<'_> {
     }
 
     fn lifetime(&mut self) -> Instant {
+        if self.given.crowd > 0 {
+            return Instant::now() + Duration::from_secs(self.given.seconds) + START;
+        }
         Instant::now() + Duration::from_millis(500 + self.rng.below(3000) as u64)
     }
 
@@ -243,7 +265,8 @@ impl Run<'_> {
 
     /// Receives messages of all processes, and checks that victim and client are alive.
     fn turn(&mut self) -> Outcome {
-        let all = [&self.victim, &self.honest].into_iter().flatten();
+        let all = [&self.victim, &self.honest, &self.newcomer].into_iter().flatten();
+        let own = all.clone().count();
         let all: Vec<&OwnedFd> = all
             .chain(self.attackers.iter().map(|(attacker, _)| attacker))
             .map(|p| &p.control)
@@ -264,8 +287,8 @@ impl Run<'_> {
                 Ok(Some(Say::Exchange(bytes))) => {
                     said.push(String::from_utf8_lossy(&bytes).into_owned())
                 }
-                Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) if at < 2 => {
-                    let id = ["victim", "honest client"].get(at).unwrap_or(&"");
+                Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) if at < own => {
+                    let id = IDS.get(at).unwrap_or(&"");
                     return Err(Fail::here(format_args!("{id}: {why}\n{}", self.errors())));
                 }
                 Ok(Some(word)) if self.attacker_ends < 3 => {
@@ -278,7 +301,8 @@ impl Run<'_> {
             self.take(&text)?;
         }
         let mut ended = None;
-        for (id, process) in [("victim", &mut self.victim), ("honest client", &mut self.honest)] {
+        let processes = [&mut self.victim, &mut self.honest, &mut self.newcomer];
+        for (id, process) in IDS.into_iter().zip(processes) {
             if let Some(status) =
                 process.as_mut().map(|p| p.child.try_wait()).transpose()?.flatten()
             {
@@ -319,6 +343,11 @@ impl Run<'_> {
                 self.pulses = number(1);
                 self.worst_us = self.worst_us.max(number(2));
             }
+            Some(&"newcomer") => {
+                self.newcomer_heard = Instant::now();
+                self.newcomers = number(1);
+                self.newcomer_us = self.newcomer_us.max(number(2));
+            }
             _ => {
                 for (subject, sum) in self.counts.iter_mut().enumerate() {
                     *sum += number(subject);
@@ -339,7 +368,9 @@ impl Run<'_> {
     /// Returns the last output of the victim and its client.
     fn errors(&mut self) -> String {
         let mut text = String::new();
-        for process in [&mut self.victim, &mut self.honest].into_iter().flatten() {
+        for process in
+            [&mut self.victim, &mut self.honest, &mut self.newcomer].into_iter().flatten()
+        {
             let errors = text_of(&mut process.errors);
             let lines: Vec<&str> = errors.lines().collect();
             text.push_str(
@@ -381,6 +412,12 @@ impl Run<'_> {
                 "the honest client waited {} ms",
                 self.worst_us / 1000
             )));
+        }
+        // A newcomer that still waits counts.
+        let waits = self.newcomer.is_some().then(|| self.newcomer_heard.elapsed().as_micros());
+        let waits = u64::try_from(waits.unwrap_or(0)).unwrap_or(u64::MAX).max(self.newcomer_us);
+        if waits > 1000 * self.given.newcomer_ms {
+            return Err(Fail::here(format_args!("a newcomer waited {} ms", waits / 1000)));
         }
         let grown = self.resident_kib.1.saturating_sub(self.resident_kib.0) >> 10;
         if grown > self.given.grow_mib {

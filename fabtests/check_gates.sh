@@ -108,6 +108,12 @@ confined() {
 SMALL_SHM='mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm'
 unshare -m sh -c "$SMALL_SHM" 2>/dev/null || SMALL_SHM=
 
+# Command that gives a process a pid namespace of its own, with its own /proc. Empty where that is
+# not permitted.
+export OWN_PIDS="unshare --pid --fork --kill-child --mount-proc"
+$OWN_PIDS true 2>/dev/null || OWN_PIDS="${OWN_PIDS/unshare/unshare --user --map-root-user}"
+$OWN_PIDS true 2>/dev/null || OWN_PIDS=
+
 # libkofi contains the provider.
 conformance_kofi() {
     env -u FI_PROVIDER_PATH timeout -k 10 1500 "$TARGET/release/conformance" \
@@ -301,6 +307,19 @@ ordinary_conformance() { # LOG LIBRARY_DIRECTORY
     cases_of "conformance, no capabilities, 1024 descriptors" "$1" \
         as_nobody "$TARGET/release/conformance" "$2/libfabric.so.1" -- \
         timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
+}
+
+# Processes of different pid namespaces see no process ids of each other, and have equal ones.
+pid_namespaces() {
+    gate "each rank in a pid namespace of its own, with its own /proc"
+    [ -n "$OWN_PIDS" ] || echo "     in one namespace: this user may not make another"
+    local own=$ROOT/fabtests/own_pids.sh
+    local SAMPLE=(msg/send rma/write atomic/base death/ restart/ --wrap "$own")
+    cases_of "conformance" conformance-pids conformance "$wheel"
+    cases_of "kills among reliable endpoints" faults-pids \
+        env FI_PROVIDER_PATH="$PROVIDER_DIR" RANK_PROGRAM="$TARGET/release/faults" \
+        timeout -k 10 600 "$TARGET/release/faults" --lib "$wheel/libfabric.so.1" \
+        --prov "$PROVIDER" --seconds 10 --rank-program "$own"
 }
 
 conformance_libkofi() {

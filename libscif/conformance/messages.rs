@@ -10,6 +10,19 @@ use libc::{ECONNRESET, EFAULT, EINTR, EINVAL};
 
 const QUEUE: usize = 4095;
 
+/// Repeats a call, which signals end early, until it has moved `len` bytes.
+fn despite_signals(len: usize, mut step: impl FnMut(usize) -> Result<i32, i32>) {
+    signals(1000, false);
+    let mut done = 0;
+    while done < len {
+        match step(done) {
+            Ok(n) => done += n as usize,
+            Err(errno) => assert_eq!(errno, EINTR),
+        }
+    }
+    no_signals();
+}
+
 pub(crate) const CASES: &[Case] = &[
     ("an_empty_queue_takes_4095_bytes_then_none", |api| {
         let (a, b) = loopback(api);
@@ -89,6 +102,45 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 body(epd, 5);
                 let _ = cue;
+            },
+        );
+    }),
+    ("a_waiting_receive_lets_no_call_send_more_than_the_queue_at_once", |api| {
+        two(
+            api,
+            |epd, cue| {
+                cue.wait();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                assert_eq!(api.send(epd, &[1; 40_000], 0), Ok(4095));
+                assert_eq!(api.send(epd, &[1; 15_905 + QUEUE], BLOCK), Ok(20_000));
+                cue.wait();
+                assert_eq!(api.send(epd, &[2; 40_000], 0), Ok(0), "4095 bytes wait");
+                cue.tell();
+            },
+            |epd, cue| {
+                cue.tell();
+                let mut buffer = vec![0; 20_000];
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(20_000));
+                cue.tell();
+                cue.wait();
+                assert_eq!(api.recv(epd, &mut buffer, 0), Ok(4095));
+            },
+        );
+    }),
+    ("long_messages_survive_calls_that_signals_end", |api| {
+        const LEN: usize = 16 << 20;
+        two(
+            api,
+            |epd, cue| {
+                let out: Vec<u8> = (0..LEN).map(|i| pattern(i, 6)).collect();
+                despite_signals(LEN, |done| api.send(epd, &out[done..], BLOCK));
+                cue.wait();
+            },
+            |epd, cue| {
+                let mut buffer = vec![0; LEN];
+                despite_signals(LEN, |done| api.recv(epd, &mut buffer[done..], BLOCK));
+                assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 6)));
+                cue.tell();
             },
         );
     }),

@@ -46,5 +46,5 @@ pub use layout::{
 pub use limiter::Limiter;
 pub use shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
 pub use spsc::{Consumer, Producer, Record};
-pub use stream::{STREAM_BYTES, STREAM_ROOM, StreamRx, StreamTx};
+pub use stream::{STREAM_BYTES, STREAM_PART, STREAM_ROOM, StreamRx, StreamTx};
 pub use wake_word::{FdAction, WakeWords, Wakeups};

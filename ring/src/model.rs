@@ -244,7 +244,7 @@ pub fn stream()
 -> (OwnedView<StreamTx, ModelStream>, OwnedView<StreamRx, ModelStream>, [SharedU32; 2]) {
     let boxed = Arc::new(ModelStream {
         parts: StreamParts {
-            positions: [word(), word()],
+            positions: [word(), word(), word()],
             inline: [word(), word()],
             words: core::array::from_fn(|_| half()),
             bytes: core::cell::UnsafeCell::new([0; 4]),

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One direction of a byte stream: a queue of 4095 bytes without message boundaries.
+//! One direction of a byte stream: a queue without message boundaries. A program sees 4095 bytes of
+//! it, as in the driver. Bytes that a blocking receive demands count as taken, so that large
+//! transfers fill the whole queue while the receive takes from it.
 //!
 //! Not about: wake-ups of a waiting side (`wake_word`), and the order of calls: one thread at a
 //! time uses each side, in any process. Source: `scif_send` and `scif_recv` of `scif.h`; queue of
@@ -19,12 +21,15 @@ use crate::shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
 use crate::wake_word::{FdAction, WakeWords, Wakeups};
 
 /// Size in bytes of the memory of one direction.
-pub const STREAM_BYTES: usize = 8192;
-/// Capacity in bytes of an empty queue: one less than its memory, as in the driver.
-pub const STREAM_ROOM: usize = QUEUE_BYTES - 1;
+pub const STREAM_BYTES: usize = 4096 + (64 << 10);
+/// Number of bytes that an empty queue takes while no receive waits, as in the driver.
+pub const STREAM_ROOM: usize = if cfg!(loom) { 3 } else { 4095 };
+/// Number of bytes that one step of a large transfer publishes or takes. Both sides copy at the
+/// same time only if the queue holds several parts.
+pub const STREAM_PART: usize = if cfg!(loom) { 2 } else { 8 << 10 };
 
 #[cfg(not(loom))]
-const QUEUE_BYTES: usize = 4096;
+const QUEUE_BYTES: usize = 64 << 10;
 /// Size in bytes of the queue in the loom models.
 #[cfg(loom)]
 const QUEUE_BYTES: usize = 4;
@@ -35,6 +40,9 @@ const COPY_STAMP: usize = 8;
 const COPY_WORDS: usize = 16;
 /// Offset of the consumer's word: number of bytes taken.
 const TAIL: usize = 128;
+/// Offset in the same line: position up to which a blocking receive takes bytes; 0 if it ended
+/// early.
+const DEMAND: usize = 136;
 /// Offsets of the words of a consumer that waits for bytes: wake-up word, sleepers, and the futex
 /// word.
 const DATA_WAKE_WORD: usize = 256;
@@ -60,6 +68,7 @@ pub struct BadPosition;
 struct StreamRegion {
     head: SharedU64,
     tail: SharedU64,
+    demand: SharedU64,
     inline_copy: InlineCopy,
     bytes: NonNull<u8>,
     data: WakeWords,
@@ -72,7 +81,7 @@ struct StreamRegion {
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct StreamParts {
-    pub(crate) positions: [crate::sync::AtomicU64; 2],
+    pub(crate) positions: [crate::sync::AtomicU64; 3],
     pub(crate) inline: [crate::sync::AtomicU64; 2],
     pub(crate) words: [crate::sync::AtomicU32; 6],
     pub(crate) bytes: core::cell::UnsafeCell<[u8; QUEUE_BYTES]>,
@@ -91,6 +100,7 @@ impl StreamRegion {
         StreamRegion {
             head: wide(0),
             tail: wide(1),
+            demand: wide(2),
             inline_copy: InlineCopy {
                 // SAFETY: as above.
                 stamp: unsafe { SharedU64::new(NonNull::from(&parts.inline[0]).cast()) },
@@ -136,6 +146,8 @@ impl StreamRegion {
             head: unsafe { SharedU64::new(place(HEAD)) },
             // SAFETY: as above, a multiple of 8.
             tail: unsafe { SharedU64::new(place(TAIL)) },
+            // SAFETY: as above, a multiple of 8.
+            demand: unsafe { SharedU64::new(place(DEMAND)) },
             inline_copy: InlineCopy {
                 // SAFETY: as above, a multiple of 8.
                 stamp: unsafe { SharedU64::new(place(COPY_STAMP)) },
@@ -169,9 +181,15 @@ impl StreamRegion {
 #[inline]
 fn distance(head: u64, tail: u64) -> Result<usize, BadPosition> {
     match usize::try_from(head.wrapping_sub(tail)) {
-        Ok(n) if n <= STREAM_ROOM => Ok(n),
+        Ok(n) if n <= QUEUE_BYTES => Ok(n),
         _ => Err(BadPosition),
     }
+}
+
+/// Returns the free space in bytes of a queue with `waiting` bytes of which none is demanded.
+#[inline]
+fn plain_room(waiting: usize) -> usize {
+    STREAM_ROOM.saturating_sub(waiting)
 }
 
 /// The producer of a stream.
@@ -243,7 +261,20 @@ impl StreamTx {
     /// The consumer's position is impossible.
     #[inline]
     pub fn room(&self) -> Result<usize, BadPosition> {
-        Ok(STREAM_ROOM - distance(self.position.get_relaxed(), self.region.tail.get())?)
+        self.room_behind(self.position.get_relaxed(), self.region.tail.get())
+    }
+
+    /// Returns the free space in bytes between `head` and the consumer's position. Demanded bytes
+    /// count as taken, but occupy the queue.
+    #[inline]
+    fn room_behind(&self, head: u64, tail: u64) -> Result<usize, BadPosition> {
+        let waiting = distance(head, tail)?;
+        let demand = self.region.demand.get_relaxed();
+        if demand <= tail {
+            return Ok(plain_room(waiting));
+        }
+        let room = demand.saturating_add(STREAM_ROOM as u64).saturating_sub(head);
+        Ok(usize::try_from(room).unwrap_or(usize::MAX).min(QUEUE_BYTES - waiting))
     }
 
     /// Returns the free space in bytes behind `head`. Loads the consumer's position only if the
@@ -251,14 +282,14 @@ impl StreamTx {
     #[inline]
     fn cached_room(&self, head: u64, enough: usize) -> Result<usize, BadPosition> {
         if let Ok(waiting) = distance(head, self.seen.get_relaxed())
-            && STREAM_ROOM - waiting >= enough
+            && plain_room(waiting) >= enough
         {
-            return Ok(STREAM_ROOM - waiting);
+            return Ok(plain_room(waiting));
         }
         let tail = self.region.tail.get();
-        let waiting = distance(head, tail)?;
+        let room = self.room_behind(head, tail)?;
         self.seen.set_relaxed(tail);
-        Ok(STREAM_ROOM - waiting)
+        Ok(room)
     }
 
     /// Publishes as many bytes of `src` as fit; returns their number.
@@ -327,7 +358,8 @@ impl StreamTx {
     /// Whether the queue was full at the last known position of the consumer.
     #[inline]
     pub fn appears_full(&self) -> bool {
-        distance(self.position.get_relaxed(), self.seen.get_relaxed()) == Ok(STREAM_ROOM)
+        let waiting = distance(self.position.get_relaxed(), self.seen.get_relaxed());
+        waiting.is_ok_and(|waiting| plain_room(waiting) == 0)
     }
 
     /// Whether a consumer waits for bytes, after a push. If so, `prepare_wake` must follow.
@@ -406,6 +438,19 @@ impl StreamRx {
         distance(self.region.head.get(), self.position.get_relaxed())
     }
 
+    /// Announces that a receive takes the next `len` bytes before it returns. Precedes its first
+    /// [`pull`](Self::pull): a producer that waits is woken as by any freed space.
+    #[inline]
+    pub fn announce_demand(&self, len: usize) {
+        self.region.demand.set(self.position.get_relaxed().saturating_add(len as u64));
+    }
+
+    /// Ends the demand of a receive that returns early. The producer may publish bytes up to the
+    /// former demand for a moment, which stay in the queue.
+    pub fn withdraw_demand(&self) {
+        self.region.demand.set(0);
+    }
+
     /// Takes as many bytes as `dst` holds; returns their number.
     ///
     /// # Errors
@@ -449,8 +494,8 @@ impl StreamRx {
         // SYNC POINT: as in `pull`.
         self.region.tail.set(tail);
         full_fence();
-        let full = distance(self.region.head.get(), tail) == Ok(STREAM_ROOM);
-        self.region.space.repeat_wake(!full)
+        let waiting = distance(self.region.head.get(), tail);
+        self.region.space.repeat_wake(waiting.map_or(true, |waiting| plain_room(waiting) != 0))
     }
 
     /// Prefetches the wake-up word for a [`stop_polling`](Self::stop_polling) that follows, when
@@ -577,6 +622,34 @@ mod tests {
     }
 
     #[test]
+    fn demanded_bytes_count_as_taken() {
+        let mut memory = memory();
+        let (tx, rx) = streams(&mut memory);
+        let mut src: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+        let mut dst = vec![0u8; 200_000];
+        rx.announce_demand(5000);
+        assert_eq!(tx.push(&mem(&mut src)), Ok(5000 + STREAM_ROOM));
+        assert!(tx.room() == Ok(0) && tx.appears_full());
+        assert_eq!(rx.pull(&mem(&mut dst[..5000])), Ok(5000));
+        assert_eq!(tx.room(), Ok(0), "4095 bytes that no receive has demanded");
+        rx.announce_demand(STREAM_ROOM);
+        assert_eq!(tx.room(), Ok(STREAM_ROOM));
+        assert_eq!(rx.pull(&mem(&mut dst[5000..])), Ok(STREAM_ROOM));
+        assert_eq!(dst[..5000 + STREAM_ROOM], src[..5000 + STREAM_ROOM]);
+        rx.announce_demand(src.len());
+        assert_eq!(tx.push(&mem(&mut src)), Ok(QUEUE_BYTES), "no more than the queue holds");
+        assert_eq!(tx.room(), Ok(0));
+        assert_eq!(rx.pull(&mem(&mut dst[..100])), Ok(100));
+        assert_eq!(tx.room(), Ok(100));
+        // A receive that ends early leaves more than a program expects, until it is taken.
+        rx.withdraw_demand();
+        assert_eq!((tx.room(), tx.push(&mem(&mut src))), (Ok(0), Ok(0)));
+        assert_eq!(rx.pull(&mem(&mut dst[100..])), Ok(QUEUE_BYTES - 100));
+        assert_eq!(dst[..QUEUE_BYTES], src[..QUEUE_BYTES]);
+        assert_eq!(tx.room(), Ok(STREAM_ROOM));
+    }
+
+    #[test]
     fn short_messages_come_in_the_line_of_the_position() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
@@ -657,8 +730,10 @@ mod tests {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut bytes = [0u8; 8];
-        tx.region.head.set(5000);
+        tx.region.head.set(QUEUE_BYTES as u64 + 1);
         assert_eq!(rx.pull(&mem(&mut bytes)), Err(BadPosition));
+        tx.region.demand.set(u64::MAX);
+        assert_eq!(tx.room(), Ok(QUEUE_BYTES));
         tx.region.tail.set(1);
         assert_eq!(tx.room(), Err(BadPosition));
     }

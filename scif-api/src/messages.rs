@@ -11,7 +11,7 @@ use std::sync::Arc;
 use scif::sys::lock::Held;
 use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif::sys::{descriptor, family, futex, slice};
-use scif_ring::{FdAction, INLINE_MAX, Mem, WakeWords};
+use scif_ring::{FdAction, INLINE_MAX, Mem, STREAM_PART, STREAM_ROOM, WakeWords};
 
 use crate::endpoint::Epd;
 use crate::failure::{Failure, Result};
@@ -78,13 +78,15 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
     if held.owner_died() {
         recover_sending(epd, link, fd, &held)?;
     }
+    // A call that does not wait moves no more than a driver would.
+    let most = if wait { STREAM_PART } else { STREAM_ROOM };
     let mut done = 0;
     let outcome = loop {
         if epd.over(link) {
             break Err(Failure::Reset);
         }
-        let rest = src.sub(done, src.len() - done).ok_or(Failure::Invalid)?;
-        let Ok(n) = link.tx.push(&rest) else {
+        let part = src.sub(done, (src.len() - done).min(most)).ok_or(Failure::Invalid)?;
+        let Ok(n) = link.tx.push(&part) else {
             epd.disconnect();
             break Err(Failure::Reset);
         };
@@ -96,9 +98,14 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
         if done == src.len() || !wait {
             break Ok(());
         }
+        if n != 0 {
+            continue;
+        }
         let full = || link.tx.room() == Ok(0) && !epd.over(link);
-        if let Err(failure) = settle_space(epd, link, fd)
-            .and_then(|()| sleep(epd, fd, link.tx.space(), spin_ns, full))
+        // The descriptor shows space while this thread polls for it.
+        if stays(spin_ns, full)
+            && let Err(failure) =
+                settle_space(epd, link, fd).and_then(|()| sleep(epd, fd, link.tx.space(), full))
         {
             break Err(failure);
         }
@@ -120,12 +127,16 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
     if wait && !family::has_fork_group() {
         link.rx.data().start_polling();
     }
+    let demands = wait && dst.len() > STREAM_ROOM;
+    if demands {
+        link.rx.announce_demand(dst.len());
+    }
     let mut done = 0;
     let outcome = loop {
         // Read first: after the end, the stream holds all bytes that will ever arrive.
         let over = epd.over(link);
-        let rest = dst.sub(done, dst.len() - done).ok_or(Failure::Invalid)?;
-        let Ok(n) = link.rx.pull(&rest) else {
+        let part = dst.sub(done, (dst.len() - done).min(STREAM_PART)).ok_or(Failure::Invalid)?;
+        let Ok(n) = link.rx.pull(&part) else {
             epd.disconnect();
             break Err(Failure::Reset);
         };
@@ -145,11 +156,16 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
             continue;
         }
         let empty = || link.rx.ready() == Ok(0) && !epd.over(link);
-        if let Err(failure) = sleep(epd, fd, link.rx.data(), spin_ns, empty) {
+        if stays(spin_ns, empty)
+            && let Err(failure) = sleep(epd, fd, link.rx.data(), empty)
+        {
             break Err(failure);
         }
         link.rx.prefetch_wake_word();
     };
+    if demands && done != dst.len() {
+        link.rx.withdraw_demand();
+    }
     // A late peer may have left a signal to undo, which needs the slow path.
     let quick = done != 0 && epd.sharer.state() == State::Connected && !epd.sharer.peer_was_late();
     if quick && link.leaves_empty() {
@@ -179,14 +195,9 @@ fn partial(done: usize, outcome: Result<()>) -> Result<usize> {
     }
 }
 
-/// Waits while `nothing` is true: spins for `spin_ns`, then sleeps.
-fn sleep(
-    epd: &Epd,
-    fd: RawFd,
-    wake_words: WakeWords,
-    spin_ns: u64,
-    nothing: impl Fn() -> bool,
-) -> Result<()> {
+/// Polls for at most `spin_ns` while `nothing` is true. Returns whether it still is.
+#[inline]
+fn stays(spin_ns: u64, nothing: impl Fn() -> bool) -> bool {
     let mut since = None;
     let mut looks = 0u32;
     while nothing() {
@@ -199,9 +210,11 @@ fn sleep(
         looks += 1;
         cpu_relax_or_yield(looks);
     }
-    if !nothing() {
-        return Ok(());
-    }
+    nothing()
+}
+
+/// Sleeps while `nothing` is true.
+fn sleep(epd: &Epd, fd: RawFd, wake_words: WakeWords, nothing: impl Fn() -> bool) -> Result<()> {
     epd.verify(fd)?;
     let seq = wake_words.sleep_begins();
     let slept = if nothing() { futex::wait(&wake_words.seq(), seq, None) } else { Ok(()) };
@@ -289,6 +302,7 @@ fn settle(
 /// Recovers from a sharer that died with the receiving lock: repeats its steps for this side and
 /// for the peer.
 fn recover_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
+    link.rx.withdraw_demand();
     link.resend_space_wakeup();
     if epd.sharer.state() == State::Connected && link.rx.data().reset_after_crash() {
         make_data(epd, fd, false)?;
@@ -412,6 +426,24 @@ mod tests {
         assert_eq!(scif.send_bytes(a, b"more", false), Ok(4));
         assert_eq!(scif.receive_bytes(d, &mut bytes, false), Ok(4));
         assert_eq!(scif.receive_bytes(b, &mut bytes, false), Ok(4095));
+    }
+
+    /// A sharer is killed in a receive of more bytes than the queue takes without one.
+    #[test]
+    fn the_demand_of_a_killed_sharer_is_withdrawn() {
+        let scif = endpoints("demand", 0);
+        let (a, b) = connected(&scif, &scif);
+        let room = || scif.0.get(b).unwrap().link().unwrap().tx.room();
+        let killed = children::in_child(|| {
+            let receiver = scif.0.get(a).unwrap();
+            let held = receiver.sharer.receiving.lock();
+            receiver.link().unwrap().rx.announce_demand(20_000);
+            let _ = std::mem::ManuallyDrop::new(held);
+            1
+        });
+        assert_eq!((killed.result(), room()), (1, Ok(20_000 + STREAM_ROOM)));
+        assert_eq!(scif.receive_bytes(a, &mut [0], false), Ok(0));
+        assert_eq!(room(), Ok(STREAM_ROOM));
     }
 
     /// A sharer is killed between announcing a signal and sending it. The next sender sends it, and

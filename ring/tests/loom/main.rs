@@ -5,9 +5,9 @@
 //! cargo test -p scif-ring --release --test loom [name]`; without the cfg the binary is empty.
 //!
 //! Bounds: two threads (three for the doorbell); rings of at most 8 slots and 512 bytes; at most 8
-//! records and 3 parts; streams of 3 bytes with at most 5 sent; at most 3 preemptions per
-//! execution, 2 for the doorbell. A model named `…needs…` omits a fence and must fail, which shows
-//! that its counterpart can fail.
+//! records and 3 parts; streams of 3 bytes, or 4 if demanded, with at most 6 sent; at most 3
+//! preemptions per execution, 2 for the doorbell. A model named `…needs…` omits a fence and must
+//! fail, which shows that its counterpart can fail.
 
 #![cfg_attr(
     loom,
@@ -36,8 +36,8 @@ mod streams;
 mod models {
     use crate::streams::{
         Without, late_ring, stream_bytes_in_order, stream_closed_by_the_receiver,
-        stream_closed_by_the_sender, stream_descriptor, stream_short, stream_sleepers,
-        teller_killed, waiter_killed,
+        stream_closed_by_the_sender, stream_demanded, stream_descriptor, stream_short,
+        stream_sleepers, teller_killed, waiter_killed,
     };
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -91,6 +91,7 @@ mod models {
         model("stream_sleepers_are_woken_by_a_stop_of_polling", 2, || {
             stream_sleepers(Without::Nothing, true)
         }),
+        model("stream_demanded_bytes_arrive", 2, stream_demanded),
         broken("stream_sleepers_need_the_fence_of_the_sleeper", || {
             stream_sleepers(Without::SleepersFence, false)
         }),

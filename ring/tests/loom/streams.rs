@@ -5,7 +5,7 @@
 use loom::sync::Arc;
 use loom::thread::{spawn, yield_now};
 use scif_ring::model::stream;
-use scif_ring::{FdAction, Mem, SharedU32, StreamRx, StreamTx, WakeWords, Wakeups};
+use scif_ring::{FdAction, Mem, STREAM_PART, SharedU32, StreamRx, StreamTx, WakeWords, Wakeups};
 
 /// Model of futex(2): the comparison and the start of the sleep are one step.
 #[derive(Clone)]
@@ -138,6 +138,39 @@ pub(crate) fn stream_sleepers(without: Without, leaves: bool) {
         } else {
             let left = if leaves { rx.stop_polling() } else { None };
             space.wake_if_owed(left.unwrap_or_else(|| rx.prepare_wake()));
+        }
+    }
+    t.join().unwrap();
+}
+
+/// A receive demands all bytes while the sender fills the queue, sleeping for space: it is woken,
+/// and no byte is overwritten before it is taken.
+pub(crate) fn stream_demanded() {
+    const COUNT: u8 = 6;
+    let (tx, rx, _) = stream();
+    let (data, space) = (Futex::new(), Futex::new());
+    let (theirs, room) = (data.clone(), space.clone());
+    let t = spawn(move || {
+        let mut bytes: Vec<u8> = (1..=COUNT).collect();
+        let mut done = 0;
+        while done < bytes.len() {
+            let end = bytes.len().min(done + STREAM_PART);
+            match tx.push(&mem(&mut bytes[done..end])).unwrap() {
+                0 => sleep(&room, tx.space(), true, || tx.room() == Ok(0)),
+                n => {
+                    done += n;
+                    theirs.wake_if_owed(tx.prepare_wake());
+                }
+            }
+        }
+    });
+    rx.announce_demand(COUNT.into());
+    let mut next = 1;
+    while next <= COUNT {
+        if take_next(&rx, &mut next) == 0 {
+            sleep(&data, rx.data(), true, || rx.ready() == Ok(0));
+        } else {
+            space.wake_if_owed(rx.prepare_wake());
         }
     }
     t.join().unwrap();

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Measures scif, shm and tcp in turns, with the newest available libfabric, from the mpich wheel.
-# Arguments are passed to the program; see its `--help`. Results are in build/results.
+# Arguments are passed to the program; see its `--help`. Then measures scif.h beside streams of the
+# system. Results are in build/results.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/mpi/setup.sh"
@@ -10,6 +11,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 find_cargo
 need_build_packages
 need_stack mpich5
-build_release scif-fi scif-fabtests
-FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/bench" \
-    --lib "$(wheel_libfabric)/libfabric.so.1" --out "$RESULTS" "$@"
+build_release scif-fi scif-fabtests libscif
+"$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" ||
+    die "libscif does not link."
+FI_PROVIDER_PATH=$PROVIDER_DIR "$TARGET/release/bench" \
+    --lib "$(wheel_libfabric)/libfabric.so.1" --out "$RESULTS" "$@" || exit
+rows=()
+for option; do
+    case $option in
+        -h | --help) exit ;;
+        --quick) rows=(bulk) ;;
+    esac
+done
+"$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0" --bench "${rows[@]}" |
+    tee "$RESULTS/scif-h.txt"

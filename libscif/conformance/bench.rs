@@ -19,6 +19,7 @@ use scif_fabtests::harness::cpus::{pin, two_cpus};
 use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::Api;
+use crate::bulk::{self, Kind, SystemStreams, Transfer};
 use crate::rig::{
     BLOCK, FIXED, PAGE, RW, SYNC, map, of_kind, pages, peek64, poke64, set_env, wants_huge_pages,
 };
@@ -138,10 +139,14 @@ enum Task {
     Blocking,
     Asleep,
     Socket,
+    /// Receiving of the transfer beside the task's number.
+    Transfer,
 }
 
 /// Offset of the task's number in the page of the raw words.
 const TASK: usize = 2 * LINE;
+/// Offset of the word that describes a transfer.
+const TRANSFER: usize = TASK + 8;
 
 /// Other process, which sleeps while it has no task.
 struct Peer<'a> {
@@ -207,7 +212,13 @@ impl Peer<'_> {
 }
 
 /// Runs the peer: one task after the other, until it is killed.
-fn peer(api: &Api, raw: usize, cue: &Cue, socket: &UnixStream, cpu: usize) {
+fn peer(
+    api: &Api,
+    raw: usize,
+    cue: &Cue,
+    (socket, streams): (&UnixStream, &SystemStreams),
+    cpu: usize,
+) {
     pin(cpu).unwrap();
     cue.wait();
     let epd = api.open();
@@ -246,6 +257,9 @@ fn peer(api: &Api, raw: usize, cue: &Cue, socket: &UnixStream, cpu: usize) {
                     read_asleep(socket, &on_socket, &mut bytes);
                     (&*socket).write_all(&bytes).unwrap();
                 }
+            }
+            task if task == Task::Transfer as u64 => {
+                streams.receive(api, epd, Transfer::from_word(peek64(raw + TRANSFER)));
             }
             other => panic!("no task: {other}"),
         }
@@ -364,7 +378,48 @@ fn copy(to: usize, from: usize, len: usize) {
     };
 }
 
-pub(crate) fn run(api: impl Fn() -> Api) {
+/// Compares the stream with those of the system, and writes to a window with TCP.
+fn bulk_streams(api: &Api, epd: i32, streams: &SystemStreams, peer: &Peer<'_>) {
+    let rate = |kind, size| {
+        let transfer = Transfer { kind, size };
+        poke64(peer.raw + TRANSFER, transfer.word());
+        peer.with(Task::Transfer, || streams.send(api, epd, transfer))
+    };
+    for size in [4 << 10, 64 << 10, 256 << 10, 1 << 20] {
+        for (kind, name) in Kind::OF_SYSTEM {
+            let subject = format!("scif_send of {} KiB, {name} (bandwidth)", size >> 10);
+            let aim = if size < 64 << 10 || kind == Kind::Tcp { "" } else { ">= 1.5" };
+            peer.compare(&subject, "MB/s", aim, || (rate(Kind::Scif, size), rate(kind, size)));
+        }
+    }
+    const LEN: usize = 1 << 20;
+    peer.compare("scif_writeto SYNC of 1 MiB, TCP (bandwidth)", "MB/s", "", || {
+        const TURNS: usize = 64;
+        let begin = Instant::now();
+        for _ in 0..TURNS {
+            api.writeto(epd, WINDOW, LEN, WINDOW, SYNC).unwrap();
+        }
+        let ours = (LEN * TURNS) as f64 / 1e6 / begin.elapsed().as_secs_f64();
+        (ours, rate(Kind::Tcp, LEN))
+    });
+}
+
+/// Prints the cost of registering a page, and of unregistering it.
+fn registrations(api: &Api, epd: i32) {
+    for (len, huge) in [(1 << 20, false), (64 << 20, false), (64 << 20, true), (1 << 30, false)] {
+        let rounds = if len == 1 << 30 { 3 } else { PAIRS };
+        let costs: Vec<(f64, f64)> =
+            (0..rounds).map(|_| bulk::registration(api, epd, len, huge)).collect();
+        let kind = if huge { " of huge pages" } else { "" };
+        let subject = format!("registering, unregistering {} MiB{kind}, a page", len >> 20);
+        let [on, off] = [0, 1].map(|which| {
+            median(costs.iter().map(|cost| if which == 0 { cost.0 } else { cost.1 }).collect())
+        });
+        println!("{subject:56} {on:10.2} {off:10.2} {:5} {:6}  <= 1.5", "us", "");
+    }
+}
+
+pub(crate) fn run(api: impl Fn() -> Api, short: bool) {
     static DOMAIN: OnceLock<String> = OnceLock::new();
     set_env("SCIF_DOMAIN", DOMAIN.get_or_init(|| format!("bench-{}", std::process::id())));
     let raw = map(PAGE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
@@ -372,7 +427,9 @@ pub(crate) fn run(api: impl Fn() -> Api) {
     assert_ne!(here, there, "two processors are needed, and this process may run on one");
     let (mine, theirs) = Cue::pair();
     let (socket, far_socket) = UnixStream::pair().unwrap();
-    let other = Process::start(|| peer(&api(), raw, &theirs, &far_socket, there));
+    let streams = SystemStreams::new();
+    let far = (&far_socket, &streams);
+    let other = Process::start(|| peer(&api(), raw, &theirs, far, there));
     let api = api();
     let listener = api.open();
     api.bind(listener, PORT).unwrap();
@@ -396,7 +453,15 @@ pub(crate) fn run(api: impl Fn() -> Api) {
     pin(here).unwrap();
     println!("on processors {here} and {there}");
     let peer = Peer { raw, cue: &mine };
-    measure(&api, epd, &Places { near, far, socket }, &peer);
+    println!(
+        "{:56} {:>10} {:>10} {:5} {:>6}  {:8} line, ns",
+        "", "scif", "reference", "", "ratio", "aim"
+    );
+    bulk_streams(&api, epd, &streams, &peer);
+    registrations(&api, epd);
+    if !short {
+        measure(&api, epd, &Places { near, far, socket }, &peer);
+    }
     other.kill();
     other.end();
 }
@@ -408,10 +473,6 @@ struct Places {
 }
 
 fn measure(api: &Api, epd: i32, at: &Places, peer: &Peer<'_>) {
-    println!(
-        "{:56} {:>10} {:>10} {:5} {:>6}  {:8} line, ns",
-        "", "scif", "reference", "", "ratio", "aim"
-    );
     peer.compare("8 bytes there and back through scif_mmap, raw", "ns", "<= 1.1", || {
         (peer.words(Task::Window, at.far, TRIPS), peer.raw_words())
     });

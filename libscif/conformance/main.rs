@@ -14,6 +14,7 @@
 
 mod api;
 mod bench;
+mod bulk;
 mod connections;
 mod device;
 mod driver_rows;
@@ -119,11 +120,14 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(library) = args.library else {
-        println!("usage: scif-conformance --who | --lib PATH [--bench] [--cycles N] [FILTER]");
+        println!(
+            "usage: scif-conformance --who | --lib PATH [--bench [bulk]] [--cycles N] [FILTER]"
+        );
         return ExitCode::from(2);
     };
     if args.bench {
-        bench::run(|| Api::open_library(&library));
+        // `--bench bulk`: streams and registration only.
+        bench::run(|| Api::open_library(&library), args.filter == "bulk");
         return ExitCode::SUCCESS;
     }
     let cycles = args.cycles.unwrap_or(life::CYCLES);

@@ -16,6 +16,7 @@ use super::process::last_errno;
 const UFFD_API: u64 = 0xAA;
 const FEATURE_WP: u64 = 1;
 const FEATURE_WP_SHMEM: u64 = 1 << 12;
+const REGISTER_MODE_MISSING: u64 = 1;
 const REGISTER_MODE_WP: u64 = 2;
 const WRITEPROTECT_MODE_WP: u64 = 1;
 const USER_MODE_ONLY: libc::c_int = 1;
@@ -23,6 +24,7 @@ const IOCTL_API: libc::c_ulong = 0xc018_aa3f;
 const IOCTL_REGISTER: libc::c_ulong = 0xc020_aa00;
 const IOCTL_UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const IOCTL_WAKE: libc::c_ulong = 0x8010_aa02;
+const IOCTL_COPY: libc::c_ulong = 0xc028_aa03;
 const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 
 /// Suspends the stores of other threads to a range while its pages move.
@@ -110,6 +112,19 @@ impl WriteFence {
         self.control(IOCTL_REGISTER, &mut register)?;
         let mut protect = [at as u64, len as u64, WRITEPROTECT_MODE_WP];
         self.control(IOCTL_WRITEPROTECT, &mut protect).inspect_err(|_| self.let_go(at, len, false))
+    }
+
+    /// Fills absent private pages at `to` with the bytes at `from`. The kernel need not zero them
+    /// first, as it does for pages that a read from a file fills. Returns whether it succeeded;
+    /// otherwise some of the pages may be filled.
+    pub(super) fn fill(&self, to: usize, from: usize, len: usize) -> bool {
+        let (to, from, len) = (to as u64, from as u64, len as u64);
+        if self.control(IOCTL_REGISTER, &mut [to, len, REGISTER_MODE_MISSING, 0]).is_err() {
+            return false;
+        }
+        let filled = self.control(IOCTL_COPY, &mut [to, from, len, 0, 0]).is_ok();
+        // Otherwise an access to the pages that are still absent would wait for the guard.
+        self.control(IOCTL_UNREGISTER, &mut [to, len]).is_ok() && filled
     }
 
     /// Resumes the suspended stores. They go to the pages that are present now, which are other

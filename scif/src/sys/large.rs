@@ -78,6 +78,15 @@ impl PageSizeHint {
         }
     }
 
+    /// Whether new private memory at `begin..end` gets huge pages when it is first written.
+    pub(super) fn gives_large(self, begin: usize, end: usize) -> bool {
+        match self {
+            PageSizeHint::Large => holds(begin, end),
+            PageSizeHint::Any => holds(begin, end) && all_get_large(),
+            PageSizeHint::Small => false,
+        }
+    }
+
     /// Returns the offset of its zone.
     pub fn room(self) -> u64 {
         match self {
@@ -191,7 +200,8 @@ fn refuses_large(begin: usize, end: usize) -> bool {
         })
 }
 
-fn collapse(at: usize, len: usize) -> Result<(), Errno> {
+/// Makes huge pages of a range that consists of whole ones.
+pub(super) fn collapse(at: usize, len: usize) -> Result<(), Errno> {
     let mut tries = TRIES;
     loop {
         // SAFETY: changes no byte.

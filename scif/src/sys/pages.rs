@@ -18,6 +18,7 @@ pub use super::guard::WriteFence;
 use super::large::{self, LARGE};
 pub use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
 use super::maps::{ask, each_area};
+use super::mmap::Mapping;
 pub use super::mmap::PAGE;
 use super::process::last_errno;
 use super::smaps::PageSizeHint;
@@ -101,6 +102,9 @@ pub fn move_in<H>(
     while at < end {
         let len = piece(at, end);
         let to = offset + (at - begin) as u64;
+        if wanted == PageSizeHint::Large {
+            make_huge_hole(fd, to, len);
+        }
         let _section = super::fork::section();
         let _held = hold(at, at + len).ok_or(Errno::STALE)?;
         let _moving = MOVING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,6 +169,22 @@ fn with_writers_blocked(
         }
         replaced
     })
+}
+
+/// Allocates a huge page of a memfd for a piece that is about to be written there. Small pages
+/// would first be written, then copied into a huge page. After a failure the piece gets small pages
+/// at first.
+fn make_huge_hole(fd: BorrowedFd<'_>, offset: u64, len: usize) {
+    if len != LARGE {
+        return;
+    }
+    let Ok(map) = Mapping::part(fd, offset, len, true) else {
+        return;
+    };
+    // MADV_COLLAPSE needs one page that is present.
+    if touch(map.address(), PAGE, true).is_ok() {
+        let _ = large::collapse(map.address(), len);
+    }
 }
 
 /// Permits every piece, as `hold` of [`move_in`].
@@ -302,8 +322,8 @@ fn is_listed(maps: &std::fs::File, area: &Area, begin: usize, end: usize) -> boo
 }
 
 /// Moves whole pages of a memfd, mapped at `begin..end` in `area`, back to private memory. With
-/// `file`, that memfd, the bytes come from it: another thread may unmap the range at any time, and
-/// a load from it would crash the program. Without `file`, no other thread may run.
+/// `file`, that memfd, the kernel copies the bytes: another thread may unmap the range at any time,
+/// and a load from it would crash the program. Without `file`, no other thread may run.
 ///
 /// # Errors
 /// `ESTALE`: the range has another content by now, which stays. `EBUSY`: it contains the stack in
@@ -354,13 +374,18 @@ fn restore_each(
     if file.is_some() && dontfork::is_set(begin) {
         dontfork::set(all.expose_provenance(), end - begin);
     }
+    let gives_large = wanted.gives_large(begin, end);
     let mut at = begin;
     while at < end {
         let len = piece(at, end);
         let fresh = all.wrapping_byte_add(at - begin);
         let moved = with_writers_blocked(area, at, len, guard, || {
             if let Some(file) = file {
-                copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)?;
+                // Filled pages are small.
+                let fill = |guard: &WriteFence| guard.fill(fresh.expose_provenance(), at, len);
+                if gives_large || !guard.is_some_and(fill) {
+                    copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)?;
+                }
             } else if area.read {
                 // SAFETY: `fresh` is `len` bytes of ours; the range is mapped readable according to
                 // the kernel, and no other thread runs that could unmap it.
@@ -636,9 +661,9 @@ mod tests {
         assert!(stored(1), "the pages stay as they were");
         move_in(&area, at..at + LEN, fd.as_fd(), 0, Some(&guard), freely).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
-        let empty = memfd::create("scif-test", 0).unwrap();
-        let moved = restore(&area, at, at + LEN, Some(&guard), Some(empty.as_fd()));
-        assert_eq!(moved, Err(Errno::FAULT));
+        let other = Area { file: FileId::default(), ..area };
+        let moved = restore(&other, at, at + LEN, Some(&guard), Some(fd.as_fd()));
+        assert_eq!(moved, Err(Errno::STALE));
         assert!(stored(2), "the pages stay shared");
         assert_eq!(scif_ring::rmw::load(&word(at)), Some(2u64));
     }

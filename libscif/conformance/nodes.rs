@@ -15,8 +15,8 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 use crate::api::{Api, Case};
 use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, fill, holds, need_another_user, pages, peek,
-    set_env, set_nonblocking, until,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, fill, holds, need_another_user,
+    outlive_parent, pages, peek, set_env, set_nonblocking, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;
@@ -77,7 +77,8 @@ fn marker(node: u16, is_full: bool) -> (OwnedFd, Vec<OwnedFd>) {
     };
     let listener = socket();
     net::bind(&listener, &name).unwrap();
-    net::listen(&listener, 0).unwrap();
+    // The questions of the case leave their connections in the queue.
+    net::listen(&listener, if is_full { 0 } else { 64 }).unwrap();
     let callers = std::iter::repeat_with(socket).take(if is_full { 2 } else { 0 });
     let callers: Vec<_> = callers.map(|caller| (net::connect(&caller, &name), caller)).collect();
     assert_eq!(
@@ -285,6 +286,8 @@ pub(crate) const CASES: &[Case] = &[
                     let (ready, theirs) = Cue::pair();
                     let other = Process::start(|| {
                         assert!(become_ordinary_user());
+                        // A change of the user keeps it alive anyway, for ever.
+                        outlive_parent();
                         let _marker = marker(2, is_full);
                         theirs.tell();
                         theirs.wait();

@@ -14,29 +14,36 @@ use crate::failure::Result;
 use crate::faults;
 use crate::lock::take;
 use crate::registration::{self, page_restore};
-use crate::registry::Inner;
+use crate::registry::{Inner, Kind};
 use crate::sharer::Async;
 use crate::{mainline, sharing};
 
 /// Closes a number. The endpoint ends if that was its last descriptor.
 pub(crate) fn close(inner: &Arc<Inner>, fd: RawFd) -> Result<()> {
-    let epd = inner.get(fd).ok();
-    if let Some(epd) = &epd {
-        if inner.config.device_traps && epd.sharer.asynchronous() != Async::None {
-            mainline::flush_connects(inner);
-        }
-        inner.forget(fd);
+    let Ok(epd) = inner.get(fd) else { return Ok(descriptor::close(fd)?) };
+    if inner.config.device_traps && epd.sharer.asynchronous() != Async::None {
+        mainline::flush_connects(inner);
     }
-    descriptor::close(fd)?;
-    if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
+    inner.forget(fd);
+    // The service thread must not notice the close: its reference would keep descriptors of the
+    // endpoint open after this call.
+    inner.unwatch(&epd.bell);
+    let closed = descriptor::close(fd);
+    if epd.is_closed() {
         end(inner, &epd);
         epd.wait_ended();
         // The end may release references to an orphaned arena, or pages that were used in
         // place.
         drop(epd);
         page_restore::take_back(inner);
+    } else {
+        inner.watch_again(&epd, Kind::Descriptor, &epd.bell)?;
+        // The last descriptor may have been closed by another thread meanwhile.
+        if epd.is_over() {
+            inner.unwatch(&epd.bell);
+        }
     }
-    Ok(())
+    Ok(closed?)
 }
 
 /// Ends an endpoint whose last descriptor is closed. Returns whether it was; then `take_back`
@@ -51,7 +58,6 @@ pub(crate) fn end_if_closed(inner: &Inner, epd: &Arc<Epd>) -> bool {
 
 fn end(inner: &Inner, epd: &Arc<Epd>) {
     sharing::inherit(inner, epd);
-    inner.unwatch(&epd.bell);
     if let Some(link) = epd.link() {
         inner.unwatch(link.socket());
     }
@@ -69,6 +75,7 @@ fn end(inner: &Inner, epd: &Arc<Epd>) {
             inner.orphan_arenas.keep(&link.own);
         }
     });
+    inner.unwatch(&epd.bell);
     // Removed after `orphan_arenas` has the arena: one of the two lists always names the owner
     // of its pages.
     take(&inner.service).watched.remove(&epd.token);

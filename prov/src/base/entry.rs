@@ -179,6 +179,19 @@ pub(crate) trait CreatedBy: Object {
     fn creator(&self) -> Maker;
 }
 
+/// Implements [`CreatedBy`]: `created_by!(Cq, |object| object.creator)`.
+macro_rules! created_by {
+    ($object:ty, |$this:ident| $creator:expr) => {
+        impl $crate::base::entry::CreatedBy for $object {
+            fn creator(&self) -> scif::Maker {
+                let $this = self;
+                $creator
+            }
+        }
+    };
+}
+pub(crate) use created_by;
+
 /// Like [`object`], but only in the process that created the object.
 ///
 /// Used by every call that takes a lock or changes state visible to peers, and does not call

@@ -49,11 +49,7 @@ unsafe impl entry::Object for AvSet {
     const FCLASS: usize = fi::FI_CLASS_AV_SET;
 }
 
-impl entry::CreatedBy for AvSet {
-    fn creator(&self) -> Maker {
-        self.creator
-    }
-}
+entry::created_by!(AvSet, |object| object.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_av_set = fi::fi_ops_av_set {

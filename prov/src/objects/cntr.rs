@@ -47,11 +47,7 @@ unsafe impl entry::Object for Cntr {
     const FCLASS: usize = fi::FI_CLASS_CNTR;
 }
 
-impl entry::CreatedBy for Cntr {
-    fn creator(&self) -> Maker {
-        self.creator
-    }
-}
+entry::created_by!(Cntr, |object| object.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_cntr =

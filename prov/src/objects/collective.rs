@@ -63,11 +63,7 @@ unsafe impl entry::Object for Mc {
     const FCLASS: usize = fi::FI_CLASS_MC;
 }
 
-impl entry::CreatedBy for Mc {
-    fn creator(&self) -> Maker {
-        self.creator
-    }
-}
+entry::created_by!(Mc, |object| object.creator);
 
 static MC_OPS: fi::fi_ops = fi::fi_ops { close: close_mc, ..fi::FI_OPS_NOSYS };
 
@@ -197,191 +193,48 @@ unsafe extern "C" fn broadcast(
     guard("fi_broadcast", || unsafe { call.post(ep) })
 }
 
-/// `fi_alltoall`
-unsafe extern "C" fn alltoall(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    coll_addr: fi_addr_t,
-    datatype: fi_datatype,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let call = Call {
-        buf,
-        result,
-        count,
-        datatype,
-        ..Call::new(Kind::AllToAll, coll_addr, flags, context)
-    };
-    // SAFETY: C passes an open endpoint, and buffers of count elements for each member. They belong
-    // to the operation until it completes.
-    guard("fi_alltoall", || unsafe { call.post(ep) })
+/// Defines the functions of collectives with a source and a result. `root` and `op` are arguments
+/// that not every collective has.
+macro_rules! collectives {
+    ($($name:ident, $call:literal, $kind:ident [$($root:ident)?] [$($op:ident)?];)*) => {$(
+        unsafe extern "C" fn $name(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            _desc: *mut c_void,
+            result: *mut c_void,
+            _result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            $($root: fi_addr_t,)?
+            datatype: fi_datatype,
+            $($op: fi_op,)?
+            flags: u64,
+            context: *mut c_void,
+        ) -> isize {
+            let call = Call {
+                buf,
+                result,
+                count,
+                $($root,)?
+                datatype,
+                $($op,)?
+                ..Call::new(Kind::$kind, coll_addr, flags, context)
+            };
+            // SAFETY: C passes an open endpoint, and buffers of the lengths that fi_collective(3)
+            // requires of this member. They belong to the operation until it completes.
+            guard($call, || unsafe { call.post(ep) })
+        }
+    )*};
 }
 
-/// `fi_allreduce`
-unsafe extern "C" fn allreduce(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    coll_addr: fi_addr_t,
-    datatype: fi_datatype,
-    op: fi_op,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let call = Call {
-        buf,
-        result,
-        count,
-        datatype,
-        op,
-        ..Call::new(Kind::AllReduce, coll_addr, flags, context)
-    };
-    // SAFETY: C passes an open endpoint, and buffers of count elements that belong to the operation
-    // until it completes.
-    guard("fi_allreduce", || unsafe { call.post(ep) })
-}
-
-/// `fi_allgather`
-unsafe extern "C" fn allgather(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    coll_addr: fi_addr_t,
-    datatype: fi_datatype,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let call = Call {
-        buf,
-        result,
-        count,
-        datatype,
-        ..Call::new(Kind::AllGather, coll_addr, flags, context)
-    };
-    // SAFETY: C passes an open endpoint, count elements, and space for count elements of each
-    // member. The buffers belong to the operation until it completes.
-    guard("fi_allgather", || unsafe { call.post(ep) })
-}
-
-/// `fi_reduce_scatter`
-unsafe extern "C" fn reduce_scatter(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    coll_addr: fi_addr_t,
-    datatype: fi_datatype,
-    op: fi_op,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let call = Call {
-        buf,
-        result,
-        count,
-        datatype,
-        op,
-        ..Call::new(Kind::ReduceScatter, coll_addr, flags, context)
-    };
-    // SAFETY: C passes an open endpoint, count elements for each member, and space for count
-    // elements. The buffers belong to the operation until it completes.
-    guard("fi_reduce_scatter", || unsafe { call.post(ep) })
-}
-
-/// `fi_reduce`
-unsafe extern "C" fn reduce(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    coll_addr: fi_addr_t,
-    root: fi_addr_t,
-    datatype: fi_datatype,
-    op: fi_op,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let call = Call {
-        buf,
-        result,
-        count,
-        root,
-        datatype,
-        op,
-        ..Call::new(Kind::Reduce, coll_addr, flags, context)
-    };
-    // SAFETY: C passes an open endpoint, and buffers of count elements (the result at the root).
-    // They belong to the operation until it completes.
-    guard("fi_reduce", || unsafe { call.post(ep) })
-}
-
-/// `fi_scatter`
-unsafe extern "C" fn scatter(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    coll_addr: fi_addr_t,
-    root: fi_addr_t,
-    datatype: fi_datatype,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let call = Call {
-        buf,
-        result,
-        count,
-        root,
-        datatype,
-        ..Call::new(Kind::Scatter, coll_addr, flags, context)
-    };
-    // SAFETY: C passes an open endpoint, at the root count elements for each member, and space for
-    // count elements. The buffers belong to the operation until it completes.
-    guard("fi_scatter", || unsafe { call.post(ep) })
-}
-
-/// `fi_gather`
-unsafe extern "C" fn gather(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    coll_addr: fi_addr_t,
-    root: fi_addr_t,
-    datatype: fi_datatype,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let call = Call {
-        buf,
-        result,
-        count,
-        root,
-        datatype,
-        ..Call::new(Kind::Gather, coll_addr, flags, context)
-    };
-    // SAFETY: C passes an open endpoint, count elements, and at the root space for count elements
-    // of each member. The buffers belong to the operation until it completes.
-    guard("fi_gather", || unsafe { call.post(ep) })
+collectives! {
+    alltoall, "fi_alltoall", AllToAll [] [];
+    allreduce, "fi_allreduce", AllReduce [] [op];
+    allgather, "fi_allgather", AllGather [] [];
+    reduce_scatter, "fi_reduce_scatter", ReduceScatter [] [op];
+    reduce, "fi_reduce", Reduce [root] [op];
+    scatter, "fi_scatter", Scatter [root] [];
+    gather, "fi_gather", Gather [root] [];
 }
 
 /// Starts the operation that a `struct fi_msg_collective` describes; its `count` is the one of the

@@ -8,7 +8,6 @@
 use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
-use scif::Maker;
 
 use crate::base::addr::LocalHost;
 use crate::base::entry;
@@ -30,11 +29,7 @@ unsafe impl entry::Object for Fabric {
     const FCLASS: usize = fi::FI_CLASS_FABRIC;
 }
 
-impl entry::CreatedBy for Fabric {
-    fn creator(&self) -> Maker {
-        self.shared.creator
-    }
-}
+entry::created_by!(Fabric, |object| object.shared.creator);
 
 impl Fabric {
     pub(crate) fn shared(&self) -> &Arc<FabricShared> {
@@ -55,11 +50,7 @@ unsafe impl entry::Object for Domain {
     const FCLASS: usize = fi::FI_CLASS_DOMAIN;
 }
 
-impl entry::CreatedBy for Domain {
-    fn creator(&self) -> Maker {
-        self.shared.creator
-    }
-}
+entry::created_by!(Domain, |object| object.shared.creator);
 
 /// Object behind `struct fid_av`.
 #[repr(C)]
@@ -83,11 +74,7 @@ unsafe impl entry::Object for Av {
     const FCLASS: usize = fi::FI_CLASS_AV;
 }
 
-impl entry::CreatedBy for Av {
-    fn creator(&self) -> Maker {
-        self.dom.creator
-    }
-}
+entry::created_by!(Av, |object| object.dom.creator);
 
 impl Av {
     /// Domain of this vector.

@@ -11,7 +11,6 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_sys as fi;
-use scif::Maker;
 
 use crate::base::entry;
 use crate::base::errno::Errno;
@@ -44,11 +43,7 @@ unsafe impl entry::Object for Poll {
     const FCLASS: usize = fi::FI_CLASS_POLL;
 }
 
-impl entry::CreatedBy for Poll {
-    fn creator(&self) -> Maker {
-        self.dom.creator
-    }
-}
+entry::created_by!(Poll, |object| object.dom.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_poll = fi::fi_ops_poll { poll, poll_add, poll_del, ..fi::FI_OPS_POLL_NOSYS };

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
-use scif::Maker;
 
 use crate::base::addr::ContextCounts;
 use crate::base::attr;
@@ -43,11 +42,7 @@ unsafe impl Object for Sep {
     const FCLASS: usize = fi::FI_CLASS_SEP;
 }
 
-impl entry::CreatedBy for Sep {
-    fn creator(&self) -> Maker {
-        self.shared.creator
-    }
-}
+entry::created_by!(Sep, |object| object.shared.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
 static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { tx_ctx, rx_ctx, ..fi::FI_OPS_EP_NOSYS };

@@ -76,11 +76,7 @@ unsafe impl entry::Object for WaitSet {
     const FCLASS: usize = fi::FI_CLASS_WAIT;
 }
 
-impl entry::CreatedBy for WaitSet {
-    fn creator(&self) -> Maker {
-        self.shared.creator
-    }
-}
+entry::created_by!(WaitSet, |object| object.shared.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_wait = fi::fi_ops_wait { wait, ..fi::FI_OPS_WAIT_NOSYS };

@@ -71,11 +71,7 @@ unsafe impl entry::Object for Cq {
     const FCLASS: usize = fi::FI_CLASS_CQ;
 }
 
-impl entry::CreatedBy for Cq {
-    fn creator(&self) -> Maker {
-        self.creator
-    }
-}
+entry::created_by!(Cq, |object| object.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_cq = fi::fi_ops_cq {

@@ -3,11 +3,10 @@
 //! Transmit and receive contexts of a scalable endpoint, as targets of operations.
 
 use libfabric_sys as fi;
-use scif::Maker;
 
 use super::ep::{Ep, Handle};
 use super::transfer::{Receiver, Sender, check_recv};
-use crate::base::entry::{self, CreatedBy, Object};
+use crate::base::entry::{self, Object};
 use crate::base::errno::Errno;
 use crate::domain::calls;
 use crate::engine::types::args::RecvArgs;
@@ -31,11 +30,7 @@ unsafe impl Object for RxCtx {
     const FCLASS: usize = fi::FI_CLASS_RX_CTX;
 }
 
-impl CreatedBy for TxCtx {
-    fn creator(&self) -> Maker {
-        self.0.creator()
-    }
-}
+entry::created_by!(TxCtx, |object| object.0.core.creator);
 
 impl Handle for TxCtx {
     fn ep(&self) -> &Ep {
@@ -43,11 +38,7 @@ impl Handle for TxCtx {
     }
 }
 
-impl CreatedBy for RxCtx {
-    fn creator(&self) -> Maker {
-        self.0.creator()
-    }
-}
+entry::created_by!(RxCtx, |object| object.0.core.creator);
 
 impl Handle for RxCtx {
     fn ep(&self) -> &Ep {

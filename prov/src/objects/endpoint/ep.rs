@@ -14,7 +14,7 @@ use super::limits::SizeLimits;
 use super::sep::ContextPlace;
 use super::stx::StxShared;
 use crate::base::addr::ADDR_LEN;
-use crate::base::entry::{CreatedBy, Object};
+use crate::base::entry::Object;
 use crate::base::errno::Errno;
 use crate::domain::DomainShared;
 use crate::objects::pep::request::HeldRequest;
@@ -68,11 +68,7 @@ unsafe impl Object for Ep {
     const FCLASS: usize = fi::FI_CLASS_EP;
 }
 
-impl CreatedBy for Ep {
-    fn creator(&self) -> Maker {
-        self.core.creator
-    }
-}
+crate::base::entry::created_by!(Ep, |object| object.core.creator);
 
 /// Object with an endpoint: a C object of type `struct fid_ep`, or a holder that posts to the
 /// endpoint later. The C object is the endpoint, an alias, or a context of a scalable endpoint.

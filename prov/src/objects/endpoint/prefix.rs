@@ -9,14 +9,13 @@
 //! Mirrors fi_getinfo(3), "FI_MSG_PREFIX".
 
 use libfabric_sys as fi;
-use scif::Maker;
 use scif_ring::Mem;
 
 use super::ep::{Ep, Handle};
 use super::transfer::{Receiver, Sender};
 use crate::base::attr::MSG_PREFIX_SIZE;
 use crate::base::buffers::Buffers;
-use crate::base::entry::{CreatedBy, Object};
+use crate::base::entry::Object;
 use crate::base::errno::Errno;
 use crate::engine::types::args::RecvArgs;
 use crate::engine::types::args::SendArgs;
@@ -55,11 +54,7 @@ pub(super) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-impl CreatedBy for Prefixed {
-    fn creator(&self) -> Maker {
-        self.0.creator()
-    }
-}
+crate::base::entry::created_by!(Prefixed, |object| object.0.core.creator);
 
 impl Handle for Prefixed {
     fn ep(&self) -> &Ep {

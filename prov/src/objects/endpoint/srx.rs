@@ -31,11 +31,7 @@ unsafe impl entry::Object for Srx {
     const FCLASS: usize = fi::FI_CLASS_SRX_CTX;
 }
 
-impl entry::CreatedBy for Srx {
-    fn creator(&self) -> Maker {
-        self.creator
-    }
-}
+entry::created_by!(Srx, |object| object.creator);
 
 impl Srx {
     /// Domain of this context.

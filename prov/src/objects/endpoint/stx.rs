@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::Maker;
 
 use crate::base::entry;
 use crate::domain::DomainShared;
@@ -23,11 +22,7 @@ unsafe impl entry::Object for Stx {
     const FCLASS: usize = fi::FI_CLASS_STX_CTX;
 }
 
-impl entry::CreatedBy for Stx {
-    fn creator(&self) -> Maker {
-        self.shared.dom.creator
-    }
-}
+entry::created_by!(Stx, |object| object.shared.dom.creator);
 
 /// Transmit context, as shared with the endpoints bound to it.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::Maker;
 
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
@@ -39,11 +38,7 @@ unsafe impl entry::Object for Eq {
     const FCLASS: usize = fi::FI_CLASS_EQ;
 }
 
-impl entry::CreatedBy for Eq {
-    fn creator(&self) -> Maker {
-        self.shared.creator()
-    }
-}
+entry::created_by!(Eq, |object| object.shared.creator());
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_eq =

@@ -14,7 +14,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Maker, cpu_relax_or_yield, now_ns};
+use scif::{cpu_relax_or_yield, now_ns};
 use scif_ring::copy::Mem;
 
 use crate::base::errno::Errno;
@@ -48,11 +48,7 @@ unsafe impl entry::Object for Mr {
     const FCLASS: usize = fi::FI_CLASS_MR;
 }
 
-impl entry::CreatedBy for Mr {
-    fn creator(&self) -> Maker {
-        self.dom.creator
-    }
-}
+crate::base::entry::created_by!(Mr, |object| object.dom.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
 pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr { reg, regv, regattr, ..fi::FI_OPS_MR_NOSYS };

@@ -40,11 +40,7 @@ unsafe impl entry::Object for Pep {
     const FCLASS: usize = fi::FI_CLASS_PEP;
 }
 
-impl entry::CreatedBy for Pep {
-    fn creator(&self) -> Maker {
-        self.creator
-    }
-}
+entry::created_by!(Pep, |object| object.creator);
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
 static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep { getopt, setopt, ..fi::FI_OPS_EP_NOSYS };

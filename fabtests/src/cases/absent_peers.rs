@@ -301,9 +301,7 @@ fn no_memory(rank: &Rank) -> Outcome {
 /// Tests a side without a descriptor for a connection. Its error names the cause, not a death of
 /// the peer. It communicates with the peer afterwards, and receives from the peer are still posted.
 fn no_descriptor(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("what a connection takes is a provider's own".into()));
-    }
+    rank.only_scif("what a connection takes is a provider's own")?;
     let rig = Rig::open(rank, &ask())?;
     let buf = Buf::new(64);
     if rank.index == 1 {

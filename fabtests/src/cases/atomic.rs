@@ -292,14 +292,7 @@ fn undefined_ops(rank: &Rank) -> Outcome {
             if defined(kind, op, datatype) {
                 continue;
             }
-            let place = AtomicTarget {
-                dest: rig.peer(),
-                addr: at.addr,
-                key: at.key,
-                datatype,
-                op,
-                context: 2,
-            };
+            let place = at.atomic(rig.peer(), datatype, op, 2);
             let result =
                 rig.wait("an answer", || match run(&rig, Form::Base, kind, &place, &args) {
                     Err(Errno::EAGAIN) => Ok(None),
@@ -319,9 +312,7 @@ fn undefined_ops(rank: &Rank) -> Outcome {
 /// and no compare value.
 fn difference(rank: &Rank) -> Outcome {
     needs_library(rank, version(2, 0), "FI_DIFF")?;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("operations of another provider".into()));
-    }
+    rank.only_scif("operations of another provider")?;
     let rig = Rig::open(rank, &delivered())?;
     let mine = Buf::new(4096);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
@@ -376,14 +367,7 @@ fn most_elements(rank: &Rank) -> Outcome {
                     result: Buf::new(count * element),
                     count,
                 };
-                let place = AtomicTarget {
-                    dest: rig.peer(),
-                    addr: at.addr,
-                    key: at.key,
-                    datatype,
-                    op,
-                    context: 2,
-                };
+                let place = at.atomic(rig.peer(), datatype, op, 2);
                 rig.post(|| run(&rig, Form::Base, kind, &place, &args))?;
                 rig.sent(2)?;
                 let back = Buf::new(count * element);
@@ -423,14 +407,7 @@ fn itself(rank: &Rank) -> Outcome {
     let at = from(&remotes, 0, 0)?;
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let result = Buf::new(8);
-    let place = AtomicTarget {
-        dest: rig.to(0),
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 1,
-    };
+    let place = at.sum(rig.to(0), 1);
     for round in 0..100 {
         rig.post(|| rig.ep.fetch_atomic(&place, one, result))?;
         rig.sent(1)?;
@@ -530,9 +507,7 @@ fn order(rank: &Rank) -> Outcome {
 /// guarantee completes, and one with `FI_DELIVERY_COMPLETE` does not. A later write does not
 /// overtake the first operation.
 fn without_the_target(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("what needs the target is a provider's own choice".into()));
-    }
+    rank.only_scif("what needs the target is a provider's own choice")?;
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(16);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;

@@ -29,14 +29,7 @@ fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
     let at = from(&remotes, 0, off)?;
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let result = Buf::new(8);
-    let place = AtomicTarget {
-        dest: rig.to(0),
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 1,
-    };
+    let place = at.sum(rig.to(0), 1);
     let mut last = None;
     for round in 0..ROUNDS {
         if round % 3 == 0 {
@@ -73,14 +66,7 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
     let word = |value: u64| Buf::of(&value.to_le_bytes());
     let (free, taken, old, guarded) =
         (word(0), word(1 + rank.index as u64), Buf::new(8), Buf::new(8));
-    let place = AtomicTarget {
-        dest: rig.to(0),
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_CSWAP,
-        context: 1,
-    };
+    let place = at.atomic(rig.to(0), sys::FI_UINT64, sys::FI_CSWAP, 1);
     for _ in 0..ROUNDS {
         loop {
             rig.post(|| rig.ep.compare_atomic(&place, Ioc { buf: taken, count: 1 }, free, old))?;
@@ -124,14 +110,8 @@ fn wide_from_all(rank: &Rank) -> Outcome {
         (sys::FI_UINT16, 122),
     ];
     for (datatype, off) in places {
-        let place = AtomicTarget {
-            dest: rig.to(0),
-            addr: at.addr + off,
-            key: at.key,
-            datatype,
-            op: sys::FI_SUM,
-            context: 1,
-        };
+        let place =
+            AtomicTarget { addr: at.addr + off, ..at.atomic(rig.to(0), datatype, sys::FI_SUM, 1) };
         let zero = Ioc { buf: Buf::of(&encode(datatype, 0)), count: 1 };
         let rounds = if datatype == sys::FI_INT8 { 40 } else { ROUNDS };
         let one = Ioc { buf: Buf::of(&encode(datatype, 1)), count: 1 };
@@ -175,14 +155,8 @@ fn all_sizes(rank: &Rank) -> Outcome {
         1 => (sys::FI_UINT16, 2),
         _ => (sys::FI_UINT32, 4),
     };
-    let place = AtomicTarget {
-        dest: rig.to(0),
-        addr: at.addr + off,
-        key: at.key,
-        datatype,
-        op: sys::FI_SUM,
-        context: 1,
-    };
+    let place =
+        AtomicTarget { addr: at.addr + off, ..at.atomic(rig.to(0), datatype, sys::FI_SUM, 1) };
     let one = Ioc { buf: Buf::of(&encode(datatype, 1)), count: 1 };
     for _ in 0..ROUNDS {
         rig.post(|| rig.ep.atomic(&place, one))?;

@@ -175,9 +175,7 @@ fn sync_errors(rank: &Rank) -> Outcome {
 
 /// Tests that an address of another host is refused at insertion.
 fn foreign(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the provider reaches other hosts".into()));
-    }
+    rank.only_scif("the provider reaches other hosts")?;
     let rig = rig(rank)?;
     let name = rig.ep.name()?;
     let (ip, identity) = (4..8, 8..16);

@@ -32,9 +32,7 @@ const UNKNOWN: &[u64] = &[1 << 50, 1 << 35, 1 << 62, 1];
 
 /// Executes the invalid calls on rank 0 and then shows that both ranks still work.
 fn with_peer(rank: &Rank, misuse: fn(&Rig<'_>) -> Outcome) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("error numbers of another provider".into()));
-    }
+    rank.only_scif("error numbers of another provider")?;
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC;
     let rig = Rig::open(
         rank,

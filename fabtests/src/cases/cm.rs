@@ -543,9 +543,7 @@ fn states(rank: &Rank) -> Outcome {
 fn backlog(rank: &Rank) -> Outcome {
     const CALLERS: usize = 5;
     let bare = bare(rank)?;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the backlog is a provider's own choice".into()));
-    }
+    rank.only_scif("the backlog is a provider's own choice")?;
     if rank.index == 0 {
         let pep = Pep::open(&bare.fabric, &bare.info)?;
         pep.attach(&bare.eq)?;

@@ -26,9 +26,7 @@ pub(crate) const CASES: &[Case] = &[
 fn hanging_up(rank: &Rank) -> Outcome {
     const CALLS: usize = 6000;
     const MOST: usize = 4096;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the bound is this provider's".into()));
-    }
+    rank.only_scif("the bound is this provider's")?;
     let bare = bare(rank)?;
     if rank.index == 0 {
         let pep = bare.listening()?;
@@ -71,9 +69,7 @@ fn hanging_up(rank: &Rank) -> Outcome {
 /// Tests the lifetime of a request handle: until `fi_accept` of the endpoint opened with it the
 /// request can be rejected, and not afterwards.
 fn late_refusal(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("other providers free a handle that was used".into()));
-    }
+    rank.only_scif("other providers free a handle that was used")?;
     let bare = bare(rank)?;
     if rank.index == 0 {
         let pep = bare.listening()?;

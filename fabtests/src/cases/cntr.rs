@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc};
+use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Queues, Rig, supported};
 use scif_fabtests::{check, check_eq};
@@ -259,14 +259,7 @@ fn rma(rank: &Rank) -> Outcome {
             rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
             rig.post(|| rig.ep.inject_write(Buf::new(8), peer, at.addr, at.key))?;
             rig.post(|| rig.ep.read(buf, peer, at.addr, at.key, 2))?;
-            let place = AtomicTarget {
-                dest: peer,
-                addr: at.addr,
-                key: at.key,
-                datatype: sys::FI_UINT64,
-                op: sys::FI_SUM,
-                context: 3,
-            };
+            let place = at.sum(peer, 3);
             let one = Ioc { buf: Buf::new(8), count: 1 };
             rig.post(|| rig.ep.atomic(&place, one))?;
             rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(8)))?;

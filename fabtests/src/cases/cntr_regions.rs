@@ -56,14 +56,7 @@ fn each_way(rank: &Rank) -> Outcome {
                 rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
                 rig.sent(1)?;
             }
-            let place = AtomicTarget {
-                dest: peer,
-                addr: at.addr,
-                key: at.key,
-                datatype: sys::FI_UINT64,
-                op: sys::FI_SUM,
-                context: 1,
-            };
+            let place = at.sum(peer, 1);
             let one = Ioc { buf: Buf::new(8), count: 1 };
             rig.post(|| rig.ep.atomic(&place, one))?;
             rig.sent(1)?;

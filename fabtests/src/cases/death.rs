@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Fid, Ioc, Result, TaggedMsg};
+use scif_fabtests::fi::{Buf, Errno, Fid, Ioc, Result, TaggedMsg};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
@@ -104,14 +104,12 @@ fn killed(rank: &Rank, traffic: Traffic, size: usize, forked: bool) -> Outcome {
 fn step(rig: &Rig<'_>, traffic: Traffic, buf: Buf, there: Remote) -> Result {
     let (ep, peer) = (&rig.ep, rig.to(1));
     let wide = traffic == Traffic::WideAtomic;
-    let place = AtomicTarget {
-        dest: peer,
-        addr: there.addr,
-        key: there.key,
-        datatype: if wide { sys::FI_UINT128 } else { sys::FI_UINT64 },
-        op: sys::FI_SUM,
-        context: STREAM,
-    };
+    let place = there.atomic(
+        peer,
+        if wide { sys::FI_UINT128 } else { sys::FI_UINT64 },
+        sys::FI_SUM,
+        STREAM,
+    );
     match traffic {
         Traffic::Send => ep.send(buf, peer, STREAM),
         Traffic::Receive => ep.recv(buf, peer, STREAM),
@@ -496,9 +494,7 @@ fn by_closing(rank: &Rank) -> Outcome {
 
 /// Tests the setting with which the death of a peer fails open receives.
 fn open_receives(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("a setting of another provider".into()));
-    }
+    rank.only_scif("a setting of another provider")?;
     let Some(rig) = spoken(rank, &ask())? else {
         return Ok(());
     };

@@ -52,9 +52,7 @@ fn sockets() -> Outcome<usize> {
 }
 
 fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("libfabric does not promise it".into()));
-    }
+    rank.only_scif("libfabric does not promise it")?;
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV;
     let ask = Ask::caps(caps).with(|ask| {
         if survivor == Survivor::Computes {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, Errno, Fid, Operation, RmaIov, WorkAsk};
+use scif_fabtests::fi::{Buf, Cntr, Errno, Fid, Operation, RmaIov, WorkAsk};
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 
@@ -38,14 +38,7 @@ fn every_kind(rank: &Rank) -> Outcome {
     let peer = rig.peer();
     let at = from(&remotes, rank.peer(), 0)?;
     let word = |value: u64| Buf::of(&value.to_ne_bytes());
-    let target = |op: u32| AtomicTarget {
-        dest: peer,
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op,
-        context: 0,
-    };
+    let target = |op: u32| at.atomic(peer, sys::FI_UINT64, op, 0);
     let (got, fetched, swapped) = (Buf::new(8), Buf::new(8), Buf::new(8));
     let (plain, tagged) = (Buf::new(100_000), Buf::new(8));
     let work = [

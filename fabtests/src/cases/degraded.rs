@@ -105,9 +105,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Loads the provider before any denial.
 fn loaded(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the log of another provider".into()));
-    }
+    rank.only_scif("the log of another provider")?;
     offers(rank, load(rank)?, &Ask::messages(false).hints).map(drop)
 }
 

@@ -4,7 +4,7 @@
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
+use scif_fabtests::fi::{Buf, Errno, Ioc};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 
@@ -32,9 +32,7 @@ const SERVER: &[(&str, &str)] = &[("FI_SCIF_CONNECT_TIMEOUT", "300ms"), ("FI_LOG
 /// Tests a server without descriptors for a connection. It refuses the caller in the end; both
 /// sides log the cause and continue.
 fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("a setting of another provider".into()));
-    }
+    rank.only_scif("a setting of another provider")?;
     let ask =
         Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
     let rig = Rig::open(rank, &ask)?;
@@ -126,14 +124,7 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
         rig.barrier()?;
     }
     let at = from(remotes, rig.rank.peer(), 0)?;
-    let place = AtomicTarget {
-        dest: rig.peer(),
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 3,
-    };
+    let place = at.sum(rig.peer(), 3);
     memory.store_u64(0, 0);
     rig.barrier()?;
     for _ in 0..100 {

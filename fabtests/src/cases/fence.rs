@@ -2,7 +2,7 @@
 //! Operations that wait for all earlier ones: `FI_FENCE`. Mirrors fi_msg(3).
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ioc, RmaMsg};
+use scif_fabtests::fi::{Buf, Ioc, RmaMsg};
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -77,14 +77,7 @@ fn fence_rma(rank: &Rank) -> Outcome {
             for context in [1, 2] {
                 rig.sent(context)?;
             }
-            let target = AtomicTarget {
-                dest: peer,
-                addr: at.addr,
-                key: at.key,
-                datatype: sys::FI_UINT64,
-                op: sys::FI_SUM,
-                context: 3,
-            };
+            let target = at.sum(peer, 3);
             let one = Ioc { buf: Buf::of(&1_u64.to_ne_bytes()), count: 1 };
             rig.post(|| rig.ep.fetch_atomic(&target, one, old))?;
             let word = place(at, 0, 8);

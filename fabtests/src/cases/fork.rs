@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Eq, EqAttr, Errno, Fid, Ioc, Result};
+use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Eq, EqAttr, Errno, Fid, Ioc, Result};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 
@@ -23,9 +23,7 @@ pub(crate) const CASES: &[Case] = &[
 const WAITING: usize = 20;
 
 fn child(rank: &Rank, progress: u32) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("what a provider does in a child is its own choice".into()));
-    }
+    rank.only_scif("what a provider does in a child is its own choice")?;
     let ask = super::atomic::ask().with(|ask| {
         ask.hints.caps |= sys::FI_TAGGED;
         ask.hints.data_progress = progress;
@@ -50,14 +48,7 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
     // away.
     rank.barrier(&mut || Ok(()))?;
     let (ep, to, buf) = (&rig.ep, rig.peer(), Buf::new(64));
-    let place = AtomicTarget {
-        dest: to,
-        addr: there.addr,
-        key: there.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 1,
-    };
+    let place = there.sum(to, 1);
     let one = Ioc { buf, count: 1 };
     let cntr = rig.counter(sys::FI_SEND)?;
     let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
@@ -97,9 +88,7 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
 /// parent held at the fork, without an effect on the parent. The child may open new objects.
 fn closes(rank: &Rank, progress: u32) -> Outcome {
     const FORKS: usize = 40;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("what a provider does in a child is its own choice".into()));
-    }
+    rank.only_scif("what a provider does in a child is its own choice")?;
     let ask = super::atomic::ask().with(|ask| {
         ask.hints.caps |= sys::FI_TAGGED;
         ask.hints.data_progress = progress;

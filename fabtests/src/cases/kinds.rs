@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno, TaggedMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
@@ -149,9 +149,7 @@ fn more_than_kept(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
     const KEPT: usize = 64;
     const COUNT: usize = KEPT + 3;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("how much is kept is a provider's own choice".into()));
-    }
+    rank.only_scif("how much is kept is a provider's own choice")?;
     let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
     let buf = Buf::pattern(LEN, 7);
     if rank.index == 1 {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{
-    AtomicTarget, Av, AvAttr, AvSet, AvSetAttr, Buf, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc,
-    Operation, Pep, WorkAsk,
+    Av, AvAttr, AvSet, AvSetAttr, Buf, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Operation, Pep,
+    WorkAsk,
 };
 use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::sandbox::Holdings;
@@ -203,14 +203,7 @@ fn talk(rig: &Rig<'_>, others: &[usize]) -> Outcome {
             rig.post(|| rig.ep.tsend(Buf::new(len), rig.to(other), at as u64, 2))?;
         }
         let there = from(&remotes, other, 0)?;
-        let place = AtomicTarget {
-            dest: rig.to(other),
-            addr: there.addr,
-            key: there.key,
-            datatype: sys::FI_UINT64,
-            op: sys::FI_SUM,
-            context: 3,
-        };
+        let place = there.sum(rig.to(other), 3);
         let buf = Buf::new(8);
         rig.post(|| rig.ep.write(buf, rig.to(other), there.addr, there.key, 4))?;
         rig.post(|| rig.ep.fetch_atomic(&place, Ioc { buf, count: 1 }, Buf::new(8)))?;

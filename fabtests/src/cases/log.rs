@@ -248,9 +248,7 @@ const WRONG_SINCE_2_0: &[Wrong] = &[(
 )];
 
 fn one_line(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the log of another provider".into()));
-    }
+    rank.only_scif("the log of another provider")?;
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let newer = if load(rank)?.version() >= version(2, 0) { WRONG_SINCE_2_0 } else { &[] };
     for (call, error, words) in WRONG.iter().chain(newer) {
@@ -266,9 +264,7 @@ fn one_line(rank: &Rank) -> Outcome {
 /// Tests that a request for an optional option is no warning.
 fn options(rank: &Rank, told: bool) -> Outcome {
     const NONE: i32 = 4321;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the log of another provider".into()));
-    }
+    rank.only_scif("the log of another provider")?;
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let ep = Ep::open(&bench.domain, &bench.info)?;
     let (got, text) = sandbox::stderr_of(|| ep.getopt(NONE))?;
@@ -288,9 +284,7 @@ fn options(rank: &Rank, told: bool) -> Outcome {
 fn refused_in_a_loop(rank: &Rank) -> Outcome {
     const CALLS: usize = 2000;
     const FIRST: usize = 64;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the log of another provider".into()));
-    }
+    rank.only_scif("the log of another provider")?;
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let ep = Ep::open(&bench.domain, &bench.info)?;
     let begin = Instant::now();

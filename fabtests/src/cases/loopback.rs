@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
 
@@ -36,18 +36,10 @@ fn ask() -> Ask {
     Ask::caps(sys::FI_ATOMIC | sys::FI_RMA | sys::FI_MSG)
 }
 
-fn only_scif(rank: &Rank) -> Outcome {
-    if rank.target.prov == "scif" {
-        Ok(())
-    } else {
-        Err(Fail::NotRun("other providers promise no such order".into()))
-    }
-}
-
 /// Tests a message of rank 1 to itself, then to rank 0, which replies: its own message arrives
 /// first.
 fn messages(rank: &Rank, tagged: bool) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("other providers promise no such order")?;
     let rig = Rig::open(rank, &Ask::messages(tagged))?;
     let ep = &rig.ep;
     let send = |buf, to, context| match tagged {
@@ -118,7 +110,7 @@ fn target(dest: u64, at: Remote, op: u32) -> AtomicTarget {
 /// Tests a store of rank 1 into its own memory before a message to rank 0, which stores there too:
 /// the later store remains.
 fn operations(rank: &Rank, kind: Kind) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("other providers promise no such order")?;
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(64);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
@@ -150,7 +142,7 @@ fn operations(rank: &Rank, kind: Kind) -> Outcome {
 /// Tests that operations on another endpoint of this process need no action of it once they are
 /// connected.
 fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("other providers promise no such order")?;
     let rig = Rig::open(rank, &ask())?;
     let other = if same_domain {
         let info = rig.info.dup()?;
@@ -193,20 +185,13 @@ fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
 /// posted, without a read of a queue.
 fn many_unaligned(rank: &Rank) -> Outcome {
     const MANY: u64 = 5000;
-    only_scif(rank)?;
+    rank.only_scif("other providers promise no such order")?;
     let rig = Rig::open_alone(rank, &ask())?;
     let memory = Buf::new(16);
     let (_mr, at) = rig.register(memory, REMOTE)?;
     let me = rig.av.insert(&rig.ep.name()?)?;
     let one = Buf::of(&1_u64.to_le_bytes());
-    let target = AtomicTarget {
-        dest: me,
-        addr: at.addr + 1,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 0,
-    };
+    let target = AtomicTarget { addr: at.addr + 1, ..at.sum(me, 0) };
     // Makes the connection to itself.
     rig.post(|| rig.ep.send(Buf::new(8), me, 1))?;
     for count in 1..=MANY {

@@ -42,9 +42,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn open(rank: &Rank) -> Outcome<Rig<'_>> {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("how memory is reached is a provider's own choice".into()));
-    }
+    rank.only_scif("how memory is reached is a provider's own choice")?;
     if !may_hold_stores() {
         return Err(Fail::NotHere("the system refuses userfaultfd: nothing moves".into()));
     }
@@ -52,14 +50,7 @@ fn open(rank: &Rank) -> Outcome<Rig<'_>> {
 }
 
 fn sum(dest: u64, at: Remote) -> AtomicTarget {
-    AtomicTarget {
-        dest,
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 3,
-    }
+    at.sum(dest, 3)
 }
 
 fn one() -> Ioc {

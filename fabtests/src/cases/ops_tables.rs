@@ -484,9 +484,7 @@ fn walk(rank: &Rank, scene: &ObjectState, from: usize, report: &dyn Fn(&str)) ->
 }
 
 pub(super) fn scenes(rank: &Rank, list: &[ObjectState]) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("error numbers of another provider".into()));
-    }
+    rank.only_scif("error numbers of another provider")?;
     let mut wrong = Vec::new();
     for scene in list {
         rank.step(scene.name);

@@ -5,7 +5,7 @@
 
 use scif_fabtests::check;
 use scif_fabtests::fi::{CallResult, Slot, Tables};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
+use scif_fabtests::harness::{Case, Outcome, Rank, case, sandbox};
 
 use super::ops_tables::{CONNECTED, DOMAIN, ENDPOINTS, FABRIC, OTHERS, ObjectState, QUEUES};
 
@@ -20,9 +20,7 @@ const AT_ONCE: usize = 60;
 const MORE: usize = 3;
 
 fn each_refused(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the log of another provider".into()));
-    }
+    rank.only_scif("the log of another provider")?;
     let scenes = [&[FABRIC, DOMAIN], ENDPOINTS, CONNECTED, QUEUES, OTHERS];
     for scene in scenes.into_iter().flatten() {
         let mut from = 0;

@@ -50,17 +50,9 @@ pub(super) const ON_FABRIC: &[(&str, Open)] = &[
     ("a wait set", |b| Ok(Arc::new(WaitSet::open(&b.fabric, sys::FI_WAIT_FD, 0)?))),
 ];
 
-fn only_scif(rank: &Rank) -> Outcome {
-    if rank.target.prov == "scif" {
-        Ok(())
-    } else {
-        Err(Fail::NotRun("error numbers of another provider".into()))
-    }
-}
-
 /// Tests that a child keeps its parent open, and that the refused close changes neither.
 fn busy(rank: &Rank) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("error numbers of another provider")?;
     let bench = bench(rank, sys::FI_EP_MSG)?;
     for (name, open) in IN_DOMAIN {
         for _ in 0..2 {
@@ -85,7 +77,7 @@ fn busy(rank: &Rank) -> Outcome {
 /// Tests that a bound object stays open as long as the object it is bound to, enabled or not, and
 /// that it is bound once.
 fn bound(rank: &Rank) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("error numbers of another provider")?;
     for enable in [false, true] {
         let bench = bench(rank, sys::FI_EP_RDM)?;
         let ep = Ep::open(&bench.domain, &bench.info)?;
@@ -142,7 +134,7 @@ fn bound(rank: &Rank) -> Outcome {
 /// Tests a scalable endpoint, its contexts and their bound objects from the bottom up: each is busy
 /// until the one above is closed.
 fn scalable(rank: &Rank) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("error numbers of another provider")?;
     for enable in [false, true] {
         let Scalable { bench, sep, av } = Scalable::open(rank)?;
         let (tx, rx) = (sep.tx_context(0, None)?, sep.rx_context(1, None)?);
@@ -194,7 +186,7 @@ fn scalable(rank: &Rank) -> Outcome {
 /// Tests that a vector is busy while it has a set. The close of an endpoint ends its group, which
 /// must still be closed.
 fn groups(rank: &Rank) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("error numbers of another provider")?;
     let group = Group::open(rank)?;
     let set = AvSet::open(&group.av, AvSetAttr::NONE)?;
     check_eq!(group.av.close(), Err(Errno::EBUSY), "the vector of a set");
@@ -210,7 +202,7 @@ fn groups(rank: &Rank) -> Outcome {
 
 /// Tests that objects of another provider are children and can be bound like any other.
 fn owners(rank: &Rank) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("error numbers of another provider")?;
     needs_peers(rank)?;
     let (bench, owner): (Bench, &'static Owner) = owned(rank)?;
     let ep = Ep::open(&bench.domain, &bench.info)?;
@@ -264,7 +256,7 @@ fn everything(bench: &Bench) -> Outcome<Vec<(&'static str, Object)>> {
 }
 
 fn wrong_bindings(rank: &Rank) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("error numbers of another provider")?;
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let all = everything(&bench)?;
     let mut refused = 0;
@@ -286,7 +278,7 @@ fn wrong_bindings(rank: &Rank) -> Outcome {
 }
 
 fn wrong_waits(rank: &Rank) -> Outcome {
-    only_scif(rank)?;
+    rank.only_scif("error numbers of another provider")?;
     let bench = bench(rank, sys::FI_EP_MSG)?;
     for (name, object) in everything(&bench)? {
         let answer = bench.fabric.trywait(&[object.as_ref()]);

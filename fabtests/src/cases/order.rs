@@ -8,7 +8,7 @@
 //! operation completes once.
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
+use scif_fabtests::fi::{Buf, Errno, Ioc};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Rng, case, sandbox};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
@@ -274,14 +274,7 @@ impl Outgoing<'_> {
                 ep.read(buf, peer, there.addr + at as u64, there.key, index)
             }
             Step::Add => {
-                let place = AtomicTarget {
-                    dest: peer,
-                    addr: there.addr,
-                    key: there.key,
-                    datatype: sys::FI_UINT64,
-                    op: sys::FI_SUM,
-                    context: index,
-                };
+                let place = there.sum(peer, index);
                 ep.atomic(&place, Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 })
             }
         };

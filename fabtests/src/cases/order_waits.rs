@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ioc, Result, RmaIoc};
+use scif_fabtests::fi::{Buf, Ioc, Result, RmaIoc};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
@@ -65,14 +65,7 @@ impl Operation {
 
     /// Posts the operation once. A read stores into `word`, which is 7 otherwise.
     fn post(self, rig: &Rig<'_>, dest: u64, at: Remote, word: Buf) -> Result {
-        let target = |op| AtomicTarget {
-            dest,
-            addr: at.addr,
-            key: at.key,
-            datatype: sys::FI_UINT64,
-            op,
-            context: OPERATION,
-        };
+        let target = |op| at.atomic(dest, sys::FI_UINT64, op, OPERATION);
         let one = Ioc { buf: word, count: 1 };
         match self {
             Operation::Write => rig.ep.write(word, dest, at.addr, at.key, OPERATION),

@@ -74,14 +74,7 @@ fn first_write(rank: &Rank) -> Outcome {
 }
 
 fn place(rig: &Rig<'_>, at: scif_fabtests::rig::Remote, datatype: u32) -> AtomicTarget {
-    AtomicTarget {
-        dest: rig.peer(),
-        addr: at.addr,
-        key: at.key,
-        datatype,
-        op: sys::FI_SUM,
-        context: 1,
-    }
+    at.atomic(rig.peer(), datatype, sys::FI_SUM, 1)
 }
 
 fn first_atomic(rank: &Rank) -> Outcome {

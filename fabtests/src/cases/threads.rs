@@ -6,9 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    AtomicTarget, Av, Buf, Cq, CqAttr, Domain, Entry, Ep, Errno, Fabric, Ioc, Result,
-};
+use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Entry, Ep, Errno, Fabric, Ioc, Result};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Queues, Remote, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
@@ -276,14 +274,7 @@ fn atomics(rank: &Rank) -> Outcome {
     each_thread(|thread| {
         let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
         let old = Buf::new(8);
-        let place = AtomicTarget {
-            dest: to,
-            addr: at.addr,
-            key: at.key,
-            datatype: sys::FI_UINT64,
-            op: sys::FI_SUM,
-            context: thread << 16,
-        };
+        let place = at.sum(to, thread << 16);
         let mut last = None;
         for _ in 0..ROUNDS {
             shared.post(|| ep.fetch_atomic(&place, one, old))?;

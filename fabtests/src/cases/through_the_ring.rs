@@ -155,12 +155,8 @@ fn both_ask(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
     }
     let wide = AtomicTarget {
-        dest: rig.peer(),
         addr: at.addr + SIZE as u64,
-        key: at.key,
-        datatype: sys::FI_UINT128,
-        op: sys::FI_SUM,
-        context: 2,
+        ..at.atomic(rig.peer(), sys::FI_UINT128, sys::FI_SUM, 2)
     };
     let one = Ioc { buf: Buf::of(&1_u128.to_le_bytes()), count: 1 };
     for _ in 0..ATOMICS {

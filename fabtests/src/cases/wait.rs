@@ -330,14 +330,7 @@ fn sleeping_target(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     let at = super::rma::from(&remotes, 1, 0)?;
-    let place = scif_fabtests::fi::AtomicTarget {
-        dest: rig.peer(),
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT128,
-        op: sys::FI_SUM,
-        context: 1,
-    };
+    let place = at.atomic(rig.peer(), sys::FI_UINT128, sys::FI_SUM, 1);
     let one = scif_fabtests::fi::Ioc { buf: Buf::of(&1_u128.to_le_bytes()), count: 1 };
     for round in 1..=50 {
         std::thread::sleep(Duration::from_millis(1));

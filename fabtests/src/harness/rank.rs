@@ -93,6 +93,11 @@ impl Rank {
         })
     }
 
+    /// Returns `NotRun` and the reason `otherwise` if another provider is under test.
+    pub fn only_scif(&self, otherwise: &str) -> Outcome {
+        if self.target.prov == "scif" { Ok(()) } else { Err(Fail::NotRun(otherwise.into())) }
+    }
+
     /// Waits until every running rank has entered the barrier, calling `idle` meanwhile.
     ///
     /// # Errors

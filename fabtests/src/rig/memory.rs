@@ -7,7 +7,7 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 
 use super::Rig;
-use crate::fi::{Buf, Fid, Mr, MrAsk};
+use crate::fi::{AtomicTarget, Buf, Fid, Mr, MrAsk};
 use crate::harness::{Fail, Outcome};
 
 /// Memory of one rank for remote access.
@@ -17,6 +17,18 @@ pub struct Remote {
     pub addr: u64,
     pub key: u64,
     pub len: usize,
+}
+
+impl Remote {
+    /// Returns the target of an atomic operation at the begin of the memory.
+    pub fn atomic(self, dest: u64, datatype: u32, op: u32, context: usize) -> AtomicTarget {
+        AtomicTarget { dest, addr: self.addr, key: self.key, datatype, op, context }
+    }
+
+    /// Returns the target of a sum of 64-bit numbers at the begin of the memory.
+    pub fn sum(self, dest: u64, context: usize) -> AtomicTarget {
+        self.atomic(dest, sys::FI_UINT64, sys::FI_SUM, context)
+    }
 }
 
 impl Rig<'_> {

@@ -55,7 +55,7 @@ pub struct Endpoint {
     bell: Bell,
     /// Our own doorbell in a peer's view: a wake-up over a link becomes a bit in it.
     own_bell: BellHandle,
-    conns: Slab<Connection>,
+    conns: Slab<Connection, ConnId>,
     /// Owns the memory of the doorbell, so it is dropped after the views of it.
     port: Box<dyn Port>,
     id: PortId,
@@ -78,7 +78,7 @@ impl Endpoint {
         let port = node.transport_arc().bind(port, Shown { bell, keys: exports.keys })?;
         Ok(Endpoint {
             bell: owner,
-            conns: Slab::new(),
+            conns: Slab::with_generation(0),
             id: port.id(),
             port,
             own_bell,
@@ -116,10 +116,10 @@ impl Endpoint {
         if self.forked() {
             return Err(Error::Forked);
         }
-        let id = self.conns.next_id().ok_or(Error::Again)?;
+        let id = self.conns.next_key().ok_or(Error::Again)?;
         let opened = self.port.connect(dst, id)?;
         let connection = Connection::new(opened)?;
-        let id = self.conns.insert_id(connection).ok_or(Error::Again)?;
+        let id = self.conns.insert(connection).ok_or(Error::Again)?;
         self.needs_poll.push(id);
         Ok(id)
     }
@@ -142,7 +142,7 @@ impl Endpoint {
             self.take_changes(id, out);
         }
         self.ready = ready;
-        while let Some(id) = self.conns.next_id() {
+        while let Some(id) = self.conns.next_key() {
             let Some(opened) = self.port.accept(id) else {
                 break;
             };
@@ -190,7 +190,7 @@ impl Endpoint {
             return;
         };
         let needs_poll = connection.needs_poll();
-        if let Some(id) = self.conns.insert_id(connection) {
+        if let Some(id) = self.conns.insert(connection) {
             if needs_poll {
                 self.needs_poll.push(id);
             }
@@ -235,7 +235,7 @@ impl Endpoint {
     /// Returns the ids of all connections.
     pub fn conns(&self) -> impl Iterator<Item = ConnId> {
         let forked = self.forked();
-        self.conns.ids().filter(move |_| !forked)
+        self.conns.iter().map(|(id, _)| id).filter(move |_| !forked)
     }
 
     /// Returns the number of connections.

@@ -30,27 +30,49 @@ impl SlabId {
     }
 }
 
-/// Name of a value of a slab: a [`SlabId`], or an index alone.
+/// Key of the values of a slab: an index alone, or a [`SlabId`].
 pub trait SlabKey: Copy {
+    /// Type of the generation of an entry.
+    type Generation: Copy;
+    /// Returns a key.
+    fn new(index: u32, generation: Self::Generation) -> Self;
     /// Returns the index.
     fn index(self) -> usize;
-    /// Whether the name is one of that generation.
-    fn is_of(self, generation: u32) -> bool;
+    /// Whether the key has that generation.
+    fn is_of(self, generation: Self::Generation) -> bool;
+    /// Returns the generation after the removal of a value.
+    fn after(generation: Self::Generation) -> Self::Generation;
 }
 
 impl SlabKey for u32 {
+    type Generation = ();
+
+    #[inline]
+    fn new(index: u32, (): ()) -> u32 {
+        index
+    }
+
     #[inline]
     fn index(self) -> usize {
         self as usize
     }
 
     #[inline]
-    fn is_of(self, _generation: u32) -> bool {
+    fn is_of(self, (): ()) -> bool {
         true
     }
+
+    fn after((): ()) {}
 }
 
 impl SlabKey for SlabId {
+    type Generation = u32;
+
+    #[inline]
+    fn new(index: u32, generation: u32) -> SlabId {
+        SlabId { index, generation }
+    }
+
     #[inline]
     fn index(self) -> usize {
         self.index as usize
@@ -60,11 +82,15 @@ impl SlabKey for SlabId {
     fn is_of(self, generation: u32) -> bool {
         self.generation == generation
     }
+
+    fn after(generation: u32) -> u32 {
+        ((generation + 1) & GENERATION_MASK).max(1)
+    }
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    generation: u32,
+struct Entry<T, G> {
+    generation: G,
     content: Content<T>,
 }
 
@@ -74,31 +100,35 @@ enum Content<T> {
     Occupied(T),
 }
 
-/// Values named by ids or indexes that stay valid until the value is removed.
+/// Values with keys that stay valid until the value is removed.
 #[derive(Debug)]
-pub struct Slab<T> {
-    entries: Vec<Entry<T>>,
+pub struct Slab<T, K: SlabKey = u32> {
+    entries: Vec<Entry<T, K::Generation>>,
     /// Index of the entry freed last, or the length of `entries` when none is vacant.
     next: usize,
     len: usize,
     /// Generation of new entries.
-    first: u32,
+    first: K::Generation,
 }
 
 impl<T> Slab<T> {
-    /// Returns an empty slab.
+    /// Returns an empty slab with indexes as keys.
     #[must_use]
     pub const fn new() -> Slab<T> {
-        Slab::with_generation(0)
+        Slab { entries: Vec::new(), next: 0, len: 0, first: () }
     }
+}
 
-    /// Returns an empty slab in which new entries have another generation than zero, so that its
-    /// ids differ from those of an earlier slab.
+impl<T> Slab<T, SlabId> {
+    /// Returns an empty slab in which ids begin with a generation. A generation that no earlier
+    /// slab had makes ids differ from those of earlier slabs.
     #[must_use]
-    pub const fn with_generation(first: u32) -> Slab<T> {
+    pub const fn with_generation(first: u32) -> Slab<T, SlabId> {
         Slab { entries: Vec::new(), next: 0, len: 0, first: first & GENERATION_MASK }
     }
+}
 
+impl<T, K: SlabKey> Slab<T, K> {
     /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -111,22 +141,17 @@ impl<T> Slab<T> {
         self.len == 0
     }
 
-    /// Returns the id that the next `insert` will use; `None` with 2^32 - 1 values.
+    /// Returns the key that the next `insert` will use; `None` with 2^32 - 1 values.
     #[must_use]
-    pub fn next_id(&self) -> Option<SlabId> {
+    pub fn next_key(&self) -> Option<K> {
         let index = u32::try_from(self.next).ok().filter(|index| *index != u32::MAX)?;
         let generation = self.entries.get(self.next).map_or(self.first, |entry| entry.generation);
-        Some(SlabId { index, generation })
+        Some(K::new(index, generation))
     }
 
-    /// Stores `value` and returns its index; `None` with 2^32 - 1 values.
-    pub fn insert(&mut self, value: T) -> Option<u32> {
-        Some(self.insert_id(value)?.index)
-    }
-
-    /// Stores `value` under the id that `next_id` returned.
-    pub fn insert_id(&mut self, value: T) -> Option<SlabId> {
-        let id = self.next_id()?;
+    /// Stores `value` under the key that `next_key` returned.
+    pub fn insert(&mut self, value: T) -> Option<K> {
+        let key = self.next_key()?;
         match self.entries.get_mut(self.next) {
             Some(Entry { content, .. }) => {
                 let Content::Vacant { next } = *content else {
@@ -142,17 +167,17 @@ impl<T> Slab<T> {
             }
         }
         self.len += 1;
-        Some(id)
+        Some(key)
     }
 
     /// Removes a value.
-    pub fn remove(&mut self, key: impl SlabKey) -> Option<T> {
+    pub fn remove(&mut self, key: K) -> Option<T> {
         let entry = self.entries.get_mut(key.index()).filter(|e| key.is_of(e.generation))?;
         if matches!(entry.content, Content::Vacant { .. }) {
             return None;
         }
         let old = std::mem::replace(&mut entry.content, Content::Vacant { next: self.next });
-        entry.generation = ((entry.generation + 1) & GENERATION_MASK).max(1);
+        entry.generation = K::after(entry.generation);
         self.next = key.index();
         self.len -= 1;
         match old {
@@ -164,7 +189,7 @@ impl<T> Slab<T> {
     /// Returns a value.
     #[inline]
     #[must_use]
-    pub fn get(&self, key: impl SlabKey) -> Option<&T> {
+    pub fn get(&self, key: K) -> Option<&T> {
         match self.entries.get(key.index()) {
             Some(Entry { generation, content: Content::Occupied(value) })
                 if key.is_of(*generation) =>
@@ -177,7 +202,7 @@ impl<T> Slab<T> {
 
     /// Returns a value to be changed.
     #[inline]
-    pub fn get_mut(&mut self, key: impl SlabKey) -> Option<&mut T> {
+    pub fn get_mut(&mut self, key: K) -> Option<&mut T> {
         match self.entries.get_mut(key.index()) {
             Some(Entry { generation, content: Content::Occupied(value) })
                 if key.is_of(*generation) =>
@@ -196,29 +221,18 @@ impl<T> Slab<T> {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the ids, by index.
-    pub fn ids(&self) -> impl Iterator<Item = SlabId> {
-        self.iter_entries().map(|(id, _)| id)
-    }
-
-    /// Returns the values with their indexes.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.iter_entries().map(|(id, value)| (id.index, value))
-    }
-
-    fn iter_entries(&self) -> impl Iterator<Item = (SlabId, &T)> {
+    /// Returns the values with their keys, by index.
+    pub fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         (0u32..).zip(&self.entries).filter_map(|(index, entry)| match &entry.content {
-            Content::Occupied(value) => {
-                Some((SlabId { index, generation: entry.generation }, value))
-            }
+            Content::Occupied(value) => Some((K::new(index, entry.generation), value)),
             Content::Vacant { .. } => None,
         })
     }
 
-    /// Returns the values, to be changed, with their indexes.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+    /// Returns the values, to be changed, with their keys.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut T)> {
         (0u32..).zip(&mut self.entries).filter_map(|(index, entry)| match &mut entry.content {
-            Content::Occupied(value) => Some((index, value)),
+            Content::Occupied(value) => Some((K::new(index, entry.generation), value)),
             Content::Vacant { .. } => None,
         })
     }
@@ -236,17 +250,17 @@ mod tests {
 
     #[test]
     fn old_ids_lead_nowhere() {
-        let mut slab = Slab::new();
-        let a = slab.insert_id('a').unwrap();
-        let b = slab.insert_id('b').unwrap();
+        let mut slab = Slab::with_generation(0);
+        let a = slab.insert('a').unwrap();
+        let b = slab.insert('b').unwrap();
         assert_eq!(slab.remove(a), Some('a'));
         assert_eq!(slab.remove(a), None);
-        let next = slab.next_id().unwrap();
-        let c = slab.insert_id('c').unwrap();
+        let next = slab.next_key().unwrap();
+        let c = slab.insert('c').unwrap();
         assert_eq!((c, c.index), (next, a.index));
         assert_eq!(slab.get(a), None);
         assert_eq!(slab.get_mut(c), Some(&mut 'c'));
-        assert_eq!(slab.ids().collect::<Vec<_>>(), [c, b]);
+        assert_eq!(slab.iter().map(|(id, _)| id).collect::<Vec<_>>(), [c, b]);
         assert_eq!(slab.iter_mut().count(), slab.len());
     }
 
@@ -279,7 +293,7 @@ mod tests {
         let mut slab = Slab::with_generation(u32::MAX);
         let mut seen = Vec::new();
         for round in 0..3 {
-            let ids: Vec<_> = (0..4).map(|v| slab.insert_id(v + round).unwrap()).collect();
+            let ids: Vec<_> = (0..4).map(|v| slab.insert(v + round).unwrap()).collect();
             for id in ids {
                 assert!(!seen.contains(&id) && id.generation != 0);
                 assert!(slab.remove(id).is_some());

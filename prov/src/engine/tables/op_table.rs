@@ -149,7 +149,7 @@ pub(crate) enum CtsReason {
 /// Table of outstanding operations.
 #[derive(Debug)]
 pub(crate) struct OpTable {
-    ops: Slab<OutstandingOp>,
+    ops: Slab<OutstandingOp, SlabId>,
     /// Number of outstanding messages, by peer.
     messages: Vec<u32>,
     /// Bytes of kept datagrams.
@@ -202,7 +202,7 @@ impl OpTable {
         if let Some(count) = self.messages_like(&op) {
             *count += 1;
         }
-        self.ops.insert_id(op).map_or(0, number)
+        self.ops.insert(op).map_or(0, number)
     }
 
     #[inline]
@@ -243,8 +243,8 @@ impl OpTable {
 
     /// Returns the numbers of the operations to one peer, in slot order.
     pub(crate) fn of_peer(&self, peer: PeerId) -> Vec<u64> {
-        let of_it = |id: &SlabId| self.ops.get(*id).is_some_and(|op| op.peer == peer);
-        self.ops.ids().filter(of_it).map(number).collect()
+        let ops = self.ops.iter().filter(|(_, op)| op.peer == peer);
+        ops.map(|(id, _)| number(id)).collect()
     }
 
     /// Returns the peers of the operations, with repetitions.

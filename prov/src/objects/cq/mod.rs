@@ -517,8 +517,7 @@ impl Cq {
                 poll = calls::poll_direct(st, ep, self.index, out.count, &mut reader);
                 let found = reader.found;
                 if found > 0 {
-                    let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-                    cq.detector.note_event();
+                    self.note_event(st);
                     return Ok(found.cast_signed());
                 }
             }
@@ -534,6 +533,14 @@ impl Cq {
             return self.yield_or_sleep(out);
         }
         Err(fi::FI_EAGAIN)
+    }
+
+    /// Notes entries that were read without a look at the queue.
+    #[inline(always)]
+    fn note_event(&self, st: &mut DomainState) {
+        if let Some(cq) = st.cqs.get_mut(self.index) {
+            cq.detector.note_event();
+        }
     }
 
     /// Makes progress, unless enough entries are ready, and returns the result of a read; `None`

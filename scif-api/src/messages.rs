@@ -145,7 +145,8 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
         if done == dst.len() {
             break Ok(());
         }
-        if over {
+        // One step takes only a part of them.
+        if over && n == 0 {
             break Err(Failure::Reset);
         }
         if !wait {
@@ -426,6 +427,19 @@ mod tests {
         assert_eq!(scif.send_bytes(a, b"more", false), Ok(4));
         assert_eq!(scif.receive_bytes(d, &mut bytes, false), Ok(4));
         assert_eq!(scif.receive_bytes(b, &mut bytes, false), Ok(4095));
+    }
+
+    #[test]
+    fn a_receive_takes_all_parts_that_came_before_the_close() {
+        let scif = endpoints("parts", 0);
+        let (a, b) = connected(&scif, &scif);
+        scif.0.get(a).unwrap().link().unwrap().rx.announce_demand(30_000);
+        assert_eq!(scif.send_bytes(b, &[7; 20_000], true), Ok(20_000));
+        scif.close(b).unwrap();
+        let mut bytes = [0; 30_000];
+        assert_eq!(scif.receive_bytes(a, &mut bytes, true), Ok(20_000));
+        assert!(bytes.iter().take(20_000).all(|byte| *byte == 7));
+        assert_eq!(scif.receive_bytes(a, &mut bytes, true), Err(Failure::Reset));
     }
 
     /// A sharer is killed in a receive of more bytes than the queue takes without one.

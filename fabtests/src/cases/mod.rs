@@ -64,6 +64,7 @@ mod sets;
 mod shared;
 mod shared_many;
 mod signals;
+mod stall;
 mod tagged;
 mod threads;
 mod through_the_ring;
@@ -142,6 +143,7 @@ const AREAS: &[&[Case]] = &[
     restart::CASES,
     absent_peers::CASES,
     fork::CASES,
+    stall::CASES,
 ];
 
 /// Returns every case: the areas in their order, then their cases over other set-ups.

@@ -601,7 +601,7 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
 fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
     let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
     let count = last - first + 1;
-    let hint = first_choice(now_ns(), count);
+    let hint = first_choice(now_ns(), process::pid(), count);
     for step in 0..count {
         let port = first + (hint + step) % count;
         let id = PortId { node: soft.node, port: u16::try_from(port).unwrap_or(u16::MAX) };
@@ -614,14 +614,15 @@ fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> 
     Err(Error::NoPorts)
 }
 
-/// Offset in the dynamic ports at which the search for a free one begins, `nanoseconds` after the
-/// start of the host. Each millisecond has an offset of its own: a port comes up again after
-/// `count` milliseconds, when operations that name the dead endpoint have ended. Process ids do
-/// not do this: in containers they are all alike. The factor leaves 96 ports between two
-/// milliseconds for endpoints that are opened at one time.
-fn first_choice(nanoseconds: u64, count: u32) -> u32 {
+/// Offset in the dynamic ports at which process `pid` begins its search for a free one,
+/// `nanoseconds` after the start of the host. The ports of processes that begin within 0.6 s
+/// differ, so operations that name a dead endpoint end before its port comes up again. Process ids
+/// alone do not do this: in containers they are all alike. The clock alone does not tell apart two
+/// processes of one millisecond.
+fn first_choice(nanoseconds: u64, pid: i32, count: u32) -> u32 {
     let milliseconds = nanoseconds / 1_000_000 % u64::from(count);
-    u32::try_from(milliseconds * 97 % u64::from(count)).unwrap_or(0)
+    let place = milliseconds * 97 + u64::from(pid.cast_unsigned() % 97);
+    u32::try_from(place % u64::from(count)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -629,13 +630,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_comes_up_again_after_a_minute() {
+    fn processes_of_half_a_second_begin_at_different_ports() {
         let count = u32::from(*DYNAMIC_PORTS.end() - *DYNAMIC_PORTS.start()) + 1;
         let start = 86_400_000_123_456_789;
-        let choices: std::collections::HashSet<u32> = (0..u64::from(count))
-            .map(|millisecond| first_choice(start + millisecond * 1_000_000, count))
+        let choices: std::collections::HashSet<u32> = (0..600)
+            .flat_map(|at| (500..597).map(move |pid| (start + at * 1_000_000, pid)))
+            .map(|(nanoseconds, pid)| first_choice(nanoseconds, pid, count))
             .collect();
-        assert_eq!(choices.len(), usize::from(*DYNAMIC_PORTS.end() - *DYNAMIC_PORTS.start()) + 1);
+        assert_eq!(choices.len(), 600 * 97);
         assert!(choices.iter().all(|choice| *choice < count));
     }
 

@@ -14,7 +14,7 @@ use scif::segment::Side;
 use scif::sys::time::now_ns;
 use scif::sys::{descriptor, process, unix};
 use scif::whereabouts::warn_of_user;
-use scif::{DYNAMIC_PORTS, PortId};
+use scif::{PortId, dynamic_ports};
 
 use crate::endpoint::Epd;
 use crate::failure::{Failure, Result};
@@ -55,20 +55,10 @@ fn port_socket(inner: &Inner, port: u16) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-fn dynamic_port(inner: &Inner) -> Result<(OwnedFd, u16)> {
-    let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
-    let count = last - first + 1;
-    // Each process starts at its own port, so that many processes do not try the same ones.
-    let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
-    let ports =
-        (0..count).map(|step| u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX));
-    first_free(ports, |port| port_socket(inner, port))
-}
-
 /// Gives the endpoint a port. The caller holds the control lock and has checked the state.
 fn give_port(inner: &Inner, epd: &Epd, port: u16) -> Result<u16> {
     let (socket, port) = if port == 0 {
-        dynamic_port(inner)?
+        first_free(dynamic_ports(), |port| port_socket(inner, port))?
     } else {
         let socket = port_socket(inner, port).map_err(|failure| match failure {
             Failure::Os(Errno::ADDRINUSE) => Failure::Invalid,

@@ -11,10 +11,31 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::sys::process;
+use crate::sys::time::now_ns;
 
 /// Ports assigned on bind without a port number. Lower ports are reserved for services with known
 /// numbers.
 pub const DYNAMIC_PORTS: RangeInclusive<u16> = 1089..=u16::MAX;
+
+/// Returns all dynamic ports, beginning with one that no other process has tried lately. A socket
+/// of the port tells whether it is free.
+pub fn dynamic_ports() -> impl Iterator<Item = u16> {
+    let hint = first_choice(now_ns(), process::pid());
+    DYNAMIC_PORTS.skip(hint).chain(DYNAMIC_PORTS.take(hint))
+}
+
+/// Returns the offset in the dynamic ports at which process `pid` begins its search for a free one,
+/// `nanoseconds` after the start of the host.
+///
+/// Searches within 0.6 s begin at different ports, unless they begin in one millisecond and their
+/// pids are equal modulo 97. So operations that name a dead endpoint end before its port comes up
+/// again. Pids alone do not suffice: in containers they are all alike. Nor does the clock alone:
+/// two processes may begin in one millisecond.
+fn first_choice(nanoseconds: u64, pid: i32) -> usize {
+    let milliseconds = nanoseconds / 1_000_000 % DYNAMIC_PORTS.len() as u64;
+    let place = milliseconds * 97 + u64::from(pid.cast_unsigned() % 97);
+    usize::try_from(place).unwrap_or(0) % DYNAMIC_PORTS.len()
+}
 
 /// A port of a node: the identity of an endpoint on its host.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -67,6 +88,23 @@ fn fold(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn searches_of_half_a_second_begin_at_different_ports() {
+        let start = 86_400_000_123_456_789;
+        let choices: std::collections::HashSet<usize> = (0..600)
+            .flat_map(|at| (500..597).map(move |pid| (start + at * 1_000_000, pid)))
+            .map(|(nanoseconds, pid)| first_choice(nanoseconds, pid))
+            .collect();
+        assert_eq!(choices.len(), 600 * 97);
+    }
+
+    #[test]
+    fn each_dynamic_port_is_tried_once() {
+        let mut ports: Vec<u16> = dynamic_ports().collect();
+        ports.sort_unstable();
+        assert!(ports.into_iter().eq(DYNAMIC_PORTS));
+    }
 
     #[test]
     fn hash_is_stable_and_tells_places_apart() {

@@ -47,7 +47,7 @@ mod waiter;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 
-pub use addr::{DYNAMIC_PORTS, PortId};
+pub use addr::{DYNAMIC_PORTS, PortId, dynamic_ports};
 pub use config::{Carrier, Config};
 pub use connection::Connection;
 pub use denial::{Denial, DenialCause};

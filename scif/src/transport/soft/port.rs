@@ -15,7 +15,7 @@ use super::names::SocketFile;
 use super::node::Soft;
 use super::whereabouts::warn_of_user;
 use super::wire::{self, BadPacket, Greeting, PACKET_MAX, Packet};
-use crate::addr::{DYNAMIC_PORTS, PortId};
+use crate::addr::{PortId, dynamic_ports};
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::export::Writers;
 use crate::liveness::ProcessProof;
@@ -597,14 +597,10 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
     }
 }
 
-/// Takes a dynamic port, starting at a position that differs between processes.
+/// Takes a dynamic port.
 fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
-    let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
-    let count = last - first + 1;
-    let hint = first_choice(now_ns(), process::pid(), count);
-    for step in 0..count {
-        let port = first + (hint + step) % count;
-        let id = PortId { node: soft.node, port: u16::try_from(port).unwrap_or(u16::MAX) };
+    for port in dynamic_ports() {
+        let id = PortId { node: soft.node, port };
         match bind_port(soft, id) {
             Err(Error::PortInUse(_)) => {}
             Err(error) => return Err(error),
@@ -614,32 +610,9 @@ fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> 
     Err(Error::NoPorts)
 }
 
-/// Offset in the dynamic ports at which process `pid` begins its search for a free one,
-/// `nanoseconds` after the start of the host. The ports of processes that begin within 0.6 s
-/// differ, so operations that name a dead endpoint end before its port comes up again. Process ids
-/// alone do not do this: in containers they are all alike. The clock alone does not tell apart two
-/// processes of one millisecond.
-fn first_choice(nanoseconds: u64, pid: i32, count: u32) -> u32 {
-    let milliseconds = nanoseconds / 1_000_000 % u64::from(count);
-    let place = milliseconds * 97 + u64::from(pid.cast_unsigned() % 97);
-    u32::try_from(place % u64::from(count)).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processes_of_half_a_second_begin_at_different_ports() {
-        let count = u32::from(*DYNAMIC_PORTS.end() - *DYNAMIC_PORTS.start()) + 1;
-        let start = 86_400_000_123_456_789;
-        let choices: std::collections::HashSet<u32> = (0..600)
-            .flat_map(|at| (500..597).map(move |pid| (start + at * 1_000_000, pid)))
-            .map(|(nanoseconds, pid)| first_choice(nanoseconds, pid, count))
-            .collect();
-        assert_eq!(choices.len(), 600 * 97);
-        assert!(choices.iter().all(|choice| *choice < count));
-    }
 
     #[test]
     fn a_process_is_told_by_its_number_and_else_by_its_user() {

@@ -103,7 +103,7 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
         }
         let full = || link.tx.room() == Ok(0) && !epd.over(link);
         // The descriptor shows space while this thread polls for it.
-        if stays(spin_ns, full)
+        if poll_while(spin_ns, full)
             && let Err(failure) =
                 settle_space(epd, link, fd).and_then(|()| sleep(epd, fd, link.tx.space(), full))
         {
@@ -157,7 +157,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
             continue;
         }
         let empty = || link.rx.ready() == Ok(0) && !epd.over(link);
-        if stays(spin_ns, empty)
+        if poll_while(spin_ns, empty)
             && let Err(failure) = sleep(epd, fd, link.rx.data(), empty)
         {
             break Err(failure);
@@ -198,7 +198,7 @@ fn partial(done: usize, outcome: Result<()>) -> Result<usize> {
 
 /// Polls for at most `spin_ns` while `nothing` is true. Returns whether it still is.
 #[inline]
-fn stays(spin_ns: u64, nothing: impl Fn() -> bool) -> bool {
+fn poll_while(spin_ns: u64, nothing: impl Fn() -> bool) -> bool {
     let mut since = None;
     let mut looks = 0u32;
     while nothing() {

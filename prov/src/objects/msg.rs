@@ -22,45 +22,10 @@ use crate::objects::endpoint::context::{RxCtx, TxCtx};
 use crate::objects::endpoint::ep::Ep;
 use crate::objects::endpoint::prefix::Prefixed;
 use crate::objects::endpoint::srx::Srx;
-use crate::objects::endpoint::transfer::{Receiver, Sender};
+use crate::objects::endpoint::transfer::{Receiver, Sender, message_tables};
 use crate::objects::endpoint::trigger::Triggered;
 
-pub(crate) static OPS: fi::fi_ops_msg = ops::<Ep>();
-/// Operations of an endpoint with message prefixes.
-pub(crate) static PREFIX_OPS: fi::fi_ops_msg = ops::<Prefixed>();
-/// Operations of an endpoint with triggered operations.
-pub(crate) static TRIGGER_OPS: fi::fi_ops_msg = ops::<Triggered>();
-/// Operations of a shared receive context.
-pub(crate) static SRX_OPS: fi::fi_ops_msg = rx_ops::<Srx>();
-/// Operations of a transmit context.
-pub(crate) static TX_CTX_OPS: fi::fi_ops_msg = tx_ops::<TxCtx>();
-/// Operations of a receive context.
-pub(crate) static RX_CTX_OPS: fi::fi_ops_msg = rx_ops::<RxCtx>();
-
-const fn ops<E: Receiver + Sender + Object>() -> fi::fi_ops_msg {
-    fi::fi_ops_msg { recv: recv::<E>, recvv: recvv::<E>, recvmsg: recvmsg::<E>, ..tx_ops::<E>() }
-}
-
-const fn tx_ops<S: Sender + Object>() -> fi::fi_ops_msg {
-    fi::fi_ops_msg {
-        send: send::<S>,
-        sendv: sendv::<S>,
-        sendmsg: sendmsg::<S>,
-        inject: inject::<S>,
-        senddata: senddata::<S>,
-        injectdata: injectdata::<S>,
-        ..fi::FI_OPS_MSG_NOSYS
-    }
-}
-
-const fn rx_ops<R: Receiver + Object>() -> fi::fi_ops_msg {
-    fi::fi_ops_msg {
-        recv: recv::<R>,
-        recvv: recvv::<R>,
-        recvmsg: recvmsg::<R>,
-        ..fi::FI_OPS_MSG_NOSYS
-    }
-}
+message_tables!(fi::fi_ops_msg, fi::FI_OPS_MSG_NOSYS);
 
 /// `fi_recv`
 unsafe extern "C" fn recv<R: Receiver + Object>(

@@ -21,45 +21,10 @@ use crate::objects::endpoint::context::{RxCtx, TxCtx};
 use crate::objects::endpoint::ep::Ep;
 use crate::objects::endpoint::prefix::Prefixed;
 use crate::objects::endpoint::srx::Srx;
-use crate::objects::endpoint::transfer::{Receiver, Sender};
+use crate::objects::endpoint::transfer::{Receiver, Sender, message_tables};
 use crate::objects::endpoint::trigger::Triggered;
 
-pub(crate) static OPS: fi::fi_ops_tagged = ops::<Ep>();
-/// Operations of an endpoint with message prefixes.
-pub(crate) static PREFIX_OPS: fi::fi_ops_tagged = ops::<Prefixed>();
-/// Operations of an endpoint with triggered operations.
-pub(crate) static TRIGGER_OPS: fi::fi_ops_tagged = ops::<Triggered>();
-/// Operations of a shared receive context.
-pub(crate) static SRX_OPS: fi::fi_ops_tagged = rx_ops::<Srx>();
-/// Operations of a transmit context.
-pub(crate) static TX_CTX_OPS: fi::fi_ops_tagged = tx_ops::<TxCtx>();
-/// Operations of a receive context.
-pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = rx_ops::<RxCtx>();
-
-const fn ops<E: Receiver + Sender + Object>() -> fi::fi_ops_tagged {
-    fi::fi_ops_tagged { recv: recv::<E>, recvv: recvv::<E>, recvmsg: recvmsg::<E>, ..tx_ops::<E>() }
-}
-
-const fn tx_ops<S: Sender + Object>() -> fi::fi_ops_tagged {
-    fi::fi_ops_tagged {
-        send: send::<S>,
-        sendv: sendv::<S>,
-        sendmsg: sendmsg::<S>,
-        inject: inject::<S>,
-        senddata: senddata::<S>,
-        injectdata: injectdata::<S>,
-        ..fi::FI_OPS_TAGGED_NOSYS
-    }
-}
-
-const fn rx_ops<R: Receiver + Object>() -> fi::fi_ops_tagged {
-    fi::fi_ops_tagged {
-        recv: recv::<R>,
-        recvv: recvv::<R>,
-        recvmsg: recvmsg::<R>,
-        ..fi::FI_OPS_TAGGED_NOSYS
-    }
-}
+message_tables!(fi::fi_ops_tagged, fi::FI_OPS_TAGGED_NOSYS);
 
 /// `fi_trecv`
 unsafe extern "C" fn recv<R: Receiver + Object>(

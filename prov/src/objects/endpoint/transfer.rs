@@ -295,3 +295,42 @@ impl Ep {
         Ok(0)
     }
 }
+
+/// Defines the tables of message operations of each kind of object: `message_tables!(TYPE, NOSYS)`.
+/// The operations are functions of the module, generic over the object.
+macro_rules! message_tables {
+    ($table:ty, $nosys:path) => {
+        pub(crate) static OPS: $table = ops::<Ep>();
+        /// Operations of an endpoint with message prefixes.
+        pub(crate) static PREFIX_OPS: $table = ops::<Prefixed>();
+        /// Operations of an endpoint with triggered operations.
+        pub(crate) static TRIGGER_OPS: $table = ops::<Triggered>();
+        /// Operations of a shared receive context.
+        pub(crate) static SRX_OPS: $table = rx_ops::<Srx>();
+        /// Operations of a transmit context.
+        pub(crate) static TX_CTX_OPS: $table = tx_ops::<TxCtx>();
+        /// Operations of a receive context.
+        pub(crate) static RX_CTX_OPS: $table = rx_ops::<RxCtx>();
+
+        const fn ops<E: Receiver + Sender + Object>() -> $table {
+            let mut table = tx_ops::<E>();
+            (table.recv, table.recvv, table.recvmsg) = (recv::<E>, recvv::<E>, recvmsg::<E>);
+            table
+        }
+
+        const fn tx_ops<S: Sender + Object>() -> $table {
+            let mut table = $nosys;
+            (table.send, table.sendv, table.sendmsg) = (send::<S>, sendv::<S>, sendmsg::<S>);
+            (table.inject, table.senddata) = (inject::<S>, senddata::<S>);
+            table.injectdata = injectdata::<S>;
+            table
+        }
+
+        const fn rx_ops<R: Receiver + Object>() -> $table {
+            let mut table = $nosys;
+            (table.recv, table.recvv, table.recvmsg) = (recv::<R>, recvv::<R>, recvmsg::<R>);
+            table
+        }
+    };
+}
+pub(crate) use message_tables;

@@ -3,7 +3,7 @@
 //! the driver of Linux 4.19 gave, on a machine with one node and no card. Some of these results are
 //! defects of the driver.
 //!
-//! Where `libscifdev.so` returns another result, the row contains both. The README of
+//! A row contains both results if `libscifdev.so` returns another one. The README of
 //! `libscifdev.so` lists each difference in the same words.
 //!
 //! The requests depend neither on the number of nodes nor on ports of other programs.

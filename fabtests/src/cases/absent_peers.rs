@@ -301,7 +301,7 @@ fn no_memory(rank: &Rank) -> Outcome {
 /// Tests a side without a descriptor for a connection. Its error names the cause, not a death of
 /// the peer. It communicates with the peer afterwards, and receives from the peer are still posted.
 fn no_descriptor(rank: &Rank) -> Outcome {
-    rank.only_scif("what a connection takes is a provider's own")?;
+    rank.only_scif("the descriptors of a connection depend on the provider")?;
     let rig = Rig::open(rank, &ask())?;
     let buf = Buf::new(64);
     if rank.index == 1 {

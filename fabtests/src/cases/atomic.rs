@@ -507,7 +507,7 @@ fn order(rank: &Rank) -> Outcome {
 /// guarantee completes, and one with `FI_DELIVERY_COMPLETE` does not. A later write does not
 /// overtake the first operation.
 fn without_the_target(rank: &Rank) -> Outcome {
-    rank.only_scif("what needs the target is a provider's own choice")?;
+    rank.only_scif("operations that need the target depend on the provider")?;
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(16);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;

@@ -543,7 +543,7 @@ fn states(rank: &Rank) -> Outcome {
 fn backlog(rank: &Rank) -> Outcome {
     const CALLERS: usize = 5;
     let bare = bare(rank)?;
-    rank.only_scif("the backlog is a provider's own choice")?;
+    rank.only_scif("the backlog depends on the provider")?;
     if rank.index == 0 {
         let pep = Pep::open(&bare.fabric, &bare.info)?;
         pep.attach(&bare.eq)?;

@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
 fn hanging_up(rank: &Rank) -> Outcome {
     const CALLS: usize = 6000;
     const MOST: usize = 4096;
-    rank.only_scif("the bound is this provider's")?;
+    rank.only_scif("the limit depends on the provider")?;
     let bare = bare(rank)?;
     if rank.index == 0 {
         let pep = bare.listening()?;

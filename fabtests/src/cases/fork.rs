@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
 const WAITING: usize = 20;
 
 fn child(rank: &Rank, progress: u32) -> Outcome {
-    rank.only_scif("what a provider does in a child is its own choice")?;
+    rank.only_scif("the state of a forked child depends on the provider")?;
     let ask = super::atomic::ask().with(|ask| {
         ask.hints.caps |= sys::FI_TAGGED;
         ask.hints.data_progress = progress;
@@ -88,7 +88,7 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
 /// parent held at the fork, without an effect on the parent. The child may open new objects.
 fn closes(rank: &Rank, progress: u32) -> Outcome {
     const FORKS: usize = 40;
-    rank.only_scif("what a provider does in a child is its own choice")?;
+    rank.only_scif("the state of a forked child depends on the provider")?;
     let ask = super::atomic::ask().with(|ask| {
         ask.hints.caps |= sys::FI_TAGGED;
         ask.hints.data_progress = progress;

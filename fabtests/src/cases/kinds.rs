@@ -149,7 +149,7 @@ fn more_than_kept(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
     const KEPT: usize = 64;
     const COUNT: usize = KEPT + 3;
-    rank.only_scif("how much is kept is a provider's own choice")?;
+    rank.only_scif("the number of kept messages depends on the provider")?;
     let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
     let buf = Buf::pattern(LEN, 7);
     if rank.index == 1 {

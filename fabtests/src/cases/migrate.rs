@@ -42,7 +42,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn open(rank: &Rank) -> Outcome<Rig<'_>> {
-    rank.only_scif("how memory is reached is a provider's own choice")?;
+    rank.only_scif("the access to memory depends on the provider")?;
     if !may_hold_stores() {
         return Err(Fail::NotHere("the system refuses userfaultfd: nothing moves".into()));
     }

@@ -347,7 +347,7 @@ fn unexpected_flood(rank: &Rank) -> Outcome {
 fn sender_is_the_faster(rank: &Rank) -> Outcome {
     const COUNT: u64 = 5000;
     const UNDER_WAY: u64 = 4000;
-    rank.only_scif("how much is kept is the provider's affair")?;
+    rank.only_scif("the number of kept messages depends on the provider")?;
     // A progress thread could not know whether its program will receive.
     let rig = Rig::open(
         rank,

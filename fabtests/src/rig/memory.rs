@@ -20,12 +20,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Returns the target of an atomic operation at the begin of the memory.
+    /// Returns the target of an atomic operation at the start of the memory.
     pub fn atomic(self, dest: u64, datatype: u32, op: u32, context: usize) -> AtomicTarget {
         AtomicTarget { dest, addr: self.addr, key: self.key, datatype, op, context }
     }
 
-    /// Returns the target of a sum of 64-bit numbers at the begin of the memory.
+    /// Returns the target of a sum of 64-bit numbers at the start of the memory.
     pub fn sum(self, dest: u64, context: usize) -> AtomicTarget {
         self.atomic(dest, sys::FI_UINT64, sys::FI_SUM, context)
     }

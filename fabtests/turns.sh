@@ -37,8 +37,8 @@ placement() { # NS
 
 # in_turns TEST UNIT [ARGUMENT...]: calls `take SUBJECT TEST ARGUMENT...` for each subject in turns,
 # until each has SAMPLES samples of one placement, or had three times as many turns. `take` prints
-# lines "SIZE VALUE" and fails if the program fails. A subject that fails twice is absent in this
-# test.
+# lines "SIZE VALUE", or "SIZE VALUE TEST,UNIT" for a program with several results, and fails if the
+# program fails. A subject that fails twice is absent in this test.
 in_turns() {
     local test=$1 unit=$2 order=("${SUBJECTS[@]}") subject rows before after round place
     local -A count=() failures=()
@@ -61,7 +61,7 @@ in_turns() {
             if [ "$place" = "$(placement "$after")" ]; then
                 ((count[$place $subject] += 1))
                 awk -v OFS=, -v head="$test,$unit" -v tail="$subject,$place,$before,$after" \
-                    '{ print head, $1, tail, $2 }' <<<"$rows" >>"$FIGURES"
+                    '{ print (NF > 2 ? $3 : head), $1, tail, $2 }' <<<"$rows" >>"$FIGURES"
             else
                 DROPPED=$((DROPPED + 1))
             fi

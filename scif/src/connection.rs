@@ -234,7 +234,7 @@ impl Connection {
     }
 
     /// Makes the peer poll its ring. Called after one or more pushes.
-    #[inline]
+    #[inline(always)]
     pub fn notify(&mut self) {
         publish_fence(self.asymmetric);
         let idle = self.views.tx.consumer_idle();

@@ -232,6 +232,13 @@ impl Endpoint {
         self.conns.get_mut(id)
     }
 
+    /// Returns a connection, like [`Endpoint::conn`], for a caller that knows that the endpoint is
+    /// not [`forked`](Endpoint::forked).
+    #[inline(always)]
+    pub fn conn_here(&mut self, id: ConnId) -> Option<&mut Connection> {
+        self.conns.get_mut(id)
+    }
+
     /// Returns the ids of all connections.
     pub fn conns(&self) -> impl Iterator<Item = ConnId> {
         let forked = self.forked();

@@ -36,6 +36,14 @@ struct Unwound<'a> {
     ep: u32,
 }
 
+impl Unwound<'_> {
+    /// Ends the guard without effect, since no panic has occurred.
+    #[inline(always)]
+    fn disarm(self) {
+        let _kept = ManuallyDrop::new(self);
+    }
+}
+
 impl Drop for Unwound<'_> {
     #[cold]
     fn drop(&mut self) {
@@ -46,26 +54,37 @@ impl Drop for Unwound<'_> {
     }
 }
 
-/// Returns an enabled endpoint and the other parts of its domain.
+/// Returns an enabled endpoint and the other parts of its domain, unless this is a forked child.
 #[inline(always)]
 pub(crate) fn split(st: &mut DomainState, ep: u32) -> Result<(&mut Endpoint, Env<'_>), Errno> {
+    let (e, env) = enabled(st, ep)?;
+    // In a forked child the endpoint, its rings and its doorbell still belong to the parent.
+    if e.links.sock.forked() {
+        return Err(e.refusal());
+    }
+    Ok((e, env))
+}
+
+/// Returns an enabled endpoint and the other parts of its domain, for a call that has already
+/// refused a forked child.
+#[inline(always)]
+fn enabled(st: &mut DomainState, ep: u32) -> Result<(&mut Endpoint, Env<'_>), Errno> {
     let DomainState { eps, cqs, cntrs, avs, mrs, srxs, .. } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
-    // In a forked child the endpoint, its rings and its doorbell still belong to the parent.
-    if !e.enabled || e.links.sock.forked() {
+    if !e.enabled {
         return Err(e.refusal());
     }
     let env = Env { cqs, cntrs, avs, mrs, srxs };
     Ok((e, env))
 }
 
-/// Returns the parts that a call on endpoint `ep` works on, as [`split`] does.
+/// Returns the parts that a call on endpoint `ep` works on, as [`enabled`] does.
 ///
 /// # Errors
-/// Errors of [`split`], with a logged reason.
+/// Errors of [`enabled`], with a logged reason.
 #[inline(always)]
 pub(crate) fn usable(st: &mut DomainState, ep: u32) -> Result<(&mut Endpoint, Env<'_>), Errno> {
-    split(st, ep).map_err(not_usable)
+    enabled(st, ep).map_err(not_usable)
 }
 
 #[cold]
@@ -99,11 +118,27 @@ pub(crate) fn is_null_range(iov: &[Mem]) -> bool {
 /// completions.
 #[inline(always)]
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
+    let unwound = Unwound { st, ep };
+    let sent = send_fast(unwound.st, ep, a);
+    unwound.disarm();
+    // Copies of the arguments, so that the fast path keeps its own in registers.
+    if sent? { Ok(()) } else { send_slow(st, ep, &SendArgs { ..*a }) }
+}
+
+/// Sends a message on the fast path. Returns false if it did nothing.
+#[inline(always)]
+fn send_fast(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<bool, Errno> {
+    let (e, mut env) = usable(st, ep)?;
+    if is_null_range(a.iov) {
+        return Err(in_no_memory());
+    }
+    Ok(e.peers.own.is_none() && send::send_small(e, &mut env, a)?)
+}
+
+#[inline(never)]
+fn send_slow(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
-        if is_null_range(a.iov) {
-            return Err(in_no_memory());
-        }
         let posted = send::post_send(e, &mut env, a);
         loopback::progress_loopback(e, &mut env);
         posted
@@ -113,21 +148,21 @@ pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<()
 /// Posts a receive, or peeks at, claims or discards a message.
 #[inline(always)]
 pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
-    guarded(st, ep, |st| {
-        let (e, mut env) = usable(st, ep)?;
-        if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
-            return peek::post_peek(e, &mut env, a);
-        }
-        if fast_path::post_recv_fast(e, &mut env, a)? {
-            return Ok(());
-        }
-        recv::post_recv(e, &mut env, a)?;
-        hasten(st, ep);
-        Ok(())
-    })
+    let unwound = Unwound { st, ep };
+    let posted = recv_fast(unwound.st, ep, a);
+    unwound.disarm();
+    if posted? { Ok(()) } else { recv_slow(st, ep, &RecvArgs { ..*a }) }
+}
+
+/// Posts a receive on the fast path. Returns false if it did nothing.
+#[inline(always)]
+fn recv_fast(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<bool, Errno> {
+    let (e, env) = usable(st, ep)?;
+    Ok(a.flags & (fi::FI_PEEK | fi::FI_CLAIM) == 0 && fast_path::post_recv_fast(e, &env, a)?)
 }
 
 /// Posts a receive on the slow path only, for contexts of scalable endpoints and queued work.
+#[inline(never)]
 pub(crate) fn recv_slow(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
@@ -195,17 +230,59 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
 
 /// See [`fast_path::poll_direct`].
 #[inline(always)]
-pub(crate) fn poll_direct(
+pub(crate) fn poll_direct<D: CompletionSink>(
     st: &mut DomainState,
     ep: u32,
     cq: u32,
     most: usize,
-    to: &mut impl CompletionSink,
-) -> DirectPoll {
-    guarded(st, ep, |st| match split(st, ep) {
-        Ok((e, mut env)) => fast_path::poll_direct(e, &mut env, cq, most, to),
-        Err(_) => DirectPoll::Declined,
-    })
+    to: D,
+) -> (DirectPoll, D) {
+    let unwound = Unwound { st, ep };
+    let polled = poll_enabled(unwound.st, ep, cq, most, to);
+    unwound.disarm();
+    polled
+}
+
+#[inline(always)]
+fn poll_enabled<D: CompletionSink>(
+    st: &mut DomainState,
+    ep: u32,
+    cq: u32,
+    most: usize,
+    to: D,
+) -> (DirectPoll, D) {
+    let Ok((e, mut env)) = enabled(st, ep) else {
+        return (DirectPoll::Declined, to);
+    };
+    if e.links.is_clock_due(e.links.polls.wrapping_add(1)) {
+        return poll_with_timed_work(e, &mut env.again(), cq, most, to);
+    }
+    fast_path::poll_direct(e, &mut env, cq, most, to)
+}
+
+/// Does the timed work, and then polls the rings directly. A poll that finds nothing leaves the
+/// rest to a full one.
+#[inline(never)]
+fn poll_with_timed_work<D: CompletionSink>(
+    e: &mut Endpoint,
+    env: &mut Env<'_>,
+    cq: u32,
+    most: usize,
+    to: D,
+) -> (DirectPoll, D) {
+    if env.mrs.has_hot() {
+        return (DirectPoll::Declined, to);
+    }
+    e.links.polls = e.links.polls.wrapping_add(1);
+    progress::housekeeping(e, env);
+    // The entries of ended connections come first.
+    if env.cqs.get(cq).is_none_or(|cq| !cq.is_empty()) {
+        return (DirectPoll::Declined, to);
+    }
+    match fast_path::poll_direct(e, env, cq, most, to) {
+        (DirectPoll::Empty, to) => (DirectPoll::Declined, to),
+        polled => polled,
+    }
 }
 
 /// Requests wake-ups from peers. The caller polls once more before it sleeps on the descriptor of
@@ -315,9 +392,8 @@ pub(crate) fn guarded<R>(
     body: impl FnOnce(&mut DomainState) -> R,
 ) -> R {
     let unwound = Unwound { st, ep };
-    let done = body(&mut *unwound.st);
-    // No panic occurred, so the guard must not be dropped.
-    let _kept = ManuallyDrop::new(unwound);
+    let done = body(unwound.st);
+    unwound.disarm();
     done
 }
 

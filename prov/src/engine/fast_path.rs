@@ -19,7 +19,7 @@ use crate::engine::parts::Env;
 use crate::engine::peers::{merge, peer_conn};
 use crate::engine::tables::peer_table::{PeerTable, source_in};
 use crate::engine::tables::recv_queues::RecvQueues;
-use crate::engine::tables::tag_match::PostedRecv;
+use crate::engine::tables::tag_match::{PlainRecv, PostedRecv};
 use crate::engine::types::args::{EpConfig, RecvArgs};
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::{ANY, PeerId};
@@ -76,7 +76,7 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
     /// Receives an inline message if a plain receive is posted for it.
     #[inline(always)]
     fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool {
-        let InlineRecv { cfg, env, peer, .. } = self;
+        let InlineRecv { cfg, recv, env, peer, .. } = self;
         if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE || cfg.force_slow_path
         {
             return false;
@@ -88,29 +88,14 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
         };
         let tag = if is_tagged { line.word(0) } else { 0 };
         let data = if has_data { line.word(words - 1) } else { 0 };
-        let (queue, mut cq_flags) = if is_tagged {
-            (&mut self.recv.tagged, fi::FI_RECV | fi::FI_TAGGED)
-        } else {
-            (&mut self.recv.msg, fi::FI_RECV | fi::FI_MSG)
-        };
-        if has_data {
-            cq_flags |= fi::FI_REMOTE_CQ_DATA;
-        }
-        let Some((at, posted)) = queue.receive_for(peer, tag) else {
-            return false;
-        };
-        let &PostedRecv { iov: Iov::One([ref to]), multi: None, context, flags, src, .. } = posted
+        let Some(PlainRecv { to, context, flags, src }) =
+            recv.queue(is_tagged).take_plain(peer, tag, len)
         else {
             return false;
         };
-        if len > to.len() {
-            return false;
-        }
-        line.copy_tail(words, to);
-        let buf = to.addr();
-        queue.posted.forget(at);
-        self.recv.directed -= usize::from(src != ANY);
-        self.recv.last_peek_missed = false;
+        line.copy_tail(words, &to);
+        recv.directed -= usize::from(src != ANY);
+        recv.last_peek_missed = false;
         self.stats.received.add(len);
         if let Some(cntr) = cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             cntr.add(1);
@@ -118,11 +103,13 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
         if flags & fi::FI_COMPLETION != 0
             && let Some(cq) = cfg.rx_cq
         {
+            let class = if is_tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+            let with_data = if has_data { fi::FI_REMOTE_CQ_DATA } else { 0 };
             let c = Completion {
                 context,
-                flags: cq_flags,
+                flags: fi::FI_RECV | class | with_data,
                 len: len + cfg.prefix,
-                buf,
+                buf: to.addr(),
                 data,
                 tag,
                 src: source_in(cfg, self.peers, env.avs, peer),
@@ -134,58 +121,96 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
 }
 
 /// Polls the rings directly for a read of queue `cq`, which is empty and fed by this endpoint
-/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue. An
-/// empty poll costs one load per active ring, no clock and no pause, since its caller may compute
+/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue. Returns
+/// `to`, which stays in registers that way. An empty poll costs one load per active ring, no clock and no pause, since its caller may compute
 /// between polls.
 #[inline(always)]
-pub(crate) fn poll_direct(
+pub(crate) fn poll_direct<D: CompletionSink>(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     cq: u32,
     most: usize,
-    to: &mut impl CompletionSink,
-) -> DirectPoll {
+    mut to: D,
+) -> (DirectPoll, D) {
     #[cfg(test)]
     let _ = crate::engine::panic_test::strike(ep.cfg.inject_size);
     if ep.cfg.rx_cq != Some(cq)
         || most == 0
         || ep.links.armed
-        || ep.links.is_clock_due(ep.links.polls.wrapping_add(1))
         || !ep.is_quiescent()
         || ep.links.sock.bell().any()
     {
-        return DirectPoll::Declined;
+        return (DirectPoll::Declined, to);
     }
-    let (rings, most) = (ep.links.active.len(), most.min(BATCH));
-    let mut taken = 0;
-    for at in 0..rings {
-        if taken == most {
-            break;
+    ep.links.polls = ep.links.polls.wrapping_add(1);
+    let rings = ep.links.active.len();
+    let mut at = 0;
+    let link = loop {
+        if at == rings {
+            return (end_poll(ep, 0, most), to);
         }
+        if let Some(link) = ep.links.poll_ready(at) {
+            break link;
+        }
+        at += 1;
+    };
+    if rings > DIRECT_RINGS {
+        return (DirectPoll::Declined, to);
+    }
+    expect_answer(ep, link);
+    let outcome = recv_inline(ep, env, link.conn, link.peer, &mut to);
+    if outcome == PollOutcome::Unhandled {
+        return (DirectPoll::Declined, to);
+    }
+    let taken = usize::from(outcome == PollOutcome::Consumed);
+    if let Some(link) = ep.links.active.get_mut(at) {
+        link.empty = u32::from(taken == 0);
+    }
+    let next = at + 1 - taken;
+    if taken < most && next < rings {
+        return poll_rest(ep, &mut env.again(), (next, taken), most, to);
+    }
+    (end_poll(ep, taken, most), to)
+}
+
+/// Continues a direct poll at ring `at`, of which it has handled `taken` messages.
+#[inline(never)]
+fn poll_rest<D: CompletionSink>(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (at, mut taken): (usize, usize),
+    most: usize,
+    mut to: D,
+) -> (DirectPoll, D) {
+    let most = most.min(BATCH);
+    let mut before = 0;
+    for at in at..ep.links.active.len() {
         let Some(link) = ep.links.poll_ready(at) else {
             continue;
         };
-        if rings > DIRECT_RINGS {
-            return DirectPoll::Declined;
-        }
         expect_answer(ep, link);
-        let before = taken;
-        let mut outcome = PollOutcome::Unhandled;
-        while taken < most {
-            outcome = recv_inline(ep, env, link.conn, link.peer, to);
-            if outcome != PollOutcome::Consumed {
-                break;
-            }
-            taken += 1;
+        let mut outcome = PollOutcome::Consumed;
+        while taken < most && outcome == PollOutcome::Consumed {
+            outcome = recv_inline(ep, env, link.conn, link.peer, &mut to);
+            taken += usize::from(outcome == PollOutcome::Consumed);
         }
         if let Some(link) = ep.links.active.get_mut(at) {
             link.empty = u32::from(taken == before && outcome == PollOutcome::Empty);
         }
         if outcome == PollOutcome::Unhandled && taken == 0 {
-            return DirectPoll::Declined;
+            return (DirectPoll::Declined, to);
         }
+        if taken == most {
+            break;
+        }
+        before = taken;
     }
-    ep.links.polls = ep.links.polls.wrapping_add(1);
+    (end_poll(ep, taken, most), to)
+}
+
+/// Notes the end of a direct poll that has handled `taken` of at most `most` messages.
+#[inline(always)]
+fn end_poll(ep: &mut Endpoint, taken: usize, most: usize) -> DirectPoll {
     ep.throttle.more = taken == most;
     ep.recv.cq_was_empty = taken == 0;
     if taken > 0 { DirectPoll::Received } else { DirectPoll::Empty }
@@ -244,7 +269,7 @@ pub(crate) fn recv_inline(
 #[inline(always)]
 pub(crate) fn post_recv_fast(
     ep: &mut Endpoint,
-    env: &mut Env<'_>,
+    env: &Env<'_>,
     a: &RecvArgs<'_>,
 ) -> Result<bool, Errno> {
     let &[to] = a.iov else { return Ok(false) };

@@ -17,3 +17,13 @@ pub(crate) struct Env<'a> {
     pub mrs: &'a mut MrTable,
     pub srxs: &'a mut Slab<SrxState>,
 }
+
+impl Env<'_> {
+    /// Returns the parts again, for a function that is not inlined. The caller can then keep its
+    /// own references in registers.
+    #[inline(always)]
+    pub(crate) fn again(&mut self) -> Env<'_> {
+        let Env { cqs, cntrs, avs, mrs, srxs } = self;
+        Env { cqs, cntrs, avs, mrs, srxs }
+    }
+}

@@ -87,7 +87,7 @@ fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) {
 }
 
 /// Does the timed work: sweep, connection events, expired connects, liveness.
-fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
+pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.links.sweep();
     connections::end_exhausted(ep, env);
     parting::see_off(ep, env);

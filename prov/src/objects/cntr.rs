@@ -121,7 +121,7 @@ unsafe extern "C" fn read(cntr: *mut fi::fid_cntr) -> u64 {
 unsafe extern "C" fn read_peer(cntr: *mut fi::fid_cntr) -> u64 {
     entry::guard_or(0, || {
         // SAFETY: a live counter, by the contract of fi_cntr_read.
-        if let Ok(cntr) = unsafe { entry::object::<Cntr, _>(cntr) } {
+        if let Ok(cntr) = unsafe { entry::own::<Cntr, _>(cntr) } {
             cntr.flush_to_owner();
         }
         0

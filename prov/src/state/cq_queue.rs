@@ -171,6 +171,27 @@ impl CqState {
         due
     }
 
+    /// Passes the oldest success to `put`, if it is in the ring and a read of it needs neither
+    /// progress nor a look at errors and waits. Returns false if it did nothing.
+    #[inline(always)]
+    pub(crate) fn pop_ready(&mut self, put: impl FnOnce(&Completion)) -> bool {
+        if self.head == self.tail
+            || !self.errors.is_empty()
+            || self.popped - self.looked >= LOOK_EVERY
+            || self.waits.fd_is_armed()
+        {
+            return false;
+        }
+        let mask = self.ring.len() - 1;
+        let Some(c) = self.ring.get(self.head & mask) else {
+            return false;
+        };
+        put(c);
+        self.head = self.head.wrapping_add(1);
+        self.popped += 1;
+        true
+    }
+
     /// Whether an error is next or follows some successes.
     #[inline]
     pub(crate) fn has_error(&self) -> bool {

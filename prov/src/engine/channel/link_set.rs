@@ -108,9 +108,10 @@ impl LinkSet {
         }
     }
 
+    /// Returns a connection. The calls have refused a forked child before they get here.
     #[inline(always)]
     pub(crate) fn conn(&mut self, id: ConnId) -> Option<&mut Connection> {
-        self.sock.conn(id)
+        self.sock.conn_here(id)
     }
 
     /// Whether the poll with number `poll` reads the clock and does the timed work.
@@ -209,7 +210,7 @@ impl LinkSet {
     pub(crate) fn poll_ready(&mut self, at: usize) -> Option<Link> {
         let LinkSet { active, sock, .. } = self;
         let link = active.get_mut(at)?;
-        if link.empty == 0 || sock.conn(link.conn).is_some_and(|c| c.rx().ready()) {
+        if link.empty == 0 || sock.conn_here(link.conn).is_some_and(|c| c.rx().ready()) {
             return Some(*link);
         }
         link.empty = link.empty.saturating_add(1);

@@ -54,35 +54,44 @@ pub(crate) fn post_send(
     env: &mut Env<'_>,
     a: &SendArgs<'_>,
 ) -> Result<(), Errno> {
+    if send_small(ep, env, a)? {
+        return Ok(());
+    }
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
-    if send_small(ep, env, peer, a) { Ok(()) } else { send_any(ep, env, peer, a) }
+    send_any(ep, env, peer, a)
 }
 
 /// Sends an inline message on the fast path, from the arguments straight into the record. The
 /// peer must be connected, with nothing pending. Returns false if nothing was done.
+///
+/// # Errors
+/// `FI_EINVAL` or `FI_ENOAV` for a destination that no address vector names.
 #[inline(always)]
-fn send_small(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> bool {
-    let [payload] = a.iov else { return false };
+pub(crate) fn send_small(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    a: &SendArgs<'_>,
+) -> Result<bool, Errno> {
+    let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    let [payload] = a.iov else { return Ok(false) };
     if a.flags & (fi::FI_FENCE | AWAITS_TARGET | FLAG_DEFERRED_WORK) != 0
         || payload.len() > HEAD_MAX
     {
-        return false;
+        return Ok(false);
     }
     let p = ep.peers.at(peer);
     let Some(conn) = p.tx.filter(|_| p.queue.is_quiet()).and_then(|id| ep.links.conn(id)) else {
-        return false;
+        return Ok(false);
     };
     let kind = wire::EAGER | wire::INLINE;
-    let pushed = match (a.tag, a.data) {
-        (Some(tag), None) => conn.push_words(kind | wire::TAGGED, [tag, 0], 1, payload),
-        (Some(tag), Some(data)) => {
-            conn.push_words(kind | wire::TAGGED | wire::DATA, [tag, data], 2, payload)
-        }
-        (None, None) => conn.push_words(kind, [0, 0], 0, payload),
-        (None, Some(data)) => conn.push_words(kind | wire::DATA, [data, 0], 1, payload),
+    let (kind, words, count) = match (a.tag, a.data) {
+        (Some(tag), None) => (kind | wire::TAGGED, [tag, 0], 1),
+        (Some(tag), Some(data)) => (kind | wire::TAGGED | wire::DATA, [tag, data], 2),
+        (None, None) => (kind, [0, 0], 0),
+        (None, Some(data)) => (kind | wire::DATA, [data, 0], 1),
     };
-    if pushed.is_err() {
-        return false;
+    if conn.push_words(kind, words, count, payload).is_err() {
+        return Ok(false);
     }
     conn.notify();
     ep.stats.sent.add(payload.len());
@@ -90,7 +99,7 @@ fn send_small(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'
     let (op_kind, tag, len) = (OpKind::of(a.tag), a.tag.unwrap_or(0), payload.len());
     let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag, len };
     completion::tx_posted(ep, env, info, 0);
-    true
+    Ok(true)
 }
 
 /// Sends a message on the slow path, or makes it pending.

@@ -5,6 +5,10 @@
 //! list keeps arrival order, with O(1) removal at any position. A search starts at the oldest
 //! entry. Not here: the work after a match (`recv`).
 
+use std::mem::ManuallyDrop;
+
+use scif_ring::copy::Mem;
+
 use crate::engine::tables::unexpected::Charge;
 use crate::engine::types::envelope::{MultiRecvId, RecvTarget};
 use crate::engine::types::iov::Iov;
@@ -52,17 +56,19 @@ impl<T> List<T> {
 
     #[inline(always)]
     pub(crate) fn push_back(&mut self, value: T) -> u32 {
-        let tail = self.tail;
-        let node = Node { prev: tail, next: NIL, value: Some(value) };
-        let at = if let Some(slot) = self.nodes.get_mut(self.free as usize) {
-            let at = self.free;
-            self.free = slot.next;
-            *slot = node;
-            at
-        } else {
-            self.nodes.push(node);
-            u32::try_from(self.nodes.len() - 1).unwrap_or(NIL)
+        if self.free == NIL {
+            self.grow();
+        }
+        let (at, tail) = (self.free, self.tail);
+        // The node is found first, so that the fields are written directly into it.
+        let Some(node) = self.node_mut(at) else {
+            return NIL;
         };
+        let free = std::mem::replace(&mut node.next, NIL);
+        node.prev = tail;
+        // A free node has no value to drop.
+        let _none = ManuallyDrop::new(node.value.replace(value));
+        self.free = free;
         match self.node_mut(tail) {
             Some(last) => last.next = at,
             None => self.head = at,
@@ -72,10 +78,27 @@ impl<T> List<T> {
         at
     }
 
+    /// Adds a free node.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        self.free = u32::try_from(self.nodes.len()).unwrap_or(NIL);
+        self.nodes.push(Node { prev: NIL, next: NIL, value: None });
+    }
+
     pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
         let value = self.node_mut(at)?.value.take()?;
         self.unlink(at);
         Some(value)
+    }
+
+    /// Removes an entry in place that owns nothing, so that it need not be dropped.
+    #[inline(always)]
+    fn release(&mut self, at: u32) {
+        if let Some(node) = self.node_mut(at) {
+            let _owns_nothing = ManuallyDrop::new(node.value.take());
+            self.unlink(at);
+        }
     }
 
     /// Drops an entry in place, without moving it out.
@@ -195,6 +218,14 @@ impl PostedRecv {
     }
 }
 
+/// Receive for one plain buffer, once it has its message.
+pub(crate) struct PlainRecv {
+    pub to: Mem,
+    pub context: usize,
+    pub flags: u64,
+    pub src: PeerId,
+}
+
 /// Location of the payload of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum Payload {
@@ -234,6 +265,21 @@ impl Queue {
     #[inline(always)]
     pub(crate) fn receive_for(&self, peer: PeerId, tag: u64) -> Option<(u32, &PostedRecv)> {
         self.posted.entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
+    }
+
+    /// Removes that receive if it has one plain buffer of at least `len` bytes.
+    #[inline(always)]
+    pub(crate) fn take_plain(&mut self, peer: PeerId, tag: u64, len: usize) -> Option<PlainRecv> {
+        let (at, posted) = self.receive_for(peer, tag)?;
+        let &PostedRecv { iov: Iov::One([to]), multi: None, context, flags, src, .. } = posted
+        else {
+            return None;
+        };
+        if len > to.len() {
+            return None;
+        }
+        self.posted.release(at);
+        Some(PlainRecv { to, context, flags, src })
     }
 
     /// Returns the index of that receive.

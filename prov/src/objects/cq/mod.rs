@@ -294,6 +294,7 @@ unsafe extern "C" fn strerror(
 }
 
 /// Destination of the entries that a read returns: the caller's buffer.
+#[derive(Clone, Copy)]
 struct Entries {
     buf: *mut u8,
     src: *mut fi::fi_addr_t,
@@ -313,6 +314,10 @@ impl Entries {
     #[inline]
     fn put(&self, format: Format, at: usize, c: &Completion) {
         match format {
+            // Tested first, since it is the most frequent one.
+            _ if format == Format::Tagged => {
+                self.copy::<{ size_of::<fi::fi_cq_tagged_entry>() }>(at, c)
+            }
             Format::Context => self.copy::<{ size_of::<fi::fi_cq_entry>() }>(at, c),
             Format::Msg => self.copy::<{ size_of::<fi::fi_cq_msg_entry>() }>(at, c),
             Format::Data => self.copy::<{ size_of::<fi::fi_cq_data_entry>() }>(at, c),
@@ -342,7 +347,7 @@ impl Entries {
 /// Read of an empty queue that takes completions directly as they are delivered.
 struct Reader<'a> {
     cq: &'a Cq,
-    out: &'a Entries,
+    out: Entries,
     found: usize,
 }
 
@@ -513,16 +518,20 @@ impl Cq {
             if cq.is_empty()
                 && let [ep] = *cq.waits.endpoints()
             {
-                let mut reader = Reader { cq: self, out, found: 0 };
-                poll = calls::poll_direct(st, ep, self.index, out.count, &mut reader);
-                let found = reader.found;
+                let to = Reader { cq: self, out: *out, found: 0 };
+                let (polled, Reader { found, .. }) =
+                    calls::poll_direct(st, ep, self.index, out.count, to);
                 if found > 0 {
                     self.note_event(st);
                     return Ok(found.cast_signed());
                 }
+                poll = polled;
+            } else if out.count == 1 && cq.pop_ready(|c| out.put(self.format, 0, c)) {
+                cq.detector.note_event();
+                return Ok(1);
             }
             if poll != DirectPoll::Empty
-                && let Some(found) = self.read_with_progress(st, out)?
+                && let Some(found) = self.read_with_progress(st, &{ *out })?
             {
                 return found;
             }
@@ -530,7 +539,7 @@ impl Cq {
             cq.detector.note_empty()
         };
         if yields {
-            return self.yield_or_sleep(out);
+            return self.yield_or_sleep(&{ *out });
         }
         Err(fi::FI_EAGAIN)
     }
@@ -545,7 +554,7 @@ impl Cq {
 
     /// Makes progress, unless enough entries are ready, and returns the result of a read; `None`
     /// when the queue is empty.
-    #[inline]
+    #[inline(never)]
     fn read_with_progress(
         &self,
         st: &mut DomainState,

@@ -54,418 +54,180 @@ const fn ops<S: Sender + Object>() -> fi::fi_ops_atomic {
     }
 }
 
-/// `fi_atomic`
-unsafe extern "C" fn write<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: fi_datatype,
-    op: fi_op,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_atomic", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        let len = bytes(AtomicKind::Write, op, datatype, count)?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let operand = unsafe { buffer(buf, len) }?;
-        let args = AtomicArgs {
-            kind: AtomicKind::Write,
-            op,
-            datatype,
-            operand: &[operand],
-            compare: &[],
-            result: &[],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        };
-        post(ep, &args)
-    })
-}
-
-/// `fi_atomicv`
-unsafe extern "C" fn writev<S: Sender + Object>(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: fi_datatype,
-    op: fi_op,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_atomicv", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        let size = bytes(AtomicKind::Write, op, datatype, 1)?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let operand = unsafe { Buffers::from_ioc(iov, count, size) }?;
-        let args = AtomicArgs {
-            kind: AtomicKind::Write,
-            op,
-            datatype,
-            operand: operand.as_slice(),
-            compare: &[],
-            result: &[],
-            rma: &[RmaIov { addr, len: total_len(operand.as_slice()), key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        };
-        post(ep, &args)
-    })
-}
-
-/// `fi_atomicmsg`
+/// Defines the entry points with one buffer a list. The arguments before `dest` follow the kind, and
+/// `context` is one that not every call has.
 ///
-/// # Errors
-/// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn writemsg<S: Sender + Object>(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    flags: u64,
-) -> isize {
-    // SAFETY: C passes an open endpoint, and a message or null. The call has no lists of its own.
-    guard("fi_atomicmsg", || unsafe {
-        post_msg::<S>(AtomicKind::Write, ep, msg, NO_LIST, NO_LIST, flags)
-    })
+/// Inject calls fail with `-FI_EINVAL` for more than the inject size.
+macro_rules! buffer_calls {
+    ($($name:ident, $call:literal, $kind:ident, $flags:ident, [$($desc:ident)?]
+        [$($compare:ident, $compare_desc:ident)?] [$($result:ident, $result_desc:ident)?]
+        [$($context:ident)?];)*
+    ) => {$(
+        unsafe extern "C" fn $name<S: Sender + Object>(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            $($desc: *mut c_void,)?
+            $($compare: *const c_void, $compare_desc: *mut c_void,)?
+            $($result: *mut c_void, $result_desc: *mut c_void,)?
+            dest: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            $($context: *mut c_void,)?
+        ) -> isize {
+            guard($call, || {
+                // SAFETY: C passes an open endpoint.
+                let ep = unsafe { object::<S, _>(ep) }?;
+                let len = bytes(AtomicKind::$kind, op, datatype, count)?;
+                // SAFETY: the buffer belongs to the operation until it completes. An inject call
+                // reads it before it returns.
+                let operand = unsafe { buffer(buf, len) }?;
+                $(
+                    // SAFETY: the buffer belongs to the operation until it completes.
+                    let $compare = unsafe { buffer($compare, len) }?;
+                )?
+                $(
+                    // SAFETY: the buffer belongs to the operation until it completes.
+                    let $result = unsafe { buffer($result, len) }?;
+                )?
+                let args = AtomicArgs {
+                    kind: AtomicKind::$kind,
+                    op,
+                    datatype,
+                    operand: &[operand],
+                    compare: &[$($compare)?],
+                    result: &[$($result)?],
+                    rma: &[RmaIov { addr, len, key }],
+                    dest,
+                    data: None,
+                    context: 0$( | $context.expose_provenance())?,
+                    flags: ep.$flags(),
+                };
+                post(ep, &args)
+            })
+        }
+    )*};
 }
 
-/// `fi_inject_atomic`
-///
-/// # Errors
-/// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn inject<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: fi_datatype,
-    op: fi_op,
-) -> isize {
-    guard("fi_inject_atomic", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        let len = bytes(AtomicKind::Write, op, datatype, count)?;
-        // SAFETY: the buffer is read before this call returns.
-        let operand = unsafe { buffer(buf, len) }?;
-        let args = AtomicArgs {
-            kind: AtomicKind::Write,
-            op,
-            datatype,
-            operand: &[operand],
-            compare: &[],
-            result: &[],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: None,
-            context: 0,
-            flags: ep.inject_flags(),
-        };
-        post(ep, &args)
-    })
+buffer_calls! {
+    write, "fi_atomic", Write, tx_flags, [_desc] [] [] [context];
+    inject, "fi_inject_atomic", Write, inject_flags, [] [] [] [];
+    readwrite, "fi_fetch_atomic", Fetch, tx_flags, [_desc] [] [result, _result_desc] [context];
+    compwrite, "fi_compare_atomic", Compare, tx_flags, [_desc] [compare, _compare_desc]
+        [result, _result_desc] [context];
 }
 
-/// `fi_fetch_atomic`
-unsafe extern "C" fn readwrite<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: fi_datatype,
-    op: fi_op,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_fetch_atomic", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        let len = bytes(AtomicKind::Fetch, op, datatype, count)?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let operand = unsafe { buffer(buf, len) }?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let result = unsafe { buffer(result, len) }?;
-        let args = AtomicArgs {
-            kind: AtomicKind::Fetch,
-            op,
-            datatype,
-            operand: &[operand],
-            compare: &[],
-            result: &[result],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        };
-        post(ep, &args)
-    })
+/// Defines the entry points with lists of buffers, plain and in a message. The arguments in
+/// parentheses follow the kind. Calls with a message fail with `-FI_EBADFLAGS` for unknown flags.
+macro_rules! list_calls {
+    ($($name:ident, $call:literal, $msg_name:ident, $msg_call:literal, $kind:ident,
+        ($($arg:ident: $type:ty),*),
+        compare: $compare:expr, result: $result:expr;)*
+    ) => {$(
+        unsafe extern "C" fn $name<S: Sender + Object>(
+            ep: *mut fid_ep,
+            iov: *const fi_ioc,
+            _desc: *mut *mut c_void,
+            count: usize,
+            $($arg: $type,)*
+            dest: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            context: *mut c_void,
+        ) -> isize {
+            guard($call, || {
+                // SAFETY: C passes an open endpoint.
+                let ep = unsafe { object::<S, _>(ep) }?;
+                let kind = AtomicKind::$kind;
+                let size = bytes(kind, op, datatype, 1)?;
+                let lists = [$compare, $result];
+                // SAFETY: the buffers belong to the operation until it completes.
+                let lists = unsafe { Lists::from_ioc(op, (iov, count), lists, size) }?;
+                let sized = if kind == AtomicKind::Write { &lists.operand } else { &lists.result };
+                let args = AtomicArgs {
+                    kind,
+                    op,
+                    datatype,
+                    operand: lists.operand.as_slice(),
+                    compare: lists.compare.as_slice(),
+                    result: lists.result.as_slice(),
+                    rma: &[RmaIov { addr, len: total_len(sized.as_slice()), key }],
+                    dest,
+                    data: None,
+                    context: context.expose_provenance(),
+                    flags: ep.tx_flags(),
+                };
+                post(ep, &args)
+            })
+        }
+
+        unsafe extern "C" fn $msg_name<S: Sender + Object>(
+            ep: *mut fid_ep,
+            msg: *const fi_msg_atomic,
+            $($arg: $type,)*
+            flags: u64,
+        ) -> isize {
+            guard($msg_call, || {
+                // SAFETY: C passes an open endpoint.
+                let ep = unsafe { object::<S, _>(ep) }?;
+                // SAFETY: null or a message of the caller.
+                let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+                // SAFETY: lists of the given lengths, whose buffers belong to the operation until
+                // it completes.
+                unsafe { start(AtomicKind::$kind, ep, msg, $compare, $result, flags) }
+            })
+        }
+    )*};
 }
 
-/// `fi_fetch_atomicv`
-unsafe extern "C" fn readwritev<S: Sender + Object>(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: fi_datatype,
-    op: fi_op,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_fetch_atomicv", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        let size = bytes(AtomicKind::Fetch, op, datatype, 1)?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let operand = unsafe { operands(op, iov, count, size) }?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let result = unsafe { Buffers::from_ioc(resultv, result_count, size) }?;
-        let args = AtomicArgs {
-            kind: AtomicKind::Fetch,
-            op,
-            datatype,
-            operand: operand.as_slice(),
-            compare: &[],
-            result: result.as_slice(),
-            rma: &[RmaIov { addr, len: total_len(result.as_slice()), key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        };
-        post(ep, &args)
-    })
+list_calls! {
+    writev, "fi_atomicv", writemsg, "fi_atomicmsg", Write, (),
+        compare: NO_LIST, result: NO_LIST;
+    readwritev, "fi_fetch_atomicv", readwritemsg, "fi_fetch_atomicmsg", Fetch,
+        (result: *mut fi_ioc, _result_desc: *mut *mut c_void, results: usize),
+        compare: NO_LIST, result: (result.cast_const(), results);
+    compwritev, "fi_compare_atomicv", compwritemsg, "fi_compare_atomicmsg", Compare,
+        (compare: *const fi_ioc, _compare_desc: *mut *mut c_void, compares: usize,
+         result: *mut fi_ioc, _result_desc: *mut *mut c_void, results: usize),
+        compare: (compare, compares), result: (result.cast_const(), results);
 }
 
-/// `fi_fetch_atomicmsg`
-///
-/// # Errors
-/// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn readwritemsg<S: Sender + Object>(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    let result = (resultv.cast_const(), result_count);
-    // SAFETY: C passes an open endpoint, a message or null, and a list of the given length.
-    guard("fi_fetch_atomicmsg", || unsafe {
-        post_msg::<S>(AtomicKind::Fetch, ep, msg, NO_LIST, result, flags)
-    })
+/// Defines the calls that return the maximum number of elements in one operation.
+macro_rules! valid_calls {
+    ($($name:ident, $call:literal, $kind:ident;)*) => {$(
+        unsafe extern "C" fn $name<S: Object>(
+            ep: *mut fid_ep,
+            datatype: fi_datatype,
+            op: fi_op,
+            count: *mut usize,
+        ) -> c_int {
+            guard_int($call, || {
+                // SAFETY: C passes an open endpoint.
+                unsafe { object::<S, _>(ep) }?;
+                let most = atomic_ops::query_kind(datatype, op, AtomicKind::$kind);
+                let (_, most) = expected(fi::FI_EOPNOTSUPP, most)?;
+                // SAFETY: null or space for a size.
+                unsafe { put(count, most) }
+            })
+        }
+    )*};
 }
 
-/// `fi_compare_atomic`
-unsafe extern "C" fn compwrite<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    compare: *const c_void,
-    _compare_desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: fi_datatype,
-    op: fi_op,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_compare_atomic", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        let len = bytes(AtomicKind::Compare, op, datatype, count)?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let operand = unsafe { buffer(buf, len) }?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let compare = unsafe { buffer(compare, len) }?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let result = unsafe { buffer(result, len) }?;
-        let args = AtomicArgs {
-            kind: AtomicKind::Compare,
-            op,
-            datatype,
-            operand: &[operand],
-            compare: &[compare],
-            result: &[result],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        };
-        post(ep, &args)
-    })
-}
-
-/// `fi_compare_atomicv`
-unsafe extern "C" fn compwritev<S: Sender + Object>(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    comparev: *const fi_ioc,
-    _compare_desc: *mut *mut c_void,
-    compare_count: usize,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    datatype: fi_datatype,
-    op: fi_op,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_compare_atomicv", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        let size = bytes(AtomicKind::Compare, op, datatype, 1)?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let operand = unsafe { Buffers::from_ioc(iov, count, size) }?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let compare = unsafe { Buffers::from_ioc(comparev, compare_count, size) }?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let result = unsafe { Buffers::from_ioc(resultv, result_count, size) }?;
-        let args = AtomicArgs {
-            kind: AtomicKind::Compare,
-            op,
-            datatype,
-            operand: operand.as_slice(),
-            compare: compare.as_slice(),
-            result: result.as_slice(),
-            rma: &[RmaIov { addr, len: total_len(result.as_slice()), key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        };
-        post(ep, &args)
-    })
-}
-
-/// `fi_compare_atomicmsg`
-///
-/// # Errors
-/// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn compwritemsg<S: Sender + Object>(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    comparev: *const fi_ioc,
-    _compare_desc: *mut *mut c_void,
-    compare_count: usize,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    let (compare, result) = ((comparev, compare_count), (resultv.cast_const(), result_count));
-    // SAFETY: C passes an open endpoint, a message or null, and lists of the given lengths.
-    guard("fi_compare_atomicmsg", || unsafe {
-        post_msg::<S>(AtomicKind::Compare, ep, msg, compare, result, flags)
-    })
-}
-
-/// `fi_atomicvalid`
-unsafe extern "C" fn writevalid<S: Object>(
-    ep: *mut fid_ep,
-    datatype: fi_datatype,
-    op: fi_op,
-    count: *mut usize,
-) -> c_int {
-    guard_int("fi_atomicvalid", || {
-        // SAFETY: C passes an open endpoint.
-        unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or space for a size.
-        unsafe { put(count, expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Write, op, datatype))?) }
-    })
-}
-
-/// `fi_fetch_atomicvalid`
-unsafe extern "C" fn readwritevalid<S: Object>(
-    ep: *mut fid_ep,
-    datatype: fi_datatype,
-    op: fi_op,
-    count: *mut usize,
-) -> c_int {
-    guard_int("fi_fetch_atomicvalid", || {
-        // SAFETY: C passes an open endpoint.
-        unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or space for a size.
-        unsafe { put(count, expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Fetch, op, datatype))?) }
-    })
-}
-
-/// `fi_compare_atomicvalid`
-unsafe extern "C" fn compwritevalid<S: Object>(
-    ep: *mut fid_ep,
-    datatype: fi_datatype,
-    op: fi_op,
-    count: *mut usize,
-) -> c_int {
-    guard_int("fi_compare_atomicvalid", || {
-        // SAFETY: C passes an open endpoint.
-        unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or space for a size.
-        unsafe { put(count, expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Compare, op, datatype))?) }
-    })
+valid_calls! {
+    writevalid, "fi_atomicvalid", Write;
+    readwritevalid, "fi_fetch_atomicvalid", Fetch;
+    compwritevalid, "fi_compare_atomicvalid", Compare;
 }
 
 /// List from C with its length.
 pub(crate) type IocList = (*const fi_ioc, usize);
 pub(crate) const NO_LIST: IocList = (std::ptr::null(), 0);
 
-/// Implements the `*msg` calls.
-///
-/// # Safety
-///
-/// `ep` is an open endpoint. `msg` is null or a message whose lists have the lengths given in it.
-/// `compare` and `result` have the lengths beside their pointers.
-unsafe fn post_msg<S: Sender + Object>(
-    kind: AtomicKind,
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    compare: IocList,
-    result: IocList,
-    flags: u64,
-) -> Result<isize, Errno> {
-    // SAFETY: an open endpoint, by the caller's contract.
-    let ep = unsafe { object::<S, _>(ep) }?;
-    // SAFETY: null or a message, by the caller's contract.
-    let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
-    // SAFETY: the caller's contract.
-    unsafe { start(kind, ep, msg, compare, result, flags) }
-}
-
 /// Posts the operation that `msg` describes.
-///
-/// # Errors
-///
-/// Errors of `fi_atomicmsg` and the similar calls.
 ///
 /// # Safety
 ///
@@ -481,12 +243,9 @@ pub(crate) unsafe fn start<S: Sender>(
 ) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
     let size = bytes(kind, msg.op, msg.datatype, 1)?;
+    let operand = (msg.msg_iov, msg.iov_count);
     // SAFETY: the buffers belong to the operation until it completes.
-    let operand = unsafe { operands(msg.op, msg.msg_iov, msg.iov_count, size) }?;
-    // SAFETY: the buffers belong to the operation until it completes.
-    let compare = unsafe { Buffers::from_ioc(compare.0, compare.1, size) }?;
-    // SAFETY: the buffers belong to the operation until it completes.
-    let result = unsafe { Buffers::from_ioc(result.0, result.1, size) }?;
+    let lists = unsafe { Lists::from_ioc(msg.op, operand, [compare, result], size) }?;
     // SAFETY: a list of the length given in the message.
     let rma = unsafe { Ranges::from_rma_ioc(msg.rma_iov, msg.rma_iov_count, size) }?;
     rma.total()?;
@@ -494,9 +253,9 @@ pub(crate) unsafe fn start<S: Sender>(
         kind,
         op: msg.op,
         datatype: msg.datatype,
-        operand: operand.as_slice(),
-        compare: compare.as_slice(),
-        result: result.as_slice(),
+        operand: lists.operand.as_slice(),
+        compare: lists.compare.as_slice(),
+        result: lists.result.as_slice(),
         rma: rma.as_slice(),
         dest: msg.addr,
         data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
@@ -506,22 +265,35 @@ pub(crate) unsafe fn start<S: Sender>(
     post(ep, &args)
 }
 
-/// Converts the operand list, which is ignored for `FI_ATOMIC_READ`.
-///
-/// # Safety
-///
-/// The contract of [`Buffers::from_ioc`].
-unsafe fn operands(
-    op: u32,
-    iov: *const fi_ioc,
-    count: usize,
-    size: usize,
-) -> Result<Buffers, Errno> {
-    if op == fi::FI_ATOMIC_READ {
-        return Ok(Buffers::none());
+/// Local buffers of a call.
+struct Lists {
+    operand: Buffers,
+    compare: Buffers,
+    result: Buffers,
+}
+
+impl Lists {
+    /// Converts the lists of a call, without the operand of `FI_ATOMIC_READ`, which is ignored.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`Buffers::from_ioc`] for each list.
+    #[inline]
+    unsafe fn from_ioc(
+        op: u32,
+        operand: IocList,
+        [compare, result]: [IocList; 2],
+        size: usize,
+    ) -> Result<Lists, Errno> {
+        let operand = if op == fi::FI_ATOMIC_READ { NO_LIST } else { operand };
+        // SAFETY: the caller's contract.
+        let convert = |list: IocList| unsafe { Buffers::from_ioc(list.0, list.1, size) };
+        Ok(Lists {
+            operand: convert(operand)?,
+            compare: convert(compare)?,
+            result: convert(result)?,
+        })
     }
-    // SAFETY: the caller's contract.
-    unsafe { Buffers::from_ioc(iov, count, size) }
 }
 
 /// Returns the size in bytes of `count` elements, for a valid combination of operation and
@@ -533,11 +305,6 @@ fn bytes(kind: AtomicKind, op: u32, datatype: u32, count: usize) -> Result<usize
     }
     let size = atomic_ops::size_of(datatype).ok_or(fi::FI_EOPNOTSUPP)?;
     count.checked_mul(size).ok_or(fi::FI_EINVAL)
-}
-
-/// Returns the maximum number of elements in one call.
-fn most(kind: AtomicKind, op: u32, datatype: u32) -> Result<usize, Errno> {
-    atomic_ops::query_kind(datatype, op, kind).map(|(_, count)| count)
 }
 
 /// Checks that the lists have equal lengths, and posts the operation.

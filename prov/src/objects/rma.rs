@@ -44,61 +44,89 @@ const fn ops<S: Sender + Object>() -> fi::fi_ops_rma {
     }
 }
 
-/// `fi_read`
-unsafe extern "C" fn read<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _desc: *mut c_void,
-    src: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_read", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let buf = unsafe { buffer(buf, len) }?;
-        ep.rma(&RmaArgs {
-            write: false,
-            iov: &[buf],
-            rma: &[RmaIov { addr, len, key }],
-            dest: src,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.read_flags(),
-        })
-    })
+/// Defines the entry points with one buffer. `desc`, `data` and `context` are arguments that not
+/// every call has.
+///
+/// Inject calls fail with `-FI_EINVAL` for more than the inject size.
+macro_rules! buffer_calls {
+    ($($name:ident, $call:literal, $buf:ty, write: $write:literal, $flags:ident,
+        [$($desc:ident)?] [$($data:ident)?] [$($context:ident)?];)*
+    ) => {$(
+        unsafe extern "C" fn $name<S: Sender + Object>(
+            ep: *mut fid_ep,
+            buf: $buf,
+            len: usize,
+            $($desc: *mut c_void,)?
+            $($data: u64,)?
+            dest: fi_addr_t,
+            addr: u64,
+            key: u64,
+            $($context: *mut c_void,)?
+        ) -> isize {
+            guard($call, || {
+                // SAFETY: C passes an open endpoint.
+                let ep = unsafe { object::<S, _>(ep) }?;
+                // SAFETY: the buffer belongs to the operation until it completes. An inject call
+                // reads it before it returns.
+                let buf = unsafe { buffer(buf, len) }?;
+                ep.rma(&RmaArgs {
+                    write: $write,
+                    iov: &[buf],
+                    rma: &[RmaIov { addr, len, key }],
+                    dest,
+                    data: None$(.or(Some($data)))?,
+                    context: 0$( | $context.expose_provenance())?,
+                    flags: ep.$flags(),
+                })
+            })
+        }
+    )*};
 }
 
-/// `fi_readv`
-unsafe extern "C" fn readv<S: Sender + Object>(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    src: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_readv", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
-        let iov = iov.as_slice();
-        ep.rma(&RmaArgs {
-            write: false,
-            iov,
-            rma: &[RmaIov { addr, len: total_len(iov), key }],
-            dest: src,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.read_flags(),
-        })
-    })
+buffer_calls! {
+    read, "fi_read", *mut c_void, write: false, read_flags, [_desc] [] [context];
+    write, "fi_write", *const c_void, write: true, tx_flags, [_desc] [] [context];
+    inject, "fi_inject_write", *const c_void, write: true, inject_flags, [] [] [];
+    writedata, "fi_writedata", *const c_void, write: true, tx_flags, [_desc] [data] [context];
+    injectdata, "fi_inject_writedata", *const c_void, write: true, inject_flags, [] [data] [];
+}
+
+/// Defines the entry points with a list of buffers.
+macro_rules! list_calls {
+    ($($name:ident, $call:literal, write: $write:literal, $flags:ident;)*) => {$(
+        unsafe extern "C" fn $name<S: Sender + Object>(
+            ep: *mut fid_ep,
+            iov: *const iovec,
+            _desc: *mut *mut c_void,
+            count: usize,
+            dest: fi_addr_t,
+            addr: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> isize {
+            guard($call, || {
+                // SAFETY: C passes an open endpoint.
+                let ep = unsafe { object::<S, _>(ep) }?;
+                // SAFETY: the buffers belong to the operation until it completes.
+                let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+                let iov = iov.as_slice();
+                ep.rma(&RmaArgs {
+                    write: $write,
+                    iov,
+                    rma: &[RmaIov { addr, len: total_len(iov), key }],
+                    dest,
+                    data: None,
+                    context: context.expose_provenance(),
+                    flags: ep.$flags(),
+                })
+            })
+        }
+    )*};
+}
+
+list_calls! {
+    readv, "fi_readv", write: false, read_flags;
+    writev, "fi_writev", write: true, tx_flags;
 }
 
 /// `fi_readmsg`
@@ -120,63 +148,6 @@ unsafe extern "C" fn readmsg<S: Sender + Object>(
     })
 }
 
-/// `fi_write`
-unsafe extern "C" fn write<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_write", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let buf = unsafe { buffer(buf, len) }?;
-        ep.rma(&RmaArgs {
-            write: true,
-            iov: &[buf],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        })
-    })
-}
-
-/// `fi_writev`
-unsafe extern "C" fn writev<S: Sender + Object>(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_writev", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffers belong to the operation until it completes.
-        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
-        let iov = iov.as_slice();
-        ep.rma(&RmaArgs {
-            write: true,
-            iov,
-            rma: &[RmaIov { addr, len: total_len(iov), key }],
-            dest,
-            data: None,
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        })
-    })
-}
-
 /// `fi_writemsg`
 ///
 /// # Errors
@@ -189,94 +160,6 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
     guard("fi_writemsg", || {
         // SAFETY: C passes an open endpoint, and a message or null.
         unsafe { post_msg::<S>(ep, msg, flags, true) }
-    })
-}
-
-/// `fi_inject_write`
-///
-/// # Errors
-/// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn inject<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-) -> isize {
-    guard("fi_inject_write", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is read before this call returns.
-        let buf = unsafe { buffer(buf, len) }?;
-        ep.rma(&RmaArgs {
-            write: true,
-            iov: &[buf],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: None,
-            context: 0,
-            flags: ep.inject_flags(),
-        })
-    })
-}
-
-/// `fi_writedata`
-unsafe extern "C" fn writedata<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    data: u64,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    guard("fi_writedata", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer belongs to the operation until it completes.
-        let buf = unsafe { buffer(buf, len) }?;
-        ep.rma(&RmaArgs {
-            write: true,
-            iov: &[buf],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: Some(data),
-            context: context.expose_provenance(),
-            flags: ep.tx_flags(),
-        })
-    })
-}
-
-/// `fi_inject_writedata`
-///
-/// # Errors
-/// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn injectdata<S: Sender + Object>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    dest: fi_addr_t,
-    addr: u64,
-    key: u64,
-) -> isize {
-    guard("fi_inject_writedata", || {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is read before this call returns.
-        let buf = unsafe { buffer(buf, len) }?;
-        ep.rma(&RmaArgs {
-            write: true,
-            iov: &[buf],
-            rma: &[RmaIov { addr, len, key }],
-            dest,
-            data: Some(data),
-            context: 0,
-            flags: ep.inject_flags(),
-        })
     })
 }
 
@@ -300,10 +183,6 @@ unsafe fn post_msg<S: Sender + Object>(
 }
 
 /// Posts the operation that `msg` describes.
-///
-/// # Errors
-///
-/// Errors of `fi_readmsg` and `fi_writemsg`.
 ///
 /// # Safety
 ///

@@ -9,6 +9,7 @@ pub(crate) mod context;
 pub(crate) mod ep;
 pub(crate) mod flags;
 mod limits;
+pub(crate) mod message_calls;
 mod ports;
 pub(crate) mod prefix;
 pub(crate) mod sep;

@@ -159,7 +159,8 @@ struct Declared {
 }
 
 impl Declared {
-    /// Reads `pub const`, `pub struct` and the public fields, one per line as rustfmt formats them.
+    /// Reads `pub const`, `pub struct` and the public fields, one per line as rustfmt formats them,
+    /// and the tables of constants.
     fn read(dir: &Path) -> Result<Self, String> {
         let mut declared = Self::default();
         let files = fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?;
@@ -191,6 +192,10 @@ impl Declared {
                     line.strip_prefix("    pub ").and_then(|l| l.split_once(':'))
             {
                 fields.insert(name.to_owned());
+            } else {
+                let members = line.split(',').filter_map(|member| member.trim().split_once(" = "));
+                let names = members.map(|(name, _)| name.to_owned());
+                self.constants.extend(names.filter(|name| name.starts_with("FI_")));
             }
         }
     }

@@ -104,18 +104,13 @@ impl ReplyHalfRef {
         })
     }
 
-    /// Publishes record `number` with a head of `len` bytes that `fill` writes. `taken`: number of
-    /// replies taken from the peer.
+    /// Publishes record `number`, whose head of `len` bytes was written. `taken`: number of replies
+    /// taken from the peer.
     #[inline(always)]
-    pub(crate) fn publish(
-        &self,
-        number: u64,
-        kind: u8,
-        len: usize,
-        taken: u64,
-        fill: impl FnOnce(*mut u8),
-    ) {
-        self.half().head.with_mut(|p| fill(p.cast()));
+    pub(crate) fn publish(&self, number: u64, kind: u8, len: usize, taken: u64) {
+        // In use until now: loom reports a reader of the head.
+        #[cfg(loom)]
+        self.half().head.with_mut(|_| ());
         let number = low_bits(number + 1, SEQUENCE_BITS);
         let word =
             number | u64::from(kind) << KIND_SHIFT | (len as u64) << LEN_SHIFT | taken << ACK_SHIFT;
@@ -136,8 +131,8 @@ mod tests {
         let [first, second] =
             [false, true].map(|second| unsafe { ReplyHalfRef::new(&raw const line, second) });
         assert!(first.find(0).is_none(), "nothing is there");
-        first.publish(0, 7, 24, 3, |_| ());
-        second.publish((1 << 50) + 3, 255, 0, 2049, |_| ());
+        first.publish(0, 7, 24, 3);
+        second.publish((1 << 50) + 3, 255, 0, 2049);
         let found = first.find(0).unwrap();
         assert!(found.peer_ack.matches(3) && !found.peer_ack.matches(2));
         assert_eq!((found.kind, found.len), (7, 24));

@@ -163,9 +163,10 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         if !free || !is_recent(self.reply_end, self.produced) || !self.has_slot() {
             return false;
         }
-        // SAFETY: p is the head of a half: three aligned words; the length was checked.
-        let fill = |p| unsafe { fill_words(p, words, count, payload) };
-        half.publish(self.produced, kind, len, taken, fill);
+        let head = half.half().head.with_mut(|p| p.cast());
+        // SAFETY: the head of a half: three aligned words; the length was checked.
+        unsafe { fill_words(head, words, count, payload) };
+        half.publish(self.produced, kind, len, taken);
         self.count_pushed();
         self.replies_pushed += 1;
         self.reply_end = self.produced;
@@ -239,10 +240,11 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         if !self.has_slot() {
             return Err(PushError::Full);
         }
-        self.publish(kind, at + payload.len(), 0, |p| {
-            // SAFETY: p is the head of a slot: seven aligned words; the length was checked.
-            unsafe { fill_words(p, words, count, payload) }
-        });
+        let slot = self.region.slot::<SLOTS>(self.produced);
+        let head = slot.head.with_mut(|p| p.cast());
+        // SAFETY: the head of a slot: seven aligned words; the length was checked.
+        unsafe { fill_words(head, words, count, payload) };
+        self.publish(kind, at + payload.len(), 0, |_| ());
         Ok(())
     }
 

@@ -228,6 +228,16 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
     st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
 }
 
+/// Makes progress, unless a look at the rings finds nothing to do.
+#[inline]
+pub(crate) fn poll(st: &mut DomainState, ep: u32) {
+    let empty =
+        guarded(st, ep, |st| split(st, ep).is_ok_and(|(e, env)| fast_path::poll_empty(e, &env)));
+    if !empty {
+        progress(st, ep);
+    }
+}
+
 /// See [`fast_path::poll_direct`].
 #[inline(always)]
 pub(crate) fn poll_direct<D: CompletionSink>(

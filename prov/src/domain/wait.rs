@@ -55,6 +55,16 @@ pub(crate) fn progress(st: &mut DomainState, target: Target) {
     each_ep(st, target, calls::progress);
 }
 
+/// Polls all endpoints that report to `target`, and then starts the triggered operations that are
+/// due. An empty poll costs little, since a program may compute between polls.
+#[inline]
+pub(crate) fn poll_all(st: &mut DomainState, target: Target) {
+    each_ep(st, target, calls::poll);
+    if !st.triggers.is_empty() {
+        triggered::run(st);
+    }
+}
+
 /// Makes progress with [`progress`], and then starts the triggered operations that are due.
 pub(crate) fn progress_all(st: &mut DomainState, target: Target) {
     progress(st, target);

@@ -120,10 +120,48 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
     }
 }
 
+/// Result of a look at the rings.
+enum RingScan {
+    /// No ring holds a record, and no other work is due.
+    Empty,
+    /// The active ring at this index may hold a record.
+    Ready(usize, Link),
+    /// Only a full poll can do the work that is due.
+    Declined,
+}
+
+/// Looks for the first ring with a record: one load per active ring, no clock and no pause, since
+/// the caller may compute between polls.
+#[inline(always)]
+fn scan_rings(ep: &mut Endpoint) -> RingScan {
+    if ep.links.armed || !ep.is_quiescent() || ep.links.sock.bell().any() {
+        return RingScan::Declined;
+    }
+    ep.links.polls = ep.links.polls.wrapping_add(1);
+    for at in 0..ep.links.active.len() {
+        if let Some(link) = ep.links.poll_ready(at) {
+            return RingScan::Ready(at, link);
+        }
+    }
+    RingScan::Empty
+}
+
+/// Polls the rings for a caller that has a full poll at hand. Returns true if there was nothing to
+/// do.
+#[inline(always)]
+pub(crate) fn poll_empty(ep: &mut Endpoint, env: &Env<'_>) -> bool {
+    let due = ep.links.is_clock_due(ep.links.polls.wrapping_add(1));
+    let empty = !due && matches!(scan_rings(ep), RingScan::Empty);
+    if empty {
+        end_poll(ep, 0, 1);
+        ep.recv.note_cq(&ep.cfg, env.cqs);
+    }
+    empty
+}
+
 /// Polls the rings directly for a read of queue `cq`, which is empty and fed by this endpoint
-/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue. Returns
-/// `to`, which stays in registers that way. An empty poll costs one load per active ring, no clock and no pause, since its caller may compute
-/// between polls.
+/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue.
+/// Returns `to`, which stays in registers that way.
 #[inline(always)]
 pub(crate) fn poll_direct<D: CompletionSink>(
     ep: &mut Endpoint,
@@ -134,29 +172,15 @@ pub(crate) fn poll_direct<D: CompletionSink>(
 ) -> (DirectPoll, D) {
     #[cfg(test)]
     let _ = crate::engine::panic_test::strike(ep.cfg.inject_size);
-    if ep.cfg.rx_cq != Some(cq)
-        || most == 0
-        || ep.links.armed
-        || !ep.is_quiescent()
-        || ep.links.sock.bell().any()
-    {
+    if ep.cfg.rx_cq != Some(cq) || most == 0 {
         return (DirectPoll::Declined, to);
     }
-    ep.links.polls = ep.links.polls.wrapping_add(1);
     let rings = ep.links.active.len();
-    let mut at = 0;
-    let link = loop {
-        if at == rings {
-            return (end_poll(ep, 0, most), to);
-        }
-        if let Some(link) = ep.links.poll_ready(at) {
-            break link;
-        }
-        at += 1;
+    let (at, link) = match scan_rings(ep) {
+        RingScan::Empty => return (end_poll(ep, 0, most), to),
+        RingScan::Ready(at, link) if rings <= DIRECT_RINGS => (at, link),
+        RingScan::Ready(..) | RingScan::Declined => return (DirectPoll::Declined, to),
     };
-    if rings > DIRECT_RINGS {
-        return (DirectPoll::Declined, to);
-    }
     expect_answer(ep, link);
     let outcome = recv_inline(ep, env, link.conn, link.peer, &mut to);
     if outcome == PollOutcome::Unhandled {
@@ -301,4 +325,39 @@ pub(crate) fn post_recv_fast(
     };
     ep.recv.queue(a.tag.is_some()).posted.push_back(posted);
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::channel::link_set::TICK_POLLS;
+    use crate::engine::progress;
+    use crate::engine::tests::{Bed, buffer, completed};
+
+    #[test]
+    fn an_empty_poll_leaves_records_and_timed_work_to_a_full_one() {
+        let mut pair = Bed::pair();
+        let (from, to) = (buffer(vec![3; 8]), buffer(vec![0; 8]));
+        let poll_empty = |bed: &mut Bed| bed.run(|ep, env| poll_empty(ep, env));
+        pair[1].recv(&to);
+        pair[0].send(&from).unwrap();
+        let _sent = completed(&mut pair, 0);
+        assert_eq!(completed(&mut pair, 1).len, 8);
+        let full = (0..8 * TICK_POLLS).filter(|_| {
+            let full = !poll_empty(&mut pair[1]);
+            if full {
+                pair[1].run(progress::progress);
+            }
+            full
+        });
+        let full = full.count();
+        assert!((1..=8 + 1).contains(&full), "{full} of 64 polls had timed work");
+        pair[0].send(&from).unwrap();
+        for _ in 0..2 * TICK_POLLS {
+            assert!(!poll_empty(&mut pair[1]), "a record waits");
+        }
+        pair[1].ep.links.armed = true;
+        pair[1].run(progress::progress);
+        assert!(!poll_empty(&mut pair[1]), "a thread is about to sleep");
+    }
 }

@@ -11,12 +11,12 @@ use crate::engine::completions::recv_completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
-use crate::engine::progress;
 use crate::engine::protocols::recv;
 use crate::engine::tables::tag_match::UnexpectedMsg;
 use crate::engine::types::args::RecvArgs;
 use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
 use crate::engine::types::iov::Iov;
+use crate::engine::{fast_path, progress};
 use crate::state::completion::{Completion, CqError};
 
 /// Executes a peek, claim or discard. The result is always a completion or an error entry.
@@ -71,7 +71,9 @@ pub(crate) fn post_peek(
             // delay its arrival.
             ep.throttle.lift();
         }
-        progress::progress(ep, env);
+        if !fast_path::poll_empty(ep, env) {
+            progress::progress(ep, env);
+        }
         ep.recv.last_peek_missed = true;
         return Ok(());
     };

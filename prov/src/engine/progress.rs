@@ -59,7 +59,7 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     if !ep.peers.busy.is_empty() {
         dispatch::flush_busy(ep, env);
     }
-    ep.recv.cq_was_empty = ep.cfg.rx_cq.and_then(|c| env.cqs.get(c)).is_none_or(|cq| cq.is_empty());
+    ep.recv.note_cq(&ep.cfg, env.cqs);
 }
 
 /// Handles at most `most` records of each active ring.

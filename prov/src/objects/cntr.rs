@@ -256,7 +256,7 @@ impl Cntr {
         if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {
             wait::disarm_fd(&mut st, self.target());
         }
-        wait::progress_all(&mut st, self.target());
+        wait::poll_all(&mut st, self.target());
         st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look)
     }
 

@@ -11,7 +11,9 @@ use crate::engine::tables::multi::Multi;
 use crate::engine::tables::tag_match::{PostedRecv, Queue, UnexpectedMsg};
 use crate::engine::tables::unexpected::Limits;
 use crate::engine::tables::unmet::UnmetSources;
+use crate::engine::types::args::EpConfig;
 use crate::engine::types::peer_id::{ANY, PeerId};
+use crate::state::cq_queue::CqState;
 use crate::state::peer_owner::PeerRxEntry;
 
 /// Posted receives and unexpected messages of one endpoint.
@@ -50,6 +52,12 @@ impl RecvQueues {
             limits: Limits::new(unexpected_max),
             unmet: UnmetSources::default(),
         }
+    }
+
+    /// Notes whether the receive completion queue is empty after a poll.
+    #[inline]
+    pub(crate) fn note_cq(&mut self, cfg: &EpConfig, cqs: &Slab<CqState>) {
+        self.cq_was_empty = cfg.rx_cq.and_then(|c| cqs.get(c)).is_none_or(CqState::is_empty);
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use scif_ring::Mem;
 
 use crate::denial::Denial;
+use crate::sys::bounce;
 use crate::sys::process_vm::{self, Direction};
 
 pub use crate::sys::process_vm::{AccessError, RemoteMem};
@@ -106,7 +107,7 @@ impl PeerMemory {
                 process_vm::copy_own(direction, local, remote);
                 Ok(())
             }
-            Access::ProcessVm => process_vm::copy(self.pid, direction, local, remote),
+            Access::ProcessVm => bounce::copy(self.pid, direction, local, remote),
             Access::None => Err(AccessError::Denied),
         }
     }

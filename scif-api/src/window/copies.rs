@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
-use scif::sys::mmap::Mapping;
+use scif::sys::bounce;
+use scif::sys::mmap::{Mapping, PAGE};
 use scif::sys::process;
-use scif::sys::process_vm::{self, Direction};
+use scif::sys::process_vm::Direction;
 use scif::{AccessError, RemoteMem};
 use scif_ring::{Mem, SharedU32, SharedU64, full_fence};
 
@@ -92,7 +93,7 @@ fn failed(error: AccessError, pid: i32) -> Failure {
 
 fn by_kernel(pid: i32, direction: Direction, mem: Mem, addr: u64) -> Result<()> {
     let remote = RemoteMem { addr, len: mem.len() as u64 };
-    process_vm::copy(pid, direction, &[mem], &[remote]).map_err(|error| failed(error, pid))
+    bounce::copy(pid, direction, &[mem], &[remote]).map_err(|error| failed(error, pid))
 }
 
 fn copy_one(dst: &Spot, src: &Spot) -> Result<()> {
@@ -108,11 +109,16 @@ fn copy_one(dst: &Spot, src: &Spot) -> Result<()> {
             by_kernel(*pid, Direction::Write, *mem, *addr)
         }
         (Spot::Of { pid: to, addr: at, len }, Spot::Of { pid: from, addr, .. }) => {
-            let buffer = Mapping::anonymous(BOUNCE)?;
+            // At the alignment of the source, or a cache line past it: the kernel is slow at
+            // neither of both copies.
+            let is_bad = (1..32).contains(&(at.wrapping_sub(*addr) % PAGE as u64));
+            let skew = usize::try_from(addr % PAGE as u64).unwrap_or(0);
+            let skew = if is_bad { skew + LINE } else { skew };
+            let buffer = Mapping::anonymous(BOUNCE + 2 * PAGE)?;
             let mut done = 0;
             while done < *len {
                 let n = BOUNCE.min(len - done);
-                let piece = buffer.bytes(0, n)?;
+                let piece = buffer.bytes(skew, n)?;
                 by_kernel(*from, Direction::Read, piece, addr.wrapping_add(done as u64))?;
                 by_kernel(*to, Direction::Write, piece, at.wrapping_add(done as u64))?;
                 done += n;

@@ -49,6 +49,11 @@ pub fn in_child(calls: impl FnOnce() -> i32) -> Child {
 }
 
 impl Child {
+    /// Returns the process id of the child.
+    pub fn pid(&self) -> i32 {
+        self.0
+    }
+
     /// Waits for the child; returns its exit status, or -1 if it was killed or does not exist.
     pub fn result(mut self) -> i32 {
         self.wait()

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use scif::logging::warn_about_call;
 use scif::segment::Side;
 use scif::sys::time::now_ns;
-use scif::sys::{descriptor, process, unix};
+use scif::sys::{descriptor, family, process, unix};
 use scif::whereabouts::warn_of_user;
 use scif::{PortId, dynamic_ports};
 
@@ -29,9 +29,12 @@ use crate::{mainline, messages, nodes, sharing};
 
 /// First port that needs no privilege. Lower ports need CAP_SYS_ADMIN.
 const ADMIN_PORT_END: u16 = 1024;
-/// Milliseconds that an acceptor waits for the hello of an opener that has connected. A silent
-/// opener delays `scif_accept` by that much.
+/// Milliseconds that a process of a fork group waits for the hello of an opener that has connected.
+/// A silent opener delays `scif_accept` of such a process by that much.
 const HELLO_MS: i32 = 3000;
+/// Milliseconds that an accept without waiting gives one opener for its hello, which follows its
+/// connect. Without them `scif_accept` may return EAGAIN after `scif_poll` has shown a request.
+const HELLO_PAUSE_MS: i32 = 5;
 
 /// Number of nodes that exist even without a process: the maximum of mainline's driver. A connect
 /// to one of them fails with ECONNREFUSED instead of ENODEV, so a program can retry until its peer
@@ -221,6 +224,11 @@ fn request(inner: &Inner, epd: &Epd, dst: PortId) -> Result<Pending> {
         }
         Err(errno) => return Err(errno.into()),
     }
+    greet(inner, epd, socket, dst)
+}
+
+/// Sends the hello over a connected socket.
+fn greet(inner: &Inner, epd: &Epd, socket: OwnedFd, dst: PortId) -> Result<Pending> {
     let peer = unix::credentials(&socket)?;
     if !admits(inner, peer.uid) {
         warn_about_call!(
@@ -398,10 +406,11 @@ pub(crate) fn accept(
     wait: bool,
 ) -> Result<(PortId, RawFd)> {
     sharing::inherit(inner, epd);
+    let mut pauses = !wait;
     loop {
         let event = epd.sharer.event();
         epd.state().may_accept()?;
-        if let Some(socket) = next_request(epd, fd)? {
+        if let Some(socket) = next_speaker(inner, epd, fd, &mut pauses)? {
             match admit(inner, epd, socket) {
                 Ok(Some(accepted)) => return Ok(accepted),
                 // The opener has left or was rejected: the request counts as never made.
@@ -421,41 +430,77 @@ pub(crate) fn accept(
     }
 }
 
-/// Returns the next request of the queue, and makes the descriptor show whether more wait.
-fn next_request(epd: &Epd, fd: RawFd) -> Result<Option<OwnedFd>> {
-    let _held = epd.sharer.control.lock();
-    let listener = take(&epd.port_socket);
-    let Some(listener) = listener.as_ref() else {
-        return Ok(None);
-    };
-    let socket = loop {
-        match unix::accept(listener) {
-            Ok(socket) => break Some(socket),
-            Err(Errno::CONNABORTED | Errno::INTR) => {}
-            // EINVAL: the socket does not listen, because the backlog is 0.
-            Err(Errno::AGAIN | Errno::INVAL) => break None,
-            Err(errno) => return Err(errno.into()),
+/// Returns the next request whose hello has arrived. Others wait among the silent callers, after
+/// one pause for the first of them.
+fn next_speaker(
+    inner: &Inner,
+    epd: &Arc<Epd>,
+    fd: RawFd,
+    pauses: &mut bool,
+) -> Result<Option<OwnedFd>> {
+    while let Some(socket) = next_request(inner, epd, fd)? {
+        // In a fork group another process may be the one that accepts next, without this request.
+        if descriptor::readable(&socket) || family::has_fork_group() {
+            return Ok(Some(socket));
         }
+        if std::mem::take(pauses) {
+            descriptor::wait_readable(&socket, HELLO_PAUSE_MS);
+            if descriptor::readable(&socket) {
+                return Ok(Some(socket));
+            }
+        }
+        if caller_of(inner, epd, &socket).is_some() {
+            epd.silent_callers.keep(socket, |socket| inner.watch(epd, Kind::Listener, socket))?;
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the next silent caller that has spoken, else the next request of the queue. Makes the
+/// descriptor show whether more wait.
+fn next_request(inner: &Inner, epd: &Epd, fd: RawFd) -> Result<Option<OwnedFd>> {
+    let _held = epd.sharer.control.lock();
+    let socket = match epd.silent_callers.next() {
+        Some(caller) => {
+            inner.unwatch(&caller);
+            Some(caller)
+        }
+        None => match take(&epd.port_socket).as_ref() {
+            Some(listener) => accept_next(listener)?,
+            None => return Ok(None),
+        },
     };
-    if !descriptor::readable(listener) && epd.verify(fd).is_ok() {
+    if !epd.has_request() && epd.verify(fd).is_ok() {
         descriptor::hide_data(fd);
         // A request may have arrived in between, with its byte already removed.
-        if descriptor::readable(listener) {
+        if epd.has_request() {
             descriptor::show_data(&epd.bell);
         }
     }
     Ok(socket)
 }
 
-/// Makes an endpoint of a request. `None`: the opener has left or was rejected.
-fn admit(inner: &Arc<Inner>, listener: &Epd, socket: OwnedFd) -> Result<Option<(PortId, RawFd)>> {
-    let Ok(caller) = unix::credentials(&socket) else {
-        return Ok(None);
-    };
-    let Some(from) = unix::peer_name(&socket).and_then(|name| inner.names.parse_source(&name))
-    else {
-        return Ok(None);
-    };
+/// Takes the next request out of a listening socket.
+fn accept_next(listener: &OwnedFd) -> Result<Option<OwnedFd>> {
+    loop {
+        match unix::accept(listener) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(Errno::CONNABORTED | Errno::INTR) => {}
+            // EINVAL: the socket does not listen, because the backlog is 0.
+            Err(Errno::AGAIN | Errno::INVAL) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Returns the process and the port of an opener, if it may connect. Others are refused.
+fn caller_of(
+    inner: &Inner,
+    listener: &Epd,
+    socket: &OwnedFd,
+) -> Option<(unix::Credentials, PortId)> {
+    let caller = unix::credentials(socket).ok()?;
+    let from = unix::peer_name(socket).and_then(|name| inner.names.parse_source(&name))?;
     let admin = (1..ADMIN_PORT_END).contains(&from.port);
     let trusted =
         admits(inner, caller.uid) && !(admin && caller.uid != 0 && caller.uid != inner.uid);
@@ -463,9 +508,17 @@ fn admit(inner: &Arc<Inner>, listener: &Epd, socket: OwnedFd) -> Result<Option<(
         warn_of_user(caller.uid, id(inner, listener.sharer.port()));
     }
     if !trusted || inner.is_lost(from.node) {
-        let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
-        return Ok(None);
+        let _ = unix::send(socket, &Packet::Refuse.encode(), &[]);
+        return None;
     }
+    Some((caller, from))
+}
+
+/// Makes an endpoint of a request. `None`: the opener has left or was rejected.
+fn admit(inner: &Arc<Inner>, listener: &Epd, socket: OwnedFd) -> Result<Option<(PortId, RawFd)>> {
+    let Some((caller, from)) = caller_of(inner, listener, &socket) else {
+        return Ok(None);
+    };
     let Some(fds) = hear_hello(&socket)? else {
         return Ok(None);
     };
@@ -557,6 +610,75 @@ fn hear_hello(socket: &OwnedFd) -> Result<Option<[OwnedFd; HELLO_FDS]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Endpoints, endpoints};
+
+    /// Makes a listener, and a socket that has connected to it and said nothing.
+    fn silent_caller(scif: &Endpoints) -> (RawFd, PortId, OwnedFd) {
+        let listener = scif.open().unwrap();
+        let dst = PortId { node: 0, port: scif.bind(listener, 0).unwrap() };
+        scif.listen(listener, 4).unwrap();
+        let (inner, socket) = (&scif.0, unix::socket().unwrap());
+        let from = PortId { node: 0, port: 4242 };
+        inner.names.bind_source(&socket, from, &mut take(&inner.sources)).unwrap();
+        unix::connect(&socket, &inner.names.listener(dst).unwrap()).unwrap();
+        (listener, dst, socket)
+    }
+
+    fn shows_request(scif: &Endpoints, fd: RawFd, limit_ms: i32) -> bool {
+        let mut entries = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        scif.poll(&mut entries, limit_ms) == Ok(1)
+    }
+
+    #[test]
+    fn a_silent_caller_holds_up_no_accept() {
+        const LIMIT_MS: i32 = 60_000;
+        let scif = endpoints("silent-caller", 0);
+        let (listener, dst, silent) = silent_caller(&scif);
+        assert!(shows_request(&scif, listener, LIMIT_MS));
+        let begun = now_ns();
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+        assert!(now_ns() - begun < 1_000_000_000, "it waited for the silent caller");
+        assert!(!shows_request(&scif, listener, 0) && !descriptor::shows_data(listener));
+        let opener = scif.open().unwrap();
+        let honest = std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| scif.accept(listener, true).unwrap());
+            let port = scif.connect(opener, dst).unwrap();
+            (port, accepted.join().unwrap().0.port)
+        });
+        assert_eq!(honest.0, honest.1);
+        assert!(now_ns() - begun < 2_000_000_000, "the honest caller waited for the silent one");
+        let caller = scif.0.get(scif.open().unwrap()).unwrap();
+        let _pending = greet(&scif.0, &caller, silent, dst).unwrap();
+        assert!(shows_request(&scif, listener, LIMIT_MS), "it has spoken");
+        assert_eq!(scif.accept(listener, false).unwrap().0.port, 4242);
+        assert!(!shows_request(&scif, listener, 0));
+    }
+
+    #[test]
+    fn a_waiting_accept_serves_a_caller_that_speaks_late_and_forgets_one_that_leaves() {
+        let scif = endpoints("late-caller", 0);
+        let (listener, dst, silent) = silent_caller(&scif);
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| scif.accept(listener, true).unwrap().0.port);
+            let epd = scif.0.get(listener).unwrap();
+            while take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
+                std::thread::yield_now();
+            }
+            let caller = scif.0.get(scif.open().unwrap()).unwrap();
+            let _pending = greet(&scif.0, &caller, silent, dst).unwrap();
+            assert_eq!(accepted.join().unwrap(), 4242);
+        });
+        let (listener, _, silent) = silent_caller(&scif);
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+        drop(silent);
+        assert!(shows_request(&scif, listener, 60_000));
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+        assert!(!shows_request(&scif, listener, 0));
+        let (listener, _, silent) = silent_caller(&scif);
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+        scif.close(listener).unwrap();
+        assert!(descriptor::readable(&silent), "refused by the close");
+    }
 
     #[test]
     fn ports_are_tried_until_one_is_free_or_none_is_left() {

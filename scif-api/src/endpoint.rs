@@ -18,6 +18,7 @@ use crate::fd_handoff::FdHandoff;
 use crate::link::{Link, Pending};
 use crate::lock::take;
 use crate::sharer::Sharer;
+use crate::silent_callers::SilentCallers;
 use crate::stat::Stats;
 use crate::state::State;
 use crate::window::WindowState;
@@ -38,6 +39,7 @@ pub(crate) struct Epd {
     pub(crate) sharer: Sharer,
     /// Socket that holds the port; it listens once the endpoint does.
     pub(crate) port_socket: Mutex<Option<OwnedFd>>,
+    pub(crate) silent_callers: SilentCallers,
     pub(crate) pending: Mutex<Option<Pending>>,
     link: OnceLock<Link>,
     /// Hand-over of descriptors to other sharers.
@@ -64,6 +66,7 @@ impl Epd {
             token,
             sharer: Sharer::new(stats.record(token, id.inode())?)?,
             port_socket: Mutex::new(None),
+            silent_callers: SilentCallers::default(),
             pending: Mutex::new(None),
             link: OnceLock::new(),
             fd_handoff: OnceLock::new(),
@@ -166,7 +169,14 @@ impl Epd {
         }
         take(&self.pending).take();
         take(&self.port_socket).take();
+        self.silent_callers.clear();
         self.set_ended();
+    }
+
+    /// Whether a request waits that a call may accept.
+    pub(crate) fn has_request(&self) -> bool {
+        take(&self.port_socket).as_ref().is_some_and(descriptor::readable)
+            || self.silent_callers.any()
     }
 
     /// Whether its end is complete, or has failed.

@@ -38,6 +38,7 @@ mod rma;
 mod service;
 mod sharer;
 mod sharing;
+mod silent_callers;
 mod stat;
 mod state;
 mod window;

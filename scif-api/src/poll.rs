@@ -57,10 +57,8 @@ fn bits(epd: &Epd, events: i16) -> i16 {
     let all = match (epd.sharer.asynchronous(), epd.sharer.state()) {
         (Async::Running, _) => 0,
         (Async::Done | Async::Refused, _) => OUT,
-        (Async::None, State::Listening) => {
-            let waiting = take(&epd.port_socket).as_ref().is_some_and(descriptor::readable);
-            if waiting { IN } else { 0 }
-        }
+        (Async::None, State::Listening) if epd.has_request() => IN,
+        (Async::None, State::Listening) => 0,
         (Async::None, State::Connected | State::Disconnected) => epd.link().map_or(ERR, |link| {
             let over = if epd.over(link) { HUP } else { 0 };
             let data = if link.rx.ready() == Ok(0) { 0 } else { IN };

@@ -147,6 +147,7 @@ fn poison(inner: &Inner, epd: &Arc<Epd>) {
             inner.unwatch(&listener);
             while unix::accept(&listener).is_ok() {}
         }
+        epd.silent_callers.clear();
         if let Some(link) = epd.link() {
             inner.unwatch(link.socket());
         }
@@ -294,7 +295,7 @@ fn requested(epd: &Epd) {
     #[cfg(test)]
     faults::strike(epd, faults::FaultPoint::Request);
     let _held = epd.sharer.control.lock();
-    if take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
+    if epd.has_request() {
         descriptor::show_data(&epd.bell);
     }
     epd.sharer.happened();

@@ -315,7 +315,7 @@ impl PrivateFd {
 
     /// Returns the descriptor and gives up its ownership; `None` in a forked child, where it is
     /// closed.
-    pub(crate) fn release(mut self) -> Option<OwnedFd> {
+    pub fn release(mut self) -> Option<OwnedFd> {
         let fd = self.fd.take()?;
         if registry().remove(fd.as_raw_fd()) {
             return Some(fd);
@@ -325,7 +325,7 @@ impl PrivateFd {
     }
 
     /// Whether this is a forked child's copy, whose descriptor is closed.
-    pub(crate) fn is_inherited(&self) -> bool {
+    pub fn is_inherited(&self) -> bool {
         self.generation != generation()
     }
 }

@@ -113,15 +113,20 @@ impl<T: Send + 'static> Calls<T> {
         match &*answer {
             None if now.saturating_sub(call.since_ns) < UNANSWERED_NS => return Err(Error::Again),
             None => return Err(Error::Unanswered(dst)),
-            Some((at, Err(failure))) if now.saturating_sub(*at) < REFUSED_PAUSE_NS => {
-                return Err(refused(failure, dst));
+            // A refusal is told at least once, however late the caller asks.
+            Some((at, Err(failure))) => {
+                let told = refused(failure, dst);
+                if now.saturating_sub(*at) >= REFUSED_PAUSE_NS {
+                    self.open.remove(&dst);
+                }
+                return Err(told);
             }
-            Some(_) => {}
+            Some((_, Ok(_))) => {}
         }
         self.open.remove(&dst);
         match answer.take() {
             Some((_, Ok(connected))) => Ok(connected),
-            _ => self.start(dst, prepare()?, notify),
+            _ => Err(Error::Again),
         }
     }
 
@@ -292,6 +297,27 @@ mod tests {
             assert!(now_ns() < end, "a new call is made soon");
         }
         assert!(calls.open.is_empty());
+    }
+
+    #[test]
+    fn a_refusal_is_told_to_a_caller_that_asks_late() {
+        let mut calls = calls();
+        let (answer, driver) = mpsc::channel::<()>();
+        let (told, news) = mpsc::channel();
+        let refuse = move || {
+            let _ = driver.recv();
+            Err(Failure::Refused)
+        };
+        assert_eq!(
+            calls.ask(DST, || Ok(refuse), move || told.send(()).unwrap()),
+            Err(Error::Again)
+        );
+        answer.send(()).unwrap();
+        news.recv().unwrap();
+        std::thread::sleep(Duration::from_nanos(2 * REFUSED_PAUSE_NS));
+        let again = || -> Result<fn() -> _> { Err(Error::Forked) };
+        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Refused(DST)));
+        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 use core::ffi::c_int;
 
-use crate::numbers::numbers;
+use crate::flags::constants;
 
 /// No error.
 pub const FI_SUCCESS: c_int = 0;
 
-numbers! {
+constants! {
     c_int {
         FI_EPERM = libc::EPERM, FI_ENOENT = libc::ENOENT, FI_EINTR = libc::EINTR,
         FI_EIO = libc::EIO, FI_E2BIG = libc::E2BIG, FI_EBADF = libc::EBADF,

@@ -7,9 +7,17 @@
 
 use core::ffi::c_int;
 
-use crate::numbers::numbers;
+/// Defines the constants of each group, of the type before the braces.
+///
+/// The build reads the names from the text.
+macro_rules! constants {
+    ($($type:ty { $($name:ident = $value:expr,)* })*) => {$($(
+        pub const $name: $type = $value;
+    )*)*};
+}
+pub(crate) use constants;
 
-numbers! {
+constants! {
     // Capabilities, operation flags and completion flags (fabric.h).
     u64 {
         FI_MSG = 1 << 1, FI_RMA = 1 << 2, FI_TAGGED = 1 << 3, FI_ATOMIC = 1 << 4,

@@ -6,6 +6,7 @@
 
 use core::ffi::c_int;
 
+use crate::flags::constants;
 use crate::{
     fi_av_type, fi_bus_type, fi_cntr_events, fi_collective_op, fi_cq_format, fi_cq_wait_cond,
     fi_datatype, fi_ep_type, fi_hmem_iface, fi_link_state, fi_log_level, fi_log_subsys, fi_op,
@@ -30,17 +31,7 @@ pub const fn fi_minor(version: u32) -> u32 {
 /// Maximum length of a name in old applications.
 pub const FI_NAME_MAX: usize = 64;
 
-/// Defines the constants of each enumeration, of the type before the braces.
-///
-/// The build reads the names from the text.
-macro_rules! numbers {
-    ($($type:ty { $($name:ident = $value:expr,)* })*) => {$($(
-        pub const $name: $type = $value;
-    )*)*};
-}
-pub(crate) use numbers;
-
-numbers! {
+constants! {
     // Address formats (fabric.h).
     u32 {
         FI_FORMAT_UNSPEC = 0, FI_SOCKADDR = 1, FI_SOCKADDR_IN = 2, FI_SOCKADDR_IN6 = 3,

@@ -54,8 +54,8 @@ const fn ops<S: Sender + Object>() -> fi::fi_ops_atomic {
     }
 }
 
-/// Defines the entry points with one buffer a list. The arguments before `dest` follow the kind, and
-/// `context` is one that not every call has.
+/// Defines the entry points with one buffer a list. The arguments before `dest` follow the kind.
+/// Inject calls have no `context`.
 ///
 /// Inject calls fail with `-FI_EINVAL` for more than the inject size.
 macro_rules! buffer_calls {

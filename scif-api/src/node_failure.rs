@@ -9,13 +9,15 @@
 //! Source: the User Guide's section on the loss of a node; the driver's removal of one.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use scif::Config;
 use scif::sys::time::now_ns;
-use scif::sys::{descriptor, process, unix};
+use scif::sys::{descriptor, process, thread, unix};
+use scif_ring::counter::AtomicFlag;
 
 use crate::failure::{Failure, Result};
 use crate::nodes::{self, Presence, QUESTIONS, domain_of, is_lost, marker, marker_deadline};
@@ -29,6 +31,8 @@ const QUESTION_MS: i32 = 1000;
 /// Nanoseconds that the process which keeps a node lost may take to give it up. It answers or ends
 /// at once, unless it is stopped.
 const RESTORE_NS: u64 = 10_000_000_000;
+/// Time for which the end of a loss waits until the name of the marker is free.
+const END_LIMIT: Duration = Duration::from_secs(1);
 /// Number of attempts to ask one process. On a busy machine more than `QUESTION_MS` may pass
 /// between connect and question, and the other side then closes the connection.
 const QUESTIONS_ASKED: u32 = 3;
@@ -44,10 +48,20 @@ pub struct Answers {
     pub silent: Vec<i32>,
 }
 
+/// Listening socket that marks a node as lost.
+#[derive(Debug)]
+struct Marker {
+    socket: OwnedFd,
+    /// Whether the loss ends.
+    ends: AtomicFlag,
+}
+
 /// Lost node, until this is dropped.
 #[derive(Debug)]
 pub struct FailedNode {
-    marker: OwnedFd,
+    marker: Arc<Marker>,
+    /// Requests to end the loss, from the thread that empties the queue of the marker.
+    restores: mpsc::Receiver<Result<OwnedFd>>,
 }
 
 impl FailedNode {
@@ -74,7 +88,12 @@ impl FailedNode {
             other => other.into(),
         })?;
         unix::listen(&socket, QUESTIONS)?;
-        let lost = FailedNode { marker: socket };
+        let (told, restores) = mpsc::channel();
+        let marker = Marker { socket, ends: AtomicFlag::new(false) };
+        let lost = FailedNode { marker: Arc::new(marker), restores };
+        let marker = Arc::clone(&lost.marker);
+        thread::spawn_quiet("scif-lost", move || keep(marker, &told))
+            .map_err(|_| Failure::NoMemory)?;
         Ok((lost, ask_all(&domain, Packet::Lose(node.into()), limit)))
     }
 
@@ -83,24 +102,46 @@ impl FailedNode {
     /// # Errors
     /// Errors of the system when it cannot wait.
     pub fn hold(self) -> Result<()> {
-        let own = process::uid();
-        loop {
-            descriptor::wait_readable(&self.marker, -1);
-            let socket = match unix::accept(&self.marker) {
-                Ok(socket) => socket,
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            let trusted =
-                unix::credentials(&socket).is_ok_and(|peer| peer.uid == own || peer.uid == 0);
-            if trusted && matches!(read(&socket), Some(Packet::Restore)) {
-                // Freed before the other process continues.
-                drop(self);
-                let _ = unix::send(&socket, &Packet::Restore.encode(), &[]);
-                return Ok(());
+        let socket = self.restores.recv().map_err(|_| Failure::Broken)??;
+        // Freed before the other process continues.
+        drop(self);
+        let _ = unix::send(&socket, &Packet::Restore.encode(), &[]);
+        Ok(())
+    }
+}
+
+impl Drop for FailedNode {
+    fn drop(&mut self) {
+        self.marker.ends.set(true);
+        // Wakes the thread.
+        let _ = unix::stop_listening(&self.marker.socket);
+        // The thread closes its marker before the channel. A forked child has no thread.
+        while self.restores.recv_timeout(END_LIMIT).is_ok() {}
+    }
+}
+
+/// Empties the queue of a marker, so that questions find room in it. Passes requests to end the
+/// loss to `restores`.
+fn keep(marker: Arc<Marker>, restores: &mpsc::Sender<Result<OwnedFd>>) {
+    let own = process::uid();
+    while !marker.ends.get() {
+        descriptor::wait_readable(&marker.socket, -1);
+        match unix::accept(&marker.socket) {
+            Ok(socket) => {
+                let trusted =
+                    unix::credentials(&socket).is_ok_and(|peer| peer.uid == own || peer.uid == 0);
+                if trusted && matches!(read(&socket), Some(Packet::Restore)) {
+                    let _ = restores.send(Ok(socket));
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            Err(errno) => {
+                let _ = restores.send(Err(errno.into()));
+                break;
             }
         }
     }
+    drop(marker);
 }
 
 /// Ends the loss of a node. Its endpoints stay disconnected; new ones can be made.
@@ -222,6 +263,20 @@ fn ask_all(domain: &str, question: Packet, limit: Duration) -> Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_stays_lost_after_any_number_of_questions() {
+        let domain = format!("questions-{}", process::pid());
+        let config = Config { domain: Some(domain.clone()), ..Config::default() };
+        let own = process::uid();
+        let is_lost = || is_lost(&domain, 9, marker_deadline(), |uid| uid == own);
+        let (lost, _) = FailedNode::new(&config, 9).unwrap();
+        for question in 0..5 * QUESTIONS {
+            assert!(is_lost(), "question {question}");
+        }
+        drop(lost);
+        assert!(!is_lost());
+    }
 
     #[test]
     fn a_process_that_gave_up_waiting_is_asked_again() {

@@ -41,6 +41,8 @@ pub(crate) struct Line {
     pub(crate) over: bool,
     /// Time of the start of the connection.
     pub(crate) born: u64,
+    /// Time of the end of the last step.
+    pub(crate) stepped: u64,
     opener: bool,
     out: VecDeque<u8>,
     come: Vec<u8>,
@@ -71,6 +73,7 @@ impl Line {
             heard: false,
             over: false,
             born: scif::now_ns(),
+            stepped: scif::now_ns(),
             opener,
             out: VecDeque::new(),
             come: Vec::new(),

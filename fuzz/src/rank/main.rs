@@ -152,15 +152,17 @@ impl<'r> Storm<'r> {
         let mut lines = std::mem::take(&mut self.lines);
         let mut busy = false;
         for line in &mut lines {
+            let pause = now_ns().saturating_sub(line.stepped);
             match line.step(&self.scif, &mut self.rng, self.draining, &mut self.done)? {
                 Ok(some) => busy |= some,
                 Err(e) => {
                     line.over = true;
                     if let Some(id) = line.id {
-                        self.told(id, 'x', line.born, e);
+                        self.told(id, 'x', (line.born, pause), e);
                     }
                 }
             }
+            line.stepped = now_ns();
             let gone = line.id.and_then(|id| self.gone.get(&id));
             let hangs = gone.is_some_and(|gone| !line.over && now_ns() - gone > HANG_NS);
             check!(!hangs, "a connection with {:?} lives 10 s after its death", line.id);
@@ -207,7 +209,7 @@ impl<'r> Storm<'r> {
                 let _ = self.scif.close(fd);
                 // With a living peer this is a connect abandoned after CONNECT_MS.
                 if e != Failure::Refused || self.gone.contains_key(&id) {
-                    self.told(id, 'c', posted, e);
+                    self.told(id, 'c', (posted, 0), e);
                 }
             }
         }
@@ -220,18 +222,19 @@ impl<'r> Storm<'r> {
             Err(e) => {
                 let _ = self.scif.close(fd);
                 if let Some(id) = id {
-                    self.told(id, 'b', posted, e);
+                    self.told(id, 'b', (posted, 0), e);
                 }
             }
         }
     }
 
-    /// Reports a failure. Living ranks under limits may refuse each other, which is not reported.
-    fn told(&mut self, id: RankId, kind: char, posted: u64, error: Failure) {
+    /// Reports a failure, with the time of the posting and the length of the pause in which no call
+    /// was made. Living ranks under limits may refuse each other, which is not reported.
+    fn told(&mut self, id: RankId, kind: char, (posted, pause): (u64, u64), error: Failure) {
         if self.draining || (self.limited && !self.gone.contains_key(&id)) {
             return;
         }
-        self.report.push_str(&format!("err {kind} {id} {posted} {} 0 {error:?}\n", now_ns()));
+        self.report.push_str(&format!("err {kind} {id} {posted} {} {pause} {error:?}\n", now_ns()));
     }
 
     /// Sends failures, and periodically counters and resources, to the parent.

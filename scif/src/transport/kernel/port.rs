@@ -105,8 +105,9 @@ impl KernelPort {
         while let Err(failure) = stream.send(&greeting.encode()) {
             match failure.errno() {
                 Errno::INTR => {}
-                // The peer has closed already. Data that it sent before can still be received.
-                Errno::CONNRESET | Errno::NOTCONN if side == Side::Acceptor => break,
+                // The peer has closed already. Data that it sent before can still be received. A
+                // listener that has sent no refusal has died.
+                Errno::CONNRESET | Errno::NOTCONN => break,
                 _ => {
                     self.desk.sender.dispose(stream);
                     return Err(os("scif_send", &failure));
@@ -138,11 +139,7 @@ impl KernelPort {
         };
         let desk = Arc::clone(&self.desk);
         let stream = self.calls.ask(dst, prepare, move || desk.signal())?;
-        match self.join(stream, dst, id, Side::Opener) {
-            // The peer waited for us too long, or has closed: another attempt is possible.
-            Err(Error::Os { errno: Errno::CONNRESET | Errno::NOTCONN, .. }) => Err(Error::Again),
-            joined => joined,
-        }
+        self.join(stream, dst, id, Side::Opener)
     }
 
     fn collect_ready(&mut self, ready: &mut Vec<ConnId>) {

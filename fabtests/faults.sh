@@ -32,8 +32,7 @@ storm() { # KIND PERCENT [OPTION...]
         --kind "$1" --seconds "$(part "$2")" "${@:3}"
 }
 
-# storm over the stand-in driver. Not for reliable endpoints: there a receive from a peer without a
-# connection does not end with the peer.
+# storm over the stand-in driver.
 driver_storm() (
     export FI_SCIF_TRANSPORT=kernel SCIF_DEVICE=/dev/scif SCIF_DEVICE_TRAPS=1
     export LD_PRELOAD=$ROOT/build/lib/libscifdev.so
@@ -60,6 +59,8 @@ gate "faults: kill, stop, fuzz"
 cases_of "kills among reliable endpoints" faults-rdm storm rdm 16 ${KILLS:+--kills "$KILLS"}
 cases_of "kills among connected endpoints" faults-msg storm msg 9
 cases_of "kills among datagram endpoints" faults-dgram storm dgram 5
+cases_of "kills among reliable endpoints over the stand-in driver" faults-driver-rdm \
+    driver_storm rdm 2
 cases_of "kills among connected endpoints over the stand-in driver" faults-driver-msg \
     driver_storm msg 2
 cases_of "kills among datagram endpoints over the stand-in driver" faults-driver-dgram \

@@ -36,7 +36,7 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
     ("denied/most_descriptors_of_the_server", CALLERS),
     ("degraded/", "they concern the failures of shared memory"),
     ("death/forked_", FORK),
-    ("death/never_met", "a driver reports the ends of connections alone"),
+    ("death/never_met_asleep", "a victim dies before the driver has answered the connect"),
     ("fork/child_closes", FORK),
     ("coll_death/killed_with_a_fork", FORK),
     ("restart/after_death_with_a_fork", FORK),

@@ -20,7 +20,7 @@ use scif_fabtests::harness::{Fail, Outcome};
 
 use super::args::Args;
 use super::net::{Kind, RANKS};
-use super::schedule::{Life, growth};
+use super::schedule::{Life, OF_A_PEER, OF_A_PEER_OVER_A_DRIVER, growth};
 use scif_fabtests::payload::RankId;
 
 use state::{Parent, Process, signal, tell};
@@ -67,7 +67,9 @@ pub(crate) fn run(args: &Args) -> Outcome<u64> {
     if !left.is_empty() {
         return Err(Fail::here(left.join("\n    ")));
     }
-    if let Some(complaint) = growth(&parent.held) {
+    let over_a_driver = std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|name| name == "kernel");
+    let of_a_peer = if over_a_driver { OF_A_PEER_OVER_A_DRIVER } else { OF_A_PEER };
+    if let Some(complaint) = growth(&parent.held, of_a_peer) {
         return Err(Fail::here(complaint));
     }
     if parent.judge.latencies.is_empty() {

@@ -31,7 +31,7 @@ use crate::engine::types::peer_id::{ANY, PeerId};
 /// Notes the end of a connection with `peer`. `was_up`: the peer had accepted it, so earlier
 /// refusals no longer count.
 pub(crate) fn note_source_lost(ep: &mut Endpoint, peer: PeerId, was_up: bool) {
-    if ep.recv.directed > 0 && ep.cfg.watches_sources && ep.recv.names(peer) {
+    if ep.recv.directed > 0 && ep.cfg.watches_sources() && ep.recv.names(peer) {
         ep.recv.unmet.note();
     }
     if was_up {

@@ -80,7 +80,6 @@ impl Stage {
         let av = st.avs.insert(AvState::default()).unwrap();
         drop(st);
         let mut cfg = EpConfig {
-            watches_sources: true,
             caps: fi::FI_MSG | fi::FI_RMA | fi::FI_ATOMIC,
             tx_size: 64,
             rx_size: 64,
@@ -93,7 +92,6 @@ impl Stage {
             ..EpConfig::default()
         };
         change(&mut cfg);
-        cfg.watches_sources &= !cfg.datagram && !cfg.connected;
         let exports = Exports { keys: domain.shared.keys.clone() };
         let sock = scif::Endpoint::bind(&domain.shared.fabric.node, port, exports).unwrap();
         let ep = domain.shared.add_ep(Endpoint::new(cfg, sock)).unwrap();

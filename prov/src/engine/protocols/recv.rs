@@ -190,7 +190,7 @@ pub(crate) fn post_recv(
         return Ok(());
     }
     if src != ANY
-        && ep.cfg.watches_sources
+        && ep.cfg.watches_sources()
         && ep.peers.at(src).tx.is_none()
         && !ep.peers.at(src).state.has_failed()
         && ep.peers.own != Some(src)

@@ -54,12 +54,14 @@ pub(crate) struct EpConfig {
     pub grouped: bool,
     /// Whether every message needs a check that the fast path omits.
     pub force_slow_path: bool,
-    /// Whether the endpoint connects to the sources of directed receives (`source_watch`). False
-    /// for datagrams, connected endpoints, and over a driver, where each attempt holds up a poll.
-    pub watches_sources: bool,
 }
 
 impl EpConfig {
+    /// Whether the endpoint connects to the sources of directed receives (`source_watch`).
+    pub(crate) fn watches_sources(&self) -> bool {
+        !self.datagram && !self.connected
+    }
+
     /// Whether the endpoint was bound to this counter.
     pub(crate) fn counts_in(&self, cntr: u32) -> bool {
         [

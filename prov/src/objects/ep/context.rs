@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
-use scif::TransportKind;
 use scif_ring::AtomicCounter;
 
 use super::calls::{ep_ops, fid_ops};
@@ -61,7 +60,6 @@ pub(crate) fn open(
         source: !transmits && has(fi::FI_SOURCE),
         directed: !transmits && has(fi::FI_DIRECTED_RECV),
         grouped: !transmits,
-        watches_sources: dom.fabric.node.kind() != TransportKind::Kernel,
         ..EpConfig::default()
     };
     let idx = dom.add_ep(Endpoint::new(cfg, sock))?;

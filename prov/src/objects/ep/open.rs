@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
-use scif::TransportKind;
 use scif_ring::AtomicCounter;
 
 use super::calls::{ep_ops, fid_ops};
@@ -252,9 +251,6 @@ fn config(
         directed: caps & fi::FI_DIRECTED_RECV != 0 && !connected,
         connected,
         datagram: type_ == fi::FI_EP_DGRAM,
-        watches_sources: !connected
-            && type_ != fi::FI_EP_DGRAM
-            && dom.fabric.node.kind() != TransportKind::Kernel,
         prefix: if mode & fi::FI_MSG_PREFIX == 0 { 0 } else { attr::MSG_PREFIX_SIZE },
         ..EpConfig::default()
     }

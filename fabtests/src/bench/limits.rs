@@ -108,7 +108,7 @@ impl Bounds {
             }
             Kind::Rate => Ok(self.pass(barrier, sample.count * WINDOW as u64)),
             Kind::Touched => self.touched(barrier, sample.size, warm, sample.count),
-            Kind::Bandwidth | Kind::Single => {
+            Kind::Bandwidth | Kind::Single | Kind::Poll => {
                 self.stream(barrier, sample.size, warm * WINDOW as u64)?;
                 self.stream(barrier, sample.size, sample.count * WINDOW as u64)
             }

@@ -5,6 +5,7 @@
 //! measures. The exit code is a failure only when a measurement was impossible, not because of its
 //! result, unless aims are judged.
 
+mod empty_poll;
 mod limits;
 mod messages;
 mod onesided;

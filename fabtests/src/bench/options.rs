@@ -19,8 +19,8 @@ use super::sampler::Plan;
 /// in turns.
 ///
 /// Names of tests: tagged_{lat,bw,touched,rate} msg_{lat,bw,rate} write_{lat,poll,bw,touched,rate}
-/// read_{lat,bw,rate} atomic_{sum,fetch,cswap}_{lat,rate}; a part of a name selects all tests that
-/// contain it.
+/// read_{lat,bw,rate} atomic_{sum,fetch,cswap}_{lat,rate} empty_poll_{cq,talked,safe,cntr,peek}; a
+/// part of a name selects all tests that contain it.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub(crate) struct Options {

@@ -2,6 +2,7 @@
 //! Work of a rank that is not timed itself. It opens many endpoints that each exchange one message,
 //! measures the resources of a process, or keeps up traffic until the peer is dead.
 
+use libfabric_sys::FI_THREAD_DOMAIN;
 use scif_fabtests::fi::{Errno, Lib};
 use scif_fabtests::harness::sandbox::open_files;
 use scif_fabtests::harness::{Fail, Outcome};
@@ -43,10 +44,10 @@ pub(crate) fn visit(
     count: u64,
     host: &[u8],
 ) -> Outcome<Vec<Port>> {
-    let room = Room::open(lib, provider, Family::Tagged, false)?;
+    let room = Room::open(lib, provider, (Family::Tagged, FI_THREAD_DOMAIN), false)?;
     let mut ports = Vec::new();
     for _ in 0..count {
-        let port = room.port(NAME_ROOM + 8)?;
+        let port = room.port(NAME_ROOM + 8, None)?;
         let name = port.ep.name()?;
         if name.len() > NAME_ROOM {
             return Err(Fail::NotRun("names are too long".into()));

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Hints, Info, Lib, Mr, MrAsk, Result,
+    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Errno, Fabric, Hints, Info, Lib, Mr, MrAsk,
+    Result,
 };
 use scif_fabtests::harness::{Fail, Outcome};
 
@@ -79,11 +80,11 @@ fn offer(lib: &'static Lib, provider: &str, hints: &Hints) -> Outcome<Info> {
 }
 
 /// Returns the hints of all families; `directed` adds receives from one sender.
-fn hints(provider: &str, family: Family, directed: bool) -> Hints {
+fn hints(provider: &str, (family, threading): (Family, u32), directed: bool) -> Hints {
     let mut hints = Hints {
         caps: family.caps() | if directed { sys::FI_DIRECTED_RECV } else { 0 },
         ep_type: sys::FI_EP_RDM,
-        threading: sys::FI_THREAD_DOMAIN,
+        threading,
         resource_mgmt: sys::FI_RM_ENABLED,
         mr_mode: sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY,
         prov: Some(provider.to_owned()),
@@ -103,21 +104,27 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Opens fabric and domain for a family.
+    /// Opens fabric and domain for a family and a threading model.
     pub(crate) fn open(
         lib: &'static Lib,
         provider: &str,
-        family: Family,
+        kind: (Family, u32),
         directed: bool,
     ) -> Outcome<Room> {
-        let info = offer(lib, provider, &hints(provider, family, directed))?;
+        let info = offer(lib, provider, &hints(provider, kind, directed))?;
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;
         Ok(Room { info, domain })
     }
 
-    /// Opens and enables an endpoint without any peer, with buffers of `room` bytes.
-    pub(crate) fn port(&self, room: usize) -> Outcome<Port> {
+    /// Opens a counter.
+    pub(crate) fn counter(&self, attr: CntrAttr) -> Outcome<Arc<Cntr>> {
+        Ok(Cntr::open(&self.domain, attr)?)
+    }
+
+    /// Opens and enables an endpoint without any peer, with buffers of `room` bytes. The counter
+    /// counts received messages, if there is one.
+    pub(crate) fn port(&self, room: usize, cntr: Option<&Arc<Cntr>>) -> Outcome<Port> {
         let (info, domain) = (self.info.dup()?, &self.domain);
         let cq_attr = CqAttr {
             size: info.tx().size.max(info.rx().size).max(128),
@@ -132,6 +139,9 @@ impl Room {
         ep.attach(&av, 0)?;
         ep.attach(&tx, sys::FI_TRANSMIT)?;
         ep.attach(&rx, sys::FI_RECV)?;
+        if let Some(cntr) = cntr {
+            ep.attach(cntr, sys::FI_RECV)?;
+        }
         ep.enable()?;
         let (out, into) = (Buf::new(room), Buf::new(room));
         out.fill(1);
@@ -165,7 +175,8 @@ impl Port {
         directed: bool,
         barrier: &ShmBarrier,
     ) -> Outcome<Port> {
-        let mut port = Room::open(lib, provider, family, directed)?.port(LARGEST)?;
+        let kind = (family, sys::FI_THREAD_DOMAIN);
+        let mut port = Room::open(lib, provider, kind, directed)?.port(LARGEST, None)?;
         barrier.segment.put_name(barrier.rank, &port.ep.name()?);
         if matches!(family, Family::Rma | Family::Atomic) {
             port.expose(barrier)?;

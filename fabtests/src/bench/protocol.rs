@@ -70,6 +70,14 @@ tests! {
         "atomic compare and swap, one at a time, target calls the library";
     CswapRate = "atomic_cswap_rate", "M/s",
         "atomic compare and swap one way, rate, window 64, target calls the library";
+    PollCq = "empty_poll_cq", "ns", "fi_cq_read that finds nothing, by number of silent peers";
+    PollTalked = "empty_poll_talked", "ns",
+        "fi_cq_read that finds nothing, by number of peers that have just sent messages";
+    PollSafe = "empty_poll_safe", "ns",
+        "fi_cq_read that finds nothing, FI_THREAD_SAFE, by number of silent peers";
+    PollCntr = "empty_poll_cntr", "ns", "fi_cntr_read, by number of silent peers";
+    PollPeek = "empty_poll_peek", "ns",
+        "peek that finds nothing, with the reads of its error, by number of silent peers";
 }
 
 /// Conversion of iterations and time into the figure of a test.
@@ -85,6 +93,8 @@ pub(crate) enum Kind {
     Touched,
     /// Millions of operations per second; an iteration is a window.
     Rate,
+    /// Nanoseconds of an iteration, which is a call; the size is the number of peers.
+    Poll,
 }
 
 /// Number of operations posted before a wait for their completions.
@@ -106,6 +116,9 @@ impl Test {
             | Test::SumRate
             | Test::FetchRate
             | Test::CswapRate => Kind::Rate,
+            Test::PollCq | Test::PollTalked | Test::PollSafe | Test::PollCntr | Test::PollPeek => {
+                Kind::Poll
+            }
         }
     }
 
@@ -137,6 +150,7 @@ impl Test {
             Kind::Bandwidth => size as f64 * window * count / ns * 1000.0,
             Kind::Touched => size as f64 * count / ns * 1000.0,
             Kind::Rate => window * count / ns * 1000.0,
+            Kind::Poll => ns / count,
         }
     }
 

@@ -14,6 +14,7 @@ use scif_fabtests::harness::cpus::pin;
 use scif_fabtests::harness::sandbox::deny_process_vm;
 use scif_fabtests::harness::{Fail, Outcome};
 
+use super::empty_poll::EmptyPoll;
 use super::limits::{Bounds, Limit};
 use super::messages::Messages;
 use super::onesided::OneSided;
@@ -21,7 +22,7 @@ use super::os;
 use super::oversub;
 use super::placement;
 use super::port::{Family, Port};
-use super::protocol::{Measured, Order, Reply, Sample, Test, hear_order, say};
+use super::protocol::{Kind, Measured, Order, Reply, Sample, Test, hear_order, say};
 use super::segment::{Segment, Use};
 use super::shm_barrier::ShmBarrier;
 
@@ -45,6 +46,7 @@ pub(crate) struct Rank {
     bounds: Option<Bounds>,
     /// Idle endpoints.
     oversub: Vec<Port>,
+    empty_poll: Option<EmptyPoll>,
 }
 
 /// Returns the family of endpoint that a test needs.
@@ -66,6 +68,9 @@ fn family(test: Test) -> Family {
         | Test::FetchRate
         | Test::CswapLat
         | Test::CswapRate => Family::Atomic,
+        Test::PollCq | Test::PollTalked | Test::PollSafe | Test::PollCntr | Test::PollPeek => {
+            Family::Tagged
+        }
     }
 }
 
@@ -81,6 +86,7 @@ pub(crate) fn serve(identity: Identity) -> Outcome {
         ports: Vec::new(),
         bounds: None,
         oversub: Vec::new(),
+        empty_poll: None,
     };
     if let Some(cpu) = rank.identity.cpu {
         pin(cpu)?;
@@ -175,6 +181,7 @@ impl Rank {
         let warm = (sample.count / 10).clamp(1, 1000);
         let (ns, stalled) = match &self.bounds {
             Some(bounds) => (bounds.run(&self.barrier, sample, warm)?, false),
+            None if sample.test.kind() == Kind::Poll => (self.poll(sample, warm)?, false),
             None => self.operate(sample, warm)?,
         };
         let switches = os::involuntary_switches() - switches;
@@ -193,6 +200,19 @@ impl Rank {
             switches: switches.max(word.get()),
             stalled,
         }))
+    }
+
+    /// Measures empty polls in rank 0, with peers in the same process.
+    fn poll(&mut self, sample: &Sample, warm: u64) -> Outcome<u64> {
+        if self.identity.rank != 0 {
+            return Ok(0);
+        }
+        let (test, peers) = (sample.test, sample.size);
+        let open = match self.empty_poll.take().filter(|open| open.serves(test, peers)) {
+            Some(open) => open,
+            None => EmptyPoll::open(self.lib()?, &self.identity.provider, test, peers)?,
+        };
+        self.empty_poll.insert(open).run(test, warm, sample.count)
     }
 
     fn operate(&mut self, sample: &Sample, warm: u64) -> Outcome<(u64, bool)> {

@@ -26,6 +26,8 @@ const SHORTEST_NS: u64 = 4_000_000;
 const LONGEST_NS: u64 = 60_000_000;
 /// Placements on two cores.
 const APART: &[Placement] = &[Placement::Far, Placement::Mid];
+/// Numbers of peers beside which an empty poll is measured.
+const POLL_PEERS: [usize; 2] = [1, 16];
 /// Number of failures at one test after which a subject skips that test.
 const TRIES: u32 = 2;
 
@@ -109,6 +111,9 @@ enum Attempt {
 
 /// Returns the requested sizes that are useful for a test.
 pub(crate) fn sizes_of(test: Test, wanted: &[usize]) -> Vec<usize> {
+    if test.kind() == Kind::Poll {
+        return POLL_PEERS.to_vec();
+    }
     let fits = |size: usize| match (test, test.kind()) {
         (_, Kind::Rate) | (Test::WritePoll | Test::SumLat | Test::FetchLat | Test::CswapLat, _) => {
             size == 8

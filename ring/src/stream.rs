@@ -21,15 +21,15 @@ use crate::shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
 use crate::wake_word::{FdAction, WakeWords, Wakeups};
 
 /// Size in bytes of the memory of one direction.
-pub const STREAM_BYTES: usize = 4096 + (64 << 10);
+pub const STREAM_BYTES: usize = 4096 + (256 << 10);
 /// Number of bytes that an empty queue takes while no receive waits, as in the driver.
 pub const STREAM_ROOM: usize = if cfg!(loom) { 3 } else { 4095 };
 /// Number of bytes that one step of a large transfer publishes or takes. Both sides copy at the
 /// same time only if the queue holds several parts.
-pub const STREAM_PART: usize = if cfg!(loom) { 2 } else { 8 << 10 };
+pub const STREAM_PART: usize = if cfg!(loom) { 2 } else { 16 << 10 };
 
 #[cfg(not(loom))]
-const QUEUE_BYTES: usize = 64 << 10;
+const QUEUE_BYTES: usize = 256 << 10;
 /// Size in bytes of the queue in the loom models.
 #[cfg(loom)]
 const QUEUE_BYTES: usize = 4;
@@ -625,8 +625,8 @@ mod tests {
     fn demanded_bytes_count_as_taken() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
-        let mut src: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
-        let mut dst = vec![0u8; 200_000];
+        let mut src: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+        let mut dst = vec![0u8; 300_000];
         rx.announce_demand(5000);
         assert_eq!(tx.push(&mem(&mut src)), Ok(5000 + STREAM_ROOM));
         assert!(tx.room() == Ok(0) && tx.appears_full());

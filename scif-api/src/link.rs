@@ -11,7 +11,7 @@
 //! | 0 | magic |
 //! | 128, 256 | whether the opener, the acceptor has closed |
 //! | 384, 512 | words that change when an RMA of the opener, of the acceptor ends, or at the end |
-//! | 4096, 12288 | stream from the opener, from the acceptor |
+//! | 4096, 270336 | stream from the opener, from the acceptor |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

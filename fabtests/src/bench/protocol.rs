@@ -203,6 +203,8 @@ pub(crate) enum Order {
     Adopt(u64),
     /// Open this many endpoints and exchange a message with that name from each.
     Visit(u64, Vec<u8>),
+    /// Open this many endpoints and report the cost of each: nanoseconds and resident bytes.
+    Start(u64),
     /// Report the resources of the process: resident bytes and descriptors.
     Weigh,
     /// Open the endpoint for tagged messages with receives from one sender, if supported.
@@ -250,6 +252,7 @@ impl fmt::Display for Order {
             Order::Name => f.write_str("name"),
             Order::Adopt(count) => write!(f, "adopt {count}"),
             Order::Visit(count, name) => write!(f, "visit {count} {}", hex(name)),
+            Order::Start(count) => write!(f, "start {count}"),
             Order::Weigh => f.write_str("weigh"),
             Order::Direct => f.write_str("direct"),
             Order::Suffer(size, sends) => write!(f, "suffer {size} {}", u8::from(*sends)),
@@ -266,6 +269,7 @@ impl Order {
             "probe" => Order::Probe(number()?),
             "name" => Order::Name,
             "adopt" => Order::Adopt(number()?),
+            "start" => Order::Start(number()?),
             "weigh" => Order::Weigh,
             "direct" => Order::Direct,
             "suffer" => Order::Suffer(usize::try_from(number()?).ok()?, number()? == 1),
@@ -370,6 +374,7 @@ mod tests {
             Order::Name,
             Order::Adopt(250),
             Order::Visit(3, vec![1, 255]),
+            Order::Start(32),
             Order::Weigh,
             Order::Direct,
             Order::Suffer(4096, true),

@@ -126,6 +126,10 @@ impl Rank {
                 self.oversub = oversub::visit(self.lib()?, &self.identity.provider, *count, name)?;
                 Ok(Reply::Numbers(vec![self.oversub.len() as u64]))
             }
+            Order::Start(count) => {
+                let costs = oversub::start(self.lib()?, &self.identity.provider, *count)?;
+                Ok(Reply::Numbers(costs))
+            }
             Order::Weigh => Ok(Reply::Numbers(oversub::weigh()?)),
             Order::Direct => {
                 let port = oversub::direct(self.lib()?, &self.identity.provider, &self.barrier)?;

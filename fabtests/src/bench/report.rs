@@ -168,6 +168,8 @@ impl<'a> Report<'a> {
         for (test, value, unit) in [
             ("idle_bytes_each", cost.bytes_each, "bytes"),
             ("idle_fds_each", cost.fds_each, "descriptors"),
+            ("endpoint_ready", cost.endpoint_us, "us"),
+            ("endpoint_bytes", cost.endpoint_bytes, "bytes"),
         ] {
             if let Some(spread) = Spread::of([value]) {
                 self.push(subject, test, size, spread, ("any", unit));

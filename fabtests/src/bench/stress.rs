@@ -12,6 +12,8 @@ use super::placement::{NEAR_BELOW_PS, Placement};
 use super::protocol::{Measured, Order, Reply, Sample, Test};
 use super::sampler::progress;
 
+/// Number of endpoints without peers whose cost is measured.
+const STARTS: u64 = 32;
 /// Number of processes over which the idle peers are spread.
 const HOMES: u64 = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,6 +33,9 @@ pub(crate) struct IdleCost {
     /// half.
     pub(crate) bytes_each: f64,
     pub(crate) fds_each: f64,
+    /// Microseconds and resident bytes of an endpoint without peers.
+    pub(crate) endpoint_us: f64,
+    pub(crate) endpoint_bytes: f64,
 }
 
 fn numbers(reply: Option<Reply>) -> Result<Vec<u64>, BenchError> {
@@ -93,6 +98,11 @@ pub(crate) fn idle(
     let half = peers / 2;
     let (between, after) = (invite(half)?, invite(peers - half)?);
     let mut cost = IdleCost::default();
+    let fresh = Pair::start(subject, &[Some(first)])?;
+    fresh.tell(0, &Order::Start(STARTS))?;
+    if let [ns, bytes] = numbers(Some(fresh.answer(0, PATIENCE)?))?.as_slice() {
+        (cost.endpoint_us, cost.endpoint_bytes) = (ratio(*ns, 1000), ratio(*bytes, 1));
+    }
     if let ([bytes, _], [_, fds], [bytes_after, fds_after]) =
         (before.as_slice(), between.as_slice(), after.as_slice())
     {

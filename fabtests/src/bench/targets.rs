@@ -73,6 +73,8 @@ fn aims() -> Vec<Aim> {
         idle,
         number("idle peer, memory each, bytes", "idle_bytes_each", 8, 65536.0),
         number("idle peer, descriptors each", "idle_fds_each", 8, 1.0),
+        number("endpoint opened and enabled, us", "endpoint_ready", 8, 500.0),
+        number("endpoint without peers, memory, bytes", "endpoint_bytes", 8, 1_048_576.0),
     ];
     for (label, test) in [
         ("kill -9 of the receiver", "kill_sender_survives"),

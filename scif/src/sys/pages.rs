@@ -14,6 +14,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
+use super::errno::keep_errno;
 pub use super::guard::WriteFence;
 use super::large::{self, LARGE};
 pub use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
@@ -207,10 +208,24 @@ fn piece(at: usize, end: usize) -> usize {
 /// Brings in the pages of a writable area, since absent pages could not be protected. EINVAL before
 /// Linux 5.14: the pages then stay absent, and the guard reports whether that is safe.
 fn populate(area: &Area, at: usize, len: usize) {
-    if area.write {
+    // For pages of a file the query reports the page cache, not the mapping.
+    let is_anonymous = area.file.ino == 0;
+    if area.write && !(is_anonymous && are_present(at, len)) {
         // SAFETY: keeps the content of the pages.
         let _ = unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxPopulateWrite) };
     }
+}
+
+/// Whether all pages of anonymous memory are present. The query takes a fiftieth of the time in
+/// which `populate` visits pages that are present.
+fn are_present(at: usize, len: usize) -> bool {
+    let mut states = [0u8; LARGE / PAGE];
+    (at..at + len).step_by(LARGE).all(|begin| {
+        let len = LARGE.min(at + len - begin);
+        // SAFETY: writes a byte for each page, and there is space for those of LARGE bytes.
+        let ask = || unsafe { libc::mincore(pointer(begin), len, states.as_mut_ptr()) };
+        keep_errno(ask) == 0 && states.iter().take(len / PAGE).all(|state| state & 1 != 0)
+    })
 }
 
 /// Names of the memfds into which pages move: for connections of `scif.h`, for domains of the
@@ -589,6 +604,21 @@ mod tests {
     fn word(at: usize) -> scif_ring::Mem {
         // SAFETY: within the buffer of the test, which stays mapped.
         unsafe { scif_ring::Mem::new(pointer(at).cast(), 8) }
+    }
+
+    #[test]
+    fn an_absent_page_is_found_and_brought_in() {
+        let at = buffer();
+        assert!(!are_present(at, LEN));
+        let area = areas(at, at + LEN).unwrap().remove(0);
+        populate(&area, at, LEN);
+        assert!(are_present(at, LEN));
+        let last = at + LEN - PAGE;
+        // SAFETY: a page of the test.
+        unsafe { rustix::mm::madvise(pointer(last), PAGE, Advice::LinuxDontNeed) }.unwrap();
+        assert!(are_present(at, LEN - PAGE) && !are_present(at, LEN));
+        populate(&area, at, LEN);
+        assert!(are_present(at, LEN));
     }
 
     #[test]

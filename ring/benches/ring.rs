@@ -58,7 +58,7 @@ fn one_thread(c: &mut Criterion) {
             let payload = black_box(to.sub(8, 8)).unwrap_or(Mem::empty());
             let _ = black_box(tx.push_words(1, [black_box(7), 0], 1, &payload));
             rx.poll_inline(|_, line: &InlineRecord<'_>| {
-                line.copy_tail(1, &to) == 8 && line.word(0) == 7
+                line.copy_payload(1, &to) == 8 && line.word(0) == 7
             })
         });
     });

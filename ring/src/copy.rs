@@ -255,14 +255,14 @@ pub(crate) fn compiler_barrier() {
 /// Written in assembly. On targets that do not name the feature, the intrinsic becomes a prefetch
 /// for reading, which is useless for this purpose.
 #[inline(always)]
-pub(crate) fn prefetch_for_write<T>(at: &T) {
+pub(crate) fn prefetch_for_write<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
     // SAFETY: reads and writes nothing and never faults; processors without the instruction execute
     // it as no operation.
     unsafe {
         core::arch::asm!(
             "prefetchw [{}]",
-            in(reg) core::ptr::from_ref(at),
+            in(reg) at,
             options(nostack, preserves_flags, readonly)
         );
     }
@@ -271,9 +271,28 @@ pub(crate) fn prefetch_for_write<T>(at: &T) {
     unsafe {
         core::arch::asm!(
             "prfm pstl1keep, [{}]",
-            in(reg) core::ptr::from_ref(at),
+            in(reg) at,
             options(nostack, preserves_flags, readonly)
         );
+    }
+    let _ = at;
+}
+
+/// Prefetches each line of `at` for writing.
+#[inline(always)]
+pub(crate) fn prefetch_lines(at: &Mem) {
+    for line in (0..at.len()).step_by(64) {
+        prefetch_for_write(at.as_ptr().wrapping_add(line));
+    }
+}
+
+/// Prefetches the first line of `at` for reading.
+#[inline(always)]
+pub(crate) fn prefetch(at: &Mem) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    // SAFETY: a hint, which never faults; every x86-64 has SSE.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.as_ptr().cast());
     }
     let _ = at;
 }

@@ -25,6 +25,12 @@ pub const HEAD_MAX: usize = 56;
 /// Maximum length in bytes of a record body: a quarter of the data area, so that an empty ring
 /// always accepts one.
 pub const BODY_MAX: usize = RING_DATA_BYTES / 4;
+/// Maximum length in bytes of a body on the fast paths, `push_body` and `poll_body`. Longer bodies
+/// gain nothing.
+pub const SHORT_BODY_MAX: usize = 4096;
+/// Maximum number of bytes of an expected body that are prefetched before its record is seen. More
+/// of them would occupy every fill buffer of the core.
+pub(crate) const EXPECTED_MAX: usize = 512;
 /// Offset in bytes of the slots in a direction.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Offset in bytes of the data area in a direction.

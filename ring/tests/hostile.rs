@@ -16,11 +16,11 @@ use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
-use scif_ring::spsc::InlineRecord;
+use scif_ring::spsc::{InlineRecord, PollOutcome};
 use scif_ring::{
     BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, ClaimShare, Corrupt,
     DIRECTION_BYTES, HAZARD_BYTES, HEAD_MAX, HazardPointer, KEYTABLE_BYTES, KeyReader, Mem,
-    PushError, STREAM_BYTES, SharedU64, StreamRx, StreamTx,
+    PushError, SHORT_BODY_MAX, STREAM_BYTES, SharedU64, StreamRx, StreamTx,
 };
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
@@ -113,14 +113,18 @@ proptest! {
             }
             let pushed = tx.push(1, &[7; HEAD_MAX], &[body], 0, len);
             prop_assert!(!matches!(pushed, Err(PushError::TooLong)));
+            let _ = tx.push_body(3, [1, 2], len % 3, &body.sub(0, len).unwrap());
             let _ = (tx.push_head(2, &[8; 9]), tx.consumer_idle(), tx.all_consumed(), tx.room(len));
             let mut seen = 0;
-            rx.poll_inline(|_, line: &InlineRecord<'_>| {
-                seen = line.len().max(line.copy_tail(7, &body)).max(line.copy_tail(0, &body));
+            let mut handler = |_, line: &InlineRecord<'_>| {
+                seen = line.len().max(line.copy_payload(7, &body)).max(line.copy_payload(0, &body));
                 let _ = (0..9).map(|at| line.word(at)).max();
                 take
-            });
-            prop_assert!(seen <= HEAD_MAX);
+            };
+            if rx.poll_inline(&mut handler) == PollOutcome::Unhandled {
+                rx.poll_body(&mut handler);
+            }
+            prop_assert!(seen <= SHORT_BODY_MAX);
             if let Ok(Some(r)) = rx.peek() {
                 prop_assert!(r.head().len() <= HEAD_MAX && r.body.len() <= BODY_MAX);
                 if !r.body.is_empty() {

@@ -16,8 +16,8 @@ use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, RING_DATA_BYTES, SLOTS_OFFSET};
 use scif_ring::spsc::{InlineRecord, PollOutcome};
 use scif_ring::{
-    BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov,
-    total_len,
+    BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, SHORT_BODY_MAX,
+    copy_iov, slice_iov, total_len,
 };
 use std::collections::VecDeque;
 
@@ -26,6 +26,7 @@ enum Op {
     Push { kind: u8, head: usize, body: usize, split: usize },
     PushHead { kind: u8, head: usize },
     PushWith { kind: u8, head: usize },
+    PushBody { kind: u8, words: usize, body: usize },
     Peek,
     Take,
     PollInline,
@@ -51,6 +52,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(kind, head)| Op::PushHead { kind, head }),
         2 => (any::<u8>(), 0usize..=HEAD_MAX + 1)
             .prop_map(|(kind, head)| Op::PushWith { kind, head }),
+        4 => (any::<u8>(), 0usize..3, body_len())
+            .prop_map(|(kind, words, body)| Op::PushBody { kind, words, body }),
         2 => Just(Op::Peek),
         4 => Just(Op::Take),
         4 => Just(Op::PollInline),
@@ -124,6 +127,18 @@ proptest! {
                         Err(PushError::Full) => prop_assert!(queue.len() > 128),
                     }
                 }
+                Op::PushBody { kind, words, body } => {
+                    let (room, mut b) = (tx.room(body), bytes(n, body));
+                    let pushed = tx.push_body(kind, [n as u64; 2], words, &mem(&mut b));
+                    if body > SHORT_BODY_MAX {
+                        prop_assert_eq!(pushed, Err(PushError::TooLong));
+                    } else {
+                        prop_assert_eq!(pushed.is_ok(), room);
+                        if room {
+                            queue.push_back((kind, (n as u64).to_ne_bytes().repeat(words), b));
+                        }
+                    }
+                }
                 Op::Peek => match (rx.peek().unwrap(), queue.front()) {
                     (Some(r), Some(e)) => check(e, &r),
                     (r, e) => prop_assert!(r.is_none() && e.is_none()),
@@ -136,28 +151,36 @@ proptest! {
                     (r, e) => prop_assert!(r.is_none() && e.is_none()),
                 },
                 Op::PollInline => {
-                    let mut out = [0; HEAD_MAX];
+                    let mut out = [0; SHORT_BODY_MAX];
                     let mut seen = None;
-                    let look = rx.poll_inline(|kind, line: &InlineRecord<'_>| {
+                    let mut take = |kind, line: &InlineRecord<'_>| {
                         let words = [line.word(0), line.word(6), line.word(7)];
-                        let n = line.copy_tail(n % 3, &mem(&mut out));
+                        let n = line.copy_payload(n % 3, &mem(&mut out));
                         seen = Some((kind, line.len(), words, n));
                         n.is_multiple_of(2)
-                    });
+                    };
+                    let look = match rx.poll_inline(&mut take) {
+                        PollOutcome::Unhandled => rx.poll_body(&mut take),
+                        look => look,
+                    };
                     let Some((kind, head, body)) = queue.front() else {
                         prop_assert_eq!((look, seen), (PollOutcome::Empty, None));
                         continue;
                     };
                     let Some((k, len, words, copied)) = seen else {
                         prop_assert_eq!(look, PollOutcome::Unhandled);
-                        prop_assert!(!body.is_empty() || rx.consumed() == 0);
+                        prop_assert!(body.len() > SHORT_BODY_MAX || rx.consumed() == 0);
                         continue;
                     };
                     let word = |at: usize| {
                         head.get(at..at + 8)
                             .map_or(0, |w| u64::from_ne_bytes(w.try_into().unwrap()))
                     };
-                    let tail = head.get(8 * (n % 3)..).unwrap_or_default();
+                    let tail = if body.is_empty() {
+                        head.get(8 * (n % 3)..).unwrap_or_default()
+                    } else {
+                        body
+                    };
                     prop_assert_eq!((k, len, words), (*kind, head.len(), [word(0), word(48), 0]));
                     prop_assert_eq!(&out[..copied], tail);
                     prop_assert_eq!(
@@ -353,7 +376,7 @@ fn invalid_regions_are_rejected() {
 /// Sizes of frequently used structs: private memory per connection on each side.
 #[test]
 fn sizes_of_hot_structs() {
-    assert_eq!(size_of::<scif_ring::Producer>(), 104);
+    assert_eq!(size_of::<scif_ring::Producer>(), 112);
     assert_eq!(size_of::<scif_ring::Consumer>(), 152);
     assert_eq!(size_of::<Record>(), 80);
     assert_eq!(size_of::<Mem>(), 16);

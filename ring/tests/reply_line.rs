@@ -210,7 +210,7 @@ fn half_is_free_once_its_reply_is_acked() {
     b.send_long();
     assert!(a.take() && a.tx.all_consumed());
     assert_eq!(a.seen, 4);
-    b.tx.prefetch_slot();
+    b.tx.prefetch_record();
     a.tx.expect_reply(None);
     assert_eq!(a.send(), Some(true));
     assert!(a.take() && b.take());
@@ -301,7 +301,7 @@ fn corrupt_reply_line_is_harmless() {
             let mut bytes = [0_u8; 64];
             // SAFETY: the bytes outlive the copy, which is the only use.
             let to = unsafe { Mem::new(bytes.as_mut_ptr(), 64) };
-            assert!(line.len() <= 24 && line.copy_tail(1, &to) <= 16);
+            assert!(line.len() <= 24 && line.copy_payload(1, &to) <= 16);
             true
         });
         match look {

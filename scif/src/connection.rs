@@ -222,6 +222,28 @@ impl Connection {
         tx.push_words(kind, words, count, payload)
     }
 
+    /// Publishes a record like [`Producer::push_body`].
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Producer::push_body`].
+    #[inline(always)]
+    pub fn push_body(
+        &mut self,
+        kind: u8,
+        words: [u64; 2],
+        count: usize,
+        payload: &Mem,
+    ) -> Result<(), PushError> {
+        let Views { tx, rx, .. } = &mut self.views;
+        let is_reply = tx.may_reply();
+        tx.push_body(kind, words, count, payload)?;
+        if is_reply {
+            rx.start_poll_delay();
+        }
+        Ok(())
+    }
+
     /// Takes a record like [`Consumer::poll_inline`].
     #[inline(always)]
     pub fn poll_inline(&mut self, handler: impl InlineHandler) -> PollOutcome {
@@ -229,6 +251,17 @@ impl Connection {
         let outcome = rx.poll_inline(handler);
         if outcome == PollOutcome::Consumed {
             tx.expect_reply(rx.take_peer_ack());
+        }
+        outcome
+    }
+
+    /// Takes a record like [`Consumer::poll_body`].
+    #[inline(always)]
+    pub fn poll_body(&mut self, handler: impl InlineHandler) -> PollOutcome {
+        let Views { tx, rx, .. } = &mut self.views;
+        let outcome = rx.poll_body(handler);
+        if outcome == PollOutcome::Consumed {
+            tx.expect_reply(None);
         }
         outcome
     }

@@ -77,13 +77,13 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
     #[inline(always)]
     fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool {
         let InlineRecv { cfg, recv, env, peer, .. } = self;
-        if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE || cfg.force_slow_path
-        {
+        let expected = if line.has_body() { wire::EAGER } else { wire::EAGER | wire::INLINE };
+        if kind & !(wire::TAGGED | wire::DATA) != expected || cfg.force_slow_path {
             return false;
         }
         let (is_tagged, has_data) = (kind & wire::TAGGED != 0, kind & wire::DATA != 0);
         let words = usize::from(is_tagged) + usize::from(has_data);
-        let Some(len) = line.len().checked_sub(8 * words) else {
+        let Some(len) = line.payload_len(words) else {
             return false;
         };
         let tag = if is_tagged { line.word(0) } else { 0 };
@@ -93,7 +93,7 @@ impl<D: CompletionSink> InlineHandler for InlineRecv<'_, '_, D> {
         else {
             return false;
         };
-        line.copy_tail(words, &to);
+        line.copy_payload(words, &to);
         recv.directed -= usize::from(src != ANY);
         recv.last_peek_missed = false;
         self.stats.received.add(len);
@@ -182,9 +182,9 @@ pub(crate) fn poll_direct<D: CompletionSink>(
         RingScan::Ready(..) | RingScan::Declined => return (DirectPoll::Declined, to),
     };
     expect_answer(ep, link);
-    let outcome = recv_inline(ep, env, link.conn, link.peer, &mut to);
+    let outcome = poll_record::<false, D>(ep, env, link.conn, link.peer, &mut to);
     if outcome == PollOutcome::Unhandled {
-        return (DirectPoll::Declined, to);
+        return poll_short(ep, &mut env.again(), (at, link), most, to);
     }
     let taken = usize::from(outcome == PollOutcome::Consumed);
     if let Some(link) = ep.links.active.get_mut(at) {
@@ -195,6 +195,24 @@ pub(crate) fn poll_direct<D: CompletionSink>(
         return poll_rest(ep, &mut env.again(), (next, taken), most, to);
     }
     (end_poll(ep, taken, most), to)
+}
+
+/// Continues a direct poll at a record that is not inline.
+#[inline(never)]
+fn poll_short<D: CompletionSink>(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (at, link): (usize, Link),
+    most: usize,
+    mut to: D,
+) -> (DirectPoll, D) {
+    if recv_short(ep, env, link.conn, link.peer, &mut to) != PollOutcome::Consumed {
+        return (DirectPoll::Declined, to);
+    }
+    if let Some(link) = ep.links.active.get_mut(at) {
+        link.empty = 0;
+    }
+    if most == 1 { (end_poll(ep, 1, 1), to) } else { poll_rest(ep, env, (at, 1), most, to) }
 }
 
 /// Continues a direct poll at ring `at`, of which it has handled `taken` messages.
@@ -258,31 +276,53 @@ pub(crate) fn expect_answer(ep: &mut Endpoint, Link { conn, peer, empty }: Link)
     }
     let tx = if tx == conn { tx } else { merge::merge_conns(ep, peer, tx, conn) };
     if let Some(c) = ep.links.conn(tx) {
-        c.tx().prefetch_slot();
+        c.tx().prefetch_record();
     }
 }
 
-/// Handles the next record of a ring, if it is an inline message with a posted receive.
+/// Handles the next record of a ring, if it is an inline message, or one with a short body, with a
+/// posted receive.
 #[inline(always)]
-pub(crate) fn recv_inline(
+pub(crate) fn recv_inline<D: CompletionSink>(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
-    to: &mut impl CompletionSink,
+    to: &mut D,
+) -> PollOutcome {
+    match poll_record::<false, D>(ep, env, conn, peer, to) {
+        PollOutcome::Unhandled => recv_short(ep, env, conn, peer, to),
+        outcome => outcome,
+    }
+}
+
+/// Variant of [`recv_inline`] for a message with a short body.
+#[inline(never)]
+fn recv_short<D: CompletionSink>(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+    to: &mut D,
+) -> PollOutcome {
+    poll_record::<true, D>(ep, env, conn, peer, to)
+}
+
+/// Shows the next record of a ring to the handler: one without a body, or with a `SHORT` one.
+#[inline(always)]
+fn poll_record<const SHORT: bool, D: CompletionSink>(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+    to: &mut D,
 ) -> PollOutcome {
     let Some(c) = ep.links.conn(conn) else {
         return PollOutcome::Empty;
     };
-    c.poll_inline(InlineRecv {
-        cfg: &ep.cfg,
-        recv: &mut ep.recv,
-        peers: &mut ep.peers,
-        stats: &mut ep.stats,
-        env,
-        peer,
-        to,
-    })
+    let (recv, peers, stats) = (&mut ep.recv, &mut ep.peers, &mut ep.stats);
+    let handler = InlineRecv { cfg: &ep.cfg, recv, peers, stats, env, peer, to };
+    if SHORT { c.poll_body(handler) } else { c.poll_inline(handler) }
 }
 
 /// Posts a receive of one plain buffer if no unexpected message waits. Returns false if it did

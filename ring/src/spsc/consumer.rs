@@ -13,8 +13,8 @@ use crate::error::LayoutError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
 use crate::layout::{
-    HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, body_end,
-    body_start, next_lap,
+    HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, SHORT_BODY_MAX,
+    body_end, body_start, next_lap,
 };
 use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
@@ -38,6 +38,9 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     data_published: u64,
     /// 1 while a record that was seen is not freed.
     peeked: u64,
+    /// Whether a record with a short body was taken since the last flush, and the next one likely
+    /// has one too.
+    body_expected: bool,
     /// Number of the lap that contains `next`.
     lap: u16,
     /// The producer's half of the reply line.
@@ -101,6 +104,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             published: 0,
             data_published: 0,
             peeked: 0,
+            body_expected: false,
             lap: 1,
             reply_half: None,
             in_reply_line: false,
@@ -125,10 +129,20 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if self.poll_delay.is_holding_off() {
             return false;
         }
+        if self.body_expected {
+            self.prefetch_body();
+        }
         let slot = self.region.slot::<SLOTS>(self.next);
         // SYNC POINT: pairs with `ProducerOf::publish`; `peek` loads again, with Acquire.
         let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
         u16::from_le_bytes([s0, s1]) == self.lap || self.find_reply().is_some()
+    }
+
+    /// Prefetches the line in which the next body begins. It then arrives together with the slot,
+    /// not after it. While the body is not written, this core owns the line.
+    #[inline(always)]
+    fn prefetch_body(&self) {
+        copy::prefetch(&self.region.area.body::<DATA>(self.data, 1));
     }
 
     #[inline(always)]
@@ -239,7 +253,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     /// Fast path of [`peek`](Self::peek) and [`advance`](Self::advance) combined. Shows a record
     /// without a body to `handler`, kind and head in place, and frees it if `handler` accepts it.
-    /// All other cases are left to `peek`.
+    /// All other cases are left to `poll_body` and `peek`.
     #[inline(always)]
     pub fn poll_inline(&mut self, handler: impl InlineHandler) -> PollOutcome {
         if self.poll_delay.is_holding_off() {
@@ -265,7 +279,46 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if !taken {
             return PollOutcome::Unhandled;
         }
-        self.note_consumed(false)
+        self.note_consumed(false, self.data)
+    }
+
+    /// Variant of [`poll_inline`](Self::poll_inline) for a record that it left unhandled. Takes one
+    /// with a short body.
+    #[inline(always)]
+    pub fn poll_body(&mut self, handler: impl InlineHandler) -> PollOutcome {
+        let slot = self.region.slot::<SLOTS>(self.next);
+        // SYNC POINT: pairs with `ProducerOf::publish`. A single load, so that the checked value is
+        // the used value.
+        let [s0, s1, kind, head_len, b0, b1, b2, b3] =
+            slot.word.load(Ordering::Acquire).to_le_bytes();
+        let (head_len, len) =
+            (usize::from(head_len), u32::from_le_bytes([b0, b1, b2, b3]) as usize);
+        if u16::from_le_bytes([s0, s1]) != self.lap
+            || head_len > HEAD_MAX
+            || !(1..=SHORT_BODY_MAX.min(Self::BODY)).contains(&len)
+            || self.next == 0
+        {
+            return PollOutcome::Unhandled;
+        }
+        let start = body_start(self.data, len, DATA);
+        self.region.area.model_access::<DATA>(start, len, false);
+        let body = self.region.area.body::<DATA>(start, len);
+        // For writing, since `scrub_record` writes to the lines.
+        copy::prefetch_lines(&body);
+        let head = slot.head.with(|p| p.cast());
+        let line = InlineRecord::new(head, head_len).with_body(body);
+        if !handler.take(kind, &line) {
+            return PollOutcome::Unhandled;
+        }
+        #[cfg(loom)]
+        {
+            slot.head.with(|_| ());
+            self.body_seen = Some((start, len));
+        }
+        let outcome = self.note_consumed(false, body_end(start, len));
+        self.body_expected = true;
+        self.prefetch_body();
+        outcome
     }
 
     /// Variant of [`poll_inline`](Self::poll_inline) for a record in the reply line.
@@ -286,15 +339,16 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             return PollOutcome::Unhandled;
         }
         self.peer_ack = Some(found.peer_ack);
-        self.note_consumed(true)
+        self.note_consumed(true, self.data)
     }
 
+    /// Frees the record just handled; `after`: position after its body.
     #[inline(always)]
-    fn note_consumed(&mut self, in_reply_line: bool) -> PollOutcome {
+    fn note_consumed(&mut self, in_reply_line: bool, after: u64) -> PollOutcome {
         copy::compiler_barrier();
         self.in_reply_line = in_reply_line;
         self.peeked = 1;
-        self.data_after = self.data;
+        self.data_after = after;
         self.advance();
         PollOutcome::Consumed
     }
@@ -358,6 +412,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         line.consumed.store(self.next, Ordering::Release);
         self.published = self.next;
         self.data_published = self.data;
+        self.body_expected = false;
     }
 
     /// Sets whether the producer must ring the doorbell. After `true` the caller runs

@@ -12,8 +12,8 @@ use crate::error::PushError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
 use crate::layout::{
-    HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, body_end,
-    body_start, next_lap,
+    EXPECTED_MAX, HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion,
+    SHORT_BODY_MAX, body_end, body_start, next_lap,
 };
 use crate::nt_policy::NtPolicy;
 use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
@@ -34,6 +34,8 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     data: u64,
     /// The consumer's data counter when last loaded.
     data_seen: u64,
+    /// Bytes of the next body to prefetch: those of the last short body since the last refresh.
+    body_expected: usize,
     nt_policy: NtPolicy,
     /// Number of the lap that contains `produced`.
     lap: u16,
@@ -98,6 +100,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             limit: SLOTS as u64,
             data: 0,
             data_seen: 0,
+            body_expected: 0,
             lap: 1,
             nt_policy: NtPolicy::default(),
             reply_half: None,
@@ -112,12 +115,23 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.reply_half = Some(reply_half);
     }
 
-    /// Prefetches the next slot for writing, shortly before a reply is pushed. The polling consumer
-    /// holds the line, so the stores need a read for ownership, which now overlaps with work of the
-    /// application. A much earlier prefetch is useless, because the consumer polls the line again.
+    /// Prefetches the next slot for writing, shortly before a reply is pushed, and the next body, if
+    /// the last record had a short one. The polling consumer holds the lines, so the stores need a
+    /// read for ownership, which now overlaps with work of the application. A much earlier prefetch
+    /// is useless, because the consumer polls the lines again.
     #[inline(always)]
-    pub fn prefetch_slot(&self) {
+    pub fn prefetch_record(&self) {
         copy::prefetch_for_write(self.region.slot::<SLOTS>(self.produced));
+        if self.body_expected != 0 {
+            let start = body_start(self.data, self.body_expected, DATA);
+            copy::prefetch_lines(&self.region.area.body::<DATA>(start, self.body_expected));
+        }
+    }
+
+    /// Whether the next record may be a reply to one just taken.
+    #[inline(always)]
+    pub const fn may_reply(&self) -> bool {
+        self.reply_next
     }
 
     /// Whether the last record was a reply. The next one is then likely a reply too, and its slot
@@ -245,6 +259,43 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         // SAFETY: the head of a slot: seven aligned words; the length was checked.
         unsafe { fill_words(head, words, count, payload) };
         self.publish(kind, at + payload.len(), 0, |_| ());
+        Ok(())
+    }
+
+    /// Publishes a record whose head is the first `count` of `words`, with `payload` as its body.
+    /// Fast path of [`push`](Self::push) for a short body.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if the ring has no space at present; `TooLong` if the payload exceeds
+    /// [`SHORT_BODY_MAX`].
+    #[inline(always)]
+    pub fn push_body(
+        &mut self,
+        kind: u8,
+        words: [u64; 2],
+        count: usize,
+        payload: &Mem,
+    ) -> Result<(), PushError> {
+        let len = payload.len();
+        if len > SHORT_BODY_MAX.min(Self::BODY) {
+            return Err(PushError::TooLong);
+        }
+        let start = body_start(self.data, len, DATA);
+        let end = body_end(start, len);
+        if !self.has_slot() || !self.has_data(end) {
+            return Err(PushError::Full);
+        }
+        self.region.area.model_access::<DATA>(start, len, true);
+        let to = self.region.area.body::<DATA>(start, len);
+        // SAFETY: both have len bytes by their contract, and no user buffer overlaps the area.
+        unsafe { copy::copy_disjoint(to.as_ptr(), payload.as_ptr(), len) };
+        self.data = end;
+        self.body_expected = len.min(EXPECTED_MAX);
+        self.publish(kind, count.min(2) * 8, len, |p| {
+            // SAFETY: p is the head of a slot: seven aligned words.
+            unsafe { fill_words(p, words, count, &Mem::empty()) }
+        });
         Ok(())
     }
 
@@ -388,6 +439,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// Loads the consumer's counters. Ignores a counter that runs backwards or past the produced
     /// records.
     fn refresh(&mut self) {
+        self.body_expected = 0;
         let line = &self.region.lines().consumer;
         // SYNC POINT: pairs with `ConsumerOf::flush`: the consumer no longer accesses freed slots.
         let consumed = line.consumed.load(Ordering::Acquire);

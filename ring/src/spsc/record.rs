@@ -30,12 +30,13 @@ impl Record {
     }
 }
 
-/// Head of a record in shared memory, lent to [`poll_inline`](crate::Consumer::poll_inline). The
-/// peer may change it between two reads, so read each value once.
+/// A record in shared memory, lent to [`poll_inline`](crate::Consumer::poll_inline). The peer may
+/// change it between two reads, so read each value once.
 #[derive(Debug)]
 pub struct InlineRecord<'a> {
     head: *const u64,
     len: usize,
+    body: Mem,
     _lent: PhantomData<&'a ()>,
 }
 
@@ -43,7 +44,27 @@ impl<'a> InlineRecord<'a> {
     /// Lends `len` bytes of the head at `head`: aligned words that stay mapped while lent.
     #[inline(always)]
     pub(super) const fn new(head: *const u64, len: usize) -> InlineRecord<'a> {
-        InlineRecord { head, len, _lent: PhantomData }
+        InlineRecord { head, len, body: Mem::empty(), _lent: PhantomData }
+    }
+
+    /// Adds a body, which stays mapped while lent.
+    #[inline(always)]
+    pub(super) const fn with_body(self, body: Mem) -> InlineRecord<'a> {
+        InlineRecord { body, ..self }
+    }
+
+    /// Whether the payload is the body, and not the rest of the head.
+    #[inline(always)]
+    pub fn has_body(&self) -> bool {
+        !self.body.is_empty()
+    }
+
+    /// Returns the length in bytes of the payload after `words` words; `None` if the head is too
+    /// short for them.
+    #[inline(always)]
+    pub fn payload_len(&self, words: usize) -> Option<usize> {
+        let rest = self.len.checked_sub(8 * words)?;
+        Some(if self.has_body() { self.body.len() } else { rest })
     }
 
     /// Returns the length of the head in bytes; at most [`HEAD_MAX`].
@@ -69,10 +90,16 @@ impl<'a> InlineRecord<'a> {
         unsafe { self.head.wrapping_add(at).read_volatile() }
     }
 
-    /// Copies the bytes after the first `words` words to `to`, up to the shorter length; returns
-    /// their number.
+    /// Copies the payload to `to`, up to the shorter length; returns the number of bytes. The
+    /// payload is the body, or else the bytes after the first `words` words.
     #[inline(always)]
-    pub fn copy_tail(&self, words: usize, to: &Mem) -> usize {
+    pub fn copy_payload(&self, words: usize, to: &Mem) -> usize {
+        if self.has_body() {
+            let n = to.len().min(self.body.len());
+            // SAFETY: both have n bytes by their contract, and no user buffer overlaps the area.
+            unsafe { copy::copy_disjoint(to.as_ptr(), self.body.as_ptr(), n) };
+            return n;
+        }
         let at = words.saturating_mul(8).min(self.len);
         let n = to.len().min(self.len - at);
         // SAFETY: the head has n bytes from `at` on, `to` has n bytes by its contract, and no user

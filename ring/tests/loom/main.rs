@@ -73,7 +73,8 @@ mod models {
         model("ring_lines", 3, ring_lines),
         model("ring_replies", 3, || ring_replies(false)),
         broken("ring_replies_need_the_previous_ack", || ring_replies(true)),
-        model("ring_bodies", 3, ring_bodies),
+        model("ring_bodies", 3, || ring_bodies(false)),
+        model("ring_short_bodies", 3, || ring_bodies(true)),
         model("ring_full_then_flushed", 3, ring_full_then_flushed),
         model("idle_and_push", 3, || idle_and_push(false)),
         broken("sleep_needs_both_fences", || idle_and_push(true)),
@@ -295,7 +296,7 @@ mod models {
 
     /// Bodies that fill the area of eight lines before the slots, skip its end and wrap around:
     /// none is written while it is read.
-    fn ring_bodies() {
+    fn ring_bodies(short: bool) {
         const LENS: [usize; 6] = [128, 1, 128, 100, 127, 64];
         let (mut tx, mut rx) = direction::<8, 512>();
         let t = spawn(move || {
@@ -303,19 +304,38 @@ mod models {
                 let mut bytes = [i as u8 + 1; 128];
                 // SAFETY: the bytes outlive the push, which is the only use.
                 let body = unsafe { scif_ring::Mem::new(bytes.as_mut_ptr(), len) };
-                while tx.push(i as u8, &[], &[body], 0, len) == Err(PushError::Full) {
+                while Err(PushError::Full)
+                    == if short {
+                        tx.push_body(i as u8, [0; 2], 0, &body)
+                    } else {
+                        tx.push(i as u8, &[], &[body], 0, len)
+                    }
+                {
                     yield_now();
                 }
             }
         });
         for (i, len) in LENS.into_iter().enumerate() {
+            let mut bytes = [0; 128];
+            // SAFETY: the bytes have no other use during the poll.
+            let to = unsafe { scif_ring::Mem::new(bytes.as_mut_ptr(), 128) };
+            while short && i > 0 {
+                let all = |_, line: &InlineRecord<'_>| line.copy_payload(0, &to) == len;
+                match rx.poll_body(all) {
+                    PollOutcome::Consumed => break,
+                    _ => yield_now(),
+                }
+            }
+            if short && i > 0 {
+                assert!(bytes[..len].iter().all(|b| *b == i as u8 + 1));
+                continue;
+            }
             let r = loop {
                 match rx.peek().unwrap() {
                     Some(r) => break r,
                     None => yield_now(),
                 }
             };
-            let mut bytes = [0; 128];
             assert_eq!((r.kind, r.body.copy_to_slice(&mut bytes)), (i as u8, len));
             assert!(bytes[..len].iter().all(|b| *b == i as u8 + 1));
             rx.advance();

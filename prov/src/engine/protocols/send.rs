@@ -6,9 +6,9 @@
 //! in the queue of its peer. The queue keeps the order, and nothing overtakes it.
 
 use libfabric_sys as fi;
-use scif::Access;
+use scif::{Access, Connection};
 use scif_ring::copy::{Mem, total_len};
-use scif_ring::{BODY_MAX, HEAD_MAX};
+use scif_ring::{BODY_MAX, HEAD_MAX, SHORT_BODY_MAX};
 
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
@@ -58,7 +58,7 @@ pub(crate) fn post_send(
         return Ok(());
     }
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
-    send_any(ep, env, peer, a)
+    if send_short(ep, env, peer, a) { Ok(()) } else { send_any(ep, env, peer, a) }
 }
 
 /// Sends an inline message on the fast path, from the arguments straight into the record. The
@@ -79,27 +79,62 @@ pub(crate) fn send_small(
     {
         return Ok(false);
     }
-    let p = ep.peers.at(peer);
-    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet()).and_then(|id| ep.links.conn(id)) else {
-        return Ok(false);
-    };
-    let kind = wire::EAGER | wire::INLINE;
-    let (kind, words, count) = match (a.tag, a.data) {
-        (Some(tag), None) => (kind | wire::TAGGED, [tag, 0], 1),
-        (Some(tag), Some(data)) => (kind | wire::TAGGED | wire::DATA, [tag, data], 2),
-        (None, None) => (kind, [0, 0], 0),
-        (None, Some(data)) => (kind | wire::DATA, [data, 0], 1),
-    };
-    if conn.push_words(kind, words, count, payload).is_err() {
+    let Some(conn) = quiet_conn(ep, peer) else { return Ok(false) };
+    let (kind, words, count) = envelope_words(a);
+    if conn.push_words(kind | wire::INLINE, words, count, payload).is_err() {
         return Ok(false);
     }
     conn.notify();
-    ep.stats.sent.add(payload.len());
     ep.stats.inline.add(payload.len());
-    let (op_kind, tag, len) = (OpKind::of(a.tag), a.tag.unwrap_or(0), payload.len());
+    note_sent(ep, env, a, payload.len());
+    Ok(true)
+}
+
+/// Variant of [`send_small`] for a message with a short body.
+#[inline(never)]
+fn send_short(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'_>) -> bool {
+    let [payload] = a.iov else { return false };
+    let most = SHORT_BODY_MAX.min(crate::base::env::env().eager_size);
+    if a.flags & (fi::FI_FENCE | AWAITS_TARGET | FLAG_DEFERRED_WORK) != 0 || payload.len() > most {
+        return false;
+    }
+    let Some(conn) = quiet_conn(ep, peer) else { return false };
+    let (kind, words, count) = envelope_words(a);
+    let fits_head = payload.len() + 8 * count <= HEAD_MAX;
+    if fits_head || conn.push_body(kind, words, count, payload).is_err() {
+        return false;
+    }
+    conn.notify();
+    ep.stats.ring.add(payload.len());
+    note_sent(ep, env, a, payload.len());
+    true
+}
+
+/// Returns the connection to a peer for which nothing is pending.
+#[inline(always)]
+fn quiet_conn(ep: &mut Endpoint, peer: PeerId) -> Option<&mut Connection> {
+    let p = ep.peers.at(peer);
+    p.tx.filter(|_| p.queue.is_quiet()).and_then(|id| ep.links.conn(id))
+}
+
+/// Returns the kind of an eager message, the words of its header, and their number.
+#[inline(always)]
+fn envelope_words(a: &SendArgs<'_>) -> (u8, [u64; 2], usize) {
+    match (a.tag, a.data) {
+        (Some(tag), None) => (wire::EAGER | wire::TAGGED, [tag, 0], 1),
+        (Some(tag), Some(data)) => (wire::EAGER | wire::TAGGED | wire::DATA, [tag, data], 2),
+        (None, None) => (wire::EAGER, [0, 0], 0),
+        (None, Some(data)) => (wire::EAGER | wire::DATA, [data, 0], 1),
+    }
+}
+
+/// Counts and completes a message of `len` bytes that is in the ring.
+#[inline(always)]
+fn note_sent(ep: &mut Endpoint, env: &mut Env<'_>, a: &SendArgs<'_>, len: usize) {
+    ep.stats.sent.add(len);
+    let (op_kind, tag) = (OpKind::of(a.tag), a.tag.unwrap_or(0));
     let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag, len };
     completion::tx_posted(ep, env, info, 0);
-    Ok(true)
 }
 
 /// Sends a message on the slow path, or makes it pending.

@@ -16,8 +16,9 @@
 //! notices it only after the sleep.
 
 /// Number of empty polls with which each wait begins, before it reads the clock. With fewer, a
-/// short wait pays for the clock.
-const POLLS_BEFORE_CLOCK: u32 = 64;
+/// short wait pays for the clock. With more, a program that yields by itself between its polls
+/// notices oversubscription late.
+const POLLS_BEFORE_CLOCK: u32 = 24;
 /// Nanoseconds for which a wait polls before the first yield. They are long enough to catch a
 /// message on its way, and short enough for ranks that share a core.
 const SPIN_NS: u64 = 25_000;
@@ -120,8 +121,8 @@ impl Detector {
         self.empty >= POLLS_BEFORE_CLOCK && self.empty >= self.yield_at
     }
 
-    /// Returns whether to yield at `now`. If not, the clock is read again after as many polls as
-    /// there were so far.
+    /// Returns whether to yield at `now`. If not, the clock is read again after half as many
+    /// polls as there were so far.
     pub(crate) fn is_yield_due(&mut self, now: u64) -> bool {
         if self.spin_since == 0 {
             self.spin_since = now;
@@ -129,7 +130,7 @@ impl Detector {
         self.yields |= now.saturating_sub(self.spin_since) >= SPIN_NS;
         self.yields |= self.empty >= SPIN_POLLS_MAX;
         if !self.yields {
-            self.yield_at = self.empty.saturating_mul(2);
+            self.yield_at = self.empty.saturating_add(self.empty / 2);
         }
         self.yields
     }

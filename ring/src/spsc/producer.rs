@@ -115,10 +115,10 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.reply_half = Some(reply_half);
     }
 
-    /// Prefetches the next slot for writing, shortly before a reply is pushed, and the next body, if
-    /// the last record had a short one. The polling consumer holds the lines, so the stores need a
-    /// read for ownership, which now overlaps with work of the application. A much earlier prefetch
-    /// is useless, because the consumer polls the lines again.
+    /// Prefetches the next slot for writing, shortly before a reply is pushed, and also the next
+    /// body if the last record had a short one. The polling consumer holds the lines, so the stores
+    /// need a read for ownership, which now overlaps with work of the application. A much earlier
+    /// prefetch is useless, because the consumer polls the lines again.
     #[inline(always)]
     pub fn prefetch_record(&self) {
         copy::prefetch_for_write(self.region.slot::<SLOTS>(self.produced));

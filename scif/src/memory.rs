@@ -11,6 +11,7 @@ use scif_ring::Mem;
 use crate::denial::Denial;
 use crate::sys::bounce;
 use crate::sys::process_vm::{self, Direction};
+use crate::sys::time::now_ns;
 
 pub use crate::sys::process_vm::{AccessError, RemoteMem};
 
@@ -30,23 +31,33 @@ pub enum Access {
 pub struct PeerMemory {
     access: Access,
     pid: i32,
+    /// Duration in nanoseconds of the shortest system call that copies from the peer.
+    call_ns: u64,
     denial: Option<Denial>,
 }
+
+/// Number of timed calls of a probe. The first ones are longer, because nothing is in the caches.
+const TIMED_CALLS: u32 = 4;
 
 impl PeerMemory {
     /// Returns a peer without a path except the ring.
     pub(crate) fn none() -> PeerMemory {
-        PeerMemory { access: Access::None, pid: 0, denial: None }
+        PeerMemory { access: Access::None, pid: 0, call_ns: 0, denial: None }
     }
 
     /// Returns the memory of this process itself.
     pub(crate) fn own() -> PeerMemory {
-        PeerMemory { access: Access::Mapped, pid: 0, denial: None }
+        PeerMemory { access: Access::Mapped, pid: 0, call_ns: 0, denial: None }
     }
 
     /// Returns the memory of a process of another user, without a path except the ring.
     pub(crate) fn of_user(pid: i32, uid: u32) -> PeerMemory {
-        PeerMemory { access: Access::None, pid, denial: Some(Denial::of_user(pid, uid)) }
+        PeerMemory {
+            access: Access::None,
+            pid,
+            call_ns: 0,
+            denial: Some(Denial::of_user(pid, uid)),
+        }
     }
 
     /// Returns the memory of process `pid`, if its 8 bytes at `addr` are readable and hold `nonce`.
@@ -54,7 +65,8 @@ impl PeerMemory {
     pub(crate) fn probe(pid: i32, addr: u64, nonce: u64) -> PeerMemory {
         let errno = match process_vm::read_u64(pid, addr) {
             Ok(read) if pid > 0 && read == nonce => {
-                return PeerMemory { access: Access::ProcessVm, pid, denial: None };
+                let call_ns = shortest_call_ns(pid, addr);
+                return PeerMemory { access: Access::ProcessVm, pid, call_ns, denial: None };
             }
             Ok(_) => Errno::FAULT,
             Err(errno) => errno,
@@ -62,6 +74,7 @@ impl PeerMemory {
         PeerMemory {
             access: Access::None,
             pid,
+            call_ns: 0,
             // ESRCH: the peer has died since it sent the process id, as its socket shows.
             denial: (pid <= 0 || errno != Errno::SRCH).then(|| Denial::explain(pid, errno)),
         }
@@ -78,6 +91,14 @@ impl PeerMemory {
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// Returns the duration in nanoseconds of the shortest system call that copies from the peer; 0
+    /// if no copy needs one.
+    #[inline]
+    #[must_use]
+    pub fn call_ns(&self) -> u64 {
+        self.call_ns
     }
 
     /// Copies from the peer: the shorter total of both lists.
@@ -125,6 +146,16 @@ impl PeerMemory {
     }
 }
 
+/// Returns the duration in nanoseconds of the shortest of some reads of the 8 bytes at `addr`.
+fn shortest_call_ns(pid: i32, addr: u64) -> u64 {
+    let timed = || {
+        let begun = now_ns();
+        let read = process_vm::read_u64(pid, addr);
+        read.map_or(u64::MAX, |_| now_ns().saturating_sub(begun))
+    };
+    (0..TIMED_CALLS).map(|_| timed()).min().unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +168,7 @@ mod tests {
         let me = crate::sys::process::pid();
         let reached = PeerMemory::probe(me, addr, *cell);
         assert_eq!((reached.access(), reached.denial()), (Access::ProcessVm, None));
+        assert!((1..u64::MAX).contains(&reached.call_ns()));
         assert_eq!(PeerMemory::probe(me, addr, 1).access(), Access::None);
         assert_eq!(PeerMemory::probe(me, 16, 1).access(), Access::None);
         let unseen = PeerMemory::probe(0, addr, *cell);

@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     /// Whether the death of a peer also fails receives from any source.
     pub(crate) peer_death_any: bool,
     /// Largest message, in bytes, that goes through the ring although direct access would be
-    /// possible.
+    /// possible. [`EAGER_AUTO`]: it depends on the peer.
     pub(crate) eager_size: usize,
     /// Whether data is copied between processes by `process_vm_readv` and `process_vm_writev`.
     pub(crate) process_vm: bool,
@@ -46,6 +46,9 @@ pub(crate) struct Settings {
     pub(crate) unexpected_max: usize,
 }
 
+/// Value of the eager size that lets the duration of a direct copy decide.
+pub(crate) const EAGER_AUTO: usize = usize::MAX;
+
 /// Type of a parameter, and the field that it sets.
 enum ParamKind {
     Bool(fn(&mut Settings) -> &mut bool),
@@ -53,7 +56,7 @@ enum ParamKind {
     Choice(&'static str, &'static str, fn(&mut Settings) -> &mut bool),
     /// Transport of the connections.
     Transport(fn(&mut Settings) -> &mut TransportKind),
-    /// Number of bytes, with K, M or G for powers of 1024.
+    /// Number of bytes, with K, M or G for powers of 1024, or `auto`: [`EAGER_AUTO`].
     Size(fn(&mut Settings) -> &mut usize),
     /// Number of bytes as for [`ParamKind::Size`], or `auto`: a quarter of the memory that the
     /// process may have.
@@ -95,11 +98,11 @@ static TABLE: &[Param] = &[
     Param {
         name: c"eager_size",
         kind: ParamKind::Size(|env| &mut env.eager_size),
-        default: "16K",
+        default: "auto",
         help: "Largest message in bytes, at most 16K, that is copied through the ring, twice but \
                without waiting for the receiver; longer ones are copied once, from memory to \
                memory, or where that is denied, through the ring after the receiver has asked for \
-               them",
+               them. 'auto' is 4K to 16K, the more the longer a system call that copies takes",
     },
     Param {
         name: c"process_vm",
@@ -273,7 +276,10 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
             *field(env) = parse_transport(text).ok_or("'soft', 'kernel' or 'auto'")?
         }
         ParamKind::Size(field) => {
-            *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case("auto") => EAGER_AUTO,
+                _ => parse_size(text).ok_or("'auto' or a number of bytes such as 16384 or 16K")?,
+            }
         }
         ParamKind::Memory(field) => {
             *field(env) = match text {
@@ -384,7 +390,7 @@ mod tests {
         );
         assert_eq!(
             (env.eager_size, env.transport, env.migrate),
-            (16384, TransportKind::Soft, false)
+            (EAGER_AUTO, TransportKind::Soft, false)
         );
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),

@@ -10,6 +10,7 @@ use scif::{Access, Connection};
 use scif_ring::copy::{Mem, total_len};
 use scif_ring::{BODY_MAX, HEAD_MAX, SHORT_BODY_MAX};
 
+use crate::base::env::EAGER_AUTO;
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
 use crate::engine::endpoint::Endpoint;
@@ -28,6 +29,10 @@ use crate::engine::types::wire;
 /// Bytes of datagrams that are kept for receivers. A datagram beyond the limit completes only when
 /// its receiver has taken it.
 const KEPT_MAX: usize = 64 << 20;
+
+/// Bytes that cross the ring, by two copies, in each nanosecond of a system call that would copy
+/// them once. The figure is for far cores and includes what a direct copy of these bytes takes.
+const RING_BYTES_PER_NS: u64 = 12;
 
 /// Message on the slow path.
 #[derive(Clone, Copy)]
@@ -170,6 +175,17 @@ fn send_any(
     Ok(())
 }
 
+/// Returns the length in bytes up to which a message is copied through the ring although the peer
+/// could copy it directly. Two copies through the ring then take less time than the system call.
+fn eager_limit(conn: &Connection) -> usize {
+    let set = crate::base::env::env().eager_size;
+    if set != EAGER_AUTO {
+        return set;
+    }
+    let bytes = conn.memory().call_ns().saturating_mul(RING_BYTES_PER_NS);
+    usize::try_from(bytes).unwrap_or(BODY_MAX).clamp(SHORT_BODY_MAX, BODY_MAX)
+}
+
 /// Whether a completion or counter depends on the placement of the payload at the target.
 fn wants_ack(ep: &Endpoint, flags: u64) -> bool {
     flags & AWAITS_TARGET != 0
@@ -200,7 +216,7 @@ pub(crate) fn try_send(
         let streamed = ep.peers.at(peer).transfer.streamed;
         env_cfg.process_vm && !streamed && conn.memory().access() != Access::None
     };
-    let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
+    let long = len > BODY_MAX || len > eager_limit(conn) && copied_once();
     if long && flags & fi::FI_INJECT == 0 {
         let Source::User(iov) = payload else {
             return Submit::Retry;

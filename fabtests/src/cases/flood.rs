@@ -14,7 +14,7 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
-/// Setting with which the receiver stores every message. The default may leave them with the sender.
+/// Setting with which the receiver stores each message. The default may leave it with the sender.
 const EAGER: (&str, &str) = ("FI_SCIF_EAGER_SIZE", "16K");
 
 pub(crate) const CASES: &[Case] = &[

@@ -153,12 +153,10 @@ impl Parent<'_> {
             self.kills, self.stops, self.groups, self.odd
         ));
         say(&format!("     with the dead: {}", distribution(&self.judge.latencies)));
-        if self.args.kind != Kind::Scif {
-            say(&format!(
-                "     without the survivor's longest pause between two polls: {}",
-                distribution(&self.judge.attended)
-            ));
-        }
+        say(&format!(
+            "     without the survivor's longest pause between two polls: {}",
+            distribution(&self.judge.attended)
+        ));
         if !self.judge.never_met.is_empty() {
             say(&format!(
                 "     with the dead never met (FI_SCIF_CONNECT_TIMEOUT): {}",

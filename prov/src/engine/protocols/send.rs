@@ -31,7 +31,7 @@ use crate::engine::types::wire;
 const KEPT_MAX: usize = 64 << 20;
 
 /// Bytes that cross the ring, by two copies, in each nanosecond of a system call that would copy
-/// them once. The figure is for far cores and includes what a direct copy of these bytes takes.
+/// them once. The figure is for mid cores and includes what a direct copy of these bytes takes.
 const RING_BYTES_PER_NS: u64 = 12;
 
 /// Message on the slow path.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Requests that a listener has taken out of its socket before their hello arrived.
 //!
-//! A caller that is stopped between its connect and its hello must not hold up the callers behind
-//! it. Not about requests with a hello (`connect`).
+//! A caller that is stopped between its connect and its hello must not hold up later callers.
+//! Requests with a hello are in `connect`.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ impl SilentCallers {
     /// Adds a caller, and calls `watch` with its socket: what it then reports finds the caller.
     ///
     /// # Errors
-    /// Those of `watch`.
+    /// Errors of `watch`.
     pub(crate) fn keep(
         &self,
         socket: OwnedFd,

@@ -216,8 +216,8 @@ fn populate(area: &Area, at: usize, len: usize) {
     }
 }
 
-/// Whether all pages of anonymous memory are present. The query takes a fiftieth of the time in
-/// which `populate` visits pages that are present.
+/// Whether all pages of anonymous memory are present. `populate` takes fifty times as long for
+/// present pages.
 fn are_present(at: usize, len: usize) -> bool {
     let mut states = [0u8; LARGE / PAGE];
     (at..at + len).step_by(LARGE).all(|begin| {

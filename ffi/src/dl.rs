@@ -27,7 +27,6 @@ pub fn own_file() -> Option<CString> {
 }
 
 impl Object {
-    /// Returns the object that contains `addr`.
     pub(crate) fn containing(addr: *const c_void) -> Option<Self> {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: `info` is writable; `dladdr` takes any address.

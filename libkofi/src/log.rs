@@ -7,11 +7,10 @@
 #![expect(unsafe_code, reason = "C strings, and functions of the program")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::fmt;
 use std::io::Write;
-use std::ptr;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fmt, ptr};
 
 use libfabric_sys::fi_provider;
 

@@ -40,7 +40,6 @@ pub(crate) struct OpsTable {
 }
 
 impl OpsTable {
-    /// Empty table.
     pub(crate) const EMPTY: Self = Self {
         size: size_of::<Self>(),
         close: None,

@@ -171,9 +171,6 @@ pub(crate) fn value(owner: usize, name: &CStr) -> Result<ParamValue, Errno> {
 
 /// `int fi_param_get(provider, name, value)`
 ///
-/// # Errors
-/// Errors of [`value`].
-///
 /// # Safety
 /// `to` has space for a value of the parameter's type.
 pub(crate) unsafe fn get(owner: usize, name: &CStr, to: *mut c_void) -> Result<(), Errno> {

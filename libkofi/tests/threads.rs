@@ -14,9 +14,8 @@
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::{ptr, thread};
 
 use kofi_c::abi::*;
 use kofi_c::register::*;

@@ -9,8 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use libc::{c_int, c_void};
 use once_cell::sync::OnceCell;
 use scif::Config;
-use scif_api::Backend;
-use scif_api::{Failure, Result};
+use scif_api::{Backend, Failure, Result};
 use scif_ring::Mem;
 
 static ENDPOINTS: OnceCell<Backend> = OnceCell::new();

@@ -13,9 +13,8 @@ use syn::visit::{self, Visit};
 use crate::facts::{
     Call, Declared, Facts, Impl, Import, Item, ItemKind, Method, ModDecl, Origin, Path, PathUse, Ty,
 };
-use crate::lexer;
 use crate::origin::{Locals, origin};
-use crate::types;
+use crate::{lexer, types};
 
 /// Returns the facts of `source`.
 pub(crate) fn facts(source: &str) -> Facts {

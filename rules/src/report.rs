@@ -7,11 +7,10 @@ use std::io::{self, Write};
 
 use crate::arrows::End;
 use crate::check::{self, Tables};
-use crate::cycles;
 use crate::layers::spelled;
 use crate::source::Source;
 use crate::violation::{Violation, per_file, per_rule};
-use crate::words;
+use crate::{cycles, words};
 
 /// Prints violations, or with `count` their number per file, and the number per rule.
 ///

@@ -6,9 +6,7 @@
 
 use std::os::fd::RawFd;
 
-use scif::Device;
-use scif::PortId;
-use scif::{Carrier, Config};
+use scif::{Carrier, Config, Device, PortId};
 use scif_ring::Mem;
 
 use crate::{Endpoints, FenceSide, PollFd, Result, Signal};

@@ -15,9 +15,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use scif::Config;
-use scif::PortId;
 use scif::sys::process;
+use scif::{Config, PortId};
 
 use crate::nodes::{domain_of, is_lost, list_twice, marker_deadline, names};
 use crate::stat::{MAGIC, NAME, RECORD, RECORDS, RECORDS_MAX, VERSION};

@@ -22,8 +22,7 @@ use crate::failure::{Failure, Result};
 use crate::lock::take;
 use crate::memory::Pages;
 use crate::node_events::NodeEvent;
-use crate::registration::page_restore;
-use crate::registration::{self, is_movable};
+use crate::registration::{self, is_movable, page_restore};
 use crate::registry::Inner;
 use crate::rma::map;
 
@@ -311,9 +310,8 @@ pub(crate) mod tests {
     use std::os::fd::AsRawFd;
     use std::sync::Mutex;
 
-    use scif::Config;
-    use scif::PortId;
     use scif::sys::{children, process};
+    use scif::{Config, PortId};
 
     use super::*;
     use crate::faults::{happens, until};

@@ -79,8 +79,7 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
-    use scif::Config;
-    use scif::PortId;
+    use scif::{Config, PortId};
 
     use super::super::{Failure, PollFd};
     use super::*;

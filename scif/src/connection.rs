@@ -204,7 +204,6 @@ impl Connection {
     /// record just received.
     ///
     /// # Errors
-    ///
     /// Errors of [`Producer::push_words`].
     #[inline(always)]
     pub fn push_words(

@@ -17,8 +17,7 @@ use crate::error::{Error, Reason, Result};
 use crate::export::Writers;
 use crate::keys::Exports;
 use crate::node::Node;
-use crate::slab::ConnId;
-use crate::slab::Slab;
+use crate::slab::{ConnId, Slab};
 use crate::sys::{fork, membarrier};
 use crate::transport::{CloseKind, Port, Shown};
 

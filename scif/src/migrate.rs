@@ -19,9 +19,8 @@ use std::sync::{Arc, Mutex};
 use crate::arena::{ARENA_BYTES, Arena};
 use crate::keys::SharedKeys;
 use crate::sys::errno::lock;
-use crate::sys::fork;
 use crate::sys::pages::{self, PAGE, WriteFence};
-use crate::sys::smaps;
+use crate::sys::{fork, smaps};
 
 /// Offset in bytes of the first window, and free space behind each window besides its own length. A
 /// program that enlarges a mapping of one page finds fresh memory there instead of another window.

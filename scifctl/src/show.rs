@@ -307,7 +307,6 @@ fn window_object(window: &Registered) -> Value {
     })
 }
 
-/// Returns a window with its process and endpoint.
 fn owned_window_object(process: &Process, endpoint: &Endpoint, window: &Registered) -> Value {
     let owner = json!({
         "pid": process.pid,

@@ -20,9 +20,6 @@ const BITS: usize = c_ulong::BITS as usize;
 
 /// Waits until an entry is ready, at most for `limit`, with the signals of `mask` blocked. Returns
 /// the number of ready entries.
-///
-/// # Errors
-/// Errors of poll(2).
 pub(crate) fn wait(
     endpoints: &Endpoints,
     entries: &mut [pollfd],
@@ -102,9 +99,6 @@ const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
 const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
 /// Implements select(2) with `wait`. Returns the number of set bits.
-///
-/// # Errors
-/// Errors of select(2).
 pub(crate) fn select(
     endpoints: &Endpoints,
     sets: [Set; 3],

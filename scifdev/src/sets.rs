@@ -260,9 +260,6 @@ impl Drop for EpollSet {
 }
 
 /// Implements epoll_ctl(2) on an endpoint.
-///
-/// # Errors
-/// Errors of epoll_ctl(2).
 pub(crate) fn change(
     endpoints: &Endpoints,
     outer: RawFd,
@@ -405,9 +402,6 @@ fn others(set: RawFd, room: usize, ms: c_int, mask: *const sigset_t) -> Result<V
 }
 
 /// Implements epoll_wait(2) on a set with endpoints, for at most `room` events.
-///
-/// # Errors
-/// Errors of epoll_wait(2).
 pub(crate) fn wait(
     endpoints: &Endpoints,
     outer: RawFd,

@@ -30,7 +30,6 @@ pub(super) fn flags(table: NameTable, value: u64) -> String {
     set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name of one value.
 pub(super) fn one(table: NameTable, value: u64) -> &'static str {
     let known = table.iter().find(|(number, _)| *number == value);
     known.map_or("Unknown", |(_, name)| *name)

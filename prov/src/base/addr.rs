@@ -206,9 +206,6 @@ pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
 }
 
 /// Returns the SCIF port of an address for `reader`.
-///
-/// # Errors
-/// See [`AddrError`].
 pub(crate) fn decode(bytes: &[u8], reader: LocalHost) -> Result<PortId, AddrError> {
     Addr::from_bytes(bytes)
         .ok_or(AddrError::Malformed)?

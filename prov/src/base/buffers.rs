@@ -56,11 +56,9 @@ impl Buffers {
     /// Converts an `iovec` list.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` for a list that is too long or missing, or lengths above `isize::MAX`.
     ///
     /// # Safety
-    ///
     /// `iov` is null or points to `count` elements whose buffers satisfy [`buffer`].
     #[inline]
     pub(crate) unsafe fn from_iovec(iov: *const fi::iovec, count: usize) -> Result<Buffers, Errno> {
@@ -75,12 +73,7 @@ impl Buffers {
 
     /// Converts a list whose lengths count elements of `size` bytes.
     ///
-    /// # Errors
-    ///
-    /// Errors of [`Buffers::from_iovec`].
-    ///
     /// # Safety
-    ///
     /// `ioc` is null or points to `count` elements whose buffers satisfy [`buffer`].
     pub(crate) unsafe fn from_ioc(
         ioc: *const fi::fi_ioc,
@@ -112,11 +105,9 @@ fn check_total(list: &[Mem]) -> Result<(), Errno> {
 /// Converts an `iovec` list of any length.
 ///
 /// # Errors
-///
 /// `FI_EINVAL` for a missing list, or lengths above `isize::MAX`.
 ///
 /// # Safety
-///
 /// The contract of [`Buffers::from_iovec`] holds.
 pub(crate) unsafe fn buffers(iov: *const fi::iovec, count: usize) -> Result<Vec<Mem>, Errno> {
     // SAFETY: null or `count` elements, by the caller's contract.
@@ -134,11 +125,9 @@ pub(crate) unsafe fn buffers(iov: *const fi::iovec, count: usize) -> Result<Vec<
 /// Describes a buffer of a data transfer call. A null pointer is no error.
 ///
 /// # Errors
-///
 /// `FI_EINVAL` for a length above `isize::MAX`.
 ///
 /// # Safety
-///
 /// The application keeps the buffer valid until the operation completes, as fi_msg(3) and similar
 /// pages require (for inject calls until the call returns). It is writable if the operation writes
 /// it.

@@ -145,9 +145,6 @@ pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Er
 }
 
 /// Logs the error of a call, unless it was logged already. `call` is the call with its arguments.
-///
-/// # Errors
-/// The error of `result`.
 #[track_caller]
 pub(crate) fn log_err<T>(
     subsys: Subsys,

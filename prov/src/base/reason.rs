@@ -75,9 +75,6 @@ pub(crate) fn because(errno: Errno, why: fmt::Arguments<'_>) -> Errno {
 
 /// Passes on a result. An error equal to `answer` is a regular result of the query and is not
 /// logged.
-///
-/// # Errors
-/// The error of `result`.
 #[inline]
 pub(crate) fn expected<T>(answer: Errno, result: Result<T, Errno>) -> Result<T, Errno> {
     if matches!(&result, Err(errno) if *errno == answer) {

@@ -133,9 +133,6 @@ pub(crate) fn notify_sleepers(st: &mut DomainState, ep: u32) {
 
 /// Makes every endpoint of the domain, including later ones, report to counter `cntr`. On an error
 /// no endpoint is added.
-///
-/// # Errors
-/// See [`bind_ep`].
 pub(crate) fn widen(st: &mut DomainState, cntr: u32) -> Result<(), Errno> {
     let target = Target::Cntr(cntr);
     let before = waits(st, target).ok_or(fi::FI_EINVAL)?.eps.clone();
@@ -164,9 +161,6 @@ pub(crate) fn is_wide(st: &DomainState, target: Target) -> bool {
 }
 
 /// Makes a new endpoint report to the counters to which every endpoint reports.
-///
-/// # Errors
-/// See [`bind_ep`].
 pub(crate) fn bind_wide(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     for cntr in 0..st.cntrs.bound() {
         if st.cntrs.get(cntr).is_some_and(|c| c.waits.is_wide()) {

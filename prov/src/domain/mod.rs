@@ -192,17 +192,11 @@ impl DomainShared {
     }
 
     /// Makes endpoint `ep` report to completion queue `cq`.
-    ///
-    /// # Errors
-    /// See [`bindings::bind_ep`].
     pub(crate) fn bind_cq(&self, st: &mut DomainState, ep: u32, cq: u32) -> Result<(), Errno> {
         bindings::bind_ep(st, Target::Cq(cq), ep)
     }
 
     /// Makes endpoint `ep` report to counter `cntr`.
-    ///
-    /// # Errors
-    /// See [`bindings::bind_ep`].
     pub(crate) fn bind_cntr(&self, st: &mut DomainState, ep: u32, cntr: u32) -> Result<(), Errno> {
         bindings::bind_ep(st, Target::Cntr(cntr), ep)
     }

@@ -22,8 +22,7 @@ use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, guard_int, object, put};
 use crate::base::errno::Errno;
 use crate::base::reason::expected;
-use crate::engine::types::args::AtomicArgs;
-use crate::engine::types::args::RmaIov;
+use crate::engine::types::args::{AtomicArgs, RmaIov};
 use crate::objects::endpoint::context::TxCtx;
 use crate::objects::endpoint::ep::Ep;
 use crate::objects::endpoint::transfer::{Ranges, Sender};
@@ -230,7 +229,6 @@ pub(crate) const NO_LIST: IocList = (std::ptr::null(), 0);
 /// Posts the operation that `msg` describes.
 ///
 /// # Safety
-///
 /// The lists of `msg` have the lengths given in it, `compare` and `result` the lengths beside their
 /// pointers. The buffers belong to the operation until it completes.
 pub(crate) unsafe fn start<S: Sender>(
@@ -276,7 +274,6 @@ impl Lists {
     /// Converts the lists of a call, without the operand of `FI_ATOMIC_READ`, which is ignored.
     ///
     /// # Safety
-    ///
     /// The contract of [`Buffers::from_ioc`] for each list.
     #[inline]
     unsafe fn from_ioc(

@@ -229,7 +229,6 @@ impl AvSet {
         }))
     }
 
-    /// Domain of this set.
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.dom
     }

@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 
-use crate::base::entry;
 use crate::base::errno::Errno;
-use crate::base::{atomic_ops, reason};
+use crate::base::{atomic_ops, entry, reason};
 use crate::domain::DomainShared;
 use crate::objects::ep::{self, work};
 use crate::objects::eq::Eq;

@@ -18,12 +18,11 @@ use crate::base::log::{Subsys, info};
 use crate::base::{entry, env};
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
-use crate::objects::domain;
 use crate::objects::eq::{self, Eq};
 use crate::objects::handle::{Domain, Fabric};
 use crate::objects::open_fabrics::{forget, remember, remember_domain};
-use crate::objects::pep;
 use crate::objects::wait_set::{self, WaitSet};
+use crate::objects::{domain, pep};
 use crate::state::fabric::{FabricShared, open_node};
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };

@@ -11,8 +11,7 @@
 use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
-use crate::domain::DomainShared;
-use crate::domain::srx;
+use crate::domain::{DomainShared, srx};
 use crate::state::peer_owner::{PeerRecv, PeerRxEntry, WaitingMessages, is_known};
 
 /// Checks that objects can be imported into a domain.

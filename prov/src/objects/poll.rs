@@ -14,8 +14,7 @@ use libfabric_sys as fi;
 
 use crate::base::entry;
 use crate::base::errno::Errno;
-use crate::domain::DomainShared;
-use crate::domain::{Target, wait};
+use crate::domain::{DomainShared, Target, wait};
 use crate::objects::cntr::Cntr;
 use crate::objects::cq::Cq;
 use crate::objects::handle::Domain;

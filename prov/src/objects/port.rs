@@ -55,7 +55,6 @@ pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Err
 /// Binds the SCIF port that `src` requests, or any port without a request.
 ///
 /// # Errors
-///
 /// `FI_EADDRINUSE`, `FI_EADDRNOTAVAIL` for an address of another host, `FI_EINVAL` for a malformed
 /// address, and errors of the system.
 pub(crate) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errno> {
@@ -65,7 +64,6 @@ pub(crate) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errn
 /// Binds a SCIF port of the own node; any port for number 0.
 ///
 /// # Errors
-///
 /// `FI_EADDRINUSE` and errors of the system.
 pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
     let exports = Exports { keys: dom.keys.clone() };

@@ -16,8 +16,7 @@ use scif_ring::total_len;
 use crate::base::buffers::{Buffers, buffer};
 use crate::base::entry::{Object, guard, object};
 use crate::base::errno::Errno;
-use crate::engine::types::args::RmaArgs;
-use crate::engine::types::args::RmaIov;
+use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::objects::endpoint::context::TxCtx;
 use crate::objects::endpoint::ep::Ep;
 use crate::objects::endpoint::transfer::{Ranges, Sender};
@@ -166,7 +165,6 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
 /// Implements the common part of `fi_readmsg` and `fi_writemsg`.
 ///
 /// # Safety
-///
 /// `ep` is an open endpoint. `msg` is null or a message whose lists have the lengths given in it.
 unsafe fn post_msg<S: Sender + Object>(
     ep: *mut fid_ep,
@@ -185,7 +183,6 @@ unsafe fn post_msg<S: Sender + Object>(
 /// Posts the operation that `msg` describes.
 ///
 /// # Safety
-///
 /// The lists of `msg` have the lengths given in it, and its buffers belong to the operation until
 /// it completes.
 pub(crate) unsafe fn start<S: Sender>(

@@ -25,8 +25,7 @@ use crate::objects::endpoint::sep::{ContextAttr, Direction, SepShared, of_rx, of
 use crate::objects::ep::context;
 use crate::objects::ep::open::EpRequest;
 use crate::objects::eq::Eq;
-use crate::objects::handle::Av;
-use crate::objects::handle::Domain;
+use crate::objects::handle::{Av, Domain};
 use crate::objects::no_ops::{NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED};
 
 /// Object behind the `struct fid_ep` of a scalable endpoint.
@@ -141,51 +140,36 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -
     })
 }
 
-/// `fi_tx_context`
+/// Defines `fi_tx_context` and `fi_rx_context`. Zero fields of `attr` take the values with which
+/// the endpoint was opened.
 ///
-/// Zero fields of `attr` take the values with which the endpoint was opened.
-///
-/// # Errors
-/// `-FI_EINVAL` for an index out of range, or attributes that exceed the endpoint's; `-FI_EBUSY`
-/// when that context is open.
-unsafe extern "C" fn tx_ctx(
-    sep: *mut fid_ep,
-    index: c_int,
-    attr: *mut fi::fi_tx_attr,
-    tx_ep: *mut *mut fid_ep,
-    context: *mut c_void,
-) -> c_int {
-    guard_int("fi_tx_context", || {
-        // SAFETY: C passes an open scalable endpoint.
-        let sep = unsafe { own::<Sep, _>(sep) }?;
-        // SAFETY: null, or attributes that stay unchanged during the call.
-        let asked = unsafe { attr.as_ref() }.map(of_tx);
-        let wanted = sep.shared.tx.narrowed(asked)?;
-        // SAFETY: null or space for the new object.
-        unsafe { sep.open_context(Direction::Transmit, index, wanted, tx_ep, context) }
-    })
+/// They fail with `-FI_EINVAL` for an index out of range, or attributes that exceed the endpoint's,
+/// and with `-FI_EBUSY` when that context is open.
+macro_rules! context_calls {
+    ($($name:ident, $call:literal, $attr:ty, $way:ident, $side:ident, $convert:ident;)*) => {$(
+        unsafe extern "C" fn $name(
+            sep: *mut fid_ep,
+            index: c_int,
+            attr: *mut $attr,
+            out: *mut *mut fid_ep,
+            context: *mut c_void,
+        ) -> c_int {
+            guard_int($call, || {
+                // SAFETY: C passes an open scalable endpoint.
+                let sep = unsafe { own::<Sep, _>(sep) }?;
+                // SAFETY: null, or attributes that stay unchanged during the call.
+                let asked = unsafe { attr.as_ref() }.map($convert);
+                let wanted = sep.shared.$side.narrowed(asked)?;
+                // SAFETY: null or space for the new object.
+                unsafe { sep.open_context(Direction::$way, index, wanted, out, context) }
+            })
+        }
+    )*};
 }
 
-/// `fi_rx_context`
-///
-/// # Errors
-/// Errors of `fi_tx_context`.
-unsafe extern "C" fn rx_ctx(
-    sep: *mut fid_ep,
-    index: c_int,
-    attr: *mut fi::fi_rx_attr,
-    rx_ep: *mut *mut fid_ep,
-    context: *mut c_void,
-) -> c_int {
-    guard_int("fi_rx_context", || {
-        // SAFETY: C passes an open scalable endpoint.
-        let sep = unsafe { own::<Sep, _>(sep) }?;
-        // SAFETY: null, or attributes that stay unchanged during the call.
-        let asked = unsafe { attr.as_ref() }.map(of_rx);
-        let wanted = sep.shared.rx.narrowed(asked)?;
-        // SAFETY: null or space for the new object.
-        unsafe { sep.open_context(Direction::Receive, index, wanted, rx_ep, context) }
-    })
+context_calls! {
+    tx_ctx, "fi_tx_context", fi::fi_tx_attr, Transmit, tx, of_tx;
+    rx_ctx, "fi_rx_context", fi::fi_rx_attr, Receive, rx, of_rx;
 }
 
 /// `fi_setname`

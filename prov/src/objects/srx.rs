@@ -18,8 +18,7 @@ use scif::Maker;
 
 use crate::base::entry::{self, guard, guard_int, own};
 use crate::base::errno::Errno;
-use crate::domain::DomainShared;
-use crate::domain::srx;
+use crate::domain::{DomainShared, srx};
 use crate::engine::tables::srx_state::SrxState;
 use crate::objects::endpoint::flags::RX_OP_FLAGS;
 use crate::objects::endpoint::srx::Srx;

@@ -17,9 +17,8 @@ use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns};
 
 use crate::base::entry;
 use crate::base::errno::{self, Errno};
-use crate::domain::DomainShared;
-use crate::domain::Target;
 use crate::domain::wait::{self, has_news};
+use crate::domain::{DomainShared, Target};
 use crate::objects::handle::Fabric;
 use crate::state::eq_queue::EqShared;
 use crate::state::fabric::FabricShared;

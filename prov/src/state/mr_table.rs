@@ -418,9 +418,6 @@ impl MrTable {
     }
 
     /// Checks that a region can have a counter for these accesses.
-    ///
-    /// # Errors
-    /// Errors of [`MrTable::bind_cntr`].
     pub(crate) fn can_bind_cntr(&mut self, index: u32, flags: u64) -> Result<(), Errno> {
         let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
         let mut counters = entry.counters().into_iter();
@@ -457,9 +454,6 @@ impl MrTable {
 
     /// Returns the memory at `addr..addr + len` of region `key`, if it allows `access` and has one
     /// part.
-    ///
-    /// # Errors
-    /// Errors of [`MrTable::check`].
     pub(crate) fn piece(
         &self,
         key: u64,

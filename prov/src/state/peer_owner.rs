@@ -88,8 +88,6 @@ impl PeerCq {
         taken(code)
     }
 
-    /// # Errors
-    /// Errors of [`PeerCq::write`].
     pub(crate) fn write_err(&self, e: &CqError) -> Result<(), Errno> {
         let mut err_data = e.err_data.clone();
         let entry = fi::fi_cq_err_entry {

@@ -7,10 +7,9 @@
 
 use std::sync::Arc;
 
-use scif::sys::bounce;
 use scif::sys::mmap::{Mapping, PAGE};
-use scif::sys::process;
 use scif::sys::process_vm::Direction;
+use scif::sys::{bounce, process};
 use scif::{AccessError, RemoteMem};
 use scif_ring::{Mem, SharedU32, SharedU64, full_fence};
 

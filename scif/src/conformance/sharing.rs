@@ -3,8 +3,9 @@
 
 use scif_ring::{CLAIM_BLOCKS, KeyEntry};
 
-use super::bed::{Bed, Case, CaseError, CaseResult};
-use super::bed::{conn, connected, ensure, events, pair, pair_with, until};
+use super::bed::{
+    Bed, Case, CaseError, CaseResult, conn, connected, ensure, events, pair, pair_with, until,
+};
 use crate::sys::mmap::Mapping;
 use crate::{Access, Exports, RemoteMem};
 

@@ -214,7 +214,6 @@ impl Mapping {
         Ok(unsafe { KeyReader::new(at) })
     }
 
-    /// Returns the hazard pointer at `offset`.
     pub(crate) fn hazard_pointer(&self, offset: usize) -> Result<HazardPointer, OutOfRange> {
         let at = self.at(offset, HAZARD_BYTES, HAZARD_BYTES, true)?;
         // SAFETY: as in `producer`.

@@ -2,11 +2,10 @@
 //! Processes, this one and others, as the kernel describes them: identity, start time, state,
 //! rights, limits, and the identity of this host. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
 
-use std::fmt;
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::{fmt, fs};
 
 use rustix::io::Errno;
 use rustix::process::{PTracer, Resource, Rlimit};

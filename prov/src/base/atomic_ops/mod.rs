@@ -131,7 +131,6 @@ pub(crate) fn valid(op: u32, datatype: u32, kind: AtomicKind) -> bool {
 /// elements in one call.
 ///
 /// # Errors
-///
 /// `FI_EBADFLAGS` for flags other than one of `FI_FETCH_ATOMIC` and `FI_COMPARE_ATOMIC`;
 /// `FI_EOPNOTSUPP` for a combination that is not defined or not supported, and for `FI_TAGGED`.
 pub(crate) fn query(datatype: u32, op: u32, flags: u64) -> Result<(usize, usize), Errno> {
@@ -150,7 +149,6 @@ pub(crate) fn query(datatype: u32, op: u32, flags: u64) -> Result<(usize, usize)
 /// Like [`query`], for a known kind.
 ///
 /// # Errors
-///
 /// `FI_EOPNOTSUPP` for a combination that is not defined or not supported.
 pub(crate) fn query_kind(
     datatype: u32,
@@ -171,7 +169,6 @@ pub(crate) fn query_kind(
 /// the swap operations.
 ///
 /// # Errors
-///
 /// `FI_EOPNOTSUPP` for an undefined combination, `FI_EINVAL` when the lengths do not agree.
 pub(crate) fn apply(
     op: u32,
@@ -229,7 +226,6 @@ pub(crate) fn reduces(op: u32, datatype: u32) -> bool {
 /// process.
 ///
 /// # Errors
-///
 /// `FI_EOPNOTSUPP` for a combination that does not reduce, `FI_EINVAL` when the lengths do not
 /// agree.
 pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) -> Result<(), Errno> {

@@ -66,7 +66,6 @@ impl Stage {
         st.avs.get_mut(self.av).unwrap().remove(address).unwrap();
     }
 
-    /// Returns the number of the peer at `id`, if it has one.
     fn number_of(&self, id: PortId) -> Option<PeerId> {
         self.with(|e| e.peers.at_port(id))
     }

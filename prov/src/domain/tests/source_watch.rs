@@ -9,7 +9,6 @@ use scif::{LinkEvent, Reason};
 use super::{Came, Stage};
 use crate::engine::tables::unmet::{ALIVE_NS, PAUSE_MAX_NS};
 
-/// Polls for `time`.
 fn poll_for(stage: &Stage, time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {

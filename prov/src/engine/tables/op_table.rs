@@ -42,7 +42,6 @@ pub(crate) enum OpKind {
 }
 
 impl OpKind {
-    /// Returns the kind of an atomic.
     #[inline(always)]
     pub(crate) fn of_atomic(kind: AtomicKind) -> OpKind {
         match kind {

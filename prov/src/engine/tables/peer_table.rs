@@ -101,7 +101,6 @@ impl PeerTable {
         self.entries.get(peer.index())
     }
 
-    /// Returns the number of the peer at a port, if it has one.
     pub(crate) fn at_port(&self, id: PortId) -> Option<PeerId> {
         self.by_port.get(&id).copied()
     }

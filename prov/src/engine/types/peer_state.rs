@@ -44,7 +44,6 @@ struct Failing {
     errno: Errno,
 }
 
-/// State of one peer.
 #[derive(Debug)]
 pub(crate) struct PeerState {
     contact: Contact,

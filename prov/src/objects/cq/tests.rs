@@ -9,11 +9,9 @@ use scif::{Exports, PortId};
 use scif_ring::copy::Mem;
 
 use super::*;
-use crate::domain::bindings;
-use crate::domain::calls;
+use crate::domain::{bindings, calls};
 use crate::engine::endpoint::Endpoint;
-use crate::engine::types::args::EpConfig;
-use crate::engine::types::args::RecvArgs;
+use crate::engine::types::args::{EpConfig, RecvArgs};
 use crate::engine::types::wire;
 
 const V1_4: u32 = fi::fi_version(1, 4);

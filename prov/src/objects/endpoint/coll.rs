@@ -11,10 +11,8 @@ use scif_ring::Mem;
 use super::ep::Ep;
 use crate::base::entry;
 use crate::base::errno::Errno;
-use crate::domain::DomainShared;
-use crate::domain::coll;
-use crate::engine::tables::coll_group::CollArgs;
-use crate::engine::tables::coll_group::Lengths;
+use crate::domain::{DomainShared, coll};
+use crate::engine::tables::coll_group::{CollArgs, Lengths};
 
 impl Ep {
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
@@ -59,9 +57,6 @@ impl Ep {
     }
 
     /// Starts a collective operation. `buffers` returns buffers of the lengths passed to it.
-    ///
-    /// # Errors
-    /// Errors of [`coll::start`].
     pub(crate) fn collective(
         &self,
         args: &CollArgs,

@@ -9,8 +9,7 @@ use super::transfer::{Receiver, Sender, check_recv};
 use crate::base::entry::{self, Object};
 use crate::base::errno::Errno;
 use crate::domain::calls;
-use crate::engine::types::args::RecvArgs;
-use crate::engine::types::args::SendArgs;
+use crate::engine::types::args::{RecvArgs, SendArgs};
 
 /// Transmit context.
 #[repr(transparent)]

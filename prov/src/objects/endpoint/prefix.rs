@@ -17,8 +17,7 @@ use crate::base::attr::MSG_PREFIX_SIZE;
 use crate::base::buffers::Buffers;
 use crate::base::entry::Object;
 use crate::base::errno::Errno;
-use crate::engine::types::args::RecvArgs;
-use crate::engine::types::args::SendArgs;
+use crate::engine::types::args::{RecvArgs, SendArgs};
 
 /// Endpoint opened with prefixes.
 #[repr(transparent)]

@@ -134,9 +134,6 @@ impl ContextAttr {
 
 impl SepShared {
     /// Binds the ports of a scalable endpoint with the capabilities `caps`.
-    ///
-    /// # Errors
-    /// Errors of [`Ports::take`].
     pub(crate) fn open(
         dom: &Arc<DomainShared>,
         group: ContextCounts,

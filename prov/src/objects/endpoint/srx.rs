@@ -11,8 +11,7 @@ use scif::Maker;
 use super::transfer::{Receiver, check_recv};
 use crate::base::entry;
 use crate::base::errno::Errno;
-use crate::domain::DomainShared;
-use crate::domain::srx;
+use crate::domain::{DomainShared, srx};
 use crate::engine::types::args::RecvArgs;
 
 /// Object behind the `struct fid_ep` of a shared receive context.

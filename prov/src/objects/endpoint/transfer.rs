@@ -19,11 +19,7 @@ use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::reason::because;
 use crate::domain::calls;
-use crate::engine::types::args::AtomicArgs;
-use crate::engine::types::args::RecvArgs;
-use crate::engine::types::args::RmaArgs;
-use crate::engine::types::args::RmaIov;
-use crate::engine::types::args::SendArgs;
+use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
 
 /// Remote ranges of one call.
 pub(crate) type Ranges = ShortList<RmaIov, RMA_IOV_LIMIT>;
@@ -32,11 +28,9 @@ impl Ranges {
     /// Converts the remote ranges of an RMA call.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` for a list that is too long or missing.
     ///
     /// # Safety
-    ///
     /// `rma` is null or points to `count` elements.
     pub(crate) unsafe fn from_rma_iov(
         rma: *const fi::fi_rma_iov,
@@ -51,12 +45,7 @@ impl Ranges {
 
     /// Converts the remote ranges of an atomic call on elements of `size` bytes.
     ///
-    /// # Errors
-    ///
-    /// Errors of [`Ranges::from_rma_iov`].
-    ///
     /// # Safety
-    ///
     /// `rma` is null or points to `count` elements.
     pub(crate) unsafe fn from_rma_ioc(
         rma: *const fi::fi_rma_ioc,
@@ -95,7 +84,6 @@ pub(crate) trait Sender: Handle {
     /// Returns the flags of a transmit call with `flags`.
     ///
     /// # Errors
-    ///
     /// `FI_EBADFLAGS` for flags that do not apply to such a call.
     #[inline]
     fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
@@ -112,14 +100,12 @@ pub(crate) trait Sender: Handle {
     /// Posts a message.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno>;
 
     /// Posts an RMA operation.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
     /// errors of the data path.
     #[inline]
@@ -130,7 +116,6 @@ pub(crate) trait Sender: Handle {
     /// Posts an atomic operation that [`crate::objects::atomic`] has validated.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     #[inline]
     fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
@@ -159,7 +144,6 @@ pub(crate) trait Receiver {
     /// Returns the flags of a receive call with `flags`.
     ///
     /// # Errors
-    ///
     /// `FI_EBADFLAGS` for flags that do not apply to such a call or contradict each other.
     #[inline]
     fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
@@ -175,7 +159,6 @@ pub(crate) trait Receiver {
     /// Posts a receive, or a request to peek at, claim or discard a message.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in several parts, and
     /// errors of the data path.
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno>;
@@ -249,7 +232,6 @@ impl Ep {
     /// Returns the flags of a transmit call with `flags`.
     ///
     /// # Errors
-    ///
     /// `FI_EBADFLAGS` for flags that do not apply to such a call.
     #[inline]
     pub(crate) fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
@@ -271,7 +253,6 @@ impl Ep {
     /// Posts an RMA operation.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
     /// errors of the data path.
     #[inline]
@@ -285,7 +266,6 @@ impl Ep {
     /// Posts an atomic operation that [`crate::objects::atomic`] has validated.
     ///
     /// # Errors
-    ///
     /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     #[inline]
     pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {

@@ -43,7 +43,6 @@ pub(super) struct EventSubject {
 /// Binds an object to the endpoint whose C object is `owner`.
 ///
 /// # Safety
-///
 /// `bfid` is null or points to an open object of this provider.
 pub(super) unsafe fn bind(
     core: &EpCore,

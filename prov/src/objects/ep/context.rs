@@ -15,9 +15,8 @@ use libfabric_sys::{fid, fid_ep};
 use scif_ring::AtomicCounter;
 
 use super::calls::{ep_ops, fid_ops};
-use crate::base::attr;
-use crate::base::entry;
 use crate::base::errno::Errno;
+use crate::base::{attr, entry};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::types::args::EpConfig;
 use crate::objects::endpoint::context::{RxCtx, TxCtx};

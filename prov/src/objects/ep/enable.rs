@@ -9,9 +9,7 @@ use libfabric_sys as fi;
 
 use crate::base::errno::Errno;
 use crate::base::reason::because;
-use crate::domain::calls;
-use crate::domain::cm;
-use crate::domain::coll;
+use crate::domain::{calls, cm, coll};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::types::args::EpConfig;
 use crate::objects::endpoint::ep::EpCore;
@@ -20,7 +18,6 @@ use crate::state::eq_queue::EventSource;
 /// Enables the endpoint. No error if it is enabled already.
 ///
 /// # Errors
-///
 /// `FI_ENOCQ` when a requested direction has neither queue nor counter, `FI_ENOAV` without
 /// address vector, `FI_EOTHER` after an internal error of this endpoint. Errors of the system,
 /// when its descriptor cannot be watched.

@@ -20,10 +20,7 @@ use scif_ring::copy::Mem;
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::base::{attr, entry, env};
-use crate::domain::bindings;
-use crate::domain::calls;
-use crate::domain::migrate;
-use crate::domain::{DomainShared, DomainState};
+use crate::domain::{DomainShared, DomainState, bindings, calls, migrate};
 
 use crate::objects::cntr::Cntr;
 use crate::objects::handle::Domain;

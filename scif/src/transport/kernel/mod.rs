@@ -191,6 +191,26 @@ impl Device {
     }
 }
 
+/// Defines the RMA calls, from the start of the near range to the transfer that describes it.
+macro_rules! rma_calls {
+    ($(
+        #[doc = $about:literal]
+        $name:ident($near:ident: $type:ty), $call:ident, $transfer:ident;
+    )*) => {$(
+        #[doc = $about]
+        pub fn $name(
+            &self,
+            fd: RawFd,
+            $near: $type,
+            len: usize,
+            far: i64,
+            flags: i32,
+        ) -> Result<(), Failure> {
+            self.transfer(fd, Call::$call, $transfer($near, len, far, flags))
+        }
+    )*};
+}
+
 /// Calls of `scif.h`. Each returns the error of the driver.
 #[allow(clippy::missing_errors_doc, reason = "stated once, for all calls")]
 impl Device {
@@ -401,52 +421,15 @@ impl Device {
         self.ask(fd, call, &mut transfer)
     }
 
-    /// `scif_readfrom`
-    pub fn read_from(
-        &self,
-        fd: RawFd,
-        near: i64,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<(), Failure> {
-        self.transfer(fd, Call::ReadFrom, windows(near, len, far, flags))
-    }
-
-    /// `scif_writeto`
-    pub fn write_to(
-        &self,
-        fd: RawFd,
-        near: i64,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<(), Failure> {
-        self.transfer(fd, Call::WriteTo, windows(near, len, far, flags))
-    }
-
-    /// `scif_vreadfrom`
-    pub fn read_to_memory(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<(), Failure> {
-        self.transfer(fd, Call::VReadFrom, memory(addr, len, far, flags))
-    }
-
-    /// `scif_vwriteto`
-    pub fn write_from_memory(
-        &self,
-        fd: RawFd,
-        addr: usize,
-        len: usize,
-        far: i64,
-        flags: i32,
-    ) -> Result<(), Failure> {
-        self.transfer(fd, Call::VWriteTo, memory(addr, len, far, flags))
+    rma_calls! {
+        /// `scif_readfrom`
+        read_from(near: i64), ReadFrom, windows;
+        /// `scif_writeto`
+        write_to(near: i64), WriteTo, windows;
+        /// `scif_vreadfrom`
+        read_to_memory(addr: usize), VReadFrom, memory;
+        /// `scif_vwriteto`
+        write_from_memory(addr: usize), VWriteTo, memory;
     }
 
     fn mark(&self, fd: RawFd, flags: i32) -> Result<i32, Failure> {

@@ -103,7 +103,6 @@ impl Reception {
         Ok(Reception { hall, ended })
     }
 
-    /// Takes the next peer.
     pub(super) fn next(&self) -> Option<GreetedPeer> {
         self.hall.guests().pop_front()
     }

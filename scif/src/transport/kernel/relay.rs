@@ -88,7 +88,6 @@ impl RelayGreeting {
         RelayGreeting::new(WELCOME, 0, port)
     }
 
-    /// Returns a refusal.
     pub(super) fn no(reason: Refusal) -> RelayGreeting {
         let code = match reason {
             Refusal::Closed => 1,

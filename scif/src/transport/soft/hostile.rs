@@ -23,12 +23,11 @@ use crate::memory::RemoteMem;
 use crate::node::{Node, TransportKind};
 use crate::segment::{SEGMENT_BYTES, write_header};
 use crate::slab::ConnId;
-use crate::sys::children;
 use crate::sys::fork::PrivateFd;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::PAGE;
-use crate::sys::{process, unix};
+use crate::sys::{children, process, unix};
 use crate::transport::{Shown, Transport};
 use crate::{Endpoint, Exports, LinkEvent, Reason, Refusal};
 

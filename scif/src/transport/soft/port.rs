@@ -597,7 +597,6 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
     }
 }
 
-/// Takes a dynamic port.
 fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
     for port in dynamic_ports() {
         let id = PortId { node: soft.node, port };

@@ -14,12 +14,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use scif_fabtests::fi::Lib;
-use scif_fabtests::harness::driver;
 use scif_fabtests::harness::leak_check::Before;
 use scif_fabtests::harness::output::say;
 use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::sandbox::ReserveAllocator;
-use scif_fabtests::harness::{Case, Fail, Rank};
+use scif_fabtests::harness::{Case, Fail, Rank, driver};
 
 /// Allocator of this program: where a case uses up all memory, a rank itself goes on.
 #[global_allocator]

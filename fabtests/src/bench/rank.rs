@@ -18,13 +18,11 @@ use super::empty_poll::EmptyPoll;
 use super::limits::{Bounds, Limit};
 use super::messages::Messages;
 use super::onesided::OneSided;
-use super::os;
-use super::oversub;
-use super::placement;
 use super::port::{Family, Port};
 use super::protocol::{Kind, Measured, Order, Reply, Sample, Test, hear_order, say};
 use super::segment::{Segment, Use};
 use super::shm_barrier::ShmBarrier;
+use super::{os, oversub, placement};
 
 /// Identity of a rank.
 #[derive(Debug, Clone)]

@@ -96,8 +96,7 @@ fn awaited_before(rank: &Rank) -> Outcome {
         std::thread::sleep(Duration::from_secs(2));
         let rig = Rig::open_at(rank, &ask(), &name)?;
         let to = rig.av.insert(parts.first().ok_or_else(|| Fail::here("rank 0 said nothing"))?)?;
-        rig.post(|| rig.ep.tsend(Buf::pattern(64, 6), to, 1, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.tsend(Buf::pattern(64, 6), to, 1, 2))?;
         return rig.barrier();
     }
     let rig = Rig::open_alone(rank, &ask())?;
@@ -120,8 +119,7 @@ fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
     if rank.index == 0 {
         let rig = Rig::open_alone(rank, &ask)?;
         let to = rig.av.insert(&theirs(&rig.exchange(&[])?)?)?;
-        rig.post(|| rig.ep.send(Buf::pattern(64, 9), to, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::pattern(64, 9), to, 1))?;
         rig.barrier()?;
         return rig.barrier();
     }
@@ -179,8 +177,7 @@ fn receives_outlast(rank: &Rank) -> Outcome {
         rank.barrier(&mut || Ok(()))?;
         let rig = Rig::open_at(rank, &ask(), &name)?;
         let to = rig.av.insert(&other)?;
-        rig.post(|| rig.ep.send(Buf::pattern(64, 6), to, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.send(Buf::pattern(64, 6), to, 2))?;
         return rig.barrier();
     }
     let buf = Buf::new(64);
@@ -264,8 +261,7 @@ fn no_memory(rank: &Rank) -> Outcome {
             check_eq!(error.err, Errno::ECONNRESET);
         }
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::pattern(64, 6), rig.peer(), 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.send(Buf::pattern(64, 6), rig.peer(), 2))?;
         return rig.barrier();
     }
     pause()?;
@@ -306,8 +302,7 @@ fn no_descriptor(rank: &Rank) -> Outcome {
     let buf = Buf::new(64);
     if rank.index == 1 {
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::pattern(64, 7), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::pattern(64, 7), rig.peer(), 1))?;
         rig.post(|| rig.ep.recv(buf, rig.peer(), 2))?;
         rig.received(2)?;
         check_eq!(buf.differs(64, 8), None);
@@ -322,7 +317,6 @@ fn no_descriptor(rank: &Rank) -> Outcome {
     rig.barrier()?;
     rig.received(4)?;
     check_eq!(buf.differs(64, 7), None);
-    rig.post(|| rig.ep.send(Buf::pattern(64, 8), rig.peer(), 5))?;
-    rig.sent(5)?;
+    rig.complete(5, || rig.ep.send(Buf::pattern(64, 8), rig.peer(), 5))?;
     rig.barrier()
 }

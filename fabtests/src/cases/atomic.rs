@@ -130,8 +130,7 @@ fn operations() -> impl Iterator<Item = (AtomicKind, u32, u32, String)> {
 /// Executes every defined operation of rank 0 on the memory of rank 1 and compares the results.
 fn every_op(rank: &Rank, form: Form) -> Outcome {
     let rig = Rig::open(rank, &delivered())?;
-    let mine = Buf::new(4096);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(4096), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 64)?;
         let mut ran = 0;
@@ -172,8 +171,7 @@ fn one_op(
             values.flat_map(|row| encode(datatype, row.get(which).copied().unwrap_or(0))).collect()
         };
         let (target, operand, compare) = (column(0), column(1), column(2));
-        rig.post(|| rig.ep.write(Buf::of(&target), rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.write(Buf::of(&target), rig.peer(), at.addr, at.key, 1))?;
         let args = Operands {
             operand: Buf::of(&operand),
             compare: Buf::of(&compare),
@@ -206,8 +204,7 @@ fn one_op(
         let start = Instant::now();
         loop {
             let back = Buf::new(target.len());
-            rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
             if same(datatype, &back.bytes(), &want) {
                 break;
             }
@@ -226,8 +223,7 @@ fn one_op(
 /// Tests elements that are not aligned for their type.
 fn misaligned(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &delivered())?;
-    let mine = Buf::new(4096);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(4096), REMOTE)?;
     if rank.index == 0 {
         for off in [1, 3, 7, 61, 63] {
             let at = from(&remotes, 1, off)?;
@@ -278,8 +274,7 @@ fn valid(rank: &Rank) -> Outcome {
 /// Tests that undefined operations are refused without an effect.
 fn undefined_ops(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(4096);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let args = Operands {
@@ -314,8 +309,7 @@ fn difference(rank: &Rank) -> Outcome {
     needs_library(rank, version(2, 0), "FI_DIFF")?;
     rank.only_scif("operations of another provider")?;
     let rig = Rig::open(rank, &delivered())?;
-    let mine = Buf::new(4096);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(4096), REMOTE)?;
     if rank.index == 0 {
         let (at, op) = (from(&remotes, 1, 64)?, sys::FI_DIFF);
         for &(datatype, name, element) in TYPES {
@@ -344,8 +338,7 @@ fn difference(rank: &Rank) -> Outcome {
 fn most_elements(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &delivered())?;
     let room = 1 << 20;
-    let mine = Buf::new(room);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(room), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         for datatype in [sys::FI_UINT8, sys::FI_UINT64, sys::FI_DOUBLE, sys::FI_LONG_DOUBLE_COMPLEX]
@@ -359,8 +352,9 @@ fn most_elements(rank: &Rank) -> Outcome {
                 let most = rig.ep.atomic_valid(kind, datatype, op)?;
                 let count = most.min(room / element);
                 let bytes = |value: i8| encode(datatype, value).repeat(count);
-                rig.post(|| rig.ep.write(Buf::of(&bytes(2)), rig.peer(), at.addr, at.key, 1))?;
-                rig.sent(1)?;
+                rig.complete(1, || {
+                    rig.ep.write(Buf::of(&bytes(2)), rig.peer(), at.addr, at.key, 1)
+                })?;
                 let args = Operands {
                     operand: Buf::of(&bytes(3)),
                     compare: Buf::of(&bytes(2)),
@@ -368,11 +362,9 @@ fn most_elements(rank: &Rank) -> Outcome {
                     count,
                 };
                 let place = at.atomic(rig.peer(), datatype, op, 2);
-                rig.post(|| run(&rig, Form::Base, kind, &place, &args))?;
-                rig.sent(2)?;
+                rig.complete(2, || run(&rig, Form::Base, kind, &place, &args))?;
                 let back = Buf::new(count * element);
-                rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
-                rig.sent(3)?;
+                rig.complete(3, || rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
                 let [two, three] = [2, 3].map(|value| encode(datatype, value));
                 let want = after(op, datatype, &two, &three, &two).repeat(count);
                 check!(
@@ -402,15 +394,13 @@ fn most_elements(rank: &Rank) -> Outcome {
 
 fn itself(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(64);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let result = Buf::new(8);
     let place = at.sum(rig.to(0), 1);
     for round in 0..100 {
-        rig.post(|| rig.ep.fetch_atomic(&place, one, result))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.fetch_atomic(&place, one, result))?;
         check_eq!(result.load_u64(0), round);
     }
     check_eq!(mine.load_u64(0), 100);
@@ -420,8 +410,7 @@ fn itself(rank: &Rank) -> Outcome {
 /// Tests one operation over several remote ranges.
 fn remote_pieces(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(4096);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
     if rig.info.tx().rma_iov_limit < 2 {
         return Err(Fail::NotRun("one remote piece only".into()));
     }
@@ -444,10 +433,9 @@ fn remote_pieces(rank: &Rank) -> Outcome {
         let result = Buf::new(40);
         for _ in 0..2 {
             let results = [Ioc { buf: result, count: 5 }];
-            rig.post(|| {
+            rig.complete(1, || {
                 rig.ep.fetch_atomicmsg(&place, &operand, &remote, &results, sys::FI_COMPLETION)
             })?;
-            rig.sent(1)?;
         }
         check_eq!(result.bytes(), values);
         announce(&rig, rig.peer())?;
@@ -473,8 +461,7 @@ fn order(rank: &Rank) -> Outcome {
             ask.hints.rx.msg_order |= order;
         }),
     )?;
-    let mine = Buf::new(64);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(64), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let place = |op, context| AtomicTarget {
@@ -509,8 +496,7 @@ fn order(rank: &Rank) -> Outcome {
 fn without_the_target(rank: &Rank) -> Outcome {
     rank.only_scif("operations that need the target depend on the provider")?;
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(16);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(16), REMOTE)?;
     let elsewhere = || rank.barrier(&mut || Ok(()));
     if rank.index == 1 {
         rig.barrier()?;
@@ -532,8 +518,7 @@ fn without_the_target(rank: &Rank) -> Outcome {
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     // The connection exists. The key table of the target arrives with its next event, for which
     // the provider looks at intervals.
-    rig.post(|| rig.ep.atomic(&add(1, 1), one))?;
-    rig.sent(1)?;
+    rig.complete(1, || rig.ep.atomic(&add(1, 1), one))?;
     let connected = Instant::now();
     for polls in 0.. {
         if polls >= 1000 && connected.elapsed() >= Duration::from_millis(1) {
@@ -544,11 +529,9 @@ fn without_the_target(rank: &Rank) -> Outcome {
     rig.barrier()?;
     elsewhere()?;
     for _ in 0..2 {
-        rig.post(|| rig.ep.atomic(&add(0, 2), one))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.atomic(&add(0, 2), one))?;
     }
-    rig.post(|| rig.ep.atomic(&add(1, 3), one))?;
-    rig.sent(3)?;
+    rig.complete(3, || rig.ep.atomic(&add(1, 3), one))?;
     let delivered = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
     let (to, count) = (add(1, 4), 1);
     let range = [RmaIoc { addr: to.addr, count, key: to.key }];

@@ -24,8 +24,7 @@ pub(crate) const CASES: &[Case] = &[
 fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
     const ROUNDS: usize = 2000;
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(128);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(128), REMOTE)?;
     let at = from(&remotes, 0, off)?;
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let result = Buf::new(8);
@@ -33,14 +32,12 @@ fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
     let mut last = None;
     for round in 0..ROUNDS {
         if round % 3 == 0 {
-            rig.post(|| rig.ep.fetch_atomic(&place, one, result))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.fetch_atomic(&place, one, result))?;
             let seen = result.load_u64(0);
             check!(last.is_none_or(|last| last < seen), "{seen} after {last:?}");
             last = Some(seen);
         } else {
-            rig.post(|| rig.ep.atomic(&place, one))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.atomic(&place, one))?;
         }
     }
     if rank.index != 0 {
@@ -60,8 +57,7 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 300;
     let flags = sys::FI_DELIVERY_COMPLETE;
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.op_flags = flags))?;
-    let mine = Buf::new(128);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(128), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     let word = |value: u64| Buf::of(&value.to_le_bytes());
     let (free, taken, old, guarded) =
@@ -69,20 +65,18 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
     let place = at.atomic(rig.to(0), sys::FI_UINT64, sys::FI_CSWAP, 1);
     for _ in 0..ROUNDS {
         loop {
-            rig.post(|| rig.ep.compare_atomic(&place, Ioc { buf: taken, count: 1 }, free, old))?;
-            rig.sent(1)?;
+            rig.complete(1, || {
+                rig.ep.compare_atomic(&place, Ioc { buf: taken, count: 1 }, free, old)
+            })?;
             if old.load_u64(0) == 0 {
                 break;
             }
         }
-        rig.post(|| rig.ep.read(guarded, rig.to(0), at.addr + 64, at.key, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.read(guarded, rig.to(0), at.addr + 64, at.key, 2))?;
         guarded.store_u64(0, guarded.load_u64(0) + 1);
-        rig.post(|| rig.ep.write(guarded, rig.to(0), at.addr + 64, at.key, 3))?;
-        rig.sent(3)?;
+        rig.complete(3, || rig.ep.write(guarded, rig.to(0), at.addr + 64, at.key, 3))?;
         let release = AtomicTarget { op: sys::FI_ATOMIC_WRITE, context: 4, ..place };
-        rig.post(|| rig.ep.atomic(&release, Ioc { buf: free, count: 1 }))?;
-        rig.sent(4)?;
+        rig.complete(4, || rig.ep.atomic(&release, Ioc { buf: free, count: 1 }))?;
     }
     rig.barrier()?;
     check!(
@@ -97,8 +91,7 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
 fn wide_from_all(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 500;
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(256);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(256), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     let places = [
         (sys::FI_UINT128, 0_u64),
@@ -119,8 +112,7 @@ fn wide_from_all(rank: &Rank) -> Outcome {
         let complex = matches!(datatype, sys::FI_FLOAT_COMPLEX | sys::FI_DOUBLE_COMPLEX);
         let operand = if complex { zero } else { one };
         for _ in 0..rounds {
-            rig.post(|| rig.ep.atomic(&place, operand))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.atomic(&place, operand))?;
         }
     }
     if rank.index != 0 {
@@ -146,8 +138,7 @@ fn wide_from_all(rank: &Rank) -> Outcome {
 fn all_sizes(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 1000;
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(64);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     // Rank 0 uses the byte, rank 1 the half word, rank 2 the word.
     let (datatype, off) = match rank.index {
@@ -159,8 +150,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
         AtomicTarget { addr: at.addr + off, ..at.atomic(rig.to(0), datatype, sys::FI_SUM, 1) };
     let one = Ioc { buf: Buf::of(&encode(datatype, 1)), count: 1 };
     for _ in 0..ROUNDS {
-        rig.post(|| rig.ep.atomic(&place, one))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.atomic(&place, one))?;
     }
     if rank.index != 0 {
         announce(&rig, rig.to(0))?;

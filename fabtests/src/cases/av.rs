@@ -277,8 +277,7 @@ fn not_inserted(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         let to = rig.av.insert(names.get(1).ok_or_else(|| Fail::here("no name"))?)?;
         for size in [8, 5000, 200_000] {
-            rig.post(|| rig.ep.send(Buf::pattern(size, 1), to, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.send(Buf::pattern(size, 1), to, 1))?;
         }
     } else {
         for size in [8, 5000, 200_000] {

@@ -245,12 +245,10 @@ fn comes_late(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     let to = rig.av.insert(names.first().ok_or_else(|| Fail::here("no name"))?)?;
-    rig.post(|| rig.ep.send(Buf::pattern(8, 1), to, 2))?;
-    rig.sent(2)?;
+    rig.complete(2, || rig.ep.send(Buf::pattern(8, 1), to, 2))?;
     rig.barrier()?;
     check_eq!(rig.av.insert(&rig.ep.name()?), Ok(1));
     rig.barrier()?;
-    rig.post(|| rig.ep.send(Buf::pattern(8, 1), to, 2))?;
-    rig.sent(2)?;
+    rig.complete(2, || rig.ep.send(Buf::pattern(8, 1), to, 2))?;
     rig.barrier()
 }

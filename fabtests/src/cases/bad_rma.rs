@@ -47,8 +47,7 @@ fn one_of(error: Errno, allowed: &[Errno], subject: &str) -> Outcome {
 
 fn unknown_key(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(4096);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         for key in [at.key + 1, 0, u64::MAX, u64::MAX - 1, 1 << 63] {
@@ -67,8 +66,7 @@ fn unknown_key(rank: &Rank) -> Outcome {
                 )?;
             }
         }
-        rig.post(|| rig.ep.write(Buf::pattern(8, 2), rig.peer(), at.addr, at.key, 7))?;
-        rig.sent(7)?;
+        rig.complete(7, || rig.ep.write(Buf::pattern(8, 2), rig.peer(), at.addr, at.key, 7))?;
         announce(&rig, rig.peer())?;
     } else {
         hear(&rig)?;
@@ -134,11 +132,9 @@ fn rights(rank: &Rank) -> Outcome {
                 NO_RIGHT,
                 "read",
             )?;
-            rig.post(|| rig.ep.read(buf, peer, r.addr, r.key, 7))?;
-            rig.sent(7)?;
+            rig.complete(7, || rig.ep.read(buf, peer, r.addr, r.key, 7))?;
             check_eq!(buf.differs(size, 3), None);
-            rig.post(|| rig.ep.write(buf, peer, w.addr, w.key, 8))?;
-            rig.sent(8)?;
+            rig.complete(8, || rig.ep.write(buf, peer, w.addr, w.key, 8))?;
         }
         announce(&rig, rig.peer())?;
     } else {
@@ -152,12 +148,10 @@ fn rights(rank: &Rank) -> Outcome {
 /// Tests that a key is invalid once its region is closed, also for earlier users.
 fn closed_key(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(65_536);
-    let (mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, mr, remotes) = rig.share_buf(Buf::new(65_536), REMOTE)?;
     let at = from(&remotes, rank.peer(), 0)?;
     if rank.index == 0 {
-        rig.post(|| rig.ep.write(Buf::pattern(8, 1), rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.write(Buf::pattern(8, 1), rig.peer(), at.addr, at.key, 1))?;
         announce(&rig, rig.peer())?;
     } else {
         hear(&rig)?;
@@ -201,8 +195,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
     let before = rig.exchange_remote(rig.ready_region(&mr, old)?)?;
     if rank.index == 0 {
         let at = from(&before, 1, 0)?;
-        rig.post(|| rig.ep.write(Buf::pattern(64, 1), rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.write(Buf::pattern(64, 1), rig.peer(), at.addr, at.key, 1))?;
         announce(&rig, rig.peer())?;
     } else {
         hear(&rig)?;
@@ -213,8 +206,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
     let after = rig.exchange_remote(rig.ready_region(&mr, new)?)?;
     if rank.index == 0 {
         let (at, peer) = (from(&after, 1, 0)?, rig.peer());
-        rig.post(|| rig.ep.write(Buf::pattern(64, 2), peer, at.addr, at.key, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.write(Buf::pattern(64, 2), peer, at.addr, at.key, 2))?;
         let buf = Buf::new(16);
         one_of(
             failure(&rig, || rig.ep.write(buf, peer, at.addr + 4090, at.key, 3), 3)?,
@@ -234,8 +226,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
 fn close_under_fire(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for size in [8, 4096, 500_000] {
-        let mine = Buf::new(500_000);
-        let (mr, remotes) = rig.share(mine, REMOTE)?;
+        let (mine, mr, remotes) = rig.share_buf(Buf::new(500_000), REMOTE)?;
         if rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
             let mut good = 0_u32;
@@ -281,8 +272,7 @@ fn close_under_fire(rank: &Rank) -> Outcome {
 /// Tests that a failed injected write has an error entry, though it has no completion.
 fn inject_fails_aloud(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(64);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(64), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let (buf, peer) = (Buf::new(8), rig.peer());
@@ -323,8 +313,7 @@ fn atomics(rank: &Rank) -> Outcome {
             )?;
         }
         let target = place(at.addr, at.key);
-        rig.post(|| rig.ep.fetch_atomic(&target, one, result))?;
-        rig.sent(9)?;
+        rig.complete(9, || rig.ep.fetch_atomic(&target, one, result))?;
         check_eq!(result.load_u64(0), 0);
         announce(&rig, rig.peer())?;
     } else {

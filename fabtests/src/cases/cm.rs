@@ -106,6 +106,13 @@ impl CmRig<'_> {
         Ok(pep)
     }
 
+    /// Listens, and exchanges the name with the other ranks.
+    pub(super) fn listening_for_all(&self) -> Outcome<Arc<Pep>> {
+        let pep = self.listening()?;
+        self.exchange(&pep.name()?)?;
+        Ok(pep)
+    }
+
     pub(super) fn line(&self, info: &Info) -> Outcome<Line> {
         let cq = Cq::open(
             &self.domain,
@@ -300,8 +307,7 @@ fn data(rank: &Rank) -> Outcome {
 fn refused(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         let (info, _) = bare.request(&pep)?;
         drop(bare.line(&info)?);
         bare.barrier()?;
@@ -463,8 +469,7 @@ fn passive_names(rank: &Rank) -> Outcome {
 fn reuse(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         let (info, _) = bare.request(&pep)?;
         let line = bare.line(&info)?;
         line.ep.accept(&[])?;
@@ -592,8 +597,7 @@ fn many(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let mut lines = Vec::new();
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         for _ in 0..COUNT {
             lines.push(bare.answer(&pep)?);
         }
@@ -615,8 +619,7 @@ fn many(rank: &Rank) -> Outcome {
 fn unread(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         bare.barrier()?;
         // Turns the request into an event, which stays unread.
         check_eq!(bare.fabric.trywait(&[&*bare.eq]), Err(Errno::EAGAIN));
@@ -638,8 +641,7 @@ fn descriptor(rank: &Rank) -> Outcome {
     let bare = bare_with(rank, sys::FI_WAIT_FD)?;
     let wait = || bare.sleep_on(&*bare.eq);
     let line = if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         wait()?;
         let (info, _) = bare.request(&pep)?;
         let line = bare.line(&info)?;
@@ -667,8 +669,7 @@ fn descriptor(rank: &Rank) -> Outcome {
 fn closed_while_calling(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         let (info, _) = bare.request(&pep)?;
         bare.barrier()?;
         bare.barrier()?;

@@ -29,8 +29,7 @@ fn hanging_up(rank: &Rank) -> Outcome {
     rank.only_scif("the limit depends on the provider")?;
     let bare = bare(rank)?;
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         bare.barrier()?;
         // All requests that are still unread.
         for _ in 0..CALLS {
@@ -72,8 +71,7 @@ fn late_refusal(rank: &Rank) -> Outcome {
     rank.only_scif("other providers free a handle that was used")?;
     let bare = bare(rank)?;
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         let (info, _) = bare.request(&pep)?;
         let line = bare.line(&info)?;
         check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EINVAL));
@@ -211,8 +209,7 @@ fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
 fn named_by_the_rest(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         let line = bare.answer(&pep)?;
         line.greet()?;
         bare.barrier()?;

@@ -181,8 +181,7 @@ fn bound_while_waited_for(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask)?;
     if rank.index == 0 {
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::new(8), rig.peer(), 1))?;
     } else {
         let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
         std::thread::scope(|scope| {
@@ -249,8 +248,7 @@ fn rma(rank: &Rank) -> Outcome {
     let ask = Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_MSG)
         .with(|ask| ask.counters = sys::FI_READ | sys::FI_WRITE);
     let rig = Rig::open(rank, &ask)?;
-    let mine = Buf::new(200_000);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(200_000), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         for (round, size) in [8, 4096, 200_000].into_iter().enumerate() {
@@ -285,8 +283,7 @@ fn remote_events(rank: &Rank) -> Outcome {
     let ask = Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
         .with(|ask| ask.counters = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE);
     let rig = Rig::open(rank, &ask)?;
-    let mine = Buf::new(200_000);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(200_000), REMOTE)?;
     for (round, size) in [8, 4096, 200_000].into_iter().enumerate() {
         let round = round as u64 + 1;
         if rank.index == 0 {
@@ -294,8 +291,7 @@ fn remote_events(rank: &Rank) -> Outcome {
             let buf = Buf::pattern(size, round);
             rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
             rig.post(|| rig.ep.inject_write(Buf::of(&buf.get(0, 8)), peer, at.addr, at.key))?;
-            rig.post(|| rig.ep.read(Buf::new(size), peer, at.addr, at.key, 2))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.read(Buf::new(size), peer, at.addr, at.key, 2))?;
             rig.sent(2)?;
         } else {
             rig.counted(sys::FI_REMOTE_WRITE, 2 * round)?;
@@ -326,10 +322,8 @@ fn region_events(rank: &Rank) -> Outcome {
         let (at, beside, peer) = (from(&watched_at, 1, 0)?, from(&other_at, 1, 0)?, rig.peer());
         for size in [8, 65_536] {
             let buf = Buf::pattern(size, 4);
-            rig.post(|| rig.ep.write(buf, peer, beside.addr, beside.key, 1))?;
-            rig.sent(1)?;
-            rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.write(buf, peer, beside.addr, beside.key, 1))?;
+            rig.complete(1, || rig.ep.write(buf, peer, at.addr, at.key, 1))?;
         }
         rig.barrier()?;
     } else {
@@ -348,8 +342,7 @@ fn errors(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask)?;
     if rank.index == 0 {
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::new(100), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::new(100), rig.peer(), 1))?;
     } else {
         rig.post(|| rig.ep.recv(Buf::new(10), sys::FI_ADDR_UNSPEC, 1))?;
         rig.post(|| rig.ep.recv(Buf::new(10), sys::FI_ADDR_UNSPEC, 2))?;
@@ -369,8 +362,7 @@ fn wait_error(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask)?;
     if rank.index == 0 {
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::new(100), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::new(100), rig.peer(), 1))?;
         rig.barrier()
     } else {
         rig.post(|| rig.ep.recv(Buf::new(10), sys::FI_ADDR_UNSPEC, 1))?;

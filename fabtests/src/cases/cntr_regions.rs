@@ -51,23 +51,18 @@ fn each_way(rank: &Rank) -> Outcome {
             let (at, peer) = (from(remotes, 1, 0)?, rig.peer());
             for size in [8, 4096, LEN] {
                 let buf = Buf::new(size);
-                rig.post(|| rig.ep.read(buf, peer, at.addr, at.key, 1))?;
-                rig.sent(1)?;
-                rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
-                rig.sent(1)?;
+                rig.complete(1, || rig.ep.read(buf, peer, at.addr, at.key, 1))?;
+                rig.complete(1, || rig.ep.write(buf, peer, at.addr, at.key, 1))?;
             }
             let place = at.sum(peer, 1);
             let one = Ioc { buf: Buf::new(8), count: 1 };
-            rig.post(|| rig.ep.atomic(&place, one))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.atomic(&place, one))?;
             // A short and a longer operation use different protocols.
             for count in [1, 4] {
                 let many = Ioc { buf: Buf::new(8 * count), count };
-                rig.post(|| rig.ep.fetch_atomic(&place, many, Buf::new(8 * count)))?;
-                rig.sent(1)?;
+                rig.complete(1, || rig.ep.fetch_atomic(&place, many, Buf::new(8 * count)))?;
                 let look = AtomicTarget { op: sys::FI_ATOMIC_READ, ..place };
-                rig.post(|| rig.ep.fetch_atomic(&look, many, Buf::new(8 * count)))?;
-                rig.sent(1)?;
+                rig.complete(1, || rig.ep.fetch_atomic(&look, many, Buf::new(8 * count)))?;
             }
         }
     } else {

@@ -34,8 +34,7 @@ fn format(rank: &Rank, format: u32) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.format = format))?;
     let (tag, data) = (0xfeed_0000_0000_0001, 0x55);
     if rank.index == 0 {
-        rig.post(|| rig.ep.tsenddata(Buf::pattern(100, 1), data, rig.peer(), tag, 17))?;
-        rig.sent(17)?;
+        rig.complete(17, || rig.ep.tsenddata(Buf::pattern(100, 1), data, rig.peer(), tag, 17))?;
     } else {
         let buf = Buf::new(200);
         rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, tag, 0, 23))?;
@@ -111,8 +110,7 @@ fn readfrom(rank: &Rank) -> Outcome {
             seen.sort_unstable();
             check_eq!(seen, vec![1, 2]);
         } else {
-            rig.post(|| rig.ep.send(Buf::pattern(size, rank.index as u64), rig.to(0), 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.send(Buf::pattern(size, rank.index as u64), rig.to(0), 1))?;
         }
         rig.barrier()?;
     }
@@ -125,8 +123,7 @@ fn source_not_asked_for(rank: &Rank) -> Outcome {
         return Err(Fail::NotRun("the provider always tells the source".into()));
     }
     if rank.index == 0 {
-        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::new(8), rig.peer(), 1))?;
     } else {
         rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
         check_eq!(rig.received(1)?.src, Some(sys::FI_ADDR_NOTAVAIL));
@@ -152,8 +149,7 @@ fn unknown_source(rank: &Rank) -> Outcome {
         check_eq!(buf.differs(64, 3), None);
     } else {
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::pattern(64, 3), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::pattern(64, 3), rig.peer(), 1))?;
     }
     rig.barrier()
 }
@@ -219,11 +215,9 @@ fn progress_beside_unread(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     if rank.index == 1 {
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::pattern(8, 1), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::pattern(8, 1), rig.peer(), 1))?;
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::pattern(LEN, 2), rig.peer(), 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.send(Buf::pattern(LEN, 2), rig.peer(), 2))?;
         return rig.barrier();
     }
     let (first, second) = (Buf::new(8), Buf::new(LEN));
@@ -256,8 +250,7 @@ fn progress_beside_immediate(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.queues = Queues::One))?;
     if rank.index == 1 {
         rig.barrier()?;
-        rig.post(|| rig.ep.tsend(Buf::pattern(8, 1), rig.peer(), 1, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.tsend(Buf::pattern(8, 1), rig.peer(), 1, 1))?;
         return rig.barrier();
     }
     // A message to the endpoint itself completes within the call, at both ends.
@@ -295,8 +288,7 @@ fn successes_before_an_error(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         rig.barrier()?;
         for _ in 0..4 {
-            rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.send(Buf::new(8), rig.peer(), 1))?;
         }
         rig.barrier()?;
         return rig.barrier();

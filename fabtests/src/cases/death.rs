@@ -91,8 +91,7 @@ fn ask() -> Ask {
 
 fn killed(rank: &Rank, traffic: Traffic, size: usize, forked: bool) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let memory = Buf::new(size.max(4096));
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(size.max(4096)), REMOTE)?;
     match rank.index {
         0 => survivor(&rig, traffic, size, &remotes),
         1 => victim(&rig, traffic, size, &remotes, forked),
@@ -183,8 +182,7 @@ fn bystander(rig: &Rig<'_>) -> Outcome {
     rig.barrier()?;
     check_eq!(rig.next_error(&rig.rx)?.context, DIRECTED);
     // The bystander fills the survivor's open receive, and all other traffic works.
-    rig.post(|| rig.ep.tsend(Buf::pattern(64, 7), rig.to(0), 2, 1))?;
-    rig.sent(1)?;
+    rig.complete(1, || rig.ep.tsend(Buf::pattern(64, 7), rig.to(0), 2, 1))?;
     talk(rig, 0)?;
     rig.barrier()
 }
@@ -261,8 +259,7 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
     check_eq!(open_buf.differs(64, 7), None);
     talk(rig, 2)?;
     let (buf, other) = (Buf::new(4096), from(remotes, 2, 0)?);
-    rig.post(|| rig.ep.write(buf, rig.to(2), other.addr, other.key, 8))?;
-    rig.sent(8)?;
+    rig.complete(8, || rig.ep.write(buf, rig.to(2), other.addr, other.key, 8))?;
     rig.barrier()
 }
 

@@ -96,8 +96,7 @@ fn every_kind(rank: &Rank) -> Outcome {
 /// message.
 fn chain(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(64);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     if rank.index == 1 {
         rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
         rig.received(1)?;

@@ -135,8 +135,7 @@ fn with<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
 fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
     for _ in 0..2 {
         let rig = Rig::open(rank, &atomic::ask())?;
-        let memory = Buf::new(1 << 20);
-        let (_mr, remotes) = rig.share(memory, REMOTE)?;
+        let (memory, _mr, remotes) = rig.share_buf(Buf::new(1 << 20), REMOTE)?;
         for _ in 0..2 {
             call_variants::one_message(
                 &rig,
@@ -147,10 +146,9 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
                 Timing::Expected,
             )?;
             let at = from(&remotes, rank.peer(), 0)?;
-            rig.post(|| {
+            rig.complete(1, || {
                 rig.ep.write(Buf::pattern(memory.len(), 6), rig.peer(), at.addr, at.key, 1)
             })?;
-            rig.sent(1)?;
             announce(&rig, rig.peer())?;
             hear(&rig)?;
             check_eq!(memory.differs(memory.len(), 6), None);

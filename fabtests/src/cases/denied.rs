@@ -79,8 +79,7 @@ fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
         sandbox::deny_process_vm()?;
     }
     let rig = Rig::open(rank, &ask())?;
-    let memory = Buf::new(5 << 20);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::new(5 << 20), REMOTE)?;
     if later {
         work(&rig, memory, &remotes)?;
         if denied(rank) {
@@ -100,8 +99,7 @@ fn another_user(rank: &Rank) -> Outcome {
         return Err(Fail::NotHere("another user: this one cannot change to it".into()));
     }
     let rig = Rig::open(rank, &ask())?;
-    let memory = Buf::new(5 << 20);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::new(5 << 20), REMOTE)?;
     work(&rig, memory, &remotes)
 }
 
@@ -113,13 +111,11 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
         }
         let at = from(remotes, rig.rank.peer(), 33)?;
         let (buf, back) = (Buf::pattern(size, 6), Buf::new(size));
-        rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
         announce(rig, rig.peer())?;
         hear(rig)?;
         check_eq!(memory.sub(33, size).differs(size, 6), None);
-        rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
         check_eq!(back.differs(size, 6), None);
         rig.barrier()?;
     }
@@ -128,8 +124,9 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
     memory.store_u64(0, 0);
     rig.barrier()?;
     for _ in 0..100 {
-        rig.post(|| rig.ep.atomic(&place, Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 }))?;
-        rig.sent(3)?;
+        rig.complete(3, || {
+            rig.ep.atomic(&place, Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 })
+        })?;
     }
     announce(rig, rig.peer())?;
     hear(rig)?;
@@ -141,8 +138,7 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
 fn under_way(rank: &Rank) -> Outcome {
     const SIZE: usize = 3 << 20;
     let rig = Rig::open(rank, &ask())?;
-    let memory = Buf::new(SIZE);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::new(SIZE), REMOTE)?;
     let at = from(&remotes, rank.peer(), 0)?;
     for round in 0..12 {
         let (from, to, put) =

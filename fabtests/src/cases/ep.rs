@@ -203,14 +203,12 @@ fn operation_flags(rank: &Rank) -> Outcome {
     check!(rig.ep.op_flags(sys::FI_TRANSMIT)? & sys::FI_COMPLETION != 0);
     check!(rig.ep.op_flags(sys::FI_RECV)? & sys::FI_COMPLETION != 0);
     if rank.index == 0 {
-        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::new(8), rig.peer(), 1))?;
         rig.ep.set_op_flags(sys::FI_TRANSMIT | sys::FI_INJECT_COMPLETE)?;
         check!(rig.ep.op_flags(sys::FI_TRANSMIT)? & sys::FI_COMPLETION == 0);
         rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 2))?;
         rig.ep.set_op_flags(sys::FI_TRANSMIT | sys::FI_COMPLETION)?;
-        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 3))?;
-        rig.sent(3)?;
+        rig.complete(3, || rig.ep.send(Buf::new(8), rig.peer(), 3))?;
     } else {
         for index in 0..3 {
             rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, index))?;
@@ -229,8 +227,7 @@ fn alias(rank: &Rank) -> Outcome {
     let alias = supported("fi_ep_alias", rig.ep.alias(flags))?;
     if rank.index == 0 {
         rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
-        rig.post(|| alias.send(Buf::new(8), rig.peer(), 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || alias.send(Buf::new(8), rig.peer(), 2))?;
         check_eq!(alias.name()?, rig.ep.name()?);
     } else {
         for index in 0..2 {

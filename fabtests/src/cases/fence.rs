@@ -27,8 +27,7 @@ fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
     let rig = Rig::open(rank, &fenced)?;
     check!(rig.info.caps() & sys::FI_FENCE != 0, "the capability is answered");
     const SIZE: usize = 300_000;
-    let mine = Buf::new(SIZE);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(SIZE), REMOTE)?;
     for round in 1..=20_u64 {
         if rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
@@ -63,8 +62,7 @@ fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
 fn fence_rma(rank: &Rank) -> Outcome {
     let rig =
         Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_FENCE))?;
-    let mine = Buf::new(200_000);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(200_000), REMOTE)?;
     if rank.index == 0 {
         let (at, peer) = (from(&remotes, 1, 0)?, rig.peer());
         let flags = sys::FI_FENCE | sys::FI_COMPLETION;

@@ -31,14 +31,14 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
         ask.counters = sys::FI_SEND;
     });
     let rig = Rig::open(rank, &ask)?;
-    let memory = Buf::new(4096);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(4096), REMOTE)?;
     let there = from(&remotes, rank.peer(), 0)?;
     exchange(&rig, 1)?;
     if rank.index == 1 {
         for number in 0..WAITING {
-            rig.post(|| rig.ep.send(Buf::pattern(64, number as u64), rig.peer(), number))?;
-            rig.sent(number)?;
+            rig.complete(number, || {
+                rig.ep.send(Buf::pattern(64, number as u64), rig.peer(), number)
+            })?;
         }
         rig.barrier()?;
         rig.barrier()?;

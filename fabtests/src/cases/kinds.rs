@@ -44,8 +44,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         let tag = seed;
         rig.inbox.trecv(from, sys::FI_ADDR_UNSPEC, tag, 0, 1)?;
         rig.barrier()?;
-        rig.post(|| rig.ep.tsend(to, rig.peer(), tag, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.tsend(to, rig.peer(), tag, 2))?;
         check_eq!(rig.received(1)?.len, room + len);
         check_eq!(from.sub(room, len).differs(len, seed), None);
         // The prefix belongs to the provider, which has nothing to write to it.
@@ -79,8 +78,7 @@ fn unreceived(rank: &Rank) -> Outcome {
     let first = Buf::new(8);
     rig.inbox.trecv(first, sys::FI_ADDR_UNSPEC, 0, 0, 1)?;
     rig.barrier()?;
-    rig.post(|| rig.ep.tsend(first, rig.peer(), 0, 2))?;
-    rig.sent(2)?;
+    rig.complete(2, || rig.ep.tsend(first, rig.peer(), 0, 2))?;
     rig.received(1)?;
     rig.barrier()?;
     if rank.index == 0 {
@@ -89,19 +87,16 @@ fn unreceived(rank: &Rank) -> Outcome {
             let seed = round as u64;
             let piece = buf.sub(0, len);
             piece.fill_pattern(seed);
-            rig.post(|| rig.ep.tsend(piece, rig.peer(), 1 + seed, 3))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.tsend(piece, rig.peer(), 1 + seed, 3))?;
             // Again in two pieces.
             let pieces = [buf.sub(0, len / 2), buf.sub(len / 2, len - len / 2)];
-            rig.post(|| rig.ep.tsendv(&pieces, rig.peer(), 11 + seed, 4))?;
-            rig.sent(4)?;
+            rig.complete(4, || rig.ep.tsendv(&pieces, rig.peer(), 11 + seed, 4))?;
             piece.fill(0xee);
         }
         rank.barrier(&mut || Ok(()))?;
         // A fenced message that requests completion waits for no receive either.
         let flags = sys::FI_FENCE | sys::FI_COMPLETION;
-        rig.post(|| rig.ep.tsendmsg(&[first], TaggedMsg::to(rig.peer(), 21, 6), flags))?;
-        rig.sent(6)?;
+        rig.complete(6, || rig.ep.tsendmsg(&[first], TaggedMsg::to(rig.peer(), 21, 6), flags))?;
         rig.barrier()?;
         return rig.barrier();
     }
@@ -137,8 +132,7 @@ fn before_the_close(rank: &Rank) -> Outcome {
     }
     buf.fill_pattern(7);
     rig.barrier()?;
-    rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
-    rig.sent(1)?;
+    rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
     drop(rig);
     rank.barrier(&mut || Ok(()))
 }

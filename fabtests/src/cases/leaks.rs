@@ -195,8 +195,7 @@ fn ask(progress: u32) -> Ask {
 /// Sends messages by all protocols to all others, and reads the memory of each.
 fn talk(rig: &Rig<'_>, others: &[usize]) -> Outcome {
     const LENS: [usize; 4] = [8, 3000, 60_000, 1 << 20];
-    let memory = Buf::new(4096);
-    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let (mr, remotes) = rig.share(Buf::new(4096), REMOTE)?;
     for &other in others {
         for (at, len) in LENS.into_iter().enumerate() {
             rig.post(|| rig.ep.trecv(Buf::new(len), sys::FI_ADDR_UNSPEC, at as u64, 0, 1))?;

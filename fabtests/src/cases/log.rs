@@ -5,10 +5,9 @@
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::Buf;
-use scif_fabtests::fi::version;
 use scif_fabtests::fi::{
-    Av, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep, Result,
+    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep,
+    Result, version,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::load;

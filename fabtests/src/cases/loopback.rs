@@ -112,8 +112,7 @@ fn target(dest: u64, at: Remote, op: u32) -> AtomicTarget {
 fn operations(rank: &Rank, kind: Kind) -> Outcome {
     rank.only_scif("other providers promise no such order")?;
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(64);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at = from(&remotes, 1, 0)?;
     for round in 0..ROUNDS {
         let value = Buf::of(&(2 * round + 1 + u64::from(rank.index == 0)).to_le_bytes());

@@ -36,8 +36,7 @@ fn hub(rank: &Rank, each: usize) -> Outcome {
         ask.sources = true;
     });
     let rig = Rig::open(rank, &ask)?;
-    let memory = Buf::new(64 * each);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::new(64 * each), REMOTE)?;
     if rank.index == 0 { center(&rig, each, &remotes) } else { leaves(&rig, each, memory) }
 }
 
@@ -126,8 +125,9 @@ fn center(rig: &Rig<'_>, each: usize, remotes: &[scif_fabtests::rig::Remote]) ->
             let at = from(remotes, from_rank, ep * 64)?;
             let word = Buf::of(&(id(from_rank, ep) + 1).to_le_bytes());
             let to = number(from_rank, ep)?;
-            rig.post(|| rig.ep.writemsg(&[word], RmaMsg::at(to, &[rma_iov(at)], 2), COMPLETE))?;
-            rig.sent(2)?;
+            rig.complete(2, || {
+                rig.ep.writemsg(&[word], RmaMsg::at(to, &[rma_iov(at)], 2), COMPLETE)
+            })?;
         }
     }
     rig.barrier()?;

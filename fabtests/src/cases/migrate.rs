@@ -60,8 +60,7 @@ fn one() -> Ioc {
 /// Writes a word and waits for the completion.
 fn put(rig: &Rig<'_>, at: Remote, value: u64) -> Outcome {
     let word = Buf::of(&value.to_le_bytes());
-    rig.post(|| rig.ep.write(word, rig.to(1), at.addr, at.key, 1))?;
-    rig.sent(1).map(drop)
+    rig.complete(1, || rig.ep.write(word, rig.to(1), at.addr, at.key, 1)).map(drop)
 }
 
 /// Uses the memory of rank 1 from both ranks until it has migrated and rank 0 has mapped it.
@@ -74,16 +73,14 @@ fn warm(rig: &Rig<'_>, memory: Buf, at: Remote) -> Outcome {
     rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x407))?;
     let word = Buf::new(8);
     loop {
-        rig.post(|| rig.ep.read(word, rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.read(word, rig.peer(), at.addr, at.key, 1))?;
         if let Some(done) = rig.rx.take() {
             check_eq!(done.map_err(|e| Fail::here(format_args!("{e:?}")))?.context, 0x407);
             break;
         }
     }
     while !maps_windows()? {
-        rig.post(|| rig.ep.read(word, rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.read(word, rig.peer(), at.addr, at.key, 1))?;
     }
     announce(rig, rig.peer())
 }
@@ -102,8 +99,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
     warm(&rig, memory.sub(PAGE, 8), at)?;
     if rank.index == 0 {
         let back = Buf::new(LEN);
-        rig.post(|| rig.ep.read(back.sub(0, memory.len()), rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.read(back.sub(0, memory.len()), rig.peer(), at.addr, at.key, 1))?;
         check_eq!(back.differs(memory.len(), 77), None, "moving has changed nothing");
     }
     rig.barrier()?;
@@ -113,10 +109,8 @@ fn all_sizes(rank: &Rank) -> Outcome {
             if rank.index == 0 {
                 let there = from(&remotes, 1, off)?;
                 let (buf, back) = (Buf::pattern(size, seed), Buf::new(size));
-                rig.post(|| rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
-                rig.sent(1)?;
-                rig.post(|| rig.ep.read(back, rig.peer(), there.addr, there.key, 2))?;
-                rig.sent(2)?;
+                rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
+                rig.complete(2, || rig.ep.read(back, rig.peer(), there.addr, there.key, 2))?;
                 check_eq!(back.differs(size, seed), None, "{size} B at {off}");
                 announce(&rig, rig.peer())?;
                 hear(&rig)?;
@@ -144,15 +138,12 @@ fn atomics_of_everybody(rank: &Rank) -> Outcome {
             memory.add_u64(64, 1);
             rig.pump()?;
         } else if round % 2 == 0 {
-            rig.post(|| rig.ep.fetch_atomic(&place, one, old))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.fetch_atomic(&place, one, old))?;
         } else {
-            rig.post(|| rig.ep.atomic(&place, one))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.atomic(&place, one))?;
         }
         if rank.index == 1 && round % 64 == 0 {
-            rig.post(|| rig.ep.atomic(&place, one))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.atomic(&place, one))?;
         }
     }
     if rank.index == 1 {
@@ -198,11 +189,9 @@ fn atomics_around_a_line(rank: &Rank) -> Outcome {
             let place = AtomicTarget { datatype, ..sum(rig.peer(), at) };
             let (buf, old) = (Buf::new(len), Buf::new(len));
             buf.fill(0x22);
-            rig.post(|| rig.ep.fetch_atomic(&place, Ioc { buf, count }, old))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.fetch_atomic(&place, Ioc { buf, count }, old))?;
             check_eq!(old.bytes(), vec![0x11; len], "{count} of {width} B");
-            rig.post(|| rig.ep.atomic(&place, Ioc { buf, count }))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.atomic(&place, Ioc { buf, count }))?;
             // Operations that waited for the target have completed when this one has, because it
             // follows them.
             put(&rig, from(&remotes, 1, PAGE)?, 7)?;
@@ -315,8 +304,7 @@ fn stays(rig: &Rig<'_>, memory: Buf) -> Outcome {
         }
         let (place, one) = (sum(rig.peer(), at), one());
         for _ in 0..100 {
-            rig.post(|| rig.ep.atomic(&place, one))?;
-            rig.sent(3)?;
+            rig.complete(3, || rig.ep.atomic(&place, one))?;
         }
         put(rig, from(&remotes, 1, 128)?, 5)?;
         announce(rig, rig.peer())?;
@@ -494,8 +482,7 @@ fn unmapped(rank: &Rank) -> Outcome {
         hear(&rig)?;
         put(&rig, at, 32)?;
         let back = Buf::new(8);
-        rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
         check!([1, 31, 32].contains(&back.load_u64(0)), "{}", back.load_u64(0));
         announce(&rig, rig.peer())?;
         return rig.barrier();

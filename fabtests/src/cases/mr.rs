@@ -164,8 +164,7 @@ fn thousands(rank: &Rank) -> Outcome {
         for index in 0..COUNT {
             let addr = if absolute { there + index as u64 * 64 } else { 0 };
             let buf = Buf::of(&(index as u64 + 1).to_le_bytes());
-            rig.post(|| rig.ep.write(buf, rig.peer(), addr, index as u64, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.write(buf, rig.peer(), addr, index as u64, 1))?;
         }
         announce(&rig, rig.peer())?;
     } else {
@@ -180,18 +179,15 @@ fn thousands(rank: &Rank) -> Outcome {
 /// Tests several regions of the same memory with different rights.
 fn same_memory(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let buf = Buf::new(8192);
-    let (_r, readable) = rig.share(buf, sys::FI_REMOTE_READ)?;
+    let (buf, _r, readable) = rig.share_buf(Buf::new(8192), sys::FI_REMOTE_READ)?;
     let (w, writable) = rig.share(buf.sub(4096, 64), sys::FI_REMOTE_WRITE)?;
     if rank.index == 0 {
         let (r, w) = (from(&readable, 1, 0)?, from(&writable, 1, 0)?);
-        rig.post(|| rig.ep.write(Buf::pattern(64, 1), rig.peer(), w.addr, w.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.write(Buf::pattern(64, 1), rig.peer(), w.addr, w.key, 1))?;
         announce(&rig, rig.peer())?;
         hear(&rig)?;
         let back = Buf::new(64);
-        rig.post(|| rig.ep.read(back, rig.peer(), r.addr + 4096, r.key, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.read(back, rig.peer(), r.addr + 4096, r.key, 2))?;
         check_eq!(back.differs(64, 1), None);
     } else {
         hear(&rig)?;
@@ -237,8 +233,7 @@ fn raw_keys(rank: &Rank) -> Outcome {
     check_eq!(Mr::map_raw(&rig.domain, base, &[1, 2, 3]), Err(Errno::EINVAL));
     let mapped = Mr::map_raw(&rig.domain, base, key)?;
     let back = Buf::new(LEN);
-    rig.post(|| rig.ep.read(back, rig.peer(), addr, mapped, 1))?;
-    rig.sent(1)?;
+    rig.complete(1, || rig.ep.read(back, rig.peer(), addr, mapped, 1))?;
     check_eq!(back.differs(LEN, rank.peer() as u64), None);
     check_eq!(Mr::unmap_key(&rig.domain, mapped), Ok(()));
     rig.barrier()
@@ -258,8 +253,7 @@ fn refresh(rank: &Rank) -> Outcome {
         check_eq!(mr.refresh(&[region.sub(0, 4096)], 0), Ok(()));
         check_eq!(mr.refresh(&[], 0), Ok(()));
         rig.barrier()?;
-        rig.post(|| rig.ep.read(back, rig.peer(), remote.addr, remote.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.read(back, rig.peer(), remote.addr, remote.key, 1))?;
         check_eq!(back.differs(LEN, seed), None);
         rig.barrier()?;
     }
@@ -357,15 +351,13 @@ fn part(rank: &Rank) -> Outcome {
     let remotes = rig.exchange_remote(rig.ready_region(&inside, whole.sub(LEN, LEN))?)?;
     let at = from(&remotes, rank.peer(), 0)?;
     let mine = Buf::pattern(LEN, rank.index as u64);
-    rig.post(|| rig.ep.write(mine, rig.peer(), at.addr, at.key, 1))?;
-    rig.sent(1)?;
+    rig.complete(1, || rig.ep.write(mine, rig.peer(), at.addr, at.key, 1))?;
     announce(&rig, rig.peer())?;
     hear(&rig)?;
     let theirs = rank.peer() as u64;
     check_eq!(whole.sub(LEN, LEN).differs(LEN, theirs), None);
     let back = Buf::new(LEN);
-    rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
-    rig.sent(2)?;
+    rig.complete(2, || rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
     check_eq!(back.differs(LEN, rank.index as u64), None);
     // Accesses end with the part, although the region continues.
     let error = rig.failure(&rig.tx, 3, || {

@@ -102,8 +102,7 @@ fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
                 if inject {
                     rig.post(|| rig.ep.inject(buf, rig.peer()))?;
                 } else {
-                    rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
-                    rig.sent(1)?;
+                    rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
                 }
             }
             silent()?;
@@ -189,8 +188,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
         rig.barrier()?;
     }
     if rank.index == 0 {
-        rig.post(|| rig.ep.sendmsg(&[], rig.peer(), 3, 0, sys::FI_COMPLETION))?;
-        rig.sent(3)?;
+        rig.complete(3, || rig.ep.sendmsg(&[], rig.peer(), 3, 0, sys::FI_COMPLETION))?;
     } else {
         rig.post(|| rig.inbox.recvmsg(&[], sys::FI_ADDR_UNSPEC, 4, sys::FI_COMPLETION))?;
         check_eq!(rig.received(4)?.len, 0);
@@ -387,15 +385,13 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
             }
         }
         let total = Buf::of(&sent.to_ne_bytes());
-        rig.post(|| rig.ep.tsend(total, rig.peer(), 8, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.tsend(total, rig.peer(), 8, 2))?;
     } else {
         let total = Buf::new(8);
         rig.post(|| rig.inbox.trecv(total, sys::FI_ADDR_UNSPEC, 8, 0, 9))?;
         let mut received = 0;
         let mut all = None;
-        rig.post(|| rig.ep.tsend(Buf::NULL, rig.peer(), 7, 4))?;
-        rig.sent(4)?;
+        rig.complete(4, || rig.ep.tsend(Buf::NULL, rig.peer(), 7, 4))?;
         while all.is_none_or(|all| received < all) {
             rig.post(|| rig.inbox.recv(word, sys::FI_ADDR_UNSPEC, 3))?;
             let mut came = rig.next(&rig.rx)?.context;
@@ -409,8 +405,7 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
             check_eq!((came, word.load_u64(0)), (3, received));
             received += 1;
             if received == COUNT {
-                rig.post(|| rig.ep.tsend(Buf::NULL, rig.peer(), 7, 4))?;
-                rig.sent(4)?;
+                rig.complete(4, || rig.ep.tsend(Buf::NULL, rig.peer(), 7, 4))?;
             }
             check!(received < COUNT + UNDER_WAY, "{received} messages and no end");
         }
@@ -501,8 +496,7 @@ fn cancel(rank: &Rank) -> Outcome {
     } else {
         rig.barrier()?;
         for index in 0..2 {
-            rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), index))?;
-            rig.sent(index)?;
+            rig.complete(index, || rig.ep.send(Buf::new(8), rig.peer(), index))?;
         }
     }
     rig.barrier()
@@ -518,8 +512,7 @@ fn selective(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
         rig.post(|| rig.ep.sendmsg(&[buf], rig.peer(), 2, 0, 0))?;
         rig.post(|| rig.ep.sendmsg(&[buf], rig.peer(), 3, 0, sys::FI_COMPLETION))?;
-        rig.post(|| rig.ep.inject(buf, rig.peer()))?;
-        rig.sent(3)?;
+        rig.complete(3, || rig.ep.inject(buf, rig.peer()))?;
         rig.silence(Duration::from_millis(20))?;
         rig.barrier()?;
     } else {
@@ -582,8 +575,7 @@ fn directed(rank: &Rank) -> Outcome {
             }
             for index in 0..2_u64 {
                 let buf = Buf::pattern(size, rank.index as u64 * 10 + index);
-                rig.post(|| rig.ep.send(buf, rig.to(0), 5))?;
-                rig.sent(5)?;
+                rig.complete(5, || rig.ep.send(buf, rig.to(0), 5))?;
             }
             if rank.index == 1 {
                 rig.barrier()?;

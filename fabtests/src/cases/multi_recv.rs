@@ -134,8 +134,7 @@ fn op_flags(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         rig.barrier()?;
         for index in 0..4 {
-            rig.post(|| rig.ep.send(Buf::pattern(100, index), rig.peer(), 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.send(Buf::pattern(100, index), rig.peer(), 1))?;
         }
     } else {
         rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, 64)?;
@@ -201,8 +200,7 @@ fn message_does_not_fit(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         rig.barrier()?;
         for size in [600, 700, 5000] {
-            rig.post(|| rig.ep.send(Buf::pattern(size, size as u64), rig.peer(), 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.send(Buf::pattern(size, size as u64), rig.peer(), 1))?;
         }
         return rig.barrier();
     }
@@ -240,8 +238,7 @@ fn cancel(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
         rig.barrier()?;
-        rig.post(|| rig.ep.send(Buf::new(100), rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(Buf::new(100), rig.peer(), 1))?;
         return rig.barrier();
     }
     let flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION;

@@ -16,6 +16,15 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, needs_library};
 use scif_fabtests::{check, check_eq};
 
+/// Wait objects that queues and counters support.
+const WAIT_OBJECTS: [sys::fi_wait_obj; 5] = [
+    sys::FI_WAIT_NONE,
+    sys::FI_WAIT_UNSPEC,
+    sys::FI_WAIT_FD,
+    sys::FI_WAIT_POLLFD,
+    sys::FI_WAIT_YIELD,
+];
+
 pub(crate) const CASES: &[Case] = &[
     case("open/domains", 1, domains),
     case("open/vectors", 1, vectors),
@@ -97,13 +106,7 @@ fn queues(rank: &Rank) -> Outcome {
         let attr = CqAttr { wait_obj, flags, size, ..CqAttr::default() };
         Cq::open(&rig.domain, attr)
     };
-    for wait_obj in [
-        sys::FI_WAIT_NONE,
-        sys::FI_WAIT_UNSPEC,
-        sys::FI_WAIT_FD,
-        sys::FI_WAIT_POLLFD,
-        sys::FI_WAIT_YIELD,
-    ] {
+    for wait_obj in WAIT_OBJECTS {
         for flags in [0, sys::FI_AFFINITY] {
             open(wait_obj, flags, 1)
                 .map_err(Fail::from)
@@ -125,13 +128,7 @@ fn event_queues(rank: &Rank) -> Outcome {
         let attr = EqAttr { wait_obj, flags, size };
         Eq::open(&rig.fabric, attr)
     };
-    for wait_obj in [
-        sys::FI_WAIT_NONE,
-        sys::FI_WAIT_UNSPEC,
-        sys::FI_WAIT_FD,
-        sys::FI_WAIT_POLLFD,
-        sys::FI_WAIT_YIELD,
-    ] {
+    for wait_obj in WAIT_OBJECTS {
         for flags in [0, sys::FI_WRITE, sys::FI_WRITE | sys::FI_AFFINITY] {
             for size in [0, 1, 5000] {
                 let eq = open(wait_obj, flags, size)
@@ -167,13 +164,7 @@ fn counters(rank: &Rank) -> Outcome {
         let attr = CntrAttr { events, wait_obj, flags };
         Cntr::open(&rig.domain, attr).map(drop)
     };
-    for wait_obj in [
-        sys::FI_WAIT_NONE,
-        sys::FI_WAIT_UNSPEC,
-        sys::FI_WAIT_FD,
-        sys::FI_WAIT_POLLFD,
-        sys::FI_WAIT_YIELD,
-    ] {
+    for wait_obj in WAIT_OBJECTS {
         check_eq!(open(sys::FI_CNTR_EVENTS_COMP, wait_obj, 0), Ok(()), "object {wait_obj}");
     }
     let mutex = open(sys::FI_CNTR_EVENTS_COMP, sys::FI_WAIT_MUTEX_COND, 0);

@@ -313,8 +313,7 @@ fn script(rank: &Rank, mix: Mix) -> Outcome {
             (ask.hints.tx.msg_order, ask.hints.rx.msg_order) = (order, order);
         }),
     )?;
-    let memory = Buf::new(ROOM + 64);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::new(ROOM + 64), REMOTE)?;
     let there = from(&remotes, rank.peer(), 0)?;
     let (mut shared, mut own) = (rank.shared_rng(), rank.own_rng());
     let inject_size = rig.info.tx().inject_size;

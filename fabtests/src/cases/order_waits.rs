@@ -118,12 +118,10 @@ fn after(rank: &Rank, operation: Operation) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let granted = rig.info.tx().msg_order & (sys::FI_ORDER_RAS | sys::FI_ORDER_WAS);
     check_eq!(granted, sys::FI_ORDER_RAS | sys::FI_ORDER_WAS);
-    let memory = Buf::new(4096);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
     // The connection exists before the test.
     if rank.index == 0 {
-        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), MESSAGE))?;
-        rig.sent(MESSAGE)?;
+        rig.complete(MESSAGE, || rig.ep.send(Buf::new(8), rig.peer(), MESSAGE))?;
     } else {
         rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, MESSAGE))?;
         rig.received(MESSAGE)?;

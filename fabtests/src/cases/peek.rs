@@ -102,8 +102,7 @@ fn nothing(rank: &Rank) -> Outcome {
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 5, 0, 0, context)?.is_none());
     } else {
         rig.barrier()?;
-        rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 5, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.tsend(Buf::new(8), rig.peer(), 5, 1))?;
     }
     rig.barrier()
 }
@@ -113,8 +112,7 @@ fn finds(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for &size in SIZES {
         if rank.index == 0 {
-            rig.post(|| rig.ep.tsenddata(Buf::pattern(size, 1), 0x77, rig.peer(), 9, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.tsenddata(Buf::pattern(size, 1), 0x77, rig.peer(), 9, 1))?;
         } else {
             let context = context();
             for _ in 0..2 {
@@ -137,8 +135,7 @@ fn claim(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for &size in SIZES {
         if rank.index == 0 {
-            rig.post(|| rig.ep.tsenddata(Buf::pattern(size, 2), 3, rig.peer(), 9, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.tsenddata(Buf::pattern(size, 2), 3, rig.peer(), 9, 1))?;
         } else {
             let context = context();
             check_eq!(find(&rig, 9, sys::FI_CLAIM, context)?.len, size);
@@ -216,8 +213,7 @@ fn claim_and_discard(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for &size in SIZES {
         if rank.index == 0 {
-            rig.post(|| rig.ep.tsend(Buf::new(size), rig.peer(), 9, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.tsend(Buf::new(size), rig.peer(), 9, 1))?;
         } else {
             let context = context();
             find(&rig, 9, sys::FI_CLAIM, context)?;
@@ -245,8 +241,7 @@ fn source(rank: &Rank) -> Outcome {
     });
     let rig = Rig::open(rank, &ask)?;
     if rank.index != 0 {
-        rig.post(|| rig.ep.tsend(Buf::new(rank.index), rig.to(0), 9, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.tsend(Buf::new(rank.index), rig.to(0), 9, 1))?;
         return rig.barrier();
     }
     let context = context();
@@ -271,8 +266,7 @@ fn order(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
         for size in 1..=20 {
-            rig.post(|| rig.ep.tsend(Buf::new(size), rig.peer(), 100 + size as u64 % 3, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.tsend(Buf::new(size), rig.peer(), 100 + size as u64 % 3, 1))?;
         }
         rig.barrier()?;
         return rig.barrier();
@@ -298,8 +292,7 @@ fn many_misses(rank: &Rank) -> Outcome {
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 1, 0, 0, context)?.is_none());
     }
     rig.barrier()?;
-    rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
-    rig.sent(1)?;
+    rig.complete(1, || rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
     find(&rig, 1, sys::FI_DISCARD, context)?;
     rig.barrier()
 }

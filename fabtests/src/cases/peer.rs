@@ -452,8 +452,7 @@ fn ends(rank: &Rank) -> Outcome {
     }
     let owner = Owner::new();
     let (cq, srx) = (owner.open_cq(&bare.domain)?, owner.open_srx(&bare.domain)?);
-    let pep = bare.listening()?;
-    bare.exchange(&pep.name()?)?;
+    let pep = bare.listening_for_all()?;
     let (info, _) = bare.request(&pep)?;
     let ep = Ep::open(&bare.domain, &info)?;
     ep.attach(&bare.eq, 0)?;
@@ -479,8 +478,7 @@ fn answered(rank: &Rank) -> Outcome {
     let bare = cm::bare(rank)?;
     let pause = || rank.barrier(&mut || Ok(()));
     if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
+        let pep = bare.listening_for_all()?;
         let line = bare.answer(&pep)?;
         pause()?;
         pause()?;

@@ -37,8 +37,7 @@ fn ask() -> Ask {
 fn start<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<(Rig<'r>, Buf, scif_fabtests::rig::Remote)> {
     let rig = Rig::open(rank, ask)?;
     check_eq!(rig.info.domain().data_progress, sys::FI_PROGRESS_AUTO);
-    let memory = Buf::new(5 << 20);
-    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, mr, remotes) = rig.share_buf(Buf::new(5 << 20), REMOTE)?;
     // The region stays open until the process ends.
     std::thread::spawn(move || {
         let _keep = mr;
@@ -66,8 +65,7 @@ fn first_write(rank: &Rank) -> Outcome {
     }
     for size in [8, 100_000, 4 << 20] {
         let buf = Buf::pattern(size, 3);
-        rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
     }
     rig.barrier()?;
     rig.barrier()
@@ -88,8 +86,7 @@ fn first_atomic(rank: &Rank) -> Outcome {
     let target = place(&rig, at, sys::FI_UINT64);
     for round in 0..10 {
         let old = Buf::new(8);
-        rig.post(|| rig.ep.fetch_atomic(&target, one, old))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.fetch_atomic(&target, one, old))?;
         check_eq!(old.load_u64(0), round);
     }
     rig.barrier()?;
@@ -109,12 +106,12 @@ fn sleeping(rank: &Rank) -> Outcome {
         rank.barrier(&mut || Ok(()))?;
         return rig.barrier();
     }
-    rig.post(|| rig.ep.write(Buf::of(&42_u64.to_le_bytes()), rig.peer(), at.addr + 64, at.key, 2))?;
-    rig.sent(2)?;
+    rig.complete(2, || {
+        rig.ep.write(Buf::of(&42_u64.to_le_bytes()), rig.peer(), at.addr + 64, at.key, 2)
+    })?;
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     let target = place(&rig, at, sys::FI_UINT64);
-    rig.post(|| rig.ep.atomic(&target, one))?;
-    rig.sent(1)?;
+    rig.complete(1, || rig.ep.atomic(&target, one))?;
     rank.barrier(&mut || Ok(()))?;
     rig.barrier()
 }
@@ -141,8 +138,7 @@ fn messages(rank: &Rank) -> Outcome {
     rank.barrier(&mut || Ok(()))?;
     for size in sizes {
         let buf = Buf::pattern(size, size as u64);
-        rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
     }
     rank.barrier(&mut || Ok(()))?;
     rig.barrier()
@@ -166,10 +162,8 @@ fn events(rank: &Rank) -> Outcome {
     }
     for round in 0..10_u64 {
         let word = Buf::of(&round.to_le_bytes());
-        rig.post(|| rig.ep.writedata(word, round, rig.peer(), (at.addr, at.key), 1))?;
-        rig.sent(1)?;
-        rig.post(|| rig.ep.write(word, rig.peer(), at.addr, at.key, 2))?;
-        rig.sent(2)?;
+        rig.complete(1, || rig.ep.writedata(word, round, rig.peer(), (at.addr, at.key), 1))?;
+        rig.complete(2, || rig.ep.write(word, rig.peer(), at.addr, at.key, 2))?;
     }
     rank.barrier(&mut || Ok(()))?;
     rig.barrier()
@@ -185,14 +179,12 @@ fn reads(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     let back = Buf::new(2 << 20);
-    rig.post(|| rig.ep.read(back, rig.peer(), at.addr + 4096, at.key, 2))?;
-    rig.sent(2)?;
+    rig.complete(2, || rig.ep.read(back, rig.peer(), at.addr + 4096, at.key, 2))?;
     check_eq!(back.differs(2 << 20, 8), None);
     let one = Ioc { buf: Buf::of(&1_u128.to_le_bytes()), count: 1 };
     let target = place(&rig, at, sys::FI_UINT128);
     for _ in 0..10 {
-        rig.post(|| rig.ep.fetch_atomic(&target, one, Buf::new(16)))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.fetch_atomic(&target, one, Buf::new(16)))?;
     }
     rank.barrier(&mut || Ok(()))?;
     rig.barrier()
@@ -224,7 +216,6 @@ fn deserted(rank: &Rank) -> Outcome {
         other.post(|| other.ep.send(buf, other.peer(), 1))?;
         other.sent(1)?;
     }
-    rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 2))?;
-    rig.sent(2)?;
+    rig.complete(2, || rig.ep.send(Buf::new(8), rig.peer(), 2))?;
     rig.barrier()
 }

@@ -144,8 +144,7 @@ pub(crate) fn from(remotes: &[Remote], rank: usize, off: usize) -> Outcome<Remot
 
 /// Sends an empty message after earlier writes, which announces their data.
 pub(crate) fn announce(rig: &Rig<'_>, dest: u64) -> Outcome {
-    rig.post(|| rig.ep.send(Buf::NULL, dest, 0xa11))?;
-    rig.sent(0xa11).map(drop)
+    rig.complete(0xa11, || rig.ep.send(Buf::NULL, dest, 0xa11)).map(drop)
 }
 
 /// Waits for [`announce`].
@@ -178,8 +177,7 @@ fn check_got(rig: &Rig<'_>, context: usize) -> Outcome {
 
 fn writes(rank: &Rank, how: Put) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(LARGEST);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     let limit = if how.injects() { rig.info.tx().inject_size } else { LARGEST - AT };
     for &size in call_variants::SIZES.iter().filter(|&&size| size <= limit) {
         let (seed, data) = (size as u64 + 1, 0x00c0_ffee);
@@ -219,8 +217,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
 
 fn reads(rank: &Rank, how: Get) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::pattern(LARGEST, 77);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::pattern(LARGEST, 77), REMOTE)?;
     if rank.index == 0 {
         for &size in call_variants::SIZES {
             let buf = Buf::new(size + 64);
@@ -237,8 +234,7 @@ fn reads(rank: &Rank, how: Get) -> Outcome {
 /// Tests several local and several remote ranges whose boundaries differ.
 fn scattered(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(LARGEST);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     let (local, remote) = (rig.info.tx().iov_limit.min(4), rig.info.tx().rma_iov_limit.min(4));
     for size in [40, 4096, 70_001, 1 << 20] {
         // Remote ranges with gaps of at least a page between them, in descending order.
@@ -292,8 +288,7 @@ fn scattered(rank: &Rank) -> Outcome {
 
 fn itself(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(LARGEST);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     let at = from(&remotes, 0, AT)?;
     for &size in call_variants::SIZES {
         let (buf, back) = (Buf::pattern(size, 3), Buf::new(size));
@@ -317,8 +312,7 @@ fn read_after_write(rank: &Rank) -> Outcome {
             ask.hints.rx.msg_order |= order;
         }),
     )?;
-    let mine = Buf::new(LARGEST);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(LARGEST), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, AT)?;
         for &size in
@@ -341,8 +335,7 @@ fn many_outstanding(rank: &Rank) -> Outcome {
     const COUNT: usize = 2000;
     let rig = Rig::open(rank, &ask())?;
     for size in [8, 1000, 20_000] {
-        let mine = Buf::new(COUNT * size);
-        let (_mr, remotes) = rig.share(mine, REMOTE)?;
+        let (mine, _mr, remotes) = rig.share_buf(Buf::new(COUNT * size), REMOTE)?;
         if rank.index == 0 {
             let mut open = 0;
             for index in 0..COUNT {
@@ -401,8 +394,7 @@ fn both_at_once(rank: &Rank) -> Outcome {
 fn all_at_one(rank: &Rank) -> Outcome {
     const PART: usize = 300_000;
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(PART * rank.count);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(PART * rank.count), REMOTE)?;
     for size in [8, 5000, PART] {
         if rank.index == 0 {
             for _ in 1..rank.count {
@@ -426,8 +418,7 @@ fn all_at_one(rank: &Rank) -> Outcome {
 /// Tests that a message sent directly after a write, before its completion, arrives after its data.
 fn write_then_send(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let mine = Buf::new(LARGEST);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     for &size in call_variants::SIZES {
         if rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
@@ -471,8 +462,7 @@ fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
 
 fn one_write(rig: &Rig<'_>) -> Outcome {
     let (rank, have) = (rig.rank, rig.info.domain().mr_mode);
-    let mine = Buf::new(10_000);
-    let (mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, mr, remotes) = rig.share_buf(Buf::new(10_000), REMOTE)?;
     let described = Buf::pattern(5000, 6);
     let (local, _) = rig.register(described, sys::FI_READ | sys::FI_WRITE | sys::FI_SEND)?;
     if have & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) == 0 {
@@ -540,8 +530,7 @@ fn regions_of_pieces(rank: &Rank) -> Outcome {
 
 fn selective(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.selective = true))?;
-    let mine = Buf::new(1000);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::new(1000), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let to = [RmaIov { addr: at.addr, len: 8, key: at.key }];

@@ -147,8 +147,7 @@ fn closed(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.send(Buf::pattern(LARGE, 1), *first, 1))?;
         // The send succeeds or fails.
         rig.wait("the end of the large message", || Ok(rig.tx.take()))?.ok();
-        rig.post(|| rig.ep.send(Buf::new(SMALL), *second, 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.send(Buf::new(SMALL), *second, 2))?;
         return rig.barrier();
     }
     let rig = Rig::open_alone(rank, &ask())?;

@@ -97,8 +97,7 @@ fn ignore_bits(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         rig.barrier()?;
         for tag in [0x10_0000_0001_u64, 0x10_0000_0077, 0xdead, 0x10_0000_0001] {
-            rig.post(|| rig.ep.tsend(Buf::new(4), rig.peer(), tag, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.tsend(Buf::new(4), rig.peer(), tag, 1))?;
         }
     } else {
         let buf = Buf::new(4);
@@ -159,10 +158,8 @@ fn not_mixed(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_MSG))?;
     if rank.index == 0 {
         rig.barrier()?;
-        rig.post(|| rig.ep.tsend(Buf::pattern(32, 1), rig.peer(), 0, 1))?;
-        rig.sent(1)?;
-        rig.post(|| rig.ep.send(Buf::pattern(32, 2), rig.peer(), 2))?;
-        rig.sent(2)?;
+        rig.complete(1, || rig.ep.tsend(Buf::pattern(32, 1), rig.peer(), 0, 1))?;
+        rig.complete(2, || rig.ep.send(Buf::pattern(32, 2), rig.peer(), 2))?;
     } else {
         let (plain, tagged) = (Buf::new(32), Buf::new(32));
         rig.post(|| rig.inbox.recv(plain, sys::FI_ADDR_UNSPEC, 1))?;
@@ -237,8 +234,7 @@ fn cancel(rank: &Rank) -> Outcome {
     } else {
         rig.barrier()?;
         for tag in [1, 3] {
-            rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), tag, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.tsend(Buf::new(8), rig.peer(), tag, 1))?;
         }
     }
     rig.barrier()
@@ -261,8 +257,7 @@ fn directed(rank: &Rank) -> Outcome {
         } else {
             rig.barrier()?;
             let buf = Buf::pattern(size, rank.index as u64);
-            rig.post(|| rig.ep.tsend(buf, rig.to(0), 1, 5))?;
-            rig.sent(5)?;
+            rig.complete(5, || rig.ep.tsend(buf, rig.to(0), 1, 5))?;
         }
         rig.barrier()?;
     }
@@ -276,8 +271,7 @@ fn undirected(rank: &Rank) -> Outcome {
         return Ok(());
     }
     if rank.index == 0 {
-        rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
     } else {
         rig.post(|| rig.inbox.trecv(Buf::new(8), rig.to(1), 1, 0, 1))?;
         rig.received(1)?;
@@ -301,8 +295,7 @@ fn to_itself(rank: &Rank) -> Outcome {
 fn null_buffer(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
-        rig.post(|| rig.ep.tsend(Buf::NULL, rig.peer(), 1, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.tsend(Buf::NULL, rig.peer(), 1, 1))?;
         rig.post(|| rig.ep.tinject(Buf::NULL, rig.peer(), 1))?;
         rig.post(|| rig.ep.tinjectdata(Buf::NULL, 77, rig.peer(), 1))?;
     } else {

@@ -266,8 +266,7 @@ fn own_domains(rank: &Rank) -> Outcome {
 fn atomics(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 1000;
     let rig = Rig::open(rank, &safe(super::atomic::ask()))?;
-    let memory = Buf::new(64);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at: Remote = from(&remotes, 0, 0)?;
     let (ep, to, shared) = (&rig.ep, rig.to(0), Shared::new(&rig.tx.cq));
     rank.step("four threads with atomics");

@@ -48,8 +48,7 @@ fn alone(rank: &Rank) -> Outcome {
             check_eq!(into.differs(size, seed(peer)), None);
             if me == 1 {
                 out.fill_pattern(seed(me));
-                rig.post(|| rig.ep.send(out, rig.peer(), 2))?;
-                rig.sent(2)?;
+                rig.complete(2, || rig.ep.send(out, rig.peer(), 2))?;
             }
         }
     }
@@ -117,14 +116,12 @@ fn counted_once(rank: &Rank) -> Outcome {
         ask.counters = sys::FI_REMOTE_READ;
     });
     let rig = Rig::open(rank, &ask)?;
-    let memory = Buf::pattern(1 << 20, 3);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (_mr, remotes) = rig.share(Buf::pattern(1 << 20, 3), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         for _ in 0..READS {
             let back = Buf::new(1 << 20);
-            rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
             check_eq!(back.differs(1 << 20, 3), None);
         }
         rig.barrier()?;
@@ -143,8 +140,7 @@ fn both_ask(rank: &Rank) -> Outcome {
     const READS: usize = 40;
     const ATOMICS: u64 = 4000;
     let rig = Rig::open(rank, &ask())?;
-    let memory = Buf::pattern(SIZE + 64, 3);
-    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let (memory, _mr, remotes) = rig.share_buf(Buf::pattern(SIZE + 64, 3), REMOTE)?;
     memory.sub(SIZE, 64).fill(0);
     rig.barrier()?;
     let at = from(&remotes, rank.peer(), 0)?;

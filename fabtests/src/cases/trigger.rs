@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc, TaggedMsg};
-use scif_fabtests::fi::{when, when_nothing};
+use scif_fabtests::fi::{
+    AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc, TaggedMsg, when, when_nothing,
+};
 use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, supported};
 use scif_fabtests::{check, check_eq};
@@ -152,11 +153,9 @@ fn receives(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         for value in [1_u64, 2] {
             let buf = Buf::of(&value.to_ne_bytes());
-            rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
         }
-        rig.post(|| rig.ep.tsend(Buf::of(&3_u64.to_ne_bytes()), rig.peer(), 5, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.tsend(Buf::of(&3_u64.to_ne_bytes()), rig.peer(), 5, 1))?;
         return rig.barrier();
     }
     let cntr = counter(&rig)?;
@@ -182,8 +181,7 @@ fn receives(rank: &Rank) -> Outcome {
 /// Tests the flag as a default of an alias, without an effect on the endpoint itself.
 fn alias(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_WRITE))?;
-    let mine = Buf::new(64);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let alias = rig.ep.alias(sys::FI_TRANSMIT | sys::FI_TRIGGER)?;
@@ -192,8 +190,7 @@ fn alias(rank: &Rank) -> Outcome {
         alias.write(second, rig.peer(), at.addr, at.key, context.addr())?;
         silence(&rig)?;
         // The completion of this write counts and starts the other one.
-        rig.post(|| rig.ep.write(first, rig.peer(), at.addr, at.key, 1))?;
-        rig.sent(1)?;
+        rig.complete(1, || rig.ep.write(first, rig.peer(), at.addr, at.key, 1))?;
         rig.sent(context.addr())?;
         rig.counted(sys::FI_WRITE, 2)?;
     }

@@ -222,8 +222,7 @@ fn threshold(rank: &Rank) -> Outcome {
         rig.barrier()?;
         for index in 0..8 {
             std::thread::sleep(Duration::from_millis(1));
-            rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), index))?;
-            rig.sent(index)?;
+            rig.complete(index, || rig.ep.send(Buf::new(8), rig.peer(), index))?;
         }
     } else {
         for index in 0..8 {
@@ -297,8 +296,7 @@ fn many_senders(rank: &Rank) -> Outcome {
     } else {
         let mut rng = rank.own_rng();
         for _ in 0..COUNT {
-            rig.post(|| rig.ep.send(Buf::new(8), rig.to(0), 1))?;
-            rig.sent(1)?;
+            rig.complete(1, || rig.ep.send(Buf::new(8), rig.to(0), 1))?;
             if rng.one_in(50) {
                 std::thread::sleep(Duration::from_micros(300));
             }
@@ -315,8 +313,7 @@ fn sleeping_target(rank: &Rank) -> Outcome {
         ask.queues = Queues::One;
     });
     let rig = Rig::open(rank, &ask)?;
-    let mine = Buf::new(4096);
-    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
     if rank.index == 1 {
         rank.step("asleep while others work here");
         let mut last = 0;
@@ -334,10 +331,10 @@ fn sleeping_target(rank: &Rank) -> Outcome {
     let one = scif_fabtests::fi::Ioc { buf: Buf::of(&1_u128.to_le_bytes()), count: 1 };
     for round in 1..=50 {
         std::thread::sleep(Duration::from_millis(1));
-        rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(16)))?;
-        rig.sent(1)?;
-        rig.post(|| rig.ep.writedata(Buf::new(8), round, rig.peer(), (at.addr + 64, at.key), 2))?;
-        rig.sent(2)?;
+        rig.complete(1, || rig.ep.fetch_atomic(&place, one, Buf::new(16)))?;
+        rig.complete(2, || {
+            rig.ep.writedata(Buf::new(8), round, rig.peer(), (at.addr + 64, at.key), 2)
+        })?;
     }
     rig.barrier()
 }

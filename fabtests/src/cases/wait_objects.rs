@@ -179,8 +179,7 @@ fn messages(rank: &Rank) -> Outcome {
         for round in 0..ROUNDS {
             rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, round))?;
             for to in [rig.peer(), second] {
-                rig.post(|| rig.ep.send(Buf::new(8), to, 1))?;
-                rig.sent(1)?;
+                rig.complete(1, || rig.ep.send(Buf::new(8), to, 1))?;
             }
             rig.received(round)?;
         }
@@ -209,8 +208,7 @@ fn messages(rank: &Rank) -> Outcome {
         while cntr.read()? <= round as u64 {
             sleep(&*cntr)?;
         }
-        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 2))?;
-        rig.sent(2)?;
+        rig.complete(2, || rig.ep.send(Buf::new(8), rig.peer(), 2))?;
     }
     rig.barrier()
 }

@@ -16,8 +16,7 @@ use libfabric_sys as sys;
 use scif_fabtests::check;
 use scif_fabtests::fi::{Buf, Errno};
 use scif_fabtests::harness::output::{from_hex, now_ns, to_hex};
-use scif_fabtests::harness::sandbox;
-use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
+use scif_fabtests::harness::{Fail, Outcome, Rank, Rng, sandbox};
 
 use super::coll::{Group, Rooms};
 use super::links::{Link, OpKind, is_silent};

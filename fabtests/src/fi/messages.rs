@@ -12,23 +12,56 @@ use super::ep::{Ep, table};
 use super::errno::{Result, op};
 use super::mr::iovecs;
 
+/// Defines the calls with one buffer (`buf`), one buffer that is sent at once (`inject`) or a list
+/// of buffers (`list`). A row has the name, the slot, and the arguments between buffer and context.
+macro_rules! calls {
+    ($($form:ident $call:ident = $ops:ident.$slot:ident($($arg:ident),*);)*) => {
+        $(calls! { @$form $call = $ops.$slot($($arg),*); })*
+    };
+    (@buf $call:ident = $ops:ident.$slot:ident($($arg:ident),*);) => {
+        #[inline]
+        pub fn $call(&self, buf: Buf, $($arg: u64,)* context: usize) -> Result {
+            let (at, len, desc) = buf.parts();
+            op!(self.$ops(), $slot(at, len, desc, $($arg,)* ctx(context)))
+        }
+    };
+    (@inject $call:ident = $ops:ident.$slot:ident($($arg:ident),*);) => {
+        #[inline]
+        pub fn $call(&self, buf: Buf, $($arg: u64),*) -> Result {
+            let (at, len, _) = buf.parts();
+            op!(self.$ops(), $slot(at, len, $($arg),*))
+        }
+    };
+    (@list $call:ident = $ops:ident.$slot:ident($($arg:ident),*);) => {
+        pub fn $call(&self, bufs: &[Buf], $($arg: u64,)* context: usize) -> Result {
+            let (iov, mut desc) = (iovecs(bufs), descs(bufs));
+            let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
+            op!(self.$ops(), $slot(list, desc, n, $($arg,)* ctx(context)))
+        }
+    };
+}
+pub(super) use calls;
+
 impl Ep {
+    calls! {
+        buf send = msg_ops.send(dest);
+        list sendv = msg_ops.sendv(dest);
+        inject inject = msg_ops.inject(dest);
+        buf senddata = msg_ops.senddata(data, dest);
+        inject injectdata = msg_ops.injectdata(data, dest);
+        buf recv = msg_ops.recv(src);
+        list recvv = msg_ops.recvv(src);
+        buf tsend = tagged_ops.send(dest, tag);
+        list tsendv = tagged_ops.sendv(dest, tag);
+        inject tinject = tagged_ops.inject(dest, tag);
+        buf tsenddata = tagged_ops.senddata(data, dest, tag);
+        inject tinjectdata = tagged_ops.injectdata(data, dest, tag);
+        buf trecv = tagged_ops.recv(src, tag, ignore);
+        list trecvv = tagged_ops.recvv(src, tag, ignore);
+    }
+
     table!(msg_ops, msg: sys::fi_ops_msg);
     table!(tagged_ops, tagged: sys::fi_ops_tagged);
-
-    /// `fi_send`.
-    #[inline]
-    pub fn send(&self, buf: Buf, dest: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.msg_ops(), send(at, len, desc, dest, ctx(context)))
-    }
-
-    /// `fi_sendv`.
-    pub fn sendv(&self, bufs: &[Buf], dest: u64, context: usize) -> Result {
-        let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
-        op!(self.msg_ops(), sendv(list, desc, n, dest, ctx(context)))
-    }
 
     /// `fi_sendmsg`.
     pub fn sendmsg(
@@ -42,39 +75,6 @@ impl Ep {
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let msg = message(&iov, &mut desc, dest, context, data);
         op!(self.msg_ops(), sendmsg(&raw const msg, flags))
-    }
-
-    /// `fi_inject`.
-    #[inline]
-    pub fn inject(&self, buf: Buf, dest: u64) -> Result {
-        let (at, len, _) = buf.parts();
-        op!(self.msg_ops(), inject(at, len, dest))
-    }
-
-    /// `fi_senddata`.
-    pub fn senddata(&self, buf: Buf, data: u64, dest: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.msg_ops(), senddata(at, len, desc, data, dest, ctx(context)))
-    }
-
-    /// `fi_injectdata`.
-    pub fn injectdata(&self, buf: Buf, data: u64, dest: u64) -> Result {
-        let (at, len, _) = buf.parts();
-        op!(self.msg_ops(), injectdata(at, len, data, dest))
-    }
-
-    /// `fi_recv`.
-    #[inline]
-    pub fn recv(&self, buf: Buf, src: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.msg_ops(), recv(at, len, desc, src, ctx(context)))
-    }
-
-    /// `fi_recvv`.
-    pub fn recvv(&self, bufs: &[Buf], src: u64, context: usize) -> Result {
-        let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
-        op!(self.msg_ops(), recvv(list, desc, n, src, ctx(context)))
     }
 
     /// `fi_recvmsg`.
@@ -96,58 +96,11 @@ impl Ep {
         }
     }
 
-    /// `fi_tsend`.
-    #[inline]
-    pub fn tsend(&self, buf: Buf, dest: u64, tag: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.tagged_ops(), send(at, len, desc, dest, tag, ctx(context)))
-    }
-
-    /// `fi_tsendv`.
-    pub fn tsendv(&self, bufs: &[Buf], dest: u64, tag: u64, context: usize) -> Result {
-        let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
-        op!(self.tagged_ops(), sendv(list, desc, n, dest, tag, ctx(context)))
-    }
-
     /// `fi_tsendmsg`.
     pub fn tsendmsg(&self, bufs: &[Buf], msg: TaggedMsg, flags: u64) -> Result {
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let msg = msg.over(&iov, &mut desc);
         op!(self.tagged_ops(), sendmsg(&raw const msg, flags))
-    }
-
-    /// `fi_tinject`.
-    #[inline]
-    pub fn tinject(&self, buf: Buf, dest: u64, tag: u64) -> Result {
-        let (at, len, _) = buf.parts();
-        op!(self.tagged_ops(), inject(at, len, dest, tag))
-    }
-
-    /// `fi_tsenddata`.
-    pub fn tsenddata(&self, buf: Buf, data: u64, dest: u64, tag: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.tagged_ops(), senddata(at, len, desc, data, dest, tag, ctx(context)))
-    }
-
-    /// `fi_tinjectdata`.
-    pub fn tinjectdata(&self, buf: Buf, data: u64, dest: u64, tag: u64) -> Result {
-        let (at, len, _) = buf.parts();
-        op!(self.tagged_ops(), injectdata(at, len, data, dest, tag))
-    }
-
-    /// `fi_trecv`.
-    #[inline]
-    pub fn trecv(&self, buf: Buf, src: u64, tag: u64, ignore: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.tagged_ops(), recv(at, len, desc, src, tag, ignore, ctx(context)))
-    }
-
-    /// `fi_trecvv`.
-    pub fn trecvv(&self, bufs: &[Buf], src: u64, tag: u64, ignore: u64, context: usize) -> Result {
-        let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
-        op!(self.tagged_ops(), recvv(list, desc, n, src, tag, ignore, ctx(context)))
     }
 
     /// `fi_trecvmsg`. With `FI_PEEK` and `FI_CLAIM` the context is the address of a `Buf` if the

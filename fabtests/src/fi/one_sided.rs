@@ -10,7 +10,7 @@ use libfabric_sys as sys;
 use super::buf::Buf;
 use super::ep::{Ep, table};
 use super::errno::{Result, op};
-use super::messages::descs;
+use super::messages::{calls, descs};
 use super::mr::iovecs;
 
 /// Range of remote memory.
@@ -83,52 +83,26 @@ macro_rules! atomic_op {
 }
 
 impl Ep {
+    calls! {
+        buf read = rma_ops.read(src, addr, key);
+        list readv = rma_ops.readv(src, addr, key);
+        buf write = rma_ops.write(dest, addr, key);
+        list writev = rma_ops.writev(dest, addr, key);
+        inject inject_write = rma_ops.inject(dest, addr, key);
+        inject inject_writedata = rma_ops.injectdata(data, dest, addr, key);
+    }
+
     table!(rma_ops, rma: sys::fi_ops_rma);
     table!(atomic_ops, atomic: sys::fi_ops_atomic);
-
-    /// `fi_read`.
-    #[inline]
-    pub fn read(&self, buf: Buf, src: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.rma_ops(), read(at, len, desc, src, addr, key, ctx(context)))
-    }
-
-    /// `fi_readv`.
-    pub fn readv(&self, bufs: &[Buf], src: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
-        op!(self.rma_ops(), readv(list, desc, n, src, addr, key, ctx(context)))
-    }
 
     /// `fi_readmsg`.
     pub fn readmsg(&self, bufs: &[Buf], msg: RmaMsg<'_>, flags: u64) -> Result {
         with_rma_message(bufs, msg, |msg| op!(self.rma_ops(), readmsg(msg, flags)))
     }
 
-    /// `fi_write`.
-    #[inline]
-    pub fn write(&self, buf: Buf, dest: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (at, len, desc) = buf.parts();
-        op!(self.rma_ops(), write(at, len, desc, dest, addr, key, ctx(context)))
-    }
-
-    /// `fi_writev`.
-    pub fn writev(&self, bufs: &[Buf], dest: u64, addr: u64, key: u64, context: usize) -> Result {
-        let (iov, mut desc) = (iovecs(bufs), descs(bufs));
-        let (list, n, desc) = (iov.as_ptr(), iov.len(), desc.as_mut_ptr());
-        op!(self.rma_ops(), writev(list, desc, n, dest, addr, key, ctx(context)))
-    }
-
     /// `fi_writemsg`.
     pub fn writemsg(&self, bufs: &[Buf], msg: RmaMsg<'_>, flags: u64) -> Result {
         with_rma_message(bufs, msg, |msg| op!(self.rma_ops(), writemsg(msg, flags)))
-    }
-
-    /// `fi_inject_write`.
-    #[inline]
-    pub fn inject_write(&self, buf: Buf, dest: u64, addr: u64, key: u64) -> Result {
-        let (at, len, _) = buf.parts();
-        op!(self.rma_ops(), inject(at, len, dest, addr, key))
     }
 
     /// `fi_writedata`.
@@ -142,12 +116,6 @@ impl Ep {
     ) -> Result {
         let (at, len, desc) = buf.parts();
         op!(self.rma_ops(), writedata(at, len, desc, data, dest, addr, key, ctx(context)))
-    }
-
-    /// `fi_inject_writedata`.
-    pub fn inject_writedata(&self, buf: Buf, data: u64, dest: u64, addr: u64, key: u64) -> Result {
-        let (at, len, _) = buf.parts();
-        op!(self.rma_ops(), injectdata(at, len, data, dest, addr, key))
     }
 
     /// `fi_readmsg` or `fi_writemsg` of a null message, which the provider refuses.

@@ -9,9 +9,8 @@
 #![expect(unsafe_code, reason = "functions behind pointers are called with nonsense")]
 
 use std::ffi::{c_char, c_int, c_void};
-use std::fmt;
 use std::mem::offset_of;
-use std::ptr;
+use std::{fmt, ptr};
 
 use libfabric_sys as sys;
 

@@ -60,6 +60,12 @@ impl Cue {
         let received = self.0.recv(&mut [0; 8]);
         assert_eq!(received.ok(), Some(1), "the other process is gone");
     }
+
+    /// Lets the other process continue, and waits until it sends its cue.
+    pub fn meet(&self) {
+        self.tell();
+        self.wait();
+    }
 }
 
 /// Forked process that was not waited for.

@@ -76,6 +76,12 @@ impl Rig<'_> {
         Ok((mr, all))
     }
 
+    /// Returns a buffer, after [`share`](Self::share), before its results.
+    pub fn share_buf(&self, buf: Buf, access: u64) -> Outcome<(Buf, Arc<Mr>, Vec<Remote>)> {
+        let (mr, all) = self.share(buf, access)?;
+        Ok((buf, mr, all))
+    }
+
     /// Exchanges the descriptions of regions.
     pub fn exchange_remote(&self, mine: Remote) -> Outcome<Vec<Remote>> {
         let mut bytes = Vec::new();

@@ -22,9 +22,9 @@ pub use self::ask::{Ask, Queues};
 pub use self::memory::Remote;
 pub use self::queue::{Done, Queue};
 use crate::fi::{
-    Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric,
+    Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric, Hints,
+    Info, Lib, Result, Stx, hold_to_errno,
 };
-use crate::fi::{Hints, Info, Lib, Result, Stx, hold_to_errno};
 use crate::harness::{Fail, Outcome, Rank};
 
 /// Time without an event after which a wait reports its place to the parent.
@@ -426,6 +426,16 @@ impl<'r> Rig<'r> {
     #[track_caller]
     pub fn sent(&self, context: usize) -> Outcome<Entry> {
         self.completed(&self.tx, context)
+    }
+
+    /// Posts an operation. Returns its completion, the next one of the transmit side.
+    ///
+    /// # Errors
+    /// If the entry is an error or has another context.
+    #[track_caller]
+    pub fn complete<T>(&self, context: usize, call: impl FnMut() -> Result<T>) -> Outcome<Entry> {
+        self.post(call)?;
+        self.sent(context)
     }
 
     /// Returns the next completion of the receive side, which must be for `context`.

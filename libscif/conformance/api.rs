@@ -136,6 +136,14 @@ impl Api {
     pub(crate) fn listen(&self, epd: c_int, backlog: c_int) -> Answer<c_int> {
         call!(self.scif_listen(epd, backlog))
     }
+    /// Opens an endpoint that listens at a port; 0: at a free one. Returns the endpoint and its
+    /// port.
+    pub(crate) fn listener(&self, port: u16, backlog: c_int) -> (c_int, u16) {
+        let epd = self.open();
+        let port = self.bind(epd, port).unwrap().try_into().unwrap();
+        self.listen(epd, backlog).unwrap();
+        (epd, port)
+    }
     pub(crate) fn connect(&self, epd: c_int, node: u16, port: u16) -> Answer<c_int> {
         call!(self.scif_connect(epd, &PortId { node, port }))
     }
@@ -154,6 +162,12 @@ impl Api {
     }
     pub(crate) fn recv(&self, epd: c_int, msg: &mut [u8], flags: c_int) -> Answer<c_int> {
         call!(self.scif_recv(epd, msg.as_mut_ptr().cast(), msg.len().try_into().unwrap(), flags))
+    }
+    /// Receives exactly `N` bytes.
+    pub(crate) fn recv_array<const N: usize>(&self, epd: c_int) -> [u8; N] {
+        let mut bytes = [0; N];
+        assert_eq!(self.recv(epd, &mut bytes, 1), Ok(N.try_into().unwrap()));
+        bytes
     }
     /// Sends from an address of any kind.
     pub(crate) fn send_from(&self, epd: c_int, at: usize, len: c_int) -> Answer<c_int> {

@@ -465,9 +465,7 @@ pub(crate) fn run(api: impl Fn() -> Api, short: bool) {
     let far = (&far_socket, &streams);
     let other = Process::start(|| peer(&api(), raw, &theirs, far, there));
     let api = api();
-    let listener = api.open();
-    api.bind(listener, PORT).unwrap();
-    api.listen(listener, 1).unwrap();
+    let (listener, _) = api.listener(PORT, 1);
     mine.tell();
     let (_, epd) = api.accept(listener, BLOCK).unwrap();
     let near = pages(BIG / PAGE);

@@ -106,9 +106,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.listen(epd, 1), Ok(0));
     }),
     ("the_matrix_of_a_listening_endpoint", |api| {
-        let epd = api.open();
-        api.bind(epd, 0).unwrap();
-        api.listen(epd, 1).unwrap();
+        let (epd, _) = api.listener(0, 1);
         assert_eq!(api.bind(epd, 0), Err(EISCONN));
         assert_eq!(api.listen(epd, 1), Err(EISCONN));
         assert_eq!(api.connect(epd, 0, 7), Err(EOPNOTSUPP));
@@ -227,9 +225,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, b"hello", BLOCK), Ok(5));
     }),
     ("a_nonblocking_connect_is_collected_once", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, port) = api.listener(0, 1);
         let opener = api.open();
         let own = api.bind(opener, 0).unwrap();
         set_nonblocking(opener, true);
@@ -244,9 +240,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.poll(opener, IN | OUT, 0), OUT);
     }),
     ("a_refused_nonblocking_connect_is_collected_once", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, port) = api.listener(0, 1);
         let opener = api.open();
         set_nonblocking(opener, true);
         assert_eq!(api.connect(opener, 0, port), Err(EINPROGRESS));
@@ -257,9 +251,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("the_backlog_is_what_was_said", |api| {
         for backlog in [1, 3] {
-            let listener = api.open();
-            let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-            api.listen(listener, backlog).unwrap();
+            let (listener, port) = api.listener(0, backlog);
             let opener = || {
                 let epd = api.open();
                 set_nonblocking(epd, true);
@@ -275,9 +267,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("nobody_accepts_in_time", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "50");
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, port) = api.listener(0, 1);
         let opener = api.open();
         assert_eq!(api.connect(opener, 0, port), Err(ECONNREFUSED));
         assert_eq!(api.bind(opener, 0), Err(EINVAL), "bound again");
@@ -286,9 +276,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("nobody_accepts_in_time_and_nobody_waits", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 2).unwrap();
+        let (listener, port) = api.listener(0, 2);
         let opener = api.open();
         let own = api.bind(opener, 0).unwrap();
         set_nonblocking(opener, true);
@@ -312,9 +300,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("nobody_accepts_in_time_in_any_order", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "2000");
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 64).unwrap();
+        let (listener, port) = api.listener(0, 64);
         let openers: Vec<i32> = (0..32)
             .map(|_| {
                 let epd = api.open();
@@ -339,9 +325,7 @@ pub(crate) const CASES: &[Case] = &[
     ("requests_of_the_dead_are_skipped", |api| {
         apart(
             |cue| {
-                let listener = api.open();
-                api.bind(listener, case_port()).unwrap();
-                api.listen(listener, 4).unwrap();
+                let (listener, _) = api.listener(case_port(), 4);
                 let child = Process::start(|| {
                     let epd = api.open();
                     set_nonblocking(epd, true);
@@ -364,9 +348,7 @@ pub(crate) const CASES: &[Case] = &[
         );
     }),
     ("closing_a_listener_refuses_who_waits_and_keeps_who_was_accepted", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 4).unwrap();
+        let (listener, port) = api.listener(0, 4);
         let (first, second) = (api.open(), api.open());
         for epd in [first, second] {
             set_nonblocking(epd, true);
@@ -384,9 +366,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.bind(again, port), Ok(port.into()), "the port is free with its listener");
     }),
     ("a_blocked_accept_ends_with_its_listener", |api| {
-        let listener = api.open();
-        api.bind(listener, 0).unwrap();
-        api.listen(listener, 4).unwrap();
+        let (listener, _) = api.listener(0, 4);
         let waiting = {
             let api = *api;
             waits_in(move || api.accept(listener, BLOCK))
@@ -395,9 +375,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(waiting.join().unwrap(), Err(libc::EINTR));
     }),
     ("accept_ignores_o_nonblock", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 4).unwrap();
+        let (listener, port) = api.listener(0, 4);
         set_nonblocking(listener, true);
         let waiting = {
             let api = *api;
@@ -407,9 +385,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(waiting.join().unwrap(), Ok(()));
     }),
     ("many_endpoints_share_a_listeners_port", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 32).unwrap();
+        let (listener, port) = api.listener(0, 32);
         let openers: Vec<i32> = (0..20)
             .map(|_| {
                 let epd = api.open();
@@ -453,11 +429,8 @@ pub(crate) const CASES: &[Case] = &[
     ("domains_do_not_see_each_other", |api| {
         apart(
             |cue| {
-                let epd = api.open();
-                api.bind(epd, case_port()).unwrap();
-                api.listen(epd, 1).unwrap();
-                cue.tell();
-                cue.wait();
+                api.listener(case_port(), 1);
+                cue.meet();
             },
             |cue| {
                 cue.wait();
@@ -479,8 +452,7 @@ pub(crate) const CASES: &[Case] = &[
             Ok(1),
             "the endpoint lives with its last descriptor"
         );
-        let mut buffer = [0; 3];
-        assert_eq!(api.recv(acceptor, &mut buffer, BLOCK), Ok(3));
+        let buffer = api.recv_array::<3>(acceptor);
         assert_eq!(&buffer, b"abc");
         plain_close(copy);
         until("the peer sees the end", || api.send(acceptor, b"x", 0) == Err(libc::ECONNRESET));

@@ -7,7 +7,7 @@ use scif_fabtests::harness::process::Process;
 use crate::api::Case;
 use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, fill, holds, is_mapped,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, fill, filled, holds, is_mapped,
     limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, until,
 };
 use libc::{
@@ -23,9 +23,7 @@ fn window(api: &crate::api::Api, epd: i32, offset: i64, prot: i32) -> usize {
 
 pub(crate) const CASES: &[Case] = &[
     ("the_matrix_of_a_connecting_endpoint", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 2).unwrap();
+        let (listener, port) = api.listener(0, 2);
         let blocked = api.open();
         let connecting = {
             let api = *api;
@@ -56,9 +54,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(listener).unwrap();
     }),
     ("closing_ends_a_connect_under_way", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 2).unwrap();
+        let (listener, port) = api.listener(0, 2);
         let opener = api.open();
         set_nonblocking(opener, true);
         assert_eq!(api.connect(opener, 0, port), Err(libc::EINPROGRESS));
@@ -69,9 +65,7 @@ pub(crate) const CASES: &[Case] = &[
         let epd = api.open();
         let own = api.bind(epd, 0).unwrap();
         assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED));
-        let listener = api.open();
-        api.bind(listener, case_port()).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(case_port(), 1);
         let accepting = {
             let api = *api;
             std::thread::spawn(move || api.accept(listener, BLOCK).unwrap())
@@ -80,9 +74,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(i32::from(accepting.join().unwrap().0.port), own);
     }),
     ("accept_says_emfile", |api| {
-        let listener = api.open();
-        api.bind(listener, case_port()).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(case_port(), 1);
         let child = Process::start(|| {
             let epd = api.open();
             let _ = api.connect(epd, 0, case_port());
@@ -94,9 +86,7 @@ pub(crate) const CASES: &[Case] = &[
         child.end();
     }),
     ("a_signal_ends_an_accept_or_is_not_seen", |api| {
-        let listener = api.open();
-        api.bind(listener, case_port()).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(case_port(), 1);
         signals(2000, false);
         assert_eq!(api.accept(listener, BLOCK).map(|_| ()), Err(libc::EINTR));
         signals(2000, true);
@@ -111,8 +101,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("after_a_fork_the_parent_keeps_its_window", |api| {
         let (a, b) = loopback(api);
-        let at = pages(2);
-        fill(at, 2 * PAGE, 1);
+        let at = filled(2, 2 * PAGE, 1);
         api.register(a, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
         let (ready, go) = std::os::unix::net::UnixDatagram::pair().unwrap();
         let child = Process::start(|| {
@@ -236,13 +225,11 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let at = pages(256);
                 api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert!(holds(at, 256 * PAGE, 7));
             },
             |epd, cue| {
-                let at = pages(256);
-                fill(at, 256 * PAGE, 7);
+                let at = filled(256, 256 * PAGE, 7);
                 api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
                 cue.wait();
                 assert_eq!(api.writeto(epd, 0x100_0000, 256 * PAGE, 0x100_0000, 0), Ok(0));

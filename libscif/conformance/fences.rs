@@ -93,8 +93,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let at = window(api, epd, BIG / PAGE, DATA, RW);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 let mark = api.fence_mark(epd, PEER).unwrap();
                 assert_eq!(api.fence_wait(epd, mark), Ok(0));
                 assert!(holds(at, BIG, 3), "all that the peer had begun");
@@ -153,8 +152,7 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let data = window(api, epd, BIG / PAGE, DATA, RW);
                 let words = window(api, epd, 1, WORDS, RW);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(
                     api.fence_signal(epd, (WORDS, 7), (WORDS, 8), PEER | LOCAL | REMOTE),
                     Ok(0)

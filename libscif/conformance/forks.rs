@@ -10,8 +10,8 @@ use crate::api::Case;
 use crate::fences::SELF;
 use crate::placement::two;
 use crate::rig::{
-    BLOCK, FIXED, IN, PAGE, RW, SYNC, apart, die_sending_to_a_socket, fill, holds, loopback, pages,
-    peek, poke, raw_poll, sleeps, until, within,
+    BLOCK, FIXED, IN, PAGE, RW, SYNC, apart, die_sending_to_a_socket, fill, filled, holds,
+    loopback, pages, peek, poke, raw_poll, sleeps, until, within,
 };
 
 /// Returns the number of bytes of windows that this process maps.
@@ -43,17 +43,14 @@ pub(crate) const CASES: &[Case] = &[
         two(
             api,
             |epd, cue| {
-                let at = pages(2);
-                fill(at, PAGE, 1);
+                let at = filled(2, PAGE, 1);
                 fill(at + PAGE, PAGE, 2);
                 assert_eq!(api.register(epd, (at, 2 * PAGE), 0x30000, RW, FIXED), Ok(0x30000));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
                 assert!(holds(mapped, PAGE, 1));
                 poke(mapped + 9, 200);
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
             |epd, cue| {
                 cue.wait();
@@ -64,15 +61,12 @@ pub(crate) const CASES: &[Case] = &[
                             api.register(epd, (mine, PAGE), 0x10000, RW, FIXED),
                             Ok(0x10000)
                         );
-                        child.tell();
-                        child.wait();
+                        child.meet();
                         // Into the child's page; the child reads the parent's.
                         assert_eq!(api.readfrom(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
-                        child.tell();
-                        child.wait();
+                        child.meet();
                         assert!(holds(mine, PAGE, 2));
-                        cue.tell();
-                        cue.wait();
+                        cue.meet();
                         child.tell();
                     },
                     |parent| {
@@ -82,12 +76,10 @@ pub(crate) const CASES: &[Case] = &[
                             api.register(epd, (mine, PAGE), 0x20000, RW, FIXED),
                             Ok(0x20000)
                         );
-                        parent.tell();
-                        parent.wait();
+                        parent.meet();
                         assert!(holds(mine, PAGE, 1));
                         assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x31000, SYNC), Ok(0));
-                        parent.tell();
-                        parent.wait();
+                        parent.meet();
                         assert_eq!(peek(mine + 9), 200, "the peer's store");
                     },
                 );
@@ -104,8 +96,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
                 assert!(holds(mapped, PAGE, 5));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 poke(mapped + 3, 99);
                 for round in 0..4u8 {
                     cue.wait();
@@ -117,15 +108,13 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let (ready, child_ready) = Cue::pair();
                 let child = Process::start(|| {
-                    let at = pages(1);
-                    fill(at, PAGE, 5);
+                    let at = filled(1, PAGE, 5);
                     assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
                     child_ready.tell();
                     let _ = api.recv(epd, &mut [0; 8], BLOCK);
                 });
                 ready.wait();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 std::thread::sleep(Duration::from_millis(20));
                 child.kill();
                 assert_eq!(child.end(), -libc::SIGKILL);
@@ -166,8 +155,7 @@ pub(crate) const CASES: &[Case] = &[
                 for at in [0x10000, 0x20000, 0x30000] {
                     api.register(epd, (pages(1), PAGE), at, RW, FIXED).unwrap();
                 }
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
             |epd, cue| {
                 cue.wait();
@@ -207,14 +195,12 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let len = 16 << 20;
                 api.register(epd, (pages(len / PAGE), len), 0x10000, RW, FIXED).unwrap();
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
             |epd, cue| {
                 cue.wait();
                 let len = 16 << 20;
-                let from = pages(len / PAGE);
-                fill(from, len, 1);
+                let from = filled(len / PAGE, len, 1);
                 let child = Process::start(|| {
                     // Far more than is copied before the other program begins.
                     for _ in 0..100 {
@@ -280,8 +266,7 @@ pub(crate) const CASES: &[Case] = &[
                 child.tell();
             });
             fill(at, PAGE, 100);
-            parent.tell();
-            parent.wait();
+            parent.meet();
             process.wait();
             assert!(holds(at, PAGE, 100), "the child stored into memory of its own");
             poke(mapped + 3, 77);
@@ -407,8 +392,7 @@ pub(crate) const CASES: &[Case] = &[
             std::thread::spawn(move || {
                 for round in 0..200u8 {
                     let (a, b) = loopback(&api);
-                    let at = pages(1);
-                    fill(at, PAGE, round);
+                    let at = filled(1, PAGE, round);
                     assert_eq!(api.register(a, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
                     let mapped = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
                     assert!(holds(mapped, PAGE, round));
@@ -442,8 +426,7 @@ pub(crate) const CASES: &[Case] = &[
             let api = *api;
             std::thread::spawn(move || {
                 for (c, d) in pairs {
-                    let at = pages(64);
-                    fill(at, 64 * PAGE, 1);
+                    let at = filled(64, 64 * PAGE, 1);
                     api.register(c, (at, 64 * PAGE), 0x10000, RW, FIXED).unwrap();
                     // In place: the pages move back after the end of their endpoint.
                     let offset = api.register(b, (at + PAGE, PAGE), 0, RW, 0).unwrap();
@@ -472,8 +455,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         let far = pages(N / PAGE + 1);
         assert_eq!(api.register(b, (far, N + PAGE), 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
-        let near = pages(N / PAGE);
-        fill(near, N, 4);
+        let near = filled(N / PAGE, N, 4);
         assert_eq!(api.register(a, (near, N), 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
         for kill in [false, true] {
             fill(far, PAGE, 0);
@@ -481,8 +463,7 @@ pub(crate) const CASES: &[Case] = &[
             let (parent, child) = Cue::pair();
             let process = Process::start(|| {
                 assert_eq!(api.writeto(a, 0x1000_0000, N, 0x1000_0000, 0), Ok(0));
-                child.tell();
-                child.wait();
+                child.meet();
                 if kill {
                     crate::rig::crash();
                 }

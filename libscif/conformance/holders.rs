@@ -9,8 +9,8 @@ use scif_fabtests::harness::process::{Cue, Process};
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, two};
 use crate::rig::{
-    BLOCK, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, die_dropping_a_packet, fill, holds,
-    outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, until, waits_in,
+    BLOCK, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, die_dropping_a_packet, fill, filled,
+    holds, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, until, waits_in,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 
@@ -24,9 +24,7 @@ fn meets(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cu
         client(api.open(), &theirs);
     });
     set_env("SCIF_NODE", "1");
-    let listener = api.open();
-    api.bind(listener, case_port()).unwrap();
-    api.listen(listener, 4).unwrap();
+    let (listener, _) = api.listener(case_port(), 4);
     mine.tell();
     server(listener, &mine);
     other.wait();
@@ -75,11 +73,8 @@ fn leaves_to_its_heir(
         asks(epd, &theirs);
     });
     set_env("SCIF_NODE", "1");
-    let listener = api.open();
-    api.bind(listener, case_port()).unwrap();
-    api.listen(listener, 4).unwrap();
-    mine.tell();
-    mine.wait();
+    let (listener, _) = api.listener(case_port(), 4);
+    mine.meet();
     let epd = ends(&asker, listener);
     assert_eq!(asker.end(), -signal);
     mine.tell();
@@ -94,8 +89,7 @@ fn leaves_to_its_heir(
 fn inherits(api: &Api, epd: i32) {
     assert_eq!(api.poll(epd, OUT, 60_000), OUT);
     assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
-    let mut bytes = [0; 2];
-    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+    let bytes = api.recv_array::<2>(epd);
     assert_eq!(&bytes, b"hi");
     // The rest of the connection's socket is handled meanwhile.
     std::thread::sleep(Duration::from_millis(50));
@@ -112,8 +106,7 @@ pub(crate) const CASES: &[Case] = &[
                 Process::start(|| {
                     outlive_parent();
                     assert_eq!(api.poll(epd, OUT, 0), 0);
-                    cue.tell();
-                    cue.wait();
+                    cue.meet();
                     inherits(api, epd);
                 });
             },
@@ -145,9 +138,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_connect_is_given_up_in_time_by_an_heir", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "1500");
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 4).unwrap();
+        let (listener, port) = api.listener(0, 4);
         let epd = api.open();
         set_nonblocking(epd, true);
         let (mine, theirs) = Cue::pair();
@@ -163,9 +154,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_connect_is_given_up_in_time_when_its_caller_is_dead", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 4).unwrap();
+        let (listener, port) = api.listener(0, 4);
         // Bound, and no longer connecting.
         let given_up = |epd| until("it is given up", || api.bind(epd, 0) == Err(EINVAL));
         let waits = |epd| {
@@ -188,16 +177,14 @@ pub(crate) const CASES: &[Case] = &[
             waits(own);
             Process::start(|| {
                 outlive_parent();
-                theirs.tell();
-                theirs.wait();
+                theirs.meet();
                 given_up(own);
                 theirs.tell();
             });
         });
         mine.wait();
         kill(child);
-        mine.tell();
-        mine.wait();
+        mine.meet();
         assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
     }),
     ("a_child_connects_and_the_parent_uses_it", |api| {
@@ -205,8 +192,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |listener, cue| {
                 let epd = accept(api, listener);
-                let own = pages(1);
-                fill(own, PAGE, 7);
+                let own = filled(1, PAGE, 7);
                 assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
                 cue.tell();
                 let mut bytes = [0; 6];
@@ -226,13 +212,10 @@ pub(crate) const CASES: &[Case] = &[
                 let process = Process::start(|| {
                     connect(api, epd);
                     assert_eq!(api.send(epd, b"ab", BLOCK), Ok(2));
-                    child.tell();
-                    child.wait();
-                    let mut bytes = [0; 2];
-                    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+                    child.meet();
+                    let bytes = api.recv_array::<2>(epd);
                     assert_eq!(&bytes, b"12");
-                    child.tell();
-                    child.wait();
+                    child.meet();
                 });
                 parent.wait();
                 assert_eq!(api.poll(epd, OUT, 0), OUT);
@@ -242,8 +225,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 assert_eq!(api.poll(epd, IN, 20_000), IN);
                 assert_eq!(raw_poll(epd, IN, 20_000), IN);
-                parent.tell();
-                parent.wait();
+                parent.meet();
                 let mut byte = [0];
                 assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
                 assert_eq!(byte, *b"3");
@@ -255,8 +237,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.writeto(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
                 let mark = api.fence_mark(epd, 1).unwrap();
                 assert_eq!(api.fence_wait(epd, mark), Ok(0));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(peek(at + 1), 77, "the peer's store");
                 parent.tell();
                 process.wait();
@@ -280,16 +261,13 @@ pub(crate) const CASES: &[Case] = &[
                 let process = Process::start(|| {
                     child.wait();
                     assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
-                    let mut bytes = [0; 3];
-                    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(3));
+                    let bytes = api.recv_array::<3>(epd);
                     assert_eq!(&bytes, b"xyz");
-                    child.tell();
-                    child.wait();
+                    child.meet();
                     assert_eq!(api.send(epd, b"xt", BLOCK), Ok(2));
                 });
                 connect(api, epd);
-                parent.tell();
-                parent.wait();
+                parent.meet();
                 assert_eq!(api.send(epd, b"ne", BLOCK), Ok(2));
                 api.close(epd).unwrap();
                 parent.tell();
@@ -307,8 +285,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
                 assert!(holds(mapped, PAGE, 5));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 poke(mapped + 3, 99);
                 for round in 0..3u8 {
                     cue.wait();
@@ -323,15 +300,13 @@ pub(crate) const CASES: &[Case] = &[
                 let (ready, child_ready) = Cue::pair();
                 let child = Process::start(|| {
                     connect(api, epd);
-                    let at = pages(1);
-                    fill(at, PAGE, 5);
+                    let at = filled(1, PAGE, 5);
                     assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
                     child_ready.tell();
                     let _ = api.recv(epd, &mut [0; 8], BLOCK);
                 });
                 ready.wait();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 std::thread::sleep(Duration::from_millis(20));
                 kill(child);
                 cue.tell();
@@ -376,8 +351,7 @@ pub(crate) const CASES: &[Case] = &[
                 kill(child);
                 cue.tell();
                 until("it is connected", || api.poll(epd, OUT, 0) == OUT);
-                let mut bytes = [0; 2];
-                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+                let bytes = api.recv_array::<2>(epd);
                 assert_eq!(&bytes, b"hi");
                 assert_eq!(api.send(epd, b"ho", BLOCK), Ok(2));
                 api.close(epd).unwrap();
@@ -428,10 +402,8 @@ pub(crate) const CASES: &[Case] = &[
                 let (parent, child) = Cue::pair();
                 let process = sleeps(|| {
                     assert_eq!(api.connect(epd, node(1), case_port() + 1), Err(ECONNREFUSED));
-                    child.tell();
-                    child.wait();
-                    let at = pages(1);
-                    fill(at, PAGE, 3);
+                    child.meet();
+                    let at = filled(1, PAGE, 3);
                     assert_eq!(api.register(epd, (at, PAGE), 0x5000, RW, FIXED), Ok(0x5000));
                     assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 });
@@ -532,8 +504,7 @@ pub(crate) const CASES: &[Case] = &[
             |listener, cue| {
                 let epd = accept(api, listener);
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 // Two of three have ended.
                 assert_eq!(api.poll(epd, IN, 50), 0);
                 cue.tell();
@@ -553,8 +524,7 @@ pub(crate) const CASES: &[Case] = &[
                 parent.wait();
                 cue.wait();
                 api.close(epd).unwrap();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 kill(holder);
             },
         );
@@ -563,9 +533,7 @@ pub(crate) const CASES: &[Case] = &[
         two(
             api,
             |epd, _| {
-                let listener = api.open();
-                api.bind(listener, case_port() + 1).unwrap();
-                api.listen(listener, 4).unwrap();
+                let (listener, _) = api.listener(case_port() + 1, 4);
                 assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 for _ in 0..40 {
                     let new = accept(api, listener);

@@ -93,7 +93,6 @@ pub(crate) fn ask(fd: i32, call: usize, mut words: Words) -> Result<Words, i32> 
     Ok(words)
 }
 
-/// Makes a call with a number.
 pub(crate) fn tell(fd: i32, call: usize, value: usize) -> Result<i32, i32> {
     raw(fd, number(call), value)
 }
@@ -129,7 +128,6 @@ pub(crate) fn listen(fd: i32, backlog: i32) -> Result<i32, i32> {
     tell(fd, LISTEN, backlog as u32 as usize)
 }
 
-/// Connects to a port of a node and returns the own port.
 pub(crate) fn connect_to(fd: i32, node: u16, port: u32) -> Result<u64, i32> {
     let request = u64::from(node) << 32 | u64::from(port) << 48;
     ask(fd, CONNECT, [request, 0, 0, 0, 0]).map(|words| words[0] >> 16 & 0xffff)

@@ -7,7 +7,7 @@ use scif_fabtests::harness::process::{Cue, Process};
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, dont_need, fill, holds, lies_in_an_arena, loopback, pages,
+    BLOCK, FIXED, PAGE, RW, SYNC, dont_need, filled, holds, lies_in_an_arena, loopback, pages,
     pattern, peek, poke, set_env, unmap, until,
 };
 use libc::EADDRINUSE;
@@ -39,9 +39,7 @@ fn three(api: &Api, owner: impl FnOnce([i32; 2], [&Cue; 2]), peer: impl Fn(usize
         })
     });
     set_env("SCIF_NODE", "1");
-    let listener = api.open();
-    api.bind(listener, case_port()).unwrap();
-    api.listen(listener, 2).unwrap();
+    let (listener, _) = api.listener(case_port(), 2);
     let epds = [&first, &second].map(|cue| {
         cue.tell();
         api.accept(listener, BLOCK).unwrap().1
@@ -58,8 +56,7 @@ pub(crate) const CASES: &[Case] = &[
         three(
             api,
             |epds, cues| {
-                let at = pages(N);
-                fill(at, LEN, 1);
+                let at = filled(N, LEN, 1);
                 epds.iter().for_each(|&epd| register(api, epd, at));
                 cues.iter().for_each(|cue| cue.tell());
                 cues.iter().for_each(|cue| cue.wait());
@@ -78,8 +75,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.unregister(epds[0], AT, LEN), Ok(0));
                 unmap(at, LEN);
                 api.close(epds[0]).unwrap();
-                let other = pages(N);
-                fill(other, LEN, 9);
+                let other = filled(N, LEN, 9);
                 assert_eq!(api.register(epds[1], (other, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
                 assert_eq!(api.unregister(epds[1], 2 * AT, LEN), Ok(0));
                 cues.iter().for_each(|cue| cue.tell());
@@ -90,12 +86,10 @@ pub(crate) const CASES: &[Case] = &[
                 let mapped = map(api, epd);
                 assert_eq!(peek(mapped + LEN - 1), pattern(LEN - 1, 1));
                 poke(mapped + number, 100 + number as u8);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(peek(mapped + 2), 77);
                 assert_eq!((peek(mapped), peek(mapped + 1)), (100, 101));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!((peek(mapped), peek(mapped + 1), peek(mapped + 2)), (100, 101, 77));
                 assert_eq!(peek(mapped + LEN - 1), pattern(LEN - 1, 1));
                 cue.tell();
@@ -104,8 +98,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("pages_are_private_again_when_nobody_maps_them", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
-        let at = pages(N);
-        fill(at, LEN, 1);
+        let at = filled(N, LEN, 1);
         register(api, a, at);
         register(api, c, at);
         let (mine, other) = (map(api, b), map(api, d));
@@ -137,8 +130,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_mapping_of_lent_pages_outlives_both_connections", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
-        let at = pages(N);
-        fill(at, LEN, 1);
+        let at = filled(N, LEN, 1);
         register(api, a, at);
         register(api, c, at);
         let mapped = map(api, d);
@@ -156,14 +148,12 @@ pub(crate) const CASES: &[Case] = &[
         api.munmap(mapped, LEN).unwrap();
     }),
     ("a_window_lent_to_many_is_written_by_all", |api| {
-        let at = pages(N);
-        fill(at, LEN, 1);
+        let at = filled(N, LEN, 1);
         let ends: Vec<(i32, i32)> = (0..5).map(|_| loopback(api)).collect();
         ends.iter().for_each(|&(owner, _)| register(api, owner, at));
         let maps: Vec<usize> = ends.iter().map(|&(_, peer)| map(api, peer)).collect();
         for (i, &(_, peer)) in ends.iter().enumerate() {
-            let from = pages(1);
-            fill(from, PAGE, 10 + i as u8);
+            let from = filled(1, PAGE, 10 + i as u8);
             assert_eq!(api.vwriteto(peer, from, PAGE, AT + PAGE as i64, SYNC), Ok(0));
             assert!(maps.iter().all(|&mapped| holds(mapped + PAGE, PAGE, 10 + i as u8)));
         }

@@ -6,7 +6,7 @@ use scif_fabtests::harness::process::Process;
 use crate::api::Case;
 use crate::placement::two;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, descriptors, fill, holds, pages, set_env, until, within,
+    BLOCK, FIXED, PAGE, RW, SYNC, descriptors, filled, holds, pages, set_env, until, within,
 };
 use libc::ECONNRESET;
 use std::time::Duration;
@@ -88,8 +88,7 @@ pub(crate) const CASES: &[Case] = &[
                 child.kill();
                 assert_eq!(child.end(), -libc::SIGKILL);
                 cue.tell();
-                let mut buffer = [0; 5];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5));
+                let buffer = api.recv_array::<5>(epd);
                 assert_eq!(&buffer, b"alive");
                 cue.tell();
             },
@@ -107,8 +106,7 @@ pub(crate) const CASES: &[Case] = &[
             },
             |epd, cue| {
                 let child = Process::start(|| {
-                    let at = pages(2);
-                    fill(at, 2 * PAGE, 3);
+                    let at = filled(2, 2 * PAGE, 3);
                     assert_eq!(api.register(epd, (at, 2 * PAGE), 0x20000, RW, FIXED), Ok(0x20000));
                 });
                 child.wait();
@@ -118,15 +116,12 @@ pub(crate) const CASES: &[Case] = &[
                     api.register(epd, (at, PAGE), 0x20000, RW, FIXED),
                     Err(libc::EADDRINUSE)
                 );
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
         );
     }),
     ("kill_is_noticed", |api| {
-        let listener = api.open();
-        api.bind(listener, 2050).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(2050, 1);
         for _ in 0..20 {
             let child = Process::start(|| {
                 let epd = api.open();
@@ -146,9 +141,7 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     ("nothing_is_left_behind", |api| {
-        let listener = api.open();
-        api.bind(listener, 2050).unwrap();
-        api.listen(listener, 8).unwrap();
+        let (listener, _) = api.listener(2050, 8);
         let round = |killed: bool| {
             let child = Process::start(|| {
                 set_env("SCIF_NODE", "0");

@@ -7,7 +7,7 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 use crate::api::Case;
 use crate::placement::{case_port, node};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, deny_seal, deny_userfaultfd, descriptors, fill, holds,
+    BLOCK, FIXED, PAGE, RW, SYNC, deny_seal, deny_userfaultfd, descriptors, fill, filled, holds,
     limit_descriptors, limit_files, limit_locked, loopback, need_another_user, pages, pattern,
     peek, peek64, poke, poke64, set_env, until,
 };
@@ -56,8 +56,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(listener).unwrap();
         let (a, _b) = loopback(api);
         limit_files(64 << 10);
-        let at = pages(256);
-        fill(at, 256 * PAGE, 1);
+        let at = filled(256, 256 * PAGE, 1);
         assert_eq!(api.register(a, (at, 256 * PAGE), 0, RW, 0), Err(ENOMEM));
         assert!(holds(at, 256 * PAGE, 1));
     }),
@@ -71,8 +70,7 @@ pub(crate) const CASES: &[Case] = &[
     ("without_userfaultfd_one_thread_registers_as_ever", |api| {
         let (a, b) = loopback(api);
         deny_userfaultfd();
-        let at = pages(4);
-        fill(at, 4 * PAGE, 1);
+        let at = filled(4, 4 * PAGE, 1);
         assert_eq!(api.register(a, (at, 4 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));
         let mapped = api.mmap(b, (0, 4 * PAGE), RW, 0, 0x10000).unwrap();
         assert!(holds(mapped, 4 * PAGE, 1));
@@ -128,9 +126,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(holds(at, PAGE, 1), "written to by another user's process");
             writer.end();
         });
-        let listener = api.open();
-        api.bind(listener, case_port()).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(case_port(), 1);
         let (_, epd) = api.accept(listener, BLOCK).unwrap();
         assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
         let here = pages(1);

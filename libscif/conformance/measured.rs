@@ -185,6 +185,21 @@ pub(crate) struct Row {
     pub(crate) answers: &'static [RowAnswer],
 }
 
+/// Makes a row of preparations, and of requests with their answers.
+macro_rules! row {
+    ($name:literal, |$kind:tt| {$($setup:tt)*} $($request:expr => $answer:expr),* $(,)?) => {
+        Row {
+            name: $name,
+            ask: |$kind| {
+                $($setup)*
+                vec![$($request),*]
+            },
+            answers: &[$($answer),*],
+        }
+    };
+}
+pub(crate) use row;
+
 impl Row {
     /// Returns the name of its case.
     pub(crate) fn full_name(&self) -> String {

@@ -8,9 +8,9 @@ use crate::api::{Api, Case};
 use crate::placement::{case_port, node, two};
 use crate::rig::{
     BLOCK, FIXED, PAGE, RW, SYNC, apart, count_signals, crash, deny_collapsing, dont_need, fill,
-    holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, of_kind, pages,
-    peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, unmap, until,
-    wants_huge_pages, wants_no_huge_pages,
+    filled, holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, of_kind,
+    pages, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, unmap,
+    until, wants_huge_pages, wants_no_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
 use std::sync::{Arc, Barrier, Mutex};
@@ -68,19 +68,16 @@ fn freed_by(api: &Api, go: impl Fn(usize)) {
     two(
         api,
         |epd, cue| {
-            let at = pages(N);
-            fill(at, LEN, 1);
+            let at = filled(N, LEN, 1);
             assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
-            cue.tell();
-            cue.wait();
+            cue.meet();
             assert_eq!(api.unregister(epd, AT, LEN), Ok(0));
             assert_eq!(
                 api.register(epd, (at, LEN), AT, RW, FIXED),
                 Err(EADDRINUSE),
                 "while it is mapped"
             );
-            cue.tell();
-            cue.wait();
+            cue.meet();
             assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT), "free again");
             cue.tell();
         },
@@ -90,19 +87,15 @@ fn freed_by(api: &Api, go: impl Fn(usize)) {
             let child = Process::start(|| {
                 let at = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
                 assert!(holds(at, LEN, 1));
-                childs.tell();
-                childs.wait();
+                childs.meet();
                 go(at);
-                childs.tell();
-                childs.wait();
+                childs.meet();
             });
             mine.wait();
-            cue.tell();
-            cue.wait();
+            cue.meet();
             mine.tell();
             until("it has gone", || child.has_ended() || mine.is_told());
-            cue.tell();
-            cue.wait();
+            cue.meet();
             child.kill();
             child.end();
         },
@@ -117,23 +110,17 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
         owners.wait();
         let epd = api.open();
         api.connect(epd, node(1), case_port()).unwrap();
-        let at = pages(N);
-        fill(at, LEN, 1);
+        let at = filled(N, LEN, 1);
         assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
-        owners.tell();
-        owners.wait();
+        owners.meet();
         poke(at, 77);
         go(epd);
-        owners.tell();
-        owners.wait();
+        owners.meet();
         assert_eq!(peek(at + 1), 78, "the peer's store");
-        owners.tell();
-        owners.wait();
+        owners.meet();
     });
     set_env("SCIF_NODE", "1");
-    let listener = api.open();
-    api.bind(listener, case_port()).unwrap();
-    api.listen(listener, 1).unwrap();
+    let (listener, _) = api.listener(case_port(), 1);
     cue.tell();
     let (_, epd) = api.accept(listener, BLOCK).unwrap();
     cue.wait();
@@ -147,8 +134,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     poke(at + LEN - 1, 79);
     assert_eq!((peek(at + 1), peek(at + LEN - 1)), (78, 79));
     if !owner.has_ended() {
-        cue.tell();
-        cue.wait();
+        cue.meet();
         assert_eq!(peek(at + 1), 78);
         owner.kill();
     }
@@ -208,8 +194,7 @@ pub(crate) const CASES: &[Case] = &[
                     assert!(holds(at, len, 1));
                 })
                 .wait();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert!(holds(at, len, 3), "the peer's stores");
                 assert!(are_large(at, len, OF_FILES, 3), "whatever the peer does");
                 assert_eq!(api.unregister(epd, AT, len), Ok(0));
@@ -237,8 +222,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert!(holds(at, len, 3));
                 assert!(of_kind(0, usize::MAX, OF_FILES) >= 6 * HUGE, "the library's own mapping");
                 assert_eq!(api.munmap(at, len), Ok(0));
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
         );
     }),
@@ -438,8 +422,7 @@ pub(crate) const CASES: &[Case] = &[
         for closes in [true, false] {
             for plain in [false, true] {
                 let ((a, b), (c, d)) = (loopback(api), loopback(api));
-                let at = pages(N);
-                fill(at, LEN, 1);
+                let at = filled(N, LEN, 1);
                 assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
                 // Two of its pages, over another connection.
                 let (used, half) = (at + PAGE, LEN / 2);
@@ -454,8 +437,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert!(!lies_in_an_arena(at, PAGE), "nobody is at the others");
                 assert!(!lies_in_an_arena(used + half, PAGE));
                 assert!(holds(at, LEN, 1));
-                let seen = pages(2);
-                fill(seen, half, 5);
+                let seen = filled(2, half, 5);
                 assert_eq!(api.vwriteto(d, seen, half, AT, SYNC), Ok(0));
                 assert!(holds(used, half, 5));
                 if plain {
@@ -569,16 +551,14 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("pages_registered_over_another_connection_serve_both", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
-        let at = pages(N);
-        fill(at, LEN, 1);
+        let at = filled(N, LEN, 1);
         assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
         assert_eq!(api.register(c, (at, LEN), AT, RW, FIXED), Ok(AT));
         serves(api, b, at, LEN);
         serves(api, d, at, LEN);
         let mapped = api.mmap(b, (0, LEN), RW, 0, AT).unwrap();
         let other = api.mmap(d, (0, LEN), RW, 0, AT).unwrap();
-        let seen = pages(N);
-        fill(seen, LEN, 3);
+        let seen = filled(N, LEN, 3);
         assert_eq!(api.vwriteto(d, seen, LEN, AT, SYNC), Ok(0));
         assert!(holds(at, LEN, 3) && holds(mapped, LEN, 3) && holds(other, LEN, 3));
         assert_eq!(api.munmap(other, LEN), Ok(0));
@@ -602,20 +582,17 @@ pub(crate) const CASES: &[Case] = &[
         two(
             api,
             |epd, cue| {
-                let at = pages(N);
-                fill(at, LEN, 1);
+                let at = filled(N, LEN, 1);
                 assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
                 unmap(at, PAGE);
                 map_over(at + PAGE, PAGE);
                 protect(at + 2 * PAGE, PAGE, libc::PROT_NONE);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(peek(at + PAGE), 0, "what is there now is not the window");
                 assert_eq!(peek(at + 3 * PAGE), 9, "what still is, is");
                 let own = pages(N);
                 assert_eq!(api.register(epd, (own, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert!(holds(own, PAGE, 4), "its own transfers reach the window too");
                 cue.tell();
             },
@@ -630,11 +607,9 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.vwriteto(epd, seen, LEN, AT, SYNC), Ok(0));
                 assert!(holds(mapped, LEN, 4));
                 poke(mapped + 3 * PAGE, 9);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(api.vwriteto(epd, mapped, PAGE, 2 * AT, SYNC), Ok(0));
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
         );
     }),
@@ -692,9 +667,7 @@ pub(crate) const CASES: &[Case] = &[
         outlives(api, |_| crash(), ECONNRESET);
     }),
     ("closing_does_not_wait_for_a_peer_that_is_stopped", |api| {
-        let listener = api.open();
-        api.bind(listener, case_port()).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(case_port(), 1);
         let peer = Process::start(|| {
             let epd = api.open();
             api.connect(epd, 0, case_port()).unwrap();
@@ -719,9 +692,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_peer_apart_sees_the_stores_of_its_own_child", |api| {
         apart(
             |cue| {
-                let listener = api.open();
-                api.bind(listener, case_port()).unwrap();
-                api.listen(listener, 1).unwrap();
+                let (listener, _) = api.listener(case_port(), 1);
                 cue.tell();
                 let (_, epd) = api.accept(listener, BLOCK).unwrap();
                 let at = pages(1);

@@ -38,8 +38,7 @@ pub(crate) const CASES: &[Case] = &[
         for i in 0..1024 {
             assert_eq!(api.send(a, &[(i % 256) as u8], 0), Ok(1));
         }
-        let mut buffer = [0; 1024];
-        assert_eq!(api.recv(b, &mut buffer, BLOCK), Ok(1024));
+        let buffer = api.recv_array::<1024>(b);
         assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == (i % 256) as u8));
     }),
     ("flags_and_lengths_are_looked_at", |api| {
@@ -121,8 +120,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 let mut buffer = vec![0; 20_000];
                 assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(20_000));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(api.recv(epd, &mut buffer, 0), Ok(4095));
             },
         );
@@ -151,15 +149,13 @@ pub(crate) const CASES: &[Case] = &[
             |epd, _| {
                 for i in 0..ROUNDS {
                     assert_eq!(api.send(epd, &i.to_ne_bytes(), BLOCK), Ok(8));
-                    let mut back = [0; 8];
-                    assert_eq!(api.recv(epd, &mut back, BLOCK), Ok(8));
+                    let back = api.recv_array::<8>(epd);
                     assert_eq!(u64::from_ne_bytes(back), i);
                 }
             },
             |epd, _| {
                 for _ in 0..ROUNDS {
-                    let mut bytes = [0; 8];
-                    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(8));
+                    let bytes = api.recv_array::<8>(epd);
                     assert_eq!(api.send(epd, &bytes, BLOCK), Ok(8));
                 }
             },
@@ -219,9 +215,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_blocked_sender_is_woken_by_the_death_of_the_peer", |api| {
         let mut process = None;
-        let listener = api.open();
-        api.bind(listener, 2060).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(2060, 1);
         process.replace(Process::start(|| {
             let epd = api.open();
             api.connect(epd, 0, 2060).unwrap();
@@ -249,8 +243,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 signals(1000, true);
-                let mut buffer = [0; 64];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(64));
+                api.recv_array::<64>(epd);
                 assert_eq!(api.send(epd, &[5; 10_000], BLOCK), Ok(10_000));
                 no_signals();
                 cue.tell();

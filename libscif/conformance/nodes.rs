@@ -15,7 +15,7 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 use crate::api::{Api, Case};
 use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, fill, holds, need_another_user,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, filled, holds, need_another_user,
     outlive_parent, pages, peek, set_env, set_nonblocking, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
@@ -37,9 +37,7 @@ fn maps_and_loses(api: &Api, how: &str) -> i32 {
     let (ready, is_ready) = UnixDatagram::pair().unwrap();
     let owner = Process::start(|| {
         set_env("SCIF_NODE", "1");
-        let listener = api.open();
-        api.bind(listener, case_port()).unwrap();
-        api.listen(listener, 1).unwrap();
+        let (listener, _) = api.listener(case_port(), 1);
         ready.send(b"r").unwrap();
         let (_, epd) = api.accept(listener, BLOCK).unwrap();
         api.register(epd, (pages(1), PAGE), 0x1000, RW, 0x10).unwrap();
@@ -95,8 +93,7 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 let at = pages(1);
                 api.register(epd, (at, PAGE), 0x1000, RW, 0x10).unwrap();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 let (_lost, answers) = lose(2);
                 // A side that learns of the other's end first has no connection left to end.
                 assert!((1..=2).contains(&answers.ended));
@@ -125,8 +122,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.poll(fresh, IN, 0), ERR);
                 assert_eq!(api.nodes(4).1[..2], [1, u16::MAX], "not online");
                 assert_eq!(api.close(epd), Ok(0));
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
             |epd, cue| {
                 cue.wait();
@@ -144,18 +140,15 @@ pub(crate) const CASES: &[Case] = &[
         two(
             api,
             |epd, cue| {
-                let at = pages(2);
-                fill(at, 2 * PAGE, 5);
+                let at = filled(2, 2 * PAGE, 5);
                 api.register(epd, (at, 2 * PAGE), 0x1000, RW, 0x10).unwrap();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert!(holds(at, 2 * PAGE, 5), "the owner keeps them");
             },
             |epd, cue| {
                 cue.wait();
                 let at = api.mmap(epd, (0, 2 * PAGE), RW, 0, 0x1000).unwrap();
-                let own = pages(1);
-                fill(own, PAGE, 9);
+                let own = filled(1, PAGE, 9);
                 assert!(holds(at, 2 * PAGE, 5));
                 let (_lost, _) = lose(1);
                 assert_eq!(api.munmap(at + PAGE, PAGE), Ok(0), "it is a mapping still");
@@ -178,14 +171,10 @@ pub(crate) const CASES: &[Case] = &[
         apart(
             |cue| {
                 set_env("SCIF_NODE", "1");
-                let listener = api.open();
-                api.bind(listener, case_port()).unwrap();
-                api.listen(listener, 4).unwrap();
-                cue.tell();
-                cue.wait();
+                let (listener, _) = api.listener(case_port(), 4);
+                cue.meet();
                 let (lost, _) = lose(1);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(
                     api.accept(listener, 0).map(|_| ()),
                     Err(libc::EAGAIN),
@@ -209,13 +198,11 @@ pub(crate) const CASES: &[Case] = &[
                     })
                 };
                 std::thread::sleep(Duration::from_millis(100));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(waiting.join().unwrap(), Err(ENODEV));
                 assert_eq!(api.poll(later, OUT, -1), OUT);
                 assert_eq!(api.connect(later, 1, case_port()), Err(ENODEV));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 set_nonblocking(later, false);
                 assert!(
                     api.connect(later, 1, case_port()).is_ok(),
@@ -234,9 +221,7 @@ pub(crate) const CASES: &[Case] = &[
                 let again = FailedNode::new(&Config::from_env(), 2);
                 assert_eq!(again.map(|_| ()), Err(Failure::InUse));
                 let holding = std::thread::spawn(move || lost.hold());
-                let fresh = api.open();
-                api.bind(fresh, case_port()).unwrap();
-                api.listen(fresh, 1).unwrap();
+                let (fresh, _) = api.listener(case_port(), 1);
                 restore(&Config::from_env(), 2).unwrap();
                 holding.join().unwrap().unwrap();
                 assert_eq!(restore(&Config::from_env(), 2), Err(Failure::NoNode));
@@ -247,8 +232,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET), "the old stays");
             },
             |epd, cue| {
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 let fresh = api.open();
                 api.connect(fresh, 1, case_port()).unwrap();
                 assert_eq!(api.send(fresh, b"new", BLOCK), Ok(3));
@@ -289,8 +273,7 @@ pub(crate) const CASES: &[Case] = &[
                         // A change of the user keeps it alive anyway, for ever.
                         outlive_parent();
                         let _marker = marker(2, is_full);
-                        theirs.tell();
-                        theirs.wait();
+                        theirs.meet();
                     });
                     ready.wait();
                     let fresh = api.open();

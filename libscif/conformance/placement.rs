@@ -52,9 +52,7 @@ pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce
     });
     drop(theirs);
     set_env("SCIF_NODE", "1");
-    let listener = api.open();
-    api.bind(listener, case_port()).unwrap();
-    api.listen(listener, 4).unwrap();
+    let (listener, _) = api.listener(case_port(), 4);
     mine.tell();
     let (peer, epd) = api.accept(listener, BLOCK).unwrap();
     assert_eq!(peer.node, node(2));

@@ -33,9 +33,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.poll(b, IN | OUT, 0), OUT | HUP);
     }),
     ("a_listener_is_in_when_a_request_waits", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 4).unwrap();
+        let (listener, port) = api.listener(0, 4);
         assert_eq!(api.poll(listener, IN | OUT, 0), 0);
         assert_eq!(raw_poll(listener, IN, 0), 0);
         for _ in 0..2 {
@@ -167,9 +165,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(raw_poll(b, IN | OUT, 0), for_ever | OUT | HUP);
     }),
     ("data_sent_before_the_accept_returns_shows", |api| {
-        let listener = api.open();
-        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
-        api.listen(listener, 4).unwrap();
+        let (listener, port) = api.listener(0, 4);
         for _ in 0..50 {
             let opener = api.open();
             set_nonblocking(opener, true);

@@ -205,6 +205,13 @@ pub(crate) fn fill(at: usize, len: usize, seed: u8) {
     }
 }
 
+/// Returns new pages whose first `len` bytes have the pattern of [`fill`].
+pub(crate) fn filled(n: usize, len: usize, seed: u8) -> usize {
+    let at = pages(n);
+    fill(at, len, seed);
+    at
+}
+
 pub(crate) fn pattern(i: usize, seed: u8) -> u8 {
     (i % 251) as u8 ^ seed
 }

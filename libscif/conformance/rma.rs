@@ -6,8 +6,8 @@ use scif_fabtests::harness::process::Process;
 use crate::api::{Api, Case};
 use crate::placement::two;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, protect,
-    unmap, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, fill, filled, holds, loopback, pages, pattern, peek, poke,
+    protect, unmap, until,
 };
 use libc::{ECONNRESET, EFAULT, EINVAL, ENXIO, EPERM};
 
@@ -158,12 +158,10 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let at = window(api, epd, N / PAGE, 0x1000_0000, RW);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert!(holds(at, N, 4));
                 fill(at, N, 5);
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
             |epd, cue| {
                 let at = window(api, epd, N / PAGE, 0x2000_0000, RW);
@@ -172,8 +170,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.writeto(epd, 0x2000_0000, N, 0x1000_0000, 0), Ok(0));
                 let mark = api.fence_mark(epd, 1).unwrap();
                 assert_eq!(api.fence_wait(epd, mark), Ok(0));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(api.readfrom(epd, 0x2000_0000, N, 0x1000_0000, SYNC), Ok(0));
                 assert!(holds(at, N, 5));
                 cue.tell();
@@ -213,8 +210,7 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b) = loopback(api);
         let far = window(api, b, N / PAGE, 0x1000_0000, RW);
         for way in 0..4 {
-            let at = pages(N / PAGE);
-            fill(at, N, 6);
+            let at = filled(N / PAGE, N, 6);
             let begun = if way % 2 == 0 {
                 api.vwriteto(a, at, N, 0x1000_0000, 0)
             } else {
@@ -230,8 +226,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.fence_wait(a, mark), Ok(0));
             assert!((0..N).step_by(97).all(|i| [0, pattern(i, 6)].contains(&peek(far + i))));
         }
-        let at = pages(N / PAGE);
-        fill(at, N, 7);
+        let at = filled(N / PAGE, N, 7);
         assert_eq!(api.vwriteto(a, at, N, 0x1000_0000, SYNC), Ok(0));
         assert!(holds(far, N, 7), "and all goes on");
     }),
@@ -314,9 +309,7 @@ fn goes_in_flight(api: &Api, leave: impl FnOnce(i32)) -> usize {
         assert_eq!(api.writeto(epd, 0x1000_0000, N, 0x1000_0000, 0), Ok(0));
         leave(epd);
     });
-    let listener = api.open();
-    api.bind(listener, 2050).unwrap();
-    api.listen(listener, 1).unwrap();
+    let (listener, _) = api.listener(2050, 1);
     mine.send(&[1]).unwrap();
     let (_, epd) = api.accept(listener, BLOCK).unwrap();
     let at = window(api, epd, N / PAGE, 0x1000_0000, RW);

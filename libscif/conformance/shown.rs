@@ -50,8 +50,7 @@ pub(crate) const CASES: &[Case] = &[
                 api.register(epd, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
                 api.register(epd, (at + 2 * PAGE, PAGE), 0x20000, 1, FIXED).unwrap();
                 assert_eq!(api.send(epd, &[0; 100], BLOCK), Ok(100));
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(api.recv(epd, &mut [0; 7], BLOCK), Ok(7));
                 let shown = one(std::process::id());
                 assert_eq!(shown.descriptors, [epd]);
@@ -83,8 +82,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(one(std::process::id()).windows.len(), 1);
                 let nodes = introspect::nodes(&Config::from_env()).unwrap();
                 assert_eq!(nodes.iter().map(|n| n.node).collect::<Vec<_>>(), [1, 2]);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 until("the other side is gone", || api.poll(epd, 0, 10) != 0);
                 until("that is shown", || of(std::process::id(), "DISCONNECTED").len() == 1);
                 api.close(epd).unwrap();
@@ -99,8 +97,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.vreadfrom(epd, own, 10, 0x20000, SYNC), Ok(0));
                 assert_eq!(api.vwriteto(epd, own, PAGE, 0x11000, SYNC), Ok(0));
                 peek(api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap());
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 api.close(epd).unwrap();
                 cue.tell();
             },

@@ -97,9 +97,7 @@ fn accept(api: &Api, restart: bool) {
         two(
             api,
             |_, cue| {
-                let listener = api.open();
-                api.bind(listener, case_port() + 1).unwrap();
-                api.listen(listener, 1).unwrap();
+                let (listener, _) = api.listener(case_port() + 1, 1);
                 set_nonblocking(listener, nonblock);
                 signals(EVERY_US, restart);
                 if restart {

@@ -4,8 +4,8 @@
 use crate::api::{Api, Case};
 use crate::placement::{case_port, two};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, apart, descriptors, fill, holds, loopback, map, pages, peek,
-    poke, protect, unmap, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, apart, descriptors, fill, filled, holds, loopback, map, pages,
+    peek, poke, protect, unmap, until,
 };
 use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
 
@@ -13,8 +13,7 @@ const LEN: usize = 4 * PAGE;
 
 /// Registers pages with a pattern at a fixed offset and returns their address.
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32, seed: u8) -> usize {
-    let at = pages(pages_n);
-    fill(at, pages_n * PAGE, seed);
+    let at = filled(pages_n, pages_n * PAGE, seed);
     assert_eq!(api.register(epd, (at, pages_n * PAGE), offset, prot, FIXED), Ok(offset));
     at
 }
@@ -184,20 +183,17 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let at = window(api, epd, 4, 0x10000, RW, 1);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(peek(at + PAGE + 5), 200, "the peer's store is seen");
                 poke(at + 2 * PAGE, 201);
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
             |epd, cue| {
                 cue.wait();
                 let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
                 assert!(holds(at, LEN, 1));
                 poke(at + PAGE + 5, 200);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(peek(at + 2 * PAGE), 201, "and ours by it");
                 let middle = api.mmap(epd, (0, PAGE), 1, 0, 0x11000).unwrap();
                 assert_eq!(peek(middle + 5), 200, "from the middle");
@@ -274,8 +270,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 window(api, epd, 1, 0x10000, RW, 1);
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
             |epd, cue| {
                 cue.wait();
@@ -304,8 +299,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 let at = window(api, epd, 4, 0x10000, RW, 1);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(api.unregister(epd, 0x10000, LEN), Ok(0));
                 assert_eq!(api.unregister(epd, 0x10000, LEN), Err(ENXIO));
                 let other = pages(4);
@@ -316,8 +310,7 @@ pub(crate) const CASES: &[Case] = &[
                         "{ways}"
                     );
                     poke(at, 40 + ways);
-                    cue.tell();
-                    cue.wait();
+                    cue.meet();
                     assert_eq!(peek(at + 1), 50 + ways, "still the same pages");
                     if ways == 3 {
                         break;
@@ -364,8 +357,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, cue| {
                 window(api, epd, 1, 0x10000, RW, 1);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 api.unregister(epd, 0x10000, PAGE).unwrap();
                 let other = pages(1);
                 assert_eq!(api.register(epd, (other, PAGE), 0x10000, RW, FIXED), Err(EADDRINUSE));
@@ -374,8 +366,7 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 cue.wait();
                 api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
-                cue.tell();
-                cue.wait();
+                cue.meet();
             },
         );
     }),
@@ -429,14 +420,11 @@ pub(crate) const CASES: &[Case] = &[
     ("a_buffer_is_registered_again_after_its_connection", |api| {
         apart(
             |cue| {
-                let listener = api.open();
-                api.bind(listener, case_port()).unwrap();
-                api.listen(listener, 1).unwrap();
+                let (listener, _) = api.listener(case_port(), 1);
                 cue.tell();
                 let (_, epd) = api.accept(listener, BLOCK).unwrap();
                 let at = window(api, epd, 4, 0x10000, RW, 1);
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(api.close(epd), Ok(0));
                 let (c, d) = loopback(api);
                 let seen = pages(4);
@@ -451,8 +439,7 @@ pub(crate) const CASES: &[Case] = &[
                     assert!(holds(at, LEN, round));
                     assert_eq!(api.unregister(c, 0x10000, LEN), Ok(0));
                 }
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert_eq!(api.register(c, (at, LEN), 0x10000, RW, FIXED), Ok(0x10000));
                 let mapped = api.mmap(d, (0, LEN), RW, 0, 0x10000).unwrap();
                 assert!(holds(mapped, LEN, 3));
@@ -469,8 +456,7 @@ pub(crate) const CASES: &[Case] = &[
                 api.connect(epd, 0, case_port()).unwrap();
                 cue.wait();
                 let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
-                cue.tell();
-                cue.wait();
+                cue.meet();
                 assert!(holds(at, LEN, 3), "still the same pages");
                 unmap(at, LEN);
                 assert_eq!(api.close(epd), Ok(0));
@@ -578,8 +564,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32)) {
         },
         |epd, cue| {
             let at = window(api, epd, 4, 0x10000, RW, 1);
-            cue.tell();
-            cue.wait();
+            cue.meet();
             go(epd);
             assert!(holds(at, LEN, 1), "its own memory stays");
             poke(at, 77);

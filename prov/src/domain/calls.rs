@@ -139,7 +139,7 @@ fn send_fast(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<bool, Er
 fn send_slow(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
-        let posted = send::post_send(e, &mut env, a);
+        let posted = send::post(e, &mut env, a);
         loopback::progress_loopback(e, &mut env);
         posted
     })
@@ -169,7 +169,7 @@ pub(crate) fn recv_slow(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Resu
         if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
             return peek::post_peek(e, &mut env, a);
         }
-        recv::post_recv(e, &mut env, a)?;
+        recv::post(e, &mut env, a)?;
         hasten(st, ep);
         Ok(())
     })
@@ -190,7 +190,7 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
         if is_null_range(a.iov) {
             return Err(in_no_memory());
         }
-        let posted = rma::post_rma(e, &mut env, a);
+        let posted = rma::post(e, &mut env, a);
         loopback::progress_loopback(e, &mut env);
         posted
     })
@@ -203,7 +203,7 @@ pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Resul
         if is_null_range(a.operand) || is_null_range(a.compare) || is_null_range(a.result) {
             return Err(in_no_memory());
         }
-        let posted = atomic::post_atomic(e, &mut env, a);
+        let posted = atomic::post(e, &mut env, a);
         loopback::progress_loopback(e, &mut env);
         posted
     })
@@ -307,7 +307,7 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
         if e.cm.is_some()
             && let Ok((e, mut env)) = split(st, ep)
         {
-            cm::cm_step(e, &mut env);
+            cm::progress(e, &mut env);
         }
     }
 }

@@ -61,7 +61,7 @@ fn begin(
     }
     (cm.state, cm.to, cm.number, cm.data) = (state, to, number, data.to_vec());
     cm.call = call;
-    cm::cm_step(e, &mut env);
+    cm::progress(e, &mut env);
     Ok(())
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
         connections::poll_connections(e, &mut env);
     }
     // A thread may sleep on receives that the end of the connection fails.
-    cm::cm_step(e, &mut env);
+    cm::progress(e, &mut env);
     e.cm.as_ref().is_some_and(|cm| match cm.state {
         State::Connecting => cm.request.is_none() && !cm.data_sent(),
         State::Accepting => cm.peer == ANY,

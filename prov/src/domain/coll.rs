@@ -69,12 +69,12 @@ pub(crate) fn join(
     }
     if rank == 0 {
         for peer in others {
-            coll_run::coll_touch(e, addr, peer);
+            coll_run::touch(e, addr, peer);
         }
         coll_join::begin_groups(e, &mut env);
     } else {
         let head = Head::new().word(membership).word(addr);
-        coll_run::coll_note(e, leader, wire::COLL_JOIN, head, addr);
+        coll_run::send_note(e, leader, wire::COLL_JOIN, head, addr);
     }
     dispatch::flush_busy(e, &mut env);
     Ok(())
@@ -92,10 +92,10 @@ pub(crate) fn leave(st: &mut DomainState, ep: u32, addr: u64) {
     if !over {
         if id == 0 {
             if rank != 0 {
-                coll_run::coll_note(e, leader, wire::COLL_LEAVE, Head::new().word(addr), addr);
+                coll_run::send_note(e, leader, wire::COLL_LEAVE, Head::new().word(addr), addr);
             }
         } else if busy {
-            coll_run::coll_fail(e, &mut env, addr, fi::FI_ECANCELED);
+            coll_run::fail_group(e, &mut env, addr, fi::FI_ECANCELED);
         }
     }
     if let Some(coll) = &mut e.coll {
@@ -107,7 +107,7 @@ pub(crate) fn leave(st: &mut DomainState, ep: u32, addr: u64) {
         }
         coll.tidy();
     }
-    coll_run::coll_read_on(e);
+    coll_run::resume(e);
     if let Some(eq) = &e.eq {
         eq.purge_fid(fid);
     }
@@ -122,7 +122,7 @@ pub(crate) fn leave(st: &mut DomainState, ep: u32, addr: u64) {
 pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Lengths, Errno> {
     let (e, mut env) = split(st, ep)?;
     let (size, members, is_root) =
-        coll_run::coll_shape(e, &mut env, a).map(|s| (s.size, s.members, s.is_root))?;
+        coll_run::shape(e, &mut env, a).map(|s| (s.size, s.members, s.is_root))?;
     let (read, write) = a.kind.blocks(members, is_root);
     let bytes = |blocks: usize| {
         let len = blocks.checked_mul(a.count)?.checked_mul(size)?;
@@ -151,7 +151,7 @@ pub(crate) fn start(
     if calls::is_null_range(&[buf]) || calls::is_null_range(&[result]) {
         return Err(fi::FI_EFAULT);
     }
-    coll_run::coll_start(e, &mut env, a, &buf, result)?;
+    coll_run::post(e, &mut env, a, &buf, result)?;
     dispatch::flush_busy(e, &mut env);
     Ok(())
 }

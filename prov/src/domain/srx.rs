@@ -45,7 +45,7 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
                 || srx::source_is_dead(e, &mut env, a)?)
         {
             let flags = a.flags | e.cfg.rx_always;
-            return recv::post_recv(e, &mut env, &RecvArgs { flags, ..*a });
+            return recv::post(e, &mut env, &RecvArgs { flags, ..*a });
         }
     }
     let state = st.srxs.get_mut(srx).ok_or(fi::FI_EINVAL)?;

@@ -166,11 +166,11 @@ pub(crate) fn look_for_events(ep: &mut Endpoint, env: &mut Env<'_>) {
         let LinkEvent::Closed(conn, reason) = link else {
             continue;
         };
-        if ep.links.is_parting(conn) || cm::cm_closed(ep, env, conn, reason) {
+        if ep.links.is_parting(conn) || cm::on_setup_lost(ep, env, conn, reason) {
             continue;
         }
         if ep.links.peer_of(conn).is_some() {
-            cm::cm_over(ep);
+            cm::on_conn_closing(ep);
             links.push(link);
         } else {
             // This connection carried a request that has been answered.
@@ -197,14 +197,14 @@ fn on_links(ep: &mut Endpoint, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
     // sent earlier.
     let Some(cm) = &ep.cm else { return };
     if was_down || ep.links.armed || !cm.is_down() {
-        cm::cm_step(ep, env);
+        cm::progress(ep, env);
     }
 }
 
 /// Handles a connection that a peer has opened.
 fn accepted(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, port: PortId) {
     if ep.cm.is_some() {
-        return cm::cm_accepted(ep, conn);
+        return cm::on_accepted(ep, conn);
     }
     let peer = peer_conn::peer_at(ep, port);
     if ep.links.conns_of(peer).count() >= CONNS_OF_PEER {
@@ -305,7 +305,7 @@ fn connected(ep: &mut Endpoint, conn: ConnId) {
 /// Ends a connection: receives the records left in its ring, then fails the operations it
 /// carried.
 pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
-    if ep.links.is_parting(conn) || cm::cm_closed(ep, env, conn, reason) {
+    if ep.links.is_parting(conn) || cm::on_setup_lost(ep, env, conn, reason) {
         return;
     }
     let Some(peer) = ep.links.remove(conn) else {
@@ -349,7 +349,7 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, r
         _ => fi::FI_ECONNRESET,
     };
     let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
-    parting::part(ep, env, conn, peer, (how, lost), sent_on_it);
+    parting::on_conn_lost(ep, env, conn, peer, (how, lost), sent_on_it);
     let p = ep.peers.at(peer);
     let (id, was_met) = (p.id, p.state.was_up());
     let connect_errno = if was_met { None } else { refusal_errno(reason) };
@@ -364,7 +364,7 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, r
     let duplicates = ep.links.conns_of_process(peer, process);
     let gone = duplicates.is_empty();
     if ep.cm.is_some() {
-        cm::cm_ended(ep, env, died);
+        cm::on_conn_lost(ep, env, died);
     } else if let Some(err) = connect_errno {
         // The peer is alive. If it has read none of our messages, no reply will come; if there
         // are none, its own messages may still come over a connection that it opens.
@@ -377,8 +377,8 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, r
         ep.peers.at_mut(peer).state.on_closed(gone);
     }
     if gone {
-        coll_run::coll_lost(ep, env, peer);
-        eviction::departed(ep, env, peer, died);
+        coll_run::on_conn_lost(ep, env, peer);
+        eviction::on_conn_lost(ep, env, peer, died);
     }
     if unheard {
         reset_duplicate_conns(ep, env, &duplicates, reason);

@@ -17,10 +17,9 @@ use crate::engine::protocols::{
 };
 use crate::engine::tables::peer::Peer;
 use crate::engine::tables::pending::PendingOp;
-use crate::engine::types::args::Effect;
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
-use crate::engine::types::wire::{self, Words};
+use crate::engine::types::wire;
 
 /// Starts the pending work of all busy peers.
 pub(crate) fn flush_busy(ep: &mut Endpoint, env: &mut Env<'_>) {
@@ -34,7 +33,7 @@ pub(crate) fn flush_busy(ep: &mut Endpoint, env: &mut Env<'_>) {
     }
 }
 
-/// Handles one record from the ring of `peer`.
+/// Passes one record from the ring of `peer` to its protocol.
 pub(crate) fn on_record(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
@@ -42,67 +41,20 @@ pub(crate) fn on_record(
     peer: PeerId,
     record: &Record,
 ) -> Result<(), RecordError> {
-    if record.kind & 0xf0 == wire::EAGER {
-        return recv::on_eager(ep, env, peer, record);
-    }
-    let mut words = Words::new(&record.head, record.head_len);
+    let from = (conn, peer);
     match record.kind {
-        kind if kind & 0xf0 == wire::RTS => recv::on_rts(ep, env, conn, peer, record),
-        wire::FIN | wire::ACK => {
-            let (id, status, bytes) = (words.word(), words.word(), words.word());
-            rma::on_ack(ep, env, peer, id, status, bytes);
-            Ok(())
+        kind if matches!(kind & 0xf0, wire::EAGER | wire::RTS) => {
+            recv::on_record(ep, env, from, record)
         }
-        wire::CTS => Ok(fragment::on_cts(ep, peer, &mut words)?),
-        wire::STREAM => {
-            let (receive, offset) = (words.word(), words.word());
-            Ok(fragment::on_stream(ep, env, peer, receive, offset, record.body)?)
+        wire::FIN | wire::ACK | wire::READ_DATA => rma::on_record(ep, env, from, record),
+        wire::CTS | wire::STREAM => fragment::on_record(ep, env, from, record),
+        wire::WRITE | wire::READ | wire::RMA_EVENT | wire::ACCESS_HINT => {
+            rma_target::on_record(ep, env, from, record)
         }
-        wire::WRITE => Ok(rma_target::on_write(ep, env, conn, peer, &mut words, record.body)?),
-        wire::READ => rma_target::on_read(ep, env, conn, peer, &mut words),
-        wire::READ_DATA => {
-            let (id, offset) = (words.word(), words.word());
-            rma::on_read_data(ep, env, peer, id, offset, record.body);
-            Ok(())
-        }
-        wire::ATOMIC => atomic_target::on_atomic(ep, env, peer, &mut words, record.body),
-        wire::ATOMIC_REPLY => {
-            let (id, status, old) = (words.word(), words.word(), words.word());
-            atomic::on_atomic_reply(ep, env, peer, id, status, (old, record.body));
-            Ok(())
-        }
-        wire::ATOMIC_LINE => Ok(atomic_inline::on_atomic_line(ep, env, peer, &mut words)?),
-        wire::DONE => {
-            let (stamp, count) = (words.word(), words.word());
-            atomic_inline::on_done(ep, peer, stamp, count);
-            Ok(())
-        }
-        wire::RMA_EVENT => {
-            let (flags, data, len, key) = (words.word(), words.word(), words.word(), words.word());
-            let data = (flags & wire::F_DATA != 0).then_some(data);
-            let effect = match (flags & wire::F_READ != 0, flags & wire::F_MODIFY != 0) {
-                (false, _) => Effect::Write,
-                (true, false) => Effect::Read,
-                (true, true) => Effect::ReadWrite,
-            };
-            rma_target::rma_event(
-                ep,
-                env,
-                peer,
-                effect,
-                data,
-                (key, usize::try_from(len).unwrap_or(usize::MAX)),
-            );
-            Ok(())
-        }
-        wire::ACCESS_HINT => {
-            let (key, uses) = (words.word(), words.word());
-            env.mrs.note_remote_use(key, uses);
-            Ok(())
-        }
-        wire::COLL_JOIN..=wire::COLL_ABORT => {
-            coll::on_coll(ep, env, peer, record.kind, &mut words, record.body)
-        }
+        wire::ATOMIC => atomic_target::on_record(ep, env, from, record),
+        wire::ATOMIC_REPLY => atomic::on_record(ep, env, from, record),
+        wire::ATOMIC_LINE | wire::DONE => atomic_inline::on_record(ep, env, from, record),
+        wire::COLL_JOIN..=wire::COLL_ABORT => coll::on_record(ep, env, from, record),
         #[cfg(test)]
         crate::engine::panic_test::FATAL => {
             crate::engine::panic_test::strike(crate::engine::panic_test::STRUCK)
@@ -142,7 +94,7 @@ pub(crate) fn flush_peer(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> 
         }
         pushed = true;
     }
-    pushed |= fragment::push_fragments(ep, peer, conn_id);
+    pushed |= fragment::progress(ep, peer, conn_id);
     if pushed && let Some(conn) = ep.links.conn(conn_id) {
         conn.notify();
     }
@@ -157,11 +109,11 @@ fn try_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mut PendingOp
             }
             let payload = payload.source();
             let (tag, data, context, flags) = (*tag, *data, *context, *flags);
-            send::try_send(ep, env, peer, OutgoingMsg { payload, tag, data, context, flags })
+            send::submit(ep, env, peer, OutgoingMsg { payload, tag, data, context, flags })
         }
-        PendingOp::Rma(op) => rma::try_rma(ep, env, peer, op),
-        PendingOp::Atomic(op) => atomic::try_atomic(ep, env, peer, op),
-        PendingOp::Coll(out) => coll_run::try_coll(ep, env, peer, out),
+        PendingOp::Rma(op) => rma::submit(ep, env, peer, op),
+        PendingOp::Atomic(op) => atomic::submit(ep, env, peer, op),
+        PendingOp::Coll(out) => coll_run::submit(ep, env, peer, out),
     }
 }
 
@@ -176,7 +128,7 @@ pub(crate) fn fail_pending(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, e
             completion::tx_complete(ep, env, l, err);
         }
         if let PendingOp::Coll(out) = op {
-            coll_run::coll_unsent(ep, env, peer, out.group(), err);
+            coll_run::on_unsent(ep, env, peer, out.group(), err);
         }
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn expire_connects(ep: &mut Endpoint, env: &mut Env<'_>, now: u64) {
                     "no listener at its address any more",
                 );
             }
-            coll_run::coll_lost(ep, env, peer);
+            coll_run::on_conn_lost(ep, env, peer);
         }
     }
 }

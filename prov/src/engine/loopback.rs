@@ -43,7 +43,7 @@ fn drain_loopback(ep: &mut Endpoint, env: &mut Env<'_>, own: PeerId) {
         if c.rx().ready() {
             connections::drain(ep, env, conn, own, BATCH);
             if !ep.rma_target.done.is_empty() {
-                atomic_inline::flush_atomic_acks(ep);
+                atomic_inline::progress(ep);
             }
             // Local operations may wait for this counter: fences, and RMA in message order.
             if let Some(c) = ep.links.conn(conn) {

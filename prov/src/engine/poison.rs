@@ -30,7 +30,7 @@ pub(crate) fn end_everything(ep: &mut Endpoint, env: &mut Env<'_>) {
         }
         ep.recv.queue(tagged).unexpected.retain(|_| false);
     }
-    coll_run::coll_end_all(ep, env, err);
+    coll_run::end_all(ep, env, err);
     for peer in ep.peers.ids() {
         for op in ep.ops.of_peer(peer) {
             completion::finish_op(ep, env, peer, op, err);

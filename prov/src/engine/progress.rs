@@ -47,14 +47,11 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     if ep.links.armed {
         ep.links.flush_active();
     }
-    if !ep.rndv.order.is_empty() {
-        rendezvous::run_incoming(ep, env);
-    }
-    if !ep.rndv.coop_sends.is_empty() {
-        rendezvous::run_coop_sends(ep);
+    if !ep.rndv.is_idle() {
+        rendezvous::progress(ep, env);
     }
     if !ep.rma_target.done.is_empty() {
-        atomic_inline::flush_atomic_acks(ep);
+        atomic_inline::progress(ep);
     }
     if !ep.peers.busy.is_empty() {
         dispatch::flush_busy(ep, env);
@@ -90,7 +87,7 @@ fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) {
 pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.links.sweep();
     connections::end_exhausted(ep, env);
-    parting::see_off(ep, env);
+    parting::progress(ep, env);
     let now = scif::now_ns();
     ep.links.note_clock(now);
     if now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {

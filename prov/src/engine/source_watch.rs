@@ -71,7 +71,7 @@ pub(crate) fn watch_sources(ep: &mut Endpoint, env: &mut Env<'_>, now_ns: u64) {
             fi::FI_ECONNRESET,
             "no listener at its address any more",
         );
-        coll_run::coll_lost(ep, env, peer);
+        coll_run::on_conn_lost(ep, env, peer);
     }
 }
 

@@ -112,7 +112,7 @@ impl Bed {
         let iov = [payload.sub(0, payload.len()).unwrap()];
         let (tag, data, dest, context) = (Some(7), None, 0, 1);
         let args = SendArgs { iov: &iov, tag, data, dest, context, flags: fi::FI_COMPLETION };
-        self.run(|ep, env| send::post_send(ep, env, &args))
+        self.run(|ep, env| send::post(ep, env, &args))
     }
 
     /// Posts a receive for any message with the tag of [`Bed::send`].
@@ -120,7 +120,7 @@ impl Bed {
         let iov = [to.sub(0, to.len()).unwrap()];
         let (src, tag, context) = (fi::FI_ADDR_UNSPEC, Some((7, 0)), 2);
         let args = RecvArgs { iov: &iov, src, tag, context, flags: fi::FI_COMPLETION };
-        self.run(|ep, env| recv::post_recv(ep, env, &args)).unwrap();
+        self.run(|ep, env| recv::post(ep, env, &args)).unwrap();
     }
 
     /// Returns the next completion or error.

@@ -134,7 +134,7 @@ fn messages_of_a_peer_that_is_back_already_stay() {
     let mut st = stage.domain.shared.gate.lock();
     let (e, mut env) = split(&mut st, stage.ep).unwrap();
     let number = peer_conn::peer_at(e, id);
-    eviction::departed(e, &mut env, number, true);
+    eviction::on_conn_lost(e, &mut env, number, true);
     drop(st);
     assert_eq!(kept(&stage), before, "they are of its next life");
     stage.recv(fi::FI_ADDR_UNSPEC, LEN, 1, 0);

@@ -5,7 +5,8 @@
 //! The effect on the operands is in `atomic_ops`.
 
 use libfabric_sys as fi;
-use scif_ring::copy::Mem;
+use scif::ConnId;
+use scif_ring::spsc::Record;
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::errno::Errno;
@@ -19,17 +20,14 @@ use crate::engine::protocols::{atomic_direct, atomic_inline};
 use crate::engine::tables::op_table::{OpKind, OutstandingOp};
 use crate::engine::tables::pending::{AtomicOp, PendingOp};
 use crate::engine::types::args::AtomicArgs;
+use crate::engine::types::envelope::RecordError;
 use crate::engine::types::iov::{Iov, gather, scatter};
 use crate::engine::types::peer_id::PeerId;
-use crate::engine::types::wire::{self, AtomicWord, Head};
+use crate::engine::types::wire::{self, AtomicWord, Head, Words};
 
 /// Tries an atomic directly, then inline, then as a record with a body. Else it becomes
 /// pending.
-pub(crate) fn post_atomic(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    a: &AtomicArgs<'_>,
-) -> Result<(), Errno> {
+pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> Result<(), Errno> {
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
     let len: usize = a.rma.iter().map(|r| r.len).sum();
     let quiet = ep.peers.at(peer).queue.is_quiet();
@@ -75,7 +73,7 @@ pub(crate) fn post_atomic(
         flags: a.flags,
     };
     ep.stats.atomics.add(len);
-    if quiet && try_atomic(ep, env, peer, &mut op) == Submit::Done {
+    if quiet && submit(ep, env, peer, &mut op) == Submit::Done {
         return Ok(());
     }
     tx_queue::check_room(ep, peer)?;
@@ -84,7 +82,7 @@ pub(crate) fn post_atomic(
 }
 
 /// Tries to execute a pending atomic, or to push its record.
-pub(crate) fn try_atomic(
+pub(crate) fn submit(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -123,19 +121,20 @@ pub(crate) fn try_atomic(
 }
 
 /// Handles the old values of a fetching atomic: a list in the body, or a single value.
-pub(crate) fn on_atomic_reply(
+pub(crate) fn on_record(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    peer: PeerId,
-    id: u64,
-    status: u64,
-    (old, body): (u64, Mem),
-) {
+    (_, peer): (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    let mut words = Words::new(&record.head, record.head_len);
+    let (id, status, old) = (words.word(), words.word(), words.word());
+    let body = record.body;
     let Some(op) = ep.ops.get_mut(id) else {
-        return;
+        return Ok(());
     };
     if op.peer != peer || op.op_kind != OpKind::AtomicFetch || body.len() > op.len {
-        return;
+        return Ok(());
     }
     if body.is_empty() {
         let old = old.to_ne_bytes();
@@ -145,6 +144,7 @@ pub(crate) fn on_atomic_reply(
     }
     let err = if status == 0 { 0 } else { fi::FI_EOTHER };
     completion::finish_op(ep, env, peer, id, err);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
             context: 4,
             flags: fi::FI_COMPLETION,
         };
-        bed.run(|ep, env| post_atomic(ep, env, &args))
+        bed.run(|ep, env| post(ep, env, &args))
     }
 
     #[test]

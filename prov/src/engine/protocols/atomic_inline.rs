@@ -10,6 +10,7 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
+use scif_ring::spsc::Record;
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::errno::Errno;
@@ -22,7 +23,7 @@ use crate::engine::protocols::rma_target::{self, place};
 use crate::engine::tables::op_table::{CompletionInfo, OpKind, OpTable, OutstandingOp};
 use crate::engine::tables::peer::{AckCount, Peer};
 use crate::engine::types::args::{AWAITS_TARGET, AtomicArgs, Effect, RmaIov};
-use crate::engine::types::envelope::ProtocolError;
+use crate::engine::types::envelope::{ProtocolError, RecordError};
 use crate::engine::types::iov::{Iov, gather_into};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, AtomicWord, Head, Words};
@@ -124,8 +125,23 @@ fn permitted(ep: &mut Endpoint, conn: ConnId, segment: &RmaIov, needed: u64) -> 
         .is_some_and(|(_, _, entry)| place(&entry, segment, needed).is_ok())
 }
 
+/// Handles an inline atomic, or the report that such were executed.
+pub(crate) fn on_record(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (_, peer): (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    let mut words = Words::new(&record.head, record.head_len);
+    match record.kind {
+        wire::ATOMIC_LINE => on_atomic_line(ep, env, peer, &mut words)?,
+        _ => on_done(ep, peer, words.word(), words.word()),
+    }
+    Ok(())
+}
+
 /// Executes an inline atomic, as a target.
-pub(crate) fn on_atomic_line(
+fn on_atomic_line(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -176,7 +192,7 @@ fn count_done(ep: &mut Endpoint, peer: PeerId, stamp: u64) {
 
 /// Reports to peers how many of their operations without a reply were executed.
 #[cold]
-pub(crate) fn flush_atomic_acks(ep: &mut Endpoint) {
+pub(crate) fn progress(ep: &mut Endpoint) {
     for peer in std::mem::take(&mut ep.rma_target.done) {
         let p = ep.peers.at_mut(peer);
         let AckCount { stamp, count } = std::mem::take(&mut p.rma.done);
@@ -185,7 +201,7 @@ pub(crate) fn flush_atomic_acks(ep: &mut Endpoint) {
 }
 
 /// Handles a report that `count` operations without a reply were executed.
-pub(crate) fn on_done(ep: &mut Endpoint, peer: PeerId, reported: u64, count: u64) {
+fn on_done(ep: &mut Endpoint, peer: PeerId, reported: u64, count: u64) {
     let p = ep.peers.at_mut(peer);
     if reported == stamp(&ep.ops, p) {
         p.rma.outstanding =

@@ -4,7 +4,9 @@
 //! The effect on the operands is in `atomic_ops`.
 
 use libfabric_sys as fi;
+use scif::ConnId;
 use scif_ring::copy::Mem;
+use scif_ring::spsc::Record;
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::base::errno::Errno;
@@ -28,16 +30,16 @@ pub(crate) fn rights(op: u32, fetches: bool) -> u64 {
 }
 
 /// Executes an atomic and replies to it, as a target.
-pub(crate) fn on_atomic(
+pub(crate) fn on_record(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    peer: PeerId,
-    words: &mut Words<'_>,
-    body: Mem,
+    (_, peer): (ConnId, PeerId),
+    record: &Record,
 ) -> Result<(), RecordError> {
+    let mut words = Words::new(&record.head, record.head_len);
     let (id, data) = (words.word(), words.word());
     let word = AtomicWord::unpack(words.word());
-    let bytes = bytes_of(&body).ok_or(RecordError::NoMemory)?;
+    let bytes = bytes_of(&record.body).ok_or(RecordError::NoMemory)?;
     let len = usize::from(word.len);
     let (list, operands) =
         bytes.split_at_checked(usize::from(word.segments) * SEGMENT).ok_or(ProtocolError)?;

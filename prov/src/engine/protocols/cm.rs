@@ -26,7 +26,7 @@ use crate::engine::types::wire;
 use crate::state::eq_queue::{EqError, cm_entry};
 
 /// Advances a connection that is not up yet, and flushes the receives of one that has ended.
-pub(crate) fn cm_step(ep: &mut Endpoint, env: &mut Env<'_>) {
+pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     let Some(cm) = &ep.cm else { return };
     match cm.state {
         State::Connecting if cm.request.is_none() && !cm.data_sent() => call(ep, env),
@@ -49,7 +49,7 @@ fn call(ep: &mut Endpoint, env: &mut Env<'_>) {
                 send_msg(conn, wire::CM_REQUEST, cm.number, &data);
             }
         }
-        Err(error) => cm_not_connected(ep, env, &error),
+        Err(error) => on_connect_failed(ep, env, &error),
     }
 }
 
@@ -66,28 +66,28 @@ fn open_line(ep: &mut Endpoint, env: &mut Env<'_>) {
             settle_on(ep, id, to);
             // Reported before the caller learns that it is connected: an event of its next
             // operation must not precede this one.
-            cm_up(ep, &[]);
+            on_up(ep, &[]);
             if let Some(call) = ep.cm.as_mut().and_then(|cm| cm.call.take()) {
                 call.taken();
             }
         }
-        Err(error) => cm_not_connected(ep, env, &error),
+        Err(error) => on_connect_failed(ep, env, &error),
     }
 }
 
 /// Handles a failed attempt to connect to the other side.
 #[cold]
-fn cm_not_connected(ep: &mut Endpoint, env: &mut Env<'_>, error: &Error) {
+fn on_connect_failed(ep: &mut Endpoint, env: &mut Env<'_>, error: &Error) {
     let Some(cm) = &mut ep.cm else { return };
     if !cm.repeats(error, scif::now_ns(), crate::base::env::env().connect_timeout_ns) {
-        cm_unreachable(ep, error);
-        cm_failed(ep, env, errno::errno(error), Vec::new());
+        log_unreachable(ep, error);
+        fail(ep, env, errno::errno(error), Vec::new());
     }
 }
 
 /// Logs, once for each cause, that the other side of a connection cannot be reached.
 #[cold]
-fn cm_unreachable(ep: &Endpoint, error: &Error) {
+fn log_unreachable(ep: &Endpoint, error: &Error) {
     match error {
         Error::Refused(id) => peer_conn::log_no_listener(ep, *id, None),
         error => {
@@ -109,7 +109,7 @@ fn settle_on(ep: &mut Endpoint, id: ConnId, port: PortId) {
 }
 
 /// Handles a connection to this connected endpoint. The one that names our request is the peer.
-pub(crate) fn cm_accepted(ep: &mut Endpoint, conn: ConnId) {
+pub(crate) fn on_accepted(ep: &mut Endpoint, conn: ConnId) {
     match &mut ep.cm {
         Some(cm) if cm.state == State::Connecting => cm.unidentified.push(conn),
         _ => return ep.links.sock.close_conn(conn, CloseHow::Reset),
@@ -148,7 +148,7 @@ fn look_for_answer(ep: &mut Endpoint) {
                 if let Some(request) = ep.cm.as_mut().and_then(|cm| cm.request.take()) {
                     ep.links.sock.close_conn(request, CloseHow::Orderly);
                 }
-                cm_up(ep, &said.data);
+                on_up(ep, &said.data);
             }
             _ => ep.links.sock.close_conn(id, CloseHow::Reset),
         }
@@ -161,7 +161,7 @@ fn look_for_answer(ep: &mut Endpoint) {
     }
 }
 
-fn cm_up(ep: &mut Endpoint, data: &[u8]) {
+fn on_up(ep: &mut Endpoint, data: &[u8]) {
     let Some(cm) = &mut ep.cm else { return };
     cm.state = State::Up;
     ep.peers.at_mut(cm.peer).state.on_up();
@@ -175,7 +175,7 @@ fn cm_up(ep: &mut Endpoint, data: &[u8]) {
 
 /// Handles the end of a connection without messages. Returns false if the connection carries
 /// messages.
-pub(crate) fn cm_closed(
+pub(crate) fn on_setup_lost(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
@@ -202,20 +202,20 @@ pub(crate) fn cm_closed(
         // sent.
         Some(said) if said.kind == wire::CM_TAKEN && said.number == number => {}
         Some(said) if said.kind == wire::CM_REJECT && said.number == number => {
-            cm_failed(ep, env, fi::FI_ECONNREFUSED, said.data);
+            fail(ep, env, fi::FI_ECONNREFUSED, said.data);
         }
         _ => {
             let err = match reason {
                 Reason::Died | Reason::Corrupt => fi::FI_ECONNRESET,
                 _ => fi::FI_ECONNREFUSED,
             };
-            cm_failed(ep, env, err, Vec::new());
+            fail(ep, env, err, Vec::new());
         }
     }
     true
 }
 
-fn cm_failed(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>) {
+fn fail(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>) {
     let Some(cm) = &mut ep.cm else { return };
     cm.state = State::Down;
     drop(cm.call.take());
@@ -235,24 +235,24 @@ fn cm_failed(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>
 }
 
 /// Handles the end of the connection for messages.
-pub(crate) fn cm_ended(ep: &mut Endpoint, env: &mut Env<'_>, died: bool) {
+pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, died: bool) {
     let Some(cm) = &mut ep.cm else { return };
     let was = std::mem::replace(&mut cm.state, State::Down);
     match (was, &ep.eq) {
         (State::Up, _) => tell_shutdown(ep),
         (State::Accepting, Some(_)) => {
-            return cm_failed(ep, env, fi::FI_ECONNRESET, Vec::new());
+            return fail(ep, env, fi::FI_ECONNRESET, Vec::new());
         }
         _ => {}
     }
-    // After a graceful end, `cm_step` does this later.
+    // After a graceful end, `progress` does this later.
     if died {
         flush_receives(ep, env, fi::FI_ECONNRESET);
     }
 }
 
 /// Notes that the connection for messages has ended. The records in its ring are handled later.
-pub(crate) fn cm_over(ep: &mut Endpoint) {
+pub(crate) fn on_conn_closing(ep: &mut Endpoint) {
     let Some(cm) = ep.cm.as_mut().filter(|cm| cm.state == State::Up) else {
         return;
     };
@@ -309,10 +309,10 @@ mod tests {
     fn receives_of_an_ended_connection_are_flushed() {
         let mut bed = Bed::new(|cfg| cfg.connected = true);
         bed.recv(&crate::engine::tests::buffer(vec![0; 8]));
-        bed.run(cm_step);
+        bed.run(progress);
         assert!(bed.completion().is_none(), "the connection may still come");
         assert!(!begin_hang_up(&mut bed.ep), "it was never up");
-        bed.run(cm_step);
+        bed.run(progress);
         assert_eq!(bed.completion().unwrap().unwrap_err().err, fi::FI_ECANCELED);
     }
 
@@ -320,6 +320,6 @@ mod tests {
     fn an_endpoint_without_connection_management_has_only_connections_for_messages() {
         let mut bed = Bed::new(|_| {});
         let conn = ConnId { index: 0, generation: 1 };
-        assert!(!bed.run(|ep, env| cm_closed(ep, env, conn, Reason::Died)));
+        assert!(!bed.run(|ep, env| on_setup_lost(ep, env, conn, Reason::Died)));
     }
 }

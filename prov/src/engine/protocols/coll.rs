@@ -2,7 +2,8 @@
 //! Records about groups and their operations, from a member.
 
 use libfabric_sys as fi;
-use scif_ring::copy::Mem;
+use scif::ConnId;
+use scif_ring::spsc::Record;
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
@@ -14,14 +15,14 @@ use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
 
 /// Handles a record of a member.
-pub(crate) fn on_coll(
+pub(crate) fn on_record(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    peer: PeerId,
-    kind: u8,
-    words: &mut Words<'_>,
-    body: Mem,
+    (_, peer): (ConnId, PeerId),
+    record: &Record,
 ) -> Result<(), RecordError> {
+    let mut words = Words::new(&record.head, record.head_len);
+    let kind = record.kind;
     if ep.coll.is_none() {
         if kind == wire::COLL_JOIN {
             words.word();
@@ -31,12 +32,12 @@ pub(crate) fn on_coll(
         return Ok(());
     }
     let sane = match kind {
-        wire::COLL_DATA => coll_run::on_coll_data(ep, env, peer, words, body)?,
+        wire::COLL_DATA => coll_run::on_data(ep, env, peer, &mut words, record.body)?,
         wire::COLL_ABORT => {
             let (id, err, tell) = (words.word(), words.word(), words.word() != 0);
             coll_run::on_abort(ep, env, peer, id, error_of(err), tell)
         }
-        _ => coll_join::on_join(ep, env, peer, kind, words),
+        _ => coll_join::on_join(ep, env, peer, kind, &mut words),
     };
     sane.then_some(()).ok_or(RecordError::ProtocolError)
 }
@@ -62,9 +63,10 @@ mod tests {
             let peer = peer_conn::peer_at(&mut bed.ep, id);
             for kind in [wire::COLL_LEAVE, wire::COLL_REFUSE, wire::COLL_ABORT] {
                 let head = record(&[9, 1, 0]);
-                let mut words = Words::new(&head, 24);
-                let handled =
-                    bed.run(|ep, env| on_coll(ep, env, peer, kind, &mut words, Mem::empty()));
+                let body = scif_ring::copy::Mem::empty();
+                let record = Record { kind, head_len: 24, head, body };
+                let from = (ConnId { index: 0, generation: 1 }, peer);
+                let handled = bed.run(|ep, env| on_record(ep, env, from, &record));
                 assert!(handled.is_ok(), "kind {kind}");
             }
             assert_eq!(bed.ep.coll.as_ref().map_or(0, |coll| coll.kept()), 0);

@@ -49,7 +49,7 @@ pub(crate) fn begin_groups(ep: &mut Endpoint, env: &mut Env<'_>) {
     for (addr, id, started) in begun {
         for ready in started {
             let head = Head::new().word(ready.number).word(id);
-            coll_run::coll_note(ep, ready.peer, wire::COLL_START, head, addr);
+            coll_run::send_note(ep, ready.peer, wire::COLL_START, head, addr);
         }
         coll_run::report_join(ep, addr, Ok(()));
         catch_up(ep, env, addr, id);
@@ -63,7 +63,7 @@ pub(crate) fn begin_groups(ep: &mut Endpoint, env: &mut Env<'_>) {
 fn catch_up(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, id: u64) {
     let early = ep.coll.as_mut().and_then(|c| c.aborted.remove(&id));
     if let Some((_, err)) = early {
-        coll_run::coll_end(ep, env, addr, err);
+        coll_run::end_group(ep, env, addr, err);
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn on_join(
             if let Some(at) = late {
                 let err = coll.refused.remove(at).err;
                 let head = Head::new().word(second).word(err.unsigned_abs().into());
-                coll_run::coll_note(ep, peer, wire::COLL_REFUSE, head, 0);
+                coll_run::send_note(ep, peer, wire::COLL_REFUSE, head, 0);
                 return true;
             }
             if coll.ready.len() >= READY_MAX
@@ -120,7 +120,7 @@ pub(crate) fn on_join(
         wire::COLL_REFUSE => {
             let led = |g: &&Group| g.peers.first() == Some(&peer) && g.id == 0;
             if coll.groups.get(&first).filter(led).is_some() {
-                coll_run::coll_end(ep, env, first, error_of(second));
+                coll_run::end_group(ep, env, first, error_of(second));
             }
         }
         _ => {}

@@ -59,11 +59,7 @@ pub(crate) fn collects_from(ep: &Endpoint, peer: PeerId) -> bool {
     ep.coll.as_ref().is_some_and(|c| c.groups.values().any(waits))
 }
 
-pub(crate) fn coll_shape(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    a: &CollArgs,
-) -> Result<Shape, Errno> {
+pub(crate) fn shape(ep: &mut Endpoint, env: &mut Env<'_>, a: &CollArgs) -> Result<Shape, Errno> {
     let size = element(a.kind, a.datatype, a.op)?;
     let root = if a.kind.is_rooted() {
         let id = env.avs.get(ep.cfg.av).and_then(|av| av.port_id(a.root));
@@ -86,14 +82,14 @@ pub(crate) fn coll_shape(
     Ok(Shape { size, members: group.peers.len(), root, is_root: root == group.rank })
 }
 
-pub(crate) fn coll_start(
+pub(crate) fn post(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     a: &CollArgs,
     buf: &Mem,
     result: Mem,
 ) -> Result<(), Errno> {
-    let shape = coll_shape(ep, env, a)?;
+    let shape = shape(ep, env, a)?;
     let group = group(ep, a.group).ok_or(fi::FI_EINVAL)?;
     let place = Ranks { rank: group.rank, root: shape.root, slots: &group.slots };
     let plan = coll_plan::plan(a.kind, place, a.count * shape.size);
@@ -119,13 +115,13 @@ pub(crate) fn coll_start(
         flags: a.flags,
     };
     group.ops.insert(seq, op);
-    coll_run(ep, env, a.group, seq);
-    coll_read_on(ep);
+    progress(ep, env, a.group, seq);
+    resume(ep);
     Ok(())
 }
 
 /// Executes the steps of an operation that can be done now.
-fn coll_run(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
+fn progress(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
     loop {
         let Some(coll) = ep.coll.as_mut() else {
             return;
@@ -138,7 +134,7 @@ fn coll_run(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
         };
         let Some(step) = op.steps.front() else {
             if op.sends == 0 {
-                coll_complete(ep, env, addr, seq);
+                complete(ep, env, addr, seq);
             }
             return;
         };
@@ -152,16 +148,16 @@ fn coll_run(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
             op.sends += 1;
             op.steps.pop_front();
             if group.lost.contains(&peer) {
-                return coll_fail(ep, env, addr, fi::FI_ECONNRESET);
+                return fail_group(ep, env, addr, fi::FI_ECONNRESET);
             }
             tx_queue::defer(ep, peer, PendingOp::Coll(out));
             continue;
         }
         let Some(message) = coll.inbox.take(Key { id, seq, peer }) else {
             if group.lost.contains(&peer) {
-                coll_fail(ep, env, addr, fi::FI_ECONNRESET);
+                fail_group(ep, env, addr, fi::FI_ECONNRESET);
             } else {
-                coll_touch(ep, addr, peer);
+                touch(ep, addr, peer);
             }
             return;
         };
@@ -182,12 +178,12 @@ fn coll_run(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
             Some(Step::Send { .. }) | None => Ok(()),
         };
         if let Err(err) = outcome {
-            return coll_fail(ep, env, addr, err);
+            return fail_group(ep, env, addr, err);
         }
     }
 }
 
-fn coll_complete(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
+fn complete(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
     let Some(op) = group(ep, addr).and_then(|g| g.ops.remove(&seq)) else {
         return;
     };
@@ -202,7 +198,7 @@ fn coll_complete(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
 }
 
 /// Ensures a connection to `peer`, so that its end is detected.
-pub(crate) fn coll_touch(ep: &mut Endpoint, addr: u64, peer: PeerId) {
+pub(crate) fn touch(ep: &mut Endpoint, addr: u64, peer: PeerId) {
     let known = ep.peers.get(peer).is_none_or(|p| p.tx.is_some() || !p.queue.pending.is_empty());
     if !known && ep.links.conns_of(peer).next().is_none() {
         tx_queue::defer(ep, peer, PendingOp::Coll(CollOut::Touch { group: addr }));
@@ -210,7 +206,7 @@ pub(crate) fn coll_touch(ep: &mut Endpoint, addr: u64, peer: PeerId) {
 }
 
 /// Sends as much as the ring has space for.
-pub(crate) fn try_coll(
+pub(crate) fn submit(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -251,40 +247,34 @@ pub(crate) fn try_coll(
             let sent = message.len();
             ep.stats.sent.add(sent);
             ep.stats.ring.add(sent);
-            coll_sent(ep, env, addr, seq);
+            on_sent(ep, env, addr, seq);
             Submit::Done
         }
     }
 }
 
-fn coll_sent(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
+fn on_sent(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, seq: u64) {
     let Some(op) = group(ep, addr).and_then(|g| g.ops.get_mut(&seq)) else {
         return;
     };
     op.sends -= 1;
     if op.sends == 0 && op.steps.is_empty() {
-        coll_complete(ep, env, addr, seq);
+        complete(ep, env, addr, seq);
     }
 }
 
 /// Handles an item that could not be sent because the peer is unreachable.
-pub(crate) fn coll_unsent(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    peer: PeerId,
-    addr: u64,
-    err: Errno,
-) {
+pub(crate) fn on_unsent(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, addr: u64, err: Errno) {
     if let Some(group) = group(ep, addr) {
         group.lost.insert(peer);
-        coll_fail(ep, env, addr, err);
+        fail_group(ep, env, addr, err);
     }
 }
 
 /// Handles the end of a peer: groups that need the peer end.
-pub(crate) fn coll_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
+pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     // Later records of the peer belong to its next incarnation.
-    coll_read_on(ep);
+    resume(ep);
     let Some(coll) = ep.coll.as_mut() else {
         return;
     };
@@ -304,25 +294,25 @@ pub(crate) fn coll_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
         waiting.extend(group.ops.keys().map(|seq| (*addr, *seq)));
     }
     for addr in ended {
-        coll_fail(ep, env, addr, fi::FI_ECONNRESET);
+        fail_group(ep, env, addr, fi::FI_ECONNRESET);
     }
     // Operations continue with the messages that have arrived, and fail if they need more.
     for (addr, seq) in waiting {
-        coll_run(ep, env, addr, seq);
+        progress(ep, env, addr, seq);
     }
 }
 
 /// Ends all groups of this endpoint.
-pub(crate) fn coll_end_all(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno) {
+pub(crate) fn end_all(ep: &mut Endpoint, env: &mut Env<'_>, err: Errno) {
     let groups = ep.coll.as_ref().map(|c| c.groups.keys().copied().collect());
     let groups: Vec<u64> = groups.unwrap_or_default();
     for addr in groups {
-        coll_end(ep, env, addr, err);
+        end_group(ep, env, addr, err);
     }
 }
 
 /// Ends a group here and notifies its members.
-pub(crate) fn coll_fail(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Errno) {
+pub(crate) fn fail_group(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Errno) {
     let Some(group) = group(ep, addr) else {
         return;
     };
@@ -337,14 +327,14 @@ pub(crate) fn coll_fail(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Er
     } else {
         for peer in others {
             let head = Head::new().word(id).word(err.unsigned_abs().into()).word(0);
-            coll_note(ep, peer, wire::COLL_ABORT, head, addr);
+            send_note(ep, peer, wire::COLL_ABORT, head, addr);
         }
     }
-    coll_end(ep, env, addr, err);
+    end_group(ep, env, addr, err);
 }
 
 /// Ends a group here, and fails its operations.
-pub(crate) fn coll_end(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Errno) {
+pub(crate) fn end_group(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Errno) {
     let Some(group) = group(ep, addr) else {
         return;
     };
@@ -360,18 +350,18 @@ pub(crate) fn coll_end(ep: &mut Endpoint, env: &mut Env<'_>, addr: u64, err: Err
         coll.inbox.retain_groups(|of| of != id);
         coll.tidy();
     }
-    coll_read_on(ep);
+    resume(ep);
     for op in ops.into_values() {
         completion::tx_complete(ep, env, op.info(), err);
     }
 }
 
-pub(crate) fn coll_note(ep: &mut Endpoint, peer: PeerId, kind: u8, head: Head, group: u64) {
+pub(crate) fn send_note(ep: &mut Endpoint, peer: PeerId, kind: u8, head: Head, group: u64) {
     tx_queue::defer(ep, peer, PendingOp::Coll(CollOut::Note { kind, head, group }));
 }
 
 /// Handles a fragment of a message. Returns false if it is invalid.
-pub(crate) fn on_coll_data(
+pub(crate) fn on_data(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -403,7 +393,7 @@ pub(crate) fn on_coll_data(
             return Ok(true);
         };
         if len > op.work.len() {
-            coll_fail(ep, env, addr, fi::FI_ETRUNC);
+            fail_group(ep, env, addr, fi::FI_ETRUNC);
             return Ok(true);
         }
         if offset == 0 && coll.inbox.waiting(key) >= op.wants_of(group.rank_of(peer)) {
@@ -420,18 +410,18 @@ pub(crate) fn on_coll_data(
         Put::Part => false,
     };
     if ahead && coll.inbox.is_full_of(peer) {
-        coll_hold(ep, peer);
+        pause(ep, peer);
     }
     ep.stats.received.add(body.len());
     if whole && let Some(addr) = addr {
-        coll_run(ep, env, addr, seq);
+        progress(ep, env, addr, seq);
     }
     Ok(true)
 }
 
 /// Stops reading from a member that is too far ahead.
 #[cold]
-fn coll_hold(ep: &mut Endpoint, peer: PeerId) {
+fn pause(ep: &mut Endpoint, peer: PeerId) {
     if let Some(coll) = &mut ep.coll
         && !std::mem::replace(&mut ep.peers.at_mut(peer).ahead, true)
     {
@@ -440,7 +430,7 @@ fn coll_hold(ep: &mut Endpoint, peer: PeerId) {
 }
 
 /// Resumes reading from members that were too far ahead.
-pub(crate) fn coll_read_on(ep: &mut Endpoint) {
+pub(crate) fn resume(ep: &mut Endpoint) {
     let Some(coll) = &mut ep.coll else { return };
     for peer in coll.held.drain(..) {
         ep.peers.at_mut(peer).ahead = false;
@@ -473,9 +463,9 @@ pub(crate) fn on_abort(
     };
     if coll.groups.get(&addr).is_some_and(|g| g.rank_of(by).is_some()) {
         if tell {
-            coll_fail(ep, env, addr, err);
+            fail_group(ep, env, addr, err);
         } else {
-            coll_end(ep, env, addr, err);
+            end_group(ep, env, addr, err);
         }
     }
     true
@@ -536,7 +526,7 @@ pub(crate) fn refuse(ep: &mut Endpoint, addr: u64, err: Errno) {
     }
     for member in waiting {
         let head = Head::new().word(member.number).word(err.unsigned_abs().into());
-        coll_note(ep, member.peer, wire::COLL_REFUSE, head, addr);
+        send_note(ep, member.peer, wire::COLL_REFUSE, head, addr);
     }
 }
 
@@ -552,8 +542,8 @@ mod tests {
         let (root, datatype, op, count, context, flags) = (0, 0, 0, 0, 0, 0);
         let kind = Kind::Barrier;
         let args = CollArgs { kind, group: 1, root, datatype, op, count, context, flags };
-        assert_eq!(bed.run(|ep, env| coll_shape(ep, env, &args)).err(), Some(fi::FI_EINVAL));
+        assert_eq!(bed.run(|ep, env| shape(ep, env, &args)).err(), Some(fi::FI_EINVAL));
         assert!(!is_collecting(&bed.ep));
-        bed.run(|ep, env| coll_end_all(ep, env, fi::FI_EOTHER));
+        bed.run(|ep, env| end_all(ep, env, fi::FI_EOTHER));
     }
 }

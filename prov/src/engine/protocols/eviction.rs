@@ -93,7 +93,7 @@ fn drop_unexpected(ep: &mut Endpoint, env: &mut Env<'_>, load: &Arc<AtomicCounte
 
 /// Handles the end of the last connection with `peer`. Its messages stay receivable, up to a
 /// limit if the peer died.
-pub(crate) fn departed(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, died: bool) {
+pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, died: bool) {
     if ep.links.conns_of(peer).next().is_some() {
         // The next incarnation of the peer is connected already and shares the load. Nothing
         // may be dropped.

@@ -7,6 +7,7 @@
 use scif::ConnId;
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
+use scif_ring::spsc::Record;
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
@@ -14,16 +15,30 @@ use crate::engine::protocols::rendezvous;
 use crate::engine::tables::incoming::RndvState;
 use crate::engine::tables::op_table::{CtsReason, OpKind};
 use crate::engine::tables::pending::FragmentedSend;
-use crate::engine::types::envelope::ProtocolError;
+use crate::engine::types::envelope::{ProtocolError, RecordError};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
 
-/// Handles a `CTS`: the receiver requests operation `id` as fragments.
-pub(crate) fn on_cts(
+/// Handles a request for fragments, or a fragment.
+pub(crate) fn on_record(
     ep: &mut Endpoint,
-    peer: PeerId,
-    words: &mut Words<'_>,
-) -> Result<(), ProtocolError> {
+    env: &mut Env<'_>,
+    (_, peer): (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    let mut words = Words::new(&record.head, record.head_len);
+    match record.kind {
+        wire::CTS => on_cts(ep, peer, &mut words)?,
+        _ => {
+            let (receive, offset) = (words.word(), words.word());
+            on_stream(ep, env, peer, receive, offset, record.body)?;
+        }
+    }
+    Ok(())
+}
+
+/// Handles a `CTS`: the receiver requests operation `id` as fragments.
+fn on_cts(ep: &mut Endpoint, peer: PeerId, words: &mut Words<'_>) -> Result<(), ProtocolError> {
     let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
     if refused != 0 {
         ep.peers.at_mut(peer).transfer.streamed = true;
@@ -60,7 +75,7 @@ pub(crate) fn on_cts(
 }
 
 /// Handles a fragment of a payload that this side requested.
-pub(crate) fn on_stream(
+fn on_stream(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -92,7 +107,7 @@ pub(crate) fn on_stream(
 }
 
 /// Pushes fragments to `peer`, the oldest payload first. Returns true if any entered the ring.
-pub(crate) fn push_fragments(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
+pub(crate) fn progress(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
     let mut pushed = false;
     loop {
         let p = ep.peers.at_mut(peer);

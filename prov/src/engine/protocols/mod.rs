@@ -1,5 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Protocols between two endpoints, on both sides.
+//!
+//! A protocol is a module over an endpoint. Its state is a struct (`tables`) of the endpoint or of
+//! a peer. These names are common to all protocols:
+//!
+//! * `post`: starts an operation of the application
+//! * `submit`: tries a pending operation again. `Submit::Retry` leaves it pending
+//! * `on_record`: decodes and handles a record of its kinds. The returned error ends the connection
+//! * `progress`: continues unfinished work
+//! * `on_conn_lost`: handles the end of a connection
+//!
+//! `dispatch` and `connections` select the protocol. No protocol calls them.
 
 pub(crate) mod atomic;
 pub(crate) mod atomic_direct;

@@ -102,7 +102,7 @@ fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> 
 
 /// Closes a connection that has ended with `err`, now or when its peer is not copying any more.
 /// `sent_on_it`: messages to `peer` were announced over it.
-pub(crate) fn part(
+pub(crate) fn on_conn_lost(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
@@ -151,14 +151,14 @@ pub(crate) fn is_set_apart(ep: &Endpoint, id: u64) -> bool {
 
 /// Closes the connections whose peers have left, and ends the operations that waited for that.
 #[inline]
-pub(crate) fn see_off(ep: &mut Endpoint, env: &mut Env<'_>) {
+pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     if !ep.links.parting.is_empty() {
-        see_off_all(ep, env);
+        close_parted(ep, env);
     }
 }
 
 #[cold]
-fn see_off_all(ep: &mut Endpoint, env: &mut Env<'_>) {
+fn close_parted(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut at = 0;
     while let Some(p) = ep.links.parting.get(at) {
         let (conn, has_ops) = (p.conn, !p.ops.is_empty());

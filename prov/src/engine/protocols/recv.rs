@@ -25,9 +25,24 @@ use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::rts::Rts;
 use crate::engine::types::wire::{self, Head, Words};
 
+/// Handles a message, or the announcement of a large one.
+#[inline]
+pub(crate) fn on_record(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (conn, peer): (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    if record.kind & 0xf0 == wire::EAGER {
+        on_eager(ep, env, peer, record)
+    } else {
+        on_rts(ep, env, conn, peer, record)
+    }
+}
+
 /// Handles an eager message.
 #[inline]
-pub(crate) fn on_eager(
+fn on_eager(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -60,7 +75,7 @@ pub(crate) fn on_eager(
                 if is_inline { copy_of(inline) } else { bytes_of(&record.body) }
             })?;
             let payload = Payload::Here(bytes);
-            srx::keep(
+            srx::enqueue_unexpected(
                 ep,
                 env,
                 tagged,
@@ -72,7 +87,7 @@ pub(crate) fn on_eager(
 }
 
 /// Handles the announcement of a large message.
-pub(crate) fn on_rts(
+fn on_rts(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
@@ -88,12 +103,12 @@ pub(crate) fn on_rts(
     let len = rts.len();
     match match_posted(ep, env, tagged, peer, tag, len) {
         Some(target) => {
-            rendezvous::start_rndv(ep, env, target, MsgEnvelope { peer, tag, data, len }, rts)
+            rendezvous::start(ep, env, target, MsgEnvelope { peer, tag, data, len }, rts)
         }
         None => {
             let ((), charge) = eviction::keep_bytes(ep, env, peer, rts.kept(), || Some(()))?;
             let payload = Payload::There(rts);
-            srx::keep(
+            srx::enqueue_unexpected(
                 ep,
                 env,
                 tagged,
@@ -153,11 +168,7 @@ fn reserve(
 
 /// Posts a receive on the slow path, or matches it with an unexpected message.
 #[inline(never)]
-pub(crate) fn post_recv(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    a: &RecvArgs<'_>,
-) -> Result<(), Errno> {
+pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
     let src = sep_source::wanted_peer(ep, env, a.src)?;
     let tagged = a.tag.is_some();
     let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
@@ -227,7 +238,7 @@ pub(crate) fn receive_unexpected(
             }
             recv_completion::complete_recv(ep, env, &target, &arrival, copied, 0);
         }
-        Payload::There(rts) => rendezvous::start_rndv(ep, env, target, arrival, rts),
+        Payload::There(rts) => rendezvous::start(ep, env, target, arrival, rts),
     }
 }
 

@@ -43,7 +43,7 @@ enum RndvStep {
 }
 
 /// Starts the transfer of a matched large message, by the best available method.
-pub(crate) fn start_rndv(
+pub(crate) fn start(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     target: RecvTarget,
@@ -173,8 +173,14 @@ fn fall_back_to_pull(ep: &mut Endpoint, index: u32) -> bool {
     true
 }
 
+/// Copies messages in both directions, within the budget of one call.
+pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
+    run_incoming(ep, env);
+    run_coop_sends(ep);
+}
+
 /// Copies incoming messages, the oldest first, within the budget of one call.
-pub(crate) fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
+fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut budget = BUDGET;
     let mut at = 0;
     while let Some(index) = ep.rndv.order.get(at).copied() {
@@ -283,7 +289,7 @@ fn step(ep: &mut Endpoint, index: u32, budget: &mut usize) -> RndvStep {
 }
 
 /// Copies parts, as the sender, of messages whose receivers have offered their buffers.
-pub(crate) fn run_coop_sends(ep: &mut Endpoint) {
+fn run_coop_sends(ep: &mut Endpoint) {
     let mut at = 0;
     while at < HELP_DEPTH.min(ep.rndv.coop_sends.len()) {
         let Some(id) = ep.rndv.coop_sends.get(at).copied() else {

@@ -14,6 +14,7 @@ use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, RemoteMem};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
+use scif_ring::spsc::Record;
 
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
@@ -26,9 +27,10 @@ use crate::engine::tables::op_table::{CompletionInfo, OpKind, OutstandingOp};
 use crate::engine::tables::peer::{Peer, READ_WINDOW, is_denied, note_denial};
 use crate::engine::tables::pending::{OwnedPayload, PendingOp, RmaOp, Source};
 use crate::engine::types::args::{RmaArgs, RmaIov};
+use crate::engine::types::envelope::RecordError;
 use crate::engine::types::iov::{Iov, sub_iov};
 use crate::engine::types::peer_id::PeerId;
-use crate::engine::types::wire::{self, Head};
+use crate::engine::types::wire::{self, Head, Words};
 
 /// Counts an access to `key` of `peer` that needed a system call, and reports it to the owner
 /// if due.
@@ -51,7 +53,7 @@ enum NotDirect {
 }
 
 /// Executes an RMA operation directly, or sends it to the target, or makes it pending.
-pub(crate) fn post_rma(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
     let len = total_len(a.iov);
     if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
@@ -90,7 +92,7 @@ pub(crate) fn post_rma(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) ->
         offset: 0,
         through_ring: false,
     };
-    if now && try_rma(ep, env, peer, &mut op) == Submit::Done {
+    if now && submit(ep, env, peer, &mut op) == Submit::Done {
         return Ok(());
     }
     tx_queue::defer(ep, peer, PendingOp::Rma(op));
@@ -98,12 +100,7 @@ pub(crate) fn post_rma(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) ->
 }
 
 /// Tries to execute a pending RMA operation, or to push its remaining records.
-pub(crate) fn try_rma(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    peer: PeerId,
-    op: &mut RmaOp,
-) -> Submit {
+pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mut RmaOp) -> Submit {
     let Some(conn) = peer_conn::tx_conn(ep, peer) else {
         return Submit::Retry;
     };
@@ -375,15 +372,24 @@ fn finish_direct(
     completion::tx_complete(ep, env, info, 0);
 }
 
-/// Handles an acknowledgement: an operation ended at its target, or failed there.
-pub(crate) fn on_ack(
+/// Handles the end of an operation at its target, or data that a read requested.
+pub(crate) fn on_record(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    peer: PeerId,
-    id: u64,
-    status: u64,
-    bytes: u64,
-) {
+    (_, peer): (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    let mut words = Words::new(&record.head, record.head_len);
+    let id = words.word();
+    match record.kind {
+        wire::READ_DATA => on_read_data(ep, env, peer, id, words.word(), record.body),
+        _ => on_ack(ep, env, peer, id, words.word(), words.word()),
+    }
+    Ok(())
+}
+
+/// Handles an acknowledgement: an operation ended at its target, or failed there.
+fn on_ack(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, id: u64, status: u64, bytes: u64) {
     let p = ep.peers.at_mut(peer);
     p.rma.read_bytes = p.rma.read_bytes.saturating_sub(bytes);
     let err = if status == 0 { 0 } else { i32::try_from(status).unwrap_or(fi::FI_EOTHER).max(1) };
@@ -391,7 +397,7 @@ pub(crate) fn on_ack(
 }
 
 /// Handles a fragment of the data that a read requested.
-pub(crate) fn on_read_data(
+fn on_read_data(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -436,7 +442,7 @@ mod tests {
             context: 3,
             flags: fi::FI_COMPLETION,
         };
-        bed.run(|ep, env| post_rma(ep, env, &args))
+        bed.run(|ep, env| post(ep, env, &args))
     }
 
     #[test]

@@ -5,6 +5,7 @@ use libfabric_sys as fi;
 use scif::{ConnId, RemoteMem};
 use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::keytable::KeyEntry;
+use scif_ring::spsc::Record;
 
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
@@ -13,7 +14,7 @@ use crate::engine::peers::peer_conn;
 use crate::engine::protocols::fragment;
 use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::types::args::{Effect, RmaIov};
-use crate::engine::types::envelope::{ProtocolError, RecordError};
+use crate::engine::types::envelope::RecordError;
 use crate::engine::types::iov::{gather_into, zeros};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
@@ -49,15 +50,45 @@ pub(crate) fn waits_for_messages(ep: &mut Endpoint, conn: ConnId, write: bool) -
     in_order && ep.links.conn(conn).is_some_and(|c| !c.tx().all_consumed())
 }
 
+/// Handles a request of an initiator, or its notice of an access that it has done itself.
+pub(crate) fn on_record(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (conn, peer): (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    let mut words = Words::new(&record.head, record.head_len);
+    match record.kind {
+        wire::WRITE => on_write(ep, env, conn, peer, &mut words, record.body),
+        wire::READ => return on_read(ep, env, conn, peer, &mut words),
+        wire::RMA_EVENT => {
+            let (flags, data, len, key) = (words.word(), words.word(), words.word(), words.word());
+            let data = (flags & wire::F_DATA != 0).then_some(data);
+            let effect = match (flags & wire::F_READ != 0, flags & wire::F_MODIFY != 0) {
+                (false, _) => Effect::Write,
+                (true, false) => Effect::Read,
+                (true, true) => Effect::ReadWrite,
+            };
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            rma_event(ep, env, peer, effect, data, (key, len));
+        }
+        _ => {
+            let (key, uses) = (words.word(), words.word());
+            env.mrs.note_remote_use(key, uses);
+        }
+    }
+    Ok(())
+}
+
 /// Executes one record of a write, as a target.
-pub(crate) fn on_write(
+fn on_write(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
     peer: PeerId,
     words: &mut Words<'_>,
     body: Mem,
-) -> Result<(), ProtocolError> {
+) {
     let (key, addr, id) = (words.word(), words.word(), words.word());
     let (data, flags, total) = (words.word(), words.word(), words.word());
     let mut to = Vec::new();
@@ -96,12 +127,11 @@ pub(crate) fn on_write(
             );
         }
     }
-    Ok(())
 }
 
 /// Executes a read, as a target. The bytes are taken now, so that later writes cannot overtake
 /// it.
-pub(crate) fn on_read(
+fn on_read(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     conn: ConnId,
@@ -131,7 +161,7 @@ pub(crate) fn on_read(
             }
             let conn = ep.peers.at(peer).tx;
             if let Some(conn) = conn {
-                fragment::push_fragments(ep, peer, conn);
+                fragment::progress(ep, peer, conn);
             }
             ep.peers.mark_busy(peer);
             if is_last && !failed {

@@ -54,11 +54,7 @@ impl OutgoingMsg<'_> {
 
 /// Sends a message, or makes it pending.
 #[inline(always)]
-pub(crate) fn post_send(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    a: &SendArgs<'_>,
-) -> Result<(), Errno> {
+pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &SendArgs<'_>) -> Result<(), Errno> {
     if send_small(ep, env, a)? {
         return Ok(());
     }
@@ -154,7 +150,7 @@ fn send_any(
     if quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer)) {
         let SendArgs { iov, tag, data, context, flags, .. } = *a;
         let message = OutgoingMsg { payload: Source::User(iov), tag, data, context, flags };
-        if try_send(ep, env, peer, message) == Submit::Done {
+        if submit(ep, env, peer, message) == Submit::Done {
             return Ok(());
         }
     }
@@ -193,7 +189,7 @@ fn wants_ack(ep: &Endpoint, flags: u64) -> bool {
 }
 
 /// Tries to put a message into the ring, or to announce it.
-pub(crate) fn try_send(
+pub(crate) fn submit(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,

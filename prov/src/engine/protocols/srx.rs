@@ -193,7 +193,7 @@ pub(crate) fn target_of(
 }
 
 /// Enqueues an unexpected message.
-pub(crate) fn keep(
+pub(crate) fn enqueue_unexpected(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     tagged: bool,

@@ -5,9 +5,9 @@
 //! Access without calls of the target is tested in `progress_auto`, failures in `bad_rma`.
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Mr, MrAsk, Result, RmaIov, RmaMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::fi::{Buf, Domain, Fabric, Mr, MrAsk, Result, RmaIov, RmaMsg};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
+use scif_fabtests::rig::{Ask, Remote, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
 use super::call_variants;
@@ -50,6 +50,7 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/regions_of_pieces", 2, regions_of_pieces),
     case("rma/selective_completion", 2, selective),
     case("rma/memory_of_every_kind", 2, memory_kinds),
+    case("rma/domain_opened_for_messages", 2, message_domain).under(&[("FI_SCIF_STATS", "1")]),
 ];
 
 const VIRT_PROV_ALLOC: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY | sys::FI_MR_ALLOCATED;
@@ -567,5 +568,38 @@ fn memory_kinds(rank: &Rank) -> Outcome {
             rig.barrier()?;
         }
     }
+    Ok(())
+}
+
+/// Tests an endpoint with RMA in a domain that was opened for messages only, as Open MPI 5 does. Its
+/// operations do not pass the ring.
+fn message_domain(rank: &Rank) -> Outcome {
+    rank.only_scif("the paths of another provider")?;
+    if !sandbox::may_call_process_vm() {
+        return Err(Fail::NotHere("process_vm is denied".into()));
+    }
+    let (done, text) = sandbox::stderr_of(|| -> Outcome {
+        let first = |ask: &Ask| -> Outcome<_> {
+            let info = offers(rank, load(rank)?, &ask.hints)?.into_iter().next();
+            info.ok_or_else(|| Fail::here("an empty list"))
+        };
+        let messages = first(&Ask::messages(true))?;
+        let fabric = Fabric::open(&messages)?;
+        let domain = Domain::open(&fabric, &messages)?;
+        let rig = Rig::open_in(rank, first(&ask())?, &fabric, &domain, &ask())?.meet()?;
+        let (_mr, remotes) = rig.share(Buf::new(LARGEST), REMOTE)?;
+        for size in [8, 16 << 10, LARGEST] {
+            let at = from(&remotes, rank.peer(), 0)?;
+            rig.post(|| rig.ep.write(Buf::pattern(size, 5), rig.peer(), at.addr, at.key, 1))?;
+            check_put(&rig, 1)?;
+            let back = Buf::new(size);
+            rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
+            rig.sent(2)?;
+            check_eq!(back.differs(size, 5), None, "{size} B");
+        }
+        rig.barrier()
+    })?;
+    done?;
+    check!(text.contains(" rma 6/") && text.contains(" ring 0/0 "), "{text}");
     Ok(())
 }

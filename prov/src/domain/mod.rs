@@ -52,13 +52,10 @@ impl DomainShared {
         attr: &fi::fi_domain_attr,
     ) -> Result<Arc<DomainShared>, Errno> {
         let auto = attr.data_progress == fi::FI_PROGRESS_AUTO;
-        let keys = if caps == 0 || caps & (fi::FI_RMA | fi::FI_ATOMIC) != 0 {
-            Some(fabric.node.key_table().map_err(|e| errno::errno(&e))?)
-        } else {
-            None
-        };
+        // Also without RMA capabilities: another endpoint of the domain may have them.
+        let keys = fabric.node.key_table().map_err(|e| errno::errno(&e))?;
         let (virt_addr, prov_key) = mr_modes(attr.mr_mode);
-        let state = DomainState::new(MrTable::new(virt_addr, prov_key, keys.clone()));
+        let state = DomainState::new(MrTable::new(virt_addr, prov_key, Some(Arc::clone(&keys))));
         let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto && !events {
             // SAFETY: by FI_THREAD_DOMAIN the application promises to serialise all calls on the
             // domain's objects. Without a progress thread, and without an event queue that drives

@@ -131,9 +131,8 @@ pub(crate) struct DomainShared {
     pub(crate) api: u32,
     /// Whether the domain was opened for triggered operations and queued work.
     pub(crate) triggers: bool,
-    /// Keys that peers may look up; `None` when the application requested no capability that needs
-    /// them.
-    pub(crate) keys: Option<Arc<SharedKeys>>,
+    /// Keys that peers may look up.
+    pub(crate) keys: Arc<SharedKeys>,
     pub(crate) auto: Option<AutoProgress>,
 }
 

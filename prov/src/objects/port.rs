@@ -4,6 +4,7 @@
 //! The meaning of the bytes of an address is in `addr`.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{Endpoint, Exports, PortId};
@@ -66,7 +67,7 @@ pub(crate) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errn
 /// # Errors
 /// `FI_EADDRINUSE` and errors of the system.
 pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
-    let exports = Exports { keys: dom.keys.clone() };
+    let exports = Exports { keys: Some(Arc::clone(&dom.keys)) };
     Endpoint::bind(&dom.fabric.node, port, exports).map_err(|e| errno::errno(&e))
 }
 

@@ -20,6 +20,7 @@ mod shared;
 mod source_watch;
 mod unexpected;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use libfabric_sys as fi;
@@ -92,7 +93,7 @@ impl Stage {
             ..EpConfig::default()
         };
         change(&mut cfg);
-        let exports = Exports { keys: domain.shared.keys.clone() };
+        let exports = Exports { keys: Some(Arc::clone(&domain.shared.keys)) };
         let sock = scif::Endpoint::bind(&domain.shared.fabric.node, port, exports).unwrap();
         let ep = domain.shared.add_ep(Endpoint::new(cfg, sock)).unwrap();
         domain.shared.enable_ep(&mut domain.shared.gate.lock(), ep).unwrap();

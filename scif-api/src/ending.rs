@@ -37,7 +37,15 @@ pub(crate) fn close(inner: &Arc<Inner>, fd: RawFd) -> Result<()> {
         drop(epd);
         page_restore::take_back(inner);
     } else {
-        inner.watch_again(&epd, Kind::Descriptor, &epd.bell)?;
+        // The number is closed and cannot be closed again, so this is no error of the call.
+        if let Err(failure) = inner.watch_again(&epd, Kind::Descriptor, &epd.bell) {
+            log::warn!(
+                "endpoint at port {} is no longer watched: epoll_ctl: {failure:?}; a close(2) of \
+                 its last descriptor reaches the peer only when this process ends. Call \
+                 scif_close, or raise fs.epoll.max_user_watches",
+                epd.sharer.port()
+            );
+        }
         // The last descriptor may have been closed by another thread meanwhile.
         if epd.is_over() {
             inner.unwatch(&epd.bell);
@@ -106,4 +114,27 @@ fn survive_end(epd: &Epd, end: impl FnOnce()) {
          of its memory. Restart both programs and report the error",
         epd.sharer.port()
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use scif::sys::descriptor;
+
+    use crate::faults::{FaultPoint, arm};
+    use crate::{connected, endpoints};
+
+    #[test]
+    fn a_close_succeeds_though_the_other_descriptors_cannot_be_watched() {
+        let scif = endpoints("unwatched", 0);
+        let (a, b) = connected(&scif, &scif);
+        let (spare, _other) = descriptor::pair(true).unwrap();
+        let number = descriptor::release(spare);
+        descriptor::replace(a, number).unwrap();
+        arm(&scif, a, FaultPoint::Watch);
+        assert_eq!(scif.close(a), Ok(()));
+        assert_eq!(scif.usable(number), Ok(()));
+        assert_eq!(scif.close(number), Ok(()));
+        assert_ne!(scif.usable(b), Ok(()));
+        scif.close(b).unwrap();
+    }
 }

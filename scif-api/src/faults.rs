@@ -19,6 +19,8 @@ pub(crate) enum FaultPoint {
     Rma,
     /// Store of a fence on the peer's RMAs.
     Signal,
+    /// Addition to the watched descriptors, which fails without a panic.
+    Watch,
 }
 
 /// Endpoints, by the inode of their descriptor, and the places at which the thread panics on
@@ -27,14 +29,13 @@ static STRUCK: Mutex<Vec<(u64, FaultPoint)>> = Mutex::new(Vec::new());
 
 /// Panics once at a place that [`arm`] has named.
 pub(crate) fn strike(epd: &Epd, place: FaultPoint) {
+    assert!(!is_struck(epd, place), "on purpose: {place:?}");
+}
+
+/// Whether [`arm`] has named the place, once.
+pub(crate) fn is_struck(epd: &Epd, place: FaultPoint) -> bool {
     let at = (epd.id().inode(), place);
-    let struck = {
-        let mut all = take(&STRUCK);
-        let before = all.len();
-        all.retain(|one| *one != at);
-        all.len() < before
-    };
-    assert!(!struck, "on purpose: {place:?}");
+    take(&STRUCK).extract_if(.., |one| *one == at).count() > 0
 }
 
 pub(crate) fn arm(scif: &Endpoints, fd: RawFd, place: FaultPoint) {

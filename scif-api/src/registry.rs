@@ -246,6 +246,10 @@ impl Inner {
 
     /// Adds a socket that may be watched already.
     pub(crate) fn watch_again(&self, epd: &Arc<Epd>, kind: Kind, socket: impl AsFd) -> Result<()> {
+        #[cfg(test)]
+        if crate::faults::is_struck(epd, crate::faults::FaultPoint::Watch) {
+            return Err(Failure::Os(Errno::NOSPC));
+        }
         match self.watch(epd, kind, socket) {
             Err(Failure::Os(Errno::EXIST)) => Ok(()),
             other => other,

@@ -527,6 +527,7 @@ impl Cq {
                 cq.detector.note_event();
                 return Ok(1);
             }
+            // Copies of `out` go there. A reference would force it out of its registers.
             if poll != DirectPoll::Empty
                 && let Some(found) = self.read_with_progress(st, &{ *out })?
             {

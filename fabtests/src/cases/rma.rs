@@ -571,8 +571,8 @@ fn memory_kinds(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Tests an endpoint with RMA in a domain that was opened for messages only, as Open MPI 5 does. Its
-/// operations do not pass the ring.
+/// Tests an endpoint with RMA in a domain that was opened for messages only, as Open MPI 5 does.
+/// Its operations do not pass the ring.
 fn message_domain(rank: &Rank) -> Outcome {
     rank.only_scif("the paths of another provider")?;
     if !sandbox::may_call_process_vm() {

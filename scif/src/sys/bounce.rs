@@ -115,7 +115,7 @@ fn bounce(
         let part = buffer.bytes(remote.address() % PAGE, ours.len());
         let part = part.map_err(|_| AccessError::Fault)?;
         if direction == Direction::Write {
-            part.copy_from(&ours);
+            copy_checked(direction, &ours, &part).map_err(|error| after(done, error))?;
         }
         let theirs =
             RemoteMem { addr: remote.addr.wrapping_add(done as u64), len: ours.len() as u64 };
@@ -126,11 +126,32 @@ fn bounce(
                 Err(AccessError::Short(arrived)) => arrived,
                 Err(_) => 0,
             };
-            ours.copy_from(&part.sub(0, arrived).unwrap_or(Mem::empty()));
+            let ours = ours.sub(0, arrived).unwrap_or(Mem::empty());
+            copy_checked(direction, &ours, &part).map_err(|error| after(done, error))?;
         }
         copied.map_err(|error| after(done, error))?;
         done += ours.len();
     }
+    Ok(())
+}
+
+/// Copies between the caller's memory and the buffer, and before that one byte of each page by the
+/// kernel. A page that is not mapped is an error then, and not a signal.
+fn copy_checked(direction: Direction, ours: &Mem, part: &Mem) -> Result<(), AccessError> {
+    let first_page_end = PAGE - ours.addr() % PAGE;
+    let at = std::iter::once(0).chain((first_page_end..ours.len()).step_by(PAGE));
+    let (bytes, pages): (Vec<Mem>, Vec<RemoteMem>) = at
+        .filter_map(|at| {
+            Some((part.sub(at, 1)?, RemoteMem { addr: (ours.addr() + at) as u64, len: 1 }))
+        })
+        .unzip();
+    // Towards the buffer for a write to the peer, and from it for a read.
+    let (dst, src, inward) = match direction {
+        Direction::Read => (ours, part, Direction::Write),
+        Direction::Write => (part, ours, Direction::Read),
+    };
+    process_vm::copy(process::pid(), inward, &bytes, &pages).map_err(|_| AccessError::Fault)?;
+    dst.copy_from(src);
     Ok(())
 }
 
@@ -206,7 +227,7 @@ fn measure() -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::children;
+    use crate::sys::{children, memfd};
 
     /// Bytes of a buffer around the copied ones, which no copy may change.
     const MARGIN: usize = 2 * PAGE;
@@ -325,6 +346,21 @@ mod tests {
             let short = RemoteMem { addr: range.addr, len: (LEN - PAGE) as u64 };
             assert_eq!(copy(&[short, bad]), Err(AccessError::Short(LEN - PAGE)));
             assert!(copy_if(-1, direction, &[local], &[range], || true).is_err());
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_backed_is_an_error() {
+        const LEN: usize = CHUNK + 10 * PAGE;
+        const BACKED: usize = 3 * PAGE;
+        let far = filled(LEN + PAGE);
+        for direction in DIRECTIONS {
+            let file = memfd::create("short", BACKED).unwrap();
+            let near = Mapping::shared(&file, LEN + PAGE, true).unwrap();
+            let offset = if direction == Direction::Read { 8 } else { PAGE - 8 };
+            let (local, theirs) = (near.bytes(offset, LEN).unwrap(), remote(&far, 0, LEN));
+            let outcome = copy_if(process::pid(), direction, &[local], &[theirs], || true);
+            assert_eq!(outcome, Err(AccessError::Fault), "{direction:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
 /// Version of this layout. The owner of a region stores it in the region, and peers refuse another
 /// value.
-pub const LAYOUT: u32 = 0x5343_0003;
+pub const LAYOUT: u32 = 0x5343_0004;
 
 /// Number of slots, thus of unconsumed records, in one direction of a connection. Power of two.
 pub const RING_SLOTS: usize = 256;
@@ -31,6 +31,8 @@ pub const SHORT_BODY_MAX: usize = 4096;
 /// Maximum number of bytes of an expected body that are prefetched before its record is seen. More
 /// of them would occupy every fill buffer of the core.
 pub(crate) const EXPECTED_MAX: usize = 512;
+/// Number of failures of one-sided records that a direction holds. Models have few slots.
+pub(crate) const FAILURES: usize = if cfg!(loom) { 8 } else { RING_SLOTS };
 /// Offset in bytes of the slots in a direction.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Offset in bytes of the data area in a direction.
@@ -73,6 +75,10 @@ pub const CLAIM_PART_MAX: usize = 64 * 1024;
 #[repr(C, align(128))]
 pub struct ProducerLine {
     pub(crate) layout: AtomicU32,
+    /// Number of the first record that is not withdrawn.
+    pub(crate) withdrawn: AtomicU64,
+    /// Number of the first withdrawn record that the producer has not settled.
+    pub(crate) settled: AtomicU64,
 }
 
 /// Control line written by the consumer of a direction. The producer reads it when the ring seems
@@ -86,6 +92,25 @@ pub struct ConsumerLine {
     pub(crate) consumed_data: AtomicU64,
     /// 1 while the consumer does not poll and requests its doorbell.
     pub(crate) idle: AtomicU32,
+}
+
+/// Line in which the consumer announces that it executes one-sided records. Written for each batch
+/// of them, and read by the producer to withdraw records only.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct ExecutingLine {
+    /// 1 while the consumer executes.
+    pub(crate) busy: AtomicU64,
+}
+
+/// Line in which the consumer publishes its progress with one-sided records.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct ExecutedLine {
+    /// Number of the first record that is not executed.
+    pub(crate) count: AtomicU64,
+    /// Number of executed records that have failed.
+    pub(crate) failures: AtomicU64,
 }
 
 /// One record slot: a cache line.
@@ -121,6 +146,11 @@ pub struct ReplyHalf {
 pub struct ControlLines {
     pub(crate) producer: ProducerLine,
     pub(crate) consumer: ConsumerLine,
+    pub(crate) executing: ExecutingLine,
+    pub(crate) executed: ExecutedLine,
+    /// Error number:16 | number of the record + 1:48, from bit 0 up, for the last failure of each
+    /// slot.
+    pub(crate) failures: [AtomicU64; FAILURES],
 }
 
 /// The doorbell page of an endpoint.
@@ -251,6 +281,15 @@ impl RingRegion {
         unsafe { &*self.lines }
     }
 
+    /// Returns the failure of record number `index` in a ring of `SLOTS`.
+    #[expect(clippy::cast_possible_truncation, reason = "masked to less than SLOTS, a usize")]
+    pub(crate) fn failure<const SLOTS: usize>(&self, index: u64) -> &AtomicU64 {
+        const { assert!(SLOTS <= FAILURES) };
+        let at = (index & (SLOTS as u64 - 1)) as usize;
+        let [first, ..] = &self.lines().failures;
+        self.lines().failures.get(at).unwrap_or(first)
+    }
+
     /// Returns the slot of record number `index` in a ring of `SLOTS`.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "masked to less than SLOTS, a usize")]
@@ -355,9 +394,14 @@ mod pins {
         };
     }
 
-    pin!(ProducerLine, 128, 128, layout @ 0);
+    pin!(ProducerLine, 128, 128, layout @ 0, withdrawn @ 8, settled @ 16);
     pin!(ConsumerLine, 128, 128, consumed @ 0, consumed_data @ 8, idle @ 16);
-    pin!(ControlLines, 256, 128, producer @ 0, consumer @ 128);
+    pin!(ExecutingLine, 128, 128, busy @ 0);
+    pin!(ExecutedLine, 128, 128, count @ 0, failures @ 8);
+    pin!(
+        ControlLines, 2560, 128,
+        producer @ 0, consumer @ 128, executing @ 256, executed @ 384, failures @ 512
+    );
     pin!(Slot, 64, 64, word @ 0, head @ 8);
     pin!(ReplyHalf, 32, 8, word @ 0, head @ 8);
     pin!(ReplyLine, 64, 64, halves @ 0);

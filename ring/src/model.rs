@@ -15,8 +15,9 @@ use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
 use crate::keytable::{HazardPointer, KeyReaderOf, KeyTableOf, KeyTableRef};
 use crate::layout::{
-    BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, ControlLines, DataArea, HazardLine,
-    KeyHeader, KeySlot, OfferLine, PartLine, ProducerLine, ReplyHalf, ReplyLine, RingRegion, Slot,
+    BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, ControlLines, DataArea,
+    ExecutedLine, ExecutingLine, HazardLine, KeyHeader, KeySlot, OfferLine, PartLine, ProducerLine,
+    ReplyHalf, ReplyLine, RingRegion, Slot,
 };
 use crate::reply_line::ReplyHalfRef;
 use crate::shared_word::{SharedU32, SharedU64};
@@ -73,8 +74,11 @@ fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<ModelRing>, RingRegion) 
     assert!(SLOTS.is_power_of_two() && DATA.is_power_of_two() && DATA >= 256);
     let boxed = Arc::new(ModelRing {
         lines: ControlLines {
-            producer: ProducerLine { layout: half() },
+            producer: ProducerLine { layout: half(), withdrawn: word(), settled: word() },
             consumer: ConsumerLine { consumed: word(), consumed_data: word(), idle: half() },
+            executing: ExecutingLine { busy: word() },
+            executed: ExecutedLine { count: word(), failures: word() },
+            failures: core::array::from_fn(|_| word()),
         },
         slots: (0..SLOTS).map(|_| Slot { word: word(), head: UnsafeCell::new([0; 7]) }).collect(),
         cells: (0..DATA / 64).map(|_| UnsafeCell::new(())).collect(),

@@ -16,7 +16,7 @@ use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
-use scif_ring::spsc::{InlineRecord, PollOutcome};
+use scif_ring::spsc::{Execution, InlineRecord, PollOutcome};
 use scif_ring::{
     BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, ClaimShare, Corrupt,
     DIRECTION_BYTES, HAZARD_BYTES, HEAD_MAX, HazardPointer, KEYTABLE_BYTES, KeyReader, Mem,
@@ -29,7 +29,7 @@ const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
 /// place.
 fn place() -> impl Strategy<Value = usize> {
     prop_oneof![
-        3 => 0usize..256,
+        3 => 0usize..1024,
         3 => SLOTS_OFFSET..SLOTS_OFFSET + 64 * 64,
         1 => 0..DIRECTION_BYTES,
     ]
@@ -115,6 +115,18 @@ proptest! {
             prop_assert!(!matches!(pushed, Err(PushError::TooLong)));
             let _ = tx.push_body(3, [1, 2], len % 3, &body.sub(0, len).unwrap());
             let _ = (tx.push_head(2, &[8; 9]), tx.consumer_idle(), tx.all_consumed(), tx.room(len));
+            prop_assert!(tx.executed() <= tx.produced());
+            let _ = (tx.failures(), tx.failure(tx.produced()), rx.next_kind());
+            tx.begin_withdrawal();
+            let _ = (tx.is_consumer_executing(), tx.published_head(tx.produced()));
+            let held = tx.published_body(tx.body_position(len), len).unwrap();
+            prop_assert!(area.contains(&held.addr()) && area.contains(&(held.addr() + len)));
+            tx.end_withdrawal(tx.executed());
+            if rx.begin_execution() == Execution::Execute {
+                rx.note_failure(5);
+                rx.publish_executed();
+                rx.end_execution();
+            }
             let mut seen = 0;
             let mut handler = |_, line: &InlineRecord<'_>| {
                 seen = line.len().max(line.copy_payload(7, &body)).max(line.copy_payload(0, &body));

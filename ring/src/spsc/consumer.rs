@@ -25,9 +25,9 @@ pub type Consumer = ConsumerOf<RING_SLOTS, RING_DATA_BYTES>;
 
 /// The consumer of a ring. Dropping it does nothing.
 pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
-    region: RingRegion,
+    pub(super) region: RingRegion,
     /// Number of records taken.
-    next: u64,
+    pub(super) next: u64,
     /// Position after the last body taken.
     data: u64,
     /// Value of `data` once the record last seen is freed.
@@ -42,7 +42,7 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     /// has one too.
     body_expected: bool,
     /// Number of the lap that contains `next`.
-    lap: u16,
+    pub(super) lap: u16,
     /// The producer's half of the reply line.
     reply_half: Option<ReplyHalfRef>,
     /// Whether the record last seen lies in the reply line.

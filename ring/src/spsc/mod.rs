@@ -18,10 +18,12 @@
 //! are ignored, and its ring stays full: that harms the consumer alone.
 
 mod consumer;
+mod execution;
 mod producer;
 mod record;
 
 pub use consumer::{Consumer, ConsumerOf};
+pub use execution::Execution;
 pub use producer::{Producer, ProducerOf};
 pub use record::{InlineHandler, InlineRecord, PollOutcome, Record};
 

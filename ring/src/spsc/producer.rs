@@ -24,14 +24,14 @@ pub type Producer = ProducerOf<RING_SLOTS, RING_DATA_BYTES>;
 
 /// The producer of a ring. Dropping it does nothing.
 pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
-    region: RingRegion,
+    pub(super) region: RingRegion,
     /// Number of records published.
     produced: u64,
     /// Value of `produced` up to which slots are known to be free. Beyond it the consumer's counter
     /// is loaded again.
     limit: u64,
     /// Position after the last body.
-    data: u64,
+    pub(super) data: u64,
     /// The consumer's data counter when last loaded.
     data_seen: u64,
     /// Bytes of the next body to prefetch: those of the last short body since the last refresh.

@@ -33,12 +33,16 @@ fn main() -> std::process::ExitCode {
 mod streams;
 
 #[cfg(loom)]
+mod withdrawal;
+
+#[cfg(loom)]
 mod models {
     use crate::streams::{
         Without, late_ring, stream_bytes_in_order, stream_closed_by_the_receiver,
         stream_closed_by_the_sender, stream_demanded, stream_descriptor, stream_short,
         stream_sleepers, teller_killed, waiter_killed,
     };
+    use crate::withdrawal::{Unfenced, withdrawal};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use loom::thread::{spawn, yield_now};
@@ -76,6 +80,10 @@ mod models {
         model("ring_bodies", 3, || ring_bodies(false)),
         model("ring_short_bodies", 3, || ring_bodies(true)),
         model("ring_full_then_flushed", 3, ring_full_then_flushed),
+        model("withdrawal_executes_once", 3, || withdrawal(Unfenced::Neither, 2)),
+        model("withdrawal_gives_back", 3, || withdrawal(Unfenced::Neither, 1)),
+        broken("withdrawal_needs_the_fence_of_the_consumer", || withdrawal(Unfenced::Consumer, 2)),
+        broken("withdrawal_needs_the_fence_of_the_producer", || withdrawal(Unfenced::Producer, 2)),
         model("idle_and_push", 3, || idle_and_push(false)),
         broken("sleep_needs_both_fences", || idle_and_push(true)),
         model("sleeping_and_push", 3, || sleeping_and_push(false)),

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Models of one-sided records that the consumer executes or the producer withdraws.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread::{spawn, yield_now};
+use scif_ring::model::direction;
+use scif_ring::spsc::Execution;
+
+/// Side that omits its fence, so that the model must fail.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum Unfenced {
+    Neither,
+    Consumer,
+    Producer,
+}
+
+/// Kind of a one-sided record, and of a message.
+const WRITE: u8 = 1;
+const MESSAGE: u8 = 2;
+
+/// Two one-sided records and a message, while the producer withdraws what is not executed and gives
+/// the records from number `own` on back. Each record is executed once, before the message is
+/// taken.
+pub(crate) fn withdrawal(unfenced: Unfenced, own: u64) {
+    let (mut tx, mut rx) = direction::<4, 256>();
+    let memory: Arc<[UnsafeCell<i32>; 2]> = Arc::new([UnsafeCell::new(0), UnsafeCell::new(0)]);
+    let target = Arc::clone(&memory);
+    let execute = |memory: &[UnsafeCell<i32>; 2], record: u64| {
+        // SAFETY: the model checks that no other access races with this write.
+        memory[record as usize].with_mut(|p| unsafe { *p += 1 });
+    };
+    for kind in [WRITE, WRITE, MESSAGE] {
+        tx.push_head(kind, &[]).unwrap();
+    }
+    let t = spawn(move || {
+        while let Some(record) = rx.peek().unwrap() {
+            if record.kind == MESSAGE {
+                rx.advance();
+                break;
+            }
+            let begun = match unfenced {
+                Unfenced::Consumer => rx.begin_execution_without_fence(),
+                _ => rx.begin_execution(),
+            };
+            match begun {
+                Execution::Hold => yield_now(),
+                Execution::Skip => rx.advance(),
+                Execution::Execute => {
+                    execute(&target, rx.consumed());
+                    rx.advance();
+                    rx.publish_executed();
+                    rx.end_execution();
+                }
+            }
+        }
+        for cell in target.iter() {
+            // SAFETY: the model checks that no other access races with this read.
+            assert_eq!(cell.with(|p| unsafe { *p }), 1);
+        }
+    });
+    match unfenced {
+        Unfenced::Producer => tx.begin_withdrawal_without_fence(),
+        _ => tx.begin_withdrawal(),
+    }
+    while tx.is_consumer_executing() {
+        yield_now();
+    }
+    let executed = tx.executed();
+    let own = own.max(executed);
+    for record in executed..own.min(2) {
+        execute(&memory, record);
+    }
+    // The message, record number 2, is withdrawn only together with all records before it.
+    tx.end_withdrawal(if own < 2 { own } else { 3 });
+    t.join().unwrap();
+}

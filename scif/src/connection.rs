@@ -276,6 +276,13 @@ impl Connection {
         }
     }
 
+    /// Whether the peer neither sleeps nor has its ring idle, so that it may be polling.
+    #[inline]
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        !self.views.tx.consumer_idle() && self.bell.as_ref().is_some_and(|b| !b.handle.sleeping())
+    }
+
     #[cold]
     fn wake_peer(&mut self, mut idle: bool) {
         if self.bell.is_none() {

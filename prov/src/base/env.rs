@@ -40,10 +40,24 @@ pub(crate) struct Settings {
     pub(crate) mr_close_timeout_ns: u64,
     /// Whether memory that peers access frequently migrates to pages that they can map.
     pub(crate) migrate: bool,
+    /// Path of short writes.
+    pub(crate) rma: RmaPath,
     /// Transport of the connections.
     pub(crate) transport: TransportKind,
     /// Maximum number of bytes that the process keeps in unexpected messages.
     pub(crate) unexpected_max: usize,
+}
+
+/// Path of short writes to a target in another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RmaPath {
+    /// By the ring while the target polls, else directly.
+    Auto,
+    /// By the ring whenever possible. Writes that the target does not execute are withdrawn.
+    Ring,
+    /// Directly.
+    #[default]
+    Direct,
 }
 
 /// Value of the eager size that lets the duration of a direct copy decide.
@@ -54,6 +68,8 @@ enum ParamKind {
     Bool(fn(&mut Settings) -> &mut bool),
     /// One of two words; the second sets the field to true.
     Choice(&'static str, &'static str, fn(&mut Settings) -> &mut bool),
+    /// Path of short writes.
+    Rma(fn(&mut Settings) -> &mut RmaPath),
     /// Transport of the connections.
     Transport(fn(&mut Settings) -> &mut TransportKind),
     /// Number of bytes, with K, M or G for powers of 1024, or `auto`: [`EAGER_AUTO`].
@@ -148,6 +164,15 @@ static TABLE: &[Param] = &[
                memory. Not for programs in which another device or library pins the same pages",
     },
     Param {
+        name: c"rma",
+        kind: ParamKind::Rma(|env| &mut env.rma),
+        default: "direct",
+        help: "Path of writes of at most 4096 bytes: 'auto', by the ring while the target polls, \
+               and else directly; 'ring', by the ring also to a target that did not poll lately; \
+               'direct'. A write that the target does not execute in time is withdrawn and done \
+               directly",
+    },
+    Param {
         name: c"transport",
         kind: ParamKind::Transport(|env| &mut env.transport),
         default: "soft",
@@ -201,6 +226,7 @@ fn ask(param: &Param) -> ParamAnswer {
         ParamKind::Bool(_) => FI_PARAM_BOOL,
         ParamKind::Choice(..)
         | ParamKind::Transport(_)
+        | ParamKind::Rma(_)
         | ParamKind::Size(_)
         | ParamKind::Memory(_)
         | ParamKind::Time(_) => FI_PARAM_STRING,
@@ -237,6 +263,7 @@ fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)
         connect_timeout_ns: 0,
         mr_close_timeout_ns: 0,
         migrate: false,
+        rma: RmaPath::Direct,
         transport: TransportKind::Soft,
         unexpected_max: 0,
     };
@@ -270,6 +297,14 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
                 _ if text.eq_ignore_ascii_case(yes) => true,
                 _ if text.eq_ignore_ascii_case(no) => false,
                 _ => return Err(format!("'{no}' or '{yes}'")),
+            }
+        }
+        ParamKind::Rma(field) => {
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case("auto") => RmaPath::Auto,
+                _ if text.eq_ignore_ascii_case("ring") => RmaPath::Ring,
+                _ if text.eq_ignore_ascii_case("direct") => RmaPath::Direct,
+                _ => return Err("'auto', 'ring' or 'direct'".to_owned()),
             }
         }
         ParamKind::Transport(field) => {

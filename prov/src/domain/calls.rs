@@ -22,7 +22,7 @@ use crate::engine::completions::multi_recv;
 use crate::engine::endpoint::{Endpoint, Health};
 use crate::engine::fast_path::{self, CompletionSink, DirectPoll};
 use crate::engine::parts::Env;
-use crate::engine::protocols::{atomic, cm, coll_run, parting, recv, rma, send, srx};
+use crate::engine::protocols::{atomic, cm, coll_run, parting, posted_write, recv, send, srx};
 use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
 use crate::engine::{connections, loopback, peek, poison, progress};
 
@@ -190,7 +190,7 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
         if is_null_range(a.iov) {
             return Err(in_no_memory());
         }
-        let posted = rma::post(e, &mut env, a);
+        let posted = posted_write::post(e, &mut env, a);
         loopback::progress_loopback(e, &mut env);
         posted
     })

@@ -19,7 +19,9 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::fast_path::{self, ToQueue};
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
-use crate::engine::protocols::{cm, coll_run, eviction, parting, srx};
+use crate::engine::protocols::{
+    cm, coll_run, eviction, parting, posted_write, posted_write_target, srx,
+};
 use crate::engine::tables::unexpected::EXHAUSTED;
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
@@ -130,7 +132,10 @@ pub(crate) fn drain(
     for taken in 0..most {
         let more = match fast_path::recv_inline(ep, env, conn, peer, &mut ToQueue) {
             PollOutcome::Consumed => true,
-            PollOutcome::Unhandled => take_any(ep, env, conn, peer),
+            PollOutcome::Unhandled => match posted_write_target::execute(ep, env, conn, peer) {
+                PollOutcome::Unhandled => take_any(ep, env, conn, peer),
+                outcome => outcome == PollOutcome::Consumed,
+            },
             PollOutcome::Empty => false,
         };
         if !more {
@@ -323,6 +328,9 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, r
         && ep.ops.of_peer(peer).is_empty();
     let was_up = ep.links.conn(conn).is_some_and(|c| c.was_up());
     source_watch::note_source_lost(ep, peer, was_up);
+    if ep.peers.at(peer).tx == Some(conn) {
+        posted_write::complete_executed(ep, env, peer);
+    }
     // Precedes all work on other connections of the peer, whose requests must not be answered
     // over this one.
     let sent_on_it = leave_tx(ep, conn, peer);
@@ -409,6 +417,7 @@ fn fail_sent(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
             completion::finish_op(ep, env, peer, op, err);
         }
     }
+    posted_write::on_conn_lost(ep, env, peer, err);
     dispatch::fail_pending(ep, env, peer, err);
 }
 

@@ -13,7 +13,8 @@ use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::send::OutgoingMsg;
 use crate::engine::protocols::{
-    atomic, atomic_inline, atomic_target, coll, coll_run, fragment, recv, rma, rma_target, send,
+    atomic, atomic_inline, atomic_target, coll, coll_run, fragment, posted_write, recv, rma,
+    rma_target, send,
 };
 use crate::engine::tables::peer::Peer;
 use crate::engine::tables::pending::PendingOp;
@@ -66,7 +67,10 @@ pub(crate) fn on_record(
 /// Starts pending work towards `peer`. Returns true when none is left.
 pub(crate) fn flush_peer(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     // Work that failed with its connection is no reason to connect again.
-    let idle = |p: &Peer| p.queue.is_quiet() && p.queue.streams.is_empty();
+    let idle = |p: &Peer| p.queue.is_idle() && p.rma.posted.is_empty();
+    if !ep.peers.at(peer).rma.posted.is_empty() {
+        posted_write::progress(ep, env, peer);
+    }
     if idle(ep.peers.at(peer)) {
         return true;
     }
@@ -111,7 +115,10 @@ fn try_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mut PendingOp
             let (tag, data, context, flags) = (*tag, *data, *context, *flags);
             send::submit(ep, env, peer, OutgoingMsg { payload, tag, data, context, flags })
         }
-        PendingOp::Rma(op) => rma::submit(ep, env, peer, op),
+        PendingOp::Rma(op) => {
+            posted_write::settle(ep, env, peer);
+            rma::submit(ep, env, peer, op)
+        }
         PendingOp::Atomic(op) => atomic::submit(ep, env, peer, op),
         PendingOp::Coll(out) => coll_run::submit(ep, env, peer, out),
     }

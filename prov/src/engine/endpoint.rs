@@ -57,6 +57,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     pub(crate) fn new(cfg: EpConfig, sock: scif::Endpoint) -> Endpoint {
         let cfg = EpConfig {
+            rma_path: crate::base::env::env().rma,
             force_slow_path: cfg.caps & fi::FI_SOURCE_ERR != 0 || cfg.grouped && cfg.directed,
             ..cfg
         };

@@ -120,7 +120,7 @@ pub(crate) fn drain_before_close(ep: &mut Endpoint, env: &mut Env<'_>) {
         let now = scif::now_ns();
         let mut unfinished = !ep.links.rx_closed && ep.ops.kept() > 0;
         for p in ep.peers.busy.iter().map(|p| ep.peers.at(*p)) {
-            unfinished |= p.tx.is_some() && !p.queue.is_idle();
+            unfinished |= p.tx.is_some() && !(p.queue.is_idle() && p.rma.posted.is_empty());
             if !p.is_connecting() || p.queue.pending.is_empty() || parting::is_silent(p.id) {
                 continue;
             }

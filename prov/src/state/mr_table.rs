@@ -291,6 +291,12 @@ impl MrTable {
         Some(slot)
     }
 
+    /// Whether regions move that peers access frequently.
+    #[inline]
+    pub(crate) fn migrates(&self) -> bool {
+        self.migrates
+    }
+
     /// Records an operation on a region that this process executed for a peer.
     #[inline]
     pub(crate) fn used(&mut self, key: u64) {

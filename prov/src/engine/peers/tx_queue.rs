@@ -2,6 +2,7 @@
 //! Pending operations of a peer: their limit, their order, and fences.
 
 use libfabric_sys as fi;
+use scif::ConnId;
 
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
@@ -31,9 +32,16 @@ pub(crate) fn defer(ep: &mut Endpoint, peer: PeerId, op: PendingOp) {
 
 /// Whether every earlier operation to this peer is complete, as `FI_FENCE` requires.
 pub(crate) fn fence_passed(ep: &mut Endpoint, peer: PeerId) -> bool {
-    if ep.ops.any_incomplete(peer) {
+    let p = ep.peers.at(peer);
+    if ep.ops.any_incomplete(peer) || !p.rma.posted.is_empty() {
         return false;
     }
-    let conn = ep.peers.at(peer).tx;
-    conn.and_then(|id| ep.links.conn(id)).is_none_or(|c| c.tx().all_consumed())
+    p.tx.is_none_or(|conn| are_messages_consumed(ep, conn, peer))
+}
+
+/// Whether the peer has consumed all records sent over `conn`, withdrawn writes aside.
+pub(crate) fn are_messages_consumed(ep: &mut Endpoint, conn: ConnId, peer: PeerId) -> bool {
+    let only_writes_end = ep.peers.at(peer).rma.posted.only_writes_end;
+    let Some(c) = ep.links.conn(conn) else { return true };
+    c.tx().all_consumed() || only_writes_end == c.tx().produced()
 }

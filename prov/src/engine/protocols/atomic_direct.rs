@@ -157,7 +157,9 @@ fn execute_here(
 ) -> Option<DirectAccess> {
     let size = crate::base::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
     let modifies = op.op != fi::FI_ATOMIC_READ;
-    if ep.peers.at(peer).rma.outstanding > 0 || rma_target::waits_for_messages(ep, conn, modifies) {
+    if ep.peers.at(peer).rma.is_outstanding()
+        || rma_target::waits_for_messages(ep, conn, peer, modifies)
+    {
         return None;
     }
     let c = ep.links.conn(conn)?;

@@ -23,6 +23,8 @@ pub(crate) mod coll_run;
 pub(crate) mod eviction;
 pub(crate) mod fragment;
 pub(crate) mod parting;
+pub(crate) mod posted_write;
+pub(crate) mod posted_write_target;
 pub(crate) mod recv;
 pub(crate) mod rendezvous;
 pub(crate) mod rma;

@@ -45,7 +45,7 @@ pub(crate) fn count_use(ep: &mut Endpoint, peer: PeerId, slot: u32, key: u64, le
 }
 
 /// Reason why an operation was not direct.
-enum NotDirect {
+pub(crate) enum NotDirect {
     /// The target has to execute it.
     Ring,
     /// The operation is impossible.
@@ -106,7 +106,7 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
     };
     if op.id.is_none() {
         if op.flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer)
-            || rma_target::waits_for_messages(ep, conn, op.write)
+            || rma_target::waits_for_messages(ep, conn, peer, op.write)
             || peer_conn::out_of_credits(ep, peer)
         {
             return Submit::Retry;
@@ -261,9 +261,21 @@ fn direct(
 ) -> Result<(), NotDirect> {
     let p = ep.peers.at(peer);
     let conn_id = p.tx.ok_or(NotDirect::Ring)?;
-    if p.rma.outstanding > 0 || rma_target::waits_for_messages(ep, conn_id, write) {
+    if p.rma.is_outstanding() || rma_target::waits_for_messages(ep, conn_id, peer, write) {
         return Err(NotDirect::Ring);
     }
+    reach(ep, peer, conn_id, write, iov, rma)
+}
+
+/// Executes the operation in the memory of the target, whatever is outstanding.
+pub(crate) fn reach(
+    ep: &mut Endpoint,
+    peer: PeerId,
+    conn_id: ConnId,
+    write: bool,
+    iov: &[Mem],
+    rma: &[RmaIov],
+) -> Result<(), NotDirect> {
     let c = ep.links.conn(conn_id).ok_or(NotDirect::Ring)?;
     if !c.is_up() {
         return Err(NotDirect::Ring);
@@ -349,7 +361,7 @@ fn refused(ep: &mut Endpoint, conn: ConnId, op: &RmaOp) -> Option<Errno> {
 
 /// Completes a direct operation, and notifies the target if it counts accesses or expects CQ
 /// data.
-fn finish_direct(
+pub(crate) fn finish_direct(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,

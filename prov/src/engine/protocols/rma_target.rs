@@ -10,7 +10,7 @@ use scif_ring::spsc::Record;
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::peers::peer_conn;
+use crate::engine::peers::{peer_conn, tx_queue};
 use crate::engine::protocols::fragment;
 use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::types::args::{Effect, RmaIov};
@@ -44,10 +44,14 @@ pub(crate) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<R
 
 /// Whether RMA must follow earlier messages (`FI_ORDER_WAS`, `FI_ORDER_RAS`) that are not
 /// consumed yet.
-pub(crate) fn waits_for_messages(ep: &mut Endpoint, conn: ConnId, write: bool) -> bool {
+pub(crate) fn waits_for_messages(
+    ep: &mut Endpoint,
+    conn: ConnId,
+    peer: PeerId,
+    write: bool,
+) -> bool {
     let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
-    let in_order = ep.cfg.msg_order & order != 0;
-    in_order && ep.links.conn(conn).is_some_and(|c| !c.tx().all_consumed())
+    ep.cfg.msg_order & order != 0 && !tx_queue::are_messages_consumed(ep, conn, peer)
 }
 
 /// Handles a request of an initiator, or its notice of an access that it has done itself.

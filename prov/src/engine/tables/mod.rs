@@ -11,6 +11,7 @@ pub(crate) mod op_table;
 pub(crate) mod peer;
 pub(crate) mod peer_table;
 pub(crate) mod pending;
+pub(crate) mod posted_writes;
 pub(crate) mod recv_queues;
 pub(crate) mod rma_state;
 pub(crate) mod rndv_select;

@@ -71,7 +71,7 @@ impl OpKind {
 }
 
 /// Properties of a posted operation that its completion reports.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct CompletionInfo {
     pub op_kind: OpKind,
     pub context: usize,

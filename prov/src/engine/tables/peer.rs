@@ -14,6 +14,7 @@ use scif::{ConnId, Connection, PortId};
 use scif_ring::AtomicCounter;
 
 use crate::engine::tables::pending::{FragmentedSend, PendingOp};
+use crate::engine::tables::posted_writes::PostedWrites;
 use crate::engine::tables::rndv_select::RndvSelector;
 use crate::engine::types::access_counts::AccessCounter;
 use crate::engine::types::peer_state::PeerState;
@@ -164,8 +165,18 @@ pub(crate) struct RmaWindow {
     pub read_bytes: u64,
     /// Operations of the peer without a reply that were executed here and are not acknowledged yet.
     pub done: AckCount,
+    /// Our writes that the target executes without a reply.
+    pub posted: PostedWrites,
     /// Counts of our accesses to keys of the peer by system calls, once there were any.
     pub uses: Option<Box<AccessCounter>>,
+}
+
+impl RmaWindow {
+    /// Whether the target has yet to execute operations, which direct ones must not overtake.
+    #[inline]
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.outstanding > 0 || !self.posted.is_empty()
+    }
 }
 
 /// Method for large messages with a peer.
@@ -263,7 +274,7 @@ impl Peer {
     pub(crate) fn has_nothing_in_flight(&self) -> bool {
         self.queue.is_idle()
             && self.blocks.are_all_free()
-            && self.rma.outstanding == 0
+            && !self.rma.is_outstanding()
             && self.rma.read_bytes == 0
             && self.queue.reply_bytes == 0
     }

@@ -5,6 +5,7 @@ use libfabric_sys as fi;
 use scif_ring::copy::Mem;
 
 use crate::base::atomic_ops::element::AtomicKind;
+use crate::base::env::RmaPath;
 
 /// Attributes and bindings of an endpoint.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,8 @@ pub(crate) struct EpConfig {
     /// Free bytes below which a multi-receive buffer is released.
     pub min_multi_recv: usize,
     pub rma_event: bool,
+    /// Path of short writes.
+    pub rma_path: RmaPath,
     /// Identifier of this host in addresses.
     pub host: u32,
     /// Whether completions report source addresses (`FI_SOURCE`).

@@ -37,6 +37,10 @@ pub(crate) struct Stats {
     /// RMA and atomics initiated.
     pub rma: Path,
     pub atomics: Path,
+    /// Writes by the ring that the target executes without a reply, and those of them that this
+    /// side executed after all.
+    pub posted: Path,
+    pub withdrawn: Path,
     /// Messages and RMA that went through the ring because the kernel denied direct copies, or
     /// refused this one.
     pub fallbacks: u64,
@@ -52,8 +56,8 @@ impl Stats {
     pub(crate) fn line(&self, endpoint: &str, peers: usize) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
-            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{} unexpected {} fallbacks {} \
-            no_direct {} (operations/bytes)",
+            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{} unexpected {} \
+            fallbacks {} no_direct {} (operations/bytes)",
             p("sent", &self.sent),
             p("received", &self.received),
             p("inline", &self.inline),
@@ -63,6 +67,8 @@ impl Stats {
             p("both_sides", &self.coop_copy),
             p("rma", &self.rma),
             p("atomics", &self.atomics),
+            p("posted", &self.posted),
+            p("withdrawn", &self.withdrawn),
             self.unexpected,
             self.fallbacks,
             self.no_direct,

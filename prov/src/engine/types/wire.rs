@@ -15,6 +15,9 @@ pub(crate) const EAGER: u8 = 0x40;
 /// Announced message. Its payload stays with the sender until it is pulled, pushed or sent as
 /// fragments.
 pub(crate) const RTS: u8 = 0x50;
+/// Write executed by the target, without a reply: {key, addr} and CQ data if [`DATA`], + payload.
+/// The low bits are [`DATA`] and [`INLINE`].
+pub(crate) const POSTED_WRITE: u8 = 0x60;
 /// Low bit of [`EAGER`] and [`RTS`]: the header begins with a tag.
 pub(crate) const TAGGED: u8 = 1;
 /// Low bit: the header carries remote CQ data.

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Posted writes, as initiator: short writes that a polling target executes from its ring, without
+//! a system call and without a reply.
+//!
+//! A write completes when the target has executed it. If the target is silent, the writes are
+//! withdrawn (`scif_ring`), and this side executes them directly, in order. So a target that
+//! computes or sleeps delays nothing. Direct operations first wait for the posted writes or
+//! withdraw them.
+//!
+//! Not here: the target (`posted_write_target`), and the choice of the path
+//! (`tables::posted_writes`).
+
+use libfabric_sys as fi;
+use scif::{Access, ConnId, Connection};
+use scif_ring::copy::{Mem, total_len};
+use scif_ring::{HEAD_MAX, SHORT_BODY_MAX};
+
+use crate::base::env::RmaPath;
+use crate::base::errno::Errno;
+use crate::engine::completions::completion;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::parts::Env;
+use crate::engine::peers::peer_conn;
+use crate::engine::protocols::posted_write_target;
+use crate::engine::protocols::rma::{self, NotDirect};
+use crate::engine::protocols::rma_target::{self, place, right};
+use crate::engine::tables::op_table::{CompletionInfo, OpKind};
+use crate::engine::tables::posted_writes::{POSTED_MAX, PostedWrite};
+use crate::engine::types::args::RmaArgs;
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire;
+
+/// Polls without progress after which a direct operation withdraws the posted writes before it.
+const SETTLE_POLLS: u32 = 200;
+/// Polls in which a withdrawal waits for the end of an execution, a copy of at most some records.
+const EXECUTION_POLLS: u32 = 2000;
+
+/// Starts an RMA operation: a posted write if possible.
+pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
+    if ep.cfg.rma_path == RmaPath::Direct {
+        return rma::post(ep, env, a);
+    }
+    let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    if a.write && try_post(ep, env, peer, a) {
+        return Ok(());
+    }
+    settle(ep, env, peer);
+    rma::post(ep, env, a)
+}
+
+/// Posts a write. Returns false if nothing was done.
+fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>) -> bool {
+    let [segment] = a.rma else { return false };
+    let len = segment.len;
+    if len > SHORT_BODY_MAX || total_len(a.iov) != len || a.flags & fi::FI_FENCE != 0 {
+        return false;
+    }
+    let p = ep.peers.at_mut(peer);
+    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet() && p.rma.outstanding == 0) else {
+        return false;
+    };
+    let path = ep.cfg.rma_path;
+    if !p.rma.posted.take_ring() && path != RmaPath::Ring {
+        // Many direct writes take long. Two sides that write to each other would never find the
+        // other one prompt.
+        if !ep.links.rx_closed {
+            posted_write_target::execute(ep, env, conn, peer);
+        }
+        return false;
+    }
+    if p.rma.posted.withdrawing.is_some() {
+        return false;
+    }
+    if p.rma.posted.is_stalled() || p.rma.posted.writes.len() >= POSTED_MAX {
+        make_space(ep, env, peer);
+    }
+    if ep.peers.own == Some(peer) || rma_target::waits_for_messages(ep, conn, peer, true) {
+        return false;
+    }
+    let Some(c) = ep.links.conn(conn) else { return false };
+    if !is_candidate(c, path, segment) {
+        return false;
+    }
+    let p = ep.peers.at_mut(peer);
+    let Some(body) = push(c, a, len) else { return false };
+    let number = c.tx().produced() - 1;
+    let posted = &mut p.rma.posted;
+    posted.only_writes_end =
+        if posted.only_writes_end == number || c.tx().all_consumed() { number + 1 } else { 0 };
+    c.notify();
+    let info =
+        CompletionInfo { op_kind: OpKind::Write, context: a.context, flags: a.flags, tag: 0, len };
+    posted.writes.push_back(PostedWrite { number, segment: *segment, body, data: a.data, info });
+    ep.peers.mark_busy(peer);
+    ep.stats.rma.add(len);
+    ep.stats.posted.add(len);
+    true
+}
+
+/// Whether the target seems to poll, and the key is permitted and not mapped here.
+#[inline]
+fn is_candidate(
+    c: &Connection,
+    path: RmaPath,
+    segment: &crate::engine::types::args::RmaIov,
+) -> bool {
+    let reachable = c.memory().access() == Access::ProcessVm && crate::base::env::env().process_vm;
+    if !c.is_up() || !c.is_direct() || !reachable && path != RmaPath::Ring || !c.is_polled() {
+        return false;
+    }
+    let Some((_, _, entry)) = c.keys().and_then(|keys| keys.find(segment.key)) else {
+        return false;
+    };
+    entry.window == 0 && place(&entry, segment, right(true)).is_ok()
+}
+
+/// Pushes the record. Returns the position of its body, or `None` inside for a payload in the head;
+/// `None` if the ring has no space.
+#[inline]
+fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> {
+    let segment = a.rma.first()?;
+    let words = [segment.key, segment.addr];
+    let inline = len <= HEAD_MAX - if a.data.is_some() { 24 } else { 16 };
+    let position = (!inline).then(|| c.tx().body_position(len));
+    let pushed = match (a.iov, a.data) {
+        ([payload], None) if inline => {
+            c.tx().push_words(wire::POSTED_WRITE | wire::INLINE, words, 2, payload)
+        }
+        ([payload], None) => c.tx().push_body(wire::POSTED_WRITE, words, 2, payload),
+        (iov, data) => {
+            let mut kind = wire::POSTED_WRITE;
+            let mut head = wire::Head::new().word(words[0]).word(words[1]);
+            if let Some(data) = data {
+                kind |= wire::DATA;
+                head = head.word(data);
+            }
+            if inline {
+                crate::engine::types::iov::gather_into(iov, head.tail(len)?);
+                c.tx().push_head(kind | wire::INLINE, head.as_slice())
+            } else {
+                c.tx().push(kind, head.as_slice(), iov, 0, len)
+            }
+        }
+    };
+    pushed.ok().map(|()| position)
+}
+
+/// Completes what the target has executed. Withdraws the writes if it has been silent for too
+/// long. Called by each poll while writes are posted.
+pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
+    if ep.peers.at(peer).rma.posted.withdrawing.is_some() {
+        run_withdrawal(ep, env, peer);
+        return;
+    }
+    let has_moved = complete_executed(ep, env, peer);
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
+    if posted.is_empty() && !has_moved {
+        return;
+    }
+    if posted.note_poll(has_moved, scif::now_ns) {
+        posted.note_late();
+        run_withdrawal(ep, env, peer);
+    }
+}
+
+/// Waits until a further write may be posted: the target executes, or the writes are withdrawn.
+fn make_space(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
+    progress(ep, env, peer);
+    let is_full = |ep: &Endpoint| ep.peers.at(peer).rma.posted.writes.len() >= POSTED_MAX;
+    if is_full(ep) {
+        settle(ep, env, peer);
+    }
+}
+
+/// Completes all posted writes to `peer` before a direct operation, if possible: waits shortly for
+/// the target, and then withdraws them.
+pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
+    let mut polls = 0;
+    while !ep.peers.at(peer).rma.posted.is_empty() {
+        if ep.peers.at(peer).rma.posted.withdrawing.is_some() || polls == SETTLE_POLLS {
+            return run_withdrawal(ep, env, peer);
+        }
+        polls += 1;
+        if complete_executed(ep, env, peer) {
+            polls = 0;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Completes the writes that the target has executed. Returns whether there were any.
+pub(crate) fn complete_executed(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
+    let Some(conn) = ep.peers.at(peer).tx else { return false };
+    let Some(c) = ep.links.conn(conn) else { return false };
+    let executed = c.tx().executed();
+    let mut has_moved = false;
+    while let Some(write) =
+        ep.peers.at_mut(peer).rma.posted.writes.pop_front_if(|w| w.number < executed)
+    {
+        has_moved = true;
+        let err = error_of(ep, conn, peer, write.number);
+        completion::tx_complete(ep, env, write.info, err);
+    }
+    has_moved
+}
+
+/// Returns the error of an executed write; 0 for none.
+#[inline]
+fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno {
+    let Some(c) = ep.links.conn(conn) else { return 0 };
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
+    if c.tx().failures() == posted.failures {
+        return 0;
+    }
+    let Some(failure) = c.tx().failure(number) else { return 0 };
+    posted.failures = posted.failures.wrapping_add(1);
+    Errno::from(failure).max(1)
+}
+
+/// Withdraws the writes that the target has not executed, and executes them directly. They stay
+/// posted if the target is executing now, or if a direct access is not possible.
+#[cold]
+fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
+    let Some(conn) = ep.peers.at(peer).tx else { return };
+    let Some(c) = ep.links.conn(conn) else { return };
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
+    let end = *posted.withdrawing.get_or_insert_with(|| {
+        c.tx().begin_withdrawal();
+        c.tx().produced()
+    });
+    for _ in 0..EXECUTION_POLLS {
+        if !c.tx().is_consumer_executing() {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    if c.tx().is_consumer_executing() {
+        return;
+    }
+    complete_executed(ep, env, peer);
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
+    posted.withdrawing = None;
+    let mut given_back = end;
+    while let Some(write) = ep.peers.at_mut(peer).rma.posted.writes.pop_front() {
+        if !execute(ep, env, (conn, peer), &write) {
+            given_back = write.number;
+            ep.peers.at_mut(peer).rma.posted.writes.push_front(write);
+            break;
+        }
+    }
+    if let Some(c) = ep.links.conn(conn) {
+        c.tx().end_withdrawal(given_back);
+        // A target that slept meanwhile left the records behind the withdrawn ones.
+        c.notify();
+    }
+}
+
+/// Executes a withdrawn write. Returns false if the target has to.
+fn execute(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (conn, peer): (ConnId, PeerId),
+    write: &PostedWrite,
+) -> bool {
+    let Some(c) = ep.links.conn(conn) else { return false };
+    let len = write.info.len;
+    let payload = match write.body {
+        Some(position) => c.tx().published_body(position, len),
+        None => {
+            let words = if write.data.is_some() { 24 } else { 16 };
+            c.tx().published_head(write.number).sub(words, len)
+        }
+    };
+    let payload: Mem = payload.unwrap_or(Mem::empty());
+    let rma = [write.segment];
+    match rma::reach(ep, peer, conn, true, &[payload], &rma) {
+        Ok(()) => {
+            ep.stats.withdrawn.add(len);
+            rma::finish_direct(ep, env, peer, &rma, write.data, write.info);
+        }
+        Err(NotDirect::Failed(err)) => completion::tx_complete(ep, env, write.info, err),
+        Err(NotDirect::Ring) => return false,
+    }
+    true
+}
+
+/// Fails the posted writes to `peer` with its connection.
+pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
+    for write in std::mem::take(&mut ep.peers.at_mut(peer).rma.posted).writes {
+        completion::tx_complete(ep, env, write.info, err);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::progress;
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect};
+    use crate::engine::types::args::RmaIov;
+
+    /// Returns connected endpoints that post writes, the second with memory of `len` bytes.
+    fn bed(len: usize) -> ([Bed; 2], Mem) {
+        let mut pair = Bed::pair();
+        let memory = buffer(vec![0; len]);
+        pair[1].register(&[memory.sub(0, len).unwrap()]);
+        connect(&mut pair);
+        pair[0].ep.cfg.rma_path = RmaPath::Ring;
+        (pair, memory)
+    }
+
+    fn write(bed: &mut Bed, addr: u64, bytes: Vec<u8>, data: Option<u64>) {
+        let iov = [buffer(bytes)];
+        let rma = [RmaIov { addr, len: iov[0].len(), key: 5 }];
+        let flags = fi::FI_COMPLETION;
+        let args = RmaArgs { write: true, iov: &iov, rma: &rma, dest: 0, data, context: 3, flags };
+        bed.run(|ep, env| post(ep, env, &args)).unwrap();
+    }
+
+    #[test]
+    fn a_polling_target_executes_writes_of_every_shape() {
+        let (mut pair, memory) = bed(5000);
+        for (len, data) in
+            [(0, None), (8, None), (40, None), (41, None), (32, Some(7)), (33, Some(8))]
+        {
+            write(&mut pair[0], 1, vec![9; len], data);
+            assert!(pair[0].completion().is_none(), "the target has executed nothing yet");
+            pair[1].run(progress::progress);
+            assert_eq!(completed(&mut pair, 0).context, 3);
+            assert_eq!(&bytes_of(&memory)[..len + 2][1..], [vec![9; len], vec![0]].concat());
+            if let Some(data) = data {
+                let event = completed(&mut pair, 1);
+                assert_eq!((event.data, event.len), (data, len));
+            }
+            memory.copy_from_slice(&[0; 64]);
+        }
+        write(&mut pair[0], 0, vec![4; SHORT_BODY_MAX], None);
+        pair[1].run(progress::progress);
+        assert_eq!(completed(&mut pair, 0).len, SHORT_BODY_MAX);
+        let stats = &pair[0].ep.stats;
+        assert_eq!((stats.posted.ops, stats.withdrawn.ops), (7, 0));
+        assert_eq!(bytes_of(&memory)[4095..4097], [4, 0]);
+    }
+
+    #[test]
+    fn writes_to_a_silent_target_are_withdrawn_and_executed_once() {
+        let (mut pair, memory) = bed(64);
+        for byte in 1..=4 {
+            write(&mut pair[0], u64::from(byte), vec![byte; 2], Some(u64::from(byte)));
+        }
+        let begun = std::time::Instant::now();
+        for _ in 0..4 {
+            while pair[0].completion().is_none() {
+                pair[0].run(progress::progress);
+                assert!(begun.elapsed().as_secs() < 60, "the target polls nothing");
+            }
+        }
+        assert_eq!(bytes_of(&memory)[..7], [0, 1, 2, 3, 4, 4, 0]);
+        assert_eq!(pair[0].ep.stats.withdrawn.ops, 4);
+        memory.copy_from_slice(&[0; 64]);
+        for data in 1..=4 {
+            assert_eq!(completed(&mut pair, 1).data, data);
+        }
+        assert_eq!(bytes_of(&memory), [0; 64], "executed again");
+        write(&mut pair[0], 0, vec![6; 2], None);
+        pair[1].run(progress::progress);
+        assert_eq!(completed(&mut pair, 0).context, 3);
+        assert_eq!(pair[0].ep.stats.withdrawn.ops, 4, "the records behind are executed");
+    }
+
+    #[test]
+    fn a_direct_operation_follows_the_posted_writes() {
+        let (mut pair, memory) = bed(10_000);
+        write(&mut pair[0], 0, vec![1; 8], None);
+        write(&mut pair[0], 0, vec![2; 9000], None);
+        assert_eq!((completed(&mut pair, 0).len, completed(&mut pair, 0).len), (8, 9000));
+        completed_nothing(&mut pair);
+        assert_eq!(bytes_of(&memory)[..9], [2; 9]);
+    }
+
+    fn completed_nothing(pair: &mut [Bed; 2]) {
+        for _ in 0..100 {
+            pair.iter_mut().for_each(|bed| bed.run(progress::progress));
+        }
+        assert!(pair[0].completion().is_none());
+    }
+
+    #[test]
+    fn a_write_to_a_closed_region_fails_and_the_next_ones_succeed() {
+        let (mut pair, memory) = bed(64);
+        write(&mut pair[0], 0, vec![1; 8], None);
+        pair[1].run(|_, env| env.mrs.remove(0).map(drop)).unwrap();
+        pair[1].run(progress::progress);
+        let failed = crate::engine::tests::poll_until(&mut pair, |pair| pair[0].completion());
+        assert_eq!((failed.unwrap_err().err, bytes_of(&memory)[0]), (fi::FI_EINVAL, 0));
+        pair[1].register(&[memory.sub(0, 64).unwrap()]);
+        write(&mut pair[0], 0, vec![1; 8], None);
+        pair[1].run(progress::progress);
+        assert_eq!(completed(&mut pair, 0).len, 8);
+    }
+
+    #[test]
+    fn the_end_of_a_connection_fails_posted_writes() {
+        let (mut pair, _memory) = bed(64);
+        write(&mut pair[0], 0, vec![1; 8], None);
+        let peer = pair[0].peer();
+        pair[0].run(|ep, env| on_conn_lost(ep, env, peer, fi::FI_ECONNRESET));
+        assert_eq!(pair[0].completion().unwrap().unwrap_err().err, fi::FI_ECONNRESET);
+    }
+}

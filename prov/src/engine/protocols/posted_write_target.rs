@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Posted writes, as target: execution of the records in the ring.
+//!
+//! The initiator may withdraw records that are not executed yet, so each batch of them asks the
+//! ring for permission (`scif_ring::spsc::Execution`).
+
+use libfabric_sys as fi;
+use scif::ConnId;
+use scif_ring::copy::{Mem, copy_iov};
+use scif_ring::spsc::{Execution, InlineHandler, InlineRecord, PollOutcome, Record};
+
+use crate::base::errno::Errno;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::parts::Env;
+use crate::engine::protocols::rma_target;
+use crate::engine::types::args::Effect;
+use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire::{self, Words};
+use crate::state::mr_table::MrTable;
+
+/// Largest number of records in a batch. An initiator that withdraws waits for the batch.
+const BATCH: usize = 16;
+
+/// Result of one write.
+#[derive(Clone, Copy, Debug, Default)]
+struct Executed {
+    err: Errno,
+    key: u64,
+    len: usize,
+    data: Option<u64>,
+}
+
+/// Handler of a posted write whose region has one part.
+struct Executor<'a> {
+    mrs: &'a MrTable,
+    executed: &'a mut Executed,
+}
+
+/// Whether a record is a posted write.
+#[inline(always)]
+fn is_posted_write(kind: u8) -> bool {
+    kind & !(wire::DATA | wire::INLINE) == wire::POSTED_WRITE
+}
+
+impl InlineHandler for Executor<'_> {
+    #[inline(always)]
+    fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool {
+        if !is_posted_write(kind) || line.has_body() == (kind & wire::INLINE != 0) {
+            return false;
+        }
+        let has_data = kind & wire::DATA != 0;
+        let words = 2 + usize::from(has_data);
+        let Some(len) = line.payload_len(words) else { return false };
+        let (key, addr) = (line.word(0), line.word(1));
+        let data = has_data.then(|| line.word(2));
+        let err = match self.mrs.piece(key, addr, len as u64, fi::FI_REMOTE_WRITE) {
+            Ok(Some(to)) => {
+                line.copy_payload(words, &to);
+                0
+            }
+            Ok(None) => return false,
+            Err(err) => err,
+        };
+        *self.executed = Executed { err, key, len, data };
+        true
+    }
+}
+
+/// Executes posted writes at the front of a ring. `Unhandled`: another record is there. `Empty`:
+/// none is there, or the initiator is about to execute it.
+pub(crate) fn execute(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    conn: ConnId,
+    peer: PeerId,
+) -> PollOutcome {
+    let Some(c) = ep.links.conn(conn) else { return PollOutcome::Empty };
+    if !c.rx().next_kind().is_some_and(is_posted_write) {
+        return PollOutcome::Unhandled;
+    }
+    ep.peers.at_mut(peer).rma.posted.note_heard();
+    match c.rx().begin_execution() {
+        Execution::Hold => return PollOutcome::Empty,
+        Execution::Skip => {
+            return match c.rx().peek() {
+                Ok(Some(_)) => {
+                    c.rx().advance();
+                    PollOutcome::Consumed
+                }
+                _ => PollOutcome::Unhandled,
+            };
+        }
+        Execution::Execute => {}
+    }
+    let mut count = 0;
+    while count < BATCH && execute_one(ep, env, conn, peer) {
+        count += 1;
+    }
+    if let Some(c) = ep.links.conn(conn) {
+        if count > 0 {
+            c.rx().publish_executed();
+        }
+        c.rx().end_execution();
+    }
+    if count > 0 { PollOutcome::Consumed } else { PollOutcome::Unhandled }
+}
+
+/// Executes the next posted write. Returns false if there is none.
+#[inline]
+fn execute_one(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
+    let mut executed = Executed::default();
+    let Some(c) = ep.links.conn(conn) else { return false };
+    let mut outcome = c.poll_inline(Executor { mrs: env.mrs, executed: &mut executed });
+    if outcome == PollOutcome::Unhandled {
+        outcome = c.poll_body(Executor { mrs: env.mrs, executed: &mut executed });
+    }
+    match outcome {
+        PollOutcome::Empty => return false,
+        PollOutcome::Consumed => {}
+        PollOutcome::Unhandled => {
+            let Ok(Some(record)) = c.rx().peek() else { return false };
+            let Some(found) = execute_any(env.mrs, &record) else { return false };
+            executed = found;
+            c.rx().advance();
+        }
+    }
+    let Executed { err, key, len, data } = executed;
+    if err != 0 {
+        c.rx().note_failure(u16::try_from(err).unwrap_or(1));
+        return true;
+    }
+    if data.is_some() || ep.cfg.rma_event || env.mrs.migrates() {
+        rma_target::rma_event(ep, env, peer, Effect::Write, data, (key, len));
+    }
+    true
+}
+
+/// Executes a posted write of any shape. `None`: the record is no posted write.
+#[cold]
+fn execute_any(mrs: &MrTable, record: &Record) -> Option<Executed> {
+    let is_inline = record.kind & wire::INLINE != 0;
+    if !is_posted_write(record.kind) || is_inline != record.body.is_empty() {
+        return None;
+    }
+    let mut words = Words::new(&record.head, record.head_len);
+    let (key, addr) = (words.word(), words.word());
+    let data = (record.kind & wire::DATA != 0).then(|| words.word());
+    let payload = words.rest();
+    let len = if is_inline { payload.len() } else { record.body.len() };
+    let mut to: Vec<Mem> = Vec::new();
+    let checked = mrs.check(key, addr, len as u64, fi::FI_REMOTE_WRITE, &mut to);
+    let err = match checked {
+        Err(err) => err,
+        Ok(()) if is_inline => {
+            crate::engine::types::iov::scatter(&to, payload);
+            0
+        }
+        Ok(()) => {
+            copy_iov(&to, 0, &[record.body], 0, len);
+            0
+        }
+    };
+    Some(Executed { err, key, len, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Bed, buffer, bytes_of};
+
+    #[test]
+    fn a_record_writes_its_payload_to_all_parts_of_its_region() {
+        let mut bed = Bed::new(|_| {});
+        let parts = [buffer(vec![0; 3]), buffer(vec![0; 5])];
+        bed.register(&[parts[0].sub(0, 3).unwrap(), parts[1].sub(0, 5).unwrap()]);
+        let head = wire::Head::new().word(5).word(1);
+        let record = |kind, len: usize| {
+            let mut bytes = [7; scif_ring::HEAD_MAX];
+            bytes[..16].copy_from_slice(head.as_slice());
+            Record { kind, head_len: u8::try_from(len).unwrap(), head: bytes, body: Mem::empty() }
+        };
+        let execute = |bed: &mut Bed, record: &Record| {
+            bed.run(|_, env| execute_any(env.mrs, record).map(|done| done.err))
+        };
+        let kind = wire::POSTED_WRITE | wire::INLINE;
+        assert_eq!(execute(&mut bed, &record(kind, 16 + 6)), Some(0));
+        assert_eq!([bytes_of(&parts[0]), bytes_of(&parts[1])].concat(), [0, 7, 7, 7, 7, 7, 7, 0]);
+        assert_eq!(execute(&mut bed, &record(kind, 16 + 8)), Some(fi::FI_EACCES));
+        assert_eq!(execute(&mut bed, &record(wire::POSTED_WRITE, 22)), None, "without its body");
+        assert_eq!(execute(&mut bed, &record(wire::ACK, 22)), None);
+    }
+}

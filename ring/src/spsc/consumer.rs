@@ -20,6 +20,14 @@ use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
 use crate::sync::Ordering;
 
+/// Number of records in a row, each found at the first poll, that show a backlog.
+const BACKLOG: u32 = 4;
+/// Distance in records between the record taken and the one that is prefetched in a backlog.
+const AHEAD: u64 = 4;
+/// Maximum length in bytes of a body that is prefetched in a backlog. Longer ones made streams
+/// slower.
+const AHEAD_BODY_MAX: usize = 256;
+
 /// The consumer of a direction as the product lays it out.
 pub type Consumer = ConsumerOf<RING_SLOTS, RING_DATA_BYTES>;
 
@@ -41,6 +49,8 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     /// Whether a record with a short body was taken since the last flush, and the next one likely
     /// has one too.
     body_expected: bool,
+    /// Number of records taken on the fast paths since a poll found none.
+    streak: u32,
     /// Number of the lap that contains `next`.
     pub(super) lap: u16,
     /// The producer's half of the reply line.
@@ -105,6 +115,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             data_published: 0,
             peeked: 0,
             body_expected: false,
+            streak: 0,
             lap: 1,
             reply_half: None,
             in_reply_line: false,
@@ -265,6 +276,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let word = slot.word.load(Ordering::Acquire);
         let [s0, s1, kind, head_len, ..] = word.to_le_bytes();
         if u16::from_le_bytes([s0, s1]) != self.lap {
+            self.streak = 0;
             return self.poll_reply(handler);
         }
         let len = usize::from(head_len);
@@ -279,6 +291,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if !taken {
             return PollOutcome::Unhandled;
         }
+        self.prefetch_backlog();
         self.note_consumed(false, self.data)
     }
 
@@ -315,6 +328,11 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             slot.head.with(|_| ());
             self.body_seen = Some((start, len));
         }
+        if len <= AHEAD_BODY_MAX && self.prefetch_backlog() {
+            let end = body_end(start, len);
+            let ahead = body_start(end + (AHEAD - 1) * (end - start), len, DATA);
+            copy::prefetch_lines(&self.region.area.body::<DATA>(ahead, len));
+        }
         let outcome = self.note_consumed(false, body_end(start, len));
         self.body_expected = true;
         self.prefetch_body();
@@ -340,6 +358,19 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
         self.peer_ack = Some(found.peer_ack);
         self.note_consumed(true, self.data)
+    }
+
+    /// Counts a record found at the first poll. In a backlog, prefetches a later slot for writing,
+    /// since `scrub_record` writes to it. The producer is ahead, so it does not lose a line that it
+    /// is about to write. Returns whether there is a backlog.
+    #[inline(always)]
+    fn prefetch_backlog(&mut self) -> bool {
+        self.streak = self.streak.wrapping_add(1);
+        let backlog = self.streak > BACKLOG;
+        if backlog {
+            copy::prefetch_for_write(self.region.slot::<SLOTS>(self.next + AHEAD));
+        }
+        backlog
     }
 
     /// Frees the record just handled; `after`: position after its body.

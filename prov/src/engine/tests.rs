@@ -39,6 +39,15 @@ pub(crate) fn bytes_of(mem: &Mem) -> Vec<u8> {
     bytes
 }
 
+/// Returns the head of a record.
+pub(crate) fn head_of(words: &[u64]) -> [u8; scif_ring::HEAD_MAX] {
+    let mut head = [0; scif_ring::HEAD_MAX];
+    for (to, word) in head.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    head
+}
+
 /// Endpoint with the tables that its operations use.
 pub(crate) struct Bed {
     pub(crate) ep: Endpoint,

@@ -45,15 +45,7 @@ pub(crate) fn on_record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tests::Bed;
-
-    fn record(words: &[u64]) -> [u8; scif_ring::HEAD_MAX] {
-        let mut head = [0; scif_ring::HEAD_MAX];
-        for (to, word) in head.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_ne_bytes());
-        }
-        head
-    }
+    use crate::engine::tests::{Bed, head_of};
 
     #[test]
     fn records_of_unknown_groups_change_nothing() {
@@ -62,7 +54,7 @@ mod tests {
             let id = bed.ep.links.sock.id();
             let peer = peer_conn::peer_at(&mut bed.ep, id);
             for kind in [wire::COLL_LEAVE, wire::COLL_REFUSE, wire::COLL_ABORT] {
-                let head = record(&[9, 1, 0]);
+                let head = head_of(&[9, 1, 0]);
                 let body = scif_ring::copy::Mem::empty();
                 let record = Record { kind, head_len: 24, head, body };
                 let from = (ConnId { index: 0, generation: 1 }, peer);

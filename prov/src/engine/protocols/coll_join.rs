@@ -131,15 +131,7 @@ pub(crate) fn on_join(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tests::Bed;
-
-    fn record(words: &[u64]) -> [u8; scif_ring::HEAD_MAX] {
-        let mut head = [0; scif_ring::HEAD_MAX];
-        for (to, word) in head.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_ne_bytes());
-        }
-        head
-    }
+    use crate::engine::tests::{Bed, head_of};
 
     #[test]
     fn a_member_waits_for_its_leader_until_it_leaves() {
@@ -147,7 +139,7 @@ mod tests {
         let id = bed.ep.links.sock.id();
         let peer = crate::engine::peers::peer_conn::peer_at(&mut bed.ep, id);
         let mut handle = |kind, first, second| {
-            let head = record(&[first, second]);
+            let head = head_of(&[first, second]);
             bed.run(|ep, env| on_join(ep, env, peer, kind, &mut Words::new(&head, 16)));
             bed.ep.coll.as_ref().unwrap().ready.len()
         };

@@ -167,7 +167,7 @@ pub(crate) fn progress(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
 mod tests {
     use super::*;
     use crate::engine::tables::op_table::{CompletionInfo, OutstandingOp};
-    use crate::engine::tests::{Bed, buffer};
+    use crate::engine::tests::{Bed, buffer, head_of};
     use crate::engine::types::iov::Iov;
 
     #[test]
@@ -184,10 +184,7 @@ mod tests {
             let ep = &mut pair[0].ep;
             let id =
                 ep.ops.insert(OutstandingOp::new(peer, label, Iov::new(&[buffer(vec![0; 8])])));
-            let head = Head::new().word(id).word(0).word(want).word(1);
-            let mut bytes = [0; scif_ring::HEAD_MAX];
-            bytes[..head.as_slice().len()].copy_from_slice(head.as_slice());
-            let answer = on_cts(ep, peer, &mut Words::new(&bytes, 32));
+            let answer = on_cts(ep, peer, &mut Words::new(&head_of(&[id, 0, want, 1]), 32));
             assert_eq!(answer.map_err(|_| ()), expected, "{op_kind:?} {want}");
         }
         assert_eq!(pair[0].ep.peers.at(peer).queue.streams.len(), 1);

@@ -33,11 +33,18 @@ pub(crate) fn on_record(
     (conn, peer): (ConnId, PeerId),
     record: &Record,
 ) -> Result<(), RecordError> {
-    if record.kind & 0xf0 == wire::EAGER {
-        on_eager(ep, env, peer, record)
-    } else {
-        on_rts(ep, env, conn, peer, record)
+    let kind = record.kind;
+    let mut words = Words::new(&record.head, record.head_len);
+    let tagged = kind & wire::TAGGED != 0;
+    let tag = if tagged { words.word() } else { 0 };
+    let data = (kind & wire::DATA != 0).then(|| words.word());
+    let mut arrival = MsgEnvelope { peer, tag, data, len: 0 };
+    if kind & 0xf0 == wire::EAGER {
+        return on_eager(ep, env, (tagged, arrival), words, record);
     }
+    let rts = Rts::decode(conn, &mut words, record.body)?;
+    arrival.len = rts.len();
+    on_rts(ep, env, tagged, arrival, rts)
 }
 
 /// Handles an eager message.
@@ -45,19 +52,16 @@ pub(crate) fn on_record(
 fn on_eager(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    peer: PeerId,
+    (tagged, arrival): (bool, MsgEnvelope),
+    mut words: Words<'_>,
     record: &Record,
 ) -> Result<(), RecordError> {
-    let kind = record.kind;
-    let mut words = Words::new(&record.head, record.head_len);
-    let tagged = kind & wire::TAGGED != 0;
-    let tag = if tagged { words.word() } else { 0 };
-    let data = (kind & wire::DATA != 0).then(|| words.word());
-    let ack = (kind & wire::WANT_ACK != 0).then(|| words.word());
+    let ack = (record.kind & wire::WANT_ACK != 0).then(|| words.word());
     let inline = words.rest();
-    let is_inline = kind & wire::INLINE != 0;
+    let is_inline = record.kind & wire::INLINE != 0;
     let len = if is_inline { inline.len() } else { record.body.len() };
-    let arrival = MsgEnvelope { peer, tag, data, len };
+    let arrival = MsgEnvelope { len, ..arrival };
+    let MsgEnvelope { peer, tag, data, .. } = arrival;
     match match_posted(ep, env, tagged, peer, tag, len) {
         Some(target) => {
             let copied = match (is_inline, target.iov.as_slice()) {
@@ -90,21 +94,13 @@ fn on_eager(
 fn on_rts(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    conn: ConnId,
-    peer: PeerId,
-    record: &Record,
+    tagged: bool,
+    arrival: MsgEnvelope,
+    rts: Rts,
 ) -> Result<(), RecordError> {
-    let kind = record.kind;
-    let mut words = Words::new(&record.head, record.head_len);
-    let tagged = kind & wire::TAGGED != 0;
-    let tag = if tagged { words.word() } else { 0 };
-    let data = (kind & wire::DATA != 0).then(|| words.word());
-    let rts = Rts::decode(conn, &mut words, record.body)?;
-    let len = rts.len();
+    let MsgEnvelope { peer, tag, data, len } = arrival;
     match match_posted(ep, env, tagged, peer, tag, len) {
-        Some(target) => {
-            rendezvous::start(ep, env, target, MsgEnvelope { peer, tag, data, len }, rts)
-        }
+        Some(target) => rendezvous::start(ep, env, target, arrival, rts),
         None => {
             let ((), charge) = eviction::keep_bytes(ep, env, peer, rts.kept(), || Some(()))?;
             let payload = Payload::There(rts);

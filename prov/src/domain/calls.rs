@@ -238,6 +238,13 @@ pub(crate) fn poll(st: &mut DomainState, ep: u32) {
     }
 }
 
+/// Looks at the rings, for a call that has already refused a forked child. Returns true if there
+/// was nothing to do.
+#[inline(always)]
+pub(crate) fn poll_empty(st: &mut DomainState, ep: u32) -> bool {
+    guarded(st, ep, |st| enabled(st, ep).is_ok_and(|(e, env)| fast_path::poll_empty(e, &env)))
+}
+
 /// See [`fast_path::poll_direct`].
 #[inline(always)]
 pub(crate) fn poll_direct<D: CompletionSink>(

@@ -16,7 +16,7 @@ use scif::Maker;
 use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
-use crate::domain::{DomainShared, Target, bindings, triggered, wait};
+use crate::domain::{DomainShared, DomainState, Target, bindings, calls, triggered, wait};
 use crate::engine::endpoint::Endpoint;
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
@@ -247,14 +247,29 @@ impl Cntr {
         Ok(())
     }
 
+    #[inline(always)]
     fn read(&self) -> (u64, u64) {
-        let mut st = self.dom.gate.lock();
+        let mut guard = self.dom.gate.lock();
+        let st = &mut *guard;
         st.last_read = self.target();
-        if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {
-            wait::disarm_fd(&mut st, self.target());
+        let waits = st.cntrs.get(self.index).map(|c| &c.waits).filter(|w| !w.fd_is_armed());
+        let is_empty = match waits.map(WaitState::endpoints) {
+            Some(&[ep]) if st.triggers.is_empty() => calls::poll_empty(st, ep),
+            _ => false,
+        };
+        if !is_empty {
+            self.poll(st);
         }
-        wait::poll_all(&mut st, self.target());
         st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look)
+    }
+
+    /// Makes progress, unless a look at the rings finds nothing to do.
+    #[inline(never)]
+    fn poll(&self, st: &mut DomainState) {
+        if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {
+            wait::disarm_fd(st, self.target());
+        }
+        wait::poll_all(st, self.target());
     }
 
     /// Makes progress, and passes the increments to the owner outside of the lock, since the owner

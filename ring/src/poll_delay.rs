@@ -16,18 +16,21 @@ const DELAY_MAX_TICKS: u64 = 1024;
 /// Response time in ticks that counts as no delay. A peer that takes longer computes or sleeps, so
 /// its time predicts nothing.
 const RESPONSE_MAX_TICKS: u64 = 8 * DELAY_MAX_TICKS;
+/// Number of records in a row, each found by the first poll, after which both sides are assumed to
+/// send at once. A reply that is faster than usual is seldom followed by another.
+const EXCHANGE_MIN: u8 = 1;
 
 /// State of the poll delay for one ring.
 #[derive(Debug, Default)]
 pub(crate) struct PollDelay {
-    /// Time in ticks at which our last reply was published.
+    /// Time in ticks at which our last reply was published; 0 once a record has arrived since.
     started_ticks: u64,
     /// Delay in ticks after a reply: moving average.
     delay_ticks: u64,
-    /// Whether a reply was published and no record has arrived since.
-    awaiting_record: bool,
     /// Whether polls are currently suppressed.
     holding_off: bool,
+    /// Number of records in a row that the first poll after the delay found.
+    found_at_once: u8,
 }
 
 impl PollDelay {
@@ -35,7 +38,6 @@ impl PollDelay {
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
         self.started_ticks = ticks();
-        self.awaiting_record = true;
         self.holding_off = self.delay_ticks > 0;
     }
 
@@ -56,19 +58,30 @@ impl PollDelay {
         self.holding_off = false;
     }
 
-    /// Notes the arrival of a record.
+    /// Notes a poll that found no record.
+    #[inline(always)]
+    pub(crate) fn note_empty(&mut self) {
+        if self.started_ticks != 0 {
+            self.found_at_once = 0;
+        }
+    }
+
+    /// Notes the arrival of a record. One found by the first poll arrived during the delay, at an
+    /// unknown time. After more than one in a row the two sides probably send at once, and would measure
+    /// their own delays. The response time then counts as 0.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
-        if self.awaiting_record {
-            self.awaiting_record = false;
+        let started = core::mem::take(&mut self.started_ticks);
+        if started != 0 {
             self.holding_off = false;
-            self.update(ticks().wrapping_sub(self.started_ticks));
+            let is_exchange = self.found_at_once >= EXCHANGE_MIN;
+            self.found_at_once = self.found_at_once.saturating_add(1);
+            self.update(if is_exchange { 0 } else { ticks().wrapping_sub(started) });
         }
     }
 
     /// Moves the delay an eighth of the way (the weight of TCP's round-trip time, RFC 6298) to 5/8
-    /// of a `response` time in ticks. A record found at the first poll may have arrived during the
-    /// delay. Its time is then the delay, so the factor below 1 shortens a delay that is too long.
+    /// of a `response` time in ticks.
     #[inline]
     fn update(&mut self, response: u64) {
         let target =
@@ -95,6 +108,25 @@ mod tests {
         assert!((100..=108).contains(&after(160)));
         assert_eq!(after(RESPONSE_MAX_TICKS + 1), 0);
         assert_eq!(after(u64::MAX), 0, "a counter that went back");
+    }
+
+    #[test]
+    fn records_found_by_the_first_poll_end_the_delay() {
+        let mut delay = PollDelay::default();
+        let mut exchange = |polled_empty: bool| {
+            delay.begin();
+            while delay.is_holding_off() {}
+            if polled_empty {
+                let now = ticks();
+                while ticks().wrapping_sub(now) < 200 {}
+                delay.note_empty();
+            }
+            delay.end();
+            delay.delay_ticks
+        };
+        let waited = (0..100).map(|_| exchange(true)).last();
+        let found_at_once = (0..100).map(|_| exchange(false)).last();
+        assert!(waited > Some(100) && found_at_once < Some(8), "{waited:?}, {found_at_once:?}");
     }
 
     #[test]

@@ -146,7 +146,11 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let slot = self.region.slot::<SLOTS>(self.next);
         // SYNC POINT: pairs with `ProducerOf::publish`; `peek` loads again, with Acquire.
         let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
-        u16::from_le_bytes([s0, s1]) == self.lap || self.find_reply().is_some()
+        let found = u16::from_le_bytes([s0, s1]) == self.lap || self.find_reply().is_some();
+        if !found {
+            self.poll_delay.note_empty();
+        }
+        found
     }
 
     /// Prefetches the line in which the next body begins. It then arrives together with the slot,
@@ -343,6 +347,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     #[inline(always)]
     fn poll_reply(&mut self, handler: impl InlineHandler) -> PollOutcome {
         let Some((reply_half, found)) = self.find_reply() else {
+            self.poll_delay.note_empty();
             return PollOutcome::Empty;
         };
         let len = usize::from(found.len);

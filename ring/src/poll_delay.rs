@@ -67,8 +67,8 @@ impl PollDelay {
     }
 
     /// Notes the arrival of a record. One found by the first poll arrived during the delay, at an
-    /// unknown time. After more than one in a row the two sides probably send at once, and would measure
-    /// their own delays. The response time then counts as 0.
+    /// unknown time. After more than one in a row the two sides probably send at once, and would
+    /// measure their own delays. The response time then counts as 0.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
         let started = core::mem::take(&mut self.started_ticks);

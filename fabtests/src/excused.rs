@@ -19,6 +19,7 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
     ("atomic/what_completes_without_the_target", NO_MEMORY),
     ("connected/atomic_what_completes_without_the_target", NO_MEMORY),
     ("datagram/atomic_what_completes_without_the_target", NO_MEMORY),
+    ("rma/domain_opened_for_messages", NO_MEMORY),
     ("migrate/", "no memory moves"),
     ("cm/unread_requests", NEXT_PROGRESS),
     ("cm/callers_that_hang_up", NEXT_PROGRESS),

@@ -77,7 +77,7 @@ pub struct ProducerLine {
     pub(crate) layout: AtomicU32,
     /// Number of the first record that is not withdrawn.
     pub(crate) withdrawn: AtomicU64,
-    /// Number of the first withdrawn record that the producer has not settled.
+    /// Number below which withdrawn records were executed by the producer.
     pub(crate) settled: AtomicU64,
 }
 

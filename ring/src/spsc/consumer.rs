@@ -148,6 +148,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
         let found = u16::from_le_bytes([s0, s1]) == self.lap || self.find_reply().is_some();
         if !found {
+            self.streak = 0;
             self.poll_delay.note_empty();
         }
         found

@@ -41,6 +41,7 @@ pub(crate) fn merge_conns(ep: &mut Endpoint, peer: PeerId, tx: ConnId, conn: Con
         return tx;
     }
     p.merge_tries = 0;
+    p.rma.posted.reset_connection();
     p.tx = Some(conn);
     conn
 }

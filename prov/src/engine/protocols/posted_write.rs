@@ -4,7 +4,7 @@
 //!
 //! A write completes when the target has executed it. If the target is silent, the writes are
 //! withdrawn (`scif_ring`), and this side executes them directly, in order. So a target that
-//! computes or sleeps delays nothing. Direct operations first wait for the posted writes or
+//! computes or sleeps delays nothing. One that is stopped during an execution delays its writes. Direct operations first wait for the posted writes or
 //! withdraw them.
 //!
 //! Not here: the target (`posted_write_target`), and the choice of the path
@@ -33,7 +33,7 @@ use crate::engine::types::wire;
 /// Polls without progress after which a direct operation withdraws the posted writes before it.
 const SETTLE_POLLS: u32 = 200;
 /// Polls in which a withdrawal waits for the end of an execution, a copy of at most some records.
-const EXECUTION_POLLS: u32 = 2000;
+const EXECUTION_POLLS: u32 = 500;
 
 /// Starts an RMA operation: a posted write if possible.
 pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
@@ -68,9 +68,6 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         }
         return false;
     }
-    if p.rma.posted.withdrawing.is_some() {
-        return false;
-    }
     if p.rma.posted.is_stalled() || p.rma.posted.writes.len() >= POSTED_MAX {
         make_space(ep, env, peer);
     }
@@ -82,11 +79,11 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         return false;
     }
     let p = ep.peers.at_mut(peer);
+    let number = c.tx().produced();
+    let follows = p.rma.posted.only_writes_end == number || c.tx().all_consumed();
     let Some(body) = push(c, a, len) else { return false };
-    let number = c.tx().produced() - 1;
     let posted = &mut p.rma.posted;
-    posted.only_writes_end =
-        if posted.only_writes_end == number || c.tx().all_consumed() { number + 1 } else { 0 };
+    posted.only_writes_end = if follows { number + 1 } else { 0 };
     c.notify();
     let info =
         CompletionInfo { op_kind: OpKind::Write, context: a.context, flags: a.flags, tag: 0, len };
@@ -148,10 +145,6 @@ fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> 
 /// Completes what the target has executed. Withdraws the writes if it has been silent for too
 /// long. Called by each poll while writes are posted.
 pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
-    if ep.peers.at(peer).rma.posted.withdrawing.is_some() {
-        run_withdrawal(ep, env, peer);
-        return;
-    }
     let has_moved = complete_executed(ep, env, peer);
     let posted = &mut ep.peers.at_mut(peer).rma.posted;
     if posted.is_empty() && !has_moved {
@@ -177,7 +170,8 @@ fn make_space(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
 pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     let mut polls = 0;
     while !ep.peers.at(peer).rma.posted.is_empty() {
-        if ep.peers.at(peer).rma.posted.withdrawing.is_some() || polls == SETTLE_POLLS {
+        if polls == SETTLE_POLLS {
+            ep.peers.at_mut(peer).rma.posted.note_late();
             return run_withdrawal(ep, env, peer);
         }
         polls += 1;
@@ -217,33 +211,27 @@ fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno
     Errno::from(failure).max(1)
 }
 
-/// Withdraws the writes that the target has not executed, and executes them directly. They stay
-/// posted if the target is executing now, or if a direct access is not possible.
+/// Withdraws the writes that the target has not executed, and executes them directly. They are
+/// given back if the target is executing now, or if a direct access is not possible.
 #[cold]
 fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     let Some(conn) = ep.peers.at(peer).tx else { return };
     let Some(c) = ep.links.conn(conn) else { return };
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    let end = *posted.withdrawing.get_or_insert_with(|| {
-        c.tx().begin_withdrawal();
-        c.tx().produced()
-    });
-    for _ in 0..EXECUTION_POLLS {
-        if !c.tx().is_consumer_executing() {
-            break;
-        }
+    c.tx().begin_withdrawal();
+    let end = c.tx().produced();
+    let mut polls = 0;
+    while c.tx().is_consumer_executing() && polls < EXECUTION_POLLS {
+        polls += 1;
         std::hint::spin_loop();
     }
-    if c.tx().is_consumer_executing() {
-        return;
-    }
+    // A target that is stopped in an execution must not find its ring held when it continues.
+    let is_withdrawn = polls < EXECUTION_POLLS;
     complete_executed(ep, env, peer);
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    posted.withdrawing = None;
     let mut given_back = end;
     while let Some(write) = ep.peers.at_mut(peer).rma.posted.writes.pop_front() {
-        if !execute(ep, env, (conn, peer), &write) {
-            given_back = write.number;
+        let is_ours = is_withdrawn && write.number < end;
+        if !is_ours || !execute(ep, env, (conn, peer), &write) {
+            given_back = write.number.min(end);
             ep.peers.at_mut(peer).rma.posted.writes.push_front(write);
             break;
         }

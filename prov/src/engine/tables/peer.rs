@@ -262,6 +262,7 @@ impl Peer {
         self.blocks.free = ALL_BLOCKS;
         self.rma.outstanding = 0;
         self.rma.read_bytes = 0;
+        self.rma.posted.reset_connection();
         self.transfer.streamed = false;
         self.transfer.rndv_select = None;
         self.state.reset_attempts();

@@ -44,8 +44,6 @@ pub(crate) struct PostedWrites {
     /// Number of the record after the last posted write, if only posted writes lie between it and
     /// the records known to be consumed; else 0.
     pub(crate) only_writes_end: u64,
-    /// Number of records at the begin of a withdrawal that has not ended.
-    pub(crate) withdrawing: Option<u64>,
     /// Time of the first poll without progress since the last progress; 0 for none.
     stalled_ns: u64,
     /// Direct accesses left until the next attempt by the ring.
@@ -98,6 +96,12 @@ impl PostedWrites {
         now().saturating_sub(self.stalled_ns) > limit
     }
 
+    /// Forgets the ring of a connection that is replaced or lost. The writes in it are failed by
+    /// the loss.
+    pub(crate) fn reset_connection(&mut self) {
+        *self = PostedWrites { writes: std::mem::take(&mut self.writes), ..Self::default() };
+    }
+
     /// Notes that the target posts writes here, and so probably polls: the next write takes the
     /// ring.
     #[inline]
@@ -130,6 +134,13 @@ mod tests {
         assert!(!posted.note_poll(false, || 1) && posted.is_stalled());
         assert!(!posted.note_poll(true, || 1 + LATE_NS), "prompt");
         assert!(posted.take_ring() && posted.take_ring());
+    }
+
+    #[test]
+    fn a_new_ring_begins_without_failures() {
+        let mut posted = PostedWrites { failures: 1, only_writes_end: 7, ..Default::default() };
+        posted.reset_connection();
+        assert_eq!((posted.failures, posted.only_writes_end), (0, 0));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!
 //! A write completes when the target has executed it. If the target is silent, the writes are
 //! withdrawn (`scif_ring`), and this side executes them directly, in order. So a target that
-//! computes or sleeps delays nothing. One that is stopped during an execution delays its writes. Direct operations first wait for the posted writes or
-//! withdraw them.
+//! computes or sleeps delays nothing. One that is stopped during an execution delays its writes.
+//! Direct operations first wait for the posted writes or withdraw them.
 //!
 //! Not here: the target (`posted_write_target`), and the choice of the path
 //! (`tables::posted_writes`).

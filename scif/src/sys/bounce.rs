@@ -139,7 +139,8 @@ fn bounce(
 /// kernel. A page that is not mapped is an error then, and not a signal.
 fn copy_checked(direction: Direction, ours: &Mem, part: &Mem) -> Result<(), AccessError> {
     let first_page_end = PAGE - ours.addr() % PAGE;
-    let at = std::iter::once(0).chain((first_page_end..ours.len()).step_by(PAGE));
+    let at = std::iter::once(0).chain((first_page_end..).step_by(PAGE));
+    let at = at.take_while(|at| *at < ours.len());
     let (bytes, pages): (Vec<Mem>, Vec<RemoteMem>) = at
         .filter_map(|at| {
             Some((part.sub(at, 1)?, RemoteMem { addr: (ours.addr() + at) as u64, len: 1 }))
@@ -345,7 +346,12 @@ mod tests {
             let bad = RemoteMem { addr: 64, len: LEN as u64 };
             let short = RemoteMem { addr: range.addr, len: (LEN - PAGE) as u64 };
             assert_eq!(copy(&[short, bad]), Err(AccessError::Short(LEN - PAGE)));
-            assert!(copy_if(-1, direction, &[local], &[range], || true).is_err());
+            // Unlike what the buffer still holds.
+            near.bytes(offset, 1).unwrap().copy_from_slice(&[!byte(0)]);
+            let before = content(&near, offset, LEN);
+            let gone = copy_if(i32::MAX, direction, &[local], &[range], || true);
+            assert_eq!(gone, Err(AccessError::Gone));
+            assert!(content(&near, offset, LEN) == before, "{direction:?}");
         }
     }
 

@@ -15,7 +15,7 @@ use scif::{Access, ConnId, Connection};
 use scif_ring::copy::{Mem, total_len};
 use scif_ring::{HEAD_MAX, SHORT_BODY_MAX};
 
-use crate::base::env::RmaPath;
+use crate::base::env::{self, RmaPath};
 use crate::base::errno::Errno;
 use crate::engine::completions::completion;
 use crate::engine::endpoint::Endpoint;
@@ -25,8 +25,9 @@ use crate::engine::protocols::posted_write_target;
 use crate::engine::protocols::rma::{self, NotDirect};
 use crate::engine::protocols::rma_target::{self, place, right};
 use crate::engine::tables::op_table::{CompletionInfo, OpKind};
-use crate::engine::tables::posted_writes::{POSTED_MAX, PostedWrite};
-use crate::engine::types::args::RmaArgs;
+use crate::engine::tables::posted_writes::PostedWrite;
+use crate::engine::types::args::{RmaArgs, RmaIov};
+use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
 
@@ -68,8 +69,15 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         }
         return false;
     }
-    if p.rma.posted.is_stalled() || p.rma.posted.writes.len() >= POSTED_MAX {
-        make_space(ep, env, peer);
+    let produced = ep.links.conn(conn).map_or(0, |c| c.tx().produced());
+    if p.rma.posted.is_stalled() || p.rma.posted.is_full(produced) {
+        progress(ep, env, peer);
+    }
+    if ep.peers.at(peer).rma.posted.is_full(produced) {
+        settle(ep, env, peer);
+        if ep.peers.at(peer).rma.posted.is_full(produced) {
+            return false;
+        }
     }
     if ep.peers.own == Some(peer) || rma_target::waits_for_messages(ep, conn, peer, true) {
         return false;
@@ -96,12 +104,8 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
 
 /// Whether the target seems to poll, and the key is permitted and not mapped here.
 #[inline]
-fn is_candidate(
-    c: &Connection,
-    path: RmaPath,
-    segment: &crate::engine::types::args::RmaIov,
-) -> bool {
-    let reachable = c.memory().access() == Access::ProcessVm && crate::base::env::env().process_vm;
+fn is_candidate(c: &Connection, path: RmaPath, segment: &RmaIov) -> bool {
+    let reachable = c.memory().access() == Access::ProcessVm && env::env().process_vm;
     if !c.is_up() || !c.is_direct() || !reachable && path != RmaPath::Ring || !c.is_polled() {
         return false;
     }
@@ -111,13 +115,18 @@ fn is_candidate(
     entry.window == 0 && place(&entry, segment, right(true)).is_ok()
 }
 
+/// Returns the length in bytes of the words before a payload in the head: key, address, CQ data.
+fn words_before(data: Option<u64>) -> usize {
+    if data.is_some() { 24 } else { 16 }
+}
+
 /// Pushes the record. Returns the position of its body, or `None` inside for a payload in the head;
 /// `None` if the ring has no space.
 #[inline]
 fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> {
     let segment = a.rma.first()?;
     let words = [segment.key, segment.addr];
-    let inline = len <= HEAD_MAX - if a.data.is_some() { 24 } else { 16 };
+    let inline = len <= HEAD_MAX - words_before(a.data);
     let position = (!inline).then(|| c.tx().body_position(len));
     let pushed = match (a.iov, a.data) {
         ([payload], None) if inline => {
@@ -132,7 +141,7 @@ fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> 
                 head = head.word(data);
             }
             if inline {
-                crate::engine::types::iov::gather_into(iov, head.tail(len)?);
+                gather_into(iov, head.tail(len)?);
                 c.tx().push_head(kind | wire::INLINE, head.as_slice())
             } else {
                 c.tx().push(kind, head.as_slice(), iov, 0, len)
@@ -156,15 +165,6 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     }
 }
 
-/// Waits until a further write may be posted: the target executes, or the writes are withdrawn.
-fn make_space(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
-    progress(ep, env, peer);
-    let is_full = |ep: &Endpoint| ep.peers.at(peer).rma.posted.writes.len() >= POSTED_MAX;
-    if is_full(ep) {
-        settle(ep, env, peer);
-    }
-}
-
 /// Completes all posted writes to `peer` before a direct operation, if possible: waits shortly for
 /// the target, and then withdraws them.
 pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
@@ -180,6 +180,7 @@ pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
         }
         std::hint::spin_loop();
     }
+    ep.peers.at_mut(peer).rma.posted.note_settled();
 }
 
 /// Completes the writes that the target has executed. Returns whether there were any.
@@ -254,10 +255,7 @@ fn execute(
     let len = write.info.len;
     let payload = match write.body {
         Some(position) => c.tx().published_body(position, len),
-        None => {
-            let words = if write.data.is_some() { 24 } else { 16 };
-            c.tx().published_head(write.number).sub(words, len)
-        }
+        None => c.tx().published_head(write.number).sub(words_before(write.data), len),
     };
     let payload: Mem = payload.unwrap_or(Mem::empty());
     let rma = [write.segment];
@@ -284,7 +282,6 @@ mod tests {
     use super::*;
     use crate::engine::progress;
     use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect};
-    use crate::engine::types::args::RmaIov;
 
     /// Returns connected endpoints that post writes, the second with memory of `len` bytes.
     fn bed(len: usize) -> ([Bed; 2], Mem) {

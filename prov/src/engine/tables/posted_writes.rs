@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use crate::engine::tables::op_table::CompletionInfo;
 use crate::engine::types::args::RmaIov;
 
-/// Largest number of posted writes in a ring. Failures are kept for as many records as the ring has
-/// slots.
-pub(crate) const POSTED_MAX: usize = 192;
+/// Largest distance in records from the oldest posted write to the next record. The ring keeps the
+/// failures of the last 256 records.
+const POSTED_MAX: u64 = 192;
 /// Nanoseconds without progress after which the writes to a target that was prompt are withdrawn.
 /// A shorter time withdraws while the target copies a large message.
 const PROMPT_NS: u64 = 20_000;
@@ -57,6 +57,17 @@ impl PostedWrites {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.writes.is_empty()
+    }
+
+    /// Whether the oldest write must end before record number `produced` is pushed.
+    #[inline]
+    pub(crate) fn is_full(&self, produced: u64) -> bool {
+        self.writes.front().is_some_and(|write| produced.saturating_sub(write.number) >= POSTED_MAX)
+    }
+
+    /// Notes that no write is in the ring, so the next poll begins a new time without progress.
+    pub(crate) fn note_settled(&mut self) {
+        self.stalled_ns = 0;
     }
 
     /// Whether the next write takes the ring. Counts a direct access otherwise.
@@ -120,6 +131,7 @@ impl PostedWrites {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::tables::op_table::OpKind;
 
     #[test]
     fn a_silent_target_is_tried_at_growing_distances() {
@@ -141,6 +153,16 @@ mod tests {
         let mut posted = PostedWrites { failures: 1, only_writes_end: 7, ..Default::default() };
         posted.reset_connection();
         assert_eq!((posted.failures, posted.only_writes_end), (0, 0));
+    }
+
+    #[test]
+    fn old_writes_end_before_their_failures_are_overwritten() {
+        let mut posted = PostedWrites::default();
+        assert!(!posted.is_full(u64::MAX));
+        let info = CompletionInfo { op_kind: OpKind::Write, context: 0, flags: 0, tag: 0, len: 0 };
+        let segment = RmaIov::default();
+        posted.writes.push_back(PostedWrite { number: 9, segment, body: None, data: None, info });
+        assert!(!posted.is_full(8 + POSTED_MAX) && posted.is_full(9 + POSTED_MAX));
     }
 
     #[test]

@@ -8,9 +8,10 @@
 //! * The consumer announces that it executes, fences, and loads the number of withdrawn records.
 //! * The producer stores that number, fences, and waits while the consumer executes.
 //!
-//! The consumer does not pass a withdrawn record before the producer has settled it, so that later
-//! records keep their order. Not about: the meaning of the records, and the decision to withdraw.
-//! A hostile peer can hold up its own ring, or have its own memory written wrongly, no more.
+//! The consumer does not pass a withdrawn record before the producer has executed it or given it
+//! back, so that later records keep their order. A hostile peer can only hold up its own ring, or have its own memory written wrongly.
+//!
+//! Not about: the meaning of the records, and the decision to withdraw.
 
 #![expect(unsafe_code, reason = "names heads in raw shared memory")]
 

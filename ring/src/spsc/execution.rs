@@ -9,7 +9,8 @@
 //! * The producer stores that number, fences, and waits while the consumer executes.
 //!
 //! The consumer does not pass a withdrawn record before the producer has executed it or given it
-//! back, so that later records keep their order. A hostile peer can only hold up its own ring, or have its own memory written wrongly.
+//! back, so that later records keep their order. A hostile peer can only hold up its own ring, or
+//! have its own memory written wrongly.
 //!
 //! Not about: the meaning of the records, and the decision to withdraw.
 

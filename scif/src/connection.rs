@@ -20,7 +20,8 @@ use scif_ring::{
 use crate::addr::PortId;
 use crate::error::Reason;
 use crate::liveness::ProcessProof;
-use crate::memory::{PeerMemory, RemoteMem};
+use crate::mapped::{self, MapPolicy, MappedKeys, Unmapped};
+use crate::memory::{Access, PeerMemory, RemoteMem};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::pages::PAGE;
@@ -54,6 +55,14 @@ struct PeerKeys {
     _map: Arc<Mapping>,
 }
 
+/// Memory of a peer that is mapped here.
+#[derive(Debug, Default)]
+struct PeerMaps {
+    /// The peer's arena, once it was requested and has arrived.
+    arena: Option<Mapping>,
+    shared: MappedKeys,
+}
+
 /// One connection of an endpoint.
 #[derive(Debug)]
 pub struct Connection {
@@ -66,10 +75,10 @@ pub struct Connection {
     initiated: bool,
     keys: Option<PeerKeys>,
     memory: PeerMemory,
-    /// Mapping of the peer's arena, once it was requested and has arrived.
-    arena: Option<Mapping>,
     /// Number of accesses to a window before the arena arrived.
     missed: u32,
+    /// Memory of the peer that is mapped, once there was any.
+    maps: Option<Box<PeerMaps>>,
     liveness: ProcessProof,
     /// Time of [`Connection::leave`].
     left_ns: u64,
@@ -98,8 +107,8 @@ impl Connection {
             initiated: side == Side::Opener,
             keys: None,
             memory: PeerMemory::none(),
-            arena: None,
             missed: 0,
+            maps: None,
             liveness,
             left_ns: u64::MAX,
             link,
@@ -336,7 +345,7 @@ impl Connection {
             },
             LinkUpdate::Shown(map) => {
                 // Repeated requests before the first arrival bring several copies of one arena.
-                self.arena.get_or_insert(map);
+                self.maps.get_or_insert_default().arena.get_or_insert(map);
                 Signalled::Woken
             }
             LinkUpdate::Closed(reason) => {
@@ -445,7 +454,7 @@ impl Connection {
         if entry.window == 0 {
             return None;
         }
-        let Some(arena) = &self.arena else {
+        let Some(arena) = self.maps.as_ref().and_then(|maps| maps.arena.as_ref()) else {
             self.miss();
             return None;
         };
@@ -455,6 +464,63 @@ impl Connection {
         }
         let at = usize::try_from(entry.window.checked_add(within)?).ok()?;
         arena.bytes(at, remote.len_bytes()).ok()
+    }
+
+    /// Returns a range of the memory behind a key as local memory, if it is mapped here: as moved
+    /// pages ([`Connection::window`]), or as shared memory ([`Connection::map_key`]).
+    #[inline(always)]
+    pub fn mapped(
+        &mut self,
+        (slot, generation): (u32, u64),
+        entry: &KeyEntry,
+        remote: &RemoteMem,
+    ) -> Option<Mem> {
+        if entry.window != 0 {
+            return self.window(entry, remote);
+        }
+        self.maps.as_ref()?.shared.get(slot, generation, entry.access, remote)
+    }
+
+    /// Whether the shared memory behind a key is mapped here.
+    #[inline]
+    #[must_use]
+    pub fn is_mapped(&self, slot: u32, generation: u64) -> bool {
+        self.maps.as_ref().is_some_and(|maps| maps.shared.has(slot, generation))
+    }
+
+    /// Maps the memory behind a key of the peer, if it is shared memory of a kind that `policy`
+    /// permits. `write`: the access right that lets peers write. Returns its number of bytes.
+    ///
+    /// # Errors
+    /// An [`Unmapped`]; the memory is then accessed as before.
+    pub fn map_key(&mut self, key: u64, write: u64, policy: MapPolicy) -> Result<usize, Unmapped> {
+        let found = self.keys().and_then(|keys| keys.find(key));
+        let (slot, generation, entry) = found.ok_or(Unmapped::NotShared)?;
+        if self.is_mapped(slot, generation) {
+            return Ok(0);
+        }
+        if self.memory.access() != Access::ProcessVm || policy == MapPolicy::Off {
+            return Err(Unmapped::Denied);
+        }
+        let region = RemoteMem { addr: entry.base, len: entry.len };
+        let is_written = entry.access & write != 0;
+        let found = mapped::find(self.liveness.pid(), &region, is_written)?;
+        // The process id belonged to the peer when its mappings were listed.
+        if !self.liveness.alive_now() {
+            return Err(Unmapped::Denied);
+        }
+        let map = found.map(policy)?;
+        let maps = self.maps.get_or_insert_default();
+        maps.shared.insert((slot, generation), entry.access, map);
+        Ok(region.len_bytes())
+    }
+
+    /// Unmaps shared memory whose key was closed. Returns whether any other is left.
+    pub fn unmap_closed(&mut self) -> bool {
+        let (Some(maps), Some(keys)) = (&mut self.maps, &self.keys) else {
+            return false;
+        };
+        maps.shared.retain(|slot, generation| keys.reader.revalidate(slot, generation))
     }
 
     /// Requests the arena at the first access to a window, and again at growing intervals.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use libfabric_sys::{FI_EINVAL, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_STRING, ParamValue};
 
-use scif::TransportKind;
+use scif::{MapPolicy, TransportKind};
 
 use crate::base::host;
 use crate::base::log::{Subsys, warn};
@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) mr_close_timeout_ns: u64,
     /// Whether memory that peers access frequently migrates to pages that they can map.
     pub(crate) migrate: bool,
+    /// Shared memory of peers that is mapped when it is accessed frequently.
+    pub(crate) map: MapPolicy,
     /// Path of short writes.
     pub(crate) rma: RmaPath,
     /// Transport of the connections.
@@ -68,6 +70,8 @@ enum ParamKind {
     Bool(fn(&mut Settings) -> &mut bool),
     /// One of two words; the second sets the field to true.
     Choice(&'static str, &'static str, fn(&mut Settings) -> &mut bool),
+    /// Shared memory that is mapped.
+    Map(fn(&mut Settings) -> &mut MapPolicy),
     /// Path of short writes.
     Rma(fn(&mut Settings) -> &mut RmaPath),
     /// Transport of the connections.
@@ -164,6 +168,15 @@ static TABLE: &[Param] = &[
                memory. Not for programs in which another device or library pins the same pages",
     },
     Param {
+        name: c"map",
+        kind: ParamKind::Map(|env| &mut env.map),
+        default: "sealed",
+        help: "Registered memory of peers that is mapped here when it is accessed frequently: \
+               'off', none; 'sealed', shared memory that cannot shrink; 'auto', also unsealed \
+               memfds and files in /dev/shm. A process that truncates one ends those that access \
+               it",
+    },
+    Param {
         name: c"rma",
         kind: ParamKind::Rma(|env| &mut env.rma),
         default: "direct",
@@ -225,6 +238,7 @@ fn ask(param: &Param) -> ParamAnswer {
         ParamKind::Bool(_) => FI_PARAM_BOOL,
         ParamKind::Choice(..)
         | ParamKind::Transport(_)
+        | ParamKind::Map(_)
         | ParamKind::Rma(_)
         | ParamKind::Size(_)
         | ParamKind::Memory(_)
@@ -262,6 +276,7 @@ fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)
         connect_timeout_ns: 0,
         mr_close_timeout_ns: 0,
         migrate: false,
+        map: MapPolicy::Off,
         rma: RmaPath::Direct,
         transport: TransportKind::Soft,
         unexpected_max: 0,
@@ -296,6 +311,14 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
                 _ if text.eq_ignore_ascii_case(yes) => true,
                 _ if text.eq_ignore_ascii_case(no) => false,
                 _ => return Err(format!("'{no}' or '{yes}'")),
+            }
+        }
+        ParamKind::Map(field) => {
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case("off") => MapPolicy::Off,
+                _ if text.eq_ignore_ascii_case("sealed") => MapPolicy::Sealed,
+                _ if text.eq_ignore_ascii_case("auto") => MapPolicy::Auto,
+                _ => return Err("'off', 'sealed' or 'auto'".to_owned()),
             }
         }
         ParamKind::Rma(field) => {
@@ -443,9 +466,11 @@ mod tests {
             ("mr_close_timeout", "2 s"),
             ("transport", "Kernel"),
             ("mr_migrate", "Auto"),
+            ("map", "Auto"),
             ("unexpected_max", "64M"),
         ]);
         assert!(complaints.is_empty());
+        assert_eq!((env.map, with(&[]).0.map), (MapPolicy::Auto, MapPolicy::Sealed));
         assert!(env.migrate && env.stats && !env.ptracer && env.peer_death_any);
         assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
         assert_eq!(env.unexpected_max, 64 << 20);

@@ -99,6 +99,7 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     if now.saturating_sub(ep.links.last_alive_ns) >= ALIVE_NS {
         ep.links.last_alive_ns = now;
         liveness::check_liveness(ep, env);
+        ep.links.unmap_closed();
         source_watch::watch_sources(ep, env, now);
     }
 }

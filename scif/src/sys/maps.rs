@@ -41,13 +41,25 @@ pub struct FileId {
     pub ino: u64,
 }
 
+impl FileId {
+    fn of(stat: &rustix::fs::Stat) -> FileId {
+        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        FileId { major, minor, ino: stat.st_ino }
+    }
+
+    /// Whether both files are on one device.
+    pub fn is_beside(&self, other: &FileId) -> bool {
+        (self.major, self.minor) == (other.major, other.minor)
+    }
+}
+
 pub fn file_id(fd: impl AsFd) -> Result<FileId, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
-    Ok(FileId {
-        major: rustix::fs::major(stat.st_dev),
-        minor: rustix::fs::minor(stat.st_dev),
-        ino: stat.st_ino,
-    })
+    rustix::fs::fstat(fd).map(|stat| FileId::of(&stat))
+}
+
+/// Returns the identity of the file or directory at a path.
+pub fn file_id_at(path: &str) -> Result<FileId, Errno> {
+    rustix::fs::stat(path).map(|stat| FileId::of(&stat))
 }
 
 pub(super) fn parse(line: &str) -> Option<Area> {
@@ -126,8 +138,17 @@ impl Area {
 /// # Errors
 /// The system's. EAGAIN: other threads map and unmap continuously.
 pub fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+    listed("/proc/self/maps", begin, end)
+}
+
+/// Returns the present mappings of another process between two addresses, as [`areas`] does.
+pub fn areas_between(pid: i32, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+    listed(&format!("/proc/{pid}/maps"), begin, end)
+}
+
+fn listed(list: &str, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     for _ in 0..TRIES {
-        let areas = read(begin, end)?;
+        let areas = read(list, begin, end)?;
         // The kernel lists areas one by one: two may have been merged meanwhile.
         let apart = |pair: &[Area]| matches!(pair, [one, next] if one.end <= next.begin);
         if areas.windows(2).all(apart) {
@@ -137,8 +158,8 @@ pub fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     Err(Errno::AGAIN.into())
 }
 
-fn read(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
-    let maps = std::fs::File::open("/proc/self/maps")?;
+fn read(list: &str, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+    let maps = std::fs::File::open(list)?;
     if end != usize::MAX
         && let Some(areas) = query(&maps, begin, end)
     {

@@ -112,13 +112,18 @@ pub fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     Ok(again)
 }
 
-/// Opens the memfd behind a mapped file of a process, by a descriptor of that process, and locks it
-/// as [`reopen_shared`] does. The caller has to check its identity.
+/// Opens the memfd as [`open_of`] does, and locks it as [`reopen_shared`] does.
+pub fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
+    let fd = open_of(pid, file, write)?;
+    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared)?;
+    Ok(fd)
+}
+
+/// Opens the memfd behind a mapped file of a process, by a descriptor of that process.
 ///
 /// # Errors
 /// ENOENT: the process has no descriptor of it. EACCES: the process may not be inspected.
-pub fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
-    let access = if write { rustix::fs::OFlags::RDWR } else { rustix::fs::OFlags::RDONLY };
+pub(crate) fn open_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
     for entry in rustix::fs::Dir::new(rustix::fs::open(
         format!("/proc/{pid}/fd"),
         rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
@@ -131,15 +136,26 @@ pub fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Er
         if !is_memfd {
             continue;
         }
-        let Ok(fd) = open_without_waiting(&path, access) else {
-            continue;
-        };
-        if file_id(&fd) == Ok(file) {
-            rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared)?;
+        if let Ok(fd) = open_known(&path, file, write) {
             return Ok(fd);
         }
     }
     Err(Errno::NOENT)
+}
+
+/// Opens the file at a path, if it is the given one.
+///
+/// # Errors
+/// ENOENT: another file. Others of open(2).
+pub(crate) fn open_known(path: &str, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
+    let access = if write { rustix::fs::OFlags::RDWR } else { rustix::fs::OFlags::RDONLY };
+    let fd = open_without_waiting(path, access)?;
+    if file_id(&fd)? == file { Ok(fd) } else { Err(Errno::NOENT) }
+}
+
+/// Whether nobody can shrink a file.
+pub(crate) fn is_unshrinkable(fd: impl AsFd) -> bool {
+    rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
 /// Opens the target of another process's descriptor. That process can replace it by a FIFO after

@@ -8,11 +8,12 @@
 //! `Link`, `Sharer` and `OwnTable`).
 #![expect(unsafe_code, reason = "mmap, and views of mapped memory whose range is checked here")]
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap, munmap};
 use scif_ring::{
     BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
     HAZARD_BYTES, HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem, Producer,
@@ -70,6 +71,30 @@ impl Mapping {
             // SAFETY: as above.
             let _ = unsafe { munmap(place, len) };
         })?;
+        Mapping::own_part(at, len, writable, &mut parts)
+    }
+
+    /// Maps again `len` bytes from address `at` on of a shared mapping of this process; not
+    /// inherited by a forked child. The caller has to check the file, since the program may have
+    /// replaced its mapping.
+    pub fn duplicate(at: usize, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let _section = fork::section();
+        let mut parts = parts();
+        let from = std::ptr::with_exposed_provenance_mut(at);
+        // SAFETY: with old length 0 the original mapping stays unchanged; the kernel picks an
+        // unused range for the new one.
+        let at = unsafe { mremap(from, 0, len, MremapFlags::MAYMOVE) }?;
+        Mapping::own_part(at, len, writable, &mut parts)
+    }
+
+    /// Takes over a range just mapped, which becomes unknown to forked children and to
+    /// `areas_of_program`.
+    fn own_part(
+        at: *mut std::ffi::c_void,
+        len: usize,
+        writable: bool,
+        parts: &mut BTreeMap<usize, usize>,
+    ) -> Result<Mapping, Errno> {
         for advice in [rustix::mm::Advice::LinuxDontFork, rustix::mm::Advice::LinuxDontDump] {
             // SAFETY: changes no byte of the range just mapped.
             let _ = unsafe { rustix::mm::madvise(at, len, advice) };

@@ -17,7 +17,9 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use super::errno::keep_errno;
 pub use super::guard::WriteFence;
 use super::large::{self, LARGE};
-pub use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
+pub use super::maps::{
+    Area, FileId, areas, areas_between, areas_of, areas_of_program, file_id, file_id_at,
+};
 use super::maps::{ask, each_area};
 use super::mmap::Mapping;
 pub use super::mmap::PAGE;

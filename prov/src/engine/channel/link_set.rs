@@ -85,6 +85,8 @@ pub(crate) struct LinkSet {
     pub(crate) last_events_ns: u64,
     pub(crate) last_alive_ns: u64,
     alive_next: usize,
+    /// Connections with mapped shared memory of their peers.
+    pub(crate) mapping: Vec<ConnId>,
 }
 
 impl LinkSet {
@@ -105,6 +107,7 @@ impl LinkSet {
             last_events_ns: 0,
             last_alive_ns: 0,
             alive_next: 0,
+            mapping: Vec::new(),
         }
     }
 
@@ -187,6 +190,12 @@ impl LinkSet {
         let at = self.alive_next;
         let idle = || self.idle.get(at - self.active.len());
         self.active.get(at).or_else(idle).copied()
+    }
+
+    /// Unmaps shared memory of peers whose keys were closed.
+    pub(crate) fn unmap_closed(&mut self) {
+        let LinkSet { mapping, sock, .. } = self;
+        mapping.retain(|conn| sock.conn(*conn).is_some_and(Connection::unmap_closed));
     }
 
     /// Whether `conn` has ended and waits for its peer.

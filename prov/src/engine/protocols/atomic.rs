@@ -16,6 +16,7 @@ use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::atomic_target::SEGMENT;
+use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::{atomic_direct, atomic_inline};
 use crate::engine::tables::op_table::{OpKind, OutstandingOp};
 use crate::engine::tables::pending::{AtomicOp, PendingOp};
@@ -34,6 +35,9 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> 
     if quiet && atomic_direct::try_direct_early(ep, env, peer, a) {
         ep.stats.atomics.add(len);
         return Ok(());
+    }
+    if let [segment] = a.rma {
+        key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
     }
     if quiet && atomic_inline::try_inline(ep, env, peer, a) {
         ep.stats.atomics.add(len);

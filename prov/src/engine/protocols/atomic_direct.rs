@@ -175,7 +175,11 @@ fn execute_here(
     if !remote.addr.is_multiple_of(size as u64) {
         return None;
     }
-    let target = if near { c.memory().here(&remote)? } else { c.window(&entry, &remote)? };
+    let target = if near {
+        c.memory().here(&remote)?
+    } else {
+        c.mapped((slot, generation), &entry, &remote)?
+    };
     let keys = c.keys()?;
     let (mut short, mut long);
     let old: &mut [u8] = if op.kind == AtomicKind::Write as u8 {

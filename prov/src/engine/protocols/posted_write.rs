@@ -21,6 +21,7 @@ use crate::engine::completions::completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
+use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::posted_write_target;
 use crate::engine::protocols::rma::{self, NotDirect};
 use crate::engine::protocols::rma_target::{self, place, right};
@@ -99,6 +100,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     ep.peers.mark_busy(peer);
     ep.stats.rma.add(len);
     ep.stats.posted.add(len);
+    key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
     true
 }
 
@@ -109,10 +111,12 @@ fn is_candidate(c: &Connection, path: RmaPath, segment: &RmaIov) -> bool {
     if !c.is_up() || !c.is_direct() || !reachable && path != RmaPath::Ring || !c.is_polled() {
         return false;
     }
-    let Some((_, _, entry)) = c.keys().and_then(|keys| keys.find(segment.key)) else {
+    let Some((slot, generation, entry)) = c.keys().and_then(|keys| keys.find(segment.key)) else {
         return false;
     };
-    entry.window == 0 && place(&entry, segment, right(true)).is_ok()
+    entry.window == 0
+        && !c.is_mapped(slot, generation)
+        && place(&entry, segment, right(true)).is_ok()
 }
 
 /// Returns the length in bytes of the words before a payload in the head: key, address, CQ data.

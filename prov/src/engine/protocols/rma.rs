@@ -6,9 +6,8 @@
 //! ring order. An operation is direct only while no earlier one to the same peer remains in the
 //! ring.
 //!
-//! Not here: the target (`rma_target`), and the migration of memory (`domain::migrate`). An
-//! initiator that needs a system call for each operation counts these by key, if the owner wants
-//! hints. It reports each time the count has doubled.
+//! Not here: the target (`rma_target`), and the mapping of memory that is accessed frequently
+//! (`key_maps`).
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, RemoteMem};
@@ -22,27 +21,16 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
+use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
 use crate::engine::tables::op_table::{CompletionInfo, OpKind, OutstandingOp};
-use crate::engine::tables::peer::{Peer, READ_WINDOW, is_denied, note_denial};
+use crate::engine::tables::peer::{READ_WINDOW, is_denied, note_denial};
 use crate::engine::tables::pending::{OwnedPayload, PendingOp, RmaOp, Source};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::iov::{Iov, sub_iov};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
-
-/// Counts an access to `key` of `peer` that needed a system call, and reports it to the owner
-/// if due.
-pub(crate) fn count_use(ep: &mut Endpoint, peer: PeerId, slot: u32, key: u64, len: usize) {
-    let p: &mut Peer = ep.peers.at_mut(peer);
-    if p.queue.is_quiet()
-        && let Some(uses) = p.rma.uses.get_or_insert_default().count(slot, len)
-    {
-        let head = Head::new().word(key).word(u64::from(uses));
-        peer_conn::control(ep, peer, wire::ACCESS_HINT, head, &[]);
-    }
-}
 
 /// Reason why an operation was not direct.
 pub(crate) enum NotDirect {
@@ -78,6 +66,9 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
         }
     }
     tx_queue::check_room(ep, peer)?;
+    if let Some(segment) = a.rma.first() {
+        key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
+    }
     let mut op = RmaOp {
         write: a.write,
         local: OwnedPayload::new(a.iov, a.flags & fi::FI_INJECT != 0 && a.write),
@@ -294,7 +285,7 @@ pub(crate) fn reach(
             c.my_mark().clear();
             return Err(NotDirect::Ring);
         }
-        if !near && let Some(window) = c.window(&entry, &remote) {
+        if !near && let Some(window) = c.mapped((slot, generation), &entry, &remote) {
             match iov {
                 [one] if rma.len() == 1 && write => window.copy_from(one),
                 [one] if rma.len() == 1 => one.copy_from(&window),
@@ -332,16 +323,14 @@ pub(crate) fn reach(
         }
         offset += segment.len;
         if !near {
-            asked = Some((slot, segment.key, c.keys().is_some_and(|keys| keys.hints())));
+            asked = Some(segment.key);
         }
     }
     match asked {
         None => ep.stats.mapped.add(offset),
-        Some((slot, key, hints)) => {
+        Some(key) => {
             ep.stats.process_vm.add(offset);
-            if hints {
-                count_use(ep, peer, slot, key, offset);
-            }
+            key_maps::note_use(ep, peer, key, offset, UsePath::SystemCall);
         }
     }
     Ok(())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Counts of accesses to the keys of a peer that need a system call.
+//! Counts of accesses to the keys of a peer that need a system call or the target.
 //!
-//! Not here: the report to the owner, and the migration (`migrate`).
+//! Not here: the consequences (`key_maps`).
 
-/// Number of access counters for each peer. Key slots that are equal modulo this number share one.
+/// Number of access counters for each peer. Keys that are equal modulo this number share one.
 const COUNTS: usize = 16;
 /// Accesses before the first report. A smaller number would migrate memory that is used rarely.
 const FIRST: u32 = 64;
@@ -15,9 +15,11 @@ const BYTES: usize = 32 * 1024;
 pub(crate) struct AccessCounter([u32; COUNTS]);
 
 impl AccessCounter {
-    /// Counts an access to a slot. Returns the count if it is to be reported.
-    pub(crate) fn count(&mut self, slot: u32, len: usize) -> Option<u32> {
-        let count = self.0.get_mut(slot as usize % COUNTS)?;
+    /// Counts an access to a key. Returns the count if it is to be reported.
+    #[inline]
+    pub(crate) fn count(&mut self, key: u64, len: usize) -> Option<u32> {
+        let [low, ..] = key.to_le_bytes();
+        let count = self.0.get_mut(usize::from(low) % COUNTS)?;
         let before = *count;
         *count = before.saturating_add(u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX));
         (*count >= FIRST && before.checked_ilog2() != count.checked_ilog2()).then_some(*count)

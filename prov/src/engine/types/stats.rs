@@ -30,6 +30,8 @@ pub(crate) struct Stats {
     pub ring: Path,
     /// Copies from or to pages that both processes map.
     pub mapped: Path,
+    /// Regions of shared memory of peers that this side has mapped.
+    pub maps: Path,
     /// Copies by `process_vm_readv`/`writev`, one operation for each call.
     pub process_vm: Path,
     /// Parts of large messages that this side copied in cooperative copies.
@@ -56,13 +58,14 @@ impl Stats {
     pub(crate) fn line(&self, endpoint: &str, peers: usize) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
-            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{} unexpected {} \
+            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{}{} unexpected {} \
             fallbacks {} no_direct {} (operations/bytes)",
             p("sent", &self.sent),
             p("received", &self.received),
             p("inline", &self.inline),
             p("ring", &self.ring),
             p("mapped", &self.mapped),
+            p("maps", &self.maps),
             p("process_vm", &self.process_vm),
             p("both_sides", &self.coop_copy),
             p("rma", &self.rma),

@@ -101,8 +101,10 @@ fn measure(options: &Options) -> Outcome {
     let (probes, dropped, cells, left_out) =
         (sampler.probes, sampler.dropped, sampler.cells, sampler.left_out);
     let mut report = Report::new(&subjects, &cells);
-    for (index, subject) in
-        subjects.iter().enumerate().filter(|(_, subject)| !subject.limit && !subject.denied)
+    for (index, subject) in subjects
+        .iter()
+        .enumerate()
+        .filter(|(_, subject)| !(subject.limit || subject.denied || subject.shared))
     {
         ordeals(options, cpus, (index, subject), &mut report);
     }

@@ -118,6 +118,9 @@ struct SubjectOptions {
     /// Measure scif once more with process_vm_readv and process_vm_writev denied
     #[arg(long)]
     deny_process_vm: bool,
+    /// Measure scif once more with shared memory as targets, which peers can map
+    #[arg(long)]
+    shared_memory: bool,
     /// Leave out the limits of the machine
     #[arg(long)]
     no_limits: bool,
@@ -142,6 +145,7 @@ impl Options {
             segment: self.segment.clone().unwrap_or_default(),
             cpu: self.cpu,
             deny_process_vm: self.also.deny_process_vm,
+            shared_memory: self.also.shared_memory,
         })
     }
 
@@ -191,10 +195,11 @@ impl Options {
             let label = if taken { format!("{name}-{version}") } else { name.to_owned() };
             subjects.push(provider(name, label, lib, version));
         }
-        if self.also.deny_process_vm
-            && let Some(scif) = subjects.iter().find(|subject| subject.provider == "scif")
-        {
-            subjects.push(Subject { label: "scif-ring".into(), denied: true, ..scif.clone() });
+        if let Some(scif) = subjects.iter().find(|subject| subject.provider == "scif").cloned() {
+            let denied = Subject { label: "scif-ring".into(), denied: true, ..scif.clone() };
+            let shared = Subject { label: "scif-shared".into(), shared: true, ..scif };
+            subjects.extend(self.also.deny_process_vm.then_some(denied));
+            subjects.extend(self.also.shared_memory.then_some(shared));
         }
         if !self.also.no_limits {
             subjects.extend(Limit::ALL.map(|limit| self.limit(limit)));
@@ -220,6 +225,7 @@ fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
         version,
         limit: false,
         denied: false,
+        shared: false,
         provider_path: beside
             .filter(|dir| unsaid && name == "scif" && dir.join("libscif_fi.so").exists()),
     }

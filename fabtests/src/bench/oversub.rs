@@ -8,7 +8,7 @@ use scif_fabtests::harness::sandbox::open_files;
 use scif_fabtests::harness::{Fail, Outcome};
 
 use super::os::now_ns;
-use super::port::{Family, Port, Room};
+use super::port::{Family, Port, PortKind, Room};
 use super::shm_barrier::ShmBarrier;
 
 const HELLO: u64 = 0xa11;
@@ -99,8 +99,12 @@ pub(crate) fn weigh() -> Outcome<Vec<u64>> {
 /// Opens the endpoint for [`suffer`]. A receive from any source rightly outlives a dead peer; a
 /// directed receive does not, where the provider supports one.
 pub(crate) fn direct(lib: &'static Lib, provider: &str, barrier: &ShmBarrier) -> Outcome<Port> {
-    match Port::open(lib, provider, Family::Tagged, true, barrier) {
-        Err(Fail::NotRun(_)) => Port::open(lib, provider, Family::Tagged, false, barrier),
+    let open = |is_directed| {
+        let kind = PortKind { family: Family::Tagged, is_directed, is_shared: false };
+        Port::open(lib, provider, kind, barrier)
+    };
+    match open(true) {
+        Err(Fail::NotRun(_)) => open(false),
         other => other,
     }
 }

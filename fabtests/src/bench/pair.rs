@@ -33,6 +33,8 @@ pub(crate) struct Subject {
     pub(crate) limit: bool,
     /// Whether process_vm_readv and process_vm_writev are denied.
     pub(crate) denied: bool,
+    /// Whether targets are shared memory that peers can map.
+    pub(crate) shared: bool,
     /// Directory of providers, unless the environment sets one.
     pub(crate) provider_path: Option<PathBuf>,
 }
@@ -105,6 +107,9 @@ impl Pair {
             }
             if subject.denied {
                 command.arg("--deny-process-vm");
+            }
+            if subject.shared {
+                command.arg("--shared-memory");
             }
             if let Some(path) = &subject.provider_path {
                 command.env("FI_PROVIDER_PATH", path);

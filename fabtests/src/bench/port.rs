@@ -11,7 +11,7 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
     Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Errno, Fabric, Hints, Info, Lib, Mr, MrAsk,
-    Result,
+    Result, SharedFile,
 };
 use scif_fabtests::harness::{Fail, Outcome};
 
@@ -60,6 +60,8 @@ pub(crate) struct Port {
     pub(crate) out: Buf,
     /// Target buffer of receives, and of writes by the other rank.
     pub(crate) into: Buf,
+    /// File of the target buffer if it is shared memory, open so that peers can find it.
+    file: Option<SharedFile>,
     pub(crate) far: Option<Far>,
     region: Option<Arc<Mr>>,
     sent: Cell<u64>,
@@ -95,6 +97,16 @@ fn hints(provider: &str, (family, threading): (Family, u32), directed: bool) -> 
         hints.rx.msg_order = sys::FI_ORDER_SAS;
     }
     hints
+}
+
+/// Kind of a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortKind {
+    pub(crate) family: Family,
+    /// Whether receives name their sender.
+    pub(crate) is_directed: bool,
+    /// Whether the target buffer is shared memory that peers can map.
+    pub(crate) is_shared: bool,
 }
 
 /// Domain in which endpoints of one family are opened one after another.
@@ -157,6 +169,7 @@ impl Room {
             peer: sys::FI_ADDR_NOTAVAIL,
             out,
             into,
+            file: None,
             far: None,
             region: None,
             sent: Cell::new(0),
@@ -171,12 +184,17 @@ impl Port {
     pub(crate) fn open(
         lib: &'static Lib,
         provider: &str,
-        family: Family,
-        directed: bool,
+        kind: PortKind,
         barrier: &ShmBarrier,
     ) -> Outcome<Port> {
-        let kind = (family, sys::FI_THREAD_DOMAIN);
-        let mut port = Room::open(lib, provider, kind, directed)?.port(LARGEST, None)?;
+        let family = kind.family;
+        let room = Room::open(lib, provider, (family, sys::FI_THREAD_DOMAIN), kind.is_directed)?;
+        let mut port = room.port(LARGEST, None)?;
+        if kind.is_shared {
+            let file = SharedFile::memfd("bench", LARGEST, true)?;
+            port.into = file.map(0, LARGEST, true)?;
+            port.file = Some(file);
+        }
         barrier.segment.put_name(barrier.rank, &port.ep.name()?);
         if matches!(family, Family::Rma | Family::Atomic) {
             port.expose(barrier)?;

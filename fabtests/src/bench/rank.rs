@@ -18,7 +18,7 @@ use super::empty_poll::EmptyPoll;
 use super::limits::{Bounds, Limit};
 use super::messages::Messages;
 use super::onesided::OneSided;
-use super::port::{Family, Port};
+use super::port::{Family, Port, PortKind};
 use super::protocol::{Kind, Measured, Order, Reply, Sample, Test, hear_order, say};
 use super::segment::{Segment, Use};
 use super::shm_barrier::ShmBarrier;
@@ -33,6 +33,7 @@ pub(crate) struct Identity {
     pub(crate) segment: PathBuf,
     pub(crate) cpu: Option<usize>,
     pub(crate) deny_process_vm: bool,
+    pub(crate) shared_memory: bool,
 }
 
 /// One rank with its open objects.
@@ -157,7 +158,9 @@ impl Rank {
     fn port(&mut self, family: Family) -> Outcome<&Port> {
         if !self.ports.iter().any(|(have, _)| *have == family) {
             let lib = self.lib()?;
-            let port = Port::open(lib, &self.identity.provider, family, false, &self.barrier)?;
+            let Identity { provider, shared_memory, .. } = &self.identity;
+            let kind = PortKind { family, is_directed: false, is_shared: *shared_memory };
+            let port = Port::open(lib, provider, kind, &self.barrier)?;
             self.ports.push((family, port));
         }
         let found = self.ports.iter().find(|(have, _)| *have == family);

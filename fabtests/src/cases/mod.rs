@@ -37,6 +37,7 @@ mod leaks;
 mod log;
 mod loopback;
 mod many_peers;
+mod mapped;
 mod match_complete;
 mod matrix;
 mod migrate;
@@ -97,6 +98,7 @@ const AREAS: &[&[Case]] = &[
     bad_rma::CASES,
     atomic::CASES,
     atomic_shared::CASES,
+    mapped::CASES,
     migrate::CASES,
     cq::CASES,
     cntr::CASES,

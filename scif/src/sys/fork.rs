@@ -6,9 +6,8 @@
 //! Not about `exec`: every descriptor is CLOEXEC anyway. See `pthread_atfork(3)`.
 //!
 //! INVARIANT: a descriptor number is in the registry exactly while one [`PrivateFd`] of this
-//! process owns it. The child closes the registered numbers and empties the registry. A
-//! [`PrivateFd`] dropped later in the child finds its number missing. So it does not close a
-//! descriptor that the child has since opened under that number.
+//! process owns it. The child closes the registered numbers and empties the registry. An inherited
+//! [`PrivateFd`] owns no number, since the child may have opened another descriptor under it.
 #![expect(unsafe_code, reason = "pthread_atfork and the descriptors its child handler closes")]
 
 use std::any::Any;
@@ -318,7 +317,8 @@ impl PrivateFd {
     /// closed.
     pub fn release(mut self) -> Option<OwnedFd> {
         let fd = self.fd.take()?;
-        if registry().remove(fd.as_raw_fd()) {
+        if !self.is_inherited() {
+            registry().remove(fd.as_raw_fd());
             return Some(fd);
         }
         let _closed_by_the_fork_handler = fd.into_raw_fd();
@@ -344,14 +344,15 @@ impl AsFd for PrivateFd {
 impl Drop for PrivateFd {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
-        let mut open = registry();
-        if open.remove(fd.as_raw_fd()) {
-            // Closed under the lock, so that a fork sees either the entry and the descriptor or
-            // neither.
-            drop(fd);
-        } else {
+        if self.is_inherited() {
             let _closed_by_the_fork_handler = fd.into_raw_fd();
+            return;
         }
+        // Closed under the lock, so that a fork sees either the entry and the descriptor or
+        // neither.
+        let mut open = registry();
+        open.remove(fd.as_raw_fd());
+        drop(fd);
     }
 }
 
@@ -378,15 +379,25 @@ mod tests {
     }
 
     #[test]
-    fn descriptor_dropped_after_the_child_closed_it_closes_nothing() {
-        let fd = PrivateFd::new(
-            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(),
-        );
-        let number = fd.as_fd().as_raw_fd();
-        assert!(registry().remove(number), "as the child handler does, but for the close");
-        drop(fd);
-        // SAFETY: the drop above did not close the number, so the test still owns it.
-        let still = unsafe { OwnedFd::from_raw_fd(number) };
-        assert!(rustix::io::fcntl_getfd(&still).is_ok());
+    fn an_inherited_descriptor_does_not_own_its_number() {
+        let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        for released in [false, true] {
+            let (inherited, other) = (PrivateFd::new(eventfd()), eventfd());
+            let number = inherited.as_fd().as_raw_fd();
+            let child = super::super::children::in_child(|| {
+                // SAFETY: the child handler closed the number, and no other thread opens it again.
+                let mut new = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+                rustix::io::dup2(&other, &mut new).unwrap();
+                let new = PrivateFd::new(ManuallyDrop::into_inner(new));
+                let is_none = if released {
+                    inherited.release().is_none()
+                } else {
+                    drop(inherited);
+                    true
+                };
+                i32::from(is_none && rustix::io::fcntl_getfd(&new).is_ok())
+            });
+            assert_eq!(child.result(), 1, "released: {released}");
+        }
     }
 }

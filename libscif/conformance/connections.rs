@@ -7,9 +7,9 @@ use scif_fabtests::harness::process::Process;
 use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::api::{Api, Case};
-use crate::placement::{case_port, node, two};
+use crate::placement::{case_port, node, server};
 use crate::rig::{
-    BLOCK, ERR, IN, OUT, apart, dup, dup_to, is_cloexec, limit_descriptors, loopback, plain_close,
+    BLOCK, ERR, IN, OUT, dup, dup_to, is_cloexec, limit_descriptors, loopback, parent, plain_close,
     raw_poll, set_env, set_nonblocking, until, waits_in,
 };
 use libc::{
@@ -161,56 +161,47 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect(bound, 777, 1), Err(ENODEV), "the node before the state");
     }),
     ("a_peer_that_starts_late_refuses_until_it_listens", |api| {
-        apart(
-            |cue| {
-                set_env("SCIF_NODE", "2");
-                let epd = api.open();
-                for _ in 0..3 {
-                    assert_eq!(
-                        api.connect(epd, node(1), case_port()),
-                        Err(ECONNREFUSED),
-                        "nobody yet"
-                    );
-                }
-                let port = api.bind(epd, 0);
-                assert_eq!(port, Err(EINVAL), "bound by the first attempt");
-                cue.tell();
-                let mut connected = Err(ECONNREFUSED);
-                until("the other has started", || {
-                    connected = api.connect(epd, node(1), case_port());
-                    connected != Err(ECONNREFUSED)
-                });
-                assert!(connected.unwrap() > 1088);
-                assert_eq!(api.send(epd, b"late", BLOCK), Ok(4));
-                cue.wait();
-            },
-            |cue| {
-                cue.wait();
-                set_env("SCIF_NODE", "1");
-                let listener = api.open();
-                api.bind(listener, case_port()).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-                api.listen(listener, 1).unwrap();
-                let (_, epd) = api.accept(listener, BLOCK).unwrap();
-                assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
-                cue.tell();
-            },
-        );
+        parent(|cue| {
+            set_env("SCIF_NODE", "2");
+            let epd = api.open();
+            for _ in 0..3 {
+                assert_eq!(api.connect(epd, node(1), case_port()), Err(ECONNREFUSED), "nobody yet");
+            }
+            let port = api.bind(epd, 0);
+            assert_eq!(port, Err(EINVAL), "bound by the first attempt");
+            cue.tell();
+            let mut connected = Err(ECONNREFUSED);
+            until("the other has started", || {
+                connected = api.connect(epd, node(1), case_port());
+                connected != Err(ECONNREFUSED)
+            });
+            assert!(connected.unwrap() > 1088);
+            assert_eq!(api.send(epd, b"late", BLOCK), Ok(4));
+            cue.wait();
+        })
+        .child(|cue| {
+            cue.wait();
+            set_env("SCIF_NODE", "1");
+            let listener = api.open();
+            api.bind(listener, case_port()).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            api.listen(listener, 1).unwrap();
+            let (_, epd) = api.accept(listener, BLOCK).unwrap();
+            assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
+            cue.tell();
+        });
     }),
     ("connect_returns_the_port_bound_before", |api| {
-        two(
-            api,
-            |epd, cue| {
-                cue.wait();
-                api.close(epd).unwrap();
-            },
-            |_, cue| {
-                let epd = api.open();
-                assert_eq!(api.bind(epd, 4321), Ok(4321));
-                assert_eq!(api.connect(epd, 999, 1), Err(ENODEV));
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            cue.wait();
+            api.close(epd).unwrap();
+        })
+        .client(|_, cue| {
+            let epd = api.open();
+            assert_eq!(api.bind(epd, 4321), Ok(4321));
+            assert_eq!(api.connect(epd, 999, 1), Err(ENODEV));
+            cue.tell();
+        });
     }),
     ("accept_says_where_the_peer_is", |api| {
         let listener = api.open();
@@ -323,29 +314,27 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.accept(listener, 0), Err(EAGAIN));
     }),
     ("requests_of_the_dead_are_skipped", |api| {
-        apart(
-            |cue| {
-                let (listener, _) = api.listener(case_port(), 4);
-                let child = Process::start(|| {
-                    let epd = api.open();
-                    set_nonblocking(epd, true);
-                    assert_eq!(api.connect(epd, 0, case_port()), Err(EINPROGRESS));
-                });
-                child.wait();
-                assert_eq!(api.accept(listener, 0), Err(EAGAIN));
-                cue.tell();
-                let (_, epd) = api.accept(listener, BLOCK).unwrap();
-                assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
-                cue.wait();
-            },
-            |cue| {
-                cue.wait();
+        parent(|cue| {
+            let (listener, _) = api.listener(case_port(), 4);
+            let child = Process::start(|| {
                 let epd = api.open();
-                api.connect(epd, 0, case_port()).unwrap();
-                assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
-                cue.tell();
-            },
-        );
+                set_nonblocking(epd, true);
+                assert_eq!(api.connect(epd, 0, case_port()), Err(EINPROGRESS));
+            });
+            child.wait();
+            assert_eq!(api.accept(listener, 0), Err(EAGAIN));
+            cue.tell();
+            let (_, epd) = api.accept(listener, BLOCK).unwrap();
+            assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
+            cue.wait();
+        })
+        .child(|cue| {
+            cue.wait();
+            let epd = api.open();
+            api.connect(epd, 0, case_port()).unwrap();
+            assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
+            cue.tell();
+        });
     }),
     ("closing_a_listener_refuses_who_waits_and_keeps_who_was_accepted", |api| {
         let (listener, port) = api.listener(0, 4);
@@ -403,44 +392,39 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     ("nodes_are_those_with_processes", |api| {
-        two(
-            api,
-            |_, cue| {
-                let (n, nodes, own) = api.nodes(8);
-                assert_eq!((n, &nodes[..2], own), (Ok(2), &[1, 2][..], 1));
-                let (n, nodes, _) = api.nodes(1);
-                assert_eq!(
-                    (n, &nodes[..]),
-                    (Ok(2), &[1][..]),
-                    "as many as fit, and how many there are"
-                );
-                assert_eq!(api.nodes_null(), Err(EFAULT));
-                cue.tell();
-                until("the other node is gone", || api.nodes(8).0 == Ok(1));
-                let epd = api.open();
-                assert_eq!(api.connect(epd, 2, case_port()), Err(ECONNREFUSED), "it may come back");
-            },
-            |_, cue| {
-                assert_eq!(api.nodes(8).2, 2);
-                cue.wait();
-            },
-        );
+        server(api, |_, cue| {
+            let (n, nodes, own) = api.nodes(8);
+            assert_eq!((n, &nodes[..2], own), (Ok(2), &[1, 2][..], 1));
+            let (n, nodes, _) = api.nodes(1);
+            assert_eq!(
+                (n, &nodes[..]),
+                (Ok(2), &[1][..]),
+                "as many as fit, and how many there are"
+            );
+            assert_eq!(api.nodes_null(), Err(EFAULT));
+            cue.tell();
+            until("the other node is gone", || api.nodes(8).0 == Ok(1));
+            let epd = api.open();
+            assert_eq!(api.connect(epd, 2, case_port()), Err(ECONNREFUSED), "it may come back");
+        })
+        .client(|_, cue| {
+            assert_eq!(api.nodes(8).2, 2);
+            cue.wait();
+        });
     }),
     ("domains_do_not_see_each_other", |api| {
-        apart(
-            |cue| {
-                api.listener(case_port(), 1);
-                cue.meet();
-            },
-            |cue| {
-                cue.wait();
-                set_env("SCIF_DOMAIN", &format!("other-{}", std::process::id()));
-                let epd = api.open();
-                assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED));
-                assert_eq!(api.bind(epd, 0), Err(EINVAL));
-                cue.tell();
-            },
-        );
+        parent(|cue| {
+            api.listener(case_port(), 1);
+            cue.meet();
+        })
+        .child(|cue| {
+            cue.wait();
+            set_env("SCIF_DOMAIN", &format!("other-{}", std::process::id()));
+            let epd = api.open();
+            assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED));
+            assert_eq!(api.bind(epd, 0), Err(EINVAL));
+            cue.tell();
+        });
     }),
     ("a_copy_of_a_descriptor_is_the_same_endpoint", |api| {
         let (acceptor, opener) = loopback(api);

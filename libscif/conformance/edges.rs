@@ -5,7 +5,7 @@
 use scif_fabtests::harness::process::Process;
 
 use crate::api::Case;
-use crate::placement::{case_port, two};
+use crate::placement::{case_port, server};
 use crate::rig::{
     BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, fill, filled, holds, is_mapped,
     limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, until,
@@ -140,30 +140,27 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(a, &mut [0; 8], BLOCK), Err(ECONNRESET));
     }),
     ("a_wild_pointer_is_an_error_or_the_end_of_its_process_only", |api| {
-        two(
-            api,
-            |epd, cue| {
-                assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
-                assert_eq!(api.send(epd, b"back", BLOCK), Ok(4));
-                cue.wait();
-            },
-            |epd, cue| {
-                let gone = pages(1);
-                crate::rig::unmap(gone, PAGE);
-                let wild = |answer| assert_eq!(answer, Err(EFAULT));
-                let sender = Process::start(|| wild(api.send_from(epd, gone, 4)));
-                assert!([0, -libc::SIGSEGV].contains(&sender.end()));
-                assert_eq!(api.send(epd, b"mine", BLOCK), Ok(4), "for its relatives all goes on");
-                until("four bytes", || api.poll(epd, IN, 0) == IN);
-                let receiver = Process::start(|| wild(api.recv_to(epd, gone, 2)));
-                assert!([0, -libc::SIGSEGV].contains(&receiver.end()));
-                // A driver may have removed them from the queue before it found the address
-                // bad.
-                let left = api.recv(epd, &mut [0; 4], 0).unwrap();
-                assert!(left == 4 || left == 2);
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
+            assert_eq!(api.send(epd, b"back", BLOCK), Ok(4));
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            let gone = pages(1);
+            crate::rig::unmap(gone, PAGE);
+            let wild = |answer| assert_eq!(answer, Err(EFAULT));
+            let sender = Process::start(|| wild(api.send_from(epd, gone, 4)));
+            assert!([0, -libc::SIGSEGV].contains(&sender.end()));
+            assert_eq!(api.send(epd, b"mine", BLOCK), Ok(4), "for its relatives all goes on");
+            until("four bytes", || api.poll(epd, IN, 0) == IN);
+            let receiver = Process::start(|| wild(api.recv_to(epd, gone, 2)));
+            assert!([0, -libc::SIGSEGV].contains(&receiver.end()));
+            // A driver may have removed them from the queue before it found the address
+            // bad.
+            let left = api.recv(epd, &mut [0; 4], 0).unwrap();
+            assert!(left == 4 || left == 2);
+            cue.tell();
+        });
     }),
     ("poll_looks_at_its_arguments", |api| {
         assert_eq!(api.poll_null(1), Err(EFAULT));
@@ -220,26 +217,23 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.fence_signal(a, (0, 0), (0x10000, 1), 0x21), Err(EPERM));
     }),
     ("a_mark_is_for_anybody", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = pages(256);
-                api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
-                cue.meet();
-                assert!(holds(at, 256 * PAGE, 7));
-            },
-            |epd, cue| {
-                let at = filled(256, 256 * PAGE, 7);
-                api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
-                cue.wait();
-                assert_eq!(api.writeto(epd, 0x100_0000, 256 * PAGE, 0x100_0000, 0), Ok(0));
-                let mark = api.fence_mark(epd, 1).unwrap();
-                let api = *api;
-                let waiting = std::thread::spawn(move || api.fence_wait(epd, mark));
-                assert_eq!(waiting.join().unwrap(), Ok(0), "by another thread");
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            let at = pages(256);
+            api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
+            cue.meet();
+            assert!(holds(at, 256 * PAGE, 7));
+        })
+        .client(|epd, cue| {
+            let at = filled(256, 256 * PAGE, 7);
+            api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
+            cue.wait();
+            assert_eq!(api.writeto(epd, 0x100_0000, 256 * PAGE, 0x100_0000, 0), Ok(0));
+            let mark = api.fence_mark(epd, 1).unwrap();
+            let api = *api;
+            let waiting = std::thread::spawn(move || api.fence_wait(epd, mark));
+            assert_eq!(waiting.join().unwrap(), Ok(0), "by another thread");
+            cue.tell();
+        });
     }),
     ("a_forked_child_has_no_mappings", |api| {
         let (a, b) = loopback(api);

@@ -2,7 +2,7 @@
 //! Marks, waits and signals.
 
 use crate::api::{Api, Case};
-use crate::placement::two;
+use crate::placement::server;
 use crate::rig::{
     FIXED, PAGE, RW, fill, holds, loopback, no_signals, pages, peek64, poke64, signals, until,
 };
@@ -89,89 +89,72 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     ("the_peers_rmas_are_waited_for_while_it_computes", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = window(api, epd, BIG / PAGE, DATA, RW);
-                cue.meet();
-                let mark = api.fence_mark(epd, PEER).unwrap();
-                assert_eq!(api.fence_wait(epd, mark), Ok(0));
-                assert!(holds(at, BIG, 3), "all that the peer had begun");
-                cue.tell();
-            },
-            |epd, cue| {
-                let at = window(api, epd, BIG / PAGE, DATA, RW);
-                fill(at, BIG, 3);
-                cue.wait();
-                assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
-                cue.tell();
-                // The peer computes, and makes no call.
-                cue.wait();
-            },
-        );
+        server(api, |epd, cue| {
+            let at = window(api, epd, BIG / PAGE, DATA, RW);
+            cue.meet();
+            let mark = api.fence_mark(epd, PEER).unwrap();
+            assert_eq!(api.fence_wait(epd, mark), Ok(0));
+            assert!(holds(at, BIG, 3), "all that the peer had begun");
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            let at = window(api, epd, BIG / PAGE, DATA, RW);
+            fill(at, BIG, 3);
+            cue.wait();
+            assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
+            cue.tell();
+            // The peer computes, and makes no call.
+            cue.wait();
+        });
     }),
     ("a_signal_comes_after_the_data", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let data = window(api, epd, BIG / PAGE, DATA, RW);
-                let words = window(api, epd, 1, WORDS, RW);
-                for round in 1..6u8 {
-                    cue.tell();
-                    until("the signal", || peek64(words) == u64::from(round));
-                    assert!(holds(data, BIG, round), "round {round}");
-                }
+        server(api, |epd, cue| {
+            let data = window(api, epd, BIG / PAGE, DATA, RW);
+            let words = window(api, epd, 1, WORDS, RW);
+            for round in 1..6u8 {
                 cue.tell();
-            },
-            |epd, cue| {
-                let data = window(api, epd, BIG / PAGE, DATA, RW);
-                let words = window(api, epd, 1, WORDS, RW);
-                for round in 1..6u8 {
-                    cue.wait();
-                    fill(data, BIG, round);
-                    assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
-                    let value = u64::from(round);
-                    assert_eq!(
-                        api.fence_signal(
-                            epd,
-                            (WORDS, value),
-                            (WORDS, value),
-                            SELF | LOCAL | REMOTE
-                        ),
-                        Ok(0)
-                    );
-                    until("the local signal", || peek64(words) == value);
-                }
+                until("the signal", || peek64(words) == u64::from(round));
+                assert!(holds(data, BIG, round), "round {round}");
+            }
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            let data = window(api, epd, BIG / PAGE, DATA, RW);
+            let words = window(api, epd, 1, WORDS, RW);
+            for round in 1..6u8 {
                 cue.wait();
-            },
-        );
-    }),
-    ("a_signal_for_the_peers_rmas_comes_after_them", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let data = window(api, epd, BIG / PAGE, DATA, RW);
-                let words = window(api, epd, 1, WORDS, RW);
-                cue.meet();
+                fill(data, BIG, round);
+                assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
+                let value = u64::from(round);
                 assert_eq!(
-                    api.fence_signal(epd, (WORDS, 7), (WORDS, 8), PEER | LOCAL | REMOTE),
+                    api.fence_signal(epd, (WORDS, value), (WORDS, value), SELF | LOCAL | REMOTE),
                     Ok(0)
                 );
-                until("the signal", || peek64(words) == 7);
-                assert!(holds(data, BIG, 2));
-                cue.wait();
-            },
-            |epd, cue| {
-                let data = window(api, epd, BIG / PAGE, DATA, RW);
-                let words = window(api, epd, 1, WORDS, RW);
-                fill(data, BIG, 2);
-                cue.wait();
-                assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
-                cue.tell();
-                until("the peer's signal", || peek64(words) == 8);
-                cue.tell();
-            },
-        );
+                until("the local signal", || peek64(words) == value);
+            }
+            cue.wait();
+        });
+    }),
+    ("a_signal_for_the_peers_rmas_comes_after_them", |api| {
+        server(api, |epd, cue| {
+            let data = window(api, epd, BIG / PAGE, DATA, RW);
+            let words = window(api, epd, 1, WORDS, RW);
+            cue.meet();
+            assert_eq!(api.fence_signal(epd, (WORDS, 7), (WORDS, 8), PEER | LOCAL | REMOTE), Ok(0));
+            until("the signal", || peek64(words) == 7);
+            assert!(holds(data, BIG, 2));
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            let data = window(api, epd, BIG / PAGE, DATA, RW);
+            let words = window(api, epd, 1, WORDS, RW);
+            fill(data, BIG, 2);
+            cue.wait();
+            assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
+            cue.tell();
+            until("the peer's signal", || peek64(words) == 8);
+            cue.tell();
+        });
     }),
     ("a_wait_is_restarted_after_signals", |api| {
         let (a, b) = loopback(api);

@@ -8,10 +8,10 @@ use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::Case;
 use crate::fences::SELF;
-use crate::placement::two;
+use crate::placement::server;
 use crate::rig::{
-    BLOCK, FIXED, IN, PAGE, RW, SYNC, apart, die_sending_to_a_socket, fill, filled, holds,
-    loopback, pages, peek, poke, raw_poll, sleeps, until, within,
+    BLOCK, FIXED, IN, PAGE, RW, SYNC, die_sending_to_a_socket, fill, filled, holds, loopback,
+    pages, parent, peek, poke, raw_poll, sleeps, until, within,
 };
 
 /// Returns the number of bytes of windows that this process maps.
@@ -40,213 +40,187 @@ fn program(pid: i32) -> String {
 
 pub(crate) const CASES: &[Case] = &[
     ("the_guides_scenario", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = filled(2, PAGE, 1);
-                fill(at + PAGE, PAGE, 2);
-                assert_eq!(api.register(epd, (at, 2 * PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+        server(api, |epd, cue| {
+            let at = filled(2, PAGE, 1);
+            fill(at + PAGE, PAGE, 2);
+            assert_eq!(api.register(epd, (at, 2 * PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+            cue.meet();
+            let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
+            assert!(holds(mapped, PAGE, 1));
+            poke(mapped + 9, 200);
+            cue.meet();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            parent(|child| {
+                let mine = pages(1);
+                assert_eq!(api.register(epd, (mine, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+                child.meet();
+                // Into the child's page; the child reads the parent's.
+                assert_eq!(api.readfrom(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
+                child.meet();
+                assert!(holds(mine, PAGE, 2));
                 cue.meet();
-                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
-                assert!(holds(mapped, PAGE, 1));
-                poke(mapped + 9, 200);
-                cue.meet();
-            },
-            |epd, cue| {
-                cue.wait();
-                apart(
-                    |child| {
-                        let mine = pages(1);
-                        assert_eq!(
-                            api.register(epd, (mine, PAGE), 0x10000, RW, FIXED),
-                            Ok(0x10000)
-                        );
-                        child.meet();
-                        // Into the child's page; the child reads the parent's.
-                        assert_eq!(api.readfrom(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
-                        child.meet();
-                        assert!(holds(mine, PAGE, 2));
-                        cue.meet();
-                        child.tell();
-                    },
-                    |parent| {
-                        parent.wait();
-                        let mine = pages(1);
-                        assert_eq!(
-                            api.register(epd, (mine, PAGE), 0x20000, RW, FIXED),
-                            Ok(0x20000)
-                        );
-                        parent.meet();
-                        assert!(holds(mine, PAGE, 1));
-                        assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x31000, SYNC), Ok(0));
-                        parent.meet();
-                        assert_eq!(peek(mine + 9), 200, "the peer's store");
-                    },
-                );
-                cue.tell();
-            },
-        );
+                child.tell();
+            })
+            .child(|parent| {
+                parent.wait();
+                let mine = pages(1);
+                assert_eq!(api.register(epd, (mine, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
+                parent.meet();
+                assert!(holds(mine, PAGE, 1));
+                assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x31000, SYNC), Ok(0));
+                parent.meet();
+                assert_eq!(peek(mine + 9), 200, "the peer's store");
+            });
+            cue.tell();
+        });
     }),
     ("a_killed_child_leaves_all_to_its_parent", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let own = pages(1);
-                assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+        server(api, |epd, cue| {
+            let own = pages(1);
+            assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+            cue.wait();
+            let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
+            assert!(holds(mapped, PAGE, 5));
+            cue.meet();
+            poke(mapped + 3, 99);
+            for round in 0..4u8 {
                 cue.wait();
-                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
-                assert!(holds(mapped, PAGE, 5));
-                cue.meet();
-                poke(mapped + 3, 99);
-                for round in 0..4u8 {
-                    cue.wait();
-                    std::thread::sleep(Duration::from_millis(20));
-                    assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
-                }
-                cue.wait();
-            },
-            |epd, cue| {
-                let (ready, child_ready) = Cue::pair();
-                let child = Process::start(|| {
-                    let at = filled(1, PAGE, 5);
-                    assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
-                    child_ready.tell();
-                    let _ = api.recv(epd, &mut [0; 8], BLOCK);
-                });
-                ready.wait();
-                cue.meet();
                 std::thread::sleep(Duration::from_millis(20));
-                child.kill();
-                assert_eq!(child.end(), -libc::SIGKILL);
+                assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
+            }
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            let (ready, child_ready) = Cue::pair();
+            let child = Process::start(|| {
+                let at = filled(1, PAGE, 5);
+                assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
+                child_ready.tell();
+                let _ = api.recv(epd, &mut [0; 8], BLOCK);
+            });
+            ready.wait();
+            cue.meet();
+            std::thread::sleep(Duration::from_millis(20));
+            child.kill();
+            assert_eq!(child.end(), -libc::SIGKILL);
+            cue.tell();
+            // Asleep before the byte arrives, in each possible call.
+            for round in 0..4u8 {
                 cue.tell();
-                // Asleep before the byte arrives, in each possible call.
-                for round in 0..4u8 {
-                    cue.tell();
-                    match round {
-                        0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
-                        1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
-                        2 => {}
-                        _ => until("a byte", || api.poll(epd, IN, 0) == IN),
-                    }
-                    let mut byte = [9];
-                    assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
-                    assert_eq!(byte, [round]);
+                match round {
+                    0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
+                    1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
+                    2 => {}
+                    _ => until("a byte", || api.poll(epd, IN, 0) == IN),
                 }
-                let at = pages(1);
-                assert_eq!(
-                    api.register(epd, (at, PAGE), 0x20000, RW, FIXED),
-                    Err(libc::EADDRINUSE)
-                );
-                assert_eq!(
-                    api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC),
-                    Ok(0),
-                    "from the child's window"
-                );
-                assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
-                assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
-                cue.tell();
-            },
-        );
+                let mut byte = [9];
+                assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
+                assert_eq!(byte, [round]);
+            }
+            let at = pages(1);
+            assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Err(libc::EADDRINUSE));
+            assert_eq!(
+                api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC),
+                Ok(0),
+                "from the child's window"
+            );
+            assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
+            assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
+            cue.tell();
+        });
     }),
     ("an_rma_is_as_before_when_children_have_gone", |api| {
-        two(
-            api,
-            |epd, cue| {
-                for at in [0x10000, 0x20000, 0x30000] {
-                    api.register(epd, (pages(1), PAGE), at, RW, FIXED).unwrap();
-                }
-                cue.meet();
-            },
-            |epd, cue| {
-                cue.wait();
-                let from = pages(1);
-                let write = |to| assert_eq!(api.vwriteto(epd, from, 8, to, SYNC), Ok(0));
-                write(0x10000);
-                assert_eq!(arenas_mapped(), PAGE, "mapped for more than one copy");
-                for (to, by_exec) in [(0x20000, false), (0x30000, true)] {
-                    let (ready, child_ready) = Cue::pair();
-                    let child = Process::start(|| {
-                        write(0x10000);
-                        child_ready.tell();
-                        if by_exec {
-                            run_sleep();
-                        }
-                    });
-                    ready.wait();
+        server(api, |epd, cue| {
+            for at in [0x10000, 0x20000, 0x30000] {
+                api.register(epd, (pages(1), PAGE), at, RW, FIXED).unwrap();
+            }
+            cue.meet();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let from = pages(1);
+            let write = |to| assert_eq!(api.vwriteto(epd, from, 8, to, SYNC), Ok(0));
+            write(0x10000);
+            assert_eq!(arenas_mapped(), PAGE, "mapped for more than one copy");
+            for (to, by_exec) in [(0x20000, false), (0x30000, true)] {
+                let (ready, child_ready) = Cue::pair();
+                let child = Process::start(|| {
+                    write(0x10000);
+                    child_ready.tell();
                     if by_exec {
-                        until("another program runs", || program(child.pid()) == "sleep");
-                    } else {
-                        child.wait();
+                        run_sleep();
                     }
-                    let keeps_again = || {
-                        write(to);
-                        write(0x10000);
-                        arenas_mapped() >= 2 * PAGE
-                    };
-                    assert!(within(Duration::from_secs(20), keeps_again));
+                });
+                ready.wait();
+                if by_exec {
+                    until("another program runs", || program(child.pid()) == "sleep");
+                } else {
+                    child.wait();
                 }
-                cue.tell();
-            },
-        );
+                let keeps_again = || {
+                    write(to);
+                    write(0x10000);
+                    arenas_mapped() >= 2 * PAGE
+                };
+                assert!(within(Duration::from_secs(20), keeps_again));
+            }
+            cue.tell();
+        });
     }),
     ("what_a_child_had_queued_before_exec_holds_up_no_fence", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let len = 16 << 20;
-                api.register(epd, (pages(len / PAGE), len), 0x10000, RW, FIXED).unwrap();
-                cue.meet();
-            },
-            |epd, cue| {
-                cue.wait();
-                let len = 16 << 20;
-                let from = filled(len / PAGE, len, 1);
-                let child = Process::start(|| {
-                    // Far more than is copied before the other program begins.
-                    for _ in 0..100 {
-                        assert_eq!(api.vwriteto(epd, from, len, 0x10000, 0), Ok(0));
-                    }
-                    run_sleep();
-                });
-                until("another program runs", || program(child.pid()) == "sleep");
-                let begin = Instant::now();
-                let mark = api.fence_mark(epd, SELF).unwrap();
-                assert_eq!(api.fence_wait(epd, mark), Ok(0));
-                assert!(begin.elapsed() < Duration::from_secs(30), "held up until it ended");
-                assert_eq!(program(child.pid()), "sleep");
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            let len = 16 << 20;
+            api.register(epd, (pages(len / PAGE), len), 0x10000, RW, FIXED).unwrap();
+            cue.meet();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let len = 16 << 20;
+            let from = filled(len / PAGE, len, 1);
+            let child = Process::start(|| {
+                // Far more than is copied before the other program begins.
+                for _ in 0..100 {
+                    assert_eq!(api.vwriteto(epd, from, len, 0x10000, 0), Ok(0));
+                }
+                run_sleep();
+            });
+            until("another program runs", || program(child.pid()) == "sleep");
+            let begin = Instant::now();
+            let mark = api.fence_mark(epd, SELF).unwrap();
+            assert_eq!(api.fence_wait(epd, mark), Ok(0));
+            assert!(begin.elapsed() < Duration::from_secs(30), "held up until it ended");
+            assert_eq!(program(child.pid()), "sleep");
+            cue.tell();
+        });
     }),
     ("a_message_is_as_before_when_a_child_has_ended", |api| {
-        two(
-            api,
-            |epd, cue| {
-                Process::start(|| assert_eq!(api.recv(epd, &mut [0], 0), Ok(0))).wait();
-                for _ in 0..4 {
-                    // Longer than the library takes to notice.
-                    std::thread::sleep(Duration::from_millis(20));
-                    cue.tell();
-                    assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-                }
+        server(api, |epd, cue| {
+            Process::start(|| assert_eq!(api.recv(epd, &mut [0], 0), Ok(0))).wait();
+            for _ in 0..4 {
+                // Longer than the library takes to notice.
+                std::thread::sleep(Duration::from_millis(20));
                 cue.tell();
-                // A receiver inside a call is woken, and its descriptor not changed.
-                assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(libc::ECONNRESET));
-            },
-            |epd, cue| {
-                for _ in 0..4 {
-                    cue.wait();
-                    assert_eq!(api.send(epd, &[1], BLOCK), Ok(1));
-                }
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            }
+            cue.tell();
+            // A receiver inside a call is woken, and its descriptor not changed.
+            assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(libc::ECONNRESET));
+        })
+        .client(|epd, cue| {
+            for _ in 0..4 {
                 cue.wait();
-                let other = std::os::unix::process::parent_id().cast_signed();
-                until("it sleeps in its call", || sleeps(other));
-                die_sending_to_a_socket();
                 assert_eq!(api.send(epd, &[1], BLOCK), Ok(1));
-                assert_eq!(api.send(epd, &[2], BLOCK), Ok(1));
-            },
-        );
+            }
+            cue.wait();
+            let other = std::os::unix::process::parent_id().cast_signed();
+            until("it sleeps in its call", || sleeps(other));
+            die_sending_to_a_socket();
+            assert_eq!(api.send(epd, &[1], BLOCK), Ok(1));
+            assert_eq!(api.send(epd, &[2], BLOCK), Ok(1));
+        });
     }),
     ("a_child_has_copies_of_windows", |api| {
         let (a, b) = loopback(api);

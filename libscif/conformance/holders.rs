@@ -7,28 +7,12 @@ use std::time::Duration;
 use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::{Api, Case};
-use crate::placement::{case_port, node, two};
+use crate::placement::{case_port, node, server};
 use crate::rig::{
     BLOCK, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, die_dropping_a_packet, fill, filled,
     holds, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, until, waits_in,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
-
-/// Runs a listener on node 1 in this process, and `client` on node 2 with an endpoint that is not
-/// connected.
-fn meets(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
-    let (mine, theirs) = Cue::pair();
-    let other = Process::start(|| {
-        set_env("SCIF_NODE", "2");
-        theirs.wait();
-        client(api.open(), &theirs);
-    });
-    set_env("SCIF_NODE", "1");
-    let (listener, _) = api.listener(case_port(), 4);
-    mine.tell();
-    server(listener, &mine);
-    other.wait();
-}
 
 fn accept(api: &Api, listener: i32) -> i32 {
     let (peer, epd) = api.accept(listener, BLOCK).unwrap();
@@ -188,234 +172,216 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
     }),
     ("a_child_connects_and_the_parent_uses_it", |api| {
-        meets(
-            api,
-            |listener, cue| {
-                let epd = accept(api, listener);
-                let own = filled(1, PAGE, 7);
-                assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
-                cue.tell();
-                let mut bytes = [0; 6];
-                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(6));
-                assert_eq!(&bytes, b"abcdef", "one stream, whoever sends");
-                assert_eq!(api.send(epd, b"123", BLOCK), Ok(3));
-                cue.wait();
-                assert!(holds(own, PAGE, 9), "written by the parent");
-                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
-                assert!(holds(mapped, PAGE, 9));
-                poke(mapped + 1, 77);
-                cue.tell();
-                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
-            },
-            |epd, cue| {
-                let (parent, child) = Cue::pair();
-                let process = Process::start(|| {
-                    connect(api, epd);
-                    assert_eq!(api.send(epd, b"ab", BLOCK), Ok(2));
-                    child.meet();
-                    let bytes = api.recv_array::<2>(epd);
-                    assert_eq!(&bytes, b"12");
-                    child.meet();
-                });
-                parent.wait();
-                assert_eq!(api.poll(epd, OUT, 0), OUT);
-                assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
-                assert_eq!(api.bind(epd, 0), Err(EISCONN));
-                assert_eq!(api.send(epd, b"cdef", BLOCK), Ok(4));
-                cue.wait();
-                assert_eq!(api.poll(epd, IN, 20_000), IN);
-                assert_eq!(raw_poll(epd, IN, 20_000), IN);
-                parent.meet();
-                let mut byte = [0];
-                assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
-                assert_eq!(byte, *b"3");
-                let at = pages(1);
-                assert_eq!(api.register(epd, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
-                assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
-                assert!(holds(at, PAGE, 7));
-                fill(at, PAGE, 9);
-                assert_eq!(api.writeto(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
-                let mark = api.fence_mark(epd, 1).unwrap();
-                assert_eq!(api.fence_wait(epd, mark), Ok(0));
-                cue.meet();
-                assert_eq!(peek(at + 1), 77, "the peer's store");
-                parent.tell();
-                process.wait();
-                api.close(epd).unwrap();
-            },
-        );
+        server(api, |listener, cue| {
+            let epd = accept(api, listener);
+            let own = filled(1, PAGE, 7);
+            assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+            cue.tell();
+            let mut bytes = [0; 6];
+            assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(6));
+            assert_eq!(&bytes, b"abcdef", "one stream, whoever sends");
+            assert_eq!(api.send(epd, b"123", BLOCK), Ok(3));
+            cue.wait();
+            assert!(holds(own, PAGE, 9), "written by the parent");
+            let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
+            assert!(holds(mapped, PAGE, 9));
+            poke(mapped + 1, 77);
+            cue.tell();
+            assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
+        })
+        .opener(|epd, cue| {
+            let (parent, child) = Cue::pair();
+            let process = Process::start(|| {
+                connect(api, epd);
+                assert_eq!(api.send(epd, b"ab", BLOCK), Ok(2));
+                child.meet();
+                let bytes = api.recv_array::<2>(epd);
+                assert_eq!(&bytes, b"12");
+                child.meet();
+            });
+            parent.wait();
+            assert_eq!(api.poll(epd, OUT, 0), OUT);
+            assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
+            assert_eq!(api.bind(epd, 0), Err(EISCONN));
+            assert_eq!(api.send(epd, b"cdef", BLOCK), Ok(4));
+            cue.wait();
+            assert_eq!(api.poll(epd, IN, 20_000), IN);
+            assert_eq!(raw_poll(epd, IN, 20_000), IN);
+            parent.meet();
+            let mut byte = [0];
+            assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
+            assert_eq!(byte, *b"3");
+            let at = pages(1);
+            assert_eq!(api.register(epd, (at, PAGE), 0x10000, RW, FIXED), Ok(0x10000));
+            assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
+            assert!(holds(at, PAGE, 7));
+            fill(at, PAGE, 9);
+            assert_eq!(api.writeto(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
+            let mark = api.fence_mark(epd, 1).unwrap();
+            assert_eq!(api.fence_wait(epd, mark), Ok(0));
+            cue.meet();
+            assert_eq!(peek(at + 1), 77, "the peer's store");
+            parent.tell();
+            process.wait();
+            api.close(epd).unwrap();
+        });
     }),
     ("a_parent_connects_and_its_child_uses_it", |api| {
-        meets(
-            api,
-            |listener, _| {
-                let epd = accept(api, listener);
-                assert_eq!(api.send(epd, b"xyz", BLOCK), Ok(3));
-                let mut bytes = [0; 4];
-                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(4));
-                assert_eq!(&bytes, b"next");
-                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
-            },
-            |epd, _| {
-                let (parent, child) = Cue::pair();
-                let process = Process::start(|| {
-                    child.wait();
-                    assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
-                    let bytes = api.recv_array::<3>(epd);
-                    assert_eq!(&bytes, b"xyz");
-                    child.meet();
-                    assert_eq!(api.send(epd, b"xt", BLOCK), Ok(2));
-                });
-                connect(api, epd);
-                parent.meet();
-                assert_eq!(api.send(epd, b"ne", BLOCK), Ok(2));
-                api.close(epd).unwrap();
-                parent.tell();
-                process.wait();
-            },
-        );
+        server(api, |listener, _| {
+            let epd = accept(api, listener);
+            assert_eq!(api.send(epd, b"xyz", BLOCK), Ok(3));
+            let mut bytes = [0; 4];
+            assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(4));
+            assert_eq!(&bytes, b"next");
+            assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
+        })
+        .opener(|epd, _| {
+            let (parent, child) = Cue::pair();
+            let process = Process::start(|| {
+                child.wait();
+                assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
+                let bytes = api.recv_array::<3>(epd);
+                assert_eq!(&bytes, b"xyz");
+                child.meet();
+                assert_eq!(api.send(epd, b"xt", BLOCK), Ok(2));
+            });
+            connect(api, epd);
+            parent.meet();
+            assert_eq!(api.send(epd, b"ne", BLOCK), Ok(2));
+            api.close(epd).unwrap();
+            parent.tell();
+            process.wait();
+        });
     }),
     ("who_connected_is_killed", |api| {
-        meets(
-            api,
-            |listener, cue| {
-                let epd = accept(api, listener);
-                let own = pages(1);
-                assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+        server(api, |listener, cue| {
+            let epd = accept(api, listener);
+            let own = pages(1);
+            assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+            cue.wait();
+            let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
+            assert!(holds(mapped, PAGE, 5));
+            cue.meet();
+            poke(mapped + 3, 99);
+            for round in 0..3u8 {
                 cue.wait();
-                let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
-                assert!(holds(mapped, PAGE, 5));
-                cue.meet();
-                poke(mapped + 3, 99);
-                for round in 0..3u8 {
-                    cue.wait();
-                    std::thread::sleep(Duration::from_millis(20));
-                    assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
-                }
-                cue.wait();
-                assert!(holds(own + 8, 8, 5 ^ 8));
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
-            },
-            |epd, cue| {
-                let (ready, child_ready) = Cue::pair();
-                let child = Process::start(|| {
-                    connect(api, epd);
-                    let at = filled(1, PAGE, 5);
-                    assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
-                    child_ready.tell();
-                    let _ = api.recv(epd, &mut [0; 8], BLOCK);
-                });
-                ready.wait();
-                cue.meet();
                 std::thread::sleep(Duration::from_millis(20));
-                kill(child);
+                assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
+            }
+            cue.wait();
+            assert!(holds(own + 8, 8, 5 ^ 8));
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+        })
+        .opener(|epd, cue| {
+            let (ready, child_ready) = Cue::pair();
+            let child = Process::start(|| {
+                connect(api, epd);
+                let at = filled(1, PAGE, 5);
+                assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
+                child_ready.tell();
+                let _ = api.recv(epd, &mut [0; 8], BLOCK);
+            });
+            ready.wait();
+            cue.meet();
+            std::thread::sleep(Duration::from_millis(20));
+            kill(child);
+            cue.tell();
+            for round in 0..3u8 {
                 cue.tell();
-                for round in 0..3u8 {
-                    cue.tell();
-                    match round {
-                        0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
-                        1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
-                        _ => {}
-                    }
-                    let mut byte = [9];
-                    assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
-                    assert_eq!(byte, [round]);
+                match round {
+                    0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
+                    1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
+                    _ => {}
                 }
-                assert_eq!(api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
-                let at = pages(1);
-                assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
-                assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
-                cue.tell();
-                // Last sharer.
-                api.close(epd).unwrap();
-            },
-        );
+                let mut byte = [9];
+                assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
+                assert_eq!(byte, [round]);
+            }
+            assert_eq!(api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
+            let at = pages(1);
+            assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
+            assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
+            cue.tell();
+            // Last sharer.
+            api.close(epd).unwrap();
+        });
     }),
     ("who_waits_to_be_accepted_is_killed", |api| {
-        meets(
-            api,
-            |listener, cue| {
-                cue.wait();
-                let epd = accept(api, listener);
-                assert_eq!(api.send(epd, b"hi", BLOCK), Ok(2));
-                let mut bytes = [0; 2];
-                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
-                assert_eq!(&bytes, b"ho");
-            },
-            |epd, cue| {
-                let child = Process::start(|| {
-                    let _ = api.connect(epd, node(1), case_port());
-                });
-                // Connecting, and no longer just bound.
-                until("it connects", || api.bind(epd, 0) == Err(EISCONN));
-                kill(child);
-                cue.tell();
-                until("it is connected", || api.poll(epd, OUT, 0) == OUT);
-                let bytes = api.recv_array::<2>(epd);
-                assert_eq!(&bytes, b"hi");
-                assert_eq!(api.send(epd, b"ho", BLOCK), Ok(2));
-                api.close(epd).unwrap();
-            },
-        );
+        server(api, |listener, cue| {
+            cue.wait();
+            let epd = accept(api, listener);
+            assert_eq!(api.send(epd, b"hi", BLOCK), Ok(2));
+            let mut bytes = [0; 2];
+            assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+            assert_eq!(&bytes, b"ho");
+        })
+        .opener(|epd, cue| {
+            let child = Process::start(|| {
+                let _ = api.connect(epd, node(1), case_port());
+            });
+            // Connecting, and no longer just bound.
+            until("it connects", || api.bind(epd, 0) == Err(EISCONN));
+            kill(child);
+            cue.tell();
+            until("it is connected", || api.poll(epd, OUT, 0) == OUT);
+            let bytes = api.recv_array::<2>(epd);
+            assert_eq!(&bytes, b"hi");
+            assert_eq!(api.send(epd, b"ho", BLOCK), Ok(2));
+            api.close(epd).unwrap();
+        });
     }),
     ("one_holder_asks_and_another_collects", |api| {
-        meets(
-            api,
-            |listener, cue| {
-                cue.wait();
-                let epd = accept(api, listener);
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-            },
-            |epd, cue| {
-                set_nonblocking(epd, true);
-                let (parent, child) = Cue::pair();
-                let process = sleeps(|| {
-                    assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
-                    child.tell();
-                });
-                parent.wait();
+        server(api, |listener, cue| {
+            cue.wait();
+            let epd = accept(api, listener);
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+        })
+        .opener(|epd, cue| {
+            set_nonblocking(epd, true);
+            let (parent, child) = Cue::pair();
+            let process = sleeps(|| {
                 assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
-                assert_eq!(api.poll(epd, OUT, 0), 0);
-                cue.tell();
-                assert_eq!(api.poll(epd, OUT, 20_000), OUT);
-                assert_eq!(raw_poll(epd, OUT, 20_000), OUT);
-                assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
-                assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
-                kill(process);
-                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
-                api.close(epd).unwrap();
-            },
-        );
+                child.tell();
+            });
+            parent.wait();
+            assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
+            assert_eq!(api.poll(epd, OUT, 0), 0);
+            cue.tell();
+            assert_eq!(api.poll(epd, OUT, 20_000), OUT);
+            assert_eq!(raw_poll(epd, OUT, 20_000), OUT);
+            assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
+            assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
+            kill(process);
+            assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+            api.close(epd).unwrap();
+        });
     }),
     ("a_refused_holder_leaves_it_to_another_to_try_again", |api| {
-        meets(
-            api,
-            |listener, _| {
-                let epd = accept(api, listener);
-                let mapped =
-                    api.recv(epd, &mut [0], BLOCK).map(|_| api.mmap(epd, (0, PAGE), RW, 0, 0x5000));
-                assert!(holds(mapped.unwrap().unwrap(), PAGE, 3));
-                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
-            },
-            |epd, _| {
-                let (parent, child) = Cue::pair();
-                let process = sleeps(|| {
-                    assert_eq!(api.connect(epd, node(1), case_port() + 1), Err(ECONNREFUSED));
-                    child.meet();
-                    let at = filled(1, PAGE, 3);
-                    assert_eq!(api.register(epd, (at, PAGE), 0x5000, RW, FIXED), Ok(0x5000));
-                    assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
-                });
-                parent.wait();
+        server(api, |listener, _| {
+            let epd = accept(api, listener);
+            let mapped =
+                api.recv(epd, &mut [0], BLOCK).map(|_| api.mmap(epd, (0, PAGE), RW, 0, 0x5000));
+            assert!(holds(mapped.unwrap().unwrap(), PAGE, 3));
+            assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+        })
+        .opener(|epd, _| {
+            let (parent, child) = Cue::pair();
+            let process = sleeps(|| {
                 assert_eq!(api.connect(epd, node(1), case_port() + 1), Err(ECONNREFUSED));
-                connect(api, epd);
-                parent.tell();
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-                kill(process);
-                api.close(epd).unwrap();
-            },
-        );
+                child.meet();
+                let at = filled(1, PAGE, 3);
+                assert_eq!(api.register(epd, (at, PAGE), 0x5000, RW, FIXED), Ok(0x5000));
+                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+            });
+            parent.wait();
+            assert_eq!(api.connect(epd, node(1), case_port() + 1), Err(ECONNREFUSED));
+            connect(api, epd);
+            parent.tell();
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            kill(process);
+            api.close(epd).unwrap();
+        });
     }),
     ("one_holder_binds_another_listens_a_third_accepts", |api| {
         let shared = api.open();
@@ -476,90 +442,81 @@ pub(crate) const CASES: &[Case] = &[
         connects.wait();
     }),
     ("the_peers_end_reaches_whoever_is_left", |api| {
-        meets(
-            api,
-            |listener, cue| {
-                let epd = accept(api, listener);
-                cue.wait();
-                std::thread::sleep(Duration::from_millis(50));
-                api.close(epd).unwrap();
-            },
-            |epd, cue| {
-                let (parent, child) = Cue::pair();
-                let process = sleeps(|| {
-                    connect(api, epd);
-                    child.tell();
-                });
-                parent.wait();
-                kill(process);
-                cue.tell();
-                assert_eq!(raw_poll(epd, 0, 20_000) & HUP, HUP, "asleep, without a call before");
-                assert_eq!(api.send(epd, b"1", BLOCK), Err(ECONNRESET));
-            },
-        );
+        server(api, |listener, cue| {
+            let epd = accept(api, listener);
+            cue.wait();
+            std::thread::sleep(Duration::from_millis(50));
+            api.close(epd).unwrap();
+        })
+        .opener(|epd, cue| {
+            let (parent, child) = Cue::pair();
+            let process = sleeps(|| {
+                connect(api, epd);
+                child.tell();
+            });
+            parent.wait();
+            kill(process);
+            cue.tell();
+            assert_eq!(raw_poll(epd, 0, 20_000) & HUP, HUP, "asleep, without a call before");
+            assert_eq!(api.send(epd, b"1", BLOCK), Err(ECONNRESET));
+        });
     }),
     ("the_end_of_the_last_holder_reaches_the_peer", |api| {
-        meets(
-            api,
-            |listener, cue| {
-                let epd = accept(api, listener);
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-                cue.meet();
-                // Two of three have ended.
-                assert_eq!(api.poll(epd, IN, 50), 0);
-                cue.tell();
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
-            },
-            |epd, cue| {
-                Process::start(|| {
-                    connect(api, epd);
-                    assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
-                })
-                .wait();
-                let (parent, child) = Cue::pair();
-                let holder = sleeps(|| {
-                    assert_eq!(api.poll(epd, OUT, 0), OUT);
-                    child.tell();
-                });
-                parent.wait();
-                cue.wait();
-                api.close(epd).unwrap();
-                cue.meet();
-                kill(holder);
-            },
-        );
+        server(api, |listener, cue| {
+            let epd = accept(api, listener);
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            cue.meet();
+            // Two of three have ended.
+            assert_eq!(api.poll(epd, IN, 50), 0);
+            cue.tell();
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+        })
+        .opener(|epd, cue| {
+            Process::start(|| {
+                connect(api, epd);
+                assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
+            })
+            .wait();
+            let (parent, child) = Cue::pair();
+            let holder = sleeps(|| {
+                assert_eq!(api.poll(epd, OUT, 0), OUT);
+                child.tell();
+            });
+            parent.wait();
+            cue.wait();
+            api.close(epd).unwrap();
+            cue.meet();
+            kill(holder);
+        });
     }),
     ("nothing_is_left_of_shared_endpoints", |api| {
-        two(
-            api,
-            |epd, _| {
-                let (listener, _) = api.listener(case_port() + 1, 4);
-                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
-                for _ in 0..40 {
-                    let new = accept(api, listener);
-                    assert_eq!(api.recv(new, &mut [0], BLOCK), Ok(1));
-                    assert_eq!(api.recv(new, &mut [0], BLOCK), Err(ECONNRESET));
-                    api.close(new).unwrap();
+        server(api, |epd, _| {
+            let (listener, _) = api.listener(case_port() + 1, 4);
+            assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+            for _ in 0..40 {
+                let new = accept(api, listener);
+                assert_eq!(api.recv(new, &mut [0], BLOCK), Ok(1));
+                assert_eq!(api.recv(new, &mut [0], BLOCK), Err(ECONNRESET));
+                api.close(new).unwrap();
+            }
+        })
+        .client(|epd, _| {
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            let mut before = 0;
+            for round in 0..40 {
+                let shared = api.open();
+                let child = Process::start(|| {
+                    assert!(api.connect(shared, node(1), case_port() + 1).unwrap() > 1088);
+                });
+                child.wait();
+                assert_eq!(api.send(shared, b"1", BLOCK), Ok(1));
+                api.close(shared).unwrap();
+                if round == 5 {
+                    before = descriptors();
                 }
-            },
-            |epd, _| {
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-                let mut before = 0;
-                for round in 0..40 {
-                    let shared = api.open();
-                    let child = Process::start(|| {
-                        assert!(api.connect(shared, node(1), case_port() + 1).unwrap() > 1088);
-                    });
-                    child.wait();
-                    assert_eq!(api.send(shared, b"1", BLOCK), Ok(1));
-                    api.close(shared).unwrap();
-                    if round == 5 {
-                        before = descriptors();
-                    }
-                }
-                // The end that the last fork made stays open until the next fork or call.
-                until("the descriptors of six rounds", || descriptors() <= before + 1);
-            },
-        );
+            }
+            // The end that the last fork made stays open until the next fork or call.
+            until("the descriptors of six rounds", || descriptors() <= before + 1);
+        });
     }),
 ];

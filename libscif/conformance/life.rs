@@ -4,7 +4,7 @@
 use scif_fabtests::harness::process::Process;
 
 use crate::api::Case;
-use crate::placement::two;
+use crate::placement::server;
 use crate::rig::{
     BLOCK, FIXED, PAGE, RW, SYNC, descriptors, filled, holds, pages, set_env, until, within,
 };
@@ -25,100 +25,85 @@ const CYCLES_A_PAGE: u64 = 64;
 
 pub(crate) const CASES: &[Case] = &[
     ("a_forked_child_shares_the_stream", |api| {
-        two(
-            api,
-            |epd, _| {
-                let mut buffer = [0; 6];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(6));
-                assert_eq!(&buffer, b"abcdef", "one stream, whoever sends");
-                assert_eq!(api.send(epd, b"1234", BLOCK), Ok(4));
-                assert_eq!(api.recv(epd, &mut buffer[..1], BLOCK), Ok(1));
-            },
-            |epd, _| {
-                assert_eq!(api.send(epd, b"ab", BLOCK), Ok(2));
-                Process::start(|| assert_eq!(api.send(epd, b"cd", BLOCK), Ok(2))).wait();
-                assert_eq!(api.send(epd, b"ef", BLOCK), Ok(2));
+        server(api, |epd, _| {
+            let mut buffer = [0; 6];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(6));
+            assert_eq!(&buffer, b"abcdef", "one stream, whoever sends");
+            assert_eq!(api.send(epd, b"1234", BLOCK), Ok(4));
+            assert_eq!(api.recv(epd, &mut buffer[..1], BLOCK), Ok(1));
+        })
+        .client(|epd, _| {
+            assert_eq!(api.send(epd, b"ab", BLOCK), Ok(2));
+            Process::start(|| assert_eq!(api.send(epd, b"cd", BLOCK), Ok(2))).wait();
+            assert_eq!(api.send(epd, b"ef", BLOCK), Ok(2));
+            let mut buffer = [0; 2];
+            Process::start(|| {
                 let mut buffer = [0; 2];
-                Process::start(|| {
-                    let mut buffer = [0; 2];
-                    assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(2));
-                    assert_eq!(&buffer, b"12");
-                })
-                .wait();
                 assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(2));
-                assert_eq!(&buffer, b"34");
-                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
-            },
-        );
+                assert_eq!(&buffer, b"12");
+            })
+            .wait();
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(2));
+            assert_eq!(&buffer, b"34");
+            assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+        });
     }),
     ("an_endpoint_lives_with_its_last_holder", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let mut buffer = [0; 5];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5));
-                assert_eq!(&buffer, b"child");
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
-                cue.tell();
-            },
-            |epd, cue| {
-                let child = Process::start(|| {
-                    std::thread::sleep(std::time::Duration::from_millis(50));
-                    assert_eq!(api.send(epd, b"child", BLOCK), Ok(5));
-                });
-                api.close(epd).unwrap();
-                child.wait();
-                cue.wait();
-            },
-        );
+        server(api, |epd, cue| {
+            let mut buffer = [0; 5];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5));
+            assert_eq!(&buffer, b"child");
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            let child = Process::start(|| {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                assert_eq!(api.send(epd, b"child", BLOCK), Ok(5));
+            });
+            api.close(epd).unwrap();
+            child.wait();
+            cue.wait();
+        });
     }),
     ("a_holder_killed_inside_a_call_leaves_the_endpoint_usable", |api| {
-        two(
-            api,
-            |epd, cue| {
-                cue.wait();
-                assert_eq!(api.send(epd, b"alive", BLOCK), Ok(5));
-                cue.wait();
-            },
-            |epd, cue| {
-                let child = Process::start(|| {
-                    let _ = api.recv(epd, &mut [0; 8], BLOCK);
-                });
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                child.kill();
-                assert_eq!(child.end(), -libc::SIGKILL);
-                cue.tell();
-                let buffer = api.recv_array::<5>(epd);
-                assert_eq!(&buffer, b"alive");
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            cue.wait();
+            assert_eq!(api.send(epd, b"alive", BLOCK), Ok(5));
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            let child = Process::start(|| {
+                let _ = api.recv(epd, &mut [0; 8], BLOCK);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            child.kill();
+            assert_eq!(child.end(), -libc::SIGKILL);
+            cue.tell();
+            let buffer = api.recv_array::<5>(epd);
+            assert_eq!(&buffer, b"alive");
+            cue.tell();
+        });
     }),
     ("a_childs_window_is_the_endpoints", |api| {
-        two(
-            api,
-            |epd, cue| {
-                cue.wait();
-                let at = pages(2);
-                assert_eq!(api.vreadfrom(epd, at, 2 * PAGE, 0x20000, SYNC), Ok(0));
-                assert!(holds(at, 2 * PAGE, 3));
-                cue.tell();
-            },
-            |epd, cue| {
-                let child = Process::start(|| {
-                    let at = filled(2, 2 * PAGE, 3);
-                    assert_eq!(api.register(epd, (at, 2 * PAGE), 0x20000, RW, FIXED), Ok(0x20000));
-                });
-                child.wait();
-                // The child has ended; the window exists.
-                let at = pages(2);
-                assert_eq!(
-                    api.register(epd, (at, PAGE), 0x20000, RW, FIXED),
-                    Err(libc::EADDRINUSE)
-                );
-                cue.meet();
-            },
-        );
+        server(api, |epd, cue| {
+            cue.wait();
+            let at = pages(2);
+            assert_eq!(api.vreadfrom(epd, at, 2 * PAGE, 0x20000, SYNC), Ok(0));
+            assert!(holds(at, 2 * PAGE, 3));
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            let child = Process::start(|| {
+                let at = filled(2, 2 * PAGE, 3);
+                assert_eq!(api.register(epd, (at, 2 * PAGE), 0x20000, RW, FIXED), Ok(0x20000));
+            });
+            child.wait();
+            // The child has ended; the window exists.
+            let at = pages(2);
+            assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Err(libc::EADDRINUSE));
+            cue.meet();
+        });
     }),
     ("kill_is_noticed", |api| {
         let (listener, _) = api.listener(2050, 1);

@@ -5,11 +5,11 @@
 use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::{Api, Case};
-use crate::placement::{case_port, node, two};
+use crate::placement::{case_port, node, server};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, apart, count_signals, crash, deny_collapsing, dont_need, fill,
-    filled, holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, of_kind,
-    pages, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, unmap,
+    BLOCK, FIXED, PAGE, RW, SYNC, count_signals, crash, deny_collapsing, dont_need, fill, filled,
+    holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, of_kind, pages,
+    parent, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, unmap,
     until, wants_huge_pages, wants_no_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
@@ -65,41 +65,38 @@ fn stays(api: &Api, at: usize, len: usize) {
 /// Registers and unregisters in one process, while a forked child of the peer maps and ends in some
 /// way. Then the offset is free.
 fn freed_by(api: &Api, go: impl Fn(usize)) {
-    two(
-        api,
-        |epd, cue| {
-            let at = filled(N, LEN, 1);
-            assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
-            cue.meet();
-            assert_eq!(api.unregister(epd, AT, LEN), Ok(0));
-            assert_eq!(
-                api.register(epd, (at, LEN), AT, RW, FIXED),
-                Err(EADDRINUSE),
-                "while it is mapped"
-            );
-            cue.meet();
-            assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT), "free again");
-            cue.tell();
-        },
-        |epd, cue| {
-            cue.wait();
-            let (mine, childs) = Cue::pair();
-            let child = Process::start(|| {
-                let at = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
-                assert!(holds(at, LEN, 1));
-                childs.meet();
-                go(at);
-                childs.meet();
-            });
-            mine.wait();
-            cue.meet();
-            mine.tell();
-            until("it has gone", || child.has_ended() || mine.is_told());
-            cue.meet();
-            child.kill();
-            child.end();
-        },
-    );
+    server(api, |epd, cue| {
+        let at = filled(N, LEN, 1);
+        assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
+        cue.meet();
+        assert_eq!(api.unregister(epd, AT, LEN), Ok(0));
+        assert_eq!(
+            api.register(epd, (at, LEN), AT, RW, FIXED),
+            Err(EADDRINUSE),
+            "while it is mapped"
+        );
+        cue.meet();
+        assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT), "free again");
+        cue.tell();
+    })
+    .client(|epd, cue| {
+        cue.wait();
+        let (mine, childs) = Cue::pair();
+        let child = Process::start(|| {
+            let at = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
+            assert!(holds(at, LEN, 1));
+            childs.meet();
+            go(at);
+            childs.meet();
+        });
+        mine.wait();
+        cue.meet();
+        mine.tell();
+        until("it has gone", || child.has_ended() || mine.is_told());
+        cue.meet();
+        child.kill();
+        child.end();
+    });
 }
 
 /// Ends the owner of a window in some way while its peer maps it. The pages keep their content.
@@ -179,52 +176,49 @@ fn count_until(stop: &Mutex<bool>, places: &std::iter::StepBy<std::ops::Range<us
 
 pub(crate) const CASES: &[Case] = &[
     ("large_pages_stay_large", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let all = large_pages(5);
-                // Three of them, and a page of the one before and of the one behind.
-                let (at, len) = (all + HUGE - PAGE, 3 * HUGE + 2 * PAGE);
-                fill(at, len, 1);
-                assert_eq!(api.register(epd, (at, len), AT, RW, FIXED), Ok(AT));
-                assert!(are_large(at, len, OF_FILES, 3));
+        server(api, |epd, cue| {
+            let all = large_pages(5);
+            // Three of them, and a page of the one before and of the one behind.
+            let (at, len) = (all + HUGE - PAGE, 3 * HUGE + 2 * PAGE);
+            fill(at, len, 1);
+            assert_eq!(api.register(epd, (at, len), AT, RW, FIXED), Ok(AT));
+            assert!(are_large(at, len, OF_FILES, 3));
+            assert!(holds(at, len, 1));
+            Process::start(|| {
+                assert!(are_large(at, len, PRIVATE, 3), "a child's copies");
                 assert!(holds(at, len, 1));
-                Process::start(|| {
-                    assert!(are_large(at, len, PRIVATE, 3), "a child's copies");
-                    assert!(holds(at, len, 1));
-                })
-                .wait();
-                cue.meet();
-                assert!(holds(at, len, 3), "the peer's stores");
-                assert!(are_large(at, len, OF_FILES, 3), "whatever the peer does");
-                assert_eq!(api.unregister(epd, AT, len), Ok(0));
-                assert!(are_large(at, len, PRIVATE, 3));
-                assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
-                // Registered again until the connection ends.
-                assert_eq!(api.register(epd, (at, len), AT, 1, FIXED), Ok(AT));
-                assert!(are_large(at, len, OF_FILES, 3));
-                assert_eq!(api.close(epd), Ok(0));
-                assert!(are_large(at, len, PRIVATE, 3));
-                assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
-                cue.tell();
-            },
-            |epd, cue| {
-                cue.wait();
-                let len = 3 * HUGE + 2 * PAGE;
-                let at = api.mmap(epd, (0, len), RW, 0, AT).unwrap();
-                assert!(holds(at, len, 1));
-                assert!(of_kind(at, len, OF_FILES) >= 3 * HUGE, "the mapping");
-                let seen = pages(len / PAGE);
-                assert_eq!(api.vreadfrom(epd, seen, len, AT, SYNC), Ok(0));
-                assert!(holds(seen, len, 1));
-                fill(seen, len, 3);
-                assert_eq!(api.vwriteto(epd, seen, len, AT, SYNC), Ok(0));
-                assert!(holds(at, len, 3));
-                assert!(of_kind(0, usize::MAX, OF_FILES) >= 6 * HUGE, "the library's own mapping");
-                assert_eq!(api.munmap(at, len), Ok(0));
-                cue.meet();
-            },
-        );
+            })
+            .wait();
+            cue.meet();
+            assert!(holds(at, len, 3), "the peer's stores");
+            assert!(are_large(at, len, OF_FILES, 3), "whatever the peer does");
+            assert_eq!(api.unregister(epd, AT, len), Ok(0));
+            assert!(are_large(at, len, PRIVATE, 3));
+            assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
+            // Registered again until the connection ends.
+            assert_eq!(api.register(epd, (at, len), AT, 1, FIXED), Ok(AT));
+            assert!(are_large(at, len, OF_FILES, 3));
+            assert_eq!(api.close(epd), Ok(0));
+            assert!(are_large(at, len, PRIVATE, 3));
+            assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let len = 3 * HUGE + 2 * PAGE;
+            let at = api.mmap(epd, (0, len), RW, 0, AT).unwrap();
+            assert!(holds(at, len, 1));
+            assert!(of_kind(at, len, OF_FILES) >= 3 * HUGE, "the mapping");
+            let seen = pages(len / PAGE);
+            assert_eq!(api.vreadfrom(epd, seen, len, AT, SYNC), Ok(0));
+            assert!(holds(seen, len, 1));
+            fill(seen, len, 3);
+            assert_eq!(api.vwriteto(epd, seen, len, AT, SYNC), Ok(0));
+            assert!(holds(at, len, 3));
+            assert!(of_kind(0, usize::MAX, OF_FILES) >= 6 * HUGE, "the library's own mapping");
+            assert_eq!(api.munmap(at, len), Ok(0));
+            cue.meet();
+        });
     }),
     ("large_pages_stay_large_under_stores", |api| {
         let (a, b) = loopback(api);
@@ -579,39 +573,36 @@ pub(crate) const CASES: &[Case] = &[
         assert!(api.mmap(d, (0, LEN), RW, 0, AT).is_ok());
     }),
     ("a_window_whose_owner_unmaps_it_serves_another_process", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = filled(N, LEN, 1);
-                assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
-                unmap(at, PAGE);
-                map_over(at + PAGE, PAGE);
-                protect(at + 2 * PAGE, PAGE, libc::PROT_NONE);
-                cue.meet();
-                assert_eq!(peek(at + PAGE), 0, "what is there now is not the window");
-                assert_eq!(peek(at + 3 * PAGE), 9, "what still is, is");
-                let own = pages(N);
-                assert_eq!(api.register(epd, (own, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
-                cue.meet();
-                assert!(holds(own, PAGE, 4), "its own transfers reach the window too");
-                cue.tell();
-            },
-            |epd, cue| {
-                cue.wait();
-                let seen = pages(N);
-                assert_eq!(api.vreadfrom(epd, seen, LEN, AT, SYNC), Ok(0));
-                assert!(holds(seen, LEN, 1));
-                let mapped = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
-                assert!(holds(mapped, LEN, 1));
-                fill(seen, LEN, 4);
-                assert_eq!(api.vwriteto(epd, seen, LEN, AT, SYNC), Ok(0));
-                assert!(holds(mapped, LEN, 4));
-                poke(mapped + 3 * PAGE, 9);
-                cue.meet();
-                assert_eq!(api.vwriteto(epd, mapped, PAGE, 2 * AT, SYNC), Ok(0));
-                cue.meet();
-            },
-        );
+        server(api, |epd, cue| {
+            let at = filled(N, LEN, 1);
+            assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
+            unmap(at, PAGE);
+            map_over(at + PAGE, PAGE);
+            protect(at + 2 * PAGE, PAGE, libc::PROT_NONE);
+            cue.meet();
+            assert_eq!(peek(at + PAGE), 0, "what is there now is not the window");
+            assert_eq!(peek(at + 3 * PAGE), 9, "what still is, is");
+            let own = pages(N);
+            assert_eq!(api.register(epd, (own, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
+            cue.meet();
+            assert!(holds(own, PAGE, 4), "its own transfers reach the window too");
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let seen = pages(N);
+            assert_eq!(api.vreadfrom(epd, seen, LEN, AT, SYNC), Ok(0));
+            assert!(holds(seen, LEN, 1));
+            let mapped = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
+            assert!(holds(mapped, LEN, 1));
+            fill(seen, LEN, 4);
+            assert_eq!(api.vwriteto(epd, seen, LEN, AT, SYNC), Ok(0));
+            assert!(holds(mapped, LEN, 4));
+            poke(mapped + 3 * PAGE, 9);
+            cue.meet();
+            assert_eq!(api.vwriteto(epd, mapped, PAGE, 2 * AT, SYNC), Ok(0));
+            cue.meet();
+        });
     }),
     ("pages_come_back_from_a_connection_within_a_process", |api| {
         // The end is handled by the call, or, after close(2), by the library's thread.
@@ -690,25 +681,23 @@ pub(crate) const CASES: &[Case] = &[
         peer.wait();
     }),
     ("a_peer_apart_sees_the_stores_of_its_own_child", |api| {
-        apart(
-            |cue| {
-                let (listener, _) = api.listener(case_port(), 1);
-                cue.tell();
-                let (_, epd) = api.accept(listener, BLOCK).unwrap();
-                let at = pages(1);
-                api.register(epd, (at, PAGE), AT, RW, FIXED).unwrap();
-                assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
-                until("the child's store", || peek(at) == 5);
-                cue.tell();
-            },
-            |cue| {
-                cue.wait();
-                let epd = api.open();
-                api.connect(epd, 0, case_port()).unwrap();
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
-                Process::start(|| poke(api.mmap(epd, (0, PAGE), RW, 0, AT).unwrap(), 5)).wait();
-                cue.wait();
-            },
-        );
+        parent(|cue| {
+            let (listener, _) = api.listener(case_port(), 1);
+            cue.tell();
+            let (_, epd) = api.accept(listener, BLOCK).unwrap();
+            let at = pages(1);
+            api.register(epd, (at, PAGE), AT, RW, FIXED).unwrap();
+            assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
+            until("the child's store", || peek(at) == 5);
+            cue.tell();
+        })
+        .child(|cue| {
+            cue.wait();
+            let epd = api.open();
+            api.connect(epd, 0, case_port()).unwrap();
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            Process::start(|| poke(api.mmap(epd, (0, PAGE), RW, 0, AT).unwrap(), 5)).wait();
+            cue.wait();
+        });
     }),
 ];

@@ -4,7 +4,7 @@
 use scif_fabtests::harness::process::Process;
 
 use crate::api::Case;
-use crate::placement::two;
+use crate::placement::server;
 use crate::rig::{BLOCK, OUT, loopback, no_signals, pattern, signals, until, waits_in};
 use libc::{ECONNRESET, EFAULT, EINTR, EINVAL};
 
@@ -62,25 +62,22 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(b, &mut buffer, 0), Ok(10));
     }),
     ("a_blocking_receive_gets_all_it_asked_for", |api| {
-        two(
-            api,
-            |epd, cue| {
-                cue.wait();
-                for chunk in 0..10 {
-                    let bytes: Vec<u8> = (0..1000).map(|i| pattern(chunk * 1000 + i, 3)).collect();
-                    assert_eq!(api.send(epd, &bytes, BLOCK), Ok(1000));
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                }
-                cue.wait();
-            },
-            |epd, cue| {
-                cue.tell();
-                let mut buffer = vec![0; 10000];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(10000));
-                assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 3)));
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            cue.wait();
+            for chunk in 0..10 {
+                let bytes: Vec<u8> = (0..1000).map(|i| pattern(chunk * 1000 + i, 3)).collect();
+                assert_eq!(api.send(epd, &bytes, BLOCK), Ok(1000));
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            cue.tell();
+            let mut buffer = vec![0; 10000];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(10000));
+            assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 3)));
+            cue.tell();
+        });
     }),
     ("long_messages_go_both_ways_at_once", |api| {
         const LEN: usize = 8 << 20;
@@ -95,71 +92,55 @@ pub(crate) const CASES: &[Case] = &[
             assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 9 - seed)));
             sending.join().unwrap();
         };
-        two(
-            api,
-            |epd, _| body(epd, 4),
-            |epd, cue| {
-                body(epd, 5);
-                let _ = cue;
-            },
-        );
+        server(api, |epd, _| body(epd, 4)).client(|epd, _| body(epd, 5));
     }),
     ("a_waiting_receive_lets_no_call_send_more_than_the_queue_at_once", |api| {
-        two(
-            api,
-            |epd, cue| {
-                cue.wait();
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                assert_eq!(api.send(epd, &[1; 40_000], 0), Ok(4095));
-                assert_eq!(api.send(epd, &[1; 15_905 + QUEUE], BLOCK), Ok(20_000));
-                cue.wait();
-                assert_eq!(api.send(epd, &[2; 40_000], 0), Ok(0), "4095 bytes wait");
-                cue.tell();
-            },
-            |epd, cue| {
-                cue.tell();
-                let mut buffer = vec![0; 20_000];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(20_000));
-                cue.meet();
-                assert_eq!(api.recv(epd, &mut buffer, 0), Ok(4095));
-            },
-        );
+        server(api, |epd, cue| {
+            cue.wait();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!(api.send(epd, &[1; 40_000], 0), Ok(4095));
+            assert_eq!(api.send(epd, &[1; 15_905 + QUEUE], BLOCK), Ok(20_000));
+            cue.wait();
+            assert_eq!(api.send(epd, &[2; 40_000], 0), Ok(0), "4095 bytes wait");
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            cue.tell();
+            let mut buffer = vec![0; 20_000];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(20_000));
+            cue.meet();
+            assert_eq!(api.recv(epd, &mut buffer, 0), Ok(4095));
+        });
     }),
     ("long_messages_survive_calls_that_signals_end", |api| {
         const LEN: usize = 16 << 20;
-        two(
-            api,
-            |epd, cue| {
-                let out: Vec<u8> = (0..LEN).map(|i| pattern(i, 6)).collect();
-                despite_signals(LEN, |done| api.send(epd, &out[done..], BLOCK));
-                cue.wait();
-            },
-            |epd, cue| {
-                let mut buffer = vec![0; LEN];
-                despite_signals(LEN, |done| api.recv(epd, &mut buffer[done..], BLOCK));
-                assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 6)));
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            let out: Vec<u8> = (0..LEN).map(|i| pattern(i, 6)).collect();
+            despite_signals(LEN, |done| api.send(epd, &out[done..], BLOCK));
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            let mut buffer = vec![0; LEN];
+            despite_signals(LEN, |done| api.recv(epd, &mut buffer[done..], BLOCK));
+            assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 6)));
+            cue.tell();
+        });
     }),
     ("small_messages_bounce", |api| {
         const ROUNDS: u64 = 2000;
-        two(
-            api,
-            |epd, _| {
-                for i in 0..ROUNDS {
-                    assert_eq!(api.send(epd, &i.to_ne_bytes(), BLOCK), Ok(8));
-                    let back = api.recv_array::<8>(epd);
-                    assert_eq!(u64::from_ne_bytes(back), i);
-                }
-            },
-            |epd, _| {
-                for _ in 0..ROUNDS {
-                    let bytes = api.recv_array::<8>(epd);
-                    assert_eq!(api.send(epd, &bytes, BLOCK), Ok(8));
-                }
-            },
-        );
+        server(api, |epd, _| {
+            for i in 0..ROUNDS {
+                assert_eq!(api.send(epd, &i.to_ne_bytes(), BLOCK), Ok(8));
+                let back = api.recv_array::<8>(epd);
+                assert_eq!(u64::from_ne_bytes(back), i);
+            }
+        })
+        .client(|epd, _| {
+            for _ in 0..ROUNDS {
+                let bytes = api.recv_array::<8>(epd);
+                assert_eq!(api.send(epd, &bytes, BLOCK), Ok(8));
+            }
+        });
     }),
     ("a_stalled_connection_does_not_hold_up_another", |api| {
         let (a, _b) = loopback(api);
@@ -188,21 +169,18 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(b, &mut buffer, 0), Err(ECONNRESET));
     }),
     ("a_blocked_receiver_is_woken_by_the_close_of_the_peer", |api| {
-        two(
-            api,
-            |epd, cue| {
-                cue.tell();
-                let mut buffer = [0; 10];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(4));
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
-            },
-            |epd, cue| {
-                cue.wait();
-                assert_eq!(api.send(epd, b"last", BLOCK), Ok(4));
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                api.close(epd).unwrap();
-            },
-        );
+        server(api, |epd, cue| {
+            cue.tell();
+            let mut buffer = [0; 10];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(4));
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            assert_eq!(api.send(epd, b"last", BLOCK), Ok(4));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            api.close(epd).unwrap();
+        });
     }),
     ("a_blocked_call_ends_when_its_own_endpoint_is_closed", |api| {
         let (_a, b) = loopback(api);
@@ -239,49 +217,43 @@ pub(crate) const CASES: &[Case] = &[
         until("nothing is left", || api.recv(epd, &mut [0], 0) == Err(ECONNRESET));
     }),
     ("signals_that_restart_are_not_seen", |api| {
-        two(
-            api,
-            |epd, cue| {
-                signals(1000, true);
-                api.recv_array::<64>(epd);
-                assert_eq!(api.send(epd, &[5; 10_000], BLOCK), Ok(10_000));
-                no_signals();
-                cue.tell();
-            },
-            |epd, cue| {
-                for _ in 0..4 {
-                    std::thread::sleep(std::time::Duration::from_millis(15));
-                    assert_eq!(api.send(epd, &[1; 16], BLOCK), Ok(16));
-                }
-                std::thread::sleep(std::time::Duration::from_millis(30));
-                assert_eq!(api.recv(epd, &mut [0; 10_000], BLOCK), Ok(10_000));
-                cue.wait();
-            },
-        );
+        server(api, |epd, cue| {
+            signals(1000, true);
+            api.recv_array::<64>(epd);
+            assert_eq!(api.send(epd, &[5; 10_000], BLOCK), Ok(10_000));
+            no_signals();
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            for _ in 0..4 {
+                std::thread::sleep(std::time::Duration::from_millis(15));
+                assert_eq!(api.send(epd, &[1; 16], BLOCK), Ok(16));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            assert_eq!(api.recv(epd, &mut [0; 10_000], BLOCK), Ok(10_000));
+            cue.wait();
+        });
     }),
     ("signals_that_do_not_restart_end_a_call", |api| {
-        two(
-            api,
-            |epd, cue| {
-                signals(1000, false);
-                let mut buffer = [0; 64];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(EINTR));
-                no_signals();
-                cue.tell();
-                until("three bytes", || api.poll(epd, crate::rig::IN, 0) != 0);
-                std::thread::sleep(std::time::Duration::from_millis(5));
-                signals(1000, false);
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(3), "what there was");
-                assert_eq!(api.send(epd, &[0; 9000], BLOCK), Ok(4095), "what fitted");
-                no_signals();
-                cue.tell();
-            },
-            |epd, cue| {
-                cue.wait();
-                assert_eq!(api.send(epd, b"abc", BLOCK), Ok(3));
-                cue.wait();
-            },
-        );
+        server(api, |epd, cue| {
+            signals(1000, false);
+            let mut buffer = [0; 64];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(EINTR));
+            no_signals();
+            cue.tell();
+            until("three bytes", || api.poll(epd, crate::rig::IN, 0) != 0);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            signals(1000, false);
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(3), "what there was");
+            assert_eq!(api.send(epd, &[0; 9000], BLOCK), Ok(4095), "what fitted");
+            no_signals();
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            assert_eq!(api.send(epd, b"abc", BLOCK), Ok(3));
+            cue.wait();
+        });
     }),
     ("o_nonblock_says_nothing_about_messages", |api| {
         let (a, b) = loopback(api);

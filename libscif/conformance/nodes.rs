@@ -13,10 +13,10 @@ use scif_fabtests::harness::process::{Cue, Process};
 use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::api::{Api, Case};
-use crate::placement::{case_port, two};
+use crate::placement::{case_port, server};
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, apart, filled, holds, need_another_user,
-    outlive_parent, pages, peek, set_env, set_nonblocking, until,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, filled, holds, need_another_user, outlive_parent,
+    pages, parent, peek, set_env, set_nonblocking, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;
@@ -88,78 +88,72 @@ fn marker(node: u16, is_full: bool) -> (OwnedFd, Vec<OwnedFd>) {
 
 pub(crate) const CASES: &[Case] = &[
     ("every_call_says_that_the_node_is_lost", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = pages(1);
-                api.register(epd, (at, PAGE), 0x1000, RW, 0x10).unwrap();
-                cue.meet();
-                let (_lost, answers) = lose(2);
-                // A side that learns of the other's end first has no connection left to end.
-                assert!((1..=2).contains(&answers.ended));
-                assert_eq!(answers.answered.len(), 2, "both sides");
-                assert!(answers.silent.is_empty());
-                assert_eq!(api.poll(epd, IN | OUT, 0), IN | OUT | HUP);
-                assert_eq!(api.send(epd, b"x", 0), Err(ECONNRESET));
-                let mut buffer = [0; 8];
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5), "what came before");
-                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
-                assert_eq!(api.register(epd, (at, PAGE), 0, RW, 0), Err(ECONNRESET));
-                assert_eq!(api.unregister(epd, 0x1000, PAGE), Err(ECONNRESET));
-                assert_eq!(api.vreadfrom(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
-                assert_eq!(api.vwriteto(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
-                assert_eq!(api.readfrom(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
-                assert_eq!(api.writeto(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
-                assert_eq!(api.mmap(epd, (0, PAGE), 1, 0, 0x1000), Err(ECONNRESET));
-                assert_eq!(api.fence_mark(epd, 1), Err(ECONNRESET));
-                assert_eq!(api.fence_wait(epd, 0), Err(ECONNRESET));
-                assert_eq!(api.fence_signal(epd, (0x1000, 1), (0x1000, 1), 0x31), Err(ECONNRESET));
-                assert_eq!(api.bind(epd, 0), Err(EISCONN));
-                assert_eq!(api.listen(epd, 1), Err(EINVAL));
-                assert_eq!(api.connect(epd, 2, case_port()), Err(ENODEV), "before the state");
-                let fresh = api.open();
-                assert_eq!(api.connect(fresh, 2, case_port()), Err(ENODEV));
-                assert_eq!(api.poll(fresh, IN, 0), ERR);
-                assert_eq!(api.nodes(4).1[..2], [1, u16::MAX], "not online");
-                assert_eq!(api.close(epd), Ok(0));
-                cue.meet();
-            },
-            |epd, cue| {
-                cue.wait();
-                assert_eq!(api.send(epd, b"early", BLOCK), Ok(5));
-                cue.tell();
-                assert_eq!(api.recv(epd, &mut [0; 8], BLOCK), Err(ECONNRESET), "it is woken");
-                cue.wait();
-                let fresh = api.open();
-                assert_eq!(api.connect(fresh, 1, case_port()), Err(ENODEV), "nor from there");
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            let at = pages(1);
+            api.register(epd, (at, PAGE), 0x1000, RW, 0x10).unwrap();
+            cue.meet();
+            let (_lost, answers) = lose(2);
+            // A side that learns of the other's end first has no connection left to end.
+            assert!((1..=2).contains(&answers.ended));
+            assert_eq!(answers.answered.len(), 2, "both sides");
+            assert!(answers.silent.is_empty());
+            assert_eq!(api.poll(epd, IN | OUT, 0), IN | OUT | HUP);
+            assert_eq!(api.send(epd, b"x", 0), Err(ECONNRESET));
+            let mut buffer = [0; 8];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5), "what came before");
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
+            assert_eq!(api.register(epd, (at, PAGE), 0, RW, 0), Err(ECONNRESET));
+            assert_eq!(api.unregister(epd, 0x1000, PAGE), Err(ECONNRESET));
+            assert_eq!(api.vreadfrom(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
+            assert_eq!(api.vwriteto(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
+            assert_eq!(api.readfrom(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
+            assert_eq!(api.writeto(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
+            assert_eq!(api.mmap(epd, (0, PAGE), 1, 0, 0x1000), Err(ECONNRESET));
+            assert_eq!(api.fence_mark(epd, 1), Err(ECONNRESET));
+            assert_eq!(api.fence_wait(epd, 0), Err(ECONNRESET));
+            assert_eq!(api.fence_signal(epd, (0x1000, 1), (0x1000, 1), 0x31), Err(ECONNRESET));
+            assert_eq!(api.bind(epd, 0), Err(EISCONN));
+            assert_eq!(api.listen(epd, 1), Err(EINVAL));
+            assert_eq!(api.connect(epd, 2, case_port()), Err(ENODEV), "before the state");
+            let fresh = api.open();
+            assert_eq!(api.connect(fresh, 2, case_port()), Err(ENODEV));
+            assert_eq!(api.poll(fresh, IN, 0), ERR);
+            assert_eq!(api.nodes(4).1[..2], [1, u16::MAX], "not online");
+            assert_eq!(api.close(epd), Ok(0));
+            cue.meet();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            assert_eq!(api.send(epd, b"early", BLOCK), Ok(5));
+            cue.tell();
+            assert_eq!(api.recv(epd, &mut [0; 8], BLOCK), Err(ECONNRESET), "it is woken");
+            cue.wait();
+            let fresh = api.open();
+            assert_eq!(api.connect(fresh, 1, case_port()), Err(ENODEV), "nor from there");
+            cue.tell();
+        });
     }),
     ("lost_pages_are_no_memory_any_more", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = filled(2, 2 * PAGE, 5);
-                api.register(epd, (at, 2 * PAGE), 0x1000, RW, 0x10).unwrap();
-                cue.meet();
-                assert!(holds(at, 2 * PAGE, 5), "the owner keeps them");
-            },
-            |epd, cue| {
-                cue.wait();
-                let at = api.mmap(epd, (0, 2 * PAGE), RW, 0, 0x1000).unwrap();
-                let own = filled(1, PAGE, 9);
-                assert!(holds(at, 2 * PAGE, 5));
-                let (_lost, _) = lose(1);
-                assert_eq!(api.munmap(at + PAGE, PAGE), Ok(0), "it is a mapping still");
-                assert!(holds(own, PAGE, 9), "nothing else is gone");
-                // A direct access would end the process, so the kernel reads the page.
-                let fd = std::fs::File::open("/proc/self/mem").unwrap();
-                let mut byte = [0];
-                assert!(std::os::unix::fs::FileExt::read_at(&fd, &mut byte, at as u64).is_err());
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            let at = filled(2, 2 * PAGE, 5);
+            api.register(epd, (at, 2 * PAGE), 0x1000, RW, 0x10).unwrap();
+            cue.meet();
+            assert!(holds(at, 2 * PAGE, 5), "the owner keeps them");
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let at = api.mmap(epd, (0, 2 * PAGE), RW, 0, 0x1000).unwrap();
+            let own = filled(1, PAGE, 9);
+            assert!(holds(at, 2 * PAGE, 5));
+            let (_lost, _) = lose(1);
+            assert_eq!(api.munmap(at + PAGE, PAGE), Ok(0), "it is a mapping still");
+            assert!(holds(own, PAGE, 9), "nothing else is gone");
+            // A direct access would end the process, so the kernel reads the page.
+            let fd = std::fs::File::open("/proc/self/mem").unwrap();
+            let mut byte = [0];
+            assert!(std::os::unix::fs::FileExt::read_at(&fd, &mut byte, at as u64).is_err());
+            cue.tell();
+        });
     }),
     ("touching_a_lost_page_is_sigbus", |api| {
         assert_eq!(maps_and_loses(api, "absent"), -libc::SIGBUS);
@@ -168,125 +162,110 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(maps_and_loses(api, "kill"), -libc::SIGKILL);
     }),
     ("a_connect_under_way_ends_with_the_node", |api| {
-        apart(
-            |cue| {
-                set_env("SCIF_NODE", "1");
-                let (listener, _) = api.listener(case_port(), 4);
-                cue.meet();
-                let (lost, _) = lose(1);
-                cue.meet();
-                assert_eq!(
-                    api.accept(listener, 0).map(|_| ()),
-                    Err(libc::EAGAIN),
-                    "nobody is left"
-                );
-                drop(lost);
-                cue.tell();
-                api.accept(listener, BLOCK).unwrap();
-            },
-            |cue| {
-                set_env("SCIF_NODE", "2");
-                cue.wait();
-                let later = api.open();
-                set_nonblocking(later, true);
-                assert_eq!(api.connect(later, 1, case_port()), Err(libc::EINPROGRESS));
-                let waiting = {
-                    let api = *api;
-                    std::thread::spawn(move || {
-                        let epd = api.open();
-                        api.connect(epd, 1, case_port())
-                    })
-                };
-                std::thread::sleep(Duration::from_millis(100));
-                cue.meet();
-                assert_eq!(waiting.join().unwrap(), Err(ENODEV));
-                assert_eq!(api.poll(later, OUT, -1), OUT);
-                assert_eq!(api.connect(later, 1, case_port()), Err(ENODEV));
-                cue.meet();
-                set_nonblocking(later, false);
-                assert!(
-                    api.connect(later, 1, case_port()).is_ok(),
-                    "it is back, and so is the endpoint"
-                );
-            },
-        );
+        parent(|cue| {
+            set_env("SCIF_NODE", "1");
+            let (listener, _) = api.listener(case_port(), 4);
+            cue.meet();
+            let (lost, _) = lose(1);
+            cue.meet();
+            assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN), "nobody is left");
+            drop(lost);
+            cue.tell();
+            api.accept(listener, BLOCK).unwrap();
+        })
+        .child(|cue| {
+            set_env("SCIF_NODE", "2");
+            cue.wait();
+            let later = api.open();
+            set_nonblocking(later, true);
+            assert_eq!(api.connect(later, 1, case_port()), Err(libc::EINPROGRESS));
+            let waiting = {
+                let api = *api;
+                std::thread::spawn(move || {
+                    let epd = api.open();
+                    api.connect(epd, 1, case_port())
+                })
+            };
+            std::thread::sleep(Duration::from_millis(100));
+            cue.meet();
+            assert_eq!(waiting.join().unwrap(), Err(ENODEV));
+            assert_eq!(api.poll(later, OUT, -1), OUT);
+            assert_eq!(api.connect(later, 1, case_port()), Err(ENODEV));
+            cue.meet();
+            set_nonblocking(later, false);
+            assert!(
+                api.connect(later, 1, case_port()).is_ok(),
+                "it is back, and so is the endpoint"
+            );
+        });
     }),
     ("a_restored_node_is_met_anew", |api| {
-        two(
-            api,
-            |epd, cue| {
-                // A connect that is in progress when its node is lost fails.
-                cue.wait();
-                let (lost, _) = lose(2);
-                let again = FailedNode::new(&Config::from_env(), 2);
-                assert_eq!(again.map(|_| ()), Err(Failure::InUse));
-                let holding = std::thread::spawn(move || lost.hold());
-                let (fresh, _) = api.listener(case_port(), 1);
-                restore(&Config::from_env(), 2).unwrap();
-                holding.join().unwrap().unwrap();
-                assert_eq!(restore(&Config::from_env(), 2), Err(Failure::NoNode));
-                cue.tell();
-                let (peer, new) = api.accept(fresh, BLOCK).unwrap();
-                assert_eq!(peer.node, 2);
-                assert_eq!(api.recv(new, &mut [0; 3], BLOCK), Ok(3));
-                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET), "the old stays");
-            },
-            |epd, cue| {
-                cue.meet();
-                let fresh = api.open();
-                api.connect(fresh, 1, case_port()).unwrap();
-                assert_eq!(api.send(fresh, b"new", BLOCK), Ok(3));
-                assert_eq!(api.send(epd, b"old", BLOCK), Err(ECONNRESET));
-            },
-        );
+        server(api, |epd, cue| {
+            // A connect that is in progress when its node is lost fails.
+            cue.wait();
+            let (lost, _) = lose(2);
+            let again = FailedNode::new(&Config::from_env(), 2);
+            assert_eq!(again.map(|_| ()), Err(Failure::InUse));
+            let holding = std::thread::spawn(move || lost.hold());
+            let (fresh, _) = api.listener(case_port(), 1);
+            restore(&Config::from_env(), 2).unwrap();
+            holding.join().unwrap().unwrap();
+            assert_eq!(restore(&Config::from_env(), 2), Err(Failure::NoNode));
+            cue.tell();
+            let (peer, new) = api.accept(fresh, BLOCK).unwrap();
+            assert_eq!(peer.node, 2);
+            assert_eq!(api.recv(new, &mut [0; 3], BLOCK), Ok(3));
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET), "the old stays");
+        })
+        .client(|epd, cue| {
+            cue.meet();
+            let fresh = api.open();
+            api.connect(fresh, 1, case_port()).unwrap();
+            assert_eq!(api.send(fresh, b"new", BLOCK), Ok(3));
+            assert_eq!(api.send(epd, b"old", BLOCK), Err(ECONNRESET));
+        });
     }),
     ("others_do_not_notice", |api| {
-        two(
-            api,
-            |epd, cue| {
-                cue.wait();
-                let (_lost, answers) = lose(7);
-                assert_eq!((answers.ended, answers.answered.len()), (0, 2), "{answers:?}");
-                let free = api.open();
-                assert_eq!(api.connect(free, 2, case_port() + 1), Err(ECONNREFUSED));
-                assert_eq!(api.connect(free, 7, case_port()), Err(ENODEV));
-                // Then the message is delivered.
-                assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
-                cue.wait();
-            },
-            |epd, cue| {
-                cue.tell();
-                assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            cue.wait();
+            let (_lost, answers) = lose(7);
+            assert_eq!((answers.ended, answers.answered.len()), (0, 2), "{answers:?}");
+            let free = api.open();
+            assert_eq!(api.connect(free, 2, case_port() + 1), Err(ECONNREFUSED));
+            assert_eq!(api.connect(free, 7, case_port()), Err(ENODEV));
+            // Then the message is delivered.
+            assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            cue.tell();
+            assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
+            cue.tell();
+        });
     }),
     ("a_marker_of_another_user_does_not_count", |api| {
         need_another_user();
-        two(
-            api,
-            |_, cue| {
-                for is_full in [false, true] {
-                    let (ready, theirs) = Cue::pair();
-                    let other = Process::start(|| {
-                        assert!(become_ordinary_user());
-                        // A change of the user keeps it alive anyway, for ever.
-                        outlive_parent();
-                        let _marker = marker(2, is_full);
-                        theirs.meet();
-                    });
-                    ready.wait();
-                    let fresh = api.open();
-                    let refused = api.connect(fresh, 2, case_port() + 1);
-                    assert_eq!(refused, Err(ECONNREFUSED), "full {is_full}");
-                    assert_eq!(api.nodes(4).1[..2], [1, 2], "full {is_full}");
-                    ready.tell();
-                    other.wait();
-                }
-                cue.tell();
-            },
-            |_, cue| cue.wait(),
-        );
+        server(api, |_, cue| {
+            for is_full in [false, true] {
+                let (ready, theirs) = Cue::pair();
+                let other = Process::start(|| {
+                    assert!(become_ordinary_user());
+                    // A change of the user keeps it alive anyway, for ever.
+                    outlive_parent();
+                    let _marker = marker(2, is_full);
+                    theirs.meet();
+                });
+                ready.wait();
+                let fresh = api.open();
+                let refused = api.connect(fresh, 2, case_port() + 1);
+                assert_eq!(refused, Err(ECONNREFUSED), "full {is_full}");
+                assert_eq!(api.nodes(4).1[..2], [1, 2], "full {is_full}");
+                ready.tell();
+                other.wait();
+            }
+            cue.tell();
+        })
+        .client(|_, cue| cue.wait());
     }),
     ("who_does_not_answer_is_named", |api| {
         let child = Process::start(|| {

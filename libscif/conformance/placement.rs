@@ -39,24 +39,47 @@ pub(crate) fn node(number: u16) -> u16 {
     if on_driver() { 0 } else { number }
 }
 
-/// Connects nodes 1 and 2: `server` runs in this process, `client` in another, each with an
-/// endpoint.
-pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
-    let (mine, theirs) = Cue::pair();
-    let other = Process::start(|| {
-        set_env("SCIF_NODE", "2");
-        theirs.wait();
-        let epd = api.open();
-        assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
-        client(epd, &theirs);
-    });
-    drop(theirs);
-    set_env("SCIF_NODE", "1");
-    let (listener, _) = api.listener(case_port(), 4);
-    mine.tell();
-    let (peer, epd) = api.accept(listener, BLOCK).unwrap();
-    assert_eq!(peer.node, node(2));
-    api.close(listener).unwrap();
-    server(epd, &mine);
-    other.wait();
+/// Server's part of a case in two processes, on nodes 1 and 2.
+#[must_use]
+pub(crate) struct Server<'a, S> {
+    api: &'a Api,
+    run: S,
+}
+
+/// Describes the server's part of a case: it runs in this process, with an endpoint of the server.
+pub(crate) fn server<S: FnOnce(i32, &Cue)>(api: &Api, run: S) -> Server<'_, S> {
+    Server { api, run }
+}
+
+impl<S: FnOnce(i32, &Cue)> Server<'_, S> {
+    /// Runs both parts. The server has a listener, and the client an endpoint without a connection.
+    pub(crate) fn opener(self, client: impl FnOnce(i32, &Cue)) {
+        let (mine, theirs) = Cue::pair();
+        let other = Process::start(|| {
+            set_env("SCIF_NODE", "2");
+            theirs.wait();
+            client(self.api.open(), &theirs);
+        });
+        drop(theirs);
+        set_env("SCIF_NODE", "1");
+        let (listener, _) = self.api.listener(case_port(), 4);
+        mine.tell();
+        (self.run)(listener, &mine);
+        other.wait();
+    }
+
+    /// Runs both parts, which are connected.
+    pub(crate) fn client(self, client: impl FnOnce(i32, &Cue)) {
+        let Server { api, run } = self;
+        server(api, |listener, cue| {
+            let (peer, epd) = api.accept(listener, BLOCK).unwrap();
+            assert_eq!(peer.node, node(2));
+            api.close(listener).unwrap();
+            run(epd, cue);
+        })
+        .opener(|epd, cue| {
+            assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
+            client(epd, cue);
+        });
+    }
 }

@@ -2,7 +2,7 @@
 //! scif_poll, and poll, select and epoll on the descriptors.
 
 use crate::api::Case;
-use crate::placement::two;
+use crate::placement::server;
 use crate::rig::{
     BLOCK, ERR, HUP, IN, OUT, loopback, on_device, plain_close, raw_poll, set_nonblocking, signals,
     until,
@@ -112,43 +112,40 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_sleeper_in_raw_epoll_misses_nothing", |api| {
         const ROUNDS: u32 = 5000;
-        two(
-            api,
-            |epd, _| {
-                let mut seen = 0;
-                while seen < ROUNDS {
-                    assert_eq!(raw_poll(epd, IN, -1) & IN, IN);
-                    let mut buffer = [0; 64];
-                    let n = api.recv(epd, &mut buffer, 0).unwrap();
-                    seen += n.cast_unsigned();
-                    if seen.is_multiple_of(7) {
-                        assert_eq!(api.send(epd, b"k", BLOCK), Ok(1));
-                    }
+        server(api, |epd, _| {
+            let mut seen = 0;
+            while seen < ROUNDS {
+                assert_eq!(raw_poll(epd, IN, -1) & IN, IN);
+                let mut buffer = [0; 64];
+                let n = api.recv(epd, &mut buffer, 0).unwrap();
+                seen += n.cast_unsigned();
+                if seen.is_multiple_of(7) {
+                    assert_eq!(api.send(epd, b"k", BLOCK), Ok(1));
                 }
-                assert_eq!(raw_poll(epd, OUT, 0), OUT);
-                api.send(epd, b"z", BLOCK).unwrap();
-            },
-            |epd, _| {
-                let mut acks = 0;
-                for i in 0..ROUNDS {
-                    assert_eq!(api.send(epd, b"m", BLOCK), Ok(1));
-                    if i.is_multiple_of(3) {
-                        acks += api.recv(epd, &mut [0; 16], 0).unwrap();
-                    }
+            }
+            assert_eq!(raw_poll(epd, OUT, 0), OUT);
+            api.send(epd, b"z", BLOCK).unwrap();
+        })
+        .client(|epd, _| {
+            let mut acks = 0;
+            for i in 0..ROUNDS {
+                assert_eq!(api.send(epd, b"m", BLOCK), Ok(1));
+                if i.is_multiple_of(3) {
+                    acks += api.recv(epd, &mut [0; 16], 0).unwrap();
                 }
-                let mut last = 0;
-                while last != b'z' {
-                    assert_eq!(raw_poll(epd, IN, -1) & IN, IN);
-                    let mut buffer = [0; 16];
-                    let n = api.recv(epd, &mut buffer, 0).unwrap();
-                    acks += n;
-                    if n > 0 {
-                        last = buffer[n as usize - 1];
-                    }
+            }
+            let mut last = 0;
+            while last != b'z' {
+                assert_eq!(raw_poll(epd, IN, -1) & IN, IN);
+                let mut buffer = [0; 16];
+                let n = api.recv(epd, &mut buffer, 0).unwrap();
+                acks += n;
+                if n > 0 {
+                    last = buffer[n as usize - 1];
                 }
-                assert!(acks > 0);
-            },
-        );
+            }
+            assert!(acks > 0);
+        });
     }),
     ("an_unconnected_descriptor_shows_nothing", |api| {
         let epd = api.open();

@@ -54,12 +54,22 @@ pub(crate) fn need_another_user() {
     }
 }
 
-/// Runs two processes that only synchronise their steps.
-pub(crate) fn apart(first: impl FnOnce(&Cue), second: impl FnOnce(&Cue)) {
-    let (mine, theirs) = Cue::pair();
-    let other = Process::start(move || second(&theirs));
-    first(&mine);
-    other.wait();
+/// Parent's part of a case in two processes that only synchronise their steps.
+#[must_use]
+pub(crate) struct Parent<P>(P);
+
+pub(crate) fn parent<P: FnOnce(&Cue)>(run: P) -> Parent<P> {
+    Parent(run)
+}
+
+impl<P: FnOnce(&Cue)> Parent<P> {
+    /// Runs both parts.
+    pub(crate) fn child(self, child: impl FnOnce(&Cue)) {
+        let (mine, theirs) = Cue::pair();
+        let other = Process::start(move || child(&theirs));
+        self.0(&mine);
+        other.wait();
+    }
 }
 
 /// Makes a connection within this process: acceptor, opener.

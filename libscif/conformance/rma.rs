@@ -4,7 +4,7 @@
 use scif_fabtests::harness::process::Process;
 
 use crate::api::{Api, Case};
-use crate::placement::two;
+use crate::placement::server;
 use crate::rig::{
     BLOCK, FIXED, PAGE, RW, SYNC, fill, filled, holds, loopback, pages, pattern, peek, poke,
     protect, unmap, until,
@@ -154,56 +154,50 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("large_transfers_between_processes", |api| {
         const N: usize = 16 << 20;
-        two(
-            api,
-            |epd, cue| {
-                let at = window(api, epd, N / PAGE, 0x1000_0000, RW);
-                cue.meet();
-                assert!(holds(at, N, 4));
-                fill(at, N, 5);
-                cue.meet();
-            },
-            |epd, cue| {
-                let at = window(api, epd, N / PAGE, 0x2000_0000, RW);
-                fill(at, N, 4);
-                cue.wait();
-                assert_eq!(api.writeto(epd, 0x2000_0000, N, 0x1000_0000, 0), Ok(0));
-                let mark = api.fence_mark(epd, 1).unwrap();
-                assert_eq!(api.fence_wait(epd, mark), Ok(0));
-                cue.meet();
-                assert_eq!(api.readfrom(epd, 0x2000_0000, N, 0x1000_0000, SYNC), Ok(0));
-                assert!(holds(at, N, 5));
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            let at = window(api, epd, N / PAGE, 0x1000_0000, RW);
+            cue.meet();
+            assert!(holds(at, N, 4));
+            fill(at, N, 5);
+            cue.meet();
+        })
+        .client(|epd, cue| {
+            let at = window(api, epd, N / PAGE, 0x2000_0000, RW);
+            fill(at, N, 4);
+            cue.wait();
+            assert_eq!(api.writeto(epd, 0x2000_0000, N, 0x1000_0000, 0), Ok(0));
+            let mark = api.fence_mark(epd, 1).unwrap();
+            assert_eq!(api.fence_wait(epd, mark), Ok(0));
+            cue.meet();
+            assert_eq!(api.readfrom(epd, 0x2000_0000, N, 0x1000_0000, SYNC), Ok(0));
+            assert!(holds(at, N, 5));
+            cue.tell();
+        });
     }),
     ("the_last_byte_comes_last_when_ordered", |api| {
         const N: usize = 1 << 20;
-        two(
-            api,
-            |epd, cue| {
-                let at = window(api, epd, N / PAGE, 0x10000, RW);
-                for round in 1..=20u8 {
-                    cue.tell();
-                    crate::rig::until("the last byte", || peek(at + N - 1) == round);
-                    assert!((0..N).step_by(997).all(|i| peek(at + i) == round), "round {round}");
-                }
+        server(api, |epd, cue| {
+            let at = window(api, epd, N / PAGE, 0x10000, RW);
+            for round in 1..=20u8 {
                 cue.tell();
-            },
-            |epd, cue| {
-                let at = window(api, epd, N / PAGE, 0x20_0000, RW);
-                for round in 1..=20u8 {
-                    for i in 0..N {
-                        poke(at + i, round);
-                    }
-                    cue.wait();
-                    assert_eq!(api.writeto(epd, 0x20_0000, N, 0x10000, 8), Ok(0));
-                    let mark = api.fence_mark(epd, 1).unwrap();
-                    api.fence_wait(epd, mark).unwrap();
+                crate::rig::until("the last byte", || peek(at + N - 1) == round);
+                assert!((0..N).step_by(997).all(|i| peek(at + i) == round), "round {round}");
+            }
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            let at = window(api, epd, N / PAGE, 0x20_0000, RW);
+            for round in 1..=20u8 {
+                for i in 0..N {
+                    poke(at + i, round);
                 }
                 cue.wait();
-            },
-        );
+                assert_eq!(api.writeto(epd, 0x20_0000, N, 0x10000, 8), Ok(0));
+                let mark = api.fence_mark(epd, 1).unwrap();
+                api.fence_wait(epd, mark).unwrap();
+            }
+            cue.wait();
+        });
     }),
     ("memory_may_go_while_a_v_transfer_is_in_flight", |api| {
         const N: usize = 16 << 20;

@@ -5,7 +5,7 @@
 use scif_fabtests::harness::process::Process;
 
 use crate::api::{Api, Case};
-use crate::placement::{case_port, node, two};
+use crate::placement::{case_port, node, server};
 use crate::rig::{
     BLOCK, FIXED, PAGE, RW, fill, holds, no_signals, pages, pattern, set_nonblocking, signals,
 };
@@ -41,144 +41,132 @@ fn each_way(body: impl Fn(bool)) {
 /// other side continues once that has happened.
 fn stream(api: &Api, restart: bool, sends: bool) {
     each_way(|nonblock| {
-        two(
-            api,
-            |epd, cue| {
-                set_nonblocking(epd, nonblock);
-                let mut bytes: Vec<u8> = (0..STREAM).map(|i| pattern(i, 5)).collect();
-                if !sends {
-                    bytes.fill(0);
+        server(api, |epd, cue| {
+            set_nonblocking(epd, nonblock);
+            let mut bytes: Vec<u8> = (0..STREAM).map(|i| pattern(i, 5)).collect();
+            if !sends {
+                bytes.fill(0);
+            }
+            signals(EVERY_US, restart);
+            let (mut done, mut cut) = (0, 0);
+            while done < STREAM {
+                let rest = &mut bytes[done..];
+                let wanted = rest.len();
+                let answer =
+                    if sends { api.send(epd, rest, BLOCK) } else { api.recv(epd, rest, BLOCK) };
+                let before = cut;
+                done += moved(answer, wanted, &mut cut);
+                if !restart && (before, cut) == (0, 1) {
+                    cue.tell();
                 }
-                signals(EVERY_US, restart);
-                let (mut done, mut cut) = (0, 0);
-                while done < STREAM {
-                    let rest = &mut bytes[done..];
-                    let wanted = rest.len();
-                    let answer =
-                        if sends { api.send(epd, rest, BLOCK) } else { api.recv(epd, rest, BLOCK) };
-                    let before = cut;
-                    done += moved(answer, wanted, &mut cut);
-                    if !restart && (before, cut) == (0, 1) {
-                        cue.tell();
-                    }
+            }
+            no_signals();
+            assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
+            assert_eq!(cut == 0, restart, "cut short {cut} times");
+            cue.wait();
+        })
+        .client(|epd, cue| {
+            let mut bytes: Vec<u8> = (0..STREAM).map(|i| pattern(i, 5)).collect();
+            if sends {
+                bytes.fill(0);
+            }
+            for (i, piece) in bytes.chunks_mut(STREAM / 20).enumerate() {
+                if i == 1 && !restart {
+                    cue.wait();
                 }
-                no_signals();
-                assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
-                assert_eq!(cut == 0, restart, "cut short {cut} times");
-                cue.wait();
-            },
-            |epd, cue| {
-                let mut bytes: Vec<u8> = (0..STREAM).map(|i| pattern(i, 5)).collect();
-                if sends {
-                    bytes.fill(0);
-                }
-                for (i, piece) in bytes.chunks_mut(STREAM / 20).enumerate() {
-                    if i == 1 && !restart {
-                        cue.wait();
-                    }
-                    std::thread::sleep(Duration::from_millis(3));
-                    let answer = if sends {
-                        api.recv(epd, piece, BLOCK)
-                    } else {
-                        api.send(epd, piece, BLOCK)
-                    };
-                    assert_eq!(answer, Ok(piece.len() as i32));
-                }
-                assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
-                cue.tell();
-            },
-        );
+                std::thread::sleep(Duration::from_millis(3));
+                let answer =
+                    if sends { api.recv(epd, piece, BLOCK) } else { api.send(epd, piece, BLOCK) };
+                assert_eq!(answer, Ok(piece.len() as i32));
+            }
+            assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
+            cue.tell();
+        });
     });
 }
 
 /// Connects long after the accept has begun, and once a signal has ended it, if one does.
 fn accept(api: &Api, restart: bool) {
     each_way(|nonblock| {
-        two(
-            api,
-            |_, cue| {
-                let (listener, _) = api.listener(case_port() + 1, 1);
-                set_nonblocking(listener, nonblock);
-                signals(EVERY_US, restart);
-                if restart {
+        server(api, |_, cue| {
+            let (listener, _) = api.listener(case_port() + 1, 1);
+            set_nonblocking(listener, nonblock);
+            signals(EVERY_US, restart);
+            if restart {
+                cue.tell();
+            }
+            let mut interrupted = 0;
+            let epd = loop {
+                match api.accept(listener, BLOCK) {
+                    Ok((_, epd)) => break epd,
+                    Err(EINTR) => interrupted += 1,
+                    Err(errno) => panic!("errno {errno}"),
+                }
+                if interrupted == 1 {
                     cue.tell();
                 }
-                let mut interrupted = 0;
-                let epd = loop {
-                    match api.accept(listener, BLOCK) {
-                        Ok((_, epd)) => break epd,
-                        Err(EINTR) => interrupted += 1,
-                        Err(errno) => panic!("errno {errno}"),
-                    }
-                    if interrupted == 1 {
-                        cue.tell();
-                    }
-                };
-                no_signals();
-                assert_eq!(interrupted == 0, restart, "interrupted {interrupted} times");
-                assert_eq!(api.send(epd, b"here", BLOCK), Ok(4));
-                cue.wait();
-            },
-            |_, cue| {
-                cue.wait();
-                std::thread::sleep(Duration::from_millis(30));
-                let epd = api.open();
-                api.connect(epd, node(1), case_port() + 1).unwrap();
-                assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
-                cue.tell();
-            },
-        );
+            };
+            no_signals();
+            assert_eq!(interrupted == 0, restart, "interrupted {interrupted} times");
+            assert_eq!(api.send(epd, b"here", BLOCK), Ok(4));
+            cue.wait();
+        })
+        .client(|_, cue| {
+            cue.wait();
+            std::thread::sleep(Duration::from_millis(30));
+            let epd = api.open();
+            api.connect(epd, node(1), case_port() + 1).unwrap();
+            assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
+            cue.tell();
+        });
     });
 }
 
 /// Makes large transfers with fences. If signals end a wait, repeats them until one has.
 fn fences(api: &Api, restart: bool) {
     const ROUNDS: u8 = 8;
-    two(
-        api,
-        |epd, cue| {
-            let at = pages(BIG / PAGE);
-            api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
+    server(api, |epd, cue| {
+        let at = pages(BIG / PAGE);
+        api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
+        cue.wait();
+        let mut interrupted = 0;
+        for round in 0..=u8::MAX {
+            let last = round + 1 >= ROUNDS && (restart || interrupted > 0);
+            set_nonblocking(epd, round % 2 == 1);
+            fill(at, BIG, round);
+            signals(EVERY_US, restart);
+            assert_eq!(api.writeto(epd, WINDOW, BIG, WINDOW, 0), Ok(0));
+            let mark = api.fence_mark(epd, 1).unwrap();
+            loop {
+                match api.fence_wait(epd, mark) {
+                    Ok(_) => break,
+                    Err(EINTR) => interrupted += 1,
+                    Err(errno) => panic!("errno {errno}"),
+                }
+            }
+            no_signals();
+            assert_eq!(api.send(epd, &[last.into()], BLOCK), Ok(1));
             cue.wait();
-            let mut interrupted = 0;
-            for round in 0..=u8::MAX {
-                let last = round + 1 >= ROUNDS && (restart || interrupted > 0);
-                set_nonblocking(epd, round % 2 == 1);
-                fill(at, BIG, round);
-                signals(EVERY_US, restart);
-                assert_eq!(api.writeto(epd, WINDOW, BIG, WINDOW, 0), Ok(0));
-                let mark = api.fence_mark(epd, 1).unwrap();
-                loop {
-                    match api.fence_wait(epd, mark) {
-                        Ok(_) => break,
-                        Err(EINTR) => interrupted += 1,
-                        Err(errno) => panic!("errno {errno}"),
-                    }
-                }
-                no_signals();
-                assert_eq!(api.send(epd, &[last.into()], BLOCK), Ok(1));
-                cue.wait();
-                if last {
-                    break;
-                }
+            if last {
+                break;
             }
-            assert_eq!(interrupted == 0, restart, "interrupted {interrupted} times");
-        },
-        |epd, cue| {
-            let at = pages(BIG / PAGE);
-            api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
-            for round in 0..=u8::MAX {
-                cue.tell();
-                let mut last = [0];
-                assert_eq!(api.recv(epd, &mut last, BLOCK), Ok(1));
-                assert!(holds(at, BIG, round), "all of it is there after the fence");
-                if last == [1] {
-                    break;
-                }
-            }
+        }
+        assert_eq!(interrupted == 0, restart, "interrupted {interrupted} times");
+    })
+    .client(|epd, cue| {
+        let at = pages(BIG / PAGE);
+        api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
+        for round in 0..=u8::MAX {
             cue.tell();
-        },
-    );
+            let mut last = [0];
+            assert_eq!(api.recv(epd, &mut last, BLOCK), Ok(1));
+            assert!(holds(at, BIG, round), "all of it is there after the fence");
+            if last == [1] {
+                break;
+            }
+        }
+        cue.tell();
+    });
 }
 
 pub(crate) const CASES: &[Case] = &[

@@ -2,9 +2,9 @@
 //! Registering, unregistering and mapping.
 
 use crate::api::{Api, Case};
-use crate::placement::{case_port, two};
+use crate::placement::{case_port, server};
 use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, apart, descriptors, fill, filled, holds, loopback, map, pages,
+    BLOCK, FIXED, PAGE, RW, SYNC, descriptors, fill, filled, holds, loopback, map, pages, parent,
     peek, poke, protect, unmap, until,
 };
 use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
@@ -179,28 +179,25 @@ pub(crate) const CASES: &[Case] = &[
         drop(heap);
     }),
     ("a_mapping_is_the_same_pages", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = window(api, epd, 4, 0x10000, RW, 1);
-                cue.meet();
-                assert_eq!(peek(at + PAGE + 5), 200, "the peer's store is seen");
-                poke(at + 2 * PAGE, 201);
-                cue.meet();
-            },
-            |epd, cue| {
-                cue.wait();
-                let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
-                assert!(holds(at, LEN, 1));
-                poke(at + PAGE + 5, 200);
-                cue.meet();
-                assert_eq!(peek(at + 2 * PAGE), 201, "and ours by it");
-                let middle = api.mmap(epd, (0, PAGE), 1, 0, 0x11000).unwrap();
-                assert_eq!(peek(middle + 5), 200, "from the middle");
-                assert_eq!(api.munmap(at, LEN), Ok(0));
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            let at = window(api, epd, 4, 0x10000, RW, 1);
+            cue.meet();
+            assert_eq!(peek(at + PAGE + 5), 200, "the peer's store is seen");
+            poke(at + 2 * PAGE, 201);
+            cue.meet();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
+            assert!(holds(at, LEN, 1));
+            poke(at + PAGE + 5, 200);
+            cue.meet();
+            assert_eq!(peek(at + 2 * PAGE), 201, "and ours by it");
+            let middle = api.mmap(epd, (0, PAGE), 1, 0, 0x11000).unwrap();
+            assert_eq!(peek(middle + 5), 200, "from the middle");
+            assert_eq!(api.munmap(at, LEN), Ok(0));
+            cue.tell();
+        });
     }),
     ("mmap_says_what_does_not_go", |api| {
         let (a, b) = loopback(api);
@@ -266,19 +263,16 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(peek(target + 4), 78);
     }),
     ("a_mapped_page_of_a_peer_is_no_memory_to_register", |api| {
-        two(
-            api,
-            |epd, cue| {
-                window(api, epd, 1, 0x10000, RW, 1);
-                cue.meet();
-            },
-            |epd, cue| {
-                cue.wait();
-                let at = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
-                assert_eq!(api.register(epd, (at, PAGE), 0, RW, 0), Err(EFAULT));
-                cue.tell();
-            },
-        );
+        server(api, |epd, cue| {
+            window(api, epd, 1, 0x10000, RW, 1);
+            cue.meet();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let at = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
+            assert_eq!(api.register(epd, (at, PAGE), 0, RW, 0), Err(EFAULT));
+            cue.tell();
+        });
     }),
     ("a_window_keeps_its_pages_when_the_owner_unmaps_them", |api| {
         let (a, b) = loopback(api);
@@ -295,80 +289,74 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(peek(at + 2 * PAGE), 250, "what is there now was not touched");
     }),
     ("a_mapping_outlives_the_window_and_holds_the_offset", |api| {
-        two(
-            api,
-            |epd, cue| {
-                let at = window(api, epd, 4, 0x10000, RW, 1);
-                cue.meet();
-                assert_eq!(api.unregister(epd, 0x10000, LEN), Ok(0));
-                assert_eq!(api.unregister(epd, 0x10000, LEN), Err(ENXIO));
-                let other = pages(4);
-                for ways in 0..4 {
-                    assert_eq!(
-                        api.register(epd, (other, PAGE), 0x10000, RW, FIXED),
-                        Err(EADDRINUSE),
-                        "{ways}"
-                    );
-                    poke(at, 40 + ways);
-                    cue.meet();
-                    assert_eq!(peek(at + 1), 50 + ways, "still the same pages");
-                    if ways == 3 {
-                        break;
-                    }
-                }
+        server(api, |epd, cue| {
+            let at = window(api, epd, 4, 0x10000, RW, 1);
+            cue.meet();
+            assert_eq!(api.unregister(epd, 0x10000, LEN), Ok(0));
+            assert_eq!(api.unregister(epd, 0x10000, LEN), Err(ENXIO));
+            let other = pages(4);
+            for ways in 0..4 {
                 assert_eq!(
-                    api.register(epd, (other, LEN), 0x10000, RW, FIXED),
-                    Ok(0x10000),
-                    "free after the last munmap"
+                    api.register(epd, (other, PAGE), 0x10000, RW, FIXED),
+                    Err(EADDRINUSE),
+                    "{ways}"
                 );
-                cue.tell();
-            },
-            |epd, cue| {
-                cue.wait();
-                let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
-                cue.tell();
-                for ways in 0..4u8 {
-                    cue.wait();
-                    assert_eq!(peek(at), 40 + ways);
-                    poke(at + 1, 50 + ways);
-                    assert_eq!(
-                        api.vwriteto(epd, at, 8, 0x10000, SYNC),
-                        Err(ENXIO),
-                        "RMA does not find it"
-                    );
-                    match ways {
-                        1 => unmap(at + PAGE, PAGE),
-                        2 => crate::rig::map_over(at + 2 * PAGE, PAGE),
-                        3 => unmap(at, LEN),
-                        _ => {}
-                    }
-                    cue.tell();
+                poke(at, 40 + ways);
+                cue.meet();
+                assert_eq!(peek(at + 1), 50 + ways, "still the same pages");
+                if ways == 3 {
+                    break;
                 }
+            }
+            assert_eq!(
+                api.register(epd, (other, LEN), 0x10000, RW, FIXED),
+                Ok(0x10000),
+                "free after the last munmap"
+            );
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
+            cue.tell();
+            for ways in 0..4u8 {
                 cue.wait();
-            },
-        );
+                assert_eq!(peek(at), 40 + ways);
+                poke(at + 1, 50 + ways);
+                assert_eq!(
+                    api.vwriteto(epd, at, 8, 0x10000, SYNC),
+                    Err(ENXIO),
+                    "RMA does not find it"
+                );
+                match ways {
+                    1 => unmap(at + PAGE, PAGE),
+                    2 => crate::rig::map_over(at + 2 * PAGE, PAGE),
+                    3 => unmap(at, LEN),
+                    _ => {}
+                }
+                cue.tell();
+            }
+            cue.wait();
+        });
     }),
     ("a_mapping_outlives_the_peers_endpoint", |api| {
         outlives(api, |epd| assert_eq!(api.close(epd), Ok(0)))
     }),
     ("a_mapping_outlives_the_peers_process", |api| outlives(api, |_| ())),
     ("a_lingering_window_ends_with_the_process_that_maps_it", |api| {
-        two(
-            api,
-            |epd, cue| {
-                window(api, epd, 1, 0x10000, RW, 1);
-                cue.meet();
-                api.unregister(epd, 0x10000, PAGE).unwrap();
-                let other = pages(1);
-                assert_eq!(api.register(epd, (other, PAGE), 0x10000, RW, FIXED), Err(EADDRINUSE));
-                cue.tell();
-            },
-            |epd, cue| {
-                cue.wait();
-                api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
-                cue.meet();
-            },
-        );
+        server(api, |epd, cue| {
+            window(api, epd, 1, 0x10000, RW, 1);
+            cue.meet();
+            api.unregister(epd, 0x10000, PAGE).unwrap();
+            let other = pages(1);
+            assert_eq!(api.register(epd, (other, PAGE), 0x10000, RW, FIXED), Err(EADDRINUSE));
+            cue.tell();
+        })
+        .client(|epd, cue| {
+            cue.wait();
+            api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
+            cue.meet();
+        });
     }),
     ("pages_that_cannot_move_serve_rma_and_no_mapping", |api| {
         let (a, b) = loopback(api);
@@ -418,51 +406,49 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     ("a_buffer_is_registered_again_after_its_connection", |api| {
-        apart(
-            |cue| {
-                let (listener, _) = api.listener(case_port(), 1);
-                cue.tell();
-                let (_, epd) = api.accept(listener, BLOCK).unwrap();
-                let at = window(api, epd, 4, 0x10000, RW, 1);
-                cue.meet();
-                assert_eq!(api.close(epd), Ok(0));
-                let (c, d) = loopback(api);
-                let seen = pages(4);
-                for round in 2..4 {
-                    assert_eq!(
-                        api.register(c, (at, LEN), 0x10000, RW, FIXED),
-                        Ok(0x10000),
-                        "while the old peer maps it"
-                    );
-                    fill(seen, LEN, round);
-                    assert_eq!(api.vwriteto(d, seen, LEN, 0x10000, SYNC), Ok(0));
-                    assert!(holds(at, LEN, round));
-                    assert_eq!(api.unregister(c, 0x10000, LEN), Ok(0));
-                }
-                cue.meet();
-                assert_eq!(api.register(c, (at, LEN), 0x10000, RW, FIXED), Ok(0x10000));
-                let mapped = api.mmap(d, (0, LEN), RW, 0, 0x10000).unwrap();
-                assert!(holds(mapped, LEN, 3));
-                poke(mapped + PAGE, 99);
-                assert_eq!(peek(at + PAGE), 99, "a window like any other");
-                assert_eq!(api.munmap(mapped, LEN), Ok(0));
-                assert_eq!(api.close(c), Ok(0));
-                crate::rig::dont_need(at, LEN);
-                assert_eq!(peek(at + PAGE), 0, "private again");
-            },
-            |cue| {
-                cue.wait();
-                let epd = api.open();
-                api.connect(epd, 0, case_port()).unwrap();
-                cue.wait();
-                let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
-                cue.meet();
-                assert!(holds(at, LEN, 3), "still the same pages");
-                unmap(at, LEN);
-                assert_eq!(api.close(epd), Ok(0));
-                cue.tell();
-            },
-        );
+        parent(|cue| {
+            let (listener, _) = api.listener(case_port(), 1);
+            cue.tell();
+            let (_, epd) = api.accept(listener, BLOCK).unwrap();
+            let at = window(api, epd, 4, 0x10000, RW, 1);
+            cue.meet();
+            assert_eq!(api.close(epd), Ok(0));
+            let (c, d) = loopback(api);
+            let seen = pages(4);
+            for round in 2..4 {
+                assert_eq!(
+                    api.register(c, (at, LEN), 0x10000, RW, FIXED),
+                    Ok(0x10000),
+                    "while the old peer maps it"
+                );
+                fill(seen, LEN, round);
+                assert_eq!(api.vwriteto(d, seen, LEN, 0x10000, SYNC), Ok(0));
+                assert!(holds(at, LEN, round));
+                assert_eq!(api.unregister(c, 0x10000, LEN), Ok(0));
+            }
+            cue.meet();
+            assert_eq!(api.register(c, (at, LEN), 0x10000, RW, FIXED), Ok(0x10000));
+            let mapped = api.mmap(d, (0, LEN), RW, 0, 0x10000).unwrap();
+            assert!(holds(mapped, LEN, 3));
+            poke(mapped + PAGE, 99);
+            assert_eq!(peek(at + PAGE), 99, "a window like any other");
+            assert_eq!(api.munmap(mapped, LEN), Ok(0));
+            assert_eq!(api.close(c), Ok(0));
+            crate::rig::dont_need(at, LEN);
+            assert_eq!(peek(at + PAGE), 0, "private again");
+        })
+        .child(|cue| {
+            cue.wait();
+            let epd = api.open();
+            api.connect(epd, 0, case_port()).unwrap();
+            cue.wait();
+            let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
+            cue.meet();
+            assert!(holds(at, LEN, 3), "still the same pages");
+            unmap(at, LEN);
+            assert_eq!(api.close(epd), Ok(0));
+            cue.tell();
+        });
     }),
     ("connections_closed_while_mapped_leave_nothing", |api| {
         let (c, _d) = loopback(api);
@@ -546,29 +532,26 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Ends the owner of a window in some way after the peer has mapped it.
 fn outlives(api: &Api, go: impl FnOnce(i32)) {
-    two(
-        api,
-        |epd, cue| {
-            cue.wait();
-            let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
-            assert!(holds(at, LEN, 1));
-            cue.tell();
-            until("the peer is gone", || api.send(epd, b"x", 0) == Err(libc::ECONNRESET));
-            cue.wait();
-            assert!(holds(at + 251, LEN - 251, 1));
-            assert_eq!(peek(at), 77, "still the same pages");
-            poke(at, 9);
-            assert_eq!(peek(at), 9);
-            assert_eq!(api.vreadfrom(epd, at, 8, 0x10000, SYNC), Err(libc::ECONNRESET));
-            unmap(at, LEN);
-        },
-        |epd, cue| {
-            let at = window(api, epd, 4, 0x10000, RW, 1);
-            cue.meet();
-            go(epd);
-            assert!(holds(at, LEN, 1), "its own memory stays");
-            poke(at, 77);
-            cue.tell();
-        },
-    );
+    server(api, |epd, cue| {
+        cue.wait();
+        let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
+        assert!(holds(at, LEN, 1));
+        cue.tell();
+        until("the peer is gone", || api.send(epd, b"x", 0) == Err(libc::ECONNRESET));
+        cue.wait();
+        assert!(holds(at + 251, LEN - 251, 1));
+        assert_eq!(peek(at), 77, "still the same pages");
+        poke(at, 9);
+        assert_eq!(peek(at), 9);
+        assert_eq!(api.vreadfrom(epd, at, 8, 0x10000, SYNC), Err(libc::ECONNRESET));
+        unmap(at, LEN);
+    })
+    .client(|epd, cue| {
+        let at = window(api, epd, 4, 0x10000, RW, 1);
+        cue.meet();
+        go(epd);
+        assert!(holds(at, LEN, 1), "its own memory stays");
+        poke(at, 77);
+        cue.tell();
+    });
 }

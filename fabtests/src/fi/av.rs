@@ -10,7 +10,7 @@ use libfabric_sys as sys;
 
 use super::errno::{Errno, Result};
 use super::fabric::Domain;
-use super::object::{Object, is_fid};
+use super::object::{Object, is_fid, table};
 
 /// An open address vector.
 #[derive(Debug)]
@@ -75,13 +75,7 @@ impl Av {
         Ok((av, attr.map_addr.addr()))
     }
 
-    fn ops(&self) -> Result<(*mut sys::fid_av, &sys::fi_ops_av)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open vector has its operations, valid while the vector is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(fn ops: fid_av.ops -> fi_ops_av);
 
     /// `fi_av_insert` of `count` consecutive addresses. Returns the number inserted and their
     /// `fi_addr_t` values.

@@ -11,7 +11,7 @@ use super::eq::Eq;
 use super::errno::{Errno, Result};
 use super::fabric::Fabric;
 use super::info::Info;
-use super::object::{Fid, Object, is_fid};
+use super::object::{Fid, Object, is_fid, table};
 
 /// A passive endpoint.
 pub struct Pep {
@@ -84,13 +84,7 @@ impl Pep {
         Ok(())
     }
 
-    fn cm(&self) -> Result<(*mut sys::fid_pep, &sys::fi_ops_cm)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the endpoint is open.
-        let cm = unsafe { (*raw).cm };
-        // SAFETY: the table of an open endpoint lives as long as the endpoint.
-        Ok((raw, unsafe { &*cm }))
-    }
+    table!(fn cm: fid_pep.cm -> fi_ops_cm);
 
     /// `fi_listen`.
     pub fn listen(&self) -> Result {

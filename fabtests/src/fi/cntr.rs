@@ -9,7 +9,7 @@ use libfabric_sys as sys;
 
 use super::errno::{Errno, Result, op};
 use super::fabric::Domain;
-use super::object::{Object, is_fid};
+use super::object::{Object, is_fid, table};
 
 /// An open counter.
 #[derive(Debug)]
@@ -81,13 +81,7 @@ impl Cntr {
         Ok(Arc::new(Cntr { object, _domain: Arc::clone(domain) }))
     }
 
-    fn ops(&self) -> Result<(*mut sys::fid_cntr, &sys::fi_ops_cntr)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open counter has its operations, valid while the counter is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(fn ops: fid_cntr.ops -> fi_ops_cntr);
 
     /// `fi_cntr_read`.
     pub fn read(&self) -> Result<u64> {

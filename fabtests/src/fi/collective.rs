@@ -12,7 +12,7 @@ use super::buf::Buf;
 use super::ep::Ep;
 use super::errno::{Errno, Result, op};
 use super::fabric::Domain;
-use super::object::{Object, is_fid};
+use super::object::{Object, is_fid, table};
 
 /// Set of addresses of an address vector.
 #[derive(Debug)]
@@ -87,13 +87,7 @@ impl AvSet {
         Ok(Arc::new(AvSet { object, _av: Arc::clone(av) }))
     }
 
-    fn ops(&self) -> Result<(*mut sys::fid_av_set, &sys::fi_ops_av_set)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open set has its operations, valid while the set is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(fn ops: fid_av_set.ops -> fi_ops_av_set);
 
     /// `fi_av_set_insert`.
     pub fn insert(&self, addr: u64) -> Result {

@@ -11,7 +11,7 @@ use libfabric_sys as sys;
 
 use super::errno::{Errno, Result};
 use super::fabric::Domain;
-use super::object::{Object, is_fid};
+use super::object::{Object, is_fid, table};
 
 /// Maximum number of entries that one read returns.
 const BATCH: usize = 16;
@@ -129,14 +129,7 @@ impl Cq {
         Ok(Arc::new(Cq { object, format: sys::FI_CQ_FORMAT_CONTEXT, _domain: Arc::clone(domain) }))
     }
 
-    #[inline]
-    fn ops(&self) -> Result<(*mut sys::fid_cq, &sys::fi_ops_cq)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open queue has its operations, valid while the queue is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(fn ops: fid_cq.ops -> fi_ops_cq);
 
     /// `fi_cq_read` of up to `max` entries.
     pub fn read(&self, max: usize) -> Result<Vec<Entry>> {

@@ -14,7 +14,7 @@ use libfabric_sys as sys;
 use super::errno::{Errno, Result};
 use super::fabric::Domain;
 use super::info::Info;
-use super::object::{Fid, Object, is_fid};
+use super::object::{Fid, Object, is_fid, table};
 
 /// An open endpoint.
 pub struct Ep {
@@ -25,25 +25,6 @@ pub struct Ep {
 }
 
 is_fid!(Ep);
-
-/// Defines a method that returns an open endpoint and one of its tables of operations; `ENOSYS`
-/// without this table.
-macro_rules! table {
-    ($name:ident, $field:ident: $ops:ty) => {
-        #[inline]
-        pub(super) fn $name(&self) -> Result<(*mut sys::fid_ep, &$ops)> {
-            let ep = self.object.raw()?;
-            // SAFETY: the endpoint is open.
-            let ops = unsafe { (*ep).$field };
-            if ops.is_null() {
-                return Err(crate::fi::errno::Errno::ENOSYS);
-            }
-            // SAFETY: the table of an open endpoint lives as long as the endpoint.
-            Ok((ep, unsafe { &*ops }))
-        }
-    };
-}
-pub(super) use table;
 
 impl Ep {
     /// `fi_endpoint`.
@@ -85,15 +66,9 @@ impl Ep {
         Ok(())
     }
 
-    pub(super) fn ops(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_ep)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open endpoint has its operations, valid while the endpoint is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(pub(super) fn ops: fid_ep.ops -> fi_ops_ep);
 
-    table!(cm, cm: sys::fi_ops_cm);
+    table!(pub(super) fn cm: fid_ep.cm -> fi_ops_cm);
 
     /// `fi_enable`.
     pub fn enable(&self) -> Result {

@@ -10,7 +10,7 @@ use libfabric_sys as sys;
 
 use super::errno::{Errno, Result};
 use super::fabric::Fabric;
-use super::object::{Object, is_fid};
+use super::object::{Object, is_fid, table};
 
 /// An open event queue.
 #[derive(Debug)]
@@ -84,13 +84,7 @@ impl Eq {
         Ok(Arc::new(Eq { object, _fabric: Arc::clone(fabric) }))
     }
 
-    pub(super) fn ops(&self) -> Result<(*mut sys::fid_eq, &sys::fi_ops_eq)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open queue has its operations, valid while the queue is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(pub(super) fn ops: fid_eq.ops -> fi_ops_eq);
 
     /// `fi_eq_read` of one `fi_eq_entry`.
     pub fn read(&self, flags: u64) -> Result<EqEvent> {

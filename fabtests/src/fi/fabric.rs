@@ -9,7 +9,7 @@ use libfabric_sys as sys;
 
 use super::errno::{Errno, Result};
 use super::info::Info;
-use super::object::{Fid, Object, is_fid};
+use super::object::{Fid, Object, is_fid, table};
 
 /// An open fabric.
 #[derive(Debug)]
@@ -74,13 +74,7 @@ impl Domain {
         Ok(Arc::new(Domain { object, fabric: Arc::clone(fabric) }))
     }
 
-    pub(super) fn ops(&self) -> Result<(*mut sys::fid_domain, &sys::fi_ops_domain)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open domain has its operations, valid while the domain is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(pub(super) fn ops: fid_domain.ops -> fi_ops_domain);
 
     /// `fi_query_atomic`. Returns the element count and the element size.
     pub fn query_atomic(&self, datatype: u32, op: u32, flags: u64) -> Result<(usize, usize)> {

@@ -8,9 +8,10 @@ use std::ptr::{self, without_provenance_mut as ctx};
 use libfabric_sys as sys;
 
 use super::buf::Buf;
-use super::ep::{Ep, table};
+use super::ep::Ep;
 use super::errno::{Result, op};
 use super::mr::iovecs;
+use super::object::table;
 
 /// Defines the calls with one buffer (`buf`), one buffer that is sent at once (`inject`) or a list
 /// of buffers (`list`). A row has the name, the slot, and the arguments between buffer and context.
@@ -60,8 +61,8 @@ impl Ep {
         list trecvv = tagged_ops.recvv(src, tag, ignore);
     }
 
-    table!(msg_ops, msg: sys::fi_ops_msg);
-    table!(tagged_ops, tagged: sys::fi_ops_tagged);
+    table!(pub(super) fn msg_ops: fid_ep.msg -> fi_ops_msg);
+    table!(pub(super) fn tagged_ops: fid_ep.tagged -> fi_ops_tagged);
 
     /// `fi_sendmsg`.
     pub fn sendmsg(

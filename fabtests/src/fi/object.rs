@@ -216,3 +216,24 @@ macro_rules! is_fid {
     };
 }
 pub(super) use is_fid;
+
+/// Defines a method that returns the raw object and one of its tables of operations; `ENOSYS`
+/// without this table.
+macro_rules! table {
+    ($vis:vis fn $name:ident: $raw:ident.$field:ident -> $ops:ident) => {
+        #[inline]
+        $vis fn $name(
+            &self,
+        ) -> $crate::fi::Result<(*mut libfabric_sys::$raw, &libfabric_sys::$ops)> {
+            let raw = self.object.raw()?;
+            // SAFETY: the object is open.
+            let ops = unsafe { (*raw).$field };
+            if ops.is_null() {
+                return Err($crate::fi::Errno::ENOSYS);
+            }
+            // SAFETY: the table of an open object lives as long as the object.
+            Ok((raw, unsafe { &*ops }))
+        }
+    };
+}
+pub(super) use table;

@@ -8,10 +8,11 @@ use std::ptr::{self, without_provenance_mut as ctx};
 use libfabric_sys as sys;
 
 use super::buf::Buf;
-use super::ep::{Ep, table};
+use super::ep::Ep;
 use super::errno::{Result, op};
 use super::messages::{calls, descs};
 use super::mr::iovecs;
+use super::object::table;
 
 /// Range of remote memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +93,8 @@ impl Ep {
         inject inject_writedata = rma_ops.injectdata(data, dest, addr, key);
     }
 
-    table!(rma_ops, rma: sys::fi_ops_rma);
-    table!(atomic_ops, atomic: sys::fi_ops_atomic);
+    table!(pub(super) fn rma_ops: fid_ep.rma -> fi_ops_rma);
+    table!(pub(super) fn atomic_ops: fid_ep.atomic -> fi_ops_atomic);
 
     /// `fi_readmsg`.
     pub fn readmsg(&self, bufs: &[Buf], msg: RmaMsg<'_>, flags: u64) -> Result {

@@ -12,7 +12,7 @@ use super::cq::{Cq, CqAttr};
 use super::eq::{Eq, EqAttr};
 use super::errno::{Errno, Result};
 use super::fabric::{Domain, Fabric};
-use super::object::{Fid, Object, is_fid};
+use super::object::{Fid, Object, is_fid, table};
 
 /// An open poll set.
 #[derive(Debug)]
@@ -44,13 +44,7 @@ impl PollSet {
         Ok(PollSet { object, _domain: Arc::clone(domain) })
     }
 
-    fn ops(&self) -> Result<(*mut sys::fid_poll, &sys::fi_ops_poll)> {
-        let raw = self.object.raw()?;
-        // SAFETY: the object is open.
-        let ops = unsafe { (*raw).ops };
-        // SAFETY: an open set has its operations, valid while the set is open.
-        Ok((raw, unsafe { &*ops }))
-    }
+    table!(fn ops: fid_poll.ops -> fi_ops_poll);
 
     /// `fi_poll_add` of an object under a context.
     pub fn add(&self, member: &dyn Fid, context: usize) -> Result {

@@ -21,13 +21,13 @@ pub(crate) const CASES: &[Case] = &[
     case("atomic/msg_delivery_complete", 2, |r| every_op(r, Form::Msg(sys::FI_DELIVERY_COMPLETE)))
         .within(180),
     case("atomic/inject", 2, |r| every_op(r, Form::Inject)).within(180),
-    case("atomic/misaligned", 2, misaligned),
-    case("atomic/valid", 1, valid),
-    case("atomic/undefined_ops", 2, undefined_ops),
+    case("atomic/misaligned", 2, |r| misaligned(&Rig::open(r, &delivered())?)),
+    case("atomic/valid", 1, |r| valid(&Rig::open(r, &ask())?)),
+    case("atomic/undefined_ops", 2, |r| undefined_ops(&Rig::open(r, &ask())?)),
     case("atomic/difference", 2, difference),
-    case("atomic/most_elements", 2, most_elements),
-    case("atomic/itself", 1, itself),
-    case("atomic/remote_pieces", 2, remote_pieces),
+    case("atomic/most_elements", 2, |r| most_elements(&Rig::open(r, &delivered())?)),
+    case("atomic/itself", 1, |r| itself(&Rig::open(r, &ask())?)),
+    case("atomic/remote_pieces", 2, |r| remote_pieces(&Rig::open(r, &ask())?)),
     case("atomic/order", 2, order),
     case("atomic/what_completes_without_the_target", 2, without_the_target),
 ];
@@ -221,16 +221,15 @@ fn one_op(
 }
 
 /// Tests elements that are not aligned for their type.
-fn misaligned(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &delivered())?;
+fn misaligned(rig: &Rig<'_>) -> Outcome {
     let (_mr, remotes) = rig.share(Buf::new(4096), REMOTE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         for off in [1, 3, 7, 61, 63] {
             let at = from(&remotes, 1, off)?;
             for &(datatype, ..) in TYPES {
-                one_op(&rig, Form::Base, AtomicKind::Fetch, at, datatype, sys::FI_SUM)?;
-                one_op(&rig, Form::Base, AtomicKind::Write, at, datatype, sys::FI_ATOMIC_WRITE)?;
-                one_op(&rig, Form::Base, AtomicKind::Compare, at, datatype, sys::FI_CSWAP)?;
+                one_op(rig, Form::Base, AtomicKind::Fetch, at, datatype, sys::FI_SUM)?;
+                one_op(rig, Form::Base, AtomicKind::Write, at, datatype, sys::FI_ATOMIC_WRITE)?;
+                one_op(rig, Form::Base, AtomicKind::Compare, at, datatype, sys::FI_CSWAP)?;
             }
         }
     }
@@ -239,9 +238,8 @@ fn misaligned(rank: &Rank) -> Outcome {
 
 /// Tests that the three `fi_*_atomicvalid` calls and `fi_query_atomic` agree with each other and
 /// with the manual.
-fn valid(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let strict = rank.target.prov == "scif";
+fn valid(rig: &Rig<'_>) -> Outcome {
+    let strict = rig.rank.target.prov == "scif";
     for &(datatype, type_name, element) in TYPES {
         for &(op, op_name) in OPS {
             for (kind, flags) in [
@@ -272,10 +270,9 @@ fn valid(rank: &Rank) -> Outcome {
 }
 
 /// Tests that undefined operations are refused without an effect.
-fn undefined_ops(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn undefined_ops(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let args = Operands {
             operand: Buf::pattern(64, 1),
@@ -289,15 +286,15 @@ fn undefined_ops(rank: &Rank) -> Outcome {
             }
             let place = at.atomic(rig.peer(), datatype, op, 2);
             let result =
-                rig.wait("an answer", || match run(&rig, Form::Base, kind, &place, &args) {
+                rig.wait("an answer", || match run(rig, Form::Base, kind, &place, &args) {
                     Err(Errno::EAGAIN) => Ok(None),
                     other => Ok(Some(other)),
                 })?;
             check_eq!(result, Err(Errno::EOPNOTSUPP), "{name}");
         }
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         check!(mine.bytes().iter().all(|&byte| byte == 0));
     }
     rig.barrier()
@@ -335,11 +332,10 @@ fn difference(rank: &Rank) -> Outcome {
 }
 
 /// Tests the maximum number of elements, and one more.
-fn most_elements(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &delivered())?;
+fn most_elements(rig: &Rig<'_>) -> Outcome {
     let room = 1 << 20;
     let (_mr, remotes) = rig.share(Buf::new(room), REMOTE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         for datatype in [sys::FI_UINT8, sys::FI_UINT64, sys::FI_DOUBLE, sys::FI_LONG_DOUBLE_COMPLEX]
         {
@@ -362,7 +358,7 @@ fn most_elements(rank: &Rank) -> Outcome {
                     count,
                 };
                 let place = at.atomic(rig.peer(), datatype, op, 2);
-                rig.complete(2, || run(&rig, Form::Base, kind, &place, &args))?;
+                rig.complete(2, || run(rig, Form::Base, kind, &place, &args))?;
                 let back = Buf::new(count * element);
                 rig.complete(3, || rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
                 let [two, three] = [2, 3].map(|value| encode(datatype, value));
@@ -380,7 +376,7 @@ fn most_elements(rank: &Rank) -> Outcome {
                         count: most + 1,
                         ..args
                     };
-                    let result = run(&rig, Form::Base, kind, &place, &more);
+                    let result = run(rig, Form::Base, kind, &place, &more);
                     check!(
                         matches!(result, Err(error) if error != Errno::EAGAIN),
                         "one more was {result:?}"
@@ -392,8 +388,7 @@ fn most_elements(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn itself(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn itself(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
@@ -408,13 +403,12 @@ fn itself(rank: &Rank) -> Outcome {
 }
 
 /// Tests one operation over several remote ranges.
-fn remote_pieces(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn remote_pieces(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
     if rig.info.tx().rma_iov_limit < 2 {
         return Err(Fail::NotRun("one remote piece only".into()));
     }
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let remote = [
             RmaIoc { addr: at.addr + 1024, count: 3, key: at.key },
@@ -438,9 +432,9 @@ fn remote_pieces(rank: &Rank) -> Outcome {
             })?;
         }
         check_eq!(result.bytes(), values);
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         for (off, value) in [(1024, 1), (1032, 2), (1040, 3), (8, 4), (16, 5)] {
             check_eq!(mine.load_u64(off), 2 * value, "at {off}");
         }

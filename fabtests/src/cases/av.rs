@@ -10,23 +10,23 @@ use scif_fabtests::{check, check_eq};
 use super::call_variants::{self, RecvCall, SendCall, Timing};
 
 pub(crate) const CASES: &[Case] = &[
-    case("av/numbers_in_order", 1, numbers),
-    case("av/lookup", 1, lookup),
-    case("av/remove", 1, remove),
-    case("av/same_address_twice", 1, same_twice),
-    case("av/without_numbers", 1, without_numbers),
+    case("av/numbers_in_order", 1, |r| numbers(&rig(r)?)),
+    case("av/lookup", 1, |r| lookup(&rig(r)?)),
+    case("av/remove", 1, |r| remove(&rig(r)?)),
+    case("av/same_address_twice", 1, |r| same_twice(&rig(r)?)),
+    case("av/without_numbers", 1, |r| without_numbers(&rig(r)?)),
     case("av/many_at_once", 2, many_at_once),
-    case("av/sync_errors", 1, sync_errors),
+    case("av/sync_errors", 1, |r| sync_errors(&rig(r)?)),
     case("av/foreign_address", 1, foreign),
     case("av/text", 1, text),
-    case("av/service", 1, service),
-    case("av/unknown_type", 1, unknown_type),
-    case("av/busy_close", 1, busy_close),
+    case("av/service", 1, |r| service(&rig(r)?)),
+    case("av/unknown_type", 1, |r| unknown_type(&rig(r)?)),
+    case("av/busy_close", 1, |r| busy_close(&rig(r)?)),
     case("av/removed_and_back", 2, removed_and_back),
-    case("av/peer_not_inserted", 2, not_inserted),
-    case("av/shared_by_endpoints", 1, shared),
+    case("av/peer_not_inserted", 2, |r| not_inserted(&rig(r)?)),
+    case("av/shared_by_endpoints", 1, |r| shared(&Rig::open(r, &Ask::messages(false))?)),
     case("av/after_bind", 2, after_bind),
-    case("av/events", 1, events),
+    case("av/events", 1, |r| events(&rig(r)?)),
 ];
 
 fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
@@ -61,10 +61,9 @@ fn sockaddr_only(rig: &Rig<'_>) -> Outcome {
     }
 }
 
-fn numbers(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    sockaddr_only(&rig)?;
-    let names = names(&rig, 400)?;
+fn numbers(rig: &Rig<'_>) -> Outcome {
+    sockaddr_only(rig)?;
+    let names = names(rig, 400)?;
     for kind in [sys::FI_AV_TABLE, sys::FI_AV_MAP, sys::FI_AV_UNSPEC] {
         // The count is a hint, not a limit.
         let av = Av::open(&rig.domain, kind, 10)?;
@@ -79,8 +78,7 @@ fn numbers(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn lookup(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn lookup(rig: &Rig<'_>) -> Outcome {
     let name = rig.ep.name()?;
     let addr = rig.av.insert(&name)?;
     check_eq!(rig.av.lookup(addr, 256)?, (name.clone(), name.len()));
@@ -93,10 +91,9 @@ fn lookup(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn remove(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    sockaddr_only(&rig)?;
-    let names = names(&rig, 10)?;
+fn remove(rig: &Rig<'_>) -> Outcome {
+    sockaddr_only(rig)?;
+    let names = names(rig, 10)?;
     let all: Vec<u64> = names.iter().map(|name| rig.av.insert(name)).collect::<Result<_, _>>()?;
     rig.av.remove(&[3, 5, 7].map(|index: usize| all.get(index).copied().unwrap_or(0)), 0)?;
     for (index, &addr) in all.iter().enumerate() {
@@ -114,8 +111,7 @@ fn remove(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn same_twice(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn same_twice(rig: &Rig<'_>) -> Outcome {
     let name = rig.ep.name()?;
     let first = rig.av.insert(&name)?;
     check_eq!(rig.av.insert(&name)?, first);
@@ -126,10 +122,9 @@ fn same_twice(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn without_numbers(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    sockaddr_only(&rig)?;
-    let names = names(&rig, 5)?;
+fn without_numbers(rig: &Rig<'_>) -> Outcome {
+    sockaddr_only(rig)?;
+    let names = names(rig, 5)?;
     let av = Av::open(&rig.domain, sys::FI_AV_TABLE, 5)?;
     check_eq!(av.insert_blind(&names.concat(), 5)?, 5);
     for (name, addr) in names.iter().zip(0..) {
@@ -151,10 +146,9 @@ fn many_at_once(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn sync_errors(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    sockaddr_only(&rig)?;
-    let mut names = names(&rig, 4)?;
+fn sync_errors(rig: &Rig<'_>) -> Outcome {
+    sockaddr_only(rig)?;
+    let mut names = names(rig, 4)?;
     let bad = names.get_mut(2).ok_or_else(|| Fail::here("no third name"))?;
     // An unknown address family.
     if let Some(family) = bad.get_mut(0..2) {
@@ -207,9 +201,8 @@ fn text(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn service(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    sockaddr_only(&rig)?;
+fn service(rig: &Rig<'_>) -> Outcome {
+    sockaddr_only(rig)?;
     let (done, addr) = match rig.av.insert_service("127.0.0.1", "9228") {
         Err(Errno::ENOSYS) => return Err(Fail::NotRun("fi_av_insertsvc".into())),
         other => other?,
@@ -221,14 +214,12 @@ fn service(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn unknown_type(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn unknown_type(rig: &Rig<'_>) -> Outcome {
     check!(Av::open_named(&rig.domain, 99, 1, None, 0).is_err(), "an unknown type was taken");
     Ok(())
 }
 
-fn busy_close(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn busy_close(rig: &Rig<'_>) -> Outcome {
     check_eq!(rig.av.close(), Err(Errno::EBUSY));
     check_eq!(rig.av.class()?, sys::FI_CLASS_AV);
     let free = Av::open(&rig.domain, sys::FI_AV_MAP, 1)?;
@@ -271,10 +262,9 @@ fn removed_and_back(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a peer outside the receiver's vector can send.
-fn not_inserted(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn not_inserted(rig: &Rig<'_>) -> Outcome {
     let names = rig.exchange(&rig.ep.name()?)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let to = rig.av.insert(names.get(1).ok_or_else(|| Fail::here("no name"))?)?;
         for size in [8, 5000, 200_000] {
             rig.complete(1, || rig.ep.send(Buf::pattern(size, 1), to, 1))?;
@@ -290,8 +280,7 @@ fn not_inserted(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn shared(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn shared(rig: &Rig<'_>) -> Outcome {
     let mut others = Vec::new();
     for _ in 0..8 {
         let ep = scif_fabtests::fi::Ep::open(&rig.domain, &rig.info)?;
@@ -320,8 +309,7 @@ fn after_bind(rank: &Rank) -> Outcome {
 }
 
 /// Tests `FI_EVENT`: an event queue reports the outcome of an insertion (before libfabric 2.0).
-fn events(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn events(rig: &Rig<'_>) -> Outcome {
     let eq = Eq::open(&rig.fabric, EqAttr { size: 8, flags: 0, wait_obj: sys::FI_WAIT_NONE })?;
     let av = match Av::open_named(&rig.domain, sys::FI_AV_TABLE, 4, None, sys::FI_EVENT) {
         Ok(av) => av,

@@ -13,7 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     case("av/shared_by_writers", 3, writers),
     case("av/shared_outlives_its_maker", 2, outlives),
     case("av/shared_name_is_free_again", 2, free_again),
-    case("av/shared_in_one_process", 1, in_one_process),
+    case("av/shared_in_one_process", 1, |r| in_one_process(&Rig::open_alone(r, &ask())?)),
     case("av/shared_source_comes_late", 2, comes_late),
 ];
 
@@ -202,9 +202,8 @@ fn remains(name: &str) -> Outcome<Vec<String>> {
     Ok(found)
 }
 
-fn in_one_process(rank: &Rank) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask())?;
-    let name = name(rank, "one");
+fn in_one_process(rig: &Rig<'_>) -> Outcome {
+    let name = name(rig.rank, "one");
     let open = |flags: u64| Av::open_with(&rig.domain, &named(&name, flags));
     check_eq!(open(sys::FI_READ).err(), Some(Errno::ENOENT));
     let too_long = "x".repeat(200);

@@ -12,8 +12,8 @@ pub(crate) const CASES: &[Case] = &[
     case("av/user_id_offered", 1, offered),
     case("av/user_id_inserted", 2, inserted),
     case("av/user_id_set", 1, set),
-    case("av/user_id_told_later", 1, told_later),
-    case("av/service_range", 1, service_range),
+    case("av/user_id_told_later", 1, |r| told_later(&Rig::open_alone(r, &ask())?)),
+    case("av/service_range", 1, |r| service_range(&Rig::open_alone(r, &ask())?)),
 ];
 
 const CAPS: u64 = sys::FI_MSG | sys::FI_SOURCE | sys::FI_AV_USER_ID;
@@ -96,11 +96,10 @@ fn set(rank: &Rank) -> Outcome {
 
 /// Tests that no source is reported before an identifier is set, and that it is reported afterwards
 /// although the peer is known.
-fn told_later(rank: &Rank) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask())?;
+fn told_later(rig: &Rig<'_>) -> Outcome {
     let attr = AvAttr { flags: sys::FI_AV_USER_ID, ..AvAttr::default() };
     let (av, _) = Av::open_with(&rig.domain, &attr)?;
-    let other = Rig::open_on(rank, rig.info.dup()?, (&rig.fabric, &rig.domain), av, &ask())?;
+    let other = Rig::open_on(rig.rank, rig.info.dup()?, (&rig.fabric, &rig.domain), av, &ask())?;
     let to = other.av.insert(&other.ep.name()?)?;
     check_eq!(source(&other, to)?, Some(sys::FI_ADDR_NOTAVAIL));
     other.av.set_user_id(to, 4711, 0)?;
@@ -109,8 +108,7 @@ fn told_later(rank: &Rank) -> Outcome {
 }
 
 /// Tests ranges of nodes and services: one address for each pair.
-fn service_range(rank: &Rank) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask())?;
+fn service_range(rig: &Rig<'_>) -> Outcome {
     if rig.info.addr_format() != sys::FI_SOCKADDR_IN {
         return Err(Fail::NotRun("addresses are not sockaddr_in".into()));
     }

@@ -12,13 +12,13 @@ use scif_fabtests::{check, check_eq};
 use super::rma::{REMOTE, announce, from, hear};
 
 pub(crate) const CASES: &[Case] = &[
-    case("bad_rma/unknown_key", 2, unknown_key),
-    case("bad_rma/outside", 2, outside),
-    case("bad_rma/rights", 2, rights),
-    case("bad_rma/closed_key", 2, closed_key),
-    case("bad_rma/key_used_again", 2, key_used_again),
-    case("bad_rma/close_under_fire", 2, close_under_fire),
-    case("bad_rma/inject_fails_aloud", 2, inject_fails_aloud),
+    case("bad_rma/unknown_key", 2, |r| unknown_key(&Rig::open(r, &ask())?)),
+    case("bad_rma/outside", 2, |r| outside(&Rig::open(r, &ask())?)),
+    case("bad_rma/rights", 2, |r| rights(&Rig::open(r, &ask())?)),
+    case("bad_rma/closed_key", 2, |r| closed_key(&Rig::open(r, &ask())?)),
+    case("bad_rma/key_used_again", 2, |r| key_used_again(&Rig::open(r, &ask())?)),
+    case("bad_rma/close_under_fire", 2, |r| close_under_fire(&Rig::open(r, &ask())?)),
+    case("bad_rma/inject_fails_aloud", 2, |r| inject_fails_aloud(&Rig::open(r, &ask())?)),
     case("bad_rma/atomics", 2, atomics),
 ];
 
@@ -45,43 +45,41 @@ fn one_of(error: Errno, allowed: &[Errno], subject: &str) -> Outcome {
     }
 }
 
-fn unknown_key(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn unknown_key(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         for key in [at.key + 1, 0, u64::MAX, u64::MAX - 1, 1 << 63] {
             for size in [8, 4096] {
                 let buf = Buf::pattern(size, 1);
                 let peer = rig.peer();
                 one_of(
-                    failure(&rig, || rig.ep.write(buf, peer, at.addr, key, 5), 5)?,
+                    failure(rig, || rig.ep.write(buf, peer, at.addr, key, 5), 5)?,
                     NO_KEY,
                     "write",
                 )?;
                 one_of(
-                    failure(&rig, || rig.ep.read(buf, peer, at.addr, key, 6), 6)?,
+                    failure(rig, || rig.ep.read(buf, peer, at.addr, key, 6), 6)?,
                     NO_KEY,
                     "read",
                 )?;
             }
         }
         rig.complete(7, || rig.ep.write(Buf::pattern(8, 2), rig.peer(), at.addr, at.key, 7))?;
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         check_eq!(mine.differs(8, 2), None);
         check!(mine.get(8, 4088).iter().all(|&byte| byte == 0));
     }
     rig.barrier()
 }
 
-fn outside(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn outside(rig: &Rig<'_>) -> Outcome {
     let all = Buf::new(3 * 65_536);
     let mine = all.sub(65_536, 65_536);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let end = at.addr + 65_536;
         for (addr, size) in [
@@ -98,37 +96,36 @@ fn outside(rank: &Rank) -> Outcome {
         ] {
             let buf = Buf::pattern(size, 1);
             let peer = rig.peer();
-            let error = failure(&rig, || rig.ep.write(buf, peer, addr, at.key, 5), 5)
+            let error = failure(rig, || rig.ep.write(buf, peer, addr, at.key, 5), 5)
                 .map_err(|fail| fail.with(format_args!("write of {size} at {addr:#x}")))?;
             one_of(error, NO_RIGHT, "write")?;
-            let error = failure(&rig, || rig.ep.read(buf, peer, addr, at.key, 6), 6)
+            let error = failure(rig, || rig.ep.read(buf, peer, addr, at.key, 6), 6)
                 .map_err(|fail| fail.with(format_args!("read of {size} at {addr:#x}")))?;
             one_of(error, NO_RIGHT, "read")?;
         }
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         check!(all.bytes().iter().all(|&byte| byte == 0), "memory outside or inside was written");
     }
     rig.barrier()
 }
 
-fn rights(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn rights(rig: &Rig<'_>) -> Outcome {
     let (readable, writable) = (Buf::pattern(9000, 3), Buf::new(9000));
     let (_r, read_only) = rig.share(readable, sys::FI_REMOTE_READ)?;
     let (_w, write_only) = rig.share(writable, sys::FI_REMOTE_WRITE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let (r, w, peer) = (from(&read_only, 1, 0)?, from(&write_only, 1, 0)?, rig.peer());
         for size in [8, 9000] {
             let buf = Buf::new(size);
             one_of(
-                failure(&rig, || rig.ep.write(buf, peer, r.addr, r.key, 5), 5)?,
+                failure(rig, || rig.ep.write(buf, peer, r.addr, r.key, 5), 5)?,
                 NO_RIGHT,
                 "write",
             )?;
             one_of(
-                failure(&rig, || rig.ep.read(buf, peer, w.addr, w.key, 6), 6)?,
+                failure(rig, || rig.ep.read(buf, peer, w.addr, w.key, 6), 6)?,
                 NO_RIGHT,
                 "read",
             )?;
@@ -136,9 +133,9 @@ fn rights(rank: &Rank) -> Outcome {
             check_eq!(buf.differs(size, 3), None);
             rig.complete(8, || rig.ep.write(buf, peer, w.addr, w.key, 8))?;
         }
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         check_eq!(readable.differs(9000, 3), None);
         check_eq!(writable.differs(9000, 3), None);
     }
@@ -146,29 +143,28 @@ fn rights(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a key is invalid once its region is closed, also for earlier users.
-fn closed_key(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn closed_key(rig: &Rig<'_>) -> Outcome {
     let (mine, mr, remotes) = rig.share_buf(Buf::new(65_536), REMOTE)?;
-    let at = from(&remotes, rank.peer(), 0)?;
-    if rank.index == 0 {
+    let at = from(&remotes, rig.rank.peer(), 0)?;
+    if rig.rank.index == 0 {
         rig.complete(1, || rig.ep.write(Buf::pattern(8, 1), rig.peer(), at.addr, at.key, 1))?;
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         drop(mr);
         mine.fill(0);
     }
     rig.barrier()?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         for size in [8, 65_536] {
             let (buf, peer) = (Buf::pattern(size, 2), rig.peer());
             one_of(
-                failure(&rig, || rig.ep.write(buf, peer, at.addr, at.key, 5), 5)?,
+                failure(rig, || rig.ep.write(buf, peer, at.addr, at.key, 5), 5)?,
                 NO_KEY,
                 "write",
             )?;
             one_of(
-                failure(&rig, || rig.ep.read(buf, peer, at.addr, at.key, 6), 6)?,
+                failure(rig, || rig.ep.read(buf, peer, at.addr, at.key, 6), 6)?,
                 NO_KEY,
                 "read",
             )?;
@@ -176,15 +172,14 @@ fn closed_key(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     check!(
-        rank.index == 0 || mine.bytes().iter().all(|&byte| byte == 0),
+        rig.rank.index == 0 || mine.bytes().iter().all(|&byte| byte == 0),
         "a closed region was written"
     );
     Ok(())
 }
 
 /// Tests that a key reused for another region gives access to the new memory only.
-fn key_used_again(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn key_used_again(rig: &Rig<'_>) -> Outcome {
     let mode = rig.info.domain().mr_mode;
     if mode & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) != 0 {
         return Err(Fail::NotRun("keys are the provider's".into()));
@@ -193,29 +188,29 @@ fn key_used_again(rank: &Rank) -> Outcome {
     let reg = |buf: Buf| Mr::reg(&rig.domain, buf, MrAsk { access: REMOTE, key: 42, flags: 0 });
     let mr = reg(old)?;
     let before = rig.exchange_remote(rig.ready_region(&mr, old)?)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let at = from(&before, 1, 0)?;
         rig.complete(1, || rig.ep.write(Buf::pattern(64, 1), rig.peer(), at.addr, at.key, 1))?;
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
     }
     drop(mr);
     old.fill(0);
     let mr = reg(new)?;
     let after = rig.exchange_remote(rig.ready_region(&mr, new)?)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let (at, peer) = (from(&after, 1, 0)?, rig.peer());
         rig.complete(2, || rig.ep.write(Buf::pattern(64, 2), peer, at.addr, at.key, 2))?;
         let buf = Buf::new(16);
         one_of(
-            failure(&rig, || rig.ep.write(buf, peer, at.addr + 4090, at.key, 3), 3)?,
+            failure(rig, || rig.ep.write(buf, peer, at.addr + 4090, at.key, 3), 3)?,
             NO_RIGHT,
             "write",
         )?;
-        announce(&rig, peer)?;
+        announce(rig, peer)?;
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         check_eq!(new.differs(64, 2), None);
         check!(old.bytes().iter().all(|&byte| byte == 0), "the old region was written");
     }
@@ -223,11 +218,10 @@ fn key_used_again(rank: &Rank) -> Outcome {
 }
 
 /// Tests the close of a region during writes: after `fi_close` no access hits the memory.
-fn close_under_fire(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn close_under_fire(rig: &Rig<'_>) -> Outcome {
     for size in [8, 4096, 500_000] {
         let (mine, mr, remotes) = rig.share_buf(Buf::new(500_000), REMOTE)?;
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
             let mut good = 0_u32;
             loop {
@@ -247,12 +241,12 @@ fn close_under_fire(rank: &Rank) -> Outcome {
                     }
                 }
                 if good == 3 {
-                    announce(&rig, rig.peer())?;
+                    announce(rig, rig.peer())?;
                     good += 1;
                 }
             }
         } else {
-            hear(&rig)?;
+            hear(rig)?;
             drop(mr);
             mine.fill(0xee);
             for _ in 0..50 {
@@ -270,13 +264,12 @@ fn close_under_fire(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a failed injected write has an error entry, though it has no completion.
-fn inject_fails_aloud(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn inject_fails_aloud(rig: &Rig<'_>) -> Outcome {
     let (_mr, remotes) = rig.share(Buf::new(64), REMOTE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let (buf, peer) = (Buf::new(8), rig.peer());
-        let error = failure(&rig, || rig.ep.inject_write(buf, peer, at.addr, at.key + 99), 0)?;
+        let error = failure(rig, || rig.ep.inject_write(buf, peer, at.addr, at.key + 99), 0)?;
         one_of(error, NO_KEY, "inject")?;
     }
     rig.barrier()

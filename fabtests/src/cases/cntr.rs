@@ -14,9 +14,9 @@ use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
     case("cntr/alone", 1, alone),
-    case("cntr/wait_alone", 1, wait_alone),
+    case("cntr/wait_alone", 1, |r| wait_alone(&Rig::open(r, &Ask::messages(false))?)),
     case("cntr/wait_woken", 1, wait_woken),
-    case("cntr/no_wait_object", 1, no_wait_object),
+    case("cntr/no_wait_object", 1, |r| no_wait_object(&Rig::open(r, &Ask::messages(false))?)),
     case("cntr/messages", 2, messages),
     case("cntr/without_queues", 2, without_queues),
     case("cntr/wait_for_messages", 2, wait_for_messages),
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cntr/region_events", 2, region_events),
     case("cntr/errors", 2, errors),
     case("cntr/wait_ends_with_an_error", 2, wait_error),
-    case("cntr/busy_close", 1, busy_close),
+    case("cntr/busy_close", 1, |r| busy_close(&Rig::open(r, &Ask::messages(false))?)),
     case("cntr/bound_after_enable", 2, bound_late),
     case("cntr/bound_while_waited_for", 2, bound_while_waited_for),
 ];
@@ -54,11 +54,10 @@ fn alone(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn wait_alone(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn wait_alone(rig: &Rig<'_>) -> Outcome {
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
         let cntr = match Cntr::open(&rig.domain, CntrAttr { wait_obj, ..CntrAttr::default() }) {
-            Err(Errno::ENOSYS | Errno::EINVAL) if rank.target.prov != "scif" => continue,
+            Err(Errno::ENOSYS | Errno::EINVAL) if rig.rank.target.prov != "scif" => continue,
             other => other?,
         };
         check_eq!(cntr.wait(1, 0), Err(Errno::ETIMEDOUT));
@@ -98,10 +97,9 @@ fn wait_woken(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn no_wait_object(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
-    let cntr = open(&rig, sys::FI_WAIT_NONE)?;
-    if rank.target.prov != "scif" && cntr.wait(1, 0) == Err(Errno::ENOSYS) {
+fn no_wait_object(rig: &Rig<'_>) -> Outcome {
+    let cntr = open(rig, sys::FI_WAIT_NONE)?;
+    if rig.rank.target.prov != "scif" && cntr.wait(1, 0) == Err(Errno::ENOSYS) {
         return Err(Fail::NotRun("waiting without a wait object".into()));
     }
     // Without a wait object the call polls.
@@ -376,9 +374,8 @@ fn wait_error(rank: &Rank) -> Outcome {
     }
 }
 
-fn busy_close(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
-    let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
+fn busy_close(rig: &Rig<'_>) -> Outcome {
+    let cntr = open(rig, sys::FI_WAIT_UNSPEC)?;
     let ep = Ep::open(&rig.domain, &rig.info)?;
     supported("binding a counter", ep.bind(cntr.as_ref(), sys::FI_SEND))?;
     check_eq!(cntr.close(), Err(Errno::EBUSY));

@@ -17,13 +17,13 @@ pub(crate) const CASES: &[Case] = &[
     case("coll/two", 2, every_kind),
     case("coll/three", 3, every_kind),
     case("coll/five", 5, every_kind),
-    case("coll/operations_on_types", 3, types),
+    case("coll/operations_on_types", 3, |r| types(&rig(r)?)),
     case("coll/many_groups", 4, many_groups),
     case("coll/apart_from_messages", 3, apart_from_messages),
     case("coll/members_come_late", 3, late),
-    case("coll/subgroups", 4, subgroups),
-    case("coll/joins_in_any_order", 3, join_order),
-    case("coll/join_wakes", 2, join_wakes),
+    case("coll/subgroups", 4, |r| subgroups(&Rig::open(r, &ask())?)),
+    case("coll/joins_in_any_order", 3, |r| join_order(&rig(r)?)),
+    case("coll/join_wakes", 2, |r| join_wakes(&rig(r)?)),
     case("coll/completions", 2, completions),
     case("coll/without_calls", 2, without_calls),
 ];
@@ -223,11 +223,10 @@ fn every_kind(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn types(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let order: Vec<usize> = (0..rank.count).collect();
-    let mc = join(&rig, &order)?;
-    let me = rank.index as u64;
+fn types(rig: &Rig<'_>) -> Outcome {
+    let order: Vec<usize> = (0..rig.rank.count).collect();
+    let mc = join(rig, &order)?;
+    let me = rig.rank.index as u64;
     for (datatype, op, gives, expect) in [
         (sys::FI_UINT64, sys::FI_SUM, (me + 1).to_ne_bytes(), 6_u64.to_ne_bytes()),
         (sys::FI_UINT64, sys::FI_PROD, (me + 2).to_ne_bytes(), 24_u64.to_ne_bytes()),
@@ -246,13 +245,13 @@ fn types(rank: &Rank) -> Outcome {
         (
             sys::FI_DOUBLE,
             sys::FI_MAX,
-            [1.5_f64, -2.0, 7.25].get(rank.index).copied().unwrap_or(0.0).to_ne_bytes(),
+            [1.5_f64, -2.0, 7.25].get(rig.rank.index).copied().unwrap_or(0.0).to_ne_bytes(),
             7.25_f64.to_ne_bytes(),
         ),
         (
             sys::FI_DOUBLE,
             sys::FI_SUM,
-            [0.5_f64, 0.25, 4.0].get(rank.index).copied().unwrap_or(0.0).to_ne_bytes(),
+            [0.5_f64, 0.25, 4.0].get(rig.rank.index).copied().unwrap_or(0.0).to_ne_bytes(),
             4.75_f64.to_ne_bytes(),
         ),
     ] {
@@ -407,22 +406,21 @@ fn late(rank: &Rank) -> Outcome {
 }
 
 /// Tests groups made from the address of a set, and from that of a group.
-fn subgroups(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let world: Vec<usize> = (0..rank.count).collect();
+fn subgroups(rig: &Rig<'_>) -> Outcome {
+    let world: Vec<usize> = (0..rig.rank.count).collect();
     let all = AvSet::open(&rig.av, AvSetAttr { flags: sys::FI_UNIVERSE, ..AvSetAttr::NONE })?;
     let mc = Mc::join(&rig.ep, all.addr()?, Some(&all), 0, 1)?;
-    joined(&rig, &mc, 1)?;
+    joined(rig, &mc, 1)?;
     let odd = AvSet::open(
         &rig.av,
-        AvSetAttr { start: 1, end: rank.count as u64 - 1, stride: 2, flags: 0 },
+        AvSetAttr { start: 1, end: rig.rank.count as u64 - 1, stride: 2, flags: 0 },
     )?;
     let members: Vec<usize> = world.iter().copied().filter(|at| at % 2 == 1).collect();
-    if rank.index % 2 == 1 {
+    if rig.rank.index % 2 == 1 {
         let sub = Mc::join(&rig.ep, mc.addr()?, Some(&odd), 0, 2)?;
-        joined(&rig, &sub, 2)?;
+        joined(rig, &sub, 2)?;
         let group = (sub.addr()?, members.as_slice());
-        let (result, expect) = one(&rig, sys::FI_ALLREDUCE, group, (0, 80), 4)?;
+        let (result, expect) = one(rig, sys::FI_ALLREDUCE, group, (0, 80), 4)?;
         rig.sent(4)?;
         verify(sys::FI_ALLREDUCE, result, &expect)?;
         // More members than the parent group has.
@@ -430,7 +428,7 @@ fn subgroups(rank: &Rank) -> Outcome {
     } else {
         check_eq!(Mc::join(&rig.ep, mc.addr()?, Some(&odd), 0, 2).err(), Some(Errno::EINVAL));
     }
-    let (result, expect) = one(&rig, sys::FI_ALLGATHER, (mc.addr()?, &world), (0, 11), 5)?;
+    let (result, expect) = one(rig, sys::FI_ALLGATHER, (mc.addr()?, &world), (0, 11), 5)?;
     rig.sent(5)?;
     verify(sys::FI_ALLGATHER, result, &expect)?;
     rig.barrier()?;
@@ -438,16 +436,15 @@ fn subgroups(rank: &Rank) -> Outcome {
 }
 
 /// Tests concurrent joins of different sets, started in another order by each member.
-fn join_order(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn join_order(rig: &Rig<'_>) -> Outcome {
     let sets: [&[usize]; 3] = [&[0, 1, 2], &[2, 1], &[0, 2]];
-    let mine: Vec<&[usize]> = sets.into_iter().filter(|s| s.contains(&rank.index)).collect();
+    let mine: Vec<&[usize]> = sets.into_iter().filter(|s| s.contains(&rig.rank.index)).collect();
     for round in 0..5 {
         let mut groups = Vec::new();
         for turn in 0..mine.len() {
-            let at = (turn + rank.index + round) % mine.len();
+            let at = (turn + rig.rank.index + round) % mine.len();
             let set = mine.get(at).copied().unwrap_or_default();
-            let members = set_of(&rig, set)?;
+            let members = set_of(rig, set)?;
             let mc = Mc::join(&rig.ep, sys::FI_ADDR_NOTAVAIL, Some(&members), 0, at)?;
             groups.push((mc, set));
         }
@@ -465,7 +462,7 @@ fn join_order(rank: &Rank) -> Outcome {
         // All operations start before any wait; each is the only one in its group.
         let mut results = Vec::new();
         for (mc, set) in &groups {
-            results.push(one(&rig, sys::FI_ALLGATHER, (mc.addr()?, *set), (0, 16), 1)?);
+            results.push(one(rig, sys::FI_ALLGATHER, (mc.addr()?, *set), (0, 16), 1)?);
         }
         for _ in &results {
             rig.sent(1)?;
@@ -479,12 +476,11 @@ fn join_order(rank: &Rank) -> Outcome {
 }
 
 /// Tests that the last joining member wakes a thread that sleeps on the event queue.
-fn join_wakes(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let set = set_of(&rig, &[0, 1])?;
+fn join_wakes(rig: &Rig<'_>) -> Outcome {
+    let set = set_of(rig, &[0, 1])?;
     let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
     for late in [0, 1, 0, 1] {
-        if rank.index == late {
+        if rig.rank.index == late {
             std::thread::sleep(Duration::from_millis(30));
         }
         let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, late)?;

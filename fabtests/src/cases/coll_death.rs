@@ -15,11 +15,11 @@ use super::coll::{barrier, join, joined, rig, set_of};
 pub(crate) const CASES: &[Case] = &[
     case("coll_death/killed", 4, |r| killed(r, false)),
     case("coll_death/killed_with_a_fork", 4, |r| killed(r, true)),
-    case("coll_death/before_joining", 3, before_joining),
-    case("coll_death/left_with_operations", 3, left),
-    case("coll_death/left_before_it_began", 2, left_early),
-    case("coll_death/left_with_a_message_on_its_way", 2, left_amid),
-    case("coll_death/closed_in_order", 2, closed),
+    case("coll_death/before_joining", 3, |r| before_joining(&rig(r)?)),
+    case("coll_death/left_with_operations", 3, |r| left(&rig(r)?)),
+    case("coll_death/left_before_it_began", 2, |r| left_early(&rig(r)?)),
+    case("coll_death/left_with_a_message_on_its_way", 2, |r| left_amid(&rig(r)?)),
+    case("coll_death/closed_in_order", 2, |r| closed(&rig(r)?)),
 ];
 
 /// Posts every collective that waits for rank 1.
@@ -117,23 +117,22 @@ fn refused(rig: &Rig<'_>, mc: &Mc) -> Outcome<EqErr> {
     })
 }
 
-fn before_joining(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    if rank.index == 1 {
-        rank.expect_death()?;
+fn before_joining(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 1 {
+        rig.rank.expect_death()?;
         rig.barrier()?;
         loop {
             rig.pump()?;
         }
     }
-    let set = set_of(&rig, &[0, 1, 2])?;
+    let set = set_of(rig, &[0, 1, 2])?;
     let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 6)?;
     check_eq!(barrier(mc.addr()?, 0).post(&rig.ep), Err(Errno::EOPBADSTATE));
     rig.barrier()?;
-    if rank.index == 0 {
-        rank.kill(1)?;
+    if rig.rank.index == 0 {
+        rig.rank.kill(1)?;
     }
-    let error = refused(&rig, &mc)?;
+    let error = refused(rig, &mc)?;
     check_eq!(error.context, 6);
     check!(error.err != 0);
     mc.close()?;
@@ -154,23 +153,22 @@ fn quiesce(rig: &Rig<'_>) -> Outcome {
 }
 
 /// Tests that a member that leaves ends all outstanding operations, at all members.
-fn left(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn left(rig: &Rig<'_>) -> Outcome {
     for leaver in 0..3 {
-        let mc = join(&rig, &[0, 1, 2])?;
+        let mc = join(rig, &[0, 1, 2])?;
         let group = mc.addr()?;
-        let idle = rank.index == (leaver + 1) % 3;
+        let idle = rig.rank.index == (leaver + 1) % 3;
         // One rank has no outstanding operation, so that none can complete.
-        let count = if idle { 0 } else { posted(&rig, group)? };
+        let count = if idle { 0 } else { posted(rig, group)? };
         rig.barrier()?;
-        if rank.index == leaver {
+        if rig.rank.index == leaver {
             mc.close()?;
         }
         for _ in 0..count {
             check_eq!(rig.next_error(&rig.tx)?.err, Errno::ECANCELED);
         }
-        quiesce(&rig)?;
-        if rank.index != leaver {
+        quiesce(rig)?;
+        if rig.rank.index != leaver {
             check_eq!(barrier(group, 0).post(&rig.ep), Err(Errno::ECANCELED));
         }
         rig.barrier()?;
@@ -179,20 +177,19 @@ fn left(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a member that joins and leaves at once has not joined, whichever rank leads.
-fn left_early(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let set = set_of(&rig, &[0, 1])?;
+fn left_early(rig: &Rig<'_>) -> Outcome {
+    let set = set_of(rig, &[0, 1])?;
     for leaver in [0, 1] {
-        if rank.index == leaver {
+        if rig.rank.index == leaver {
             let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 1)?;
             for _ in 0..1000 {
                 rig.pump()?;
             }
             mc.close()?;
         }
-        quiesce(&rig)?;
+        quiesce(rig)?;
         let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 2)?;
-        joined(&rig, &mc, 2)?;
+        joined(rig, &mc, 2)?;
         barrier(mc.addr()?, 3).post(&rig.ep)?;
         rig.sent(3)?;
         rig.barrier()?;
@@ -202,9 +199,8 @@ fn left_early(rank: &Rank) -> Outcome {
 
 /// Tests that messages in flight to a leaving member are dropped, without an effect on other
 /// traffic of the two.
-fn left_amid(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let mc = join(&rig, &[0, 1])?;
+fn left_amid(rig: &Rig<'_>) -> Outcome {
+    let mc = join(rig, &[0, 1])?;
     let broadcast = Collective {
         kind: sys::FI_BROADCAST,
         buf: Buf::pattern(1 << 20, 1),
@@ -213,8 +209,8 @@ fn left_amid(rank: &Rank) -> Outcome {
         datatype: sys::FI_UINT8,
         ..barrier(mc.addr()?, 3)
     };
-    let wait = || rank.barrier(&mut || Ok(()));
-    if rank.index == 0 {
+    let wait = || rig.rank.barrier(&mut || Ok(()));
+    if rig.rank.index == 0 {
         broadcast.post(&rig.ep)?;
         wait()?;
         wait()?;
@@ -229,7 +225,7 @@ fn left_amid(rank: &Rank) -> Outcome {
         wait()?;
     }
     rig.barrier()?;
-    let again = join(&rig, &[0, 1])?;
+    let again = join(rig, &[0, 1])?;
     barrier(again.addr()?, 4).post(&rig.ep)?;
     rig.sent(4)?;
     rig.barrier()
@@ -237,24 +233,23 @@ fn left_amid(rank: &Rank) -> Outcome {
 
 /// Tests that data of a member sent before its close is received, and that operations that need the
 /// member fail.
-fn closed(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let mc = join(&rig, &[0, 1])?;
+fn closed(rig: &Rig<'_>) -> Outcome {
+    let mc = join(rig, &[0, 1])?;
     let gather = Collective {
         kind: sys::FI_GATHER,
-        buf: Buf::pattern(70_000, 1 + rank.index as u64),
+        buf: Buf::pattern(70_000, 1 + rig.rank.index as u64),
         result: Buf::new(140_000),
         count: 70_000,
         root: rig.to(0),
         datatype: sys::FI_UINT8,
         ..barrier(mc.addr()?, 3)
     };
-    if rank.index == 1 {
+    if rig.rank.index == 1 {
         gather.post(&rig.ep)?;
         rig.sent(3)?;
         mc.close()?;
         rig.ep.close()?;
-        rank.barrier(&mut || Ok(()))?;
+        rig.rank.barrier(&mut || Ok(()))?;
         return Ok(());
     }
     rig.barrier()?;

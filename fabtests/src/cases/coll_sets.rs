@@ -13,9 +13,9 @@ use super::coll::{ask, barrier, joined, set_of};
 
 pub(crate) const CASES: &[Case] = &[
     case("coll/offered_when_asked", 1, offered),
-    case("coll/sets", 1, sets),
-    case("coll/query", 1, query),
-    case("coll/errors", 1, errors),
+    case("coll/sets", 1, |r| sets(&Rig::open(r, &ask())?)),
+    case("coll/query", 1, |r| query(&Rig::open(r, &ask())?)),
+    case("coll/errors", 1, |r| errors(&Rig::open(r, &ask())?)),
 ];
 
 fn offered(rank: &Rank) -> Outcome {
@@ -46,8 +46,7 @@ fn members(set: &Arc<AvSet>, universe: &[u64]) -> Outcome<Vec<u64>> {
     Ok(found)
 }
 
-fn sets(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn sets(rig: &Rig<'_>) -> Outcome {
     let name = rig.ep.name()?;
     let av = Av::open(&rig.domain, sys::FI_AV_TABLE, 16)?;
     let all: Vec<u64> = (1..=12_u8)
@@ -103,8 +102,7 @@ fn sets(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn query(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn query(rig: &Rig<'_>) -> Outcome {
     let ask = |kind, datatype, op| rig.domain.query_collective(kind, datatype, op, 0);
     check!(ask(sys::FI_BARRIER, sys::FI_VOID, sys::FI_NOOP).is_ok());
     for kind in
@@ -135,27 +133,26 @@ fn query(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn errors(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let set = set_of(&rig, &[0])?;
+fn errors(rig: &Rig<'_>) -> Outcome {
+    let set = set_of(rig, &[0])?;
     let join = |parent, set: Option<&AvSet>, flags| Mc::join(&rig.ep, parent, set, flags, 1).err();
     let addr = set.addr()?;
     check_eq!(join(addr, None, 0), Some(Errno::EINVAL));
     check_eq!(join(addr, Some(&set), sys::FI_INJECT), Some(Errno::EBADFLAGS));
     // No set and no group has this address.
     check_eq!(join(0, Some(&set), 0), Some(Errno::EINVAL));
-    let empty = set_of(&rig, &[])?;
+    let empty = set_of(rig, &[])?;
     check_eq!(join(empty.addr()?, Some(&empty), 0), Some(Errno::EINVAL));
     check_eq!(join(empty.addr()?, Some(&set), 0), Some(Errno::EINVAL));
     let other_av = Av::open(&rig.domain, sys::FI_AV_TABLE, 1)?;
     let other = AvSet::open(&other_av, AvSetAttr::NONE)?;
     check_eq!(join(other.addr()?, Some(&other), 0), Some(Errno::EINVAL));
-    let mute = Rig::open(rank, &ask().with(|ask| ask.eq = false))?;
+    let mute = Rig::open(rig.rank, &ask().with(|ask| ask.eq = false))?;
     let its = set_of(&mute, &[0])?;
     check_eq!(Mc::join(&mute.ep, its.addr()?, Some(&its), 0, 1).err(), Some(Errno::ENOEQ));
 
     let mc = Mc::join(&rig.ep, sys::FI_ADDR_NOTAVAIL, Some(&set), 0, 5)?;
-    joined(&rig, &mc, 5)?;
+    joined(rig, &mc, 5)?;
     check_eq!(mc.class()?, sys::FI_CLASS_MC);
     let group = mc.addr()?;
     let buf = Buf::new(64);

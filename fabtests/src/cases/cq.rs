@@ -14,20 +14,24 @@ pub(crate) const CASES: &[Case] = &[
     case("cq/format_msg", 2, |r| format(r, sys::FI_CQ_FORMAT_MSG)),
     case("cq/format_data", 2, |r| format(r, sys::FI_CQ_FORMAT_DATA)),
     case("cq/format_tagged", 2, |r| format(r, sys::FI_CQ_FORMAT_TAGGED)),
-    case("cq/open_every_kind", 1, open_every_kind),
+    case("cq/open_every_kind", 1, |r| open_every_kind(&Rig::open(r, &Ask::messages(false))?)),
     case("cq/readfrom", 3, readfrom),
     case("cq/source_not_asked_for", 2, source_not_asked_for),
     case("cq/unknown_source", 2, unknown_source),
-    case("cq/nothing_there", 1, nothing_there),
+    case("cq/nothing_there", 1, |r| nothing_there(&Rig::open(r, &Ask::messages(false))?)),
     case("cq/more_than_it_holds", 2, more_than_it_holds),
     case("cq/progress_beside_what_is_unread", 2, progress_beside_unread),
     case("cq/progress_beside_what_completes_at_once", 2, progress_beside_immediate),
-    case("cq/successes_before_an_error", 2, successes_before_an_error),
+    case("cq/successes_before_an_error", 2, |r| {
+        successes_before_an_error(&Rig::open(r, &Ask::messages(false))?)
+    }),
     case("cq/shared_by_directions", 2, shared_by_directions),
-    case("cq/shared_by_endpoints", 1, shared_by_endpoints),
-    case("cq/no_wait_object", 1, no_wait_object),
-    case("cq/busy_close", 1, busy_close),
-    case("cq/error_text", 1, error_text),
+    case("cq/shared_by_endpoints", 1, |r| {
+        shared_by_endpoints(&Rig::open(r, &Ask::messages(false))?)
+    }),
+    case("cq/no_wait_object", 1, |r| no_wait_object(&Rig::open(r, &Ask::messages(false))?)),
+    case("cq/busy_close", 1, |r| busy_close(&Rig::open(r, &Ask::messages(false))?)),
+    case("cq/error_text", 1, |r| error_text(&Rig::open(r, &Ask::messages(false))?)),
 ];
 
 fn format(rank: &Rank, format: u32) -> Outcome {
@@ -55,8 +59,7 @@ fn format(rank: &Rank, format: u32) -> Outcome {
     rig.barrier()
 }
 
-fn open_every_kind(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn open_every_kind(rig: &Rig<'_>) -> Outcome {
     for format in sys::FI_CQ_FORMAT_UNSPEC..=sys::FI_CQ_FORMAT_TAGGED {
         for size in [0, 1, 2, 7, 128, 4096] {
             for wait_obj in
@@ -70,7 +73,7 @@ fn open_every_kind(rank: &Rank) -> Outcome {
                         check_eq!(cq.read(1), Err(Errno::EAGAIN));
                         check!(wait_obj != sys::FI_WAIT_FD || cq.wait_fd().is_ok());
                     }
-                    Err(Errno::ENOSYS) if rank.target.prov != "scif" => {}
+                    Err(Errno::ENOSYS) if rig.rank.target.prov != "scif" => {}
                     Err(e) => {
                         return Err(Fail::here(format_args!("{format} {size} {wait_obj}: {e}")));
                     }
@@ -154,8 +157,7 @@ fn unknown_source(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn nothing_there(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn nothing_there(rig: &Rig<'_>) -> Outcome {
     for _ in 0..100 {
         check_eq!(rig.rx.cq.read(1), Err(Errno::EAGAIN));
         check_eq!(rig.rx.cq.readfrom(1), Err(Errno::EAGAIN));
@@ -283,9 +285,8 @@ fn progress_beside_immediate(rank: &Rank) -> Outcome {
 
 /// Tests that completions before an error are read before it, and that the error stays until it is
 /// taken.
-fn successes_before_an_error(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
-    if rank.index == 0 {
+fn successes_before_an_error(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
         rig.barrier()?;
         for _ in 0..4 {
             rig.complete(1, || rig.ep.send(Buf::new(8), rig.peer(), 1))?;
@@ -296,7 +297,7 @@ fn successes_before_an_error(rank: &Rank) -> Outcome {
     for (context, len) in [(1, 8), (2, 8), (3, 4), (4, 8)] {
         rig.post(|| rig.ep.recv(Buf::new(len), sys::FI_ADDR_UNSPEC, context))?;
     }
-    rank.barrier(&mut || Ok(()))?;
+    rig.rank.barrier(&mut || Ok(()))?;
     let cq = &rig.rx.cq;
     let mut seen = Vec::new();
     rig.rank.step("reading one by one");
@@ -339,8 +340,7 @@ fn shared_by_directions(rank: &Rank) -> Outcome {
 }
 
 /// Tests two endpoints on one queue.
-fn shared_by_endpoints(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn shared_by_endpoints(rig: &Rig<'_>) -> Outcome {
     let other = scif_fabtests::fi::Ep::open(&rig.domain, &rig.info)?;
     other.attach(&rig.av, 0)?;
     other.attach(&rig.tx.cq, sys::FI_TRANSMIT)?;
@@ -364,23 +364,20 @@ fn shared_by_endpoints(rank: &Rank) -> Outcome {
     rig.silence(Duration::from_millis(5))
 }
 
-fn no_wait_object(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn no_wait_object(rig: &Rig<'_>) -> Outcome {
     let cq = Cq::open(&rig.domain, CqAttr { wait_obj: sys::FI_WAIT_NONE, ..CqAttr::default() })?;
     check_eq!(cq.sread(1, 0, 0), Err(Errno::ENOSYS));
     check!(cq.wait_fd().is_err());
     Ok(())
 }
 
-fn busy_close(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn busy_close(rig: &Rig<'_>) -> Outcome {
     check_eq!(rig.rx.cq.close(), Err(Errno::EBUSY));
     check_eq!(rig.rx.cq.read(1), Err(Errno::EAGAIN));
     Ok(())
 }
 
-fn error_text(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn error_text(rig: &Rig<'_>) -> Outcome {
     for number in [0, 1, -1, 265, i32::MAX, i32::MIN] {
         check!(!rig.rx.cq.strerror(number)?.is_empty() || number == 0, "no text for {number}");
     }

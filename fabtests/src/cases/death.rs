@@ -52,9 +52,9 @@ pub(crate) const CASES: &[Case] = &[
     case("death/asleep_in_the_queue", 2, asleep),
     case("death/asleep_on_a_descriptor", 2, asleep_on_descriptor),
     case("death/asleep_on_a_counter", 2, asleep_on_counter),
-    case("death/before_the_first_word", 2, before_first_word),
-    case("death/unexpected_messages", 2, unexpected),
-    case("death/of_a_claimed_message", 2, claimed),
+    case("death/before_the_first_word", 2, |r| before_first_word(&Rig::open(r, &ask())?)),
+    case("death/unexpected_messages", 2, |r| unexpected(&Rig::open(r, &ask())?)),
+    case("death/of_a_claimed_message", 2, |r| claimed(&Rig::open(r, &ask())?)),
     case("death/by_closing", 2, by_closing),
     case("death/open_receives_if_so_configured", 2, open_receives)
         .under(&[("FI_SCIF_PEER_DEATH", "any")]),
@@ -376,13 +376,12 @@ fn asleep_on_counter(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a peer that died before its first message is unreachable, not waited for.
-fn before_first_word(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 1 {
-        rank.expect_death()?;
+fn before_first_word(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 1 {
+        rig.rank.expect_death()?;
         return sandbox::die();
     }
-    rank.kill(1)?;
+    rig.rank.kill(1)?;
     for size in [8, 100_000] {
         rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), rig.to(1), 3))?;
     }
@@ -391,20 +390,19 @@ fn before_first_word(rank: &Rank) -> Outcome {
 
 /// Tests unexpected messages of a dead peer. Complete ones may still be received. Ones that were
 /// only announced are lost: they never fill a buffer, and a receive from any source stays posted.
-fn unexpected(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    greet(&rig)?;
-    if rank.index == 1 {
+fn unexpected(rig: &Rig<'_>) -> Outcome {
+    greet(rig)?;
+    if rig.rank.index == 1 {
         for size in [8, 100, LARGE] {
             rig.post(|| rig.ep.tsend(Buf::pattern(size, 1), rig.to(0), size as u64, 1))?;
         }
-        rank.expect_death()?;
+        rig.rank.expect_death()?;
         rig.barrier()?;
         return sandbox::die();
     }
     rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(1), 1, 0, DIRECTED))?;
     rig.barrier()?;
-    rank.kill(1)?;
+    rig.rank.kill(1)?;
     // The failure of the directed receive shows that the death was noticed.
     check_eq!(rig.next_error(&rig.rx)?.context, DIRECTED);
     for size in [LARGE, 8, 100] {
@@ -432,18 +430,17 @@ fn unexpected(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn claimed(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    greet(&rig)?;
-    if rank.index == 1 {
+fn claimed(rig: &Rig<'_>) -> Outcome {
+    greet(rig)?;
+    if rig.rank.index == 1 {
         rig.post(|| rig.ep.tsend(Buf::pattern(LARGE, 1), rig.to(0), 6, 1))?;
-        rank.expect_death()?;
+        rig.rank.expect_death()?;
         rig.barrier()?;
         return sandbox::die();
     }
     let context = Buf::new(64);
     let claim = sys::FI_PEEK | sys::FI_CLAIM | sys::FI_COMPLETION;
-    rank.step("looking for the message");
+    rig.rank.step("looking for the message");
     loop {
         rig.post(|| {
             rig.ep.trecvmsg(&[], TaggedMsg::from(sys::FI_ADDR_UNSPEC, 6, 0, context.addr()), claim)
@@ -453,7 +450,7 @@ fn claimed(rank: &Rank) -> Outcome {
         }
     }
     rig.barrier()?;
-    rank.kill(1)?;
+    rig.rank.kill(1)?;
     let (buf, any) = (Buf::new(LARGE), sys::FI_ADDR_UNSPEC);
     let take = sys::FI_CLAIM | sys::FI_COMPLETION;
     rig.failure(&rig.rx, context.addr(), || {

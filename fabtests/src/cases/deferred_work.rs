@@ -15,11 +15,11 @@ use super::trigger::{ask, counter, silence};
 
 pub(crate) const CASES: &[Case] = &[
     case("work/every_kind", 2, every_kind),
-    case("work/chain", 2, chain),
+    case("work/chain", 2, |r| chain(&Rig::open(r, &ask())?)),
     case("work/reports_when_asked", 2, reports),
-    case("work/failures_count", 2, failures),
-    case("work/cancel_and_flush", 1, cancel_and_flush),
-    case("work/refused", 1, work_refused),
+    case("work/failures_count", 2, |r| failures(&Rig::open(r, &ask())?)),
+    case("work/cancel_and_flush", 1, |r| cancel_and_flush(&Rig::open(r, &ask())?)),
+    case("work/refused", 1, |r| work_refused(&Rig::open(r, &ask())?)),
 ];
 
 pub(crate) fn place(remote: Remote, off: u64, len: usize) -> RmaIov {
@@ -94,10 +94,9 @@ fn every_kind(rank: &Rank) -> Outcome {
 
 /// Tests a chain in which completed work starts the next: a write, its counter, another counter, a
 /// message.
-fn chain(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn chain(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
-    if rank.index == 1 {
+    if rig.rank.index == 1 {
         rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
         rig.received(1)?;
         check_eq!(mine.load_u64(0), 77, "the write came before the message");
@@ -105,7 +104,7 @@ fn chain(rank: &Rank) -> Outcome {
     }
     let at = from(&remotes, 1, 0)?;
     let [start, written, added, sent] =
-        [counter(&rig)?, counter(&rig)?, counter(&rig)?, counter(&rig)?];
+        [counter(rig)?, counter(rig)?, counter(rig)?, counter(rig)?];
     let queue = |cntr: &Cntr,
                  threshold: u64,
                  completion: Option<&Cntr>,
@@ -124,7 +123,7 @@ fn chain(rank: &Rank) -> Outcome {
         remote: place(at, 0, 8),
     };
     queue(&start, 1, Some(&written), write)?;
-    silence(&rig)?;
+    silence(rig)?;
     start.add(1)?;
     sent.wait(1, -1)?;
     check_eq!((written.read()?, added.read()?), (1, 5));
@@ -171,10 +170,9 @@ fn reports(rank: &Rank) -> Outcome {
 
 /// Tests that failed work counts as an error of its counter, and starts the work that waits for
 /// that counter.
-fn failures(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 0 {
-        let (trigger, done, last) = (counter(&rig)?, counter(&rig)?, counter(&rig)?);
+fn failures(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
+        let (trigger, done, last) = (counter(rig)?, counter(rig)?, counter(rig)?);
         let ask =
             |cntr, completion| WorkAsk { cntr, threshold: 1, completion, context: 0x99, flags: 0 };
         let nowhere = RmaIov { addr: 0, len: 8, key: 0xdead_beef };
@@ -191,9 +189,8 @@ fn failures(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn cancel_and_flush(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let (first, second, value) = (counter(&rig)?, counter(&rig)?, counter(&rig)?);
+fn cancel_and_flush(rig: &Rig<'_>) -> Outcome {
+    let (first, second, value) = (counter(rig)?, counter(rig)?, counter(rig)?);
     let ask = |cntr| WorkAsk { cntr, threshold: 1, completion: None, context: 0, flags: 0 };
     let add = |by: u64| Operation::Add { cntr: &value, value: by };
     let gone = rig.domain.queue_work(&rig.ep, &ask(&first), add(1))?;
@@ -229,9 +226,8 @@ fn cancel_and_flush(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn work_refused(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let (trigger, other) = (counter(&rig)?, counter(&rig)?);
+fn work_refused(rig: &Rig<'_>) -> Outcome {
+    let (trigger, other) = (counter(rig)?, counter(rig)?);
     let ask =
         |completion| WorkAsk { cntr: &trigger, threshold: 1, completion, context: 0, flags: 0 };
     let add = Operation::Add { cntr: &other, value: 1 };
@@ -248,7 +244,7 @@ fn work_refused(rank: &Rank) -> Outcome {
     let inject = WorkAsk { flags: sys::FI_INJECT, ..ask(None) };
     let send = Operation::Send { buf: Buf::new(8), dest: rig.to(0), tag: None };
     check_eq!(queue(&inject, send), Err(Errno::EBADFLAGS));
-    let plain = Rig::open(rank, &Ask::messages(false))?;
+    let plain = Rig::open(rig.rank, &Ask::messages(false))?;
     let cntr = counter(&plain)?;
     let ask = WorkAsk { cntr: &cntr, threshold: 0, completion: None, context: 0, flags: 0 };
     let set = Operation::Set { cntr: &cntr, value: 1 };

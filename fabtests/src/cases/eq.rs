@@ -12,15 +12,15 @@ use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
-    case("eq/in_order", 1, in_order),
-    case("eq/without_room", 1, without_room),
-    case("eq/holds_its_size", 1, holds_its_size),
-    case("eq/not_writable", 1, not_writable),
-    case("eq/wait", 1, wait),
-    case("eq/wait_woken", 1, wait_woken),
-    case("eq/descriptor", 1, descriptor),
-    case("eq/no_wait_object", 1, no_wait_object),
-    case("eq/short_buffer_and_text", 1, text),
+    case("eq/in_order", 1, |r| in_order(&rig(r)?)),
+    case("eq/without_room", 1, |r| without_room(&rig(r)?)),
+    case("eq/holds_its_size", 1, |r| holds_its_size(&rig(r)?)),
+    case("eq/not_writable", 1, |r| not_writable(&rig(r)?)),
+    case("eq/wait", 1, |r| wait(&rig(r)?)),
+    case("eq/wait_woken", 1, |r| wait_woken(&rig(r)?)),
+    case("eq/descriptor", 1, |r| descriptor(&rig(r)?)),
+    case("eq/no_wait_object", 1, |r| no_wait_object(&rig(r)?)),
+    case("eq/short_buffer_and_text", 1, |r| text(&rig(r)?)),
     case("eq/bound_is_busy", 1, bound_is_busy),
 ];
 
@@ -32,9 +32,8 @@ fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
     Rig::open(rank, &Ask::messages(false))
 }
 
-fn in_order(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let eq = open(&rig, 16, sys::FI_WAIT_NONE)?;
+fn in_order(rig: &Rig<'_>) -> Outcome {
+    let eq = open(rig, 16, sys::FI_WAIT_NONE)?;
     check_eq!(eq.read(0), Err(Errno::EAGAIN));
     check_eq!(eq.readerr().err(), Some(Errno::EAGAIN));
     for index in 0..10 {
@@ -59,9 +58,8 @@ fn in_order(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a read without a buffer returns the event number and removes the event.
-fn without_room(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let eq = open(&rig, 16, sys::FI_WAIT_NONE)?;
+fn without_room(rig: &Rig<'_>) -> Outcome {
+    let eq = open(rig, 16, sys::FI_WAIT_NONE)?;
     check_eq!(eq.read_nothing(0, 0), Err(Errno::EAGAIN));
     for index in 0..2 {
         eq.write(sys::FI_NOTIFY, index, 7)?;
@@ -74,10 +72,9 @@ fn without_room(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn holds_its_size(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn holds_its_size(rig: &Rig<'_>) -> Outcome {
     for size in [1, 2, 32, 1000] {
-        let eq = open(&rig, size, sys::FI_WAIT_NONE)?;
+        let eq = open(rig, size, sys::FI_WAIT_NONE)?;
         for round in 0..3 {
             for index in 0..size {
                 eq.write(sys::FI_NOTIFY, index, round)?;
@@ -91,18 +88,16 @@ fn holds_its_size(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn not_writable(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn not_writable(rig: &Rig<'_>) -> Outcome {
     let eq = Eq::open(&rig.fabric, EqAttr { size: 8, flags: 0, wait_obj: sys::FI_WAIT_NONE })?;
     check!(eq.write(sys::FI_NOTIFY, 1, 1).is_err());
     check_eq!(eq.read(0), Err(Errno::EAGAIN));
     Ok(())
 }
 
-fn wait(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn wait(rig: &Rig<'_>) -> Outcome {
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
-        let eq = open(&rig, 8, wait_obj)?;
+        let eq = open(rig, 8, wait_obj)?;
         check_eq!(eq.sread(0, 0), Err(Errno::EAGAIN));
         check_eq!(eq.sread(20, 0), Err(Errno::EAGAIN));
         eq.write(sys::FI_NOTIFY, 4, 5)?;
@@ -113,9 +108,8 @@ fn wait(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn wait_woken(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let eq = open(&rig, 8, sys::FI_WAIT_UNSPEC)?;
+fn wait_woken(rig: &Rig<'_>) -> Outcome {
+    let eq = open(rig, 8, sys::FI_WAIT_UNSPEC)?;
     for round in 0..20 {
         let event = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -131,9 +125,8 @@ fn wait_woken(rank: &Rank) -> Outcome {
 
 /// Tests that the descriptor is readable exactly when there is an event, once `fi_trywait` has
 /// permitted a sleep.
-fn descriptor(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let eq = open(&rig, 8, sys::FI_WAIT_FD)?;
+fn descriptor(rig: &Rig<'_>) -> Outcome {
+    let eq = open(rig, 8, sys::FI_WAIT_FD)?;
     let fd = eq.wait_fd()?;
     let readable = |millis: i64| -> Outcome<bool> {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -150,17 +143,15 @@ fn descriptor(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn no_wait_object(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let eq = open(&rig, 8, sys::FI_WAIT_NONE)?;
+fn no_wait_object(rig: &Rig<'_>) -> Outcome {
+    let eq = open(rig, 8, sys::FI_WAIT_NONE)?;
     check_eq!(eq.sread(0, 0), Err(Errno::ENOSYS));
     check!(Eq::open(&rig.fabric, EqAttr { size: 8, flags: 0, wait_obj: 99 }).is_err());
     Ok(())
 }
 
-fn text(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
-    let eq = open(&rig, 8, sys::FI_WAIT_NONE)?;
+fn text(rig: &Rig<'_>) -> Outcome {
+    let eq = open(rig, 8, sys::FI_WAIT_NONE)?;
     for number in [1, 111, -1, i32::MAX, i32::MIN] {
         check!(!eq.strerror(number)?.is_empty(), "no text for {number}");
     }

@@ -14,7 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     case("fence/messages", 2, |r| fence_messages(r, sys::FI_EP_RDM)),
     case("fence/rma_and_atomics", 2, fence_rma),
     case("fence/nothing_to_wait_for", 2, nothing_to_wait_for),
-    case("fence/offered", 1, fence_offered),
+    case("fence/offered", 1, |r| fence_offered(&Rig::open(r, &Ask::messages(true))?)),
 ];
 
 /// Tests that a fenced message follows all earlier operations and precedes later ones.
@@ -92,9 +92,8 @@ fn fence_rma(rank: &Rank) -> Outcome {
 }
 
 /// Tests that fences are available to every endpoint, and triggers on request.
-fn fence_offered(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(true))?;
-    check!(rig.info.caps() & sys::FI_FENCE != 0 || rank.target.prov != "scif");
+fn fence_offered(rig: &Rig<'_>) -> Outcome {
+    check!(rig.info.caps() & sys::FI_FENCE != 0 || rig.rank.target.prov != "scif");
     Ok(())
 }
 

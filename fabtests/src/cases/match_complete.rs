@@ -16,11 +16,11 @@ use super::call_variants::{self, Msg, SendCall};
 use super::peek;
 
 pub(crate) const CASES: &[Case] = &[
-    case("match/waits_for_the_receive", 2, waits),
-    case("match/waits_for_the_discard", 2, discarded),
-    case("match/to_itself", 1, to_itself),
+    case("match/waits_for_the_receive", 2, |r| waits(&Rig::open(r, &ask())?)),
+    case("match/waits_for_the_discard", 2, |r| discarded(&Rig::open(r, &ask())?)),
+    case("match/to_itself", 1, |r| to_itself(&Rig::open(r, &ask())?)),
     case("match/counters", 2, counters),
-    case("match/peer_dies", 2, peer_dies),
+    case("match/peer_dies", 2, |r| peer_dies(&Rig::open(r, &ask())?)),
 ];
 
 /// Message sizes: inline in a slot, with a body, and two that the receiver fetches.
@@ -61,20 +61,19 @@ fn receive(rig: &Rig<'_>, tag: Option<u64>, buf: Buf, context: usize) -> Outcome
     })
 }
 
-fn waits(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn waits(rig: &Rig<'_>) -> Outcome {
     for way in WAYS {
         for tag in [None, Some(7)] {
             for size in SIZES {
-                if rank.index == 0 {
-                    send(&rig, way, tag, Buf::pattern(size, 1), rig.peer(), 1)?;
+                if rig.rank.index == 0 {
+                    send(rig, way, tag, Buf::pattern(size, 1), rig.peer(), 1)?;
                     rig.silence(SILENCE)?;
                     rig.barrier()?;
                     rig.sent(1)?;
                 } else {
                     rig.barrier()?;
                     let buf = Buf::new(size);
-                    receive(&rig, tag, buf, 2)?;
+                    receive(rig, tag, buf, 2)?;
                     rig.received(2)?;
                     call_variants::check_bytes(&buf, size, 1, 0)?;
                 }
@@ -87,13 +86,12 @@ fn waits(rank: &Rank) -> Outcome {
 
 /// Tests that a peeked message stays incomplete, also when claimed, and that a discarded message is
 /// complete.
-fn discarded(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn discarded(rig: &Rig<'_>) -> Outcome {
     for way in WAYS {
         for size in SIZES {
-            if rank.index == 0 {
+            if rig.rank.index == 0 {
                 for tag in [1, 2] {
-                    send(&rig, way, Some(tag), Buf::pattern(size, tag), rig.peer(), 1)?;
+                    send(rig, way, Some(tag), Buf::pattern(size, tag), rig.peer(), 1)?;
                 }
                 rig.barrier()?;
                 rig.silence(SILENCE)?;
@@ -102,13 +100,13 @@ fn discarded(rank: &Rank) -> Outcome {
                 rig.sent(1)?;
             } else {
                 let (looked_at, claimed) = (peek::context(), peek::context());
-                peek::find(&rig, 1, 0, looked_at)?;
-                peek::find(&rig, 2, sys::FI_CLAIM, claimed)?;
+                peek::find(rig, 1, 0, looked_at)?;
+                peek::find(rig, 2, sys::FI_CLAIM, claimed)?;
                 rig.barrier()?;
                 rig.barrier()?;
-                peek::find(&rig, 1, sys::FI_DISCARD, looked_at)?;
+                peek::find(rig, 1, sys::FI_DISCARD, looked_at)?;
                 let buf = Buf::new(size);
-                check_eq!(peek::take(&rig, buf, 0, claimed)?.len, size);
+                check_eq!(peek::take(rig, buf, 0, claimed)?.len, size);
                 call_variants::check_bytes(&buf, size, 2, 0)?;
             }
             rig.barrier()?;
@@ -117,14 +115,13 @@ fn discarded(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn to_itself(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn to_itself(rig: &Rig<'_>) -> Outcome {
     for way in WAYS {
         for size in SIZES {
-            send(&rig, way, Some(3), Buf::pattern(size, 3), rig.to(0), 1)?;
+            send(rig, way, Some(3), Buf::pattern(size, 3), rig.to(0), 1)?;
             rig.silence(SILENCE)?;
             let buf = Buf::new(size);
-            receive(&rig, Some(3), buf, 2)?;
+            receive(rig, Some(3), buf, 2)?;
             rig.received(2)?;
             rig.sent(1)?;
             call_variants::check_bytes(&buf, size, 3, 0)?;
@@ -164,23 +161,22 @@ fn counters(rank: &Rank) -> Outcome {
 }
 
 /// Tests the death of a peer with unmatched messages: their sends fail.
-fn peer_dies(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 1 {
+fn peer_dies(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 1 {
         // When the last message has arrived, all have.
-        receive(&rig, Some(9), Buf::new(8), 9)?;
+        receive(rig, Some(9), Buf::new(8), 9)?;
         rig.received(9)?;
-        rank.expect_death()?;
+        rig.rank.expect_death()?;
         rig.barrier()?;
         return sandbox::die();
     }
     for (context, size) in SIZES.into_iter().enumerate() {
-        send(&rig, SendCall::Send, Some(8), Buf::pattern(size, 1), rig.to(1), context)?;
+        send(rig, SendCall::Send, Some(8), Buf::pattern(size, 1), rig.to(1), context)?;
     }
-    send(&rig, SendCall::Send, Some(9), Buf::new(8), rig.to(1), 9)?;
+    send(rig, SendCall::Send, Some(9), Buf::new(8), rig.to(1), 9)?;
     rig.sent(9)?;
     rig.barrier()?;
-    rank.kill(1)?;
+    rig.rank.kill(1)?;
     let mut failed = Vec::new();
     for _ in SIZES {
         let error = rig.next_error(&rig.tx)?;

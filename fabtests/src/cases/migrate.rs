@@ -23,18 +23,18 @@ pub(crate) const CASES: &[Case] = &[
     case("migrate/all_sizes", 2, all_sizes).under(AUTO),
     case("migrate/atomics_of_everybody", 3, atomics_of_everybody).under(AUTO),
     case("migrate/atomics_around_a_line", 2, atomics_around_a_line).under(AUTO),
-    case("migrate/no_store_is_lost", 2, no_store_is_lost).under(AUTO),
-    case("migrate/write_then_send", 2, write_then_send).under(AUTO),
-    case("migrate/unless_told_to", 2, unless_told_to),
+    case("migrate/no_store_is_lost", 2, |r| no_store_is_lost(&open(r)?)).under(AUTO),
+    case("migrate/write_then_send", 2, |r| write_then_send(&open(r)?)).under(AUTO),
+    case("migrate/unless_told_to", 2, |r| unless_told_to(&open(r)?)),
     case("migrate/fork", 2, fork).under(AUTO),
-    case("migrate/free_and_reuse", 2, free_and_reuse).under(AUTO),
-    case("migrate/contents_dropped", 2, contents_dropped).under(AUTO),
-    case("migrate/enlarged", 2, enlarged).under(AUTO),
+    case("migrate/free_and_reuse", 2, |r| free_and_reuse(&open(r)?)).under(AUTO),
+    case("migrate/contents_dropped", 2, |r| contents_dropped(&open(r)?)).under(AUTO),
+    case("migrate/enlarged", 2, |r| enlarged(&open(r)?)).under(AUTO),
     case("migrate/unmapped", 2, unmapped).under(AUTO),
-    case("migrate/two_domains", 2, two_domains).under(AUTO),
-    case("migrate/key_used_again", 2, key_used_again).under(AUTO),
+    case("migrate/two_domains", 2, |r| two_domains(&open(r)?)).under(AUTO),
+    case("migrate/key_used_again", 2, |r| key_used_again(&open(r)?)).under(AUTO),
     case("migrate/stores_cannot_be_held", 2, stores_cannot_be_held).under(AUTO),
-    case("migrate/memory_that_stays", 2, memory_that_stays).under(AUTO),
+    case("migrate/memory_that_stays", 2, |r| memory_that_stays(&open(r)?)).under(AUTO),
     case("migrate/without_process_vm", 2, all_sizes)
         .under(&[("FI_SCIF_MR_MIGRATE", "auto"), ("FI_SCIF_PROCESS_VM", "0")]),
     case("migrate/owner_killed", 3, |r| killed(r, 1)).under(AUTO),
@@ -219,19 +219,18 @@ fn store_until(memory: Buf, is_done: impl Fn() -> bool) -> Option<u64> {
 
 /// Tests that no store of a thread of the owner is lost, as seen by owner and peer, however often
 /// the pages migrate and return.
-fn no_store_is_lost(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
+fn no_store_is_lost(rig: &Rig<'_>) -> Outcome {
     let memory = Buf::private(LEN)?;
     for round in 0..4_usize {
         let (mr, remotes) = rig.share(memory, REMOTE)?;
         let at = from(&remotes, 1, (2 << 20) - 8)?;
-        if rank.index == 0 {
-            warm(&rig, memory, at)?;
+        if rig.rank.index == 0 {
+            warm(rig, memory, at)?;
             for n in 0..1000 {
-                put(&rig, at, n)?;
+                put(rig, at, n)?;
             }
-            put(&rig, at, round as u64 + 7)?;
-            announce(&rig, rig.peer())?;
+            put(rig, at, round as u64 + 7)?;
+            announce(rig, rig.peer())?;
             rig.barrier()?;
             continue;
         }
@@ -240,8 +239,8 @@ fn no_store_is_lost(rank: &Rank) -> Outcome {
         let lost = std::thread::scope(|scope| -> Outcome<Option<u64>> {
             let storing = scope.spawn(|| store_until(memory, is_done));
             let outcome = (|| {
-                warm(&rig, memory, at)?;
-                hear(&rig)?;
+                warm(rig, memory, at)?;
+                hear(rig)?;
                 check_eq!(memory.load_u64((2 << 20) - 8), round as u64 + 7);
                 mr.close()?;
                 check!(!memory.in_window()?, "the pages are private again");
@@ -259,39 +258,37 @@ fn no_store_is_lost(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a message sent after writes arrives after their data.
-fn write_then_send(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
+fn write_then_send(rig: &Rig<'_>) -> Outcome {
     let memory = Buf::private(LEN)?;
     let (_mr, remotes) = rig.share(memory, REMOTE)?;
     let at = from(&remotes, 1, 0)?;
-    warm(&rig, memory, at)?;
+    warm(rig, memory, at)?;
     for (round, size) in (0..60_u64).zip([8, 4096, 70_000, 5 << 20].into_iter().cycle()) {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             let buf = Buf::pattern(size, round);
             rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
             rig.post(|| rig.ep.send(Buf::of(&round.to_le_bytes()), rig.peer(), 2))?;
             let both = rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context;
             check_eq!(both, 3);
-            hear(&rig)?;
+            hear(rig)?;
         } else {
             let said = Buf::new(8);
             rig.post(|| rig.ep.recv(said, sys::FI_ADDR_UNSPEC, 4))?;
             rig.received(4)?;
             check_eq!(said.load_u64(0), round);
             check_eq!(memory.differs(size, round), None, "{size} B");
-            announce(&rig, rig.peer())?;
+            announce(rig, rig.peer())?;
         }
     }
     rig.barrier()
 }
 
 /// Tests that no memory migrates by default.
-fn unless_told_to(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
+fn unless_told_to(rig: &Rig<'_>) -> Outcome {
     if std::env::var_os("FI_SCIF_MR_MIGRATE").is_some() {
         return Err(Fail::NotHere("FI_SCIF_MR_MIGRATE is set".into()));
     }
-    stays(&rig, Buf::private(64 * PAGE)?)
+    stays(rig, Buf::private(64 * PAGE)?)
 }
 
 /// Checks that the pages of a region stay in place during any use, with correct results.
@@ -355,16 +352,15 @@ fn fork(rank: &Rank) -> Outcome {
 
 /// Tests that pages are ordinary after the close of their last region. Dropped contents read as
 /// zero, and a peer that had mapped the pages cannot access the new contents.
-fn free_and_reuse(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
+fn free_and_reuse(rig: &Rig<'_>) -> Outcome {
     let memory = Buf::private(LEN)?;
     for round in 1..4 {
         let (mr, remotes) = rig.share(memory, REMOTE)?;
         let at = from(&remotes, 1, 0)?;
-        warm(&rig, memory, at)?;
-        if rank.index == 0 {
-            put(&rig, at, round)?;
-            announce(&rig, rig.peer())?;
+        warm(rig, memory, at)?;
+        if rig.rank.index == 0 {
+            put(rig, at, round)?;
+            announce(rig, rig.peer())?;
             rig.barrier()?;
             // The key is no longer valid.
             let word = Buf::new(8);
@@ -373,7 +369,7 @@ fn free_and_reuse(rank: &Rank) -> Outcome {
             mr.close()?;
             continue;
         }
-        hear(&rig)?;
+        hear(rig)?;
         memory.sub(8, LEN - 8).fill(3);
         mr.close()?;
         check!(!memory.in_window()?, "the pages are private again");
@@ -390,25 +386,24 @@ fn free_and_reuse(rank: &Rank) -> Outcome {
 
 /// Tests that dropping the contents of migrated registered memory keeps them, as documented, and
 /// that the key stays valid.
-fn contents_dropped(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
+fn contents_dropped(rig: &Rig<'_>) -> Outcome {
     let memory = Buf::private(4 * PAGE)?;
     let (mr, remotes) = rig.share(memory, REMOTE)?;
     let at = from(&remotes, 1, 0)?;
-    warm(&rig, memory, at)?;
-    if rank.index == 0 {
-        put(&rig, at, 11)?;
-        announce(&rig, rig.peer())?;
-        hear(&rig)?;
-        put(&rig, at, 12)?;
-        announce(&rig, rig.peer())?;
+    warm(rig, memory, at)?;
+    if rig.rank.index == 0 {
+        put(rig, at, 11)?;
+        announce(rig, rig.peer())?;
+        hear(rig)?;
+        put(rig, at, 12)?;
+        announce(rig, rig.peer())?;
         return rig.barrier();
     }
-    hear(&rig)?;
+    hear(rig)?;
     memory.drop_contents()?;
     check_eq!(memory.load_u64(0), 11);
-    announce(&rig, rig.peer())?;
-    hear(&rig)?;
+    announce(rig, rig.peer())?;
+    hear(rig)?;
     check_eq!(memory.load_u64(0), 12);
     mr.close()?;
     check_eq!(memory.load_u64(0), 12);
@@ -419,26 +414,25 @@ fn contents_dropped(rank: &Rank) -> Outcome {
 
 /// Tests that memory enlarged while registered does not extend into other migrated regions, and
 /// that it can be enlarged after the close of its region.
-fn enlarged(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
+fn enlarged(rig: &Rig<'_>) -> Outcome {
     for pages in [1, 5] {
         let (first, second) = (Buf::private(pages * PAGE)?, Buf::private(pages * PAGE)?);
         let (mr, remotes) = rig.share(first, REMOTE)?;
         let (mr2, remotes2) = rig.share(second, REMOTE)?;
         let (at, at2) = (from(&remotes, 1, 0)?, from(&remotes2, 1, 0)?);
-        warm(&rig, first, at)?;
-        warm(&rig, second, at2)?;
-        if rank.index == 0 {
-            put(&rig, at, 21)?;
-            put(&rig, at2, 22)?;
-            announce(&rig, rig.peer())?;
-            hear(&rig)?;
-            put(&rig, at2, 23)?;
-            announce(&rig, rig.peer())?;
+        warm(rig, first, at)?;
+        warm(rig, second, at2)?;
+        if rig.rank.index == 0 {
+            put(rig, at, 21)?;
+            put(rig, at2, 22)?;
+            announce(rig, rig.peer())?;
+            hear(rig)?;
+            put(rig, at2, 23)?;
+            announce(rig, rig.peer())?;
             rig.barrier()?;
             continue;
         }
-        hear(&rig)?;
+        hear(rig)?;
         // Refused, as mremap(2) refuses to enlarge a range of several mappings, or followed by new
         // memory.
         let mut now = first;
@@ -451,8 +445,8 @@ fn enlarged(rank: &Rank) -> Outcome {
             now = more.sub(0, pages * PAGE);
         }
         check_eq!((now.load_u64(0), second.load_u64(0)), (21, 22));
-        announce(&rig, rig.peer())?;
-        hear(&rig)?;
+        announce(rig, rig.peer())?;
+        hear(rig)?;
         check_eq!((now.load_u64(0), second.load_u64(0)), (21, 23));
         mr.close()?;
         mr2.close()?;
@@ -505,30 +499,29 @@ fn unmapped(rank: &Rank) -> Outcome {
 
 /// Tests memory registered in two domains, as with two devices: no update is lost, and the memory
 /// migrates for the remaining domain.
-fn two_domains(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
-    let other = Rig::open(rank, &ask())?;
+fn two_domains(rig: &Rig<'_>) -> Outcome {
+    let other = Rig::open(rig.rank, &ask())?;
     let memory = Buf::private(3 * PAGE)?;
     let (mr, remotes) = rig.share(memory, REMOTE)?;
     let (mr2, remotes2) = other.share(memory, REMOTE)?;
     let (at, at2) = (from(&remotes, 1, 0)?, from(&remotes2, 1, 0)?);
     let both = |n: u64| -> Outcome {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             let (place, place2, one) = (sum(rig.peer(), at), sum(other.peer(), at2), one());
             for round in 0..n {
                 rig.post(|| rig.ep.atomic(&place, one))?;
                 other.post(|| other.ep.atomic(&place2, one))?;
                 rig.sent(3)?;
                 other.sent(3)?;
-                put(&rig, from(&remotes, 1, PAGE)?, round)?;
+                put(rig, from(&remotes, 1, PAGE)?, round)?;
                 put(&other, from(&remotes2, 1, 2 * PAGE)?, round)?;
             }
-            announce(&rig, rig.peer())?;
+            announce(rig, rig.peer())?;
             announce(&other, other.peer())
         } else {
             // The atomics of each endpoint are executed before the later message of that endpoint,
             // not before messages of the other.
-            let both = [&rig, &other];
+            let both = [rig, &other];
             for one in both {
                 one.post(|| one.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
             }
@@ -546,20 +539,20 @@ fn two_domains(rank: &Rank) -> Outcome {
         }
     };
     both(2000)?;
-    if rank.index == 1 {
+    if rig.rank.index == 1 {
         check_eq!(memory.load_u64(0), 4000);
         check_eq!((memory.load_u64(PAGE), memory.load_u64(2 * PAGE)), (1999, 1999));
         check!(!memory.in_window()?, "in use by two it stays");
     }
     rig.barrier()?;
-    if rank.index == 1 {
+    if rig.rank.index == 1 {
         mr2.close()?;
     }
     rig.barrier()?;
-    warm(&rig, memory, at)?;
+    warm(rig, memory, at)?;
     // Registered again in the other domain, which may neither move nor lose it.
     let (mr2, remotes2) = other.share(memory, REMOTE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let place = sum(other.peer(), from(&remotes2, 1, 0)?);
         for _ in 0..1000 {
             other.post(|| other.ep.atomic(&place, one()))?;
@@ -584,20 +577,19 @@ fn two_domains(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a key reused for other memory gives access to that memory.
-fn key_used_again(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
+fn key_used_again(rig: &Rig<'_>) -> Outcome {
     let bufs = [Buf::private(2 * PAGE)?, Buf::private(2 * PAGE)?, Buf::private(64 * PAGE)?];
     for (round, &memory) in bufs.iter().enumerate() {
         let ask = scif_fabtests::fi::MrAsk { access: REMOTE, key: 77, flags: 0 };
         let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, ask)?;
         let mine = rig.ready_region(&mr, memory)?;
         let at = from(&rig.exchange_remote(mine)?, 1, 0)?;
-        warm(&rig, memory, at)?;
-        if rank.index == 0 {
-            put(&rig, at, 50 + round as u64)?;
-            announce(&rig, rig.peer())?;
+        warm(rig, memory, at)?;
+        if rig.rank.index == 0 {
+            put(rig, at, 50 + round as u64)?;
+            announce(rig, rig.peer())?;
         } else {
-            hear(&rig)?;
+            hear(rig)?;
             for (other, buf) in bufs.iter().enumerate() {
                 let want = if other <= round { 50 + other as u64 } else { 0 };
                 check_eq!(buf.load_u64(0), want, "{other} in round {round}");
@@ -632,13 +624,12 @@ pub(super) fn stores_cannot_be_held(rank: &Rank) -> Outcome {
 }
 
 /// Tests that shared memory, locked memory and partial pages do not migrate.
-fn memory_that_stays(rank: &Rank) -> Outcome {
-    let rig = open(rank)?;
-    stays(&rig, Buf::shared(4 * PAGE)?)?;
-    stays(&rig, Buf::private(4 * PAGE)?.sub(8, PAGE - 8))?;
+fn memory_that_stays(rig: &Rig<'_>) -> Outcome {
+    stays(rig, Buf::shared(4 * PAGE)?)?;
+    stays(rig, Buf::private(4 * PAGE)?.sub(8, PAGE - 8))?;
     let locked = Buf::private(4 * PAGE)?;
     locked.lock()?;
-    stays(&rig, locked)
+    stays(rig, locked)
 }
 
 /// Tests the death of the owner, or of the peer, while the peer uses mapped memory. The others

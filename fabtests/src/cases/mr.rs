@@ -14,15 +14,15 @@ use scif_fabtests::{check, check_eq};
 use super::rma::{REMOTE, announce, ask, from, hear};
 
 pub(crate) const CASES: &[Case] = &[
-    case("mr/requested_keys", 1, requested_keys),
+    case("mr/requested_keys", 1, |r| requested_keys(&Rig::open(r, &ask())?)),
     case("mr/given_keys", 1, given_keys),
-    case("mr/same_key_twice", 1, same_key),
+    case("mr/same_key_twice", 1, |r| same_key(&Rig::open(r, &ask())?)),
     case("mr/limits", 1, limits),
-    case("mr/local_only", 1, local_only),
-    case("mr/binds_and_controls", 1, binds_and_controls),
+    case("mr/local_only", 1, |r| local_only(&Rig::open(r, &ask())?)),
+    case("mr/binds_and_controls", 1, |r| binds_and_controls(&Rig::open(r, &ask())?)),
     case("mr/thousands", 2, thousands),
-    case("mr/same_memory_twice", 2, same_memory),
-    case("mr/busy_domain", 1, busy_domain),
+    case("mr/same_memory_twice", 2, |r| same_memory(&Rig::open(r, &ask())?)),
+    case("mr/busy_domain", 1, |r| busy_domain(&Rig::open(r, &ask())?)),
     case("mr/raw_keys", 2, raw_keys),
     case("mr/refresh", 2, refresh),
     case("mr/events_of_registrations", 1, events),
@@ -39,9 +39,8 @@ fn with_key(key: u64) -> MrAsk {
     MrAsk { access: REMOTE, key, flags: 0 }
 }
 
-fn requested_keys(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    check!(user_keys(&rig), "mode {:#x}", rig.info.domain().mr_mode);
+fn requested_keys(rig: &Rig<'_>) -> Outcome {
+    check!(user_keys(rig), "mode {:#x}", rig.info.domain().mr_mode);
     let buf = Buf::new(64);
     let most = match rig.info.domain().mr_key_size {
         8.. => u64::MAX - 1,
@@ -68,8 +67,7 @@ fn given_keys(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn same_key(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn same_key(rig: &Rig<'_>) -> Outcome {
     let buf = Buf::new(64);
     let first = Mr::reg(&rig.domain, buf, with_key(9))?;
     check_eq!(Mr::reg(&rig.domain, buf, with_key(9)).err(), Some(Errno::ENOKEY));
@@ -99,8 +97,7 @@ fn limits(rank: &Rank) -> Outcome {
 
 /// Tests that regions without remote access need no key: any number of them may have the same one,
 /// which gives no access. Their descriptors serve sends and receives.
-fn local_only(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn local_only(rig: &Rig<'_>) -> Outcome {
     let buf = Buf::pattern(64, 1);
     let mut regions = Vec::new();
     for access in
@@ -125,10 +122,9 @@ fn local_only(rank: &Rank) -> Outcome {
 }
 
 /// Tests that the bind and enable calls of programs for other modes have no ill effect.
-fn binds_and_controls(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn binds_and_controls(rig: &Rig<'_>) -> Outcome {
     let mr = Mr::reg(&rig.domain, Buf::new(64), with_key(1))?;
-    if rank.target.prov == "scif" {
+    if rig.rank.target.prov == "scif" {
         check_eq!(mr.bind(rig.ep.as_ref(), 0), Ok(()));
         check_eq!(mr.enable(), Ok(()));
     }
@@ -177,28 +173,26 @@ fn thousands(rank: &Rank) -> Outcome {
 }
 
 /// Tests several regions of the same memory with different rights.
-fn same_memory(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn same_memory(rig: &Rig<'_>) -> Outcome {
     let (buf, _r, readable) = rig.share_buf(Buf::new(8192), sys::FI_REMOTE_READ)?;
     let (w, writable) = rig.share(buf.sub(4096, 64), sys::FI_REMOTE_WRITE)?;
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         let (r, w) = (from(&readable, 1, 0)?, from(&writable, 1, 0)?);
         rig.complete(1, || rig.ep.write(Buf::pattern(64, 1), rig.peer(), w.addr, w.key, 1))?;
-        announce(&rig, rig.peer())?;
-        hear(&rig)?;
+        announce(rig, rig.peer())?;
+        hear(rig)?;
         let back = Buf::new(64);
         rig.complete(2, || rig.ep.read(back, rig.peer(), r.addr + 4096, r.key, 2))?;
         check_eq!(back.differs(64, 1), None);
     } else {
-        hear(&rig)?;
+        hear(rig)?;
         drop(w);
-        announce(&rig, rig.peer())?;
+        announce(rig, rig.peer())?;
     }
     rig.barrier()
 }
 
-fn busy_domain(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn busy_domain(rig: &Rig<'_>) -> Outcome {
     let domain = Domain::open(&rig.fabric, &rig.info)?;
     let mr = Mr::reg(&domain, Buf::new(64), with_key(1))?;
     check_eq!(domain.close(), Err(Errno::EBUSY));

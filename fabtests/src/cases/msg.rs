@@ -42,21 +42,21 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/fence", 2, fence),
     case("msg/delivery_waits_for_the_receive", 2, delivery_waits),
     case("msg/op_flags_inject", 2, op_flags_inject),
-    case("msg/null_buffer", 2, null_buffer),
-    case("msg/to_itself", 1, to_itself),
-    case("msg/both_at_once", 2, both_at_once),
-    case("msg/truncation", 2, truncation),
-    case("msg/order_of_receives", 2, order_of_receives),
+    case("msg/null_buffer", 2, |r| null_buffer(&Rig::open(r, &Ask::messages(false))?)),
+    case("msg/to_itself", 1, |r| to_itself(&Rig::open(r, &Ask::messages(false))?)),
+    case("msg/both_at_once", 2, |r| both_at_once(&Rig::open(r, &Ask::messages(false))?)),
+    case("msg/truncation", 2, |r| truncation(&Rig::open(r, &Ask::messages(false))?)),
+    case("msg/order_of_receives", 2, |r| order_of_receives(&Rig::open(r, &Ask::messages(false))?)),
     case("msg/unexpected_flood", 2, unexpected_flood),
     case("msg/sender_is_the_faster", 2, sender_is_the_faster),
     case("msg/many_outstanding", 2, many_outstanding),
     case("msg/all_to_all", 4, all_to_all),
     case("msg/one_peer_stands_still", 3, one_stands_still),
-    case("msg/cancel", 2, cancel),
+    case("msg/cancel", 2, |r| cancel(&Rig::open(r, &Ask::messages(false))?)),
     case("msg/selective_completion", 2, selective),
     case("msg/av_table", 2, av_table),
     case("msg/directed", 3, directed),
-    case("msg/inject_too_long", 1, inject_too_long),
+    case("msg/inject_too_long", 1, |r| inject_too_long(&Rig::open(r, &Ask::messages(false))?)),
 ];
 
 fn sizes(rank: &Rank, way: SendCall, into: RecvCall) -> Outcome {
@@ -171,12 +171,11 @@ fn op_flags_inject(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a null pointer is a buffer of no bytes, in every call.
-fn null_buffer(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn null_buffer(rig: &Rig<'_>) -> Outcome {
     for way in [SendCall::Send, SendCall::Inject, SendCall::Senddata, SendCall::Injectdata] {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             let letter = Msg { buf: Buf::NULL, dest: rig.peer(), tag: None, context: 1, data: 5 };
-            rig.post(|| call_variants::send(&rig, way, &letter))?;
+            rig.post(|| call_variants::send(rig, way, &letter))?;
             if !way.silent() {
                 rig.sent(1)?;
             }
@@ -187,7 +186,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
         }
         rig.barrier()?;
     }
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         rig.complete(3, || rig.ep.sendmsg(&[], rig.peer(), 3, 0, sys::FI_COMPLETION))?;
     } else {
         rig.post(|| rig.inbox.recvmsg(&[], sys::FI_ADDR_UNSPEC, 4, sys::FI_COMPLETION))?;
@@ -197,8 +196,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
 }
 
 /// Tests messages of an endpoint to itself.
-fn to_itself(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn to_itself(rig: &Rig<'_>) -> Outcome {
     for &size in call_variants::SIZES {
         for first in [true, false] {
             let (from, to) = (Buf::pattern(size, 3), Buf::new(size));
@@ -218,10 +216,9 @@ fn to_itself(rank: &Rank) -> Outcome {
 }
 
 /// Tests that both sides can send first and receive afterwards without a deadlock.
-fn both_at_once(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn both_at_once(rig: &Rig<'_>) -> Outcome {
     for &size in call_variants::SIZES {
-        let mine = u64::try_from(rank.index).unwrap_or(0);
+        let mine = u64::try_from(rig.rank.index).unwrap_or(0);
         let (from, to) = (Buf::pattern(size, mine), Buf::new(size));
         rig.post(|| rig.ep.send(from, rig.peer(), 1))?;
         rig.post(|| rig.inbox.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
@@ -234,13 +231,12 @@ fn both_at_once(rank: &Rank) -> Outcome {
 
 /// Tests truncation: the receive of a longer message fails and reports the lost bytes, and the send
 /// succeeds.
-fn truncation(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn truncation(rig: &Rig<'_>) -> Outcome {
     for (sent, room) in
         [(8, 4), (64, 0), (4096, 100), (16_385, 16_384), (100_000, 64), (1 << 20, 65_536)]
     {
         for timing in [Timing::Expected, Timing::Unexpected] {
-            if rank.index == 0 {
+            if rig.rank.index == 0 {
                 if timing == Timing::Expected {
                     rig.barrier()?;
                 }
@@ -270,14 +266,13 @@ fn truncation(rank: &Rank) -> Outcome {
         }
     }
     // The endpoint still works.
-    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
+    call_variants::one_message(rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
 }
 
 /// Tests that receives are filled oldest first, whatever the sizes of the messages.
-fn order_of_receives(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn order_of_receives(rig: &Rig<'_>) -> Outcome {
     let sizes = [100_000, 1, 300_000, 64, 4096, 0, 70_000, 8];
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         rig.barrier()?;
         for (index, &size) in sizes.iter().enumerate() {
             let buf = Buf::pattern(size, index as u64);
@@ -475,9 +470,8 @@ fn all_to_all(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a cancelled receive ends with `FI_ECANCELED`, once, and takes no message.
-fn cancel(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
-    if rank.index == 1 {
+fn cancel(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 1 {
         let bufs: Vec<Buf> = (0..3).map(|_| Buf::new(64)).collect();
         for (index, &buf) in bufs.iter().enumerate() {
             rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 10 + index))?;
@@ -587,8 +581,7 @@ fn directed(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a message longer than `inject_size` cannot be injected.
-fn inject_too_long(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn inject_too_long(rig: &Rig<'_>) -> Outcome {
     let buf = Buf::new(rig.info.tx().inject_size + 1);
     for result in [rig.ep.inject(buf, rig.to(0)), rig.ep.injectdata(buf, 1, rig.to(0))] {
         check_eq!(result.is_err(), true);

@@ -14,11 +14,11 @@ pub(crate) const CASES: &[Case] = &[
     case("multi_recv/mixed", 2, |r| stream(r, &[1, 16_384, 16_385, 65, 4096, 100_000, 12], 300)),
     case("multi_recv/op_flags", 2, op_flags),
     case("multi_recv/two_senders", 3, two_senders),
-    case("multi_recv/message_does_not_fit", 2, message_does_not_fit),
-    case("multi_recv/cancel", 2, cancel),
-    case("multi_recv/cq_data", 2, cq_data),
+    case("multi_recv/message_does_not_fit", 2, |r| message_does_not_fit(&Rig::open(r, &ask())?)),
+    case("multi_recv/cancel", 2, |r| cancel(&Rig::open(r, &ask())?)),
+    case("multi_recv/cq_data", 2, |r| cq_data(&Rig::open(r, &ask())?)),
     case("multi_recv/unexpected", 2, unexpected),
-    case("multi_recv/option", 2, option),
+    case("multi_recv/option", 2, |r| option(&Rig::open(r, &ask())?)),
 ];
 
 fn ask() -> Ask {
@@ -195,9 +195,8 @@ fn two_senders(rank: &Rank) -> Outcome {
 
 /// Tests that a message too long for the rest of a buffer uses the next one, and that one too long
 /// for any is truncated.
-fn message_does_not_fit(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 0 {
+fn message_does_not_fit(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
         rig.barrier()?;
         for size in [600, 700, 5000] {
             rig.complete(1, || rig.ep.send(Buf::pattern(size, size as u64), rig.peer(), 1))?;
@@ -234,9 +233,8 @@ fn message_does_not_fit(rank: &Rank) -> Outcome {
 
 /// Tests that a partly filled buffer can be cancelled, or is refused with `FI_EAGAIN` during a
 /// transfer.
-fn cancel(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 0 {
+fn cancel(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
         rig.barrier()?;
         rig.complete(1, || rig.ep.send(Buf::new(100), rig.peer(), 1))?;
         return rig.barrier();
@@ -258,19 +256,18 @@ fn cancel(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn cq_data(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 0 {
+fn cq_data(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
         rig.barrier()?;
         for index in 0..20 {
             rig.post(|| rig.ep.injectdata(Buf::pattern(16, index), index, rig.peer()))?;
         }
         return rig.barrier();
     }
-    let mut pool = Pool::post(&rig, 1, 4096)?;
+    let mut pool = Pool::post(rig, 1, 4096)?;
     rig.barrier()?;
     for index in 0..20 {
-        pool.next(&rig, |came| {
+        pool.next(rig, |came| {
             check_eq!((came.bytes.len(), came.number), (16, index));
             check_eq!(came.bytes.differs(16, index), None);
             Ok(())
@@ -309,8 +306,7 @@ fn unexpected(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn option(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn option(rig: &Rig<'_>) -> Outcome {
     for value in [1, 64, 4096, 1 << 20] {
         rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, value)?;
         check_eq!(rig.inbox.getopt(sys::FI_OPT_MIN_MULTI_RECV)?, (value, size_of::<usize>()));

@@ -26,13 +26,13 @@ const WAIT_OBJECTS: [sys::fi_wait_obj; 5] = [
 ];
 
 pub(crate) const CASES: &[Case] = &[
-    case("open/domains", 1, domains),
-    case("open/vectors", 1, vectors),
-    case("open/queues", 1, queues),
-    case("open/event_queues", 1, event_queues),
-    case("open/counters", 1, counters),
+    case("open/domains", 1, |r| domains(&rig(r)?)),
+    case("open/vectors", 1, |r| vectors(&rig(r)?)),
+    case("open/queues", 1, |r| queues(&rig(r)?)),
+    case("open/event_queues", 1, |r| event_queues(&rig(r)?)),
+    case("open/counters", 1, |r| counters(&rig(r)?)),
     case("open/counter_of_bytes", 1, counter_of_bytes),
-    case("open/regions", 1, regions),
+    case("open/regions", 1, |r| regions(&rig(r)?)),
 ];
 
 fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
@@ -44,8 +44,7 @@ fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
 }
 
 /// Tests several domains of one info, each with an endpoint that sends to itself.
-fn domains(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn domains(rig: &Rig<'_>) -> Outcome {
     let mut open = Vec::new();
     for index in 0..16 {
         let domain = Domain::open(&rig.fabric, &rig.info)
@@ -75,8 +74,7 @@ fn domains(rank: &Rank) -> Outcome {
 }
 
 /// Tests every type with every flag; an unknown flag is refused.
-fn vectors(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn vectors(rig: &Rig<'_>) -> Outcome {
     let name = rig.ep.name()?;
     for av_type in [sys::FI_AV_UNSPEC, sys::FI_AV_MAP, sys::FI_AV_TABLE] {
         for count in [0, 1, 100_000] {
@@ -100,8 +98,7 @@ fn vectors(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn queues(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn queues(rig: &Rig<'_>) -> Outcome {
     let open = |wait_obj, flags, size| {
         let attr = CqAttr { wait_obj, flags, size, ..CqAttr::default() };
         Cq::open(&rig.domain, attr)
@@ -122,8 +119,7 @@ fn queues(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn event_queues(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn event_queues(rig: &Rig<'_>) -> Outcome {
     let open = |wait_obj, flags, size| {
         let attr = EqAttr { wait_obj, flags, size };
         Eq::open(&rig.fabric, attr)
@@ -146,8 +142,7 @@ fn event_queues(rank: &Rank) -> Outcome {
 }
 
 /// Tests as many independent counters as the domain reports.
-fn counters(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn counters(rig: &Rig<'_>) -> Outcome {
     let count = rig.info.domain().cntr_cnt;
     check!(count > 0);
     let all: Vec<Arc<Cntr>> = (0..count)
@@ -191,8 +186,7 @@ fn counter_of_bytes(rank: &Rank) -> Outcome {
 }
 
 /// Tests every right alone and with every other, in each of the calls.
-fn regions(rank: &Rank) -> Outcome {
-    let rig = rig(rank)?;
+fn regions(rig: &Rig<'_>) -> Outcome {
     let rights = [
         sys::FI_SEND,
         sys::FI_RECV,

@@ -13,17 +13,17 @@ use scif_fabtests::{check, check_eq};
 use super::call_variants::check_bytes;
 
 pub(crate) const CASES: &[Case] = &[
-    case("peek/nothing", 2, nothing),
-    case("peek/finds", 2, finds),
-    case("peek/claim", 2, claim),
-    case("peek/claimed_is_nobody_elses", 2, claimed_is_kept),
-    case("peek/discard", 2, discard),
-    case("peek/claim_and_discard", 2, claim_and_discard),
+    case("peek/nothing", 2, |r| nothing(&Rig::open(r, &ask())?)),
+    case("peek/finds", 2, |r| finds(&Rig::open(r, &ask())?)),
+    case("peek/claim", 2, |r| claim(&Rig::open(r, &ask())?)),
+    case("peek/claimed_is_nobody_elses", 2, |r| claimed_is_kept(&Rig::open(r, &ask())?)),
+    case("peek/discard", 2, |r| discard(&Rig::open(r, &ask())?)),
+    case("peek/claim_and_discard", 2, |r| claim_and_discard(&Rig::open(r, &ask())?)),
     case("peek/source", 3, source),
-    case("peek/order", 2, order),
-    case("peek/many_misses", 2, many_misses),
+    case("peek/order", 2, |r| order(&Rig::open(r, &ask())?)),
+    case("peek/many_misses", 2, |r| many_misses(&Rig::open(r, &ask())?)),
     case("peek/selective_completion", 2, selective),
-    case("peek/to_itself", 1, to_itself),
+    case("peek/to_itself", 1, |r| to_itself(&Rig::open(r, &ask())?)),
 ];
 
 const SIZES: &[usize] = &[0, 8, 64, 4096, 16_384, 16_385, 100_000, 1 << 20];
@@ -84,22 +84,21 @@ pub(crate) fn take(rig: &Rig<'_>, buf: Buf, flags: u64, context: Buf) -> Outcome
     rig.received(context.addr())
 }
 
-fn nothing(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn nothing(rig: &Rig<'_>) -> Outcome {
     let context = context();
-    if rank.index == 1 {
+    if rig.rank.index == 1 {
         for flags in [0, sys::FI_CLAIM, sys::FI_DISCARD] {
-            check!(look(&rig, sys::FI_ADDR_UNSPEC, 1, 0, flags, context)?.is_none());
-            check!(look(&rig, sys::FI_ADDR_UNSPEC, 0, u64::MAX, flags, context)?.is_none());
+            check!(look(rig, sys::FI_ADDR_UNSPEC, 1, 0, flags, context)?.is_none());
+            check!(look(rig, sys::FI_ADDR_UNSPEC, 0, u64::MAX, flags, context)?.is_none());
         }
         rig.barrier()?;
         // Another tag does not match.
-        find(&rig, 5, 0, context)?;
-        check!(look(&rig, sys::FI_ADDR_UNSPEC, 4, 0, 0, context)?.is_none());
-        check!(look(&rig, sys::FI_ADDR_UNSPEC, 4, 1, 0, context)?.is_some());
+        find(rig, 5, 0, context)?;
+        check!(look(rig, sys::FI_ADDR_UNSPEC, 4, 0, 0, context)?.is_none());
+        check!(look(rig, sys::FI_ADDR_UNSPEC, 4, 1, 0, context)?.is_some());
         rig.post(|| rig.inbox.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5, 0, 1))?;
         rig.received(1)?;
-        check!(look(&rig, sys::FI_ADDR_UNSPEC, 5, 0, 0, context)?.is_none());
+        check!(look(rig, sys::FI_ADDR_UNSPEC, 5, 0, 0, context)?.is_none());
     } else {
         rig.barrier()?;
         rig.complete(1, || rig.ep.tsend(Buf::new(8), rig.peer(), 5, 1))?;
@@ -108,15 +107,14 @@ fn nothing(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a peek reports length, tag and data, and leaves the message in the queue.
-fn finds(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn finds(rig: &Rig<'_>) -> Outcome {
     for &size in SIZES {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             rig.complete(1, || rig.ep.tsenddata(Buf::pattern(size, 1), 0x77, rig.peer(), 9, 1))?;
         } else {
             let context = context();
             for _ in 0..2 {
-                let entry = find(&rig, 9, 0, context)?;
+                let entry = find(rig, 9, 0, context)?;
                 check_eq!((entry.len, entry.tag, entry.data), (size, 9, 0x77));
                 let want = sys::FI_RECV | sys::FI_TAGGED | sys::FI_REMOTE_CQ_DATA;
                 check_eq!(entry.flags & want, want, "flags {:#x}", entry.flags);
@@ -131,19 +129,18 @@ fn finds(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn claim(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn claim(rig: &Rig<'_>) -> Outcome {
     for &size in SIZES {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             rig.complete(1, || rig.ep.tsenddata(Buf::pattern(size, 2), 3, rig.peer(), 9, 1))?;
         } else {
             let context = context();
-            check_eq!(find(&rig, 9, sys::FI_CLAIM, context)?.len, size);
+            check_eq!(find(rig, 9, sys::FI_CLAIM, context)?.len, size);
             let buf = Buf::new(size + 10);
-            let entry = take(&rig, buf, 0, context)?;
+            let entry = take(rig, buf, 0, context)?;
             check_eq!((entry.len, entry.data), (size, 3));
             check_bytes(&buf, size, 2, 0)?;
-            check!(look(&rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, context)?.is_none());
+            check!(look(rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, context)?.is_none());
         }
         rig.barrier()?;
     }
@@ -151,10 +148,9 @@ fn claim(rank: &Rank) -> Outcome {
 }
 
 /// Tests that between claim and receive no other receive or peek gets the message.
-fn claimed_is_kept(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn claimed_is_kept(rig: &Rig<'_>) -> Outcome {
     for &size in SIZES {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             for index in 0..2 {
                 rig.post(|| rig.ep.tsend(Buf::pattern(size, index), rig.peer(), 9, 1))?;
             }
@@ -164,10 +160,10 @@ fn claimed_is_kept(rank: &Rank) -> Outcome {
         } else {
             rig.barrier()?;
             let (first, second, probe) = (context(), context(), context());
-            find(&rig, 9, sys::FI_CLAIM, first)?;
-            find(&rig, 9, sys::FI_CLAIM, second)?;
+            find(rig, 9, sys::FI_CLAIM, first)?;
+            find(rig, 9, sys::FI_CLAIM, second)?;
             check!(
-                look(&rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, probe)?.is_none(),
+                look(rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, probe)?.is_none(),
                 "a claimed message was found"
             );
             let open = Buf::new(size);
@@ -176,7 +172,7 @@ fn claimed_is_kept(rank: &Rank) -> Outcome {
             // In the reverse order of arrival.
             for (context, seed) in [(second, 1), (first, 0)] {
                 let buf = Buf::new(size);
-                check_eq!(take(&rig, buf, 0, context)?.len, size);
+                check_eq!(take(rig, buf, 0, context)?.len, size);
                 check_bytes(&buf, size, seed, 0)?;
             }
             rig.inbox.cancel(7)?;
@@ -187,10 +183,9 @@ fn claimed_is_kept(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn discard(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn discard(rig: &Rig<'_>) -> Outcome {
     for &size in SIZES {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             for index in 0..2 {
                 rig.post(|| rig.ep.tsend(Buf::pattern(size, index), rig.peer(), 9, 1))?;
             }
@@ -198,7 +193,7 @@ fn discard(rank: &Rank) -> Outcome {
             rig.sent(1)?;
         } else {
             let context = context();
-            check_eq!(find(&rig, 9, sys::FI_DISCARD, context)?.len, size);
+            check_eq!(find(rig, 9, sys::FI_DISCARD, context)?.len, size);
             let buf = Buf::new(size);
             rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
             check_eq!(rig.received(2)?.len, size);
@@ -209,14 +204,13 @@ fn discard(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn claim_and_discard(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn claim_and_discard(rig: &Rig<'_>) -> Outcome {
     for &size in SIZES {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             rig.complete(1, || rig.ep.tsend(Buf::new(size), rig.peer(), 9, 1))?;
         } else {
             let context = context();
-            find(&rig, 9, sys::FI_CLAIM, context)?;
+            find(rig, 9, sys::FI_CLAIM, context)?;
             let flags = sys::FI_CLAIM | sys::FI_DISCARD | sys::FI_COMPLETION;
             rig.post(|| {
                 rig.inbox.trecvmsg(
@@ -226,7 +220,7 @@ fn claim_and_discard(rank: &Rank) -> Outcome {
                 )
             })?;
             rig.received(context.addr())?;
-            check!(look(&rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, context)?.is_none());
+            check!(look(rig, sys::FI_ADDR_UNSPEC, 9, 0, 0, context)?.is_none());
         }
         rig.barrier()?;
     }
@@ -262,9 +256,8 @@ fn source(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a peek finds the oldest matching message.
-fn order(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 0 {
+fn order(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
         for size in 1..=20 {
             rig.complete(1, || rig.ep.tsend(Buf::new(size), rig.peer(), 100 + size as u64 % 3, 1))?;
         }
@@ -273,27 +266,26 @@ fn order(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     let context = context();
-    check_eq!(find(&rig, 100, 0, context)?.len, 3);
-    check_eq!(find(&rig, 101, 0, context)?.len, 1);
-    check_eq!(find(&rig, 102, 0, context)?.len, 2);
+    check_eq!(find(rig, 100, 0, context)?.len, 3);
+    check_eq!(find(rig, 101, 0, context)?.len, 1);
+    check_eq!(find(rig, 102, 0, context)?.len, 2);
     for size in 1..=20 {
-        let entry = look(&rig, sys::FI_ADDR_UNSPEC, 0, u64::MAX, sys::FI_CLAIM, context)?;
+        let entry = look(rig, sys::FI_ADDR_UNSPEC, 0, u64::MAX, sys::FI_CLAIM, context)?;
         check_eq!(entry.map(|entry| entry.len), Some(size));
-        check_eq!(take(&rig, Buf::new(size), 0, context)?.len, size);
+        check_eq!(take(rig, Buf::new(size), 0, context)?.len, size);
     }
     rig.barrier()
 }
 
 /// Tests that thousands of unsuccessful peeks affect neither memory nor order.
-fn many_misses(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn many_misses(rig: &Rig<'_>) -> Outcome {
     let context = context();
     for _ in 0..5000 {
-        check!(look(&rig, sys::FI_ADDR_UNSPEC, 1, 0, 0, context)?.is_none());
+        check!(look(rig, sys::FI_ADDR_UNSPEC, 1, 0, 0, context)?.is_none());
     }
     rig.barrier()?;
     rig.complete(1, || rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
-    find(&rig, 1, sys::FI_DISCARD, context)?;
+    find(rig, 1, sys::FI_DISCARD, context)?;
     rig.barrier()
 }
 
@@ -320,14 +312,13 @@ fn selective(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn to_itself(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn to_itself(rig: &Rig<'_>) -> Outcome {
     for &size in SIZES {
         let context = context();
         rig.post(|| rig.ep.tsend(Buf::pattern(size, 4), rig.to(0), 3, 1))?;
-        check_eq!(find(&rig, 3, sys::FI_CLAIM, context)?.len, size);
+        check_eq!(find(rig, 3, sys::FI_CLAIM, context)?.len, size);
         let buf = Buf::new(size);
-        take(&rig, buf, 0, context)?;
+        take(rig, buf, 0, context)?;
         check_bytes(&buf, size, 4, 0)?;
         match rig.wait("the send", || Ok(rig.tx.take()))? {
             Ok(entry) => check_eq!(entry.context, 1),

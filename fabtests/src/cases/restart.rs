@@ -14,7 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     case("restart/after_death_in_a_runtime_dir", 2, |r| after_death(r, false)).under(RUNTIME_DIR),
     case("restart/after_closing", 2, after_closing),
     case("restart/after_closing_in_a_runtime_dir", 2, after_closing).under(RUNTIME_DIR),
-    case("restart/address_free_at_once", 2, free_at_once),
+    case("restart/address_free_at_once", 2, |r| free_at_once(&Rig::open(r, &ask())?)),
 ];
 
 /// Setting for sockets with names in the file system, which a successor takes over after a death.
@@ -157,19 +157,18 @@ fn after_closing(rank: &Rank) -> Outcome {
 }
 
 /// Tests that an address is free as soon as its owner has died or closed it, whatever its peers do.
-fn free_at_once(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    talk(&rig, rig.peer(), 1)?;
-    if rank.index == 1 {
-        rank.expect_death()?;
+fn free_at_once(rig: &Rig<'_>) -> Outcome {
+    talk(rig, rig.peer(), 1)?;
+    if rig.rank.index == 1 {
+        rig.rank.expect_death()?;
         rig.barrier()?;
         return sandbox::die();
     }
     rig.barrier()?;
-    rank.kill(1)?;
+    rig.rank.kill(1)?;
     let name = rig.names.get(1).cloned().unwrap_or_default();
     // This process takes the address over before it has noticed the death.
-    let second = Rig::open_at(rank, &ask(), &name)?;
+    let second = Rig::open_at(rig.rank, &ask(), &name)?;
     check_eq!(second.ep.name()?, name);
     Ok(())
 }

@@ -30,13 +30,13 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/read", 2, |r| reads(r, Get::Read)),
     case("rma/readv", 2, |r| reads(r, Get::Readv)),
     case("rma/readmsg", 2, |r| reads(r, Get::Readmsg)),
-    case("rma/scattered", 2, scattered),
-    case("rma/itself", 1, itself),
+    case("rma/scattered", 2, |r| scattered(&Rig::open(r, &ask())?)),
+    case("rma/itself", 1, |r| itself(&Rig::open(r, &ask())?)),
     case("rma/read_what_was_written", 2, read_after_write),
     case("rma/many_outstanding", 2, many_outstanding),
-    case("rma/both_at_once", 2, both_at_once),
+    case("rma/both_at_once", 2, |r| both_at_once(&Rig::open(r, &ask())?)),
     case("rma/all_at_one", 4, all_at_one),
-    case("rma/write_then_send", 2, write_then_send),
+    case("rma/write_then_send", 2, |r| write_then_send(&Rig::open(r, &ask())?)),
     case("rma/mode_none", 2, |r| mode(r, 0)),
     case("rma/mode_virt_addr", 2, |r| mode(r, sys::FI_MR_VIRT_ADDR)),
     case("rma/mode_prov_key", 2, |r| mode(r, sys::FI_MR_PROV_KEY)),
@@ -47,9 +47,9 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/mode_everything", 2, |r| mode(r, EVERYTHING)),
     case("rma/mode_basic", 2, |r| mode(r, sys::FI_MR_BASIC)),
     case("rma/mode_scalable", 2, |r| mode(r, sys::FI_MR_SCALABLE)),
-    case("rma/regions_of_pieces", 2, regions_of_pieces),
+    case("rma/regions_of_pieces", 2, |r| regions_of_pieces(&Rig::open(r, &ask())?)),
     case("rma/selective_completion", 2, selective),
-    case("rma/memory_of_every_kind", 2, memory_kinds),
+    case("rma/memory_of_every_kind", 2, |r| memory_kinds(&Rig::open(r, &ask())?)),
     case("rma/domain_opened_for_messages", 2, message_domain).under(&[("FI_SCIF_STATS", "1")]),
 ];
 
@@ -233,8 +233,7 @@ fn reads(rank: &Rank, how: Get) -> Outcome {
 }
 
 /// Tests several local and several remote ranges whose boundaries differ.
-fn scattered(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn scattered(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     let (local, remote) = (rig.info.tx().iov_limit.min(4), rig.info.tx().rma_iov_limit.min(4));
     for size in [40, 4096, 70_001, 1 << 20] {
@@ -244,7 +243,7 @@ fn scattered(rank: &Rank) -> Outcome {
         let len = |index: usize| {
             if index + 1 == remote { size - piece * (remote - 1) } else { piece }
         };
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
             let to: Vec<RmaIov> = (0..remote)
                 .map(|index| RmaIov {
@@ -261,9 +260,9 @@ fn scattered(rank: &Rank) -> Outcome {
                     sys::FI_COMPLETION,
                 )
             })?;
-            check_put(&rig, 1)?;
-            announce(&rig, rig.peer())?;
-            hear(&rig)?;
+            check_put(rig, 1)?;
+            announce(rig, rig.peer())?;
+            hear(rig)?;
             rig.post(|| {
                 rig.ep.readmsg(
                     &back.split(local),
@@ -271,14 +270,14 @@ fn scattered(rank: &Rank) -> Outcome {
                     sys::FI_COMPLETION,
                 )
             })?;
-            check_got(&rig, 2)?;
+            check_got(rig, 2)?;
             check_eq!(back.differs(size, 5), None);
         } else {
-            hear(&rig)?;
+            hear(rig)?;
             let joined: Vec<u8> =
                 (0..remote).flat_map(|index| mine.get(place(index), len(index))).collect();
             check_eq!(Buf::of(&joined).differs(size, 5), None, "{size} B");
-            announce(&rig, rig.peer())?;
+            announce(rig, rig.peer())?;
         }
         rig.barrier()?;
         mine.fill(0);
@@ -287,16 +286,15 @@ fn scattered(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn itself(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn itself(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     let at = from(&remotes, 0, AT)?;
     for &size in call_variants::SIZES {
         let (buf, back) = (Buf::pattern(size, 3), Buf::new(size));
         rig.post(|| rig.ep.write(buf, rig.to(0), at.addr, at.key, 1))?;
-        check_put(&rig, 1)?;
+        check_put(rig, 1)?;
         rig.post(|| rig.ep.read(back, rig.to(0), at.addr, at.key, 2))?;
-        check_got(&rig, 2)?;
+        check_got(rig, 2)?;
         check_eq!(back.differs(size, 3), None);
         check_eq!(mine.sub(AT, size).differs(size, 3), None);
     }
@@ -369,22 +367,21 @@ fn many_outstanding(rank: &Rank) -> Outcome {
 }
 
 /// Tests concurrent writes and reads by both ranks, each on the memory of the other.
-fn both_at_once(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let (target, source) = (Buf::new(LARGEST), Buf::pattern(LARGEST, rank.index as u64));
+fn both_at_once(rig: &Rig<'_>) -> Outcome {
+    let (target, source) = (Buf::new(LARGEST), Buf::pattern(LARGEST, rig.rank.index as u64));
     let (_mr, targets) = rig.share(target, REMOTE)?;
     let (_mr, sources) = rig.share(source, REMOTE)?;
-    let (mine, other) = (rank.index as u64, 1 - rank.index as u64);
+    let (mine, other) = (rig.rank.index as u64, 1 - rig.rank.index as u64);
     for &size in call_variants::SIZES {
-        let (to, at) = (from(&targets, rank.peer(), 0)?, from(&sources, rank.peer(), 0)?);
+        let (to, at) = (from(&targets, rig.rank.peer(), 0)?, from(&sources, rig.rank.peer(), 0)?);
         let (buf, back) = (Buf::pattern(size, mine + 10), Buf::new(size));
         rig.post(|| rig.ep.write(buf, rig.peer(), to.addr, to.key, 1))?;
         rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
         let done = rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context;
         check_eq!(done, 3);
         check_eq!(back.differs(size, other), None);
-        announce(&rig, rig.peer())?;
-        hear(&rig)?;
+        announce(rig, rig.peer())?;
+        hear(rig)?;
         check_eq!(target.differs(size, other + 10), None);
         rig.barrier()?;
     }
@@ -417,11 +414,10 @@ fn all_at_one(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a message sent directly after a write, before its completion, arrives after its data.
-fn write_then_send(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn write_then_send(rig: &Rig<'_>) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     for &size in call_variants::SIZES {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             let at = from(&remotes, 1, 0)?;
             let buf = Buf::pattern(size, size as u64);
             rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
@@ -429,7 +425,7 @@ fn write_then_send(rank: &Rank) -> Outcome {
             rig.next(&rig.tx)?;
             rig.next(&rig.tx)?;
         } else {
-            hear(&rig)?;
+            hear(rig)?;
             check_eq!(mine.differs(size, size as u64), None, "{size} B");
         }
         rig.barrier()?;
@@ -486,8 +482,7 @@ fn one_write(rig: &Rig<'_>) -> Outcome {
 }
 
 /// Tests that a region of several ranges is one range of addresses.
-fn regions_of_pieces(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn regions_of_pieces(rig: &Rig<'_>) -> Outcome {
     let mode = rig.info.domain().mr_mode;
     let count = rig.info.domain().mr_iov_limit.min(3);
     if count < 2 || mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0 {
@@ -508,21 +503,21 @@ fn regions_of_pieces(rank: &Rank) -> Outcome {
             Mr::regv(&rig.domain, &pieces, ask)?
         };
         let remotes = rig.exchange_remote(Remote { addr: 0, key: mr.key()?, len: total })?;
-        let at = from(&remotes, rank.peer(), 0)?;
+        let at = from(&remotes, rig.rank.peer(), 0)?;
         let (buf, back) = (Buf::pattern(total, 4), Buf::new(total));
         rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
-        check_put(&rig, 1)?;
-        announce(&rig, rig.peer())?;
-        hear(&rig)?;
+        check_put(rig, 1)?;
+        announce(rig, rig.peer())?;
+        hear(rig)?;
         let joined: Vec<u8> = pieces.iter().flat_map(Buf::bytes).collect();
         check_eq!(Buf::of(&joined).differs(total, 4), None);
         rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
-        check_got(&rig, 2)?;
+        check_got(rig, 2)?;
         check_eq!(back.differs(total, 4), None);
         // Across the boundary of the first two.
         let small = Buf::new(20);
         rig.post(|| rig.ep.read(small, rig.peer(), at.addr + 9_990, at.key, 3))?;
-        check_got(&rig, 3)?;
+        check_got(rig, 3)?;
         check_eq!(small.bytes() == buf.get(9_990, 20), true);
         rig.barrier()?;
     }
@@ -549,19 +544,18 @@ fn selective(rank: &Rank) -> Outcome {
 }
 
 /// Tests regions in the heap, in private and in shared mappings.
-fn memory_kinds(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn memory_kinds(rig: &Rig<'_>) -> Outcome {
     for (kind, mine) in
         [("heap", Buf::new(200)), ("mapping", Buf::new(1 << 20)), ("shared", Buf::shared(1 << 20)?)]
     {
         let (_mr, remotes) = rig.share(mine, REMOTE)?;
-        let at = from(&remotes, rank.peer(), 0)?;
+        let at = from(&remotes, rig.rank.peer(), 0)?;
         for size in [8, 200, 65_536, 1 << 20].into_iter().filter(|&size| size <= mine.len()) {
             let buf = Buf::pattern(size, 2);
             rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
-            check_put(&rig, 1)?;
-            announce(&rig, rig.peer())?;
-            hear(&rig)?;
+            check_put(rig, 1)?;
+            announce(rig, rig.peer())?;
+            hear(rig)?;
             check_eq!(mine.differs(size, 2), None, "{kind} {size} B");
             rig.barrier()?;
             mine.fill(0);

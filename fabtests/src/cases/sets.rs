@@ -14,7 +14,7 @@ use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
     case("pollset/queues_and_counters", 2, queues_and_counters),
-    case("pollset/membership", 1, membership),
+    case("pollset/membership", 1, |r| membership(&Rig::open(r, &Ask::messages(false))?)),
     case("waitset/unspec", 2, |r| messages(r, sys::FI_WAIT_UNSPEC)),
     case("waitset/fd", 2, |r| messages(r, sys::FI_WAIT_FD)),
     case("waitset/yield", 2, |r| messages(r, sys::FI_WAIT_YIELD)),
@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     case("waitset/descriptor", 1, descriptor),
     case("waitset/refused", 1, refused),
     case("option/sizes", 1, sizes),
-    case("option/kinds", 1, kinds),
+    case("option/kinds", 1, |r| kinds(&Rig::open(r, &Ask::messages(false))?)),
 ];
 
 /// Tests that `fi_poll` reports the members with entries, and makes progress for them.
@@ -78,8 +78,7 @@ fn queues_and_counters(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn membership(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn membership(rig: &Rig<'_>) -> Outcome {
     let set = supported("fi_poll_open", PollSet::open(&rig.domain, 0))?;
     check_eq!(PollSet::open(&rig.domain, 1).map(drop), Err(Errno::EINVAL), "flags");
     let cntr = Cntr::open(&rig.domain, CntrAttr::default())?;
@@ -87,7 +86,7 @@ fn membership(rank: &Rank) -> Outcome {
     check_eq!(set.add(cntr.as_ref(), 5), Ok(()));
     check_eq!(set.add(cntr.as_ref(), 5), Err(Errno::EINVAL), "twice");
     check_eq!(set.add(rig.ep.as_ref(), 5), Err(Errno::EINVAL), "an endpoint");
-    let other = Rig::open(rank, &Ask::messages(false))?;
+    let other = Rig::open(rig.rank, &Ask::messages(false))?;
     check_eq!(set.add(other.tx.cq.as_ref(), 5), Err(Errno::EDOMAIN));
     check_eq!(cntr.close(), Err(Errno::EBUSY));
     check_eq!(set.close(), Err(Errno::EBUSY));
@@ -283,8 +282,7 @@ fn sizes(rank: &Rank) -> Outcome {
 }
 
 /// Tests every other option: supported, known but refused, or unknown.
-fn kinds(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn kinds(rig: &Rig<'_>) -> Outcome {
     let truth = |option, value| rig.ep.setopt_raw(sys::FI_OPT_ENDPOINT, option, value, 1);
     check_eq!(truth(sys::FI_OPT_SHARED_MEMORY_PERMITTED, 1), Ok(()));
     check_eq!(truth(sys::FI_OPT_SHARED_MEMORY_PERMITTED, 0), Err(Errno::EOPNOTSUPP));

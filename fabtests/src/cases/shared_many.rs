@@ -10,9 +10,9 @@ use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
     case("shared/many_messages", 2, many),
-    case("shared/many_cancel", 1, cancel),
+    case("shared/many_cancel", 1, |r| cancel(&Rig::open_alone(r, &ask())?)),
     case("shared/many_endpoint_closed", 2, closed),
-    case("shared/options", 1, options),
+    case("shared/options", 1, |r| options(&Rig::open_alone(r, &ask())?)),
     case("shared/no_prefix", 1, no_prefix),
 ];
 
@@ -116,8 +116,7 @@ fn many(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn cancel(rank: &Rank) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask())?;
+fn cancel(rig: &Rig<'_>) -> Outcome {
     let own = rig.av.insert(&rig.ep.name()?)?;
     rig.inbox.recvmsg(&[Buf::new(4096)], sys::FI_ADDR_UNSPEC, 5, MANY)?;
     rig.post(|| rig.ep.inject(Buf::new(100), own))?;
@@ -176,8 +175,7 @@ fn closed(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn options(rank: &Rank) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask())?;
+fn options(rig: &Rig<'_>) -> Outcome {
     for value in [1, 4096] {
         rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, value)?;
         check_eq!(rig.inbox.getopt(sys::FI_OPT_MIN_MULTI_RECV)?, (value, size_of::<usize>()));

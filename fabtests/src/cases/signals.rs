@@ -18,9 +18,9 @@ use super::call_variants::check_bytes;
 pub(crate) const CASES: &[Case] = &[
     case("signals/queue", 1, queue),
     case("signals/queue_below_its_threshold", 1, threshold),
-    case("signals/event_queue", 1, event_queue),
-    case("signals/counter", 1, counter),
-    case("signals/wait_set", 1, wait_set),
+    case("signals/event_queue", 1, |r| event_queue(&Rig::open(r, &Ask::messages(false))?)),
+    case("signals/counter", 1, |r| counter(&Rig::open(r, &Ask::messages(false))?)),
+    case("signals/wait_set", 1, |r| wait_set(&Rig::open(r, &Ask::messages(false))?)),
     case("signals/transfers", 2, transfers),
     case("signals/interrupt_kills", 1, |r| interrupt_kills(r, sys::FI_PROGRESS_MANUAL))
         .under(NO_HANDLERS),
@@ -116,13 +116,12 @@ fn threshold(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn event_queue(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn event_queue(rig: &Rig<'_>) -> Outcome {
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
         let attr = EqAttr { wait_obj, flags: sys::FI_WRITE, ..EqAttr::default() };
         let eq = Eq::open(&rig.fabric, attr)?;
         for restart in ACTIONS {
-            rank.step("asleep, with no event to come");
+            rig.rank.step("asleep, with no event to come");
             for _ in 0..5 {
                 let read = sandbox::interrupted(restart, || eq.sread(-1, 0))?;
                 check_eq!(read.map(drop), Err(Errno::EAGAIN), "restart {restart}");
@@ -146,13 +145,12 @@ fn later(cntr: &Cntr, calls: impl FnOnce() -> Result<(), Errno>) -> Result<(), E
     })
 }
 
-fn counter(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn counter(rig: &Rig<'_>) -> Outcome {
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
         let attr = CntrAttr { wait_obj, ..CntrAttr::default() };
         let cntr = supported("fi_cntr_open", Cntr::open(&rig.domain, attr))?;
         for (value, restart) in (1..).zip(ACTIONS) {
-            rank.step("waiting for a counter");
+            rig.rank.step("waiting for a counter");
             let waited = sandbox::interrupted(restart, || later(&cntr, || cntr.wait(value, -1)))?;
             check_eq!(waited, Ok(()), "restart {restart}");
             let waited = sandbox::interrupted(restart, || cntr.wait(value + 1, 30))?;
@@ -162,13 +160,12 @@ fn counter(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn wait_set(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+fn wait_set(rig: &Rig<'_>) -> Outcome {
     let set = WaitSet::open(&rig.fabric, sys::FI_WAIT_UNSPEC, 0);
     let set = supported("fi_wait_open", set)?;
     let cntr = set.cntr(&rig.domain)?;
     for restart in ACTIONS {
-        rank.step("waiting for a set");
+        rig.rank.step("waiting for a set");
         let waited = sandbox::interrupted(restart, || later(&cntr, || set.wait(-1)))?;
         check_eq!(waited, Ok(()), "restart {restart}");
         cntr.read()?;

@@ -34,16 +34,16 @@ pub(crate) const CASES: &[Case] = &[
         sizes(r, SendCall::Flags(sys::FI_TRANSMIT_COMPLETE), RecvCall::Recv)
     }),
     case("tagged/reverse_tags", 2, reverse_tags),
-    case("tagged/ignore_bits", 2, ignore_bits),
-    case("tagged/same_tag_in_order", 2, same_tag),
+    case("tagged/ignore_bits", 2, |r| ignore_bits(&Rig::open(r, &ask())?)),
+    case("tagged/same_tag_in_order", 2, |r| same_tag(&Rig::open(r, &ask())?)),
     case("tagged/not_mixed_with_msg", 2, not_mixed),
-    case("tagged/all_64_bits", 2, all_bits),
-    case("tagged/truncation", 2, truncation),
-    case("tagged/cancel", 2, cancel),
+    case("tagged/all_64_bits", 2, |r| all_bits(&Rig::open(r, &ask())?)),
+    case("tagged/truncation", 2, |r| truncation(&Rig::open(r, &ask())?)),
+    case("tagged/cancel", 2, |r| cancel(&Rig::open(r, &ask())?)),
     case("tagged/directed", 3, directed),
-    case("tagged/source_ignored_without_cap", 2, undirected),
-    case("tagged/to_itself", 1, to_itself),
-    case("tagged/null_buffer", 2, null_buffer),
+    case("tagged/source_ignored_without_cap", 2, |r| undirected(&Rig::open(r, &ask())?)),
+    case("tagged/to_itself", 1, |r| to_itself(&Rig::open(r, &ask())?)),
+    case("tagged/null_buffer", 2, |r| null_buffer(&Rig::open(r, &ask())?)),
 ];
 
 fn ask() -> Ask {
@@ -91,10 +91,9 @@ fn reverse_tags(rank: &Rank) -> Outcome {
 
 /// Tests that ignored bits match any value, the others must be equal, and the oldest matching
 /// receive is taken.
-fn ignore_bits(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn ignore_bits(rig: &Rig<'_>) -> Outcome {
     let (exact, low, all) = (0x10_0000_0001, 0x10_0000_00ff, u64::MAX);
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         rig.barrier()?;
         for tag in [0x10_0000_0001_u64, 0x10_0000_0077, 0xdead, 0x10_0000_0001] {
             rig.complete(1, || rig.ep.tsend(Buf::new(4), rig.peer(), tag, 1))?;
@@ -112,7 +111,7 @@ fn ignore_bits(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     // Again with unexpected messages.
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         for tag in [5_u64, 6, 7] {
             rig.post(|| rig.ep.tinject(Buf::new(4), rig.peer(), tag))?;
         }
@@ -129,10 +128,9 @@ fn ignore_bits(rank: &Rank) -> Outcome {
 }
 
 /// Tests that messages with equal tags stay in order, small and large ones mixed.
-fn same_tag(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn same_tag(rig: &Rig<'_>) -> Outcome {
     let sizes = [3, 200_000, 64, 17_000, 0, 4096, 1 << 20, 9];
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         for (index, &size) in sizes.iter().enumerate() {
             let buf = Buf::pattern(size, index as u64);
             rig.post(|| rig.ep.tsend(buf, rig.peer(), 5, index))?;
@@ -174,19 +172,18 @@ fn not_mixed(rank: &Rank) -> Outcome {
 }
 
 /// Tests that every bit of a tag counts.
-fn all_bits(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn all_bits(rig: &Rig<'_>) -> Outcome {
     let format = rig.info.ep().mem_tag_format;
     let usable: Vec<u64> = (0..64).map(|bit| 1_u64 << bit).filter(|bit| *bit <= format).collect();
     for &tag in &usable {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             rig.post(|| rig.ep.tsend(Buf::new(1), rig.peer(), tag, 1))?;
         } else {
             rig.post(|| rig.inbox.trecv(Buf::new(1), sys::FI_ADDR_UNSPEC, tag, 0, 1))?;
         }
     }
     for _ in &usable {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             rig.sent(1)?;
         } else {
             rig.received(1)?;
@@ -195,10 +192,9 @@ fn all_bits(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn truncation(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn truncation(rig: &Rig<'_>) -> Outcome {
     for (sent, room) in [(64, 10), (20_000, 4096), (1 << 20, 1000)] {
-        if rank.index == 0 {
+        if rig.rank.index == 0 {
             let buf = Buf::pattern(sent, 4);
             rig.post(|| rig.ep.tsend(buf, rig.peer(), 8, 1))?;
             rig.barrier()?;
@@ -213,12 +209,11 @@ fn truncation(rank: &Rank) -> Outcome {
         }
         rig.barrier()?;
     }
-    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, true, 100, Timing::Expected)
+    call_variants::one_message(rig, SendCall::Send, RecvCall::Recv, true, 100, Timing::Expected)
 }
 
-fn cancel(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 1 {
+fn cancel(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 1 {
         for (tag, context) in [(0, 100), (1, 101), (2, 102), (3, 103)] {
             rig.post(|| rig.inbox.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, tag, 0, context))?;
         }
@@ -265,12 +260,11 @@ fn directed(rank: &Rank) -> Outcome {
 }
 
 /// Tests that without `FI_DIRECTED_RECV` the source of a receive is ignored.
-fn undirected(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn undirected(rig: &Rig<'_>) -> Outcome {
     if rig.info.caps() & sys::FI_DIRECTED_RECV != 0 {
         return Ok(());
     }
-    if rank.index == 0 {
+    if rig.rank.index == 0 {
         rig.complete(1, || rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
     } else {
         rig.post(|| rig.inbox.trecv(Buf::new(8), rig.to(1), 1, 0, 1))?;
@@ -279,8 +273,7 @@ fn undirected(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn to_itself(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn to_itself(rig: &Rig<'_>) -> Outcome {
     for &size in call_variants::SIZES {
         let (from, to) = (Buf::pattern(size, 3), Buf::new(size));
         rig.post(|| rig.ep.tsend(from, rig.to(0), 9, 1))?;
@@ -292,9 +285,8 @@ fn to_itself(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn null_buffer(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 0 {
+fn null_buffer(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
         rig.complete(1, || rig.ep.tsend(Buf::NULL, rig.peer(), 1, 1))?;
         rig.post(|| rig.ep.tinject(Buf::NULL, rig.peer(), 1))?;
         rig.post(|| rig.ep.tinjectdata(Buf::NULL, 77, rig.peer(), 1))?;

@@ -14,12 +14,14 @@ use scif_fabtests::{check, check_eq};
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
-    case("threads/one_endpoint", 2, one_endpoint),
+    case("threads/one_endpoint", 2, |r| one_endpoint(&Rig::open(r, &safe(Ask::messages(true)))?)),
     case("threads/one_poster_one_reader", 2, poster_and_reader),
     case("threads/sleeping_reader", 2, sleeping_reader),
     case("threads/own_domains", 2, own_domains),
     case("threads/atomics", 2, atomics),
-    case("threads/opening_and_closing", 1, opening_and_closing),
+    case("threads/opening_and_closing", 1, |r| {
+        opening_and_closing(&Rig::open(r, &safe(Ask::messages(false)))?)
+    }),
 ];
 
 const THREADS: usize = 4;
@@ -97,11 +99,10 @@ fn each_thread(work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
 }
 
 /// Tests four threads on each side, each with its own tag, on one endpoint and one queue.
-fn one_endpoint(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &safe(Ask::messages(true)))?;
+fn one_endpoint(rig: &Rig<'_>) -> Outcome {
     check_eq!(rig.info.domain().threading, sys::FI_THREAD_SAFE);
     let (ep, peer, shared) = (&rig.ep, rig.peer(), Shared::new(&rig.rx.cq));
-    rank.step("four threads on one endpoint");
+    rig.rank.step("four threads on one endpoint");
     each_thread(|thread| {
         for round in 0..200_usize {
             let size = SIZES.get(round % SIZES.len()).copied().unwrap_or(8);
@@ -293,8 +294,7 @@ fn atomics(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-fn opening_and_closing(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &safe(Ask::messages(false)))?;
+fn opening_and_closing(rig: &Rig<'_>) -> Outcome {
     let (domain, info) = (&rig.domain, &rig.info);
     each_thread(|_| {
         for _ in 0..50 {

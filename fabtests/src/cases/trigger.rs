@@ -18,17 +18,17 @@ use super::rma::{REMOTE, from};
 pub(crate) const CASES: &[Case] = &[
     case("trigger/thresholds_in_order", 2, |r| thresholds(r, sys::FI_EP_RDM)),
     case("trigger/datagrams", 2, |r| thresholds(r, sys::FI_EP_DGRAM)),
-    case("trigger/every_call", 2, every_call),
-    case("trigger/receives", 2, receives),
+    case("trigger/every_call", 2, |r| every_call(&Rig::open(r, &ask())?)),
+    case("trigger/receives", 2, |r| receives(&Rig::open(r, &ask())?)),
     case("trigger/alias", 2, alias),
     case("trigger/own_completions", 2, own_completions),
     case("trigger/many_at_once", 2, many_at_once),
     case("trigger/wakes_a_reader", 2, wakes_a_reader),
     case("trigger/progress_auto", 2, progress_auto),
-    case("trigger/cancel", 1, cancel),
-    case("trigger/refused", 1, refused),
-    case("trigger/shared_receives", 1, shared_receives),
-    case("trigger/no_contexts", 1, no_contexts),
+    case("trigger/cancel", 1, |r| cancel(&Rig::open(r, &ask())?)),
+    case("trigger/refused", 1, |r| refused(&Rig::open(r, &ask())?)),
+    case("trigger/shared_receives", 1, |r| shared_receives(&Rig::open(r, &ask())?)),
+    case("trigger/no_contexts", 1, |r| no_contexts(&Rig::open(r, &ask())?)),
 ];
 
 pub(crate) fn ask() -> Ask {
@@ -91,12 +91,11 @@ fn thresholds(rank: &Rank, ep_type: u32) -> Outcome {
 }
 
 /// Tests that each data transfer call takes effect when its counter reaches the threshold.
-fn every_call(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn every_call(rig: &Rig<'_>) -> Outcome {
     let mine = Buf::new(64);
     mine.store_u64(0, 5);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
-    if rank.index == 1 {
+    if rig.rank.index == 1 {
         for tag in [None, Some(7), Some(8)] {
             let buf = Buf::new(8);
             match tag {
@@ -109,7 +108,7 @@ fn every_call(rank: &Rank) -> Outcome {
         check_eq!((mine.load_u64(0), mine.load_u64(8)), (9, 77));
         return Ok(());
     }
-    let (cntr, peer) = (counter(&rig)?, rig.peer());
+    let (cntr, peer) = (counter(rig)?, rig.peer());
     let at = from(&remotes, 1, 0)?;
     let alias = rig.ep.alias(sys::FI_TRANSMIT | sys::FI_TRIGGER | sys::FI_COMPLETION)?;
     let mut contexts = Vec::new();
@@ -138,7 +137,7 @@ fn every_call(rank: &Rank) -> Outcome {
     alias.atomic(&target(sys::FI_SUM, next()?), one(1))?;
     alias.fetch_atomic(&target(sys::FI_SUM, next()?), one(2), old)?;
     alias.compare_atomic(&target(sys::FI_CSWAP, next()?), one(9), word(8), before)?;
-    silence(&rig)?;
+    silence(rig)?;
     for context in contexts {
         cntr.add(1)?;
         rig.sent(context)?;
@@ -148,9 +147,8 @@ fn every_call(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a waiting receive does not match an arriving message.
-fn receives(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    if rank.index == 0 {
+fn receives(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.index == 0 {
         for value in [1_u64, 2] {
             let buf = Buf::of(&value.to_ne_bytes());
             rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
@@ -158,7 +156,7 @@ fn receives(rank: &Rank) -> Outcome {
         rig.complete(1, || rig.ep.tsend(Buf::of(&3_u64.to_ne_bytes()), rig.peer(), 5, 1))?;
         return rig.barrier();
     }
-    let cntr = counter(&rig)?;
+    let cntr = counter(rig)?;
     let (late, tagged, now) = (Buf::new(8), Buf::new(8), Buf::new(8));
     let (context, other) = (when(&cntr, 1)?.addr(), when(&cntr, 2)?.addr());
     let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
@@ -167,11 +165,11 @@ fn receives(rank: &Rank) -> Outcome {
     rig.ep.recv(now, sys::FI_ADDR_UNSPEC, 2)?;
     rig.received(2)?;
     check_eq!(now.load_u64(0), 1);
-    silence(&rig)?;
+    silence(rig)?;
     cntr.add(1)?;
     rig.received(context)?;
     check_eq!(late.load_u64(0), 2);
-    silence(&rig)?;
+    silence(rig)?;
     cntr.add(1)?;
     rig.received(other)?;
     check_eq!(tagged.load_u64(0), 3);
@@ -306,9 +304,8 @@ fn progress_auto(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn cancel(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let cntr = counter(&rig)?;
+fn cancel(rig: &Rig<'_>) -> Outcome {
+    let cntr = counter(rig)?;
     let (first, second) = (when(&cntr, 1)?.addr(), when(&cntr, 1)?.addr());
     let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
     for context in [first, second] {
@@ -328,15 +325,14 @@ fn cancel(rank: &Rank) -> Outcome {
     rig.ep.cancel(second)?;
     check_eq!(rig.next_error(&rig.rx)?.context, second);
     rig.ep.cancel(second)?;
-    silence(&rig)?;
+    silence(rig)?;
     check_eq!(cntr.close(), Ok(()));
     Ok(())
 }
 
 /// Tests that a shared context has no triggered operations, unlike the other operations of its
 /// endpoints.
-fn shared_receives(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn shared_receives(rig: &Rig<'_>) -> Outcome {
     let srx = supported("fi_srx_context", Ep::shared_receive(&rig.domain))?;
     let ep = Ep::open(&rig.domain, &rig.info)?;
     ep.attach(&rig.av, 0)?;
@@ -345,7 +341,7 @@ fn shared_receives(rank: &Rank) -> Outcome {
     ep.attach(&srx, 0)?;
     ep.enable()?;
     let own = rig.av.insert(&ep.name()?)?;
-    let cntr = counter(&rig)?;
+    let cntr = counter(rig)?;
     let (context, flags) = (when(&cntr, 1)?.addr(), sys::FI_TRIGGER | sys::FI_COMPLETION);
     let (buf, any) = (Buf::new(8), sys::FI_ADDR_UNSPEC);
     check_eq!(srx.recvmsg(&[buf], any, context, flags), Err(Errno::EBADFLAGS));
@@ -355,7 +351,7 @@ fn shared_receives(rank: &Rank) -> Outcome {
     );
     srx.recv(buf, any, 1)?;
     ep.sendmsg(&[Buf::of(&7_u64.to_ne_bytes())], own, context, 0, flags)?;
-    silence(&rig)?;
+    silence(rig)?;
     cntr.add(1)?;
     rig.received(1)?;
     rig.sent(context)?;
@@ -365,17 +361,15 @@ fn shared_receives(rank: &Rank) -> Outcome {
 
 /// Tests that an info with the capability opens no scalable endpoint, and that an info with several
 /// contexts lacks the capability.
-fn no_contexts(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+fn no_contexts(rig: &Rig<'_>) -> Outcome {
     let mut info = rig.info.dup()?;
     info.set_contexts(2, 2);
     check!(Ep::scalable(&rig.domain, &info).is_err(), "a scalable endpoint with triggers");
     Ok(())
 }
 
-fn refused(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
-    let (cntr, to, flags) = (counter(&rig)?, rig.to(0), sys::FI_TRIGGER);
+fn refused(rig: &Rig<'_>) -> Outcome {
+    let (cntr, to, flags) = (counter(rig)?, rig.to(0), sys::FI_TRIGGER);
     let send = |context: usize, flags: u64| rig.ep.sendmsg(&[Buf::new(8)], to, context, 0, flags);
     check_eq!(send(0, flags), Err(Errno::EINVAL), "no condition");
     let nothing = when_nothing(sys::FI_TRIGGER_THRESHOLD)?.addr();
@@ -389,16 +383,16 @@ fn refused(rank: &Rank) -> Outcome {
     let peek = rig.ep.trecvmsg(&[], TaggedMsg::from(to, 1, 0, context), flags | sys::FI_PEEK);
     check_eq!(peek, Err(Errno::EBADFLAGS));
     // A counter of another domain.
-    let other = Rig::open(rank, &ask())?;
+    let other = Rig::open(rig.rank, &ask())?;
     let foreign = counter(&other)?;
     check_eq!(send(when(&foreign, 1)?.addr(), flags), Err(Errno::EDOMAIN));
     // Without the capability the flag is unknown.
-    let plain = Rig::open(rank, &Ask::messages(false))?;
+    let plain = Rig::open(rig.rank, &Ask::messages(false))?;
     check_eq!(plain.info.caps() & sys::FI_TRIGGER, 0);
     let cntr = counter(&plain)?;
     let context = when(&cntr, 0)?.addr();
     let send = plain.ep.sendmsg(&[Buf::new(8)], plain.to(0), context, 0, flags);
     check_eq!(send, Err(Errno::EBADFLAGS));
     check_eq!(plain.ep.alias(sys::FI_TRANSMIT | flags).map(drop), Err(Errno::EBADFLAGS));
-    silence(&rig)
+    silence(rig)
 }

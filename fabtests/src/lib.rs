@@ -9,4 +9,5 @@
 pub mod fi;
 pub mod harness;
 pub mod payload;
+pub mod prelude;
 pub mod rig;

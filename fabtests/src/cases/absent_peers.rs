@@ -4,11 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("absent_peers/no_listener", 2, no_listener).under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
@@ -123,12 +119,7 @@ fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
         rig.barrier()?;
         return rig.barrier();
     }
-    let info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
+    let (info, _fabric, domain) = first_domain(rank, &ask)?;
     let attr = CqAttr {
         format: sys::FI_CQ_FORMAT_TAGGED,
         wait_obj: sys::FI_WAIT_UNSPEC,

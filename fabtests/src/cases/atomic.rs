@@ -4,11 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicKind, AtomicTarget, Buf, Errno, Ioc, Result, RmaIoc, version};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Remote, Rig, needs_library};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::{Result, RmaIoc};
+use scif_fabtests::prelude::*;
 
 use super::numbers::{OPS, TYPES, after, defined, encode, same, size};
 use super::rma::{REMOTE, announce, from, hear};

@@ -2,11 +2,7 @@
 //! Atomic operations of several ranks on the same memory: no update is lost or torn, whichever side
 //! executes it. Single operations are tested in `atomic`.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::Rig;
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::atomic::ask;
 use super::numbers::encode;

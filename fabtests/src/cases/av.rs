@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Address vectors: inserting, removing, looking up. Mirrors fi_av(3).
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, Buf, Eq, EqAttr, Errno, Fid};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, RecvCall, SendCall, Timing};
 

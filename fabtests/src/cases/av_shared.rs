@@ -2,11 +2,7 @@
 //! Address vectors that processes share under a name. Mirrors fi_av(3), "name", "map_addr" and
 //! "FI_READ".
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, AvAttr, Buf, Errno, Fid};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("av/shared_with_readers", 3, readers),

@@ -2,11 +2,7 @@
 //! Source addresses of messages: numbers of the vector, or identifiers of the application; and
 //! ranges of addresses. Mirrors fi_av(3), "FI_AV_USER_ID" and "fi_av_insertsym".
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, AvAttr, Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("av/user_id_offered", 1, offered),

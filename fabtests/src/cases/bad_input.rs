@@ -5,13 +5,8 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    AtomicTarget, Buf, Errno, Ioc, NullMessage, Result, RmaIov, RmaMsg, TaggedMsg,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::{NullMessage, Result};
+use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, RecvCall, SendCall, Timing};
 

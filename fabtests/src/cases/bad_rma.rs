@@ -3,11 +3,8 @@
 //! rights. The call or an error entry reports the failure to the initiator. The memory of the
 //! target is untouched, and both ranks continue.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc, Mr, MrAsk, Result};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::Result;
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, announce, from, hear};
 

@@ -2,11 +2,8 @@
 //! Every call to send and to receive one message, tagged or not. Each is behind one function, so
 //! that a case can test all of them. Also the sizes at which providers change their protocols.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Entry, Result, TaggedMsg};
-use scif_fabtests::harness::{Fail, Outcome};
-use scif_fabtests::rig::Rig;
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::Result;
+use scif_fabtests::prelude::*;
 
 /// Sizes around cache lines, slots, pages, inject limits, fragments and beyond.
 pub(crate) const SIZES: &[usize] = &[

@@ -4,11 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::Buf;
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("closing/receives_whose_sender_computes", 2, |rank| receives(rank, false)),

@@ -3,14 +3,9 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use scif_fabtests::fi::{
-    Buf, CmEvent, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Mr, MrAsk, Pep,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::CmEvent;
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("cm/connect_and_talk", 2, talk),
@@ -56,12 +51,7 @@ pub(super) struct Line {
 fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<CmRig<'_>> {
     let mut ask = Ask::caps(ALL_CAPS);
     ask.hints.ep_type = sys::FI_EP_MSG;
-    let info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
+    let (info, fabric, domain) = first_domain(rank, &ask)?;
     let attr = EqAttr { wait_obj, ..EqAttr::default() };
     let eq = Eq::open(&fabric, attr)?;
     Ok(CmRig { rank, wait: sys::FI_WAIT_NONE, info, fabric, domain, eq })

@@ -4,10 +4,7 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Ep, Errno, Fid};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::cm::{CmRig, Line, PATIENCE_MS, bare, first, readable};
 

@@ -4,11 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Queues, Rig, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
 

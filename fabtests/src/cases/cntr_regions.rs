@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Errno, Fid, Ioc};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, supported};
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
 

@@ -6,11 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AvSet, AvSetAttr, Buf, Collective, Errno, Fid, Mc, pattern_bytes};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::pattern_bytes;
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("coll/alone", 1, every_kind),

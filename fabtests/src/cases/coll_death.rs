@@ -4,11 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Collective, EqErr, Errno, Fid, Mc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::Rig;
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::EqErr;
+use scif_fabtests::prelude::*;
 
 use super::coll::{barrier, join, joined, rig, set_of};
 

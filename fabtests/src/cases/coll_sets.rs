@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, AvSet, AvSetAttr, Buf, Collective, Errno, Fid, Mc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::coll::{ask, barrier, joined, set_of};
 

@@ -3,11 +3,7 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Cq, CqAttr, Errno, Fid};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Queues, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("cq/format_context", 2, |r| format(r, sys::FI_CQ_FORMAT_CONTEXT)),

@@ -7,11 +7,8 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno, Fid, Ioc, Result, TaggedMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Remote, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::Result;
+use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, RecvCall, SendCall};
 use super::rma::{REMOTE, from};

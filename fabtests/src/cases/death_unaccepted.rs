@@ -9,12 +9,8 @@ use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use libfabric_sys as sys;
 use rustix::fs::{MemfdFlags, memfd_create};
-use scif_fabtests::fi::{Buf, Errno, TaggedMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 const VICTIMS: usize = 8;
 const LARGE: usize = 4 << 20;

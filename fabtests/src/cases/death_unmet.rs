@@ -4,13 +4,9 @@
 //!
 //! Rank 0 survives and only receives. The others die once the survivor has connected to them.
 
-use libfabric_sys as sys;
 use rustix::event::{PollFd, PollFlags, poll};
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{Buf, Errno, Fid};
 use scif_fabtests::harness::sandbox::{self, Holdings};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::prelude::*;
 
 const VICTIMS: usize = 4;
 

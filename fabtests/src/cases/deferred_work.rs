@@ -4,11 +4,8 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{Buf, Cntr, Errno, Fid, Operation, RmaIov, WorkAsk};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::fi::{Operation, WorkAsk};
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
 use super::trigger::{ask, counter, silence};

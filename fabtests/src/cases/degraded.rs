@@ -2,11 +2,8 @@
 //! Tests that degradation is reported. Each slower path and each unreachable peer has one line at
 //! level warn in the log of libfabric, with cause and remedy, once per process.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox, seccomp};
-use scif_fabtests::rig::{Ask, Rig, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::harness::seccomp;
+use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, RecvCall, SendCall, Timing};
 use super::rma::{REMOTE, announce, from, hear};

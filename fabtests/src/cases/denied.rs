@@ -2,11 +2,7 @@
 //! Tests without privileges that providers on one host use: access to the memory of other
 //! processes, and descriptors. All operations still work.
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{Buf, Errno, Ioc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig, load, offers};
+use scif_fabtests::prelude::*;
 
 use super::atomic::ask;
 use super::call_variants::{self, RecvCall, SendCall, Timing};

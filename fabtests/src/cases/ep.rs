@@ -4,13 +4,7 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Errno, Fabric, Fid, Info,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("ep/name", 1, name),

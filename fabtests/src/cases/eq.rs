@@ -4,12 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use libfabric_sys as sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use scif_fabtests::fi::{Eq, EqAttr, Errno, Fid};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("eq/in_order", 1, |r| in_order(&rig(r)?)),

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Operations that wait for all earlier ones: `FI_FENCE`. Mirrors fi_msg(3).
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Ioc, RmaMsg};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::deferred_work::place;
 use super::rma::{REMOTE, from};

@@ -7,12 +7,8 @@
 
 use std::ops::Range;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno};
 use scif_fabtests::harness::memory_group::MemoryGroup;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 /// Setting with which the receiver stores each message. The default may leave it with the sender.
 const EAGER: (&str, &str) = ("FI_SCIF_EAGER_SIZE", "16K");

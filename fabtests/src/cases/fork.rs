@@ -5,11 +5,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Eq, EqAttr, Errno, Fid, Ioc, Result};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::fi::Result;
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
 

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Offers of the provider for hints. Mirrors fi_getinfo(3).
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Domain, Ep, Errno, Fabric, Hints, Info, Lib, version};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::load;
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::{Hints, Lib};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("getinfo/null_hints", 1, null_hints),

@@ -4,11 +4,8 @@
 //!
 //! Capabilities, orders, memory registration modes, threading and names are in `getinfo`.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Domain, Ep, Errno, Fabric, Fid, Hints, Info, version};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::needs_library;
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::Hints;
+use scif_fabtests::prelude::*;
 
 use super::getinfo::{Asker, asker, ours};
 

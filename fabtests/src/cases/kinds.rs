@@ -4,11 +4,7 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno, TaggedMsg};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::peek;
 

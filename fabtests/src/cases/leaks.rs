@@ -5,16 +5,10 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{
-    Av, AvAttr, AvSet, AvSetAttr, Buf, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Operation, Pep,
-    WorkAsk,
-};
+use scif_fabtests::fi::{Operation, WorkAsk};
 use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::sandbox::Holdings;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::prelude::*;
 
 use super::ops_tables::bench;
 use super::ops_tables_kinds::{Group, Scalable};

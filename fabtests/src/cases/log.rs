@@ -4,14 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep,
-    Result, version,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::load;
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::Result;
+use scif_fabtests::prelude::*;
 
 use super::ops_tables::{Bench, bench};
 

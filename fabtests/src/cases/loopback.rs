@@ -9,11 +9,7 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Remote, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, announce, from, hear};
 

@@ -6,11 +6,7 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno, TaggedMsg};
-use scif_fabtests::harness::{Case, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, Msg, SendCall};
 use super::peek;

@@ -4,11 +4,8 @@
 //!
 //! Rank 1 owns the memory. Its list of mappings shows a migration, as the manual page documents.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Fid, Ioc, maps_windows, may_hold_stores};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Remote, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::{maps_windows, may_hold_stores};
+use scif_fabtests::prelude::*;
 
 use super::atomic::ask;
 use super::call_variants;

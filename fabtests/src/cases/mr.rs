@@ -5,11 +5,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Domain, Eq, EqAttr, Errno, Fid, Mr, MrAsk, version};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Rig, needs_library};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, announce, ask, from, hear};
 

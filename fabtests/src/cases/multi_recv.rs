@@ -2,11 +2,7 @@
 //! Multi-receive: one buffer for many messages, `FI_MULTI_RECV`. Mirrors fi_msg(3) and
 //! fi_endpoint(3), `FI_OPT_MIN_MULTI_RECV`.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("multi_recv/small", 2, |r| stream(r, &[8, 100, 0, 64, 33], 4000)),

@@ -6,15 +6,8 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk,
-    version,
-};
 use scif_fabtests::harness::fail::Context;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, needs_library};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 /// Wait objects that queues and counters support.
 const WAIT_OBJECTS: [sys::fi_wait_obj; 5] = [

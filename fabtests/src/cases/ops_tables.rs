@@ -11,15 +11,9 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
-use libfabric_sys as sys;
 use rustix::fs::{MemfdFlags, memfd_create};
-use scif_fabtests::check;
-use scif_fabtests::fi::{
-    Av, Buf, CallResult, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr,
-    MrAsk, Pep, Request, Slot, Stx, Tables,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, load, offers};
+use scif_fabtests::fi::{CallResult, Request, Slot, Tables};
+use scif_fabtests::prelude::*;
 
 use super::ops_tables_answers::{self as state, FINE, INVAL, NOAV, NODATA, NOSYS, States, answers};
 
@@ -178,14 +172,6 @@ pub(super) fn bench(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
 pub(super) fn all_of(ep_type: u32) -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC)
         .with(|ask| ask.hints.ep_type = ep_type)
-}
-
-/// Returns the first offer.
-pub(super) fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
-    offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))
 }
 
 impl Bench {

@@ -5,14 +5,9 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, AvAttr, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Eq, Fid, Mc, Owner, PollSet, WaitSet,
-};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, supported};
+use scif_fabtests::prelude::*;
 
-use super::ops_tables::{Bench, ObjectState, Subject, all_of, bench, first_offer, scene, scenes};
+use super::ops_tables::{Bench, ObjectState, Subject, all_of, bench, scene, scenes};
 use super::ops_tables_answers as state;
 use super::peer::needs_peers;
 

@@ -3,9 +3,8 @@
 //! refusal, none for an ordinary result. Module `ops_tables` checks the results, `log` the words of
 //! the lines.
 
-use scif_fabtests::check;
 use scif_fabtests::fi::{CallResult, Slot, Tables};
-use scif_fabtests::harness::{Case, Outcome, Rank, case, sandbox};
+use scif_fabtests::prelude::*;
 
 use super::ops_tables::{CONNECTED, DOMAIN, ENDPOINTS, FABRIC, OTHERS, ObjectState, QUEUES};
 

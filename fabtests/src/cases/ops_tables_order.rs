@@ -5,13 +5,8 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{
-    Av, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Errno, Fid, Owner, Pep, PollSet, Stx, WaitSet,
-};
 use scif_fabtests::harness::fail::Context;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::prelude::*;
 
 use super::ops_tables::{Bench, bench};
 use super::ops_tables_kinds::{Group, Scalable, owned};

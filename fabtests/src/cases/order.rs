@@ -7,11 +7,8 @@
 //! after writes and atomics arrives after them. A read after a write returns its data. Every
 //! operation completes once.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno, Ioc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Rng, case, sandbox};
-use scif_fabtests::rig::{Ask, Remote, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::harness::Rng;
+use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, Msg, RecvCall, SendCall};
 use super::rma::{REMOTE, from};

@@ -8,11 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Ioc, Result, RmaIoc};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Remote, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::{Result, RmaIoc};
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
 

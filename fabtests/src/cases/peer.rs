@@ -6,14 +6,8 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Owner,
-    TaggedMsg, Written, version, when,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, load, needs_library, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::{Written, when};
+use scif_fabtests::prelude::*;
 
 use super::cm;
 
@@ -99,12 +93,7 @@ fn side(rank: &Rank) -> Outcome<Side<'_>> {
 
 pub(super) fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
     needs_peers(rank)?;
-    let info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
+    let (info, fabric, domain) = first_domain(rank, ask)?;
     let owner = Owner::new();
     let (cq, cntr, srx) =
         (owner.open_cq(&domain)?, owner.open_cntr(&domain)?, owner.open_srx(&domain)?);

@@ -4,10 +4,7 @@
 //!
 //! All other tests of peers are in `peer`.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Av, Buf, Ioc, Mr, MrAsk};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::peer::{LENS, Side, ask, side_with};
 use super::rma::REMOTE;

@@ -2,11 +2,7 @@
 //! Peers that return at the same address: after a death, or after the close of an endpoint. Others
 //! continue with the `fi_addr_t` they have.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, TaggedMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("restart/after_death", 2, |r| after_death(r, false)),

@@ -4,11 +4,8 @@
 //!
 //! Access without calls of the target is tested in `progress_auto`, failures in `bad_rma`.
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Domain, Fabric, Mr, MrAsk, Result, RmaIov, RmaMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Remote, Rig, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::Result;
+use scif_fabtests::prelude::*;
 
 use super::call_variants;
 

@@ -4,14 +4,9 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    AtomicKind, AtomicTarget, Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Entry, Ep, Eq,
-    EqAttr, Errno, Fabric, Fid, Info, Ioc, Mr, MrAsk, rx_addr,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, RINGFUL, Rig, load, offers, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::rx_addr;
+use scif_fabtests::prelude::*;
+use scif_fabtests::rig::RINGFUL;
 
 pub(crate) const CASES: &[Case] = &[
     case("scalable/offered_when_asked", 1, offered),
@@ -46,10 +41,7 @@ fn ask(caps: u64) -> Ask {
 }
 
 fn info(rank: &Rank, caps: u64) -> Outcome<Info> {
-    let mut info = offers(rank, load(rank)?, &ask(caps).hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
+    let mut info = first_offer(rank, &ask(caps))?;
     info.set_contexts(CONTEXTS, CONTEXTS);
     Ok(info)
 }

@@ -2,10 +2,7 @@
 //! Cases for the harness itself: ranks that hang, crash, fail, are killed and restart. No
 //! libfabric.
 
-use scif_fabtests::fi::version;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::needs_library;
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("harness/meets", 3, meets),

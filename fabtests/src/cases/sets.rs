@@ -4,13 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Errno, Fabric, Fid, PollSet, WaitSet,
-};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("pollset/queues_and_counters", 2, queues_and_counters),
@@ -109,12 +103,7 @@ struct Member {
 }
 
 fn member(rank: &Rank, wait_obj: u32) -> Outcome<Member> {
-    let info = offers(rank, load(rank)?, &Ask::messages(false).hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
+    let (info, fabric, domain) = first_domain(rank, &Ask::messages(false))?;
     let set = supported("fi_wait_open", WaitSet::open(&fabric, wait_obj, 0))?;
     let cq = set.cq(&domain)?;
     let av = Av::open(&domain, info.domain().av_type, rank.count)?;

@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Fid, Stx, TaggedMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("shared/receives", 2, |r| receives(r, false)),
@@ -40,12 +36,7 @@ fn pair(rank: &Rank) -> Outcome<Pair> {
 }
 
 fn pair_with(rank: &Rank, ask: &Ask) -> Outcome<Pair> {
-    let info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
+    let (info, _fabric, domain) = first_domain(rank, ask)?;
     let srx = supported("fi_srx_context", Ep::shared_receive(&domain))?;
     let stx = supported("fi_stx_context", Stx::open(&domain))?;
     let attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, ..CqAttr::default() };

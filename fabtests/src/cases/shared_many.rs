@@ -2,11 +2,7 @@
 //! Multi-receive buffers in a receive context that several endpoints share, and endpoints with
 //! message prefixes. Mirrors fi_endpoint(3), "Shared Contexts", and fi_msg(3), "FI_MULTI_RECV".
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Ep, Errno, Fid};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Queues, Rig, load, offers, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("shared/many_messages", 2, many),

@@ -7,11 +7,7 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Entry, Eq, EqAttr, Errno, WaitSet};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Queues, Rig, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::call_variants::check_bytes;
 

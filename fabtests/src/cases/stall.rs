@@ -2,11 +2,7 @@
 //! Sends that a driver fails with ENODEV after 3 s, although the peer gets their bytes: the
 //! stand-in driver makes every n-th one of a process do so (`SCIF_DEVICE_STALL`).
 
-use libfabric_sys as sys;
-use scif_fabtests::check;
-use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] =
     &[case("stall/no_message_comes_twice", 2, twice).under(&[("SCIF_DEVICE_STALL", "200")])];

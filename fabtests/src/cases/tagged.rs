@@ -3,11 +3,7 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, RecvCall, SendCall, Timing};
 

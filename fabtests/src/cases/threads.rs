@@ -5,11 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Entry, Ep, Errno, Fabric, Ioc, Result};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Queues, Remote, Rig, load, offers};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::Result;
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
 
@@ -202,10 +199,7 @@ struct Own {
 /// Tests threads with separate objects, opened from one info, without a common lock.
 fn own_domains(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_DOMAIN);
-    let info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
+    let info = first_offer(rank, &ask)?;
     let fabric = Fabric::open(&info)?;
     let open = || -> Outcome<Own> {
         let domain = Domain::open(&fabric, &info)?;

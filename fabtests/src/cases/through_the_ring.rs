@@ -2,11 +2,7 @@
 //! Settings that select other protocols than usual: eager for large messages, RMA executed by the
 //! target. The results are the same.
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
-use scif_fabtests::harness::{Case, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::Rig;
+use scif_fabtests::prelude::*;
 
 use super::atomic::ask;
 use super::call_variants::{self, RecvCall, SendCall, Timing};

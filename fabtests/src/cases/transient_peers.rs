@@ -7,11 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::check;
-use scif_fabtests::fi::{Buf, Ep, Errno, TaggedMsg};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[case("transient_peers/leave_no_state", 2, leave_no_state)];
 

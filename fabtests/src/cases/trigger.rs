@@ -5,13 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc, TaggedMsg, when, when_nothing,
-};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::fi::{when, when_nothing};
+use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
 

@@ -4,13 +4,9 @@
 
 use std::time::Duration;
 
-use libfabric_sys as sys;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use scif_fabtests::fi::{Buf, Entry, Errno, Fid};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Queues, Rig};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 use super::call_variants::check_bytes;
 use super::rma::REMOTE;

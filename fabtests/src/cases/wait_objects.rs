@@ -6,12 +6,8 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Cq, CqAttr, Ep, Eq, EqAttr, Errno, Fid, WaitSet};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, supported};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("waitobj/kinds", 1, kinds),

@@ -76,12 +76,29 @@ pub fn offers(rank: &Rank, lib: &'static Lib, hints: &Hints) -> Outcome<Vec<Info
     }
 }
 
+/// Returns the first offer.
+///
+/// # Errors
+/// As [`offers`].
+pub fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
+    let list = offers(rank, load(rank)?, &ask.hints)?;
+    list.into_iter().next().ok_or_else(|| Fail::here("an empty list"))
+}
+
+/// Opens the fabric and the domain of the first offer.
+///
+/// # Errors
+/// As [`offers`].
+pub fn first_domain(rank: &Rank, ask: &Ask) -> Outcome<(Info, Arc<Fabric>, Arc<Domain>)> {
+    let info = first_offer(rank, ask)?;
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    Ok((info, fabric, domain))
+}
+
 /// Returns the first offer, changed as the case requires.
 fn offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
-    let mut info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
+    let mut info = first_offer(rank, ask)?;
     if let Some(mr_mode) = ask.opened_mr_mode {
         info.set_mr_mode(mr_mode);
     }

@@ -45,7 +45,7 @@ mod windows;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use scif_fabtests::harness::process::{Process, SIDE_FAILED, begin_case};
+use scif_fabtests::harness::process::{Process, SIDE_FAILED, begin_case, kernel_places};
 
 use api::{Api, Case};
 use measured::{DriverKind, Row, driver_kind, is_online};
@@ -237,7 +237,9 @@ impl Suite {
             set_env("SCIF_DOMAIN", &format!("{}-{}", self.base, std::process::id()));
             case();
         });
-        let status = process.end_within(self.watchdog);
+        let status = process.end_within(self.watchdog, |pid| {
+            print!("{full} does not end; it sleeps in\n{}", kernel_places(pid));
+        });
         match status {
             0 => println!("ok   {full}"),
             rig::ASIDE => println!("stepped aside {full}"),

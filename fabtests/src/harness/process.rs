@@ -155,12 +155,15 @@ impl Process {
         info.si_signo != 0
     }
 
-    /// Returns its end like `end`. Kills it when it takes longer than `limit`.
-    pub fn end_within(self, limit: Duration) -> i32 {
+    /// Returns its end like `end`. When it takes longer than `limit`, calls `late` with its id, and
+    /// kills it.
+    pub fn end_within(self, limit: Duration, late: impl FnOnce(i32)) -> i32 {
         let begin = Instant::now();
         while !self.has_ended() {
             if begin.elapsed() > limit {
+                late(self.0);
                 self.kill();
+                break;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -171,4 +174,19 @@ impl Process {
     pub fn wait(self) {
         assert_eq!(self.end(), 0, "the other process failed");
     }
+}
+
+/// Returns where the threads of a process and of its descendants sleep, one a line: id and name,
+/// function of the kernel, system call with its arguments.
+#[must_use]
+pub fn kernel_places(pid: i32) -> String {
+    let mut text = String::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let [name, place, call] = ["comm", "wchan", "syscall"].map(read);
+        text += &format!("    {pid} {}: {place} {}\n", name.trim(), call.trim());
+        let children = read("children");
+        text.extend(children.split(' ').filter_map(|pid| pid.parse().ok()).map(kernel_places));
+    }
+    text
 }

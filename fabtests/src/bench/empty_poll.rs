@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{Cntr, CntrAttr, Errno, Lib, TaggedMsg};
-use scif_fabtests::harness::{Fail, Outcome};
+use scif_fabtests::fi::Lib;
+use scif_fabtests::prelude::*;
 
 use super::os::now_ns;
 use super::port::{Family, Port, Room};

@@ -9,9 +9,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
-use scif_fabtests::harness::{Fail, Outcome};
+use scif_fabtests::prelude::*;
 
 use super::os::now_ns;
 use super::port::{Far, Port, refused};

@@ -8,12 +8,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Errno, Fabric, Hints, Info, Lib, Mr, MrAsk,
-    Result, SharedFile,
-};
-use scif_fabtests::harness::{Fail, Outcome};
+use scif_fabtests::fi::{Hints, Lib, Result, SharedFile};
+use scif_fabtests::prelude::*;
 
 use super::segment::{LARGEST, Use};
 use super::shm_barrier::ShmBarrier;

@@ -3,7 +3,7 @@
 
 use scif_fabtests::prelude::*;
 
-use super::call_variants::{self, RecvCall, SendCall, Timing};
+use super::call_variants::{self, Timing};
 
 pub(crate) const CASES: &[Case] = &[
     case("av/numbers_in_order", 1, |r| numbers(&rig(r)?)),
@@ -228,22 +228,8 @@ fn busy_close(rig: &Rig<'_>) -> Outcome {
 fn removed_and_back(rank: &Rank) -> Outcome {
     let mut rig = Rig::open(rank, &Ask::messages(false))?;
     for _ in 0..5 {
-        call_variants::one_message(
-            &rig,
-            SendCall::Send,
-            RecvCall::Recv,
-            false,
-            1000,
-            Timing::Expected,
-        )?;
-        call_variants::one_message(
-            &rig,
-            SendCall::Send,
-            RecvCall::Recv,
-            false,
-            100_000,
-            Timing::Unexpected,
-        )?;
+        call_variants::plain_message(&rig, 1000, Timing::Expected)?;
+        call_variants::plain_message(&rig, 100_000, Timing::Unexpected)?;
         if rank.index == 0 {
             rig.av.remove(&[rig.peer()], 0)?;
             let name = rig.names.get(1).ok_or_else(|| Fail::here("no name"))?;
@@ -301,7 +287,7 @@ fn shared(rig: &Rig<'_>) -> Outcome {
 fn after_bind(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &Ask::messages(false))?;
     let rig = rig.meet()?;
-    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 64, Timing::Expected)
+    call_variants::plain_message(&rig, 64, Timing::Expected)
 }
 
 /// Tests `FI_EVENT`: an event queue reports the outcome of an insertion (before libfabric 2.0).

@@ -39,7 +39,7 @@ fn with_peer(rank: &Rank, misuse: fn(&Rig<'_>) -> Outcome) -> Outcome {
             ask.hints.rx.iov_limit = 8;
         }),
     )?;
-    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 64, Timing::Expected)?;
+    call_variants::plain_message(&rig, 64, Timing::Expected)?;
     if rank.index == 0 {
         misuse(&rig)?;
         rig.silence(Duration::from_millis(10))?;

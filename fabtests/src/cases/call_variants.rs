@@ -260,6 +260,11 @@ pub(crate) fn every_size(rig: &Rig<'_>, way: SendCall, into: RecvCall, tagged: b
     Ok(())
 }
 
+/// Transfers one message without a tag from rank 0 to rank 1, by `fi_send` and `fi_recv`.
+pub(crate) fn plain_message(rig: &Rig<'_>, size: usize, timing: Timing) -> Outcome {
+    one_message(rig, SendCall::Send, RecvCall::Recv, false, size, timing)
+}
+
 /// Transfers one message from rank 0 to rank 1.
 pub(crate) fn one_message(
     rig: &Rig<'_>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use scif_fabtests::fi::Result;
 use scif_fabtests::prelude::*;
 
-use super::call_variants::{self, RecvCall, SendCall};
+use super::call_variants;
 use super::rma::{REMOTE, from};
 
 const SMALL: usize = 8;
@@ -460,14 +460,7 @@ fn claimed(rig: &Rig<'_>) -> Outcome {
 fn by_closing(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     greet(&rig)?;
-    call_variants::one_message(
-        &rig,
-        SendCall::Send,
-        RecvCall::Recv,
-        false,
-        100,
-        call_variants::Timing::Expected,
-    )?;
+    call_variants::plain_message(&rig, 100, call_variants::Timing::Expected)?;
     if rank.index == 1 {
         drop(rig);
         return rank.barrier(&mut || Ok(()));

@@ -5,7 +5,7 @@
 use scif_fabtests::harness::seccomp;
 use scif_fabtests::prelude::*;
 
-use super::call_variants::{self, RecvCall, SendCall, Timing};
+use super::call_variants::{self, Timing};
 use super::rma::{REMOTE, announce, from, hear};
 use super::{atomic, cm, migrate};
 
@@ -134,14 +134,7 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
         let rig = Rig::open(rank, &atomic::ask())?;
         let (memory, _mr, remotes) = rig.share_buf(Buf::new(1 << 20), REMOTE)?;
         for _ in 0..2 {
-            call_variants::one_message(
-                &rig,
-                SendCall::Send,
-                RecvCall::Recv,
-                false,
-                memory.len(),
-                Timing::Expected,
-            )?;
+            call_variants::plain_message(&rig, memory.len(), Timing::Expected)?;
             let at = from(&remotes, rank.peer(), 0)?;
             rig.complete(1, || {
                 rig.ep.write(Buf::pattern(memory.len(), 6), rig.peer(), at.addr, at.key, 1)

@@ -52,7 +52,7 @@ fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
     };
     check_eq!(text.matches(why).count(), 1, "{text}");
     rig.barrier()?;
-    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
+    call_variants::plain_message(&rig, 100, Timing::Expected)
 }
 
 fn refused(rig: &Rig<'_>) -> Outcome {

@@ -262,7 +262,7 @@ fn truncation(rig: &Rig<'_>) -> Outcome {
         }
     }
     // The endpoint still works.
-    call_variants::one_message(rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
+    call_variants::plain_message(rig, 100, Timing::Expected)
 }
 
 /// Tests that receives are filled oldest first, whatever the sizes of the messages.
@@ -524,7 +524,7 @@ fn selective(rank: &Rank) -> Outcome {
     });
     drop(rig);
     let rig = Rig::open(rank, &ask)?;
-    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
+    call_variants::plain_message(&rig, 100, Timing::Expected)
 }
 
 /// Tests that the addresses of a table are 0, 1 and so on.
@@ -532,7 +532,7 @@ fn av_table(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE);
     let rig = Rig::open(rank, &ask)?;
     check_eq!(rig.peers, vec![0, 1]);
-    call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, 100, Timing::Expected)
+    call_variants::plain_message(&rig, 100, Timing::Expected)
 }
 
 /// Tests that a directed receive takes messages of its peer only, and an undirected one any.

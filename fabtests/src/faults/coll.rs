@@ -2,14 +2,12 @@
 //! Collective groups of the storm: joined on request of the parent, used one operation at a time
 //! until they end.
 
-use libfabric_sys as sys;
-use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AvSet, AvSetAttr, Buf, Collective, CqErr, EqErr, Errno, Fid, Mc};
+use scif_fabtests::fi::{CqErr, EqErr};
 use scif_fabtests::harness::output::now_ns;
-use scif_fabtests::harness::{Fail, Outcome};
+use scif_fabtests::payload::RankId;
+use scif_fabtests::prelude::*;
 
 use super::net::Net;
-use scif_fabtests::payload::RankId;
 
 /// Smallest context of a group's operations; each group has its own.
 pub(crate) const CONTEXT: usize = 1 << 20;

@@ -4,15 +4,9 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Hints, Info, Mr, MrAsk,
-    Pep,
-};
-use scif_fabtests::harness::{Fail, Outcome, Rank};
-use scif_fabtests::rig::{load, offers};
-
+use scif_fabtests::fi::Hints;
 use scif_fabtests::payload::{RankId, SIZES};
+use scif_fabtests::prelude::*;
 
 /// Kind of endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -12,16 +12,14 @@ mod traffic;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::check;
-use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::Rng;
 use scif_fabtests::harness::output::{from_hex, now_ns, to_hex};
-use scif_fabtests::harness::{Fail, Outcome, Rank, Rng, sandbox};
+use scif_fabtests::payload::RankId;
+use scif_fabtests::prelude::*;
 
 use super::coll::{Group, Rooms};
 use super::links::{Link, OpKind, is_silent};
 use super::net::{Kind, Net};
-use scif_fabtests::payload::RankId;
 
 use state::{HANG_NS, Storm, Wait};
 

@@ -3,17 +3,15 @@
 
 use std::sync::Arc;
 
-use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, CqErr, Entry, Ep, Errno, Ioc, RmaIov, RmaMsg};
+use scif_fabtests::fi::CqErr;
 use scif_fabtests::harness::output::now_ns;
-use scif_fabtests::harness::{Fail, Outcome};
-use scif_fabtests::{check, check_eq};
+use scif_fabtests::payload::{ACK, Head, RankId, SEQUENCES};
+use scif_fabtests::prelude::*;
 
 use super::state::{HANG_NS, POLLS_ENOUGH, SILENT_NS, Storm};
 use crate::coll::CONTEXT;
 use crate::links::{Link, Op, OpKind, WINDOW};
 use crate::net::{Kind, part_of, word_of};
-use scif_fabtests::payload::{ACK, Head, RankId, SEQUENCES};
 
 /// Completion queue reads of one step. More of them delay the posting of operations.
 const READS: usize = 64;

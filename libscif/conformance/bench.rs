@@ -20,9 +20,7 @@ use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::Api;
 use crate::bulk::{self, Kind, SystemStreams, Transfer};
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, map, of_kind, pages, peek64, poke64, set_env, wants_huge_pages,
-};
+use crate::rig::*;
 
 const PORT: u16 = 2050;
 const PAIRS: usize = 21;

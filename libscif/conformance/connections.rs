@@ -8,10 +8,7 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, server};
-use crate::rig::{
-    BLOCK, ERR, IN, OUT, dup, dup_to, is_cloexec, limit_descriptors, loopback, parent, plain_close,
-    raw_poll, set_env, set_nonblocking, until, waits_in,
-};
+use crate::rig::*;
 use libc::{
     EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN,
     ENOTTY, EOPNOTSUPP,

@@ -6,10 +6,7 @@ use scif_fabtests::harness::process::Process;
 
 use crate::api::Case;
 use crate::placement::{case_port, server};
-use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, fill, filled, holds, is_mapped,
-    limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, until,
-};
+use crate::rig::*;
 use libc::{
     EADDRINUSE, EBADF, ECONNREFUSED, ECONNRESET, EFAULT, EINVAL, EISCONN, EMFILE, ENODEV, ENOTCONN,
     ENXIO, EPERM,

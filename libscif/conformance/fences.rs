@@ -3,9 +3,7 @@
 
 use crate::api::{Api, Case};
 use crate::placement::server;
-use crate::rig::{
-    FIXED, PAGE, RW, fill, holds, loopback, no_signals, pages, peek64, poke64, signals, until,
-};
+use crate::rig::*;
 use libc::{EFAULT, EINVAL, ENXIO, EPERM};
 
 pub(crate) const SELF: i32 = 1;

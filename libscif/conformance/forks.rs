@@ -9,10 +9,7 @@ use scif_fabtests::harness::process::{Cue, Process};
 use crate::api::Case;
 use crate::fences::SELF;
 use crate::placement::server;
-use crate::rig::{
-    BLOCK, FIXED, IN, PAGE, RW, SYNC, die_sending_to_a_socket, fill, filled, holds, loopback,
-    pages, parent, peek, poke, raw_poll, sleeps, until, within,
-};
+use crate::rig::*;
 
 /// Returns the number of bytes of windows that this process maps.
 fn arenas_mapped() -> usize {

@@ -8,10 +8,7 @@ use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, server};
-use crate::rig::{
-    BLOCK, FIXED, HUP, IN, OUT, PAGE, RW, SYNC, descriptors, die_dropping_a_packet, fill, filled,
-    holds, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, until, waits_in,
-};
+use crate::rig::*;
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 
 fn accept(api: &Api, listener: i32) -> i32 {

@@ -6,10 +6,7 @@ use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node};
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, dont_need, filled, holds, lies_in_an_arena, loopback, pages,
-    pattern, peek, poke, set_env, unmap, until,
-};
+use crate::rig::*;
 use libc::EADDRINUSE;
 
 const N: usize = 4;

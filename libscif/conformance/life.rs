@@ -5,9 +5,7 @@ use scif_fabtests::harness::process::Process;
 
 use crate::api::Case;
 use crate::placement::server;
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, descriptors, filled, holds, pages, set_env, until, within,
-};
+use crate::rig::*;
 use libc::ECONNRESET;
 use std::time::Duration;
 

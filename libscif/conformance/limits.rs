@@ -6,11 +6,7 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::api::Case;
 use crate::placement::{case_port, node};
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, deny_seal, deny_userfaultfd, descriptors, fill, filled, holds,
-    limit_descriptors, limit_files, limit_locked, loopback, need_another_user, pages, pattern,
-    peek, peek64, poke, poke64, set_env, until,
-};
+use crate::rig::*;
 use libc::{EINVAL, EIO, ENOMEM, ENOSYS};
 use std::sync::{Arc, Mutex};
 

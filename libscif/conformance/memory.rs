@@ -6,12 +6,7 @@ use scif_fabtests::harness::process::{Cue, Process};
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, server};
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, count_signals, crash, deny_collapsing, dont_need, fill, filled,
-    holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, of_kind, pages,
-    parent, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, unmap,
-    until, wants_huge_pages, wants_no_huge_pages,
-};
+use crate::rig::*;
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};

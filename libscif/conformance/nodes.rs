@@ -14,10 +14,7 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, server};
-use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, RW, SYNC, filled, holds, need_another_user, outlive_parent,
-    pages, parent, peek, set_env, set_nonblocking, until,
-};
+use crate::rig::*;
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;
 use scif_api::{Answers, FailedNode, Failure, restore};

@@ -3,10 +3,7 @@
 
 use crate::api::Case;
 use crate::placement::server;
-use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, loopback, on_device, plain_close, raw_poll, set_nonblocking, signals,
-    until,
-};
+use crate::rig::*;
 
 fn entry(fd: i32, events: i16) -> libc::pollfd {
     libc::pollfd { fd, events, revents: 0 }

@@ -5,10 +5,7 @@ use scif_fabtests::harness::process::Process;
 
 use crate::api::{Api, Case};
 use crate::placement::server;
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, fill, filled, holds, loopback, pages, pattern, peek, poke,
-    protect, unmap, until,
-};
+use crate::rig::*;
 use libc::{ECONNRESET, EFAULT, EINVAL, ENXIO, EPERM};
 
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32) -> usize {

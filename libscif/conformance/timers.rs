@@ -6,9 +6,7 @@ use scif_fabtests::harness::process::Process;
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, node, server};
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, fill, holds, no_signals, pages, pattern, set_nonblocking, signals,
-};
+use crate::rig::*;
 use libc::EINTR;
 use std::time::Duration;
 

@@ -3,10 +3,7 @@
 
 use crate::api::{Api, Case};
 use crate::placement::{case_port, server};
-use crate::rig::{
-    BLOCK, FIXED, PAGE, RW, SYNC, descriptors, fill, filled, holds, loopback, map, pages, parent,
-    peek, poke, protect, unmap, until,
-};
+use crate::rig::*;
 use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
 
 const LEN: usize = 4 * PAGE;

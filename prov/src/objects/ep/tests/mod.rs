@@ -136,6 +136,14 @@ impl EpRig {
         ep
     }
 
+    /// Returns a set-up with one endpoint, and the address of that endpoint in its own vector.
+    fn with_itself() -> (EpRig, *mut fid_ep, u64) {
+        let mut rig = EpRig::new(ALL);
+        let ep = rig.enabled(BOTH);
+        let me = rig.insert(ep);
+        (rig, ep, me)
+    }
+
     /// Inserts the endpoint's own address. Returns its index in the address vector.
     fn insert(&self, ep: *mut fid_ep) -> u64 {
         let mut addr = fi::FI_ADDR_UNSPEC;

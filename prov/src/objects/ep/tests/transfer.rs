@@ -14,9 +14,7 @@ use crate::base::attr::{INJECT_SIZE, IOV_LIMIT};
 
 #[test]
 fn arguments_of_messages_are_checked() {
-    let mut rig = EpRig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
+    let (rig, ep, me) = EpRig::with_itself();
     let big = vec![0u8; INJECT_SIZE + 1];
     let einval = -(fi::FI_EINVAL as isize);
     let badflags = -(fi::FI_EBADFLAGS as isize);
@@ -44,9 +42,7 @@ fn arguments_of_messages_are_checked() {
 
 #[test]
 fn messages_to_oneself_arrive() {
-    let mut rig = EpRig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
+    let (mut rig, ep, me) = EpRig::with_itself();
     let mut halves = [[0u8; 4]; 2];
     let iov: Vec<fi::iovec> = halves
         .iter_mut()
@@ -66,9 +62,7 @@ fn messages_to_oneself_arrive() {
 
 #[test]
 fn arguments_of_atomics_are_checked() {
-    let mut rig = EpRig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
+    let (rig, ep, me) = EpRig::with_itself();
     let mut count = 0;
     assert_eq!(call!(ep, atomic.writevalid(fi::FI_INT64, fi::FI_SUM, &raw mut count)), 0);
     assert_eq!(count, MAX_ATOMIC_BYTES / 8);
@@ -116,9 +110,7 @@ fn arguments_of_atomics_are_checked() {
 
 #[test]
 fn remote_and_local_lengths_agree() {
-    let mut rig = EpRig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
+    let (rig, ep, me) = EpRig::with_itself();
     let mut buf = [0u8; 16];
     let iov = fi::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: 16 };
     let range = fi::fi_rma_iov { addr: 0, len: 15, key: 0 };
@@ -170,9 +162,7 @@ impl<T: Copy> TestRegion<T> {
 
 #[test]
 fn memory_is_written_and_read() {
-    let mut rig = EpRig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
+    let (rig, ep, me) = EpRig::with_itself();
     let region = TestRegion::new(&rig, &[0u8; 64], fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE);
     let (text, key) = (b"0123456789abcdef", region.key);
     let at = text.as_ptr().cast();
@@ -196,9 +186,7 @@ fn memory_is_written_and_read() {
 
 #[test]
 fn atomics_fetch_the_old_value() {
-    let mut rig = EpRig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
+    let (mut rig, ep, me) = EpRig::with_itself();
     let region = TestRegion::new(&rig, &[10i64, 20, 30], fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE);
     let (key, i64s) = (region.key, fi::FI_INT64);
     let operands = [1i64, 2, 3];

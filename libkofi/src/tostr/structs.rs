@@ -175,6 +175,13 @@ pub(super) unsafe fn nic(nic: *const fid_nic) -> String {
     to.out
 }
 
+/// Writes fields of a structure under their own names.
+macro_rules! fields {
+    ($to:ident, $of:ident: $($name:ident),*) => {
+        $($to.field(stringify!($name), $of.$name);)*
+    };
+}
+
 fn device_attr(attr: &fi_device_attr, to: &mut Yaml) {
     for (name, value) in [
         ("name", attr.name),
@@ -193,10 +200,7 @@ fn bus_attr(attr: &fi_bus_attr, to: &mut Yaml) {
     to.one("bus_type", names::BUS_TYPE, attr.bus_type);
     if attr.bus_type == fi::FI_BUS_PCI {
         to.inner("fi_pci_attr", Some(&attr.attr), |pci, to| {
-            to.field("domain_id", pci.domain_id);
-            to.field("bus_id", pci.bus_id);
-            to.field("device_id", pci.device_id);
-            to.field("function_id", pci.function_id);
+            fields!(to, pci: domain_id, bus_id, device_id, function_id);
         });
     }
 }
@@ -204,8 +208,7 @@ fn bus_attr(attr: &fi_bus_attr, to: &mut Yaml) {
 fn link_attr(attr: &fi_link_attr, to: &mut Yaml) {
     // SAFETY: null or a C string.
     unsafe { to.text("address", attr.address) };
-    to.field("mtu", attr.mtu);
-    to.field("speed", attr.speed);
+    fields!(to, attr: mtu, speed);
     to.one("state", names::LINK_STATE, attr.state);
     // SAFETY: null or a C string.
     unsafe { to.text("network_type", attr.network_type) };
@@ -215,8 +218,7 @@ fn info(info: &fi_info, to: &mut Yaml) {
     to.flags("caps", names::CAPS, info.caps);
     to.flags("mode", names::MODE, info.mode);
     to.one("addr_format", names::ADDR_FORMAT, info.addr_format);
-    to.field("src_addrlen", info.src_addrlen);
-    to.field("dest_addrlen", info.dest_addrlen);
+    fields!(to, info: src_addrlen, dest_addrlen);
     // SAFETY: null or an address of that format and length.
     to.field("src_addr", unsafe { address(info.src_addr, info.src_addrlen, info.addr_format) });
     // SAFETY: null or an address of that format and length.
@@ -281,10 +283,7 @@ fn tx_attr(attr: &fi_tx_attr, to: &mut Yaml) {
     to.flags("mode", names::MODE, attr.mode);
     to.flags("op_flags", names::OP_FLAGS, attr.op_flags);
     to.flags("msg_order", names::MSG_ORDER, attr.msg_order);
-    to.field("inject_size", attr.inject_size);
-    to.field("size", attr.size);
-    to.field("iov_limit", attr.iov_limit);
-    to.field("rma_iov_limit", attr.rma_iov_limit);
+    fields!(to, attr: inject_size, size, iov_limit, rma_iov_limit);
     to.field("tclass", format_args!("{:#x}", attr.tclass));
 }
 
@@ -293,19 +292,14 @@ fn rx_attr(attr: &fi_rx_attr, to: &mut Yaml) {
     to.flags("mode", names::MODE, attr.mode);
     to.flags("op_flags", names::OP_FLAGS, attr.op_flags);
     to.flags("msg_order", names::MSG_ORDER, attr.msg_order);
-    to.field("size", attr.size);
-    to.field("iov_limit", attr.iov_limit);
+    fields!(to, attr: size, iov_limit);
 }
 
 fn ep_attr(attr: &fi_ep_attr, to: &mut Yaml) {
     to.one("type", names::EP_TYPE, attr.type_);
     to.one("protocol", names::PROTOCOL, attr.protocol);
-    to.field("protocol_version", attr.protocol_version);
-    to.field("max_msg_size", attr.max_msg_size);
-    to.field("msg_prefix_size", attr.msg_prefix_size);
-    to.field("max_order_raw_size", attr.max_order_raw_size);
-    to.field("max_order_war_size", attr.max_order_war_size);
-    to.field("max_order_waw_size", attr.max_order_waw_size);
+    fields!(to, attr: protocol_version, max_msg_size, msg_prefix_size, max_order_raw_size);
+    fields!(to, attr: max_order_war_size, max_order_waw_size);
     to.field("mem_tag_format", format_args!("{:#018x}", attr.mem_tag_format));
     for (name, count) in [("tx_ctx_cnt", attr.tx_ctx_cnt), ("rx_ctx_cnt", attr.rx_ctx_cnt)] {
         if count == fi::FI_SHARED_CONTEXT {
@@ -326,32 +320,14 @@ fn domain_attr(attr: &fi_domain_attr, to: &mut Yaml) {
     to.one("resource_mgmt", names::RESOURCE_MGMT, attr.resource_mgmt);
     to.one("av_type", names::AV_TYPE, attr.av_type);
     to.flags("mr_mode", names::MR_MODE, u64::from(attr.mr_mode.cast_unsigned()));
-    for (name, value) in [
-        ("mr_key_size", attr.mr_key_size),
-        ("cq_data_size", attr.cq_data_size),
-        ("cq_cnt", attr.cq_cnt),
-        ("ep_cnt", attr.ep_cnt),
-        ("tx_ctx_cnt", attr.tx_ctx_cnt),
-        ("rx_ctx_cnt", attr.rx_ctx_cnt),
-        ("max_ep_tx_ctx", attr.max_ep_tx_ctx),
-        ("max_ep_rx_ctx", attr.max_ep_rx_ctx),
-        ("max_ep_stx_ctx", attr.max_ep_stx_ctx),
-        ("max_ep_srx_ctx", attr.max_ep_srx_ctx),
-        ("cntr_cnt", attr.cntr_cnt),
-        ("mr_iov_limit", attr.mr_iov_limit),
-    ] {
-        to.field(name, value);
-    }
+    fields!(to, attr: mr_key_size, cq_data_size, cq_cnt, ep_cnt, tx_ctx_cnt, rx_ctx_cnt);
+    fields!(to, attr: max_ep_tx_ctx, max_ep_rx_ctx, max_ep_stx_ctx, max_ep_srx_ctx, cntr_cnt);
+    fields!(to, attr: mr_iov_limit);
     to.flags("caps", names::CAPS, attr.caps);
     to.flags("mode", names::MODE, attr.mode);
-    to.field("auth_key_size", attr.auth_key_size);
-    to.field("max_err_data", attr.max_err_data);
-    to.field("mr_cnt", attr.mr_cnt);
+    fields!(to, attr: auth_key_size, max_err_data, mr_cnt);
     to.field("tclass", format_args!("{:#x}", attr.tclass));
-    to.field("max_ep_auth_key", attr.max_ep_auth_key);
-    to.field("max_group_id", attr.max_group_id);
-    to.field("max_cntr_value", attr.max_cntr_value);
-    to.field("max_err_cntr_value", attr.max_err_cntr_value);
+    fields!(to, attr: max_ep_auth_key, max_group_id, max_cntr_value, max_err_cntr_value);
 }
 
 fn fabric_attr(attr: &fi_fabric_attr, to: &mut Yaml) {
@@ -365,8 +341,7 @@ fn fabric_attr(attr: &fi_fabric_attr, to: &mut Yaml) {
 
 fn av_attr(attr: &fi_av_attr, to: &mut Yaml) {
     to.one("type", names::AV_TYPE, attr.type_);
-    to.field("count", attr.count);
-    to.field("ep_per_node", attr.ep_per_node);
+    fields!(to, attr: count, ep_per_node);
     // SAFETY: null or a C string.
     unsafe { to.text("name", attr.name) };
     to.flags("flags", names::AV_FLAGS, attr.flags);
@@ -405,9 +380,7 @@ fn cq_err_entry(entry: &fi_cq_err_entry, to: &mut Yaml) {
     to.pointer("buf", entry.buf.cast_const());
     to.field("data", entry.data);
     to.field("tag", format_args!("{:#x}", entry.tag));
-    to.field("olen", entry.olen);
-    to.field("err", entry.err);
-    to.field("prov_errno", entry.prov_errno);
+    fields!(to, entry: olen, err, prov_errno);
     to.pointer("err_data", entry.err_data.cast_const());
     to.field("err_data_size", entry.err_data_size);
 }

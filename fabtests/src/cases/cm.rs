@@ -8,24 +8,24 @@ use scif_fabtests::fi::CmEvent;
 use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
-    case("cm/connect_and_talk", 2, talk),
-    case("cm/data_both_ways", 2, data),
-    case("cm/refused", 2, refused),
-    case("cm/nobody_listens", 1, absent),
+    case("cm/connect_and_talk", 2, |r| talk(&bare(r)?)),
+    case("cm/data_both_ways", 2, |r| data(&bare(r)?)),
+    case("cm/refused", 2, |r| refused(&bare(r)?)),
+    case("cm/nobody_listens", 1, |r| absent(&bare(r)?)),
     case("cm/shutdown", 2, shutdown),
-    case("cm/sent_before_the_end", 2, last_words),
-    case("cm/dead_peer", 2, dead_peer),
-    case("cm/one_sided", 2, one_sided),
+    case("cm/sent_before_the_end", 2, |r| last_words(&bare(r)?)),
+    case("cm/dead_peer", 2, |r| dead_peer(&bare(r)?)),
+    case("cm/one_sided", 2, |r| one_sided(&bare(r)?)),
     case("cm/tagged_and_large", 2, large),
-    case("cm/passive_names", 1, passive_names),
-    case("cm/port_of_a_passive_endpoint", 2, reuse),
-    case("cm/port_is_not_lost", 1, kept_port),
+    case("cm/passive_names", 1, |r| passive_names(&bare(r)?)),
+    case("cm/port_of_a_passive_endpoint", 2, |r| reuse(&bare(r)?)),
+    case("cm/port_is_not_lost", 1, |r| kept_port(&bare(r)?)),
     case("cm/backlog", 2, backlog),
-    case("cm/states", 2, states),
+    case("cm/states", 2, |r| states(&bare(r)?)),
     case("cm/many_connections", 2, many),
-    case("cm/unread_requests", 2, unread),
+    case("cm/unread_requests", 2, |r| unread(&bare(r)?)),
     case("cm/descriptor", 2, descriptor),
-    case("cm/closed_while_it_calls", 2, closed_while_calling),
+    case("cm/closed_while_it_calls", 2, |r| closed_while_calling(&bare(r)?)),
 ];
 
 /// Time limit in milliseconds for an event. It guards against hangs; no measurement uses it.
@@ -237,8 +237,7 @@ impl Line {
     }
 }
 
-fn talk(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn talk(bare: &CmRig<'_>) -> Outcome {
     let line = bare.pair()?;
     for _ in 0..100 {
         line.greet()?;
@@ -249,13 +248,12 @@ fn talk(rank: &Rank) -> Outcome {
 
 /// Tests connection data of every length up to the maximum, with request, accept and reject, and
 /// that longer data is refused.
-fn data(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn data(bare: &CmRig<'_>) -> Outcome {
     let pattern = |len: usize, add: usize| -> Vec<u8> {
         (0..len).map(|at| u8::try_from((at * 7 + add) % 251).unwrap_or(0)).collect()
     };
     let lengths = [0, 1, 16, 255, 256];
-    if rank.index == 0 {
+    if bare.rank.index == 0 {
         let pep = bare.listening()?;
         check!(pep.getopt(sys::FI_OPT_CM_DATA_SIZE)? >= 256, "at least 256 bytes");
         bare.exchange(&pep.name()?)?;
@@ -294,9 +292,8 @@ fn data(rank: &Rank) -> Outcome {
 
 /// Tests that a request whose endpoint never accepts it, and the close of a passive endpoint, act
 /// as rejections.
-fn refused(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
-    if rank.index == 0 {
+fn refused(bare: &CmRig<'_>) -> Outcome {
+    if bare.rank.index == 0 {
         let pep = bare.listening_for_all()?;
         let (info, _) = bare.request(&pep)?;
         drop(bare.line(&info)?);
@@ -320,8 +317,7 @@ fn refused(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-fn absent(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn absent(bare: &CmRig<'_>) -> Outcome {
     let pep = bare.listening()?;
     let name = pep.name()?;
     drop(pep);
@@ -352,10 +348,9 @@ fn shutdown(rank: &Rank) -> Outcome {
 }
 
 /// Tests that messages sent before the end of the connection are received afterwards.
-fn last_words(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn last_words(bare: &CmRig<'_>) -> Outcome {
     let line = bare.pair()?;
-    if rank.index == 0 {
+    if bare.rank.index == 0 {
         for context in 0..10 {
             line.send(Buf::pattern(1000, context as u64), context)?;
             check_eq!(line.done()?.0, context);
@@ -374,25 +369,23 @@ fn last_words(rank: &Rank) -> Outcome {
 }
 
 /// Tests the death of a peer: rank 1 kills rank 0.
-fn dead_peer(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn dead_peer(bare: &CmRig<'_>) -> Outcome {
     let line = bare.pair()?;
     line.greet()?;
     bare.barrier()?;
-    if rank.index == 0 {
-        rank.expect_death()?;
+    if bare.rank.index == 0 {
+        bare.rank.expect_death()?;
         return bare.barrier();
     }
     line.recv(Buf::new(8), 5)?;
-    rank.kill(0)?;
+    bare.rank.kill(0)?;
     bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
     check_eq!(line.failed()?.0, 5);
     check_eq!(line.ep.send(Buf::new(8), 0, 0), Err(Errno::ESHUTDOWN));
     Ok(())
 }
 
-fn one_sided(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn one_sided(bare: &CmRig<'_>) -> Outcome {
     let line = bare.pair()?;
     let target = Buf::new(4096);
     let mr = Mr::reg(
@@ -402,19 +395,19 @@ fn one_sided(rank: &Rank) -> Outcome {
     )?;
     let keys = bare.exchange(&mr.key()?.to_ne_bytes())?;
     let key = keys
-        .get(rank.peer())
+        .get(bare.rank.peer())
         .and_then(|k| k.first_chunk().copied())
         .map(u64::from_ne_bytes)
         .ok_or_else(|| Fail::here("no key"))?;
-    let source = Buf::pattern(4096, rank.index as u64);
+    let source = Buf::pattern(4096, bare.rank.index as u64);
     line.ep.write(source, 0, 0, key, 1)?;
     check_eq!(line.done()?.0, 1);
     bare.barrier()?;
-    check_eq!(target.differs(4096, rank.peer() as u64), None);
+    check_eq!(target.differs(4096, bare.rank.peer() as u64), None);
     let back = Buf::new(4096);
     line.ep.read(back, 0, 0, key, 2)?;
     check_eq!(line.done()?.0, 2);
-    check_eq!(back.differs(4096, rank.index as u64), None);
+    check_eq!(back.differs(4096, bare.rank.index as u64), None);
     bare.barrier()
 }
 
@@ -434,8 +427,7 @@ fn large(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-fn passive_names(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn passive_names(bare: &CmRig<'_>) -> Outcome {
     let pep = Pep::open(&bare.fabric, &bare.info)?;
     let name = pep.name()?;
     check_eq!(pep.listen(), Err(Errno::ENOEQ));
@@ -456,9 +448,8 @@ fn passive_names(rank: &Rank) -> Outcome {
 }
 
 /// Tests that an endpoint opened with the handle of a passive endpoint connects from its port.
-fn reuse(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
-    if rank.index == 0 {
+fn reuse(bare: &CmRig<'_>) -> Outcome {
+    if bare.rank.index == 0 {
         let pep = bare.listening_for_all()?;
         let (info, _) = bare.request(&pep)?;
         let line = bare.line(&info)?;
@@ -487,8 +478,7 @@ fn reuse(rank: &Rank) -> Outcome {
 }
 
 /// Tests that a passive endpoint keeps its port until an endpoint opened with its handle takes it.
-fn kept_port(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn kept_port(bare: &CmRig<'_>) -> Outcome {
     let pep = Pep::open(&bare.fabric, &bare.info)?;
     let name = pep.name()?;
     let mut info = bare.info.dup()?;
@@ -513,8 +503,7 @@ fn kept_port(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn states(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn states(bare: &CmRig<'_>) -> Outcome {
     let early = Ep::open(&bare.domain, &bare.info)?;
     check_eq!(early.enable(), Err(Errno::ENOCQ));
     check_eq!(early.shutdown(0), Err(Errno::EOPBADSTATE));
@@ -606,9 +595,8 @@ fn many(rank: &Rank) -> Outcome {
 }
 
 /// Tests requests in a queue that is closed: they leave nothing behind and are rejected.
-fn unread(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
-    if rank.index == 0 {
+fn unread(bare: &CmRig<'_>) -> Outcome {
+    if bare.rank.index == 0 {
         let pep = bare.listening_for_all()?;
         bare.barrier()?;
         // Turns the request into an event, which stays unread.
@@ -656,9 +644,8 @@ fn descriptor(rank: &Rank) -> Outcome {
 }
 
 /// Tests a caller that closes: its request can be read and accepted, in vain.
-fn closed_while_calling(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
-    if rank.index == 0 {
+fn closed_while_calling(bare: &CmRig<'_>) -> Outcome {
+    if bare.rank.index == 0 {
         let pep = bare.listening_for_all()?;
         let (info, _) = bare.request(&pep)?;
         bare.barrier()?;

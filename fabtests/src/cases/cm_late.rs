@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/posted_after_the_end", 2, posted_after),
     case("cm/end_of_the_first_is_read_last", 2, |r| end_is_last(r, 0)),
     case("cm/end_of_the_second_is_read_last", 2, |r| end_is_last(r, 1)),
-    case("cm/events_name_what_is_left", 2, named_by_the_rest),
+    case("cm/events_name_what_is_left", 2, |r| named_by_the_rest(&bare(r)?)),
 ];
 
 /// Tests that unanswered requests of peers that connect and close repeatedly are limited. Once they
@@ -203,9 +203,8 @@ fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
 }
 
 /// Tests that an event names the remaining alias of an endpoint, not the closed endpoint.
-fn named_by_the_rest(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
-    if rank.index == 0 {
+fn named_by_the_rest(bare: &CmRig<'_>) -> Outcome {
+    if bare.rank.index == 0 {
         let pep = bare.listening_for_all()?;
         let line = bare.answer(&pep)?;
         line.greet()?;

@@ -8,19 +8,19 @@ use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("ep/name", 1, name),
-    case("ep/set_name", 1, set_name),
-    case("ep/source_address", 1, source_address),
-    case("ep/distinct_names", 1, distinct_names),
-    case("ep/not_enabled", 1, not_enabled),
-    case("ep/enable_needs", 1, enable_needs),
-    case("ep/bind_rules", 1, bind_rules),
+    case("ep/set_name", 1, |r| set_name(&bare(r)?)),
+    case("ep/source_address", 1, |r| source_address(&bare(r)?)),
+    case("ep/distinct_names", 1, |r| distinct_names(&bare(r)?)),
+    case("ep/not_enabled", 1, |r| not_enabled(&bare(r)?)),
+    case("ep/enable_needs", 1, |r| enable_needs(&bare(r)?)),
+    case("ep/bind_rules", 1, |r| bind_rules(&bare(r)?)),
     case("ep/options", 1, options),
     case("ep/operation_flags", 2, operation_flags),
     case("ep/alias", 2, alias),
-    case("ep/parents_with_children", 1, parents),
+    case("ep/parents_with_children", 1, |r| parents(&bare(r)?)),
     case("ep/close_with_everything_open", 2, close_busy),
-    case("ep/open_and_close_often", 1, open_close),
-    case("ep/unknown_commands", 1, unknown_commands),
+    case("ep/open_and_close_often", 1, |r| open_close(&bare(r)?)),
+    case("ep/unknown_commands", 1, |r| unknown_commands(&bare(r)?)),
     case("ep/two_domains", 1, two_domains),
     case("ep/classes_not_asked_for", 1, |r| classes(&Rig::open(r, &Ask::messages(false))?)),
 ];
@@ -33,10 +33,7 @@ struct Bare {
 }
 
 fn bare(rank: &Rank) -> Outcome<Bare> {
-    let list = offers(rank, load(rank)?, &Ask::messages(false).hints)?;
-    let info = list.into_iter().next().ok_or_else(|| Fail::here("an empty list"))?;
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
+    let (info, fabric, domain) = first_domain(rank, &Ask::messages(false))?;
     Ok(Bare { info, fabric, domain })
 }
 
@@ -75,8 +72,7 @@ fn name(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn set_name(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn set_name(bare: &Bare) -> Outcome {
     let (first, second) = (bare.ep()?, bare.ep()?);
     let name = first.name()?;
     drop(first);
@@ -92,8 +88,7 @@ fn set_name(rank: &Rank) -> Outcome {
 
 /// Tests that the source address of the info becomes the address of the endpoint, and is free again
 /// after its close.
-fn source_address(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn source_address(bare: &Bare) -> Outcome {
     let name = bare.ready()?.name()?;
     let mut info = bare.info.dup()?;
     info.set_src_addr(&name);
@@ -105,8 +100,7 @@ fn source_address(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn distinct_names(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn distinct_names(bare: &Bare) -> Outcome {
     let eps: Vec<Arc<Ep>> = (0..50).map(|_| bare.ready()).collect::<Outcome<_>>()?;
     let mut names: Vec<Vec<u8>> = eps.iter().map(|ep| ep.name()).collect::<Result<_, _>>()?;
     names.sort();
@@ -115,8 +109,7 @@ fn distinct_names(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn not_enabled(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn not_enabled(bare: &Bare) -> Outcome {
     let ep = bare.ep()?;
     let av = bare.av()?;
     ep.attach(&av, 0)?;
@@ -133,8 +126,7 @@ fn not_enabled(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn enable_needs(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn enable_needs(bare: &Bare) -> Outcome {
     let ep = bare.ep()?;
     check!(matches!(ep.enable(), Err(Errno::ENOCQ | Errno::ENOAV)), "{:?}", ep.enable());
     ep.attach(&bare.av()?, 0)?;
@@ -149,8 +141,7 @@ fn enable_needs(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn bind_rules(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn bind_rules(bare: &Bare) -> Outcome {
     let ep = bare.ep()?;
     let (cq, av) = (bare.cq()?, bare.av()?);
     check_eq!(ep.bind(cq.as_ref(), sys::FI_READ | sys::FI_TRANSMIT), Err(Errno::EBADFLAGS));
@@ -235,8 +226,7 @@ fn alias(rank: &Rank) -> Outcome {
 }
 
 /// Tests that no object can be closed before the objects opened on it.
-fn parents(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn parents(bare: &Bare) -> Outcome {
     check_eq!(bare.fabric.close(), Err(Errno::EBUSY));
     let ep = bare.ep()?;
     check_eq!(bare.domain.close(), Err(Errno::EBUSY));
@@ -276,8 +266,7 @@ fn close_busy(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn open_close(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn open_close(bare: &Bare) -> Outcome {
     bare.ready()?;
     let before = scif_fabtests::harness::sandbox::open_files()?;
     for _ in 0..300 {
@@ -287,8 +276,7 @@ fn open_close(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn unknown_commands(rank: &Rank) -> Outcome {
-    let bare = bare(rank)?;
+fn unknown_commands(bare: &Bare) -> Outcome {
     let (ep, cq, av) = (bare.ready()?, bare.cq()?, bare.av()?);
     let objects: [&dyn Fid; 5] =
         [ep.as_ref(), cq.as_ref(), av.as_ref(), bare.domain.as_ref(), bare.fabric.as_ref()];

@@ -554,22 +554,19 @@ mod tests {
     #[repr(C, align(4096))]
     struct StreamMemory([u8; STREAM_BYTES], [u64; 3]);
 
-    fn streams(memory: &mut StreamMemory) -> (StreamTx, StreamRx) {
+    /// Returns both ends of a stream in memory that outlives the test.
+    fn streams() -> (StreamTx, StreamRx) {
+        let memory = Box::leak(Box::new(StreamMemory([0; STREAM_BYTES], [0; 3])));
         let base = NonNull::from(&mut memory.0).cast::<u8>();
         let words = NonNull::from(&mut memory.1).cast::<u8>();
-        // SAFETY: the array holds three aligned words; `StreamMemory` outlives the streams in every
-        // test.
+        // SAFETY: the array holds three aligned words, which are leaked.
         let word =
             |i: usize| unsafe { SharedU64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
-        // SAFETY: zeroed, aligned, and outlives the stream.
+        // SAFETY: zeroed, aligned, and leaked.
         let tx = unsafe { StreamTx::new(base, word(0), word(1)) };
         // SAFETY: as above.
         let rx = unsafe { StreamRx::new(base, word(2)) };
         (tx, rx)
-    }
-
-    fn memory() -> Box<StreamMemory> {
-        Box::new(StreamMemory([0; STREAM_BYTES], [0; 3]))
     }
 
     fn mem(bytes: &mut [u8]) -> Mem {
@@ -579,8 +576,7 @@ mod tests {
 
     #[test]
     fn waiter_that_stops_polling_is_woken_afterwards() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut bytes = [7; 8];
         // No `start_polling` before: the state of the descriptor is unknown.
         rx.data().armed();
@@ -610,8 +606,7 @@ mod tests {
 
     #[test]
     fn an_empty_queue_takes_4095_bytes() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut src: Vec<u8> = (0..20000u32).map(|i| (i % 251) as u8).collect();
         assert_eq!(tx.push(&mem(&mut src)), Ok(STREAM_ROOM));
         assert_eq!(tx.push(&mem(&mut src)), Ok(0));
@@ -623,8 +618,7 @@ mod tests {
 
     #[test]
     fn demanded_bytes_count_as_taken() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut src: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
         let mut dst = vec![0u8; 300_000];
         rx.announce_demand(5000);
@@ -651,8 +645,7 @@ mod tests {
 
     #[test]
     fn short_messages_come_in_the_line_of_the_position() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let (mut src, mut dst) = ([1, 2, 3], [0; 8]);
         assert!(tx.push_whole(&mem(&mut src)));
         // Clears the queue: the bytes must come from the line.
@@ -667,8 +660,7 @@ mod tests {
     /// queue arrive, whatever the line holds.
     #[test]
     fn push_of_a_dead_producer_arrives() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut dst = [0; 8];
         for stamp in [None, Some(0)] {
             tx.push(&mem(&mut [1, 2, 3])).unwrap();
@@ -687,8 +679,7 @@ mod tests {
 
     #[test]
     fn bytes_keep_their_order_over_the_end() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let (mut next, mut expected) = (0u8, 0u8);
         for round in 0..2000usize {
             let mut src: Vec<u8> = (0..round % 700)
@@ -712,8 +703,7 @@ mod tests {
     /// behind.
     #[test]
     fn query_of_the_room_changes_nothing() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut bytes = vec![0; STREAM_ROOM];
         tx.push(&mem(&mut bytes[..100])).unwrap();
         let seen = tx.seen.get();
@@ -727,8 +717,7 @@ mod tests {
 
     #[test]
     fn impossible_positions_are_rejected() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut bytes = [0u8; 8];
         tx.region.head.set(QUEUE_BYTES as u64 + 1);
         assert_eq!(rx.pull(&mem(&mut bytes)), Err(BadPosition));
@@ -740,8 +729,7 @@ mod tests {
 
     #[test]
     fn descriptor_is_signalled_once() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut byte = [1u8];
         assert_eq!(rx.next_fd_action(), FdAction::Done, "empty and armed");
         tx.push(&mem(&mut byte)).unwrap();
@@ -765,8 +753,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_asks_for_space_and_sleepers_are_woken() {
-        let mut memory = memory();
-        let (tx, rx) = streams(&mut memory);
+        let (tx, rx) = streams();
         let mut src = vec![0u8; STREAM_ROOM];
         tx.push(&mem(&mut src)).unwrap();
         tx.space().rung();

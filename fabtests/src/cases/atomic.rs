@@ -412,14 +412,7 @@ fn remote_pieces(rig: &Rig<'_>) -> Outcome {
             RmaIoc { addr: at.addr + 8, count: 2, key: at.key },
         ];
         let values: Vec<u8> = (1..=5_u64).flat_map(u64::to_le_bytes).collect();
-        let place = AtomicTarget {
-            dest: rig.peer(),
-            addr: 0,
-            key: 0,
-            datatype: sys::FI_UINT64,
-            op: sys::FI_SUM,
-            context: 1,
-        };
+        let place = AtomicTarget::sum(rig.peer(), 0, 0, 1);
         let operand = [Ioc { buf: Buf::of(&values), count: 5 }];
         let result = Buf::new(40);
         for _ in 0..2 {
@@ -455,14 +448,7 @@ fn order(rank: &Rank) -> Outcome {
     let (_mr, remotes) = rig.share(Buf::new(64), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
-        let place = |op, context| AtomicTarget {
-            dest: rig.peer(),
-            addr: at.addr,
-            key: at.key,
-            datatype: sys::FI_UINT64,
-            op,
-            context,
-        };
+        let place = |op, context| at.atomic(rig.peer(), sys::FI_UINT64, op, context);
         let results: Vec<Buf> = (0..200).map(|_| Buf::new(8)).collect();
         for (index, &result) in results.iter().enumerate() {
             let write = place(sys::FI_ATOMIC_WRITE, 1);
@@ -498,14 +484,8 @@ fn without_the_target(rank: &Rank) -> Outcome {
         return Ok(());
     }
     let at = from(&remotes, 1, 0)?;
-    let add = |word: u64, context| AtomicTarget {
-        dest: rig.peer(),
-        addr: at.addr + 8 * word,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context,
-    };
+    let add =
+        |word: u64, context| AtomicTarget::sum(rig.peer(), at.addr + 8 * word, at.key, context);
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
     // The connection exists. The key table of the target arrives with its next event, for which
     // the provider looks at intervals.

@@ -94,14 +94,7 @@ fn unknown_flags(rig: &Rig<'_>) -> Outcome {
 }
 
 fn target(rig: &Rig<'_>) -> AtomicTarget {
-    AtomicTarget {
-        dest: rig.peer(),
-        addr: 0,
-        key: 1,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 1,
-    }
+    AtomicTarget::sum(rig.peer(), 0, 1, 1)
 }
 
 fn contradictions(rig: &Rig<'_>) -> Outcome {

@@ -279,14 +279,7 @@ fn atomics(rank: &Rank) -> Outcome {
     let (_ro, read_onlys) = rig.share(read_only, sys::FI_REMOTE_READ)?;
     if rank.index == 0 {
         let (at, ro) = (from(&remotes, 1, 0)?, from(&read_onlys, 1, 0)?);
-        let place = |addr, key| AtomicTarget {
-            dest: rig.peer(),
-            addr,
-            key,
-            datatype: sys::FI_UINT64,
-            op: sys::FI_SUM,
-            context: 9,
-        };
+        let place = |addr, key| AtomicTarget::sum(rig.peer(), addr, key, 9);
         let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
         let result = Buf::new(8);
         for (target, allowed, subject) in [

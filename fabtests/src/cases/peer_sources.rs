@@ -143,14 +143,7 @@ fn rma(rank: &Rank) -> Outcome {
     let mr = Mr::reg(&side.domain, memory, asked)?;
     let key = mr.key()?;
     side.barrier()?;
-    let place = AtomicTarget {
-        dest: to,
-        addr: 0,
-        key,
-        datatype: sys::FI_UINT64,
-        op: sys::FI_SUM,
-        context: 3,
-    };
+    let place = AtomicTarget::sum(to, 0, key, 3);
     let one = Ioc { buf: Buf::of(&2_u64.to_ne_bytes()), count: 1 };
     let fetched = Buf::new(8);
     let mut good = 0;

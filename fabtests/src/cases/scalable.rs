@@ -426,14 +426,7 @@ fn memory(rank: &Rank) -> Outcome {
         check_eq!(sep.next(cq)?.context, 2);
         check_eq!(back.differs(LEN, context as u64), None);
         let one = Buf::of(&1_u64.to_ne_bytes());
-        let target = AtomicTarget {
-            dest,
-            addr: (CONTEXTS * LEN) as u64,
-            key,
-            datatype: sys::FI_UINT64,
-            op: sys::FI_SUM,
-            context: 3,
-        };
+        let target = AtomicTarget::sum(dest, (CONTEXTS * LEN) as u64, key, 3);
         sep.post(|| out.atomic(&target, Ioc { buf: one, count: 1 }))?;
         check_eq!(sep.next(cq)?.context, 3);
     }

@@ -113,14 +113,7 @@ fn every_call(rig: &Rig<'_>) -> Outcome {
         Ok(context)
     };
     let word = |value: u64| Buf::of(&value.to_ne_bytes());
-    let target = |op: u32, context: usize| AtomicTarget {
-        dest: peer,
-        addr: at.addr,
-        key: at.key,
-        datatype: sys::FI_UINT64,
-        op,
-        context,
-    };
+    let target = |op: u32, context: usize| at.atomic(peer, sys::FI_UINT64, op, context);
     let one = |value: u64| Ioc { buf: word(value), count: 1 };
     let (got, old, before) = (Buf::new(8), Buf::new(8), Buf::new(8));
     alias.send(word(1), peer, next()?)?;

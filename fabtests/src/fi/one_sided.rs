@@ -64,6 +64,14 @@ pub struct AtomicTarget {
     pub context: usize,
 }
 
+impl AtomicTarget {
+    /// Returns the target of a sum of 64-bit numbers.
+    pub fn sum(dest: u64, addr: u64, key: u64, context: usize) -> AtomicTarget {
+        let (datatype, op) = (sys::FI_UINT64, sys::FI_SUM);
+        AtomicTarget { dest, addr, key, datatype, op, context }
+    }
+}
+
 type Descs = Vec<*mut std::ffi::c_void>;
 
 fn iocs(list: &[Ioc]) -> (Vec<sys::fi_ioc>, Descs) {

@@ -27,7 +27,7 @@ impl Remote {
 
     /// Returns the target of a sum of 64-bit numbers at the start of the memory.
     pub fn sum(self, dest: u64, context: usize) -> AtomicTarget {
-        self.atomic(dest, sys::FI_UINT64, sys::FI_SUM, context)
+        AtomicTarget::sum(dest, self.addr, self.key, context)
     }
 }
 

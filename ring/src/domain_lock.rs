@@ -10,7 +10,7 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::fmt;
-use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -64,17 +64,17 @@ impl<T> ElidableLock<T> {
     #[inline]
     pub fn lock(&self) -> ElidableLockGuard<'_, T> {
         let held = match &self.mode {
-            LockMode::Shared(mutex, around) => Some(match mutex.try_lock() {
+            LockMode::Shared(mutex, around) => Held::Shared(match mutex.try_lock() {
                 Ok(held) => held,
                 Err(TryLockError::Poisoned(held)) => held.into_inner(),
                 Err(TryLockError::WouldBlock) => lock_contended(mutex, *around),
             }),
             LockMode::Elided(busy) => {
                 assert!(!busy.replace(true), "elided gate entered twice");
-                None
+                Held::Elided(busy)
             }
         };
-        ElidableLockGuard { lock: self, _held: held, _value: PhantomData }
+        ElidableLockGuard { value: &self.value, held: ManuallyDrop::new(held) }
     }
 
     /// Whether the lock is elided.
@@ -108,14 +108,19 @@ impl<T> fmt::Debug for ElidableLock<T> {
     }
 }
 
+/// Lock that a guard releases.
+enum Held<'a> {
+    // `MutexGuard` also keeps its guard on its thread.
+    Shared(MutexGuard<'a, ()>),
+    Elided(&'a Cell<bool>),
+}
+
 /// Guard of a lock: grants access to the value and releases the lock when dropped.
 #[must_use = "dropping the guard releases the lock"]
 pub struct ElidableLockGuard<'a, T> {
-    lock: &'a ElidableLock<T>,
-    // `MutexGuard` also keeps this guard on its thread.
-    _held: Option<MutexGuard<'a, ()>>,
-    // Makes the guard `Sync` only if `T` is.
-    _value: PhantomData<&'a mut T>,
+    value: &'a UnsafeCell<T>,
+    /// Dropped by value, so that a guard that lives during a call need not be in memory.
+    held: ManuallyDrop<Held<'a>>,
 }
 
 impl<T> Deref for ElidableLockGuard<'_, T> {
@@ -125,7 +130,7 @@ impl<T> Deref for ElidableLockGuard<'_, T> {
     fn deref(&self) -> &T {
         // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`),
         // and &self bars a &mut.
-        unsafe { &*self.lock.value.get() }
+        unsafe { &*self.value.get() }
     }
 }
 
@@ -134,15 +139,17 @@ impl<T> DerefMut for ElidableLockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`),
         // and &mut self is exclusive.
-        unsafe { &mut *self.lock.value.get() }
+        unsafe { &mut *self.value.get() }
     }
 }
 
 impl<T> Drop for ElidableLockGuard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        if let LockMode::Elided(busy) = &self.lock.mode {
-            busy.set(false);
+        // SAFETY: taken once, since nothing else takes it and a guard is dropped once.
+        match unsafe { ManuallyDrop::take(&mut self.held) } {
+            Held::Shared(held) => drop(held),
+            Held::Elided(busy) => busy.set(false),
         }
     }
 }

@@ -71,8 +71,8 @@ impl PollDelay {
     /// measure their own delays. The response time then counts as 0.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
-        let started = core::mem::take(&mut self.started_ticks);
-        if started != 0 {
+        if self.started_ticks != 0 {
+            let started = core::mem::take(&mut self.started_ticks);
             self.holding_off = false;
             let is_exchange = self.found_at_once >= EXCHANGE_MIN;
             self.found_at_once = self.found_at_once.saturating_add(1);

@@ -44,8 +44,8 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     published: u64,
     /// Value of `data` last published to the producer.
     data_published: u64,
-    /// 1 while a record that was seen is not freed.
-    peeked: u64,
+    /// Whether a record that was seen is not freed.
+    peeked: bool,
     /// Whether a record with a short body was taken since the last flush, and the next one likely
     /// has one too.
     body_expected: bool,
@@ -113,7 +113,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             data_after: 0,
             published: 0,
             data_published: 0,
-            peeked: 0,
+            peeked: false,
             body_expected: false,
             streak: 0,
             lap: 1,
@@ -190,7 +190,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// taken.
     #[inline(always)]
     pub fn take_peer_ack(&mut self) -> Option<PeerAck> {
-        self.peer_ack.take()
+        // Most records carry none, and need no store.
+        if self.peer_ack.is_some() { self.peer_ack.take() } else { None }
     }
 
     /// Returns the next record, if one is published; the same record until
@@ -240,7 +241,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         copy::compiler_barrier();
         self.data_after = after;
         self.in_reply_line = false;
-        self.peeked = 1;
+        self.peeked = true;
         Ok(Some(Record { kind, head_len, head, body }))
     }
 
@@ -263,7 +264,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         copy::compiler_barrier();
         self.data_after = self.data;
         self.in_reply_line = true;
-        self.peeked = 1;
+        self.peeked = true;
         Ok(Some(Record { kind, head_len: len, head, body: Mem::empty() }))
     }
 
@@ -297,7 +298,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             return PollOutcome::Unhandled;
         }
         self.prefetch_backlog();
-        self.note_consumed(false, self.data)
+        self.note_consumed(false, None)
     }
 
     /// Variant of [`poll_inline`](Self::poll_inline) for a record that it left unhandled. Takes one
@@ -338,7 +339,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             let ahead = body_start(end + (AHEAD - 1) * (end - start), len, DATA);
             copy::prefetch_lines(&self.region.area.body::<DATA>(ahead, len));
         }
-        let outcome = self.note_consumed(false, body_end(start, len));
+        let outcome = self.note_consumed(false, Some(body_end(start, len)));
         self.body_expected = true;
         self.prefetch_body();
         outcome
@@ -363,7 +364,13 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             return PollOutcome::Unhandled;
         }
         self.peer_ack = Some(found.peer_ack);
-        self.note_consumed(true, self.data)
+        self.note_consumed(true, None)
+    }
+
+    /// Whether the last records were all found at the first poll, so that more probably follow.
+    #[inline(always)]
+    pub const fn has_backlog(&self) -> bool {
+        self.streak > BACKLOG
     }
 
     /// Counts a record found at the first poll. In a backlog, prefetches a later slot for writing,
@@ -372,21 +379,17 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     #[inline(always)]
     fn prefetch_backlog(&mut self) -> bool {
         self.streak = self.streak.wrapping_add(1);
-        let backlog = self.streak > BACKLOG;
-        if backlog {
+        if self.has_backlog() {
             copy::prefetch_for_write(self.region.slot::<SLOTS>(self.next + AHEAD));
         }
-        backlog
+        self.has_backlog()
     }
 
-    /// Frees the record just handled; `after`: position after its body.
+    /// Frees the record just handled; `after`: position after its body, if it has one.
     #[inline(always)]
-    fn note_consumed(&mut self, in_reply_line: bool, after: u64) -> PollOutcome {
+    fn note_consumed(&mut self, in_reply_line: bool, after: Option<u64>) -> PollOutcome {
         copy::compiler_barrier();
-        self.in_reply_line = in_reply_line;
-        self.peeked = 1;
-        self.data_after = after;
-        self.advance();
+        self.free(in_reply_line, after);
         PollOutcome::Consumed
     }
 
@@ -394,28 +397,36 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// published to the producer at each quarter of the ring, or at [`flush`](Self::flush).
     #[inline(always)]
     pub fn advance(&mut self) {
+        if self.peeked {
+            self.free(self.in_reply_line, Some(self.data_after));
+        }
+    }
+
+    /// Frees the next record; `after`: position after its body, if it has one.
+    #[inline(always)]
+    fn free(&mut self, in_reply_line: bool, after: Option<u64>) {
         // In use until now: loom reports a producer that already writes to it.
         #[cfg(loom)]
         if let Some((start, len)) = self.body_seen.take() {
             self.region.area.model_access::<DATA>(start, len, false);
         }
-        let step = core::mem::take(&mut self.peeked);
-        if step != 0 {
-            self.poll_delay.end();
-            if self.in_reply_line {
-                self.replies_taken += 1;
-                self.reply_end = self.next + 1;
-            } else {
-                self.scrub_record();
-            }
+        self.poll_delay.end();
+        if in_reply_line {
+            self.replies_taken += 1;
+            self.reply_end = self.next + 1;
+        } else {
+            self.scrub_record(after);
         }
-        self.next += step;
-        self.data = self.data_after;
-        if step != 0 && self.next & (SLOTS as u64 - 1) == 0 {
+        self.peeked = false;
+        self.next += 1;
+        if let Some(after) = after {
+            self.data = after;
+        }
+        let ends_quarter = self.next.is_multiple_of((SLOTS as u64 / 4).max(1));
+        if ends_quarter && self.next.is_multiple_of(SLOTS as u64) {
             self.lap = next_lap(self.lap);
         }
-        if self.next - self.published >= SLOTS as u64 / 4
-            || self.data - self.data_published >= DATA as u64 / 4
+        if ends_quarter || after.is_some_and(|after| after - self.data_published >= DATA as u64 / 4)
         {
             self.flush();
         }
@@ -425,12 +436,12 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// prefetch many of them for writing at once. For a line that both cores share, each store of
     /// the producer would wait for a read for ownership, 150 ns between distant cores.
     #[inline(always)]
-    fn scrub_record(&mut self) {
+    fn scrub_record(&mut self, after: Option<u64>) {
         // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until
         // then only this side reads it. No lap has number 0.
         self.region.slot::<SLOTS>(self.next).word.store(0, Ordering::Relaxed);
-        if self.data_after != self.data {
-            self.region.area.scrub_body::<DATA>(self.data, self.data_after);
+        if let Some(after) = after.filter(|after| *after != self.data) {
+            self.region.area.scrub_body::<DATA>(self.data, after);
         }
     }
 

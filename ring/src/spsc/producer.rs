@@ -41,7 +41,7 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     lap: u16,
     /// Our half of the reply line.
     reply_half: Option<ReplyHalfRef>,
-    /// Whether the next record may use the reply line.
+    /// Whether the next record may use the reply line, if there is one.
     reply_next: bool,
     /// Number of replies published in the reply line.
     replies_pushed: u64,
@@ -131,7 +131,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// Whether the next record may be a reply to one just taken.
     #[inline(always)]
     pub const fn may_reply(&self) -> bool {
-        self.reply_next
+        self.reply_next && self.reply_half.is_some()
     }
 
     /// Whether the last record was a reply. The next one is then likely a reply too, and its slot
@@ -145,7 +145,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// record was a reply, `peer_ack` is the number of replies that the consumer had taken.
     #[inline(always)]
     pub fn expect_reply(&mut self, peer_ack: Option<PeerAck>) {
-        self.reply_next = self.reply_half.is_some();
+        self.reply_next = true;
         self.reply_acked |= peer_ack.is_some_and(|ack| ack.matches(self.replies_pushed));
     }
 

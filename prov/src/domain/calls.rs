@@ -253,7 +253,7 @@ pub(crate) fn poll_direct<D: CompletionSink>(
     cq: u32,
     most: usize,
     to: D,
-) -> (DirectPoll, D) {
+) -> DirectPoll {
     let unwound = Unwound { st, ep };
     let polled = poll_enabled(unwound.st, ep, cq, most, to);
     unwound.disarm();
@@ -267,9 +267,9 @@ fn poll_enabled<D: CompletionSink>(
     cq: u32,
     most: usize,
     to: D,
-) -> (DirectPoll, D) {
+) -> DirectPoll {
     let Ok((e, mut env)) = enabled(st, ep) else {
-        return (DirectPoll::Declined, to);
+        return DirectPoll::Declined;
     };
     if e.links.is_clock_due(e.links.polls.wrapping_add(1)) {
         return poll_with_timed_work(e, &mut env.again(), cq, most, to);
@@ -286,18 +286,18 @@ fn poll_with_timed_work<D: CompletionSink>(
     cq: u32,
     most: usize,
     to: D,
-) -> (DirectPoll, D) {
+) -> DirectPoll {
     if env.mrs.has_hot() {
-        return (DirectPoll::Declined, to);
+        return DirectPoll::Declined;
     }
     e.links.polls = e.links.polls.wrapping_add(1);
     progress::housekeeping(e, env);
     // The entries of ended connections come first.
     if env.cqs.get(cq).is_none_or(|cq| !cq.is_empty()) {
-        return (DirectPoll::Declined, to);
+        return DirectPoll::Declined;
     }
     match fast_path::poll_direct(e, env, cq, most, to) {
-        (DirectPoll::Empty, to) => (DirectPoll::Declined, to),
+        DirectPoll::Empty => DirectPoll::Declined,
         polled => polled,
     }
 }

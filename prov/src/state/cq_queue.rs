@@ -48,7 +48,7 @@ pub(crate) struct CqState {
     errors: VecDeque<(u64, CqError)>,
     pushed: u64,
     popped: u64,
-    /// Value of `popped` when [`CqState::is_due`] last returned true.
+    /// Value of `popped` when a read last made progress.
     looked: u64,
     pub(crate) detector: Detector,
     /// Error data lent to the application until its next `fi_cq_readerr`.
@@ -161,35 +161,38 @@ impl CqState {
         usize::try_from(limit - self.popped).unwrap_or(usize::MAX)
     }
 
+    /// Notes that a read has just made progress.
+    #[inline(always)]
+    pub(crate) fn note_progress(&mut self) {
+        self.looked = self.popped;
+    }
+
     /// Whether a read must make progress although enough entries are ready.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         let due = self.popped - self.looked >= LOOK_EVERY;
         if due {
-            self.looked = self.popped;
+            self.note_progress();
         }
         due
     }
 
-    /// Passes the oldest success to `put`, if it is in the ring and a read of it needs neither
-    /// progress nor a look at errors and waits. Returns false if it did nothing.
+    /// Takes the oldest success, if it is in the ring and a read of it needs neither progress nor a
+    /// look at errors and waits.
     #[inline(always)]
-    pub(crate) fn pop_ready(&mut self, put: impl FnOnce(&Completion)) -> bool {
+    pub(crate) fn pop_ready(&mut self) -> Option<&Completion> {
         if self.head == self.tail
             || !self.errors.is_empty()
             || self.popped - self.looked >= LOOK_EVERY
             || self.waits.fd_is_armed()
         {
-            return false;
+            return None;
         }
         let mask = self.ring.len() - 1;
-        let Some(c) = self.ring.get(self.head & mask) else {
-            return false;
-        };
-        put(c);
+        let c = self.ring.get(self.head & mask)?;
         self.head = self.head.wrapping_add(1);
         self.popped += 1;
-        true
+        Some(c)
     }
 
     /// Whether an error is next or follows some successes.

@@ -267,7 +267,8 @@ impl Queue {
         self.posted.entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
     }
 
-    /// Removes that receive if it has one plain buffer of at least `len` bytes.
+    /// Removes that receive if it has one plain buffer of at least `len` bytes, and returns it with
+    /// so many.
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, peer: PeerId, tag: u64, len: usize) -> Option<PlainRecv> {
         let (at, posted) = self.receive_for(peer, tag)?;
@@ -275,9 +276,7 @@ impl Queue {
         else {
             return None;
         };
-        if len > to.len() {
-            return None;
-        }
+        let to = to.sub(0, len)?;
         self.posted.release(at);
         Some(PlainRecv { to, context, flags, src })
     }

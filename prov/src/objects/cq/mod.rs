@@ -308,17 +308,15 @@ impl Entries {
         Entries { buf: buf.cast(), src, count: if buf.is_null() { 0 } else { count } }
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&self, format: Format, at: usize, c: &Completion) {
-        match format {
-            // Tested first, since it is the most frequent one.
-            _ if format == Format::Tagged => {
-                self.copy::<{ size_of::<fi::fi_cq_tagged_entry>() }>(at, c)
-            }
-            Format::Context => self.copy::<{ size_of::<fi::fi_cq_entry>() }>(at, c),
-            Format::Msg => self.copy::<{ size_of::<fi::fi_cq_msg_entry>() }>(at, c),
-            Format::Data => self.copy::<{ size_of::<fi::fi_cq_data_entry>() }>(at, c),
-            Format::Tagged => self.copy::<{ size_of::<fi::fi_cq_tagged_entry>() }>(at, c),
+        if format == Format::Tagged {
+            // Inlined, since it is the most frequent one.
+            self.copy::<{ size_of::<fi::fi_cq_tagged_entry>() }>(at, c);
+        } else {
+            // A copy by fields leaves the original in registers.
+            let Entries { buf, src, count } = *self;
+            Entries { buf, src, count }.put_short(format, at, &{ *c });
         }
         if !self.src.is_null() {
             // SAFETY: `at` is below `count` (drain), and `new` promised that many addresses.
@@ -328,8 +326,19 @@ impl Entries {
         }
     }
 
+    /// Variant of [`Entries::put`] for a format with fewer fields than a completion.
+    #[inline(never)]
+    fn put_short(&self, format: Format, at: usize, c: &Completion) {
+        match format {
+            Format::Context => self.copy::<{ size_of::<fi::fi_cq_entry>() }>(at, c),
+            Format::Msg => self.copy::<{ size_of::<fi::fi_cq_msg_entry>() }>(at, c),
+            Format::Data => self.copy::<{ size_of::<fi::fi_cq_data_entry>() }>(at, c),
+            Format::Tagged => {}
+        }
+    }
+
     /// Copies the entry; every format is the first N bytes of a completion.
-    #[inline]
+    #[inline(always)]
     fn copy<const N: usize>(&self, at: usize, c: &Completion) {
         const { assert!(N <= size_of::<fi::fi_cq_tagged_entry>()) };
         // SAFETY: `at` is below `count` (drain), so this stays within the buffer that `new`
@@ -351,13 +360,18 @@ struct Reader<'a> {
 impl CompletionSink for Reader<'_> {
     #[inline(always)]
     fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion) {
-        // `poll_direct` reads at most as many records as the buffer has space for.
+        // `poll_direct` may handle more messages than the buffer has space for.
         if cq == self.cq.index && self.found < self.out.count {
             self.out.put(self.cq.format, self.found, &c);
             self.found += 1;
         } else {
             ToQueue.deliver(cqs, cq, c);
         }
+    }
+
+    #[inline(always)]
+    fn bypassed(&self) -> usize {
+        self.found
     }
 }
 
@@ -516,14 +530,15 @@ impl Cq {
                 && let [ep] = *cq.waits.endpoints()
             {
                 let to = Reader { cq: self, out: *out, found: 0 };
-                let (polled, Reader { found, .. }) =
-                    calls::poll_direct(st, ep, self.index, out.count, to);
-                if found > 0 {
-                    self.note_event(st);
+                poll = calls::poll_direct(st, ep, self.index, out.count, to);
+                if let DirectPoll::Received(found @ 1..) = poll {
+                    self.note_polled(st);
                     return Ok(found.cast_signed());
                 }
-                poll = polled;
-            } else if out.count == 1 && cq.pop_ready(|c| out.put(self.format, 0, c)) {
+            } else if out.count == 1
+                && let Some(c) = cq.pop_ready()
+            {
+                out.put(self.format, 0, c);
                 cq.detector.note_event();
                 return Ok(1);
             }
@@ -537,15 +552,18 @@ impl Cq {
             cq.detector.note_empty()
         };
         if yields {
-            return self.yield_or_sleep(&{ *out });
+            // Not returned as it is: a result in memory would stay there on all paths.
+            let found = self.yield_or_sleep(&{ *out })?;
+            return Ok(found);
         }
         Err(fi::FI_EAGAIN)
     }
 
-    /// Notes entries that were read without a look at the queue.
+    /// Notes entries that were read without a look at the queue, by a poll.
     #[inline(always)]
-    fn note_event(&self, st: &mut DomainState) {
+    fn note_polled(&self, st: &mut DomainState) {
         if let Some(cq) = st.cqs.get_mut(self.index) {
+            cq.note_progress();
             cq.detector.note_event();
         }
     }

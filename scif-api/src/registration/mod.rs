@@ -252,6 +252,9 @@ fn find_place(
     if !link.own.table.has_room(areas.len())? {
         return Err(Failure::NoMemory);
     }
+    // Another sharer that deletes the window must find this process: it frees pages in the arena
+    // that no process shows.
+    let has_place = link.own.table.take_place();
     let mover = page_restore::mover(inner);
     let used = page_restore::used_unmoved(inner);
     let is_used = |begin: usize, end: usize| {
@@ -270,7 +273,7 @@ fn find_place(
             leave_unmoved(inner, begin)
         } else if !is_movable(area) || pages::is_stack_in_use(begin, end) || is_used(begin, end) {
             leave_unmoved(inner, begin)
-        } else if mover.may_move_from(area, begin) {
+        } else if has_place && mover.may_move_from(area, begin) {
             let wanted = pages::wanted(area, begin, end);
             let at = link.own.table.take_arena(wanted, begin, size)?;
             taken.push((at, at + size));
@@ -598,6 +601,23 @@ mod tests {
         assert_eq!(first.unregister(a, 0, WINDOWS * PAGE), Ok(()));
         assert!(!is_shared(&memory));
         first.close(a).unwrap();
+    }
+
+    /// The windows of an endpoint belong to all its sharers, and each may delete those of another.
+    #[test]
+    fn a_child_that_deletes_a_window_leaves_the_memory_of_its_parent() {
+        let scif = endpoints("child-deletes", 0);
+        let (a, _b) = connected(&scif, &scif);
+        let memory = Pages::new(PAGE).unwrap();
+        memory.write(0, b"kept").unwrap();
+        let at = (memory.addr(), PAGE);
+        assert_eq!(scif.register(a, at, 0, READ | WRITE, MAP_FIXED), Ok(0));
+        assert!(is_shared(&memory));
+        let child = children::in_child(|| i32::from(scif.unregister(a, 0, PAGE) == Ok(())));
+        assert_eq!(child.result(), 1);
+        let mut bytes = [0; 4];
+        memory.read(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"kept");
     }
 
     /// Runs in a child, because it changes the process's limit of descriptors.

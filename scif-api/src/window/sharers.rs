@@ -4,8 +4,8 @@
 //!
 //! Not about windows. A fork makes several sharers, each with its own worker, and each may be
 //! killed. So a mark is reached when no living sharer has an older number; a count of finished RMAs
-//! would not suffice. A process gets a place with its first RMA; without a free place it copies
-//! inside its calls. The peer reads all of it and writes none.
+//! would not suffice. A process gets a place with its first RMA or registration; without a free
+//! place it copies inside its calls and moves no pages. The peer reads all of it and writes none.
 
 use std::sync::Mutex;
 

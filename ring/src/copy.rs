@@ -402,7 +402,7 @@ unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize, nt: usize) {
 
 /// Returns a processor counter that advances evenly; 0 where none is known.
 #[inline]
-pub(crate) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
     // SAFETY: reads a register that every x86-64 has and lets programs read.
     return unsafe { core::arch::x86_64::_rdtsc() };

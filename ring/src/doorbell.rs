@@ -113,6 +113,13 @@ impl<const WORDS: usize> BellOf<WORDS> {
         self.page().owner.sleeping.store(u32::from(sleeping), Ordering::Relaxed);
     }
 
+    /// Publishes the time of a poll.
+    #[inline]
+    pub fn set_polled(&self, time_ns: u64) {
+        // A hint, which orders nothing.
+        self.page().polled.time_ns.store(time_ns, Ordering::Relaxed);
+    }
+
     /// Whether the owner last set `sleeping`, unless a peer overwrote the word.
     #[inline]
     pub fn is_sleeping(&self) -> bool {
@@ -161,6 +168,12 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
     pub fn sleeping(&self) -> bool {
         // SYNC POINT: pairs with `BellOf::set_sleeping`; ordered by the fences named in this file.
         self.page().owner.sleeping.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the time of a recent poll of the owner, in nanoseconds of its clock; 0 for none.
+    #[inline]
+    pub fn polled_ns(&self) -> u64 {
+        self.page().polled.time_ns.load(Ordering::Relaxed)
     }
 
     /// Sets a bit, counted modulo the size of the doorbell. Called after a push and
@@ -215,6 +228,9 @@ mod tests {
         assert!(handle.sleeping() && bell.is_sleeping());
         bell.set_sleeping(false);
         assert!(!handle.sleeping());
+        assert_eq!(handle.polled_ns(), 0);
+        bell.set_polled(7);
+        assert_eq!(handle.polled_ns(), 7);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
 /// Version of this layout. The owner of a region stores it in the region, and peers refuse another
 /// value.
-pub const LAYOUT: u32 = 0x5343_0004;
+pub const LAYOUT: u32 = 0x5343_0005;
 
 /// Number of slots, thus of unconsumed records, in one direction of a connection. Power of two.
 pub const RING_SLOTS: usize = 256;
@@ -161,6 +161,7 @@ pub struct BellPage<const WORDS: usize> {
     pub(crate) summary: BellSummary,
     /// Bit `b` of word `w` is doorbell bit `64 w + b`.
     pub(crate) words: [AtomicU64; WORDS],
+    pub(crate) polled: BellPolled,
 }
 
 /// Line of a doorbell that its owner writes.
@@ -177,6 +178,15 @@ pub struct BellOwner {
 #[repr(C, align(128))]
 pub struct BellSummary {
     pub(crate) bits: AtomicU64,
+}
+
+/// Line of a doorbell in which its owner publishes when it last polled. Peers read it seldom, so
+/// its owner seldom loses the line.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct BellPolled {
+    /// Time in nanoseconds.
+    pub(crate) time_ns: AtomicU64,
 }
 
 /// First line of a key table; the slots begin at 4096.
@@ -407,7 +417,10 @@ mod pins {
     pin!(ReplyLine, 64, 64, halves @ 0);
     pin!(BellOwner, 128, 128, layout @ 0, sleeping @ 4);
     pin!(BellSummary, 128, 128, bits @ 0);
-    pin!(BellPage<BELL_WORDS>, 768, 128, owner @ 0, summary @ 128, words @ 256);
+    pin!(BellPolled, 128, 128, time_ns @ 0);
+    pin!(
+        BellPage<BELL_WORDS>, 896, 128, owner @ 0, summary @ 128, words @ 256, polled @ 768
+    );
     pin!(KeyHeader, 128, 128, layout @ 0, notify @ 4);
     pin!(
         KeySlot, 64, 64,

@@ -15,7 +15,7 @@ use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
 use crate::keytable::{HazardPointer, KeyReaderOf, KeyTableOf, KeyTableRef};
 use crate::layout::{
-    BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, ControlLines, DataArea,
+    BellOwner, BellPage, BellPolled, BellSummary, ClaimBlock, ConsumerLine, ControlLines, DataArea,
     ExecutedLine, ExecutingLine, HazardLine, KeyHeader, KeySlot, OfferLine, PartLine, ProducerLine,
     ReplyHalf, ReplyLine, RingRegion, Slot,
 };
@@ -157,6 +157,7 @@ pub fn bell<const WORDS: usize>()
         owner: BellOwner { layout: half(), sleeping: half() },
         summary: BellSummary { bits: word() },
         words: core::array::from_fn(|_| word()),
+        polled: BellPolled { time_ns: word() },
     });
     let page: *const BellPage<WORDS> = &raw const *boxed;
     let handle = || OwnedView { view: BellHandleOf { page }, _boxed: Arc::clone(&boxed) };

@@ -292,6 +292,14 @@ impl Connection {
         !self.views.tx.consumer_idle() && self.bell.as_ref().is_some_and(|b| !b.handle.sleeping())
     }
 
+    /// Returns the time of a recent poll of the peer, in nanoseconds of its monotonic clock; 0 for
+    /// none.
+    #[inline]
+    #[must_use]
+    pub fn polled_ns(&self) -> u64 {
+        self.bell.as_ref().map_or(0, |bell| bell.handle.polled_ns())
+    }
+
     #[cold]
     fn wake_peer(&mut self, mut idle: bool) {
         if self.bell.is_none() {

@@ -90,6 +90,7 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     parting::progress(ep, env);
     let now = scif::now_ns();
     ep.links.note_clock(now);
+    ep.links.sock.bell().set_polled(now);
     if now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
         ep.links.last_events_ns = now;
         connections::poll_connections(ep, env);

@@ -62,9 +62,14 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             // SYNC POINT: as in `end_execution`; nothing was executed.
             lines.executing.busy.store(0, Ordering::Release);
         }
+        if self.is_settled() { Execution::Skip } else { Execution::Hold }
+    }
+
+    /// Whether the producer has done the work of the next record.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
         // SYNC POINT: pairs with `ProducerOf::end_withdrawal`: the producer has done the work.
-        let settled = lines.producer.settled.load(Ordering::Acquire);
-        if self.next < settled { Execution::Skip } else { Execution::Hold }
+        self.next < self.region.lines().producer.settled.load(Ordering::Acquire)
     }
 
     /// Reports that the record just freed has failed with `error`. Called before

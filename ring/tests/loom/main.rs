@@ -42,7 +42,7 @@ mod models {
         stream_closed_by_the_sender, stream_demanded, stream_descriptor, stream_short,
         stream_sleepers, teller_killed, waiter_killed,
     };
-    use crate::withdrawal::{Unfenced, withdrawal};
+    use crate::withdrawal::{Unfenced, push_during_withdrawal, withdrawal};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use loom::thread::{spawn, yield_now};
@@ -82,6 +82,8 @@ mod models {
         model("ring_full_then_flushed", 3, ring_full_then_flushed),
         model("withdrawal_executes_once", 3, || withdrawal(Unfenced::Neither, 2)),
         model("withdrawal_gives_back", 3, || withdrawal(Unfenced::Neither, 1)),
+        model("withdrawal_and_push", 3, || push_during_withdrawal(true)),
+        model("withdrawal_gives_back_before_a_push", 3, || push_during_withdrawal(false)),
         broken("withdrawal_needs_the_fence_of_the_consumer", || withdrawal(Unfenced::Consumer, 2)),
         broken("withdrawal_needs_the_fence_of_the_producer", || withdrawal(Unfenced::Producer, 2)),
         model("idle_and_push", 3, || idle_and_push(false)),

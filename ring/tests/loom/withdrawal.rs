@@ -75,3 +75,50 @@ pub(crate) fn withdrawal(unfenced: Unfenced, own: u64) {
     tx.end_withdrawal(if own < 2 { own } else { 3 });
     t.join().unwrap();
 }
+
+/// A one-sided record that the producer withdraws, executes if `own`, or gives back, and one that it
+/// pushes meanwhile. Both are executed once, in order.
+pub(crate) fn push_during_withdrawal(own: bool) {
+    let (mut tx, mut rx) = direction::<4, 256>();
+    let memory = Arc::new(UnsafeCell::new([0; 2]));
+    let target = Arc::clone(&memory);
+    let execute = |memory: &UnsafeCell<[i32; 2]>, record: u64| {
+        // SAFETY: the model checks that no other access races with this write.
+        memory.with_mut(|p| unsafe {
+            assert_eq!((*p)[1], 0, "out of order");
+            (*p)[record as usize] += 1;
+        });
+    };
+    tx.push_head(WRITE, &[]).unwrap();
+    let t = spawn(move || {
+        while rx.consumed() < 2 {
+            if rx.peek().unwrap().is_none() {
+                yield_now();
+                continue;
+            }
+            match rx.begin_execution() {
+                Execution::Hold => yield_now(),
+                Execution::Skip => rx.advance(),
+                Execution::Execute => {
+                    execute(&target, rx.consumed());
+                    rx.advance();
+                    rx.publish_executed();
+                    rx.end_execution();
+                }
+            }
+        }
+        // SAFETY: the model checks that no other access races with this read.
+        assert_eq!(target.with(|p| unsafe { *p }), [1, 1]);
+    });
+    tx.begin_withdrawal();
+    tx.push_head(WRITE, &[]).unwrap();
+    while tx.is_consumer_executing() {
+        yield_now();
+    }
+    let executed = tx.executed().min(1);
+    if own && executed == 0 {
+        execute(&memory, 0);
+    }
+    tx.end_withdrawal(if own { 1 } else { executed });
+    t.join().unwrap();
+}

@@ -19,6 +19,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::fast_path::{self, ToQueue};
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
+use crate::engine::protocols::posted_write_target::Batch;
 use crate::engine::protocols::{
     cm, coll_run, eviction, parting, posted_write, posted_write_target, srx,
 };
@@ -129,20 +130,29 @@ pub(crate) fn drain(
     if ep.links.rx_closed || ep.peers.at(peer).over_reply_limit() {
         return 0;
     }
-    for taken in 0..most {
-        let more = match fast_path::recv_inline(ep, env, conn, peer, &mut ToQueue) {
-            PollOutcome::Consumed => true,
-            PollOutcome::Unhandled => match posted_write_target::execute(ep, env, conn, peer) {
-                PollOutcome::Unhandled => take_any(ep, env, conn, peer),
-                outcome => outcome == PollOutcome::Consumed,
-            },
-            PollOutcome::Empty => false,
+    let mut taken = 0;
+    while taken < most {
+        let count = match fast_path::recv_inline(ep, env, conn, peer, &mut ToQueue) {
+            PollOutcome::Consumed => 1,
+            PollOutcome::Unhandled => {
+                match posted_write_target::execute(ep, env, (conn, peer), most - taken) {
+                    Batch::Handled(count) => count,
+                    Batch::Other => usize::from(take_any(ep, env, conn, peer)),
+                    Batch::Held => 0,
+                    Batch::Panicked => {
+                        end_for_panic(ep, env, conn, peer);
+                        0
+                    }
+                }
+            }
+            PollOutcome::Empty => 0,
         };
-        if !more {
-            return taken;
+        if count == 0 {
+            break;
         }
+        taken += count;
     }
-    most
+    taken
 }
 
 /// Handles connection events: accepts, completed handshakes and closes.

@@ -43,5 +43,5 @@ pub(crate) fn fence_passed(ep: &mut Endpoint, peer: PeerId) -> bool {
 pub(crate) fn are_messages_consumed(ep: &mut Endpoint, conn: ConnId, peer: PeerId) -> bool {
     let only_writes_end = ep.peers.at(peer).rma.posted.only_writes_end;
     let Some(c) = ep.links.conn(conn) else { return true };
-    c.tx().all_consumed() || only_writes_end == c.tx().produced()
+    only_writes_end == c.tx().produced() || c.tx().all_consumed()
 }

@@ -22,20 +22,24 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::key_maps::{self, UsePath};
-use crate::engine::protocols::posted_write_target;
-use crate::engine::protocols::rma::{self, NotDirect};
+use crate::engine::protocols::posted_write_target::{self, Batch};
+use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
-use crate::engine::tables::op_table::{CompletionInfo, OpKind};
-use crate::engine::tables::posted_writes::PostedWrite;
+use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind};
+use crate::engine::tables::posted_writes::{PostedWrite, PostedWrites};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
 
-/// Polls without progress after which a direct operation withdraws the posted writes before it.
-const SETTLE_POLLS: u32 = 200;
 /// Polls in which a withdrawal waits for the end of an execution, a copy of at most some records.
 const EXECUTION_POLLS: u32 = 500;
+/// Largest number of writes that are withdrawn at once.
+const WITHDRAWN_MAX: usize = 4;
+/// Largest number of writes of the peer that a post executes.
+const SERVED_MAX: usize = 64;
+/// Number of operations between two of them that publish a poll.
+const SHOWN_EVERY: u64 = 8;
 
 /// Starts an RMA operation: a posted write if possible.
 pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
@@ -47,6 +51,11 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
         return Ok(());
     }
     settle(ep, env, peer);
+    if !ep.peers.at(peer).rma.posted.is_empty() && a.flags & FLAG_DEFERRED_WORK == 0 {
+        // The target is in an execution. By the other path through the ring this operation, and
+        // all until it is acknowledged, would take longer.
+        return Err(fi::FI_EAGAIN);
+    }
     rma::post(ep, env, a)
 }
 
@@ -61,24 +70,20 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let Some(conn) = p.tx.filter(|_| p.queue.is_quiet() && p.rma.outstanding == 0) else {
         return false;
     };
-    let path = ep.cfg.rma_path;
-    if !p.rma.posted.take_ring() && path != RmaPath::Ring {
-        // Many direct writes take long. Two sides that write to each other would never find the
-        // other one prompt.
-        if !ep.links.rx_closed {
-            posted_write_target::execute(ep, env, conn, peer);
-        }
-        return false;
-    }
-    let produced = ep.links.conn(conn).map_or(0, |c| c.tx().produced());
-    if p.rma.posted.is_stalled() || p.rma.posted.is_full(produced) {
+    let Some(c) = ep.links.conn(conn) else { return false };
+    let (path, produced) = (ep.cfg.rma_path, c.tx().produced());
+    let posted = &mut p.rma.posted;
+    let by_ring = posted.take_ring(|| c.polled_ns()) || path == RmaPath::Ring;
+    if !by_ring || posted.is_poll_due(produced) {
+        serve(ep, env, conn, peer);
         progress(ep, env, peer);
     }
+    if !by_ring {
+        return false;
+    }
+    wait_for(ep, env, peer, |posted| posted.is_full(produced));
     if ep.peers.at(peer).rma.posted.is_full(produced) {
-        settle(ep, env, peer);
-        if ep.peers.at(peer).rma.posted.is_full(produced) {
-            return false;
-        }
+        return false;
     }
     if ep.peers.own == Some(peer) || rma_target::waits_for_messages(ep, conn, peer, true) {
         return false;
@@ -155,36 +160,67 @@ fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> 
     pushed.ok().map(|()| position)
 }
 
-/// Completes what the target has executed. Withdraws the writes if it has been silent for too
-/// long. Called by each poll while writes are posted.
-pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
-    let has_moved = complete_executed(ep, env, peer);
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if posted.is_empty() && !has_moved {
+/// Executes the writes of a peer for a caller that may post many operations without a poll. Two
+/// such callers would otherwise wait for each other.
+fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
+    if ep.links.rx_closed {
         return;
     }
-    if posted.note_poll(has_moved, scif::now_ns) {
-        posted.note_late();
-        run_withdrawal(ep, env, peer);
+    let mut left = SERVED_MAX;
+    while let Batch::Handled(count) = posted_write_target::execute(ep, env, (conn, peer), left)
+        && count < left
+    {
+        left -= count;
+    }
+    if ep.stats.rma.ops.is_multiple_of(SHOWN_EVERY) {
+        ep.links.sock.bell().set_polled(scif::now_ns());
     }
 }
 
-/// Completes all posted writes to `peer` before a direct operation, if possible: waits shortly for
-/// the target, and then withdraws them.
-pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
-    let mut polls = 0;
-    while !ep.peers.at(peer).rma.posted.is_empty() {
-        if polls == SETTLE_POLLS {
-            ep.peers.at_mut(peer).rma.posted.note_late();
-            return run_withdrawal(ep, env, peer);
-        }
-        polls += 1;
-        if complete_executed(ep, env, peer) {
-            polls = 0;
-        }
-        std::hint::spin_loop();
+/// Completes what the target has executed. Withdraws some of the writes if it has been silent for
+/// too long. Returns true if that is impossible. Called by each poll while writes are posted.
+pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
+    let has_moved = complete_executed(ep, env, peer);
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
+    if posted.is_empty() && !has_moved || !posted.note_poll(has_moved, scif::now_ns) {
+        return false;
     }
-    ep.peers.at_mut(peer).rma.posted.note_settled();
+    let conn = ep.peers.at(peer).tx;
+    let polled = conn.and_then(|id| ep.links.conn(id)).map_or(0, |c| c.polled_ns());
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
+    if has_moved {
+        posted.note_late(polled);
+        return false;
+    }
+    posted.note_withdrawal(polled);
+    let is_stuck = !run_withdrawal(ep, env, peer);
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
+    if is_stuck || posted.is_empty() {
+        posted.end_withdrawal();
+    }
+    is_stuck
+}
+
+/// Completes all posted writes to `peer` before a direct operation, if possible.
+#[inline]
+pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
+    wait_for(ep, env, peer, |posted| !posted.is_empty());
+}
+
+/// Waits while `is_due`, until the target has executed writes or they are withdrawn. Serves the
+/// peer meanwhile.
+#[inline]
+fn wait_for(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    is_due: impl Fn(&PostedWrites) -> bool,
+) {
+    while is_due(&ep.peers.at(peer).rma.posted) && !progress(ep, env, peer) {
+        if let Some(conn) = ep.peers.at(peer).tx {
+            serve(ep, env, conn, peer);
+        }
+    }
 }
 
 /// Completes the writes that the target has executed. Returns whether there were any.
@@ -216,12 +252,13 @@ fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno
     Errno::from(failure).max(1)
 }
 
-/// Withdraws the writes that the target has not executed, and executes them directly. They are
-/// given back if the target is executing now, or if a direct access is not possible.
+/// Withdraws the writes that the target has not executed, and executes some of them directly. The
+/// others are given back, so that neither side takes this one for silent. So are all if the target
+/// is executing now, or if a direct access is not possible. Returns whether any write has ended.
 #[cold]
-fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
-    let Some(conn) = ep.peers.at(peer).tx else { return };
-    let Some(c) = ep.links.conn(conn) else { return };
+fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
+    let Some(conn) = ep.peers.at(peer).tx else { return false };
+    let Some(c) = ep.links.conn(conn) else { return false };
     c.tx().begin_withdrawal();
     let end = c.tx().produced();
     let mut polls = 0;
@@ -231,21 +268,24 @@ fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     }
     // A target that is stopped in an execution must not find its ring held when it continues.
     let is_withdrawn = polls < EXECUTION_POLLS;
-    complete_executed(ep, env, peer);
-    let mut given_back = end;
+    let mut has_ended = complete_executed(ep, env, peer);
+    let (mut given_back, mut left) = (end, WITHDRAWN_MAX);
     while let Some(write) = ep.peers.at_mut(peer).rma.posted.writes.pop_front() {
-        let is_ours = is_withdrawn && write.number < end;
+        let is_ours = is_withdrawn && left > 0 && write.number < end;
         if !is_ours || !execute(ep, env, (conn, peer), &write) {
             given_back = write.number.min(end);
             ep.peers.at_mut(peer).rma.posted.writes.push_front(write);
             break;
         }
+        has_ended = true;
+        left -= 1;
     }
     if let Some(c) = ep.links.conn(conn) {
         c.tx().end_withdrawal(given_back);
         // A target that slept meanwhile left the records behind the withdrawn ones.
         c.notify();
     }
+    has_ended
 }
 
 /// Executes a withdrawn write. Returns false if the target has to.
@@ -263,14 +303,13 @@ fn execute(
     };
     let payload: Mem = payload.unwrap_or(Mem::empty());
     let rma = [write.segment];
-    match rma::reach(ep, peer, conn, true, &[payload], &rma) {
-        Ok(()) => {
-            ep.stats.withdrawn.add(len);
-            rma::finish_direct(ep, env, peer, &rma, write.data, write.info);
-        }
-        Err(NotDirect::Failed(err)) => completion::tx_complete(ep, env, write.info, err),
-        Err(NotDirect::Ring) => return false,
+    if rma::reach(ep, peer, conn, true, &[payload], &rma).is_err() {
+        // The target finds the error too, and publishes it in order.
+        return false;
     }
+    // The target frees the record, and then reports its data in the order of the ring.
+    ep.stats.withdrawn.add(len);
+    completion::tx_complete(ep, env, write.info, 0);
     true
 }
 
@@ -283,9 +322,12 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, e
 
 #[cfg(test)]
 mod tests {
+    use scif::Reason;
+
     use super::*;
-    use crate::engine::progress;
-    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect};
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect, poll_until};
+    use crate::engine::{connections, progress};
+    use crate::state::mr_table::Region;
 
     /// Returns connected endpoints that post writes, the second with memory of `len` bytes.
     fn bed(len: usize) -> ([Bed; 2], Mem) {
@@ -298,8 +340,12 @@ mod tests {
     }
 
     fn write(bed: &mut Bed, addr: u64, bytes: Vec<u8>, data: Option<u64>) {
+        write_to(bed, 5, addr, bytes, data);
+    }
+
+    fn write_to(bed: &mut Bed, key: u64, addr: u64, bytes: Vec<u8>, data: Option<u64>) {
         let iov = [buffer(bytes)];
-        let rma = [RmaIov { addr, len: iov[0].len(), key: 5 }];
+        let rma = [RmaIov { addr, len: iov[0].len(), key }];
         let flags = fi::FI_COMPLETION;
         let args = RmaArgs { write: true, iov: &iov, rma: &rma, dest: 0, data, context: 3, flags };
         bed.run(|ep, env| post(ep, env, &args)).unwrap();
@@ -357,6 +403,42 @@ mod tests {
     }
 
     #[test]
+    fn data_keeps_its_order_when_records_are_given_back() {
+        let (mut pair, memory) = bed(64);
+        let region = Region {
+            iov: &[buffer(vec![0; 8])],
+            access: fi::FI_REMOTE_WRITE,
+            requested_key: 6,
+            base: None,
+        };
+        pair[1].run(|_, env| env.mrs.register(&region).map(drop)).unwrap();
+        for (key, data) in [(5, 1), (6, 2), (5, 3)] {
+            write_to(&mut pair[0], key, data, vec![9], Some(data));
+        }
+        pair[1].run(|_, env| env.mrs.remove(1).map(drop)).unwrap();
+        while pair[0].ep.stats.withdrawn.ops == 0 {
+            pair[0].run(progress::progress);
+        }
+        assert_eq!(bytes_of(&memory)[..4], [0, 9, 0, 0], "the rest is given back");
+        assert_eq!([completed(&mut pair, 1).data, completed(&mut pair, 1).data], [1, 3]);
+        let mut ends = || poll_until(&mut pair, |pair| pair[0].completion()).is_ok();
+        assert_eq!([ends(), ends(), ends()], [true, false, true]);
+    }
+
+    #[test]
+    fn an_initiator_that_dies_in_a_withdrawal_delays_nothing() {
+        let (mut pair, memory) = bed(64);
+        write(&mut pair[0], 0, vec![1], None);
+        let peer = pair[0].peer();
+        let conn = pair[0].ep.peers.at(peer).tx.unwrap();
+        pair[0].ep.links.conn(conn).unwrap().tx().begin_withdrawal();
+        pair[1].run(progress::progress);
+        let held = pair[1].ep.links.iter().next().copied().unwrap();
+        pair[1].run(|ep, env| connections::on_conn_lost(ep, env, held.conn, Reason::Died));
+        assert_eq!((pair[1].ep.links.len(), bytes_of(&memory)[0]), (0, 0));
+    }
+
+    #[test]
     fn a_direct_operation_follows_the_posted_writes() {
         let (mut pair, memory) = bed(10_000);
         write(&mut pair[0], 0, vec![1; 8], None);
@@ -379,7 +461,7 @@ mod tests {
         write(&mut pair[0], 0, vec![1; 8], None);
         pair[1].run(|_, env| env.mrs.remove(0).map(drop)).unwrap();
         pair[1].run(progress::progress);
-        let failed = crate::engine::tests::poll_until(&mut pair, |pair| pair[0].completion());
+        let failed = poll_until(&mut pair, |pair| pair[0].completion());
         assert_eq!((failed.unwrap_err().err, bytes_of(&memory)[0]), (fi::FI_EINVAL, 0));
         pair[1].register(&[memory.sub(0, 64).unwrap()]);
         write(&mut pair[0], 0, vec![1; 8], None);

@@ -4,6 +4,8 @@
 //! The initiator may withdraw records that are not executed yet, so each batch of them asks the
 //! ring for permission (`scif_ring::spsc::Execution`).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use libfabric_sys as fi;
 use scif::ConnId;
 use scif_ring::copy::{Mem, copy_iov};
@@ -66,43 +68,84 @@ impl InlineHandler for Executor<'_> {
     }
 }
 
-/// Executes posted writes at the front of a ring. `Unhandled`: another record is there. `Empty`:
-/// none is there, or the initiator is about to execute it.
+/// Result of a look at the front of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Batch {
+    /// Number of posted writes that were handled.
+    Handled(usize),
+    /// Another record is there, or none.
+    Other,
+    /// The initiator is about to execute the next write.
+    Held,
+    /// A write caused a panic, and stays in the ring.
+    Panicked,
+}
+
+/// Executes at most `most` posted writes at the front of a ring.
 pub(crate) fn execute(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
-    conn: ConnId,
-    peer: PeerId,
-) -> PollOutcome {
-    let Some(c) = ep.links.conn(conn) else { return PollOutcome::Empty };
+    (conn, peer): (ConnId, PeerId),
+    most: usize,
+) -> Batch {
+    let Some(c) = ep.links.conn(conn) else { return Batch::Other };
     if !c.rx().next_kind().is_some_and(is_posted_write) {
-        return PollOutcome::Unhandled;
+        return Batch::Other;
     }
     ep.peers.at_mut(peer).rma.posted.note_heard();
-    match c.rx().begin_execution() {
-        Execution::Hold => return PollOutcome::Empty,
-        Execution::Skip => {
-            return match c.rx().peek() {
-                Ok(Some(_)) => {
-                    c.rx().advance();
-                    PollOutcome::Consumed
-                }
-                _ => PollOutcome::Unhandled,
-            };
-        }
-        Execution::Execute => {}
+    let begun = c.rx().begin_execution();
+    if begun == Execution::Hold {
+        return Batch::Held;
     }
     let mut count = 0;
-    while count < BATCH && execute_one(ep, env, conn, peer) {
-        count += 1;
-    }
-    if let Some(c) = ep.links.conn(conn) {
-        if count > 0 {
-            c.rx().publish_executed();
+    // Inner panic boundary, as for other records. An initiator must not wait for an execution that
+    // has panicked.
+    let handled = catch_unwind(AssertUnwindSafe(|| match begun {
+        Execution::Execute => {
+            while count < most.min(BATCH) && execute_one(ep, env, conn, peer) {
+                count += 1;
+            }
         }
+        _ => {
+            while count < most && skip_one(ep, env, conn, peer) {
+                count += 1;
+            }
+        }
+    }));
+    if begun == Execution::Execute
+        && let Some(c) = ep.links.conn(conn)
+    {
+        c.rx().publish_executed();
         c.rx().end_execution();
     }
-    if count > 0 { PollOutcome::Consumed } else { PollOutcome::Unhandled }
+    match (handled, count) {
+        (Err(_), _) => Batch::Panicked,
+        (Ok(()), 0) => Batch::Other,
+        (Ok(()), count) => Batch::Handled(count),
+    }
+}
+
+/// Frees the next posted write, if its initiator has executed it. Returns false otherwise.
+#[cold]
+fn skip_one(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
+    let Some(c) = ep.links.conn(conn) else { return false };
+    if !c.rx().is_settled() {
+        return false;
+    }
+    let Ok(Some(record)) = c.rx().peek() else { return false };
+    let Some((written, _)) = parse(&record) else { return false };
+    c.rx().advance();
+    note_written(ep, env, peer, written);
+    true
+}
+
+/// Notes a write that took place, in the order of the ring.
+#[inline]
+fn note_written(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, written: Executed) {
+    let Executed { key, len, data, .. } = written;
+    if data.is_some() || ep.cfg.rma_event || env.mrs.migrates() {
+        rma_target::rma_event(ep, env, peer, Effect::Write, data, (key, len));
+    }
 }
 
 /// Executes the next posted write. Returns false if there is none.
@@ -124,20 +167,16 @@ fn execute_one(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId)
             c.rx().advance();
         }
     }
-    let Executed { err, key, len, data } = executed;
-    if err != 0 {
-        c.rx().note_failure(u16::try_from(err).unwrap_or(1));
-        return true;
-    }
-    if data.is_some() || ep.cfg.rma_event || env.mrs.migrates() {
-        rma_target::rma_event(ep, env, peer, Effect::Write, data, (key, len));
+    if executed.err != 0 {
+        c.rx().note_failure(u16::try_from(executed.err).unwrap_or(1));
+    } else {
+        note_written(ep, env, peer, executed);
     }
     true
 }
 
-/// Executes a posted write of any shape. `None`: the record is no posted write.
-#[cold]
-fn execute_any(mrs: &MrTable, record: &Record) -> Option<Executed> {
+/// Reads a posted write of any shape, with its address. `None`: the record is no posted write.
+fn parse(record: &Record) -> Option<(Executed, u64)> {
     let is_inline = record.kind & wire::INLINE != 0;
     if !is_posted_write(record.kind) || is_inline != record.body.is_empty() {
         return None;
@@ -145,22 +184,28 @@ fn execute_any(mrs: &MrTable, record: &Record) -> Option<Executed> {
     let mut words = Words::new(&record.head, record.head_len);
     let (key, addr) = (words.word(), words.word());
     let data = (record.kind & wire::DATA != 0).then(|| words.word());
-    let payload = words.rest();
-    let len = if is_inline { payload.len() } else { record.body.len() };
+    let len = if is_inline { words.rest().len() } else { record.body.len() };
+    Some((Executed { err: 0, key, len, data }, addr))
+}
+
+/// Executes a posted write of any shape. `None`: the record is no posted write.
+#[cold]
+fn execute_any(mrs: &MrTable, record: &Record) -> Option<Executed> {
+    let (mut written, addr) = parse(record)?;
+    let Executed { key, len, .. } = written;
     let mut to: Vec<Mem> = Vec::new();
-    let checked = mrs.check(key, addr, len as u64, fi::FI_REMOTE_WRITE, &mut to);
-    let err = match checked {
-        Err(err) => err,
-        Ok(()) if is_inline => {
+    match mrs.check(key, addr, len as u64, fi::FI_REMOTE_WRITE, &mut to) {
+        Err(err) => written.err = err,
+        Ok(()) if record.body.is_empty() => {
+            let head = record.head.get(..usize::from(record.head_len)).unwrap_or_default();
+            let payload = head.get(head.len() - len..).unwrap_or_default();
             crate::engine::types::iov::scatter(&to, payload);
-            0
         }
         Ok(()) => {
             copy_iov(&to, 0, &[record.body], 0, len);
-            0
         }
-    };
-    Some(Executed { err, key, len, data })
+    }
+    Some(written)
 }
 
 #[cfg(test)]

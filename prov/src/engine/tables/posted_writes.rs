@@ -3,9 +3,12 @@
 //! direct access.
 //!
 //! A posted write is a record without a reply, which the target executes when it polls. A target
-//! that was late gets direct access, and at growing distances one more write by the ring.
+//! that was silent gets direct access until it is seen to poll again. It publishes the time of a
+//! poll now and then, so the wait for it costs one load for each direct access.
 
 use std::collections::VecDeque;
+
+use scif_ring::copy::ticks;
 
 use crate::engine::tables::op_table::CompletionInfo;
 use crate::engine::types::args::RmaIov;
@@ -13,14 +16,20 @@ use crate::engine::types::args::RmaIov;
 /// Largest distance in records from the oldest posted write to the next record. The ring keeps the
 /// failures of the last 256 records.
 const POSTED_MAX: u64 = 192;
-/// Nanoseconds without progress after which the writes to a target that was prompt are withdrawn.
-/// A shorter time withdraws while the target copies a large message.
-const PROMPT_NS: u64 = 20_000;
-/// Nanoseconds of the same kind for a target that was late: the time of some direct accesses.
-const PROBE_NS: u64 = 10_000;
-/// Nanoseconds without progress after which a target that then does execute counts as late.
-const LATE_NS: u64 = 10_000;
-/// Smallest and largest number of direct accesses between two attempts by the ring.
+/// Distance in records between two polls that a post makes for its target.
+const CHECKPOINT: u64 = 16;
+/// Nanoseconds without progress, seen by polls, after which the writes are withdrawn: the time of
+/// some direct accesses.
+const SILENT_NS: u64 = 5_000;
+/// Nanoseconds of the same kind after which a target that then does execute counts as late. A
+/// direct access takes less.
+const LATE_NS: u64 = 2_000;
+/// Age in nanoseconds of the last poll of the target up to which it counts as polling. A target
+/// publishes its polls at distances of some microseconds.
+const POLLED_NS: u64 = 20_000;
+/// Ticks since the last progress for which the target counts as polling, about 10 us.
+const HEARD_TICKS: u64 = 25_000;
+/// Smallest and largest number of direct accesses after two or more failures in a row.
 const DISTANCES: (u32, u32) = (16, 1 << 16);
 
 /// Write in the ring that the target has not executed, as far as known.
@@ -46,9 +55,19 @@ pub(crate) struct PostedWrites {
     pub(crate) only_writes_end: u64,
     /// Time of the first poll without progress since the last progress; 0 for none.
     stalled_ns: u64,
+    /// Time from that poll to the last one, in nanoseconds.
+    waited_ns: u64,
+    /// Time in ticks of the last progress or sign of life.
+    heard_ticks: u64,
+    /// Last poll of a target that was silent, as it published it; `None` while it is prompt.
+    silent_since: Option<u64>,
+    /// Whether writes are withdrawn, some at each poll.
+    is_withdrawing: bool,
+    /// Whether the target has executed a record since the last withdrawal.
+    has_executed: bool,
     /// Direct accesses left until the next attempt by the ring.
     direct_left: u32,
-    /// Distance between attempts; 0 while the target is prompt.
+    /// Last value with which `direct_left` began; 0 after a first failure.
     distance: u32,
 }
 
@@ -65,46 +84,69 @@ impl PostedWrites {
         self.writes.front().is_some_and(|write| produced.saturating_sub(write.number) >= POSTED_MAX)
     }
 
-    /// Notes that no write is in the ring, so the next poll begins a new time without progress.
-    pub(crate) fn note_settled(&mut self) {
+    /// Ends a withdrawal: the next poll begins a new time without progress.
+    pub(crate) fn end_withdrawal(&mut self) {
         self.stalled_ns = 0;
+        self.waited_ns = 0;
+        self.is_withdrawing = false;
     }
 
-    /// Whether the next write takes the ring. Counts a direct access otherwise.
+    /// Whether the next record, number `produced`, is to be preceded by a poll.
     #[inline]
-    pub(crate) fn take_ring(&mut self) -> bool {
-        let ring = self.direct_left == 0;
-        self.direct_left = self.direct_left.saturating_sub(1);
-        ring
+    pub(crate) fn is_poll_due(&self, produced: u64) -> bool {
+        produced.is_multiple_of(CHECKPOINT) && !self.writes.is_empty()
     }
 
-    /// Whether the last poll found no progress.
+    /// Whether the next write takes the ring. Counts a direct access otherwise. `polled`: time of
+    /// the target's last poll, as it published it.
     #[inline]
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled_ns != 0
+    pub(crate) fn take_ring(&mut self, polled: impl FnOnce() -> u64) -> bool {
+        if self.direct_left > 0 {
+            self.direct_left -= 1;
+            return false;
+        }
+        let is_prompt = self.silent_since.is_none();
+        if is_prompt && (!self.writes.is_empty() || self.is_heard(ticks())) {
+            return true;
+        }
+        let polled = polled();
+        self.silent_since != Some(polled) && self.judge(polled, scif::now_ns())
     }
 
-    /// Notes a poll of the target's progress. Returns true if the writes are to be withdrawn.
+    /// Whether there was a sign of life shortly before `now`, in ticks.
+    #[inline]
+    fn is_heard(&self, now: u64) -> bool {
+        now.wrapping_sub(self.heard_ticks) < HEARD_TICKS
+    }
+
+    /// Whether a target that polled at `polled` is probably polling.
+    fn judge(&mut self, polled: u64, now: u64) -> bool {
+        let is_polling = now.saturating_sub(polled) < POLLED_NS;
+        self.silent_since = (!is_polling).then_some(polled);
+        if is_polling {
+            self.heard_ticks = ticks();
+        }
+        is_polling
+    }
+
+    /// Notes a poll of the target's progress. Returns true if the target was silent or late. If
+    /// nothing `has_moved`, the writes are to be withdrawn then.
     #[inline]
     pub(crate) fn note_poll(&mut self, has_moved: bool, now: impl FnOnce() -> u64) -> bool {
         if has_moved {
-            if self.stalled_ns == 0 {
-                return false;
-            }
-            let late = now().saturating_sub(std::mem::take(&mut self.stalled_ns)) > LATE_NS;
-            if late {
-                self.note_late()
-            } else {
-                self.distance = 0
-            }
-            return false;
+            // The time since the last poll may be a pause of this side.
+            let is_late = self.waited_ns > LATE_NS;
+            self.end_withdrawal();
+            self.heard_ticks = ticks();
+            self.has_executed = true;
+            return is_late;
         }
+        let now = now();
         if self.stalled_ns == 0 {
-            self.stalled_ns = now();
-            return false;
+            self.stalled_ns = now;
         }
-        let limit = if self.distance == 0 { PROMPT_NS } else { PROBE_NS };
-        now().saturating_sub(self.stalled_ns) > limit
+        self.waited_ns = now.saturating_sub(self.stalled_ns);
+        self.waited_ns > SILENT_NS
     }
 
     /// Forgets the ring of a connection that is replaced or lost. The writes in it are failed by
@@ -113,17 +155,34 @@ impl PostedWrites {
         *self = PostedWrites { writes: std::mem::take(&mut self.writes), ..Self::default() };
     }
 
-    /// Notes that the target posts writes here, and so probably polls: the next write takes the
-    /// ring.
+    /// Notes that the target executes or posts writes here, and so probably polls.
     #[inline]
     pub(crate) fn note_heard(&mut self) {
         self.direct_left = 0;
+        self.silent_since = None;
+        self.heard_ticks = ticks();
     }
 
-    /// Notes that the target did not execute in time: the next accesses are direct.
-    pub(crate) fn note_late(&mut self) {
-        self.stalled_ns = 0;
-        self.distance = (self.distance * 2).clamp(DISTANCES.0, DISTANCES.1);
+    /// Notes that the target, which published its last poll at `polled`, executed its records late:
+    /// the next accesses are direct until it polls again.
+    #[cold]
+    pub(crate) fn note_late(&mut self, polled: u64) {
+        self.silent_since = Some(polled);
+    }
+
+    /// Notes that writes are withdrawn. If the target has executed none since the last time,
+    /// more and more accesses are direct, whatever it publishes.
+    #[cold]
+    pub(crate) fn note_withdrawal(&mut self, polled: u64) {
+        if std::mem::replace(&mut self.is_withdrawing, true) {
+            return;
+        }
+        self.silent_since = Some(polled);
+        let has_executed = std::mem::take(&mut self.has_executed);
+        self.distance = match self.distance {
+            _ if has_executed => 0,
+            distance => (distance * 2).clamp(DISTANCES.0, DISTANCES.1),
+        };
         self.direct_left = self.distance;
     }
 }
@@ -133,19 +192,35 @@ mod tests {
     use super::*;
     use crate::engine::tables::op_table::OpKind;
 
+    /// Lets the target be silent for as long as it takes to withdraw the writes.
+    fn withdraw(posted: &mut PostedWrites, polled: u64) {
+        assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 1 + SILENT_NS));
+        assert!(posted.note_poll(false, || 2 + SILENT_NS));
+        posted.note_withdrawal(polled);
+        posted.end_withdrawal();
+    }
+
     #[test]
-    fn a_silent_target_is_tried_at_growing_distances() {
+    fn a_target_that_executes_nothing_is_tried_at_growing_distances() {
         let mut posted = PostedWrites::default();
         for distance in [16, 32, 64] {
-            assert!(posted.take_ring());
-            assert!(!posted.note_poll(false, || 1));
-            assert!(posted.note_poll(false, || 2 + PROMPT_NS));
-            posted.note_late();
-            assert_eq!((0..1000).take_while(|_| !posted.take_ring()).count(), distance);
+            assert!(posted.take_ring(scif::now_ns));
+            withdraw(&mut posted, 0);
+            let direct = (0..1000).take_while(|_| !posted.take_ring(scif::now_ns)).count();
+            assert_eq!(direct, distance);
         }
-        assert!(!posted.note_poll(false, || 1) && posted.is_stalled());
-        assert!(!posted.note_poll(true, || 1 + LATE_NS), "prompt");
-        assert!(posted.take_ring() && posted.take_ring());
+        assert!(!posted.note_poll(true, || 1), "prompt");
+        withdraw(&mut posted, 5);
+        assert!(!posted.take_ring(|| 5) && posted.take_ring(scif::now_ns));
+    }
+
+    #[test]
+    fn a_target_that_does_not_poll_is_left_alone() {
+        let mut posted = PostedWrites::default();
+        let polled = scif::now_ns() - POLLED_NS;
+        assert!(!posted.take_ring(|| polled) && !posted.take_ring(|| polled));
+        assert!(posted.take_ring(scif::now_ns));
+        assert!(posted.take_ring(|| panic!("polled just now")));
     }
 
     #[test]
@@ -166,12 +241,22 @@ mod tests {
     }
 
     #[test]
-    fn a_late_target_counts_as_silent() {
+    fn a_late_target_is_tried_after_its_next_poll() {
+        let mut posted = PostedWrites::default();
+        posted.note_heard();
+        assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 2 + LATE_NS));
+        assert!(posted.note_poll(true, || 3 + LATE_NS));
+        posted.note_late(7);
+        assert!(!posted.take_ring(|| 7) && posted.take_ring(scif::now_ns));
+        posted.note_late(8);
+        posted.note_heard();
+        assert!(posted.take_ring(|| 8));
+    }
+
+    #[test]
+    fn a_pause_of_this_side_is_not_charged_to_the_target() {
         let mut posted = PostedWrites::default();
         assert!(!posted.note_poll(false, || 1));
-        assert!(!posted.note_poll(true, || 2 + LATE_NS));
-        assert!(!posted.take_ring() && !posted.is_stalled());
-        posted.note_heard();
-        assert!(posted.take_ring());
+        assert!(!posted.note_poll(true, || 1 + 1000 * LATE_NS));
     }
 }

@@ -59,6 +59,7 @@ mod peer_sources;
 mod progress_auto;
 mod restart;
 mod rma;
+mod rma_mix;
 mod scalable;
 mod selftest;
 mod sets;
@@ -95,6 +96,7 @@ const AREAS: &[&[Case]] = &[
     peer_sources::CASES,
     multi_recv::CASES,
     rma::CASES,
+    rma_mix::CASES,
     bad_rma::CASES,
     atomic::CASES,
     atomic_shared::CASES,

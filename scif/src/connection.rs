@@ -20,7 +20,7 @@ use scif_ring::{
 use crate::addr::PortId;
 use crate::error::Reason;
 use crate::liveness::ProcessProof;
-use crate::mapped::{self, MapPolicy, MappedKeys, Unmapped};
+use crate::mapped::{self, MapPolicy, MappedKey, MappedKeys, Unmapped};
 use crate::memory::{Access, PeerMemory, RemoteMem};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
@@ -479,21 +479,28 @@ impl Connection {
     #[inline(always)]
     pub fn mapped(
         &mut self,
-        (slot, generation): (u32, u64),
+        place: (u32, u64),
         entry: &KeyEntry,
         remote: &RemoteMem,
     ) -> Option<Mem> {
         if entry.window != 0 {
             return self.window(entry, remote);
         }
-        self.maps.as_ref()?.shared.get(slot, generation, entry.access, remote)
+        self.maps.as_ref()?.shared.get(place, entry, remote)
     }
 
-    /// Whether the shared memory behind a key is mapped here.
+    /// Returns a key whose shared memory was mapped here. It may be closed since.
+    #[inline(always)]
+    #[must_use]
+    pub fn mapped_key(&self, key: u64) -> Option<&MappedKey> {
+        self.maps.as_ref()?.shared.find(key)
+    }
+
+    /// Whether the shared memory behind a key of the key table is mapped here.
     #[inline]
     #[must_use]
-    pub fn is_mapped(&self, slot: u32, generation: u64) -> bool {
-        self.maps.as_ref().is_some_and(|maps| maps.shared.has(slot, generation))
+    pub fn is_mapped(&self, key: u64, place: (u32, u64)) -> bool {
+        self.maps.as_ref().is_some_and(|maps| maps.shared.has(key, place))
     }
 
     /// Maps the memory behind a key of the peer, if it is shared memory of a kind that `policy`
@@ -504,7 +511,7 @@ impl Connection {
     pub fn map_key(&mut self, key: u64, write: u64, policy: MapPolicy) -> Result<usize, Unmapped> {
         let found = self.keys().and_then(|keys| keys.find(key));
         let (slot, generation, entry) = found.ok_or(Unmapped::NotShared)?;
-        if self.is_mapped(slot, generation) {
+        if self.is_mapped(key, (slot, generation)) {
             return Ok(0);
         }
         if self.memory.access() != Access::ProcessVm || policy == MapPolicy::Off {
@@ -519,7 +526,7 @@ impl Connection {
         }
         let map = found.map(policy)?;
         let maps = self.maps.get_or_insert_default();
-        maps.shared.insert((slot, generation), entry.access, map);
+        maps.shared.insert((slot, generation), entry, map);
         Ok(region.len_bytes())
     }
 

@@ -57,7 +57,7 @@ pub use error::{Error, Reason, Refusal, Result, Scope};
 pub use failure::Failure;
 pub use fence::{FenceSide, Signal};
 pub use keys::{Exports, SharedKeys};
-pub use mapped::{MapPolicy, Unmapped};
+pub use mapped::{MapPolicy, MappedKey, Unmapped};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};

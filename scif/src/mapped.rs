@@ -17,9 +17,9 @@ use crate::sys::pages::{self, Area, FileId, PAGE};
 use crate::sys::process::{self, own_word};
 use crate::sys::process_vm::RemoteMem;
 
-use scif_ring::Mem;
+use scif_ring::{KeyEntry, Mem};
 
-/// Number of mapped keys of a connection. Slots that are equal modulo this number share one place.
+/// Number of mapped keys of a connection. Keys that are equal modulo this number share one place.
 const KEYS: usize = 64;
 
 /// Shared memory of peers that may be mapped.
@@ -210,13 +210,36 @@ impl MappedArea {
     }
 }
 
+/// Key of a peer whose memory is mapped here.
 #[derive(Debug)]
-struct MappedKey {
+pub struct MappedKey {
     slot: u32,
     generation: u64,
-    /// Access rights of the key when it was mapped. A faulty peer may change them.
-    access: u64,
+    entry: KeyEntry,
     area: MappedArea,
+}
+
+impl MappedKey {
+    /// Returns its slot and generation in the key table, to be revalidated before an access.
+    #[inline]
+    #[must_use]
+    pub fn place(&self) -> (u32, u64) {
+        (self.slot, self.generation)
+    }
+
+    /// Returns its entry when the memory was mapped.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self) -> &KeyEntry {
+        &self.entry
+    }
+
+    /// Returns a range of its memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, remote: &RemoteMem) -> Option<Mem> {
+        self.area.get(remote)
+    }
 }
 
 /// Mapped memory behind keys of a peer.
@@ -229,33 +252,47 @@ impl Default for MappedKeys {
     }
 }
 
+/// Returns the index of a key.
+#[inline]
+fn index(key: u64) -> usize {
+    let [low, ..] = key.to_le_bytes();
+    usize::from(low) % KEYS
+}
+
 impl MappedKeys {
+    /// Returns a key that was mapped. It may be closed since.
     #[inline(always)]
-    fn key(&self, slot: u32, generation: u64) -> Option<&MappedKey> {
-        let key = self.0.get(slot as usize % KEYS)?.as_ref()?;
-        (key.slot == slot && key.generation == generation).then_some(key)
+    pub(crate) fn find(&self, key: u64) -> Option<&MappedKey> {
+        self.0.get(index(key))?.as_ref().filter(|mapped| mapped.entry.key == key)
     }
 
-    pub(crate) fn has(&self, slot: u32, generation: u64) -> bool {
-        self.key(slot, generation).is_some()
+    /// Whether a key of the key table is mapped.
+    pub(crate) fn has(&self, key: u64, place: (u32, u64)) -> bool {
+        self.find(key).is_some_and(|mapped| mapped.place() == place)
     }
 
-    /// Returns a range of the memory behind a key with the given access rights.
+    /// Returns a range of the memory behind an entry of the key table. A faulty peer may have
+    /// changed the rights.
     #[inline(always)]
     pub(crate) fn get(
         &self,
-        slot: u32,
-        generation: u64,
-        access: u64,
+        place: (u32, u64),
+        entry: &KeyEntry,
         remote: &RemoteMem,
     ) -> Option<Mem> {
-        let key = self.key(slot, generation)?;
-        if key.access == access { key.area.get(remote) } else { None }
+        let mapped = self.find(entry.key)?;
+        let is_it = mapped.place() == place && mapped.entry.access == entry.access;
+        if is_it { mapped.get(remote) } else { None }
     }
 
-    pub(crate) fn insert(&mut self, (slot, generation): (u32, u64), access: u64, area: MappedArea) {
-        if let Some(place) = self.0.get_mut(slot as usize % KEYS) {
-            *place = Some(MappedKey { slot, generation, access, area });
+    pub(crate) fn insert(
+        &mut self,
+        (slot, generation): (u32, u64),
+        entry: KeyEntry,
+        area: MappedArea,
+    ) {
+        if let Some(place) = self.0.get_mut(index(entry.key)) {
+            *place = Some(MappedKey { slot, generation, entry, area });
         }
     }
 
@@ -370,14 +407,16 @@ mod tests {
         let (_fd, map) = file(true);
         let region = region(&map, 0, 8);
         let area = || mapped(&region, true, MapPolicy::Sealed).unwrap();
+        let entry = |key, access| KeyEntry { key, access, ..KeyEntry::default() };
         let mut keys = MappedKeys::default();
-        keys.insert((3, 2), 1, area());
-        keys.insert((5, 2), 1, area());
-        assert!(keys.get(3, 2, 1, &region).is_some());
-        assert!(keys.get(3, 2, 3, &region).is_none(), "with other rights");
-        assert!(keys.get(3, 6, 1, &region).is_none() && keys.get(67, 2, 1, &region).is_none());
+        keys.insert((3, 2), entry(30, 1), area());
+        keys.insert((5, 2), entry(50, 1), area());
+        assert!(keys.get((3, 2), &entry(30, 1), &region).is_some());
+        assert!(keys.get((3, 2), &entry(30, 3), &region).is_none(), "with other rights");
+        assert!(keys.get((3, 6), &entry(30, 1), &region).is_none());
+        assert!(keys.find(30 + KEYS as u64).is_none() && keys.find(30).is_some());
         assert!(keys.retain(|slot, _| slot == 5));
-        assert!(!keys.has(3, 2) && keys.has(5, 2));
+        assert!(!keys.has(30, (3, 2)) && keys.has(50, (5, 2)));
         assert!(!keys.retain(|_, _| false));
     }
 }

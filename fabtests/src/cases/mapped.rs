@@ -286,7 +286,7 @@ fn closed(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let file = SharedFile::memfd(NAME, LEN, true)?;
     let memory = if rank.index == 1 { Some(file.map(0, LEN, true)?) } else { None };
-    for round in 1..4 {
+    for round in 1..40 {
         let (mr, remote) = share(&rig, memory)?;
         if rank.index == 0 {
             put_often(&rig, remote, round)?;

@@ -145,6 +145,7 @@ impl Mapping {
 
     /// Returns the address of `len` bytes at `offset`, if they lie inside, at a multiple of
     /// `align`.
+    #[inline]
     pub(super) fn at(
         &self,
         offset: usize,
@@ -160,6 +161,7 @@ impl Mapping {
     }
 
     /// Returns plain bytes. Others may write them at any time.
+    #[inline]
     pub fn bytes(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
         let at = self.at(offset, len, 1, true)?;
         // SAFETY: `at` checked the range; it stays mapped while the view exists (module invariant).
@@ -167,6 +169,7 @@ impl Mapping {
     }
 
     /// Returns plain bytes that this side only reads. Others may write them at any time.
+    #[inline]
     pub fn bytes_to_read(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
         let at = self.at(offset, len, 1, false)?;
         // SAFETY: as in `bytes`; the callers do not write.

@@ -47,6 +47,10 @@ fn on_frequent_use(ep: &mut Endpoint, peer: PeerId, key: u64, count: u32, path: 
                     "{len} bytes of shared memory of process {pid} behind key {key:#x} were mapped"
                 );
                 ep.stats.maps.add(len);
+                if let Some(uses) = &mut ep.peers.at_mut(peer).rma.uses {
+                    // Another region may get the same key later.
+                    uses.restart(key);
+                }
                 ep.links.mapping.push(conn);
                 return;
             }

@@ -47,7 +47,7 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
         return rma::post(ep, env, a);
     }
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
-    if a.write && try_post(ep, env, peer, a) {
+    if rma::try_mapped(ep, env, peer, a) || a.write && try_post(ep, env, peer, a) {
         return Ok(());
     }
     settle(ep, env, peer);
@@ -120,7 +120,7 @@ fn is_candidate(c: &Connection, path: RmaPath, segment: &RmaIov) -> bool {
         return false;
     };
     entry.window == 0
-        && !c.is_mapped(slot, generation)
+        && !c.is_mapped(segment.key, (slot, generation))
         && place(&entry, segment, right(true)).is_ok()
 }
 

@@ -43,6 +43,9 @@ pub(crate) enum NotDirect {
 /// Executes an RMA operation directly, or sends it to the target, or makes it pending.
 pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    if try_mapped(ep, env, peer, a) {
+        return Ok(());
+    }
     let len = total_len(a.iov);
     if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
         return Err(fi::FI_EINVAL);
@@ -88,6 +91,58 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
     }
     tx_queue::defer(ep, peer, PendingOp::Rma(op));
     Ok(())
+}
+
+/// Executes an operation on one range of shared memory that is mapped here. Returns false if
+/// nothing was done.
+#[inline]
+pub(crate) fn try_mapped(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    a: &RmaArgs<'_>,
+) -> bool {
+    let ([segment], [local]) = (a.rma, a.iov) else { return false };
+    let len = segment.len;
+    let p = ep.peers.at(peer);
+    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet() && !p.rma.is_outstanding()) else {
+        return false;
+    };
+    if len != local.len()
+        || a.flags & fi::FI_FENCE != 0
+        || rma_target::waits_for_messages(ep, conn, peer, a.write)
+    {
+        return false;
+    }
+    let Some(c) = ep.links.conn(conn).filter(|c| c.is_up()) else { return false };
+    let (Some(keys), Some(mapped)) = (c.keys(), c.mapped_key(segment.key)) else { return false };
+    let Ok(remote) = place(mapped.entry(), segment, right(a.write)) else { return false };
+    let Some(window) = mapped.get(&remote) else { return false };
+    let (slot, generation) = mapped.place();
+    c.my_mark().set(slot);
+    let is_open = keys.revalidate(slot, generation);
+    if is_open {
+        if a.write {
+            window.copy_from(local)
+        } else {
+            local.copy_from(&window)
+        };
+    }
+    c.my_mark().clear();
+    if !is_open {
+        return false;
+    }
+    let is_plain = a.data.is_none() && !keys.notify();
+    ep.stats.rma.add(len);
+    ep.stats.mapped.add(len);
+    let op_kind = if a.write { OpKind::Write } else { OpKind::Read };
+    let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag: 0, len };
+    if is_plain {
+        completion::tx_complete(ep, env, info, 0);
+    } else {
+        finish_direct(ep, env, peer, a.rma, a.data, info);
+    }
+    true
 }
 
 /// Tries to execute a pending RMA operation, or to push its remaining records.

@@ -44,6 +44,7 @@ pub(crate) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<R
 
 /// Whether RMA must follow earlier messages (`FI_ORDER_WAS`, `FI_ORDER_RAS`) that are not
 /// consumed yet.
+#[inline]
 pub(crate) fn waits_for_messages(
     ep: &mut Endpoint,
     conn: ConnId,

@@ -15,11 +15,22 @@ const BYTES: usize = 32 * 1024;
 pub(crate) struct AccessCounter([u32; COUNTS]);
 
 impl AccessCounter {
+    fn of(&mut self, key: u64) -> Option<&mut u32> {
+        let [low, ..] = key.to_le_bytes();
+        self.0.get_mut(usize::from(low) % COUNTS)
+    }
+
+    /// Begins again to count the accesses to a key, which now need no call.
+    pub(crate) fn restart(&mut self, key: u64) {
+        if let Some(count) = self.of(key) {
+            *count = 0;
+        }
+    }
+
     /// Counts an access to a key. Returns the count if it is to be reported.
     #[inline]
     pub(crate) fn count(&mut self, key: u64, len: usize) -> Option<u32> {
-        let [low, ..] = key.to_le_bytes();
-        let count = self.0.get_mut(usize::from(low) % COUNTS)?;
+        let count = self.of(key)?;
         let before = *count;
         *count = before.saturating_add(u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX));
         (*count >= FIRST && before.checked_ilog2() != count.checked_ilog2()).then_some(*count)
@@ -37,5 +48,7 @@ mod tests {
         assert_eq!(reported, [64, 128, 256, 512]);
         assert_eq!(uses.count(6, 8), None);
         assert_eq!(uses.count(6 + 16, 64 * BYTES), Some(66));
+        uses.restart(5);
+        assert_eq!((0..1000).filter_map(|_| uses.count(5, 8)).count(), 4);
     }
 }

@@ -9,13 +9,14 @@ use scif::slab::Slab;
 use scif_ring::copy::Mem;
 
 use crate::base::addr::ADDR_LEN;
+use crate::base::atomic_ops::element::AtomicKind;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::progress;
 use crate::engine::protocols::{recv, send};
 use crate::engine::tables::srx_state::SrxState;
-use crate::engine::types::args::{EpConfig, RecvArgs, SendArgs};
+use crate::engine::types::args::{AtomicArgs, EpConfig, RecvArgs, RmaIov, SendArgs};
 use crate::engine::types::peer_id::PeerId;
 use crate::state::av_table::AvState;
 use crate::state::completion::{Completion, CqError};
@@ -46,6 +47,23 @@ pub(crate) fn head_of(words: &[u64]) -> [u8; scif_ring::HEAD_MAX] {
         to.copy_from_slice(&word.to_ne_bytes());
     }
     head
+}
+
+/// Returns the arguments of a sum of 64-bit numbers; callers change the rest.
+pub(crate) fn sum_args<'a>(operand: &'a [Mem], rma: &'a [RmaIov]) -> AtomicArgs<'a> {
+    AtomicArgs {
+        kind: AtomicKind::Write,
+        op: fi::FI_SUM,
+        datatype: fi::FI_UINT64,
+        operand,
+        compare: &[],
+        result: &[],
+        rma,
+        dest: 0,
+        data: None,
+        context: 4,
+        flags: fi::FI_COMPLETION,
+    }
 }
 
 /// Endpoint with the tables that its operations use.

@@ -7,6 +7,7 @@ use scif::{LinkEvent, Reason};
 use super::{Came, Stage, buffer};
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::domain::calls::atomic;
+use crate::engine::tests::sum_args;
 use crate::engine::types::args::{AtomicArgs, RmaIov};
 use crate::engine::types::wire::{self, AtomicWord};
 
@@ -101,19 +102,10 @@ fn without_a_table_it_completes_when_it_is_answered() {
     let conn = peer.connect();
     let result = [buffer(vec![0; 8])];
     for (kind, op) in [(AtomicKind::Write, fi::FI_SUM), (AtomicKind::Fetch, fi::FI_SUM)] {
-        let args = AtomicArgs {
-            kind,
-            op,
-            datatype: fi::FI_UINT64,
-            operand: &[buffer(vec![1; 8])],
-            compare: &[],
-            result: if kind == AtomicKind::Fetch { &result } else { &[] },
-            rma: &[RmaIov { addr: 16, len: 8, key: 77 }],
-            dest: number,
-            data: None,
-            context: 0xa7,
-            flags: fi::FI_COMPLETION,
-        };
+        let (operand, rma) = ([buffer(vec![1; 8])], [RmaIov { addr: 16, len: 8, key: 77 }]);
+        let result: &[_] = if kind == AtomicKind::Fetch { &result } else { &[] };
+        let (dest, context) = (number, 0xa7);
+        let args = AtomicArgs { kind, op, result, dest, context, ..sum_args(&operand, &rma) };
         atomic(&mut stage.domain.shared.gate.lock(), stage.ep, &args).unwrap();
         let (said, words, _) = peer.recv_msg(conn);
         assert_eq!((said, words[2], words[3]), (wire::ATOMIC_LINE, 16, 77));

@@ -5,8 +5,6 @@
 //! The peer is an endpoint of the engine without a provider, in this process. `fabtests` tests
 //! correct peers, with two processes.
 
-#![expect(unsafe_code, reason = "names the buffers of the tests")]
-
 mod atomic_inline;
 mod coll;
 mod impostor;
@@ -32,6 +30,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::protocols::parting::WITHDRAW_NS;
 use crate::engine::tables::op_table::{CompletionInfo, OpKind, OpTable, OutstandingOp};
 use crate::engine::tables::peer::{MAX_UNACKED_MSGS, REPLY_QUEUE_MAX};
+use crate::engine::tests::buffer;
 use crate::engine::types::args::{EpConfig, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::engine::types::iov::Iov;
 use crate::engine::types::{cm_message, wire};
@@ -43,11 +42,8 @@ use crate::state::cq_queue::CqState;
 use crate::state::mr_table::Region;
 use crate::state::waiters::WaitState;
 
-/// Returns a buffer that outlives the test, so that no operation can outlive it.
-fn buffer(bytes: Vec<u8>) -> Mem {
-    let leaked = bytes.leak();
-    // SAFETY: The bytes are leaked, and accessed through this `Mem` only.
-    unsafe { Mem::new(leaked.as_mut_ptr(), leaked.len()) }
+fn send_args(iov: &[Mem], dest: u64, context: usize, flags: u64) -> SendArgs<'_> {
+    SendArgs { iov, tag: None, data: None, dest, context, flags }
 }
 
 /// Entry of a completion queue.
@@ -163,14 +159,8 @@ impl Stage {
     }
 
     fn send(&self, dest: u64, len: usize) {
-        let args = SendArgs {
-            iov: &[buffer(vec![3; len])],
-            tag: None,
-            data: None,
-            dest,
-            context: 0x5e,
-            flags: fi::FI_COMPLETION,
-        };
+        let iov = [buffer(vec![3; len])];
+        let args = send_args(&iov, dest, 0x5e, fi::FI_COMPLETION);
         calls::send(&mut self.domain.shared.gate.lock(), self.ep, &args).unwrap();
     }
 
@@ -312,14 +302,8 @@ fn only_announced_messages_are_streamed_and_only_once() {
     // A message that has arrived has no payload to send, however often a CTS requests it.
     let (mut bad, number) = stage.peer();
     let conn = bad.connect();
-    let args = SendArgs {
-        iov: &[buffer(Vec::new())],
-        tag: None,
-        data: None,
-        dest: number,
-        context: 1,
-        flags: fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE,
-    };
+    let iov = [buffer(Vec::new())];
+    let args = send_args(&iov, number, 1, fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE);
     calls::send(&mut stage.domain.shared.gate.lock(), stage.ep, &args).unwrap();
     let (kind, words, _) = bad.recv_msg(conn);
     assert_eq!(kind & wire::WANT_ACK, wire::WANT_ACK);
@@ -488,14 +472,7 @@ fn so_many_messages_wait_for_their_answers_and_no_more() {
         let conn = slow.connect();
         slow.check_service(conn);
         let payload = [buffer(vec![3; len])];
-        let args = SendArgs {
-            iov: &payload,
-            tag: None,
-            data: None,
-            dest: number,
-            context: 0x5e,
-            flags: fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE,
-        };
+        let args = send_args(&payload, number, 0x5e, fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE);
         let send = || calls::send(&mut stage.domain.shared.gate.lock(), stage.ep, &args);
         let mut heard = Vec::new();
         while send().is_ok() {

@@ -154,24 +154,13 @@ pub(crate) fn on_record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect};
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect, sum_args};
 
     /// Adds 1 to `len` bytes at the target.
     fn add(bed: &mut Bed, len: usize) -> Result<(), i32> {
         let operand = [buffer(vec![1; len])];
-        let args = AtomicArgs {
-            kind: AtomicKind::Write,
-            op: fi::FI_SUM,
-            datatype: fi::FI_UINT8,
-            operand: &operand,
-            compare: &[],
-            result: &[],
-            rma: &[crate::engine::types::args::RmaIov { addr: 0, len, key: 5 }],
-            dest: 0,
-            data: None,
-            context: 4,
-            flags: fi::FI_COMPLETION,
-        };
+        let rma = [crate::engine::types::args::RmaIov { addr: 0, len, key: 5 }];
+        let args = AtomicArgs { datatype: fi::FI_UINT8, ..sum_args(&operand, &rma) };
         bed.run(|ep, env| post(ep, env, &args))
     }
 

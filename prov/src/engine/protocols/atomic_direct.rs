@@ -214,7 +214,7 @@ struct DirectAccess {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tests::{Bed, buffer, bytes_of, connect};
+    use crate::engine::tests::{Bed, buffer, bytes_of, connect, sum_args};
 
     #[test]
     fn only_aligned_operands_are_executed_here() {
@@ -226,19 +226,7 @@ mod tests {
         let aligned = (8 - memory.addr() % 8) as u64 % 8;
         for (addr, expected) in [(aligned, true), (aligned + 1, false)] {
             let (operand, rma) = ([buffer(vec![1; 8])], [RmaIov { addr, len: 8, key: 5 }]);
-            let args = AtomicArgs {
-                kind: AtomicKind::Write,
-                op: fi::FI_SUM,
-                datatype: fi::FI_UINT64,
-                operand: &operand,
-                compare: &[],
-                result: &[],
-                rma: &rma,
-                dest: 0,
-                data: None,
-                context: 4,
-                flags: 0,
-            };
+            let args = AtomicArgs { flags: 0, ..sum_args(&operand, &rma) };
             let done = pair[0].run(|ep, env| try_direct_early(ep, env, peer, &args));
             assert_eq!(done, expected, "at {addr}");
         }

@@ -95,28 +95,15 @@ impl RecvQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::types::iov::Iov;
-
-    fn posted(src: PeerId) -> PostedRecv {
-        PostedRecv {
-            tag: 0,
-            ignore: 0,
-            src,
-            iov: Iov::new(&[]),
-            len: 0,
-            context: 0,
-            flags: 0,
-            multi: None,
-        }
-    }
+    use crate::engine::tables::tag_match::tests::posted;
 
     #[test]
     fn directed_receives_are_counted_while_they_wait() {
         let mut recv = RecvQueues::new(0);
         let peer = PeerId::new(3);
-        let first = recv.post(true, posted(peer));
-        let any = recv.post(true, posted(ANY));
-        let other = recv.post(false, posted(peer));
+        let first = recv.post(true, posted(0, 0, peer));
+        let any = recv.post(true, posted(0, 0, ANY));
+        let other = recv.post(false, posted(0, 0, peer));
         assert_eq!(recv.directed, 2);
         assert!(recv.names(peer) && !recv.names(PeerId::new(4)));
         assert!(recv.take(true, any).is_some() && recv.take(true, any).is_none());

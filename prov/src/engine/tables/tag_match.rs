@@ -298,7 +298,7 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(list.extract(|v| *v == 5), vec![5]);
     }
 
-    fn posted(tag: u64, ignore: u64, src: PeerId) -> PostedRecv {
+    pub(crate) fn posted(tag: u64, ignore: u64, src: PeerId) -> PostedRecv {
         PostedRecv {
             tag,
             ignore,

@@ -40,7 +40,7 @@ struct Slot {
 }
 
 /// One side of the mix.
-struct Side<'r> {
+struct MixSide<'r> {
     rig: &'r Rig<'r>,
     rng: Rng,
     to: Remote,
@@ -78,7 +78,7 @@ fn mix(rank: &Rank, both: bool) -> Outcome {
     let pids = rig.exchange(&std::process::id().to_le_bytes())?;
     let pid = pids.get(rank.peer()).and_then(|pid| pid.as_slice().try_into().ok());
     let pid = pid.and_then(|pid| Pid::from_raw(i32::from_le_bytes(pid)));
-    let mut side = Side {
+    let mut side = MixSide {
         rig: &rig,
         rng: rank.own_rng(),
         to: from(&remotes, rank.peer(), 0)?,
@@ -122,7 +122,7 @@ fn mix(rank: &Rank, both: bool) -> Outcome {
     rig.barrier()
 }
 
-impl Side<'_> {
+impl MixSide<'_> {
     fn receive(&self, index: usize) -> Outcome {
         let Some(buf) = self.inbox.get(index) else { return Err(Fail::here("no such receive")) };
         self.rig.post(|| self.rig.ep.recv(*buf, sys::FI_ADDR_UNSPEC, index))

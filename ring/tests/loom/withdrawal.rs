@@ -76,8 +76,8 @@ pub(crate) fn withdrawal(unfenced: Unfenced, own: u64) {
     t.join().unwrap();
 }
 
-/// A one-sided record that the producer withdraws, executes if `own`, or gives back, and one that it
-/// pushes meanwhile. Both are executed once, in order.
+/// A one-sided record that the producer withdraws and executes if `own`, or gives back, and one
+/// that it pushes meanwhile. Both are executed once, in order.
 pub(crate) fn push_during_withdrawal(own: bool) {
     let (mut tx, mut rx) = direction::<4, 256>();
     let memory = Arc::new(UnsafeCell::new([0; 2]));

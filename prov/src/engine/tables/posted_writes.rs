@@ -193,7 +193,7 @@ mod tests {
     use crate::engine::tables::op_table::OpKind;
 
     /// Lets the target be silent for as long as it takes to withdraw the writes.
-    fn withdraw(posted: &mut PostedWrites, polled: u64) {
+    fn be_silent(posted: &mut PostedWrites, polled: u64) {
         assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 1 + SILENT_NS));
         assert!(posted.note_poll(false, || 2 + SILENT_NS));
         posted.note_withdrawal(polled);
@@ -205,12 +205,12 @@ mod tests {
         let mut posted = PostedWrites::default();
         for distance in [16, 32, 64] {
             assert!(posted.take_ring(scif::now_ns));
-            withdraw(&mut posted, 0);
+            be_silent(&mut posted, 0);
             let direct = (0..1000).take_while(|_| !posted.take_ring(scif::now_ns)).count();
             assert_eq!(direct, distance);
         }
         assert!(!posted.note_poll(true, || 1), "prompt");
-        withdraw(&mut posted, 5);
+        be_silent(&mut posted, 5);
         assert!(!posted.take_ring(|| 5) && posted.take_ring(scif::now_ns));
     }
 

@@ -82,6 +82,7 @@ pub(crate) fn start(
     if access == Access::ProcessVm
         && want >= BOTH_SIDES_MIN
         && crate::base::env::env().coop_copy
+        && !sends_to(ep, arrival.peer)
         && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
     {
         proto = select_proto(ep, arrival.peer, want);
@@ -118,6 +119,14 @@ pub(crate) fn start(
         ep.stats.fallbacks += u64::from(denied);
         send_cts(ep, index, refused);
     }
+}
+
+/// Whether a large message to `peer` waits for its receiver. In an exchange both sides are busy
+/// with a copy of their own. A message that one side copies alone takes one system call, and ends
+/// in the cache of its receiver.
+fn sends_to(ep: &mut Endpoint, peer: PeerId) -> bool {
+    let Endpoint { rndv, ops, .. } = ep;
+    rndv.coop_sends.iter().any(|id| ops.get_mut(*id).is_some_and(|op| op.peer == peer))
 }
 
 /// Selects the method for a message of `want` bytes that both sides can copy, if there is a

@@ -30,6 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     case("migrate/unmapped", 2, unmapped).under(AUTO),
     case("migrate/two_domains", 2, |r| two_domains(&open(r)?)).under(AUTO),
     case("migrate/key_used_again", 2, |r| key_used_again(&open(r)?)).under(AUTO),
+    case("migrate/key_used_again_moves_soon", 2, |r| moves_soon(&open(r)?)).under(AUTO),
     case("migrate/stores_cannot_be_held", 2, stores_cannot_be_held).under(AUTO),
     case("migrate/memory_that_stays", 2, |r| memory_that_stays(&open(r)?)).under(AUTO),
     case("migrate/without_process_vm", 2, all_sizes)
@@ -591,6 +592,33 @@ fn key_used_again(rig: &Rig<'_>) -> Outcome {
                 let want = if other <= round { 50 + other as u64 } else { 0 };
                 check_eq!(buf.load_u64(0), want, "{other} in round {round}");
             }
+        }
+        rig.barrier()?;
+        mr.close()?;
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Tests that a region moves after a few accesses although one with its key was accessed often
+/// before, as the windows of MPI programs are that follow each other.
+fn moves_soon(rig: &Rig<'_>) -> Outcome {
+    for (stays, uses) in [(true, 5000), (false, 300)] {
+        let memory = Buf::private(2 * PAGE)?;
+        if stays {
+            memory.lock()?;
+        }
+        let ask = scif_fabtests::fi::MrAsk { access: REMOTE, key: 77, flags: 0 };
+        let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, ask)?;
+        let mine = rig.ready_region(&mr, memory)?;
+        let at = from(&rig.exchange_remote(mine)?, 1, 0)?;
+        if rig.rank.index == 0 {
+            (0..uses).try_for_each(|n| put(rig, at, n))?;
+            announce(rig, rig.peer())?;
+        } else {
+            hear(rig)?;
+            (0..1000).try_for_each(|_| rig.pump())?;
+            check_eq!(memory.in_window()?, !stays);
         }
         rig.barrier()?;
         mr.close()?;

@@ -18,7 +18,8 @@ use crate::engine::types::wire::{self, Head};
 /// Way of an operation on memory that is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsePath {
-    SystemCall,
+    /// System call of this side, on a key of this generation.
+    SystemCall(u64),
     /// Record that the target executes and counts itself.
     Target,
 }
@@ -27,7 +28,11 @@ pub(crate) enum UsePath {
 #[inline]
 pub(crate) fn note_use(ep: &mut Endpoint, peer: PeerId, key: u64, len: usize, path: UsePath) {
     let uses = &mut ep.peers.at_mut(peer).rma.uses;
-    if let Some(count) = uses.get_or_insert_default().count(key, len) {
+    let generation = match path {
+        UsePath::SystemCall(generation) => Some(generation),
+        UsePath::Target => None,
+    };
+    if let Some(count) = uses.get_or_insert_default().count(key, generation, len) {
         on_frequent_use(ep, peer, key, count, path);
     }
 }
@@ -62,7 +67,7 @@ fn on_frequent_use(ep: &mut Endpoint, peer: PeerId, key: u64, count: u32, path: 
     }
     let Some(c) = ep.links.conn(conn) else { return };
     let hints = c.keys().is_some_and(|keys| keys.hints());
-    if hints && path == UsePath::SystemCall && ep.peers.at(peer).queue.is_quiet() {
+    if hints && path != UsePath::Target && ep.peers.at(peer).queue.is_quiet() {
         let head = Head::new().word(key).word(u64::from(count));
         peer_conn::control(ep, peer, wire::ACCESS_HINT, head, &[]);
     }
@@ -80,11 +85,14 @@ mod tests {
         connect(&mut pair);
         let peer = pair[0].peer();
         let ep = &mut pair[0].ep;
-        (0..200).for_each(|_| note_use(ep, peer, 5, 8, UsePath::SystemCall));
+        (0..200).for_each(|_| note_use(ep, peer, 5, 8, UsePath::SystemCall(2)));
         assert!(ep.links.mapping.is_empty());
-        assert_eq!(ep.peers.at_mut(peer).rma.uses.get_or_insert_default().count(5, 8), None);
         assert_eq!(
-            (0..60).find_map(|_| ep.peers.at_mut(peer).rma.uses.as_mut()?.count(5, 8)),
+            ep.peers.at_mut(peer).rma.uses.get_or_insert_default().count(5, Some(2), 8),
+            None
+        );
+        assert_eq!(
+            (0..60).find_map(|_| ep.peers.at_mut(peer).rma.uses.as_mut()?.count(5, Some(2), 8)),
             Some(256)
         );
     }

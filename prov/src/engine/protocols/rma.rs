@@ -378,14 +378,14 @@ pub(crate) fn reach(
         }
         offset += segment.len;
         if !near {
-            asked = Some(segment.key);
+            asked = Some((segment.key, generation));
         }
     }
     match asked {
         None => ep.stats.mapped.add(offset),
-        Some(key) => {
+        Some((key, generation)) => {
             ep.stats.process_vm.add(offset);
-            key_maps::note_use(ep, peer, key, offset, UsePath::SystemCall);
+            key_maps::note_use(ep, peer, key, offset, UsePath::SystemCall(generation));
         }
     }
     Ok(())

@@ -10,30 +10,41 @@ const FIRST: u32 = 64;
 /// Bytes of an access that count as one more access.
 const BYTES: usize = 32 * 1024;
 
+/// Accesses to a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeyUses {
+    count: u32,
+    /// Generation of the key, if an access has shown it.
+    generation: Option<u64>,
+}
+
 /// Access counts of the keys of a peer.
 #[derive(Debug, Default)]
-pub(crate) struct AccessCounter([u32; COUNTS]);
+pub(crate) struct AccessCounter([KeyUses; COUNTS]);
 
 impl AccessCounter {
-    fn of(&mut self, key: u64) -> Option<&mut u32> {
+    /// Counts an access to a key, of a known generation or not. Returns the count if it is to be
+    /// reported. Another region may get the key of a closed one; its count begins anew.
+    #[inline]
+    pub(crate) fn count(&mut self, key: u64, generation: Option<u64>, len: usize) -> Option<u32> {
         let [low, ..] = key.to_le_bytes();
-        self.0.get_mut(usize::from(low) % COUNTS)
+        let uses = self.0.get_mut(usize::from(low) % COUNTS)?;
+        if generation.is_some() && uses.generation != generation {
+            *uses = KeyUses { count: 0, generation };
+        }
+        let before = uses.count;
+        let more = u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX);
+        uses.count = before.saturating_add(more);
+        let has_doubled = before.checked_ilog2() != uses.count.checked_ilog2();
+        (uses.count >= FIRST && has_doubled).then_some(uses.count)
     }
 
     /// Begins again to count the accesses to a key, which now need no call.
     pub(crate) fn restart(&mut self, key: u64) {
-        if let Some(count) = self.of(key) {
-            *count = 0;
+        let [low, ..] = key.to_le_bytes();
+        if let Some(uses) = self.0.get_mut(usize::from(low) % COUNTS) {
+            uses.count = 0;
         }
-    }
-
-    /// Counts an access to a key. Returns the count if it is to be reported.
-    #[inline]
-    pub(crate) fn count(&mut self, key: u64, len: usize) -> Option<u32> {
-        let count = self.of(key)?;
-        let before = *count;
-        *count = before.saturating_add(u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX));
-        (*count >= FIRST && before.checked_ilog2() != count.checked_ilog2()).then_some(*count)
     }
 }
 
@@ -44,11 +55,15 @@ mod tests {
     #[test]
     fn uses_are_told_as_they_double() {
         let mut uses = AccessCounter::default();
-        let reported: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, 8)).collect();
+        let reported: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, None, 8)).collect();
         assert_eq!(reported, [64, 128, 256, 512]);
-        assert_eq!(uses.count(6, 8), None);
-        assert_eq!(uses.count(6 + 16, 64 * BYTES), Some(66));
+        assert_eq!(uses.count(6, None, 8), None);
+        assert_eq!(uses.count(6 + 16, None, 64 * BYTES), Some(66));
         uses.restart(5);
-        assert_eq!((0..1000).filter_map(|_| uses.count(5, 8)).count(), 4);
+        assert_eq!((0..1000).filter_map(|_| uses.count(5, None, 8)).count(), 4);
+        for generation in [2, 6] {
+            let count = |_| uses.count(7, Some(generation), 8);
+            assert_eq!((0..100).filter_map(count).collect::<Vec<_>>(), [64], "{generation}");
+        }
     }
 }

@@ -38,7 +38,10 @@ const EXECUTION_POLLS: u32 = 500;
 const WITHDRAWN_MAX: usize = 4;
 /// Largest number of writes of the peer that a post executes.
 const SERVED_MAX: usize = 64;
-/// Number of operations between two of them that publish a poll.
+/// Number of direct operations between two of them that execute writes of the peer. A smaller
+/// number makes writes to a silent target slower.
+const SERVED_EVERY: u64 = 4;
+/// Number of operations between two of them that publish a poll, a multiple of `SERVED_EVERY`.
 const SHOWN_EVERY: u64 = 8;
 
 /// Starts an RMA operation: a posted write if possible.
@@ -74,7 +77,8 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let (path, produced) = (ep.cfg.rma_path, c.tx().produced());
     let posted = &mut p.rma.posted;
     let by_ring = posted.take_ring(|| c.polled_ns()) || path == RmaPath::Ring;
-    if !by_ring || posted.is_poll_due(produced) {
+    let is_served = ep.stats.rma.ops.is_multiple_of(SERVED_EVERY);
+    if !by_ring && is_served || posted.is_poll_due(produced) {
         serve(ep, env, conn, peer);
         progress(ep, env, peer);
     }

@@ -23,7 +23,7 @@ use crate::sync::Ordering;
 /// Number of records in a row, each found at the first poll, that show a backlog.
 const BACKLOG: u32 = 4;
 /// Distance in records between the record taken and the one that is prefetched in a backlog.
-const AHEAD: u64 = 4;
+const AHEAD: u64 = 10;
 /// Maximum length in bytes of a body that is prefetched in a backlog. Longer ones made streams
 /// slower.
 const AHEAD_BODY_MAX: usize = 256;

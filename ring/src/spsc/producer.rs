@@ -391,6 +391,22 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
                 || self.has_data(body_end(body_start(self.data, body_len, DATA), body_len)))
     }
 
+    /// Whether a quarter of the ring stays free after one more record of any length. Refuses
+    /// records that are not urgent, so that others still fit if the consumer stops.
+    #[inline]
+    pub fn has_reserve(&mut self) -> bool {
+        self.is_reserve_seen() || {
+            self.refresh();
+            self.is_reserve_seen()
+        }
+    }
+
+    #[inline]
+    fn is_reserve_seen(&self) -> bool {
+        self.limit - self.produced > SLOTS as u64 / 4
+            && self.data - self.data_seen <= DATA as u64 / 2
+    }
+
     /// Whether the consumer has published that it took every record, see
     /// [`flush`](crate::Consumer::flush).
     pub fn all_consumed(&mut self) -> bool {

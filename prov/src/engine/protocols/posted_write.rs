@@ -33,7 +33,7 @@ use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
 
 /// Polls in which a withdrawal waits for the end of an execution, a copy of at most some records.
-const EXECUTION_POLLS: u32 = 500;
+const EXECUTION_POLLS: u32 = 50;
 /// Largest number of writes that are withdrawn at once.
 const WITHDRAWN_MAX: usize = 4;
 /// Largest number of writes of the peer that a post executes.
@@ -54,12 +54,20 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
         return Ok(());
     }
     settle(ep, env, peer);
-    if !ep.peers.at(peer).rma.posted.is_empty() && a.flags & FLAG_DEFERRED_WORK == 0 {
-        // The target is in an execution. By the other path through the ring this operation, and
-        // all until it is acknowledged, would take longer.
+    if a.flags & FLAG_DEFERRED_WORK == 0 && is_executing(ep, peer) {
+        // By the other path through the ring this operation, and all until it is acknowledged,
+        // would take longer.
         return Err(fi::FI_EAGAIN);
     }
     rma::post(ep, env, a)
+}
+
+/// Whether the target is executing posted writes.
+#[inline]
+fn is_executing(ep: &mut Endpoint, peer: PeerId) -> bool {
+    let p = ep.peers.at(peer);
+    let conn = p.tx.filter(|_| !p.rma.posted.is_empty());
+    conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| c.tx().is_consumer_executing())
 }
 
 /// Posts a write. Returns false if nothing was done.
@@ -93,7 +101,8 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         return false;
     }
     let Some(c) = ep.links.conn(conn) else { return false };
-    if !is_candidate(c, path, segment) {
+    // Withdrawn records stay in the ring of a silent target, and must not fill it.
+    if !is_candidate(c, path, segment) || !c.tx().has_reserve() {
         return false;
     }
     let p = ep.peers.at_mut(peer);
@@ -404,6 +413,21 @@ mod tests {
         pair[1].run(progress::progress);
         assert_eq!(completed(&mut pair, 0).context, 3);
         assert_eq!(pair[0].ep.stats.withdrawn.ops, 4, "the records behind are executed");
+    }
+
+    #[test]
+    fn withdrawn_writes_leave_room_for_messages() {
+        for len in [8, SHORT_BODY_MAX] {
+            let (mut pair, _memory) = bed(5000);
+            for _ in 0..400 {
+                write(&mut pair[0], 0, vec![1; len], None);
+            }
+            let (peer, ep) = (pair[0].peer(), &mut pair[0].ep);
+            let conn = ep.peers.at(peer).tx.unwrap();
+            let tx = ep.links.conn(conn).unwrap().tx();
+            assert!(tx.produced() <= 200 && tx.room(scif_ring::BODY_MAX), "{len} bytes");
+            assert!((1..400).contains(&ep.stats.posted.ops), "{len} bytes");
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl PostedWrites {
     /// Whether there was a sign of life shortly before `now`, in ticks.
     #[inline]
     fn is_heard(&self, now: u64) -> bool {
-        now.wrapping_sub(self.heard_ticks) < HEARD_TICKS
+        self.heard_ticks != 0 && now.wrapping_sub(self.heard_ticks) < HEARD_TICKS
     }
 
     /// Whether a target that polled at `polled` is probably polling.

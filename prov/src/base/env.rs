@@ -179,7 +179,7 @@ static TABLE: &[Param] = &[
     Param {
         name: c"rma",
         kind: ParamKind::Rma(|env| &mut env.rma),
-        default: "direct",
+        default: "auto",
         help: "Path of writes of at most 4096 bytes: 'auto', by the ring unless the target \
                sleeps or was late; 'ring', by the ring also if it was late; 'direct'. A write \
                that the target does not execute in time is withdrawn and done directly",

@@ -21,6 +21,7 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
     ("datagram/atomic_what_completes_without_the_target", NO_MEMORY),
     ("rma/domain_opened_for_messages", NO_MEMORY),
     ("migrate/", "no memory moves"),
+    ("mapped/", NO_MEMORY),
     ("cm/unread_requests", NEXT_PROGRESS),
     ("cm/callers_that_hang_up", NEXT_PROGRESS),
     ("pollset/queues_and_counters", NEXT_PROGRESS),

@@ -51,6 +51,8 @@ pub use pages::{maps_windows, may_hold_stores};
 pub use peer::{Owner, Written};
 pub use sets::{PollSet, WaitSet};
 pub use shared::Stx;
-pub use shared_file::{SharedFile, attach_segment, mappings_of, new_segment, unlink_shm};
+pub use shared_file::{
+    SharedFile, attach_segment, is_process_vm_permitted, mappings_of, new_segment, unlink_shm,
+};
 pub use trigger::{Operation, Work, WorkAsk, when, when_nothing};
 pub use walk::{CallResult, Slot, Tables};

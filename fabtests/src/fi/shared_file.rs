@@ -62,6 +62,18 @@ pub fn unlink_shm(name: &str) -> std::io::Result<()> {
     std::fs::remove_file(path(name))
 }
 
+/// Whether `process_vm_readv(2)` is permitted. Where it is denied, the provider maps no memory of
+/// other processes.
+pub fn is_process_vm_permitted() -> bool {
+    let (from, mut to) = (1_u64, 0_u64);
+    let len = size_of::<u64>();
+    let local = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: len };
+    let remote = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: len };
+    // SAFETY: both ranges are words of this frame, and only `to` is written.
+    let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    n == len.cast_signed()
+}
+
 /// Returns the number of mappings of this process whose names contain `name`.
 pub fn mappings_of(name: &str) -> std::io::Result<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;

@@ -47,6 +47,18 @@ fn sockets() -> Outcome<usize> {
     Ok(links.filter(|link| link.to_string_lossy().starts_with("socket:")).count())
 }
 
+/// Whether a thread of this process awaits the answer of a driver to a connect.
+fn is_connecting() -> Outcome<bool> {
+    let threads = std::fs::read_dir("/proc/self/task")?.flatten();
+    let mut names = threads.filter_map(|at| std::fs::read_to_string(at.path().join("comm")).ok());
+    Ok(names.any(|name| name.trim_end() == "scif-connect"))
+}
+
+/// Whether the connections are those of a driver, whose listeners accept without polls.
+fn is_over_driver() -> bool {
+    std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|value| value == "kernel")
+}
+
 fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {
     rank.only_scif("libfabric does not promise it")?;
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV;
@@ -78,8 +90,18 @@ fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {
                 Ok((sockets()? >= before.sockets + VICTIMS).then_some(()))
             })?;
             rank.barrier(&mut || rig.pump())?;
+            // A driver refuses connects to a victim that dies before it has accepted, as if it had
+            // never listened.
+            rig.wait("answers of the driver", || Ok((!is_connecting()?).then_some(())))?;
+            rank.barrier(&mut || rig.pump())?;
         }
-        Survivor::Computes => rank.barrier(&mut || Ok(()))?,
+        Survivor::Computes => {
+            rank.barrier(&mut || Ok(()))?;
+            while is_connecting()? {
+                std::thread::yield_now();
+            }
+            rank.barrier(&mut || Ok(()))?;
+        }
         Survivor::SleepsInQueue | Survivor::SleepsOnDescriptor => {}
     }
     let mut ended = 0;
@@ -118,16 +140,18 @@ fn sleep(rig: &Rig<'_>, survivor: Survivor) -> Outcome {
 }
 
 /// Dies once the survivor has connected. Half of the victims of a polling survivor never poll, so
-/// that they die before they have accepted.
+/// that they die before they have accepted, except over a driver.
 fn victim(rig: &Rig<'_>, survivor: Survivor, before: &Before) -> Outcome {
     rig.rank.expect_death()?;
-    if survivor != Survivor::Polls || rig.rank.index % 2 == 1 {
+    if survivor != Survivor::Polls || rig.rank.index % 2 == 1 || is_over_driver() {
         rig.wait("a connection", || {
             // Not by a descriptor, which a sleep opens as well.
             Ok((Holdings::now()?.mappings > before.mappings).then_some(()))
         })?;
     }
     if matches!(survivor, Survivor::Polls | Survivor::Computes) {
+        // For the connections, and for the answers to the survivor.
+        rig.rank.barrier(&mut || Ok(()))?;
         rig.rank.barrier(&mut || Ok(()))?;
     }
     sandbox::die()

@@ -85,8 +85,8 @@ pub(crate) struct LinkSet {
     pub(crate) last_events_ns: u64,
     pub(crate) last_alive_ns: u64,
     alive_next: usize,
-    /// Connections with mapped shared memory of their peers.
-    pub(crate) mapping: Vec<ConnId>,
+    /// Connections with mapped shared memory of their peers, each once.
+    mapping: Vec<ConnId>,
 }
 
 impl LinkSet {
@@ -190,6 +190,19 @@ impl LinkSet {
         let at = self.alive_next;
         let idle = || self.idle.get(at - self.active.len());
         self.active.get(at).or_else(idle).copied()
+    }
+
+    /// Notes that shared memory of the peer of `conn` was mapped.
+    pub(crate) fn note_mapping(&mut self, conn: ConnId) {
+        if !self.mapping.contains(&conn) {
+            self.mapping.push(conn);
+        }
+    }
+
+    /// Returns the number of connections with mapped shared memory of their peers.
+    #[cfg(test)]
+    pub(crate) fn mapping_count(&self) -> usize {
+        self.mapping.len()
     }
 
     /// Unmaps shared memory of peers whose keys were closed.

@@ -56,7 +56,7 @@ fn on_frequent_use(ep: &mut Endpoint, peer: PeerId, key: u64, count: u32, path: 
                     // Another region may get the same key later.
                     uses.restart(key);
                 }
-                ep.links.mapping.push(conn);
+                ep.links.note_mapping(conn);
                 return;
             }
             Err(why) => log::debug!(
@@ -79,6 +79,19 @@ mod tests {
     use crate::engine::tests::{Bed, buffer, connect};
 
     #[test]
+    fn a_connection_is_noted_once_until_nothing_is_mapped() {
+        let mut pair = Bed::pair();
+        connect(&mut pair);
+        let peer = pair[0].peer();
+        let ep = &mut pair[0].ep;
+        let conn = ep.peers.at(peer).tx.unwrap();
+        (0..3).for_each(|_| ep.links.note_mapping(conn));
+        assert_eq!(ep.links.mapping_count(), 1);
+        ep.links.unmap_closed();
+        assert_eq!(ep.links.mapping_count(), 0);
+    }
+
+    #[test]
     fn memory_of_this_process_is_not_mapped() {
         let mut pair = Bed::pair();
         pair[1].register(&[buffer(vec![0; 64])]);
@@ -86,7 +99,7 @@ mod tests {
         let peer = pair[0].peer();
         let ep = &mut pair[0].ep;
         (0..200).for_each(|_| note_use(ep, peer, 5, 8, UsePath::SystemCall(2)));
-        assert!(ep.links.mapping.is_empty());
+        assert_eq!(ep.links.mapping_count(), 0);
         assert_eq!(
             ep.peers.at_mut(peer).rma.uses.get_or_insert_default().count(5, Some(2), 8),
             None

@@ -32,25 +32,31 @@ use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
 
-/// Polls in which a withdrawal waits for the end of an execution, a copy of at most some records.
+/// Number of polls in which a withdrawal waits for the end of an execution. The domain lock is held
+/// meanwhile. With fewer, a withdrawal often fails while the target copies, and is tried again.
 const EXECUTION_POLLS: u32 = 50;
-/// Largest number of writes that are withdrawn at once.
+/// Largest number of writes that one withdrawal executes. With more, the target is kept from its
+/// ring for longer than it takes to poll again.
 const WITHDRAWN_MAX: usize = 4;
-/// Largest number of writes of the peer that a post executes.
+/// Largest number of writes of the peer that a post executes, which bounds the time of the post.
 const SERVED_MAX: usize = 64;
 /// Number of direct operations between two of them that execute writes of the peer. A smaller
 /// number makes writes to a silent target slower.
 const SERVED_EVERY: u64 = 4;
-/// Number of operations between two of them that publish a poll, a multiple of `SERVED_EVERY`.
+/// Number of operations between two of them that publish a poll, a multiple of `SERVED_EVERY`. A
+/// smaller number takes a line from the peers that read it more often.
 const SHOWN_EVERY: u64 = 8;
 
 /// Starts an RMA operation: a posted write if possible.
 pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
-    if ep.cfg.rma_path == RmaPath::Direct {
-        return rma::post(ep, env, a);
-    }
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
-    if rma::try_mapped(ep, env, peer, a) || a.write && try_post(ep, env, peer, a) {
+    if rma::try_mapped(ep, env, peer, a) {
+        return Ok(());
+    }
+    if ep.cfg.rma_path == RmaPath::Direct {
+        return rma::post(ep, env, peer, a);
+    }
+    if a.write && try_post(ep, env, peer, a) {
         return Ok(());
     }
     settle(ep, env, peer);
@@ -59,7 +65,7 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
         // would take longer.
         return Err(fi::FI_EAGAIN);
     }
-    rma::post(ep, env, a)
+    rma::post(ep, env, peer, a)
 }
 
 /// Whether the target is executing posted writes.

@@ -41,11 +41,12 @@ pub(crate) enum NotDirect {
 }
 
 /// Executes an RMA operation directly, or sends it to the target, or makes it pending.
-pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
-    let peer = peer_conn::peer_of(ep, env, a.dest)?;
-    if try_mapped(ep, env, peer, a) {
-        return Ok(());
-    }
+pub(crate) fn post(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    peer: PeerId,
+    a: &RmaArgs<'_>,
+) -> Result<(), Errno> {
     let len = total_len(a.iov);
     if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
         return Err(fi::FI_EINVAL);
@@ -498,7 +499,8 @@ mod tests {
             context: 3,
             flags: fi::FI_COMPLETION,
         };
-        bed.run(|ep, env| post(ep, env, &args))
+        let peer = bed.peer();
+        bed.run(|ep, env| post(ep, env, peer, &args))
     }
 
     #[test]

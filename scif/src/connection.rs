@@ -519,12 +519,11 @@ impl Connection {
         }
         let region = RemoteMem { addr: entry.base, len: entry.len };
         let is_written = entry.access & write != 0;
-        let found = mapped::find(self.liveness.pid(), &region, is_written)?;
-        // The process id belonged to the peer when its mappings were listed.
+        let map = mapped::find(self.liveness.pid(), &region, is_written)?.map(policy)?;
+        // Until now the process id belonged to the peer, so all that was read describes the peer.
         if !self.liveness.alive_now() {
             return Err(Unmapped::Denied);
         }
-        let map = found.map(policy)?;
         let maps = self.maps.get_or_insert_default();
         maps.shared.insert((slot, generation), entry, map);
         Ok(region.len_bytes())

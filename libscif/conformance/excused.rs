@@ -49,7 +49,7 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "mainline: to accept a request that was given up never returns",
     ),
     (
-        "holders/who_waits_to_be_accepted_is_killed",
+        "holders/a_waiting_caller_is_killed",
         "mainline: to accept a request that was given up never returns",
     ),
     (

@@ -75,19 +75,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_killed_child_leaves_all_to_its_parent", |api| {
         server(api, |epd, cue| {
-            let own = pages(1);
-            assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
-            cue.wait();
-            let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
-            assert!(holds(mapped, PAGE, 5));
-            cue.meet();
-            poke(mapped + 3, 99);
-            for round in 0..4u8 {
-                cue.wait();
-                std::thread::sleep(Duration::from_millis(20));
-                assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
-            }
-            cue.wait();
+            serve_mapped(api, epd, cue, 4);
         })
         .client(|epd, cue| {
             let (ready, child_ready) = Cue::pair();
@@ -356,7 +344,7 @@ pub(crate) const CASES: &[Case] = &[
             thread.join().unwrap();
         }
     }),
-    ("who_connects_while_others_fork_has_the_connection", |api| {
+    ("a_caller_keeps_its_connection_while_others_fork", |api| {
         let (shared, _peer) = loopback(api);
         let connecting = {
             let api = *api;

@@ -250,22 +250,10 @@ pub(crate) const CASES: &[Case] = &[
             process.wait();
         });
     }),
-    ("who_connected_is_killed", |api| {
+    ("a_connected_caller_is_killed", |api| {
         server(api, |listener, cue| {
             let epd = accept(api, listener);
-            let own = pages(1);
-            assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
-            cue.wait();
-            let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
-            assert!(holds(mapped, PAGE, 5));
-            cue.meet();
-            poke(mapped + 3, 99);
-            for round in 0..3u8 {
-                cue.wait();
-                std::thread::sleep(Duration::from_millis(20));
-                assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
-            }
-            cue.wait();
+            let own = serve_mapped(api, epd, cue, 3);
             assert!(holds(own + 8, 8, 5 ^ 8));
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
         })
@@ -303,7 +291,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         });
     }),
-    ("who_waits_to_be_accepted_is_killed", |api| {
+    ("a_waiting_caller_is_killed", |api| {
         server(api, |listener, cue| {
             cue.wait();
             let epd = accept(api, listener);
@@ -418,7 +406,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
         third.wait();
     }),
-    ("who_listened_is_killed_and_others_hear_requests", |api| {
+    ("a_listener_is_killed_and_others_hear_requests", |api| {
         let shared = api.open();
         assert_eq!(api.bind(shared, case_port()), Ok(case_port().into()));
         let (parent, child) = Cue::pair();

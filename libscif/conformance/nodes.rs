@@ -264,7 +264,7 @@ pub(crate) const CASES: &[Case] = &[
         })
         .client(|_, cue| cue.wait());
     }),
-    ("who_does_not_answer_is_named", |api| {
+    ("a_silent_peer_is_named", |api| {
         let child = Process::start(|| {
             set_env("SCIF_NODE", "4");
             api.open();

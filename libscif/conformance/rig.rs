@@ -231,6 +231,25 @@ pub(crate) fn holds(at: usize, len: usize, seed: u8) -> bool {
     (0..len).all(|i| peek(at + i) == pattern(i, seed))
 }
 
+/// Serves a caller that dies later: registers a page, maps and changes one of the caller, and sends
+/// `rounds` bytes, each on a cue. Returns the registered page.
+pub(crate) fn serve_mapped(api: &Api, epd: i32, cue: &Cue, rounds: u8) -> usize {
+    let own = pages(1);
+    assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
+    cue.wait();
+    let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x20000).unwrap();
+    assert!(holds(mapped, PAGE, 5));
+    cue.meet();
+    poke(mapped + 3, 99);
+    for round in 0..rounds {
+        cue.wait();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
+    }
+    cue.wait();
+    own
+}
+
 pub(crate) fn poke(at: usize, byte: u8) {
     // SAFETY: memory of the test, or mapped by it.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(byte) };

@@ -4,6 +4,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread::{spawn, yield_now};
+use scif_ring::ConsumerOf;
 use scif_ring::model::direction;
 use scif_ring::spsc::Execution;
 
@@ -18,6 +19,20 @@ pub(crate) enum Unfenced {
 /// Kind of a one-sided record, and of a message.
 const WRITE: u8 = 1;
 const MESSAGE: u8 = 2;
+
+/// Handles the next record after `begun`.
+fn take(rx: &mut ConsumerOf<4, 256>, begun: Execution, execute: impl Fn(u64)) {
+    match begun {
+        Execution::Hold => yield_now(),
+        Execution::Skip => rx.advance(),
+        Execution::Execute => {
+            execute(rx.consumed());
+            rx.advance();
+            rx.publish_executed();
+            rx.end_execution();
+        }
+    }
+}
 
 /// Two one-sided records and a message, while the producer withdraws what is not executed and gives
 /// the records from number `own` on back. Each record is executed once, before the message is
@@ -43,16 +58,7 @@ pub(crate) fn withdrawal(unfenced: Unfenced, own: u64) {
                 Unfenced::Consumer => rx.begin_execution_without_fence(),
                 _ => rx.begin_execution(),
             };
-            match begun {
-                Execution::Hold => yield_now(),
-                Execution::Skip => rx.advance(),
-                Execution::Execute => {
-                    execute(&target, rx.consumed());
-                    rx.advance();
-                    rx.publish_executed();
-                    rx.end_execution();
-                }
-            }
+            take(&mut rx, begun, |record| execute(&target, record));
         }
         for cell in target.iter() {
             // SAFETY: the model checks that no other access races with this read.
@@ -96,16 +102,8 @@ pub(crate) fn push_during_withdrawal(own: bool) {
                 yield_now();
                 continue;
             }
-            match rx.begin_execution() {
-                Execution::Hold => yield_now(),
-                Execution::Skip => rx.advance(),
-                Execution::Execute => {
-                    execute(&target, rx.consumed());
-                    rx.advance();
-                    rx.publish_executed();
-                    rx.end_execution();
-                }
-            }
+            let begun = rx.begin_execution();
+            take(&mut rx, begun, |record| execute(&target, record));
         }
         // SAFETY: the model checks that no other access races with this read.
         assert_eq!(target.with(|p| unsafe { *p }), [1, 1]);

@@ -20,15 +20,20 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/mix_in_both_directions", 2, |rank| mix(rank, true)),
 ];
 
+/// Number of operations of a side. A run takes about a second.
 const OPERATIONS: u64 = 100_000;
 /// Bytes that are written and read at random, behind the words below.
 const AREA: usize = 256 << 10;
 /// Offsets of the number of the last message, and of the sum of all atomics.
 const MAILBOX: usize = 0;
 const SUM: usize = 8;
+/// Offset of the area.
 const AT: usize = 64;
+/// Largest length of an operation, in bytes. Longer ones take the same path.
 const LARGEST: usize = 64 << 10;
+/// Largest number of operations in flight, each with a buffer of `LARGEST` bytes.
 const SLOTS: usize = 48;
+/// Number of posted receives, so that messages seldom come unexpected.
 const RECEIVES: usize = 16;
 /// Longest time without progress for one operation to a stopped target.
 const STOPPED: Duration = Duration::from_millis(10);

@@ -79,7 +79,7 @@ pub fn offers(rank: &Rank, lib: &'static Lib, hints: &Hints) -> Outcome<Vec<Info
 /// Returns the first offer.
 ///
 /// # Errors
-/// As [`offers`].
+/// Errors of [`offers`].
 pub fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
     let list = offers(rank, load(rank)?, &ask.hints)?;
     list.into_iter().next().ok_or_else(|| Fail::here("an empty list"))
@@ -88,7 +88,7 @@ pub fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
 /// Opens the fabric and the domain of the first offer.
 ///
 /// # Errors
-/// As [`offers`].
+/// Errors of [`offers`].
 pub fn first_domain(rank: &Rank, ask: &Ask) -> Outcome<(Info, Arc<Fabric>, Arc<Domain>)> {
     let info = first_offer(rank, ask)?;
     let fabric = Fabric::open(&info)?;

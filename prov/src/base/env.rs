@@ -53,7 +53,7 @@ pub(crate) struct Settings {
 /// Path of short writes to a target in another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RmaPath {
-    /// By the ring unless the target sleeps or was late, else directly.
+    /// By the ring while the target polls, else directly.
     Auto,
     /// By the ring whenever possible. Writes that the target does not execute are withdrawn.
     Ring,
@@ -180,9 +180,9 @@ static TABLE: &[Param] = &[
         name: c"rma",
         kind: ParamKind::Rma(|env| &mut env.rma),
         default: "auto",
-        help: "Path of writes of at most 4096 bytes: 'auto', by the ring unless the target \
-               sleeps or was late; 'ring', by the ring also if it was late; 'direct'. A write \
-               that the target does not execute in time is withdrawn and done directly",
+        help: "Path of writes of at most 4096 bytes: 'auto', by the ring while the target polls, \
+               else directly; 'ring', by the ring also if it is silent; 'direct'. A write that the \
+               target does not execute in time is withdrawn and done directly",
     },
     Param {
         name: c"transport",

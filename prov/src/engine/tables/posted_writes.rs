@@ -16,7 +16,8 @@ use crate::engine::types::args::RmaIov;
 /// Largest distance in records from the oldest posted write to the next record. The ring keeps the
 /// failures of the last 256 records.
 const POSTED_MAX: u64 = 192;
-/// Distance in records between two polls that a post makes for its target.
+/// Distance in records between two that are preceded by a poll. With a larger one, a program that
+/// posts without polls executes the writes of its peer late.
 const CHECKPOINT: u64 = 16;
 /// Nanoseconds without progress, seen by polls, after which the writes are withdrawn: the time of
 /// some direct accesses.
@@ -27,7 +28,8 @@ const LATE_NS: u64 = 2_000;
 /// Age in nanoseconds of the last poll of the target up to which it counts as polling. A target
 /// publishes its polls at distances of some microseconds.
 const POLLED_NS: u64 = 20_000;
-/// Ticks since the last progress for which the target counts as polling, about 10 us.
+/// Ticks since the last progress for which the target counts as polling, 10 us at 2.5 GHz. After
+/// that a post reads the time that the target published.
 const HEARD_TICKS: u64 = 25_000;
 /// Smallest and largest number of direct accesses after two or more failures in a row.
 const DISTANCES: (u32, u32) = (16, 1 << 16);

@@ -267,8 +267,8 @@ impl Queue {
         self.posted.entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
     }
 
-    /// Removes that receive if it has one plain buffer of at least `len` bytes, and returns it with
-    /// so many.
+    /// Removes that receive if it has one plain buffer of at least `len` bytes. Returns the first
+    /// `len` bytes of the buffer.
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, peer: PeerId, tag: u64, len: usize) -> Option<PlainRecv> {
         let (at, posted) = self.receive_for(peer, tag)?;

@@ -4,9 +4,8 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread::{spawn, yield_now};
-use scif_ring::ConsumerOf;
 use scif_ring::model::direction;
-use scif_ring::spsc::Execution;
+use scif_ring::spsc::{ConsumerOf, Execution};
 
 /// Side that omits its fence, so that the model must fail.
 #[derive(Clone, Copy, Eq, PartialEq)]

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Outcome<u64> {
     let mut parent = Parent::new(args);
     let outcome = parent.storm().map_err(|fail| {
         let others = parent.other_failures();
-        fail.with(parent.where_all_are() + &others)
+        fail.followed_by(others + &parent.where_all_are())
     });
     for rank in &mut parent.ranks {
         // Ranks that have exited normally are reaped already.

@@ -32,10 +32,20 @@ impl Fail {
     /// Returns the result with `context` in front of its reason.
     #[must_use]
     pub fn with(self, context: impl Display) -> Fail {
+        self.map(|why| format!("{context}: {why}"))
+    }
+
+    /// Returns the result with `details` on the lines after its reason.
+    #[must_use]
+    pub fn followed_by(self, details: impl Display) -> Fail {
+        self.map(|why| format!("{why}\n{details}"))
+    }
+
+    fn map(self, text: impl FnOnce(String) -> String) -> Fail {
         match self {
-            Fail::NotRun(why) => Fail::NotRun(format!("{context}: {why}")),
-            Fail::NotHere(why) => Fail::NotHere(format!("{context}: {why}")),
-            Fail::Failed(why) => Fail::Failed(format!("{context}: {why}")),
+            Fail::NotRun(why) => Fail::NotRun(text(why)),
+            Fail::NotHere(why) => Fail::NotHere(text(why)),
+            Fail::Failed(why) => Fail::Failed(text(why)),
         }
     }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::control::{Answer, Say};
 use super::{Fail, Outcome, Rng};
@@ -174,6 +175,9 @@ impl Rank {
     }
 
     /// Receives the next message of a parent that is not a driver of cases, if there is one.
+    ///
+    /// Kills this process if the parent has closed its end. A parent that kills a rank through a
+    /// wrapper closes it before the rank has died, and a killed rank must not close its endpoints.
     pub fn hear(&self) -> Outcome<Option<Vec<Vec<u8>>>> {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec::default())) {
@@ -181,10 +185,14 @@ impl Rank {
             Ok(_) => {}
             Err(e) => return Err(e.into()),
         }
-        match Answer::recv(&self.control)? {
-            Some(Answer::Parts(parts)) => Ok(Some(parts)),
-            Some(Answer::Go) => Ok(None),
-            None => Err(Fail::here("the parent has gone")),
+        match Answer::recv(&self.control) {
+            Ok(Some(Answer::Parts(parts))) => Ok(Some(parts)),
+            Ok(Some(Answer::Go)) => Ok(None),
+            Ok(None) | Err(rustix::io::Errno::CONNRESET) => {
+                kill_process(getpid(), Signal::KILL)?;
+                Err(Fail::here("the parent has gone"))
+            }
+            Err(e) => Err(e.into()),
         }
     }
 

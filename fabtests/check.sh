@@ -15,8 +15,8 @@ set -u -o pipefail
 . "$(dirname "$0")/check_gates.sh"
 cd "$ROOT" || exit 1
 
-TIER_1=(lints rules unit scifctl libscif ioctls driver loads conformance_wheel debian_sample mpi
-    mpi_restricted kofi faults)
+TIER_1=(lints rules unit scifctl libscif ioctls driver scif_calls loads conformance_wheel
+    debian_sample mpi mpi_restricted kofi faults)
 # Gates with their duration in seconds on 2 cores.
 TIER_2=(confined_wheel:115 ordinary_wheel:115 conformance_libkofi:115 ordinary_libkofi:115
     devices:75 driver_mpi:60 libscif_strict:25 memcheck:25 loom:100 loom_kofi:25 installation:220

@@ -98,6 +98,16 @@ over_driver() { # DEVICE [CASES...] [OPTION...]
         --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "${@:2}"
 }
 
+# Cases over the calls of scif.h, without a driver.
+OVER_CALLS=(msg/senddata msg/sendv_recvv msg/inject msg/both_at_once tagged/inject tagged/senddata
+    tagged/truncation rma/writedata rma/read_what_was_written bad_rma/outside atomic/base cntr/rma
+    death/sending_8 death/idle av/lookup)
+over_calls() { # [CASES...] [OPTION...]
+    env SCIF_DOMAIN=check SCIF_TRANSPORT=soft FI_SCIF_TRANSPORT=scif \
+        FI_PROVIDER_PATH="$PROVIDER_DIR" timeout -k 10 600 "$TARGET/release/conformance" \
+        --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "$@"
+}
+
 # Runs a command under the limits of many containers: denied system calls (arguments of the program
 # deny), and 64 MiB of /dev/shm where a mount is permitted.
 confined() {
@@ -217,6 +227,12 @@ driver() {
         pingpong-driver-1 "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif \
         fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
     driver_jobs debian debian-btl mpich5
+}
+
+scif_calls() {
+    gate "provider over the calls of scif.h"
+    cases_of "conformance, over the engine of scif.h" conformance-calls \
+        over_calls "${OVER_CALLS[@]}"
 }
 
 loads() {

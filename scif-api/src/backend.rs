@@ -6,7 +6,7 @@
 
 use std::os::fd::RawFd;
 
-use scif::{Carrier, Config, Device, PortId};
+use scif::{Carrier, Config, Device, PortId, ScifCalls};
 use scif_ring::Mem;
 
 use crate::{Endpoints, FenceSide, PollFd, Result, Signal};
@@ -93,6 +93,61 @@ impl Backend {
         match self {
             Backend::Soft(endpoints) => endpoints.open(),
             Backend::Kernel(device) => device.open_endpoint(),
+        }
+    }
+}
+
+/// Calls of the provider's transport `scif`.
+impl ScifCalls for Backend {
+    fn open(&self) -> Result<RawFd> {
+        Backend::open(self)
+    }
+
+    fn close(&self, fd: RawFd) {
+        let _ = Backend::close(self, fd);
+    }
+
+    fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
+        Backend::bind(self, fd, port)
+    }
+
+    fn listen(&self, fd: RawFd, backlog: i32) -> Result<()> {
+        Backend::listen(self, fd, backlog)
+    }
+
+    fn connect(&self, fd: RawFd, dst: PortId) -> Result<()> {
+        Backend::connect(self, fd, dst).map(drop)
+    }
+
+    fn accept_into(&self, fd: RawFd, new: RawFd) -> Result<PortId> {
+        match self {
+            Backend::Soft(endpoints) => {
+                let (peer, accepted) = endpoints.accept(fd, false)?;
+                endpoints.replace(accepted, new).inspect_err(|_| {
+                    let _ = endpoints.close(accepted);
+                })?;
+                Ok(peer)
+            }
+            Backend::Kernel(device) => ScifCalls::accept_into(device, fd, new),
+        }
+    }
+
+    fn send(&self, fd: RawFd, src: &Mem) -> Result<usize> {
+        Backend::send(self, fd, src, false)
+    }
+
+    fn receive(&self, fd: RawFd, dst: &Mem) -> Result<usize> {
+        Backend::receive(self, fd, dst, false)
+    }
+
+    fn nodes(&self) -> Result<(Vec<u16>, u16)> {
+        Backend::nodes(self)
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Backend::Soft(_) => "the engine of scif.h".to_owned(),
+            Backend::Kernel(device) => ScifCalls::name(device),
         }
     }
 }

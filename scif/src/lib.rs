@@ -30,6 +30,7 @@ mod fence;
 mod keys;
 #[doc(hidden)]
 pub mod liveness;
+mod scif_calls;
 mod shared_table;
 
 mod mapped;
@@ -61,6 +62,7 @@ pub use mapped::{MapPolicy, MappedKey, Unmapped};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
+pub use scif_calls::ScifCalls;
 pub use shared_table::{SharedTable, SharedTableLock};
 pub use slab::ConnId;
 pub use spelling::unknown_settings;

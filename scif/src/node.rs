@@ -5,16 +5,19 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use scif_ring::KEYTABLE_BYTES;
 
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::export::Writers;
 use crate::keys::SharedKeys;
+use crate::scif_calls::ScifCalls;
 use crate::sys::process;
 use crate::transport::Transport;
-use crate::transport::kernel::Kernel;
+use crate::transport::kernel::Device;
 use crate::transport::local::Local;
+use crate::transport::scif::Scif;
 use crate::transport::soft::Soft;
 
 /// Transport of a node's connections.
@@ -26,6 +29,9 @@ pub enum TransportKind {
     Local,
     /// All processes that the SCIF driver of this system reaches.
     Kernel,
+    /// All processes that the calls of `scif.h` reach, whoever serves them
+    /// ([`Node::open_over`]).
+    Scif,
     /// A working driver if one exists, otherwise `Soft`. [`Node::kind`] returns the choice.
     Auto,
 }
@@ -51,7 +57,7 @@ impl Node {
             Ok((id, TransportKind::Soft, transport))
         };
         let driver = |config: &Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
-            let transport = Arc::new(Kernel::open(config)?);
+            let transport = Arc::new(Scif::open(Arc::new(Device::find(config)?), config)?);
             Ok((transport.node(), TransportKind::Kernel, transport))
         };
         let (id, kind, transport) = match kind {
@@ -68,8 +74,20 @@ impl Node {
                 let transport: Arc<dyn Transport> = Arc::new(Local::open(&config)?);
                 (config.node, kind, transport)
             }
+            TransportKind::Scif => {
+                return Err(Error::Os { call: "a node over no calls", errno: Errno::INVAL });
+            }
         };
         Ok(Arc::new(Node { id, kind, transport }))
+    }
+
+    /// Opens a node over the calls of `scif.h`.
+    ///
+    /// # Errors
+    /// No node is online, or the error of the call that lists them.
+    pub fn open_over(calls: Arc<dyn ScifCalls>, config: &Config) -> Result<Arc<Node>> {
+        let transport = Arc::new(Scif::open(calls, config)?);
+        Ok(Arc::new(Node { id: transport.node(), kind: TransportKind::Scif, transport }))
     }
 
     /// Returns the number of the node.
@@ -105,6 +123,7 @@ impl Node {
     pub fn copy_path(&self) -> std::result::Result<String, String> {
         match self.kind {
             TransportKind::Kernel => Err("the driver carries everything".to_owned()),
+            TransportKind::Scif => Err("the calls of scif.h carry everything".to_owned()),
             TransportKind::Local => Ok("in memory of this process".to_owned()),
             TransportKind::Soft | TransportKind::Auto => crate::denial::prospect(),
         }

@@ -189,8 +189,9 @@ static TABLE: &[Param] = &[
         kind: ParamKind::Transport(|env| &mut env.transport),
         default: "soft",
         help: "Transport of connections: 'soft', memory that the processes of one host share; \
-               'kernel', the SCIF driver, also between its nodes; 'auto', the driver if there is \
-               one that works",
+               'scif', the calls of scif.h, over a driver or without (SCIF_TRANSPORT), not \
+               complete yet; 'kernel', the SCIF driver, also between its nodes; 'auto', the driver \
+               if there is one that works",
     },
 ];
 
@@ -330,7 +331,7 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
             }
         }
         ParamKind::Transport(field) => {
-            *field(env) = parse_transport(text).ok_or("'soft', 'kernel' or 'auto'")?
+            *field(env) = parse_transport(text).ok_or("'soft', 'scif', 'kernel' or 'auto'")?
         }
         ParamKind::Size(field) => {
             *field(env) = match text {
@@ -363,6 +364,7 @@ fn parse_transport(text: &str) -> Option<TransportKind> {
     match text.to_ascii_lowercase().as_str() {
         "soft" => Some(TransportKind::Soft),
         "kernel" => Some(TransportKind::Kernel),
+        "scif" => Some(TransportKind::Scif),
         "auto" => Some(TransportKind::Auto),
         _ => None,
     }

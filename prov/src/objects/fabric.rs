@@ -159,6 +159,7 @@ fn tell(node: &Node) {
     let file = fi::own_file().unwrap_or_default();
     let transport = match node.kind() {
         TransportKind::Kernel => "kernel",
+        TransportKind::Scif => "scif",
         _ => "soft",
     };
     let copies = match node.copy_path() {

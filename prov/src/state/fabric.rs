@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use scif::{Config, Maker, Node};
+use scif::{Config, Maker, Node, TransportKind};
+use scif_api::Backend;
 use scif_ring::counter::AtomicCounter;
 
 use crate::base::env;
@@ -47,7 +48,18 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
         domain: Some(format!("test-{}", std::process::id())),
         ..config
     };
-    Node::open(config, env::env().transport).map_err(|error| failed(&error))
+    let opened = match env::env().transport {
+        TransportKind::Scif => open_over_calls(&config),
+        kind => Node::open(config, kind),
+    };
+    opened.map_err(|error| failed(&error))
+}
+
+/// Opens the node of the calls of `scif.h`.
+fn open_over_calls(config: &Config) -> scif::Result<Arc<Node>> {
+    let calls = Backend::new(config.clone())
+        .map_err(|failure| scif::Error::Os { call: "scif_open", errno: failure.errno() })?;
+    Node::open_over(Arc::new(calls), config)
 }
 
 fn failed(error: &scif::Error) -> Errno {

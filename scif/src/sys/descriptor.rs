@@ -102,10 +102,15 @@ pub fn release(fd: OwnedFd) -> RawFd {
     fd.into_raw_fd()
 }
 
+/// Takes ownership of a descriptor that the library opened and that has no other owner.
+pub fn adopt(fd: RawFd) -> OwnedFd {
+    // SAFETY: the number comes from `release` or from a call that opens, and has no other owner.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
 /// Takes back a descriptor that the program never received.
 pub fn take_back(fd: RawFd) {
-    // SAFETY: the number comes from `release` and was not passed on.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    drop(adopt(fd));
 }
 
 /// Whether the program has set O_NONBLOCK.

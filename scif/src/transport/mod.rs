@@ -6,6 +6,7 @@
 
 pub(crate) mod kernel;
 pub(crate) mod local;
+pub(crate) mod scif;
 pub(crate) mod soft;
 
 use std::fmt::Debug;

@@ -20,13 +20,6 @@
 
 pub mod abi;
 mod call;
-mod calls;
-mod carry;
-mod link;
-mod port;
-mod reception;
-mod relay;
-mod sender;
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -37,12 +30,12 @@ use rustix::io::Errno;
 use scif_ring::Mem;
 
 use self::abi::{Call, Encoding};
-pub(crate) use self::carry::Kernel;
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::fence::{FenceSide, Signal};
+use crate::scif_calls::ScifCalls;
 use crate::sys::descriptor;
 
 /// Paths of the drivers' devices.
@@ -263,12 +256,12 @@ impl Device {
         // Opened first: an accepted request cannot be returned if no descriptor is left. Not
         // close-on-exec, as in the drivers' library.
         let new = call::open(&self.path, false)?;
-        let peer = self.accept_into(fd, new.as_raw_fd(), wait)?;
+        let peer = self.accept_new(fd, new.as_raw_fd(), wait)?;
         Ok((peer, descriptor::release(new)))
     }
 
     /// Accepts a connection into an existing endpoint `new`; returns the peer.
-    fn accept_into(&self, fd: RawFd, new: RawFd, wait: bool) -> Result<PortId, Failure> {
+    fn accept_new(&self, fd: RawFd, new: RawFd, wait: bool) -> Result<PortId, Failure> {
         let mut accept = abi::Accept {
             flags: if wait { abi::ACCEPT_SYNC } else { 0 },
             ..abi::Accept::default()
@@ -472,6 +465,48 @@ impl Device {
             pad: 0,
         };
         self.ask(fd, Call::FenceSignal, &mut fence)
+    }
+}
+
+impl ScifCalls for Device {
+    fn open(&self) -> Result<RawFd, Failure> {
+        self.open_endpoint()
+    }
+
+    fn close(&self, fd: RawFd) {
+        let _ = Device::close(self, fd);
+    }
+
+    fn bind(&self, fd: RawFd, port: u16) -> Result<u16, Failure> {
+        Device::bind(self, fd, port)
+    }
+
+    fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Failure> {
+        Device::listen(self, fd, backlog)
+    }
+
+    fn connect(&self, fd: RawFd, dst: PortId) -> Result<(), Failure> {
+        Device::connect(self, fd, dst).map(drop)
+    }
+
+    fn accept_into(&self, fd: RawFd, new: RawFd) -> Result<PortId, Failure> {
+        self.accept_new(fd, new, false)
+    }
+
+    fn send(&self, fd: RawFd, src: &Mem) -> Result<usize, Failure> {
+        Device::send(self, fd, src, false)
+    }
+
+    fn receive(&self, fd: RawFd, dst: &Mem) -> Result<usize, Failure> {
+        Device::receive(self, fd, dst, false)
+    }
+
+    fn nodes(&self) -> Result<(Vec<u16>, u16), Failure> {
+        Device::nodes(self)
+    }
+
+    fn name(&self) -> String {
+        format!("the SCIF driver at {}", self.path.to_string_lossy())
     }
 }
 

@@ -15,13 +15,14 @@ use scif_ring::AtomicFlag;
 
 use super::relay::{GREETING, Heard, Incoming, RelayGreeting, Said, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
-use super::{Device, call};
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Result};
 use crate::failure::Failure;
 use crate::memory::PeerMemory;
+use crate::scif_calls::ScifCalls;
 use crate::segment::Side;
 use crate::slab::ConnId;
+use crate::sys::descriptor;
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::keep_errno;
 use crate::sys::fork::{self, PrivateFd};
@@ -34,25 +35,25 @@ pub(super) const CONN: u64 = 0;
 /// Kind of the epoll token of the desk's event.
 pub(super) const NEWS: u64 = 1;
 
-/// An endpoint of the driver; a forked child does not have it.
+/// An endpoint of `scif.h`; a forked child does not have it.
 #[derive(Debug)]
 pub(super) struct Stream {
-    device: Arc<Device>,
+    calls: Arc<dyn ScifCalls>,
     fd: Option<PrivateFd>,
 }
 
 impl Stream {
     /// Opens a new endpoint.
-    pub(super) fn open(device: &Arc<Device>) -> std::result::Result<Stream, Failure> {
+    pub(super) fn open(calls: &Arc<dyn ScifCalls>) -> std::result::Result<Stream, Failure> {
         // A child forked in between would keep the endpoint.
         let _section = fork::section();
-        let fd = call::open(device.path(), true)?;
-        Ok(Stream { device: Arc::clone(device), fd: Some(PrivateFd::new(fd)) })
+        let fd = descriptor::adopt(calls.open()?);
+        Ok(Stream { calls: Arc::clone(calls), fd: Some(PrivateFd::new(fd)) })
     }
 
-    /// Opens a new endpoint of the same device.
+    /// Opens a new endpoint of the same implementation.
     pub(super) fn another(&self) -> std::result::Result<Stream, Failure> {
-        Stream::open(&self.device)
+        Stream::open(&self.calls)
     }
 
     /// Whether this is a forked child's copy.
@@ -62,30 +63,30 @@ impl Stream {
 
     /// Takes a port and listens; returns the port.
     pub(super) fn listen(&self, port: u16, backlog: i32) -> std::result::Result<u16, Failure> {
-        let port = self.device.bind(self.raw(), port)?;
-        self.device.listen(self.raw(), backlog)?;
+        let port = self.calls.bind(self.raw(), port)?;
+        self.calls.listen(self.raw(), backlog)?;
         Ok(port)
     }
 
     /// Accepts the next connection into `new`; returns the peer. The driver waits for the answer of
     /// the peer's node.
     pub(super) fn accept(&self, new: &Stream) -> std::result::Result<PortId, Failure> {
-        self.device.accept_into(self.raw(), new.raw(), false)
+        self.calls.accept_into(self.raw(), new.raw())
     }
 
     /// Connects. The driver blocks the thread for up to 30 s.
     pub(super) fn connect(&self, dst: PortId) -> std::result::Result<(), Failure> {
-        self.device.connect(self.raw(), dst).map(drop)
+        self.calls.connect(self.raw(), dst)
     }
 
     pub(super) fn receive(&self, to: &mut [u8]) -> std::result::Result<usize, Failure> {
-        slice::with_bytes_mut(to, |mem| self.device.receive(self.raw(), mem, false))
+        slice::with_bytes_mut(to, |mem| self.calls.receive(self.raw(), mem))
     }
 }
 
 impl Wire for Stream {
     fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure> {
-        slice::with_bytes(bytes, |mem| self.device.send(self.raw(), mem, false))
+        slice::with_bytes(bytes, |mem| self.calls.send(self.raw(), mem))
     }
 
     fn raw(&self) -> RawFd {
@@ -103,7 +104,9 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // Not under the lock of a fork: the driver waits for the peer's, and a stand-in device has
         // locks.
-        drop(self.fd.take().and_then(PrivateFd::release));
+        if let Some(fd) = self.fd.take().and_then(PrivateFd::release) {
+            self.calls.close(descriptor::release(fd));
+        }
     }
 }
 
@@ -219,7 +222,7 @@ struct Ends {
 }
 
 #[derive(Debug)]
-pub(super) struct KernelLink {
+pub(super) struct ScifLink {
     /// `None` after the end.
     ends: Option<Ends>,
     stage: Stage,
@@ -228,7 +231,7 @@ pub(super) struct KernelLink {
     id: ConnId,
 }
 
-impl KernelLink {
+impl ScifLink {
     /// Returns the link of the opener (`Side::Opener`), which has sent the hello, or of the
     /// acceptor, which has sent the welcome.
     pub(super) fn new(
@@ -238,14 +241,14 @@ impl KernelLink {
         token: u64,
         peer: PortId,
         side: Side,
-    ) -> std::result::Result<KernelLink, OutOfRange> {
+    ) -> std::result::Result<ScifLink, OutOfRange> {
         let (outgoing, incoming) = relay(segment, side)?;
         let stream = Arc::new(stream);
         let wire = Arc::clone(&stream) as Arc<dyn Wire>;
         let id = conn_of(token);
         let owner = Arc::clone(desk);
         let notify = move || owner.post(id);
-        Ok(KernelLink {
+        Ok(ScifLink {
             ends: Some(Ends {
                 outlet: Outlet::new(wire, peer, outgoing, &desk.sender, &desk.lingering, notify),
                 stream,
@@ -342,7 +345,7 @@ impl KernelLink {
 
 // Calls of the driver and waits for the port's threads change errno, so each entry point restores
 // it.
-impl Link for KernelLink {
+impl Link for ScifLink {
     fn is_direct(&self) -> bool {
         false
     }

@@ -463,7 +463,7 @@ mod tests {
     use crate::segment::{SEGMENT_BYTES, Side, Views};
     use crate::sys::mmap::Mapping;
     use crate::sys::time::cpu_relax_or_yield;
-    use crate::transport::kernel::relay::relay;
+    use crate::transport::scif::relay::relay;
 
     const PEER: PortId = PortId { node: 1, port: 7 };
     /// Size in bytes of a frame before its head, and of the last frame.

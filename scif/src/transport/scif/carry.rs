@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The driver as a transport of the engine's endpoints: a node over it, and its ports.
+//! The calls of `scif.h` as a transport of the engine's endpoints: a node and its ports.
 //!
-//! Not about the calls of `scif.h` over it (`Backend`). No descriptor passes between nodes, and no
-//! process accesses another's memory. So each side has the rings of a connection in its own memory,
-//! and pushed records cross the driver's stream. Memory of a peer is only accessed by operations
+//! Not about the implementation of the calls ([`ScifCalls`]). No descriptor passes between nodes,
+//! and no process accesses another's memory. So each side has the rings of a connection in its own
+//! memory, and pushed records cross the stream. Memory of a peer is only accessed by operations
 //! that the peer itself executes.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,23 +11,24 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rustix::io::Errno;
 use scif_ring::AtomicCounter;
 
-use super::Device;
 use super::sender::Sender;
 use crate::addr::network_hash;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::failure::Failure;
+use crate::scif_calls::ScifCalls;
 use crate::sys::fork;
 use crate::transport::local::Local;
 
-/// State of a node that its ports over the driver share.
+/// State of a node that its ports over the calls share.
 #[derive(Debug)]
-pub(crate) struct Kernel {
-    pub(super) device: Arc<Device>,
+pub(crate) struct Scif {
+    pub(super) calls: Arc<dyn ScifCalls>,
     pub(super) node: u16,
     /// Transport between endpoints of this process.
     pub(super) near: Arc<Local>,
     /// Number of connect attempts in progress on threads.
-    pub(super) calls: Arc<AtomicCounter>,
+    pub(super) attempts: Arc<AtomicCounter>,
     /// Thread that sends, while a port uses it.
     sender: Mutex<Weak<Sender>>,
     pub(super) host_hash: u32,
@@ -61,14 +62,12 @@ fn near(node: u16, host_hash: u32) -> Arc<Local> {
     })
 }
 
-impl Kernel {
-    /// Finds the driver.
-    pub(crate) fn open(config: &Config) -> Result<Kernel> {
-        let failed = |call| {
-            move |failure: crate::failure::Failure| Error::Os { call, errno: failure.errno() }
-        };
-        let device = Device::find(config)?;
-        let (online, node) = device.nodes().map_err(failed("scif_get_nodeIDs"))?;
+impl Scif {
+    /// Joins the node of the calls.
+    pub(crate) fn open(calls: Arc<dyn ScifCalls>, config: &Config) -> Result<Scif> {
+        let failed =
+            |failure: Failure| Error::Os { call: "scif_get_nodeIDs", errno: failure.errno() };
+        let (online, node) = calls.nodes().map_err(failed)?;
         if online.is_empty() {
             return Err(Error::Os {
                 call: "scif_get_nodeIDs, of a driver without a node",
@@ -76,11 +75,11 @@ impl Kernel {
             });
         }
         let host_hash = network_hash(config.domain.as_deref());
-        Ok(Kernel {
-            device: Arc::new(device),
+        Ok(Scif {
+            calls,
             node,
             near: near(node, host_hash),
-            calls: Arc::new(AtomicCounter::new(0)),
+            attempts: Arc::new(AtomicCounter::new(0)),
             sender: Mutex::new(Weak::new()),
             host_hash,
         })
@@ -97,7 +96,7 @@ impl Kernel {
         Ok(started)
     }
 
-    /// Returns the number of this node, from the driver.
+    /// Returns the number of this node, from the implementation.
     pub(crate) fn node(&self) -> u16 {
         self.node
     }

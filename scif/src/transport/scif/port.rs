@@ -14,9 +14,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use scif_ring::BELL_BYTES;
 
-use super::Kernel;
+use super::Scif;
 use super::calls::Calls;
-use super::link::{CONN, Desk, KernelLink, NEWS, Stream};
+use super::link::{CONN, Desk, NEWS, ScifLink, Stream};
 use super::reception::{GreetedPeer, Reception};
 use super::relay::RelayGreeting;
 use super::sender::Wire;
@@ -42,8 +42,8 @@ const LINGER: Duration = Duration::from_secs(1);
 const NEAR: u64 = 3;
 
 #[derive(Debug)]
-pub(super) struct KernelPort {
-    kernel: Arc<Kernel>,
+pub(super) struct ScifPort {
+    scif: Arc<Scif>,
     id: PortId,
     /// Counterpart for endpoints of this process, with this port number. It is closed before the
     /// driver's port, which another endpoint may then take.
@@ -56,27 +56,27 @@ pub(super) struct KernelPort {
     tokens: Vec<u64>,
 }
 
-impl KernelPort {
-    pub(super) fn bind(kernel: Arc<Kernel>, port: u16, shown: Shown) -> Result<KernelPort> {
-        let listener = Stream::open(&kernel.device).map_err(|failure| os("scif_open", &failure))?;
-        let wanted = PortId { node: kernel.node, port };
+impl ScifPort {
+    pub(super) fn bind(scif: Arc<Scif>, port: u16, shown: Shown) -> Result<ScifPort> {
+        let listener = Stream::open(&scif.calls).map_err(|failure| os("scif_open", &failure))?;
+        let wanted = PortId { node: scif.node, port };
         let port = listener.listen(port, BACKLOG).map_err(|failure| match failure.errno() {
             Errno::INVAL if port != 0 => Error::PortInUse(wanted),
             Errno::NOSPC => Error::NoPorts,
             _ => os("scif_bind", &failure),
         })?;
-        let id = PortId { node: kernel.node, port };
-        let near = Arc::clone(&kernel.near).bind(port, shown)?;
-        let bell = kernel.near.share("scif:bell", BELL_BYTES, Writers::Peers)?.map;
+        let id = PortId { node: scif.node, port };
+        let near = Arc::clone(&scif.near).bind(port, shown)?;
+        let bell = scif.near.share("scif:bell", BELL_BYTES, Writers::Peers)?.map;
         bell.bell()?.set_sleeping(true);
-        let sender = kernel.sender()?;
-        let calls = Calls::new(&kernel.calls, &sender);
+        let sender = scif.sender()?;
+        let calls = Calls::new(&scif.attempts, &sender);
         let desk = Arc::new(Desk::new(bell, sender)?);
         let none = ConnId { index: 0, generation: 0 };
         desk.epoll.add(near.wait_fd(), token(NEAR, none)).map_err(Error::os("epoll_ctl"))?;
-        Ok(KernelPort {
+        Ok(ScifPort {
             reception: Reception::open(id, listener, &desk)?,
-            kernel,
+            scif,
             id,
             near,
             calls,
@@ -88,7 +88,7 @@ impl KernelPort {
     }
 
     fn segment(&self) -> Result<Arc<Mapping>> {
-        let segment = self.kernel.near.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?.map;
+        let segment = self.scif.near.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?.map;
         write_header(&segment)?;
         Ok(segment)
     }
@@ -115,7 +115,7 @@ impl KernelPort {
             }
         }
         self.desk.epoll.add(&stream, token).map_err(Error::os("epoll_ctl"))?;
-        let link = KernelLink::new(&self.desk, stream, &segment, token, peer, side)?;
+        let link = ScifLink::new(&self.desk, stream, &segment, token, peer, side)?;
         Ok(Opened {
             peer,
             side,
@@ -132,9 +132,9 @@ impl KernelPort {
             Err(Error::Refused(_)) => {}
             done => return done,
         }
-        let device = &self.kernel.device;
+        let calls = &self.scif.calls;
         let prepare = || {
-            let stream = Stream::open(device).map_err(|failure| os("scif_open", &failure))?;
+            let stream = Stream::open(calls).map_err(|failure| os("scif_open", &failure))?;
             Ok(move || stream.connect(dst).map(|()| stream))
         };
         let desk = Arc::clone(&self.desk);
@@ -178,7 +178,7 @@ fn os(call: &'static str, failure: &Failure) -> Error {
 }
 
 // As for the links, each entry point on the path of sends and polls restores errno.
-impl Port for KernelPort {
+impl Port for ScifPort {
     fn id(&self) -> PortId {
         self.id
     }
@@ -201,9 +201,9 @@ impl Port for KernelPort {
 
     fn whereabouts(&self, port: PortId) -> String {
         format!(
-            "This process uses {}. Check that the peer runs, with FI_SCIF_TRANSPORT=kernel, and \
-             that node {} is online",
-            self.kernel.settings(),
+            "This process uses {}. Check that the peer runs, with the same FI_SCIF_TRANSPORT, \
+             and that node {} is online",
+            self.scif.settings(),
             port.node
         )
     }
@@ -227,19 +227,19 @@ impl Port for KernelPort {
     }
 }
 
-impl Drop for KernelPort {
+impl Drop for ScifPort {
     fn drop(&mut self) {
         self.close(CloseKind::Abandon);
     }
 }
 
-impl Transport for Kernel {
+impl Transport for Scif {
     fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
         self.near.share(name, len, writers)
     }
 
     fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>> {
-        Ok(Box::new(KernelPort::bind(self, port, shown)?))
+        Ok(Box::new(ScifPort::bind(self, port, shown)?))
     }
 
     fn host_hash(&self) -> u32 {
@@ -247,10 +247,6 @@ impl Transport for Kernel {
     }
 
     fn settings(&self) -> String {
-        format!(
-            "the SCIF driver at {}, as node {}",
-            self.device.path().to_string_lossy(),
-            self.node
-        )
+        format!("{}, as node {}", self.calls.name(), self.node)
     }
 }

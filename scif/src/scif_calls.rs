@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Calls of `scif.h` as a trait: all that the transport `scif` uses of the implementation below it.
+//!
+//! Not about the implementations: a driver of the kernel ([`Device`](crate::Device)), or the engine
+//! of the crate `scif-api`, which needs no driver.
+
+use std::fmt::Debug;
+use std::os::fd::RawFd;
+
+use scif_ring::Mem;
+
+use crate::addr::PortId;
+use crate::failure::Failure;
+
+/// Calls of `scif.h` on endpoints named by descriptors. No call waits for the peer, except
+/// `connect` and `close`.
+#[allow(clippy::missing_errors_doc, reason = "each returns the error of its call of scif.h")]
+pub trait ScifCalls: Debug + Send + Sync {
+    /// `scif_open`; close-on-exec.
+    fn open(&self) -> Result<RawFd, Failure>;
+
+    /// `scif_close`
+    fn close(&self, fd: RawFd);
+
+    /// `scif_bind`; returns the port.
+    fn bind(&self, fd: RawFd, port: u16) -> Result<u16, Failure>;
+
+    /// `scif_listen`
+    fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Failure>;
+
+    /// `scif_connect`
+    fn connect(&self, fd: RawFd, dst: PortId) -> Result<(), Failure>;
+
+    /// `scif_accept` without SCIF_ACCEPT_SYNC, into the unused endpoint `new`; returns the peer.
+    fn accept_into(&self, fd: RawFd, new: RawFd) -> Result<PortId, Failure>;
+
+    /// `scif_send` without SCIF_SEND_BLOCK; returns the number of bytes sent.
+    fn send(&self, fd: RawFd, src: &Mem) -> Result<usize, Failure>;
+
+    /// `scif_recv` without SCIF_RECV_BLOCK; returns the number of bytes received.
+    fn receive(&self, fd: RawFd, dst: &Mem) -> Result<usize, Failure>;
+
+    /// `scif_get_nodeIDs`; returns the online nodes and the own node.
+    fn nodes(&self) -> Result<(Vec<u16>, u16), Failure>;
+
+    /// Returns the name of the implementation, for a line of the log.
+    fn name(&self) -> String;
+}

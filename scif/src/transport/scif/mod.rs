@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections over the calls of `scif.h`, whoever serves them: a driver of the kernel, or the
+//! engine of the crate `scif-api`.
+//!
+//! Not about the calls themselves ([`ScifCalls`](crate::ScifCalls)).
+
+mod calls;
+mod carry;
+mod link;
+mod port;
+mod reception;
+mod relay;
+mod sender;
+
+pub(crate) use self::carry::Scif;

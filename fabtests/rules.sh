@@ -90,7 +90,8 @@ sources() {
         code_lines "$(any_of "${calls[@]}")" 1 |
         rule "system calls are in scif/src/sys and the listed files only"
     local readers=(
-        'scif/src/config\.rs' 'prov/src/base/env\.rs' 'libkofi/src/param\.rs' fabtests/
+        'scif/src/config\.rs' 'prov/src/base/env\.rs' 'libkofi/src/param\.rs'
+        'scifctl/src/doctor/env\.rs' fabtests/
         libscif/conformance/ '[a-z]+/tests/' '([a-z]+/)?build\.rs'
     )
     sources_named .rs | outside "${readers[@]}" |

@@ -52,6 +52,12 @@ impl Denial {
         Denial { pid, errno, cause }
     }
 
+    /// Returns an explanation of a denied copy from process `pid`, whose error is not known.
+    #[must_use]
+    pub fn of_copy(pid: i32) -> Denial {
+        Denial::explain(pid, Errno::PERM)
+    }
+
     /// Returns the denial of copies between processes of two users, which are not attempted.
     pub(crate) fn of_user(pid: i32, uid: u32) -> Denial {
         Denial { pid, errno: Errno::PERM, cause: DenialCause::OtherUser(uid) }
@@ -86,7 +92,7 @@ pub(crate) fn prospect() -> Result<String, String> {
 /// Logs, once for each cause, that this process cannot reach pages of a window that were not moved.
 pub fn warn_of_window(pid: i32) {
     static SAID: OnceEach<DenialCause> = OnceEach::new(16);
-    let denial = Denial::explain(pid, Errno::PERM);
+    let denial = Denial::of_copy(pid);
     if SAID.first(denial.cause()) {
         log::warn!(
             "RMA on a window of process {pid} failed with EIO: the window's pages are not in \

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Command line: commands and their options. Not about the effect of the commands.
 
+use std::path::PathBuf;
+
 use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
 use scif::PortId;
@@ -56,6 +58,34 @@ pub(crate) enum Command {
     /// Loses or restores a node
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Checks this system, its MPIs and their settings; exit status 0: ok, 1: slower, 2: broken
+    Doctor(DoctorOptions),
+    /// Part of a check that needs its own process
+    #[command(subcommand, hide = true)]
+    Probe(Probe),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub(crate) struct DoctorOptions {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Read the files of the kernel below DIR, for tests
+    #[arg(long, value_name = "DIR", require_equals = true, default_value = "/", hide = true)]
+    pub(crate) root: PathBuf,
+}
+
+/// Process of the doctor.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Probe {
+    /// Keep memory for another process to read
+    Memory {
+        #[arg(long)]
+        ptracer: bool,
+    },
+    /// Copy memory of another process
+    Copy { pid: i32, address: u64 },
 }
 
 #[derive(Debug, Subcommand)]
@@ -178,6 +208,13 @@ mod tests {
     }
 
     #[test]
+    fn the_doctor_reads_this_system() {
+        let Ok(Command::Doctor(options)) = parse("doctor --json") else { panic!("not parsed") };
+        assert!(options.json && options.root == std::path::Path::new("/"));
+        assert!(parse("probe").is_err());
+    }
+
+    #[test]
     fn invalid_lines_are_refused() {
         for line in [
             "",
@@ -196,6 +233,7 @@ mod tests {
             "nodes --wide",
             "nodes --all",
             "node lose 1 --json",
+            "doctor --live",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! scifctl: shows nodes, endpoints, connections and windows; sends pings, measures bandwidth, and
-//! loses nodes.
+//! loses nodes. Checks the system.
 //!
 //! Contains the dispatch of the commands. See scifctl(1).
 #![forbid(unsafe_code)]
 
 mod args;
 mod bandwidth;
+mod doctor;
 mod failure;
 mod node;
 mod show;
@@ -22,23 +23,33 @@ use failure::{Problem, Result};
 use scif::Config;
 use show::List;
 
-fn run(command: &Command) -> Result<()> {
+fn run(command: &Command) -> Result<ExitCode> {
     let config = Config::from_env();
+    match command {
+        Command::Doctor(options) => doctor::run(&config, options),
+        Command::Probe(part) => doctor::probe(part).map(|()| ExitCode::SUCCESS),
+        other => run_other(&config, other).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Runs a command whose exit status is success or failure.
+fn run_other(config: &Config, command: &Command) -> Result<()> {
     for warning in &config.warnings {
         writeln!(io::stderr(), "scifctl: {warning}")?;
     }
-    let show = |list, options| show::show(&config, list, options);
+    let show = |list, options| show::show(config, list, options);
     match command {
         Command::Nodes(options) => show(List::Nodes, options),
         Command::Endpoints(options) => show(List::Endpoints, options),
         Command::Connections(options) => show(List::Connections, options),
         Command::Windows { options, all: false } => show(List::WindowSummary, options),
         Command::Windows { options, all: true } => show(List::Windows, options),
-        Command::Ping { node, count, json } => node::ping(&config, *node, *count, *json),
-        Command::Bw(options) => bandwidth::run(&config, options),
+        Command::Ping { node, count, json } => node::ping(config, *node, *count, *json),
+        Command::Bw(options) => bandwidth::run(config, options),
         Command::Node(NodeCommand::Lose { node }) => node::lose(*node),
-        Command::Node(NodeCommand::Hold { node }) => node::hold(&config, *node),
-        Command::Node(NodeCommand::Restore { node }) => node::restore(&config, *node),
+        Command::Node(NodeCommand::Hold { node }) => node::hold(config, *node),
+        Command::Node(NodeCommand::Restore { node }) => node::restore(config, *node),
+        Command::Doctor(_) | Command::Probe(_) => Ok(()),
     }
 }
 
@@ -52,7 +63,8 @@ fn main() -> ExitCode {
         }
     };
     match run(&args.command) {
-        Ok(()) | Err(Problem::Silent) => ExitCode::SUCCESS,
+        Ok(status) => status,
+        Err(Problem::Silent) => ExitCode::SUCCESS,
         Err(Problem::Failed(reason)) => {
             let _ = writeln!(io::stderr(), "scifctl: {reason}");
             ExitCode::FAILURE

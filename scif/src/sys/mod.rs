@@ -26,6 +26,7 @@ pub mod memfd;
 pub mod mmap;
 pub mod pages;
 mod parts;
+pub mod probe;
 pub mod process;
 pub mod process_vm;
 pub(crate) mod shared;

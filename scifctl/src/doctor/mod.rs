@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The doctor: checks of this system, of the MPIs on it and of their settings.
+//!
+//! Each family of checks is a module with a function `check` that returns findings. Nothing is
+//! changed. Tests that might damage or hang a process run in processes of their own: probes.
+
+mod devices;
+mod domain;
+mod env;
+mod finding;
+mod kernel;
+mod limits;
+mod render;
+mod scene;
+mod settings;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use scif::Config;
+
+use crate::args::{DoctorOptions, Probe};
+use crate::failure::Result;
+use env::Environment;
+use finding::Finding;
+use scene::Scene;
+
+/// Families of checks, in the order of the report.
+static FAMILIES: [fn(&Scene) -> Vec<Finding>; 5] =
+    [kernel::check, limits::check, devices::check, settings::check, domain::check];
+
+/// Runs all checks and prints their findings. The exit status is the worst state.
+pub(crate) fn run(config: &Config, options: &DoctorOptions) -> Result<ExitCode> {
+    let scene = Scene {
+        root: options.root.clone(),
+        env: Environment::of_process(),
+        config: config.clone(),
+    };
+    let findings: Vec<Finding> = FAMILIES.iter().flat_map(|check| check(&scene)).collect();
+    let mut out = io::stdout().lock();
+    if options.json {
+        writeln!(out, "{}", render::document(&findings))?;
+    } else {
+        write!(out, "{}", render::table(&findings))?;
+    }
+    Ok(ExitCode::from(render::worst(&findings).exit_status()))
+}
+
+/// Runs one probe.
+pub(crate) fn probe(probe: &Probe) -> Result<()> {
+    match probe {
+        Probe::Memory { ptracer } => kernel::keep_memory(*ptracer),
+        Probe::Copy { pid, address } => kernel::copy_memory(*pid, *address),
+    }
+}

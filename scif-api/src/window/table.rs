@@ -20,6 +20,7 @@
 use scif::sys::large;
 use scif::sys::mmap::Mapping;
 use scif::sys::smaps::PageSizeHint;
+use scif::sys::time::{cpu_relax_or_yield, now_ns};
 use scif_ring::{SharedU64, SharedWords, full_fence};
 
 use super::sharers::{Copying, Own, SHARER_WORDS, SHARERS_MAX, Sharers};
@@ -35,8 +36,11 @@ pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
 /// Size of an arena in bytes: sparse, in three zones by page size (`large::ROOM_BYTES`). No part is
 /// allocated twice. A zone lasts for three years of registrations at 10 GB a second.
 pub(crate) const ARENA_BYTES: usize = 3 << 60;
-/// Number of attempts of a disturbed reader. Afterwards the table counts as broken.
-const TRIES: u32 = 1_000_000;
+/// Number of attempts of a disturbed reader before it looks at the clock.
+const TRIES: u32 = 128;
+/// Time in nanoseconds for which a reader waits for the end of a change. A writer can lose its
+/// processor within a change. After that time the table counts as broken.
+const CHANGE_NS: u64 = 1_000_000_000;
 
 const PAGE: u64 = 4096;
 /// Largest offset, as of `off_t`.
@@ -226,10 +230,18 @@ impl Table {
         mut each: impl FnMut(&mut T, Window) -> bool,
     ) -> Result<T> {
         let seq = self.front(SEQ)?;
-        for _ in 0..TRIES {
+        let (mut tries, mut disturbed_ns) = (0_u32, None);
+        loop {
+            tries = tries.saturating_add(1);
+            if tries > TRIES {
+                let since = *disturbed_ns.get_or_insert_with(now_ns);
+                if now_ns() - since > CHANGE_NS {
+                    return Err(Failure::Broken);
+                }
+            }
             let before = seq.get();
             if before % 2 == 1 {
-                std::hint::spin_loop();
+                cpu_relax_or_yield(tries);
                 continue;
             }
             let count =
@@ -256,7 +268,6 @@ impl Table {
                 return Ok(told);
             }
         }
-        Err(Failure::Broken)
     }
 
     /// Splits `len` bytes at `offset` into runs of windows.
@@ -604,6 +615,26 @@ mod tests {
         table.forget(|_| true).unwrap();
         assert_eq!(table.all().unwrap(), [window(0x6000, 1, 1)]);
         assert!(!table.touches(0x1000, 0x3000).unwrap());
+    }
+
+    #[test]
+    fn a_reader_waits_for_a_writer_without_a_processor() {
+        let table = table();
+        let changes = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let slow = table.change(|_, count| {
+                    changes.wait();
+                    std::thread::sleep(std::time::Duration::from_millis(300));
+                    Ok(((), count))
+                });
+                slow.unwrap();
+            });
+            changes.wait();
+            assert_eq!(table.at(0x1000), Ok(None));
+        });
+        table.front(SEQ).unwrap().set(1);
+        assert_eq!(table.at(0x1000), Err(Failure::Broken), "a change without end");
     }
 
     #[test]

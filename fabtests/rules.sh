@@ -57,7 +57,7 @@ sources() {
         'ring/src/(domain_lock|sync|model|stream|shared_word)\.rs$' '(ring|scif)/(tests|benches)/'
         'libscif/(src|conformance)/' 'examples/rust/fork\.rs' 'scif/src/(sys|transport/kernel)/'
         scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(process|sandbox|seccomp)\.rs)'
-        'fabtests/src/bench/(os|segment)\.rs' fuzz/
+        'fabtests/src/bench/(os|segment)\.rs' fuzz/ 'scifctl/src/doctor/library\.rs'
     )
     sources_named .rs | outside "${rooms[@]}" | code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 |
         rule "unsafe stays in its rooms"

@@ -84,6 +84,8 @@ pub(crate) enum Probe {
         #[arg(long)]
         ptracer: bool,
     },
+    /// Load a libfabric and list its providers
+    Libfabric { file: String },
     /// Copy memory of another process
     Copy { pid: i32, address: u64 },
 }

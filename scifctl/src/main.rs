@@ -3,7 +3,6 @@
 //! loses nodes. Checks the system.
 //!
 //! Contains the dispatch of the commands. See scifctl(1).
-#![forbid(unsafe_code)]
 
 mod args;
 mod bandwidth;

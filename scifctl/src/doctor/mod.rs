@@ -9,7 +9,10 @@ mod domain;
 mod env;
 mod finding;
 mod kernel;
+mod library;
 mod limits;
+mod mpi;
+mod provider;
 mod render;
 mod scene;
 mod settings;
@@ -26,8 +29,15 @@ use finding::Finding;
 use scene::Scene;
 
 /// Families of checks, in the order of the report.
-static FAMILIES: [fn(&Scene) -> Vec<Finding>; 5] =
-    [kernel::check, limits::check, devices::check, settings::check, domain::check];
+static FAMILIES: [fn(&Scene) -> Vec<Finding>; 7] = [
+    kernel::check,
+    limits::check,
+    devices::check,
+    settings::check,
+    provider::check,
+    mpi::check,
+    domain::check,
+];
 
 /// Runs all checks and prints their findings. The exit status is the worst state.
 pub(crate) fn run(config: &Config, options: &DoctorOptions) -> Result<ExitCode> {
@@ -50,6 +60,7 @@ pub(crate) fn run(config: &Config, options: &DoctorOptions) -> Result<ExitCode> 
 pub(crate) fn probe(probe: &Probe) -> Result<()> {
     match probe {
         Probe::Memory { ptracer } => kernel::keep_memory(*ptracer),
+        Probe::Libfabric { file } => library::describe(file),
         Probe::Copy { pid, address } => kernel::copy_memory(*pid, *address),
     }
 }

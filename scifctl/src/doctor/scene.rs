@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -76,4 +76,13 @@ fn reader(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })
+}
+
+/// Returns the file with this name in the first directory of a list like PATH that has it.
+pub(crate) fn find_in(directories: &str, name: &str) -> Option<PathBuf> {
+    directories
+        .split(':')
+        .filter(|directory| !directory.is_empty())
+        .map(|directory| Path::new(directory).join(name))
+        .find(|path| path.is_file())
 }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Checks of the MPIs of this environment: those on PATH, of the active Python environment and of
+//! I_MPI_ROOT, and whether each would use scif.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::env::Environment;
+use super::finding::{Finding, State};
+use super::provider::{Library, SONAME, listed};
+use super::scene::{Scene, find_in, output};
+
+/// Names of launchers.
+const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "mpiexec.hydra"];
+/// Places of a libfabric that an MPI brings along, from its prefix.
+const BUNDLED: [&str; 4] = ["lib/mpich", "lib/openmpi", "opt/mpi/libfabric/lib", "libfabric/lib"];
+/// Places of the library of an MPICH, from its prefix.
+const MPICH: [&str; 3] =
+    ["lib/libmpi.so.12", "lib/x86_64-linux-gnu/libmpich.so.12", "lib/libmpich.so.12"];
+
+/// Implementation of MPI.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flavor {
+    OpenMpi,
+    Mpich,
+    Intel,
+}
+
+impl Flavor {
+    fn of(version: &str) -> Option<Flavor> {
+        let has = |word: &str| version.contains(word);
+        has("Open MPI")
+            .then_some(Flavor::OpenMpi)
+            .or_else(|| has("Intel").then_some(Flavor::Intel))
+            .or_else(|| (has("HYDRA") || has("MPICH")).then_some(Flavor::Mpich))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Flavor::OpenMpi => "Open MPI",
+            Flavor::Mpich => "MPICH",
+            Flavor::Intel => "Intel MPI",
+        }
+    }
+}
+
+/// An MPI of this environment.
+#[derive(Clone, Debug)]
+struct Mpi {
+    kind: Flavor,
+    launcher: PathBuf,
+    prefix: PathBuf,
+}
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let all = installed(&scene.env);
+    if all.is_empty() {
+        let text = "none on PATH, in VIRTUAL_ENV or I_MPI_ROOT";
+        return vec![Finding::ok("MPI", text)];
+    }
+    all.iter().map(|mpi| check_one(scene, mpi)).collect()
+}
+
+/// Returns the MPIs of this environment, each once.
+fn installed(env: &Environment) -> Vec<Mpi> {
+    let mut directories = env.get("PATH").unwrap_or_default().to_owned();
+    for variable in ["VIRTUAL_ENV", "CONDA_PREFIX", "I_MPI_ROOT"] {
+        if let Some(prefix) = env.get(variable) {
+            directories = format!("{prefix}/bin:{directories}");
+        }
+    }
+    let mut found: Vec<Mpi> = Vec::new();
+    for directory in directories.split(':') {
+        for name in LAUNCHERS {
+            let Some(launcher) = find_in(directory, name) else { continue };
+            let place = launcher.canonicalize().unwrap_or_else(|_| launcher.clone());
+            let Some(prefix) = place.parent().and_then(Path::parent).map(Path::to_owned) else {
+                continue;
+            };
+            let known = |mpi: &Mpi| mpi.prefix == prefix;
+            // Other launchers in one prefix belong to one MPI, except in /usr.
+            if found.iter().any(|mpi| known(mpi) && mpi.launcher == place)
+                || (!prefix.ends_with("usr") && found.iter().any(known))
+            {
+                continue;
+            }
+            let mut command = Command::new(&launcher);
+            let Ok(answer) = output(command.arg("--version"), Duration::from_secs(2)) else {
+                continue;
+            };
+            let Some(kind) = Flavor::of(&String::from_utf8_lossy(&answer.stdout)) else {
+                continue;
+            };
+            if !found.iter().any(|mpi| known(mpi) && mpi.kind == kind) {
+                found.push(Mpi { kind, launcher: place, prefix });
+            }
+        }
+    }
+    found
+}
+
+/// Returns the settings without which an MPI does not use libfabric's scif.
+fn missing(env: &Environment, kind: Flavor) -> Vec<&'static str> {
+    let mut missing = Vec::new();
+    let mut need = |present: bool, setting: &'static str| {
+        if !present {
+            missing.push(setting);
+        }
+    };
+    need(env.get("FI_PROVIDER").is_some(), "FI_PROVIDER=scif");
+    match kind {
+        Flavor::Mpich => {
+            need(env.is("MPIR_CVAR_CH4_NETMOD", "ofi"), "MPIR_CVAR_CH4_NETMOD=ofi");
+            let no_local =
+                env.get("MPIR_CVAR_NOLOCAL").is_some() && !env.is_off("MPIR_CVAR_NOLOCAL");
+            need(no_local, "MPIR_CVAR_NOLOCAL=1");
+        }
+        Flavor::OpenMpi => {
+            let btl = env.get("OMPI_MCA_btl").unwrap_or_default();
+            let one_sided =
+                env.is("OMPI_MCA_pml", "ob1") && btl.split(',').any(|name| name == "ofi");
+            need(one_sided || env.is("OMPI_MCA_pml", "cm"), "OMPI_MCA_pml=cm");
+            need(one_sided || env.is("OMPI_MCA_mtl", "ofi"), "OMPI_MCA_mtl=ofi");
+            need(!one_sided || env.is("OMPI_MCA_btl_ofi_mode", "2"), "OMPI_MCA_btl_ofi_mode=2");
+        }
+        Flavor::Intel => {
+            need(env.is("I_MPI_FABRICS", "ofi"), "I_MPI_FABRICS=ofi");
+            let named = env.get("I_MPI_OFI_PROVIDER").is_none();
+            need(named || env.is("I_MPI_OFI_PROVIDER", "scif"), "I_MPI_OFI_PROVIDER=scif");
+        }
+    }
+    missing
+}
+
+/// Returns the libfabric that an MPI brings along.
+fn bundled(prefix: &Path) -> Option<PathBuf> {
+    BUNDLED.iter().map(|place| prefix.join(place).join(SONAME)).find(|path| path.is_file())
+}
+
+/// Returns the libfabric that an MPI loads: that of LD_LIBRARY_PATH, its own, or the system's.
+fn library_of(env: &Environment, mpi: &Mpi) -> String {
+    let first = env.get("LD_LIBRARY_PATH").and_then(|path| find_in(path, SONAME));
+    let path = first.or_else(|| bundled(&mpi.prefix));
+    path.map_or_else(|| SONAME.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// Whether an MPICH is built without libfabric.
+fn lacks_libfabric(prefix: &Path) -> bool {
+    let Some(path) = MPICH.iter().map(|place| prefix.join(place)).find(|path| path.is_file())
+    else {
+        return false;
+    };
+    fs::read(path)
+        .is_ok_and(|bytes| !bytes.windows(SONAME.len()).any(|part| part == SONAME.as_bytes()))
+}
+
+fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
+    let subject = mpi.kind.name();
+    let launcher = mpi.launcher.display();
+    if mpi.kind == Flavor::Mpich && bundled(&mpi.prefix).is_none() && lacks_libfabric(&mpi.prefix) {
+        return Finding::slower(
+            subject,
+            format!("{launcher} is built without libfabric, and cannot use scif"),
+            "another MPICH, such as the wheel: pip install mpich",
+        );
+    }
+    let library = match Library::ask(&library_of(&scene.env, mpi)) {
+        Ok(library) => library,
+        Err(reason) => {
+            return Finding::broken(
+                subject,
+                format!("{launcher} finds no libfabric: {reason}"),
+                "LD_LIBRARY_PATH with the directory of a libfabric.so.1",
+            );
+        }
+    };
+    let seen = listed(scene, subject, &library);
+    if seen.state == State::Broken {
+        return Finding::broken(subject, format!("{launcher}: {}", seen.meaning), seen.action);
+    }
+    let missing = missing(&scene.env, mpi.kind);
+    if missing.is_empty() {
+        let text = format!("{launcher} uses scif, with libfabric {}", library.version);
+        return Finding::ok(subject, text);
+    }
+    let options = match mpi.kind {
+        Flavor::OpenMpi => ", or the same as options of mpirun: --mca pml cm --mca mtl ofi",
+        Flavor::Mpich | Flavor::Intel => "",
+    };
+    Finding::slower(
+        subject,
+        format!("{launcher} may use its own shared memory or another provider, not scif"),
+        format!("export {}{options}", missing.join(" ")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_of_each_mpi_are_needed() {
+        let of = |pairs: &[(&str, &str)], kind| missing(&Environment::of(pairs), kind);
+        let scif = ("FI_PROVIDER", "scif");
+        assert_eq!(
+            of(&[], Flavor::Mpich),
+            ["FI_PROVIDER=scif", "MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1"]
+        );
+        let mpich = [scif, ("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")];
+        assert!(of(&mpich, Flavor::Mpich).is_empty());
+        assert_eq!(of(&[scif], Flavor::OpenMpi), ["OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi"]);
+        let tagged = [scif, ("OMPI_MCA_pml", "cm"), ("OMPI_MCA_mtl", "ofi")];
+        assert!(of(&tagged, Flavor::OpenMpi).is_empty());
+        let one_sided = [scif, ("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "self,ofi")];
+        assert_eq!(of(&one_sided, Flavor::OpenMpi), ["OMPI_MCA_btl_ofi_mode=2"]);
+        let intel = [scif, ("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "tcp")];
+        assert_eq!(of(&intel, Flavor::Intel), ["I_MPI_OFI_PROVIDER=scif"]);
+    }
+
+    #[test]
+    fn launchers_are_recognized() {
+        assert_eq!(Flavor::of("mpirun (Open MPI) 4.1.4"), Some(Flavor::OpenMpi));
+        assert_eq!(Flavor::of("HYDRA build details:\n    Version: 5.0.2"), Some(Flavor::Mpich));
+        let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.19";
+        assert_eq!(Flavor::of(intel), Some(Flavor::Intel));
+        assert_eq!(Flavor::of("slurm 23"), None);
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Check of libfabric: its version, whether it lists scif, from which file, and the cause if not.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::finding::{Finding, State};
+use super::scene::{Scene, output, probe};
+
+/// Name by which programs load libfabric.
+pub(crate) const SONAME: &str = "libfabric.so.1";
+const FILE: &str = "libscif-fi.so";
+/// Time for which providers may start.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Directories of installed providers, relative ones from the directory of this program.
+const INSTALLED: [&str; 6] = [
+    "../lib/libfabric",
+    "../lib/x86_64-linux-gnu/libfabric",
+    "../../build/provider",
+    "/usr/lib/x86_64-linux-gnu/libfabric",
+    "/usr/local/lib/libfabric",
+    "/usr/lib64/libfabric",
+];
+
+/// Answer of a libfabric.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Library {
+    pub(crate) version: String,
+    pub(crate) file: String,
+    /// Names of its providers in their order.
+    pub(crate) providers: Vec<String>,
+    /// File of scif, if it is listed.
+    pub(crate) scif: Option<String>,
+    /// Lines of its log.
+    pub(crate) log: Vec<String>,
+}
+
+impl Library {
+    /// Loads a libfabric in another process.
+    ///
+    /// # Errors
+    /// Reason for which it cannot be loaded, or does not answer.
+    pub(crate) fn ask(name: &str) -> Result<Library, String> {
+        let mut command = probe(&["libfabric", name]).map_err(|error| error.to_string())?;
+        command.env("FI_LOG_LEVEL", "info").env_remove("FI_LOG_PROV").env_remove("FI_LOG_SUBSYS");
+        let answer = output(&mut command, LIMIT).map_err(|error| error.to_string())?;
+        let log: Vec<String> =
+            String::from_utf8_lossy(&answer.stderr).lines().map(str::to_owned).collect();
+        let Ok(document) = serde_json::from_slice::<Value>(&answer.stdout) else {
+            let last = log.last().map_or("no answer", |line| line.trim_start_matches("scifctl: "));
+            return Err(match answer.status.success() {
+                true => "no answer".to_owned(),
+                false => format!("{last} ({})", answer.status),
+            });
+        };
+        let text = |key: &str| document.get(key).and_then(Value::as_str).map(str::to_owned);
+        let providers = document.get("providers").and_then(Value::as_array);
+        let names = providers.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        Ok(Library {
+            version: text("version").unwrap_or_default(),
+            file: text("file").unwrap_or_else(|| name.to_owned()),
+            providers: names.collect(),
+            scif: text("scif"),
+            log,
+        })
+    }
+}
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let library = match Library::ask(SONAME) {
+        Ok(library) => library,
+        Err(reason) => {
+            return vec![Finding::broken(
+                "libfabric",
+                format!("{reason}; only an MPI with its own libfabric can use the provider"),
+                "apt-get install libfabric1, or LD_LIBRARY_PATH with the directory of a \
+                 libfabric.so.1",
+            )];
+        }
+    };
+    let mut found =
+        vec![Finding::ok("libfabric", format!("{} from {}", library.version, library.file))];
+    found.push(listed(scene, "provider", &library));
+    let invalid = library.log.iter().filter(|line| line.contains("invalid, default used"));
+    found.extend(invalid.map(|line| {
+        let text = line.find("FI_SCIF_").and_then(|at| line.get(at..)).unwrap_or(line);
+        Finding::slower("settings", text, "correct or unset it; docs/env.md lists all settings")
+    }));
+    found
+}
+
+/// Returns whether a libfabric lists scif, and first; otherwise the cause.
+pub(crate) fn listed(scene: &Scene, subject: &str, library: &Library) -> Finding {
+    let Some(file) = &library.scif else {
+        let (cause, remedy) = cause(scene, library);
+        let text =
+            format!("{} (libfabric {}) does not list scif: {cause}", library.file, library.version);
+        return Finding::broken(subject, text, remedy);
+    };
+    let before: Vec<&str> =
+        library.providers.iter().map(String::as_str).take_while(|name| *name != "scif").collect();
+    match before.first() {
+        Some(first) => Finding::slower(
+            subject,
+            format!(
+                "scif is listed from {file}, but after {}: a program that names no provider \
+                 takes {first}",
+                before.join(", ")
+            ),
+            "FI_PROVIDER=scif",
+        ),
+        None => Finding::new(State::Ok, subject, format!("scif from {file}"), ""),
+    }
+}
+
+/// Returns cause and remedy for a libfabric that does not list scif.
+fn cause(scene: &Scene, library: &Library) -> (String, String) {
+    if let Some(filter) = scene.env.get("FI_PROVIDER").filter(|filter| !selects(filter)) {
+        return (
+            format!("FI_PROVIDER={filter} excludes it"),
+            "FI_PROVIDER=scif in the environment of every rank".to_owned(),
+        );
+    }
+    if let Some(line) = library.log.iter().find(|line| line.contains(FILE) && is_failure(line)) {
+        let text = line.rsplit_once("> ").map_or(line.as_str(), |(_, text)| text).trim();
+        return (text.to_owned(), format!("replace {FILE} by one that this libfabric loads"));
+    }
+    let place = provider_dir().map_or_else(
+        || format!("FI_PROVIDER_PATH=DIRECTORY, the one of {FILE}"),
+        |dir| format!("FI_PROVIDER_PATH={}", dir.display()),
+    );
+    match scene.env.get("FI_PROVIDER_PATH") {
+        None => {
+            ("FI_PROVIDER_PATH is not set, and its own directory has no scif".to_owned(), place)
+        }
+        Some(path) => {
+            let entries = path.split(':').map(|entry| entry.trim_start_matches(['@', '+']));
+            let missing: Vec<&str> =
+                entries.clone().filter(|entry| !Path::new(entry).exists()).collect();
+            let text = if missing.is_empty() {
+                format!("FI_PROVIDER_PATH={path} has no {FILE} that it loads")
+            } else {
+                format!("FI_PROVIDER_PATH: {} does not exist", missing.join(", "))
+            };
+            (text, place)
+        }
+    }
+}
+
+fn is_failure(line: &str) -> bool {
+    ["dlopen", "cannot", "undefined", "fi_version"].iter().any(|word| line.contains(word))
+}
+
+/// Whether a value of FI_PROVIDER lets scif through.
+fn selects(filter: &str) -> bool {
+    let names = |list: &str| list.split([',', ';']).any(|name| name.eq_ignore_ascii_case("scif"));
+    match filter.strip_prefix('^') {
+        Some(excluded) => !names(excluded),
+        None => names(filter),
+    }
+}
+
+/// Returns a directory that has the provider.
+fn provider_dir() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let own = own.parent()?;
+    INSTALLED
+        .iter()
+        .map(|dir| own.join(dir))
+        .find(|dir| dir.join(FILE).is_file())
+        .and_then(|dir| dir.canonicalize().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use scif::Config;
+
+    use super::*;
+    use crate::doctor::env::Environment;
+
+    fn unlisted(env: &[(&str, &str)], log: &[&str]) -> Finding {
+        let scene = Scene {
+            root: PathBuf::from("/"),
+            env: Environment::of(env),
+            config: Config::default(),
+        };
+        let log = log.iter().map(|line| (*line).to_owned()).collect();
+        listed(&scene, "provider", &Library { log, ..Library::default() })
+    }
+
+    #[test]
+    fn each_cause_of_absence_has_its_remedy() {
+        let found = unlisted(&[("FI_PROVIDER", "tcp")], &[]);
+        assert_eq!((found.state, found.action.contains("FI_PROVIDER=scif")), (State::Broken, true));
+        let path = [("FI_PROVIDER", "scif"), ("FI_PROVIDER_PATH", "/nonexistent")];
+        assert!(unlisted(&path, &[]).meaning.contains("/nonexistent does not exist"));
+        assert!(unlisted(&[], &[]).meaning.contains("FI_PROVIDER_PATH is not set"));
+        let line = "libfabric:5:core:core:ofi_reg_dl_prov():659<info> dlopen(/x/libscif-fi.so): no";
+        assert!(unlisted(&[], &[line]).meaning.contains("dlopen(/x/libscif-fi.so): no"));
+    }
+
+    #[test]
+    fn filters_are_read_as_by_libfabric() {
+        for (filter, selected) in
+            [("scif", true), ("tcp,scif", true), ("^tcp", true), ("^scif", false), ("tcp", false)]
+        {
+            assert_eq!(selects(filter), selected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_provider_before_scif_is_named() {
+        let scene = Scene {
+            root: PathBuf::from("/"),
+            env: Environment::default(),
+            config: Config::default(),
+        };
+        let library = |names: &[&str]| Library {
+            providers: names.iter().map(|name| (*name).to_owned()).collect(),
+            scif: Some("/x/libscif-fi.so".to_owned()),
+            ..Library::default()
+        };
+        assert_eq!(listed(&scene, "provider", &library(&["scif", "tcp"])).state, State::Ok);
+        let found = listed(&scene, "provider", &library(&["psm3", "scif"]));
+        assert!(found.state == State::Slower && found.meaning.contains("takes psm3"));
+    }
+}

@@ -173,6 +173,8 @@ unit() {
 scifctl() {
     gate "scifctl"
     cases_of "output and effects" scifctl fabtests/scifctl/check.sh "$TARGET/release/scifctl"
+    cases_of "doctor: causes and remedies" doctor fabtests/scifctl/doctor.sh \
+        "$TARGET/release/scifctl" "$TARGET/release/deny" "$PROVIDER_DIR" "$BUILD/venv-mpich5"
 }
 
 libscif() {

@@ -136,15 +136,21 @@ fn cause(scene: &Scene, library: &Library) -> (String, String) {
             ("FI_PROVIDER_PATH is not set, and its own directory has no scif".to_owned(), place)
         }
         Some(path) => {
-            let entries = path.split(':').map(|entry| entry.trim_start_matches(['@', '+']));
-            let missing: Vec<&str> =
-                entries.clone().filter(|entry| !Path::new(entry).exists()).collect();
-            let text = if missing.is_empty() {
-                format!("FI_PROVIDER_PATH={path} has no {FILE} that it loads")
-            } else {
-                format!("FI_PROVIDER_PATH: {} does not exist", missing.join(", "))
-            };
-            (text, place)
+            let entries: Vec<&Path> = path
+                .split(':')
+                .map(|entry| Path::new(entry.trim_start_matches(['@', '+'])))
+                .collect();
+            if let Some(entry) = entries.iter().find(|entry| !entry.exists()) {
+                let text = format!("FI_PROVIDER_PATH: {} does not exist", entry.display());
+                return (text, place);
+            }
+            match entries.iter().map(|entry| entry.join(FILE)).find(|file| file.is_file()) {
+                Some(file) => {
+                    let text = format!("{} does not load", file.display());
+                    (text, format!("replace {FILE} by one that was built for this system"))
+                }
+                None => (format!("FI_PROVIDER_PATH={path} has no {FILE}"), place),
+            }
         }
     }
 }

@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Tests of scifctl doctor: each defect of a system or an environment is named with its remedy:
+# doctor.sh SCIFCTL DENY PROVIDER_DIRECTORY MPICH_ENVIRONMENT
+# The last line counts.
+set -u -o pipefail
+tool=$(readlink -f "$1")
+deny=$(readlink -f "$2")
+provider=$(readlink -f "$3")
+mpich=$(readlink -f "$4")
+room=$(mktemp -d)
+server='' good=0 bad=0
+for name in $(compgen -e); do
+    case $name in FI_* | SCIF_* | MPIR_* | OMPI_* | I_MPI_* | LD_LIBRARY_PATH) unset "$name" ;; esac
+done
+unset CONDA_PREFIX
+export SCIF_DOMAIN="doctor-$$" VIRTUAL_ENV=$mpich
+
+cleaned() {
+    "$tool" node restore 3 >/dev/null 2>&1
+    [ -z "$server" ] || kill -KILL "$server" 2>/dev/null
+    rm -rf "$room"
+}
+trap cleaned EXIT
+
+case_of() { # WHAT COMMAND...
+    local what=$1
+    shift
+    if "$@" >"$room/out" 2>&1; then
+        good=$((good + 1)) && echo "ok   $what"
+    else
+        bad=$((bad + 1)) && echo "FAIL $what" && sed 's/^/     /' "$room/out"
+    fi
+}
+
+# doctor WRAPPER... : [VARIABLE=VALUE...] [OPTION...]: in an environment in which the MPIs use
+# scif, changed by these variables.
+doctor() {
+    local wrapper=() set=()
+    while [ "$1" != : ]; do wrapper+=("$1") && shift; done
+    shift
+    while [[ ${1-} == [A-Z]*=* ]]; do set+=("$1") && shift; done
+    timeout 60 env FI_PROVIDER=scif FI_PROVIDER_PATH="$provider" MPIR_CVAR_CH4_NETMOD=ofi \
+        MPIR_CVAR_NOLOCAL=1 OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "${set[@]}" \
+        "${wrapper[@]}" "$tool" doctor "$@"
+}
+
+# finds EXPRESSION WRAPPER... : [VARIABLE=VALUE...] [OPTION...]: the status is that of the worst
+# finding, each finding that is not ok has a remedy, and the expression holds. In it,
+# found(STATE, SUBJECT, MEANING, ACTION) looks for a finding by regular expressions.
+finds() {
+    local expression=$1 status
+    shift
+    doctor "$@" --json >"$room/json"
+    status=$?
+    python3 - "$expression" "$room/json" $status <<'PYTHON' && return
+import json, re, sys
+findings = json.load(open(sys.argv[2]))["findings"]
+def found(state, subject, meaning="", action=""):
+    return any(f["state"] == state and f["subject"] == subject and re.search(meaning, f["meaning"])
+               and re.search(action, f["action"]) for f in findings)
+worst = max(["ok", "slower", "broken"].index(f["state"]) for f in findings)
+assert worst == int(sys.argv[3]), "status"
+assert all((f["state"] == "ok") == (f["action"] == "") for f in findings), "remedies"
+assert eval(f"({sys.argv[1]})")
+PYTHON
+    sed 's/}, *{/},\n{/g' "$room/json"
+    return 1
+}
+
+fits() {
+    doctor : FI_PROVIDER=tcp >"$room/table"
+    [ -s "$room/table" ] && ! grep -E '^.{101}' "$room/table"
+}
+
+# kernel_files FILE TEXT: files of a kernel other than that of this system.
+kernel_files() {
+    rm -rf "$room/root"
+    mkdir -p "$room/root/$(dirname "$1")"
+    printf '%s\n' "$2" >"$room/root/$1"
+}
+
+
+serve() { # COMMAND...: starts a server on node 3 of the domain, and waits for it
+    SCIF_NODE=3 "$@" bw --serve=2050 >"$room/served" 2>&1 &
+    server=$!
+    for _ in $(seq 100); do [ -s "$room/served" ] && return || sleep 0.1; done
+    cat "$room/served" && return 1
+}
+
+case_of "a healthy system: libfabric, provider and MPIs ok, nothing broken" finds \
+    "found('ok', 'libfabric') and found('ok', 'provider', 'scif from $provider/libscif-fi.so')
+    and found('ok', 'MPICH', '$mpich.* uses scif') and found('ok', 'settings', '^SCIF_DOMAIN=')
+    and found('ok', 'domain', '0 processes') and not found('slower', 'Open MPI')
+    and not [f for f in findings if f['state'] == 'broken']" :
+case_of "its table fits 100 columns" fits
+case_of "process_vm denied by seccomp" finds \
+    "found('slower', 'process_vm', 'seccomp filter denies.*through the ring', 'SYS_PTRACE')" \
+    "$deny" process_vm -- :
+case_of "memfd denied by seccomp" finds \
+    "found('broken', 'memfd', 'not permitted', 'permit memfd_create')" \
+    "$deny" memfd -- :
+case_of "userfaultfd denied by seccomp" finds \
+    "found('slower', 'userfaultfd', 'denied', 'unprivileged_userfaultfd=1')" \
+    "$deny" userfaultfd -- :
+yama=proc/sys/kernel/yama/ptrace_scope
+kernel_files $yama 1
+case_of "Yama scope 1, lifted by the processes" finds \
+    "found('ok', 'Yama', 'scope 1')" : --root="$room/root"
+case_of "Yama scope 1, not lifted" finds \
+    "found('slower', 'Yama', 'is 1, and FI_SCIF_PTRACER', 'unset FI_SCIF_PTRACER')" \
+    : FI_SCIF_PTRACER=0 --root="$room/root"
+kernel_files $yama 2
+case_of "Yama scope 2" finds \
+    "found('slower', 'Yama', 'is 2', 'ptrace_scope=1')" : --root="$room/root"
+case_of "16 descriptors" finds \
+    "found('broken', 'descriptors', 'limit is 16 ', 'ulimit -Hn')" \
+    bash -c 'ulimit -n 16 && exec "$@"' bash :
+case_of "a provider path that does not exist" finds \
+    "found('broken', 'provider', '/nonexistent does not exist', 'FI_PROVIDER_PATH=$provider')" \
+    : FI_PROVIDER_PATH=/nonexistent
+case_of "a libfabric of an MPI wheel that does not see the provider" finds \
+    "found('broken', 'MPICH', '$mpich/lib/mpich/libfabric.so.1 .*PATH is not set',
+    'FI_PROVIDER_PATH=$provider')" env -u FI_PROVIDER_PATH :
+printf 'not a library\n' >"$room/libscif-fi.so"
+case_of "a provider that does not load" finds \
+    "found('broken', 'provider', '$room/libscif-fi.so', 'replace libscif-fi.so')
+    and found('broken', 'MPICH', '$room/libscif-fi.so', 'replace libscif-fi.so')" \
+    : FI_PROVIDER_PATH="$room"
+case_of "FI_PROVIDER=tcp" finds \
+    "found('broken', 'provider', 'FI_PROVIDER=tcp excludes it', 'FI_PROVIDER=scif')
+    and found('broken', 'MPICH', 'FI_PROVIDER=tcp excludes it', 'FI_PROVIDER=scif')" \
+    : FI_PROVIDER=tcp
+case_of "MPICH without its settings" finds \
+    "found('slower', 'MPICH', '', 'export MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1')" \
+    env -u MPIR_CVAR_CH4_NETMOD -u MPIR_CVAR_NOLOCAL :
+case_of "unknown settings, with the nearest" finds \
+    "found('slower', 'settings', 'FI_SCIF_PTRACE .* FI_SCIF_PTRACER')
+    and found('slower', 'settings', 'SCIF_DOMIAN .* SCIF_DOMAIN')" \
+    : FI_SCIF_PTRACE=1 SCIF_DOMIAN=x
+case_of "invalid settings" finds \
+    "found('slower', 'settings', 'FI_SCIF_EAGER_SIZE=many')
+    and found('slower', 'settings', 'SCIF_NODE ignored')" \
+    : FI_SCIF_EAGER_SIZE=many SCIF_NODE=many
+case_of "contradictory settings" finds \
+    "found('slower', 'settings', 'FI_SCIF_PTRACER and SCIF_PTRACER differ')" \
+    : FI_SCIF_PTRACER=1 SCIF_PTRACER=0
+case_of "a driver that does not exist" finds \
+    "found('broken', 'driver', 'FI_SCIF_TRANSPORT=kernel', 'FI_SCIF_TRANSPORT=soft')" \
+    : FI_SCIF_TRANSPORT=kernel SCIF_DEVICE=/nonexistent
+kernel_files proc/net/unix "0: 2 0 00010000 0005 01 4711 @scif/$SCIF_DOMAIN/0/2050"
+case_of "sockets of hidden processes in the domain" finds \
+    "found('broken', 'domain', '1 sockets of processes', 'another SCIF_DOMAIN')" \
+    : --root="$room/root"
+
+serve "$tool"
+kill -STOP "$server"
+for _ in $(seq 100); do grep -q '^State:.*T' "/proc/$server/status" && break || sleep 0.1; done
+case_of "a stopped process in the domain" finds \
+    "found('slower', 'domain', 'stopped.* $server', 'kill -CONT $server')" :
+kill -CONT "$server"
+"$tool" node lose 3 >/dev/null
+case_of "a lost node" finds \
+    "found('broken', 'domain', 'node 3 is lost', 'scifctl node restore 3')" :
+"$tool" node restore 3 >/dev/null
+kill "$server"
+other=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+if [ "$(id -u)" = 0 ] && "${other[@]}" true 2>/dev/null; then
+    chmod 755 "$room" && install -m 755 "$tool" "$room/scifctl"
+    serve "${other[@]}" "$room/scifctl"
+    case_of "another user's domain" finds \
+        "found('broken', 'domain', 'user 65534', 'another SCIF_DOMAIN')" :
+    case_of "another user's domain, with permission" finds \
+        "found('ok', 'domain')" : SCIF_ALLOW_UIDS=65534
+else
+    echo "     another user's process: not tried here, this user cannot start one"
+fi
+echo "$good passed; $bad failed"
+((bad == 0 && good > 0))

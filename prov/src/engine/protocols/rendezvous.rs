@@ -10,13 +10,14 @@
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, RemoteMem};
+use scif_ring::copy::Mem;
 
 use crate::engine::completions::recv_completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::parting;
-use crate::engine::tables::incoming::{RndvRecv, RndvState, part_size, takes};
+use crate::engine::tables::incoming::{Rendezvous, RndvRecv, RndvState, part_size, takes};
 use crate::engine::tables::op_table::CtsReason;
 use crate::engine::tables::peer::{is_denied, note_denial};
 use crate::engine::tables::rndv_select::RndvProto;
@@ -28,6 +29,9 @@ use crate::engine::types::wire::{self, Head};
 /// Bytes that one progress call copies before it polls its rings again. A larger budget delays
 /// other peers.
 const BUDGET: usize = 4 * 1024 * 1024;
+/// Number of short messages that one system call fetches at most. The first of them completes after
+/// the last is copied.
+const GATHER_MAX: usize = 8;
 /// Number of the oldest large sends that each progress call copies for, besides as many of the
 /// others in turn. More of them delay the caller.
 const HELP_DEPTH: usize = 4;
@@ -193,6 +197,7 @@ fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut budget = BUDGET;
     let mut at = 0;
     while let Some(index) = ep.rndv.order.get(at).copied() {
+        pull_together(ep, at);
         match step(ep, index, &mut budget) {
             RndvStep::Done => end_incoming(ep, env, at, index, 0),
             RndvStep::Failed(err) => end_incoming(ep, env, at, index, err),
@@ -201,6 +206,43 @@ fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
         if budget == 0 {
             ep.throttle.more = true;
             break;
+        }
+    }
+}
+
+/// Fetches short messages of one connection, from the one at `at` in the order on, by one system
+/// call. Does nothing for a single one, and leaves all to calls of their own after an error.
+fn pull_together(ep: &mut Endpoint, at: usize) {
+    let Endpoint { rndv: Rendezvous { incoming, order, .. }, links, stats, .. } = ep;
+    let mut local = [Mem::empty(); GATHER_MAX];
+    let mut remote = [RemoteMem { addr: 0, len: 0 }; GATHER_MAX];
+    let (mut count, mut from) = (0, None);
+    for index in order.range(at..).take(GATHER_MAX) {
+        let Some(m) = incoming.get(*index).filter(|m| from.is_none_or(|from| from == m.conn()))
+        else {
+            break;
+        };
+        let Some(ranges) = m.short_pull() else { break };
+        from = Some(m.conn());
+        if let (Some(to), Some(piece)) = (local.get_mut(count), remote.get_mut(count)) {
+            (*to, *piece) = ranges;
+        }
+        count += 1;
+    }
+    let Some(conn) = from.filter(|_| count > 1).and_then(|from| links.conn(from)) else { return };
+    let (Some(local), Some(remote)) = (local.get(..count), remote.get(..count)) else { return };
+    if conn.memory().access() != Access::ProcessVm || !conn.enter() {
+        return;
+    }
+    let copied = conn.memory().read(local, remote);
+    conn.exit();
+    if copied.is_err() {
+        return;
+    }
+    for index in order.range(at..).take(count) {
+        if let Some(m) = incoming.get_mut(*index) {
+            m.how = RndvState::Pull { done: m.want };
+            stats.process_vm.add(m.want);
         }
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::VecDeque;
 
 use scif::slab::Slab;
-use scif::{Access, AccessError, ConnId, Connection};
+use scif::{Access, AccessError, ConnId, Connection, RemoteMem};
 use scif_ring::ClaimShare;
+use scif_ring::copy::Mem;
 
 use crate::engine::tables::rndv_select::RndvProto;
 use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
 use crate::engine::types::peer_id::PeerId;
-use crate::engine::types::rts::Rts;
+use crate::engine::types::rts::{BOTH_SIDES_MIN, Rts};
 use crate::engine::types::stats::Stats;
 
 /// Largest part of a cooperative copy in bytes. Together with `TAKE_MAX` it bounds the time of one
@@ -77,6 +78,17 @@ impl RndvRecv {
     /// Returns the operation number of the sender.
     pub(crate) fn op(&self) -> u64 {
         self.rts.op
+    }
+
+    /// Returns the destination and source of a short message of which nothing is fetched yet, if
+    /// each is one range.
+    pub(crate) fn short_pull(&self) -> Option<(Mem, RemoteMem)> {
+        let is_new = matches!(self.how, RndvState::Pull { done: 0 });
+        if !is_new || !(1..BOTH_SIDES_MIN).contains(&self.want) {
+            return None;
+        }
+        let to = self.target.iov.contiguous()?.sub(0, self.want)?;
+        Some((to, self.rts.piece(self.want)?))
     }
 }
 
@@ -209,7 +221,6 @@ pub(crate) fn takes(parts: u32, more: bool) -> (u32, ClaimShare) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::types::rts::BOTH_SIDES_MIN;
 
     #[test]
     fn a_message_alone_is_divided_so_that_both_sides_end_together() {

@@ -123,6 +123,12 @@ impl Rts {
         }
     }
 
+    /// Returns the first `len` bytes of the message, if its memory is one range.
+    pub(crate) fn piece(&self, len: usize) -> Option<RemoteMem> {
+        let Pieces::One(RemoteMem { addr, .. }) = self.pieces else { return None };
+        Some(RemoteMem { addr, len: len as u64 })
+    }
+
     /// Returns the memory of the sender that holds bytes `off..off+len` of the message.
     fn remote(&self, mut off: u64, mut len: u64) -> Vec<RemoteMem> {
         let pieces = match &self.pieces {

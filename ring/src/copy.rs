@@ -286,6 +286,27 @@ pub(crate) fn prefetch_lines(at: &Mem) {
     }
 }
 
+/// Moves the lines of `at` from the caches of this core to the shared one, from which another core
+/// loads them in less time. A hint without effect on the content.
+#[inline(always)]
+pub(crate) fn demote_lines(at: &Mem) {
+    for line in (0..at.len()).step_by(64) {
+        demote(at.as_ptr().wrapping_add(line));
+    }
+}
+
+/// Variant of [`demote_lines`] for the line of `at`.
+#[inline(always)]
+pub(crate) fn demote<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    // SAFETY: changes no content and never faults; processors without the instruction execute it
+    // as no operation.
+    unsafe {
+        core::arch::asm!("cldemote [{}]", in(reg) at, options(nostack, preserves_flags));
+    }
+    let _ = at;
+}
+
 /// Prefetches the first line of `at` for reading.
 #[inline(always)]
 pub(crate) fn prefetch(at: &Mem) {

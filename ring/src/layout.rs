@@ -28,9 +28,6 @@ pub const BODY_MAX: usize = RING_DATA_BYTES / 4;
 /// Maximum length in bytes of a body on the fast paths, `push_body` and `poll_body`. Longer bodies
 /// gain nothing.
 pub const SHORT_BODY_MAX: usize = 4096;
-/// Maximum number of bytes of an expected body that are prefetched before its record is seen. More
-/// of them would occupy every fill buffer of the core.
-pub(crate) const EXPECTED_MAX: usize = 512;
 /// Number of failures of one-sided records that a direction holds. Models have few slots.
 pub(crate) const FAILURES: usize = if cfg!(loom) { 8 } else { RING_SLOTS };
 /// Offset in bytes of the slots in a direction.

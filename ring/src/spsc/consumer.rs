@@ -439,7 +439,12 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     fn scrub_record(&mut self, after: Option<u64>) {
         // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until
         // then only this side reads it. No lap has number 0.
-        self.region.slot::<SLOTS>(self.next).word.store(0, Ordering::Relaxed);
+        let slot = self.region.slot::<SLOTS>(self.next);
+        slot.word.store(0, Ordering::Relaxed);
+        if self.has_backlog() {
+            // The producer then takes the line from the shared cache.
+            copy::demote(slot);
+        }
         if let Some(after) = after.filter(|after| *after != self.data) {
             self.region.area.scrub_body::<DATA>(self.data, after);
         }

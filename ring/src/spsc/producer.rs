@@ -12,12 +12,16 @@ use crate::error::PushError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
 use crate::layout::{
-    EXPECTED_MAX, HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion,
-    SHORT_BODY_MAX, body_end, body_start, next_lap,
+    HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, SHORT_BODY_MAX,
+    body_end, body_start, next_lap,
 };
 use crate::nt_policy::NtPolicy;
 use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
 use crate::sync::Ordering;
+
+/// Maximum length in bytes of a body whose lines are demoted in a stream. Longer ones made streams
+/// slower.
+const DEMOTE_MAX: usize = 256;
 
 /// The producer of a direction as the product lays it out.
 pub type Producer = ProducerOf<RING_SLOTS, RING_DATA_BYTES>;
@@ -181,6 +185,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         // SAFETY: the head of a half: three aligned words; the length was checked.
         unsafe { fill_words(head, words, count, payload) };
         half.publish(self.produced, kind, len, taken);
+        copy::demote(head);
         self.count_pushed();
         self.replies_pushed += 1;
         self.reply_end = self.produced;
@@ -259,6 +264,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         // SAFETY: the head of a slot: seven aligned words; the length was checked.
         unsafe { fill_words(head, words, count, payload) };
         self.publish(kind, at + payload.len(), 0, |_| ());
+        copy::demote(head);
         Ok(())
     }
 
@@ -288,14 +294,24 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.region.area.model_access::<DATA>(start, len, true);
         let to = self.region.area.body::<DATA>(start, len);
+        if !self.reply_next {
+            // Otherwise `prefetch_record` has done so.
+            copy::prefetch_lines(&to);
+        }
         // SAFETY: both have len bytes by their contract, and no user buffer overlaps the area.
         unsafe { copy::copy_disjoint(to.as_ptr(), payload.as_ptr(), len) };
         self.data = end;
-        self.body_expected = len.min(EXPECTED_MAX);
+        self.body_expected = len;
+        let is_reply = self.reply_next;
+        let slot = core::ptr::from_ref(self.region.slot::<SLOTS>(self.produced));
         self.publish(kind, count.min(2) * 8, len, |p| {
             // SAFETY: p is the head of a slot: seven aligned words.
             unsafe { fill_words(p, words, count, &Mem::empty()) }
         });
+        if is_reply || len <= DEMOTE_MAX {
+            copy::demote(slot);
+            copy::demote_lines(&to);
+        }
         Ok(())
     }
 

@@ -59,6 +59,10 @@ findings = json.load(open(sys.argv[2]))["findings"]
 def found(state, subject, meaning="", action=""):
     return any(f["state"] == state and f["subject"] == subject and re.search(meaning, f["meaning"])
                and re.search(action, f["action"]) for f in findings)
+def measured(subject, pattern):
+    texts = [f["meaning"] for f in findings if f["subject"] == subject]
+    numbers = [int(n) for text in texts for n in re.search(pattern, text).groups()]
+    return len(numbers) == 2 and min(numbers) > 0
 worst = max(["ok", "slower", "broken"].index(f["state"]) for f in findings)
 assert worst == int(sys.argv[3]), "status"
 assert all((f["state"] == "ok") == (f["action"] == "") for f in findings), "remedies"
@@ -93,12 +97,16 @@ case_of "a healthy system: libfabric, provider and MPIs ok, nothing broken" find
     and found('ok', 'MPICH', '$mpich.* uses scif') and found('ok', 'settings', '^SCIF_DOMAIN=')
     and found('ok', 'domain', '0 processes') and not found('slower', 'Open MPI')
     and not [f for f in findings if f['state'] == 'broken']" :
+case_of "latency and bandwidth between two cores, beside those of the machine" finds \
+    "found('ok', 'latency', 'has one processor')
+    or measured('latency', r'in (\d+) ns.* in (\d+) ns') and measured('bandwidth', r'at (\d+) MB/s.* at (\d+) MB/s')" :
 case_of "its table fits 100 columns" fits
 case_of "process_vm denied by seccomp" finds \
     "found('slower', 'process_vm', 'seccomp filter denies.*through the ring', 'SYS_PTRACE')" \
     "$deny" process_vm -- :
 case_of "memfd denied by seccomp" finds \
-    "found('broken', 'memfd', 'not permitted', 'permit memfd_create')" \
+    "found('broken', 'memfd', 'not permitted', 'permit memfd_create')
+    and found('broken', 'latency', 'could not exchange messages: .')" \
     "$deny" memfd -- :
 case_of "userfaultfd denied by seccomp" finds \
     "found('slower', 'userfaultfd', 'denied', 'unprivileged_userfaultfd=1')" \

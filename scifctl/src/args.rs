@@ -84,6 +84,10 @@ pub(crate) enum Probe {
         #[arg(long)]
         ptracer: bool,
     },
+    /// Measure latency and bandwidth between two processors
+    Speed { first: usize, second: usize },
+    /// Be the other side of this measurement
+    Serve { domain: String },
     /// Load a libfabric and list its providers
     Libfabric { file: String },
     /// Copy memory of another process

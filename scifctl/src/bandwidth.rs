@@ -76,7 +76,7 @@ impl End {
 }
 
 /// Runs the server: listens on `port`, prints its address, and serves one client after the other.
-fn serve(config: &Config, port: u16) -> Result<()> {
+pub(crate) fn serve(config: &Config, port: u16) -> Result<()> {
     let endpoints = Endpoints::new(config.clone()).map_err(failed("SCIF"))?;
     let listener = endpoints.open().map_err(failed("scif_open"))?;
     let port = endpoints.bind(listener, port).map_err(failed("scif_bind"))?;
@@ -136,10 +136,10 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
     }
 }
 
-/// Server process of this client, killed when dropped.
-struct Server(Child);
+/// Process that is killed when dropped.
+pub(crate) struct Killed(pub(crate) Child);
 
-impl Drop for Server {
+impl Drop for Killed {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
@@ -147,21 +147,24 @@ impl Drop for Server {
     }
 }
 
-fn start_server() -> Result<(Server, PortId)> {
-    let mut child = Command::new(std::env::current_exe()?)
+fn start_server() -> Result<(Killed, PortId)> {
+    let child = Command::new(std::env::current_exe()?)
         .args(["bw", "--serve"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
-    let out = child.stdout.take();
-    let server = Server(child);
+    let mut server = Killed(child);
+    let id = address_of(&mut server)?;
+    Ok((server, id))
+}
+
+/// Reads the address that a server prints.
+pub(crate) fn address_of(server: &mut Killed) -> Result<PortId> {
     let mut line = String::new();
-    if let Some(out) = out {
+    if let Some(out) = server.0.stdout.take() {
         BufReader::new(out).read_line(&mut line)?;
     }
-    let id = port_id(line.trim());
-    let id = id.map_err(|_| Problem::Failed("the other side did not start".to_owned()))?;
-    Ok((server, id))
+    port_id(line.trim()).map_err(|_| Problem::Failed("the other side did not start".to_owned()))
 }
 
 /// Progress bar on the standard error stream.
@@ -229,15 +232,8 @@ pub(crate) fn run(config: &Config, options: &BandwidthOptions) -> Result<()> {
     }
 }
 
-fn measure(config: &Config, options: &BandwidthOptions) -> Result<()> {
-    let max = options.max;
-    let (_server, to) = match options.to {
-        Some(to) => (None, to),
-        None => {
-            let (server, to) = start_server()?;
-            (Some(server), to)
-        }
-    };
+/// Connects to a server; both sides register windows of `max` bytes.
+fn connected(config: &Config, to: PortId, max: usize) -> Result<(End, Pages)> {
     let endpoints = Endpoints::new(config.clone()).map_err(failed("SCIF"))?;
     let fd = endpoints.open().map_err(failed("scif_open"))?;
     endpoints.connect(fd, to).map_err(failed("scif_connect"))?;
@@ -248,6 +244,58 @@ fn measure(config: &Config, options: &BandwidthOptions) -> Result<()> {
     end.endpoints
         .register(fd, (own.addr(), own.len()), OFFSET, READ_WRITE, FIXED)
         .map_err(failed("scif_register"))?;
+    Ok((end, own))
+}
+
+/// Bytes of the transfers of a sample.
+pub(crate) const SAMPLE_BYTES: usize = 1 << 20;
+
+/// Speed of a connection.
+pub(crate) struct Sample {
+    pub(crate) latency_ns: f64,
+    pub(crate) bytes_per_second: f64,
+}
+
+/// Measures the latency of requests and answers, and the bandwidth of writes: the best batch of
+/// `batch` round trips, and the best write.
+pub(crate) fn sample(config: &Config, to: PortId, batch: u32) -> Result<Sample> {
+    let (end, _own) = connected(config, to, SAMPLE_BYTES)?;
+    let (begin, mut round_trips) = (Instant::now(), Duration::MAX);
+    while begin.elapsed() < 8 * TIME {
+        let one = Instant::now();
+        for _ in 0..batch {
+            end.request(RECEIVE, 0)?;
+            end.answered()?;
+        }
+        round_trips = round_trips.min(one.elapsed());
+    }
+    let (begin, mut write) = (Instant::now(), Duration::MAX);
+    while begin.elapsed() < 4 * TIME {
+        let one = Instant::now();
+        end.endpoints
+            .write_to(end.fd, OFFSET, SAMPLE_BYTES, OFFSET, SYNC)
+            .map_err(failed("scif_writeto"))?;
+        write = write.min(one.elapsed());
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let bytes = SAMPLE_BYTES as f64;
+    Ok(Sample {
+        latency_ns: round_trips.as_secs_f64() * 1e9 / f64::from(2 * batch),
+        bytes_per_second: bytes / write.as_secs_f64(),
+    })
+}
+
+fn measure(config: &Config, options: &BandwidthOptions) -> Result<()> {
+    let max = options.max;
+    let (_server, to) = match options.to {
+        Some(to) => (None, to),
+        None => {
+            let (server, to) = start_server()?;
+            (Some(server), to)
+        }
+    };
+    let (end, _own) = connected(config, to, max)?;
+    let fd = end.fd;
     let mapping = end.endpoints.map_pages(fd, max, OFFSET, true).map_err(failed("scif_mmap"))?;
     let buffer = vec![1; max];
     let sizes: Vec<usize> = std::iter::successors(Some(SMALLEST.min(max)), |size| Some(size * 4))

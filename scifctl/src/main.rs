@@ -26,7 +26,7 @@ fn run(command: &Command) -> Result<ExitCode> {
     let config = Config::from_env();
     match command {
         Command::Doctor(options) => doctor::run(&config, options),
-        Command::Probe(part) => doctor::probe(part).map(|()| ExitCode::SUCCESS),
+        Command::Probe(part) => doctor::probe(&config, part).map(|()| ExitCode::SUCCESS),
         other => run_other(&config, other).map(|()| ExitCode::SUCCESS),
     }
 }

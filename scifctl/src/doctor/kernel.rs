@@ -3,7 +3,7 @@
 //! between processes are tried between two processes that are as unrelated as two ranks.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use scif::denial::Denial;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, State};
 use super::scene::{Scene, output, probe};
+use crate::bandwidth::Killed;
 use crate::failure::Result;
 
 /// Length in bytes of the memory that is copied between processes.
@@ -130,17 +131,6 @@ fn cause_and_remedy(text: &str) -> (&str, &str) {
     match remedy {
         Some(at) => (text.get(..at).unwrap_or(text), text.get(at + 2..).unwrap_or_default()),
         None => (text, "README, Containers"),
-    }
-}
-
-/// Process that is killed when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

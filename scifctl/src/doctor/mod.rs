@@ -16,6 +16,7 @@ mod provider;
 mod render;
 mod scene;
 mod settings;
+mod speed;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ use finding::Finding;
 use scene::Scene;
 
 /// Families of checks, in the order of the report.
-static FAMILIES: [fn(&Scene) -> Vec<Finding>; 7] = [
+static FAMILIES: [fn(&Scene) -> Vec<Finding>; 8] = [
     kernel::check,
     limits::check,
     devices::check,
@@ -37,6 +38,7 @@ static FAMILIES: [fn(&Scene) -> Vec<Finding>; 7] = [
     provider::check,
     mpi::check,
     domain::check,
+    speed::check,
 ];
 
 /// Runs all checks and prints their findings. The exit status is the worst state.
@@ -57,9 +59,11 @@ pub(crate) fn run(config: &Config, options: &DoctorOptions) -> Result<ExitCode> 
 }
 
 /// Runs one probe.
-pub(crate) fn probe(probe: &Probe) -> Result<()> {
+pub(crate) fn probe(config: &Config, probe: &Probe) -> Result<()> {
     match probe {
         Probe::Memory { ptracer } => kernel::keep_memory(*ptracer),
+        Probe::Speed { first, second } => speed::measure(config, [*first, *second]),
+        Probe::Serve { domain } => speed::serve(config, domain),
         Probe::Libfabric { file } => library::describe(file),
         Probe::Copy { pid, address } => kernel::copy_memory(*pid, *address),
     }

@@ -99,7 +99,8 @@ case_of "a healthy system: libfabric, provider and MPIs ok, nothing broken" find
     and not [f for f in findings if f['state'] == 'broken']" :
 case_of "latency and bandwidth between two cores, beside those of the machine" finds \
     "found('ok', 'latency', 'has one processor')
-    or measured('latency', r'in (\d+) ns.* in (\d+) ns') and measured('bandwidth', r'at (\d+) MB/s.* at (\d+) MB/s')" :
+    or measured('latency', r'in (\d+) ns.* in (\d+) ns')
+    and measured('bandwidth', r'at (\d+) MB/s.* at (\d+) MB/s')" :
 case_of "its table fits 100 columns" fits
 case_of "process_vm denied by seccomp" finds \
     "found('slower', 'process_vm', 'seccomp filter denies.*through the ring', 'SYS_PTRACE')" \

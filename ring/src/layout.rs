@@ -36,6 +36,8 @@ pub const SLOTS_OFFSET: usize = 4096;
 pub const DATA_OFFSET: usize = SLOTS_OFFSET + RING_SLOTS * 64;
 /// Size in bytes of one direction of a connection.
 pub const DIRECTION_BYTES: usize = DATA_OFFSET + RING_DATA_BYTES;
+/// Size in bytes of the control lines of a direction, where they lie apart from its slots.
+pub const CREDITS_BYTES: usize = SLOTS_OFFSET;
 /// Size in bytes of the shared reply line and the unused line beside it.
 pub const REPLY_LINE_BYTES: usize = 128;
 /// Maximum length in bytes of a record head in the reply line.
@@ -254,7 +256,11 @@ pub struct PartLine {
 /// The control lines, slots and data area of a direction.
 #[derive(Clone, Copy)]
 pub(crate) struct RingRegion {
+    /// Control lines beside the slots, of which the producer's is used.
     pub(crate) lines: *const ControlLines,
+    /// Control lines of which those of the consumer are used: the same, or in memory of the
+    /// producer.
+    pub(crate) credits: *const ControlLines,
     pub(crate) slots: *const Slot,
     pub(crate) area: DataArea,
 }
@@ -263,17 +269,24 @@ pub(crate) struct RingRegion {
 impl RingRegion {
     /// # Safety
     ///
-    /// `base..base + len` stays mapped, readable and writable, while the value is used, and was
-    /// zeroed when created.
-    pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Result<RingRegion, LayoutError> {
+    /// `base..base + len`, and `CREDITS_BYTES` bytes from `credits` on, stay mapped, readable and
+    /// writable, while the value is used, and were zeroed when created.
+    pub(crate) unsafe fn new(
+        base: *mut u8,
+        len: usize,
+        credits: *mut u8,
+    ) -> Result<RingRegion, LayoutError> {
         if len < DIRECTION_BYTES {
             return Err(LayoutError::TooShort { need: DIRECTION_BYTES, have: len });
         }
-        if !base.addr().is_multiple_of(DIRECTION_ALIGN) {
+        if !base.addr().is_multiple_of(DIRECTION_ALIGN)
+            || !credits.addr().is_multiple_of(DIRECTION_ALIGN)
+        {
             return Err(LayoutError::Misaligned { need: DIRECTION_ALIGN });
         }
         Ok(RingRegion {
             lines: base.cast::<ControlLines>().cast_const(),
+            credits: credits.cast::<ControlLines>().cast_const(),
             slots: base.wrapping_add(SLOTS_OFFSET).cast::<Slot>().cast_const(),
             area: DataArea { bytes: base.wrapping_add(DATA_OFFSET) },
         })
@@ -288,13 +301,20 @@ impl RingRegion {
         unsafe { &*self.lines }
     }
 
+    /// Returns the control lines that the consumer writes.
+    #[inline(always)]
+    pub(crate) fn credits(&self) -> &ControlLines {
+        // SAFETY: as in `lines`.
+        unsafe { &*self.credits }
+    }
+
     /// Returns the failure of record number `index` in a ring of `SLOTS`.
     #[expect(clippy::cast_possible_truncation, reason = "masked to less than SLOTS, a usize")]
     pub(crate) fn failure<const SLOTS: usize>(&self, index: u64) -> &AtomicU64 {
         const { assert!(SLOTS <= FAILURES) };
         let at = (index & (SLOTS as u64 - 1)) as usize;
-        let [first, ..] = &self.lines().failures;
-        self.lines().failures.get(at).unwrap_or(first)
+        let [first, ..] = &self.credits().failures;
+        self.credits().failures.get(at).unwrap_or(first)
     }
 
     /// Returns the slot of record number `index` in a ring of `SLOTS`.

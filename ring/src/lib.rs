@@ -39,9 +39,9 @@ pub use error::{Corrupt, LayoutError, PushError};
 pub use inline_copy::INLINE_MAX;
 pub use keytable::{HazardPointer, KeyEntry, KeyReader, KeyTable};
 pub use layout::{
-    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, CLAIM_PART_MAX, DIRECTION_BYTES,
-    HAZARD_BYTES, HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, REPLY_LINE_BYTES, RING_DATA_BYTES,
-    RING_SLOTS, SHORT_BODY_MAX,
+    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, CLAIM_PART_MAX, CREDITS_BYTES,
+    DIRECTION_BYTES, HAZARD_BYTES, HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, REPLY_LINE_BYTES,
+    RING_DATA_BYTES, RING_SLOTS, SHORT_BODY_MAX,
 };
 pub use limiter::Limiter;
 pub use shared_word::{SharedU32, SharedU64, SharedWords, full_fence};

@@ -59,7 +59,8 @@ impl<V, B> DerefMut for OwnedView<V, B> {
 /// Memory of one direction.
 #[derive(Debug)]
 pub struct ModelRing {
-    lines: ControlLines,
+    /// Lines beside the slots, and those that the consumer writes.
+    lines: [ControlLines; 2],
     slots: Box<[Slot]>,
     cells: Box<[UnsafeCell<()>]>,
     bytes: Box<[core::cell::UnsafeCell<u8>]>,
@@ -70,22 +71,27 @@ unsafe impl Send for ModelRing {}
 // SAFETY: as above.
 unsafe impl Sync for ModelRing {}
 
+fn lines() -> ControlLines {
+    ControlLines {
+        producer: ProducerLine { layout: half(), withdrawn: word(), settled: word() },
+        consumer: ConsumerLine { consumed: word(), consumed_data: word(), idle: half() },
+        executing: ExecutingLine { busy: word() },
+        executed: ExecutedLine { count: word(), failures: word() },
+        failures: core::array::from_fn(|_| word()),
+    }
+}
+
 fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<ModelRing>, RingRegion) {
     assert!(SLOTS.is_power_of_two() && DATA.is_power_of_two() && DATA >= 256);
     let boxed = Arc::new(ModelRing {
-        lines: ControlLines {
-            producer: ProducerLine { layout: half(), withdrawn: word(), settled: word() },
-            consumer: ConsumerLine { consumed: word(), consumed_data: word(), idle: half() },
-            executing: ExecutingLine { busy: word() },
-            executed: ExecutedLine { count: word(), failures: word() },
-            failures: core::array::from_fn(|_| word()),
-        },
+        lines: [lines(), lines()],
         slots: (0..SLOTS).map(|_| Slot { word: word(), head: UnsafeCell::new([0; 7]) }).collect(),
         cells: (0..DATA / 64).map(|_| UnsafeCell::new(())).collect(),
         bytes: (0..DATA).map(|_| core::cell::UnsafeCell::new(0)).collect(),
     });
     let region = RingRegion {
-        lines: &raw const boxed.lines,
+        lines: &raw const boxed.lines[0],
+        credits: &raw const boxed.lines[1],
         slots: boxed.slots.as_ptr(),
         area: DataArea {
             bytes: boxed.bytes.as_ptr().cast_mut().cast(),

@@ -376,8 +376,8 @@ fn invalid_regions_are_rejected() {
 /// Sizes of frequently used structs: private memory per connection on each side.
 #[test]
 fn sizes_of_hot_structs() {
-    assert_eq!(size_of::<scif_ring::Producer>(), 112);
-    assert_eq!(size_of::<scif_ring::Consumer>(), 152);
+    assert_eq!(size_of::<scif_ring::Producer>(), 120);
+    assert_eq!(size_of::<scif_ring::Consumer>(), 160);
     assert_eq!(size_of::<Record>(), 80);
     assert_eq!(size_of::<Mem>(), 16);
     assert_eq!(size_of::<scif_ring::Claim>(), 8);

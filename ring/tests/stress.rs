@@ -4,15 +4,17 @@
 #![expect(
     unsafe_code,
     clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
     reason = "lays structures over its own memory and names its own buffers; cuts are on purpose"
 )]
 
 mod memory;
 
-use memory::{Guarded, ring};
+use memory::{Guarded, ring, ring_apart};
 use scif_ring::{
-    BODY_MAX, CLAIM_BYTES, Claim, ClaimShare, DIRECTION_BYTES, KEYTABLE_BYTES, KeyEntry, KeyReader,
-    KeyTable, Mem, PushError,
+    BODY_MAX, CLAIM_BYTES, CREDITS_BYTES, Claim, ClaimShare, Consumer, DIRECTION_BYTES,
+    KEYTABLE_BYTES, KeyEntry, KeyReader, KeyTable, Mem, Producer, PushError,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -48,7 +50,28 @@ fn waited<T>(mut poll: impl FnMut() -> Option<T>) -> T {
 #[test]
 fn a_ring_between_threads() {
     let memory = Guarded::new(DIRECTION_BYTES);
-    let (mut tx, mut rx) = ring(&memory);
+    exchange(ring(&memory));
+    memory.check();
+}
+
+/// Neither side loads or stores a word of the other in its own half: the producer's words lie with
+/// the slots, the consumer's apart.
+#[test]
+fn a_ring_with_credits_apart_between_threads() {
+    let (memory, credits) = (Guarded::new(DIRECTION_BYTES), Guarded::new(CREDITS_BYTES));
+    exchange(ring_apart(&memory, &credits));
+    memory.check();
+    credits.check();
+    let written = |memory: &Guarded, bytes: std::ops::Range<usize>| {
+        bytes.into_iter().any(|at| memory.peek(at) != 0)
+    };
+    assert!(written(&memory, 0..128), "the layout, by the producer");
+    assert!(!written(&memory, 128..4096), "nothing by the consumer");
+    assert!(written(&credits, 128..256), "the consumed counters");
+    assert!(!written(&credits, 0..128), "nothing by the producer");
+}
+
+fn exchange((mut tx, mut rx): (Producer, Consumer)) {
     thread::scope(|s| {
         s.spawn(move || {
             let mut bytes = vec![0u8; BODY_MAX];
@@ -77,7 +100,6 @@ fn a_ring_between_threads() {
             rx.flush();
         });
     });
-    memory.check();
 }
 
 #[test]

@@ -85,8 +85,27 @@ impl Consumer {
     /// `base..base + len` is mapped readable and writable while the value exists, was zeroed when
     /// created, and this is the only consumer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Consumer, LayoutError> {
+        // SAFETY: the caller's contract.
+        unsafe { Consumer::apart(base, len, base) }
+    }
+
+    /// Variant of [`new`](Self::new) for a direction whose producer lies in other memory than the
+    /// slots, with the words that the consumer writes in the `CREDITS_BYTES` bytes at `credits`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`new`](Self::new).
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`new`](Self::new), also for `credits`.
+    pub unsafe fn apart(
+        base: *mut u8,
+        len: usize,
+        credits: *mut u8,
+    ) -> Result<Consumer, LayoutError> {
         // SAFETY: the caller's contract is the one of `RingRegion::new`.
-        let region = unsafe { RingRegion::new(base, len) }?;
+        let region = unsafe { RingRegion::new(base, len, credits) }?;
         Ok(ConsumerOf::over(region))
     }
 
@@ -457,7 +476,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if self.published == self.next {
             return;
         }
-        let line = &self.region.lines().consumer;
+        let line = &self.region.credits().consumer;
         // SYNC POINT: pairs with `ProducerOf::refresh`: our accesses to the bodies end before they
         // may be overwritten.
         line.consumed_data.store(self.data, Ordering::Release);
@@ -474,7 +493,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     pub fn set_idle(&mut self, idle: bool) {
         // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named in that
         // function.
-        self.region.lines().consumer.idle.store(u32::from(idle), Ordering::Relaxed);
+        self.region.credits().consumer.idle.store(u32::from(idle), Ordering::Relaxed);
     }
 
     /// Returns the number of records freed.

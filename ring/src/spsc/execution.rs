@@ -47,11 +47,12 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     #[inline(always)]
     fn begin(&mut self, is_fenced: bool) -> Execution {
-        let lines = self.region.lines();
+        let (producer, executing) =
+            (&self.region.lines().producer, &self.region.credits().executing);
         // SYNC POINT: pairs with `ProducerOf::end_withdrawal`, which may give records back.
-        let may_execute = || self.next >= lines.producer.withdrawn.load(Ordering::Acquire);
+        let may_execute = || self.next >= producer.withdrawn.load(Ordering::Acquire);
         if may_execute() {
-            lines.executing.busy.store(1, Ordering::Relaxed);
+            executing.busy.store(1, Ordering::Relaxed);
             if is_fenced {
                 // SYNC POINT: pairs with `ProducerOf::begin_withdrawal` (store buffer litmus test).
                 full_fence();
@@ -60,7 +61,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
                 return Execution::Execute;
             }
             // SYNC POINT: as in `end_execution`; nothing was executed.
-            lines.executing.busy.store(0, Ordering::Release);
+            executing.busy.store(0, Ordering::Release);
         }
         if self.is_settled() { Execution::Skip } else { Execution::Hold }
     }
@@ -75,7 +76,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// Reports that the record just freed has failed with `error`. Called before
     /// [`publish_executed`](Self::publish_executed).
     pub fn note_failure(&mut self, error: u16) {
-        let line = &self.region.lines().executed;
+        let line = &self.region.credits().executed;
         let failure = self.next << ERROR_BITS | u64::from(error);
         // Both are ordered by the publication that follows.
         self.region.failure::<SLOTS>(self.next.wrapping_sub(1)).store(failure, Ordering::Relaxed);
@@ -96,7 +97,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     #[inline]
     pub fn publish_executed(&mut self) {
         // SYNC POINT: pairs with `ProducerOf::executed`: the accesses have ended.
-        self.region.lines().executed.count.store(self.next, Ordering::Release);
+        self.region.credits().executed.count.store(self.next, Ordering::Release);
     }
 
     /// Ends an execution.
@@ -104,7 +105,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     pub fn end_execution(&mut self) {
         // SYNC POINT: pairs with `ProducerOf::is_consumer_executing`: the accesses have ended, and
         // what was executed is published.
-        self.region.lines().executing.busy.store(0, Ordering::Release);
+        self.region.credits().executing.busy.store(0, Ordering::Release);
     }
 
     /// Variant of `begin_execution` without its fence, for a loom model that must fail.
@@ -120,7 +121,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     #[inline]
     pub fn executed(&self) -> u64 {
         // SYNC POINT: pairs with `ConsumerOf::publish_executed`.
-        let count = self.region.lines().executed.count.load(Ordering::Acquire);
+        let count = self.region.credits().executed.count.load(Ordering::Acquire);
         count.min(self.produced())
     }
 
@@ -128,7 +129,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// that [`executed`](Self::executed) last counted.
     #[inline]
     pub fn failures(&self) -> u64 {
-        self.region.lines().executed.failures.load(Ordering::Relaxed)
+        self.region.credits().executed.failures.load(Ordering::Relaxed)
     }
 
     /// Returns the error of record `number`, one of the last as many as the ring has slots, if it
@@ -159,7 +160,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     #[inline]
     pub fn is_consumer_executing(&self) -> bool {
         // SYNC POINT: pairs with `ConsumerOf::end_execution`.
-        self.region.lines().executing.busy.load(Ordering::Acquire) != 0
+        self.region.credits().executing.busy.load(Ordering::Acquire) != 0
     }
 
     /// Ends a withdrawal: the one-sided records below `number` were executed by this side, and the

@@ -73,8 +73,27 @@ impl Producer {
     /// `base..base + len` is mapped readable and writable while the value exists, was zeroed when
     /// created, and this is the only producer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Producer, LayoutError> {
+        // SAFETY: the caller's contract.
+        unsafe { Producer::apart(base, len, base) }
+    }
+
+    /// Variant of [`new`](Self::new) for a direction whose producer lies in other memory than the
+    /// slots, with the words that the consumer writes in the `CREDITS_BYTES` bytes at `credits`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`new`](Self::new).
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`new`](Self::new), also for `credits`.
+    pub unsafe fn apart(
+        base: *mut u8,
+        len: usize,
+        credits: *mut u8,
+    ) -> Result<Producer, LayoutError> {
         // SAFETY: the caller's contract is the one of `RingRegion::new`.
-        let region = unsafe { RingRegion::new(base, len) }?;
+        let region = unsafe { RingRegion::new(base, len, credits) }?;
         Ok(ProducerOf::over(region))
     }
 
@@ -435,7 +454,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     pub fn consumer_idle(&self) -> bool {
         // SYNC POINT: pairs with `ConsumerOf::set_idle`; ordered by `publish_fence` on this side
         // and `sleeper_fence` or membarrier on the other.
-        self.region.lines().consumer.idle.load(Ordering::Relaxed) != 0
+        self.region.credits().consumer.idle.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the number of records published.
@@ -472,7 +491,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// records.
     fn refresh(&mut self) {
         self.body_expected = 0;
-        let line = &self.region.lines().consumer;
+        let line = &self.region.credits().consumer;
         // SYNC POINT: pairs with `ConsumerOf::flush`: the consumer no longer accesses freed slots.
         let consumed = line.consumed.load(Ordering::Acquire);
         // SYNC POINT: as above, for the bodies.

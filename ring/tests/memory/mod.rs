@@ -3,7 +3,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "a test, and each binary uses a part of it")]
 
-use scif_ring::{Consumer, DIRECTION_BYTES, Producer};
+use scif_ring::{CREDITS_BYTES, Consumer, DIRECTION_BYTES, Producer};
 
 const PAGE: usize = 4096;
 const CANARY: u8 = 0xa5;
@@ -60,6 +60,16 @@ impl Drop for Guarded {
         // SAFETY: allocated with this layout in `new`.
         unsafe { std::alloc::dealloc(self.base.wrapping_sub(PAGE), self.layout) };
     }
+}
+
+/// Returns both ends of a ring whose consumer writes its words to other memory; as [`ring`].
+pub(crate) fn ring_apart(memory: &Guarded, credits: &Guarded) -> (Producer, Consumer) {
+    assert!(credits.len >= CREDITS_BYTES);
+    // SAFETY: as in `ring`, for both memories.
+    let tx = unsafe { Producer::apart(memory.base(), DIRECTION_BYTES, credits.base()) };
+    // SAFETY: as above.
+    let rx = unsafe { Consumer::apart(memory.base(), DIRECTION_BYTES, credits.base()) };
+    (tx.unwrap(), rx.unwrap())
 }
 
 /// Returns both ends of a ring, which must be dropped before the memory.

@@ -140,6 +140,18 @@ impl ScifCalls for Backend {
         Backend::receive(self, fd, dst, false)
     }
 
+    fn rings_in_windows(&self) -> bool {
+        matches!(self, Backend::Soft(_))
+    }
+
+    fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64> {
+        Backend::register(self, fd, (addr, len), 0, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<usize> {
+        Backend::map(self, fd, (0, len), offset, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
     fn nodes(&self) -> Result<(Vec<u16>, u16)> {
         Backend::nodes(self)
     }
@@ -157,6 +169,44 @@ mod tests {
     use scif::failure::Failure;
 
     use super::*;
+    use crate::Pages;
+
+    #[test]
+    fn a_peer_maps_memory_registered_by_the_calls() {
+        const LEN: usize = 8192;
+        let _alone = scif::sys::children::none();
+        let config = Config {
+            carrier: Carrier::Soft,
+            domain: Some(format!("calls-{}", scif::sys::process::pid())),
+            ..Config::default()
+        };
+        let backend = Backend::new(config).unwrap();
+        let calls: &dyn ScifCalls = &backend;
+        assert!(calls.rings_in_windows());
+        let listener = calls.open().unwrap();
+        let port = calls.bind(listener, 0).unwrap();
+        calls.listen(listener, 1).unwrap();
+        let (opener, place) = (calls.open().unwrap(), calls.open().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| calls.connect(opener, PortId { node: 0, port }).unwrap());
+            while calls.accept_into(listener, place) == Err(Failure::Again) {
+                std::thread::yield_now();
+            }
+        });
+        let pages = Pages::new(LEN).unwrap();
+        pages.store(LEN - 8, 5).unwrap();
+        let offset = calls.register(opener, pages.addr(), LEN).unwrap();
+        let at = calls.map(place, LEN, offset).unwrap();
+        let mapped = Pages::adopt(at, LEN, true).unwrap();
+        assert_eq!(mapped.load(LEN - 8), Ok(5), "the content has moved with the pages");
+        mapped.store(0, 7).unwrap();
+        assert_eq!(pages.load(0), Ok(7));
+        drop(mapped);
+        for fd in [place, opener, listener] {
+            calls.close(fd);
+        }
+        assert_eq!(pages.load(0), Ok(7), "still memory of the owner");
+    }
 
     #[test]
     fn a_driver_is_taken_if_there_is_one_and_demanded_if_said_so() {

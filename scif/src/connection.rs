@@ -97,9 +97,9 @@ pub(crate) enum Signalled {
 
 impl Connection {
     pub(crate) fn new(opened: Opened) -> Result<Connection, OutOfRange> {
-        let Opened { peer, side, segment, link, liveness, remote } = opened;
+        let Opened { peer, side, segment, windows, link, liveness, remote } = opened;
         let mut connection = Connection {
-            views: Views::new(segment, side)?,
+            views: Views::over(segment, windows, side)?,
             bell: None,
             asymmetric: false,
             state: State::Starting,
@@ -314,7 +314,7 @@ impl Connection {
         if idle {
             bell.handle.ring(bell.bit);
         }
-        if bell.handle.sleeping() {
+        if bell.handle.sleeping() || idle && self.link.rings_by_wake() {
             self.link.wake();
         }
     }

@@ -299,6 +299,7 @@ impl Endpoint {
             return;
         }
         self.bell.set_sleeping(true);
+        self.port.set_sleeping(true);
         membarrier::barrier();
     }
 
@@ -308,6 +309,7 @@ impl Endpoint {
             return;
         }
         self.bell.set_sleeping(false);
+        self.port.set_sleeping(false);
     }
 
     /// Closes without any notice to peers, as a killed process would. For tests of the survivors.

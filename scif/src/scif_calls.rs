@@ -40,6 +40,16 @@ pub trait ScifCalls: Debug + Send + Sync {
     /// `scif_recv` without SCIF_RECV_BLOCK; returns the number of bytes received.
     fn receive(&self, fd: RawFd, dst: &Mem) -> Result<usize, Failure>;
 
+    /// Whether rings may lie in windows: the mappings of both sides are ordinary memory, and need
+    /// no care at the exit of the process.
+    fn rings_in_windows(&self) -> bool;
+
+    /// `scif_register` of whole pages for reading and writing; returns the offset.
+    fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64, Failure>;
+
+    /// `scif_mmap` of a window of the peer for reading and writing; returns the address.
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<usize, Failure>;
+
     /// `scif_get_nodeIDs`; returns the online nodes and the own node.
     fn nodes(&self) -> Result<(Vec<u16>, u16), Failure>;
 

@@ -13,13 +13,22 @@
 //! | 4096, 12288 | claim blocks of messages from the opener, from the acceptor |
 //! | 20480 | ring from the opener to the acceptor |
 //! | 106496 | ring from the acceptor to the opener |
+//!
+//! Over the calls of `scif.h` the segment is private, and the rings lie in windows instead. Each
+//! side has one, which the other maps and only writes:
+//!
+//! | offset | content, written by the peer |
+//! |---|---|
+//! | 0 | doorbell page, of which the peer uses the sleeping flag |
+//! | 4096 | credits: what the peer writes as the consumer of our records |
+//! | 8192 | ring from the peer to the owner of the window |
 
 use std::sync::Arc;
 
 use scif_ring::layout::LAYOUT;
 use scif_ring::{
-    CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, HAZARD_BYTES, HazardPointer, Producer,
-    REPLY_LINE_BYTES,
+    BELL_BYTES, CLAIM_BLOCKS, CLAIM_BYTES, CREDITS_BYTES, Consumer, DIRECTION_BYTES, HAZARD_BYTES,
+    HazardPointer, Producer, REPLY_LINE_BYTES,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -36,6 +45,14 @@ const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 /// Size in bytes of the shared memory of one connection.
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
+/// Offsets in a window.
+const CREDITS: usize = BELL_BYTES;
+const WINDOW_RING: usize = CREDITS + CREDITS_BYTES;
+
+/// Size in bytes of the window of one side.
+pub(crate) const WINDOW_BYTES: usize = WINDOW_RING + DIRECTION_BYTES;
+
+const _: () = assert!(WINDOW_BYTES == 94_208 && WINDOW_BYTES.is_multiple_of(4096));
 const _: () =
     assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS.is_multiple_of(HAZARD_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
@@ -76,6 +93,15 @@ impl Side {
     }
 }
 
+/// The windows of a connection over the calls of `scif.h`.
+#[derive(Clone, Debug)]
+pub(crate) struct Windows {
+    /// Memory of this side, which the peer writes.
+    pub(crate) own: Arc<Mapping>,
+    /// Memory of the peer, mapped here; only written.
+    pub(crate) peer: Arc<Mapping>,
+}
+
 /// One side's ends of all parts of a segment.
 #[derive(Debug)]
 pub(crate) struct Views {
@@ -89,9 +115,25 @@ pub(crate) struct Views {
     pub(crate) rx_claims: Claims,
     /// Last field, so that it is dropped last.
     _map: Arc<Mapping>,
+    _windows: Option<Windows>,
 }
 
 impl Views {
+    /// Returns the ends of a connection whose rings lie in windows; `map` is private.
+    pub(crate) fn over(
+        map: Arc<Mapping>,
+        windows: Option<Windows>,
+        side: Side,
+    ) -> Result<Views, OutOfRange> {
+        let mut views = Views::new(map, side)?;
+        if let Some(Windows { own, peer }) = &windows {
+            views.tx = peer.producer_apart(WINDOW_RING, own, CREDITS)?;
+            views.rx = own.consumer_apart(WINDOW_RING, peer, CREDITS)?;
+        }
+        views._windows = windows;
+        Ok(views)
+    }
+
     pub(crate) fn new(map: Arc<Mapping>, side: Side) -> Result<Views, OutOfRange> {
         let (mine, theirs) = (side.index(), side.other().index());
         Ok(Views {
@@ -104,6 +146,7 @@ impl Views {
             tx_claims: map.claims(CLAIMS + mine * CLAIMS_BYTES)?,
             rx_claims: map.claims(CLAIMS + theirs * CLAIMS_BYTES)?,
             _map: map,
+            _windows: None,
         })
     }
 }
@@ -124,6 +167,34 @@ pub(crate) fn check_header(map: &Mapping) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_sides_meet_in_windows() {
+        let window = || Arc::new(Mapping::private(WINDOW_BYTES).unwrap());
+        let segment = || Arc::new(Mapping::private(SEGMENT_BYTES).unwrap());
+        let (a, b) = (window(), window());
+        let windows = |own: &Arc<Mapping>, peer: &Arc<Mapping>| {
+            Some(Windows { own: Arc::clone(own), peer: Arc::clone(peer) })
+        };
+        let mut opener = Views::over(segment(), windows(&a, &b), Side::Opener).unwrap();
+        let mut acceptor = Views::over(segment(), windows(&b, &a), Side::Acceptor).unwrap();
+        for round in 0..1000_u32 {
+            opener.tx.push_head(7, &round.to_le_bytes()).unwrap();
+            acceptor.tx.push_head(8, &round.to_le_bytes()).unwrap();
+            for (rx, kind) in [(&mut acceptor.rx, 7), (&mut opener.rx, 8)] {
+                let record = rx.peek().unwrap().unwrap();
+                assert_eq!((record.kind, record.head()), (kind, &round.to_le_bytes()[..]));
+                rx.advance();
+            }
+        }
+        opener.rx.set_idle(true);
+        assert!(acceptor.tx.consumer_idle() && !opener.tx.consumer_idle());
+        let bell = a.bell_handle().unwrap();
+        b.bell().unwrap().set_sleeping(true);
+        assert!(!bell.sleeping());
+        a.bell().unwrap().set_sleeping(true);
+        assert!(bell.sleeping());
+    }
 
     #[test]
     fn both_sides_meet() {

@@ -83,7 +83,8 @@ fn survivor(rig: &Rig<'_>) -> Outcome {
         rig.post(|| rig.ep.tsend(Buf::new(LARGE), rig.to(victim), 1, 0x20 + victim))?;
     }
     rig.rank.barrier(&mut || Ok(()))?;
-    let over_driver = std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|value| value == "kernel");
+    let over_driver = std::env::var_os("FI_SCIF_TRANSPORT")
+        .is_some_and(|name| name == "kernel" || name == "scif");
     let mut open = 3 * VICTIMS;
     rig.wait("the end of everything under way", || {
         while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {

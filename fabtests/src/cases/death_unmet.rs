@@ -56,7 +56,7 @@ fn is_connecting() -> Outcome<bool> {
 
 /// Whether the connections are those of a driver, whose listeners accept without polls.
 fn is_over_driver() -> bool {
-    std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|value| value == "kernel")
+    std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|name| name == "kernel" || name == "scif")
 }
 
 fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {

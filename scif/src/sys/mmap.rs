@@ -15,9 +15,9 @@ use std::ptr::{NonNull, null_mut};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap, munmap};
 use scif_ring::{
-    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
-    HAZARD_BYTES, HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem, Producer,
-    REPLY_LINE_BYTES,
+    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, CREDITS_BYTES, Claim, Consumer,
+    DIRECTION_BYTES, HAZARD_BYTES, HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem,
+    Producer, REPLY_LINE_BYTES,
 };
 
 use super::fork::{self, Maker};
@@ -128,6 +128,13 @@ impl Mapping {
         Mapping::own(std::ptr::with_exposed_provenance_mut(at), len, writable)
     }
 
+    /// Takes over a range that was mapped for the library itself; not inherited by a forked child.
+    pub fn adopt_for_library(at: usize, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let _section = fork::section();
+        let mut parts = parts();
+        Mapping::own_part(std::ptr::with_exposed_provenance_mut(at), len, writable, &mut parts)
+    }
+
     fn own(at: *mut u8, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let base = NonNull::new(at).ok_or(Errno::FAULT)?;
         Ok(Mapping { base, len, writable, part: None })
@@ -194,6 +201,34 @@ impl Mapping {
         // SAFETY: as above; a connection has one producer for each half.
         unsafe { tx.set_reply_line(line, half != 0) };
         Ok(tx)
+    }
+
+    /// Returns the producer of the direction at `offset`, whose consumer writes its words at
+    /// `credits_at` of `credits`. The caller creates one per direction.
+    pub(crate) fn producer_apart(
+        &self,
+        offset: usize,
+        credits: &Mapping,
+        credits_at: usize,
+    ) -> Result<Producer, OutOfRange> {
+        let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
+        let credits = credits.at(credits_at, CREDITS_BYTES, PAGE, true)?;
+        // SAFETY: as in `producer`; the caller keeps both mappings.
+        unsafe { Producer::apart(at, DIRECTION_BYTES, credits) }.map_err(|_| OutOfRange)
+    }
+
+    /// Returns the consumer of the direction at `offset`, which writes its words at `credits_at` of
+    /// `credits`. The caller creates one per direction.
+    pub(crate) fn consumer_apart(
+        &self,
+        offset: usize,
+        credits: &Mapping,
+        credits_at: usize,
+    ) -> Result<Consumer, OutOfRange> {
+        let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
+        let credits = credits.at(credits_at, CREDITS_BYTES, PAGE, true)?;
+        // SAFETY: as in `producer_apart`.
+        unsafe { Consumer::apart(at, DIRECTION_BYTES, credits) }.map_err(|_| OutOfRange)
     }
 
     /// Returns the consumer of the direction at `offset`, whose producer replies in half number

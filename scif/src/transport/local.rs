@@ -195,6 +195,7 @@ impl LocalPort {
             peer,
             side,
             segment,
+            windows: None,
             link: Box::new(link),
             liveness: ProcessProof::of(process::pid()),
             remote,

@@ -21,7 +21,7 @@ use crate::export::{Shared, Writers};
 use crate::keys::SharedKeys;
 use crate::liveness::ProcessProof;
 use crate::memory::PeerMemory;
-use crate::segment::Side;
+use crate::segment::{Side, Windows};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
 
@@ -97,6 +97,11 @@ pub(crate) trait Port: Debug + Send {
     /// Returns a descriptor that is readable when `poll` would find something.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
+    /// Publishes to all peers that do not share our doorbell whether we sleep.
+    fn set_sleeping(&mut self, sleeping: bool) {
+        let _ = sleeping;
+    }
+
     /// Whether connecting peers wait for a descriptor, so that `poll` must be repeated although
     /// nothing arrives.
     fn is_parked(&self) -> bool {
@@ -113,6 +118,8 @@ pub(crate) struct Opened {
     pub(crate) peer: PortId,
     pub(crate) side: Side,
     pub(crate) segment: Arc<Mapping>,
+    /// Windows with the rings, if these do not lie in the segment.
+    pub(crate) windows: Option<Windows>,
     pub(crate) link: Box<dyn Link>,
     pub(crate) liveness: ProcessProof,
     /// Exports of the peer; the opener receives them later.
@@ -176,6 +183,11 @@ pub(crate) trait Link: Debug + Send {
 
     /// Makes the peer's `wait_fd` readable.
     fn wake(&mut self);
+
+    /// Whether an idle peer is notified by `wake`, since it does not share its doorbell.
+    fn rings_by_wake(&self) -> bool {
+        false
+    }
 
     /// Whether the peer itself consumes pushed records, not a local relay.
     fn is_direct(&self) -> bool {

@@ -501,6 +501,20 @@ impl ScifCalls for Device {
         Device::receive(self, fd, dst, false)
     }
 
+    /// A process that exits with a window and a mapping leaks its port, and mappings between nodes
+    /// are write-combined.
+    fn rings_in_windows(&self) -> bool {
+        false
+    }
+
+    fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64, Failure> {
+        Device::register(self, fd, (addr, len), 0, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<usize, Failure> {
+        Device::map(self, fd, (0, len), offset, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
     fn nodes(&self) -> Result<(Vec<u16>, u16), Failure> {
         Device::nodes(self)
     }

@@ -191,6 +191,14 @@ impl<T: Send + 'static> Calls<T> {
         });
     }
 
+    /// Leaves the attempt to connect to `dst` to its thread, also if it is answered: the answer is
+    /// that of an earlier process.
+    pub(super) fn forget(&mut self, dst: PortId) {
+        if let Some(call) = self.open.remove(&dst) {
+            self.sender.dispose(call);
+        }
+    }
+
     /// Leaves all attempts to their threads.
     pub(super) fn abandon(&mut self) {
         for (_, call) in self.open.drain() {
@@ -279,6 +287,24 @@ mod tests {
                 told => return told,
             }
         }
+    }
+
+    #[test]
+    fn the_answer_of_a_process_that_died_is_not_taken() {
+        let mut calls = calls();
+        let (answer, driver) = mpsc::channel::<()>();
+        let (told, news) = mpsc::channel();
+        let accepted = move || {
+            let _ = driver.recv();
+            Ok(7)
+        };
+        let asked = calls.ask(DST, || Ok(accepted), move || told.send(()).unwrap());
+        assert_eq!(asked, Err(Error::Again));
+        answer.send(()).unwrap();
+        news.recv().unwrap();
+        calls.forget(DST);
+        let again = || -> Result<fn() -> _> { Err(Error::Forked) };
+        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
     }
 
     #[test]

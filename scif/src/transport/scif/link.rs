@@ -1,135 +1,36 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One connection over a driver: an endpoint of the driver, the greeting at its beginning, and its
-//! records in both directions.
+//! One connection over the calls of `scif.h`: its greeting, its doorbells and end, and its records
+//! where they cross the stream.
 //!
-//! Not about its establishment (`calls`, `reception`) nor about data for which the driver has no
-//! space (`sender`). The driver reports a closed peer: its process, its node, or only this
-//! connection. `scif_connect`, `scif_send`, `scif_recv` and `scif_close` of `scif.h`.
+//! Not about its establishment (`calls`, `reception`) nor about data for which the stream has no
+//! space (`sender`). The calls report a closed peer: its process, its node, or only this
+//! connection.
 
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use scif_ring::AtomicFlag;
+use scif_ring::{AtomicFlag, Bell};
 
-use super::relay::{GREETING, Heard, Incoming, RelayGreeting, Said, relay};
+use super::relay::{Heard, Incoming, Said, bells, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
+use super::stream::{Arriving, Stream};
+use super::windows::Rings;
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Result};
 use crate::failure::Failure;
 use crate::memory::PeerMemory;
-use crate::scif_calls::ScifCalls;
 use crate::segment::Side;
 use crate::slab::ConnId;
-use crate::sys::descriptor;
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::keep_errno;
-use crate::sys::fork::{self, PrivateFd};
 use crate::sys::mmap::{Mapping, OutOfRange};
-use crate::sys::slice;
 use crate::transport::{CloseKind, Link, LinkUpdate, Remote, conn_of, token};
 
 /// Kind of an epoll token that names a connection.
 pub(super) const CONN: u64 = 0;
 /// Kind of the epoll token of the desk's event.
 pub(super) const NEWS: u64 = 1;
-
-/// An endpoint of `scif.h`; a forked child does not have it.
-#[derive(Debug)]
-pub(super) struct Stream {
-    calls: Arc<dyn ScifCalls>,
-    fd: Option<PrivateFd>,
-}
-
-impl Stream {
-    /// Opens a new endpoint.
-    pub(super) fn open(calls: &Arc<dyn ScifCalls>) -> std::result::Result<Stream, Failure> {
-        // A child forked in between would keep the endpoint.
-        let _section = fork::section();
-        let fd = descriptor::adopt(calls.open()?);
-        Ok(Stream { calls: Arc::clone(calls), fd: Some(PrivateFd::new(fd)) })
-    }
-
-    /// Opens a new endpoint of the same implementation.
-    pub(super) fn another(&self) -> std::result::Result<Stream, Failure> {
-        Stream::open(&self.calls)
-    }
-
-    /// Whether this is a forked child's copy.
-    fn is_inherited(&self) -> bool {
-        self.fd.as_ref().is_some_and(PrivateFd::is_inherited)
-    }
-
-    /// Takes a port and listens; returns the port.
-    pub(super) fn listen(&self, port: u16, backlog: i32) -> std::result::Result<u16, Failure> {
-        let port = self.calls.bind(self.raw(), port)?;
-        self.calls.listen(self.raw(), backlog)?;
-        Ok(port)
-    }
-
-    /// Accepts the next connection into `new`; returns the peer. The driver waits for the answer of
-    /// the peer's node.
-    pub(super) fn accept(&self, new: &Stream) -> std::result::Result<PortId, Failure> {
-        self.calls.accept_into(self.raw(), new.raw())
-    }
-
-    /// Connects. The driver blocks the thread for up to 30 s.
-    pub(super) fn connect(&self, dst: PortId) -> std::result::Result<(), Failure> {
-        self.calls.connect(self.raw(), dst)
-    }
-
-    pub(super) fn receive(&self, to: &mut [u8]) -> std::result::Result<usize, Failure> {
-        slice::with_bytes_mut(to, |mem| self.calls.receive(self.raw(), mem))
-    }
-}
-
-impl Wire for Stream {
-    fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure> {
-        slice::with_bytes(bytes, |mem| self.calls.send(self.raw(), mem))
-    }
-
-    fn raw(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd)
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // Not under the lock of a fork: the driver waits for the peer's, and a stand-in device has
-        // locks.
-        if let Some(fd) = self.fd.take().and_then(PrivateFd::release) {
-            self.calls.close(descriptor::release(fd));
-        }
-    }
-}
-
-/// Part of a greeting received so far.
-#[derive(Debug, Default)]
-pub(super) struct Arriving {
-    bytes: [u8; GREETING],
-    have: usize,
-}
-
-impl Arriving {
-    /// Receives more of the greeting; returns its content once complete.
-    pub(super) fn hear(&mut self, stream: &Stream) -> std::result::Result<Option<Said>, Reason> {
-        while let Some(rest) = self.bytes.get_mut(self.have..).filter(|rest| !rest.is_empty()) {
-            match stream.receive(rest) {
-                Ok(0) | Err(Failure::Interrupted) => return Ok(None),
-                Ok(n) => self.have += n,
-                Err(_) => return Err(Reason::Died),
-            }
-        }
-        RelayGreeting::decode(self.bytes).map(Some)
-    }
-}
 
 /// State that the links of a port share with each other and with its threads.
 #[derive(Debug)]
@@ -146,7 +47,20 @@ pub(super) struct Desk {
     news: Mutex<Vec<ConnId>>,
     pub(super) sender: Arc<Sender>,
     pub(super) lingering: Arc<Lingering>,
+    /// Doorbells in the windows of peers, in which we publish our sleep.
+    sleep_flags: Mutex<Vec<SleepFlag>>,
+    /// Peers that died since the port last took the list.
+    died: Mutex<Vec<PortId>>,
     warned: AtomicFlag,
+}
+
+/// Doorbell page in the window of a peer.
+#[derive(Debug)]
+struct SleepFlag {
+    id: ConnId,
+    bell: Bell,
+    /// Last, so that it outlives the view.
+    _window: Arc<Mapping>,
 }
 
 impl Desk {
@@ -162,6 +76,8 @@ impl Desk {
             news: Mutex::default(),
             sender,
             lingering: Arc::default(),
+            sleep_flags: Mutex::default(),
+            died: Mutex::default(),
             warned: AtomicFlag::new(false),
         })
     }
@@ -187,6 +103,22 @@ impl Desk {
         ready.append(&mut self.news());
     }
 
+    fn sleep_flags(&self) -> MutexGuard<'_, Vec<SleepFlag>> {
+        self.sleep_flags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the peers that died since the last call.
+    pub(super) fn take_died(&self) -> Vec<PortId> {
+        std::mem::take(&mut *self.died.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Publishes in the windows of all peers whether the owner sleeps.
+    pub(super) fn set_sleeping(&self, sleeping: bool) {
+        for flag in self.sleep_flags().iter() {
+            flag.bell.set_sleeping(sleeping);
+        }
+    }
+
     /// Logs at warn the first time, later at debug.
     pub(super) fn warn_once(&self, text: fmt::Arguments<'_>) {
         if self.warned.swap(true) {
@@ -196,13 +128,15 @@ impl Desk {
         }
     }
 
-    pub(super) fn remote(&self) -> Remote {
+    /// Returns the exports of a peer. Without windows its doorbell always appears asleep.
+    pub(super) fn remote(&self, rings: &Rings) -> Remote {
+        let bell = rings.windows.as_ref().map_or(&self.bell, |windows| &windows.own);
         Remote {
-            bell: Arc::clone(&self.bell),
+            bell: Arc::clone(bell),
             bell_bit: 0,
             keys: None,
             memory: PeerMemory::none(),
-            asymmetric: true,
+            asymmetric: rings.windows.is_none() || rings.asymmetric,
         }
     }
 }
@@ -212,6 +146,8 @@ enum Stage {
     /// The answer of the peer's endpoint has not arrived completely.
     Greeted(Arriving),
     Up,
+    /// The connection ended while it was established.
+    Ended(Reason),
 }
 
 /// Resources of a link until its end.
@@ -227,6 +163,8 @@ pub(super) struct ScifLink {
     ends: Option<Ends>,
     stage: Stage,
     incoming: Incoming,
+    rings: Rings,
+    peer: PortId,
     desk: Arc<Desk>,
     id: ConnId,
 }
@@ -238,11 +176,21 @@ impl ScifLink {
         desk: &Arc<Desk>,
         stream: Stream,
         segment: &Arc<Mapping>,
-        token: u64,
-        peer: PortId,
+        rings: Rings,
+        (token, peer): (u64, PortId),
         side: Side,
     ) -> std::result::Result<ScifLink, OutOfRange> {
-        let (outgoing, incoming) = relay(segment, side)?;
+        let (outgoing, incoming) = match &rings.windows {
+            Some(windows) => {
+                desk.sleep_flags().push(SleepFlag {
+                    id: conn_of(token),
+                    bell: windows.peer.bell()?,
+                    _window: Arc::clone(&windows.peer),
+                });
+                bells()
+            }
+            None => relay(segment, side)?,
+        };
         let stream = Arc::new(stream);
         let wire = Arc::clone(&stream) as Arc<dyn Wire>;
         let id = conn_of(token);
@@ -253,11 +201,14 @@ impl ScifLink {
                 outlet: Outlet::new(wire, peer, outgoing, &desk.sender, &desk.lingering, notify),
                 stream,
             }),
-            stage: match side {
-                Side::Opener => Stage::Greeted(Arriving::default()),
-                Side::Acceptor => Stage::Up,
+            stage: match (rings.ended, side) {
+                (Some(reason), _) => Stage::Ended(reason),
+                (None, Side::Opener) => Stage::Greeted(Arriving::default()),
+                (None, Side::Acceptor) => Stage::Up,
             },
             incoming,
+            rings,
+            peer,
             desk: Arc::clone(desk),
             id,
         })
@@ -269,6 +220,9 @@ impl ScifLink {
         {
             ends.outlet.reset();
         }
+        if reason == Reason::Died {
+            self.desk.died.lock().unwrap_or_else(PoisonError::into_inner).push(self.peer);
+        }
         self.leave();
         LinkUpdate::Closed(reason)
     }
@@ -277,6 +231,7 @@ impl ScifLink {
     /// the driver.
     fn leave(&mut self) {
         if let Some(ends) = self.ends.take() {
+            self.desk.sleep_flags().retain(|flag| flag.id != self.id);
             self.desk.epoll.remove(&ends.stream);
             self.desk.sender.dispose(ends);
         }
@@ -317,11 +272,15 @@ impl ScifLink {
                 Ok(None) => None,
                 Ok(Some(Said::Welcome)) => {
                     self.stage = Stage::Up;
-                    Some(LinkUpdate::Up(Box::new(self.desk.remote())))
+                    Some(LinkUpdate::Up(Box::new(self.desk.remote(&self.rings))))
                 }
                 Ok(Some(Said::No(reason))) | Err(reason) => Some(self.closed(reason)),
-                Ok(Some(Said::Hello(_))) => Some(self.closed(Reason::Corrupt)),
+                Ok(Some(_)) => Some(self.closed(Reason::Corrupt)),
             },
+            Stage::Ended(reason) => {
+                let reason = *reason;
+                Some(self.closed(reason))
+            }
             Stage::Up => self.hear(),
         }
     }
@@ -350,6 +309,10 @@ impl Link for ScifLink {
         false
     }
 
+    fn rings_by_wake(&self) -> bool {
+        self.rings.windows.is_some()
+    }
+
     fn next_event(&mut self) -> Option<LinkUpdate> {
         keep_errno(|| self.exchange())
     }
@@ -359,9 +322,11 @@ impl Link for ScifLink {
     }
 
     fn wake(&mut self) {
-        if let Some(ends) = &self.ends {
-            keep_errno(|| ends.outlet.flush());
-        }
+        let Some(ends) = &self.ends else { return };
+        keep_errno(|| match self.rings.windows {
+            Some(_) => ends.outlet.ring_bell(),
+            None => ends.outlet.flush(),
+        });
     }
 
     fn close(&mut self, how: CloseKind) {

@@ -11,5 +11,7 @@ mod port;
 mod reception;
 mod relay;
 mod sender;
+mod stream;
+mod windows;
 
 pub(crate) use self::carry::Scif;

@@ -16,10 +16,11 @@ use scif_ring::BELL_BYTES;
 
 use super::Scif;
 use super::calls::Calls;
-use super::link::{CONN, Desk, NEWS, ScifLink, Stream};
+use super::link::{CONN, Desk, NEWS, ScifLink};
 use super::reception::{GreetedPeer, Reception};
 use super::relay::RelayGreeting;
-use super::sender::Wire;
+use super::stream::Stream;
+use super::windows;
 use crate::addr::PortId;
 use crate::error::{Error, Result};
 use crate::export::{Shared, Writers};
@@ -49,7 +50,7 @@ pub(super) struct ScifPort {
     /// driver's port, which another endpoint may then take.
     near: Box<dyn Port>,
     reception: Reception,
-    calls: Calls<Stream>,
+    calls: Calls<GreetedPeer>,
     desk: Arc<Desk>,
     maker: Maker,
     closed: bool,
@@ -93,36 +94,33 @@ impl ScifPort {
         Ok(segment)
     }
 
-    /// Returns a connection over a connected stream, and sends the greeting.
-    fn join(&self, stream: Stream, peer: PortId, id: ConnId, side: Side) -> Result<Opened> {
+    /// Returns a connection over a greeted stream; an acceptor sends the welcome.
+    fn join(&self, greeted: GreetedPeer, id: ConnId, side: Side) -> Result<Opened> {
+        let GreetedPeer { stream, from: peer, rings } = greeted;
         let segment = self.segment()?;
         let token = token(CONN, id);
         let greeting = match side {
-            Side::Opener => RelayGreeting::hello(self.id.port),
+            Side::Opener => rings.confirmation(self.id.port),
             Side::Acceptor => RelayGreeting::welcome(self.id.port),
         };
-        // The first bytes find an empty queue.
-        while let Err(failure) = stream.send(&greeting.encode()) {
-            match failure.errno() {
-                Errno::INTR => {}
-                // The peer has closed already. Data that it sent before can still be received. A
-                // listener that has sent no refusal has died.
-                Errno::CONNRESET | Errno::NOTCONN => break,
-                _ => {
-                    self.desk.sender.dispose(stream);
-                    return Err(os("scif_send", &failure));
-                }
-            }
+        if let Err(failure) = stream.greet(&greeting) {
+            self.desk.sender.dispose(stream);
+            return Err(os("scif_send", &failure));
         }
         self.desk.epoll.add(&stream, token).map_err(Error::os("epoll_ctl"))?;
-        let link = ScifLink::new(&self.desk, stream, &segment, token, peer, side)?;
+        let windows = rings.windows.clone();
+        let place = if windows.is_some() { "lie in windows" } else { "are relayed" };
+        log::debug!("the rings between {} and {peer} {place}", self.id);
+        let remote = (side == Side::Acceptor).then(|| self.desk.remote(&rings));
+        let link = ScifLink::new(&self.desk, stream, &segment, rings, (token, peer), side)?;
         Ok(Opened {
             peer,
             side,
             segment,
+            windows,
             link: Box::new(link),
             liveness: ProcessProof::of(0),
-            remote: (side == Side::Acceptor).then(|| self.desk.remote()),
+            remote,
         })
     }
 
@@ -132,14 +130,22 @@ impl ScifPort {
             Err(Error::Refused(_)) => {}
             done => return done,
         }
+        for died in self.desk.take_died() {
+            self.calls.forget(died);
+        }
         let calls = &self.scif.calls;
+        let port = self.id.port;
         let prepare = || {
-            let stream = Stream::open(calls).map_err(|failure| os("scif_open", &failure))?;
-            Ok(move || stream.connect(dst).map(|()| stream))
+            let mut stream = Stream::open(calls).map_err(|failure| os("scif_open", &failure))?;
+            Ok(move || {
+                stream.connect(dst)?;
+                let rings = windows::open(&mut stream, port)?;
+                Ok(GreetedPeer { stream, from: dst, rings })
+            })
         };
         let desk = Arc::clone(&self.desk);
-        let stream = self.calls.ask(dst, prepare, move || desk.signal())?;
-        self.join(stream, dst, id, Side::Opener)
+        let greeted = self.calls.ask(dst, prepare, move || desk.signal())?;
+        self.join(greeted, id, Side::Opener)
     }
 
     fn collect_ready(&mut self, ready: &mut Vec<ConnId>) {
@@ -163,8 +169,9 @@ impl ScifPort {
         if let Some(opened) = self.near.accept(id) {
             return Some(opened);
         }
-        while let Some(GreetedPeer { stream, from }) = self.reception.next() {
-            match self.join(stream, from, id, Side::Acceptor) {
+        while let Some(greeted) = self.reception.next() {
+            let from = greeted.from;
+            match self.join(greeted, id, Side::Acceptor) {
                 Ok(opened) => return Some(opened),
                 Err(error) => log::debug!("a connection of {from} was not accepted: {error}"),
             }
@@ -210,6 +217,10 @@ impl Port for ScifPort {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.desk.epoll.as_fd()
+    }
+
+    fn set_sleeping(&mut self, sleeping: bool) {
+        self.desk.set_sleeping(sleeping);
     }
 
     fn close(&mut self, how: CloseKind) {

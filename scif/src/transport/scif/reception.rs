@@ -15,9 +15,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use scif_ring::AtomicFlag;
 
-use super::link::{Arriving, Desk, Stream};
-use super::relay::{RelayGreeting, Said};
+use super::link::Desk;
+use super::relay::{Offer, RelayGreeting, Said};
 use super::sender::Wire;
+use super::stream::{Arriving, Stream};
+use super::windows::{Offered, Rings};
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::sys::epoll::Event;
@@ -45,6 +47,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 pub(super) struct GreetedPeer {
     pub(super) stream: Stream,
     pub(super) from: PortId,
+    pub(super) rings: Rings,
 }
 
 /// State shared by the thread and the port.
@@ -133,13 +136,59 @@ fn refuse(stream: &Stream, reason: Refusal) {
     let _ = stream.send(&RelayGreeting::no(reason).encode());
 }
 
-/// An accepted peer without a hello.
+/// An accepted peer whose greeting is not complete.
 #[derive(Debug)]
 struct SilentPeer {
     stream: Stream,
+    /// Port of the peer's endpoint; after its hello, the one at which it listens.
     from: PortId,
-    hello: Arriving,
+    /// Next greeting, as far as it has arrived.
+    greeting: Arriving,
+    /// Windows offered to it, after a hello with one.
+    offered: Option<Offered>,
     since_ns: u64,
+}
+
+/// Progress of a greeting.
+enum GreetingProgress {
+    Incomplete(SilentPeer),
+    Complete(GreetedPeer),
+    Invalid(SilentPeer, Option<Reason>),
+}
+
+impl SilentPeer {
+    /// Reads more of the greeting, and answers a hello with a window.
+    fn hear(mut self) -> GreetingProgress {
+        match (self.greeting.hear(&self.stream), self.offered.take()) {
+            (Ok(None), offered) => GreetingProgress::Incomplete(SilentPeer { offered, ..self }),
+            (Ok(Some(Said::Hello(port, offer))), None) => {
+                self.from.port = port;
+                self.answer(offer)
+            }
+            (Ok(Some(Said::Ready(mapped))), Some(offered)) => match offered.confirm(mapped) {
+                Ok(rings) => self.complete(rings),
+                Err(reason) => GreetingProgress::Invalid(self, Some(reason)),
+            },
+            (Ok(Some(_)), _) => GreetingProgress::Invalid(self, None),
+            (Err(reason), _) => GreetingProgress::Invalid(self, Some(reason)),
+        }
+    }
+
+    fn answer(mut self, hello: Offer) -> GreetingProgress {
+        let Some(offset) = hello.window else { return self.complete(Rings::relayed()) };
+        match Offered::answer(&mut self.stream, hello, offset) {
+            Ok(offered) => GreetingProgress::Incomplete(SilentPeer {
+                greeting: Arriving::default(),
+                offered: Some(offered),
+                ..self
+            }),
+            Err(_) => GreetingProgress::Invalid(self, Some(Reason::Died)),
+        }
+    }
+
+    fn complete(self, rings: Rings) -> GreetingProgress {
+        GreetingProgress::Complete(GreetedPeer { stream: self.stream, from: self.from, rings })
+    }
 }
 
 /// State of the thread.
@@ -213,7 +262,8 @@ impl Clerk {
                 self.mute.push_back(SilentPeer {
                     stream,
                     from,
-                    hello: Arriving::default(),
+                    greeting: Arriving::default(),
+                    offered: None,
                     since_ns: now_ns(),
                 });
                 if self.mute.len() > MUTE_MAX
@@ -241,19 +291,18 @@ impl Clerk {
     /// after the time limit.
     fn hear(&mut self) {
         let now = now_ns();
-        for mut mute in std::mem::take(&mut self.mute) {
-            match mute.hello.hear(&mute.stream) {
-                Ok(Some(Said::Hello(port))) => {
-                    let node = mute.from.node;
-                    let from = PortId { node, port };
-                    let stream = mute.stream;
-                    self.hall.guests().push_back(GreetedPeer { stream, from });
+        for mute in std::mem::take(&mut self.mute) {
+            match mute.hear() {
+                GreetingProgress::Complete(guest) => {
+                    self.hall.guests().push_back(guest);
                     self.desk.signal();
                 }
-                Ok(None) if now.saturating_sub(mute.since_ns) < MUTE_NS => {
-                    self.mute.push_back(mute)
+                GreetingProgress::Incomplete(mute)
+                    if now.saturating_sub(mute.since_ns) < MUTE_NS =>
+                {
+                    self.mute.push_back(mute);
                 }
-                Ok(_) => {
+                GreetingProgress::Incomplete(mute) | GreetingProgress::Invalid(mute, None) => {
                     log::debug!(
                         "{} connected to {} and sent no valid hello within {} s; refused",
                         mute.from,
@@ -263,7 +312,7 @@ impl Clerk {
                     // Without a refusal, the peer would assume that we died.
                     refuse(&mute.stream, Refusal::Resources);
                 }
-                Err(reason) => {
+                GreetingProgress::Invalid(mute, Some(reason)) => {
                     log::debug!("{} called {}: {reason}", mute.from, self.id);
                     if let Reason::Refused(reason) = reason {
                         refuse(&mute.stream, reason);

@@ -19,16 +19,26 @@ use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 
 /// Version of greetings and frames. A peer with another one is refused.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const MAGIC: u32 = u32::from_le_bytes(*b"ScKe");
 
 const HELLO: u8 = b'H';
 const WELCOME: u8 = b'W';
 const NO: u8 = b'N';
+/// Kinds of greetings that exchange windows, between hello and welcome.
+const OFFER: u8 = b'O';
+const READY: u8 = b'M';
+
+/// Flag of a greeting: the sender executes `membarrier` before it sleeps.
+const MEMBARRIER: u16 = 1;
+/// Offset in a greeting without a window.
+const NO_WINDOW: i64 = -1;
 
 const RECORD: u8 = b'D';
 const BYE: u8 = b'B';
 const RESET: u8 = b'R';
+/// Doorbell of a connection whose rings lie in windows.
+const BELL: u8 = b'L';
 
 /// Size in bytes of a frame before its head.
 const FRAME: usize = 8;
@@ -52,17 +62,32 @@ pub(super) struct RelayGreeting {
     /// Layout version of records.
     layout: u32,
     /// Port at which the sender listens.
-    pub(super) port: u16,
-    reserved: u16,
+    port: u16,
+    flags: u16,
+    /// Offset of the sender's window, for the peer to map.
+    window: i64,
 }
 
-const _: () = assert!(GREETING == 16);
+const _: () = assert!(GREETING == 24);
+
+/// Window that one side offers to the other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Offer {
+    /// Offset in the registered space of the sender; `None`: rings lie in no window.
+    pub(super) window: Option<i64>,
+    /// Whether the sender executes `membarrier` before it sleeps.
+    pub(super) membarrier: bool,
+}
 
 /// Content of a greeting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Said {
-    /// Hello of the opener, which listens at that port.
-    Hello(u16),
+    /// Hello of the opener, which listens at that port, with its window.
+    Hello(u16, Offer),
+    /// Answer of the acceptor's thread to a hello with a window.
+    Offer(Offer),
+    /// Answer of the opener to the offer: whether both sides use the windows.
+    Ready(bool),
     Welcome,
     No(Reason),
 }
@@ -76,12 +101,26 @@ impl RelayGreeting {
             code,
             layout: LAYOUT,
             port,
-            reserved: 0,
+            flags: 0,
+            window: NO_WINDOW,
         }
     }
 
-    pub(super) fn hello(port: u16) -> RelayGreeting {
-        RelayGreeting::new(HELLO, 0, port)
+    fn with(self, offer: Offer) -> RelayGreeting {
+        let flags = if offer.membarrier { MEMBARRIER } else { 0 };
+        RelayGreeting { flags, window: offer.window.unwrap_or(NO_WINDOW), ..self }
+    }
+
+    pub(super) fn hello(port: u16, offer: Offer) -> RelayGreeting {
+        RelayGreeting::new(HELLO, 0, port).with(offer)
+    }
+
+    pub(super) fn offer(offer: Offer) -> RelayGreeting {
+        RelayGreeting::new(OFFER, 0, 0).with(offer)
+    }
+
+    pub(super) fn ready(mapped: bool) -> RelayGreeting {
+        RelayGreeting::new(READY, u8::from(mapped), 0)
     }
 
     pub(super) fn welcome(port: u16) -> RelayGreeting {
@@ -110,13 +149,19 @@ impl RelayGreeting {
         if greeting.magic != MAGIC {
             return Err(Reason::Corrupt);
         }
+        let offer = Offer {
+            window: Some(greeting.window).filter(|at| *at >= 0),
+            membarrier: greeting.flags & MEMBARRIER != 0,
+        };
         let alike = greeting.version == VERSION && greeting.layout == LAYOUT;
         match (greeting.kind, greeting.code) {
             (NO, 1) => Ok(Said::No(Reason::Refused(Refusal::Closed))),
             (NO, 2) => Ok(Said::No(Reason::Refused(Refusal::Version))),
             (NO, 3) => Ok(Said::No(Reason::Refused(Refusal::Resources))),
             _ if !alike => Err(Reason::Refused(Refusal::Version)),
-            (HELLO, 0) if greeting.port != 0 => Ok(Said::Hello(greeting.port)),
+            (HELLO, 0) if greeting.port != 0 => Ok(Said::Hello(greeting.port, offer)),
+            (OFFER, 0) => Ok(Said::Offer(offer)),
+            (READY, mapped @ 0..=1) => Ok(Said::Ready(mapped == 1)),
             (WELCOME, 0) => Ok(Said::Welcome),
             _ => Err(Reason::Corrupt),
         }
@@ -137,25 +182,27 @@ pub(super) enum Heard {
 /// Outgoing half of a connection's relay: from the ring that the endpoint fills to the stream.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    ring: Consumer,
+    /// `None` if the rings lie in windows.
+    ring: Option<Consumer>,
     bytes: Vec<u8>,
     /// Number of `bytes` already sent.
     sent: usize,
     /// Last, so that it outlives the view.
-    _segment: Arc<Mapping>,
+    _segment: Option<Arc<Mapping>>,
 }
 
 /// Incoming half of a connection's relay: from the stream to the ring that the endpoint reads.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    ring: Producer,
+    /// `None` if the rings lie in windows.
+    ring: Option<Producer>,
     bytes: Vec<u8>,
     /// Number of `bytes` that were pushed.
     used: usize,
     /// Whether the ring had no space for a record that has arrived.
     full: bool,
     /// Last, so that it outlives the view.
-    _segment: Arc<Mapping>,
+    _segment: Option<Arc<Mapping>>,
 }
 
 /// Returns both halves of the relay for the rings of `segment`; the endpoint has the ends of
@@ -165,15 +212,23 @@ pub(super) fn relay(
     side: Side,
 ) -> Result<(Outgoing, Incoming), OutOfRange> {
     let Views { tx, rx, .. } = Views::new(Arc::clone(segment), side.other())?;
-    let outgoing = Outgoing { ring: rx, bytes: Vec::new(), sent: 0, _segment: Arc::clone(segment) };
-    let incoming = Incoming {
-        ring: tx,
-        bytes: Vec::new(),
-        used: 0,
-        full: false,
-        _segment: Arc::clone(segment),
-    };
-    Ok((outgoing, incoming))
+    Ok(halves(Some((tx, rx)), Some(segment)))
+}
+
+/// Returns both halves for rings in windows: only doorbells and the end cross the stream.
+pub(super) fn bells() -> (Outgoing, Incoming) {
+    halves(None, None)
+}
+
+fn halves(
+    rings: Option<(Producer, Consumer)>,
+    segment: Option<&Arc<Mapping>>,
+) -> (Outgoing, Incoming) {
+    let (tx, rx) = rings.unzip();
+    let outgoing = Outgoing { ring: rx, bytes: Vec::new(), sent: 0, _segment: segment.cloned() };
+    let incoming =
+        Incoming { ring: tx, bytes: Vec::new(), used: 0, full: false, _segment: segment.cloned() };
+    (outgoing, incoming)
 }
 
 impl Outgoing {
@@ -202,9 +257,12 @@ impl Outgoing {
 
     /// Takes records out of the ring, up to one queue capacity. Returns false without a record.
     fn gather(&mut self) -> bool {
+        let Some(ring) = &mut self.ring else {
+            return false;
+        };
         // Only our own endpoint pushes into this ring, so it contains valid records only.
         while self.bytes.len() < QUEUE
-            && let Ok(Some(record)) = self.ring.peek()
+            && let Ok(Some(record)) = ring.peek()
         {
             let body = record.body.len();
             #[expect(clippy::cast_possible_truncation, reason = "at most BODY_MAX")]
@@ -216,10 +274,19 @@ impl Outgoing {
             if let Some(to) = self.bytes.get_mut(at..) {
                 record.body.copy_to_slice(to);
             }
-            self.ring.advance();
+            ring.advance();
         }
-        self.ring.flush();
+        ring.flush();
         !self.bytes.is_empty()
+    }
+
+    /// Appends a doorbell, unless other frames wait and will wake the peer.
+    pub(super) fn ring_bell(&mut self) {
+        if self.bytes.is_empty() {
+            let mut frame = [0; FRAME];
+            frame[0] = BELL;
+            self.bytes.extend(frame);
+        }
     }
 
     /// Appends a last frame behind the pending data.
@@ -286,6 +353,10 @@ impl Incoming {
         };
         match frame {
             RECORD => {}
+            BELL => {
+                self.used += FRAME;
+                return Next::Pushed;
+            }
             BYE => return Next::End(Reason::Orderly),
             RESET => return Next::End(Reason::Reset),
             _ => return Next::End(Reason::Corrupt),
@@ -301,7 +372,10 @@ impl Incoming {
         let Some(body) = rest.get(..body_len) else {
             return Next::Short;
         };
-        match self.ring.push_slice(kind, head, body) {
+        let Some(ring) = &mut self.ring else {
+            return Next::End(Reason::Corrupt);
+        };
+        match ring.push_slice(kind, head, body) {
             Ok(()) => {
                 self.used += FRAME + head_len + body_len;
                 Next::Pushed
@@ -408,6 +482,26 @@ mod tests {
     }
 
     #[test]
+    fn bells_wake_and_records_beside_windows_are_refused() {
+        let ((mut a, _), (_, mut b)) = (bells(), bells());
+        let mut queue = Queue::default();
+        a.ring_bell();
+        a.ring_bell();
+        assert!(a.flush(|bytes| queue.send(bytes)).unwrap());
+        assert_eq!(queue.0.len(), FRAME, "one bell is enough");
+        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::Records));
+        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::Nothing));
+        a.ring_bell();
+        a.end(true);
+        assert!(a.flush(|bytes| queue.send(bytes)).unwrap());
+        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::Records));
+        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Orderly)));
+        let mut record = Queue([RECORD, 1, 0, 0, 0, 0, 0, 0].into());
+        let (_, mut c) = bells();
+        assert_eq!(c.hear(|to| record.receive(to)), Ok(Heard::End(Reason::Corrupt)));
+    }
+
+    #[test]
     fn an_end_comes_after_earlier_records() {
         let ((mut a, mut from_a, _), (_b, _, mut to_b)) =
             (side(Side::Opener), side(Side::Acceptor));
@@ -439,7 +533,18 @@ mod tests {
 
     #[test]
     fn greetings_survive_and_others_are_told_apart() {
-        assert_eq!(RelayGreeting::decode(RelayGreeting::hello(7).encode()), Ok(Said::Hello(7)));
+        let offer = Offer { window: Some(4096), membarrier: true };
+        let none = Offer { window: None, membarrier: false };
+        for offer in [offer, none] {
+            let hello = RelayGreeting::hello(7, offer).encode();
+            assert_eq!(RelayGreeting::decode(hello), Ok(Said::Hello(7, offer)));
+            let answer = RelayGreeting::offer(offer).encode();
+            assert_eq!(RelayGreeting::decode(answer), Ok(Said::Offer(offer)));
+        }
+        for mapped in [true, false] {
+            let ready = RelayGreeting::ready(mapped).encode();
+            assert_eq!(RelayGreeting::decode(ready), Ok(Said::Ready(mapped)));
+        }
         assert_eq!(RelayGreeting::decode(RelayGreeting::welcome(7).encode()), Ok(Said::Welcome));
         for refusal in [Refusal::Closed, Refusal::Version, Refusal::Resources] {
             let said = RelayGreeting::decode(RelayGreeting::no(refusal).encode());
@@ -447,11 +552,11 @@ mod tests {
         }
         assert_eq!(RelayGreeting::decode([0; GREETING]), Err(Reason::Corrupt));
         assert_eq!(
-            RelayGreeting::decode(RelayGreeting::hello(0).encode()),
+            RelayGreeting::decode(RelayGreeting::hello(0, none).encode()),
             Err(Reason::Corrupt),
             "nobody listens at 0"
         );
-        let mut other = RelayGreeting::hello(7);
+        let mut other = RelayGreeting::hello(7, none);
         other.version += 1;
         assert_eq!(RelayGreeting::decode(other.encode()), Err(Reason::Refused(Refusal::Version)));
     }

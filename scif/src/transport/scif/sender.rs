@@ -118,6 +118,8 @@ pub(super) struct Outlet {
     /// Whether another thread wants to send and found `out` locked: the holder then retries after
     /// unlocking.
     wanted: AtomicFlag,
+    /// Whether a doorbell is to be sent.
+    bell: AtomicFlag,
     /// Whether the owner has closed it gracefully: a last frame follows the records.
     closing: AtomicFlag,
     /// Time of the close in nanoseconds.
@@ -146,6 +148,7 @@ impl Outlet {
             peer,
             out: Mutex::new(Out { records, ended: false, handed: false, moved: false }),
             wanted: AtomicFlag::new(false),
+            bell: AtomicFlag::new(false),
             closing: AtomicFlag::new(false),
             closed_ns: AtomicCounter::new(0),
             over: Arc::new(AtomicFlag::new(false)),
@@ -161,6 +164,12 @@ impl Outlet {
         if self.try_flush() == Flushed::HandOver {
             self.sender.take(Arc::clone(self));
         }
+    }
+
+    /// Sends a doorbell, for rings in windows. Never blocks.
+    pub(super) fn ring_bell(self: &Arc<Self>) {
+        self.bell.set(true);
+        self.flush();
     }
 
     /// Closes it gracefully: the last frame follows the records that the endpoint has pushed.
@@ -232,6 +241,9 @@ impl Outlet {
         }
         loop {
             let Out { records, moved, .. } = &mut *out;
+            if self.bell.swap(false) {
+                records.ring_bell();
+            }
             let sent = records.flush(|bytes| match self.wire.send(bytes) {
                 Err(Failure::Interrupted) => Ok(0),
                 Ok(n) => {

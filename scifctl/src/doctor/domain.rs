@@ -27,15 +27,17 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
     let sockets = sockets(&list, &domain);
     let owners = owners(scene, &sockets);
     let mut found = Vec::new();
-    let hidden = sockets.len() - owners.len();
     let pids: BTreeSet<i32> = owners.values().copied().collect();
     let others: BTreeSet<u32> = pids
         .iter()
         .filter_map(|pid| process::owner(*pid))
         .filter(|uid| *uid != own_uid && !scene.config.allow_uids.contains(uid))
         .collect();
-    if !others.is_empty() || (hidden > 0 && scene.config.allow_uids.is_empty()) {
-        found.push(foreign(&domain, &others, hidden));
+    if !others.is_empty() {
+        found.push(foreign(&domain, &others));
+    }
+    if sockets.len() > owners.len() && scene.config.allow_uids.is_empty() {
+        found.push(hidden(&domain, sockets.len() - owners.len()));
     }
     let stopped = pids.iter().filter(|pid| is_stopped(scene, **pid)).map(ToString::to_string);
     let stopped: Vec<String> = stopped.collect();
@@ -62,23 +64,29 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
     found
 }
 
-fn foreign(domain: &str, others: &BTreeSet<u32>, hidden: usize) -> Finding {
-    let mut parties = Vec::new();
-    if !others.is_empty() {
-        let uids: Vec<String> = others.iter().map(ToString::to_string).collect();
-        parties.push(format!("processes of user {}", uids.join(", ")));
-    }
-    if hidden > 0 {
-        parties.push(format!("{hidden} sockets of processes that this user may not inspect"));
-    }
+fn foreign(domain: &str, others: &BTreeSet<u32>) -> Finding {
+    let uids: Vec<String> = others.iter().map(ToString::to_string).collect();
     Finding::broken(
         SUBJECT,
         format!(
-            "SCIF_DOMAIN {domain} has {}: connections between users fail with EACCES, and their \
-             ports are taken",
-            parties.join(" and ")
+            "SCIF_DOMAIN {domain} has processes of user {}: connections between users fail with \
+             EACCES, and their ports are taken",
+            uids.join(", ")
         ),
         "set another SCIF_DOMAIN, or SCIF_ALLOW_UIDS on both sides (SECURITY.md)",
+    )
+}
+
+fn hidden(domain: &str, count: usize) -> Finding {
+    Finding::slower(
+        SUBJECT,
+        format!(
+            "SCIF_DOMAIN {domain} has {count} sockets of processes that are not visible here. \
+             Connections to another user fail with EACCES. Large messages to another pid \
+             namespace go through the ring"
+        ),
+        "set another SCIF_DOMAIN, or SCIF_ALLOW_UIDS for another user (SECURITY.md), or let \
+         containers share a pid namespace (docker run --pid=host)",
     )
 }
 
@@ -135,8 +143,8 @@ mod tests {
              0: 2 0 00010000 0005 01 103 @scif/abcd/0/2050\n\
              0: 2 0 00010000 0005 01 104\n";
         assert_eq!(sockets(list, "abc"), BTreeSet::from(["101".to_owned()]));
-        let found = foreign("abc", &BTreeSet::from([77]), 2);
-        assert!(found.meaning.contains("user 77 and 2 sockets"), "{}", found.meaning);
+        let found = foreign("abc", &BTreeSet::from([77, 78]));
+        assert!(found.meaning.contains("user 77, 78"), "{}", found.meaning);
         assert!(found.action.contains("SCIF_DOMAIN"));
     }
 }

@@ -60,7 +60,31 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
         let text = "none on PATH, in VIRTUAL_ENV or I_MPI_ROOT";
         return vec![Finding::ok("MPI", text)];
     }
-    all.iter().map(|mpi| check_one(scene, mpi)).collect()
+    let mut found: Vec<Finding> = all.iter().map(|mpi| check_one(scene, mpi)).collect();
+    found.extend(mixed(scene.env.get("PATH").unwrap_or_default()));
+    found
+}
+
+/// Returns the directory above that of a program, links resolved.
+fn prefix_of(program: &Path) -> Option<PathBuf> {
+    Some(program.canonicalize().ok()?.parent()?.parent()?.to_owned())
+}
+
+/// Returns a finding if compiler and launcher on PATH belong to different MPIs.
+fn mixed(path: &str) -> Option<Finding> {
+    let (compiler, launcher) = (find_in(path, "mpicc")?, find_in(path, "mpirun")?);
+    (prefix_of(&compiler)? != prefix_of(&launcher)?).then(|| {
+        Finding::slower(
+            "MPI",
+            format!(
+                "{} and {} are of different MPIs: each rank of a program that one builds and the \
+                 other starts may run alone",
+                compiler.display(),
+                launcher.display()
+            ),
+            "put the directory of one MPI before all others in PATH",
+        )
+    })
 }
 
 /// Returns the MPIs of this environment, each once.
@@ -76,9 +100,7 @@ fn installed(env: &Environment) -> Vec<Mpi> {
         for name in LAUNCHERS {
             let Some(launcher) = find_in(directory, name) else { continue };
             let place = launcher.canonicalize().unwrap_or_else(|_| launcher.clone());
-            let Some(prefix) = place.parent().and_then(Path::parent).map(Path::to_owned) else {
-                continue;
-            };
+            let Some(prefix) = prefix_of(&launcher) else { continue };
             let known = |mpi: &Mpi| mpi.prefix == prefix;
             // Other launchers in one prefix belong to one MPI, except in /usr.
             if found.iter().any(|mpi| known(mpi) && mpi.launcher == place)
@@ -217,6 +239,21 @@ mod tests {
         assert_eq!(of(&one_sided, Flavor::OpenMpi), ["OMPI_MCA_btl_ofi_mode=2"]);
         let intel = [scif, ("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "tcp")];
         assert_eq!(of(&intel, Flavor::Intel), ["I_MPI_OFI_PROVIDER=scif"]);
+    }
+
+    #[test]
+    fn compiler_and_launcher_are_of_one_mpi() {
+        let room = std::env::temp_dir().join(format!("scifctl-{}-mpi", std::process::id()));
+        for (prefix, name) in [("a", "mpicc"), ("a", "mpirun"), ("b", "mpirun")] {
+            let bin = room.join(prefix).join("bin");
+            fs::create_dir_all(&bin).unwrap();
+            fs::write(bin.join(name), "").unwrap();
+        }
+        let [a, b] = ["a/bin", "b/bin"].map(|bin| room.join(bin).display().to_string());
+        let (one, two) = (mixed(&format!("{a}:{b}")), mixed(&format!("{b}:{a}")));
+        fs::remove_dir_all(&room).unwrap();
+        assert_eq!(one, None);
+        assert!(two.is_some_and(|found| found.meaning.contains("different MPIs")));
     }
 
     #[test]

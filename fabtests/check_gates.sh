@@ -102,9 +102,10 @@ over_driver() { # DEVICE [CASES...] [OPTION...]
 OVER_CALLS=(msg/senddata msg/sendv_recvv msg/inject msg/both_at_once tagged/inject tagged/senddata
     tagged/truncation rma/writedata rma/read_what_was_written bad_rma/outside atomic/base cntr/rma
     death/sending_8 death/idle av/lookup)
+CALLS=(env SCIF_DOMAIN=check SCIF_TRANSPORT=soft FI_SCIF_TRANSPORT=scif
+    FI_PROVIDER_PATH="$PROVIDER_DIR")
 over_calls() { # [CASES...] [OPTION...]
-    env SCIF_DOMAIN=check SCIF_TRANSPORT=soft FI_SCIF_TRANSPORT=scif \
-        FI_PROVIDER_PATH="$PROVIDER_DIR" timeout -k 10 600 "$TARGET/release/conformance" \
+    "${CALLS[@]}" timeout -k 10 600 "$TARGET/release/conformance" \
         --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "$@"
 }
 
@@ -235,6 +236,10 @@ scif_calls() {
     gate "provider over the calls of scif.h"
     cases_of "conformance, over the engine of scif.h" conformance-calls \
         over_calls "${OVER_CALLS[@]}"
+    case_of "rings lie in windows" calls-windows shows 'lie in windows' \
+        "${CALLS[@]}" SHOW=1 FI_LOG_LEVEL=debug fabtests/pingpong.sh rdm 20 64
+    cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB" calls-pingpong \
+        "${CALLS[@]}" fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
 }
 
 loads() {

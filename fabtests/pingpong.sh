@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Runs fi_pingpong between two processes, with data verification, over the given endpoint types and
 # sizes: pingpong.sh "TYPE..." ITERATIONS SIZE... Each pair of type and size is a case. The
-# environment selects the provider's transport.
+# environment selects the provider's transport. With SHOW=1 the output of the client is shown.
 set -u -o pipefail
 
 [ $# -ge 3 ] || { echo "usage: pingpong.sh 'TYPE...' ITERATIONS SIZE..." >&2; exit 2; }
@@ -42,6 +42,7 @@ pingpong() { # TYPE SIZE
     rc=$?
     wait "$server" || rc=$?
     server=
+    [ -z "${SHOW:-}" ] || cat "$room/client"
     # A line of figures: the size, with a unit from 1 KiB on, and the number of messages.
     ((rc == 0)) && grep -qE "^[0-9]+[km]? +$iterations " "$room/client"
 }

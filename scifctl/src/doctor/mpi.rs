@@ -109,7 +109,7 @@ fn installed(env: &Environment) -> Vec<Mpi> {
                 continue;
             }
             let mut command = Command::new(&launcher);
-            let Ok(answer) = output(command.arg("--version"), Duration::from_secs(2)) else {
+            let Ok(answer) = output(command.arg("--version"), Duration::from_secs(5)) else {
                 continue;
             };
             let Some(kind) = Flavor::of(&String::from_utf8_lossy(&answer.stdout)) else {
@@ -181,7 +181,7 @@ fn lacks_libfabric(prefix: &Path) -> bool {
 /// Whether the list of components of an Open MPI, printed by its `ompi_info`, lacks libfabric's.
 fn lacks_component(prefix: &Path) -> bool {
     let mut command = Command::new(prefix.join("bin/ompi_info"));
-    output(command.arg("--parsable"), Duration::from_secs(2)).is_ok_and(|answer| {
+    output(command.arg("--parsable"), Duration::from_secs(5)).is_ok_and(|answer| {
         let text = String::from_utf8_lossy(&answer.stdout);
         text.contains("mca:mtl:") && !text.contains("mca:mtl:ofi:")
     })

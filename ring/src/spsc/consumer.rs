@@ -394,12 +394,14 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     /// Counts a record found at the first poll. In a backlog, prefetches a later slot for writing,
     /// since `scrub_record` writes to it. The producer is ahead, so it does not lose a line that it
-    /// is about to write. Returns whether there is a backlog.
+    /// is about to write. It takes the slot freed last from the shared cache. Returns whether there
+    /// is a backlog.
     #[inline(always)]
     fn prefetch_backlog(&mut self) -> bool {
         self.streak = self.streak.wrapping_add(1);
         if self.has_backlog() {
             copy::prefetch_for_write(self.region.slot::<SLOTS>(self.next + AHEAD));
+            copy::demote(self.region.slot::<SLOTS>(self.next.wrapping_sub(1)));
         }
         self.has_backlog()
     }
@@ -458,12 +460,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     fn scrub_record(&mut self, after: Option<u64>) {
         // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until
         // then only this side reads it. No lap has number 0.
-        let slot = self.region.slot::<SLOTS>(self.next);
-        slot.word.store(0, Ordering::Relaxed);
-        if self.has_backlog() {
-            // The producer then takes the line from the shared cache.
-            copy::demote(slot);
-        }
+        self.region.slot::<SLOTS>(self.next).word.store(0, Ordering::Relaxed);
         if let Some(after) = after.filter(|after| *after != self.data) {
             self.region.area.scrub_body::<DATA>(self.data, after);
         }

@@ -26,7 +26,7 @@ const BY_THE_TARGET: &[(&str, &str)] = &[("FI_SCIF_PROCESS_VM", "0")];
 fn alone(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 300;
     let rig = Rig::open(rank, &ask())?;
-    for size in [32 << 10, 40_001, 64 << 10, 300_000] {
+    for size in [48 << 10, 60_001, 64 << 10, 300_000] {
         let (out, into) = (Buf::new(size), Buf::new(size));
         for round in 0..ROUNDS {
             let seed = |from: usize| (size + 2 * round + from) as u64;
@@ -55,7 +55,7 @@ fn alone(rank: &Rank) -> Outcome {
 /// is received. The receiver falls back to pull, also if it had requested the message through the
 /// ring.
 fn elsewhere(rank: &Rank) -> Outcome {
-    const SIZE: usize = 40_000;
+    const SIZE: usize = 60_000;
     const MESSAGES: usize = 90;
     // If the sender's memory cannot be read, its progress is needed.
     let needed = rank.target.prov != "scif" || !sandbox::may_call_process_vm();

@@ -227,7 +227,7 @@ mod tests {
         let len = 1 << 20;
         assert_eq!(part_size(len, true), PART_MAX.min(len / 2 - len / 32));
         assert_eq!(part_size(len, false), PART_MAX.min(len / 2));
-        assert_eq!(part_size(BOTH_SIDES_MIN, true), PART_MIN, "a part is not too small");
+        assert_eq!(part_size(PART_MIN, true), PART_MIN, "a part is not too small");
         assert!(matches!(takes(3, true), (2, ClaimShare::All)));
         assert!(matches!(takes(100, true), (TAKE_MAX, ClaimShare::All)));
         assert!(matches!(takes(3, false), (TAKE_MAX, ClaimShare::Half)));

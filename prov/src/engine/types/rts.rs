@@ -10,7 +10,7 @@ use crate::engine::types::wire::Words;
 
 /// Bytes from which a message is announced with a claim block for a cooperative copy. A shorter one
 /// is pulled.
-pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
+pub(crate) const BOTH_SIDES_MIN: usize = 48 * 1024;
 /// Largest number of elements of an announced scatter list. A record with more of them is invalid.
 const REMOTE_MAX: usize = 64;
 /// Bytes of one list element in a record: address and length.

@@ -474,6 +474,14 @@ impl MrTable {
         Ok(piece.sub(skip, len))
     }
 
+    /// Returns the address space of region `key`, if it allows `access` and has one part: its start
+    /// and its memory.
+    pub(crate) fn whole(&self, key: u64, access: u64) -> Option<(u64, Mem)> {
+        let entry = self.by_key(key).filter(|entry| access & !entry.access == 0)?;
+        let RegionParts::One(piece) = &entry.pieces else { return None };
+        Some((entry.start, *piece))
+    }
+
     /// Returns the region `key`, with offset and length of `addr..addr + len` in it.
     fn range(
         &self,

@@ -32,9 +32,33 @@ struct Executed {
     data: Option<u64>,
 }
 
+/// Region of one part to which a batch has written last.
+#[derive(Clone, Copy, Debug)]
+struct LastRegion {
+    key: u64,
+    start: u64,
+    memory: Mem,
+}
+
+impl LastRegion {
+    /// Looks up region `key`.
+    fn find(mrs: &MrTable, key: u64) -> Option<LastRegion> {
+        let (start, memory) = mrs.whole(key, fi::FI_REMOTE_WRITE)?;
+        Some(LastRegion { key, start, memory })
+    }
+
+    /// Returns the memory at `addr..addr + len` of region `key`, if this is the region.
+    #[inline(always)]
+    fn piece(&self, key: u64, addr: u64, len: usize) -> Option<Mem> {
+        let skip = addr.checked_sub(self.start).filter(|_| self.key == key)?;
+        self.memory.sub(usize::try_from(skip).ok()?, len)
+    }
+}
+
 /// Handler of a posted write whose region has one part.
 struct Executor<'a> {
     mrs: &'a MrTable,
+    last: &'a mut Option<LastRegion>,
     executed: &'a mut Executed,
 }
 
@@ -55,14 +79,19 @@ impl InlineHandler for Executor<'_> {
         let Some(len) = line.payload_len(words) else { return false };
         let (key, addr) = (line.word(0), line.word(1));
         let data = has_data.then(|| line.word(2));
-        let err = match self.mrs.piece(key, addr, len as u64, fi::FI_REMOTE_WRITE) {
-            Ok(Some(to)) => {
-                line.copy_payload(words, &to);
-                0
+        let mut err = 0;
+        if let Some(to) = self.last.and_then(|last| last.piece(key, addr, len)) {
+            line.copy_payload(words, &to);
+        } else {
+            match self.mrs.piece(key, addr, len as u64, fi::FI_REMOTE_WRITE) {
+                Ok(Some(to)) => {
+                    line.copy_payload(words, &to);
+                    *self.last = LastRegion::find(self.mrs, key);
+                }
+                Ok(None) => return false,
+                Err(found) => err = found,
             }
-            Ok(None) => return false,
-            Err(err) => err,
-        };
+        }
         *self.executed = Executed { err, key, len, data };
         true
     }
@@ -102,7 +131,8 @@ pub(crate) fn execute(
     // has panicked.
     let handled = catch_unwind(AssertUnwindSafe(|| match begun {
         Execution::Execute => {
-            while count < most.min(BATCH) && execute_one(ep, env, conn, peer) {
+            let mut last = None;
+            while count < most.min(BATCH) && execute_one(ep, env, (conn, peer), &mut last) {
                 count += 1;
             }
         }
@@ -149,13 +179,18 @@ fn note_written(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, written: Exe
 }
 
 /// Executes the next posted write. Returns false if there is none.
-#[inline]
-fn execute_one(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
+#[inline(always)]
+fn execute_one(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (conn, peer): (ConnId, PeerId),
+    last: &mut Option<LastRegion>,
+) -> bool {
     let mut executed = Executed::default();
     let Some(c) = ep.links.conn(conn) else { return false };
-    let mut outcome = c.poll_inline(Executor { mrs: env.mrs, executed: &mut executed });
+    let mut outcome = c.poll_inline(Executor { mrs: env.mrs, last, executed: &mut executed });
     if outcome == PollOutcome::Unhandled {
-        outcome = c.poll_body(Executor { mrs: env.mrs, executed: &mut executed });
+        outcome = c.poll_body(Executor { mrs: env.mrs, last, executed: &mut executed });
     }
     match outcome {
         PollOutcome::Empty => return false,

@@ -184,12 +184,25 @@ fn hasten(st: &mut DomainState, ep: u32) {
 }
 
 /// Starts an RMA operation.
+#[inline]
 pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
+    if guarded(st, ep, |st| rma_fast(st, ep, a))? { Ok(()) } else { rma_slow(st, ep, a) }
+}
+
+/// Starts a write that repeats the last one. Returns false if it did nothing.
+#[inline(always)]
+fn rma_fast(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<bool, Errno> {
+    let (e, env) = usable(st, ep)?;
+    if is_null_range(a.iov) {
+        return Err(in_no_memory());
+    }
+    Ok(e.peers.own.is_none() && posted_write::post_again(e, &env, a)?)
+}
+
+#[inline(never)]
+fn rma_slow(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
     guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
-        if is_null_range(a.iov) {
-            return Err(in_no_memory());
-        }
         let posted = posted_write::post(e, &mut env, a);
         loopback::progress_loopback(e, &mut env);
         posted

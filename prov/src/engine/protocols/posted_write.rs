@@ -25,8 +25,9 @@ use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::posted_write_target::{self, Batch};
 use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
-use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind};
+use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
 use crate::engine::tables::posted_writes::{PostedWrite, PostedWrites};
+use crate::engine::types::access_counts;
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
@@ -46,6 +47,38 @@ const SERVED_EVERY: u64 = 4;
 /// Number of operations between two of them that publish a poll, a multiple of `SERVED_EVERY`. A
 /// smaller number takes a line from the peers that read it more often.
 const SHOWN_EVERY: u64 = 8;
+
+/// Posts a write that repeats the last one: the same peer and key, with that one still in the ring.
+/// Returns false if nothing was done.
+///
+/// # Errors
+/// `FI_EINVAL` or `FI_ENOAV` for a destination that no address vector names.
+#[inline(always)]
+pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> Result<bool, Errno> {
+    let ([segment], [payload], None, true) = (a.rma, a.iov, a.data, a.write) else {
+        return Ok(false);
+    };
+    let len = segment.len;
+    if len != payload.len() || len > SHORT_BODY_MAX || a.flags & fi::FI_FENCE != 0 {
+        return Ok(false);
+    }
+    let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    let p = ep.peers.at_mut(peer);
+    let quiet = p.tx.filter(|_| p.queue.is_quiet() && p.rma.outstanding == 0);
+    let Some(c) = quiet.and_then(|conn| ep.links.conn(conn)) else { return Ok(false) };
+    let (posted, number) = (&mut p.rma.posted, c.tx().produced());
+    if !posted.is_repeated(segment.key, number) || !c.tx().has_reserve() {
+        return Ok(false);
+    }
+    let Some(body) = push_plain(c, segment, payload) else { return Ok(false) };
+    c.notify();
+    posted.only_writes_end = number + 1;
+    posted.repeats += 1;
+    posted.writes.push_back(PostedWrite::new(number, a, segment, body));
+    ep.stats.rma.add(len);
+    ep.stats.posted.add(len);
+    Ok(true)
+}
 
 /// Starts an RMA operation: a posted write if possible.
 pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
@@ -117,14 +150,15 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let Some(body) = push(c, a, len) else { return false };
     let posted = &mut p.rma.posted;
     posted.only_writes_end = if follows { number + 1 } else { 0 };
+    posted.last_key = Some(segment.key);
     c.notify();
-    let info =
-        CompletionInfo { op_kind: OpKind::Write, context: a.context, flags: a.flags, tag: 0, len };
-    posted.writes.push_back(PostedWrite { number, segment: *segment, body, data: a.data, info });
+    posted.writes.push_back(PostedWrite::new(number, a, segment, body));
+    let repeats = std::mem::take(&mut posted.repeats);
     ep.peers.mark_busy(peer);
     ep.stats.rma.add(len);
     ep.stats.posted.add(len);
-    key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
+    let counted = len + repeats * access_counts::BYTES;
+    key_maps::note_use(ep, peer, segment.key, counted, UsePath::Target);
     true
 }
 
@@ -153,30 +187,36 @@ fn words_before(data: Option<u64>) -> usize {
 #[inline]
 fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> {
     let segment = a.rma.first()?;
-    let words = [segment.key, segment.addr];
+    if let ([payload], None) = (a.iov, a.data) {
+        return push_plain(c, segment, payload);
+    }
     let inline = len <= HEAD_MAX - words_before(a.data);
     let position = (!inline).then(|| c.tx().body_position(len));
-    let pushed = match (a.iov, a.data) {
-        ([payload], None) if inline => {
-            c.tx().push_words(wire::POSTED_WRITE | wire::INLINE, words, 2, payload)
-        }
-        ([payload], None) => c.tx().push_body(wire::POSTED_WRITE, words, 2, payload),
-        (iov, data) => {
-            let mut kind = wire::POSTED_WRITE;
-            let mut head = wire::Head::new().word(words[0]).word(words[1]);
-            if let Some(data) = data {
-                kind |= wire::DATA;
-                head = head.word(data);
-            }
-            if inline {
-                gather_into(iov, head.tail(len)?);
-                c.tx().push_head(kind | wire::INLINE, head.as_slice())
-            } else {
-                c.tx().push(kind, head.as_slice(), iov, 0, len)
-            }
-        }
+    let mut kind = wire::POSTED_WRITE;
+    let mut head = wire::Head::new().word(segment.key).word(segment.addr);
+    if let Some(data) = a.data {
+        kind |= wire::DATA;
+        head = head.word(data);
+    }
+    let pushed = if inline {
+        gather_into(a.iov, head.tail(len)?);
+        c.tx().push_head(kind | wire::INLINE, head.as_slice())
+    } else {
+        c.tx().push(kind, head.as_slice(), a.iov, 0, len)
     };
     pushed.ok().map(|()| position)
+}
+
+/// Variant of [`push`] for one buffer and no CQ data.
+#[inline(always)]
+fn push_plain(c: &mut Connection, segment: &RmaIov, payload: &Mem) -> Option<Option<u64>> {
+    let (words, len) = ([segment.key, segment.addr], payload.len());
+    if len <= HEAD_MAX - words_before(None) {
+        let kind = wire::POSTED_WRITE | wire::INLINE;
+        return c.tx().push_words(kind, words, 2, payload).ok().map(|()| None);
+    }
+    let position = c.tx().body_position(len);
+    c.tx().push_body(wire::POSTED_WRITE, words, 2, payload).ok().map(|()| Some(position))
 }
 
 /// Executes the writes of a peer for a caller that may post many operations without a poll. Two
@@ -246,26 +286,27 @@ fn wait_for(
 pub(crate) fn complete_executed(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     let Some(conn) = ep.peers.at(peer).tx else { return false };
     let Some(c) = ep.links.conn(conn) else { return false };
-    let executed = c.tx().executed();
+    let (executed, failures) = (c.tx().executed(), c.tx().failures());
     let mut has_moved = false;
-    while let Some(write) =
-        ep.peers.at_mut(peer).rma.posted.writes.pop_front_if(|w| w.number < executed)
-    {
+    loop {
+        let posted = &mut ep.peers.at_mut(peer).rma.posted;
+        let Some(write) = posted.writes.front().filter(|write| write.number < executed) else {
+            return has_moved;
+        };
+        let (number, info) = (write.number, write.info);
+        posted.writes.pop_front();
         has_moved = true;
-        let err = error_of(ep, conn, peer, write.number);
-        completion::tx_complete(ep, env, write.info, err);
+        let has_failures = posted.failures != failures;
+        let err = if has_failures { error_of(ep, conn, peer, number) } else { 0 };
+        completion::tx_complete(ep, env, info, err);
     }
-    has_moved
 }
 
-/// Returns the error of an executed write; 0 for none.
-#[inline]
+/// Returns the error of an executed write, if that is the one that failed; 0 for none.
+#[cold]
 fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno {
     let Some(c) = ep.links.conn(conn) else { return 0 };
     let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if c.tx().failures() == posted.failures {
-        return 0;
-    }
     let Some(failure) = c.tx().failure(number) else { return 0 };
     posted.failures = posted.failures.wrapping_add(1);
     Errno::from(failure).max(1)

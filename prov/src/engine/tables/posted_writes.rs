@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 
 use scif_ring::copy::ticks;
 
-use crate::engine::tables::op_table::CompletionInfo;
-use crate::engine::types::args::RmaIov;
+use crate::engine::tables::op_table::{CompletionInfo, OpKind};
+use crate::engine::types::args::{RmaArgs, RmaIov};
 
 /// Largest distance in records from the oldest posted write to the next record. The ring keeps the
 /// failures of the last 256 records.
@@ -46,6 +46,16 @@ pub(crate) struct PostedWrite {
     pub(crate) info: CompletionInfo,
 }
 
+impl PostedWrite {
+    /// Describes write `a` to `segment`, record `number`.
+    #[inline(always)]
+    pub(crate) fn new(number: u64, a: &RmaArgs<'_>, segment: &RmaIov, body: Option<u64>) -> Self {
+        let (context, flags, len) = (a.context, a.flags, segment.len);
+        let info = CompletionInfo { op_kind: OpKind::Write, context, flags, tag: 0, len };
+        PostedWrite { number, segment: *segment, body, data: a.data, info }
+    }
+}
+
 /// Posted writes to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PostedWrites {
@@ -55,6 +65,10 @@ pub(crate) struct PostedWrites {
     /// Number of the record after the last posted write, if only posted writes lie between it and
     /// the records known to be consumed; else 0.
     pub(crate) only_writes_end: u64,
+    /// Key of the last write that passed every check, while the target is prompt.
+    pub(crate) last_key: Option<u64>,
+    /// Number of writes since then that repeated it.
+    pub(crate) repeats: usize,
     /// Time of the first poll without progress since the last progress; 0 for none.
     stalled_ns: u64,
     /// Time from that poll to the last one, in nanoseconds.
@@ -84,6 +98,19 @@ impl PostedWrites {
     #[inline]
     pub(crate) fn is_full(&self, produced: u64) -> bool {
         self.writes.front().is_some_and(|write| produced.saturating_sub(write.number) >= POSTED_MAX)
+    }
+
+    /// Whether a write to `key` as record number `produced` repeats the last one, which is in the
+    /// ring, so that it needs no further checks.
+    #[inline(always)]
+    pub(crate) fn is_repeated(&self, key: u64, produced: u64) -> bool {
+        self.last_key == Some(key)
+            && self.only_writes_end == produced
+            && !produced.is_multiple_of(CHECKPOINT)
+            && self
+                .writes
+                .front()
+                .is_some_and(|write| produced.wrapping_sub(write.number) < POSTED_MAX)
     }
 
     /// Ends a withdrawal: the next poll begins a new time without progress.
@@ -169,6 +196,7 @@ impl PostedWrites {
     /// the next accesses are direct until it polls again.
     #[cold]
     pub(crate) fn note_late(&mut self, polled: u64) {
+        self.last_key = None;
         self.silent_since = Some(polled);
     }
 
@@ -180,6 +208,7 @@ impl PostedWrites {
             return;
         }
         self.silent_since = Some(polled);
+        self.last_key = None;
         let has_executed = std::mem::take(&mut self.has_executed);
         self.distance = match self.distance {
             _ if has_executed => 0,
@@ -192,7 +221,6 @@ impl PostedWrites {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tables::op_table::OpKind;
 
     /// Lets the target be silent for as long as it takes to withdraw the writes.
     fn be_silent(posted: &mut PostedWrites, polled: u64) {
@@ -240,6 +268,20 @@ mod tests {
         let segment = RmaIov::default();
         posted.writes.push_back(PostedWrite { number: 9, segment, body: None, data: None, info });
         assert!(!posted.is_full(8 + POSTED_MAX) && posted.is_full(9 + POSTED_MAX));
+    }
+
+    #[test]
+    fn a_write_repeats_the_last_one_while_the_target_is_prompt() {
+        let mut posted =
+            PostedWrites { last_key: Some(5), only_writes_end: 10, ..PostedWrites::default() };
+        assert!(!posted.is_repeated(5, 10), "no write is in the ring");
+        let info = CompletionInfo { op_kind: OpKind::Write, context: 0, flags: 0, tag: 0, len: 0 };
+        let segment = RmaIov::default();
+        posted.writes.push_back(PostedWrite { number: 9, segment, body: None, data: None, info });
+        assert!(posted.is_repeated(5, 10));
+        assert!(!posted.is_repeated(6, 10) && !posted.is_repeated(5, 11));
+        posted.note_late(7);
+        assert!(!posted.is_repeated(5, 10));
     }
 
     #[test]

@@ -8,7 +8,7 @@ const COUNTS: usize = 16;
 /// Accesses before the first report. A smaller number would migrate memory that is used rarely.
 const FIRST: u32 = 64;
 /// Bytes of an access that count as one more access.
-const BYTES: usize = 32 * 1024;
+pub(crate) const BYTES: usize = 32 * 1024;
 
 /// Accesses to a key.
 #[derive(Clone, Copy, Debug, Default)]

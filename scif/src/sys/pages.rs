@@ -386,6 +386,13 @@ fn restore_each(
     let wanted = PageSizeHint::of(area.offset);
     // A single mapping, so that the pieces merge into one area again.
     let all = large::fresh(end - begin, begin as u64)?;
+    if all.addr() < end && all.addr() + (end - begin) > begin {
+        // The range was unmapped meanwhile, and the fresh pages lie there. Filled from themselves,
+        // they would fault in this thread, which would wait for itself.
+        // SAFETY: the range is ours, and nothing refers to it yet.
+        let _ = unsafe { rustix::mm::munmap(all, end - begin) };
+        return Err(Errno::STALE);
+    }
     wanted.say(all.expose_provenance(), end - begin);
     // A forked child has no pages that are excluded from it.
     if file.is_some() && dontfork::is_set(begin) {
@@ -579,7 +586,7 @@ pub fn unmap(at: usize, len: usize) -> Result<(), Errno> {
 mod tests {
     use super::*;
     use scif_ring::counter::AtomicFlag;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
 
     const LEN: usize = 3 << 20;
@@ -663,6 +670,42 @@ mod tests {
         unmap(at + 2 * PAGE, LEN - 2 * PAGE).unwrap();
         // No load from the range: all of it is unmapped.
         assert_eq!(restore(&moved, at, at + LEN, None, Some(fd.as_fd())), Err(Errno::STALE));
+    }
+
+    #[test]
+    fn fresh_pages_in_place_of_unmapped_ones_are_not_filled_from_themselves() {
+        const SMALL: usize = 16 * PAGE;
+        let Some(guard) = WriteFence::new() else {
+            println!("skipped: userfaultfd is refused");
+            return;
+        };
+        let (ask, asked) = std::sync::mpsc::channel::<(Area, OwnedFd)>();
+        let (answer, answered) = std::sync::mpsc::channel();
+        let guard = Arc::new(guard);
+        let its = Arc::clone(&guard);
+        // Begins first: its stack must not lie in a hole.
+        std::thread::spawn(move || {
+            for (moved, fd) in asked {
+                let file = Some(fd.as_fd());
+                answer.send(restore(&moved, moved.begin, moved.end, Some(&its), file)).unwrap();
+            }
+        });
+        let mut reused = 0;
+        for _ in 0..100 {
+            let at = large::fresh(SMALL, 0).unwrap().expose_provenance();
+            let fd = memfd::create("scif-test", SMALL).unwrap();
+            let area = areas(at, at + SMALL).unwrap().remove(0);
+            move_in(&area, at..at + SMALL, fd.as_fd(), 0, Some(&guard), freely).unwrap();
+            let moved = areas(at, at + SMALL).unwrap().remove(0);
+            unmap(at, SMALL).unwrap();
+            ask.send((moved, fd)).unwrap();
+            let outcome = answered.recv_timeout(std::time::Duration::from_secs(10));
+            assert_eq!(outcome, Ok(Err(Errno::STALE)), "a thread waits for itself");
+            let fresh = large::fresh(SMALL, 0).unwrap().expose_provenance();
+            reused += usize::from(fresh == at);
+            unmap(fresh, SMALL).unwrap();
+        }
+        assert!(reused > 0, "the kernel never took the hole");
     }
 
     #[test]

@@ -302,7 +302,7 @@ pub(crate) fn demote<T>(at: *const T) {
     // SAFETY: changes no content and never faults; processors without the instruction execute it
     // as no operation.
     unsafe {
-        core::arch::asm!("cldemote [{}]", in(reg) at, options(nostack, preserves_flags));
+        core::arch::asm!("cldemote [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
     let _ = at;
 }

@@ -89,8 +89,8 @@ impl Consumer {
         unsafe { Consumer::apart(base, len, base) }
     }
 
-    /// Variant of [`new`](Self::new) for a direction whose producer lies in other memory than the
-    /// slots, with the words that the consumer writes in the `CREDITS_BYTES` bytes at `credits`.
+    /// Variant of [`new`](Self::new) for a direction in which the consumer writes its words to the
+    /// `CREDITS_BYTES` bytes at `credits`, and not beside the slots.
     ///
     /// # Errors
     ///

@@ -77,8 +77,8 @@ impl Producer {
         unsafe { Producer::apart(base, len, base) }
     }
 
-    /// Variant of [`new`](Self::new) for a direction whose producer lies in other memory than the
-    /// slots, with the words that the consumer writes in the `CREDITS_BYTES` bytes at `credits`.
+    /// Variant of [`new`](Self::new) for a direction in which the consumer writes its words to the
+    /// `CREDITS_BYTES` bytes at `credits`, and not beside the slots.
     ///
     /// # Errors
     ///
@@ -313,7 +313,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.region.area.model_access::<DATA>(start, len, true);
         let to = self.region.area.body::<DATA>(start, len);
-        if !self.reply_next {
+        if !self.reply_next || self.body_expected < len {
             // Otherwise `prefetch_record` has done so.
             copy::prefetch_lines(&to);
         }

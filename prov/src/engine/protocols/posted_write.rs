@@ -26,7 +26,7 @@ use crate::engine::protocols::posted_write_target::{self, Batch};
 use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
-use crate::engine::tables::posted_writes::{PostedWrite, PostedWrites};
+use crate::engine::tables::posted_writes::{PostedWrite, PostedWrites, WritableRegion};
 use crate::engine::types::access_counts;
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
@@ -67,7 +67,8 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     let quiet = p.tx.filter(|_| p.queue.is_quiet() && p.rma.outstanding == 0);
     let Some(c) = quiet.and_then(|conn| ep.links.conn(conn)) else { return Ok(false) };
     let (posted, number) = (&mut p.rma.posted, c.tx().produced());
-    if !posted.is_repeated(segment.key, number) || !c.tx().has_reserve() {
+    let is_ready = c.is_up() && c.is_polled() && c.tx().has_reserve();
+    if !is_ready || !posted.is_repeated(segment, number) {
         return Ok(false);
     }
     let Some(body) = push_plain(c, segment, payload) else { return Ok(false) };
@@ -141,7 +142,8 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     }
     let Some(c) = ep.links.conn(conn) else { return false };
     // Withdrawn records stay in the ring of a silent target, and must not fill it.
-    if !is_candidate(c, path, segment) || !c.tx().has_reserve() {
+    let Some(region) = writable_region(c, path, segment) else { return false };
+    if !c.tx().has_reserve() {
         return false;
     }
     let p = ep.peers.at_mut(peer);
@@ -150,31 +152,33 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let Some(body) = push(c, a, len) else { return false };
     let posted = &mut p.rma.posted;
     posted.only_writes_end = if follows { number + 1 } else { 0 };
-    posted.last_key = Some(segment.key);
     c.notify();
     posted.writes.push_back(PostedWrite::new(number, a, segment, body));
+    let former = posted.last_region.replace(region);
     let repeats = std::mem::take(&mut posted.repeats);
     ep.peers.mark_busy(peer);
     ep.stats.rma.add(len);
     ep.stats.posted.add(len);
-    let counted = len + repeats * access_counts::BYTES;
-    key_maps::note_use(ep, peer, segment.key, counted, UsePath::Target);
+    if let (Some(former), Some(more)) = (former, repeats.checked_sub(1)) {
+        let counted = more * access_counts::BYTES;
+        key_maps::note_use(ep, peer, former.key, counted, UsePath::Target);
+    }
+    key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
     true
 }
 
-/// Whether the target seems to poll, and the key is permitted and not mapped here.
+/// Returns the region of `segment`, if the target seems to poll, and the key is permitted and not
+/// mapped here.
 #[inline]
-fn is_candidate(c: &Connection, path: RmaPath, segment: &RmaIov) -> bool {
+fn writable_region(c: &Connection, path: RmaPath, segment: &RmaIov) -> Option<WritableRegion> {
     let reachable = c.memory().access() == Access::ProcessVm && env::env().process_vm;
     if !c.is_up() || !c.is_direct() || !reachable && path != RmaPath::Ring || !c.is_polled() {
-        return false;
+        return None;
     }
-    let Some((slot, generation, entry)) = c.keys().and_then(|keys| keys.find(segment.key)) else {
-        return false;
-    };
-    entry.window == 0
-        && !c.is_mapped(segment.key, (slot, generation))
-        && place(&entry, segment, right(true)).is_ok()
+    let (slot, generation, entry) = c.keys()?.find(segment.key)?;
+    let is_plain = entry.window == 0 && !c.is_mapped(segment.key, (slot, generation));
+    place(&entry, segment, right(true)).ok().filter(|_| is_plain)?;
+    Some(WritableRegion { key: segment.key, start: entry.start, len: entry.len })
 }
 
 /// Returns the length in bytes of the words before a payload in the head: key, address, CQ data.
@@ -408,7 +412,33 @@ mod tests {
         let rma = [RmaIov { addr, len: iov[0].len(), key }];
         let flags = fi::FI_COMPLETION;
         let args = RmaArgs { write: true, iov: &iov, rma: &rma, dest: 0, data, context: 3, flags };
-        bed.run(|ep, env| post(ep, env, &args)).unwrap();
+        bed.run(|ep, env| if post_again(ep, env, &args)? { Ok(()) } else { post(ep, env, &args) })
+            .unwrap();
+    }
+
+    #[test]
+    fn only_a_write_to_the_same_region_repeats_the_last_one() {
+        let (mut pair, _memory) = bed(64);
+        let again = |bed: &mut Bed, addr| {
+            let (iov, rma) = ([buffer(vec![7; 8])], [RmaIov { addr, len: 8, key: 5 }]);
+            let flags = fi::FI_COMPLETION;
+            let args = RmaArgs {
+                write: true,
+                iov: &iov,
+                rma: &rma,
+                dest: 0,
+                data: None,
+                context: 3,
+                flags,
+            };
+            bed.run(|ep, env| post_again(ep, env, &args)).unwrap()
+        };
+        assert!(!again(&mut pair[0], 1), "no write before it");
+        write(&mut pair[0], 1, vec![9; 8], None);
+        assert!(again(&mut pair[0], 9));
+        assert!(!again(&mut pair[0], 1000), "outside of the region");
+        pair[1].ep.links.sock.bell().set_sleeping(true);
+        assert!(!again(&mut pair[0], 9), "the target sleeps");
     }
 
     #[test]

@@ -47,10 +47,10 @@ impl LastRegion {
         Some(LastRegion { key, start, memory })
     }
 
-    /// Returns the memory at `addr..addr + len` of region `key`, if this is the region.
+    /// Returns the memory at `addr..addr + len` of the region.
     #[inline(always)]
-    fn piece(&self, key: u64, addr: u64, len: usize) -> Option<Mem> {
-        let skip = addr.checked_sub(self.start).filter(|_| self.key == key)?;
+    fn piece(&self, addr: u64, len: usize) -> Option<Mem> {
+        let skip = addr.checked_sub(self.start)?;
         self.memory.sub(usize::try_from(skip).ok()?, len)
     }
 }
@@ -80,13 +80,15 @@ impl InlineHandler for Executor<'_> {
         let (key, addr) = (line.word(0), line.word(1));
         let data = has_data.then(|| line.word(2));
         let mut err = 0;
-        if let Some(to) = self.last.and_then(|last| last.piece(key, addr, len)) {
+        if self.last.is_none_or(|last| last.key != key) {
+            *self.last = LastRegion::find(self.mrs, key);
+        }
+        if let Some(to) = self.last.and_then(|last| last.piece(addr, len)) {
             line.copy_payload(words, &to);
         } else {
             match self.mrs.piece(key, addr, len as u64, fi::FI_REMOTE_WRITE) {
                 Ok(Some(to)) => {
                     line.copy_payload(words, &to);
-                    *self.last = LastRegion::find(self.mrs, key);
                 }
                 Ok(None) => return false,
                 Err(found) => err = found,

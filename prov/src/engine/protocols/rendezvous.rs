@@ -195,9 +195,12 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
 /// Copies incoming messages, the oldest first, within the budget of one call.
 fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut budget = BUDGET;
-    let mut at = 0;
+    let (mut at, mut alone) = (0, 0_usize);
     while let Some(index) = ep.rndv.order.get(at).copied() {
-        pull_together(ep, at);
+        if alone == 0 {
+            alone = pull_together(ep, at, &mut budget);
+        }
+        alone = alone.saturating_sub(1);
         match step(ep, index, &mut budget) {
             RndvStep::Done => end_incoming(ep, env, at, index, 0),
             RndvStep::Failed(err) => end_incoming(ep, env, at, index, err),
@@ -211,40 +214,45 @@ fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
 }
 
 /// Fetches short messages of one connection, from the one at `at` in the order on, by one system
-/// call. Does nothing for a single one, and leaves all to calls of their own after an error.
-fn pull_together(ep: &mut Endpoint, at: usize) {
+/// call, within the budget. Does nothing for a single one. Returns the number of messages to fetch
+/// by calls of their own, because of an error.
+fn pull_together(ep: &mut Endpoint, at: usize, budget: &mut usize) -> usize {
     let Endpoint { rndv: Rendezvous { incoming, order, .. }, links, stats, .. } = ep;
     let mut local = [Mem::empty(); GATHER_MAX];
     let mut remote = [RemoteMem { addr: 0, len: 0 }; GATHER_MAX];
-    let (mut count, mut from) = (0, None);
+    let (mut count, mut total, mut from) = (0, 0, None);
     for index in order.range(at..).take(GATHER_MAX) {
         let Some(m) = incoming.get(*index).filter(|m| from.is_none_or(|from| from == m.conn()))
         else {
             break;
         };
-        let Some(ranges) = m.short_pull() else { break };
+        let fits = |_: &_| total + m.want <= *budget;
+        let Some(ranges) = m.short_pull().filter(fits) else { break };
+        total += m.want;
         from = Some(m.conn());
         if let (Some(to), Some(piece)) = (local.get_mut(count), remote.get_mut(count)) {
             (*to, *piece) = ranges;
         }
         count += 1;
     }
-    let Some(conn) = from.filter(|_| count > 1).and_then(|from| links.conn(from)) else { return };
-    let (Some(local), Some(remote)) = (local.get(..count), remote.get(..count)) else { return };
+    let Some(conn) = from.filter(|_| count > 1).and_then(|from| links.conn(from)) else { return 0 };
+    let (Some(local), Some(remote)) = (local.get(..count), remote.get(..count)) else { return 0 };
     if conn.memory().access() != Access::ProcessVm || !conn.enter() {
-        return;
+        return count;
     }
     let copied = conn.memory().read(local, remote);
     conn.exit();
     if copied.is_err() {
-        return;
+        return count;
     }
+    *budget -= total;
     for index in order.range(at..).take(count) {
         if let Some(m) = incoming.get_mut(*index) {
             m.how = RndvState::Pull { done: m.want };
             stats.process_vm.add(m.want);
         }
     }
+    0
 }
 
 /// Ends an incoming message: replies `FIN` to the sender and completes the receive.

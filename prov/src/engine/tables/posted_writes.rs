@@ -56,6 +56,25 @@ impl PostedWrite {
     }
 }
 
+/// Region that permits writes, as the target's key table showed it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WritableRegion {
+    pub(crate) key: u64,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+}
+
+impl WritableRegion {
+    /// Whether `segment` is a part of the region.
+    #[inline(always)]
+    fn contains(&self, segment: &RmaIov) -> bool {
+        let end = || (segment.addr - self.start).checked_add(segment.len as u64);
+        self.key == segment.key
+            && segment.addr >= self.start
+            && end().is_some_and(|end| end <= self.len)
+    }
+}
+
 /// Posted writes to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PostedWrites {
@@ -65,8 +84,8 @@ pub(crate) struct PostedWrites {
     /// Number of the record after the last posted write, if only posted writes lie between it and
     /// the records known to be consumed; else 0.
     pub(crate) only_writes_end: u64,
-    /// Key of the last write that passed every check, while the target is prompt.
-    pub(crate) last_key: Option<u64>,
+    /// Region of the last write that passed every check, while the target is prompt.
+    pub(crate) last_region: Option<WritableRegion>,
     /// Number of writes since then that repeated it.
     pub(crate) repeats: usize,
     /// Time of the first poll without progress since the last progress; 0 for none.
@@ -100,11 +119,11 @@ impl PostedWrites {
         self.writes.front().is_some_and(|write| produced.saturating_sub(write.number) >= POSTED_MAX)
     }
 
-    /// Whether a write to `key` as record number `produced` repeats the last one, which is in the
-    /// ring, so that it needs no further checks.
+    /// Whether a write to `segment` as record number `produced` repeats the last one, which is in
+    /// the ring, so that the key table need not be read again.
     #[inline(always)]
-    pub(crate) fn is_repeated(&self, key: u64, produced: u64) -> bool {
-        self.last_key == Some(key)
+    pub(crate) fn is_repeated(&self, segment: &RmaIov, produced: u64) -> bool {
+        self.last_region.is_some_and(|region| region.contains(segment))
             && self.only_writes_end == produced
             && !produced.is_multiple_of(CHECKPOINT)
             && self
@@ -196,7 +215,7 @@ impl PostedWrites {
     /// the next accesses are direct until it polls again.
     #[cold]
     pub(crate) fn note_late(&mut self, polled: u64) {
-        self.last_key = None;
+        self.forget_region();
         self.silent_since = Some(polled);
     }
 
@@ -204,17 +223,23 @@ impl PostedWrites {
     /// more and more accesses are direct, whatever it publishes.
     #[cold]
     pub(crate) fn note_withdrawal(&mut self, polled: u64) {
+        self.forget_region();
         if std::mem::replace(&mut self.is_withdrawing, true) {
             return;
         }
         self.silent_since = Some(polled);
-        self.last_key = None;
         let has_executed = std::mem::take(&mut self.has_executed);
         self.distance = match self.distance {
             _ if has_executed => 0,
             distance => (distance * 2).clamp(DISTANCES.0, DISTANCES.1),
         };
         self.direct_left = self.distance;
+    }
+
+    /// Lets the next write pass every check.
+    fn forget_region(&mut self) {
+        self.last_region = None;
+        self.repeats = 0;
     }
 }
 
@@ -272,16 +297,24 @@ mod tests {
 
     #[test]
     fn a_write_repeats_the_last_one_while_the_target_is_prompt() {
+        let region = WritableRegion { key: 5, start: 100, len: 16 };
         let mut posted =
-            PostedWrites { last_key: Some(5), only_writes_end: 10, ..PostedWrites::default() };
-        assert!(!posted.is_repeated(5, 10), "no write is in the ring");
+            PostedWrites { last_region: Some(region), only_writes_end: 10, ..Default::default() };
+        let repeats = |posted: &PostedWrites, key, addr, len| {
+            posted.is_repeated(&RmaIov { addr, len, key }, 10)
+        };
+        assert!(!repeats(&posted, 5, 100, 8), "no write is in the ring");
         let info = CompletionInfo { op_kind: OpKind::Write, context: 0, flags: 0, tag: 0, len: 0 };
         let segment = RmaIov::default();
         posted.writes.push_back(PostedWrite { number: 9, segment, body: None, data: None, info });
-        assert!(posted.is_repeated(5, 10));
-        assert!(!posted.is_repeated(6, 10) && !posted.is_repeated(5, 11));
+        assert!(repeats(&posted, 5, 100, 8) && repeats(&posted, 5, 108, 8));
+        assert!(!repeats(&posted, 6, 100, 8), "another key");
+        for (addr, len) in [(99, 8), (109, 8), (117, 0), (u64::MAX, 8), (100, usize::MAX)] {
+            assert!(!repeats(&posted, 5, addr, len), "{len} bytes at {addr}");
+        }
+        assert!(!posted.is_repeated(&RmaIov { addr: 100, len: 8, key: 5 }, 11));
         posted.note_late(7);
-        assert!(!posted.is_repeated(5, 10));
+        assert!(!repeats(&posted, 5, 100, 8));
     }
 
     #[test]

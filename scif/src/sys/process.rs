@@ -62,6 +62,13 @@ pub fn kill_self() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
+/// Kills the process group that the process `leader` has made.
+pub fn kill_group(leader: u32) {
+    if let Some(group) = rustix::process::Pid::from_raw(leader.cast_signed()) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
 /// Returns the 8 bytes at `addr` of this process, read through the kernel: an unmapped address
 /// causes no fault.
 pub(crate) fn own_word(addr: u64) -> Option<u64> {

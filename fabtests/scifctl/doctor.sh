@@ -125,6 +125,9 @@ case_of "Yama scope 2" finds \
 case_of "16 descriptors" finds \
     "found('broken', 'descriptors', 'limit is 16 ', 'ulimit -Hn')" \
     bash -c 'ulimit -n 16 && exec "$@"' bash :
+case_of "files of at most 10 GiB" finds \
+    "found('broken', 'file size', '^10G at most: scif_connect .* provider works', 'ulimit -f')" \
+    bash -c 'ulimit -f 10485760 && exec "$@"' bash :
 case_of "a provider path that does not exist" finds \
     "found('broken', 'provider', '/nonexistent does not exist', 'FI_PROVIDER_PATH=.')" \
     : FI_PROVIDER_PATH=/nonexistent

@@ -56,3 +56,4 @@ pub use node_events::NodeEvent;
 pub use node_failure::{Answers, FailedNode, ping, restore};
 pub use poll::{WaitsFor, check_entries};
 pub use scif::{FenceSide, Signal};
+pub use window::table::ARENA_BYTES;

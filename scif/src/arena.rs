@@ -12,7 +12,7 @@ use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::pages::{self, FileId};
 
 /// Size in bytes of an arena: address space, not memory.
-pub(crate) const ARENA_BYTES: usize = 64 << 30;
+pub const ARENA_BYTES: usize = 64 << 30;
 
 /// Memory that a domain exports to its peers.
 #[derive(Debug)]

@@ -50,6 +50,7 @@ mod waiter;
 pub mod conformance;
 
 pub use addr::{DYNAMIC_PORTS, PortId, dynamic_ports};
+pub use arena::ARENA_BYTES;
 pub use config::{Carrier, Config};
 pub use connection::Connection;
 pub use denial::{Denial, DenialCause};

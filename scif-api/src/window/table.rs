@@ -35,7 +35,7 @@ pub(crate) const ENTRIES: usize = 4096;
 pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
 /// Size of an arena in bytes: sparse, in three zones by page size (`large::ROOM_BYTES`). No part is
 /// allocated twice. A zone lasts for three years of registrations at 10 GB a second.
-pub(crate) const ARENA_BYTES: usize = 3 << 60;
+pub const ARENA_BYTES: usize = 3 << 60;
 /// Number of attempts of a disturbed reader before it looks at the clock.
 const TRIES: u32 = 128;
 /// Time in nanoseconds for which a reader waits for the end of a change. A writer can lose its

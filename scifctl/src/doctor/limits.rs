@@ -3,21 +3,29 @@
 //! namespaces and control groups of a container.
 
 use std::fs;
+use std::path::Path;
 
 use scif::sys::probe::{self, Limits};
 
+use super::env::Environment;
 use super::finding::Finding;
 use super::scene::Scene;
 use crate::table::bytes;
 
 /// Descriptors of a rank without its peers: of the MPI, its launcher and one endpoint.
 const DESCRIPTORS_BESIDE_PEERS: u64 = 32;
+/// Descriptors of a connection over `scif.h` without a driver (`FI_SCIF_TRANSPORT=scif`).
+const DESCRIPTORS_OVER_SCIF: u64 = 9;
 /// Hard limit of descriptors below which jobs of usual sizes fail.
 const DESCRIPTORS_FEW: u64 = 256;
 /// Bytes below which a memory limit is too small for an MPI rank and its rings.
 const MEMORY_MIN: u64 = 256 << 20;
-/// Bytes of the largest memfd of an endpoint.
-const FILE_MIN: u64 = 1 << 30;
+/// Bytes of the largest memfd that each endpoint of the provider needs, its table of keys.
+const FILE_MIN: u64 = (4 << 20) + 4096;
+/// Bytes of the file into which memory of `fi_mr_reg` moves, sparse.
+const FILE_OF_KEYS: u64 = scif::ARENA_BYTES as u64;
+/// Bytes of the file into which windows of `scif.h` move, sparse.
+const FILE_OF_WINDOWS: u64 = scif_api::ARENA_BYTES as u64;
 /// Bytes of free space in `/dev/shm` that MPIs use for themselves.
 const SHM_MIN: u64 = 16 << 20;
 /// Inode numbers of the first namespaces (`include/linux/proc_ns.h`).
@@ -26,10 +34,10 @@ const FIRST_NAMESPACES: [(&str, &str); 2] = [("pid", "4026531836"), ("user", "40
 pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
     let limits = probe::limits();
     vec![
-        descriptors(&limits),
+        descriptors(&limits, &scene.env),
         locked_memory(&limits, scene.config.memlock),
         address_space(&limits),
-        file_size(&limits),
+        file_size(&limits, &scene.env),
         memory(scif::memory_limit()),
         processors(probe::processors().len(), processor_quota(scene)),
         dev_shm(scene),
@@ -37,14 +45,15 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
     ]
 }
 
-fn descriptors(limits: &Limits) -> Finding {
+fn descriptors(limits: &Limits, env: &Environment) -> Finding {
     let subject = "descriptors";
     let Some(limit) = limits.descriptors else {
         return Finding::ok(subject, "no limit");
     };
-    let peers = limit.saturating_sub(DESCRIPTORS_BESIDE_PEERS);
+    let each = if env.is("FI_SCIF_TRANSPORT", "scif") { DESCRIPTORS_OVER_SCIF } else { 1 };
+    let peers = limit.saturating_sub(DESCRIPTORS_BESIDE_PEERS) / each;
     let meaning = format!(
-        "the hard limit is {limit} open files; each peer takes one, so a rank has at most about \
+        "the hard limit is {limit} open files; each peer takes {each}, so a rank has at most about \
          {peers} peers"
     );
     let action = "ulimit -Hn above the number of ranks, in limits.conf or the unit of the launcher";
@@ -90,16 +99,24 @@ fn address_space(limits: &Limits) -> Finding {
     }
 }
 
-fn file_size(limits: &Limits) -> Finding {
-    match limits.file_size {
-        Some(limit) if limit < FILE_MIN => Finding::broken(
-            "file size",
-            format!("{} at most: memfds of endpoints are larger (sparse)", bytes(limit)),
-            "ulimit -f unlimited",
-        ),
-        Some(limit) => Finding::ok("file size", format!("{} at most", bytes(limit))),
-        None => Finding::ok("file size", "no limit"),
-    }
+fn file_size(limits: &Limits, env: &Environment) -> Finding {
+    let subject = "file size";
+    let Some(limit) = limits.file_size.filter(|limit| *limit < FILE_OF_WINDOWS) else {
+        return Finding::ok(subject, "enough for the sparse files of scif");
+    };
+    let consequence = if limit < FILE_MIN {
+        "no endpoint can be opened, of the provider or of scif.h"
+    } else if env.is("FI_SCIF_TRANSPORT", "scif") {
+        "scif_connect fails with ENOMEM, and so do connections of the provider, which use it \
+         (FI_SCIF_TRANSPORT=scif)"
+    } else if limit < FILE_OF_KEYS && env.is("FI_SCIF_MR_MIGRATE", "auto") {
+        "scif_connect fails with ENOMEM. The provider works, but FI_SCIF_MR_MIGRATE=auto has no \
+         effect"
+    } else {
+        "scif_connect fails with ENOMEM. The provider works"
+    };
+    let meaning = format!("{} at most: {consequence}", bytes(limit));
+    Finding::broken(subject, meaning, "ulimit -f unlimited")
 }
 
 fn memory(limit: u64) -> Finding {
@@ -115,15 +132,39 @@ fn memory(limit: u64) -> Finding {
     Finding::ok("memory", meaning)
 }
 
-/// Returns the processors that the control group of this process may use, as a number with a
-/// fraction; `None` without limit.
+/// Returns the processors that the control groups of this process may use, as a number with a
+/// fraction; `None` without limit. A limit of a group applies to all groups below it.
 fn processor_quota(scene: &Scene) -> Option<f64> {
-    let groups = scene.read("/proc/self/cgroup").unwrap_or_default();
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let read = |group: &str| scene.read(&format!("/sys/fs/cgroup{group}/cpu.max"));
-    let text = read(path.trim_end_matches('/')).or_else(|| read(""))?;
+    let text = scene.read("/proc/self/cgroup").unwrap_or_default();
+    let mut least = None;
+    // In a container the paths may be the host's, so the root is always checked too.
+    for line in text.lines().chain(["0::/", "0:cpu:/"]) {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let first_version = controllers.split(',').any(|name| name == "cpu");
+        if !first_version && !controllers.is_empty() {
+            continue;
+        }
+        for group in Path::new(path).ancestors() {
+            let group = group.to_string_lossy();
+            let quota = quota_of(scene, group.trim_end_matches('/'), first_version);
+            least = least.into_iter().chain(quota).reduce(f64::min);
+        }
+    }
+    least
+}
+
+/// Returns the processors that one control group may use, see cgroups(7).
+fn quota_of(scene: &Scene, group: &str, first_version: bool) -> Option<f64> {
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
+    if first_version {
+        let read =
+            |file| number(&scene.read(&format!("/sys/fs/cgroup/cpu{group}/cpu.cfs_{file}"))?);
+        return Some(read("quota_us")? / read("period_us")?);
+    }
+    let text = scene.read(&format!("/sys/fs/cgroup{group}/cpu.max"))?;
     let (quota, period) = text.split_once(' ')?;
-    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+    Some(number(quota)? / number(period)?)
 }
 
 fn processors(count: usize, quota: Option<f64>) -> Finding {
@@ -197,7 +238,8 @@ mod tests {
     #[test]
     fn few_descriptors_are_named_with_the_remedy() {
         for (limit, state) in [(16, State::Broken), (100, State::Slower), (1024, State::Ok)] {
-            let found = descriptors(&Limits { descriptors: Some(limit), ..Limits::default() });
+            let limits = Limits { descriptors: Some(limit), ..Limits::default() };
+            let found = descriptors(&limits, &Environment::default());
             assert_eq!(found.state, state, "{limit}");
             assert!(state == State::Ok || found.action.contains("ulimit -Hn"));
         }
@@ -214,8 +256,65 @@ mod tests {
         assert_eq!(locked_memory(&low, false).state, State::Ok);
         assert!(locked_memory(&low, true).action.contains("SCIF_MEMLOCK"));
         assert_eq!(address_space(&low).state, State::Broken);
-        assert_eq!(file_size(&low).state, State::Broken);
         assert_eq!(memory(1 << 20).state, State::Slower);
+    }
+
+    #[test]
+    fn a_limit_of_file_sizes_names_its_victims() {
+        let found = |limit, env: &[(&str, &str)]| {
+            let limits = Limits { file_size: Some(limit), ..Limits::default() };
+            file_size(&limits, &Environment::of(env))
+        };
+        assert!(found(1 << 20, &[]).meaning.contains("no endpoint"));
+        let found_at_10g = found(10 << 30, &[]);
+        assert_eq!(found_at_10g.state, State::Broken);
+        assert_eq!(
+            found_at_10g.meaning,
+            "10G at most: scif_connect fails with ENOMEM. The provider works"
+        );
+        for (limit, pair, text) in [
+            (10 << 30, ("FI_SCIF_MR_MIGRATE", "auto"), "MIGRATE=auto has no effect"),
+            (100 << 30, ("FI_SCIF_MR_MIGRATE", "auto"), "provider works"),
+            (100 << 30, ("FI_SCIF_TRANSPORT", "scif"), "connections of the provider"),
+        ] {
+            assert!(found(limit, &[pair]).meaning.contains(text), "{limit} {pair:?}");
+        }
+        assert_eq!(found(u64::MAX, &[]).state, State::Ok);
+        assert_eq!(file_size(&Limits::default(), &Environment::default()).state, State::Ok);
+    }
+
+    #[test]
+    fn the_quotas_of_all_groups_above_hold() {
+        let quota = |groups: &str, files: &[(&str, &str)]| {
+            let root = std::env::temp_dir().join(format!("scifctl-{}-quota", std::process::id()));
+            let scene = Scene {
+                root: root.clone(),
+                env: Environment::default(),
+                config: scif::Config::default(),
+            };
+            for (name, text) in [("/proc/self/cgroup", groups)].iter().chain(files) {
+                let file = scene.path(name);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            let quota = processor_quota(&scene);
+            fs::remove_dir_all(root).unwrap();
+            quota
+        };
+        let job = "0::/slurm/job_7/step_0\n";
+        let of_job = ("/sys/fs/cgroup/slurm/job_7/cpu.max", "150000 100000\n");
+        let of_step = ("/sys/fs/cgroup/slurm/job_7/step_0/cpu.max", "max 100000\n");
+        assert_eq!(quota(job, &[of_job, of_step]), Some(1.5));
+        assert_eq!(quota(job, &[of_step]), None);
+        assert_eq!(quota("0::/../x\n", &[("/sys/fs/cgroup/cpu.max", "50000 100000")]), Some(0.5));
+        let first = [
+            ("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1\n"),
+            ("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n"),
+            ("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "200000\n"),
+            ("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n"),
+        ];
+        assert_eq!(quota("4:cpu,cpuacct:/a/b\n9:memory:/c\n", &first), Some(2.0));
+        assert_eq!(quota("4:memory:/a\n", &first), None);
     }
 
     #[test]

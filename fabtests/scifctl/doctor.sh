@@ -110,7 +110,7 @@ case_of "memfd denied by seccomp" finds \
     and found('broken', 'latency', 'could not exchange messages: .')" \
     "$deny" memfd -- :
 case_of "userfaultfd denied by seccomp" finds \
-    "found('slower', 'userfaultfd', 'denied', 'unprivileged_userfaultfd=1')" \
+    "found('slower', 'userfaultfd', 'denied.*TRANSPORT=scif', 'unprivileged_userfaultfd=1')" \
     "$deny" userfaultfd -- :
 yama=proc/sys/kernel/yama/ptrace_scope
 kernel_files $yama 1
@@ -118,10 +118,14 @@ case_of "Yama scope 1, lifted by the processes" finds \
     "found('ok', 'Yama', 'scope 1')" : --root="$room/root"
 case_of "Yama scope 1, not lifted" finds \
     "found('slower', 'Yama', 'is 1, and FI_SCIF_PTRACER', 'unset FI_SCIF_PTRACER')" \
-    : FI_SCIF_PTRACER=0 --root="$room/root"
+    "$deny" process_vm -- : FI_SCIF_PTRACER=0 --root="$room/root"
 kernel_files $yama 2
 case_of "Yama scope 2" finds \
-    "found('slower', 'Yama', 'is 2', 'ptrace_scope=1')" : --root="$room/root"
+    "found('slower', 'Yama', 'is 2', 'ptrace_scope=1')" \
+    "$deny" process_vm -- : --root="$room/root"
+case_of "Yama scope 2, without effect on this process" finds \
+    "found('ok', 'process_vm') and found('ok', 'Yama', 'scope 2.*CAP_SYS_PTRACE')
+    or found('slower', 'process_vm') and found('slower', 'Yama')" : --root="$room/root"
 case_of "16 descriptors" finds \
     "found('broken', 'descriptors', 'limit is 16 ', 'ulimit -Hn')" \
     bash -c 'ulimit -n 16 && exec "$@"' bash :

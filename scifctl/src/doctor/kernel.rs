@@ -24,7 +24,9 @@ const COPIES: usize = 16;
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
 pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    vec![version(scene), shared_memory(), userfaultfd(), pidfd(), yama(scene), process_vm(scene)]
+    let copy = process_vm(scene);
+    let yama = yama(scene, copy.state == State::Ok);
+    vec![version(scene), shared_memory(), userfaultfd(), pidfd(), yama, copy]
 }
 
 fn version(scene: &Scene) -> Finding {
@@ -56,8 +58,8 @@ fn userfaultfd() -> Finding {
     }
     Finding::slower(
         "userfaultfd",
-        "denied: windows of scif_register stay in place, so peers cannot map them, and \
-         FI_SCIF_MR_MIGRATE=auto has no effect",
+        "denied: windows of scif_register stay in place, so peers cannot map them. Connections \
+         with FI_SCIF_TRANSPORT=scif use the stream, and FI_SCIF_MR_MIGRATE=auto has no effect",
         "sysctl vm.unprivileged_userfaultfd=1, or a seccomp profile that permits userfaultfd",
     )
 }
@@ -70,7 +72,8 @@ fn pidfd() -> Finding {
     Finding::ok("pidfd", meaning)
 }
 
-fn yama(scene: &Scene) -> Finding {
+/// Judges the restriction by Yama, of which a capability exempts. `copies`: a copy has succeeded.
+fn yama(scene: &Scene, copies: bool) -> Finding {
     let scope = scene.read(YAMA).and_then(|text| text.parse::<u32>().ok());
     match scope {
         None => Finding::ok("Yama", "absent: it restricts no copies between processes"),
@@ -79,6 +82,10 @@ fn yama(scene: &Scene) -> Finding {
             "Yama",
             "ptrace_scope 1: each process of scif permits copies by its peers (FI_SCIF_PTRACER)",
         ),
+        Some(scope) if copies => {
+            let text = "does not restrict this process (CAP_SYS_PTRACE)";
+            Finding::ok("Yama", format!("ptrace_scope {scope} {text}"))
+        }
         Some(1) => Finding::slower(
             "Yama",
             format!(
@@ -88,17 +95,21 @@ fn yama(scene: &Scene) -> Finding {
             "unset FI_SCIF_PTRACER and SCIF_PTRACER in every process, or sysctl \
              kernel.yama.ptrace_scope=0",
         ),
+        Some(2) => Finding::slower(
+            "Yama",
+            format!(
+                "{YAMA} is 2: only with CAP_SYS_PTRACE may processes copy from each other. Large \
+                 messages go through the ring"
+            ),
+            "sysctl kernel.yama.ptrace_scope=1, or give CAP_SYS_PTRACE",
+        ),
         Some(scope) => Finding::slower(
             "Yama",
             format!(
-                "{YAMA} is {scope}: only with CAP_SYS_PTRACE may processes copy from each other; \
-                 otherwise large messages go through the ring"
+                "{YAMA} is {scope}: no process may copy from another, with any capability. Large \
+                 messages go through the ring"
             ),
-            if scope == 2 {
-                "sysctl kernel.yama.ptrace_scope=1, or give CAP_SYS_PTRACE"
-            } else {
-                "boot with kernel.yama.ptrace_scope at 1 or 0: it cannot be lowered before"
-            },
+            "boot with kernel.yama.ptrace_scope at 1 or 0: it cannot be lowered before",
         ),
     }
 }
@@ -203,7 +214,7 @@ mod tests {
     use super::*;
     use crate::doctor::env::Environment;
 
-    fn with_yama(scope: &str, env: &[(&str, &str)]) -> Finding {
+    fn with_yama(scope: &str, env: &[(&str, &str)], copies: bool) -> Finding {
         let root = std::env::temp_dir().join(format!(
             "scifctl-{}-yama-{scope}-{}",
             std::process::id(),
@@ -212,24 +223,28 @@ mod tests {
         let file = root.join(YAMA.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, format!("{scope}\n")).unwrap();
-        let found = yama(&Scene {
-            root: root.clone(),
-            env: Environment::of(env),
-            config: Config::default(),
-        });
+        let scene =
+            Scene { root: root.clone(), env: Environment::of(env), config: Config::default() };
+        let found = yama(&scene, copies);
         fs::remove_dir_all(root).unwrap();
         found
     }
 
     #[test]
     fn each_scope_of_yama_has_its_remedy() {
-        assert_eq!(with_yama("0", &[]).state, State::Ok);
-        assert_eq!(with_yama("1", &[]).state, State::Ok);
-        let denied = with_yama("1", &[("FI_SCIF_PTRACER", "0")]);
-        assert_eq!(denied.state, State::Slower);
-        assert!(denied.action.contains("FI_SCIF_PTRACER"));
-        assert!(with_yama("2", &[]).action.contains("ptrace_scope=1"));
-        assert!(with_yama("3", &[]).action.contains("boot"));
+        let denied = |scope| with_yama(scope, &[], false);
+        assert_eq!(denied("0").state, State::Ok);
+        assert_eq!(denied("1").state, State::Ok);
+        let switch = [("FI_SCIF_PTRACER", "0")];
+        let found = with_yama("1", &switch, false);
+        assert_eq!(found.state, State::Slower);
+        assert!(found.action.contains("FI_SCIF_PTRACER"));
+        assert!(denied("2").action.contains("ptrace_scope=1"));
+        assert!(denied("3").action.contains("boot"));
+        assert!(denied("3").meaning.contains("no process may copy"));
+        for scope in ["1", "2"] {
+            assert_eq!(with_yama(scope, &switch, true).state, State::Ok);
+        }
     }
 
     #[test]

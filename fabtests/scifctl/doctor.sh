@@ -199,6 +199,10 @@ kernel_files proc/net/unix "0: 2 0 00010000 0005 01 4711 @scif/$SCIF_DOMAIN/0/20
 case_of "sockets of hidden processes in the domain" finds \
     "found('slower', 'domain', ' 1 sockets .* not visible', 'another SCIF_DOMAIN')" \
     : --root="$room/root"
+kernel_files proc/net/unix "0: 2 0 00010000 0005 01 4711 $room/$SCIF_DOMAIN.0.2050"
+case_of "such sockets in a runtime directory" finds \
+    "found('slower', 'domain', ' 1 sockets .* not visible', 'another SCIF_DOMAIN')" \
+    : SCIF_RUNTIME_DIR="$room" --root="$room/root"
 
 serve "$tool"
 kill -STOP "$server"

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use scif::sys::process;
 use scif_api::introspect;
@@ -17,27 +19,30 @@ const SUBJECT: &str = "domain";
 pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
     let own_uid = process::uid();
     let domain = scene.config.domain.clone().unwrap_or_else(|| own_uid.to_string());
-    let Some(list) = scene.read("/proc/net/unix") else {
+    let prefixes = prefixes(&domain, scene.config.runtime_dir.as_deref());
+    let read = || Some(sockets(&scene.read("/proc/net/unix")?, &prefixes));
+    let Some(sockets) = read() else {
         return vec![Finding::broken(
             SUBJECT,
             "/proc/net/unix cannot be read: other processes are not found",
             "mount /proc",
         )];
     };
-    let sockets = sockets(&list, &domain);
     let owners = owners(scene, &sockets);
+    // A process that has ended meanwhile is not hidden.
+    let left = read().unwrap_or_default();
+    let unseen = sockets.intersection(&left).filter(|inode| !owners.contains_key(*inode)).count();
     let mut found = Vec::new();
     let pids: BTreeSet<i32> = owners.values().copied().collect();
-    let others: BTreeSet<u32> = pids
-        .iter()
-        .filter_map(|pid| process::owner(*pid))
-        .filter(|uid| *uid != own_uid && !scene.config.allow_uids.contains(uid))
-        .collect();
+    let processes = pids.iter().filter_map(|pid| process::owner(*pid));
+    let processes = processes.filter(|uid| !scene.config.allow_uids.contains(uid));
+    let files = scene.config.runtime_dir.iter().flat_map(|dir| owners_of_files(dir, &domain));
+    let others: BTreeSet<u32> = processes.chain(files).filter(|uid| *uid != own_uid).collect();
     if !others.is_empty() {
         found.push(foreign(&domain, &others));
     }
-    if sockets.len() > owners.len() && scene.config.allow_uids.is_empty() {
-        found.push(hidden(&domain, sockets.len() - owners.len()));
+    if unseen > 0 && scene.config.allow_uids.is_empty() {
+        found.push(hidden(&domain, unseen));
     }
     let stopped = pids.iter().filter(|pid| is_stopped(scene, **pid)).map(ToString::to_string);
     let stopped: Vec<String> = stopped.collect();
@@ -90,19 +95,38 @@ fn hidden(domain: &str, count: usize) -> Finding {
     )
 }
 
-/// Returns the inodes of the listening sockets with names in the domain.
-fn sockets(list: &str, domain: &str) -> BTreeSet<String> {
+/// Returns the first parts of names of sockets in the domain: abstract, and of files in the runtime
+/// directory, each after its blank in the kernel's list.
+fn prefixes(domain: &str, runtime_dir: Option<&Path>) -> Vec<String> {
+    let file = runtime_dir.map(|dir| dir.join(format!("{domain}.")).display().to_string());
+    [Some(format!("@scif/{domain}/")), file]
+        .into_iter()
+        .flatten()
+        .map(|n| format!(" {n}"))
+        .collect()
+}
+
+/// Returns the inodes of the listening sockets with names that begin with one of the prefixes.
+fn sockets(list: &str, prefixes: &[String]) -> BTreeSet<String> {
     /// Flag of a listening socket (`__SO_ACCEPTCON`).
     const LISTENS: &str = "00010000";
-    let prefix = format!("@scif/{domain}/");
     let inode = |line: &str| {
         let mut fields = line.split_whitespace();
         let flags = fields.nth(3)?;
         let inode = fields.nth(2)?;
-        let name = fields.next()?;
-        (flags == LISTENS && name.starts_with(&prefix)).then(|| inode.to_owned())
+        let named = prefixes.iter().any(|prefix| line.contains(prefix));
+        (flags == LISTENS && named).then(|| inode.to_owned())
     };
     list.lines().filter_map(inode).collect()
+}
+
+/// Returns the owners of the domain's sockets in a runtime directory. In another network namespace
+/// the kernel's list lacks them.
+fn owners_of_files(dir: &Path, domain: &str) -> BTreeSet<u32> {
+    let prefix = format!("{domain}.");
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let files = files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix));
+    files.filter_map(|file| Some(file.metadata().ok()?.uid())).collect()
 }
 
 /// Returns a process for each of the sockets that one visible process has.
@@ -141,8 +165,17 @@ mod tests {
              0: 2 0 00010000 0005 01 101 @scif/abc/0/2050\n\
              0: 2 0 00000000 0005 03 102 @scif/abc/0/2050/7.1\n\
              0: 2 0 00010000 0005 01 103 @scif/abcd/0/2050\n\
-             0: 2 0 00010000 0005 01 104\n";
-        assert_eq!(sockets(list, "abc"), BTreeSet::from(["101".to_owned()]));
+             0: 2 0 00010000 0005 01 104\n\
+             0: 2 0 00010000 0005 01 105 /run/s c/abc.0.2050\n\
+             0: 2 0 00010000 0005 01 106 /run/s c/abcd.0.2050\n";
+        let found = |dir: Option<&str>| sockets(list, &prefixes("abc", dir.map(Path::new)));
+        assert_eq!(found(None), BTreeSet::from(["101".to_owned()]));
+        assert_eq!(found(Some("/run/s c")), BTreeSet::from(["101", "105"].map(str::to_owned)));
+        let dir = std::env::temp_dir().join(format!("scifctl-{}-domain", process::pid()));
+        fs::create_dir_all(dir.join("abc.0.2050")).unwrap();
+        let owners = ["abc", "ab"].map(|domain| owners_of_files(&dir, domain));
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(owners, [BTreeSet::from([process::uid()]), BTreeSet::new()]);
         let found = foreign("abc", &BTreeSet::from([77, 78]));
         assert!(found.meaning.contains("user 77, 78"), "{}", found.meaning);
         assert!(found.action.contains("SCIF_DOMAIN"));

@@ -48,7 +48,7 @@ impl Library {
         let answer = output(&mut command, LIMIT).map_err(|error| error.to_string())?;
         let log: Vec<String> =
             String::from_utf8_lossy(&answer.stderr).lines().map(str::to_owned).collect();
-        let Ok(document) = serde_json::from_slice::<Value>(&answer.stdout) else {
+        let Some(document) = document_in(&String::from_utf8_lossy(&answer.stdout)) else {
             let last = log.last().map_or("no answer", |line| line.trim_start_matches("scifctl: "));
             return Err(match answer.status.success() {
                 true => "no answer".to_owned(),
@@ -66,6 +66,12 @@ impl Library {
             log,
         })
     }
+}
+
+/// Returns the document of the probe, the last one beside lines that providers print.
+fn document_in(text: &str) -> Option<Value> {
+    let line = text.lines().rfind(|line| line.starts_with('{'))?;
+    serde_json::from_str(line).ok()
 }
 
 pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
@@ -136,15 +142,18 @@ fn cause(scene: &Scene, library: &Library) -> (String, String) {
             ("FI_PROVIDER_PATH is not set, and its own directory has no scif".to_owned(), place)
         }
         Some(path) => {
-            let entries: Vec<&Path> = path
-                .split(':')
-                .map(|entry| Path::new(entry.trim_start_matches(['@', '+'])))
-                .collect();
-            if let Some(entry) = entries.iter().find(|entry| !entry.exists()) {
+            let entries = path.split(':').map(|entry| entry.trim_start_matches(['@', '+']));
+            let entries = entries.filter(|entry| !entry.is_empty()).map(Path::new);
+            if let Some(entry) = entries.clone().find(|entry| !entry.exists()) {
                 let text = format!("FI_PROVIDER_PATH: {} does not exist", entry.display());
                 return (text, place);
             }
-            match entries.iter().map(|entry| entry.join(FILE)).find(|file| file.is_file()) {
+            // An entry is a directory, or after `+` a file.
+            let mut files = entries.map(|entry| match entry.ends_with(FILE) {
+                true => entry.to_owned(),
+                false => entry.join(FILE),
+            });
+            match files.find(|file| file.is_file()) {
                 Some(file) => {
                     let text = format!("{} does not load", file.display());
                     (text, format!("replace {FILE} by one that was built for this system"))
@@ -203,8 +212,25 @@ mod tests {
         let path = [("FI_PROVIDER", "scif"), ("FI_PROVIDER_PATH", "/nonexistent")];
         assert!(unlisted(&path, &[]).meaning.contains("/nonexistent does not exist"));
         assert!(unlisted(&[], &[]).meaning.contains("FI_PROVIDER_PATH is not set"));
+        let dir = std::env::temp_dir().join(format!("scifctl-{}-path", std::process::id()));
+        let file = dir.join(FILE);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let paths = [format!("+{}", file.display()), format!(":@{}:", dir.display())];
+        let found = paths.map(|path| unlisted(&[("FI_PROVIDER_PATH", &path)], &[]).meaning);
+        std::fs::remove_dir_all(&dir).unwrap();
+        for meaning in found {
+            assert!(meaning.ends_with(&format!("{} does not load", file.display())), "{meaning}");
+        }
         let line = "libfabric:5:core:core:ofi_reg_dl_prov():659<info> dlopen(/x/libscif-fi.so): no";
         assert!(unlisted(&[], &[line]).meaning.contains("dlopen(/x/libscif-fi.so): no"));
+    }
+
+    #[test]
+    fn lines_of_providers_are_no_answer() {
+        let text = "psm3: hello\n{\"version\":\"1.17\"}\nbye\n";
+        assert_eq!(document_in(text).unwrap()["version"], "1.17");
+        assert_eq!(document_in("psm3: hello\n"), None);
     }
 
     #[test]

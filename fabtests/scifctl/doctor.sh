@@ -77,6 +77,13 @@ fits() {
     [ -s "$room/table" ] && ! grep -E '^.{101}' "$room/table"
 }
 
+fails() {
+    doctor : >/dev/full
+    [ $? = 3 ] || return 1
+    doctor : --live
+    [ $? = 3 ]
+}
+
 # kernel_files FILE TEXT: files of a kernel other than that of this system.
 kernel_files() {
     rm -rf "$room/root"
@@ -102,6 +109,7 @@ case_of "latency and bandwidth between two cores, beside those of the machine" f
     or measured('latency', r'in (\d+) ns.* in (\d+) ns')
     and measured('bandwidth', r'at (\d+) MB/s.* at (\d+) MB/s')" :
 case_of "its table fits 100 columns" fits
+case_of "a failure of its own has another status than a finding" fails
 case_of "process_vm denied by seccomp" finds \
     "found('slower', 'process_vm', 'seccomp filter denies.*through the ring', 'SYS_PTRACE')" \
     "$deny" process_vm -- :

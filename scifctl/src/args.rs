@@ -58,7 +58,8 @@ pub(crate) enum Command {
     /// Loses or restores a node
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Checks this system, its MPIs and their settings; exit status 0: ok, 1: slower, 2: broken
+    /// Checks this system, its MPIs and their settings; exit status 0: ok, 1: slower, 2: broken,
+    /// 3: failed
     Doctor(DoctorOptions),
     /// Part of a check that needs its own process
     #[command(subcommand, hide = true)]

@@ -25,7 +25,7 @@ use show::List;
 fn run(command: &Command) -> Result<ExitCode> {
     let config = Config::from_env();
     match command {
-        Command::Doctor(options) => doctor::run(&config, options),
+        Command::Doctor(options) => Ok(doctor::run(&config, options)),
         Command::Probe(part) => doctor::probe(&config, part).map(|()| ExitCode::SUCCESS),
         other => run_other(&config, other).map(|()| ExitCode::SUCCESS),
     }
@@ -58,7 +58,12 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             let _ = error.print();
-            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+            let of_doctor = std::env::args_os().nth(1).is_some_and(|word| word == "doctor");
+            return match u8::try_from(error.exit_code()) {
+                Ok(0) => ExitCode::SUCCESS,
+                Ok(code) if !of_doctor => ExitCode::from(code),
+                _ => ExitCode::from(doctor::FAILED),
+            };
         }
     };
     match run(&args.command) {

@@ -2,7 +2,8 @@
 //! The doctor: checks of this system, of the MPIs on it and of their settings.
 //!
 //! Each family of checks is a module with a function `check` that returns findings. Nothing is
-//! changed. Tests that might damage or hang a process run in processes of their own: probes.
+//! changed, but launchers and `ompi_info` run. Tests that might damage or hang a process run in
+//! processes of their own: probes.
 
 mod devices;
 mod domain;
@@ -41,8 +42,12 @@ static FAMILIES: [fn(&Scene) -> Vec<Finding>; 8] = [
     speed::check,
 ];
 
-/// Runs all checks and prints their findings. The exit status is the worst state.
-pub(crate) fn run(config: &Config, options: &DoctorOptions) -> Result<ExitCode> {
+/// Exit status if the findings cannot be printed, or the command line is invalid.
+pub(crate) const FAILED: u8 = 3;
+
+/// Runs all checks and prints their findings. The exit status is the worst state, also if the
+/// reader goes away.
+pub(crate) fn run(config: &Config, options: &DoctorOptions) -> ExitCode {
     let scene = Scene {
         root: options.root.clone(),
         env: Environment::of_process(),
@@ -50,12 +55,18 @@ pub(crate) fn run(config: &Config, options: &DoctorOptions) -> Result<ExitCode> 
     };
     let findings: Vec<Finding> = FAMILIES.iter().flat_map(|check| check(&scene)).collect();
     let mut out = io::stdout().lock();
-    if options.json {
-        writeln!(out, "{}", render::document(&findings))?;
+    let printed = if options.json {
+        writeln!(out, "{}", render::document(&findings))
     } else {
-        write!(out, "{}", render::table(&findings))?;
+        write!(out, "{}", render::table(&findings))
+    };
+    match printed.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(io::stderr(), "scifctl: the findings cannot be printed: {error}");
+            ExitCode::from(FAILED)
+        }
+        _ => ExitCode::from(render::worst(&findings).exit_status()),
     }
-    Ok(ExitCode::from(render::worst(&findings).exit_status()))
 }
 
 /// Runs one probe.

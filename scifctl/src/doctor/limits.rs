@@ -14,10 +14,11 @@ use crate::table::bytes;
 
 /// Descriptors of a rank without its peers: of the MPI, its launcher and one endpoint.
 const DESCRIPTORS_BESIDE_PEERS: u64 = 32;
-/// Descriptors of a connection over `scif.h` without a driver (`FI_SCIF_TRANSPORT=scif`).
-const DESCRIPTORS_OVER_SCIF: u64 = 9;
-/// Hard limit of descriptors below which jobs of usual sizes fail.
-const DESCRIPTORS_FEW: u64 = 256;
+/// Descriptors of the opener of a connection over `scif.h` without a driver
+/// (`FI_SCIF_TRANSPORT=scif`); the acceptor has one less.
+const DESCRIPTORS_OVER_SCIF: u64 = 8;
+/// Number of peers below which jobs of usual sizes fail.
+const PEERS_FEW: u64 = 224;
 /// Bytes below which a memory limit is too small for an MPI rank and its rings.
 const MEMORY_MIN: u64 = 256 << 20;
 /// Bytes of the largest memfd that each endpoint of the provider needs, its table of keys.
@@ -61,7 +62,7 @@ fn descriptors(limits: &Limits, env: &Environment) -> Finding {
         0..=63 => {
             Finding::broken(subject, meaning + ", and fails with Too many open files", action)
         }
-        64..DESCRIPTORS_FEW => Finding::slower(subject, meaning, action),
+        _ if peers < PEERS_FEW => Finding::slower(subject, meaning, action),
         _ => Finding::ok(subject, meaning),
     }
 }
@@ -243,6 +244,10 @@ mod tests {
             assert_eq!(found.state, state, "{limit}");
             assert!(state == State::Ok || found.action.contains("ulimit -Hn"));
         }
+        let over_scif = Environment::of(&[("FI_SCIF_TRANSPORT", "scif")]);
+        let limits = Limits { descriptors: Some(1024), ..Limits::default() };
+        let found = descriptors(&limits, &over_scif);
+        assert!(found.state == State::Slower && found.meaning.ends_with("about 124 peers"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const DESCRIPTORS_OVER_SCIF: u64 = 8;
 const PEERS_FEW: u64 = 224;
 /// Bytes below which a memory limit is too small for an MPI rank and its rings.
 const MEMORY_MIN: u64 = 256 << 20;
-/// Bytes of the largest memfd that each endpoint of the provider needs, its table of keys.
+/// Bytes of the largest memfd that the provider always needs, the table of keys of a domain.
 const FILE_MIN: u64 = (4 << 20) + 4096;
 /// Bytes of the file into which memory of `fi_mr_reg` moves, sparse.
 const FILE_OF_KEYS: u64 = scif::ARENA_BYTES as u64;
@@ -106,10 +106,10 @@ fn file_size(limits: &Limits, env: &Environment) -> Finding {
         return Finding::ok(subject, "enough for the sparse files of scif");
     };
     let consequence = if limit < FILE_MIN {
-        "no endpoint can be opened, of the provider or of scif.h"
+        "fi_domain and scif_connect fail with ENOMEM"
     } else if env.is("FI_SCIF_TRANSPORT", "scif") {
-        "scif_connect fails with ENOMEM, and so do connections of the provider, which use it \
-         (FI_SCIF_TRANSPORT=scif)"
+        "scif_connect fails with ENOMEM, and the provider, which uses it \
+         (FI_SCIF_TRANSPORT=scif), connects with no peer"
     } else if limit < FILE_OF_KEYS && env.is("FI_SCIF_MR_MIGRATE", "auto") {
         "scif_connect fails with ENOMEM. The provider works, but FI_SCIF_MR_MIGRATE=auto has no \
          effect"
@@ -270,7 +270,7 @@ mod tests {
             let limits = Limits { file_size: Some(limit), ..Limits::default() };
             file_size(&limits, &Environment::of(env))
         };
-        assert!(found(1 << 20, &[]).meaning.contains("no endpoint"));
+        assert!(found(1 << 20, &[]).meaning.contains("fi_domain"));
         let found_at_10g = found(10 << 30, &[]);
         assert_eq!(found_at_10g.state, State::Broken);
         assert_eq!(
@@ -280,7 +280,7 @@ mod tests {
         for (limit, pair, text) in [
             (10 << 30, ("FI_SCIF_MR_MIGRATE", "auto"), "MIGRATE=auto has no effect"),
             (100 << 30, ("FI_SCIF_MR_MIGRATE", "auto"), "provider works"),
-            (100 << 30, ("FI_SCIF_TRANSPORT", "scif"), "connections of the provider"),
+            (100 << 30, ("FI_SCIF_TRANSPORT", "scif"), "connects with no peer"),
         ] {
             assert!(found(limit, &[pair]).meaning.contains(text), "{limit} {pair:?}");
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use scif_ring::Record;
 
-use crate::{ConnId, Endpoint, Exports, LinkEvent, Node, PortId, Reason};
+use crate::{ConnId, Endpoint, Error, Exports, LinkEvent, Node, PortId, Reason};
 
 /// Environment of the suite.
 pub trait Bed: Sync {
@@ -92,6 +92,15 @@ pub(super) fn bind(node: &Arc<Node>) -> crate::Result<Endpoint> {
     Endpoint::bind(node, 0, Exports::default())
 }
 
+/// Opens a connection, as often as its peer cannot accept yet.
+pub(super) fn connect(endpoint: &mut Endpoint, dst: PortId) -> Result<ConnId, CaseError> {
+    until("room in the backlog", || match endpoint.connect(dst) {
+        Ok(id) => Ok(Some(id)),
+        Err(Error::Again) => Ok(None),
+        Err(error) => Err(error.into()),
+    })
+}
+
 pub(super) fn accepted(endpoint: &mut Endpoint) -> Result<(ConnId, PortId), CaseError> {
     until("a connection to accept", || {
         Ok(events(endpoint).into_iter().find_map(|event| match event {
@@ -130,7 +139,7 @@ pub(super) fn pair(bed: &dyn Bed) -> Result<Pair, CaseError> {
 pub(super) fn pair_with(bed: &dyn Bed, exports: Exports) -> Result<Pair, CaseError> {
     let mut a = bind(&bed.node()?)?;
     let mut b = Endpoint::bind(&bed.node()?, 0, exports)?;
-    let ab = a.connect(b.id())?;
+    let ab = connect(&mut a, b.id())?;
     let (ba, from) = accepted(&mut b)?;
     ensure!(from == a.id());
     connected(&mut a, ab)?;

@@ -4,8 +4,8 @@
 use scif_ring::PushError;
 
 use super::bed::{
-    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear,
-    listen, pair, say, until,
+    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connect, connected, ensure, events,
+    hear, listen, pair, say, until,
 };
 use crate::{DYNAMIC_PORTS, Endpoint, Error, Exports, LinkEvent, PortId};
 
@@ -161,11 +161,7 @@ fn many_connections(bed: &dyn Bed) -> CaseResult {
     let mut rim = Vec::new();
     for n in 0..COUNT {
         let mut endpoint = bind(&node)?;
-        let id = until("room in the backlog", || match endpoint.connect(hub.id()) {
-            Ok(id) => Ok(Some(id)),
-            Err(Error::Again) => Ok(None),
-            Err(error) => Err(error.into()),
-        })?;
+        let id = connect(&mut endpoint, hub.id())?;
         say(&mut endpoint, id, 5, &n.to_ne_bytes())?;
         rim.push((endpoint, id));
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use scif_ring::{BELL_BITS, Record};
 
 use super::bed::{
-    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connected, ensure, events, hear,
-    listen, pair, say,
+    Bed, Case, CaseError, CaseResult, accepted, bind, conn, connect, connected, ensure, events,
+    hear, listen, pair, say, until,
 };
 use crate::{ConnId, Endpoint, Waiter};
 
@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "a polling consumer's bell is not", run: no_bell_while_polling },
     Case { name: "a sleeper is woken and told by whom", run: sleeper_is_woken },
     Case { name: "requests and answers wake", run: requests_and_answers_wake },
+    Case { name: "records of later connections wake", run: later_connections_wake },
     Case { name: "ends wake", run: ends_wake },
     Case { name: "no wake-up is lost", run: no_lost_wakeup },
     Case { name: "no first record is lost", run: no_lost_first_record },
@@ -116,6 +117,28 @@ fn requests_and_answers_wake(bed: &dyn Bed) -> CaseResult {
     Ok(())
 }
 
+/// A connection that is made after the endpoint was armed, by either side, wakes it as well.
+fn later_connections_wake(bed: &dyn Bed) -> CaseResult {
+    for sleeper_opens in [false, true] {
+        let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
+        let waiter = watch(&b)?;
+        b.arm();
+        let (opener, acceptor) = if sleeper_opens { (&mut b, &mut a) } else { (&mut a, &mut b) };
+        let out = connect(opener, acceptor.id())?;
+        let (incoming, _) = accepted(acceptor)?;
+        connected(opener, out)?;
+        let (ab, ba) = if sleeper_opens { (incoming, out) } else { (out, incoming) };
+        until("silence", || {
+            events(&mut b);
+            Ok((!waiter.wait(Some(0))?).then_some(()))
+        })?;
+        say(&mut a, ab, 1, b"first")?;
+        ensure!(waiter.wait(Some(LOST_NS))?, "sleeper opens: {sleeper_opens}");
+        hear(&mut b, ba, 1, b"first")?;
+    }
+    Ok(())
+}
+
 fn ends_wake(bed: &dyn Bed) -> CaseResult {
     for abandon in [false, true] {
         let mut p = pair(bed)?;
@@ -202,7 +225,7 @@ fn no_lost_first_record(bed: &dyn Bed) -> CaseResult {
             let mut seed = 3;
             for round in 0..ROUNDS {
                 let mut a = bind(&node)?;
-                let ab = a.connect(target)?;
+                let ab = connect(&mut a, target)?;
                 pause(&mut seed);
                 say(&mut a, ab, 1, &round.to_ne_bytes())?;
                 pause(&mut seed);

@@ -24,6 +24,7 @@ use crate::segment::Side;
 use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::keep_errno;
+use crate::sys::membarrier;
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::transport::{CloseKind, Link, LinkUpdate, Remote, conn_of, token};
 
@@ -47,11 +48,18 @@ pub(super) struct Desk {
     news: Mutex<Vec<ConnId>>,
     pub(super) sender: Arc<Sender>,
     pub(super) lingering: Arc<Lingering>,
-    /// Doorbells in the windows of peers, in which we publish our sleep.
-    sleep_flags: Mutex<Vec<SleepFlag>>,
+    sleep_flags: Mutex<SleepFlags>,
     /// Peers that died since the port last took the list.
     died: Mutex<Vec<PortId>>,
     warned: AtomicFlag,
+}
+
+/// Doorbells in the windows of peers, in which we publish our sleep.
+#[derive(Debug, Default)]
+struct SleepFlags {
+    /// State that a later connection begins with.
+    asleep: bool,
+    all: Vec<SleepFlag>,
 }
 
 /// Doorbell page in the window of a peer.
@@ -103,8 +111,19 @@ impl Desk {
         ready.append(&mut self.news());
     }
 
-    fn sleep_flags(&self) -> MutexGuard<'_, Vec<SleepFlag>> {
+    fn sleep_flags(&self) -> MutexGuard<'_, SleepFlags> {
         self.sleep_flags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the doorbell of a new connection. The caller polls its ring afterwards: the owner may
+    /// be about to sleep.
+    fn add_sleep_flag(&self, flag: SleepFlag) {
+        let mut flags = self.sleep_flags();
+        if flags.asleep {
+            flag.bell.set_sleeping(true);
+            membarrier::barrier();
+        }
+        flags.all.push(flag);
     }
 
     /// Takes the peers that died since the last call.
@@ -112,9 +131,11 @@ impl Desk {
         std::mem::take(&mut *self.died.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Publishes in the windows of all peers whether the owner sleeps.
+    /// Publishes in the windows of all peers, also of later ones, whether the owner sleeps.
     pub(super) fn set_sleeping(&self, sleeping: bool) {
-        for flag in self.sleep_flags().iter() {
+        let mut flags = self.sleep_flags();
+        flags.asleep = sleeping;
+        for flag in &flags.all {
             flag.bell.set_sleeping(sleeping);
         }
     }
@@ -182,7 +203,7 @@ impl ScifLink {
     ) -> std::result::Result<ScifLink, OutOfRange> {
         let (outgoing, incoming) = match &rings.windows {
             Some(windows) => {
-                desk.sleep_flags().push(SleepFlag {
+                desk.add_sleep_flag(SleepFlag {
                     id: conn_of(token),
                     bell: windows.peer.bell()?,
                     _window: Arc::clone(&windows.peer),
@@ -231,7 +252,7 @@ impl ScifLink {
     /// the driver.
     fn leave(&mut self) {
         if let Some(ends) = self.ends.take() {
-            self.desk.sleep_flags().retain(|flag| flag.id != self.id);
+            self.desk.sleep_flags().all.retain(|flag| flag.id != self.id);
             self.desk.epoll.remove(&ends.stream);
             self.desk.sender.dispose(ends);
         }

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use scif::sys::family;
 use scif::sys::mmap::Mapping;
 use scif::sys::pages::{self, Area, FileId};
+use scif::sys::{family, maps};
 
 use super::loans::Loan;
 use super::space::Spaces;
@@ -260,12 +260,14 @@ impl WindowState {
     }
 
     /// Handles the loss of the peer's node. With `replace`, areas where the program maps the peer's
-    /// pages become absent memory, which raises SIGBUS. Returns whether there were any.
+    /// pages become absent memory, which raises SIGBUS. Returns whether there were any. Mappings of
+    /// the library itself stay.
     pub(crate) fn lose_mappings(&self, replace: bool) -> bool {
         let mut known = take(&self.0);
         let mapped = std::mem::take(&mut known.mapped);
         let mut found = false;
-        for area in mappings(&mapped).unwrap_or_default() {
+        // The provider, which is on top of the calls, handles the end of its connections itself.
+        for area in maps::except_parts(&mappings(&mapped).unwrap_or_default()) {
             found = true;
             if replace && let Err(errno) = pages::make_absent(&area) {
                 log::warn!(
@@ -313,7 +315,39 @@ fn mappings(at: &[Part]) -> Option<Vec<Area>> {
 
 #[cfg(test)]
 mod tests {
+    use scif::sys::pages::PAGE;
+
     use super::*;
+    use crate::{Pages, connected, endpoints};
+
+    #[test]
+    fn a_lost_node_takes_the_mappings_of_the_program_and_not_of_the_library() {
+        const PARTS: usize = 3;
+        let _alone = scif::sys::children::none();
+        let scif = endpoints("lost-mappings", 0);
+        let (a, b) = connected(&scif, &scif);
+        let memory = Pages::new(PARTS * PAGE).unwrap();
+        let offset = scif.register(a, (memory.addr(), memory.len()), 0, 3, 0).unwrap();
+        let map = |len, offset| scif.map(b, (0, len), offset, 3, 0).unwrap();
+        let epd = scif.0.get(b).unwrap();
+        let is_mapped = |at| pages::areas(at, at + PAGE).unwrap().iter().any(Area::is_of_arena);
+        // The middle page of one area belongs to the library.
+        let at = map(memory.len(), offset);
+        let middle = Mapping::adopt_for_library(at + PAGE, PAGE, true).unwrap();
+        assert!(epd.windows.lose_mappings(true));
+        assert_eq!([0, 1, 2].map(|page| is_mapped(at + page * PAGE)), [false, true, false]);
+        drop(middle);
+        let all = map(memory.len(), offset);
+        let whole = Mapping::adopt_for_library(all, memory.len(), true).unwrap();
+        assert!(!epd.windows.lose_mappings(true), "none of the program");
+        assert!(is_mapped(all));
+        drop(whole);
+        for page in [0, 2] {
+            drop(Mapping::adopt(at + page * PAGE, PAGE, true).unwrap());
+        }
+        scif.close(a).unwrap();
+        scif.close(b).unwrap();
+    }
 
     #[test]
     fn loans_that_have_ended_are_not_kept() {

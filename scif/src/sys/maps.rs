@@ -170,10 +170,15 @@ fn read(list: &str, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
 
 /// Returns all present mappings except the library's own mappings for copies.
 pub fn areas_of_program() -> std::io::Result<Vec<Area>> {
+    Ok(except_parts(&areas(0, usize::MAX)?))
+}
+
+/// Returns what the areas have outside the library's own mappings.
+pub fn except_parts(areas: &[Area]) -> Vec<Area> {
     let _section = super::fork::section();
     let parts = parts();
     let mut out = Vec::new();
-    for area in areas(0, usize::MAX)? {
+    for area in areas {
         let mut begin = area.begin;
         // Includes one that begins before the area and reaches into it.
         let before = parts.range(..begin).next_back();
@@ -187,7 +192,7 @@ pub fn areas_of_program() -> std::io::Result<Vec<Area>> {
             out.push(area.between(begin, area.end));
         }
     }
-    Ok(out)
+    out
 }
 
 /// Returns the present mappings of another process; empty if it has ended, `None` if they are not

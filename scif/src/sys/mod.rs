@@ -20,7 +20,7 @@ mod guard;
 pub mod large;
 pub mod lock;
 pub mod logging;
-mod maps;
+pub mod maps;
 pub(crate) mod membarrier;
 pub mod memfd;
 pub mod mmap;

@@ -101,7 +101,11 @@ impl Desk {
 
     /// Makes the owner check a connection.
     fn post(&self, id: ConnId) {
-        self.news().push(id);
+        let mut news = self.news();
+        if !news.contains(&id) {
+            news.push(id);
+        }
+        drop(news);
         self.signal();
     }
 
@@ -265,7 +269,7 @@ impl ScifLink {
             got => got,
         });
         if self.incoming.is_full() {
-            // No descriptor reports that the ring has space again.
+            // No descriptor reports what was received and not taken.
             self.desk.post(self.id);
         }
         match heard {

@@ -199,7 +199,7 @@ pub(super) struct Incoming {
     bytes: Vec<u8>,
     /// Number of `bytes` that were pushed.
     used: usize,
-    /// Whether the ring had no space for a record that has arrived.
+    /// Whether more has arrived than the last call took.
     full: bool,
     /// Last, so that it outlives the view.
     _segment: Option<Arc<Mapping>>,
@@ -316,6 +316,11 @@ impl Incoming {
                 // Earlier records are reported first.
                 Next::End(_) if heard == Heard::Records => return Ok(heard),
                 Next::End(reason) => return Ok(Heard::End(reason)),
+                // One queue of doorbells for each call, so that a flooding peer cannot occupy us.
+                Next::Short if self.ring.is_none() && heard == Heard::Records => {
+                    self.full = self.bytes.len() >= QUEUE;
+                    return Ok(heard);
+                }
                 Next::Short => {
                     self.bytes.drain(..self.used);
                     self.used = 0;
@@ -338,8 +343,9 @@ impl Incoming {
         }
     }
 
-    /// Whether a record has arrived for which the ring had no space. [`hear`](Self::hear) must then
-    /// be called again, although nothing more may arrive.
+    /// Whether a record has arrived for which the ring had no space, or more doorbells than one
+    /// call takes. [`hear`](Self::hear) must then be called again, although nothing more may
+    /// arrive.
     pub(super) fn is_full(&self) -> bool {
         self.full
     }
@@ -499,6 +505,27 @@ mod tests {
         let mut record = Queue([RECORD, 1, 0, 0, 0, 0, 0, 0].into());
         let (_, mut c) = bells();
         assert_eq!(c.hear(|to| record.receive(to)), Ok(Heard::End(Reason::Corrupt)));
+    }
+
+    #[test]
+    fn a_flood_of_bells_does_not_hold_the_caller() {
+        let (_, mut incoming) = bells();
+        let flood = |at: usize| if at.is_multiple_of(FRAME) { BELL } else { 0 };
+        let mut at = 0;
+        for call in 1..10 {
+            let heard = incoming.hear(|to| -> Result<usize, ()> {
+                assert!(at < call * QUEUE, "more than one queue in a call");
+                for byte in to.iter_mut() {
+                    *byte = flood(at);
+                    at += 1;
+                }
+                Ok(to.len())
+            });
+            assert_eq!(heard, Ok(Heard::Records));
+            assert!(incoming.is_full(), "the rest is not forgotten");
+        }
+        assert_eq!(incoming.hear(|_| -> Result<usize, ()> { Ok(0) }), Ok(Heard::Nothing));
+        assert!(!incoming.is_full());
     }
 
     #[test]

@@ -96,18 +96,24 @@ impl ScifPort {
 
     /// Returns a connection over a greeted stream; an acceptor sends the welcome.
     fn join(&self, greeted: GreetedPeer, id: ConnId, side: Side) -> Result<Opened> {
-        let GreetedPeer { stream, from: peer, rings } = greeted;
-        let segment = self.segment()?;
         let token = token(CONN, id);
         let greeting = match side {
-            Side::Opener => rings.confirmation(self.id.port),
+            Side::Opener => greeted.rings.confirmation(self.id.port),
             Side::Acceptor => RelayGreeting::welcome(self.id.port),
         };
-        if let Err(failure) = stream.greet(&greeting) {
-            self.desk.sender.dispose(stream);
-            return Err(os("scif_send", &failure));
-        }
-        self.desk.epoll.add(&stream, token).map_err(Error::os("epoll_ctl"))?;
+        let joined = self.segment().and_then(|segment| {
+            greeted.stream.greet(&greeting).map_err(|failure| os("scif_send", &failure))?;
+            self.desk.epoll.add(&greeted.stream, token).map_err(Error::os("epoll_ctl"))?;
+            Ok(segment)
+        });
+        let segment = match joined {
+            Ok(segment) => segment,
+            Err(error) => {
+                self.desk.sender.dispose(greeted);
+                return Err(error);
+            }
+        };
+        let GreetedPeer { stream, from: peer, rings } = greeted;
         let windows = rings.windows.clone();
         let place = if windows.is_some() { "lie in windows" } else { "are relayed" };
         log::debug!("the rings between {} and {peer} {place}", self.id);

@@ -71,6 +71,7 @@ impl Hall {
 #[derive(Debug)]
 pub(super) struct Reception {
     hall: Arc<Hall>,
+    desk: Arc<Desk>,
     ended: mpsc::Receiver<()>,
 }
 
@@ -103,7 +104,7 @@ impl Reception {
             call: "starting a thread that accepts",
             errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
         })?;
-        Ok(Reception { hall, ended })
+        Ok(Reception { hall, desk: Arc::clone(desk), ended })
     }
 
     pub(super) fn next(&self) -> Option<GreetedPeer> {
@@ -128,6 +129,7 @@ impl Reception {
                 refuse(&guest.stream, Refusal::Closed);
             }
         }
+        self.desk.sender.dispose(guests);
     }
 }
 
@@ -220,9 +222,18 @@ impl Clerk {
             }
             self.hear();
         }
-        for mute in self.mute.iter().filter(|_| !self.hall.silent.get()) {
-            refuse(&mute.stream, Refusal::Closed);
+        for mute in std::mem::take(&mut self.mute) {
+            self.leave(mute, Some(Refusal::Closed).filter(|_| !self.hall.silent.get()));
         }
+    }
+
+    /// Refuses a peer, unless it is not to be notified. Another thread closes the connection, since
+    /// that waits for the peer if there is a window.
+    fn leave(&self, peer: SilentPeer, reason: Option<Refusal>) {
+        if let Some(reason) = reason {
+            refuse(&peer.stream, reason);
+        }
+        self.desk.sender.dispose(peer);
     }
 
     /// Waits for a connecting peer, for a hello, or for the stop event.
@@ -269,7 +280,7 @@ impl Clerk {
                 if self.mute.len() > MUTE_MAX
                     && let Some(oldest) = self.mute.pop_front()
                 {
-                    refuse(&oldest.stream, Refusal::Resources);
+                    self.leave(oldest, Some(Refusal::Resources));
                 }
             }
             Err(failure) => match failure.errno() {
@@ -310,15 +321,163 @@ impl Clerk {
                         MUTE_NS / 1_000_000_000
                     );
                     // Without a refusal, the peer would assume that we died.
-                    refuse(&mute.stream, Refusal::Resources);
+                    self.leave(mute, Some(Refusal::Resources));
                 }
                 GreetingProgress::Invalid(mute, Some(reason)) => {
                     log::debug!("{} called {}: {reason}", mute.from, self.id);
-                    if let Reason::Refused(reason) = reason {
-                        refuse(&mute.stream, reason);
-                    }
+                    let refusal = match reason {
+                        Reason::Refused(refusal) => Some(refusal),
+                        _ => None,
+                    };
+                    self.leave(mute, refusal);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::RawFd;
+
+    use rustix::fs::{Mode, OFlags};
+    use scif_ring::{AtomicCounter, BELL_BYTES, Mem};
+
+    use super::*;
+    use crate::failure::Failure;
+    use crate::scif_calls::ScifCalls;
+    use crate::sys::errno::lock;
+    use crate::sys::mmap::Mapping;
+    use crate::transport::scif::sender::Sender;
+
+    type CallResult<T> = std::result::Result<T, Failure>;
+
+    const ID: PortId = PortId { node: 1, port: 7 };
+    const LIMIT_NS: u64 = 10_000_000_000;
+
+    /// Calls with `callers` peers that say nothing. The close of an endpoint in `waiting` blocks
+    /// while the test has the other end of `gate`.
+    #[derive(Debug)]
+    struct SilentCalls {
+        callers: u64,
+        accepted: AtomicCounter,
+        waiting: Mutex<Vec<RawFd>>,
+        gate: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl ScifCalls for SilentCalls {
+        fn open(&self) -> CallResult<RawFd> {
+            // Always reported as readable.
+            let file = rustix::fs::open("/dev/null", OFlags::CLOEXEC, Mode::empty())?;
+            Ok(descriptor::release(file))
+        }
+
+        fn close(&self, fd: RawFd) {
+            if lock(&self.waiting).extract_if(.., |waiting| *waiting == fd).count() > 0 {
+                let _ = lock(&self.gate).recv();
+            }
+            descriptor::close(fd).unwrap();
+        }
+
+        fn bind(&self, _: RawFd, port: u16) -> CallResult<u16> {
+            Ok(port)
+        }
+
+        fn listen(&self, _: RawFd, _: i32) -> CallResult<()> {
+            Ok(())
+        }
+
+        fn connect(&self, _: RawFd, _: PortId) -> CallResult<()> {
+            Ok(())
+        }
+
+        fn accept_into(&self, _: RawFd, new: RawFd) -> CallResult<PortId> {
+            if self.accepted.get() == self.callers {
+                return Err(Failure::Again);
+            }
+            lock(&self.waiting).push(new);
+            self.accepted.add(1);
+            Ok(ID)
+        }
+
+        fn send(&self, _: RawFd, src: &Mem) -> CallResult<usize> {
+            Ok(src.len())
+        }
+
+        fn receive(&self, _: RawFd, _: &Mem) -> CallResult<usize> {
+            Ok(0)
+        }
+
+        fn rings_in_windows(&self) -> bool {
+            false
+        }
+
+        fn register(&self, _: RawFd, _: usize, _: usize) -> CallResult<i64> {
+            Err(Failure::NoMemory)
+        }
+
+        fn map(&self, _: RawFd, _: usize, _: i64) -> CallResult<usize> {
+            Err(Failure::NoMemory)
+        }
+
+        fn nodes(&self) -> CallResult<(Vec<u16>, u16)> {
+            Ok((vec![ID.node], ID.node))
+        }
+
+        fn name(&self) -> String {
+            "silent peers".to_owned()
+        }
+    }
+
+    /// Opens the reception of a port with silent callers. Closes block until the second value is
+    /// dropped.
+    fn reception(callers: u64) -> (Reception, mpsc::Sender<()>, Arc<SilentCalls>) {
+        let (gate, closed) = mpsc::channel();
+        let calls = Arc::new(SilentCalls {
+            callers,
+            accepted: AtomicCounter::new(0),
+            waiting: Mutex::default(),
+            gate: Mutex::new(closed),
+        });
+        let listener = stream(&calls);
+        listener.listen(ID.port, 1).unwrap();
+        let bell = Arc::new(Mapping::anonymous(BELL_BYTES).unwrap());
+        let desk = Arc::new(Desk::new(bell, Sender::start().unwrap()).unwrap());
+        (Reception::open(ID, listener, &desk).unwrap(), gate, calls)
+    }
+
+    fn stream(calls: &Arc<SilentCalls>) -> Stream {
+        Stream::open(&(Arc::clone(calls) as Arc<dyn ScifCalls>)).unwrap()
+    }
+
+    #[test]
+    fn a_close_that_waits_holds_up_no_accept() {
+        const CALLERS: u64 = MUTE_MAX as u64 + 20;
+        let (reception, gate, calls) = reception(CALLERS);
+        let end = now_ns() + LIMIT_NS;
+        while calls.accepted.get() < CALLERS {
+            assert!(now_ns() < end, "accepted only {}", calls.accepted.get());
+            std::thread::yield_now();
+        }
+        reception.close(CloseKind::Graceful);
+        drop(gate);
+    }
+
+    #[test]
+    fn a_port_closes_without_waiting_for_its_guests() {
+        let (reception, gate, calls) = reception(0);
+        let guest = GreetedPeer { stream: stream(&calls), from: ID, rings: Rings::relayed() };
+        lock(&calls.waiting).push(guest.stream.raw());
+        reception.hall.guests().push_back(guest);
+        let (told, closed) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                reception.close(CloseKind::Graceful);
+                told.send(()).unwrap();
+            });
+            let result = closed.recv_timeout(Duration::from_nanos(LIMIT_NS));
+            drop(gate);
+            assert_eq!(result, Ok(()));
+        });
     }
 }

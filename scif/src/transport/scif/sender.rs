@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Sending over a driver: the outgoing half of each connection, and the thread that sends data for
-//! which the driver had no space.
+//! Sending over a driver: the outgoing half of each connection, the thread that sends data for
+//! which the driver had no space, and the thread that closes descriptors.
 //!
 //! An operation completes once its record is in the ring, and its process may never call the
 //! library again. The pushing thread sends as much as fits the driver's queue; the sender thread
-//! waits for space and sends the rest. It also closes descriptors, since closing waits for the
-//! driver.
+//! waits for space and sends the rest. The other thread closes, since closing waits for the driver,
+//! or for the peer's answer about its mappings of a window.
 //!
 //! Not about connecting (`calls`, `reception`) nor about receiving (`link`).
 
 use std::any::Any;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError, mpsc};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -339,10 +339,12 @@ impl Outlet {
     }
 }
 
-/// The sending thread, in its users' view.
+/// The sending thread and the closing one, in their users' view.
 #[derive(Debug)]
 pub(super) struct Sender {
     shared: Arc<SenderQueue>,
+    /// Values whose drop waits for the driver or a peer.
+    closing: mpsc::Sender<Box<dyn Any + Send>>,
 }
 
 #[derive(Debug)]
@@ -350,27 +352,33 @@ struct SenderQueue {
     /// Readable while there is new work.
     event: Event,
     blocked: Mutex<Vec<Arc<Outlet>>>,
-    /// Values whose drop waits for the driver.
-    dropped: Mutex<Vec<Box<dyn Any + Send>>>,
     /// Whether the last user is dropped.
     unused: AtomicFlag,
 }
 
 impl Sender {
-    /// Starts the thread. It ends after the last user is dropped and all data is sent.
+    /// Starts the threads. They end after the last user is dropped, once all data is sent and all
+    /// values are dropped.
     pub(super) fn start() -> Result<Arc<Sender>> {
         let shared = Arc::new(SenderQueue {
             event: Event::new().map_err(Error::os("eventfd"))?,
             blocked: Mutex::default(),
-            dropped: Mutex::default(),
             unused: AtomicFlag::new(false),
         });
         let inbox = Arc::clone(&shared);
-        thread::spawn_quiet("scif-send", move || inbox.run()).map_err(|error| Error::Os {
-            call: "starting a thread that sends",
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-        })?;
-        Ok(Arc::new(Sender { shared }))
+        let (closing, dropped) = mpsc::channel();
+        let failed = |call| {
+            move |error: std::io::Error| Error::Os {
+                call,
+                errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+            }
+        };
+        // Started first: without users it ends at once.
+        thread::spawn_quiet("scif-close", move || drop_all(&dropped))
+            .map_err(failed("starting a thread that closes"))?;
+        thread::spawn_quiet("scif-send", move || inbox.run())
+            .map_err(failed("starting a thread that sends"))?;
+        Ok(Arc::new(Sender { shared, closing }))
     }
 
     fn take(&self, outlet: Arc<Outlet>) {
@@ -378,10 +386,10 @@ impl Sender {
         self.shared.event.signal();
     }
 
-    /// Drops a value in the thread.
+    /// Drops a value in the closing thread.
     pub(super) fn dispose(&self, thing: impl Any + Send) {
-        lock(&self.shared.dropped).push(Box::new(thing));
-        self.shared.event.signal();
+        // The thread receives as long as there is a sender.
+        let _ = self.closing.send(Box::new(thing));
     }
 }
 
@@ -397,17 +405,8 @@ impl SenderQueue {
         let mut blocked: Vec<Arc<Outlet>> = Vec::new();
         let mut entries = Vec::new();
         loop {
-            // Read before the lists are taken: a later change signals again.
+            // Read before the list is taken: a later change signals again.
             let unused = self.unused.get();
-            // Unlocked before the drop, which waits for the driver: users of `dispose` must not
-            // wait.
-            let dropped = std::mem::take(&mut *lock(&self.dropped));
-            if contained(|| drop(dropped)).is_none() {
-                warn_about_peer!(
-                    "internal error while a connection over the SCIF driver was closed; it may \
-                     stay open until the program ends. Please report it"
-                );
-            }
             blocked.append(&mut lock(&self.blocked));
             if unused && blocked.is_empty() {
                 return;
@@ -434,28 +433,45 @@ impl SenderQueue {
     }
 }
 
+/// Drops values until there are no more users.
+fn drop_all(dropped: &mpsc::Receiver<Box<dyn Any + Send>>) {
+    for thing in dropped {
+        if contained(|| drop(thing)).is_none() {
+            warn_about_peer!(
+                "internal error while a connection over the calls of scif.h was closed; it may \
+                 stay open until the program ends. Please report it"
+            );
+        }
+    }
+}
+
 /// Sends on the outlets with space, and keeps the ones with more to send.
 fn send_ready(blocked: &mut Vec<Arc<Outlet>>, entries: &[libc::pollfd]) {
     let now = now_ns();
     let (mut ready, mut moved) = (false, false);
     // The first entry is the event.
     let mut entries = entries.iter().skip(1);
-    blocked.retain(|outlet| {
+    let gone = blocked.extract_if(.., |outlet| {
         let reported = entries.next().is_some_and(|entry| entry.revents != 0);
         if outlet.expire(now) {
-            return false;
+            return true;
         }
         if !reported {
-            return !outlet.over.get();
+            return outlet.over.get();
         }
         let Some((stays, took)) = contained(|| outlet.resume()) else {
             outlet.end_after_panic();
-            return false;
+            return true;
         };
         ready = true;
         moved |= took;
-        stays
+        !stays
     });
+    // This thread may be the last user, and must not wait for the close.
+    for outlet in gone {
+        let sender = Arc::clone(&outlet.sender);
+        sender.dispose(outlet);
+    }
     if ready && !moved {
         std::thread::sleep(NO_ROOM_PAUSE);
     }
@@ -727,13 +743,18 @@ mod tests {
     }
 
     #[test]
-    fn disposing_does_not_wait_for_an_earlier_drop() {
+    fn neither_disposing_nor_sending_waits_for_an_earlier_drop() {
         let sender = Sender::start().unwrap();
         let (begun, news) = mpsc::channel();
         let (go_on, wait) = mpsc::channel();
         sender.dispose(Slow { begun, go_on: wait });
         news.recv_timeout(LIMIT).unwrap();
         sender.dispose(());
+        let (wire, mut peer) = socket();
+        let (mut views, outlet) = outlet(wire, &sender, || ());
+        views.tx.push_slice(1, &[], &[5; BODY_MAX]).unwrap();
+        outlet.flush();
+        peer.read_exact(&mut vec![0; FRAME + BODY_MAX]).unwrap();
         assert!(go_on.send(()).is_ok(), "the first drop is still under way");
     }
 

@@ -33,7 +33,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 const UNANSWERED_NS: u64 = 250_000_000;
 /// Time in nanoseconds between a refusal and the next attempt at the same port.
 const REFUSED_PAUSE_NS: u64 = 1_000_000;
-/// Time in nanoseconds for which an answer is kept that no caller takes.
+/// Time in nanoseconds for which an answer is kept that no caller takes. Less than the time for
+/// which the peer waits for the next greeting.
 const UNCLAIMED_NS: u64 = 5_000_000_000;
 
 /// Answer of the driver, and its time in nanoseconds.
@@ -120,6 +121,14 @@ impl<T: Send + 'static> Calls<T> {
                     self.open.remove(&dst);
                 }
                 return Err(told);
+            }
+            // The peer may have given up meanwhile.
+            Some((at, Ok(_))) if now.saturating_sub(*at) >= UNCLAIMED_NS => {
+                drop(answer);
+                // Not the last reference: this thread must not wait for the close.
+                drop(outcome);
+                self.forget(dst);
+                return self.start(dst, prepare()?, notify);
             }
             Some((_, Ok(_))) => {}
         }
@@ -303,6 +312,25 @@ mod tests {
         answer.send(()).unwrap();
         news.recv().unwrap();
         calls.forget(DST);
+        let again = || -> Result<fn() -> _> { Err(Error::Forked) };
+        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
+    }
+
+    #[test]
+    fn an_answer_past_its_time_is_not_taken() {
+        let mut calls = calls();
+        let (answer, driver) = mpsc::channel::<()>();
+        let (told, news) = mpsc::channel();
+        let accepted = move || {
+            let _ = driver.recv();
+            Ok(7)
+        };
+        let asked = calls.ask(DST, || Ok(accepted), move || told.send(()).unwrap());
+        assert_eq!(asked, Err(Error::Again));
+        answer.send(()).unwrap();
+        news.recv().unwrap();
+        let outcome = Arc::clone(&calls.open.get(&DST).unwrap().outcome);
+        outcome.lock().as_mut().unwrap().0 -= UNCLAIMED_NS;
         let again = || -> Result<fn() -> _> { Err(Error::Forked) };
         assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
     }

@@ -32,7 +32,7 @@ use crate::transport::CloseKind;
 const GUESTS_MAX: usize = 1024;
 /// Maximum number of peers without a hello; beyond it the oldest is refused.
 const MUTE_MAX: usize = 256;
-/// Time in nanoseconds for which a peer may stay without a hello before it is refused.
+/// Time in nanoseconds for which a peer may stay without its next greeting before it is refused.
 const MUTE_NS: u64 = 10_000_000_000;
 /// Interval in milliseconds between checks of peers without a hello.
 const MUTE_CHECK_MS: i32 = 1000;
@@ -148,6 +148,7 @@ struct SilentPeer {
     greeting: Arriving,
     /// Windows offered to it, after a hello with one.
     offered: Option<Offered>,
+    /// Time since which its next greeting is due.
     since_ns: u64,
 }
 
@@ -182,6 +183,7 @@ impl SilentPeer {
             Ok(offered) => GreetingProgress::Incomplete(SilentPeer {
                 greeting: Arriving::default(),
                 offered: Some(offered),
+                since_ns: now_ns(),
                 ..self
             }),
             Err(_) => GreetingProgress::Invalid(self, Some(Reason::Died)),
@@ -315,7 +317,7 @@ impl Clerk {
                 }
                 GreetingProgress::Incomplete(mute) | GreetingProgress::Invalid(mute, None) => {
                     log::debug!(
-                        "{} connected to {} and sent no valid hello within {} s; refused",
+                        "{} connected to {} and sent no valid greeting within {} s; refused",
                         mute.from,
                         self.id,
                         MUTE_NS / 1_000_000_000
@@ -355,14 +357,15 @@ mod tests {
     const ID: PortId = PortId { node: 1, port: 7 };
     const LIMIT_NS: u64 = 10_000_000_000;
 
-    /// Calls with `callers` peers that say nothing. The close of an endpoint in `waiting` blocks
-    /// while the test has the other end of `gate`.
+    /// Calls with `callers` peers that say nothing but `said`. The close of an endpoint in
+    /// `waiting` blocks while the test has the other end of `gate`.
     #[derive(Debug)]
     struct SilentCalls {
         callers: u64,
         accepted: AtomicCounter,
         waiting: Mutex<Vec<RawFd>>,
         gate: Mutex<mpsc::Receiver<()>>,
+        said: Mutex<VecDeque<u8>>,
     }
 
     impl ScifCalls for SilentCalls {
@@ -404,8 +407,11 @@ mod tests {
             Ok(src.len())
         }
 
-        fn receive(&self, _: RawFd, _: &Mem) -> CallResult<usize> {
-            Ok(0)
+        fn receive(&self, _: RawFd, dst: &Mem) -> CallResult<usize> {
+            let mut said = lock(&self.said);
+            let n = said.len().min(dst.len());
+            dst.copy_from_slice(&said.drain(..n).collect::<Vec<u8>>());
+            Ok(n)
         }
 
         fn rings_in_windows(&self) -> bool {
@@ -438,6 +444,7 @@ mod tests {
             accepted: AtomicCounter::new(0),
             waiting: Mutex::default(),
             gate: Mutex::new(closed),
+            said: Mutex::default(),
         });
         let listener = stream(&calls);
         listener.listen(ID.port, 1).unwrap();
@@ -448,6 +455,27 @@ mod tests {
 
     fn stream(calls: &Arc<SilentCalls>) -> Stream {
         Stream::open(&(Arc::clone(calls) as Arc<dyn ScifCalls>)).unwrap()
+    }
+
+    #[test]
+    fn an_answered_peer_has_time_for_its_confirmation() {
+        let (reception, gate, calls) = reception(0);
+        let offer = Offer { window: Some(0), membarrier: false };
+        lock(&calls.said).extend(RelayGreeting::hello(ID.port, offer).encode());
+        let peer = SilentPeer {
+            stream: stream(&calls),
+            from: ID,
+            greeting: Arriving::default(),
+            offered: None,
+            since_ns: 0,
+        };
+        let before = now_ns();
+        let GreetingProgress::Incomplete(peer) = peer.hear() else {
+            panic!("a hello with a window is answered");
+        };
+        assert!(peer.since_ns >= before);
+        reception.close(CloseKind::Graceful);
+        drop(gate);
     }
 
     #[test]

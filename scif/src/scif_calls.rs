@@ -12,8 +12,10 @@ use scif_ring::Mem;
 use crate::addr::PortId;
 use crate::failure::Failure;
 
-/// Calls of `scif.h` on endpoints named by descriptors. No call waits for the peer, except
-/// `connect` and `close`.
+/// Calls of `scif.h` on endpoints named by descriptors.
+///
+/// `connect` waits for the peer, and `close` too if the endpoint has a window. `accept_into`,
+/// `register` and `map` may wait for the driver of the peer's node. No other call waits.
 #[allow(clippy::missing_errors_doc, reason = "each returns the error of its call of scif.h")]
 pub trait ScifCalls: Debug + Send + Sync {
     /// `scif_open`; close-on-exec.

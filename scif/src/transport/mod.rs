@@ -189,7 +189,8 @@ pub(crate) trait Link: Debug + Send {
         false
     }
 
-    /// Whether the peer itself consumes pushed records, not a local relay.
+    /// Whether replies and short writes may depend on the consumption of pushed records: the peer
+    /// itself consumes them from memory that both sides share.
     fn is_direct(&self) -> bool {
         true
     }

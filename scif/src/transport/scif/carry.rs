@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The calls of `scif.h` as a transport of the engine's endpoints: a node and its ports.
 //!
-//! Not about the implementation of the calls ([`ScifCalls`]). No descriptor passes between nodes,
-//! and no process accesses another's memory. So each side has the rings of a connection in its own
-//! memory, and pushed records cross the stream. Memory of a peer is only accessed by operations
-//! that the peer itself executes.
+//! Not about the implementation of the calls ([`ScifCalls`]). No descriptor passes between nodes.
+//! The rings of a connection lie in windows that the peer maps. Where that is refused, each side
+//! has them in its own memory, and pushed records cross the stream. All other memory of a peer is
+//! only accessed by operations that the peer itself executes.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

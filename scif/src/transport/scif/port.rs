@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A port over a driver: the listening endpoint, its connect attempts, and the epoll set of its
-//! owner.
+//! A port over the calls of `scif.h`: the listening endpoint, its connect attempts, and the epoll
+//! set of its owner.
 //!
-//! Not about an established connection (`link`). The driver reports a connecting endpoint, which
-//! has a port of its own; the hello contains the port at which its owner listens. So the driver
-//! vouches for the node, but only the peer for the port. Endpoints of one process and transport
-//! meet without the driver. No function of this file waits for the driver: its threads do.
+//! Not about an established connection (`link`). The calls report a connecting endpoint, which has
+//! a port of its own; the hello contains the port at which its owner listens. So the driver or the
+//! engine vouches for the node, but only the peer for the port. Endpoints of one process and
+//! transport meet without the calls. No function of this file waits for a driver or a peer, except
+//! a close: the threads do.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

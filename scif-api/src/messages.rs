@@ -453,9 +453,10 @@ mod tests {
             let held = receiver.sharer.receiving.lock();
             receiver.link().unwrap().rx.announce_demand(20_000);
             let _ = std::mem::ManuallyDrop::new(held);
-            1
+            // Asked here: the service thread may withdraw it as soon as the child has ended.
+            i32::from(room() == Ok(20_000 + STREAM_ROOM))
         });
-        assert_eq!((killed.result(), room()), (1, Ok(20_000 + STREAM_ROOM)));
+        assert_eq!(killed.result(), 1);
         assert_eq!(scif.receive_bytes(a, &mut [0], false), Ok(0));
         assert_eq!(room(), Ok(STREAM_ROOM));
     }

@@ -97,13 +97,14 @@ fn fence_offered(rig: &Rig<'_>) -> Outcome {
 /// without a further call of its sender.
 fn nothing_to_wait_for(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_FENCE))?;
-    // Over a driver a connection needs progress until it is up.
+    // Over a driver a connection needs progress until it is up. The other rank opens it: a fence
+    // waits until the peer has consumed what this rank sent.
     if rank.index == 0 {
-        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 9))?;
-        rig.sent(9)?;
-    } else {
         rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 9)?;
         rig.received(9)?;
+    } else {
+        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 9))?;
+        rig.sent(9)?;
     }
     rig.barrier()?;
     if rank.index == 0 {

@@ -12,6 +12,7 @@ use scif::MapPolicy;
 use crate::base::env;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peers::peer_conn;
+use crate::engine::types::access_counts;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head};
 
@@ -27,12 +28,18 @@ pub(crate) enum UsePath {
 /// Counts an operation of `len` bytes on memory that is not mapped here.
 #[inline]
 pub(crate) fn note_use(ep: &mut Endpoint, peer: PeerId, key: u64, len: usize, path: UsePath) {
+    note_uses(ep, peer, key, access_counts::accesses(len), path);
+}
+
+/// Counts `more` operations on memory that is not mapped here.
+#[inline]
+pub(crate) fn note_uses(ep: &mut Endpoint, peer: PeerId, key: u64, more: u32, path: UsePath) {
     let uses = &mut ep.peers.at_mut(peer).rma.uses;
     let generation = match path {
         UsePath::SystemCall(generation) => Some(generation),
         UsePath::Target => None,
     };
-    if let Some(count) = uses.get_or_insert_default().count(key, generation, len) {
+    if let Some(count) = uses.get_or_insert_default().count(key, generation, more) {
         on_frequent_use(ep, peer, key, count, path);
     }
 }
@@ -101,11 +108,11 @@ mod tests {
         (0..200).for_each(|_| note_use(ep, peer, 5, 8, UsePath::SystemCall(2)));
         assert_eq!(ep.links.mapping_count(), 0);
         assert_eq!(
-            ep.peers.at_mut(peer).rma.uses.get_or_insert_default().count(5, Some(2), 8),
+            ep.peers.at_mut(peer).rma.uses.get_or_insert_default().count(5, Some(2), 1),
             None
         );
         assert_eq!(
-            (0..60).find_map(|_| ep.peers.at_mut(peer).rma.uses.as_mut()?.count(5, Some(2), 8)),
+            (0..60).find_map(|_| ep.peers.at_mut(peer).rma.uses.as_mut()?.count(5, Some(2), 1)),
             Some(256)
         );
     }

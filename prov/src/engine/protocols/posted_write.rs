@@ -27,7 +27,6 @@ use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
 use crate::engine::tables::posted_writes::{PostedWrite, PostedWrites, WritableRegion};
-use crate::engine::types::access_counts;
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
@@ -48,7 +47,8 @@ const SERVED_EVERY: u64 = 4;
 /// smaller number takes a line from the peers that read it more often.
 const SHOWN_EVERY: u64 = 8;
 
-/// Posts a write that repeats the last one: the same peer and key, with that one still in the ring.
+/// Posts a write that repeats the last one: the same peer and region, with that one still in the
+/// ring.
 /// Returns false if nothing was done.
 ///
 /// # Errors
@@ -159,9 +159,8 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     ep.peers.mark_busy(peer);
     ep.stats.rma.add(len);
     ep.stats.posted.add(len);
-    if let (Some(former), Some(more)) = (former, repeats.checked_sub(1)) {
-        let counted = more * access_counts::BYTES;
-        key_maps::note_use(ep, peer, former.key, counted, UsePath::Target);
+    if let Some(former) = former.filter(|_| repeats > 0) {
+        key_maps::note_uses(ep, peer, former.key, repeats, UsePath::Target);
     }
     key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
     true

@@ -79,21 +79,21 @@ impl InlineHandler for Executor<'_> {
         let Some(len) = line.payload_len(words) else { return false };
         let (key, addr) = (line.word(0), line.word(1));
         let data = has_data.then(|| line.word(2));
-        let mut err = 0;
         if self.last.is_none_or(|last| last.key != key) {
             *self.last = LastRegion::find(self.mrs, key);
         }
-        if let Some(to) = self.last.and_then(|last| last.piece(addr, len)) {
-            line.copy_payload(words, &to);
-        } else {
-            match self.mrs.piece(key, addr, len as u64, fi::FI_REMOTE_WRITE) {
-                Ok(Some(to)) => {
-                    line.copy_payload(words, &to);
-                }
-                Ok(None) => return false,
-                Err(found) => err = found,
+        let found = match self.last.and_then(|last| last.piece(addr, len)) {
+            Some(to) => Ok(Some(to)),
+            None => self.mrs.piece(key, addr, len as u64, fi::FI_REMOTE_WRITE),
+        };
+        let err = match found {
+            Ok(Some(to)) => {
+                line.copy_payload(words, &to);
+                0
             }
-        }
+            Ok(None) => return false,
+            Err(err) => err,
+        };
         *self.executed = Executed { err, key, len, data };
         true
     }

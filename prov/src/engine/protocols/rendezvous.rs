@@ -215,7 +215,7 @@ fn run_incoming(ep: &mut Endpoint, env: &mut Env<'_>) {
 
 /// Fetches short messages of one connection, from the one at `at` in the order on, by one system
 /// call, within the budget. Does nothing for a single one. Returns the number of messages to fetch
-/// by calls of their own, because of an error.
+/// by calls of their own: those of a batch that failed, else 0.
 fn pull_together(ep: &mut Endpoint, at: usize, budget: &mut usize) -> usize {
     let Endpoint { rndv: Rendezvous { incoming, order, .. }, links, stats, .. } = ep;
     let mut local = [Mem::empty(); GATHER_MAX];

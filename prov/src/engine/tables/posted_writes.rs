@@ -87,7 +87,7 @@ pub(crate) struct PostedWrites {
     /// Region of the last write that passed every check, while the target is prompt.
     pub(crate) last_region: Option<WritableRegion>,
     /// Number of writes since then that repeated it.
-    pub(crate) repeats: usize,
+    pub(crate) repeats: u32,
     /// Time of the first poll without progress since the last progress; 0 for none.
     stalled_ns: u64,
     /// Time from that poll to the last one, in nanoseconds.

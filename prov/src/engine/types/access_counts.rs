@@ -8,7 +8,13 @@ const COUNTS: usize = 16;
 /// Accesses before the first report. A smaller number would migrate memory that is used rarely.
 const FIRST: u32 = 64;
 /// Bytes of an access that count as one more access.
-pub(crate) const BYTES: usize = 32 * 1024;
+const BYTES: usize = 32 * 1024;
+
+/// Returns the number of accesses as which one of `len` bytes counts.
+#[inline]
+pub(crate) fn accesses(len: usize) -> u32 {
+    u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX)
+}
 
 /// Accesses to a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,17 +29,16 @@ struct KeyUses {
 pub(crate) struct AccessCounter([KeyUses; COUNTS]);
 
 impl AccessCounter {
-    /// Counts an access to a key, of a known generation or not. Returns the count if it is to be
+    /// Counts `more` accesses to a key, of a known generation or not. Returns the count if it is to be
     /// reported. Another region may get the key of a closed one; its count begins anew.
     #[inline]
-    pub(crate) fn count(&mut self, key: u64, generation: Option<u64>, len: usize) -> Option<u32> {
+    pub(crate) fn count(&mut self, key: u64, generation: Option<u64>, more: u32) -> Option<u32> {
         let [low, ..] = key.to_le_bytes();
         let uses = self.0.get_mut(usize::from(low) % COUNTS)?;
         if generation.is_some() && uses.generation != generation {
             *uses = KeyUses { count: 0, generation };
         }
         let before = uses.count;
-        let more = u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX);
         uses.count = before.saturating_add(more);
         let has_doubled = before.checked_ilog2() != uses.count.checked_ilog2();
         (uses.count >= FIRST && has_doubled).then_some(uses.count)
@@ -55,14 +60,14 @@ mod tests {
     #[test]
     fn uses_are_told_as_they_double() {
         let mut uses = AccessCounter::default();
-        let reported: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, None, 8)).collect();
+        let reported: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, None, 1)).collect();
         assert_eq!(reported, [64, 128, 256, 512]);
-        assert_eq!(uses.count(6, None, 8), None);
-        assert_eq!(uses.count(6 + 16, None, 64 * BYTES), Some(66));
+        assert_eq!(uses.count(6, None, 1), None);
+        assert_eq!(uses.count(6 + 16, None, accesses(64 * BYTES)), Some(66));
         uses.restart(5);
-        assert_eq!((0..1000).filter_map(|_| uses.count(5, None, 8)).count(), 4);
+        assert_eq!((0..1000).filter_map(|_| uses.count(5, None, 1)).count(), 4);
         for generation in [2, 6] {
-            let count = |_| uses.count(7, Some(generation), 8);
+            let count = |_| uses.count(7, Some(generation), 1);
             assert_eq!((0..100).filter_map(count).collect::<Vec<_>>(), [64], "{generation}");
         }
     }

@@ -8,19 +8,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 page=$here/../../man/scifctl.1
 tool=$(readlink -f "$1")
 room=$(mktemp -d)
-good=0 bad=0
+. "$here/cases.sh"
 export SCIF_DOMAIN="scifctl-$$"
 unset SCIF_NODE
-
-case_of() { # WHAT COMMAND...
-    local what=$1
-    shift
-    if "$@" >"$room/out" 2>&1; then
-        good=$((good + 1)) && echo "ok   $what"
-    else
-        bad=$((bad + 1)) && echo "FAIL $what" && sed 's/^/     /' "$room/out"
-    fi
-}
 
 ends_with() { # STATUS COMMAND...
     local status=$1 rc

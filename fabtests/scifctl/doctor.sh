@@ -9,7 +9,8 @@ deny=$(readlink -f "$2")
 provider=$(readlink -f "$3")
 mpich=$(readlink -f "$4")
 room=$(mktemp -d)
-server='' good=0 bad=0
+server=''
+. "$(dirname "$0")/cases.sh"
 for name in $(compgen -e); do
     case $name in FI_* | SCIF_* | MPIR_* | OMPI_* | I_MPI_* | LD_LIBRARY_PATH) unset "$name" ;; esac
 done
@@ -22,16 +23,6 @@ cleaned() {
     rm -rf "$room"
 }
 trap cleaned EXIT
-
-case_of() { # WHAT COMMAND...
-    local what=$1
-    shift
-    if "$@" >"$room/out" 2>&1; then
-        good=$((good + 1)) && echo "ok   $what"
-    else
-        bad=$((bad + 1)) && echo "FAIL $what" && sed 's/^/     /' "$room/out"
-    fi
-}
 
 # doctor WRAPPER... : [VARIABLE=VALUE...] [OPTION...]: in an environment in which the MPIs use
 # scif, changed by these variables.

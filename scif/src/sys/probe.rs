@@ -2,7 +2,7 @@
 //! Questions to the kernel for a diagnosis: limits, features, processors. See getrlimit(2),
 //! pidfd_open(2), statvfs(3), sched_setaffinity(2).
 //!
-//! Nothing is changed, except the processor of the calling thread.
+//! Only the processor of the calling thread is changed.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Checks of the peers in the domain: processes of other users, stopped processes, lost nodes.
 //!
-//! Nothing is sent to a process. Owners of sockets are found by the descriptors in `/proc`.
+//! The checks send no process a message. Owners of sockets are found by the descriptors in `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -298,8 +298,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_answer_of_a_process_that_died_is_not_taken() {
+    /// Returns calls with an answer of `DST` that was not taken.
+    fn answered() -> Calls<u32> {
         let mut calls = calls();
         let (answer, driver) = mpsc::channel::<()>();
         let (told, news) = mpsc::channel();
@@ -311,6 +311,12 @@ mod tests {
         assert_eq!(asked, Err(Error::Again));
         answer.send(()).unwrap();
         news.recv().unwrap();
+        calls
+    }
+
+    #[test]
+    fn the_answer_of_a_process_that_died_is_not_taken() {
+        let mut calls = answered();
         calls.forget(DST);
         let again = || -> Result<fn() -> _> { Err(Error::Forked) };
         assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
@@ -318,17 +324,7 @@ mod tests {
 
     #[test]
     fn an_answer_past_its_time_is_not_taken() {
-        let mut calls = calls();
-        let (answer, driver) = mpsc::channel::<()>();
-        let (told, news) = mpsc::channel();
-        let accepted = move || {
-            let _ = driver.recv();
-            Ok(7)
-        };
-        let asked = calls.ask(DST, || Ok(accepted), move || told.send(()).unwrap());
-        assert_eq!(asked, Err(Error::Again));
-        answer.send(()).unwrap();
-        news.recv().unwrap();
+        let mut calls = answered();
         let outcome = Arc::clone(&calls.open.get(&DST).unwrap().outcome);
         outcome.lock().as_mut().unwrap().0 -= UNCLAIMED_NS;
         let again = || -> Result<fn() -> _> { Err(Error::Forked) };

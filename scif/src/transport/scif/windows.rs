@@ -171,7 +171,7 @@ impl Offered {
         Ok(Offered(Rings { windows, asymmetric, ended: None, is_offered: true }))
     }
 
-    /// Ends the agreement: `mapped` tells whether the opener uses the windows.
+    /// Ends the agreement. `mapped`: the opener uses the windows.
     ///
     /// # Errors
     /// The opener confirms windows that were not offered.

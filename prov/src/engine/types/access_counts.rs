@@ -29,8 +29,8 @@ struct KeyUses {
 pub(crate) struct AccessCounter([KeyUses; COUNTS]);
 
 impl AccessCounter {
-    /// Counts `more` accesses to a key, of a known generation or not. Returns the count if it is to be
-    /// reported. Another region may get the key of a closed one; its count begins anew.
+    /// Counts `more` accesses to a key, of a known generation or not. Returns the count if it is to
+    /// be reported. Another region may get the key of a closed one; its count begins anew.
     #[inline]
     pub(crate) fn count(&mut self, key: u64, generation: Option<u64>, more: u32) -> Option<u32> {
         let [low, ..] = key.to_le_bytes();

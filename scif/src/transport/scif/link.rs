@@ -2,7 +2,7 @@
 //! One connection over the calls of `scif.h`: its greeting, its doorbells and end, and its records
 //! where they cross the stream.
 //!
-//! Not about its establishment (`calls`, `reception`) nor about data for which the stream has no
+//! Not about its establishment (`calls`, `acceptor`) nor about data for which the stream has no
 //! space (`sender`). The calls report a closed peer: its process, its node, or only this
 //! connection.
 
@@ -30,12 +30,12 @@ use crate::transport::{CloseKind, Link, LinkUpdate, Remote, conn_of, token};
 
 /// Kind of an epoll token that names a connection.
 pub(super) const CONN: u64 = 0;
-/// Kind of the epoll token of the desk's event.
+/// Kind of the epoll token of the port's event.
 pub(super) const NEWS: u64 = 1;
 
 /// State that the links of a port share with each other and with its threads.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct PortShared {
     /// Epoll set of the owner. A connection is in it from its beginning to its end, for input
     /// alone: a driver joins the queue of waiters for input when a descriptor is added, and no
     /// other queue later.
@@ -71,13 +71,13 @@ struct SleepFlag {
     _window: Arc<Mapping>,
 }
 
-impl Desk {
-    pub(super) fn new(bell: Arc<Mapping>, sender: Arc<Sender>) -> Result<Desk> {
+impl PortShared {
+    pub(super) fn new(bell: Arc<Mapping>, sender: Arc<Sender>) -> Result<PortShared> {
         let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
         let event = Event::new().map_err(Error::os("eventfd"))?;
         let none = ConnId { index: 0, generation: 0 };
         epoll.add(&event, token(NEWS, none)).map_err(Error::os("epoll_ctl"))?;
-        Ok(Desk {
+        Ok(PortShared {
             epoll,
             bell,
             event,
@@ -190,7 +190,7 @@ pub(super) struct ScifLink {
     incoming: Incoming,
     rings: Rings,
     peer: PortId,
-    desk: Arc<Desk>,
+    shared: Arc<PortShared>,
     id: ConnId,
 }
 
@@ -198,7 +198,7 @@ impl ScifLink {
     /// Returns the link of the opener (`Side::Opener`), which has sent the hello, or of the
     /// acceptor, which has sent the welcome.
     pub(super) fn new(
-        desk: &Arc<Desk>,
+        shared: &Arc<PortShared>,
         stream: Stream,
         segment: &Arc<Mapping>,
         rings: Rings,
@@ -207,7 +207,7 @@ impl ScifLink {
     ) -> std::result::Result<ScifLink, OutOfRange> {
         let (outgoing, incoming) = match &rings.windows {
             Some(windows) => {
-                desk.add_sleep_flag(SleepFlag {
+                shared.add_sleep_flag(SleepFlag {
                     id: conn_of(token),
                     bell: windows.peer.bell()?,
                     _window: Arc::clone(&windows.peer),
@@ -219,11 +219,18 @@ impl ScifLink {
         let stream = Arc::new(stream);
         let wire = Arc::clone(&stream) as Arc<dyn Wire>;
         let id = conn_of(token);
-        let owner = Arc::clone(desk);
+        let owner = Arc::clone(shared);
         let notify = move || owner.post(id);
         Ok(ScifLink {
             ends: Some(Ends {
-                outlet: Outlet::new(wire, peer, outgoing, &desk.sender, &desk.lingering, notify),
+                outlet: Outlet::new(
+                    wire,
+                    peer,
+                    outgoing,
+                    &shared.sender,
+                    &shared.lingering,
+                    notify,
+                ),
                 stream,
             }),
             stage: match (rings.ended, side) {
@@ -234,7 +241,7 @@ impl ScifLink {
             incoming,
             rings,
             peer,
-            desk: Arc::clone(desk),
+            shared: Arc::clone(shared),
             id,
         })
     }
@@ -246,7 +253,7 @@ impl ScifLink {
             ends.outlet.reset();
         }
         if reason == Reason::Died {
-            self.desk.died.lock().unwrap_or_else(PoisonError::into_inner).push(self.peer);
+            self.shared.died.lock().unwrap_or_else(PoisonError::into_inner).push(self.peer);
         }
         self.leave();
         LinkUpdate::Closed(reason)
@@ -256,9 +263,9 @@ impl ScifLink {
     /// the driver.
     fn leave(&mut self) {
         if let Some(ends) = self.ends.take() {
-            self.desk.sleep_flags().all.retain(|flag| flag.id != self.id);
-            self.desk.epoll.remove(&ends.stream);
-            self.desk.sender.dispose(ends);
+            self.shared.sleep_flags().all.retain(|flag| flag.id != self.id);
+            self.shared.epoll.remove(&ends.stream);
+            self.shared.sender.dispose(ends);
         }
     }
 
@@ -270,7 +277,7 @@ impl ScifLink {
         });
         if self.incoming.is_full() {
             // No descriptor reports what was received and not taken.
-            self.desk.post(self.id);
+            self.shared.post(self.id);
         }
         match heard {
             Ok(Heard::Nothing) => None,
@@ -297,7 +304,7 @@ impl ScifLink {
                 Ok(None) => None,
                 Ok(Some(Said::Welcome)) => {
                     self.stage = Stage::Up;
-                    Some(LinkUpdate::Up(Box::new(self.desk.remote(&self.rings))))
+                    Some(LinkUpdate::Up(Box::new(self.shared.remote(&self.rings))))
                 }
                 Ok(Some(Said::No(reason))) | Err(reason) => Some(self.closed(reason)),
                 Ok(Some(_)) => Some(self.closed(Reason::Corrupt)),

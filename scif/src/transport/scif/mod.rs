@@ -4,11 +4,11 @@
 //!
 //! Not about the calls themselves ([`ScifCalls`](crate::ScifCalls)).
 
+mod acceptor;
 mod calls;
 mod carry;
 mod link;
 mod port;
-mod reception;
 mod relay;
 mod sender;
 mod stream;

@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use scif_ring::BELL_BYTES;
 
 use super::Scif;
+use super::acceptor::{AcceptThread, GreetedPeer};
 use super::calls::Calls;
-use super::link::{CONN, Desk, NEWS, ScifLink};
-use super::reception::{GreetedPeer, Reception};
+use super::link::{CONN, NEWS, PortShared, ScifLink};
 use super::relay::RelayGreeting;
 use super::stream::Stream;
 use super::windows;
@@ -50,9 +50,9 @@ pub(super) struct ScifPort {
     /// Counterpart for endpoints of this process, with this port number. It is closed before the
     /// driver's port, which another endpoint may then take.
     near: Box<dyn Port>,
-    reception: Reception,
+    acceptor: AcceptThread,
     calls: Calls<GreetedPeer>,
-    desk: Arc<Desk>,
+    shared: Arc<PortShared>,
     maker: Maker,
     closed: bool,
     tokens: Vec<u64>,
@@ -73,16 +73,16 @@ impl ScifPort {
         bell.bell()?.set_sleeping(true);
         let sender = scif.sender()?;
         let calls = Calls::new(&scif.attempts, &sender);
-        let desk = Arc::new(Desk::new(bell, sender)?);
+        let shared = Arc::new(PortShared::new(bell, sender)?);
         let none = ConnId { index: 0, generation: 0 };
-        desk.epoll.add(near.wait_fd(), token(NEAR, none)).map_err(Error::os("epoll_ctl"))?;
+        shared.epoll.add(near.wait_fd(), token(NEAR, none)).map_err(Error::os("epoll_ctl"))?;
         Ok(ScifPort {
-            reception: Reception::open(id, listener, &desk)?,
+            acceptor: AcceptThread::open(id, listener, &shared)?,
             scif,
             id,
             near,
             calls,
-            desk,
+            shared,
             maker: Maker::here(),
             closed: false,
             tokens: Vec::new(),
@@ -104,13 +104,13 @@ impl ScifPort {
         };
         let joined = self.segment().and_then(|segment| {
             greeted.stream.greet(&greeting).map_err(|failure| os("scif_send", &failure))?;
-            self.desk.epoll.add(&greeted.stream, token).map_err(Error::os("epoll_ctl"))?;
+            self.shared.epoll.add(&greeted.stream, token).map_err(Error::os("epoll_ctl"))?;
             Ok(segment)
         });
         let segment = match joined {
             Ok(segment) => segment,
             Err(error) => {
-                self.desk.sender.dispose(greeted);
+                self.shared.sender.dispose(greeted);
                 return Err(error);
             }
         };
@@ -118,8 +118,8 @@ impl ScifPort {
         let windows = rings.windows.clone();
         let place = if windows.is_some() { "lie in windows" } else { "are relayed" };
         log::debug!("the rings between {} and {peer} {place}", self.id);
-        let remote = (side == Side::Acceptor).then(|| self.desk.remote(&rings));
-        let link = ScifLink::new(&self.desk, stream, &segment, rings, (token, peer), side)?;
+        let remote = (side == Side::Acceptor).then(|| self.shared.remote(&rings));
+        let link = ScifLink::new(&self.shared, stream, &segment, rings, (token, peer), side)?;
         Ok(Opened {
             peer,
             side,
@@ -137,7 +137,7 @@ impl ScifPort {
             Err(Error::Refused(_)) => {}
             done => return done,
         }
-        for died in self.desk.take_died() {
+        for died in self.shared.take_died() {
             self.calls.forget(died);
         }
         let calls = &self.scif.calls;
@@ -150,20 +150,20 @@ impl ScifPort {
                 Ok(GreetedPeer { stream, from: dst, rings })
             })
         };
-        let desk = Arc::clone(&self.desk);
-        let greeted = self.calls.ask(dst, prepare, move || desk.signal())?;
+        let shared = Arc::clone(&self.shared);
+        let greeted = self.calls.ask(dst, prepare, move || shared.signal())?;
         self.join(greeted, id, Side::Opener)
     }
 
     fn collect_ready(&mut self, ready: &mut Vec<ConnId>) {
         let mut tokens = std::mem::take(&mut self.tokens);
-        if let Err(errno) = self.desk.epoll.wait(Some(0), |token| tokens.push(token)) {
+        if let Err(errno) = self.shared.epoll.wait(Some(0), |token| tokens.push(token)) {
             log::debug!("epoll_wait: {errno}");
         }
         for token in tokens.drain(..) {
             match token >> 62 {
                 CONN => ready.push(conn_of(token)),
-                NEWS => self.desk.take_news(ready),
+                NEWS => self.shared.take_news(ready),
                 _ => {}
             }
         }
@@ -172,11 +172,11 @@ impl ScifPort {
         self.near.poll(ready);
     }
 
-    fn admit_guest(&mut self, id: ConnId) -> Option<Opened> {
+    fn accept_next(&mut self, id: ConnId) -> Option<Opened> {
         if let Some(opened) = self.near.accept(id) {
             return Some(opened);
         }
-        while let Some(greeted) = self.reception.next() {
+        while let Some(greeted) = self.acceptor.next() {
             let from = greeted.from;
             match self.join(greeted, id, Side::Acceptor) {
                 Ok(opened) => return Some(opened),
@@ -206,7 +206,7 @@ impl Port for ScifPort {
     }
 
     fn accept(&mut self, id: ConnId) -> Option<Opened> {
-        keep_errno(|| self.admit_guest(id))
+        keep_errno(|| self.accept_next(id))
     }
 
     fn listener(&mut self, port: PortId) -> Option<i32> {
@@ -223,11 +223,11 @@ impl Port for ScifPort {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.desk.epoll.as_fd()
+        self.shared.epoll.as_fd()
     }
 
     fn set_sleeping(&mut self, sleeping: bool) {
-        self.desk.set_sleeping(sleeping);
+        self.shared.set_sleeping(sleeping);
     }
 
     fn close(&mut self, how: CloseKind) {
@@ -238,8 +238,8 @@ impl Port for ScifPort {
         self.closed = true;
         self.near.close(how);
         self.calls.abandon();
-        self.reception.close(how);
-        if how != CloseKind::Abandon && !self.desk.lingering.wait(LINGER) {
+        self.acceptor.close(how);
+        if how != CloseKind::Abandon && !self.shared.lingering.wait(LINGER) {
             log::debug!("{} is closed before its peers have taken everything", self.id);
         }
     }

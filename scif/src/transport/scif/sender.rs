@@ -7,7 +7,7 @@
 //! waits for space and sends the rest. The other thread closes, since closing waits for the driver,
 //! or for the peer's answer about its mappings of a window.
 //!
-//! Not about connecting (`calls`, `reception`) nor about receiving (`link`).
+//! Not about connecting (`calls`, `acceptor`) nor about receiving (`link`).
 
 use std::any::Any;
 use std::os::fd::{AsFd, AsRawFd, RawFd};

@@ -308,7 +308,7 @@ fn strange_sockets_are_turned_away() {
     check_service(&stage, &mut victim);
 
     // A slow peer is waited for, a silent one does no harm.
-    let mute: Vec<OwnedFd> = (0..300).map(|_| stage.raw(victim.id())).collect();
+    let pending: Vec<OwnedFd> = (0..300).map(|_| stage.raw(victim.id())).collect();
     let slow = stage.raw(victim.id());
     for _ in 0..10 {
         assert_eq!(events(&mut victim), []);
@@ -320,7 +320,7 @@ fn strange_sockets_are_turned_away() {
         panic!("not accepted")
     };
     assert_eq!((from, victim.conn(id).unwrap().peer_pid()), (FAKE, process::pid()));
-    drop(mute);
+    drop(pending);
     check_service(&stage, &mut victim);
 }
 

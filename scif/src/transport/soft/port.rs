@@ -32,9 +32,9 @@ use crate::transport::{CloseKind, Opened, Port, Shown, conn_of, token};
 /// Maximum number of requests taken from the listener per call.
 const REQUESTS_PER_CALL: usize = 64;
 /// Maximum number of connected sockets without a hello; beyond it the oldest is refused.
-const MUTE_MAX: usize = 256;
+const PENDING_HELLO_MAX: usize = 256;
 /// Time in nanoseconds for which a connected socket may stay without a hello before it is refused.
-const MUTE_NS: u64 = 10_000_000_000;
+const PENDING_HELLO_NS: u64 = 10_000_000_000;
 /// Requested length of the kernel's queue of connecting sockets. The kernel caps it at
 /// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -47,7 +47,7 @@ const SPARE_FDS: u64 = 8;
 /// Kinds of epoll token.
 const CONN: u64 = 0;
 const LISTENER: u64 = 1;
-const MUTE: u64 = 2;
+const PENDING_HELLO: u64 = 2;
 
 const LISTENER_TOKEN: u64 = LISTENER << 62;
 
@@ -80,12 +80,12 @@ pub(super) struct SoftPort {
     epoll: Arc<Epoll>,
     shown: Arc<Shown>,
     /// Sockets in the order of their arrival.
-    mute: VecDeque<PendingHello>,
-    guests: VecDeque<PendingAccept>,
+    pending_hellos: VecDeque<PendingHello>,
+    pending_accepts: VecDeque<PendingAccept>,
     /// Number of requests that may be taken from the listener before the next poll.
     requests_left: usize,
     source_serial: u32,
-    mute_serial: u32,
+    hello_serial: u32,
     tokens: Vec<u64>,
     /// Time at which the listener was removed from the epoll set. It would keep sleepers awake with
     /// requests that cannot be accepted.
@@ -120,11 +120,11 @@ impl SoftPort {
             file,
             epoll: Arc::new(epoll),
             shown: Arc::new(shown),
-            mute: VecDeque::new(),
-            guests: VecDeque::new(),
+            pending_hellos: VecDeque::new(),
+            pending_accepts: VecDeque::new(),
             requests_left: 0,
             source_serial: 0,
-            mute_serial: 0,
+            hello_serial: 0,
             tokens: Vec::new(),
             parked_ns: None,
             short: None,
@@ -134,7 +134,7 @@ impl SoftPort {
     /// Takes waiting requests until one has sent its hello. Not more at once, since each holds
     /// descriptors until it is accepted.
     fn take_requests(&mut self) {
-        while self.guests.is_empty() && self.requests_left > 0 {
+        while self.pending_accepts.is_empty() && self.requests_left > 0 {
             self.requests_left -= 1;
             let socket = match self.soft.with_descriptor(|| unix::accept(&self.listener)) {
                 Ok(socket) => PrivateFd::new(socket),
@@ -165,18 +165,18 @@ impl SoftPort {
                 log::debug!("a socket without a port of ours turned away at {}", self.id);
                 continue;
             };
-            self.mute_serial = self.mute_serial.wrapping_add(1);
-            let mute = PendingHello {
-                serial: self.mute_serial,
+            self.hello_serial = self.hello_serial.wrapping_add(1);
+            let pending = PendingHello {
+                serial: self.hello_serial,
                 socket,
                 from,
                 credentials,
                 since_ns: now_ns(),
             };
-            if let Some(mute) = self.hear(mute) {
-                self.mute.push_back(mute);
-                if self.mute.len() > MUTE_MAX {
-                    self.drop_mute();
+            if let Some(pending) = self.hear(pending) {
+                self.pending_hellos.push_back(pending);
+                if self.pending_hellos.len() > PENDING_HELLO_MAX {
+                    self.drop_oldest_hello();
                 }
             }
         }
@@ -222,46 +222,46 @@ impl SoftPort {
 
     fn unpark(&mut self) {
         self.parked_ns = self.epoll.add(&self.listener, LISTENER_TOKEN).err().map(|_| now_ns());
-        let serials: Vec<u32> = self.mute.iter().map(|mute| mute.serial).collect();
+        let serials: Vec<u32> = self.pending_hellos.iter().map(|pending| pending.serial).collect();
         for serial in serials {
             self.read_hello(serial);
         }
     }
 
     /// Takes the hello of a socket if it has arrived; otherwise returns the socket.
-    fn hear(&mut self, mut mute: PendingHello) -> Option<PendingHello> {
-        self.make_room(&mute.socket);
-        if process::descriptors_short(&mute.socket, SPARE_FDS) {
-            mute.since_ns = now_ns();
-            self.epoll.remove(&mute.socket);
+    fn hear(&mut self, mut pending: PendingHello) -> Option<PendingHello> {
+        self.make_room(&pending.socket);
+        if process::descriptors_short(&pending.socket, SPARE_FDS) {
+            pending.since_ns = now_ns();
+            self.epoll.remove(&pending.socket);
             self.park();
             if self.is_refusing() {
-                refuse(&mute.socket, Reason::Refused(Refusal::Resources));
+                refuse(&pending.socket, Reason::Refused(Refusal::Resources));
                 return None;
             }
-            return Some(mute);
+            return Some(pending);
         }
         self.short = None;
         let mut buffer = [0u8; PACKET_MAX];
-        let received = match unix::receive(&mute.socket, &mut buffer) {
+        let received = match unix::receive(&pending.socket, &mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {
                 // Adding a socket that is already in the set changes nothing.
-                let id = ConnId { index: mute.serial, generation: 0 };
-                let _ = self.epoll.add(&mute.socket, token(MUTE, id));
-                return Some(mute);
+                let id = ConnId { index: pending.serial, generation: 0 };
+                let _ = self.epoll.add(&pending.socket, token(PENDING_HELLO, id));
+                return Some(pending);
             }
             Err(_) => return None,
             Ok(received) if received.bytes == 0 => return None,
             Ok(received) => received,
         };
-        self.epoll.remove(&mute.socket);
+        self.epoll.remove(&pending.socket);
         let packet = buffer.get(..received.bytes).map(wire::decode);
         match packet {
             Some(Ok(Packet::Hello(hello)))
                 if !received.cut && received.fds.len() == hello.fds() =>
             {
-                let PendingHello { socket, from, credentials, .. } = mute;
-                self.guests.push_back(PendingAccept {
+                let PendingHello { socket, from, credentials, .. } = pending;
+                self.pending_accepts.push_back(PendingAccept {
                     socket,
                     from,
                     credentials,
@@ -270,16 +270,16 @@ impl SoftPort {
                 });
             }
             Some(Ok(Packet::Hello(_)))
-                if received.cut && process::descriptors_short(&mute.socket, SPARE_FDS) =>
+                if received.cut && process::descriptors_short(&pending.socket, SPARE_FDS) =>
             {
-                refuse(&mute.socket, Reason::Refused(Refusal::Resources));
+                refuse(&pending.socket, Reason::Refused(Refusal::Resources));
             }
             Some(Err(BadPacket::Version)) => {
-                refuse(&mute.socket, Reason::Refused(Refusal::Version))
+                refuse(&pending.socket, Reason::Refused(Refusal::Version))
             }
             _ => {
-                log::debug!("invalid hello packet from {}; connection refused", mute.from);
-                refuse(&mute.socket, Reason::Corrupt);
+                log::debug!("invalid hello packet from {}; connection refused", pending.from);
+                refuse(&pending.socket, Reason::Corrupt);
             }
         }
         None
@@ -295,35 +295,36 @@ impl SoftPort {
 
     /// Refuses the peers whose sockets are already accepted.
     fn refuse_heard(&mut self, reason: Reason) {
-        for mute in self.mute.drain(..) {
-            refuse(&mute.socket, reason);
+        for pending in self.pending_hellos.drain(..) {
+            refuse(&pending.socket, reason);
         }
-        for guest in self.guests.drain(..) {
-            refuse(&guest.socket, reason);
+        for pending in self.pending_accepts.drain(..) {
+            refuse(&pending.socket, reason);
         }
     }
 
     /// Refuses the oldest peer that has not sent a hello.
-    fn drop_mute(&mut self) {
-        if let Some(mute) = self.mute.pop_front() {
-            refuse(&mute.socket, Reason::Refused(Refusal::Resources));
+    fn drop_oldest_hello(&mut self) {
+        if let Some(pending) = self.pending_hellos.pop_front() {
+            refuse(&pending.socket, Reason::Refused(Refusal::Resources));
         }
     }
 
     fn read_hello(&mut self, serial: u32) {
-        let Some(at) = self.mute.iter().position(|mute| mute.serial == serial) else {
+        let Some(at) = self.pending_hellos.iter().position(|pending| pending.serial == serial)
+        else {
             return;
         };
-        let Some(mute) = self.mute.remove(at) else {
+        let Some(pending) = self.pending_hellos.remove(at) else {
             return;
         };
-        if let Some(mute) = self.hear(mute) {
-            self.mute.insert(at, mute);
+        if let Some(pending) = self.hear(pending) {
+            self.pending_hellos.insert(at, pending);
         }
     }
 
-    fn admit(&mut self, guest: PendingAccept, id: ConnId) -> std::result::Result<Opened, Reason> {
-        let PendingAccept { socket, from, credentials, hello, fds } = guest;
+    fn admit(&mut self, pending: PendingAccept, id: ConnId) -> std::result::Result<Opened, Reason> {
+        let PendingAccept { socket, from, credentials, hello, fds } = pending;
         let checked = || {
             let [segment, rest @ ..] = fds.as_slice() else {
                 return Err(Reason::Corrupt);
@@ -508,22 +509,25 @@ impl Port for SoftPort {
             }
         }
         self.tokens = tokens;
-        if unparked && !called && self.mute.is_empty() {
+        if unparked && !called && self.pending_hellos.is_empty() {
             // No peer waits: the next lack has its own time.
             self.short = None;
         }
-        while self.mute.front().is_some_and(|mute| now_ns().saturating_sub(mute.since_ns) > MUTE_NS)
+        while self
+            .pending_hellos
+            .front()
+            .is_some_and(|pending| now_ns().saturating_sub(pending.since_ns) > PENDING_HELLO_NS)
         {
-            self.drop_mute();
+            self.drop_oldest_hello();
         }
     }
 
     fn accept(&mut self, id: ConnId) -> Option<Opened> {
         loop {
             self.take_requests();
-            let guest = self.guests.pop_front()?;
-            let from = guest.from;
-            match self.admit(guest, id) {
+            let pending = self.pending_accepts.pop_front()?;
+            let from = pending.from;
+            match self.admit(pending, id) {
                 Ok(opened) => return Some(opened),
                 Err(reason) => log::debug!("{from} not accepted at {}: {reason}", self.id),
             }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use scif_ring::AtomicFlag;
 
-use super::link::Desk;
+use super::link::PortShared;
 use super::relay::{Offer, RelayGreeting, Said};
 use super::sender::Wire;
 use super::stream::{Arriving, Stream};
@@ -29,13 +29,13 @@ use crate::transport::CloseKind;
 
 /// Maximum number of peers with a hello that wait for the endpoint; further ones wait in the
 /// driver.
-const GUESTS_MAX: usize = 1024;
+const GREETED_MAX: usize = 1024;
 /// Maximum number of peers without a hello; beyond it the oldest is refused.
-const MUTE_MAX: usize = 256;
+const UNGREETED_MAX: usize = 256;
 /// Time in nanoseconds for which a peer may stay without its next greeting before it is refused.
-const MUTE_NS: u64 = 10_000_000_000;
+const GREETING_NS: u64 = 10_000_000_000;
 /// Interval in milliseconds between checks of peers without a hello.
-const MUTE_CHECK_MS: i32 = 1000;
+const GREETING_CHECK_MS: i32 = 1000;
 /// Time in milliseconds until the next accept after a lack of descriptors, or with too many waiting
 /// peers.
 const SHORT_PAUSE_MS: i32 = 20;
@@ -52,8 +52,8 @@ pub(super) struct GreetedPeer {
 
 /// State shared by the thread and the port.
 #[derive(Debug)]
-struct Hall {
-    guests: Mutex<VecDeque<GreetedPeer>>,
+struct AcceptQueue {
+    greeted: Mutex<VecDeque<GreetedPeer>>,
     /// Readable once the port closes.
     stop: Event,
     stopped: AtomicFlag,
@@ -61,61 +61,65 @@ struct Hall {
     silent: AtomicFlag,
 }
 
-impl Hall {
-    fn guests(&self) -> MutexGuard<'_, VecDeque<GreetedPeer>> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+impl AcceptQueue {
+    fn greeted(&self) -> MutexGuard<'_, VecDeque<GreetedPeer>> {
+        self.greeted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The accepting thread, in its port's view.
 #[derive(Debug)]
-pub(super) struct Reception {
-    hall: Arc<Hall>,
-    desk: Arc<Desk>,
+pub(super) struct AcceptThread {
+    queue: Arc<AcceptQueue>,
+    shared: Arc<PortShared>,
     ended: mpsc::Receiver<()>,
 }
 
-impl Reception {
+impl AcceptThread {
     /// Starts the thread for a listening stream.
-    pub(super) fn open(id: PortId, listener: Stream, desk: &Arc<Desk>) -> Result<Reception> {
-        let hall = Arc::new(Hall {
-            guests: Mutex::default(),
+    pub(super) fn open(
+        id: PortId,
+        listener: Stream,
+        shared: &Arc<PortShared>,
+    ) -> Result<AcceptThread> {
+        let queue = Arc::new(AcceptQueue {
+            greeted: Mutex::default(),
             stop: Event::new().map_err(Error::os("eventfd"))?,
             stopped: AtomicFlag::new(false),
             silent: AtomicFlag::new(false),
         });
         let (end, ended) = mpsc::channel::<()>();
-        let mut clerk = Clerk {
+        let mut acceptor = Acceptor {
             id,
             listener,
             spare: None,
-            mute: VecDeque::new(),
+            ungreeted: VecDeque::new(),
             short: false,
-            hall: Arc::clone(&hall),
-            desk: Arc::clone(desk),
+            queue: Arc::clone(&queue),
+            shared: Arc::clone(shared),
         };
         thread::spawn_quiet("scif-accept", move || {
-            clerk.run();
+            acceptor.run();
             // The port is free before the end is reported.
-            drop(clerk);
+            drop(acceptor);
             drop(end);
         })
         .map_err(|error| Error::Os {
             call: "starting a thread that accepts",
             errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
         })?;
-        Ok(Reception { hall, desk: Arc::clone(desk), ended })
+        Ok(AcceptThread { queue, shared: Arc::clone(shared), ended })
     }
 
     pub(super) fn next(&self) -> Option<GreetedPeer> {
-        self.hall.guests().pop_front()
+        self.queue.greeted().pop_front()
     }
 
     /// Ends the thread. Unless `how` is silent, waiting peers are refused.
     pub(super) fn close(&self, how: CloseKind) {
-        self.hall.silent.set(how == CloseKind::Abandon);
-        self.hall.stopped.set(true);
-        self.hall.stop.signal();
+        self.queue.silent.set(how == CloseKind::Abandon);
+        self.queue.stopped.set(true);
+        self.queue.stop.signal();
         if self.ended.recv_timeout(CLOSE_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
             log::warn!(
                 "the SCIF driver has not returned from accept within {} s after the close of a \
@@ -123,13 +127,13 @@ impl Reception {
                 CLOSE_LIMIT.as_secs()
             );
         }
-        let guests = std::mem::take(&mut *self.hall.guests());
+        let greeted = std::mem::take(&mut *self.queue.greeted());
         if how != CloseKind::Abandon {
-            for guest in &guests {
-                refuse(&guest.stream, Refusal::Closed);
+            for peer in &greeted {
+                refuse(&peer.stream, Refusal::Closed);
             }
         }
-        self.desk.sender.dispose(guests);
+        self.shared.sender.dispose(greeted);
     }
 }
 
@@ -140,7 +144,7 @@ fn refuse(stream: &Stream, reason: Refusal) {
 
 /// An accepted peer whose greeting is not complete.
 #[derive(Debug)]
-struct SilentPeer {
+struct UngreetedPeer {
     stream: Stream,
     /// Port of the peer's endpoint; after its hello, the one at which it listens.
     from: PortId,
@@ -154,16 +158,16 @@ struct SilentPeer {
 
 /// Progress of a greeting.
 enum GreetingProgress {
-    Incomplete(SilentPeer),
+    Incomplete(UngreetedPeer),
     Complete(GreetedPeer),
-    Invalid(SilentPeer, Option<Reason>),
+    Invalid(UngreetedPeer, Option<Reason>),
 }
 
-impl SilentPeer {
+impl UngreetedPeer {
     /// Reads more of the greeting, and answers a hello with a window.
     fn hear(mut self) -> GreetingProgress {
         match (self.greeting.hear(&self.stream), self.offered.take()) {
-            (Ok(None), offered) => GreetingProgress::Incomplete(SilentPeer { offered, ..self }),
+            (Ok(None), offered) => GreetingProgress::Incomplete(UngreetedPeer { offered, ..self }),
             (Ok(Some(Said::Hello(port, offer))), None) => {
                 self.from.port = port;
                 self.answer(offer)
@@ -180,7 +184,7 @@ impl SilentPeer {
     fn answer(mut self, hello: Offer) -> GreetingProgress {
         let Some(offset) = hello.window else { return self.complete(Rings::relayed()) };
         match Offered::answer(&mut self.stream, hello, offset) {
-            Ok(offered) => GreetingProgress::Incomplete(SilentPeer {
+            Ok(offered) => GreetingProgress::Incomplete(UngreetedPeer {
                 greeting: Arriving::default(),
                 offered: Some(offered),
                 since_ns: now_ns(),
@@ -196,25 +200,25 @@ impl SilentPeer {
 }
 
 /// State of the thread.
-struct Clerk {
+struct Acceptor {
     id: PortId,
     listener: Stream,
     /// Endpoint for the next accept.
     spare: Option<Stream>,
     /// Peers without a hello, in the order of their arrival.
-    mute: VecDeque<SilentPeer>,
+    ungreeted: VecDeque<UngreetedPeer>,
     /// Whether the last accept failed for lack of a resource.
     short: bool,
-    hall: Arc<Hall>,
-    desk: Arc<Desk>,
+    queue: Arc<AcceptQueue>,
+    shared: Arc<PortShared>,
 }
 
-impl Clerk {
+impl Acceptor {
     fn run(&mut self) {
         let mut entries = Vec::new();
         loop {
             self.wait(&mut entries);
-            if self.hall.stopped.get() {
+            if self.queue.stopped.get() {
                 break;
             }
             let called = entries.get(1).is_some_and(|entry| entry.fd >= 0 && entry.revents != 0);
@@ -224,32 +228,32 @@ impl Clerk {
             }
             self.hear();
         }
-        for mute in std::mem::take(&mut self.mute) {
-            self.leave(mute, Some(Refusal::Closed).filter(|_| !self.hall.silent.get()));
+        for ungreeted in std::mem::take(&mut self.ungreeted) {
+            self.leave(ungreeted, Some(Refusal::Closed).filter(|_| !self.queue.silent.get()));
         }
     }
 
     /// Refuses a peer, unless it is not to be notified. Another thread closes the connection, since
     /// that waits for the peer if there is a window.
-    fn leave(&self, peer: SilentPeer, reason: Option<Refusal>) {
+    fn leave(&self, peer: UngreetedPeer, reason: Option<Refusal>) {
         if let Some(reason) = reason {
             refuse(&peer.stream, reason);
         }
-        self.desk.sender.dispose(peer);
+        self.shared.sender.dispose(peer);
     }
 
     /// Waits for a connecting peer, for a hello, or for the stop event.
     fn wait(&mut self, entries: &mut Vec<libc::pollfd>) {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let crowded = self.hall.guests().len() >= GUESTS_MAX;
+        let crowded = self.queue.greeted().len() >= GREETED_MAX;
         // poll(2) ignores a negative number.
         let listener = if self.short || crowded { -1 } else { self.listener.raw() };
         entries.clear();
-        entries.extend([entry(self.hall.stop.as_fd().as_raw_fd()), entry(listener)]);
-        entries.extend(self.mute.iter().map(|mute| entry(mute.stream.raw())));
+        entries.extend([entry(self.queue.stop.as_fd().as_raw_fd()), entry(listener)]);
+        entries.extend(self.ungreeted.iter().map(|ungreeted| entry(ungreeted.stream.raw())));
         let limit = match () {
             () if self.short || crowded => SHORT_PAUSE_MS,
-            () if !self.mute.is_empty() => MUTE_CHECK_MS,
+            () if !self.ungreeted.is_empty() => GREETING_CHECK_MS,
             () => -1,
         };
         if let Err(errno) = descriptor::poll_raw(entries, limit) {
@@ -272,15 +276,15 @@ impl Clerk {
         });
         match accepted {
             Ok((stream, from)) => {
-                self.mute.push_back(SilentPeer {
+                self.ungreeted.push_back(UngreetedPeer {
                     stream,
                     from,
                     greeting: Arriving::default(),
                     offered: None,
                     since_ns: now_ns(),
                 });
-                if self.mute.len() > MUTE_MAX
-                    && let Some(oldest) = self.mute.pop_front()
+                if self.ungreeted.len() > UNGREETED_MAX
+                    && let Some(oldest) = self.ungreeted.pop_front()
                 {
                     self.leave(oldest, Some(Refusal::Resources));
                 }
@@ -290,7 +294,7 @@ impl Clerk {
                 Errno::AGAIN | Errno::INTR => {}
                 errno => {
                     self.short = true;
-                    self.desk.warn_once(format_args!(
+                    self.shared.warn_once(format_args!(
                         "scif_accept at {}: {errno}; callers wait until it succeeds. Raise the \
                          limit of open files (ulimit -n) where these are short",
                         self.id
@@ -300,38 +304,39 @@ impl Clerk {
         }
     }
 
-    /// Reads hellos. Peers with a valid one become guests; others are refused or dropped, also
+    /// Reads hellos. Peers with a valid one are greeted; others are refused or dropped, also
     /// after the time limit.
     fn hear(&mut self) {
         let now = now_ns();
-        for mute in std::mem::take(&mut self.mute) {
-            match mute.hear() {
-                GreetingProgress::Complete(guest) => {
-                    self.hall.guests().push_back(guest);
-                    self.desk.signal();
+        for ungreeted in std::mem::take(&mut self.ungreeted) {
+            match ungreeted.hear() {
+                GreetingProgress::Complete(greeted) => {
+                    self.queue.greeted().push_back(greeted);
+                    self.shared.signal();
                 }
-                GreetingProgress::Incomplete(mute)
-                    if now.saturating_sub(mute.since_ns) < MUTE_NS =>
+                GreetingProgress::Incomplete(ungreeted)
+                    if now.saturating_sub(ungreeted.since_ns) < GREETING_NS =>
                 {
-                    self.mute.push_back(mute);
+                    self.ungreeted.push_back(ungreeted);
                 }
-                GreetingProgress::Incomplete(mute) | GreetingProgress::Invalid(mute, None) => {
+                GreetingProgress::Incomplete(ungreeted)
+                | GreetingProgress::Invalid(ungreeted, None) => {
                     log::debug!(
                         "{} connected to {} and sent no valid greeting within {} s; refused",
-                        mute.from,
+                        ungreeted.from,
                         self.id,
-                        MUTE_NS / 1_000_000_000
+                        GREETING_NS / 1_000_000_000
                     );
                     // Without a refusal, the peer would assume that we died.
-                    self.leave(mute, Some(Refusal::Resources));
+                    self.leave(ungreeted, Some(Refusal::Resources));
                 }
-                GreetingProgress::Invalid(mute, Some(reason)) => {
-                    log::debug!("{} called {}: {reason}", mute.from, self.id);
+                GreetingProgress::Invalid(ungreeted, Some(reason)) => {
+                    log::debug!("{} called {}: {reason}", ungreeted.from, self.id);
                     let refusal = match reason {
                         Reason::Refused(refusal) => Some(refusal),
                         _ => None,
                     };
-                    self.leave(mute, refusal);
+                    self.leave(ungreeted, refusal);
                 }
             }
         }
@@ -435,9 +440,9 @@ mod tests {
         }
     }
 
-    /// Opens the reception of a port with silent callers. Closes block until the second value is
+    /// Opens the acceptor of a port with silent callers. Closes block until the second value is
     /// dropped.
-    fn reception(callers: u64) -> (Reception, mpsc::Sender<()>, Arc<SilentCalls>) {
+    fn acceptor(callers: u64) -> (AcceptThread, mpsc::Sender<()>, Arc<SilentCalls>) {
         let (gate, closed) = mpsc::channel();
         let calls = Arc::new(SilentCalls {
             callers,
@@ -449,8 +454,8 @@ mod tests {
         let listener = stream(&calls);
         listener.listen(ID.port, 1).unwrap();
         let bell = Arc::new(Mapping::anonymous(BELL_BYTES).unwrap());
-        let desk = Arc::new(Desk::new(bell, Sender::start().unwrap()).unwrap());
-        (Reception::open(ID, listener, &desk).unwrap(), gate, calls)
+        let shared = Arc::new(PortShared::new(bell, Sender::start().unwrap()).unwrap());
+        (AcceptThread::open(ID, listener, &shared).unwrap(), gate, calls)
     }
 
     fn stream(calls: &Arc<SilentCalls>) -> Stream {
@@ -459,10 +464,10 @@ mod tests {
 
     #[test]
     fn an_answered_peer_has_time_for_its_confirmation() {
-        let (reception, gate, calls) = reception(0);
+        let (acceptor, gate, calls) = acceptor(0);
         let offer = Offer { window: Some(0), membarrier: false };
         lock(&calls.said).extend(RelayGreeting::hello(ID.port, offer).encode());
-        let peer = SilentPeer {
+        let peer = UngreetedPeer {
             stream: stream(&calls),
             from: ID,
             greeting: Arriving::default(),
@@ -474,33 +479,33 @@ mod tests {
             panic!("a hello with a window is answered");
         };
         assert!(peer.since_ns >= before);
-        reception.close(CloseKind::Graceful);
+        acceptor.close(CloseKind::Graceful);
         drop(gate);
     }
 
     #[test]
     fn a_close_that_waits_holds_up_no_accept() {
-        const CALLERS: u64 = MUTE_MAX as u64 + 20;
-        let (reception, gate, calls) = reception(CALLERS);
+        const CALLERS: u64 = UNGREETED_MAX as u64 + 20;
+        let (acceptor, gate, calls) = acceptor(CALLERS);
         let end = now_ns() + LIMIT_NS;
         while calls.accepted.get() < CALLERS {
             assert!(now_ns() < end, "accepted only {}", calls.accepted.get());
             std::thread::yield_now();
         }
-        reception.close(CloseKind::Graceful);
+        acceptor.close(CloseKind::Graceful);
         drop(gate);
     }
 
     #[test]
-    fn a_port_closes_without_waiting_for_its_guests() {
-        let (reception, gate, calls) = reception(0);
-        let guest = GreetedPeer { stream: stream(&calls), from: ID, rings: Rings::relayed() };
-        lock(&calls.waiting).push(guest.stream.raw());
-        reception.hall.guests().push_back(guest);
+    fn a_port_closes_without_waiting_for_its_greeted_peers() {
+        let (acceptor, gate, calls) = acceptor(0);
+        let greeted = GreetedPeer { stream: stream(&calls), from: ID, rings: Rings::relayed() };
+        lock(&calls.waiting).push(greeted.stream.raw());
+        acceptor.queue.greeted().push_back(greeted);
         let (told, closed) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                reception.close(CloseKind::Graceful);
+                acceptor.close(CloseKind::Graceful);
                 told.send(()).unwrap();
             });
             let result = closed.recv_timeout(Duration::from_nanos(LIMIT_NS));

@@ -51,7 +51,10 @@ fn directory(name: &[u8]) {
     let entries = match std::fs::read_dir(Path::new(&name)) {
         Ok(entries) => entries,
         Err(error) => {
-            return log::info(format_args!("no providers in {}: {error}", name.display()));
+            return log::info(format_args!(
+                "directory {} cannot be read: {error}; none of its providers is loaded",
+                name.display()
+            ));
         }
     };
     let mut files: Vec<_> = entries
@@ -72,7 +75,7 @@ fn try_file(name: Vec<u8>) {
     // SAFETY: the user requested these initialisers with FI_PROVIDER_PATH.
     if let Err(errno) = unsafe { file(&name) } {
         log::info(format_args!(
-            "{} is not adopted: {}",
+            "provider file {} is not used: {}",
             name.to_string_lossy(),
             errors::text(errno)
         ));
@@ -102,7 +105,11 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
     // SAFETY: a C string; the initialisers may run by the caller's contract.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
-        log::warn(format_args!("{} cannot be loaded: {}", name.to_string_lossy(), last_error()));
+        log::warn(format_args!(
+            "provider file {} cannot be loaded: dlopen: {}",
+            name.to_string_lossy(),
+            last_error()
+        ));
         return Err(FI_ENOENT);
     }
     let library = Library(library);

@@ -55,7 +55,8 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
     }
     if from.version > VERSION {
         log::warn(format_args!(
-            "a program asks for a newer interface than {VERSION:#x}: {:#x}",
+            "fi_getinfo for interface version {:#x}: this library has {VERSION:#x}: FI_ENOSYS. Use \
+             a newer libkofi",
             from.version
         ));
         return Err(FI_ENOSYS);
@@ -81,7 +82,10 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
         let hinted = unsafe { hinted_names(args.hints) };
         let found = registry().gather(|call| ask(call, &args, &hinted));
         let answers = found.map_err(|last| {
-            log::info(format_args!("no provider answers ({:?})", last.map(errors::text)));
+            log::info(format_args!(
+                "fi_getinfo: no provider offers an endpoint for these hints ({:?}): FI_ENODATA",
+                last.map(errors::text)
+            ));
             FI_ENODATA
         })?;
         fitting(answers, &hinted)
@@ -151,7 +155,7 @@ fn ask(call: &Call<Vector>, args: &GetInfoArgs<'_>, hinted: &Names<'_>) -> Resul
     }
     let answers = call.getinfo(args).inspect_err(|errno| {
         log::info(format_args!(
-            "provider {} has no answer: {}",
+            "provider {} offers no endpoint: {}",
             name.to_string_lossy(),
             errors::text(*errno)
         ));

@@ -51,11 +51,15 @@ pub(crate) fn add(
     match registry().register(offer) {
         Ok(()) => {
             let version = Version(version);
-            log::info(format_args!("provider {shown} {}.{}", version.major(), version.minor()));
+            log::info(format_args!(
+                "provider {shown} {}.{} registered",
+                version.major(),
+                version.minor()
+            ));
             Ok(())
         }
         Err(error) => {
-            log::info(format_args!("provider {shown} is refused: {error:?}"));
+            log::info(format_args!("provider {shown} not registered: {error:?}"));
             Err(error)
         }
     }

@@ -17,7 +17,7 @@ const DELAY_MAX_TICKS: u64 = 1024;
 /// its time predicts nothing.
 const RESPONSE_MAX_TICKS: u64 = 8 * DELAY_MAX_TICKS;
 /// Number of records in a row, each found by the first poll, after which both sides are assumed to
-/// send at once. A reply that is faster than usual is seldom followed by another.
+/// send at the same time. With 0, one reply that is faster than usual would end the delay.
 const EXCHANGE_MIN: u8 = 1;
 
 /// State of the poll delay for one ring.
@@ -66,9 +66,10 @@ impl PollDelay {
         }
     }
 
-    /// Notes the arrival of a record. One found by the first poll arrived during the delay, at an
-    /// unknown time. After more than one in a row the two sides probably send at once, and would
-    /// measure their own delays. The response time then counts as 0.
+    /// Notes the arrival of a record. A record found by the first poll arrived during the delay, at
+    /// an unknown time. After more than one such record in a row, the two sides probably send at
+    /// the same time. Each would then measure its own delay as the response time of the other, so
+    /// the response time counts as 0.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
         if self.started_ticks != 0 {

@@ -196,7 +196,10 @@ fn connect_now(inner: &Arc<Inner>, epd: &Arc<Epd>, dst: PortId) {
         return;
     }
     if let Err(failure) = begin_connect(inner, epd, dst) {
-        log::debug!("connecting to {dst}: {failure}");
+        log::debug!(
+            "connect of port {} to {dst}: {failure}; the next scif_connect returns the error",
+            epd.sharer.port()
+        );
         give_up(inner, epd);
     } else {
         inner.limit_connect(epd);

@@ -283,8 +283,8 @@ fn reap_sharers(inner: &Inner, epd: &Arc<Epd>) {
         && let Err(failure) = messages::recover(epd, link, fd)
     {
         log::debug!(
-            "endpoint at port {}: repair after the death of a process that shared it failed: \
-             {failure}",
+            "endpoint at port {}: its state could not be recovered after the death of a process \
+             that shared it: {failure}; a poll of its descriptor may miss data or space",
             epd.sharer.port()
         );
     }

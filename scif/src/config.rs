@@ -167,13 +167,13 @@ impl Config {
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Config {
         let mut config = Config::default();
         let mut warnings = Vec::new();
-        let mut warn = |name: &str, value: &str, reason: &str| {
-            warnings.push(format!("{name} ignored, {reason}: {value}"));
+        let mut warn = |name: &str, value: &str, wanted: &str| {
+            warnings.push(format!("{name}={value}: invalid, default used. Set {wanted}"));
         };
         if let Some(value) = lookup("SCIF_NODE") {
             match value.parse() {
                 Ok(node) => config.node = node,
-                Err(_) => warn("SCIF_NODE", &value, "not a number from 0 to 65535"),
+                Err(_) => warn("SCIF_NODE", &value, "a number from 0 to 65535"),
             }
         }
         config.runtime_dir = lookup("SCIF_RUNTIME_DIR").map(PathBuf::from);
@@ -183,20 +183,20 @@ impl Config {
             Some("soft") => config.carrier = Carrier::Soft,
             Some("kernel") => config.carrier = Carrier::Kernel,
             Some("auto") => config.carrier = Carrier::Auto,
-            Some(value) => warn("SCIF_TRANSPORT", value, "not soft, kernel or auto"),
+            Some(value) => warn("SCIF_TRANSPORT", value, "soft, kernel or auto"),
         }
         if let Some(value) = lookup("SCIF_DOMAIN") {
             if is_domain(&value) {
                 config.domain = Some(value);
             } else {
-                warn("SCIF_DOMAIN", &value, "not at most 32 letters, digits, '-', '_' or '.'");
+                warn("SCIF_DOMAIN", &value, "at most 32 letters, digits, '-', '_' or '.'");
             }
         }
         let mut switch = |name: &str, value: Option<String>, to: &mut bool| match value.as_deref() {
             None => {}
             Some("1" | "yes" | "on" | "true") => *to = true,
             Some("0" | "no" | "off" | "false") => *to = false,
-            Some(value) => warn(name, value, "not 0 or 1"),
+            Some(value) => warn(name, value, "0 or 1"),
         };
         switch("SCIF_PTRACER", lookup("SCIF_PTRACER"), &mut config.ptracer);
         switch("SCIF_STRICT_FD", lookup("SCIF_STRICT_FD"), &mut config.strict_fd);
@@ -206,14 +206,14 @@ impl Config {
         if let Some(value) = lookup("SCIF_LOG") {
             match value.parse() {
                 Ok(level) => config.log = level,
-                Err(_) => warn("SCIF_LOG", &value, "not off, error, warn, info or debug"),
+                Err(_) => warn("SCIF_LOG", &value, "off, error, warn, info or debug"),
             }
         }
         let mut number =
             |name: &str, value: Option<String>, to: &mut u64| match value.map(|v| (v.parse(), v)) {
                 None => {}
                 Some((Ok(n), _)) => *to = n,
-                Some((Err(_), value)) => warn(name, &value, "not a number"),
+                Some((Err(_), value)) => warn(name, &value, "a number"),
             };
         number("SCIF_SPIN_US", lookup("SCIF_SPIN_US"), &mut config.spin_us);
         number(
@@ -226,17 +226,17 @@ impl Config {
         match lookup("SCIF_DMA_CHANNELS").map(|v| (v.parse(), v)) {
             None => {}
             Some((Ok(n), _)) if DMA_CHANNELS.contains(&n) => config.dma_channels = n,
-            Some((_, value)) => warn("SCIF_DMA_CHANNELS", &value, "not a number from 1 to 16"),
+            Some((_, value)) => warn("SCIF_DMA_CHANNELS", &value, "a number from 1 to 16"),
         }
         match lookup("SCIF_NODE_LOST").as_deref() {
             None | Some("absent") => {}
             Some("kill") => config.node_lost_kill = true,
-            Some(value) => warn("SCIF_NODE_LOST", value, "neither absent nor kill"),
+            Some(value) => warn("SCIF_NODE_LOST", value, "absent or kill"),
         }
         if let Some(value) = lookup("SCIF_ALLOW_UIDS") {
             match value.split(',').map(|uid| uid.trim().parse()).collect() {
                 Ok(uids) => config.allow_uids = uids,
-                Err(_) => warn("SCIF_ALLOW_UIDS", &value, "not a list of user numbers"),
+                Err(_) => warn("SCIF_ALLOW_UIDS", &value, "user numbers separated by commas"),
             }
         }
         config.warnings = warnings;

@@ -98,7 +98,9 @@ impl SharedKeys {
         let made = self.arena.get_or_try_init(|| Arena::new().map(Arc::new));
         made.inspect_err(|errno: &Errno| {
             log::debug!(
-                "arena for migration could not be created: {errno}; peers cannot map memory regions"
+                "arena for migration could not be created: {errno}; memory regions do not migrate, \
+                 and peers access them by system calls. Raise the limits of files and file sizes \
+                 (ulimit -n, ulimit -f)"
             );
         })
         .ok()

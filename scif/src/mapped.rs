@@ -112,7 +112,7 @@ impl PeerArea {
         self.area.end - self.area.begin
     }
 
-    /// Maps it here.
+    /// Maps the file of this mapping into this process.
     pub(crate) fn map(self, policy: MapPolicy) -> Result<MappedArea, Unmapped> {
         let map = match (self.kind, policy) {
             (Kind::Memfd, _) => self.map_memfd(policy),
@@ -122,7 +122,8 @@ impl PeerArea {
             (Kind::Shm, MapPolicy::Auto) => self.duplicate_own().or_else(|_| self.map_named()),
             (Kind::Shm, _) => Err(Unmapped::MayShrink),
         }?;
-        // The end of the file, which no later change of size moves into the range, may be in it.
+        // The file may already end within the range. The read of the last word detects that; a
+        // later change of size cannot shorten the file.
         let last = map.address() + self.len() - size_of::<u64>();
         own_word(last as u64).ok_or(Unmapped::MayShrink)?;
         Ok(MappedArea { begin: self.area.begin as u64, write: self.write, map })

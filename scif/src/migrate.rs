@@ -280,7 +280,8 @@ impl Movable {
             places.windows.push(window);
             if let Err(errno) = moved {
                 log::debug!(
-                    "pages of a memory region did not migrate: {errno}; peers cannot map them"
+                    "pages of a memory region did not migrate: {errno}; peers access them by \
+                     system calls, which is slower"
                 );
                 for window in &mut places.windows {
                     window.regions.retain(|region| *region != number || window.run != run);

@@ -66,7 +66,9 @@ impl Node {
             TransportKind::Auto => match driver(&config) {
                 Ok(opened) => opened,
                 Err(why) => {
-                    log::debug!("no SCIF driver: {why}");
+                    log::debug!(
+                        "SCIF driver not used: {why}. The transport is soft (shared memory)"
+                    );
                     soft(config)?
                 }
             },

@@ -191,8 +191,8 @@ impl Rank {
         };
         let switches = os::involuntary_switches() - switches;
         let after_ps = placement::probe(&self.barrier);
-        // The switches of both ranks count. The parent reads rank 0 only, so rank 1 leaves its
-        // number in the segment.
+        // The report is the larger number of context switches of the two ranks. The parent reads
+        // only the report of rank 0, so rank 1 passes its number through the segment.
         let word = self.barrier.segment.word(Use::Spare1);
         if self.identity.rank == 1 {
             word.set(switches);

@@ -22,7 +22,7 @@ const RING: &[(&str, &str)] = &[("FI_SCIF_RMA", "ring")];
 const NO_PROCESS_VM: &[(&str, &str)] = &[("FI_SCIF_PROCESS_VM", "0")];
 const PAGE: usize = 4096;
 const LEN: usize = 64 * PAGE;
-/// Operations after which memory is mapped, and some more.
+/// Number of operations that suffices for memory to be mapped, with a margin.
 const MANY: u64 = 200;
 const NAME: &str = "fabtests-mapped";
 
@@ -48,7 +48,7 @@ pub(crate) const CASES: &[Case] = &[
     case("mapped/truncated", 2, truncated),
 ];
 
-/// Opens a rig, of which rank 0 knows what it maps.
+/// Opens a set-up whose new mappings rank 0 can count.
 fn open(rank: &Rank) -> Outcome<Rig<'_>> {
     rank.only_scif("the access to memory depends on the provider")?;
     Rig::open(rank, &ask())
@@ -223,8 +223,8 @@ fn file_of_the_owner(rank: &Rank) -> Outcome {
     outcome
 }
 
-/// Tests that no addition is lost when the owner, by instructions and by the library, and two peers
-/// add to one word while it is mapped.
+/// Tests that no addition to a word is lost while it becomes mapped. The owner adds by instructions
+/// and by the library, and two peers add as well.
 fn atomics_of_everybody(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 5000;
     let rig = open(rank)?;
@@ -459,7 +459,7 @@ fn fork(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Tests that nobody dies of a truncation by default: a sealed file refuses it, and any other is
+/// Tests that by default a truncation ends no process: a sealed file refuses it, and any other is
 /// not mapped. The write is executed once the file is as long as before.
 fn truncated(rank: &Rank) -> Outcome {
     let rig = open(rank)?;

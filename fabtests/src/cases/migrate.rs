@@ -122,8 +122,8 @@ fn all_sizes(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Tests that no addition is lost when the owner, by instructions and by the library, and two peers
-/// add to one word while its page migrates.
+/// Tests that no addition to a word is lost while its page migrates. The owner adds by instructions
+/// and by the library, and two peers add as well.
 fn atomics_of_everybody(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 20_000;
     let rig = open(rank)?;
@@ -600,8 +600,8 @@ fn key_used_again(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// Tests that a region moves after a few accesses although one with its key was accessed often
-/// before, as the windows of MPI programs are that follow each other.
+/// Tests that a region migrates after a few accesses, even if a closed region with the same key was
+/// accessed often. Consecutive windows of MPI programs have the same key.
 fn moves_soon(rig: &Rig<'_>) -> Outcome {
     for (stays, uses) in [(true, 5000), (false, 300)] {
         let memory = Buf::private(2 * PAGE)?;

@@ -102,8 +102,8 @@ fn unmet_sources(ep: &mut Endpoint, env: &Env<'_>) -> Vec<(PeerId, PortId)> {
     sources
 }
 
-/// Makes one attempt to connect, and adds the connection to `made`. Returns true if a source
-/// that was there before is gone.
+/// Makes one attempt to connect, and adds the connection to `made`. Returns true if a source that
+/// was reached before has ended.
 #[cold]
 fn meet_source(ep: &mut Endpoint, source: &mut Unmet, now: u64, made: &mut Vec<ConnId>) -> bool {
     let (id, peer) = (source.id, source.peer);
@@ -122,7 +122,7 @@ fn meet_source(ep: &mut Endpoint, source: &mut Unmet, now: u64, made: &mut Vec<C
             made.push(conn);
             peer_conn::opened(ep, peer, conn);
         }
-        // A full backlog: the attempt is to be continued.
+        // The backlog of the listener is full: a later call continues the attempt.
         Err(Error::Again) => {
             source.note_full_backlog();
             return false;

@@ -28,9 +28,9 @@ const SPIN_POLLS_MAX: u32 = 1 << 14;
 /// program that polls between its computations more than a nanosecond a poll. With more, a process
 /// that becomes runnable waits longer for its turn.
 const YIELD_GAP_MAX: u32 = 512;
-/// Time in nanoseconds from one yield to the next above which the number of polls between them no
-/// longer grows, and at twice which it shrinks. A program may yield by itself between two polls,
-/// as MPICH does. With a longer time, such a program notices oversubscription late.
+/// Time in nanoseconds between two yields. Above it, the number of polls between them no longer
+/// grows. A program may yield by itself between two polls, as MPICH does. With a longer time, such
+/// a program notices oversubscription late.
 const YIELD_INTERVAL_NS: u64 = 8_000;
 const YIELD_INTERVAL_MAX_NS: u64 = 2 * YIELD_INTERVAL_NS;
 /// Duration in nanoseconds from which a yield counts as the turn of another process. A shorter one

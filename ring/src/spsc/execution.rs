@@ -132,8 +132,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.region.credits().executed.failures.load(Ordering::Relaxed)
     }
 
-    /// Returns the error of record `number`, one of the last as many as the ring has slots, if it
-    /// has failed.
+    /// Returns the error of record `number`, if it has failed. Only the last records are known, as
+    /// many as the ring has slots.
     pub fn failure(&self, number: u64) -> Option<u16> {
         let failure = self.region.failure::<SLOTS>(number).load(Ordering::Relaxed);
         let is_it = failure >> ERROR_BITS == number.wrapping_add(1) & u64::MAX >> ERROR_BITS;
@@ -163,8 +163,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.region.credits().executing.busy.load(Ordering::Acquire) != 0
     }
 
-    /// Ends a withdrawal: the one-sided records below `number` were executed by this side, and the
-    /// others are given back to the consumer.
+    /// Ends a withdrawal. This side has executed the one-sided records below `number`. The others
+    /// are given back to the consumer.
     pub fn end_withdrawal(&mut self, number: u64) {
         let line = &self.region.lines().producer;
         // SYNC POINT: pairs with `ConsumerOf::begin_execution`: our accesses have ended.

@@ -503,7 +503,10 @@ pub(crate) fn end_windows(inner: &Inner, epd: &Epd) {
     let deleted = table.delete(0, OFFSET_MAX + 1);
     let deleted = deleted.and_then(|()| retire(inner, epd, link, answer_ns));
     if let Err(failure) = deleted {
-        log::debug!("windows of a closed endpoint: {failure}");
+        log::debug!(
+            "endpoint at port {}: deletion of its windows at its close failed: {failure}",
+            epd.sharer.port()
+        );
     }
 }
 

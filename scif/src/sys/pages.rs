@@ -485,7 +485,10 @@ pub fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
 pub fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if let Err(errno) = rustix::fs::fallocate(fd, how, offset, len) {
-        log::debug!("{len} bytes of an arena could not be freed: fallocate: {errno}");
+        log::debug!(
+            "{len} bytes of an arena could not be freed: fallocate: {errno}; they stay in memory \
+             until the arena is closed"
+        );
     }
 }
 
@@ -683,7 +686,8 @@ mod tests {
         let (answer, answered) = std::sync::mpsc::channel();
         let guard = Arc::new(guard);
         let its = Arc::clone(&guard);
-        // Begins first: its stack must not lie in a hole.
+        // Started before the test unmaps memory, so that its stack does not take the unmapped
+        // range.
         std::thread::spawn(move || {
             for (moved, fd) in asked {
                 let file = Some(fd.as_fd());

@@ -129,7 +129,7 @@ fn owners_of_files(dir: &Path, domain: &str) -> BTreeSet<u32> {
     files.filter_map(|file| Some(file.metadata().ok()?.uid())).collect()
 }
 
-/// Returns a process for each of the sockets that one visible process has.
+/// Returns, for each socket (by inode) that a visible process has open, the id of one such process.
 fn owners(scene: &Scene, sockets: &BTreeSet<String>) -> BTreeMap<String, i32> {
     let mut found = BTreeMap::new();
     if sockets.is_empty() {

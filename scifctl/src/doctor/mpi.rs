@@ -135,7 +135,7 @@ fn installed(env: &Environment) -> Vec<Mpi> {
     found
 }
 
-/// Returns the settings without which an MPI does not use libfabric's scif.
+/// Returns the settings that an MPI needs for the provider scif, and that are absent.
 fn missing(env: &Environment, kind: Flavor) -> Vec<&'static str> {
     let mut missing = Vec::new();
     let mut need = |present: bool, setting: &'static str| {

@@ -32,19 +32,19 @@ use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
 
-/// Number of polls in which a withdrawal waits for the end of an execution. The domain lock is held
-/// meanwhile. With fewer, a withdrawal often fails while the target copies, and is tried again.
+/// Number of polls for which a withdrawal waits for the end of an execution, with the domain lock
+/// held. With fewer, a withdrawal often fails while the target copies, and is tried again.
 const EXECUTION_POLLS: u32 = 50;
-/// Largest number of writes that one withdrawal executes. With more, the target is kept from its
-/// ring for longer than it takes to poll again.
+/// Largest number of writes that one withdrawal executes. With more, the target waits for its ring
+/// for longer than the time between two of its polls.
 const WITHDRAWN_MAX: usize = 4;
 /// Largest number of writes of the peer that a post executes, which bounds the time of the post.
 const SERVED_MAX: usize = 64;
-/// Number of direct operations between two of them that execute writes of the peer. A smaller
-/// number makes writes to a silent target slower.
+/// Interval, in direct operations, at which one of them also executes writes of the peer. A smaller
+/// interval makes writes to a silent target slower.
 const SERVED_EVERY: u64 = 4;
-/// Number of operations between two of them that publish a poll, a multiple of `SERVED_EVERY`. A
-/// smaller number takes a line from the peers that read it more often.
+/// Interval, in operations, at which one of them also publishes the time of a poll; a multiple of
+/// `SERVED_EVERY`. With a smaller interval, peers lose the cache line of that time more often.
 const SHOWN_EVERY: u64 = 8;
 
 /// Posts a write that repeats the last one: the same peer and region, with that one still in the
@@ -95,8 +95,8 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
     }
     settle(ep, env, peer);
     if a.flags & FLAG_DEFERRED_WORK == 0 && is_executing(ep, peer) {
-        // By the other path through the ring this operation, and all until it is acknowledged,
-        // would take longer.
+        // Without this return, the operation would take the slower path of records with an
+        // acknowledgement. So would all later ones until it is acknowledged.
         return Err(fi::FI_EAGAIN);
     }
     rma::post(ep, env, peer, a)
@@ -239,8 +239,9 @@ fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
     }
 }
 
-/// Completes what the target has executed. Withdraws some of the writes if it has been silent for
-/// too long. Returns true if that is impossible. Called by each poll while writes are posted.
+/// Completes the writes that the target has executed. Withdraws some of the others if the target
+/// has been silent for too long; returns true if that fails. Called by each poll while writes are
+/// posted.
 pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     let has_moved = complete_executed(ep, env, peer);
     let posted = &mut ep.peers.at_mut(peer).rma.posted;
@@ -269,8 +270,8 @@ pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     wait_for(ep, env, peer, |posted| !posted.is_empty());
 }
 
-/// Waits while `is_due`, until the target has executed writes or they are withdrawn. Serves the
-/// peer meanwhile.
+/// Waits while `is_due` is true and the target executes writes or they can be withdrawn. Meanwhile
+/// executes writes of the peer.
 #[inline]
 fn wait_for(
     ep: &mut Endpoint,
@@ -305,7 +306,7 @@ pub(crate) fn complete_executed(ep: &mut Endpoint, env: &mut Env<'_>, peer: Peer
     }
 }
 
-/// Returns the error of an executed write, if that is the one that failed; 0 for none.
+/// Returns the error of executed write `number`, or 0 if it succeeded.
 #[cold]
 fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno {
     let Some(c) = ep.links.conn(conn) else { return 0 };
@@ -315,9 +316,10 @@ fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno
     Errno::from(failure).max(1)
 }
 
-/// Withdraws the writes that the target has not executed, and executes some of them directly. The
-/// others are given back, so that neither side takes this one for silent. So are all if the target
-/// is executing now, or if a direct access is not possible. Returns whether any write has ended.
+/// Withdraws the writes that the target has not executed, and executes at most [`WITHDRAWN_MAX`] of
+/// them directly. The others are given back to the target, so that this side soon polls again. If
+/// the target is still executing, all are given back. If a direct access fails, its write and all
+/// later ones are. Returns whether any write has ended.
 #[cold]
 fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     let Some(conn) = ep.peers.at(peer).tx else { return false };
@@ -329,7 +331,8 @@ fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
         polls += 1;
         std::hint::spin_loop();
     }
-    // A target that is stopped in an execution must not find its ring held when it continues.
+    // A target that was stopped during an execution must not find its records withdrawn when it
+    // continues.
     let is_withdrawn = polls < EXECUTION_POLLS;
     let mut has_ended = complete_executed(ep, env, peer);
     let (mut given_back, mut left) = (end, WITHDRAWN_MAX);
@@ -345,13 +348,14 @@ fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     }
     if let Some(c) = ep.links.conn(conn) {
         c.tx().end_withdrawal(given_back);
-        // A target that slept meanwhile left the records behind the withdrawn ones.
+        // The target may have found a withdrawn record and gone to sleep. The records behind it
+        // then need a wake-up.
         c.notify();
     }
     has_ended
 }
 
-/// Executes a withdrawn write. Returns false if the target has to.
+/// Executes a withdrawn write. Returns false if the target must execute it.
 fn execute(
     ep: &mut Endpoint,
     env: &mut Env<'_>,

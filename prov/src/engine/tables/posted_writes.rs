@@ -16,22 +16,25 @@ use crate::engine::types::args::{RmaArgs, RmaIov};
 /// Largest distance in records from the oldest posted write to the next record. The ring keeps the
 /// failures of the last 256 records.
 const POSTED_MAX: u64 = 192;
-/// Distance in records between two that are preceded by a poll. With a larger one, a program that
-/// posts without polls executes the writes of its peer late.
+/// Interval in records at which a post polls first. With a larger interval, a program that posts
+/// without polls executes the writes of its peer late.
 const CHECKPOINT: u64 = 16;
-/// Nanoseconds without progress, seen by polls, after which the writes are withdrawn: the time of
-/// some direct accesses.
+/// Nanoseconds without progress, from the first poll that sees none, after which the writes are
+/// withdrawn. This is the time of some direct accesses. With less, writes to a target that is only
+/// slow are withdrawn.
 const SILENT_NS: u64 = 5_000;
-/// Nanoseconds of the same kind after which a target that then does execute counts as late. A
-/// direct access takes less.
+/// Nanoseconds without progress after which a target that then executes counts as late. A direct
+/// access would have taken less time, so the next accesses are direct.
 const LATE_NS: u64 = 2_000;
-/// Age in nanoseconds of the last poll of the target up to which it counts as polling. A target
-/// publishes its polls at distances of some microseconds.
+/// Age in nanoseconds of the last published poll up to which a target counts as polling. A target
+/// publishes the time of a poll every few microseconds, so with less a polling target counts as
+/// silent.
 const POLLED_NS: u64 = 20_000;
-/// Ticks since the last progress for which the target counts as polling, 10 us at 2.5 GHz. After
-/// that a post reads the time that the target published.
+/// Ticks since the last progress for which the target counts as polling: 10 us at 2.5 GHz. After
+/// that time each post reads the time that the target published, which costs a cache miss.
 const HEARD_TICKS: u64 = 25_000;
-/// Smallest and largest number of direct accesses after two or more failures in a row.
+/// Bounds of the number of direct accesses after a withdrawal, if the target has executed nothing
+/// since the previous one. With fewer, a target that never polls delays more writes.
 const DISTANCES: (u32, u32) = (16, 1 << 16);
 
 /// Write in the ring that the target has not executed, as far as known.
@@ -47,7 +50,7 @@ pub(crate) struct PostedWrite {
 }
 
 impl PostedWrite {
-    /// Describes write `a` to `segment`, record `number`.
+    /// Describes write `a` to `segment`, which is record `number` of the ring.
     #[inline(always)]
     pub(crate) fn new(number: u64, a: &RmaArgs<'_>, segment: &RmaIov, body: Option<u64>) -> Self {
         let (context, flags, len) = (a.context, a.flags, segment.len);
@@ -88,13 +91,14 @@ pub(crate) struct PostedWrites {
     pub(crate) last_region: Option<WritableRegion>,
     /// Number of writes since then that repeated it.
     pub(crate) repeats: u32,
-    /// Time of the first poll without progress since the last progress; 0 for none.
+    /// Time in nanoseconds of the first poll that saw no progress since the last one that did; 0
+    /// for none.
     stalled_ns: u64,
     /// Time from that poll to the last one, in nanoseconds.
     waited_ns: u64,
     /// Time in ticks of the last progress or sign of life.
     heard_ticks: u64,
-    /// Last poll of a target that was silent, as it published it; `None` while it is prompt.
+    /// Published time of the last poll of a silent target; `None` while the target is prompt.
     silent_since: Option<u64>,
     /// Whether writes are withdrawn, some at each poll.
     is_withdrawing: bool,
@@ -102,7 +106,8 @@ pub(crate) struct PostedWrites {
     has_executed: bool,
     /// Direct accesses left until the next attempt by the ring.
     direct_left: u32,
-    /// Last value with which `direct_left` began; 0 after a first failure.
+    /// Last initial value of `direct_left`; 0 if the target executed a record before that
+    /// withdrawal.
     distance: u32,
 }
 
@@ -119,8 +124,8 @@ impl PostedWrites {
         self.writes.front().is_some_and(|write| produced.saturating_sub(write.number) >= POSTED_MAX)
     }
 
-    /// Whether a write to `segment` as record number `produced` repeats the last one, which is in
-    /// the ring, so that the key table need not be read again.
+    /// Whether a write to `segment` as record number `produced` repeats the last one, which is
+    /// still in the ring. The key table then need not be read again.
     #[inline(always)]
     pub(crate) fn is_repeated(&self, segment: &RmaIov, produced: u64) -> bool {
         self.last_region.is_some_and(|region| region.contains(segment))
@@ -139,14 +144,14 @@ impl PostedWrites {
         self.is_withdrawing = false;
     }
 
-    /// Whether the next record, number `produced`, is to be preceded by a poll.
+    /// Whether a poll is due before record number `produced` is pushed.
     #[inline]
     pub(crate) fn is_poll_due(&self, produced: u64) -> bool {
         produced.is_multiple_of(CHECKPOINT) && !self.writes.is_empty()
     }
 
-    /// Whether the next write takes the ring. Counts a direct access otherwise. `polled`: time of
-    /// the target's last poll, as it published it.
+    /// Whether the next write takes the ring. If not, counts a direct access. `polled`: published
+    /// time of the target's last poll.
     #[inline]
     pub(crate) fn take_ring(&mut self, polled: impl FnOnce() -> u64) -> bool {
         if self.direct_left > 0 {
@@ -177,8 +182,8 @@ impl PostedWrites {
         is_polling
     }
 
-    /// Notes a poll of the target's progress. Returns true if the target was silent or late. If
-    /// nothing `has_moved`, the writes are to be withdrawn then.
+    /// Notes a look at the target's progress. Returns true if the target was late (`has_moved`), or
+    /// silent for so long that its writes are to be withdrawn (not `has_moved`).
     #[inline]
     pub(crate) fn note_poll(&mut self, has_moved: bool, now: impl FnOnce() -> u64) -> bool {
         if has_moved {
@@ -219,8 +224,8 @@ impl PostedWrites {
         self.silent_since = Some(polled);
     }
 
-    /// Notes that writes are withdrawn. If the target has executed none since the last time,
-    /// more and more accesses are direct, whatever it publishes.
+    /// Notes the begin of a withdrawal. If the target has executed nothing since the last one, the
+    /// number of direct accesses until the next attempt doubles, whatever the target publishes.
     #[cold]
     pub(crate) fn note_withdrawal(&mut self, polled: u64) {
         self.forget_region();

@@ -5,12 +5,13 @@
 
 /// Number of access counters for each peer. Keys that are equal modulo this number share one.
 const COUNTS: usize = 16;
-/// Accesses before the first report. A smaller number would migrate memory that is used rarely.
+/// Number of accesses before the first report. With a smaller number, rarely used memory migrates.
 const FIRST: u32 = 64;
-/// Bytes of an access that count as one more access.
+/// Number of bytes of one access that count as a further access. With more, memory that is accessed
+/// in large pieces is mapped late.
 const BYTES: usize = 32 * 1024;
 
-/// Returns the number of accesses as which one of `len` bytes counts.
+/// Returns the weight of an access to `len` bytes, as a number of accesses.
 #[inline]
 pub(crate) fn accesses(len: usize) -> u32 {
     u32::try_from(1 + len / BYTES).unwrap_or(u32::MAX)
@@ -29,8 +30,8 @@ struct KeyUses {
 pub(crate) struct AccessCounter([KeyUses; COUNTS]);
 
 impl AccessCounter {
-    /// Counts `more` accesses to a key, of a known generation or not. Returns the count if it is to
-    /// be reported. Another region may get the key of a closed one; its count begins anew.
+    /// Adds `more` accesses to the count of a key. Returns the count if it is to be reported. The
+    /// count restarts if `generation` shows that another region has taken the key of a closed one.
     #[inline]
     pub(crate) fn count(&mut self, key: u64, generation: Option<u64>, more: u32) -> Option<u32> {
         let [low, ..] = key.to_le_bytes();
@@ -44,7 +45,7 @@ impl AccessCounter {
         (uses.count >= FIRST && has_doubled).then_some(uses.count)
     }
 
-    /// Begins again to count the accesses to a key, which now need no call.
+    /// Sets the count of a key to 0, because accesses to it no longer need a system call.
     pub(crate) fn restart(&mut self, key: u64) {
         let [low, ..] = key.to_le_bytes();
         if let Some(uses) = self.0.get_mut(usize::from(low) % COUNTS) {

@@ -178,9 +178,9 @@ impl PeerState {
         self.retry_at_ns != 0 && unanswered
     }
 
-    /// Returns the error for operations to the peer once connects have failed for too long, which
-    /// is `timeout` nanoseconds for a peer that was never reached. The flag is true if the peer is
-    /// gone, and false if it exists but cannot be reached.
+    /// Returns the error for operations to the peer, once connects have failed for longer than the
+    /// limit. For a peer that was never reached the limit is `timeout` nanoseconds. The flag is
+    /// true if the peer has ended, and false if it exists but cannot be reached.
     pub(crate) fn expired(&self, now: u64, timeout: u64) -> Option<(Errno, bool)> {
         let failing = self.failing?;
         let limit = if self.was_there() && failing.errno == 0 {

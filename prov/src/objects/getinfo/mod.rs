@@ -82,7 +82,10 @@ fn answer(request: &GetInfoArgs<'_>) -> Result<Vec<InfoParts>, Errno> {
             Err(miss) => {
                 info(
                     Subsys::Core,
-                    format_args!("no endpoint of type {} for these hints: {miss}", offer.ep_type),
+                    format_args!(
+                        "endpoint type {} does not match the hints: {miss}",
+                        offer.ep_type
+                    ),
                 );
                 false
             }
@@ -132,7 +135,12 @@ fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
         return Err(FI_ENODATA);
     }
     let node = crate::state::fabric::open_node().map_err(|_| {
-        info(Subsys::Core, format_args!("no SCIF node to compare {addr} with"));
+        info(
+            Subsys::Core,
+            format_args!(
+                "address {addr}: no SCIF node could be opened to compare it with: FI_ENODATA"
+            ),
+        );
         FI_ENODATA
     })?;
     addr.port_id(LocalHost::of(&node), resolve::is_local).map(drop).map_err(|why| {

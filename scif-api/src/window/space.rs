@@ -112,9 +112,9 @@ impl OwnSpace {
             }
             Err(errno) => {
                 log::debug!(
-                    "arena could not be opened again for the peer: {errno}; pages of deleted windows \
-                     stay in it, since the end of its use by the peer cannot be detected. Raise \
-                     the limit of open files (ulimit -n)"
+                    "arena could not be opened again for the peer: {errno}; pages of deleted \
+                     windows stay in it, since the end of its use by the peer cannot be \
+                     detected. Raise the limit of open files (ulimit -n)"
                 );
                 self.arena.try_clone().map_err(|_| Failure::NoMemory)?
             }

@@ -79,7 +79,7 @@ fn main() -> Outcome {
     }
     let mut other = Command::new(std::env::current_exe()?).arg("peer").spawn()?;
     let epd = scif.open()?;
-    while let Err(failure) = scif.connect(epd, PortId { node: 0, port: PORT }) {
+    while let Err(failure) = scif.connect(epd, PortId::new(0, PORT)) {
         if failure != Failure::Refused {
             return Err(failure.into());
         }

@@ -40,7 +40,7 @@ fn play(page: &Pages, first: u64) -> Result<(), Failure> {
 
 fn map(scif: &Endpoints) -> Outcome {
     let epd = scif.open()?;
-    scif.connect(epd, PortId { node: 0, port: PORT })?;
+    scif.connect(epd, PortId::new(0, PORT))?;
     scif.receive_bytes(epd, &mut [0], true)?;
     // More than the window is refused.
     let more = scif.map_pages(epd, 2 * PAGE, OFFSET, true);

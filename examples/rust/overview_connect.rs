@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scif = Endpoints::new(Config::from_env())?;
     let epd = scif.open()?;
     // The other program may not listen yet.
-    while let Err(failure) = scif.connect(epd, PortId { node, port: PORT }) {
+    while let Err(failure) = scif.connect(epd, PortId::new(node, PORT)) {
         if !matches!(failure, Failure::Refused | Failure::NoNode) {
             return Err(failure.into());
         }

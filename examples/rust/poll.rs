@@ -21,7 +21,7 @@ fn entry(fd: i32) -> PollFd {
 
 fn client(scif: &Endpoints, number: u8) -> Result<(), Box<dyn Error>> {
     let epd = scif.open()?;
-    while let Err(failure) = scif.connect(epd, PortId { node: 0, port: PORT }) {
+    while let Err(failure) = scif.connect(epd, PortId::new(0, PORT)) {
         if failure != Failure::Refused {
             return Err(failure.into());
         }

@@ -35,7 +35,7 @@ fn place(n: u64) -> i64 {
 
 fn consume(scif: &Endpoints) -> Outcome {
     let epd = scif.open()?;
-    while let Err(failure) = scif.connect(epd, PortId { node: 0, port: PORT }) {
+    while let Err(failure) = scif.connect(epd, PortId::new(0, PORT)) {
         if failure != Failure::Refused {
             return Err(failure.into());
         }

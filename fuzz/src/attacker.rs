@@ -100,7 +100,7 @@ impl<'r> Attacker<'r> {
 
     /// Opens connections, each from a port of its own, and keeps the last ones.
     fn crowd(&mut self, node: &Arc<Node>) -> Outcome {
-        let victim = PortId { node: 0, port: self.args.port };
+        let victim = PortId::new(0, self.args.port);
         let (mut open, mut events) = (VecDeque::new(), Vec::new());
         loop {
             let endpoint = Endpoint::bind(node, 0, Exports::default());
@@ -166,7 +166,7 @@ impl<'r> Attacker<'r> {
                 let Ok(mut endpoint) = Endpoint::bind(node, 0, Exports { keys }) else {
                     return Ok(());
                 };
-                let trap = PortId { node: 0, port: callers.trap };
+                let trap = PortId::new(0, callers.trap);
                 if endpoint.connect(trap).is_ok() {
                     callers.catch()?;
                 }
@@ -205,7 +205,7 @@ impl<'r> Attacker<'r> {
         let Ok(mut endpoint) = Endpoint::bind(node, port, Exports { keys }) else {
             return Ok(());
         };
-        let victim = PortId { node: 0, port: self.args.port };
+        let victim = PortId::new(0, self.args.port);
         let mut open: Vec<ConnId> = endpoint.connect(victim).into_iter().collect();
         self.counts.connections += open.len() as u64;
         let mut events = Vec::new();

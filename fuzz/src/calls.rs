@@ -106,7 +106,7 @@ pub(crate) fn honest(rank: &Rank, args: &Args) -> Outcome {
     let scif = open(Config::from_env())?;
     let mut pulse = Pulse::new(rank, "pulse");
     let fd = scif.open().map_err(failed)?;
-    let victim = PortId { node: 0, port: args.port };
+    let victim = PortId::new(0, args.port);
     scif.connect(fd, victim).map_err(failed)?;
     for n in 0_u64.. {
         let mut bytes = [0; 64];
@@ -152,7 +152,7 @@ pub(crate) fn attack(rank: &Rank, args: &Args) -> Outcome {
 /// Captures the first packet of an honest connect, which fails when the trap closes its socket.
 fn catch(scif: &std::sync::Arc<Endpoints>, callers: &mut Callers) -> Outcome {
     let Ok(fd) = scif.open() else { return Ok(()) };
-    let trap = PortId { node: 0, port: callers.trap };
+    let trap = PortId::new(0, callers.trap);
     let call = {
         let scif = std::sync::Arc::clone(scif);
         std::thread::spawn(move || scif.connect(fd, trap).is_ok())
@@ -168,7 +168,7 @@ fn catch(scif: &std::sync::Arc<Endpoints>, callers: &mut Callers) -> Outcome {
 
 fn session(attacker: &mut Attacker<'_>, scif: &Endpoints) -> Outcome {
     let Ok(fd) = scif.open() else { return Ok(()) };
-    let victim = PortId { node: 0, port: attacker.args.port };
+    let victim = PortId::new(0, attacker.args.port);
     if scif.connect(fd, victim).is_err() {
         let _ = scif.close(fd);
         return Ok(());

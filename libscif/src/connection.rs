@@ -71,7 +71,7 @@ unsafe extern "C" fn scif_connect(epd: c_int, dst: *const ScifPortId) -> c_int {
         }
         // SAFETY: not null; by the caller's contract a scif_portID, of which all bytes are valid.
         let dst = unsafe { dst.read_unaligned() };
-        let dst = PortId { node: dst.node, port: dst.port };
+        let dst = PortId::new(dst.node, dst.port);
         endpoints.connect(epd, dst).map(c_int::from)
     })
 }

@@ -188,7 +188,7 @@ mod tests {
         calls.listen(listener, 1).unwrap();
         let (opener, place) = (calls.open().unwrap(), calls.open().unwrap());
         std::thread::scope(|scope| {
-            scope.spawn(|| calls.connect(opener, PortId { node: 0, port }).unwrap());
+            scope.spawn(|| calls.connect(opener, PortId::new(0, port)).unwrap());
             while calls.accept_into(listener, place) == Err(Failure::Again) {
                 std::thread::yield_now();
             }

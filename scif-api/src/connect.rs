@@ -44,7 +44,7 @@ const NODES: u16 = 129;
 const LISTS: u32 = 3;
 
 fn id(inner: &Inner, port: u16) -> PortId {
-    PortId { node: inner.config.node, port }
+    PortId::new(inner.config.node, port)
 }
 
 fn admits(inner: &Inner, uid: u32) -> bool {
@@ -618,10 +618,10 @@ mod tests {
     /// Makes a listener, and a socket that has connected to it and said nothing.
     fn silent_caller(scif: &Endpoints) -> (RawFd, PortId, OwnedFd) {
         let listener = scif.open().unwrap();
-        let dst = PortId { node: 0, port: scif.bind(listener, 0).unwrap() };
+        let dst = PortId::new(0, scif.bind(listener, 0).unwrap());
         scif.listen(listener, 4).unwrap();
         let (inner, socket) = (&scif.0, unix::socket().unwrap());
-        let from = PortId { node: 0, port: 4242 };
+        let from = PortId::new(0, 4242);
         inner.names.bind_source(&socket, from, &mut take(&inner.sources)).unwrap();
         unix::connect(&socket, &inner.names.listener(dst).unwrap()).unwrap();
         (listener, dst, socket)

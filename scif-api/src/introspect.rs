@@ -111,7 +111,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
 fn port_id(word: u32) -> PortId {
-    PortId { node: (word >> 16) as u16, port: word as u16 }
+    PortId::new((word >> 16) as u16, word as u16)
 }
 
 fn state_name(word: u32) -> &'static str {
@@ -388,7 +388,7 @@ mod tests {
             all[0].endpoints.iter().find(|e| e.own.node == 5).cloned()
         };
         let listener = seen().unwrap();
-        assert_eq!((listener.state, listener.own), ("LISTENING", PortId { node: 5, port }));
+        assert_eq!((listener.state, listener.own), ("LISTENING", PortId::new(5, port)));
         assert_eq!(listener.descriptors, [fd]);
         assert_eq!(listener.peer, None);
         endpoints.close(fd).unwrap();

@@ -336,7 +336,7 @@ pub(crate) mod tests {
         let opener = b.open().unwrap();
         let accepted = std::thread::scope(|scope| {
             let accepting = scope.spawn(|| a.accept(listener, true).unwrap().1);
-            b.connect(opener, PortId { node, port }).unwrap();
+            b.connect(opener, PortId::new(node, port)).unwrap();
             accepting.join().unwrap()
         });
         a.close(listener).unwrap();

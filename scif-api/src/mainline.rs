@@ -217,7 +217,7 @@ mod tests {
         let port = scif.bind(listener, 0).unwrap();
         scif.listen(listener, 4).unwrap();
         let opener = scif.open().unwrap();
-        assert_eq!(scif.connect(opener, PortId { node: 0, port }), Err(Failure::Refused));
+        assert_eq!(scif.connect(opener, PortId::new(0, port)), Err(Failure::Refused));
         listener
     }
 

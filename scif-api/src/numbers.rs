@@ -99,7 +99,7 @@ mod tests {
         endpoints.set_label(place, 7).unwrap();
         assert_eq!(endpoints.label(place), Ok(7));
         std::thread::scope(|scope| {
-            scope.spawn(|| endpoints.connect(opener, PortId { node: 0, port }).unwrap());
+            scope.spawn(|| endpoints.connect(opener, PortId::new(0, port)).unwrap());
             let (_, accepted) = endpoints.accept(listener, true).unwrap();
             endpoints.replace(accepted, place).unwrap();
             // The number is free, or names a file that another test has opened since.

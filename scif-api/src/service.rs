@@ -368,7 +368,7 @@ mod tests {
         let accepted = std::thread::scope(|scope| {
             let accepting = scope.spawn(|| scif.accept(listener, true));
             let begin = Instant::now();
-            let refused = scif.connect(opener, PortId { node: 0, port });
+            let refused = scif.connect(opener, PortId::new(0, port));
             assert_eq!(refused, Err(Failure::Refused));
             let limit = u128::from(scif.config().connect_timeout_ms);
             assert!(begin.elapsed().as_millis() < limit, "given up before its time");
@@ -392,7 +392,7 @@ mod tests {
         let begin = Instant::now();
         for _ in 0..2 {
             let opener = scif.open().unwrap();
-            assert_eq!(scif.connect(opener, PortId { node: 0, port }), Err(Failure::Refused));
+            assert_eq!(scif.connect(opener, PortId::new(0, port)), Err(Failure::Refused));
         }
         let limit = u128::from(scif.config().connect_timeout_ms);
         assert!(begin.elapsed().as_millis() < limit, "refused at once");

@@ -158,7 +158,7 @@ impl Sharer {
     #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
     pub(crate) fn peer(&self) -> PortId {
         let word = self.peer.get();
-        PortId { node: (word >> 16) as u16, port: word as u16 }
+        PortId::new((word >> 16) as u16, word as u16)
     }
 
     pub(crate) fn asynchronous(&self) -> Async {

@@ -5,11 +5,13 @@
 //! of `scif.h`.
 
 use std::fmt;
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use rustix::io::Errno;
 
+use crate::places;
 use crate::sys::process;
 use crate::sys::time::now_ns;
 
@@ -44,11 +46,36 @@ pub struct PortId {
     pub node: u16,
     /// Port on that node; 0 for none.
     pub port: u16,
+    /// Host, as this process numbers it (`places`); 0 for this one. It has no meaning to others.
+    pub place: u32,
+}
+
+impl PortId {
+    /// Returns a port of this host.
+    #[must_use]
+    pub const fn new(node: u16, port: u16) -> PortId {
+        PortId { node, port, place: 0 }
+    }
+
+    /// Returns the port of the endpoint of `node` that others reach at `name` over a network.
+    #[must_use]
+    pub fn abroad(node: u16, name: SocketAddrV4) -> PortId {
+        PortId { node, port: name.port(), place: places::number_of(*name.ip()) }
+    }
+
+    /// Returns the name of a port of another host in its network; `None` for one of this host.
+    #[must_use]
+    pub fn network_name(&self) -> Option<SocketAddrV4> {
+        Some(SocketAddrV4::new(places::ip_of(self.place)?, self.port))
+    }
 }
 
 impl fmt::Display for PortId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.node, self.port)
+        match self.network_name() {
+            None => write!(f, "{}:{}", self.node, self.port),
+            Some(name) => write!(f, "{name} (node {})", self.node),
+        }
     }
 }
 
@@ -120,6 +147,20 @@ mod tests {
             host_hash(Some(Path::new("/proc")), "0").unwrap()
         );
         assert!(host_hash(Some(Path::new("/does/not/exist")), "0").is_err());
+    }
+
+    #[test]
+    fn ports_of_other_hosts_are_distinct_and_have_their_names() {
+        let name = |ip: [u8; 4]| SocketAddrV4::new(ip.into(), 4711);
+        let (a, b) = (name([10, 77, 0, 1]), name([10, 77, 0, 2]));
+        let here = PortId::new(3, 4711);
+        assert_eq!(here.network_name(), None);
+        assert_eq!(here.to_string(), "3:4711");
+        let there = PortId::abroad(3, a);
+        assert_eq!((there.network_name(), there.port), (Some(a), 4711));
+        assert_eq!(there.to_string(), "10.77.0.1:4711 (node 3)");
+        assert_eq!(there, PortId::abroad(3, a));
+        assert!(there != here && there != PortId::abroad(3, b) && there != PortId::abroad(4, a));
     }
 
     #[test]

@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn every_error_says_something() {
-        let id = PortId { node: 1, port: 2 };
+        let id = PortId::new(1, 2);
         let all = [
             Error::PortInUse(id),
             Error::NoPorts,

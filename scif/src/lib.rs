@@ -37,6 +37,7 @@ mod mapped;
 mod memory;
 mod migrate;
 mod node;
+mod places;
 #[doc(hidden)]
 pub mod segment;
 pub mod slab;

@@ -115,7 +115,7 @@ fn echo(endpoint: &mut Endpoint) -> bool {
 fn fork_and_hang(node: &Arc<Node>, port: u16) {
     let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
     let keys = node.key_table().unwrap();
-    let dst = PortId { node: node.id(), port };
+    let dst = PortId::new(node.id(), port);
     let id = endpoint.connect(dst).unwrap();
     let conn = endpoint.conn(id).unwrap();
     conn.tx().push_head(1, b"before").unwrap();
@@ -175,7 +175,7 @@ fn sockets() -> usize {
 /// Connects once and reports the result.
 fn knock(node: &Arc<Node>, port: u16) {
     let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
-    match endpoint.connect(PortId { node: node.id(), port }) {
+    match endpoint.connect(PortId::new(node.id(), port)) {
         Err(error) => println!("@{error:?}"),
         Ok(id) => match next_event(&mut endpoint) {
             LinkEvent::Connected(_) => {
@@ -343,7 +343,7 @@ fn records_and_memory_of_another_process() {
     let words = helper.says();
     assert_eq!(words[1..], [node.host_hash().to_string(), "3".to_owned()]);
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
-    let id = endpoint.connect(PortId { node: 3, port: words[0].parse().unwrap() }).unwrap();
+    let id = endpoint.connect(PortId::new(3, words[0].parse().unwrap())).unwrap();
     for n in 0..2000u32 {
         exchange(&mut endpoint, id, &n.to_ne_bytes());
         if n % 100 == 0 {
@@ -394,7 +394,7 @@ fn killed_and_started_again_under_the_same_port() {
         let told: u16 = helper.says()[0].parse().unwrap();
         assert!(round == 0 || told == port);
         port = told;
-        let dst = PortId { node: 3, port };
+        let dst = PortId::new(3, port);
         let id = endpoint.connect(dst).unwrap();
         exchange(&mut endpoint, id, b"hello");
         assert_eq!(next_event(&mut endpoint), LinkEvent::Connected(id));
@@ -418,7 +418,7 @@ fn a_killed_listener_leaves_a_file_that_is_taken_over() {
     let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
     let mut helper = Helper::start(&config, "serve", 0, |_| {});
     let port: u16 = helper.says()[0].parse().unwrap();
-    let dst = PortId { node: 3, port };
+    let dst = PortId::new(3, port);
     assert_eq!(Endpoint::bind(&node, port, Exports::default()).err(), Some(Error::PortInUse(dst)));
     helper.kill();
     drop(helper);
@@ -586,7 +586,7 @@ fn the_owner_of_a_port_is_told_from_the_former_one() {
     for _ in 0..2 {
         let mut helper = Helper::start(&config, "serve", port, |_| {});
         port = helper.says().first().unwrap().parse().unwrap();
-        let at = PortId { node: node.id(), port };
+        let at = PortId::new(node.id(), port);
         let pid = helper.child.id().cast_signed();
         assert_eq!(endpoint.listener(at), Some(pid));
         let id = endpoint.connect(at).unwrap();

@@ -163,9 +163,7 @@ fn interval(text: &str) -> Result<f64, String> {
 /// Parses the form `NODE:PORT`.
 pub(crate) fn port_id(text: &str) -> Result<PortId, String> {
     text.split_once(':')
-        .and_then(|(node, port)| {
-            Some(PortId { node: node.parse().ok()?, port: port.parse().ok()? })
-        })
+        .and_then(|(node, port)| Some(PortId::new(node.parse().ok()?, port.parse().ok()?)))
         .ok_or_else(|| "not of the form NODE:PORT".to_owned())
 }
 
@@ -192,7 +190,7 @@ mod tests {
         assert!(matches!(parse("ping 3 --count=2 --count=3"), Ok(Command::Ping { count: 3, .. })));
         assert_eq!(parse("nodes --version").err(), Some(ErrorKind::DisplayVersion));
         assert!(matches!(parse("ping 3"), Ok(Command::Ping { node: 3, count: 4, json: false })));
-        let to = PortId { node: 1, port: 2050 };
+        let to = PortId::new(1, 2050);
         assert!(matches!(
             parse("bw 1:2050 --max=4096"),
             Ok(Command::Bw(options)) if options.to == Some(to) && options.max == 4096

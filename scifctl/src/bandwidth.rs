@@ -82,7 +82,7 @@ pub(crate) fn serve(config: &Config, port: u16) -> Result<()> {
     let port = endpoints.bind(listener, port).map_err(failed("scif_bind"))?;
     endpoints.listen(listener, 8).map_err(failed("scif_listen"))?;
     let mut out = io::stdout();
-    let id = PortId { node: config.node, port };
+    let id = PortId::new(config.node, port);
     writeln!(out, "{id}")?;
     out.flush()?;
     loop {

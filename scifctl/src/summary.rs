@@ -108,7 +108,7 @@ mod tests {
             mappable: i.is_multiple_of(2),
         };
         let endpoint = |port: u16| Endpoint {
-            own: PortId { node: 1, port },
+            own: PortId::new(1, port),
             windows: (0..windows).map(window).collect(),
             ..Endpoint::default()
         };

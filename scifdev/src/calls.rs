@@ -80,7 +80,7 @@ fn bind(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
 fn connect(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     let argument = InOut::<abi::Connect>::new(argument)?;
     let mut connect = argument.get();
-    let dst = PortId { node: connect.peer.node, port: connect.peer.port };
+    let dst = PortId::new(connect.peer.node, connect.peer.port);
     let connected = endpoints.connect(fd, dst);
     sets::settle(endpoints, fd, false);
     connect.own.port = connected?;

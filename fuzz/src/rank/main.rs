@@ -203,7 +203,7 @@ impl<'r> Storm<'r> {
         }
         let posted = now_ns();
         let Ok(fd) = self.scif.open() else { return };
-        match self.scif.connect(fd, PortId { node: 0, port }) {
+        match self.scif.connect(fd, PortId::new(0, port)) {
             Ok(_) => self.begin(fd, Some(id), true),
             Err(e) => {
                 let _ = self.scif.close(fd);

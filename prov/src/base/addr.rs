@@ -184,12 +184,12 @@ impl Addr {
             if !is_local_ip(self.ip) {
                 return Err(AddrError::OtherIp(self.ip));
             }
-            return Ok(PortId { node: reader.node, port: self.port });
+            return Ok(PortId::new(reader.node, self.port));
         }
         if self.host != reader.host {
             return Err(AddrError::OtherHost(*self));
         }
-        Ok(PortId { node: self.node, port: self.port })
+        Ok(PortId::new(self.node, self.port))
     }
 }
 
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_a_sockaddr_in() {
-        let bytes = encode(LOOPBACK, PortId { node: 0x0102, port: 7471 }, 0x0a0b_0c0d);
+        let bytes = encode(LOOPBACK, PortId::new(0x0102, 7471), 0x0a0b_0c0d);
         assert_eq!(bytes[..2], 2u16.to_ne_bytes());
         assert_eq!(bytes[2..4], 7471u16.to_be_bytes());
         assert_eq!(bytes[4..8], [127, 0, 0, 1]);
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn an_address_without_host_is_of_the_readers_node() {
         let a = Addr::this_host(LOOPBACK, 9228);
-        assert_eq!(a.port_id(HERE, |_| true), Ok(PortId { node: 3, port: 9228 }));
+        assert_eq!(a.port_id(HERE, |_| true), Ok(PortId::new(3, 9228)));
         assert_eq!(a.port_id(HERE, |_| false), Err(AddrError::OtherIp(LOOPBACK)));
     }
 
@@ -266,7 +266,7 @@ mod tests {
     fn identity_ignores_the_ip_address() {
         let a =
             Addr { ip: Ipv4Addr::new(8, 8, 8, 8), port: 5, node: 9, host: HERE.host, group: None };
-        assert_eq!(a.port_id(HERE, |_| false), Ok(PortId { node: 9, port: 5 }));
+        assert_eq!(a.port_id(HERE, |_| false), Ok(PortId::new(9, 5)));
         let other = Addr { host: 1, ..a };
         assert_eq!(other.port_id(HERE, |_| true), Err(AddrError::OtherHost(other)));
     }

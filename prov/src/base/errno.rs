@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn every_error_of_the_engine_has_a_number() {
-        let port = scif::PortId { node: 0, port: 1 };
+        let port = scif::PortId::new(0, 1);
         for (error, number) in [
             (scif::Error::PortInUse(port), fi::FI_EADDRINUSE),
             (scif::Error::NoPorts, fi::FI_EADDRNOTAVAIL),

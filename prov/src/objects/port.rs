@@ -28,7 +28,7 @@ pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
 pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno> {
     let reader = LocalHost::of(&fabric.node);
     if src.is_empty() {
-        return Ok(PortId { node: reader.node, port: 0 });
+        return Ok(PortId::new(reader.node, 0));
     }
     let id = addr::decode(src, reader).map_err(|e| {
         reason::warn_about_call(

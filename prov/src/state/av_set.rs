@@ -89,7 +89,7 @@ mod tests {
     fn ranges_name_addresses_of_the_vector() {
         let mut av = AvState::default();
         for port in 0..10 {
-            av.insert(PortId { node: 0, port }, [0; 16], None).unwrap();
+            av.insert(PortId::new(0, port), [0; 16], None).unwrap();
         }
         assert_eq!(av.remove(4), Ok(()));
         let attr = |start_addr, end_addr, stride| fi::fi_av_set_attr {

@@ -232,7 +232,7 @@ mod tests {
     fn insertions_are_visible_to_other_processes() {
         let node = crate::state::fabric::open_node().unwrap();
         let name = format!("shared-av-{}", std::process::id());
-        let id = |port| PortId { node: node.id(), port };
+        let id = |port| PortId::new(node.id(), port);
         assert_eq!(SharedAv::open(&node, &name, true, 0).err(), Some(fi::FI_ENOENT));
         let one = SharedAv::open(&node, &name, false, 0).unwrap();
         let other = SharedAv::open(&node, &name, false, 0).unwrap();
@@ -268,7 +268,7 @@ mod tests {
         av.board.store(ENTRIES + 1, 0x5555);
         assert!(av.get(0).is_none());
         assert!(av.get(usize::MAX / 64).is_none());
-        let first = PortId { node: node.id(), port: 10 };
+        let first = PortId::new(node.id(), 10);
         assert_eq!(av.index_of(first), None);
         assert_eq!(av.insert(first, bytes(10)), Err(fi::FI_ENOMEM));
         av.board.store(HEAD, 0);

@@ -291,7 +291,7 @@ mod tests {
     use crate::base::addr::{Addr, ContextCounts};
 
     fn id(port: u16) -> PortId {
-        PortId { node: 0, port }
+        PortId::new(0, port)
     }
 
     fn bytes(b: u8) -> [u8; ADDR_LEN] {

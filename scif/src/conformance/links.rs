@@ -50,7 +50,7 @@ fn no_listener(bed: &dyn Bed) -> CaseResult {
     let mut a = bind(&bed.node()?)?;
     let gone = bind(&bed.node()?)?.id();
     ensure!(a.connect(gone) == Err(Error::Refused(gone)));
-    let elsewhere = PortId { node: 4711, port: a.id().port };
+    let elsewhere = PortId::new(4711, a.id().port);
     ensure!(a.connect(elsewhere) == Err(Error::Refused(elsewhere)));
     ensure!(a.conns().count() == 0);
     Ok(())

@@ -129,7 +129,7 @@ impl Transport for Local {
             0 => DYNAMIC_PORTS.into_iter().find(|port| free(&doors, port)).ok_or(Error::NoPorts)?,
             port if free(&doors, &port) => port,
             port => {
-                return Err(Error::PortInUse(PortId { node: self.node, port }));
+                return Err(Error::PortInUse(PortId::new(self.node, port)));
             }
         };
         let event = Event::new().map_err(Error::os("eventfd"))?;
@@ -138,7 +138,7 @@ impl Transport for Local {
         let door = Arc::new(Door { inbox: Mutex::default(), event, shown });
         doors.insert(port, Arc::downgrade(&door));
         drop(doors);
-        let id = PortId { node: self.node, port };
+        let id = PortId::new(self.node, port);
         Ok(Box::new(LocalPort {
             local: self,
             id,

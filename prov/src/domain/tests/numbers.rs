@@ -176,7 +176,7 @@ fn a_peer_that_an_address_names_stays_dead() {
 #[test]
 fn an_address_of_port_0_has_a_number_of_its_own() {
     let stage = Stage::new();
-    let id = PortId { node: 0, port: 0 };
+    let id = PortId::new(0, 0);
     let address = stage.insert(id);
     stage.recv(address, 64, 0x40, 0);
     let number = stage.number_of(id).unwrap();

@@ -50,7 +50,7 @@ impl Cm {
         Cm {
             state: State::Idle,
             number: 0,
-            to: PortId { node: 0, port: 0 },
+            to: PortId::new(0, 0),
             request: None,
             unidentified: Vec::new(),
             data: Vec::new(),
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     pub(crate) fn an_attempt_without_an_answer_is_given_up_in_time() {
         const LIMIT: u64 = 3_000_000_000;
-        let to = PortId { node: 0, port: 7 };
+        let to = PortId::new(0, 7);
         let mut cm = Cm::new();
         let rows = [
             (Error::Again, 10, true),

@@ -22,7 +22,7 @@ use crate::state::av_table::AvState;
 pub(crate) const KEPT: usize = 256;
 /// Port in a free entry. It does not identify one, since applications and malicious peers may name
 /// port 0 too: see `FREE`.
-const NOWHERE: PortId = PortId { node: 0, port: 0 };
+const NOWHERE: PortId = PortId::new(0, 0);
 /// Value of [`Peer::life`] in a free entry.
 const FREE: u32 = 0;
 
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn port(port: u16) -> PortId {
-        PortId { node: 1, port }
+        PortId::new(1, port)
     }
 
     #[test]

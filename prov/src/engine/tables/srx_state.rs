@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn messages_of_a_closed_endpoint_are_forgotten() {
         let mut srx = SrxState::new();
-        let [closed, open] = [1, 2].map(|port| PortId { node: 0, port });
+        let [closed, open] = [1, 2].map(|port| PortId::new(0, port));
         for port in [closed, open] {
             srx.unexpected.insert(Unexpected { port, tagged: true, message: None }).unwrap();
         }

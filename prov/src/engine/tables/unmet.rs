@@ -211,7 +211,7 @@ mod tests {
 
     fn id(port: usize) -> PortId {
         let port = u16::try_from(port).unwrap_or(u16::MAX);
-        PortId { node: 0, port }
+        PortId::new(0, port)
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl SepShared {
     pub(crate) fn name(&self) -> [u8; ADDR_LEN] {
         let state = self.state();
         let node = &self.dom.fabric.node;
-        let id = PortId { node: node.id(), port: state.ports.first() };
+        let id = PortId::new(node.id(), state.ports.first());
         Addr::of_group(state.ip, id, node.host_hash(), self.group).to_bytes()
     }
 

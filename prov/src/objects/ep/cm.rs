@@ -88,7 +88,7 @@ unsafe extern "C" fn connect(
         let addr = unsafe { addr.cast::<[u8; ADDR_LEN]>().as_ref() };
         // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
-        let none = PortId { node: 0, port: 0 };
+        let none = PortId::new(0, 0);
         // A malformed address is logged where it is decoded.
         let to = addr.map_or(Ok(none), |addr| port::requested(&ep.core.dom.fabric, addr))?;
         entry::log_err(

@@ -269,7 +269,7 @@ impl Device {
         self.ask(fd, Call::AcceptReq, &mut accept)?;
         let mut cookie = abi::Cookie { cookie: accept.cookie };
         self.ask(new, Call::AcceptReg, &mut cookie)?;
-        Ok(PortId { node: accept.peer.node, port: accept.peer.port })
+        Ok(PortId::new(accept.peer.node, accept.peer.port))
     }
 
     /// `scif_send`; returns the number of bytes sent.

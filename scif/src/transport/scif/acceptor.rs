@@ -359,7 +359,7 @@ mod tests {
 
     type CallResult<T> = std::result::Result<T, Failure>;
 
-    const ID: PortId = PortId { node: 1, port: 7 };
+    const ID: PortId = PortId::new(1, 7);
     const LIMIT_NS: u64 = 10_000_000_000;
 
     /// Calls with `callers` peers that say nothing but `said`. The close of an endpoint in

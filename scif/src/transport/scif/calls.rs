@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    const DST: PortId = PortId { node: 1, port: 7 };
+    const DST: PortId = PortId::new(1, 7);
 
     fn calls() -> Calls<u32> {
         Calls::new(&Arc::new(AtomicCounter::new(0)), &Sender::start().unwrap())
@@ -261,7 +261,7 @@ mod tests {
         let asked = calls.ask(DST, || Ok(call), move || told.send(()).unwrap());
         assert_eq!(asked, Err(Error::Again));
         assert!(now_ns() - begun < 10_000_000_000, "not the 30 s of a driver");
-        let other = PortId { node: 1, port: 8 };
+        let other = PortId::new(1, 8);
         let quick = ask_other(&mut calls, other);
         assert_eq!(quick, Ok(8), "another call is not held up");
         answer.send(Ok(7)).unwrap();
@@ -283,7 +283,7 @@ mod tests {
             asked = calls.ask(DST, || Ok(panics), || ());
         }
         assert_eq!(asked, Err(failed));
-        assert_eq!(ask_other(&mut calls, PortId { node: 1, port: 8 }), Ok(8));
+        assert_eq!(ask_other(&mut calls, PortId::new(1, 8)), Ok(8));
     }
 
     fn ask_other(calls: &mut Calls<u32>, dst: PortId) -> Result<u32> {
@@ -375,7 +375,7 @@ mod tests {
         let mut calls = calls();
         let (gate, wait) = mpsc::channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
-        let port = |i: u64| PortId { node: 1, port: u16::try_from(i).unwrap() + 1 };
+        let port = |i: u64| PortId::new(1, u16::try_from(i).unwrap() + 1);
         let blocked = |wait: &Arc<Mutex<mpsc::Receiver<()>>>| {
             let wait = Arc::clone(wait);
             move || {

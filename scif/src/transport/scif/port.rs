@@ -61,13 +61,13 @@ pub(super) struct ScifPort {
 impl ScifPort {
     pub(super) fn bind(scif: Arc<Scif>, port: u16, shown: Shown) -> Result<ScifPort> {
         let listener = Stream::open(&scif.calls).map_err(|failure| os("scif_open", &failure))?;
-        let wanted = PortId { node: scif.node, port };
+        let wanted = PortId::new(scif.node, port);
         let port = listener.listen(port, BACKLOG).map_err(|failure| match failure.errno() {
             Errno::INVAL if port != 0 => Error::PortInUse(wanted),
             Errno::NOSPC => Error::NoPorts,
             _ => os("scif_bind", &failure),
         })?;
-        let id = PortId { node: scif.node, port };
+        let id = PortId::new(scif.node, port);
         let near = Arc::clone(&scif.near).bind(port, shown)?;
         let bell = scif.near.share("scif:bell", BELL_BYTES, Writers::Peers)?.map;
         bell.bell()?.set_sleeping(true);

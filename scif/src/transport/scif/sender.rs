@@ -493,7 +493,7 @@ mod tests {
     use crate::sys::time::cpu_relax_or_yield;
     use crate::transport::scif::relay::relay;
 
-    const PEER: PortId = PortId { node: 1, port: 7 };
+    const PEER: PortId = PortId::new(1, 7);
     /// Size in bytes of a frame before its head, and of the last frame.
     const FRAME: usize = 8;
     const LIMIT: Duration = Duration::from_secs(10);

@@ -31,7 +31,7 @@ use crate::sys::{children, process, unix};
 use crate::transport::{Shown, Transport};
 use crate::{Endpoint, Exports, LinkEvent, Reason, Refusal};
 
-const FAKE: PortId = PortId { node: 2, port: 99 };
+const FAKE: PortId = PortId::new(2, 99);
 const ID: ConnId = ConnId { index: 0, generation: 0 };
 
 struct HandshakeStage {

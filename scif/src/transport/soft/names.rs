@@ -191,7 +191,7 @@ impl Names {
             };
             let (pid, serial) = process.split_once('.')?;
             let _: (u32, u32) = (pid.parse().ok()?, serial.parse().ok()?);
-            (rest.is_none() && domain == expected).then_some(PortId { node, port })
+            (rest.is_none() && domain == expected).then_some(PortId::new(node, port))
         };
         match self {
             Names::Abstract { .. } => {
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn sources_are_understood_and_others_not() {
-        let own = PortId { node: 3, port: 1100 };
+        let own = PortId::new(3, 1100);
         for names in [
             Names::new(None, None, 5).unwrap(),
             Names::new(None, Some("a.b"), 5).unwrap(),

@@ -106,7 +106,7 @@ impl SoftPort {
         let (listener, file, id) = match port {
             0 => bind_dynamic(&soft)?,
             _ => {
-                let id = PortId { node: soft.node, port };
+                let id = PortId::new(soft.node, port);
                 let (listener, file) = bind_port(&soft, id)?;
                 (listener, file, id)
             }
@@ -605,7 +605,7 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
 
 fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
     for port in dynamic_ports() {
-        let id = PortId { node: soft.node, port };
+        let id = PortId::new(soft.node, port);
         match bind_port(soft, id) {
             Err(Error::PortInUse(_)) => {}
             Err(error) => return Err(error),

@@ -192,7 +192,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    const ID: PortId = PortId { node: 3, port: 77 };
+    const ID: PortId = PortId::new(3, 77);
 
     fn names(dir: Option<&Path>, domain: &str) -> Names {
         Names::new(dir, Some(domain), 5).unwrap()
@@ -250,15 +250,15 @@ mod tests {
         assert_eq!(told, [2]);
         refusals.forget(ID);
         assert_eq!(refusals.note(ID, S * 5000), None, "told already");
-        let other = PortId { node: 3, port: 78 };
+        let other = PortId::new(3, 78);
         assert_eq!(refusals.note(other, 0), None);
         refusals.forget(other);
         assert_eq!(refusals.note(other, S * 40), None, "it was there meanwhile");
         assert_eq!(refusals.note(other, S * 43), Some(3));
         for port in 0..100 {
-            assert_eq!(refusals.note(PortId { node: 0, port }, 50 * S), None);
+            assert_eq!(refusals.note(PortId::new(0, port), 50 * S), None);
         }
-        let later = (0..100).filter_map(|port| refusals.note(PortId { node: 0, port }, 90 * S));
+        let later = (0..100).filter_map(|port| refusals.note(PortId::new(0, port), 90 * S));
         assert_eq!(later.count(), PORTS_MAX - 2);
     }
 }

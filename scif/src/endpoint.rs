@@ -19,6 +19,7 @@ use crate::keys::Exports;
 use crate::node::Node;
 use crate::slab::{ConnId, Slab};
 use crate::sys::{fork, membarrier};
+use crate::transport::net::{NetPort, NetWire};
 use crate::transport::{CloseKind, Port, Shown};
 
 /// Maximum number of changes taken from one connection per call, so that a flooding peer cannot
@@ -63,6 +64,8 @@ pub struct Endpoint {
     ready: Vec<ConnId>,
     generation: u64,
     silent: bool,
+    /// Whether other hosts reach it.
+    networked: bool,
 }
 
 impl Endpoint {
@@ -72,9 +75,28 @@ impl Endpoint {
     /// [`Error::PortInUse`], [`Error::NoPorts`], or [`Error::Os`] if descriptors or memory are
     /// short.
     pub fn bind(node: &Arc<Node>, port: u16, exports: Exports) -> Result<Endpoint> {
+        Endpoint::bind_over(node, port, exports, None)
+    }
+
+    /// Takes a port of `node` as [`Endpoint::bind`], which other hosts reach over a network. The
+    /// end of the network has the same port number.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind`].
+    pub fn bind_over(
+        node: &Arc<Node>,
+        port: u16,
+        exports: Exports,
+        wire: Option<Box<dyn NetWire>>,
+    ) -> Result<Endpoint> {
         let bell = node.transport().share("scif:bell", BELL_BYTES, Writers::Peers)?;
         let (owner, own_bell) = (bell.map.bell()?, bell.map.bell_handle()?);
+        let networked = wire.is_some();
         let port = node.transport_arc().bind(port, Shown { bell, keys: exports.keys })?;
+        let port = match wire {
+            Some(wire) => Box::new(NetPort::join(port, wire)?),
+            None => port,
+        };
         Ok(Endpoint {
             bell: owner,
             conns: Slab::with_generation(0),
@@ -85,6 +107,7 @@ impl Endpoint {
             ready: Vec::new(),
             generation: fork::generation(),
             silent: false,
+            networked,
         })
     }
 
@@ -93,6 +116,14 @@ impl Endpoint {
     #[must_use]
     pub fn id(&self) -> PortId {
         self.id
+    }
+
+    /// Whether a message of another host is expected soon after `now`, so that
+    /// [`Endpoint::poll_links`] should be called at each poll.
+    #[inline]
+    #[must_use]
+    pub fn is_expecting(&self, now: u64) -> bool {
+        self.networked && !self.forked() && self.port.is_expecting(now)
     }
 
     /// Whether this is a forked child of the process that bound the endpoint. A child has no

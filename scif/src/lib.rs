@@ -75,6 +75,7 @@ pub use sys::pages::threads;
 pub use sys::process::memory_limit;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use transport::kernel::{Device, Driver, abi};
+pub use transport::net::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};
 #[doc(hidden)]
 pub use transport::soft::{names, whereabouts};
 pub use waiter::{Waiter, Woken};

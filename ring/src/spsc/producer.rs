@@ -445,8 +445,14 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// Whether the consumer has published that it took every record, see
     /// [`flush`](crate::Consumer::flush).
     pub fn all_consumed(&mut self) -> bool {
+        self.consumed() == self.produced
+    }
+
+    /// Returns the number of records that the consumer has published as taken, see
+    /// [`flush`](crate::Consumer::flush).
+    pub fn consumed(&mut self) -> u64 {
         self.refresh();
-        self.limit == self.produced + SLOTS as u64
+        self.limit - SLOTS as u64
     }
 
     /// Whether the consumer requests its doorbell. Read after a push and `publish_fence`.

@@ -6,6 +6,7 @@
 
 pub(crate) mod kernel;
 pub(crate) mod local;
+pub(crate) mod net;
 pub(crate) mod scif;
 pub(crate) mod soft;
 
@@ -105,6 +106,13 @@ pub(crate) trait Port: Debug + Send {
     /// Whether connecting peers wait for a descriptor, so that `poll` must be repeated although
     /// nothing arrives.
     fn is_parked(&self) -> bool {
+        false
+    }
+
+    /// Whether a message of another host is expected soon after `now`, so that `poll` should be
+    /// called more often. The descriptor reports it as well.
+    fn is_expecting(&self, now: u64) -> bool {
+        let _ = now;
         false
     }
 

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! All connections of a port over a network, and the port's end of that network.
+//!
+//! Not about the records of a connection (`stream`). Whoever reaches the end of the network can
+//! greet, and names its own port. A random number of 64 bits in each message keeps others out of a
+//! connection.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use scif_ring::BELL_BYTES;
+
+use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
+use super::stream::NetStream;
+use super::wire::{NetWire, WireEvent, WirePeer};
+use crate::addr::PortId;
+use crate::error::{Error, Reason, Refusal, Result};
+use crate::memory::PeerMemory;
+use crate::segment::Side;
+use crate::slab::ConnId;
+use crate::sys::mmap::Mapping;
+use crate::sys::time::now_ns;
+use crate::transport::{CloseKind, LinkUpdate, Remote};
+
+/// Maximum number of connections that wait to be accepted; further ones are refused.
+const BACKLOG: usize = 4096;
+/// Time in nanoseconds after the last message for which more are expected. A longer one slows
+/// traffic inside the host, a shorter one delays answers of peers that compute in between.
+const EXPECT_NS: u64 = 200_000;
+
+/// State of a port over a network.
+#[derive(Debug)]
+pub(super) struct NetDesk {
+    wire: Box<dyn NetWire>,
+    node: u16,
+    /// Doorbell whose owner always appears asleep, so that a producer calls the link, which sends.
+    bell: Arc<Mapping>,
+    book: Book,
+}
+
+/// Connections, without the network.
+#[derive(Debug, Default)]
+struct Book {
+    streams: HashMap<u64, NetStream>,
+    /// Connections at which each poll looks.
+    listed: Vec<u64>,
+    /// Connections to accept.
+    requests: VecDeque<u64>,
+    /// Greetings that are answered with a refusal.
+    refused: Vec<(PortId, u64, Refusal)>,
+    /// Connections with changes.
+    ready: Vec<u64>,
+    /// Time of the last message.
+    heard_ns: u64,
+}
+
+impl NetDesk {
+    pub(super) fn new(wire: Box<dyn NetWire>, node: u16) -> Result<NetDesk> {
+        let bell = Arc::new(Mapping::private(BELL_BYTES).map_err(Error::os("mmap"))?);
+        bell.bell()?.set_sleeping(true);
+        Ok(NetDesk { wire, node, bell, book: Book::default() })
+    }
+
+    pub(super) fn wire(&mut self) -> &mut dyn NetWire {
+        &mut *self.wire
+    }
+
+    /// Begins a connection to `dst`; returns its token and the memory of its rings.
+    pub(super) fn connect(&mut self, dst: PortId, id: ConnId) -> Result<(u64, Arc<Mapping>)> {
+        let token = RandomState::new().build_hasher().finish();
+        let mut stream = NetStream::new(token, dst, Side::Opener)?;
+        stream.id = Some(id);
+        let segment = Arc::clone(&stream.segment);
+        stream.flush(&mut *self.wire, self.node)?;
+        self.book.streams.insert(token, stream);
+        self.book.list(token);
+        self.book.heard_ns = now_ns();
+        Ok((token, segment))
+    }
+
+    /// Accepts the next connection; returns its token, its peer and the memory of its rings.
+    pub(super) fn accept(&mut self, id: ConnId) -> Option<(u64, PortId, Arc<Mapping>)> {
+        while let Some(token) = self.book.requests.pop_front() {
+            let Some(stream) = self.book.streams.get_mut(&token) else { continue };
+            stream.id = Some(id);
+            let accepted = (token, stream.peer, Arc::clone(&stream.segment));
+            if stream.changes.woken || stream.changes.end.is_some() {
+                self.book.ready.push(token);
+            }
+            self.flush(token);
+            return Some(accepted);
+        }
+        None
+    }
+
+    /// Takes messages, sends what waits, and appends the connections with changes to `ready`.
+    pub(super) fn poll(&mut self, ready: &mut Vec<ConnId>) {
+        let NetDesk { wire, book, .. } = self;
+        wire.poll(&mut |event| book.take(event));
+        for at in (0..self.book.listed.len()).rev() {
+            let Some(token) = self.book.listed.get(at).copied() else { continue };
+            self.look_at(token, at);
+        }
+        for (port, token, refusal) in std::mem::take(&mut self.book.refused) {
+            self.refuse(port, token, refusal);
+        }
+        for token in std::mem::take(&mut self.book.ready) {
+            let Some(stream) = self.book.streams.get(&token) else { continue };
+            // `accept` reports one that is not accepted yet.
+            ready.extend(stream.id);
+        }
+    }
+
+    fn look_at(&mut self, token: u64, at: usize) {
+        let Some(stream) = self.book.streams.get_mut(&token) else {
+            self.book.listed.swap_remove(at);
+            return;
+        };
+        if !stream.has_delivered() {
+            stream.unstash();
+        }
+        self.flush(token);
+        let Some(stream) = self.book.streams.get_mut(&token) else { return };
+        if stream.changes.woken || stream.changes.end.is_some() {
+            self.book.ready.push(token);
+        }
+        if !stream.is_restless() {
+            stream.listed = false;
+            self.book.listed.swap_remove(at);
+        }
+    }
+
+    /// Sends what waits in a connection. Removes one that this side has ended, once all is sent.
+    pub(super) fn flush(&mut self, token: u64) {
+        let Some(stream) = self.book.streams.get_mut(&token) else { return };
+        if stream.changes.end.is_none()
+            && let Err(error) = stream.flush(&mut *self.wire, self.node)
+        {
+            log::warn!("{} cannot send to {}: {error}", self.wire.provider(), stream.peer);
+            stream.end(Reason::Exhausted);
+            self.book.ready.push(token);
+        }
+        if stream.left && (stream.is_finished() || stream.changes.end.is_some()) {
+            self.book.streams.remove(&token);
+        } else if stream.is_restless() {
+            self.book.list(token);
+        }
+    }
+
+    fn refuse(&mut self, port: PortId, token: u64, refusal: Refusal) {
+        let Some(name) = port.network_name() else { return };
+        let Ok(to) = self.wire.peer(name) else { return };
+        let mut message = self.wire.buffer();
+        begin(&mut message, FrameHead::new(FrameKind::Refusal(refusal), token, 0, 0));
+        seal(&mut message);
+        if self.wire.send(to, message).is_err() {
+            log::debug!("{port} was refused, and the network did not take the answer");
+        }
+    }
+
+    /// Returns the next change of a connection.
+    pub(super) fn next_event(&mut self, token: u64) -> Option<LinkUpdate> {
+        self.flush(token);
+        let stream = self.book.streams.get_mut(&token)?;
+        if std::mem::take(&mut stream.changes.up) {
+            return Some(LinkUpdate::Up(Box::new(self.remote())));
+        }
+        if std::mem::take(&mut stream.changes.woken) {
+            return Some(LinkUpdate::Wake);
+        }
+        if !stream.has_delivered() {
+            return None;
+        }
+        let reason = stream.changes.end?;
+        self.close(token, CloseKind::Abandon);
+        Some(LinkUpdate::Closed(reason))
+    }
+
+    /// Returns the exports of a peer.
+    pub(super) fn remote(&self) -> Remote {
+        Remote {
+            bell: Arc::clone(&self.bell),
+            bell_bit: 0,
+            keys: None,
+            memory: PeerMemory::none(),
+            asymmetric: true,
+        }
+    }
+
+    /// Ends a connection by this side.
+    pub(super) fn close(&mut self, token: u64, how: CloseKind) {
+        let Some(stream) = self.book.streams.get_mut(&token) else { return };
+        match how {
+            CloseKind::Abandon => {
+                let corrupt = stream.changes.end == Some(Reason::Corrupt);
+                stream.changes.end = None;
+                if !corrupt {
+                    self.book.streams.remove(&token);
+                    return;
+                }
+                // The peer does not know yet.
+                stream.leave(false);
+            }
+            CloseKind::Graceful => stream.leave(true),
+            CloseKind::Reset => stream.leave(false),
+        }
+        self.flush(token);
+    }
+
+    /// Refuses the connections that were not accepted.
+    pub(super) fn refuse_all(&mut self) {
+        for token in std::mem::take(&mut self.book.requests) {
+            if let Some(stream) = self.book.streams.remove(&token) {
+                self.refuse(stream.peer, token, Refusal::Closed);
+            }
+        }
+    }
+
+    /// Whether everything is sent, by all connections.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.wire.is_quiet() && self.book.streams.values().all(NetStream::is_finished)
+    }
+
+    /// Whether a message is expected soon.
+    pub(super) fn is_expecting(&self, now: u64) -> bool {
+        now.saturating_sub(self.book.heard_ns) < EXPECT_NS || !self.book.listed.is_empty()
+    }
+
+    /// Whether the owner may sleep until the network's descriptor is readable.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        self.book.listed.is_empty() && self.book.ready.is_empty() && self.wire.may_sleep()
+    }
+}
+
+impl Book {
+    fn list(&mut self, token: u64) {
+        if let Some(stream) = self.streams.get_mut(&token)
+            && !std::mem::replace(&mut stream.listed, true)
+        {
+            self.listed.push(token);
+        }
+    }
+
+    fn take(&mut self, event: WireEvent<'_>) {
+        match event {
+            WireEvent::Message(message) => {
+                let Some((head, rest)) = open(message) else {
+                    log::debug!("{} bytes from the network are no message of ours", message.len());
+                    return;
+                };
+                self.heard_ns = now_ns();
+                self.on_message(&head, rest);
+            }
+            WireEvent::Lost(peer) => self.on_lost(peer),
+        }
+    }
+
+    fn on_message(&mut self, head: &FrameHead, rest: &[u8]) {
+        let token = head.token();
+        if head.kind() == Some(FrameKind::Greeting) && !self.streams.contains_key(&token) {
+            return self.on_greeting(head, rest);
+        }
+        let Some(stream) = self.streams.get_mut(&token) else {
+            // Of a connection that this side has ended.
+            return;
+        };
+        if stream.changes.end.is_some() {
+            return;
+        }
+        if let Err(reason) = stream.receive(head, rest) {
+            stream.end(reason);
+        }
+        self.ready.push(token);
+        // A credit may let more be sent.
+        self.list(token);
+    }
+
+    fn on_greeting(&mut self, head: &FrameHead, rest: &[u8]) {
+        let token = head.token();
+        let Some((greeting, from)) = NetGreeting::decode(rest) else {
+            log::debug!("a greeting from the network is invalid, and was ignored");
+            return;
+        };
+        if !greeting.is_understood(from) {
+            return self.refused.push((from, token, Refusal::Version));
+        }
+        if self.requests.len() >= BACKLOG {
+            return self.refused.push((from, token, Refusal::Resources));
+        }
+        match NetStream::new(token, from, Side::Acceptor) {
+            Ok(mut stream) => {
+                stream.note_greeting();
+                self.streams.insert(token, stream);
+                self.requests.push_back(token);
+            }
+            Err(error) => {
+                log::warn!("a connection of {from} was refused: {error}");
+                self.refused.push((from, token, Refusal::Resources));
+            }
+        }
+    }
+
+    fn on_lost(&mut self, peer: WirePeer) {
+        let Book { streams, ready, .. } = self;
+        for stream in streams.values_mut().filter(|stream| stream.to == Some(peer)) {
+            stream.end(Reason::Died);
+            ready.push(stream.token);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Network in memory, for tests: it can delay, refuse, reorder and repeat messages, and lose peers.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddrV4;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::io::Errno;
+
+use super::wire::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};
+use crate::sys::errno::lock;
+
+/// Messages to one end, and losses that it has not been told of.
+#[derive(Debug, Default)]
+struct EndInbox {
+    messages: VecDeque<Vec<u8>>,
+    lost: Vec<WirePeer>,
+}
+
+/// State of a network.
+#[derive(Debug, Default)]
+pub(super) struct NetState {
+    ends: HashMap<SocketAddrV4, EndInbox>,
+    /// Whether messages wait, until the test delivers them.
+    pub(super) held: bool,
+    /// Number of messages that the network still takes; `None`: no limit.
+    pub(super) room: Option<usize>,
+    /// Number of messages taken so far.
+    pub(super) sent: usize,
+}
+
+/// A network. Clones are one network.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NetDouble(Arc<Mutex<NetState>>);
+
+impl NetDouble {
+    pub(super) fn state(&self) -> MutexGuard<'_, NetState> {
+        lock(&self.0)
+    }
+
+    /// Returns the end with that name.
+    pub(super) fn end(&self, name: SocketAddrV4) -> Box<dyn NetWire> {
+        self.state().ends.insert(name, EndInbox::default());
+        Box::new(EndDouble { net: self.clone(), name, peers: Vec::new() })
+    }
+
+    /// Adds a message that no end has sent.
+    pub(super) fn forge(&self, to: SocketAddrV4, message: &[u8]) {
+        if let Some(end) = self.state().ends.get_mut(&to) {
+            end.messages.push_back(message.to_vec());
+        }
+    }
+
+    /// Changes the messages that wait for an end.
+    pub(super) fn change(&self, to: SocketAddrV4, how: impl FnOnce(&mut VecDeque<Vec<u8>>)) {
+        if let Some(end) = self.state().ends.get_mut(&to) {
+            how(&mut end.messages);
+        }
+    }
+
+    /// Makes the network forget an end, and report its loss to `to` as peer 0.
+    pub(super) fn lose(&self, name: SocketAddrV4, to: SocketAddrV4) {
+        let mut state = self.state();
+        state.ends.remove(&name);
+        if let Some(end) = state.ends.get_mut(&to) {
+            end.lost.push(WirePeer(0));
+        }
+    }
+}
+
+/// End of the network.
+#[derive(Debug)]
+struct EndDouble {
+    net: NetDouble,
+    name: SocketAddrV4,
+    peers: Vec<SocketAddrV4>,
+}
+
+impl NetWire for EndDouble {
+    fn name(&self) -> SocketAddrV4 {
+        self.name
+    }
+
+    fn provider(&self) -> &str {
+        "double"
+    }
+
+    fn peer(&mut self, name: SocketAddrV4) -> Result<WirePeer, Errno> {
+        let at = self.peers.iter().position(|peer| *peer == name).unwrap_or_else(|| {
+            self.peers.push(name);
+            self.peers.len() - 1
+        });
+        Ok(WirePeer(at as u64))
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        Vec::with_capacity(MESSAGE_MAX)
+    }
+
+    fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>> {
+        assert!(message.len() <= MESSAGE_MAX);
+        let to = usize::try_from(to.0).ok().and_then(|at| self.peers.get(at)).unwrap();
+        let mut state = self.net.state();
+        if state.room == Some(0) {
+            return Err(message);
+        }
+        let Some(end) = state.ends.get_mut(to) else {
+            return Err(message);
+        };
+        end.messages.push_back(message);
+        state.sent += 1;
+        state.room = state.room.map(|room| room - 1);
+        Ok(())
+    }
+
+    fn poll(&mut self, on: &mut dyn FnMut(WireEvent<'_>)) {
+        let mut state = self.net.state();
+        if state.held {
+            return;
+        }
+        let Some(end) = state.ends.get_mut(&self.name) else { return };
+        let EndInbox { messages, lost } = std::mem::take(end);
+        drop(state);
+        for message in messages {
+            on(WireEvent::Message(&message));
+        }
+        for peer in lost {
+            on(WireEvent::Lost(peer));
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        false
+    }
+}
+
+impl Drop for EndDouble {
+    fn drop(&mut self) {
+        self.net.state().ends.remove(&self.name);
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One connection over a network, as the engine sees it.
+//!
+//! Not about its records and messages (`stream`, `desk`).
+
+use std::sync::{Arc, Mutex};
+
+use super::desk::NetDesk;
+use crate::sys::errno::{keep_errno, lock};
+use crate::sys::fork::Maker;
+use crate::transport::{CloseKind, Link, LinkUpdate};
+
+#[derive(Debug)]
+pub(super) struct NetLink {
+    desk: Arc<Mutex<NetDesk>>,
+    token: u64,
+    maker: Maker,
+}
+
+impl NetLink {
+    pub(super) fn new(desk: &Arc<Mutex<NetDesk>>, token: u64) -> NetLink {
+        NetLink { desk: Arc::clone(desk), token, maker: Maker::here() }
+    }
+}
+
+// Calls of the network change errno, so each entry point restores it.
+impl Link for NetLink {
+    fn next_event(&mut self) -> Option<LinkUpdate> {
+        keep_errno(|| lock(&self.desk).next_event(self.token))
+    }
+
+    fn unsent(&self) -> bool {
+        false
+    }
+
+    fn wake(&mut self) {
+        keep_errno(|| lock(&self.desk).flush(self.token));
+    }
+
+    fn is_direct(&self) -> bool {
+        false
+    }
+
+    fn close(&mut self, how: CloseKind) {
+        // A thread of the parent may have held the lock when a child was forked.
+        if !self.maker.is_ancestor() {
+            keep_errno(|| lock(&self.desk).close(self.token, how));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections to other hosts over a network that someone else opens. Records of the rings cross it
+//! in messages.
+//!
+//! Not about the network itself, which is behind the trait [`NetWire`]. The rings are ordinary
+//! ones, in private memory of either side, as over the calls of `scif.h`. Endpoints of this host
+//! meet over another transport, whose port a [`NetPort`] contains.
+
+mod desk;
+#[cfg(test)]
+mod double;
+mod frame;
+mod link;
+mod port;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod window;
+mod wire;
+
+pub(crate) use port::NetPort;
+pub use wire::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A port that other hosts reach over a network, and this host over another transport.
+//!
+//! Not about the network's messages (`desk`). Both have the same port number. The place of a
+//! destination decides between them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::desk::NetDesk;
+use super::link::NetLink;
+use super::wire::NetWire;
+use crate::addr::PortId;
+use crate::error::{Error, Result};
+use crate::liveness::ProcessProof;
+use crate::segment::Side;
+use crate::slab::ConnId;
+use crate::sys::epoll::{Epoll, Event};
+use crate::sys::errno::{keep_errno, lock};
+use crate::sys::fork::Maker;
+use crate::sys::mmap::Mapping;
+use crate::sys::time::now_ns;
+use crate::transport::{CloseKind, Opened, Port};
+
+/// Time in nanoseconds for which a closing port waits until the network has sent all messages.
+/// Later ones are lost.
+const LINGER_NS: u64 = 1_000_000_000;
+/// Time between two looks at the network while a closing port waits. A longer one delays the close.
+const LINGER_NAP: Duration = Duration::from_micros(50);
+
+/// Kinds of descriptors in the set to wait for.
+const NEAR: u64 = 0;
+const FAR: u64 = 1;
+const AWAKE: u64 = 2;
+
+#[derive(Debug)]
+pub(crate) struct NetPort {
+    near: Box<dyn Port>,
+    desk: Arc<Mutex<NetDesk>>,
+    epoll: Epoll,
+    /// Event that prevents a sleep for which the network has no descriptor, or work.
+    awake: Event,
+    provider: String,
+    maker: Maker,
+    closed: bool,
+}
+
+impl NetPort {
+    /// Joins a port of this host and the end of a network with the same number.
+    pub(crate) fn join(near: Box<dyn Port>, wire: Box<dyn NetWire>) -> Result<NetPort> {
+        let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
+        let awake = Event::new().map_err(Error::os("eventfd"))?;
+        epoll.add(near.wait_fd(), NEAR).map_err(Error::os("epoll_ctl"))?;
+        epoll.add(&awake, AWAKE).map_err(Error::os("epoll_ctl"))?;
+        if let Some(fd) = wire.wait_fd() {
+            epoll.add(fd, FAR).map_err(Error::os("epoll_ctl"))?;
+        }
+        let provider = wire.provider().to_owned();
+        let desk = Arc::new(Mutex::new(NetDesk::new(wire, near.id().node)?));
+        Ok(NetPort { near, desk, epoll, awake, provider, maker: Maker::here(), closed: false })
+    }
+
+    fn opened(&self, (token, peer): (u64, PortId), side: Side, segment: Arc<Mapping>) -> Opened {
+        Opened {
+            peer,
+            side,
+            segment,
+            windows: None,
+            link: Box::new(NetLink::new(&self.desk, token)),
+            liveness: ProcessProof::of(0),
+            remote: (side == Side::Acceptor).then(|| lock(&self.desk).remote()),
+        }
+    }
+
+    /// Waits for a limited time until all messages are sent.
+    fn linger(&self) {
+        let end = now_ns() + LINGER_NS;
+        let mut ended = Vec::new();
+        loop {
+            let mut desk = lock(&self.desk);
+            desk.poll(&mut ended);
+            if desk.is_quiet() {
+                return;
+            }
+            drop(desk);
+            if now_ns() > end {
+                log::debug!("{} is closed before {} has sent all", self.near.id(), self.provider);
+                return;
+            }
+            std::thread::sleep(LINGER_NAP);
+        }
+    }
+}
+
+impl Port for NetPort {
+    fn id(&self) -> PortId {
+        self.near.id()
+    }
+
+    fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
+        if dst.place == 0 {
+            return self.near.connect(dst, id);
+        }
+        let (token, segment) = keep_errno(|| lock(&self.desk).connect(dst, id))?;
+        Ok(self.opened((token, dst), Side::Opener, segment))
+    }
+
+    fn poll(&mut self, ready: &mut Vec<ConnId>) {
+        self.near.poll(ready);
+        keep_errno(|| lock(&self.desk).poll(ready));
+    }
+
+    fn accept(&mut self, id: ConnId) -> Option<Opened> {
+        if let Some(opened) = self.near.accept(id) {
+            return Some(opened);
+        }
+        let (token, peer, segment) = keep_errno(|| lock(&self.desk).accept(id))?;
+        Some(self.opened((token, peer), Side::Acceptor, segment))
+    }
+
+    fn listener(&mut self, port: PortId) -> Option<i32> {
+        if port.place == 0 { self.near.listener(port) } else { None }
+    }
+
+    fn whereabouts(&self, port: PortId) -> String {
+        if port.place == 0 {
+            return self.near.whereabouts(port);
+        }
+        format!(
+            "The peer is on another host, reached over {}. Check that its process runs with the \
+             same FI_SCIF_NET, and that no firewall is between the hosts",
+            self.provider
+        )
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn set_sleeping(&mut self, sleeping: bool) {
+        self.near.set_sleeping(sleeping);
+        keep_errno(|| {
+            let mut desk = lock(&self.desk);
+            if !sleeping {
+                self.awake.drain();
+            } else if desk.wire().wait_fd().is_none() || !desk.may_sleep() {
+                self.awake.signal();
+            }
+        });
+    }
+
+    fn is_parked(&self) -> bool {
+        self.near.is_parked()
+    }
+
+    fn is_expecting(&self, now: u64) -> bool {
+        lock(&self.desk).is_expecting(now)
+    }
+
+    fn close(&mut self, how: CloseKind) {
+        if self.closed {
+            return;
+        }
+        self.closed = true;
+        self.near.close(how);
+        if self.maker.is_ancestor() {
+            return;
+        }
+        keep_errno(|| {
+            if how == CloseKind::Abandon {
+                return;
+            }
+            let mut desk = lock(&self.desk);
+            desk.poll(&mut Vec::new());
+            desk.refuse_all();
+            drop(desk);
+            self.linger();
+        });
+    }
+}
+
+impl Drop for NetPort {
+    fn drop(&mut self) {
+        self.close(CloseKind::Abandon);
+    }
+}

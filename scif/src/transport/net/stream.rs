@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One connection over a network: records between its rings and messages.
+//!
+//! Not about the messages of other connections (`desk`). The endpoint has one end of each ring, the
+//! stream the other. A record is taken out of the ring only when the peer has credit for it and the
+//! message that carries it has space.
+
+use std::sync::Arc;
+
+use scif_ring::layout::BODY_MAX;
+use scif_ring::spsc::PushError;
+use scif_ring::{Consumer, Producer};
+use zerocopy::IntoBytes;
+
+use super::frame::{
+    FrameHead, FrameKind, NetGreeting, begin, begin_record, next_record, record_size, seal,
+};
+use super::window::{ReceiveWindow, SendWindow};
+use super::wire::{MESSAGE_MAX, NetWire, WirePeer};
+use crate::addr::PortId;
+use crate::error::{self, Error, Reason};
+use crate::segment::{SEGMENT_BYTES, Side, Views, write_header};
+use crate::slab::ConnId;
+use crate::sys::mmap::Mapping;
+use crate::sys::time::now_ns;
+
+/// Time in nanoseconds for which a network may refuse messages to a peer before a line of the log
+/// names that peer. A shorter one would log peers that compute and make no progress.
+const SLOW_NS: u64 = 10_000_000_000;
+
+/// Half of a connection from the ring that the endpoint fills to the network.
+#[derive(Debug)]
+struct RecordSender {
+    ring: Consumer,
+    window: SendWindow,
+    /// Number of messages sent.
+    sequence: u32,
+    /// Message that the network could not take.
+    waiting: Option<Vec<u8>>,
+    /// Time since which messages wait; 0 while none does.
+    waiting_since_ns: u64,
+}
+
+/// Half of a connection from the network to the ring that the endpoint reads.
+#[derive(Debug)]
+struct RecordReceiver {
+    ring: Producer,
+    window: ReceiveWindow,
+    /// Number of messages received.
+    sequence: u32,
+    /// Records for which the ring had no space: less than a ringful, by the window.
+    stash: Vec<u8>,
+    /// Number of bytes of the stash that were pushed.
+    used: usize,
+}
+
+/// Changes that the link has not reported yet.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) up: bool,
+    /// Records have arrived.
+    pub(super) woken: bool,
+    /// Reason of the end, reported once all records are in the ring.
+    pub(super) end: Option<Reason>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct NetStream {
+    pub(super) token: u64,
+    pub(super) peer: PortId,
+    /// `None` until the first message is sent.
+    pub(super) to: Option<WirePeer>,
+    /// `None` until it is accepted.
+    pub(super) id: Option<ConnId>,
+    pub(super) changes: Changes,
+    /// Whether the desk looks at it at each poll.
+    pub(super) listed: bool,
+    /// First message, until it is sent.
+    opening: Option<FrameKind>,
+    /// Last message, until it is sent.
+    ending: Option<FrameKind>,
+    /// Whether this side has ended the connection.
+    pub(super) left: bool,
+    sender: RecordSender,
+    receiver: RecordReceiver,
+    pub(super) segment: Arc<Mapping>,
+}
+
+impl NetStream {
+    /// Returns a connection with `peer`, with the opener's end for the endpoint or the acceptor's.
+    pub(super) fn new(token: u64, peer: PortId, side: Side) -> error::Result<NetStream> {
+        let segment = Arc::new(Mapping::private(SEGMENT_BYTES).map_err(Error::os("mmap"))?);
+        write_header(&segment)?;
+        let Views { tx, rx, .. } = Views::new(Arc::clone(&segment), side.other())?;
+        Ok(NetStream {
+            token,
+            peer,
+            to: None,
+            id: None,
+            changes: Changes::default(),
+            listed: false,
+            opening: Some(match side {
+                Side::Opener => FrameKind::Greeting,
+                Side::Acceptor => FrameKind::Welcome,
+            }),
+            ending: None,
+            left: false,
+            sender: RecordSender {
+                ring: rx,
+                window: SendWindow::default(),
+                sequence: 0,
+                waiting: None,
+                waiting_since_ns: 0,
+            },
+            receiver: RecordReceiver {
+                ring: tx,
+                window: ReceiveWindow::default(),
+                sequence: 0,
+                stash: Vec::new(),
+                used: 0,
+            },
+            segment,
+        })
+    }
+
+    /// Takes one message of the peer.
+    ///
+    /// # Errors
+    /// Reason for which the connection ends now.
+    pub(super) fn receive(&mut self, head: &FrameHead, rest: &[u8]) -> Result<(), Reason> {
+        let expected = self.receiver.sequence;
+        if head.sequence() != expected {
+            log::warn!(
+                "message {} of {} over the network was expected to be {expected}: connection \
+                 reset. The network lost, repeated or reordered one; use another (FI_SCIF_NET)",
+                head.sequence(),
+                self.peer
+            );
+            return Err(Reason::Corrupt);
+        }
+        self.receiver.sequence = expected.wrapping_add(1);
+        if !self.sender.window.note_credit(head.credit()) {
+            return Err(Reason::Corrupt);
+        }
+        match head.kind().ok_or(Reason::Corrupt)? {
+            FrameKind::Welcome => self.changes.up = true,
+            FrameKind::Records => self.receiver.take(rest)?,
+            FrameKind::Credit => {}
+            FrameKind::Bye => return Err(Reason::Orderly),
+            FrameKind::Reset => return Err(Reason::Reset),
+            FrameKind::Refusal(refusal) => return Err(Reason::Refused(refusal)),
+            // The desk has taken the only one.
+            FrameKind::Greeting => return Err(Reason::Corrupt),
+        }
+        self.changes.woken |= head.kind() == Some(FrameKind::Records);
+        Ok(())
+    }
+
+    /// Notes that the first message of the peer has arrived, a greeting.
+    pub(super) fn note_greeting(&mut self) {
+        self.receiver.sequence = 1;
+    }
+
+    /// Notes the end of the connection, unless one is noted.
+    pub(super) fn end(&mut self, reason: Reason) {
+        self.changes.end.get_or_insert(reason);
+    }
+
+    /// Pushes records for which the ring had no space before.
+    pub(super) fn unstash(&mut self) {
+        match self.receiver.unstash() {
+            Ok(pushed) => self.changes.woken |= pushed,
+            Err(reason) => self.end(reason),
+        }
+    }
+
+    /// Whether all records that arrived are in the ring.
+    pub(super) fn has_delivered(&self) -> bool {
+        self.receiver.stash.is_empty()
+    }
+
+    /// Whether the desk must look at it although nothing arrives.
+    pub(super) fn is_restless(&self) -> bool {
+        self.sender.waiting.is_some()
+            || self.opening.is_some()
+            || self.ending.is_some()
+            || !self.receiver.stash.is_empty()
+            || self.receiver.window.is_watched()
+    }
+
+    /// Ends the connection by this side: with a last message behind all records, or at once.
+    pub(super) fn leave(&mut self, orderly: bool) {
+        self.left = true;
+        self.ending = Some(if orderly { FrameKind::Bye } else { FrameKind::Reset });
+        // A reset does not wait for records that the peer has no credit for.
+        if !orderly {
+            self.sender.discard();
+        }
+    }
+
+    /// Whether nothing is left to send.
+    pub(super) fn is_finished(&self) -> bool {
+        self.ending.is_none() && self.sender.waiting.is_none()
+    }
+
+    /// Sends as much as the network takes and the peer has credit for.
+    ///
+    /// # Errors
+    /// The peer has no name in this network, or memory for it is short.
+    pub(super) fn flush(&mut self, wire: &mut dyn NetWire, node: u16) -> error::Result<()> {
+        let to = match self.to {
+            Some(to) => to,
+            None => {
+                let name = self.peer.network_name().ok_or(Error::Refused(self.peer))?;
+                *self.to.insert(wire.peer(name).map_err(Error::os("fi_av_insert"))?)
+            }
+        };
+        loop {
+            let message = match self.sender.waiting.take() {
+                Some(message) => message,
+                None => match self.next_message(wire, node) {
+                    Some(message) => message,
+                    None => return Ok(()),
+                },
+            };
+            if let Err(message) = wire.send(to, message) {
+                self.sender.waiting = Some(message);
+                self.sender.note_slow(self.peer, wire.provider());
+                return Ok(());
+            }
+            self.sender.waiting_since_ns = 0;
+        }
+    }
+
+    /// Returns the next message to send.
+    fn next_message(&mut self, wire: &mut dyn NetWire, node: u16) -> Option<Vec<u8>> {
+        let consumed = self.receiver.consumed();
+        let kind = if let Some(opening) = self.opening.take() {
+            opening
+        } else if self.sender.has_record() {
+            FrameKind::Records
+        } else if self.sender.is_empty() && self.ending.is_some() {
+            self.ending.take()?
+        } else if self.receiver.window.is_due(consumed) && !self.left {
+            FrameKind::Credit
+        } else {
+            return None;
+        };
+        let credit = self.receiver.window.credit(consumed);
+        let mut message = wire.buffer();
+        begin(&mut message, FrameHead::new(kind, self.token, self.sender.sequence, credit));
+        self.sender.sequence = self.sender.sequence.wrapping_add(1);
+        match kind {
+            FrameKind::Greeting => {
+                message.extend_from_slice(NetGreeting::new(node, wire.name()).as_bytes());
+            }
+            FrameKind::Records => self.sender.gather(&mut message),
+            _ => {}
+        }
+        seal(&mut message);
+        Some(message)
+    }
+}
+
+impl RecordSender {
+    /// Returns the length of the next record's head and body.
+    fn next_lengths(&mut self) -> Option<(usize, usize)> {
+        // Only our own endpoint pushes into this ring, so it contains valid records only.
+        let record = self.ring.peek().ok()??;
+        Some((usize::from(record.head_len), record.body.len()))
+    }
+
+    fn is_empty(&mut self) -> bool {
+        self.next_lengths().is_none()
+    }
+
+    /// Whether a record is in the ring for which the peer has credit.
+    fn has_record(&mut self) -> bool {
+        self.next_lengths().is_some_and(|(_, body)| self.window.has_room(body))
+    }
+
+    /// Appends records, as many as credit and message have space for.
+    fn gather(&mut self, message: &mut Vec<u8>) {
+        while let Ok(Some(record)) = self.ring.peek() {
+            let body = record.body.len();
+            let size = record_size(usize::from(record.head_len), body);
+            if message.len() + size > MESSAGE_MAX || !self.window.has_room(body) {
+                break;
+            }
+            begin_record(message, record.kind, record.head_len, body);
+            message.extend_from_slice(record.head());
+            let at = message.len();
+            message.resize(at + body, 0);
+            if let Some(to) = message.get_mut(at..) {
+                record.body.copy_to_slice(to);
+            }
+            self.window.note_sent(body);
+            self.ring.advance();
+        }
+        self.ring.flush();
+    }
+
+    fn discard(&mut self) {
+        while let Ok(Some(_)) = self.ring.peek() {
+            self.ring.advance();
+        }
+        self.ring.flush();
+    }
+
+    /// Logs once that the network takes no messages to `peer`.
+    fn note_slow(&mut self, peer: PortId, provider: &str) {
+        let now = now_ns();
+        match self.waiting_since_ns {
+            0 => self.waiting_since_ns = now,
+            u64::MAX => {}
+            since if now.saturating_sub(since) > SLOW_NS => {
+                self.waiting_since_ns = u64::MAX;
+                log::warn!(
+                    "{provider} has taken no message to {peer} for {} s, and is tried again. \
+                     Check that its process runs and that no firewall is between the hosts",
+                    SLOW_NS / 1_000_000_000
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+impl RecordReceiver {
+    fn consumed(&mut self) -> u64 {
+        // Records in the stash are not in the ring, so not consumed.
+        self.ring.consumed()
+    }
+
+    /// Takes the records of one message.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Reason> {
+        let mut rest = bytes;
+        let mut all_fit = self.stash.is_empty();
+        while !rest.is_empty() {
+            let (record, size) = next_record(rest).ok_or(Reason::Corrupt)?;
+            if !self.window.note_received(record.body.len()) {
+                return Err(Reason::Corrupt);
+            }
+            if all_fit {
+                match self.ring.push_slice(record.kind, record.head, record.body) {
+                    Ok(()) => {}
+                    Err(PushError::Full) => all_fit = false,
+                    Err(PushError::TooLong) => return Err(Reason::Corrupt),
+                }
+            }
+            let (taken, later) = rest.split_at_checked(size).ok_or(Reason::Corrupt)?;
+            if !all_fit {
+                self.stash.extend_from_slice(taken);
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Pushes records of the stash; returns whether one was pushed.
+    fn unstash(&mut self) -> Result<bool, Reason> {
+        let start = self.used;
+        while let Some(bytes) = self.stash.get(self.used..).filter(|bytes| !bytes.is_empty()) {
+            let (record, size) = next_record(bytes).ok_or(Reason::Corrupt)?;
+            match self.ring.push_slice(record.kind, record.head, record.body) {
+                Ok(()) => self.used += size,
+                Err(PushError::Full) => return Ok(self.used > start),
+                Err(PushError::TooLong) => return Err(Reason::Corrupt),
+            }
+        }
+        let pushed = self.used > start;
+        self.stash.clear();
+        self.used = 0;
+        Ok(pushed)
+    }
+}
+
+const _: () = assert!(BODY_MAX < MESSAGE_MAX);

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections over the network in memory, between endpoints of several hosts in one process.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use scif_ring::layout::{BODY_MAX, HEAD_MAX, RING_SLOTS};
+
+use super::double::NetDouble;
+use super::frame::{FrameHead, FrameKind, begin, open, seal};
+use crate::addr::PortId;
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::endpoint::{CloseHow, Endpoint, LinkEvent};
+use crate::error::{Reason, Refusal};
+use crate::keys::Exports;
+use crate::node::{Node, TransportKind};
+use crate::slab::ConnId;
+
+/// Polls after which a test has waited in vain.
+const POLLS: usize = 100_000;
+
+/// One host with one endpoint.
+struct Host {
+    endpoint: Endpoint,
+    name: SocketAddrV4,
+}
+
+impl Host {
+    fn new(net: &NetDouble, number: u8) -> Host {
+        let node = Node::open(Config::default(), TransportKind::Local).unwrap();
+        let name = SocketAddrV4::new(Ipv4Addr::new(10, 1, 1, number), 2000 + u16::from(number));
+        let wire = Some(net.end(name));
+        let exports = Exports::default();
+        let endpoint = Endpoint::bind_over(&node, name.port(), exports, wire).unwrap();
+        Host { endpoint, name }
+    }
+
+    /// Returns the port as other hosts know it.
+    fn id(&self) -> PortId {
+        PortId::abroad(self.endpoint.id().node, self.name)
+    }
+
+    fn events(&mut self) -> Vec<LinkEvent> {
+        let mut events = Vec::new();
+        self.endpoint.poll_links(&mut events);
+        events
+    }
+
+    fn conn(&mut self, id: ConnId) -> &mut Connection {
+        self.endpoint.conn(id).unwrap()
+    }
+
+    fn say(&mut self, id: ConnId, kind: u8, head: &[u8], body: &[u8]) -> bool {
+        let conn = self.conn(id);
+        let pushed = conn.tx().push_slice(kind, head, body).is_ok();
+        conn.notify();
+        pushed
+    }
+
+    fn hear(&mut self, id: ConnId) -> Option<(u8, Vec<u8>, Vec<u8>)> {
+        let rx = self.conn(id).rx();
+        let record = rx.peek().unwrap()?;
+        let mut body = vec![0; record.body.len()];
+        record.body.copy_to_slice(&mut body);
+        rx.advance();
+        Some((record.kind, record.head().to_vec(), body))
+    }
+
+    fn closed(&mut self, id: ConnId) -> Reason {
+        for _ in 0..POLLS {
+            for event in self.events() {
+                match event {
+                    LinkEvent::Closed(which, reason) if which == id => return reason,
+                    _ => {}
+                }
+            }
+        }
+        panic!("the connection has not ended");
+    }
+
+    fn accepted(&mut self) -> (ConnId, PortId) {
+        for _ in 0..POLLS {
+            for event in self.events() {
+                if let LinkEvent::Accepted(id, from) = event {
+                    return (id, from);
+                }
+            }
+        }
+        panic!("no connection was accepted");
+    }
+}
+
+struct HostPair {
+    net: NetDouble,
+    a: Host,
+    b: Host,
+    ab: ConnId,
+    ba: ConnId,
+}
+
+fn pair() -> HostPair {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
+    let ab = a.endpoint.connect(b.id()).unwrap();
+    let (ba, from) = b.accepted();
+    assert_eq!(from, a.id());
+    assert!(a.events().contains(&LinkEvent::Connected(ab)));
+    HostPair { net, a, b, ab, ba }
+}
+
+#[test]
+fn records_of_every_size_cross_in_order_in_both_directions() {
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    let sizes = [0, 1, 8, 4000, BODY_MAX - 1, BODY_MAX];
+    let record = |i: usize| {
+        let byte = u8::try_from(i % 251).unwrap();
+        (byte, vec![byte; i % (HEAD_MAX + 1)], vec![!byte; sizes[i % sizes.len()]])
+    };
+    let (mut sent, mut heard, mut answered) = (0, 0, 0);
+    let mut polls = 0;
+    while answered < 3000 {
+        polls += 1;
+        assert!(polls < POLLS, "{sent} sent, {heard} heard, {answered} answered");
+        // The network takes little at a time.
+        net.state().room = Some(polls % 4);
+        let (kind, head, body) = record(sent);
+        if sent < 3000 && a.say(ab, kind, &head, &body) {
+            sent += 1;
+        }
+        b.events();
+        while heard < sent
+            && b.conn(ba).tx().room(BODY_MAX)
+            && let Some(got) = b.hear(ba)
+        {
+            assert_eq!(got, record(heard));
+            assert!(b.say(ba, got.0, &got.1, &got.2));
+            heard += 1;
+        }
+        b.conn(ba).rx().flush();
+        b.conn(ba).notify();
+        a.events();
+        while let Some(got) = a.hear(ab) {
+            assert_eq!(got, record(answered));
+            answered += 1;
+        }
+        a.conn(ab).rx().flush();
+    }
+}
+
+#[test]
+fn records_pushed_before_the_answer_arrive_after_the_greeting() {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
+    net.state().room = Some(0);
+    let ab = a.endpoint.connect(b.id()).unwrap();
+    assert!(a.say(ab, 7, b"early", b""));
+    assert!(b.events().is_empty(), "the network has taken nothing yet");
+    net.state().room = None;
+    assert!(!a.events().contains(&LinkEvent::Connected(ab)));
+    let (ba, _) = b.accepted();
+    assert_eq!(b.hear(ba), Some((7, b"early".to_vec(), Vec::new())));
+}
+
+#[test]
+fn a_receiver_that_does_not_read_stops_its_sender_and_keeps_at_most_one_ring() {
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    let body = vec![5; BODY_MAX];
+    let (mut pushed, before) = (0, net.state().sent);
+    for _ in 0..1000 {
+        pushed += usize::from(a.say(ab, 1, b"", &body));
+        a.events();
+        b.events();
+    }
+    // One ring at the receiver, and one that waits at the sender.
+    assert!(pushed <= 2 * 4, "{pushed} records of a quarter of a ring");
+    assert!(net.state().sent - before <= 4);
+    let mut heard = 0;
+    for _ in 0..POLLS {
+        while b.hear(ba).is_some() {
+            heard += 1;
+        }
+        b.conn(ba).rx().flush();
+        b.events();
+        a.events();
+        if heard == pushed {
+            return;
+        }
+    }
+    panic!("{heard} of {pushed} arrived");
+}
+
+#[test]
+fn gaps_repetitions_and_reordering_reset_the_connection() {
+    type Change = fn(&mut VecDeque<Vec<u8>>);
+    let changes: [Change; 3] = [
+        |waiting| drop(waiting.pop_front()),
+        |waiting| waiting.swap(0, 1),
+        |waiting| {
+            let again = waiting[0].clone();
+            waiting.push_front(again);
+        },
+    ];
+    for change in changes {
+        let HostPair { net, mut a, mut b, ab, ba } = pair();
+        net.state().held = true;
+        assert!(a.say(ab, 1, b"first", b"") && a.say(ab, 2, b"second", b""));
+        net.change(b.name, change);
+        net.state().held = false;
+        assert_eq!(b.closed(ba), Reason::Corrupt);
+        b.endpoint.close_conn(ba, CloseHow::Reset);
+        assert_eq!(a.closed(ab), Reason::Reset);
+    }
+}
+
+#[test]
+fn messages_of_hostile_peers_end_their_connection_or_are_ignored() {
+    let token_of = |net: &NetDouble, to: SocketAddrV4| {
+        let mut token = 0;
+        net.change(to, |waiting| token = open(&waiting[0]).unwrap().0.token());
+        token
+    };
+    for (kind, credit, rest) in [
+        (FrameKind::Records, 0, &b"not a record"[..]),
+        (FrameKind::Records, 0, &[1, 57, 0, 0, 0, 0, 0, 0]),
+        (FrameKind::Records, 0, &[1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]),
+        (FrameKind::Credit, 1, &[]),
+        (FrameKind::Greeting, 0, &[]),
+    ] {
+        let HostPair { net, mut a, mut b, ab, ba } = pair();
+        net.state().held = true;
+        assert!(a.say(ab, 1, b"", b""));
+        let token = token_of(&net, b.name);
+        net.change(b.name, VecDeque::clear);
+        let mut message = Vec::new();
+        begin(&mut message, FrameHead::new(kind, token, 1, credit));
+        message.extend_from_slice(rest);
+        seal(&mut message);
+        net.forge(b.name, &message);
+        net.state().held = false;
+        assert_eq!(b.closed(ba), Reason::Corrupt, "{kind:?}");
+    }
+    // Of no connection, too short, or no message at all.
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    let mut stray = Vec::new();
+    begin(&mut stray, FrameHead::new(FrameKind::Bye, 1, 0, 0));
+    seal(&mut stray);
+    let mut greeting = Vec::new();
+    begin(&mut greeting, FrameHead::new(FrameKind::Greeting, 2, 0, 0));
+    greeting.extend(b"hello");
+    seal(&mut greeting);
+    for message in [&stray[..], &stray[..23], b"GET / HTTP/1.1\r\n\r\n", b"", &greeting] {
+        net.forge(b.name, message);
+    }
+    assert!(b.events().is_empty());
+    assert!(a.say(ab, 3, b"still here", b""));
+    b.events();
+    assert_eq!(b.hear(ba), Some((3, b"still here".to_vec(), Vec::new())));
+}
+
+#[test]
+fn more_records_than_credit_permits_end_the_connection() {
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    net.state().held = true;
+    assert!(a.say(ab, 1, b"", b""));
+    let mut token = 0;
+    net.change(b.name, |waiting| token = open(&waiting[0]).unwrap().0.token());
+    net.state().held = false;
+    b.events();
+    for sequence in 2..=u32::try_from(RING_SLOTS).unwrap() + 1 {
+        let mut message = Vec::new();
+        begin(&mut message, FrameHead::new(FrameKind::Records, token, sequence, 0));
+        message.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+        seal(&mut message);
+        net.forge(b.name, &message);
+    }
+    assert_eq!(b.closed(ba), Reason::Corrupt);
+    let kept = std::iter::from_fn(|| b.hear(ba)).count();
+    assert_eq!(kept, RING_SLOTS, "records that had credit remain to be read");
+}
+
+#[test]
+fn a_close_delivers_earlier_records() {
+    let HostPair { mut a, mut b, ab, ba, net } = pair();
+    for i in 0..10 {
+        assert!(a.say(ab, i, b"last words", b""));
+    }
+    a.endpoint.close_conn(ab, CloseHow::Orderly);
+    assert_eq!(b.closed(ba), Reason::Orderly);
+    for i in 0..10 {
+        assert_eq!(b.hear(ba), Some((i, b"last words".to_vec(), Vec::new())));
+    }
+    drop(net);
+}
+
+#[test]
+fn ends_have_their_reasons() {
+    let HostPair { mut a, mut b, ab, ba, .. } = pair();
+    b.endpoint.close_conn(ba, CloseHow::Reset);
+    assert_eq!(a.closed(ab), Reason::Reset);
+
+    let HostPair { net, mut a, b, ab, .. } = pair();
+    let name = b.name;
+    b.endpoint.abandon();
+    net.lose(name, a.name);
+    assert_eq!(a.closed(ab), Reason::Died);
+
+    // A listener that closes before it accepts.
+    let net = NetDouble::default();
+    let (mut a, b) = (Host::new(&net, 1), Host::new(&net, 2));
+    let ab = a.endpoint.connect(b.id()).unwrap();
+    drop(b);
+    assert_eq!(a.closed(ab), Reason::Refused(Refusal::Closed));
+}
+
+#[test]
+fn another_version_is_refused() {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
+    let ab = a.endpoint.connect(b.id()).unwrap();
+    net.change(b.name, |waiting| {
+        let [greeting] = waiting.make_contiguous() else { panic!("one message") };
+        // The version is behind magic, byte order and layout.
+        greeting[super::frame::HEAD + 12] ^= 1;
+    });
+    assert!(b.events().is_empty());
+    assert_eq!(a.closed(ab), Reason::Refused(Refusal::Version));
+}
+
+#[test]
+fn both_may_connect_at_once_and_local_peers_do_without_the_network() {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
+    let ab = a.endpoint.connect(b.id()).unwrap();
+    let ba = b.endpoint.connect(a.id()).unwrap();
+    let (accepted_b, _) = b.accepted();
+    let (accepted_a, _) = a.accepted();
+    assert!(a.say(ab, 1, b"over mine", b"") && b.say(ba, 2, b"over mine", b""));
+    for _ in 0..3 {
+        a.events();
+        b.events();
+    }
+    assert_eq!(b.hear(accepted_b).map(|(kind, ..)| kind), Some(1));
+    assert_eq!(a.hear(accepted_a).map(|(kind, ..)| kind), Some(2));
+
+    let sent = net.state().sent;
+    let own = a.endpoint.id();
+    assert_eq!(own.place, 0);
+    let to_self = a.endpoint.connect(own).unwrap();
+    let (from_self, _) = a.accepted();
+    assert!(a.say(to_self, 9, b"near", b""));
+    assert_eq!(a.hear(from_self).map(|(kind, ..)| kind), Some(9));
+    assert_eq!(net.state().sent, sent);
+}
+
+#[test]
+fn a_message_is_expected_soon_after_one_came() {
+    let HostPair { mut a, mut b, ab, .. } = pair();
+    assert!(a.say(ab, 1, b"", b""));
+    b.events();
+    let now = crate::sys::time::now_ns();
+    assert!(b.endpoint.is_expecting(now));
+    assert!(!b.endpoint.is_expecting(now + 3_600_000_000_000));
+    let plain = Node::open(Config::default(), TransportKind::Local).unwrap();
+    let plain = Endpoint::bind(&Arc::clone(&plain), 0, Exports::default()).unwrap();
+    assert!(!plain.is_expecting(now));
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The trait between the engine and a network.
+//!
+//! Not about the content of messages (`frame`).
+
+use std::fmt::Debug;
+use std::net::SocketAddrV4;
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+
+/// Maximum size in bytes of a message. A longer one lets more records share a message, and occupies
+/// more memory in each buffer of a receiver.
+pub const MESSAGE_MAX: usize = 20 * 1024;
+
+/// Number of a peer of a wire, chosen by the wire.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct WirePeer(pub u64);
+
+/// Event of a wire.
+#[derive(Debug)]
+pub enum WireEvent<'a> {
+    /// A message has arrived. Its sender is known from its content only.
+    Message(&'a [u8]),
+    /// A message to this peer was lost, and later ones may be.
+    Lost(WirePeer),
+}
+
+/// End of a network: carries messages to ends with other names. Messages between two ends arrive
+/// once and in order, or a loss is reported. Used by one thread at a time; no call blocks.
+pub trait NetWire: Debug + Send {
+    /// Returns the name by which peers reach this end.
+    fn name(&self) -> SocketAddrV4;
+
+    /// Returns the name of the network's provider, for lines of the log.
+    fn provider(&self) -> &str;
+
+    /// Returns the number of the peer with that name.
+    ///
+    /// # Errors
+    /// The network cannot store the name.
+    fn peer(&mut self, name: SocketAddrV4) -> Result<WirePeer, Errno>;
+
+    /// Returns an empty buffer for a message, with capacity for [`MESSAGE_MAX`] bytes.
+    fn buffer(&mut self) -> Vec<u8>;
+
+    /// Takes a message.
+    ///
+    /// # Errors
+    /// The message, if the network cannot take it now.
+    fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>>;
+
+    /// Makes progress and passes each event to `on`.
+    fn poll(&mut self, on: &mut dyn FnMut(WireEvent<'_>));
+
+    /// Whether the network has sent all messages that it took.
+    fn is_quiet(&self) -> bool;
+
+    /// Returns a descriptor that is readable when `poll` would find something; `None` if the
+    /// network has none.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether the descriptor will report every event from now on, so that the caller may sleep.
+    fn may_sleep(&mut self) -> bool;
+}

@@ -25,6 +25,7 @@ mod poll_delay;
 mod reply_line;
 pub mod rmw;
 pub mod shared_word;
+mod snapshot;
 pub mod spsc;
 pub mod stream;
 mod sync;
@@ -45,6 +46,7 @@ pub use layout::{
 };
 pub use limiter::Limiter;
 pub use shared_word::{SharedU32, SharedU64, SharedWords, full_fence};
+pub use snapshot::{SnapshotCell, SnapshotWriter, snapshot_words};
 pub use spsc::{Consumer, Producer, Record};
 pub use stream::{STREAM_BYTES, STREAM_PART, STREAM_ROOM, StreamRx, StreamTx};
 pub use wake_word::{FdAction, WakeWords, Wakeups};

@@ -36,6 +36,7 @@ mod shared_table;
 mod mapped;
 mod memory;
 mod migrate;
+pub mod monitor;
 mod node;
 mod places;
 #[doc(hidden)]

@@ -14,6 +14,9 @@ use super::maps::{FileId, file_id};
 /// Seals that fix the size: mapped memory stays backed.
 pub const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
+/// Seal that keeps other processes from writing, present and future mappings of this one aside.
+pub const READ_ONLY: SealFlags = SealFlags::FUTURE_WRITE;
+
 /// Reason for which a received descriptor was not mapped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BadMemory {
@@ -53,16 +56,48 @@ pub fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
 /// Whether files may have `len` bytes. Otherwise a write of the last one ends the program by
 /// SIGXFSZ.
 pub(crate) fn may_reach(len: u64) -> bool {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    let may = limit.is_none_or(|limit| limit >= len);
+    let limit = file_limit();
+    let may = limit >= len;
     if !may {
         super::logging::warn_about_call!(
-            "shared memory of {len} bytes (sparse) exceeds the limit of file sizes, {} bytes: \
-             ENOMEM. Run with ulimit -f unlimited",
-            limit.unwrap_or(u64::MAX)
+            "shared memory of {len} bytes (sparse) exceeds the limit of file sizes, {limit} \
+             bytes: ENOMEM. Run with ulimit -f unlimited"
         );
     }
     may
+}
+
+/// Returns the largest size in bytes that files may have.
+pub(crate) fn file_limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.unwrap_or(u64::MAX)
+}
+
+/// Takes all rights of other users away from a memfd.
+pub(crate) fn restrict_to_owner(fd: impl AsFd) -> Result<(), Errno> {
+    rustix::fs::fchmod(fd, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+}
+
+/// Opens the memfds of a process with a name, read-only.
+///
+/// # Errors
+/// ENOENT: no such process. EACCES: the process may not be inspected.
+pub(crate) fn open_named(pid: i32, name: &str) -> Result<Vec<OwnedFd>, Errno> {
+    let wanted = format!("/memfd:{name} (deleted)");
+    let mut found = Vec::new();
+    for entry in rustix::fs::Dir::new(rustix::fs::open(
+        format!("/proc/{pid}/fd"),
+        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?)? {
+        let path = format!("/proc/{pid}/fd/{}", entry?.file_name().to_string_lossy());
+        let is_it = rustix::fs::readlink(&path, Vec::new())
+            .is_ok_and(|target| target.as_bytes() == wanted.as_bytes());
+        if is_it && let Ok(fd) = open_without_waiting(&path, rustix::fs::OFlags::RDONLY) {
+            found.push(fd);
+        }
+    }
+    Ok(found)
 }
 
 /// Adds `seals` and forbids any further one.

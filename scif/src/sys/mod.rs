@@ -29,6 +29,7 @@ mod parts;
 pub mod probe;
 pub mod process;
 pub mod process_vm;
+pub mod record;
 pub(crate) mod shared;
 pub mod slice;
 pub mod smaps;

@@ -210,6 +210,43 @@ pub(crate) fn env() -> &'static Settings {
     })
 }
 
+/// Place of this process in its job, as the environment of a launcher tells it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Launcher {
+    /// Launcher or interface; empty if no launcher is known.
+    pub(crate) name: &'static str,
+    pub(crate) rank: Option<u64>,
+    pub(crate) size: Option<u64>,
+    pub(crate) job: String,
+}
+
+/// Variables of launchers: name to show, rank, number of ranks, job. The first row with a rank
+/// applies.
+const LAUNCHERS: [(&str, &str, &str, &str); 6] = [
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"),
+    ("PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_NAMESPACE"),
+    ("PMI", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"),
+    ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "SLURM_JOB_ID"),
+    ("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"),
+    ("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_ID"),
+];
+
+/// Returns the place of this process in its job.
+pub(crate) fn launcher() -> Launcher {
+    launcher_in(|name| std::env::var(name).ok())
+}
+
+fn launcher_in(variable: impl Fn(&str) -> Option<String>) -> Launcher {
+    let number = |name: &str| variable(name)?.trim().parse().ok();
+    let row = LAUNCHERS.iter().find(|(_, rank, _, _)| number(rank).is_some());
+    row.map_or_else(Launcher::default, |(name, rank, size, job)| Launcher {
+        name,
+        rank: number(rank),
+        size: number(size),
+        job: variable(job).unwrap_or_default(),
+    })
+}
+
 /// Returns the name of a parameter in the environment.
 fn variable(param: &Param) -> String {
     format!("FI_SCIF_{}", param.name.to_string_lossy().to_ascii_uppercase())
@@ -494,6 +531,17 @@ mod tests {
             complaints,
             ["STATS", "PEER_DEATH", "EAGER_SIZE", "PROCESS_VM", "CONNECT_TIMEOUT", "TRANSPORT"]
         );
+    }
+
+    #[test]
+    fn the_rank_comes_from_the_launcher() {
+        let set = [("PMI_RANK", "3"), ("PMI_SIZE", "x"), ("SLURM_PROCID", "7"), ("PMIX_RANK", "")];
+        let variable = |name: &str| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        let found = launcher_in(variable);
+        assert_eq!((found.name, found.rank, found.size), ("PMI", Some(3), None));
+        assert_eq!(launcher_in(|_| None), Launcher::default());
     }
 
     #[test]

@@ -46,6 +46,12 @@ pub(crate) fn version() -> u32 {
     with(|state| state.oldest.unwrap_or(Host::OLDEST))
 }
 
+/// Returns the newest interface version of the libfabrics that loaded this provider; 0 before the
+/// first.
+pub(crate) fn loaded_version() -> u32 {
+    with(|state| state.newest)
+}
+
 /// Returns the interface version to claim. A host skips a provider that claims less than an
 /// application requests.
 pub(crate) fn claimed_version() -> u32 {

@@ -24,7 +24,7 @@ use crate::engine::fast_path::{self, CompletionSink, DirectPoll};
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic, cm, coll_run, parting, posted_write, recv, send, srx};
 use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
-use crate::engine::{connections, loopback, peek, poison, progress};
+use crate::engine::{connections, loopback, monitor, peek, poison, progress};
 
 /// Size in bytes of the first page, in which programs have no memory: `vm.mmap_min_addr` forbids it
 /// unless it is 0.
@@ -324,6 +324,7 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
         // A peer that published before it saw its ring idle rang no doorbell, and a sleeper sweeps
         // no rings.
         e.links.activate_all();
+        monitor::note_sleep(e);
         if e.cm.is_some()
             && let Ok((e, mut env)) = split(st, ep)
         {
@@ -339,6 +340,7 @@ pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
             e.links.sock.disarm();
         }
         e.links.armed = false;
+        e.stats.record().set_asleep(false);
         // The sleeper was woken for a reason: poll the rings without delay, and the links first.
         e.links.cancel_poll_delay();
         e.links.last_events_ns = 0;
@@ -409,7 +411,7 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.links.sock.id().node, e.links.sock.id().port);
         if crate::base::env::env().stats {
-            crate::base::log::stats_line(&e.stats.line(&name, e.peers.met()));
+            crate::base::log::stats_line(&e.stats.counters().line(&name, e.peers.met()));
         }
     }
 }

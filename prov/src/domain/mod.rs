@@ -33,6 +33,7 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::monitor;
 use crate::state::eq_queue::EqShared;
 use crate::state::fabric::FabricShared;
 use crate::state::mr_table::MrTable;
@@ -176,6 +177,7 @@ impl DomainShared {
             auto.add(state)?;
         }
         state.enabled = true;
+        monitor::publish(state);
         Ok(())
     }
 

@@ -11,12 +11,12 @@ use crate::engine::channel::rx_throttle::RxThrottle;
 use crate::engine::tables::cm_state::Cm;
 use crate::engine::tables::coll_group::Coll;
 use crate::engine::tables::incoming::Rendezvous;
+use crate::engine::tables::monitor::Monitor;
 use crate::engine::tables::op_table::OpTable;
 use crate::engine::tables::peer_table::PeerTable;
 use crate::engine::tables::recv_queues::RecvQueues;
 use crate::engine::tables::rma_state::RmaTarget;
 use crate::engine::types::args::EpConfig;
-use crate::engine::types::stats::Stats;
 use crate::state::eq_queue::EqShared;
 
 /// Usability of an endpoint.
@@ -36,7 +36,8 @@ pub(crate) struct Endpoint {
     pub links: LinkSet,
     pub enabled: bool,
     pub(crate) health: Health,
-    pub stats: Stats,
+    /// Counters, and what other processes see of the endpoint.
+    pub stats: Monitor,
     /// Address and context of the C object, which events report.
     pub fid: usize,
     pub context: usize,
@@ -65,7 +66,7 @@ impl Endpoint {
             links: LinkSet::new(sock),
             enabled: false,
             health: Health::Sound,
-            stats: Stats::default(),
+            stats: Monitor::new(),
             fid: 0,
             context: 0,
             eq: None,

@@ -418,6 +418,7 @@ pub(crate) fn post_recv_fast(
         len: to.len(),
         context: a.context,
         flags: a.flags,
+        since_ns: ep.links.clock_ns(),
         multi: None,
     };
     ep.recv.queue(a.tag.is_some()).posted.push_back(posted);

@@ -11,6 +11,7 @@
 //! * `fast_path`: inline messages, on both sides of the receive
 //! * `dispatch`: the protocol of a record or of a pending operation
 //! * `peer_failure`, `source_watch`, `connections`, `liveness`: accepts, losses, failures
+//! * `monitor`: snapshots for scifctl
 //! * `progress`: polling loop
 //! * `loopback`, `peek`, `poison`: operations that make progress themselves, and the end by a panic
 
@@ -22,6 +23,7 @@ pub(crate) mod endpoint;
 pub(crate) mod fast_path;
 pub(crate) mod liveness;
 pub(crate) mod loopback;
+pub(crate) mod monitor;
 #[cfg(test)]
 pub(crate) mod panic_test;
 pub(crate) mod parts;

@@ -37,6 +37,7 @@ pub(crate) fn fail_peer(
         p.state.on_seen();
     }
     let met = p.state.was_up();
+    ep.stats.lost_peers += u64::from(met && left.is_empty());
     let source = sep_source::match_source(ep, env, peer);
     if source != peer && left.is_empty() {
         ep.peers.at_mut(source).state.on_failed(av_version);

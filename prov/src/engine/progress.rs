@@ -8,7 +8,9 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic_inline, parting, rendezvous, srx};
 use crate::engine::tables::unmet::ALIVE_NS;
-use crate::engine::{connections, dispatch, fast_path, liveness, peer_sweep, source_watch};
+use crate::engine::{
+    connections, dispatch, fast_path, liveness, monitor, peer_sweep, source_watch,
+};
 
 /// Interval in nanoseconds between polls of the sockets. A longer one delays accepts and connection
 /// ends.
@@ -89,8 +91,10 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     connections::end_exhausted(ep, env);
     parting::progress(ep, env);
     let now = scif::now_ns();
+    let before = ep.links.clock_ns();
     ep.links.note_clock(now);
     ep.links.sock.bell().set_polled(now);
+    monitor::note_tick(ep, before, now);
     if now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
         ep.links.last_events_ns = now;
         connections::poll_connections(ep, env);

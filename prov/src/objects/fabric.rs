@@ -23,7 +23,7 @@ use crate::objects::handle::{Domain, Fabric};
 use crate::objects::open_fabrics::{forget, remember, remember_domain};
 use crate::objects::wait_set::{self, WaitSet};
 use crate::objects::{domain, pep};
-use crate::state::fabric::{FabricShared, open_node};
+use crate::state::fabric::{FabricShared, open_node, publish_process};
 
 static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
 static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
@@ -56,6 +56,7 @@ pub(crate) unsafe extern "C" fn open(
             return Err(fi::FI_EINVAL);
         }
         let node = open_node()?;
+        publish_process(&node);
         tell(&node);
         let shared = FabricShared::new(attr.api_version, node);
         let head = fi::fid { fclass: fi::FI_CLASS_FABRIC, context, ops: &raw const FID_OPS };

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
+use scif::monitor::ProcessIdentity;
 use scif::{Config, Maker, Node, TransportKind};
 use scif_api::Backend;
 use scif_ring::counter::AtomicCounter;
 
-use crate::base::env;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::reason::warn_about_call;
+use crate::base::{env, host};
 
 /// Part of a fabric that all objects opened on it hold.
 #[derive(Debug)]
@@ -53,6 +54,22 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
         kind => Node::open(config, kind),
     };
     opened.map_err(|error| failed(&error))
+}
+
+/// Describes this process to readers of its published state, with the transport of `node`.
+pub(crate) fn publish_process(node: &Node) {
+    scif::monitor::publish_process(|| {
+        let launcher = env::launcher();
+        ProcessIdentity {
+            rank: launcher.rank,
+            size: launcher.size,
+            libfabric: host::loaded_version(),
+            provider: env!("CARGO_PKG_VERSION").to_owned(),
+            launcher: launcher.name.to_owned(),
+            job: launcher.job,
+            transport: format!("{:?}", node.kind()).to_lowercase(),
+        }
+    });
 }
 
 /// Opens the node of the calls of `scif.h`.

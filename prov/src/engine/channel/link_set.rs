@@ -123,6 +123,12 @@ impl LinkSet {
         poll & (self.clock_every - 1) == 0
     }
 
+    /// Returns the time in nanoseconds of the last reading of the clock, 0 before the first.
+    #[inline(always)]
+    pub(crate) fn clock_ns(&self) -> u64 {
+        self.last_clock_ns
+    }
+
     /// Notes a reading of the clock, and decides how many polls follow before the next one.
     pub(crate) fn note_clock(&mut self, now: u64) {
         let since = now.saturating_sub(std::mem::replace(&mut self.last_clock_ns, now));

@@ -79,11 +79,12 @@ fn on_eager(
                 if is_inline { copy_of(inline) } else { bytes_of(&record.body) }
             })?;
             let payload = Payload::Here(bytes);
+            let since_ns = ep.links.clock_ns();
             srx::enqueue_unexpected(
                 ep,
                 env,
                 tagged,
-                UnexpectedMsg { peer, tag, data, len, ack, payload, charge },
+                UnexpectedMsg { peer, tag, data, len, ack, payload, since_ns, charge },
             )?;
         }
     }
@@ -104,11 +105,12 @@ fn on_rts(
         None => {
             let ((), charge) = eviction::keep_bytes(ep, env, peer, rts.kept(), || Some(()))?;
             let payload = Payload::There(rts);
+            let since_ns = ep.links.clock_ns();
             srx::enqueue_unexpected(
                 ep,
                 env,
                 tagged,
-                UnexpectedMsg { peer, tag, data, len, ack: None, payload, charge },
+                UnexpectedMsg { peer, tag, data, len, ack: None, payload, since_ns, charge },
             )?;
         }
     }
@@ -186,6 +188,7 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Re
         len,
         context: a.context,
         flags: a.flags,
+        since_ns: ep.links.clock_ns(),
         multi,
     };
     if multi.is_none()

@@ -113,6 +113,7 @@ pub(crate) fn start(
         stamp,
         proto,
         heard: (0, 0),
+        since_ns: ep.links.clock_ns(),
         _arrival: still,
     }) else {
         return;

@@ -62,6 +62,8 @@ pub(crate) struct RndvRecv {
     pub(crate) proto: Option<RndvProto>,
     /// With the ring as method: bytes received at the last check, and the time of the last change.
     pub(crate) heard: (usize, u64),
+    /// Time in nanoseconds of the last progress call before the transfer began.
+    pub(crate) since_ns: u64,
     /// Keeps the pages of the buffer in place while the sender copies, where pages may migrate.
     pub(crate) _arrival: Option<scif::Arrival>,
 }
@@ -78,6 +80,15 @@ impl RndvRecv {
     /// Returns the operation number of the sender.
     pub(crate) fn op(&self) -> u64 {
         self.rts.op
+    }
+
+    /// Returns the bytes that are known to have arrived.
+    pub(crate) fn done(&self) -> usize {
+        match self.how {
+            RndvState::Pull { done } | RndvState::Fragments { done } => done,
+            RndvState::CoopCopy { own, .. } => own,
+            RndvState::Draining { .. } | RndvState::Ending { .. } => 0,
+        }
     }
 
     /// Returns the destination and source of a short message of which nothing is fetched yet, if

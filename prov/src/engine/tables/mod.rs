@@ -6,6 +6,7 @@ pub(crate) mod coll_group;
 pub(crate) mod coll_inbox;
 pub(crate) mod coll_plan;
 pub(crate) mod incoming;
+pub(crate) mod monitor;
 pub(crate) mod multi;
 pub(crate) mod op_table;
 pub(crate) mod peer;

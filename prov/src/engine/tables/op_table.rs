@@ -102,6 +102,8 @@ pub(crate) struct OutstandingOp {
     pub left: usize,
     /// Whether the target executes the operation in ring order. Later direct RMA must wait for it.
     pub ring_rma: bool,
+    /// Time in nanoseconds of the last progress call before the table had it.
+    pub since_ns: u64,
 }
 
 impl OutstandingOp {
@@ -120,6 +122,7 @@ impl OutstandingOp {
             asked: CtsReason::Never,
             left: 0,
             ring_rma: false,
+            since_ns: 0,
         }
     }
 
@@ -156,6 +159,8 @@ pub(crate) struct OpTable {
     /// Number that differs between incarnations of an endpoint. Generations begin with it, since
     /// peers may still owe replies to an earlier one.
     life: u32,
+    /// Time in nanoseconds of the last progress call.
+    pub(crate) clock_ns: u64,
     /// Work queued to the domain that this endpoint is executing.
     pub(crate) notes: Slab<Note>,
 }
@@ -179,6 +184,7 @@ impl OpTable {
             messages: Vec::new(),
             kept: 0,
             life,
+            clock_ns: 0,
             notes: Slab::new(),
         }
     }
@@ -196,7 +202,8 @@ impl OpTable {
 
     /// Adds an operation and returns its number. Returns 0, the number of none, with 2^32 - 1
     /// operations.
-    pub(crate) fn insert(&mut self, op: OutstandingOp) -> u64 {
+    pub(crate) fn insert(&mut self, mut op: OutstandingOp) -> u64 {
+        op.since_ns = self.clock_ns;
         self.kept += op.kept_len();
         if let Some(count) = self.messages_like(&op) {
             *count += 1;
@@ -244,6 +251,21 @@ impl OpTable {
     pub(crate) fn of_peer(&self, peer: PeerId) -> Vec<u64> {
         let ops = self.ops.iter().filter(|(_, op)| op.peer == peer);
         ops.map(|(id, _)| number(id)).collect()
+    }
+
+    /// Returns the number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Returns the operations, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OutstandingOp> {
+        self.ops.iter().map(|(_, op)| op)
+    }
+
+    /// Returns the operations, to change them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OutstandingOp> {
+        self.ops.iter_mut().map(|(_, op)| op)
     }
 
     /// Returns the peers of the operations, with repetitions.

@@ -96,6 +96,11 @@ impl PeerTable {
         self.entries.iter()
     }
 
+    /// Returns the numbers of the entries in use.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = PeerId> {
+        self.ids().filter(|peer| self.at(*peer).life != FREE)
+    }
+
     /// Returns the entry of `peer`, or `None` for [`ANY`].
     pub(crate) fn get(&self, peer: PeerId) -> Option<&Peer> {
         self.entries.get(peer.index())

@@ -112,6 +112,7 @@ impl Waiting {
             len: self.len,
             context: self.context,
             flags: self.flags | always,
+            since_ns: 0,
             multi: self.multi.map(MultiRecvId::Shared),
         }
     }

@@ -143,6 +143,21 @@ impl<T> List<T> {
         self.nodes.iter().filter_map(|node| node.value.as_ref())
     }
 
+    /// Iterates over all entries, oldest first.
+    pub(crate) fn oldest(&self) -> impl Iterator<Item = &T> {
+        let mut at = self.head;
+        std::iter::from_fn(move || {
+            let node = self.node(at)?;
+            at = node.next;
+            node.value.as_ref()
+        })
+    }
+
+    /// Iterates over all entries, to change them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.nodes.iter_mut().filter_map(|node| node.value.as_mut())
+    }
+
     /// Returns the oldest entry that `wanted` accepts, and its index.
     #[inline(always)]
     pub(crate) fn entry(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<(u32, &T)> {
@@ -207,6 +222,8 @@ pub(crate) struct PostedRecv {
     pub len: usize,
     pub context: usize,
     pub flags: u64,
+    /// Time in nanoseconds of the last progress call before it was posted.
+    pub since_ns: u64,
     /// Multi-receive buffer that this entry stands for, if any.
     pub multi: Option<MultiRecvId>,
 }
@@ -245,6 +262,8 @@ pub(crate) struct UnexpectedMsg {
     /// Operation number that the sender wants acknowledged.
     pub ack: Option<u64>,
     pub payload: Payload,
+    /// Time in nanoseconds of the progress call that received it.
+    pub since_ns: u64,
     /// Memory charged for the message while it waits.
     pub charge: Charge,
 }
@@ -311,6 +330,7 @@ pub(super) mod tests {
         assert_eq!(list.remove(b), None, "removed once");
         let d = list.push_back(4);
         assert_eq!(d, b, "the free place is used again");
+        assert_eq!(list.oldest().copied().collect::<Vec<_>>(), [1, 3, 4]);
         assert_eq!(list.extract(|_| true), vec![1, 3, 4]);
         assert_eq!(list.len(), 0);
         assert_eq!(list.find(|_| true), None);
@@ -328,6 +348,7 @@ pub(super) mod tests {
             len: 0,
             context: 0,
             flags: 0,
+            since_ns: 0,
             multi: None,
         }
     }

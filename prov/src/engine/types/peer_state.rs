@@ -172,6 +172,11 @@ impl PeerState {
         self.failing.map_or(0, |f| now.saturating_sub(f.since_ns))
     }
 
+    /// Returns the error that prevents a connection to an existing peer, while one does.
+    pub(crate) fn refusal(&self) -> Option<Errno> {
+        self.failing.map(|failing| failing.errno).filter(|errno| *errno != 0)
+    }
+
     /// Whether a connect was attempted and nothing has refused it so far.
     pub(crate) fn is_connecting(&self) -> bool {
         let unanswered = self.failing.is_none_or(|f| f.errno == fi::FI_ETIMEDOUT);

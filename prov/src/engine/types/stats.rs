@@ -2,8 +2,11 @@
 //! Counters behind `FI_SCIF_STATS`, by data path. They prove that traffic went through this
 //! endpoint.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 /// Operations and bytes of one path.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
 pub(crate) struct Path {
     pub ops: u64,
     pub bytes: u64,
@@ -17,8 +20,10 @@ impl Path {
     }
 }
 
-/// Plain counters, one set for each endpoint, written under the domain lock.
-#[derive(Clone, Copy, Debug, Default)]
+/// Plain counters, one set for each endpoint, written under the domain lock. Other processes read
+/// them: `scif::monitor::layout` names them in this order.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
 pub(crate) struct Stats {
     /// Messages sent, with the size of their payload.
     pub sent: Path,
@@ -50,7 +55,11 @@ pub(crate) struct Stats {
     pub no_direct: u64,
     /// Unexpected messages.
     pub unexpected: u64,
+    /// Peers that died.
+    pub lost_peers: u64,
 }
+
+const _: () = assert!(size_of::<Stats>() == 8 * scif::monitor::layout::COUNTERS.len());
 
 impl Stats {
     /// Returns the counters in one line. Each value follows its name, so that tools can parse the

@@ -28,8 +28,36 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Lists nodes with their processes and ports
     Nodes(ListOptions),
-    /// Lists the endpoints of every process with their counters
+    /// Lists the endpoints of every process with their counters, those of libfabric first
     Endpoints(ListOptions),
+    /// Lists the peers of the libfabric endpoints of a process
+    #[command(args_override_self = true)]
+    Peers {
+        /// Process id
+        pid: i32,
+        #[command(flatten)]
+        options: WatchOptions,
+    },
+    /// Shows all that a process publishes about its libfabric endpoints
+    #[command(args_override_self = true)]
+    Dump {
+        /// Process id
+        pid: i32,
+        #[command(flatten)]
+        options: WatchOptions,
+    },
+    /// Shows which processes with libfabric endpoints wait for which, and deadlocks
+    Job(WatchOptions),
+    /// Shows message rates of processes with libfabric endpoints
+    Top(WatchOptions),
+    /// Prints the counters of the libfabric endpoints of a process
+    #[command(args_override_self = true)]
+    Stats {
+        /// Process id
+        pid: i32,
+        #[command(flatten)]
+        options: WatchOptions,
+    },
     /// Lists present and former connections
     Connections(ListOptions),
     /// Summarizes registered memory by endpoint, or by process if there are many endpoints
@@ -115,12 +143,27 @@ pub(crate) enum NodeCommand {
 
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
+pub(crate) struct WatchOptions {
+    /// Print one JSON document per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Repeat every S seconds
+    #[arg(long, visible_alias = "live", value_name = "S", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = interval)]
+    pub(crate) watch: Option<f64>,
+    /// Number of repetitions with --watch [default: no limit]
+    #[arg(long, value_name = "N", require_equals = true)]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct ListOptions {
     /// Print one JSON document per line
     #[arg(long)]
     pub(crate) json: bool,
     /// Repeat every S seconds, with rates per second for connections
-    #[arg(long, value_name = "S", num_args = 0..=1, require_equals = true,
+    #[arg(long, visible_alias = "watch", value_name = "S", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = interval)]
     pub(crate) live: Option<f64>,
     /// Number of repetitions with --live [default: no limit]
@@ -206,6 +249,15 @@ mod tests {
         };
         assert_eq!((options.live, options.count, all), (Some(0.5), Some(3), false));
         assert!(matches!(parse("nodes --node=7"), Ok(Command::Nodes(o)) if o.node == Some(7)));
+        assert!(
+            matches!(parse("dump 7 --json"), Ok(Command::Dump { pid: 7, options }) if options.json)
+        );
+        for line in ["job --watch=0.5 --count=3", "top --live=0.5 --count=3"] {
+            let Ok(Command::Job(options) | Command::Top(options)) = parse(line) else {
+                panic!("not parsed: {line}");
+            };
+            assert_eq!((options.watch, options.count, options.json), (Some(0.5), Some(3), false));
+        }
         for line in ["--help", "nodes --help", "node lose --help"] {
             assert_eq!(parse(line).err(), Some(ErrorKind::DisplayHelp), "{line}");
         }
@@ -239,6 +291,9 @@ mod tests {
             "nodes --all",
             "node lose 1 --json",
             "doctor --live",
+            "peers",
+            "dump x",
+            "job 3",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! scifctl: shows nodes, endpoints, connections and windows; sends pings, measures bandwidth, and
-//! loses nodes. Checks the system.
+//! scifctl: shows nodes, endpoints, connections and windows, and the state of libfabric jobs; sends
+//! pings, measures bandwidth, and loses nodes. Checks the system.
 //!
 //! Contains the dispatch of the commands. See scifctl(1).
 
 mod args;
 mod bandwidth;
 mod doctor;
+mod fabric;
 mod failure;
 mod node;
 mod show;
@@ -40,6 +41,11 @@ fn run_other(config: &Config, command: &Command) -> Result<()> {
     match command {
         Command::Nodes(options) => show(List::Nodes, options),
         Command::Endpoints(options) => show(List::Endpoints, options),
+        Command::Peers { pid, options } => fabric::peers(*pid, options),
+        Command::Dump { pid, options } => fabric::dump(*pid, options),
+        Command::Job(options) => fabric::job(options),
+        Command::Top(options) => fabric::top(options),
+        Command::Stats { pid, options } => fabric::stats(*pid, options),
         Command::Connections(options) => show(List::Connections, options),
         Command::Windows { options, all: false } => show(List::WindowSummary, options),
         Command::Windows { options, all: true } => show(List::Windows, options),

@@ -10,10 +10,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use scif::Config;
+use scif::monitor::report::ProcessReport;
 use scif_api::introspect::{self, Endpoint, Node, Process, Registered};
 use serde_json::{Value, json};
 
 use crate::args::ListOptions;
+use crate::fabric;
 use crate::failure::Result;
 use crate::summary;
 use crate::table::{bytes, columns, own, peer};
@@ -40,6 +42,8 @@ type Moved = BTreeMap<(i32, u32), (u64, u64)>;
 struct Seen {
     nodes: Vec<Node>,
     processes: Vec<Process>,
+    /// Processes with endpoints of libfabric.
+    fabric: Vec<ProcessReport>,
     at: Instant,
 }
 
@@ -47,15 +51,23 @@ fn moved(endpoint: &Endpoint) -> (u64, u64) {
     (endpoint.sent + endpoint.received, endpoint.reads.1 + endpoint.writes.1)
 }
 
+/// Returns a process with its endpoints on `node`, if it has any.
+fn on_node(mut process: ProcessReport, node: Option<u16>) -> Option<ProcessReport> {
+    process.endpoints.retain(|endpoint| node.is_none_or(|only| only == endpoint.port.node));
+    (!process.endpoints.is_empty()).then_some(process)
+}
+
 impl Seen {
     fn now(config: &Config, list: List, node: Option<u16>) -> Result<Seen> {
         let nodes = if list == List::Nodes { introspect::nodes(config)? } else { Vec::new() };
         let processes =
             if list == List::Nodes { Vec::new() } else { introspect::processes(config)? };
+        let fabric = if list == List::Endpoints { fabric::processes()? } else { Vec::new() };
         let wanted = |number: u16| node.is_none_or(|only| only == number);
         Ok(Seen {
             nodes: nodes.into_iter().filter(|n| wanted(n.node)).collect(),
             processes: processes.into_iter().filter(|p| wanted(p.node)).collect(),
+            fabric: fabric.into_iter().filter_map(|process| on_node(process, node)).collect(),
             at: Instant::now(),
         })
     }
@@ -156,7 +168,14 @@ fn pair((count, n): (u64, u64)) -> String {
 fn tables(list: List, seen: &Seen, rates: Option<&Rates>, live: bool) -> String {
     let mut text = match list {
         List::Nodes => node_table(seen),
-        List::Endpoints => endpoint_table(seen),
+        List::Endpoints if seen.fabric.is_empty() => endpoint_table(seen),
+        List::Endpoints => {
+            let fabric = fabric::endpoint_table(&seen.fabric);
+            match seen.endpoints().next() {
+                Some(_) => format!("{fabric}\n{}", endpoint_table(seen)),
+                None => fabric,
+            }
+        }
         List::Connections => connection_table(seen, rates, live),
         List::Windows => window_table(seen),
         List::WindowSummary => summary::of_windows(&seen.processes),
@@ -290,7 +309,11 @@ fn document(list: List, seen: &Seen, rates: Option<&Rates>) -> Value {
         Some(json!({"pid": process.pid, "why": why}))
     };
     let denied: Vec<Value> = seen.processes.iter().filter_map(denied).collect();
-    json!({name: values, "denied": denied})
+    let document = json!({name: values, "denied": denied});
+    if list != List::Endpoints {
+        return document;
+    }
+    joined(document, json!({"fabric": fabric::endpoint_objects(&seen.fabric)}))
 }
 
 fn node_object(node: &Node) -> Value {

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Tables of the provider's endpoints.
+
+use std::fmt::Write;
+
+use scif::monitor::layout::COUNTERS;
+use scif::monitor::report::{EndpointReport, PeerReport, ProcessReport};
+
+use super::activity::{Activity, duration, silence};
+use super::waits::{self, owner, state, tag};
+use crate::table::{bytes, columns};
+
+/// Returns at most `width` characters of a text.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    text.chars().take(width).collect()
+}
+
+/// Returns libfabric's name of an endpoint type.
+pub(crate) fn type_name(ep_type: u64) -> &'static str {
+    match ep_type {
+        1 => "MSG",
+        2 => "DGRAM",
+        3 => "RDM",
+        _ => "?",
+    }
+}
+
+fn rank(process: &ProcessReport) -> String {
+    process.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string())
+}
+
+/// Returns one row for each endpoint.
+pub(crate) fn endpoints(all: &[ProcessReport]) -> String {
+    let now = scif::now_ns();
+    let mut rows = Vec::new();
+    for process in all {
+        for endpoint in &process.endpoints {
+            let ops = &endpoint.ops;
+            rows.push(vec![
+                process.pid.to_string(),
+                rank(process),
+                type_name(endpoint.ep_type).to_owned(),
+                endpoint.port.to_string(),
+                endpoint.known_peers.to_string(),
+                bytes(endpoint.counter("sent_bytes")),
+                bytes(endpoint.counter("received_bytes")),
+                ops.receives.to_string(),
+                ops.unexpected.to_string(),
+                (ops.outstanding + ops.pending + ops.incoming).to_string(),
+                Activity::of(process, now).name().to_owned(),
+                duration(silence(endpoint, now)),
+                cut(&process.command, 12),
+            ]);
+        }
+    }
+    let head = [
+        "PID", "RANK", "TYPE", "OWN", "PEERS", "SENT", "RECVD", "RECVS", "UNEXP", "OPS",
+        "ACTIVITY", "CALL", "COMMAND",
+    ];
+    let mut text = columns(&head, &rows);
+    for process in all.iter().filter(|process| process.unpublished > 0) {
+        let _ = writeln!(
+            text,
+            "process {}: {} more endpoints were opened, which are not shown",
+            process.pid, process.unpublished
+        );
+    }
+    text
+}
+
+/// Returns one row for each peer of a process.
+pub(crate) fn peers(process: &ProcessReport, all: &[ProcessReport]) -> String {
+    let mut text = String::new();
+    for endpoint in &process.endpoints {
+        let row = |peer: &PeerReport| {
+            let remote = owner(all, endpoint, peer.port);
+            vec![
+                endpoint.port.to_string(),
+                peer.port.to_string(),
+                remote.map_or_else(|| "-".to_owned(), rank),
+                peer.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+                peer.state.name().to_owned(),
+                peer.path.name().to_owned(),
+                peer.sent.to_string(),
+                peer.received.to_string(),
+                peer.outstanding.to_string(),
+                peer.pending.to_string(),
+                peer.errno.to_string(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = endpoint.peers.iter().map(row).collect();
+        let head = [
+            "OWN", "PEER", "RANK", "PID", "STATE", "PATH", "SENT", "RECEIVED", "UNACKED",
+            "PENDING", "ERRNO",
+        ];
+        text.push_str(&columns(&head, &rows));
+        let listed = endpoint.peers.len() as u64;
+        if endpoint.known_peers > listed {
+            let more = endpoint.known_peers - listed;
+            let _ = writeln!(text, "{more} more peers of {} are not listed", endpoint.port);
+        }
+    }
+    text
+}
+
+/// Returns everything about a process.
+pub(crate) fn dump(process: &ProcessReport, all: &[ProcessReport]) -> String {
+    let now = scif::now_ns();
+    let mut text = format!(
+        "process {} ({}), {}\n",
+        process.pid,
+        process.command,
+        Activity::of(process, now).name()
+    );
+    let _ = writeln!(
+        text,
+        "rank {} of {}, launcher {}, job {}",
+        rank(process),
+        process.size.map_or_else(|| "-".to_owned(), |size| size.to_string()),
+        or_dash(&process.launcher),
+        or_dash(&process.job),
+    );
+    let _ = writeln!(
+        text,
+        "provider {}, libfabric {}.{}, transport {}",
+        process.provider, process.libfabric.0, process.libfabric.1, process.transport
+    );
+    for endpoint in &process.endpoints {
+        dump_endpoint(&mut text, endpoint, all, now);
+    }
+    text.push_str(&peers(process, all));
+    for wait in waits::of(process, all, now) {
+        let _ = writeln!(text, "waits: {}", waits::describe(&wait));
+    }
+    text
+}
+
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+fn dump_endpoint(text: &mut String, endpoint: &EndpointReport, all: &[ProcessReport], now: u64) {
+    let ops = &endpoint.ops;
+    let _ = writeln!(
+        text,
+        "endpoint {} {}, open for {}, last progress call {} ago{}",
+        endpoint.port,
+        type_name(endpoint.ep_type),
+        duration(now.saturating_sub(endpoint.opened_ns)),
+        duration(silence(endpoint, now)),
+        if endpoint.asleep { ", asleep" } else { "" },
+    );
+    for pair in COUNTERS.iter().zip(&endpoint.counters).filter(|(_, value)| **value > 0) {
+        let _ = writeln!(text, "  {:<18} {:>16}", pair.0, pair.1);
+    }
+    let _ = writeln!(
+        text,
+        "  receives {}, multi-receive buffers {}, unexpected {} ({} bytes), outstanding {}, \
+         pending {}, incoming {}",
+        ops.receives,
+        ops.multi_recvs,
+        ops.unexpected,
+        bytes(ops.unexpected_bytes),
+        ops.outstanding,
+        ops.pending,
+        ops.incoming,
+    );
+    if endpoint.has_moved_on() {
+        let age = duration(now.saturating_sub(ops.time_ns));
+        let _ = writeln!(text, "  operations of {age} ago; others have started or ended since");
+    }
+    for op in &ops.listed {
+        let peer = match op.peer {
+            None => "any".to_owned(),
+            Some(port) => owner(all, endpoint, port).map_or_else(|| port.to_string(), waits::name),
+        };
+        let _ = writeln!(
+            text,
+            "  {:<12} {peer}, {}{} of {} bytes, {}, {}",
+            op.kind.name(),
+            tag(op),
+            bytes(op.done),
+            bytes(op.len),
+            state(op),
+            duration(now.saturating_sub(op.since_ns)),
+        );
+    }
+}
+
+/// Returns the counters of each endpoint in one line, in the form of FI_SCIF_STATS=1.
+pub(crate) fn stats(process: &ProcessReport) -> String {
+    let mut text = String::new();
+    for endpoint in &process.endpoints {
+        let _ = write!(text, "scif: endpoint {} peers {}", endpoint.port, endpoint.known_peers);
+        let mut pairs = COUNTERS.iter().zip(&endpoint.counters);
+        while let Some((name, value)) = pairs.next() {
+            match name.strip_suffix("_ops") {
+                Some(path) => {
+                    let path = if path == "coop_copy" { "both_sides" } else { path };
+                    let bytes = pairs.next().map_or(0, |(_, bytes)| *bytes);
+                    let _ = write!(text, " {path} {value}/{bytes}");
+                }
+                None => {
+                    let _ = write!(text, " {name} {value}");
+                }
+            }
+        }
+        text.push_str(" (operations/bytes)\n");
+    }
+    text
+}

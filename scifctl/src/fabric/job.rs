@@ -59,15 +59,15 @@ impl<'a> Job<'a> {
             let waiting = self.waiting_for(process.pid);
             let blocks = match &waiting[..] {
                 [] => String::new(),
-                names => format!("; {} for it", join_waiting(names)),
+                names => format!("; awaited by {}", texts::cut(&names.join(", "), 30)),
             };
             let text = match Activity::of(process, self.now) {
-                Activity::Stopped => format!("is stopped (SIGCONT continues it){blocks}"),
+                Activity::Stopped => format!("is stopped{blocks}"),
                 Activity::Ended => format!("has ended{blocks}"),
                 Activity::Away(ns) if !waiting.is_empty() => format!(
-                    "has made no call of the library for {} and is {}{blocks}",
+                    "has made no call for {}, {}{blocks}",
                     duration(ns),
-                    if process.state == 'R' { "running elsewhere" } else { "not running" }
+                    if process.state == 'R' { "running" } else { "not running" }
                 ),
                 _ => continue,
             };
@@ -159,14 +159,6 @@ impl<'a> Job<'a> {
             "cycles": cycles,
             "findings": self.findings(),
         })
-    }
-}
-
-/// Joins names as the subject of "wait" or "waits".
-fn join_waiting(names: &[String]) -> String {
-    match names {
-        [one] => format!("{one} waits"),
-        many => format!("{} wait", many.join(", ")),
     }
 }
 

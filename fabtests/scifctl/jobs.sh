@@ -55,10 +55,12 @@ found() {
         python3 - "$room" "$@" <<'PYTHON' && { cat "$room/text" && return 0; }
 import json, re, sys
 room, expressions = sys.argv[1], sys.argv[2:]
-pids = {int(p): int(r) for r, p in re.findall(r"hang: rank (\d+) pid (\d+)", open(f"{room}/job").read())}
+job = open(f"{room}/job").read()
+pids = {int(p): int(r) for r, p in re.findall(r"hang: rank (\d+) pid (\d+)", job)}
 document = json.load(open(f"{room}/document"))
 d = {p["rank"]: p for p in document["processes"] if pids.get(p["pid"]) == p["rank"]}
-cycles = [sorted(m["rank"] for m in c) for c in document["cycles"] if all(m["pid"] in pids for m in c)]
+own = [c for c in document["cycles"] if all(m["pid"] in pids for m in c)]
+cycles = [sorted(m["rank"] for m in c) for c in own]
 findings = "\n".join(document["findings"])
 lines = open(f"{room}/text").read().splitlines()
 
@@ -67,7 +69,8 @@ def waits(rank, kind, peer, tag, size):
     return any(w["kind"] == kind and w["peer_rank"] == peer and w["tag"] & 0x7fffffff == tag
                and w["bytes"] == size and w["age_ns"] >= 200_000_000 for w in d[rank]["waits"])
 
-sys.exit(0 if len(d) == 4 and max(map(len, lines)) <= 100 and all(eval(e) for e in expressions) else 1)
+fits = len(d) == 4 and max(map(len, lines)) <= 100
+sys.exit(0 if fits and all(eval(e) for e in expressions) else 1)
 PYTHON
         sleep 0.1
     done

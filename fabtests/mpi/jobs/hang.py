@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """MPI job of 4 ranks that hangs: hang.py unmatched | deadlock | stopped | loop | storm.
 
-unmatched  rank 1 receives tag 77 from rank 2, which never sends it; all others wait in a barrier
+unmatched  rank 1 receives tag 77 from rank 2, which never sends it; the others wait in a barrier
 deadlock   ranks 0 and 3 send 4 MiB to each other, tags 5 and 6, before they receive
 stopped    rank 2 stops itself; rank 0 receives tag 9 from it
 loop       rank 3 computes forever; rank 0 receives tag 11 from it
-storm      rings of 8-byte messages for 60 seconds, so that the counters of bytes and messages differ
-           by a factor of 8
+storm      exchanges 8-byte messages for 60 seconds
 
 Each rank first prints "hang: rank R pid P", after a barrier that connects all ranks.
 """

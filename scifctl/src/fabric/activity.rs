@@ -4,8 +4,8 @@
 use scif::monitor::report::{EndpointReport, ProcessReport};
 
 /// Nanoseconds without a progress call after which a process counts as being outside the library.
-/// A process that computes between its calls is away for shorter times.
-const AWAY_NS: u64 = 200_000_000;
+/// A polling process that waits for a processor is silent for shorter times.
+const AWAY_NS: u64 = 500_000_000;
 
 /// Activity of a process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

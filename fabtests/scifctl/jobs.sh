@@ -93,15 +93,21 @@ hidden() {
         ! grep -q "\"pid\":$pid," "$room/other"
 }
 
+# prints PATTERN COUNT COMMAND...: as many lines of the output match.
+prints() {
+    "${@:3}" >"$room/printed" && [ "$(grep -c "$1" "$room/printed")" = "$2" ] && return 0
+    cat "$room/printed"
+    return 1
+}
+
 # Each peer, counter and text of a process.
 shown() {
     local pid
     pid=$(sed -n 's/^hang: rank 0 pid //p' "$room/job")
-    "$tool" peers "$pid" | grep -c connected | grep -qx 3 &&
-        "$tool" dump "$pid" | grep -q '^waits: trecv from rank 2' &&
-        "$tool" stats "$pid" | grep -q '^scif: endpoint .* sent [1-9]' &&
-        "$tool" endpoints | grep -q "^ *$pid  *0  RDM " &&
-        "$tool" top | grep -q "^ *$pid "
+    prints connected 3 "$tool" peers "$pid" &&
+        prints '^waits: trecv from rank 2' 1 "$tool" dump "$pid" &&
+        prints '^scif: endpoint .* sent [1-9]' 1 "$tool" stats "$pid" &&
+        prints "^ *$pid  *0  RDM " 1 "$tool" endpoints && prints "^ *$pid " 1 "$tool" top
 }
 
 for stack; do

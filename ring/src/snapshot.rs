@@ -110,18 +110,18 @@ mod tests {
     const LEN: usize = 24;
     const WORDS: usize = snapshot_words(LEN);
 
-    fn cell(memory: &mut [u64]) -> SnapshotCell {
+    fn cell(memory: &mut [u64]) -> Option<SnapshotCell> {
         let count = memory.len();
         let base = NonNull::from(memory).cast::<u8>();
         // SAFETY: the memory outlives the view in each test, and is not used otherwise meanwhile.
         let words = unsafe { SharedWords::new(base, count) };
-        SnapshotCell::new(words, 0, LEN).unwrap()
+        SnapshotCell::new(words, 0, LEN)
     }
 
     #[test]
     fn the_last_complete_snapshot_is_read() {
         let mut memory = [0; WORDS];
-        let cell = cell(&mut memory);
+        let cell = cell(&mut memory).unwrap();
         let mut seen = [9; LEN];
         assert_eq!((cell.read(&mut seen), seen), (Some(0), [0; LEN]));
         for number in 1..5 {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_writer_that_stops_in_a_copy_leaves_the_other() {
         let mut memory = [0; WORDS];
-        let cell = cell(&mut memory);
+        let cell = cell(&mut memory).unwrap();
         cell.write(|copy| (0..LEN).for_each(|at| copy.put(at, 7)));
         let mut seen = [0; LEN];
         cell.write(|copy| {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn no_snapshot_is_torn() {
         let mut memory = [0; WORDS];
-        let cell = cell(&mut memory);
+        let cell = cell(&mut memory).unwrap();
         let rounds = if cfg!(miri) { 50 } else { 20_000 };
         std::thread::scope(|scope| {
             let writer = scope.spawn(move || {

@@ -62,7 +62,8 @@ pub const TEXT_WORDS: usize = 8;
 pub mod record {
     /// 0 for a free record; else the number of the endpoint, in the order of opening.
     pub const NUMBER: usize = 0;
-    /// Address: node in the bits from 16 on, port below.
+    /// Address: IP address of another host in the upper half, node in the bits from 16 on, port
+    /// below.
     pub const PORT: usize = 1;
     /// Endpoint type, as libfabric numbers it.
     pub const TYPE: usize = 2;

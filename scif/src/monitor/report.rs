@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use scif_ring::{SharedWords, SnapshotCell};
 
@@ -234,7 +235,11 @@ fn text_at(words: SharedWords, index: usize) -> String {
 
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
 fn port_of(word: u64) -> PortId {
-    PortId { node: (word >> 16) as u16, port: word as u16 }
+    let (host, node, port) = ((word >> 32) as u32, (word >> 16) as u16, word as u16);
+    match host {
+        0 => PortId::new(node, port),
+        host => PortId::abroad(node, SocketAddrV4::new(Ipv4Addr::from_bits(host), port)),
+    }
 }
 
 /// Reads the memory of the process `seen`. Returns `None` if it belongs to another process, or has
@@ -407,7 +412,7 @@ mod tests {
     fn a_process_reads_its_own_endpoints() {
         publish_process(identity);
         let mut record: EndpointRecord<[u64; 28]> = EndpointRecord::open();
-        let port = PortId { node: 4, port: 700 };
+        let port = PortId::new(4, 700);
         record.publish(port, 3);
         record[0] = 9;
         record.write_ops(|copy| {

@@ -299,10 +299,11 @@ impl<T> EndpointRecord<T> {
     }
 }
 
-/// Returns an address as a word.
+/// Returns an address as a word: the host in the upper half, 0 for this one.
 #[must_use]
 pub fn port_word(port: PortId) -> u64 {
-    u64::from(port.node) << 16 | u64::from(port.port)
+    let host = port.network_name().map_or(0, |name| name.ip().to_bits());
+    u64::from(host) << 32 | u64::from(port.node) << 16 | u64::from(port.port)
 }
 
 impl<T> Deref for EndpointRecord<T> {

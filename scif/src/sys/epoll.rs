@@ -138,22 +138,27 @@ pub fn signal(event: &OwnedFd) {
 
 /// An event counter that is readable from `signal` to `drain`.
 #[derive(Debug)]
-pub(crate) struct Event(PrivateFd);
+pub struct Event(PrivateFd);
 
 impl Event {
-    pub(crate) fn new() -> Result<Event, Errno> {
+    pub fn new() -> Result<Event, Errno> {
         inherited_event().map(|fd| Event(PrivateFd::new(fd)))
     }
 
-    pub(crate) fn signal(&self) {
+    pub fn signal(&self) {
         // EAGAIN: the counter is full, so it is readable already.
         let _ = rustix::io::write(self.0.as_fd(), &1u64.to_ne_bytes());
     }
 
     /// Clears the signals; returns whether one was set.
-    pub(crate) fn drain(&self) -> bool {
+    pub fn drain(&self) -> bool {
+        self.take() > 0
+    }
+
+    /// Clears the signals; returns their number.
+    pub fn take(&self) -> u64 {
         let mut count = [0u8; 8];
-        rustix::io::read(self.0.as_fd(), &mut count).is_ok()
+        rustix::io::read(self.0.as_fd(), &mut count).map_or(0, |_| u64::from_ne_bytes(count))
     }
 }
 

@@ -46,7 +46,7 @@ impl SocketFile {
     }
 
     /// Removes the file, unless another process's file has taken its place.
-    pub(crate) fn remove(&self) {
+    pub fn remove(&self) {
         if process::file_id(&self.path) == Ok(self.id) {
             let _ = file::unlink(&self.path);
         }
@@ -111,30 +111,51 @@ impl Names {
         SocketFile::new(path).map(Some)
     }
 
-    /// Returns the address of the holders of the shared table `name`.
-    pub(crate) fn shared_table(&self, name: &str) -> Result<SocketAddrUnix> {
+    /// Returns the address of the listener `name`, whose parts are separated by slashes. Its first
+    /// part is no number, which would be a node.
+    ///
+    /// # Errors
+    /// [`Error::Os`] for a name that is too long.
+    pub fn named(&self, name: &str) -> Result<SocketAddrUnix> {
         match self {
             Names::Abstract { domain } => {
-                SocketAddrUnix::new_abstract_name(format!("scif/{domain}/table/{name}").as_bytes())
+                SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{name}").as_bytes())
             }
-            Names::Dir { dir, domain } => SocketAddrUnix::new(table_path(dir, domain, name)),
+            Names::Dir { dir, domain } => SocketAddrUnix::new(named_path(dir, domain, name)),
         }
-        .map_err(Error::os("name of a shared table"))
+        .map_err(Error::os("socket name"))
+    }
+
+    /// Binds a socket to the name `name` and listens. EADDRINUSE: the name is taken.
+    ///
+    /// # Errors
+    /// [`Error::Os`] of the failed system call.
+    pub fn bind_named(
+        &self,
+        socket: &OwnedFd,
+        name: &str,
+        backlog: i32,
+    ) -> Result<Option<SocketFile>> {
+        let addr = self.named(name)?;
+        let Names::Dir { dir, domain } = self else {
+            unix::bind(socket, &addr).map_err(Error::os("bind"))?;
+            unix::listen(socket, backlog).map_err(Error::os("listen"))?;
+            return Ok(None);
+        };
+        let path = named_path(dir, domain, name);
+        bind_file(socket, &addr, (dir, &path), backlog)?;
+        SocketFile::new(path).map(Some)
+    }
+
+    /// Returns the address of the holders of the shared table `name`.
+    pub(crate) fn shared_table(&self, name: &str) -> Result<SocketAddrUnix> {
+        self.named(&format!("table/{name}"))
     }
 
     /// Binds the socket of a new shared table and listens. EADDRINUSE: the name
     /// is taken.
     pub(crate) fn bind_table(&self, socket: &OwnedFd, name: &str, backlog: i32) -> Result<()> {
-        let addr = self.shared_table(name)?;
-        match self {
-            Names::Abstract { .. } => {
-                unix::bind(socket, &addr).map_err(Error::os("bind"))?;
-                unix::listen(socket, backlog).map_err(Error::os("listen"))
-            }
-            Names::Dir { dir, domain } => {
-                bind_file(socket, &addr, (dir, &table_path(dir, domain, name)), backlog)
-            }
-        }
+        self.bind_named(socket, &format!("table/{name}"), backlog).map(drop)
     }
 
     /// Removes the file of the shared table `name` if its last holder has closed it.
@@ -145,7 +166,7 @@ impl Names {
         if let (Ok(addr), Ok(_locked)) = (self.shared_table(name), lock(dir))
             && is_stale(&addr)
         {
-            let _ = file::unlink(&table_path(dir, domain, name));
+            let _ = file::unlink(&named_path(dir, domain, &format!("table/{name}")));
         }
     }
 
@@ -215,8 +236,8 @@ impl Names {
     }
 }
 
-fn table_path(dir: &Path, domain: &str, name: &str) -> PathBuf {
-    dir.join(format!("{domain}.table.{name}"))
+fn named_path(dir: &Path, domain: &str, name: &str) -> PathBuf {
+    dir.join(format!("{domain}.{}", name.replace('/', ".")))
 }
 
 /// Binds a socket to a file of the runtime directory and listens. Takes over a file without a

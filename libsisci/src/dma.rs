@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! DMA queues: transfers that a thread of the library executes while the caller computes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+
+use scif_ring::Mem;
+use scif_ring::counter::AtomicFlag;
+
+use crate::callback::Callback;
+use crate::desc::Desc;
+use crate::error::{Outcome, SciError, fail};
+use crate::flags;
+use crate::local_segment::LocalSegment;
+use crate::lock::{take, wait};
+use crate::memory::Memory;
+use crate::remote_segment::{Phase, RemoteSegment};
+use crate::wire::Deadline;
+
+/// Maximum number of parts of one transfer (`DIS_DMA_MAX_VECLEN`).
+pub(crate) const VECTOR_MAX: u32 = 256;
+/// Number of bytes copied between two looks at an abort. An abort waits for so many.
+const PIECE: usize = 1 << 20;
+
+/// `sci_dma_queue_state_t`
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u32)]
+pub(crate) enum QueuePhase {
+    Idle = 0,
+    Gather = 1,
+    Posted = 2,
+    Done = 3,
+    Aborted = 4,
+    Error = 5,
+}
+
+/// Part of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) size: usize,
+    pub(crate) local: usize,
+    pub(crate) remote: usize,
+}
+
+/// Local side of a transfer.
+pub(crate) enum Near {
+    /// Segment, prepared for the adapter of the queue.
+    Segment(Arc<LocalSegment>),
+    /// Memory of the program, which it keeps until the end of the transfer.
+    User(Mem),
+}
+
+/// Copy between both sides, with the memory that it holds.
+struct Copy {
+    from: Mem,
+    to: Mem,
+    near: Option<(Arc<LocalSegment>, Arc<Memory>)>,
+    far: (Arc<RemoteSegment>, Arc<Memory>),
+}
+
+impl Copy {
+    /// Ends the use of both sides.
+    fn end(&self) {
+        if let Some((segment, _)) = &self.near {
+            segment.put();
+        }
+        self.far.0.put();
+    }
+
+    fn is_alive(&self) -> bool {
+        !matches!(self.far.0.phase(), Phase::Lost | Phase::Refused)
+    }
+}
+
+struct QueueState {
+    phase: QueuePhase,
+    gathered: Vec<Copy>,
+}
+
+/// DMA queue of the program.
+pub(crate) struct DmaQueue {
+    desc: Arc<Desc>,
+    adapter: u32,
+    max_entries: usize,
+    state: Mutex<QueueState>,
+    changed: Condvar,
+    aborted: AtomicFlag,
+}
+
+/// Callback of a transfer, with its result.
+pub(crate) type TransferCallback = Option<Callback<SciError>>;
+
+impl DmaQueue {
+    /// Makes a queue (`SCICreateDMAQueue`).
+    ///
+    /// # Errors
+    /// `IllegalParameter` for no entries; those of the adapter number; errors of the system.
+    pub(crate) fn new(desc: &Arc<Desc>, adapter: u32, max_entries: u32) -> Outcome<Arc<DmaQueue>> {
+        desc.context.check_adapter(adapter)?;
+        if max_entries == 0 {
+            return fail(SciError::IllegalParameter);
+        }
+        desc.context.transfers()?;
+        desc.hold();
+        Ok(Arc::new(DmaQueue {
+            desc: Arc::clone(desc),
+            adapter,
+            max_entries: max_entries as usize,
+            state: Mutex::new(QueueState { phase: QueuePhase::Idle, gathered: Vec::new() }),
+            changed: Condvar::new(),
+            aborted: AtomicFlag::new(false),
+        }))
+    }
+
+    /// Returns its state (`SCIDMAQueueState`).
+    pub(crate) fn phase(&self) -> QueuePhase {
+        take(&self.state).phase
+    }
+
+    /// Removes it (`SCIRemoveDMAQueue`).
+    ///
+    /// # Errors
+    /// `IllegalOperation` during a transfer.
+    pub(crate) fn remove(&self) -> Outcome<()> {
+        let mut state = take(&self.state);
+        if state.phase == QueuePhase::Posted {
+            return fail(SciError::IllegalOperation);
+        }
+        state.gathered.drain(..).for_each(|copy| copy.end());
+        self.desc.release();
+        Ok(())
+    }
+
+    /// Checks one part and holds its memory.
+    fn prepare(
+        &self,
+        near: &Near,
+        far: &Arc<RemoteSegment>,
+        part: Move,
+        read: bool,
+    ) -> Outcome<Copy> {
+        if part.size == 0 {
+            return fail(SciError::SizeAlignment);
+        }
+        let memory = far.get()?;
+        let result = (|| {
+            let remote = memory.bytes(part.remote, part.size)?;
+            let (local, near) = match near {
+                Near::User(memory) => {
+                    (memory.sub(part.local, part.size).ok_or(SciError::OutOfRange)?, None)
+                }
+                Near::Segment(segment) => {
+                    if !segment.is_prepared(self.adapter) {
+                        return fail(SciError::SegmentNotPrepared);
+                    }
+                    let memory = segment.get()?;
+                    let local =
+                        memory.bytes(part.local, part.size).inspect_err(|_| segment.put())?;
+                    (local, Some((Arc::clone(segment), memory)))
+                }
+            };
+            Ok((local, remote, near))
+        })();
+        let (local, remote, near) = result.inspect_err(|_| far.put())?;
+        let (from, to) = if read { (remote, local) } else { (local, remote) };
+        Ok(Copy { from, to, near, far: (Arc::clone(far), memory) })
+    }
+
+    /// Starts a transfer (`SCIStartDmaTransfer` and its relatives).
+    ///
+    /// # Errors
+    /// `OutOfRange`, `MaxEntries`, `SizeAlignment`, `SegmentNotPrepared`, `SegmentNotConnected`;
+    /// `IllegalOperation` during another transfer; with `SCI_FLAG_DMA_WAIT` its own failure.
+    pub(crate) fn start(
+        self: &Arc<DmaQueue>,
+        (near, far): (&Near, &Arc<RemoteSegment>),
+        parts: &[Move],
+        callback: TransferCallback,
+        flags: u32,
+    ) -> Outcome<()> {
+        if parts.len() > VECTOR_MAX as usize || parts.len() > self.max_entries {
+            return fail(SciError::MaxEntries);
+        }
+        {
+            let mut state = take(&self.state);
+            if matches!(state.phase, QueuePhase::Posted | QueuePhase::Gather) {
+                return fail(SciError::IllegalOperation);
+            }
+            let read = flags & flags::DMA_READ != 0;
+            let mut copies = Vec::with_capacity(parts.len());
+            for part in parts {
+                match self.prepare(near, far, *part, read) {
+                    Ok(copy) => copies.push(copy),
+                    Err(failure) => {
+                        copies.iter().for_each(Copy::end);
+                        return Err(failure);
+                    }
+                }
+            }
+            state.gathered = copies;
+            state.phase = QueuePhase::Gather;
+        }
+        self.launch(callback, flags & flags::DMA_WAIT != 0)
+    }
+
+    /// Adds a transfer to those of the next post (`SCIEnqueueDMATransfer`).
+    ///
+    /// # Errors
+    /// As [`DmaQueue::start`].
+    pub(crate) fn enqueue(
+        &self,
+        near: &Near,
+        far: &Arc<RemoteSegment>,
+        part: Move,
+        read: bool,
+    ) -> Outcome<QueuePhase> {
+        let mut state = take(&self.state);
+        if !matches!(state.phase, QueuePhase::Idle | QueuePhase::Gather) {
+            return fail(SciError::IllegalOperation);
+        }
+        if state.gathered.len() >= self.max_entries {
+            return fail(SciError::MaxEntries);
+        }
+        let copy = self.prepare(near, far, part, read)?;
+        state.gathered.push(copy);
+        state.phase = QueuePhase::Gather;
+        Ok(QueuePhase::Gather)
+    }
+
+    /// Starts the transfers that were added (`SCIPostDMAQueue`).
+    ///
+    /// # Errors
+    /// `IllegalOperation` without any.
+    pub(crate) fn post(self: &Arc<DmaQueue>, callback: TransferCallback) -> Outcome<()> {
+        if self.phase() != QueuePhase::Gather {
+            return fail(SciError::IllegalOperation);
+        }
+        self.launch(callback, false)
+    }
+
+    /// Makes it idle again (`SCIResetDMAQueue`).
+    ///
+    /// # Errors
+    /// `IllegalOperation` during a transfer.
+    pub(crate) fn reset(&self) -> Outcome<()> {
+        let mut state = take(&self.state);
+        if state.phase == QueuePhase::Posted {
+            return fail(SciError::IllegalOperation);
+        }
+        state.gathered.drain(..).for_each(|copy| copy.end());
+        state.phase = QueuePhase::Idle;
+        Ok(())
+    }
+
+    fn launch(self: &Arc<DmaQueue>, callback: TransferCallback, wait: bool) -> Outcome<()> {
+        let copies = {
+            let mut state = take(&self.state);
+            if state.phase == QueuePhase::Posted {
+                return fail(SciError::IllegalOperation);
+            }
+            self.aborted.set(false);
+            state.phase = QueuePhase::Posted;
+            std::mem::take(&mut state.gathered)
+        };
+        let queue = Arc::clone(self);
+        let callback = callback.map(Arc::new);
+        if !wait {
+            let task = Box::new(move || {
+                queue.run(copies.into(), callback);
+            });
+            self.desc.context.transfers()?.post(task);
+            return Ok(());
+        }
+        match queue.run(copies.into(), callback) {
+            SciError::Ok => Ok(()),
+            code => fail(code),
+        }
+    }
+
+    /// Executes copies; returns the result.
+    fn run(
+        &self,
+        mut copies: VecDeque<Copy>,
+        callback: Option<Arc<Callback<SciError>>>,
+    ) -> SciError {
+        let mut result = SciError::Ok;
+        while let Some(copy) = copies.pop_front() {
+            if result == SciError::Ok {
+                result = self.execute(&copy);
+            }
+            copy.end();
+        }
+        take(&self.state).phase = match result {
+            SciError::Ok => QueuePhase::Done,
+            SciError::Cancelled => QueuePhase::Aborted,
+            _ => QueuePhase::Error,
+        };
+        self.changed.notify_all();
+        if let Some(callback) = callback {
+            self.desc.context.callbacks.post(Box::new(move || callback.call(&result)));
+        }
+        result
+    }
+
+    fn execute(&self, copy: &Copy) -> SciError {
+        let mut done = 0;
+        while done < copy.to.len() {
+            if self.aborted.get() {
+                return SciError::Cancelled;
+            }
+            if !copy.is_alive() {
+                return SciError::TransferFailed;
+            }
+            let len = PIECE.min(copy.to.len() - done);
+            if let (Some(to), Some(from)) = (copy.to.sub(done, len), copy.from.sub(done, len)) {
+                to.copy_from(&from);
+            }
+            done += len;
+        }
+        SciError::Ok
+    }
+
+    /// Waits for the end of a transfer (`SCIWaitForDMAQueue`).
+    ///
+    /// # Errors
+    /// `IllegalOperation` if none was started; `Timeout`.
+    pub(crate) fn wait(&self, deadline: Deadline) -> Outcome<QueuePhase> {
+        let mut state = take(&self.state);
+        loop {
+            match state.phase {
+                QueuePhase::Posted => {}
+                QueuePhase::Idle | QueuePhase::Gather => return fail(SciError::IllegalOperation),
+                ended => return Ok(ended),
+            }
+            let late;
+            (state, late) = wait(&self.changed, state, deadline);
+            if late && state.phase == QueuePhase::Posted {
+                return fail(SciError::Timeout);
+            }
+        }
+    }
+
+    /// Aborts a transfer, and waits until it has stopped (`SCIAbortDMAQueue`).
+    ///
+    /// # Errors
+    /// `IllegalOperation` without one.
+    pub(crate) fn abort(&self) -> Outcome<()> {
+        if self.phase() != QueuePhase::Posted {
+            return fail(SciError::IllegalOperation);
+        }
+        self.aborted.set(true);
+        self.wait(None).map(drop)
+    }
+}

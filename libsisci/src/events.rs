@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Events of segments, in a queue for a thread that waits or for a callback.
+
+use std::collections::VecDeque;
+
+use crate::error::{Outcome, SciError, fail};
+
+/// Number of events that a segment keeps for a later wait. One more is lost, and the next wait
+/// reports `SCI_ERR_OVERFLOW`.
+const EVENTS_MAX: usize = 32;
+
+/// `sci_segment_cb_reason_t`
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u32)]
+pub(crate) enum EventReason {
+    Connect = 1,
+    Disconnect = 2,
+    NotOperational = 3,
+    Operational = 4,
+    Lost = 5,
+}
+
+impl EventReason {
+    /// Returns the reason with a number.
+    pub(crate) fn of(number: u32) -> Option<EventReason> {
+        use EventReason::{Connect, Disconnect, Lost, NotOperational, Operational};
+        [Connect, Disconnect, NotOperational, Operational, Lost]
+            .into_iter()
+            .find(|reason| *reason as u32 == number)
+    }
+}
+
+/// Events that wait.
+#[derive(Debug)]
+pub(crate) struct EventQueue<E> {
+    events: VecDeque<E>,
+    overflown: bool,
+}
+
+impl<E> Default for EventQueue<E> {
+    fn default() -> EventQueue<E> {
+        EventQueue { events: VecDeque::new(), overflown: false }
+    }
+}
+
+impl<E> EventQueue<E> {
+    pub(crate) fn push(&mut self, event: E) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event);
+        } else {
+            self.overflown = true;
+        }
+    }
+
+    /// Takes the oldest event; `None` without one.
+    ///
+    /// # Errors
+    /// `Overflow`, once, after the last event before the lost ones.
+    pub(crate) fn pop(&mut self) -> Outcome<Option<E>> {
+        match self.events.pop_front() {
+            None if std::mem::take(&mut self.overflown) => fail(SciError::Overflow),
+            event => Ok(event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_events_are_reported_once_and_in_their_place() {
+        let mut queue = EventQueue::default();
+        for n in 0..=EVENTS_MAX {
+            queue.push(n);
+        }
+        for n in 0..EVENTS_MAX {
+            assert_eq!(queue.pop(), Ok(Some(n)));
+        }
+        assert_eq!(queue.pop(), fail(SciError::Overflow));
+        assert_eq!(queue.pop(), Ok(None));
+    }
+}

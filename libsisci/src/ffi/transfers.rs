@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Sequences, barriers and copies by the calling processor.
+
+#![expect(unsafe_code, reason = "functions a C program calls by name, with pointers of its own")]
+
+use std::ffi::c_void;
+
+use scif_ring::full_fence;
+
+use crate::error::{Outcome, SciError, fail};
+use crate::ffi::entry::{
+    Handle, OwnHandle, check_flags, guard, memory, need, not_supported, object,
+};
+use crate::flags;
+use crate::map::{Map, OFFSET_ALIGN, Sequence};
+use crate::objects;
+
+/// `SCI_SEQ_NOT_RETRIABLE`, returned by calls that fail.
+const NOT_RETRIABLE: u32 = 2;
+/// Number of the only copy routine.
+const COPY_ROUTINE: u32 = 0;
+
+/// `void SCICreateMapSequence(sci_map_t map, sci_sequence_t *sequence, unsigned flags, sci_error_t
+/// *error)`
+// SAFETY: sisci_api.h declares this name with this signature.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn SCICreateMapSequence(
+    map: Handle,
+    sequence: *mut Handle,
+    flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || {
+        let map = object::<Map>(map)?;
+        check_flags(flags, flags::FAST_BARRIER)?;
+        need(sequence)?;
+        let made = Sequence::new(map)?;
+        // SAFETY: by the caller's contract space for a handle.
+        unsafe { OwnHandle::default().publish(&made, sequence) }.map(drop).inspect_err(|_| {
+            made.remove();
+        })
+    });
+}
+
+/// `void SCIRemoveSequence(sci_sequence_t sequence, unsigned flags, sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIRemoveSequence(sequence: Handle, flags: u32, error: *mut u32) {
+    guard(error, (), || {
+        let found = object::<Sequence>(sequence)?;
+        check_flags(flags, 0)?;
+        objects::remove(sequence.addr());
+        found.remove();
+        Ok(())
+    });
+}
+
+/// `sci_sequence_status_t SCIStartSequence(sci_sequence_t sequence, unsigned flags, sci_error_t
+/// *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIStartSequence(sequence: Handle, flags: u32, error: *mut u32) -> u32 {
+    guard(error, NOT_RETRIABLE, || {
+        let sequence = object::<Sequence>(sequence)?;
+        check_flags(flags, 0)?;
+        Ok(sequence.status() as u32)
+    })
+}
+
+/// `sci_sequence_status_t SCICheckSequence(sci_sequence_t sequence, unsigned flags, sci_error_t
+/// *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCICheckSequence(sequence: Handle, flags: u32, error: *mut u32) -> u32 {
+    guard(error, NOT_RETRIABLE, || {
+        let sequence = object::<Sequence>(sequence)?;
+        check_flags(flags, flags::NO_FLUSH | flags::NO_STORE_BARRIER)?;
+        if flags & flags::NO_STORE_BARRIER == 0 {
+            full_fence();
+        }
+        Ok(sequence.status() as u32)
+    })
+}
+
+/// `void SCIStoreBarrier(sci_sequence_t sequence, unsigned flags)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIStoreBarrier(_sequence: Handle, _flags: u32) {
+    full_fence();
+}
+
+/// `void SCIFlushReadBuffers(sci_sequence_t sequence)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIFlushReadBuffers(_sequence: Handle) {
+    full_fence();
+}
+
+/// `void SCIFlush(sci_sequence_t sequence, unsigned flags)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIFlush(_sequence: Handle, _flags: u32) {
+    full_fence();
+}
+
+/// Copies between memory of the program and a mapping.
+///
+/// # Safety
+/// `local` is memory of `size` bytes of the program; the mapping is not unmapped meanwhile.
+unsafe fn copy(
+    map: &Map,
+    local: *mut c_void,
+    offset: usize,
+    size: usize,
+    flags: u32,
+) -> Outcome<()> {
+    if !offset.is_multiple_of(OFFSET_ALIGN) {
+        return fail(SciError::OffsetAlignment);
+    }
+    let remote = std::ptr::with_exposed_provenance_mut(map.at(offset, size)?);
+    if size == 0 {
+        return Ok(());
+    }
+    let read = flags & flags::BLOCK_READ != 0;
+    if !read && !map.writable {
+        return fail(SciError::IllegalOperation);
+    }
+    // SAFETY: the caller's contract.
+    let local = unsafe { memory(local, size) }?;
+    // SAFETY: `at` checked that the range lies in the mapping; the rest is the caller's contract.
+    let remote = unsafe { memory(remote, size) }?;
+    if read {
+        local.copy_from(&remote);
+    } else {
+        remote.copy_from(&local);
+    }
+    if flags & flags::ERROR_CHECK != 0 {
+        full_fence();
+        map.check_alive()?;
+    }
+    Ok(())
+}
+
+/// `void SCIMemCpy(sci_sequence_t sequence, void *memory, sci_map_t map, size_t offset, size_t
+/// size, unsigned flags, sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn SCIMemCpy(
+    sequence: Handle,
+    local: *mut c_void,
+    map: Handle,
+    offset: usize,
+    size: usize,
+    flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || {
+        let map = object::<Map>(map)?;
+        check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
+        if !sequence.is_null() {
+            object::<Sequence>(sequence)?;
+        }
+        // SAFETY: by the caller's contract.
+        unsafe { copy(&map, local, offset, size, flags) }
+    });
+}
+
+/// `void SCIMemCpy_dual(sci_sequence_t sequence1, sci_sequence_t sequence2, void *memory, sci_map_t
+/// map1, sci_map_t map2, size_t offset, size_t size, unsigned flags, sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIMemCpy_dual(
+    _sequence1: Handle,
+    _sequence2: Handle,
+    _local: *mut c_void,
+    _map1: Handle,
+    _map2: Handle,
+    _offset: usize,
+    _size: usize,
+    _flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || not_supported("SCIMemCpy_dual"));
+}
+
+/// `void SCIMemCopy(void *memory, sci_map_t map, size_t offset, size_t size, unsigned flags,
+/// sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn SCIMemCopy(
+    local: *mut c_void,
+    map: Handle,
+    offset: usize,
+    size: usize,
+    flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || {
+        let map = object::<Map>(map)?;
+        check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
+        // SAFETY: by the caller's contract.
+        unsafe { copy(&map, local, offset, size, flags) }
+    });
+}
+
+/// `void SCIMemWrite(void *memory, volatile void *remote, size_t size, unsigned flags, sci_error_t
+/// *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn SCIMemWrite(
+    local: *mut c_void,
+    remote: *mut c_void,
+    size: usize,
+    flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || {
+        check_flags(flags, 0)?;
+        // SAFETY: by the caller's contract memory of the program.
+        let source = unsafe { memory(local, size) }?;
+        // SAFETY: by the caller's contract memory of a mapping.
+        let target = unsafe { memory(remote, size) }?;
+        target.copy_from(&source);
+        Ok(())
+    });
+}
+
+/// `void SCITransferBlock(sci_map_t source, size_t sourceOffset, sci_map_t target, size_t
+/// targetOffset, size_t size, unsigned flags, sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn SCITransferBlock(
+    source: Handle,
+    source_offset: usize,
+    target: Handle,
+    target_offset: usize,
+    size: usize,
+    flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || {
+        let source = object::<Map>(source)?;
+        let target = object::<Map>(target)?;
+        check_flags(flags, 0)?;
+        if !source_offset.is_multiple_of(OFFSET_ALIGN) {
+            return fail(SciError::OffsetAlignment);
+        }
+        let local = std::ptr::with_exposed_provenance_mut(source.at(source_offset, size)?);
+        // SAFETY: `at` checked the range of the source; by the caller's contract both mappings
+        // remain mapped.
+        unsafe { copy(&target, local, target_offset, size, flags::ERROR_CHECK) }
+    });
+}
+
+/// `void SCITransferBlockAsync(sci_map_t source, size_t sourceOffset, sci_map_t target, size_t
+/// targetOffset, size_t size, sci_block_transfer_t *block, sci_cb_block_transfer_t callback, void
+/// *arg, unsigned flags, sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCITransferBlockAsync(
+    _source: Handle,
+    _source_offset: usize,
+    _target: Handle,
+    _target_offset: usize,
+    _size: usize,
+    _block: *mut Handle,
+    _callback: Option<unsafe extern "C" fn(*mut c_void, Handle, u32) -> i32>,
+    _arg: *mut c_void,
+    _flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || not_supported("SCITransferBlockAsync"));
+}
+
+/// `void SCIWaitForBlockTransfer(sci_block_transfer_t block, unsigned timeout, unsigned flags,
+/// sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIWaitForBlockTransfer(_block: Handle, _timeout: u32, _flags: u32, error: *mut u32) {
+    guard(error, (), || not_supported("SCIWaitForBlockTransfer"));
+}
+
+/// `void SCIAbortBlockTransfer(sci_block_transfer_t block, unsigned flags, sci_error_t *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCIAbortBlockTransfer(_block: Handle, _flags: u32, error: *mut u32) {
+    guard(error, (), || not_supported("SCIAbortBlockTransfer"));
+}
+
+/// `void SCICacheSync(sci_map_t map, void *address, size_t size, unsigned flags, sci_error_t
+/// *error)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SCICacheSync(
+    map: Handle,
+    _address: *mut c_void,
+    _size: usize,
+    flags: u32,
+    error: *mut u32,
+) {
+    guard(error, (), || {
+        if !map.is_null() {
+            object::<Map>(map)?;
+        }
+        check_flags(flags, flags::CACHE_FLUSH | flags::CACHE_INVALIDATE)?;
+        full_fence();
+        Ok(())
+    });
+}
+
+/// `unsigned GetSciMemCopyFunction(void)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn GetSciMemCopyFunction() -> u32 {
+    COPY_ROUTINE
+}
+
+/// `void SetSciMemCopyFunction(unsigned number)`
+// SAFETY: as `SCICreateMapSequence`.
+#[unsafe(no_mangle)]
+extern "C" fn SetSciMemCopyFunction(_number: u32) {
+    // One routine serves all numbers: it selects by length and processor.
+}

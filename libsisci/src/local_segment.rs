@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Segment of this process: its memory, its state at each adapter, and its connections.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, Weak};
+
+use rustix::io::Errno;
+
+use crate::callback::Callback;
+use crate::context::Context;
+use crate::desc::Desc;
+use crate::error::{Failure, Outcome, SciError, fail};
+use crate::events::{EventQueue, EventReason};
+use crate::flags;
+use crate::lock::{take, wait};
+use crate::memory::Memory;
+use crate::node::{self, Kind, LOCAL_HOST};
+use crate::server::{Grant, Host, Server};
+use crate::wire::{self, Deadline, Packet, PacketKind};
+
+/// Number of ids that `SCI_FLAG_AUTO_ID` tries.
+const AUTO_IDS: u32 = 128;
+/// Maximum number of members of a reflective memory group.
+pub(crate) const MEMBERS_MAX: u32 = 32;
+
+/// State of a segment at one adapter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Access {
+    Prepared,
+    Available,
+}
+
+/// Event of a local segment: reason, node and adapter of the other side, and code.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LocalEvent {
+    pub(crate) reason: EventReason,
+    pub(crate) node: u32,
+    pub(crate) adapter: u32,
+    pub(crate) status: SciError,
+}
+
+#[derive(Default)]
+struct LocalState {
+    memory: Option<Arc<Memory>>,
+    adapters: BTreeMap<u32, Access>,
+    events: EventQueue<LocalEvent>,
+    /// Number of mappings and transfers that use it.
+    uses: usize,
+    shared: bool,
+    removed: bool,
+}
+
+/// Segment of this process.
+pub(crate) struct LocalSegment {
+    pub(crate) desc: Arc<Desc>,
+    pub(crate) id: u32,
+    pub(crate) size: usize,
+    flags: u32,
+    callback: Option<Arc<Callback<LocalEvent>>>,
+    /// Listening sockets: none of a private or attached segment.
+    servers: Vec<Arc<Server>>,
+    state: Mutex<LocalState>,
+    changed: Condvar,
+    /// Connection to the owner of an attached segment.
+    _owner: Option<scif::sys::fork::PrivateFd>,
+}
+
+/// Request for a segment.
+pub(crate) struct NewSegment {
+    pub(crate) id: u32,
+    pub(crate) size: usize,
+    pub(crate) flags: u32,
+    pub(crate) callback: Option<Callback<LocalEvent>>,
+}
+
+fn is_taken(failure: &Failure) -> bool {
+    failure.errno == Some(Errno::ADDRINUSE)
+}
+
+/// Listens at the id of a segment, or at the next free one.
+fn listen(context: &Arc<Context>, id: u32, flags: u32) -> Outcome<(u32, Arc<Server>)> {
+    let tries = if flags & flags::AUTO_ID == 0 { 1 } else { AUTO_IDS };
+    for number in (0..tries).map(|n| id.wrapping_add(n)) {
+        let name = node::name_of(context.settings.node, Kind::Segment, number);
+        match Server::new(context, &name) {
+            Ok(server) => return Ok((number, server)),
+            Err(failure) if is_taken(&failure) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    fail(SciError::SegmentidUsed)
+}
+
+/// Joins a reflective memory group. Returns its memory, if it has a member already.
+fn join_group(
+    context: &Arc<Context>,
+    group: u32,
+    size: usize,
+) -> Outcome<(Arc<Server>, Option<Memory>)> {
+    loop {
+        let names = || (0..MEMBERS_MAX).map(|member| node::member_name(group, member));
+        let memory = names().find_map(|name| member_memory(context, &name).ok());
+        if memory.as_ref().is_some_and(|memory| memory.size() != size) {
+            return fail(SciError::IllegalParameter);
+        }
+        let mut taken = false;
+        for name in names() {
+            match Server::new(context, &name) {
+                Ok(server) => return Ok((server, memory)),
+                Err(failure) if is_taken(&failure) => taken = true,
+                Err(failure) => return Err(failure),
+            }
+            if memory.is_none() {
+                // Another first member was faster: its memory counts.
+                break;
+            }
+        }
+        if memory.is_some() || !taken {
+            return fail(SciError::Nospc);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Asks a member of a group for the memory of the group.
+fn member_memory(context: &Context, name: &str) -> Outcome<Memory> {
+    let deadline = wire::deadline(1000);
+    let socket = context.connect(name, deadline)?;
+    let request = Packet {
+        node: context.settings.node.number(),
+        value: flags::BROADCAST,
+        ..Packet::new(PacketKind::Attach)
+    };
+    request.send(&socket, &[])?;
+    let (answer, mut fds) = wire::answer(&socket, deadline)?;
+    Memory::of_peer(fds.pop().ok_or(SciError::ConnectionRefused)?, answer.size)
+}
+
+impl LocalSegment {
+    /// Makes a segment (`SCICreateSegment`).
+    ///
+    /// # Errors
+    /// `SegmentidUsed`, `SizeAlignment` for no bytes, `Nospc`.
+    pub(crate) fn new(desc: &Arc<Desc>, new: NewSegment) -> Outcome<Arc<LocalSegment>> {
+        if new.size == 0 {
+            return fail(SciError::SizeAlignment);
+        }
+        let has = |flag| new.flags & flag != 0;
+        let context = &desc.context;
+        let (mut servers, mut id, mut memory) = (Vec::new(), new.id, None);
+        if has(flags::BROADCAST) {
+            let (server, group) = join_group(context, id, new.size)?;
+            servers.push(server);
+            memory = group;
+        }
+        if !has(flags::PRIVATE) && (!has(flags::BROADCAST) || has(flags::ALLOW_UNICAST)) {
+            let (number, server) = listen(context, id, new.flags)?;
+            servers.push(server);
+            id = number;
+        }
+        if memory.is_none() && !has(flags::EMPTY) {
+            memory = Some(Memory::new(new.size)?);
+        }
+        let segment = Arc::new(LocalSegment {
+            desc: Arc::clone(desc),
+            id,
+            size: new.size,
+            flags: new.flags,
+            callback: new.callback.map(Arc::new),
+            servers,
+            state: Mutex::new(LocalState { memory: memory.map(Arc::new), ..LocalState::default() }),
+            changed: Condvar::new(),
+            _owner: None,
+        });
+        for server in &segment.servers {
+            let host: Weak<LocalSegment> = Arc::downgrade(&segment);
+            server.serve(host)?;
+        }
+        desc.hold();
+        Ok(segment)
+    }
+
+    /// Attaches to a shared segment of another process of this node (`SCIAttachLocalSegment`).
+    ///
+    /// # Errors
+    /// `Access` if it is not shared, `NoSuchSegment`.
+    pub(crate) fn attach(desc: &Arc<Desc>, new: NewSegment) -> Outcome<Arc<LocalSegment>> {
+        let context = &desc.context;
+        let name = node::name_of(context.settings.node, Kind::Segment, new.id);
+        let socket = context.connect(&name, None)?;
+        let request =
+            Packet { node: context.settings.node.number(), ..Packet::new(PacketKind::Attach) };
+        request.send(&socket, &[])?;
+        let (answer, mut fds) = wire::answer(&socket, None)?;
+        let fd = fds.pop().ok_or(SciError::ConnectionRefused)?;
+        let memory = Memory::of_peer(fd, answer.size)?;
+        desc.hold();
+        Ok(Arc::new(LocalSegment {
+            desc: Arc::clone(desc),
+            id: new.id,
+            size: memory.size(),
+            flags: new.flags,
+            callback: new.callback.map(Arc::new),
+            servers: Vec::new(),
+            state: Mutex::new(LocalState {
+                memory: Some(Arc::new(memory)),
+                ..LocalState::default()
+            }),
+            changed: Condvar::new(),
+            _owner: Some(socket),
+        }))
+    }
+
+    /// Makes it reachable through an adapter (`SCIPrepareSegment`).
+    ///
+    /// # Errors
+    /// Those of the adapter number; `IllegalOperation` while it is empty.
+    pub(crate) fn prepare(&self, adapter: u32) -> Outcome<()> {
+        self.desc.context.check_adapter(adapter)?;
+        let mut state = take(&self.state);
+        if state.memory.is_none() {
+            return fail(SciError::IllegalOperation);
+        }
+        state.adapters.entry(adapter).or_insert(Access::Prepared);
+        Ok(())
+    }
+
+    /// Whether it was prepared for an adapter, or for the own host.
+    pub(crate) fn is_prepared(&self, adapter: u32) -> bool {
+        let state = take(&self.state);
+        state.adapters.contains_key(&adapter) || state.adapters.contains_key(&LOCAL_HOST)
+    }
+
+    /// Permits connections (`SCISetSegmentAvailable`).
+    ///
+    /// # Errors
+    /// Those of the adapter number; `SegmentNotPrepared`; `IllegalOperation` for a private segment.
+    pub(crate) fn set_available(&self, adapter: u32) -> Outcome<()> {
+        self.desc.context.check_adapter(adapter)?;
+        self.check_connectable()?;
+        match take(&self.state).adapters.get_mut(&adapter) {
+            None => fail(SciError::SegmentNotPrepared),
+            Some(access) => {
+                *access = Access::Available;
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses later connections (`SCISetSegmentUnavailable`); present ones get `event`.
+    ///
+    /// # Errors
+    /// Those of the adapter number; `IllegalOperation` if it was not available.
+    pub(crate) fn set_unavailable(&self, adapter: u32, event: Option<EventReason>) -> Outcome<()> {
+        self.desc.context.check_adapter(adapter)?;
+        self.check_connectable()?;
+        match take(&self.state).adapters.get_mut(&adapter) {
+            Some(access) if *access == Access::Available => *access = Access::Prepared,
+            _ => return fail(SciError::IllegalOperation),
+        }
+        for server in &self.servers {
+            if let Some(event) = event {
+                server.announce(event);
+            }
+            if event == Some(EventReason::Lost) {
+                server.disconnect_all();
+            }
+        }
+        Ok(())
+    }
+
+    fn check_connectable(&self) -> Outcome<()> {
+        if self.servers.is_empty() { fail(SciError::IllegalOperation) } else { Ok(()) }
+    }
+
+    /// Marks it as attachable by processes of the node (`SCIShareSegment`).
+    ///
+    /// # Errors
+    /// `IllegalOperation` for a private segment, or without memory.
+    pub(crate) fn share(&self) -> Outcome<()> {
+        self.check_connectable()?;
+        let mut state = take(&self.state);
+        if state.memory.is_none() {
+            return fail(SciError::IllegalOperation);
+        }
+        state.shared = true;
+        Ok(())
+    }
+
+    /// Removes it (`SCIRemoveSegment`). Calls that wait for its events fail.
+    ///
+    /// # Errors
+    /// `Busy` while it is mapped, connected or in a transfer, unless `force`.
+    pub(crate) fn remove(&self, force: bool) -> Outcome<()> {
+        for server in &self.servers {
+            server.refresh();
+        }
+        {
+            let mut state = take(&self.state);
+            let connected = || self.servers.iter().any(|server| server.admitted() > 0);
+            if state.removed || state.uses > 0 || (!force && connected()) {
+                return fail(SciError::Busy);
+            }
+            state.removed = true;
+            state.adapters.clear();
+        }
+        self.changed.notify_all();
+        for server in &self.servers {
+            server.announce(EventReason::Lost);
+            server.close();
+        }
+        if let Some(callback) = &self.callback {
+            callback.close();
+        }
+        self.desc.release();
+        Ok(())
+    }
+
+    /// Waits for an event (`SCIWaitForLocalSegmentEvent`).
+    ///
+    /// # Errors
+    /// `Timeout`; `Cancelled` by its removal; `Overflow`; `IllegalOperation` with a callback.
+    pub(crate) fn wait_event(&self, deadline: Deadline) -> Outcome<LocalEvent> {
+        if self.callback.is_some() {
+            return fail(SciError::IllegalOperation);
+        }
+        let mut state = take(&self.state);
+        loop {
+            if state.removed {
+                return fail(SciError::Cancelled);
+            }
+            if let Some(event) = state.events.pop()? {
+                return Ok(event);
+            }
+            let late;
+            (state, late) = wait(&self.changed, state, deadline);
+            if late && !state.removed {
+                return state.events.pop()?.ok_or(SciError::Timeout.into());
+            }
+        }
+    }
+
+    fn happened(&self, event: LocalEvent) {
+        if let Some(callback) = &self.callback {
+            let callback = Arc::clone(callback);
+            self.desc.context.callbacks.post(Box::new(move || callback.call(&event)));
+            return;
+        }
+        take(&self.state).events.push(event);
+        self.changed.notify_all();
+    }
+
+    /// Returns its memory for a mapping or transfer, which counts until [`LocalSegment::put`].
+    ///
+    /// # Errors
+    /// `IllegalOperation` while it is empty.
+    pub(crate) fn get(&self) -> Outcome<Arc<Memory>> {
+        let mut state = take(&self.state);
+        let memory = state.memory.clone().filter(|_| !state.removed);
+        let memory = memory.ok_or(SciError::IllegalOperation)?;
+        state.uses += 1;
+        Ok(memory)
+    }
+
+    /// Ends a use.
+    pub(crate) fn put(&self) {
+        let mut state = take(&self.state);
+        state.uses = state.uses.saturating_sub(1);
+    }
+}
+
+impl Host for LocalSegment {
+    fn admit(&self, request: &Packet) -> Outcome<Grant> {
+        let state = take(&self.state);
+        let memory = state.memory.as_ref().ok_or(SciError::NoSuchSegment)?;
+        let is_of_group = self.flags & flags::BROADCAST != 0;
+        if request.kind() == Some(PacketKind::Attach) {
+            let to_group = request.value & flags::BROADCAST != 0 && is_of_group;
+            if !to_group && !state.shared {
+                return fail(SciError::Access);
+            }
+        } else {
+            let available = |adapter| state.adapters.get(&adapter) == Some(&Access::Available);
+            let at_host = request.adapter == LOCAL_HOST
+                && state.adapters.values().any(|access| *access == Access::Available);
+            if !available(request.adapter) && !available(LOCAL_HOST) && !at_host {
+                return fail(SciError::NoSuchSegment);
+            }
+        }
+        let fd: OwnedFd = memory.fd().try_clone_to_owned().map_err(|_| SciError::Nospc)?;
+        Ok(Grant { size: memory.size() as u64, fd })
+    }
+
+    fn joined(&self, request: &Packet) {
+        self.tell(request, EventReason::Connect);
+    }
+
+    fn left(&self, request: &Packet, gracefully: bool) {
+        let reason = if gracefully { EventReason::Disconnect } else { EventReason::Lost };
+        self.tell(request, reason);
+    }
+}
+
+impl LocalSegment {
+    /// Reports an event of a connection. Attached processes are no connections.
+    fn tell(&self, request: &Packet, reason: EventReason) {
+        if request.kind() == Some(PacketKind::Connect) {
+            self.happened(LocalEvent {
+                reason,
+                node: request.node,
+                adapter: request.adapter,
+                status: SciError::Ok,
+            });
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Interrupts of other processes, to trigger.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use scif::sys::fork::PrivateFd;
+use scif::sys::{epoll, unix};
+
+use crate::desc::Desc;
+use crate::error::{Outcome, SciError, fail};
+use crate::interrupt::{DATA_MAX, OWNERS_MAX};
+use crate::lock::take;
+use crate::node::{self, Kind, NodeId};
+use crate::wire::{self, Deadline, Input, Packet, PacketKind, receive};
+
+/// One owner of the number.
+struct Owner {
+    /// Connection, which ends with the owner.
+    socket: PrivateFd,
+    output: OwnedFd,
+}
+
+/// Interrupt of other processes: one owner, or all that share the number.
+pub(crate) struct RemoteInterrupt {
+    desc: Arc<Desc>,
+    pub(crate) kind: Kind,
+    owners: Mutex<Vec<Owner>>,
+}
+
+impl Owner {
+    fn connect(desc: &Desc, name: &str, adapter: u32, deadline: Deadline) -> Outcome<Owner> {
+        let context = &desc.context;
+        let socket = context.connect(name, deadline)?;
+        let request = Packet {
+            node: context.settings.node.number(),
+            adapter,
+            ..Packet::new(PacketKind::Connect)
+        };
+        request.send(&socket, &[])?;
+        let (_, mut fds) = wire::answer(&socket, deadline)?;
+        Ok(Owner { socket, output: fds.pop().ok_or(SciError::ConnectionRefused)? })
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(receive(&self.socket), Input::Nothing)
+    }
+}
+
+impl RemoteInterrupt {
+    /// Connects (`SCIConnectInterrupt`, `SCIConnectDataInterrupt`).
+    ///
+    /// # Errors
+    /// `NoSuchSegment`, which is also `SCI_ERR_NO_SUCH_INTNO`; `Timeout`; those of the numbers.
+    pub(crate) fn connect(
+        desc: &Arc<Desc>,
+        kind: Kind,
+        (node, adapter, number): (u32, u32, u32),
+        deadline: Deadline,
+    ) -> Outcome<Arc<RemoteInterrupt>> {
+        desc.context.check_adapter(adapter)?;
+        let node = NodeId::checked(node)?;
+        let mut owners = Vec::new();
+        match Owner::connect(desc, &node::name_of(node, kind, number), adapter, deadline) {
+            Ok(owner) => owners.push(owner),
+            Err(failure) if failure.code == SciError::NoSuchSegment => {
+                for owner in 0..OWNERS_MAX {
+                    let name = node::shared_name(node, kind, number, owner);
+                    owners.extend(Owner::connect(desc, &name, adapter, deadline).ok());
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+        if owners.is_empty() {
+            return fail(SciError::NoSuchSegment);
+        }
+        desc.hold();
+        Ok(Arc::new(RemoteInterrupt { desc: Arc::clone(desc), kind, owners: Mutex::new(owners) }))
+    }
+
+    /// Triggers the interrupt at all live owners.
+    ///
+    /// # Errors
+    /// `NotConnected` if none is left; `Nospc` if the queue of one is full; `OutOfRange` for data
+    /// that is too long.
+    pub(crate) fn trigger(&self, data: &[u8]) -> Outcome<()> {
+        if data.len() > DATA_MAX {
+            return fail(SciError::OutOfRange);
+        }
+        let mut owners = take(&self.owners);
+        owners.retain(Owner::is_alive);
+        if owners.is_empty() {
+            return fail(SciError::NotConnected);
+        }
+        if self.kind == Kind::Interrupt {
+            owners.iter().for_each(|owner| epoll::signal(&owner.output));
+            return Ok(());
+        }
+        let mut packet = Vec::with_capacity(1 + data.len());
+        packet.push(1);
+        packet.extend_from_slice(data);
+        for owner in owners.iter() {
+            match unix::send(&owner.output, &packet, &[]) {
+                Ok(()) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS) => return fail(SciError::Nospc),
+                Err(Errno::PIPE | Errno::CONNRESET) => return fail(SciError::NotConnected),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Disconnects.
+    pub(crate) fn disconnect(&self) {
+        for owner in take(&self.owners).drain(..) {
+            let _ = Packet::new(PacketKind::Bye).send(&owner.socket, &[]);
+        }
+        self.desc.release();
+    }
+}

@@ -15,7 +15,7 @@ set -u -o pipefail
 . "$(dirname "$0")/check_gates.sh"
 cd "$ROOT" || exit 1
 
-TIER_1=(lints rules unit scifctl libscif ioctls driver scif_calls loads conformance_wheel
+TIER_1=(lints rules unit scifctl libscif libsisci ioctls driver scif_calls loads conformance_wheel
     debian_sample mpi mpi_restricted kofi faults)
 # Gates with their duration in seconds on 2 cores.
 TIER_2=(confined_wheel:115 ordinary_wheel:115 conformance_libkofi:115 ordinary_libkofi:115
@@ -41,11 +41,13 @@ need_packages g++ autoconf valgrind
 need_cargo_tools
 need_stack mpich5 debian
 echo "building the provider"
-build_release scif-fi scif-fabtests scif-fuzz libscif scifdev scifctl libkofi
+build_release scif-fi scif-fabtests scif-fuzz libscif libsisci scifdev scifctl libkofi
 logged kofi-link fabtests/kofi/check.sh link ||
     die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
 "$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" ||
     die "libscif does not link."
+"$ROOT/libsisci/link.sh" "$TARGET/release/libsisci_c.a" "$ROOT/build/lib" ||
+    die "libsisci does not link."
 install -m 755 "$TARGET/release/libscifdev.so" "$ROOT/build/lib/libscifdev.so"
 debian=$(debian_libfabric)
 wheel=$(wheel_libfabric)

@@ -139,6 +139,10 @@ scif_conformance() { # VARIABLE=VALUE...
     env SCIF_DOMAIN=check SCIF_TRANSPORT=soft "$@" timeout -k 10 1200 \
         "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
 }
+sisci_conformance() {
+    SCIF_DOMAIN=check timeout -k 10 1200 \
+        "$TARGET/release/sisci-conformance" --lib "$ROOT/build/lib/libsisci.so"
+}
 loom_tests() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
         timeout -k 10 1200 "${CARGO[@]}" test -p "$1" --release --locked --test loom
@@ -184,6 +188,13 @@ libscif() {
     case_of "scif-conformance --who without a device" scif-conformance-who without_device
     cases_of "programs in C and C++" scif-conformance-c \
         libscif/conformance/c/run.sh "$ROOT/build/lib"
+}
+
+libsisci() {
+    gate "conformance of libsisci"
+    cases_of "sisci-conformance" sisci-conformance sisci_conformance
+    cases_of "programs in C and C++" sisci-conformance-c \
+        libsisci/conformance/c/run.sh "$ROOT/build/lib"
 }
 
 # scif-conformance names the device that it cannot open, and fails.

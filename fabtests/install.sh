@@ -103,6 +103,8 @@ case_of "make install of that" \
     without_libfabric made install-scif install DESTDIR="$build/dest-scif"
 case_of "libscif, its device, its tool" \
     has "$build/dest-scif/usr" lib/libscif.so lib/libscifdev.so bin/scifctl include/scif.h
+case_of "libsisci and its headers" \
+    has "$build/dest-scif/usr" lib/libsisci.so lib/pkgconfig/sisci.pc include/sisci/sisci_api.h
 case_of "no provider, no libkofi" \
     sh -c '! find "$1" -name "*-fi.so" -o -name "libkofi*" | grep .' sh "$build/dest-scif"
 echo "$good passed; $bad failed"

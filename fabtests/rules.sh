@@ -55,7 +55,8 @@ sources() {
     local rooms=(
         ffi/ 'ring/src/spsc/' 'ring/src/(copy|layout|reply_line|doorbell|keytable|claim|rmw)\.rs$'
         'ring/src/(domain_lock|sync|model|stream|shared_word)\.rs$' '(ring|scif)/(tests|benches)/'
-        'libscif/(src|conformance)/' 'examples/rust/fork\.rs' 'scif/src/(sys|transport/kernel)/'
+        'libscif/(src|conformance)/' 'libsisci/(src/ffi|conformance)/' 'examples/rust/fork\.rs'
+        'scif/src/(sys|transport/kernel)/'
         scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(process|sandbox|seccomp)\.rs)'
         'fabtests/src/bench/(os|segment)\.rs' fuzz/ 'scifctl/src/doctor/library\.rs'
     )
@@ -78,7 +79,7 @@ sources() {
     # replaces system calls, and forwards the others to the system.
     local callers=(
         '[a-z]+/tests/' examples/ scif/src/sys/ 'scif/src/transport/(kernel/|soft/hostile\.rs)'
-        scifdev/src/ fabtests/ fuzz/ libscif/conformance/
+        scifdev/src/ fabtests/ fuzz/ libscif/conformance/ libsisci/conformance/
     )
     local names='syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl'
     names+='|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm'
@@ -91,8 +92,8 @@ sources() {
         rule "system calls are in scif/src/sys and the listed files only"
     local readers=(
         'scif/src/config\.rs' 'prov/src/base/env\.rs' 'libkofi/src/param\.rs'
-        'scifctl/src/doctor/env\.rs' fabtests/
-        libscif/conformance/ '[a-z]+/tests/' '([a-z]+/)?build\.rs'
+        'scifctl/src/doctor/env\.rs' 'libsisci/src/config\.rs' fabtests/
+        libscif/conformance/ libsisci/conformance/ '[a-z]+/tests/' '([a-z]+/)?build\.rs'
     )
     sources_named .rs | outside "${readers[@]}" |
         code_lines 'env::(var|vars|var_os)|getenv' 1 |
@@ -130,6 +131,7 @@ sources() {
     {
         sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/base/env.rs
         sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs
+        sed -n 's/.*lookup("\(SISCI_[A-Z_]*\)").*/\1/p' libsisci/src/config.rs
     } | while read -r setting; do
         [ "$(grep -c "^| \`$setting\` |" docs/env.md)" = 1 ] || echo "$setting"
     done | rule "every setting has one row in docs/env.md"
@@ -183,6 +185,27 @@ scif_library() { # DIRECTORY of libscif.so
     gate_end
 }
 
+sisci_library() { # DIRECTORY of libsisci.so
+    local so=$1/libsisci.so dynamic names
+    gate "libsisci"
+    if [ ! -e "$so" ]; then
+        failed "$so exists"
+        gate_end
+        return
+    fi
+    dynamic=$(readelf -dW "$so")
+    names=$(sed -n 's/.*SISCI_FUNCTION(\([A-Za-z_]*\))(.*/\1/p' libsisci/include/sisci_api.h)
+    diff <(nm -D --defined-only "$so" | sed -n 's/.* T _SISCI_PUBLIC_FUNC_MT_//p' | sort) <(
+        printf '%s\n' $names DISStartDmaTransfer DISStartDmaTransferVec SCICreateNamedInterrupt |
+            sort
+    ) | rule "it exports the functions of sisci_api.h, and three of unknown signature"
+    diff <(nm -D --defined-only "$so" | awk '$2 == "R" { print $3 }' | sort) <(
+        sed -n 's/^extern const unsigned int \(.*\);$/\1/p' libsisci/include/sisci_api.h | sort
+    ) | rule "it exports the numbers of sisci_api.h"
+    shared_library libsisci.so "$dynamic"
+    gate_end
+}
+
 # Functions of the C library that the stand-in device replaces.
 DEVICE_NAMES='close dup dup2 dup3 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait ioctl mmap mmap64
 open open64 openat openat64 poll ppoll pselect select
@@ -207,6 +230,7 @@ sources
 [ "${1:-}" = sources ] || {
     library
     scif_library "$ROOT/build/lib"
+    sisci_library "$ROOT/build/lib"
     device_library "$ROOT/build/lib/libscifdev.so"
 }
 verdict

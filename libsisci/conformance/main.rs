@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Suite of `sisci_api.h`: tests the built library through its C functions, in several processes.
+//!
+//! `sisci-conformance --lib PATH [FILTER]`. Each case runs in a process and a domain of its own,
+//! under a watchdog. The last line has the counts.
+#![expect(clippy::unwrap_used, reason = "a case says what it expects by unwrapping it")]
+#![expect(clippy::panic, reason = "as above")]
+#![expect(clippy::print_stdout, reason = "a program")]
+#![expect(clippy::indexing_slicing, reason = "a case that is wrong about a length has failed")]
+
+mod api;
+mod copies;
+mod events;
+mod general;
+mod handles;
+mod interrupts;
+mod maps;
+mod names;
+mod queues;
+mod rig;
+mod segments;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use scif_fabtests::harness::process::{Process, SIDE_FAILED, begin_case, kernel_places};
+
+use api::{Api, Case};
+use rig::set_env;
+
+/// Time after which a case counts as hanging.
+const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// Groups of cases, in the order of a run.
+const GROUPS: &[(&str, &[Case])] = &[
+    ("names", names::CASES),
+    ("general", general::CASES),
+    ("handles", handles::CASES),
+    ("segments", segments::CASES),
+    ("events", events::CASES),
+    ("maps", maps::CASES),
+    ("copies", copies::CASES),
+    ("interrupts", interrupts::CASES),
+    ("queues", queues::CASES),
+];
+
+/// Result of a run.
+#[derive(Default)]
+struct Sum {
+    passed: usize,
+    failed: usize,
+}
+
+fn run(sum: &mut Sum, library: &str, base: &str, name: &str, case: fn(&Api)) {
+    let process = Process::start(|| {
+        begin_case();
+        set_env("SCIF_DOMAIN", &format!("{base}-{}", std::process::id()));
+        case(&Api::open_library(library));
+    });
+    let status = process.end_within(WATCHDOG, |pid| {
+        print!("{name} does not end; it sleeps in\n{}", kernel_places(pid));
+    });
+    match status {
+        0 => println!("ok   {name}"),
+        status if status == -SIDE_FAILED => {
+            println!("FAIL {name} (another process of it failed)");
+        }
+        status => println!("FAIL {name} (status {status})"),
+    }
+    match status {
+        0 => sum.passed += 1,
+        _ => sum.failed += 1,
+    }
+}
+
+fn main() -> ExitCode {
+    let (mut library, mut filter, mut args) = (None, String::new(), std::env::args().skip(1));
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--lib" => library = args.next(),
+            _ => filter = arg,
+        }
+    }
+    let Some(library) = library else {
+        println!("usage: sisci-conformance --lib PATH [FILTER]");
+        return ExitCode::from(2);
+    };
+    let base = std::env::var("SCIF_DOMAIN").unwrap_or_else(|_| "sisci".to_owned());
+    let base: String = base.chars().take(16).collect();
+    let mut sum = Sum::default();
+    for (group, cases) in GROUPS {
+        for (name, case) in *cases {
+            let full = format!("{group}/{name}");
+            if full.contains(&filter) {
+                run(&mut sum, &library, &base, &full, *case);
+            }
+        }
+    }
+    println!("{} passed; {} failed", sum.passed, sum.failed);
+    ExitCode::from(u8::from(sum.failed > 0 || sum.passed == 0))
+}

@@ -240,8 +240,8 @@ impl<T> Told<T> {
 /// Time for which a case waits for a callback.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until the kernel has closed all descriptors of a killed process: until all its threads have
-/// ended.
+/// Waits until the kernel has closed all descriptors of a killed process: until each of its threads
+/// has ended.
 pub(crate) fn until_gone(process: &Process) {
     let is_left = || {
         let place = format!("/proc/{}", process.pid());

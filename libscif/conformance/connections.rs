@@ -15,7 +15,7 @@ use libc::{
 };
 
 pub(crate) const CASES: &[Case] = &[
-    ("a_demanded_device_that_cannot_be_opened_says_why", |api| {
+    ("open_of_a_required_device_returns_its_errno", |api| {
         set_env("SCIF_TRANSPORT", "kernel");
         for (device, errno) in [("/nowhere/scif", libc::ENOENT), ("/dev", libc::EISDIR)] {
             set_env("SCIF_DEVICE", device);
@@ -41,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(is_cloexec(opener) && !is_cloexec(acceptor));
         assert_eq!(api.fd(opener), opener);
     }),
-    ("open_says_emfile", |api| {
+    ("open_fails_with_emfile", |api| {
         limit_descriptors(512);
         let mut all = Vec::new();
         let failed = loop {
@@ -54,7 +54,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(all.pop().unwrap()).unwrap();
         api.try_open().unwrap();
     }),
-    ("bad_descriptors_are_ebadf_and_others_enotty", |api| {
+    ("calls_on_other_descriptors_fail_with_ebadf_or_enotty", |api| {
         let epd = api.open();
         api.close(epd).unwrap();
         assert_eq!(api.bind(epd, 0), Err(EBADF));
@@ -66,7 +66,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(fd, &mut [0], 0), Err(ENOTTY));
         assert_eq!(api.register(fd, (0, 4096), 0, 3, 0), Err(ENOTTY));
     }),
-    ("bind_gives_the_port_or_a_dynamic_one", |api| {
+    ("bind_returns_the_requested_or_a_dynamic_port", |api| {
         let (a, b) = (api.open(), api.open());
         assert_eq!(api.bind(a, 3000), Ok(3000));
         assert!(api.bind(b, 0).unwrap() > 1088);
@@ -76,7 +76,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(a).unwrap();
         assert_eq!(api.bind(c, 3000), Ok(3000), "free again");
     }),
-    ("reserved_ports_need_the_right", |api| {
+    ("reserved_ports_require_a_capability", |api| {
         let (a, b) = (api.open(), api.open());
         if become_ordinary_user() {
             assert_eq!(api.bind(a, 1023), Err(EACCES));
@@ -86,14 +86,14 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.bind(a, 1), Err(EACCES));
         }
     }),
-    ("the_matrix_of_an_unbound_endpoint", |api| {
+    ("all_calls_on_an_unbound_endpoint", |api| {
         let epd = api.open();
         assert_eq!(api.listen(epd, 1), Err(EINVAL));
         assert_eq!(api.accept(epd, 0), Err(EINVAL));
         unconnected(api, epd);
         assert_eq!(api.poll(epd, IN | OUT, 0), ERR);
     }),
-    ("the_matrix_of_a_bound_endpoint", |api| {
+    ("all_calls_on_a_bound_endpoint", |api| {
         let epd = api.open();
         api.bind(epd, 0).unwrap();
         assert_eq!(api.bind(epd, 0), Err(EINVAL));
@@ -102,7 +102,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.poll(epd, IN | OUT, 0), ERR);
         assert_eq!(api.listen(epd, 1), Ok(0));
     }),
-    ("the_matrix_of_a_listening_endpoint", |api| {
+    ("all_calls_on_a_listening_endpoint", |api| {
         let (epd, _) = api.listener(0, 1);
         assert_eq!(api.bind(epd, 0), Err(EISCONN));
         assert_eq!(api.listen(epd, 1), Err(EISCONN));
@@ -113,7 +113,7 @@ pub(crate) const CASES: &[Case] = &[
         unconnected(api, epd);
         assert_eq!(api.poll(epd, IN | OUT, 0), 0);
     }),
-    ("the_matrix_of_a_connected_endpoint", |api| {
+    ("all_calls_on_a_connected_endpoint", |api| {
         let (acceptor, opener) = loopback(api);
         for epd in [acceptor, opener] {
             assert_eq!(api.bind(epd, 0), Err(EISCONN));
@@ -123,7 +123,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.poll(epd, IN | OUT, 0), OUT);
         }
     }),
-    ("the_matrix_of_a_disconnected_endpoint", |api| {
+    ("all_calls_on_a_disconnected_endpoint", |api| {
         let (acceptor, opener) = loopback(api);
         api.close(acceptor).unwrap();
         until("disconnected", || api.poll(opener, 0, 0) != 0);
@@ -143,7 +143,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.fence_signal(opener, (0, 0), (0, 0), 0x11), reset);
         assert_eq!(api.mmap(opener, (0, 4096), 3, 0, 0).map(|_| 0), reset);
     }),
-    ("connect_says_who_is_not_there", |api| {
+    ("connect_fails_without_node_or_listener", |api| {
         let epd = api.open();
         assert_eq!(api.connect(epd, 777, case_port()), Err(ENODEV), "no such node");
         assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED), "no listener");
@@ -157,7 +157,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED), "no backlog, no room");
         assert_eq!(api.connect(bound, 777, 1), Err(ENODEV), "the node before the state");
     }),
-    ("a_peer_that_starts_late_refuses_until_it_listens", |api| {
+    ("connect_is_refused_until_the_peer_listens", |api| {
         parent(|cue| {
             set_env("SCIF_NODE", "2");
             let epd = api.open();
@@ -200,7 +200,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("accept_says_where_the_peer_is", |api| {
+    ("accept_returns_the_address_of_the_peer", |api| {
         let listener = api.open();
         let port = api.bind(listener, 0).unwrap();
         api.listen(listener, 1).unwrap();
@@ -212,7 +212,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!((peer.node, peer.port), (0, 5555));
         assert_eq!(api.send(epd, b"hello", BLOCK), Ok(5));
     }),
-    ("a_nonblocking_connect_is_collected_once", |api| {
+    ("result_of_a_nonblocking_connect_is_returned_once", |api| {
         let (listener, port) = api.listener(0, 1);
         let opener = api.open();
         let own = api.bind(opener, 0).unwrap();
@@ -227,7 +227,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect(opener, 0, port), Err(EISCONN));
         assert_eq!(api.poll(opener, IN | OUT, 0), OUT);
     }),
-    ("a_refused_nonblocking_connect_is_collected_once", |api| {
+    ("refusal_of_a_nonblocking_connect_is_returned_once", |api| {
         let (listener, port) = api.listener(0, 1);
         let opener = api.open();
         set_nonblocking(opener, true);
@@ -237,7 +237,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect(opener, 0, port), Err(ECONNREFUSED));
         assert_eq!(api.bind(opener, 0), Err(EINVAL), "bound, and may try again");
     }),
-    ("the_backlog_is_what_was_said", |api| {
+    ("backlog_limits_waiting_requests", |api| {
         for backlog in [1, 3] {
             let (listener, port) = api.listener(0, backlog);
             let opener = || {
@@ -253,7 +253,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(opener(), Err(EINPROGRESS), "room again");
         }
     }),
-    ("nobody_accepts_in_time", |api| {
+    ("connect_times_out_without_accept", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "50");
         let (listener, port) = api.listener(0, 1);
         let opener = api.open();
@@ -262,7 +262,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.accept(listener, 0), Err(EAGAIN), "who gave up is skipped");
         assert_eq!(api.poll(listener, IN, 0), 0);
     }),
-    ("nobody_accepts_in_time_and_nobody_waits", |api| {
+    ("nonblocking_connect_times_out_without_accept", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
         let (listener, port) = api.listener(0, 2);
         let opener = api.open();
@@ -286,7 +286,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(opener, b"x", 0), Ok(1));
         assert_eq!(api.recv(accepted, &mut [0], BLOCK), Ok(1));
     }),
-    ("nobody_accepts_in_time_in_any_order", |api| {
+    ("connects_time_out_in_any_order", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "2000");
         let (listener, port) = api.listener(0, 64);
         let openers: Vec<i32> = (0..32)
@@ -310,7 +310,7 @@ pub(crate) const CASES: &[Case] = &[
         }
         assert_eq!(api.accept(listener, 0), Err(EAGAIN));
     }),
-    ("requests_of_the_dead_are_skipped", |api| {
+    ("accept_skips_requests_of_dead_callers", |api| {
         parent(|cue| {
             let (listener, _) = api.listener(case_port(), 4);
             let child = Process::start(|| {
@@ -333,7 +333,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("closing_a_listener_refuses_who_waits_and_keeps_who_was_accepted", |api| {
+    ("close_of_a_listener_refuses_waiting_requests_only", |api| {
         let (listener, port) = api.listener(0, 4);
         let (first, second) = (api.open(), api.open());
         for epd in [first, second] {
@@ -351,7 +351,7 @@ pub(crate) const CASES: &[Case] = &[
         let again = api.open();
         assert_eq!(api.bind(again, port), Ok(port.into()), "the port is free with its listener");
     }),
-    ("a_blocked_accept_ends_with_its_listener", |api| {
+    ("blocked_accept_ends_at_the_close_of_its_listener", |api| {
         let (listener, _) = api.listener(0, 4);
         let waiting = {
             let api = *api;
@@ -370,7 +370,7 @@ pub(crate) const CASES: &[Case] = &[
         api.connect(api.open(), 0, port).unwrap();
         assert_eq!(waiting.join().unwrap(), Ok(()));
     }),
-    ("many_endpoints_share_a_listeners_port", |api| {
+    ("accepted_endpoints_share_the_port_of_the_listener", |api| {
         let (listener, port) = api.listener(0, 32);
         let openers: Vec<i32> = (0..20)
             .map(|_| {
@@ -388,7 +388,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
         }
     }),
-    ("nodes_are_those_with_processes", |api| {
+    ("nodes_with_a_process_are_listed", |api| {
         server(api, |_, cue| {
             let (n, nodes, own) = api.nodes(8);
             assert_eq!((n, &nodes[..2], own), (Ok(2), &[1, 2][..], 1));
@@ -409,7 +409,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("domains_do_not_see_each_other", |api| {
+    ("domains_are_separate", |api| {
         parent(|cue| {
             api.listener(case_port(), 1);
             cue.meet();
@@ -423,7 +423,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_copy_of_a_descriptor_is_the_same_endpoint", |api| {
+    ("duplicated_descriptor_is_the_same_endpoint", |api| {
         let (acceptor, opener) = loopback(api);
         let copy = dup(opener);
         assert_eq!(api.send(copy, b"ab", BLOCK), Ok(2));
@@ -438,7 +438,7 @@ pub(crate) const CASES: &[Case] = &[
         plain_close(copy);
         until("the peer sees the end", || api.send(acceptor, b"x", 0) == Err(libc::ECONNRESET));
     }),
-    ("a_number_used_again_is_another_endpoint", |api| {
+    ("reused_descriptor_number_is_another_endpoint", |api| {
         let (_acceptor, opener) = loopback(api);
         plain_close(opener);
         let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -76,14 +76,14 @@ fn unclaimed() -> (i32, i32, u64) {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("the_version_tells_the_generations_apart", |_| {
+    ("version_identifies_the_driver_generation", |_| {
         let fd = open();
         let version = if is_old() { Ok(1) } else { Err(EINVAL) };
         assert_eq!(raw(fd, GET_VERSION, 0), version);
         assert_eq!(raw(fd, 0xc008_7363, 0), Err(EINVAL), "an unknown one");
         assert_eq!(raw(fd, 0x5401, 0), Err(EINVAL), "of terminals");
     }),
-    ("numbers_of_the_other_generation_are_unknown", |_| {
+    ("ioctls_of_the_other_generation_are_unknown", |_| {
         let fd = open();
         for (new, old) in NUMBERS.into_iter().filter(|(new, old)| new != old) {
             let mut words: Words = [0; 5];
@@ -102,7 +102,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(words[0] >> 32, 0xaaaa_aaaa);
         assert_eq!(ask(fd, BIND, [0; 5]), Err(EINVAL), "bound already");
     }),
-    ("arguments_that_are_not_there_are_efault", |_| {
+    ("unmapped_arguments_are_efault", |_| {
         let (a, _b, _) = connection();
         let gone = pages(1);
         protect(gone, PAGE, libc::PROT_NONE);
@@ -122,13 +122,13 @@ pub(crate) const CASES: &[Case] = &[
         until("it has come", || raw_poll(a, IN, 0) == IN);
         assert_eq!(ask(a, RECV, [readonly as u64, two32(4, 0), 0, 0, 0]), Err(EFAULT));
     }),
-    ("a_cookie_nobody_gave_is_enoent", |_| {
+    ("unknown_cookie_is_enoent", |_| {
         let fd = open();
         for cookie in [0, 3, u64::MAX, 0x5c1f_0000_0000 | 3] {
             assert_eq!(put_accepted(fd, cookie), Err(ENOENT));
         }
     }),
-    ("messages_by_hand", |_| {
+    ("messages_by_ioctls", |_| {
         let (a, b, _) = connection();
         assert_eq!(send(a, b"hello", 0), Ok(5));
         let mut buffer = [0; 8];
@@ -143,7 +143,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(words[2], 0x1234, "untouched after an error");
         assert_eq!(send(open(), b"x", 0), Err(ENOTCONN));
     }),
-    ("windows_by_hand", |_| {
+    ("windows_by_ioctls", |_| {
         let (a, b, _) = connection();
         let (near, far) = (pages(2), pages(2));
         fill(near, 2 * PAGE, 3);
@@ -167,7 +167,7 @@ pub(crate) const CASES: &[Case] = &[
         unmap(mapped, 2 * PAGE);
         assert_eq!(unregister(a, 0x10000, 2 * PAGE), Ok(()));
     }),
-    ("fences_by_hand", |_| {
+    ("fences_by_ioctls", |_| {
         let (a, b, _) = connection();
         let (near, far) = (pages(1), pages(1));
         register(a, near, PAGE, 0x1000, FIXED).unwrap();
@@ -179,7 +179,7 @@ pub(crate) const CASES: &[Case] = &[
         signal(a, (0x1000, 5), (0x2008, 6), 0x31).unwrap();
         until("both", || (peek64(near), peek64(far + 8)) == (5, 6));
     }),
-    ("nodes_by_hand", |_| {
+    ("nodes_by_ioctls", |_| {
         let fd = open();
         let nodes = nodes(fd).unwrap();
         assert!(nodes.online >= 1 && nodes.own != u16::MAX);
@@ -214,7 +214,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(raw_poll(b, IN | OUT, 0), OUT | HUP);
         assert_eq!(ppoll_bits(b, IN, 0), HUP);
     }),
-    ("a_poll_of_what_is_not_there_is_an_error", |_| {
+    ("poll_of_unmapped_memory_is_efault", |_| {
         open();
         let readonly = pages(1);
         protect(readonly, PAGE, libc::PROT_READ);
@@ -232,7 +232,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(rc, Err(errno), "ppoll of {n} at {at:#x}");
         }
     }),
-    ("signals_end_a_poll_and_a_mask_holds_them_up", |_| {
+    ("signals_end_a_poll_unless_masked", |_| {
         let (_a, b, _) = connection();
         crate::rig::signals(2000, true);
         let mut entry = libc::pollfd { fd: b, events: IN, revents: 0 };
@@ -253,7 +253,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(rc, Ok(0), "they wait");
         crate::rig::no_signals();
     }),
-    ("descriptors_are_as_they_were_opened", |_| {
+    ("descriptors_keep_their_open_flags", |_| {
         assert!(!is_cloexec(open()));
         assert!(is_cloexec(open_with(libc::O_CLOEXEC)));
         let fd = open_with(libc::O_NONBLOCK);
@@ -266,7 +266,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(bind(at) > 1088);
         assert!(std::fs::File::open("/dev/null").is_ok(), "and others are others");
     }),
-    ("copies_and_children_share_the_endpoint", |_| {
+    ("duplicates_and_forks_share_the_endpoint", |_| {
         let (a, b, _) = connection();
         let copy = dup(a);
         assert_eq!(send(copy, b"1", 0), Ok(1));
@@ -280,13 +280,13 @@ pub(crate) const CASES: &[Case] = &[
         plain_close(copy);
         until("it is gone", || raw_poll(b, 0, 0) == HUP);
     }),
-    ("a_listener_takes_what_nobody_registered_with_it", |_| {
+    ("close_of_a_listener_closes_unclaimed_endpoints", |_| {
         let (listener, opener, cookie) = unclaimed();
         plain_close(listener);
         until("it is gone", || raw_poll(opener, 0, 0) & HUP == HUP);
         assert_eq!(put_accepted(open(), cookie), Err(ENOENT));
     }),
-    ("an_unclaimed_endpoint_stays_with_the_last_copy_of_its_listener", |_| {
+    ("unclaimed_endpoint_lives_until_the_last_close_of_its_listener", |_| {
         let (listener, opener, cookie) = unclaimed();
         let (copy, other) = (dup(listener), open());
         plain_close(listener);

@@ -54,13 +54,13 @@ fn hangs_up(fd: i32) -> bool {
 }
 
 const ROWS: &[Row] = &[
-    row! { "the_device", |_| {
+    row! { "device_file", |_| {
             let major = device_number(open());
         }
         major.map_or("none".to_owned(), |major| major.to_string()) =>
-            other("its major number", "10", "none", "there is no device; an endpoint is a socket"),
+            other("its major number", "10", "none", "an endpoint is a socket, not a device"),
     },
-    row! { "the_list_of_nodes", |_| {
+    row! { "get_node_ids", |_| {
             let nodes = nodes(open());
             let Ok(nodes) = nodes else {
                 return vec![done(nodes)];
@@ -69,36 +69,36 @@ const ROWS: &[Row] = &[
         done(Ok(())) => same("the list", "ok"),
         nodes.own.to_string() => same("the own node", "0"),
         (nodes.online - nodes.listed).to_string() =>
-            other("nodes that are counted and not written", "1", "0",
-                "a defect: as many are copied as the highest number says"),
+            other("entries counted but not written", "1", "0",
+                "a defect: the count of copied entries is the highest node number"),
     },
-    row! { "other_numbers", |_| {
+    row! { "unknown_ioctl_numbers", |_| {
             let fd = open();
         }
         said(raw(fd, GET_VERSION, 0)) =>
             other_of_mpss3("SCIF_GET_VERSION", "EINVAL", "1",
-                "of `/dev/mic/scif`: the driver of MPSS 3 has this number"),
-        said(raw(fd, 0xc008_7363, 0)) => same("a number of none", "EINVAL"),
+                "the driver of MPSS 3 (`/dev/mic/scif`) has this ioctl"),
+        said(raw(fd, 0xc008_7363, 0)) => same("an unknown number", "EINVAL"),
     },
     row! { "messages_without_a_connection", |_| {
             let fd = open();
             let byte = pages(1) as u64;
         }
         said(send(fd, b"four", 0)) => same("send of 4 bytes", "ENOTCONN"),
-        said(send(fd, b"", 0)) => same("of none", "0"),
-        done(ask(fd, SEND, [byte, two32(u32::MAX, 0), 0, 0, 0])) => same("of -1", "EINVAL"),
+        said(send(fd, b"", 0)) => same("of 0 bytes", "0"),
+        done(ask(fd, SEND, [byte, two32(u32::MAX, 0), 0, 0, 0])) => same("of -1 bytes", "EINVAL"),
         said(send(fd, b"four", 2)) => same("with flags 2", "EINVAL"),
     },
-    row! { "an_unbound_endpoint", |_| {
+    row! { "calls_on_an_unbound_endpoint", |_| {
             let fd = open();
         }
         done(listen(fd, 1)) => same("listen", "EINVAL"),
         done(accept_request(fd, 0)) => same("accept", "EINVAL"),
         bits(fd) => same("poll", "0x8"),
         hex(register_one(fd, 0, RW, 0)) => same("register", "ENOTCONN"),
-        hex(register_one(fd, 0, RW, 4)) => same("with flags that are none", "EINVAL"),
+        hex(register_one(fd, 0, RW, 4)) => same("with unknown flags", "EINVAL"),
     },
-    row! { "a_node_that_is_not_there", |_| {
+    row! { "connect_to_an_absent_node", |_| {
             let fd = open();
         }
         said(connect_to(fd, 300, 2050)) => same("connect", "ENODEV"),
@@ -119,24 +119,29 @@ const ROWS: &[Row] = &[
         },
         answers: &[
             other(
-                "connect to nobody",
+                "connect without a listener",
                 "dynamic",
                 "ECONNREFUSED",
-                "a defect since 4.19: success, and nothing was done",
+                "a defect since 4.19: success without effect",
             ),
             same("send", "ENOTCONN"),
-            other("bind", "dynamic", "EINVAL", "connecting has bound it, as in all other drivers"),
+            other(
+                "bind",
+                "dynamic",
+                "EINVAL",
+                "the connect has bound the endpoint, as over all other drivers",
+            ),
         ],
     },
-    row! { "connect_is_refused", |_| {
+    row! { "refused_connect", |_| {
             let (absent, fd) = (open(), open());
             let port = bind(absent);
             bind(fd);
         }
-        said(connect(fd, port)) => same("where nobody listens", "ECONNREFUSED"),
+        said(connect(fd, port)) => same("without a listener", "ECONNREFUSED"),
         said(connect(fd, 0)) => same("at port 0", "ECONNREFUSED"),
         said(connect(fd, listener(-1).1)) => same("with a backlog of -1", "ECONNREFUSED"),
-        said(connect(fd, listener(0).1)) => same("of 0", "ECONNREFUSED"),
+        said(connect(fd, listener(0).1)) => same("with a backlog of 0", "ECONNREFUSED"),
         said(bind_to(fd, 0)) => same("bind again", "EINVAL"),
     },
     row! { "dynamic_ports", |_| {
@@ -178,14 +183,14 @@ const ROWS: &[Row] = &[
         said(connect(connected, port)) => same("connect, connected", "EISCONN"),
         done(accept_request(connected, 0)) => same("accept, connected", "EINVAL"),
     },
-    row! { "what_accept_looks_at", |_| {
+    row! { "arguments_of_accept", |_| {
             let (listener, _) = listener(1);
         }
         done(accept_request(listener, 0)) => same("without a request", "EAGAIN"),
         done(ask(listener, ACCEPTREQ, [2, 0, 0, 0, 0])) => same("flags 2", "EINVAL"),
-        done(put_accepted(open(), 0x1234)) => same("a cookie of none", "ENOENT"),
+        done(put_accepted(open(), 0x1234)) => same("an unknown cookie", "ENOENT"),
     },
-    row! { "messages_that_do_not_wait", |_| {
+    row! { "nonblocking_messages", |_| {
             let (a, _b, _) = connection();
         }
         said(receive(a, 8, 0)) => same("recv, empty", "0"),
@@ -203,7 +208,7 @@ const ROWS: &[Row] = &[
         bits(a) => same("the sender, full", "0x0"),
         bits(b) => same("the receiver", "0x5"),
     },
-    row! { "send_of_nothing_there", |_| {
+    row! { "send_from_null", |_| {
             let (a, _b, _) = connection();
         }
         done(ask(a, SEND, [0, two32(4, 0), 0, 0, 0])) => same("NULL", "EFAULT"),
@@ -217,12 +222,12 @@ const ROWS: &[Row] = &[
             hangs_up(a);
         }
         said(send(a, b"1", 0)) =>
-            other("send to whoever closed and maps", "1", "ECONNRESET",
-                "a mapping holds no descriptor here; it stays usable"),
+            other("send to a closed endpoint with a mapping", "1", "ECONNRESET",
+                "here a mapping does not keep the descriptor open, and stays usable"),
         bits(a) =>
-            other("poll, with bytes from it", "0x5", "0x15", "the same: the peer sees the close"),
+            other("poll, with unread bytes", "0x5", "0x15", "the same: the close is visible"),
     },
-    row! { "the_peer_has_closed", |_| {
+    row! { "messages_after_the_close_of_the_peer", |_| {
             let (a, b, _) = connection();
             send(b, b"bytes", 0).unwrap();
             plain_close(b);
@@ -231,11 +236,11 @@ const ROWS: &[Row] = &[
         bits(a) => same("poll, 5 bytes left", "0x15"),
         said(send(a, b"1", 0)) => same("send", "ECONNRESET"),
         said(receive(a, 3, 0)) => same("recv of 3", "3"),
-        said(receive(a, 10, BLOCK as u32)) => same("recv of 10 that waits", "2"),
+        said(receive(a, 10, BLOCK as u32)) => same("blocking recv of 10", "2"),
         said(receive(a, 10, BLOCK as u32)) => same("recv again", "ECONNRESET"),
         bits(a) => same("poll, no byte left", "0x14"),
     },
-    row! { "calls_after_the_peer_has_closed", |_| {
+    row! { "other_calls_after_the_close_of_the_peer", |_| {
             let (a, b, _) = connection();
             window(a, 1, 0x10000, RW);
             plain_close(b);
@@ -273,11 +278,11 @@ const ROWS: &[Row] = &[
             same("poll", "0x0"),
             same("again", "EINPROGRESS"),
             same("poll, accepted", "0x4"),
-            same("collected", "its port"),
-            same("once more", "EISCONN"),
+            same("result", "its port"),
+            same("again", "EISCONN"),
         ],
     },
-    row! { "accept_of_a_request_that_is_there", |_| {
+    row! { "accept_of_a_waiting_request", |_| {
             let (listener, port) = listener(1);
             let opener = open();
             bind(opener);
@@ -287,7 +292,7 @@ const ROWS: &[Row] = &[
         }
         done(accept_request(listener, 0)) => same("without SCIF_ACCEPT_SYNC", "ok"),
     },
-    row! { "nobody_accepts", |driver_kind| {
+    row! { "connect_without_accept", |driver_kind| {
             // Without a driver the time-out can be set.
             const SET: &str = "50";
             set_env("SCIF_CONNECT_TIMEOUT_MS", SET);
@@ -300,10 +305,10 @@ const ROWS: &[Row] = &[
             let waited = begin.elapsed() >= Duration::from_millis(limit);
         }
         refused => same("connect", "ECONNREFUSED"),
-        waited.to_string() => same("not before its limit", "true"),
+        waited.to_string() => same("the limit has passed", "true"),
         said(bind_to(fd, 0)) => same("bind again", "EINVAL"),
     },
-    row! { "a_port_whose_listener_closed", |_| {
+    row! { "bind_to_the_port_of_a_closed_listener", |_| {
             let (listener, port) = listener(1);
             plain_close(listener);
             let again = bind_to(open(), port as u16);

@@ -33,38 +33,38 @@ pub(crate) fn register_one(fd: i32, offset: i64, prot: i32, flags: i32) -> Resul
 }
 
 /// Reason for which the stand-in gives other offsets.
-const NEAR: &str = "the guide: near the offset that is named";
+const NEAR: &str = "the guide: near the suggested offset";
 
 pub(crate) const ROWS: &[Row] = &[
-    row! { "offsets_that_are_given", |_| {
+    row! { "allocated_offsets", |_| {
             let (a, _b, _) = connection();
             let any = |n, offset| hex(register(a, pages(n), n * PAGE, offset, 0));
         }
         any(1, 0x50000) =>
-            other("of a page, though another is named", "0x7fffffffffffe000", "0x50000", NEAR),
-        any(2, 0x50000) => other("of two", "0x7fffffffffffc000", "0x51000", NEAR),
-        any(1, 0x50000) => other("of one", "0x7fffffffffffb000", "0x4f000", NEAR),
+            other("of one page, another offset suggested", "0x7fffffffffffe000", "0x50000", NEAR),
+        any(2, 0x50000) => other("of two pages", "0x7fffffffffffc000", "0x51000", NEAR),
+        any(1, 0x50000) => other("of one page", "0x7fffffffffffb000", "0x4f000", NEAR),
         any(1, -1) =>
-            other("of one, -1 named", "0x7fffffffffffa000", "0x7fffffffffffe000",
-                "the first that nobody named"),
+            other("of one page, with -1 suggested", "0x7fffffffffffa000", "0x7fffffffffffe000",
+                "the highest offset is still free"),
     },
     row! { "fixed_twice", |_| {
             let (a, _b, _) = connection();
             let fixed = || hex(register_one(a, 0x10000, RW, FIXED));
         }
-        fixed() => same("the first time", "0x10000"),
+        fixed() => same("first", "0x10000"),
         fixed() =>
-            other("the second time", "0x10000", "EADDRINUSE",
+            other("second, at the same offset", "0x10000", "EADDRINUSE",
                 "a defect: two windows at one offset"),
     },
-    row! { "fixed_over_others", |_| {
+    row! { "fixed_over_other_windows", |_| {
             let (a, _b, _) = connection();
             window(a, 1, 0x10000, RW);
             window(a, 1, 0x11000, RW);
         }
         hex(register(a, pages(3), 3 * PAGE, 0xf000, FIXED)) =>
-            other("from before to behind", "0x11000", "EADDRINUSE",
-                "a defect: elsewhere than was asked for"),
+            other("from before two windows to behind them", "0x11000", "EADDRINUSE",
+                "a defect: another offset than the requested one"),
     },
     row! { "fixed_at_the_beginning", |_| {
             let (a, _b, _) = connection();
@@ -72,7 +72,7 @@ pub(crate) const ROWS: &[Row] = &[
         hex(register_one(a, 0, RW, FIXED)) => same("offset 0", "0x0"),
         hex(register_one(a, 0x5000, 0, FIXED)) => same("protection 0", "0x5000"),
     },
-    row! { "what_register_looks_at", |_| {
+    row! { "arguments_of_register", |_| {
             let (a, _b, _) = connection();
             let at = pages(2);
         }
@@ -84,21 +84,21 @@ pub(crate) const ROWS: &[Row] = &[
         hex(register(a, at, PAGE, 0x10010, FIXED)) => same("FIXED within a page", "EINVAL"),
         hex(register(a, at, PAGE, -4096, FIXED)) => same("FIXED below 0", "EINVAL"),
     },
-    row! { "register_where_nothing_is", |_| {
+    row! { "register_unmapped_memory", |_| {
             let (a, _b, _) = connection();
         }
         hex(register(a, NO_MEMORY, PAGE, 0, 0)) => same("unmapped memory", "EFAULT"),
     },
-    row! { "register_what_cannot_be_written", |_| {
+    row! { "register_read_only_memory", |_| {
             let (a, _b, _) = connection();
             let at = pages(1);
             protect(at, PAGE, libc::PROT_READ);
         }
         hex(register_for(a, at, PAGE, 0x10000, RW, FIXED)) =>
-            other("constant memory, for writing too", "EFAULT", "0x10000",
-                "a window says what peers may do, its memory what the program may"),
+            other("read-only memory, for reading and writing", "EFAULT", "0x10000",
+                "a window restricts the peer, not the program"),
     },
-    row! { "writeto_from_what_is_mapped", |_| {
+    row! { "writeto_from_a_mapping", |_| {
             let (a, b, _) = connection();
             window(a, 1, 0x10000, RW);
             window(a, 1, 0x20000, RW);
@@ -106,7 +106,7 @@ pub(crate) const ROWS: &[Row] = &[
         }
         done(copy(b, VWRITETO, mapped, 8, 0x20000, 0)) =>
             other("a mapping of the peer's window as the source", "EFAULT", "ok",
-                "memory as any other"),
+                "a mapping is used like other memory"),
     },
     row! { "writeto_over_two_windows", |_| {
             let (a, b, _) = connection();
@@ -115,7 +115,7 @@ pub(crate) const ROWS: &[Row] = &[
             window(b, 1, 0x20000, RW);
         }
         done(copy(b, WRITETO, 0x20000, PAGE, 0x10800, 0)) =>
-            same("from the middle of one to that of the next", "ok"),
+            same("from the middle of one window to the middle of the next", "ok"),
     },
     row! { "protection", |_| {
             let (a, b, _) = connection();
@@ -123,11 +123,11 @@ pub(crate) const ROWS: &[Row] = &[
             window(a, 1, 0x12000, W);
             window(b, 1, 0x20000, RW);
         }
-        done(copy(b, WRITETO, 0x20000, 8, 0x10000, 0)) => same("writeto what may be read", "EPERM"),
+        done(copy(b, WRITETO, 0x20000, 8, 0x10000, 0)) => same("writeto a read-only one", "EPERM"),
         done(copy(b, READFROM, 0x20000, 8, 0x12000, 0)) =>
-            same("readfrom what may be written", "EPERM"),
+            same("readfrom a write-only one", "EPERM"),
     },
-    row! { "what_rma_looks_at", |_| {
+    row! { "arguments_of_rma", |_| {
             let (a, b, _) = connection();
             window(a, 1, 0x10000, RW);
             window(b, 2, 0x20000, RW);
@@ -136,21 +136,21 @@ pub(crate) const ROWS: &[Row] = &[
         }
         write(PAGE + 1, 0x10000, 0) => same("past the end", "ENXIO"),
         write(8, NOWHERE, 0) => same("an unknown offset", "ENXIO"),
-        write(8, -4096, 0) => same("a negative one", "ENXIO"),
+        write(8, -4096, 0) => same("a negative offset", "ENXIO"),
         write(0, 0x10000, 0) => same("length 0", "EINVAL"),
         write(8, 0x10000, 0x10) => same("flags 0x10", "EINVAL"),
         write(8, 0x10000, 0x1f) => same("flags 0x1f", "ok"),
     },
-    row! { "vreadfrom_to_no_memory", |_| {
+    row! { "vreadfrom_to_unmapped_memory", |_| {
             let (a, b, _) = connection();
             window(a, 1, 0x10000, RW);
             let readonly = pages(1);
             protect(readonly, PAGE, libc::PROT_READ);
         }
         done(copy(b, VREADFROM, NO_MEMORY as u64, 8, 0x10000, 0)) =>
-            same("where nothing is", "EFAULT"),
+            same("to unmapped memory", "EFAULT"),
         done(copy(b, VREADFROM, readonly as u64, 8, 0x10000, 0)) =>
-            same("where nothing may be written", "EFAULT"),
+            same("to read-only memory", "EFAULT"),
     },
     row! { "mmap", |_| {
             let (a, b, _) = connection();
@@ -158,13 +158,13 @@ pub(crate) const ROWS: &[Row] = &[
             window(a, 1, 0x12000, RW);
             let try_it = |offset, prot, flags| done(map_for(b, PAGE, offset, prot, flags));
         }
-        try_it(0x10000, RW, libc::MAP_SHARED) => same("to write what may be read", "EPERM"),
-        try_it(0x10000, R, libc::MAP_SHARED) => same("to read it", "ok"),
+        try_it(0x10000, RW, libc::MAP_SHARED) => same("a read-only window for writing", "EPERM"),
+        try_it(0x10000, R, libc::MAP_SHARED) => same("a read-only window for reading", "ok"),
         try_it(NOWHERE, R, libc::MAP_SHARED) => same("an unknown offset", "ENXIO"),
         try_it(0x10000, R, libc::MAP_PRIVATE) => same("MAP_PRIVATE to read", "ok"),
         try_it(0x12000, RW, libc::MAP_PRIVATE) => same("MAP_PRIVATE to write", "ok"),
     },
-    row! { "marks", |_| {
+    row! { "fence_marks", |_| {
             let (a, _b, _) = connection();
             let hex = |mark: Result<u32, i32>| said(mark.map(|mark| format!("{mark:#x}")));
             let own = mark(a, SELF);
@@ -173,14 +173,14 @@ pub(crate) const ROWS: &[Row] = &[
             other("SCIF_FENCE_INIT_SELF", "0xdead", "0x0", "RMAs are counted, also within a node"),
         hex(mark(a, PEER)) =>
             other("SCIF_FENCE_INIT_PEER", "0xdead", "0x80000000",
-                "the peer's are counted; their marks are negative, as between nodes"),
-        said(wait(a, own.unwrap())) => same("wait for what was given", "0"),
+                "RMAs of the peer are counted too; their marks are negative, as between nodes"),
+        said(wait(a, own.unwrap())) => same("wait for the returned mark", "0"),
         said(wait(a, 1)) => same("wait for 1", "EINVAL"),
         hex(mark(a, 3)) => same("flags 3", "EINVAL"),
         hex(mark(a, 4)) => same("flags 4", "EINVAL"),
     },
     Row {
-        name: "signals",
+        name: "fence_signals",
         ask: |_| {
             let (a, b, _) = connection();
             let (near, far) = (window(a, 1, 0x10000, RW), window(b, 1, 0x20000, RW));
@@ -193,13 +193,13 @@ pub(crate) const ROWS: &[Row] = &[
             heard
         },
         answers: &[
-            same("of our own", "ok"),
-            same("what is there then", "5 6"),
-            same("of the peer's", "ok"),
-            same("what is there then, again", "7 8"),
+            same("for own RMAs", "ok"),
+            same("the stored values", "5 6"),
+            same("for RMAs of the peer", "ok"),
+            same("the stored values for RMAs of the peer", "7 8"),
         ],
     },
-    row! { "what_signals_look_at", |_| {
+    row! { "arguments_of_fence_signal", |_| {
             let (a, b, _) = connection();
             window(a, 1, 0x10000, RW);
             window(a, 1, 0x12000, R);
@@ -207,28 +207,28 @@ pub(crate) const ROWS: &[Row] = &[
             let near = |offset| done(signal(a, (offset, 1), (0, 0), SELF | LOCAL));
         }
         near(0x10004) => same("a multiple of 4", "ok"),
-        near(0x10002) => same("of 2", "EINVAL"),
+        near(0x10002) => same("a multiple of 2", "EINVAL"),
         near(0x10ffc) => same("the last 4 bytes", "ENXIO"),
-        near(0x12000) => same("what may be read", "EPERM"),
+        near(0x12000) => same("a read-only window", "EPERM"),
         near(NOWHERE) => same("an unknown offset", "ENXIO"),
-        done(signal(a, (0x10000, 1), (0x20000, 1), SELF)) => same("no side", "EINVAL"),
+        done(signal(a, (0x10000, 1), (0x20000, 1), SELF)) => same("without a target", "EINVAL"),
         done(signal(a, (0, 0), (NOWHERE, 1), PEER | REMOTE)) =>
-            same("of the peer's, an unknown offset", "ENXIO"),
+            same("for RMAs of the peer, an unknown offset", "ENXIO"),
     },
-    row! { "what_unregister_looks_at", |_| {
+    row! { "arguments_of_unregister", |_| {
             let (a, _b, _) = connection();
             window(a, 2, 0x10000, RW);
             let out = |offset, len| done(unregister(a, offset, len));
         }
         out(0x10000, PAGE) => same("half a window", "ENXIO"),
         out(NOWHERE, PAGE) => same("an unknown offset", "ENXIO"),
-        out(-4096, PAGE) => same("a negative one", "EINVAL"),
+        out(-4096, PAGE) => same("a negative offset", "EINVAL"),
         out(0x10000, 0) => same("length 0", "EINVAL"),
-        out(0x10000, 2 * PAGE) => same("all of it", "ok"),
-        out(0x10000, 2 * PAGE) => same("once more", "ENXIO"),
+        out(0x10000, 2 * PAGE) => same("the whole window", "ok"),
+        out(0x10000, 2 * PAGE) => same("again", "ENXIO"),
     },
     Row {
-        name: "unregister_what_is_mapped",
+        name: "unregister_a_mapped_window",
         ask: |_| {
             let (a, b, _) = connection();
             let at = window(a, 1, 0x10000, RW);
@@ -245,14 +245,9 @@ pub(crate) const ROWS: &[Row] = &[
         },
         answers: &[
             same("once", "ok"),
-            other(
-                "once more",
-                "ok",
-                "ENXIO",
-                "the guide: a window is gone when it was unregistered",
-            ),
-            other("RMA by the peer", "ok", "ENXIO", "the guide: RMA does not find it any more"),
-            same("what its owner sees of a store of 77", "77"),
+            other("again", "ok", "ENXIO", "the guide: an unregistered window does not exist"),
+            other("RMA by the peer", "ok", "ENXIO", "the guide: RMA cannot access it"),
+            same("value at the owner after a store of 77", "77"),
         ],
     },
 ];

@@ -19,7 +19,7 @@ fn window(api: &crate::api::Api, epd: i32, offset: i64, prot: i32) -> usize {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("the_matrix_of_a_connecting_endpoint", |api| {
+    ("all_calls_on_a_connecting_endpoint", |api| {
         let (listener, port) = api.listener(0, 2);
         let blocked = api.open();
         let connecting = {
@@ -50,7 +50,7 @@ pub(crate) const CASES: &[Case] = &[
         api.accept(listener, BLOCK).unwrap();
         api.close(listener).unwrap();
     }),
-    ("closing_ends_a_connect_under_way", |api| {
+    ("close_ends_a_connect_in_progress", |api| {
         let (listener, port) = api.listener(0, 2);
         let opener = api.open();
         set_nonblocking(opener, true);
@@ -58,7 +58,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(opener).unwrap();
         assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
     }),
-    ("a_refused_endpoint_may_try_again", |api| {
+    ("refused_endpoint_can_connect_again", |api| {
         let epd = api.open();
         let own = api.bind(epd, 0).unwrap();
         assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED));
@@ -70,7 +70,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect(epd, 0, case_port()), Ok(own), "under the port it had");
         assert_eq!(i32::from(accepting.join().unwrap().0.port), own);
     }),
-    ("accept_says_emfile", |api| {
+    ("accept_fails_with_emfile", |api| {
         let (listener, _) = api.listener(case_port(), 1);
         let child = Process::start(|| {
             let epd = api.open();
@@ -82,7 +82,7 @@ pub(crate) const CASES: &[Case] = &[
         child.kill();
         child.end();
     }),
-    ("a_signal_ends_an_accept_or_is_not_seen", |api| {
+    ("signal_ends_or_restarts_an_accept", |api| {
         let (listener, _) = api.listener(case_port(), 1);
         signals(2000, false);
         assert_eq!(api.accept(listener, BLOCK).map(|_| ()), Err(libc::EINTR));
@@ -96,7 +96,7 @@ pub(crate) const CASES: &[Case] = &[
         no_signals();
         child.wait();
     }),
-    ("after_a_fork_the_parent_keeps_its_window", |api| {
+    ("parent_keeps_its_window_after_a_fork", |api| {
         let (a, b) = loopback(api);
         let at = filled(2, 2 * PAGE, 1);
         api.register(a, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
@@ -127,7 +127,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(other.join().unwrap(), Ok(0));
         }
     }),
-    ("what_the_closer_has_not_received_is_lost_and_nobody_waits", |api| {
+    ("close_discards_unreceived_bytes_without_waiting", |api| {
         let (a, b) = loopback(api);
         assert_eq!(api.send(a, &[1; 4095], 0), Ok(4095));
         assert_eq!(api.send(b, b"mine", 0), Ok(4));
@@ -136,7 +136,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(a, &mut [0; 8], BLOCK), Ok(4));
         assert_eq!(api.recv(a, &mut [0; 8], BLOCK), Err(ECONNRESET));
     }),
-    ("a_wild_pointer_is_an_error_or_the_end_of_its_process_only", |api| {
+    ("invalid_pointer_affects_its_own_process_only", |api| {
         server(api, |epd, cue| {
             assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
             assert_eq!(api.send(epd, b"back", BLOCK), Ok(4));
@@ -159,7 +159,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("poll_looks_at_its_arguments", |api| {
+    ("poll_checks_its_arguments", |api| {
         assert_eq!(api.poll_null(1), Err(EFAULT));
         assert_eq!(api.poll_null(0), Ok(0));
         assert_eq!(api.poll_null(u32::MAX), Err(EINVAL), "the number first");
@@ -176,12 +176,12 @@ pub(crate) const CASES: &[Case] = &[
         let (a, _b) = loopback(api);
         assert_eq!(api.poll(a, IN, 1 << 32), 0, "a timeout is cut to an int");
     }),
-    ("nodes_into_no_room", |api| {
+    ("get_node_ids_into_an_empty_array", |api| {
         api.open();
         let (n, _, own) = api.nodes(0);
         assert_eq!((n, own), (Ok(1), 0));
     }),
-    ("the_first_error_of_a_range_counts", |api| {
+    ("first_error_of_a_range_is_returned", |api| {
         let (a, b) = loopback(api);
         window(api, a, 0x10000, RW);
         window(api, a, 0x11000, RW);
@@ -204,7 +204,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.mmap(a, (0, PAGE), 1, 0, -4096), Err(ENXIO));
         assert_eq!(api.mmap(9999, (0, PAGE), 1, 0, 0), Err(EBADF));
     }),
-    ("a_signal_lies_in_one_window", |api| {
+    ("fence_signal_lies_in_one_window", |api| {
         let (a, b) = loopback(api);
         window(api, a, 0x10000, RW);
         window(api, a, 0x11000, RW);
@@ -213,7 +213,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.fence_signal(a, (0x10ff8, 1), (0, 0), 0x11), Ok(0));
         assert_eq!(api.fence_signal(a, (0, 0), (0x10000, 1), 0x21), Err(EPERM));
     }),
-    ("a_mark_is_for_anybody", |api| {
+    ("fence_wait_by_another_thread", |api| {
         server(api, |epd, cue| {
             let at = pages(256);
             api.register(epd, (at, 256 * PAGE), 0x100_0000, RW, FIXED).unwrap();
@@ -232,14 +232,14 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_forked_child_has_no_mappings", |api| {
+    ("forked_child_inherits_no_mapping", |api| {
         let (a, b) = loopback(api);
         window(api, a, 0x10000, RW);
         let at = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
         assert!(is_mapped(at));
         Process::start(|| assert!(!is_mapped(at))).wait();
     }),
-    ("a_mapping_is_in_no_core_dump", |api| {
+    ("core_dump_omits_mappings", |api| {
         let (a, b) = loopback(api);
         window(api, a, 0x10000, RW);
         let at = api.mmap(b, (0, PAGE), RW, 0, 0x10000).unwrap();
@@ -248,7 +248,7 @@ pub(crate) const CASES: &[Case] = &[
         let flags = of_it.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
         assert!(flags.contains(" dd") && flags.contains(" dc"), "{flags}");
     }),
-    ("a_mapping_begins_and_ends_anywhere", |api| {
+    ("mapping_of_any_part_of_windows", |api| {
         let (a, b) = loopback(api);
         let at = pages(4);
         api.register(a, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
@@ -272,7 +272,7 @@ pub(crate) const CASES: &[Case] = &[
             "that it does"
         );
     }),
-    ("v_calls_take_no_registered_space", |api| {
+    ("v_calls_use_no_registered_address_space", |api| {
         let (a, b) = loopback(api);
         window(api, b, 0x10000, RW);
         let at = pages(64);
@@ -285,14 +285,14 @@ pub(crate) const CASES: &[Case] = &[
             "the topmost is free"
         );
     }),
-    ("connecting_needs_a_node_before_anything_else", |api| {
+    ("connect_checks_the_node_first", |api| {
         let (a, _b) = loopback(api);
         assert_eq!(api.connect(a, 999, case_port()), Err(ENODEV));
         let closed = api.open();
         api.close(closed).unwrap();
         assert_eq!(api.connect(closed, 999, case_port()), Err(EBADF));
     }),
-    ("lengths_and_flags_come_before_the_state", |api| {
+    ("lengths_and_flags_are_checked_before_the_state", |api| {
         let epd = api.open();
         assert_eq!(api.send(epd, b"", 0), Ok(0), "nothing to send needs no peer");
         assert_eq!(api.recv(epd, &mut [], 2), Ok(0));

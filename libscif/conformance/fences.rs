@@ -21,7 +21,7 @@ fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32) -> usize 
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("fences_look_at_their_arguments", |api| {
+    ("fences_check_their_arguments", |api| {
         let (a, b) = loopback(api);
         let at = window(api, a, 1, WORDS, RW);
         window(api, a, 1, 0x5000, 1);
@@ -50,7 +50,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(signal(WORDS, 0x9000, SELF | LOCAL | REMOTE), Err(ENXIO));
         assert_eq!(peek64(at), 1, "the local one has happened");
     }),
-    ("signals_with_nothing_in_flight_are_there_at_once", |api| {
+    ("fence_signals_without_rma_in_progress_are_immediate", |api| {
         let (a, b) = loopback(api);
         let (near, far) = (window(api, a, 1, WORDS, RW), window(api, b, 1, WORDS, RW));
         for side in [SELF, PEER] {
@@ -73,7 +73,7 @@ pub(crate) const CASES: &[Case] = &[
             (0xffff_ffff, 0xffff_ffff)
         );
     }),
-    ("a_mark_covers_what_came_before", |api| {
+    ("fence_mark_covers_all_earlier_rma", |api| {
         let (a, b) = loopback(api);
         let near = window(api, a, BIG / PAGE, DATA, RW);
         let far = window(api, b, BIG / PAGE, DATA, RW);
@@ -86,7 +86,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.fence_wait(a, mark), Ok(0), "an old mark is done");
         }
     }),
-    ("the_peers_rmas_are_waited_for_while_it_computes", |api| {
+    ("fence_wait_covers_rma_of_a_computing_peer", |api| {
         server(api, |epd, cue| {
             let at = window(api, epd, BIG / PAGE, DATA, RW);
             cue.meet();
@@ -105,7 +105,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("a_signal_comes_after_the_data", |api| {
+    ("fence_signal_follows_the_data", |api| {
         server(api, |epd, cue| {
             let data = window(api, epd, BIG / PAGE, DATA, RW);
             let words = window(api, epd, 1, WORDS, RW);
@@ -133,7 +133,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("a_signal_for_the_peers_rmas_comes_after_them", |api| {
+    ("fence_signal_follows_rma_of_the_peer", |api| {
         server(api, |epd, cue| {
             let data = window(api, epd, BIG / PAGE, DATA, RW);
             let words = window(api, epd, 1, WORDS, RW);
@@ -154,7 +154,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_wait_is_restarted_after_signals", |api| {
+    ("fence_wait_restarts_after_signals", |api| {
         let (a, b) = loopback(api);
         window(api, a, BIG / PAGE, DATA, RW);
         window(api, b, BIG / PAGE, DATA, RW);

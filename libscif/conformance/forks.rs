@@ -36,7 +36,7 @@ fn program(pid: i32) -> String {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("the_guides_scenario", |api| {
+    ("scenario_of_the_guide", |api| {
         server(api, |epd, cue| {
             let at = filled(2, PAGE, 1);
             fill(at + PAGE, PAGE, 2);
@@ -73,7 +73,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_killed_child_leaves_all_to_its_parent", |api| {
+    ("parent_works_after_the_kill_of_a_child", |api| {
         server(api, |epd, cue| {
             serve_mapped(api, epd, cue, 4);
         })
@@ -116,7 +116,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("an_rma_is_as_before_when_children_have_gone", |api| {
+    ("rma_is_fast_again_after_children_ended", |api| {
         server(api, |epd, cue| {
             for at in [0x10000, 0x20000, 0x30000] {
                 api.register(epd, (pages(1), PAGE), at, RW, FIXED).unwrap();
@@ -154,7 +154,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("what_a_child_had_queued_before_exec_holds_up_no_fence", |api| {
+    ("rma_queued_by_a_child_before_exec_delays_no_fence", |api| {
         server(api, |epd, cue| {
             let len = 16 << 20;
             api.register(epd, (pages(len / PAGE), len), 0x10000, RW, FIXED).unwrap();
@@ -180,7 +180,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_message_is_as_before_when_a_child_has_ended", |api| {
+    ("messages_are_fast_again_after_a_child_ended", |api| {
         server(api, |epd, cue| {
             Process::start(|| assert_eq!(api.recv(epd, &mut [0], 0), Ok(0))).wait();
             for _ in 0..4 {
@@ -207,7 +207,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.send(epd, &[2], BLOCK), Ok(1));
         });
     }),
-    ("a_child_has_copies_of_windows", |api| {
+    ("child_has_copies_of_windows", |api| {
         let (a, b) = loopback(api);
         let at = pages(600);
         fill(at + PAGE, 599 * PAGE, 1);
@@ -232,7 +232,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(peek(at + 3), 77, "still the window");
         }
     }),
-    ("a_child_has_no_window_that_it_was_not_to_have", |api| {
+    ("child_inherits_no_window_with_dontfork", |api| {
         let (a, _b) = loopback(api);
         let at = pages(4);
         assert_eq!(api.register(a, (at, 4 * PAGE), 0x100000, RW, FIXED), Ok(0x100000));
@@ -243,7 +243,7 @@ pub(crate) const CASES: &[Case] = &[
         });
         assert_eq!(gone.end(), -libc::SIGSEGV);
     }),
-    ("pages_kept_from_children_stay_so", |api| {
+    ("pages_with_dontfork_keep_the_mark", |api| {
         let (a, b) = loopback(api);
         // In the middle of other memory, at its end, and all of it; in one piece, and in several.
         for (of, first, n) in [(8, 2, 4), (8, 7, 1), (3, 0, 3), (1, 0, 1), (1100, 30, 1050)] {
@@ -283,7 +283,7 @@ pub(crate) const CASES: &[Case] = &[
             check("afterwards");
         }
     }),
-    ("a_fork_waits_for_no_thread_and_finds_no_lock", |api| {
+    ("fork_neither_waits_nor_inherits_a_held_lock", |api| {
         let (a, b) = loopback(api);
         let stop = std::sync::Arc::new(std::sync::Mutex::new(false));
         let over = |stop: &std::sync::Mutex<bool>| *stop.lock().unwrap();
@@ -344,7 +344,7 @@ pub(crate) const CASES: &[Case] = &[
             thread.join().unwrap();
         }
     }),
-    ("a_caller_keeps_its_connection_while_others_fork", |api| {
+    ("caller_keeps_its_connection_while_others_fork", |api| {
         let (shared, _peer) = loopback(api);
         let connecting = {
             let api = *api;
@@ -378,7 +378,7 @@ pub(crate) const CASES: &[Case] = &[
         }
         connecting.join().unwrap();
     }),
-    ("a_fork_finds_no_lock_of_who_moves_pages_back", |api| {
+    ("fork_inherits_no_lock_of_a_thread_that_moves_pages", |api| {
         let (a, b) = loopback(api);
         let pairs: Vec<_> = (0..100).map(|_| loopback(api)).collect();
         let moving = {
@@ -409,7 +409,7 @@ pub(crate) const CASES: &[Case] = &[
         }
         moving.join().unwrap();
     }),
-    ("marks_count_what_every_holder_has_begun", |api| {
+    ("fence_marks_cover_rma_of_all_sharers", |api| {
         const N: usize = 64 << 20;
         let (a, b) = loopback(api);
         let far = pages(N / PAGE + 1);

@@ -46,7 +46,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
         });
     }),
-    ("an_endpoint_lives_with_its_last_holder", |api| {
+    ("endpoint_lives_until_its_last_sharer_ends", |api| {
         server(api, |epd, cue| {
             let mut buffer = [0; 5];
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5));
@@ -64,7 +64,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("a_holder_killed_inside_a_call_leaves_the_endpoint_usable", |api| {
+    ("endpoint_is_usable_after_a_sharer_was_killed_inside_a_call", |api| {
         server(api, |epd, cue| {
             cue.wait();
             assert_eq!(api.send(epd, b"alive", BLOCK), Ok(5));
@@ -83,7 +83,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_childs_window_is_the_endpoints", |api| {
+    ("window_of_a_child_belongs_to_the_endpoint", |api| {
         server(api, |epd, cue| {
             cue.wait();
             let at = pages(2);
@@ -103,7 +103,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.meet();
         });
     }),
-    ("kill_is_noticed", |api| {
+    ("kill_is_detected", |api| {
         let (listener, _) = api.listener(2050, 1);
         for _ in 0..20 {
             let child = Process::start(|| {
@@ -123,7 +123,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         }
     }),
-    ("nothing_is_left_behind", |api| {
+    ("ended_processes_leak_nothing", |api| {
         let (listener, _) = api.listener(2050, 8);
         let round = |killed: bool| {
             let child = Process::start(|| {

@@ -41,7 +41,7 @@ impl Writer {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("a_limit_of_file_sizes_is_an_answer", |api| {
+    ("file_size_limit_is_enomem", |api| {
         let (listener, caller) = (api.open(), api.open());
         api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
@@ -56,14 +56,14 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.register(a, (at, 256 * PAGE), 0, RW, 0), Err(ENOMEM));
         assert!(holds(at, 256 * PAGE, 1));
     }),
-    ("a_kernel_without_a_seal_is_enosys", |api| {
+    ("kernel_without_future_write_seal_is_enosys", |api| {
         let (listener, caller) = (api.open(), api.open());
         api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
         deny_seal();
         assert_eq!(api.connect(caller, node(0), case_port()), Err(ENOSYS));
     }),
-    ("without_userfaultfd_one_thread_registers_as_ever", |api| {
+    ("without_userfaultfd_a_single_thread_moves_pages", |api| {
         let (a, b) = loopback(api);
         deny_userfaultfd();
         let at = filled(4, 4 * PAGE, 1);
@@ -132,7 +132,7 @@ pub(crate) const CASES: &[Case] = &[
         api.send(epd, b"x", BLOCK).unwrap();
         assert_eq!(other.end(), 0);
     }),
-    ("without_userfaultfd_pages_that_could_not_go_back_register_again", |api| {
+    ("without_userfaultfd_pages_left_in_the_arena_register_again", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
         deny_userfaultfd();
         let (at, seen) = (pages(4), pages(4));
@@ -154,7 +154,7 @@ pub(crate) const CASES: &[Case] = &[
             mapped.is_ok() || api.unregister(c, 0x10000, 4 * PAGE) != Ok(0)
         });
     }),
-    ("without_userfaultfd_the_strict_do_not_register", |api| {
+    ("without_userfaultfd_strict_registration_fails", |api| {
         set_env("SCIF_WINDOW_STRICT", "1");
         let (a, b) = loopback(api);
         deny_userfaultfd();
@@ -197,7 +197,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(a).unwrap();
         assert!((0..N).all(|i| peek64(at + i * PAGE) == i as u64));
     }),
-    ("an_endpoint_has_32768_windows_and_no_more", |api| {
+    ("endpoint_has_at_most_32768_windows", |api| {
         const MOST: i64 = 32768;
         let (a, b) = loopback(api);
         let (at, other) = (pages(1), pages(1));
@@ -218,7 +218,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.unregister(a, 0, PAGE), Ok(0));
         assert_eq!(api.register(a, (other, PAGE), beyond, RW, FIXED), Ok(beyond));
     }),
-    ("registered_pages_count_as_locked_when_that_is_wanted", |api| {
+    ("registered_pages_count_as_locked_on_request", |api| {
         set_env("SCIF_MEMLOCK", "1");
         limit_locked(8 * PAGE as u64);
         let ((a, b), (c, _d)) = (loopback(api), loopback(api));
@@ -239,7 +239,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(a).unwrap();
         assert_eq!(register(c, 4, 0x30000), Ok(()), "a closed one's no more");
     }),
-    ("registered_pages_do_not_count_as_locked_otherwise", |api| {
+    ("registered_pages_do_not_count_as_locked_by_default", |api| {
         limit_locked(8 * PAGE as u64);
         let (a, _b) = loopback(api);
         assert_eq!(api.register(a, (pages(64), 64 * PAGE), 0x10000, RW, FIXED), Ok(0x10000));

@@ -23,11 +23,10 @@ mod edges;
 mod excused;
 mod fences;
 mod forks;
-mod holders;
 mod ioctl;
-mod lent;
 mod life;
 mod limits;
+mod loans;
 mod measured;
 mod memory;
 mod messages;
@@ -37,6 +36,7 @@ mod polling;
 mod rig;
 mod rma;
 mod rows;
+mod sharers;
 mod shown;
 mod timers;
 mod traps;
@@ -68,7 +68,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("rma", rma::CASES),
     ("fences", fences::CASES),
     ("forks", forks::CASES),
-    ("holders", holders::CASES),
+    ("sharers", sharers::CASES),
     ("life", life::CASES),
     ("nodes", nodes::CASES),
     (DEVICE, device::CASES),
@@ -76,7 +76,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("shown", shown::CASES),
     ("edges", edges::CASES),
     ("memory", memory::CASES),
-    ("lent", lent::CASES),
+    ("loans", loans::CASES),
     ("timers", timers::CASES),
     ("limits", limits::CASES),
 ];

@@ -170,7 +170,7 @@ fn count_until(stop: &Mutex<bool>, places: &std::iter::StepBy<std::ops::Range<us
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("large_pages_stay_large", |api| {
+    ("huge_pages_are_preserved", |api| {
         server(api, |epd, cue| {
             let all = large_pages(5);
             // Three of them, and a page of the one before and of the one behind.
@@ -215,7 +215,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.meet();
         });
     }),
-    ("large_pages_stay_large_under_stores", |api| {
+    ("huge_pages_are_preserved_under_stores", |api| {
         let (a, b) = loopback(api);
         for n in [4, 1] {
             let len = n * HUGE;
@@ -244,7 +244,7 @@ pub(crate) const CASES: &[Case] = &[
             }
         }
     }),
-    ("large_pages_are_wanted_as_before", |api| {
+    ("huge_page_advice_is_preserved", |api| {
         let (a, _b) = loopback(api);
         let len = 2 * HUGE;
         let all = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -283,7 +283,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(!said_of(at, len, "VmFlags").iter().any(|flags| flags.contains(" hg")));
         }
     }),
-    ("large_pages_that_the_system_has_not_are_small_ones", |api| {
+    ("huge_pages_become_small_without_free_ones", |api| {
         let at = large_pages(2);
         deny_collapsing();
         maps(api, at, 2 * HUGE);
@@ -296,7 +296,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(are_large(at, 2 * HUGE, OF_FILES, 0), "refused, and there all the same");
         }
     }),
-    ("stores_beside_a_plain_close_are_kept", |api| {
+    ("stores_during_a_plain_close_are_kept", |api| {
         // The library's thread moves the pages back, beside the only thread of the program.
         let len = 32 << 20;
         for _ in 0..3 {
@@ -320,7 +320,7 @@ pub(crate) const CASES: &[Case] = &[
             unmap(at, len);
         }
     }),
-    ("two_that_register_the_same_pages_have_the_same", |api| {
+    ("threads_registering_the_same_pages_share_them", |api| {
         let (len, buffer) = (256 * PAGE, pages(256));
         for round in 0..60 {
             let ((a, b), (c, d)) = (loopback(api), loopback(api));
@@ -352,7 +352,7 @@ pub(crate) const CASES: &[Case] = &[
             unmap(at, len);
         }
     }),
-    ("memory_that_an_rma_still_stores_to_can_be_registered_and_given_back", |api| {
+    ("memory_is_registered_during_rma_to_it", |api| {
         let (n, (a, b), (c, d)) = (1024, loopback(api), loopback(api));
         let (from, at) = (pages(n), pages(n));
         let len = n * PAGE;
@@ -391,7 +391,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         }
     }),
-    ("a_signal_handler_may_store_to_what_is_registered", |api| {
+    ("signal_handler_stores_to_memory_being_registered", |api| {
         let (len, (a, b)) = (2 * HUGE, loopback(api));
         let (at, beside) = (pages(len / PAGE), pages(1));
         count_signals(50, Some([at, beside]));
@@ -406,7 +406,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         }
     }),
-    ("pages_in_use_where_they_are_stay_there", |api| {
+    ("pages_of_windows_in_place_do_not_move", |api| {
         // The connection of their arena ends, or only its window.
         for closes in [true, false] {
             for plain in [false, true] {
@@ -448,11 +448,11 @@ pub(crate) const CASES: &[Case] = &[
         wants_huge_pages(at, len);
         maps(api, at, len);
     }),
-    ("huge_pages_of_the_pool_stay", |api| match huge_pages(HUGE) {
+    ("hugetlb_pages_do_not_move", |api| match huge_pages(HUGE) {
         Some(at) => stays(api, at, HUGE),
         None => step_aside("no huge pages in the pool"),
     }),
-    ("shared_memory_of_every_kind_stays", |api| {
+    ("shared_memory_does_not_move", |api| {
         stays(api, map(LEN, libc::MAP_SHARED | libc::MAP_ANONYMOUS, 3), LEN);
         stays(api, map_file(LEN, None, libc::MAP_SHARED), LEN);
         for directory in ["/dev/shm", "/tmp"] {
@@ -460,12 +460,12 @@ pub(crate) const CASES: &[Case] = &[
             stays(api, map_file(LEN, Some(&path), libc::MAP_SHARED), LEN);
         }
     }),
-    ("private_memory_of_a_file_moves_and_is_mapped", |api| {
+    ("private_file_mapping_moves_and_is_mapped", |api| {
         maps(api, map_file(LEN, None, libc::MAP_PRIVATE), LEN);
         let path = format!("/tmp/scif-conformance-{}", std::process::id());
         maps(api, map_file(LEN, Some(&path), libc::MAP_PRIVATE), LEN);
     }),
-    ("private_memory_of_a_file_is_registered_beside_other_threads", |api| {
+    ("private_file_mapping_is_registered_with_other_threads", |api| {
         let path = format!("/tmp/scif-conformance-{}", std::process::id());
         let in_memory = map_file(LEN, None, libc::MAP_PRIVATE);
         let on_disk = map_file(LEN, Some(&path), libc::MAP_PRIVATE);
@@ -503,7 +503,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(holds(at, LEN - PAGE, 1));
         }
     }),
-    ("a_stack_goes_back_by_another_thread", |api| {
+    ("another_thread_moves_a_stack_back", |api| {
         let (a, b) = loopback(api);
         let (turn, stack) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::new(0)));
         let thread = {
@@ -538,7 +538,7 @@ pub(crate) const CASES: &[Case] = &[
         turn.wait();
         thread.join().unwrap();
     }),
-    ("pages_registered_over_another_connection_serve_both", |api| {
+    ("pages_registered_over_two_connections_serve_both", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
         let at = filled(N, LEN, 1);
         assert_eq!(api.register(a, (at, LEN), AT, RW, FIXED), Ok(AT));
@@ -567,7 +567,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.register(c, (at, LEN), AT, RW, FIXED), Ok(AT));
         assert!(api.mmap(d, (0, LEN), RW, 0, AT).is_ok());
     }),
-    ("a_window_whose_owner_unmaps_it_serves_another_process", |api| {
+    ("window_unmapped_by_its_owner_serves_the_peer", |api| {
         server(api, |epd, cue| {
             let at = filled(N, LEN, 1);
             assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT));
@@ -599,7 +599,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.meet();
         });
     }),
-    ("pages_come_back_from_a_connection_within_a_process", |api| {
+    ("pages_move_back_after_a_connection_within_a_process", |api| {
         // The end is handled by the call, or, after close(2), by the library's thread.
         for plain in [false, true] {
             for _ in 0..20 {
@@ -625,34 +625,34 @@ pub(crate) const CASES: &[Case] = &[
             }
         }
     }),
-    ("an_offset_is_free_after_munmap_elsewhere", |api| {
+    ("offset_is_free_after_munmap_by_the_peer", |api| {
         freed_by(api, |at| unmap(at, LEN));
     }),
-    ("an_offset_is_free_after_the_last_part_is_unmapped", |api| {
+    ("offset_is_free_after_the_last_part_is_unmapped", |api| {
         freed_by(api, |at| {
             for page in 0..N {
                 unmap(at + page * PAGE, PAGE);
             }
         });
     }),
-    ("an_offset_is_free_after_something_else_is_mapped_there", |api| {
+    ("offset_is_free_after_the_mapping_is_replaced", |api| {
         freed_by(api, |at| map_over(at, LEN));
     }),
-    ("an_offset_is_free_after_exit", |api| freed_by(api, |_| leave())),
-    ("an_offset_is_free_after_kill", |api| freed_by(api, |_| crash())),
-    ("a_mapping_outlives_the_registration", |api| {
+    ("offset_is_free_after_exit_of_the_peer", |api| freed_by(api, |_| leave())),
+    ("offset_is_free_after_kill_of_the_peer", |api| freed_by(api, |_| crash())),
+    ("mapping_outlives_the_registration", |api| {
         outlives(api, |epd| assert_eq!(api.unregister(epd, AT, LEN), Ok(0)), ENXIO);
     }),
-    ("a_mapping_outlives_the_owners_endpoint", |api| {
+    ("mapping_outlives_the_endpoint_of_the_owner", |api| {
         outlives(api, |epd| assert_eq!(api.close(epd), Ok(0)), ECONNRESET);
     }),
-    ("a_mapping_outlives_the_exit_of_its_owner", |api| {
+    ("mapping_outlives_the_exit_of_the_owner", |api| {
         outlives(api, |_| leave(), ECONNRESET);
     }),
-    ("a_mapping_outlives_the_kill_of_its_owner", |api| {
+    ("mapping_outlives_the_kill_of_the_owner", |api| {
         outlives(api, |_| crash(), ECONNRESET);
     }),
-    ("closing_does_not_wait_for_a_peer_that_is_stopped", |api| {
+    ("close_does_not_wait_for_a_stopped_peer", |api| {
         let (listener, _) = api.listener(case_port(), 1);
         let peer = Process::start(|| {
             let epd = api.open();
@@ -675,7 +675,7 @@ pub(crate) const CASES: &[Case] = &[
         peer.resume();
         peer.wait();
     }),
-    ("a_peer_apart_sees_the_stores_of_its_own_child", |api| {
+    ("stores_of_a_forked_child_reach_the_peer", |api| {
         parent(|cue| {
             let (listener, _) = api.listener(case_port(), 1);
             cue.tell();

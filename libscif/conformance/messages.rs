@@ -24,7 +24,7 @@ fn despite_signals(len: usize, mut step: impl FnMut(usize) -> Result<i32, i32>) 
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("an_empty_queue_takes_4095_bytes_then_none", |api| {
+    ("empty_queue_takes_4095_bytes", |api| {
         let (a, b) = loopback(api);
         assert_eq!(api.send(a, &[7; 20000], 0), Ok(4095));
         assert_eq!(api.send(a, &[7; 20000], 0), Ok(0));
@@ -33,7 +33,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(b, &mut buffer, 0), Ok(0));
         assert_eq!(api.send(a, &[7; 20000], 0), Ok(4095));
     }),
-    ("a_thousand_sends_of_a_byte_fit", |api| {
+    ("thousand_one_byte_sends_fit", |api| {
         let (a, b) = loopback(api);
         for i in 0..1024 {
             assert_eq!(api.send(a, &[(i % 256) as u8], 0), Ok(1));
@@ -41,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
         let buffer = api.recv_array::<1024>(b);
         assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == (i % 256) as u8));
     }),
-    ("flags_and_lengths_are_looked_at", |api| {
+    ("flags_and_lengths_are_checked", |api| {
         let (a, b) = loopback(api);
         assert_eq!(api.send(a, b"", 2), Ok(0));
         assert_eq!(api.send(a, b"x", 2), Err(EINVAL));
@@ -51,7 +51,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send_null(a, 4, 0), Err(EFAULT));
         assert_eq!(api.recv_null(b, 4, 0), Err(EFAULT));
     }),
-    ("boundaries_are_not_kept_and_order_is", |api| {
+    ("order_is_kept_without_message_boundaries", |api| {
         let (a, b) = loopback(api);
         for part in ["on", "ce ", "upon", " a time"] {
             assert_eq!(api.send(a, part.as_bytes(), BLOCK), Ok(part.len() as i32));
@@ -61,7 +61,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(&buffer[..6], b"once u");
         assert_eq!(api.recv(b, &mut buffer, 0), Ok(10));
     }),
-    ("a_blocking_receive_gets_all_it_asked_for", |api| {
+    ("blocking_receive_returns_all_requested_bytes", |api| {
         server(api, |epd, cue| {
             cue.wait();
             for chunk in 0..10 {
@@ -79,7 +79,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("long_messages_go_both_ways_at_once", |api| {
+    ("long_messages_in_both_directions", |api| {
         const LEN: usize = 8 << 20;
         let body = |epd: i32, seed: u8| {
             let out: Vec<u8> = (0..LEN).map(|i| pattern(i, seed)).collect();
@@ -94,7 +94,7 @@ pub(crate) const CASES: &[Case] = &[
         };
         server(api, |epd, _| body(epd, 4)).client(|epd, _| body(epd, 5));
     }),
-    ("a_waiting_receive_lets_no_call_send_more_than_the_queue_at_once", |api| {
+    ("nonblocking_send_is_limited_to_the_queue_despite_demand", |api| {
         server(api, |epd, cue| {
             cue.wait();
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -112,7 +112,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.recv(epd, &mut buffer, 0), Ok(4095));
         });
     }),
-    ("long_messages_survive_calls_that_signals_end", |api| {
+    ("long_messages_are_complete_despite_interrupted_calls", |api| {
         const LEN: usize = 16 << 20;
         server(api, |epd, cue| {
             let out: Vec<u8> = (0..LEN).map(|i| pattern(i, 6)).collect();
@@ -126,7 +126,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("small_messages_bounce", |api| {
+    ("small_messages_in_ping_pong", |api| {
         const ROUNDS: u64 = 2000;
         server(api, |epd, _| {
             for i in 0..ROUNDS {
@@ -142,7 +142,7 @@ pub(crate) const CASES: &[Case] = &[
             }
         });
     }),
-    ("a_stalled_connection_does_not_hold_up_another", |api| {
+    ("stalled_connection_does_not_delay_another", |api| {
         let (a, _b) = loopback(api);
         let (c, d) = loopback(api);
         assert_eq!(api.send(a, &[0; QUEUE + 1], 0), Ok(4095));
@@ -157,7 +157,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(_b).unwrap();
         assert_eq!(stalled.join().unwrap(), Err(ECONNRESET));
     }),
-    ("what_was_sent_is_received_after_the_close", |api| {
+    ("bytes_sent_before_the_close_are_received", |api| {
         let (a, b) = loopback(api);
         assert_eq!(api.send(a, b"hello", BLOCK), Ok(5));
         api.close(a).unwrap();
@@ -168,7 +168,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(b, &mut buffer, BLOCK), Err(ECONNRESET));
         assert_eq!(api.recv(b, &mut buffer, 0), Err(ECONNRESET));
     }),
-    ("a_blocked_receiver_is_woken_by_the_close_of_the_peer", |api| {
+    ("blocked_receiver_is_woken_by_the_close_of_the_peer", |api| {
         server(api, |epd, cue| {
             cue.tell();
             let mut buffer = [0; 10];
@@ -182,7 +182,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         });
     }),
-    ("a_blocked_call_ends_when_its_own_endpoint_is_closed", |api| {
+    ("blocked_call_ends_at_the_close_of_its_endpoint", |api| {
         let (_a, b) = loopback(api);
         let waiting = {
             let api = *api;
@@ -191,7 +191,7 @@ pub(crate) const CASES: &[Case] = &[
         api.close(b).unwrap();
         assert_eq!(waiting.join().unwrap(), Err(ECONNRESET));
     }),
-    ("a_blocked_sender_is_woken_by_the_death_of_the_peer", |api| {
+    ("blocked_sender_is_woken_by_the_death_of_the_peer", |api| {
         let mut process = None;
         let (listener, _) = api.listener(2060, 1);
         process.replace(Process::start(|| {
@@ -216,7 +216,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(killer.join().unwrap(), -libc::SIGKILL);
         until("nothing is left", || api.recv(epd, &mut [0], 0) == Err(ECONNRESET));
     }),
-    ("signals_that_restart_are_not_seen", |api| {
+    ("signals_with_sa_restart_do_not_end_a_call", |api| {
         server(api, |epd, cue| {
             signals(1000, true);
             api.recv_array::<64>(epd);
@@ -234,7 +234,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("signals_that_do_not_restart_end_a_call", |api| {
+    ("signals_without_sa_restart_end_a_call", |api| {
         server(api, |epd, cue| {
             signals(1000, false);
             let mut buffer = [0; 64];
@@ -255,7 +255,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("o_nonblock_says_nothing_about_messages", |api| {
+    ("o_nonblock_does_not_affect_messages", |api| {
         let (a, b) = loopback(api);
         crate::rig::set_nonblocking(b, true);
         let sender = {
@@ -268,7 +268,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(b, &mut [0; 4], BLOCK), Ok(4));
         assert_eq!(sender.join().unwrap(), Ok(4));
     }),
-    ("senders_of_one_endpoint_take_turns", |api| {
+    ("concurrent_sends_of_one_endpoint_do_not_interleave", |api| {
         let (a, b) = loopback(api);
         let senders: Vec<_> = (1..=4u8)
             .map(|index| {

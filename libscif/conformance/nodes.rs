@@ -84,7 +84,7 @@ fn marker(node: u16, is_full: bool) -> (OwnedFd, Vec<OwnedFd>) {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("every_call_says_that_the_node_is_lost", |api| {
+    ("every_call_reports_the_lost_node", |api| {
         server(api, |epd, cue| {
             let at = pages(1);
             api.register(epd, (at, PAGE), 0x1000, RW, 0x10).unwrap();
@@ -130,7 +130,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("lost_pages_are_no_memory_any_more", |api| {
+    ("pages_of_a_lost_node_are_unreadable", |api| {
         server(api, |epd, cue| {
             let at = filled(2, 2 * PAGE, 5);
             api.register(epd, (at, 2 * PAGE), 0x1000, RW, 0x10).unwrap();
@@ -152,13 +152,13 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("touching_a_lost_page_is_sigbus", |api| {
+    ("access_to_a_page_of_a_lost_node_is_sigbus", |api| {
         assert_eq!(maps_and_loses(api, "absent"), -libc::SIGBUS);
     }),
-    ("the_guides_way_kills_whoever_mapped_pages", |api| {
+    ("processes_with_mappings_are_killed_on_request", |api| {
         assert_eq!(maps_and_loses(api, "kill"), -libc::SIGKILL);
     }),
-    ("a_connect_under_way_ends_with_the_node", |api| {
+    ("connect_in_progress_ends_with_the_node", |api| {
         parent(|cue| {
             set_env("SCIF_NODE", "1");
             let (listener, _) = api.listener(case_port(), 4);
@@ -196,7 +196,7 @@ pub(crate) const CASES: &[Case] = &[
             );
         });
     }),
-    ("a_restored_node_is_met_anew", |api| {
+    ("restored_node_accepts_connections", |api| {
         server(api, |epd, cue| {
             // A connect that is in progress when its node is lost fails.
             cue.wait();
@@ -222,7 +222,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.send(epd, b"old", BLOCK), Err(ECONNRESET));
         });
     }),
-    ("others_do_not_notice", |api| {
+    ("loss_does_not_affect_other_nodes", |api| {
         server(api, |epd, cue| {
             cue.wait();
             let (_lost, answers) = lose(7);
@@ -240,7 +240,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_marker_of_another_user_does_not_count", |api| {
+    ("marker_of_another_user_is_ignored", |api| {
         need_another_user();
         server(api, |_, cue| {
             for is_full in [false, true] {
@@ -264,7 +264,7 @@ pub(crate) const CASES: &[Case] = &[
         })
         .client(|_, cue| cue.wait());
     }),
-    ("a_silent_peer_is_named", |api| {
+    ("silent_process_is_reported", |api| {
         let child = Process::start(|| {
             set_env("SCIF_NODE", "4");
             api.open();

@@ -10,7 +10,7 @@ fn entry(fd: i32, events: i16) -> libc::pollfd {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("the_bits_of_a_connection", |api| {
+    ("poll_bits_of_a_connection", |api| {
         let (a, b) = loopback(api);
         assert_eq!(api.poll(a, IN | OUT, 0), OUT);
         assert_eq!(api.send(a, &[0; 5000], 0), Ok(4095));
@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(b, &mut [0], 0), Ok(1));
         assert_eq!(api.poll(a, OUT, 0), OUT, "one more byte fits");
     }),
-    ("the_bits_after_the_peer_closed", |api| {
+    ("poll_bits_after_the_close_of_the_peer", |api| {
         let (a, b) = loopback(api);
         assert_eq!(api.send(a, b"hello", 0), Ok(5));
         api.close(a).unwrap();
@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(b, &mut [0; 5], 0), Ok(5));
         assert_eq!(api.poll(b, IN | OUT, 0), OUT | HUP);
     }),
-    ("a_listener_is_in_when_a_request_waits", |api| {
+    ("listener_is_readable_while_a_request_waits", |api| {
         let (listener, port) = api.listener(0, 4);
         assert_eq!(api.poll(listener, IN | OUT, 0), 0);
         assert_eq!(raw_poll(listener, IN, 0), 0);
@@ -46,7 +46,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.poll(listener, IN, 0), 0);
         assert_eq!(raw_poll(listener, IN, 0), 0);
     }),
-    ("waiting_ends_with_data_and_with_time", |api| {
+    ("poll_ends_with_data_or_at_its_timeout", |api| {
         let (a, b) = loopback(api);
         assert_eq!(api.poll(b, IN, 30), 0);
         let sender = {
@@ -59,7 +59,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.poll(b, IN, -1), IN);
         sender.join().unwrap().unwrap();
     }),
-    ("entries_of_all_kinds", |api| {
+    ("poll_of_all_kinds_of_descriptors", |api| {
         let (_a, b) = loopback(api);
         let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
         std::io::Write::write_all(&mut writer, b"x").unwrap();
@@ -75,7 +75,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(bits, [0, IN, libc::POLLNVAL, 0, ERR]);
         assert_eq!(api.poll_all(&mut [], 1), Ok(0));
     }),
-    ("a_signal_ends_a_poll", |api| {
+    ("signal_ends_a_poll", |api| {
         let (_a, b) = loopback(api);
         signals(2000, true);
         assert_eq!(
@@ -84,7 +84,7 @@ pub(crate) const CASES: &[Case] = &[
             "poll is never restarted"
         );
     }),
-    ("the_descriptor_shows_data_exactly", |api| {
+    ("descriptor_is_readable_exactly_with_data", |api| {
         let (a, b) = loopback(api);
         for round in 0..200 {
             assert_eq!(raw_poll(b, IN, 0), 0, "round {round}");
@@ -96,7 +96,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.recv(b, &mut [0; 2], 0), Ok(0));
         }
     }),
-    ("the_descriptor_shows_room_exactly", |api| {
+    ("descriptor_is_writable_exactly_with_space", |api| {
         let (a, b) = loopback(api);
         for round in 0..50 {
             assert_eq!(raw_poll(a, OUT, 0), OUT, "round {round}");
@@ -107,7 +107,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.recv(b, &mut [0; 5000], 0), Ok(4094));
         }
     }),
-    ("a_sleeper_in_raw_epoll_misses_nothing", |api| {
+    ("epoll_wait_misses_no_event", |api| {
         const ROUNDS: u32 = 5000;
         server(api, |epd, _| {
             let mut seen = 0;
@@ -144,21 +144,21 @@ pub(crate) const CASES: &[Case] = &[
             assert!(acks > 0);
         });
     }),
-    ("an_unconnected_descriptor_shows_nothing", |api| {
+    ("unconnected_descriptor_has_no_poll_bits", |api| {
         let epd = api.open();
         let shown = if on_device() { ERR } else { 0 };
         assert_eq!(raw_poll(epd, IN | OUT, 0), shown);
         api.bind(epd, 0).unwrap();
         assert_eq!(raw_poll(epd, IN | OUT, 0), shown);
     }),
-    ("a_descriptor_hangs_up_with_the_peer", |api| {
+    ("descriptor_hangs_up_with_the_peer", |api| {
         let (a, b) = loopback(api);
         plain_close(a);
         until("it hangs up", || raw_poll(b, 0, 100) & HUP != 0);
         let for_ever = if on_device() { 0 } else { IN };
         assert_eq!(raw_poll(b, IN | OUT, 0), for_ever | OUT | HUP);
     }),
-    ("data_sent_before_the_accept_returns_shows", |api| {
+    ("data_sent_before_the_accept_is_readable", |api| {
         let (listener, port) = api.listener(0, 4);
         for _ in 0..50 {
             let opener = api.open();

@@ -53,7 +53,7 @@ pub(crate) const CASES: &[Case] = &[
             }
         }
     }),
-    ("ranges_run_over_windows_that_touch", |api| {
+    ("ranges_span_adjacent_windows", |api| {
         let (a, b) = loopback(api);
         let near = [window(api, a, 1, 0x10000, RW), window(api, a, 2, 0x11000, RW)];
         let far = [window(api, b, 2, 0x20000, RW), window(api, b, 1, 0x22000, RW)];
@@ -74,7 +74,7 @@ pub(crate) const CASES: &[Case] = &[
             "past the end there"
         );
     }),
-    ("rma_looks_at_its_arguments", |api| {
+    ("rma_checks_its_arguments", |api| {
         let (a, b) = loopback(api);
         window(api, a, 1, 0x10000, RW);
         window(api, b, 1, 0x20000, RW);
@@ -96,7 +96,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.readfrom(a, -8, 8, 0x20000, 0), Err(ENXIO));
         assert_eq!(api.writeto(a, 0x10000, usize::MAX, 0x20000, 0), Err(ENXIO));
     }),
-    ("windows_allow_what_they_were_registered_for", |api| {
+    ("windows_enforce_their_protection", |api| {
         let (a, b) = loopback(api);
         for epd in [a, b] {
             window(api, epd, 1, 0x10000, 1);
@@ -128,7 +128,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.vwriteto(a, at, 8, r, 0), Err(EPERM));
         assert_eq!(api.vreadfrom(a, at, 8, w, 0), Err(EPERM));
     }),
-    ("plain_memory_that_is_not_there_is_efault", |api| {
+    ("unmapped_local_memory_is_efault", |api| {
         let (a, b) = loopback(api);
         window(api, b, 4, 0x20000, RW);
         assert_eq!(api.vreadfrom(a, 0, 8, 0x20000, SYNC), Err(EFAULT));
@@ -141,7 +141,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.vreadfrom(a, readonly, 8, 0x20000, 0), Err(EFAULT));
         assert_eq!(api.vwriteto(a, readonly, 8, 0x20000, 0), Ok(0));
     }),
-    ("a_window_that_is_gone_is_enxio", |api| {
+    ("deleted_window_is_enxio", |api| {
         let (a, b) = loopback(api);
         window(api, b, 1, 0x20000, RW);
         let at = pages(1);
@@ -171,7 +171,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("the_last_byte_comes_last_when_ordered", |api| {
+    ("ordered_rma_writes_the_last_byte_last", |api| {
         const N: usize = 1 << 20;
         server(api, |epd, cue| {
             let at = window(api, epd, N / PAGE, 0x10000, RW);
@@ -196,7 +196,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("memory_may_go_while_a_v_transfer_is_in_flight", |api| {
+    ("local_memory_is_unmapped_during_a_v_transfer", |api| {
         const N: usize = 16 << 20;
         let (a, b) = loopback(api);
         let far = window(api, b, N / PAGE, 0x1000_0000, RW);
@@ -221,7 +221,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.vwriteto(a, at, N, 0x1000_0000, SYNC), Ok(0));
         assert!(holds(far, N, 7), "and all goes on");
     }),
-    ("a_v_transfer_in_flight_ends_with_its_fence", |api| {
+    ("fence_completes_a_v_transfer", |api| {
         const N: usize = 8 << 20;
         let (a, b) = loopback(api);
         let far = window(api, b, N / PAGE, 0x1000_0000, RW);
@@ -240,13 +240,13 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(peek(at + 5), 99);
         }
     }),
-    ("leaving_by_exit_finishes_what_is_in_flight", |api| {
+    ("exit_completes_rma_in_progress", |api| {
         assert_eq!(goes_in_flight(api, |_| crate::rig::leave()), 100);
     }),
-    ("closing_finishes_what_is_in_flight_for_the_peer", |api| {
+    ("close_completes_rma_for_the_peer", |api| {
         assert_eq!(goes_in_flight(api, |epd| assert_eq!(api.close(epd), Ok(0))), 100);
     }),
-    ("a_crash_with_rma_in_flight_is_an_end_like_any_other", |api| {
+    ("crash_with_rma_in_progress_ends_the_connection", |api| {
         // The first bytes arrived. The last had not, or the round is repeated.
         let in_flight = (0..ROUNDS).any(|_| {
             let came = goes_in_flight(api, |epd| {
@@ -258,7 +258,7 @@ pub(crate) const CASES: &[Case] = &[
         });
         assert!(in_flight, "no kill came while bytes were on their way");
     }),
-    ("unregistering_waits_for_what_is_in_flight", |api| {
+    ("unregister_waits_for_rma_in_progress", |api| {
         const N: usize = 32 << 20;
         let (a, b) = loopback(api);
         let near = window(api, a, N / PAGE, 0x1000_0000, RW);
@@ -268,7 +268,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.unregister(b, 0x1000_0000, N), Ok(0));
         assert!(holds(far, N, 7), "all of it came before the pages went");
     }),
-    ("closing_waits_for_what_is_in_flight", |api| {
+    ("close_waits_for_rma_in_progress", |api| {
         const N: usize = 32 << 20;
         let (a, b) = loopback(api);
         let near = window(api, a, N / PAGE, 0x1000_0000, RW);

@@ -42,7 +42,7 @@ fn switches(pid: i32) -> u64 {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("counters_and_windows_are_those_of_the_endpoint", |api| {
+    ("counters_and_windows_match_the_endpoint", |api| {
         server(api, |epd, cue| {
             let at = pages(3);
             api.register(epd, (at, 2 * PAGE), 0x10000, RW, FIXED).unwrap();
@@ -95,7 +95,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_forked_child_shows_what_it_shares_and_what_it_opens", |api| {
+    ("forked_child_shows_shared_and_own_endpoints", |api| {
         server(api, |epd, _| {
             assert_eq!(api.recv(epd, &mut [0; 5], BLOCK), Ok(5));
             let _ = api.recv(epd, &mut [0], BLOCK);
@@ -114,7 +114,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(of(std::process::id(), "UNBOUND").is_empty());
         });
     }),
-    ("looking_wakes_nobody", |api| {
+    ("reading_the_state_wakes_no_process", |api| {
         server(api, |epd, _| {
             let (_, pid) = one(std::process::id()).peer.unwrap();
             until("it is connected, and sleeps", || {

@@ -168,26 +168,26 @@ fn fences(api: &Api, restart: bool) {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("a_send_goes_on_after_signals_that_restart", |api| {
+    ("send_continues_after_signals_with_sa_restart", |api| {
         stream(api, true, true);
     }),
-    ("a_send_says_how_much_went_before_a_signal", |api| {
+    ("send_returns_the_bytes_moved_before_a_signal", |api| {
         stream(api, false, true);
     }),
-    ("a_recv_goes_on_after_signals_that_restart", |api| {
+    ("recv_continues_after_signals_with_sa_restart", |api| {
         stream(api, true, false);
     }),
-    ("a_recv_says_how_much_came_before_a_signal", |api| {
+    ("recv_returns_the_bytes_moved_before_a_signal", |api| {
         stream(api, false, false);
     }),
-    ("an_accept_goes_on_after_signals_that_restart", |api| {
+    ("accept_continues_after_signals_with_sa_restart", |api| {
         accept(api, true);
     }),
-    ("an_accept_ends_with_a_signal_and_loses_no_request", |api| {
+    ("signal_ends_an_accept_without_loss_of_a_request", |api| {
         accept(api, false);
     }),
-    ("a_fence_goes_on_after_signals_that_restart", |api| fences(api, true)),
-    ("a_fence_ends_with_a_signal_and_may_be_waited_for_again", |api| {
+    ("fence_continues_after_signals_with_sa_restart", |api| fences(api, true)),
+    ("signal_ends_a_fence_wait_that_can_be_repeated", |api| {
         fences(api, false);
     }),
 ];

@@ -141,7 +141,7 @@ fn drain(fd: i32) {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("a_set_that_has_it_while_it_connects_is_told_of_no_data", |_| {
+    ("epoll_set_added_during_connect_misses_data", |_| {
         let (listener, opener, port) = under_way();
         let set = Set::new();
         set.change(EPOLL_CTL_ADD, opener, EPOLLIN | EPOLLOUT);
@@ -156,7 +156,7 @@ pub(crate) const CASES: &[Case] = &[
         set.renew(opener, EPOLLIN);
         assert_eq!(set.wait(SOON_MS), EPOLLIN, "in the right queue");
     }),
-    ("a_set_that_has_it_for_data_is_told_of_no_room", |_| {
+    ("epoll_set_added_for_data_misses_space", |_| {
         let (acceptor, opener, _) = connection();
         let set = set_without_room(opener);
         drain(acceptor);
@@ -165,14 +165,14 @@ pub(crate) const CASES: &[Case] = &[
         set.renew(opener, EPOLLIN | EPOLLOUT);
         assert_eq!(set.wait(SOON_MS), EPOLLOUT, "in the right queues");
     }),
-    ("a_wakeup_by_one_queue_shows_everything", |_| {
+    ("wakeup_by_one_queue_reports_all_bits", |_| {
         let (acceptor, opener, _) = connection();
         let set = set_without_room(opener);
         drain(acceptor);
         send(acceptor, b"data", 0).unwrap();
         assert_eq!(set.wait(SOON_MS), EPOLLIN | EPOLLOUT);
     }),
-    ("once_not_ready_a_set_in_no_queue_hears_no_more", |_| {
+    ("epoll_set_in_no_queue_misses_later_events", |_| {
         let (listener, opener, port) = under_way();
         let set = Set::new();
         set.change(EPOLL_CTL_ADD, opener, EPOLLIN | EPOLLOUT);
@@ -188,7 +188,7 @@ pub(crate) const CASES: &[Case] = &[
         send(acceptor, b"data", 0).unwrap();
         assert_eq!(set.wait(NEVER_MS), 0, "deaf");
     }),
-    ("each_ready_descriptor_has_its_turn", |_| {
+    ("epoll_wait_serves_ready_descriptors_in_turn", |_| {
         let set = Set::new();
         for name in 0..3 {
             let (acceptor, opener, _) = connection();
@@ -202,7 +202,7 @@ pub(crate) const CASES: &[Case] = &[
         let reported: BTreeSet<u64> = (0..16).map(|_| set.wait_for_one()).collect();
         assert_eq!(reported, BTreeSet::from([0, 1, 2, 3]));
     }),
-    ("edges_are_told_where_every_queue_was_there", |_| {
+    ("edge_trigger_works_in_all_queues", |_| {
         let (acceptor, opener, _) = connection();
         let set = Set::new();
         set.change(EPOLL_CTL_ADD, opener, EPOLLIN | EPOLLOUT | EPOLLET);
@@ -218,7 +218,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(set.wait(SOON_MS), EPOLLOUT, "room");
         }
     }),
-    ("a_peers_end_wakes_both_queues_and_no_other", |_| {
+    ("end_of_the_peer_wakes_both_queues_only", |_| {
         let (acceptor, opener, _) = connection();
         let set = Set::new();
         set.change(EPOLL_CTL_ADD, opener, EPOLLIN);
@@ -233,7 +233,7 @@ pub(crate) const CASES: &[Case] = &[
         plain_close(acceptor);
         assert_eq!(set.wait(NEVER_MS), 0, "deaf");
     }),
-    ("bytes_arrive_though_their_send_failed", |_| {
+    ("bytes_of_a_failed_send_arrive", |_| {
         if driver_kind() == DriverKind::Mainline {
             step_aside("the queue of a driver's node is not filled at will");
         }
@@ -246,7 +246,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(message(acceptor, RECV, &mut bytes, 0), Ok(11));
         assert_eq!(bytes[..11], *b"onetwothree");
     }),
-    ("connects_are_made_one_after_the_other", |_| {
+    ("connects_are_serialised", |_| {
         let (silent, first, silent_port) = under_way();
         assert_eq!(raw_poll(silent, IN, SOON_MS), IN, "being made");
         let other = listening();
@@ -268,7 +268,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(within(SOON, || connect(first, silent_port).is_ok()));
         process.wait();
     }),
-    ("to_collect_a_connect_waits_for_the_next_one", |_| {
+    ("result_of_a_connect_waits_for_the_next_one", |_| {
         let (listener, first, port) = under_way();
         accept(listener);
         assert_eq!(raw_poll(first, OUT, SOON_MS), OUT, "connected");
@@ -279,7 +279,7 @@ pub(crate) const CASES: &[Case] = &[
         collecting.join().unwrap().unwrap();
         connect(second, silent_port).unwrap();
     }),
-    ("to_close_a_connect_waits_for_its_answer", |_| {
+    ("close_during_a_connect_waits_for_the_answer", |_| {
         let (listener, opener, _) = under_way();
         assert_eq!(raw_poll(listener, IN, SOON_MS), IN, "being made");
         let closing = waits_for_worker(move || {
@@ -290,7 +290,7 @@ pub(crate) const CASES: &[Case] = &[
         closing.join().unwrap().unwrap();
         assert_ne!(raw_poll(acceptor, HUP, SOON_MS) & HUP, 0);
     }),
-    ("a_request_that_was_given_up_wedges_the_accept", |_| {
+    ("accept_of_a_timed_out_request_is_enotrecoverable", |_| {
         if driver_kind() == DriverKind::Mainline {
             step_aside("nothing but a new start ends that on a driver");
         }

@@ -16,7 +16,7 @@ fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32, seed: u8)
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("register_looks_at_its_arguments", |api| {
+    ("register_checks_its_arguments", |api| {
         let (a, _b) = loopback(api);
         let at = pages(4);
         let try_it = |at, len, offset, prot, flags| {
@@ -48,7 +48,7 @@ pub(crate) const CASES: &[Case] = &[
             "no protection at all, at offset 0"
         );
     }),
-    ("offsets_are_given_from_the_top", |api| {
+    ("offsets_are_allocated_from_the_top", |api| {
         let (a, _b) = loopback(api);
         let at = pages(4);
         assert_eq!(api.register(a, (at, PAGE), 0, RW, 0), Ok(0x7fff_ffff_ffff_e000));
@@ -58,7 +58,7 @@ pub(crate) const CASES: &[Case] = &[
         );
         assert_eq!(api.register(a, (at + 3 * PAGE, PAGE), 0, RW, 0), Ok(0x7fff_ffff_ffff_b000));
     }),
-    ("a_suggested_offset_is_where_the_window_is_or_near", |api| {
+    ("suggested_offset_is_used_or_a_near_one", |api| {
         let (a, b) = loopback(api);
         let at = pages(6);
         let suggest = |page: usize, n: usize, offset| {
@@ -79,7 +79,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.vreadfrom(b, to, PAGE, 0x50000, SYNC), Ok(0));
         assert!(holds(to, PAGE, 5));
     }),
-    ("a_suggested_address_is_where_the_mapping_is", |api| {
+    ("suggested_address_is_used", |api| {
         let (a, b) = loopback(api);
         window(api, a, 1, 0x10000, RW, 1);
         let free = pages(3);
@@ -90,7 +90,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_ne!(other, mapped, "nothing is replaced");
         assert!(holds(other, PAGE, 1) && holds(mapped, PAGE, 1));
     }),
-    ("a_taken_offset_is_refused", |api| {
+    ("occupied_offset_is_refused", |api| {
         let (a, _b) = loopback(api);
         window(api, a, 2, 0x10000, RW, 1);
         let at = pages(4);
@@ -107,14 +107,14 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.unregister(a, 0x10000, 2 * PAGE), Ok(0));
         assert_eq!(api.register(a, (at + PAGE, PAGE), 0x11000, RW, FIXED), Ok(0x11000));
     }),
-    ("endpoints_have_address_spaces_of_their_own", |api| {
+    ("endpoints_have_separate_address_spaces", |api| {
         let (a, b) = loopback(api);
         let (c, d) = loopback(api);
         for epd in [a, b, c, d] {
             window(api, epd, 1, 0x1000, RW, 1);
         }
     }),
-    ("unregister_takes_whole_windows", |api| {
+    ("unregister_accepts_whole_windows_only", |api| {
         let (a, _b) = loopback(api);
         window(api, a, 2, 0x10000, RW, 1);
         window(api, a, 2, 0x12000, RW, 1);
@@ -129,7 +129,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.unregister(a, 0x10000, 4 * PAGE), Ok(0), "two at once");
         assert_eq!(api.unregister(a, 0x10000, 4 * PAGE), Err(ENXIO));
     }),
-    ("memory_is_the_programs_before_and_after", |api| {
+    ("memory_is_private_again_after_unregister", |api| {
         let (a, _b) = loopback(api);
         for _ in 0..3 {
             let at = window(api, a, 600, 0x100000, RW, 9);
@@ -143,7 +143,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!((0..600).all(|i| peek(at + i * PAGE) == 0), "private again");
         }
     }),
-    ("every_kind_of_memory_serves_rma", |api| {
+    ("rma_on_every_kind_of_memory", |api| {
         let (a, b) = loopback(api);
         static CONSTANT: [u64; 2048] = [0x0101_0101_0101_0101; 2048];
         let constant = (&raw const CONSTANT).expose_provenance().next_multiple_of(PAGE);
@@ -175,7 +175,7 @@ pub(crate) const CASES: &[Case] = &[
         }
         drop(heap);
     }),
-    ("a_mapping_is_the_same_pages", |api| {
+    ("mapping_shares_the_pages", |api| {
         server(api, |epd, cue| {
             let at = window(api, epd, 4, 0x10000, RW, 1);
             cue.meet();
@@ -196,7 +196,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("mmap_says_what_does_not_go", |api| {
+    ("mmap_checks_its_arguments", |api| {
         let (a, b) = loopback(api);
         window(api, a, 1, 0x10000, 1, 1);
         window(api, a, 1, 0x11000, RW, 2);
@@ -216,7 +216,7 @@ pub(crate) const CASES: &[Case] = &[
             "always shared"
         );
     }),
-    ("mmap_fixed_replaces_what_is_there", |api| {
+    ("mmap_fixed_replaces_a_mapping", |api| {
         let (a, b) = loopback(api);
         window(api, a, 2, 0x10000, RW, 7);
         let place = pages(4);
@@ -224,7 +224,7 @@ pub(crate) const CASES: &[Case] = &[
         assert!(holds(place + PAGE, 2 * PAGE, 7));
         assert_eq!(peek(place), 0);
     }),
-    ("a_mapping_of_several_windows_is_one_range", |api| {
+    ("mapping_of_several_windows_is_one_range", |api| {
         let (a, b) = loopback(api);
         let second = window(api, a, 1, 0x11000, RW, 2);
         let first = window(api, a, 1, 0x10000, RW, 1);
@@ -259,7 +259,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.vreadfrom(b, target, PAGE, 0x31000, SYNC), Ok(0));
         assert_eq!(peek(target + 4), 78);
     }),
-    ("a_mapped_page_of_a_peer_is_no_memory_to_register", |api| {
+    ("mapped_page_of_a_peer_cannot_be_registered", |api| {
         server(api, |epd, cue| {
             window(api, epd, 1, 0x10000, RW, 1);
             cue.meet();
@@ -271,7 +271,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("a_window_keeps_its_pages_when_the_owner_unmaps_them", |api| {
+    ("window_keeps_pages_that_the_owner_unmaps", |api| {
         let (a, b) = loopback(api);
         let at = window(api, a, 4, 0x10000, RW, 1);
         unmap(at, 2 * PAGE);
@@ -285,7 +285,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.unregister(a, 0x10000, LEN), Ok(0));
         assert_eq!(peek(at + 2 * PAGE), 250, "what is there now was not touched");
     }),
-    ("a_mapping_outlives_the_window_and_holds_the_offset", |api| {
+    ("mapping_outlives_the_window_and_reserves_the_offset", |api| {
         server(api, |epd, cue| {
             let at = window(api, epd, 4, 0x10000, RW, 1);
             cue.meet();
@@ -336,11 +336,11 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         });
     }),
-    ("a_mapping_outlives_the_peers_endpoint", |api| {
+    ("mapping_outlives_the_endpoint_of_the_peer", |api| {
         outlives(api, |epd| assert_eq!(api.close(epd), Ok(0)))
     }),
-    ("a_mapping_outlives_the_peers_process", |api| outlives(api, |_| ())),
-    ("a_lingering_window_ends_with_the_process_that_maps_it", |api| {
+    ("mapping_outlives_the_process_of_the_peer", |api| outlives(api, |_| ())),
+    ("deleted_window_ends_with_the_process_that_maps_it", |api| {
         server(api, |epd, cue| {
             window(api, epd, 1, 0x10000, RW, 1);
             cue.meet();
@@ -355,7 +355,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.meet();
         });
     }),
-    ("pages_that_cannot_move_serve_rma_and_no_mapping", |api| {
+    ("pages_in_place_serve_rma_but_no_mapping", |api| {
         let (a, b) = loopback(api);
         let shared =
             map(PAGE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
@@ -369,7 +369,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.vwriteto(b, target, 1, 0x10000, SYNC), Ok(0));
         assert_eq!(peek(shared), 6);
     }),
-    ("registering_under_stores_loses_none", |api| {
+    ("registration_loses_no_concurrent_store", |api| {
         let (a, _b) = loopback(api);
         let at = pages(64);
         let stop = std::sync::Arc::new(std::sync::Mutex::new(false));
@@ -402,7 +402,7 @@ pub(crate) const CASES: &[Case] = &[
             writer.join().unwrap();
         }
     }),
-    ("a_buffer_is_registered_again_after_its_connection", |api| {
+    ("buffer_is_registered_again_after_its_connection", |api| {
         parent(|cue| {
             let (listener, _) = api.listener(case_port(), 1);
             cue.tell();
@@ -447,7 +447,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.tell();
         });
     }),
-    ("connections_closed_while_mapped_leave_nothing", |api| {
+    ("connections_closed_while_mapped_leak_nothing", |api| {
         let (c, _d) = loopback(api);
         let at = pages(1);
         let before = descriptors();
@@ -478,7 +478,7 @@ pub(crate) const CASES: &[Case] = &[
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert!(!maps.contains("scif:arena"), "{maps}");
     }),
-    ("a_register_that_fails_leaves_memory_as_it_was", |api| {
+    ("failed_register_leaves_memory_unchanged", |api| {
         let (a, b) = loopback(api);
         // Several areas, the last of which ends before the range does, after several pieces.
         let (head, body) = (LEN, (5 << 20) + PAGE);
@@ -517,7 +517,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.unregister(a, offset, there - kept), Ok(0));
         }
     }),
-    ("close_gives_the_pages_back", |api| {
+    ("close_moves_the_pages_back", |api| {
         let (a, _b) = loopback(api);
         let at = window(api, a, 4, 0x10000, RW, 1);
         api.close(a).unwrap();

@@ -78,7 +78,7 @@ fn inherits(api: &Api, epd: i32) {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("a_child_forked_during_a_connect_hears_the_answer", |api| {
+    ("child_forked_during_a_connect_receives_the_answer", |api| {
         leaves_to_its_heir(
             api,
             libc::SIGKILL,
@@ -98,7 +98,7 @@ pub(crate) const CASES: &[Case] = &[
             },
         );
     }),
-    ("an_answer_that_was_heard_and_not_taken_is_taken_by_an_heir", |api| {
+    ("another_sharer_completes_a_connect_whose_answer_was_read", |api| {
         leaves_to_its_heir(
             api,
             libc::SIGSYS,
@@ -117,7 +117,7 @@ pub(crate) const CASES: &[Case] = &[
             |_, listener| accept(api, listener),
         );
     }),
-    ("a_connect_is_given_up_in_time_by_an_heir", |api| {
+    ("another_sharer_times_out_the_connect", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "1500");
         let (listener, port) = api.listener(0, 4);
         let epd = api.open();
@@ -133,7 +133,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect(epd, 0, port), Err(ECONNREFUSED));
         assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
     }),
-    ("a_connect_is_given_up_in_time_when_its_caller_is_dead", |api| {
+    ("connect_of_a_dead_caller_times_out", |api| {
         set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
         let (listener, port) = api.listener(0, 4);
         // Bound, and no longer connecting.
@@ -168,7 +168,7 @@ pub(crate) const CASES: &[Case] = &[
         mine.meet();
         assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
     }),
-    ("a_child_connects_and_the_parent_uses_it", |api| {
+    ("parent_uses_the_connection_of_its_child", |api| {
         server(api, |listener, cue| {
             let epd = accept(api, listener);
             let own = filled(1, PAGE, 7);
@@ -223,7 +223,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         });
     }),
-    ("a_parent_connects_and_its_child_uses_it", |api| {
+    ("child_uses_the_connection_of_its_parent", |api| {
         server(api, |listener, _| {
             let epd = accept(api, listener);
             assert_eq!(api.send(epd, b"xyz", BLOCK), Ok(3));
@@ -250,7 +250,7 @@ pub(crate) const CASES: &[Case] = &[
             process.wait();
         });
     }),
-    ("a_connected_caller_is_killed", |api| {
+    ("kill_of_a_connected_sharer", |api| {
         server(api, |listener, cue| {
             let epd = accept(api, listener);
             let own = serve_mapped(api, epd, cue, 3);
@@ -291,7 +291,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         });
     }),
-    ("a_waiting_caller_is_killed", |api| {
+    ("kill_of_a_connecting_sharer", |api| {
         server(api, |listener, cue| {
             cue.wait();
             let epd = accept(api, listener);
@@ -315,7 +315,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         });
     }),
-    ("one_holder_asks_and_another_collects", |api| {
+    ("one_sharer_connects_and_another_takes_the_result", |api| {
         server(api, |listener, cue| {
             cue.wait();
             let epd = accept(api, listener);
@@ -341,7 +341,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         });
     }),
-    ("a_refused_holder_leaves_it_to_another_to_try_again", |api| {
+    ("another_sharer_connects_after_a_refusal", |api| {
         server(api, |listener, _| {
             let epd = accept(api, listener);
             let mapped =
@@ -368,7 +368,7 @@ pub(crate) const CASES: &[Case] = &[
             api.close(epd).unwrap();
         });
     }),
-    ("one_holder_binds_another_listens_a_third_accepts", |api| {
+    ("sharers_bind_listen_and_accept_in_turn", |api| {
         let shared = api.open();
         set_env("SCIF_NODE", "1");
         let (first, binder) = Cue::pair();
@@ -406,7 +406,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
         third.wait();
     }),
-    ("a_listener_is_killed_and_others_hear_requests", |api| {
+    ("requests_reach_other_sharers_of_a_killed_listener", |api| {
         let shared = api.open();
         assert_eq!(api.bind(shared, case_port()), Ok(case_port().into()));
         let (parent, child) = Cue::pair();
@@ -426,7 +426,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
         connects.wait();
     }),
-    ("the_peers_end_reaches_whoever_is_left", |api| {
+    ("end_of_the_peer_reaches_the_remaining_sharers", |api| {
         server(api, |listener, cue| {
             let epd = accept(api, listener);
             cue.wait();
@@ -446,7 +446,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.send(epd, b"1", BLOCK), Err(ECONNRESET));
         });
     }),
-    ("the_end_of_the_last_holder_reaches_the_peer", |api| {
+    ("end_of_the_last_sharer_reaches_the_peer", |api| {
         server(api, |listener, cue| {
             let epd = accept(api, listener);
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
@@ -474,7 +474,7 @@ pub(crate) const CASES: &[Case] = &[
             kill(holder);
         });
     }),
-    ("nothing_is_left_of_shared_endpoints", |api| {
+    ("shared_endpoints_leak_nothing", |api| {
         server(api, |epd, _| {
             let (listener, _) = api.listener(case_port() + 1, 4);
             assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));

@@ -93,7 +93,7 @@ pub(crate) const CASES: &[Case] = &[
             },
         );
     }),
-    ("pages_are_private_again_when_nobody_maps_them", |api| {
+    ("pages_are_private_after_the_last_unmap", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
         let at = filled(N, LEN, 1);
         register(api, a, at);
@@ -125,7 +125,7 @@ pub(crate) const CASES: &[Case] = &[
         dont_need(at, LEN);
         assert_eq!(peek(at), 0);
     }),
-    ("a_mapping_of_lent_pages_outlives_both_connections", |api| {
+    ("mapping_of_a_loan_outlives_both_connections", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
         let at = filled(N, LEN, 1);
         register(api, a, at);
@@ -144,7 +144,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!((peek(mapped), peek(mapped + 1)), (56, pattern(1, 1)));
         api.munmap(mapped, LEN).unwrap();
     }),
-    ("a_window_lent_to_many_is_written_by_all", |api| {
+    ("window_with_many_loans_is_written_by_all", |api| {
         let at = filled(N, LEN, 1);
         let ends: Vec<(i32, i32)> = (0..5).map(|_| loopback(api)).collect();
         ends.iter().for_each(|&(owner, _)| register(api, owner, at));

@@ -100,7 +100,7 @@ over_driver() { # DEVICE [CASES...] [OPTION...]
 
 # Cases over the calls of scif.h, without a driver.
 OVER_CALLS=(msg/senddata msg/sendv_recvv msg/inject msg/both_at_once tagged/inject tagged/senddata
-    tagged/truncation rma/writedata rma/read_what_was_written bad_rma/outside atomic/base cntr/rma
+    tagged/truncation rma/writedata rma/read_after_write bad_rma/outside atomic/base cntr/rma
     death/sending_8 death/idle av/lookup)
 CALLS=(env SCIF_DOMAIN=check SCIF_TRANSPORT=soft FI_SCIF_TRANSPORT=scif
     FI_PROVIDER_PATH="$PROVIDER_DIR")

@@ -26,7 +26,7 @@ SAMPLE=(ep/bind_rules leaks/objects leaks/connections msg/inject_complete slots/
 QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write
     atomic/order death/sending_64k death/writing_64k)
 # Cases that do not run on a libfabric before 2.3.
-PEERS=(peer/ slots/what_a_peer_fills slots/busy_owners leaks/what_a_peer_fills)
+PEERS=(peer/ slots/objects_filled_by_a_peer slots/busy_owners leaks/buffers_filled_by_a_peer)
 MEMCHECK=(valgrind -q --error-exitcode=99 --suppressions=fabtests/valgrind.supp
     --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite)
 
@@ -54,7 +54,7 @@ under_memcheck() {
         --lib "$libfabric" --prov "$PROVIDER" --wrap "${MEMCHECK[*]}" \
         --skip fork/child_is_refused_under_auto_progress --skip fork/child_closes \
         --skip absent_peers/no_memory_for_the_one_that_answers \
-        --skip absent_peers/no_descriptor_for_the_one_that_asks \
+        --skip absent_peers/no_descriptor_for_the_opener \
         --skip cm/port_is_not_lost "$@"
 }
 

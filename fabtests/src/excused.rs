@@ -16,7 +16,7 @@ const THREADS: &str = "a thread closes a driver's descriptors after the call";
 const OF_A_DRIVER: &[(&str, &str)] = &[
     ("av/shared_", NOT_SHARED),
     ("peer/an_answered_request_", NEXT_PROGRESS),
-    ("atomic/what_completes_without_the_target", NO_MEMORY),
+    ("atomic/completes_without_the_target", NO_MEMORY),
     ("connected/atomic_what_completes_without_the_target", NO_MEMORY),
     ("datagram/atomic_what_completes_without_the_target", NO_MEMORY),
     ("rma/domain_opened_for_messages", NO_MEMORY),

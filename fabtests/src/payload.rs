@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_is_found() {
+    fn changed_bit_is_detected() {
         let missed = heads()
             .flat_map(|head| (0..64).map(move |bit| head.pack() ^ 1 << bit))
             .filter(|word| Head::unpack(*word).is_some())
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_is_found() {
+    fn wrong_byte_is_detected() {
         let head = heads().nth(5).unwrap();
         let buf = Buf::new(4096);
         head.write(buf);

@@ -15,7 +15,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn every_end_is_told_apart() {
+fn every_process_end_is_distinguished() {
     let output = conformance(&["--harness-cases"]);
     let said = text(&output);
     assert!(!output.status.success(), "{said}");

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_library_is_said() {
+    fn missing_library_is_reported() {
         // SAFETY: the file does not exist.
         let error = unsafe { Lib::open(c"libno-such-fabric.so") }.unwrap_err();
         assert!(error.contains("libno-such-fabric.so"), "{error}");

@@ -95,7 +95,7 @@ mod tests {
     use std::cmp::Ordering;
 
     #[test]
-    fn computes_as_integers_do() {
+    fn computes_like_integers() {
         let (seven, minus_three) = (LongDouble::from_i64(7), LongDouble::from_i64(-3));
         let equals =
             |a: LongDouble, b: i64| a.order(LongDouble::from_i64(b)) == Some(Ordering::Equal);

@@ -106,7 +106,7 @@ mod tests {
     use crate::*;
 
     #[test]
-    fn codes_say_enosys() {
+    fn codes_report_enosys() {
         // SAFETY: the stubs ignore their arguments.
         unsafe {
             assert_eq!((FI_OPS_NOSYS.close)(null_mut()), -38);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_is_heard_of() {
+    fn each_refusal_is_reported() {
         static HEARD: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
         on_unsupported(|name| {
             HEARD.lock().unwrap().push(name);

@@ -161,7 +161,7 @@ fn defect_6_registering_twice_changes_nothing() {
 }
 
 #[test]
-fn defect_7_cleanup_comes_after_the_last_reference_and_waiting_has_an_end() {
+fn defect_7_cleanup_follows_the_last_reference_and_the_wait_ends() {
     let registry = Registry::new(INTERFACE);
     let toy = toy(1);
     register(&registry, c"a", 1, &toy).unwrap();
@@ -201,7 +201,7 @@ fn defect_8_an_open_fabric_keeps_its_provider_and_stalls_no_call() {
 }
 
 #[test]
-fn defect_9_the_end_of_the_registry_cleans_up_everybody_once() {
+fn defect_9_the_end_of_the_registry_cleans_up_each_provider_once() {
     let registry = Registry::new(INTERFACE);
     let toys = [toy(1), toy(2), toy(3)];
     register(&registry, c"a", 1, &toys[0]).unwrap();

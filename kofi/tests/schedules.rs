@@ -148,7 +148,7 @@ fn user(registry: &Registry<Object>, mut dice: Dice) {
 }
 
 #[test]
-fn no_provider_is_called_after_it_is_gone() {
+fn no_provider_is_called_after_its_end() {
     let mut calls = 0;
     let mut lives = 0;
     for plan in 0..PLANS {

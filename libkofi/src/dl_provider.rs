@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_by_their_ends() {
+    fn files_are_recognised_by_their_suffix() {
         assert!(is_provider(b"/x/libtoy-fi.so"));
         assert!(is_provider(b"libtoy_fi.so"));
         assert!(!is_provider(b"/x/fi.so"));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_as_long_as_it_says() {
+    fn table_length_comes_from_its_size_field() {
         // SAFETY: null is allowed.
         assert!(unsafe { OpsTable::of(ptr::null()) }.is_none());
         for (size, has_bind) in

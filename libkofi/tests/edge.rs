@@ -325,7 +325,7 @@ fn defect_3_one_error_spoils_no_list() {
 }
 
 #[test]
-fn hints_that_a_provider_changes_are_its_own() {
+fn providers_change_copies_of_the_hints() {
     let _turn = turn();
     let (one, two) = (slides(c"edge-one", 1), slides(c"edge-two", 1));
     assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, one) }, 0);

@@ -146,7 +146,7 @@ fn fence_bytes(from: *const u8, len: usize) -> *mut u8 {
 }
 
 #[test]
-fn one_fabric_may_be_given_twice_and_again() {
+fn one_fabric_is_returned_several_times() {
     let _turn = turn();
     let kept = provider(c"kept");
     for _ in 0..2 {
@@ -190,7 +190,7 @@ fn a_close_may_fail_while_another_does_not() {
 }
 
 #[test]
-fn a_fabric_that_was_given_on_keeps_both_providers() {
+fn wrapped_fabric_keeps_both_providers() {
     let _turn = turn();
     let (kept, outer) = (provider(c"kept"), provider(c"outer"));
     outer.fabric = Some(open_other);
@@ -342,7 +342,7 @@ unsafe extern "C" fn getinfo_bare(
 }
 
 #[test]
-fn attributes_that_a_provider_leaves_out_are_there() {
+fn omitted_attributes_are_allocated() {
     let _turn = turn();
     let owner = provider(c"bare");
     owner.getinfo = Some(getinfo_bare);
@@ -419,7 +419,7 @@ fn errors_and_regions_of_older_headers_are_printed() {
 }
 
 #[test]
-fn two_texts_at_once_are_one_and_no_freed_memory() {
+fn concurrent_texts_are_valid_memory() {
     let (first, second) = (fi::FI_EP_RDM, fi::FI_EP_MSG);
     let first = unsafe { kofi_abi_tostr((&raw const first).cast(), fi::FI_TYPE_EP_TYPE) };
     let second = unsafe { kofi_abi_tostr((&raw const second).cast(), fi::FI_TYPE_EP_TYPE) };

@@ -250,7 +250,7 @@ fn user(mut dice: Dice) {
 }
 
 #[test]
-fn no_provider_is_called_after_it_is_gone() {
+fn no_provider_is_called_after_its_end() {
     for plan in 0..PLANS {
         thread::scope(|scope| {
             for of in [0, 1] {

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_are_large_first_and_small_at_the_end() {
+    fn claims_shrink_towards_the_end() {
         with(|tx, rx| {
             tx.reset(1);
             assert_eq!(tx.claim_front(1, 16, 8, ClaimShare::Half), Some(0..8));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_take_of_all_leaves_none() {
+    fn claim_of_all_leaves_no_part() {
         with(|tx, rx| {
             tx.reset(1);
             assert_eq!(tx.claim_front(1, 7, 4, ClaimShare::All), Some(0..4));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_offers_are_not_seen() {
+    fn invalid_offers_are_ignored() {
         with(|tx, rx| {
             for (addr, len, part, parts) in [
                 (0, 10, 0, 1),

@@ -207,7 +207,7 @@ mod tests {
     struct BellMemory([u8; BELL_BYTES]);
 
     #[test]
-    fn bits_come_out_once() {
+    fn bits_are_returned_once() {
         let mut page = Box::new(BellMemory([0; BELL_BYTES]));
         let base = page.0.as_mut_ptr();
         // SAFETY: the page is aligned, zeroed and outlives both.

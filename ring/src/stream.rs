@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_come_in_the_line_of_the_position() {
+    fn short_messages_use_the_line_of_the_position() {
         let (tx, rx) = streams();
         let (mut src, mut dst) = ([1, 2, 3], [0; 8]);
         assert!(tx.push_whole(&mem(&mut src)));
@@ -702,7 +702,7 @@ mod tests {
     /// A process that only reads the free space between two pushes of another leaves no stale state
     /// behind.
     #[test]
-    fn query_of_the_room_changes_nothing() {
+    fn query_of_the_space_changes_nothing() {
         let (tx, rx) = streams();
         let mut bytes = vec![0; STREAM_ROOM];
         tx.push(&mem(&mut bytes[..100])).unwrap();

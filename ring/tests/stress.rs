@@ -57,7 +57,7 @@ fn a_ring_between_threads() {
 /// Neither side loads or stores a word of the other in its own half: the producer's words lie with
 /// the slots, the consumer's apart.
 #[test]
-fn a_ring_with_credits_apart_between_threads() {
+fn ring_with_separate_credits_between_threads() {
     let (memory, credits) = (Guarded::new(DIRECTION_BYTES), Guarded::new(CREDITS_BYTES));
     exchange(ring_apart(&memory, &credits));
     memory.check();

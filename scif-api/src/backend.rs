@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_taken_if_there_is_one_and_demanded_if_said_so() {
+    fn driver_is_used_if_present_and_required_by_setting() {
         // A device that opens, but is no SCIF driver.
         let config = |carrier| Config {
             carrier,

@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_caller_holds_up_no_accept() {
+    fn silent_caller_delays_no_accept() {
         const LIMIT_MS: i32 = 60_000;
         let scif = endpoints("silent-caller", 0);
         let (listener, dst, silent) = silent_caller(&scif);
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_accept_serves_a_caller_that_speaks_late_and_forgets_one_that_leaves() {
+    fn blocked_accept_serves_late_callers_and_drops_ended_ones() {
         let scif = endpoints("late-caller", 0);
         let (listener, dst, silent) = silent_caller(&scif);
         std::thread::scope(|scope| {

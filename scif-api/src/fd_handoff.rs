@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_without_room_takes_the_place_of_the_former_ones() {
+    fn packet_replaces_earlier_ones_if_the_queue_is_full() {
         let (fd_handoff, epd) = fd_handoff();
         let former = Left::new(HandoffKind::Port, 1, false).encode();
         while unix::send(&fd_handoff.to, &former, &[]).is_ok() {}

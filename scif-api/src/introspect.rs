@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_come_and_go_while_one_looks() {
+    fn descriptors_change_during_a_listing() {
         let _that_begin = [0, 4096].map(|len| memfd::create(NAME, len).unwrap());
         let end = AtomicFlag::new(false);
         std::thread::scope(|scope| {

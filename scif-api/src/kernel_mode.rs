@@ -348,7 +348,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn pinned_pages_serve_several_windows_whatever_becomes_of_the_memory() {
+    fn pinned_pages_outlive_the_memory_for_several_windows() {
         let scif = endpoints("pin", 0);
         let (a, b) = connected(&scif, &scif);
         let (c, d) = connected(&scif, &scif);
@@ -394,7 +394,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_window_that_has_gone_already_holds_no_pinned_pages() {
+    fn deleted_window_keeps_no_pinned_pages() {
         let scif = endpoints("pin-late", 0);
         let (a, _b) = connected(&scif, &scif);
         let memory = Pages::new(PAGE).unwrap();
@@ -425,7 +425,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn unpinned_memory_stays_for_a_window_that_has_it_where_it_is() {
+    fn unpinned_memory_stays_for_a_window_in_place() {
         let scif = endpoints("unpin-late", 0);
         let (a, _b) = connected(&scif, &scif);
         let memory = Pages::new(PAGE).unwrap();
@@ -475,7 +475,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_forked_child_is_served_as_soon_as_it_can_be() {
+    fn forked_child_pins_once_possible() {
         let scif = endpoints("starved", 0);
         let child = children::in_child(|| {
             // One more descriptor, with which a start begins but fails.
@@ -490,7 +490,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn pages_of_the_peer_hold_the_endpoint_and_outlive_the_window() {
+    fn pages_of_the_peer_keep_the_endpoint_and_outlive_the_window() {
         let scif = endpoints("get", 0);
         let (a, b) = connected(&scif, &scif);
         let memory = Pages::new(4 * PAGE).unwrap();
@@ -522,7 +522,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nodes_that_come_and_go_are_told_and_none_is_on_a_bus() {
+    fn node_events_are_reported_without_a_pci_device() {
         let scif = endpoints("events", 1);
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hearing = Arc::clone(&heard);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn accepting_a_request_that_was_given_up_fails() {
+    fn accept_of_a_timed_out_request_fails() {
         let scif = endpoints("wedge", true);
         let listener = left_alone(&scif);
         let wedged = Failure::Os(Errno::NOTRECOVERABLE);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_given_up_wedges_the_end_of_its_listener() {
+    fn timed_out_request_blocks_the_close_of_its_listener() {
         for traps in [true, false] {
             let scif = endpoints(&format!("end-{traps}"), traps);
             let listener = left_alone(&scif);

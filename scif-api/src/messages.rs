@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_takes_all_parts_that_came_before_the_close() {
+    fn receive_returns_all_parts_sent_before_the_close() {
         let scif = endpoints("parts", 0);
         let (a, b) = connected(&scif, &scif);
         scif.0.get(a).unwrap().link().unwrap().rx.announce_demand(30_000);

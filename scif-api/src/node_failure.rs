@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_stays_lost_after_any_number_of_questions() {
+    fn node_stays_lost_after_many_queries() {
         let domain = format!("questions-{}", process::pid());
         let config = Config { domain: Some(domain.clone()), ..Config::default() };
         let own = process::uid();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_gave_up_waiting_is_asked_again() {
+    fn process_with_an_expired_wait_is_queried_again() {
         let domain = format!("loss-{}", process::pid());
         let presence = nodes::appear(&domain, 9).unwrap();
         let asked = std::thread::spawn(move || {

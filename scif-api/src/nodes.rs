@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_appears_and_goes() {
+    fn process_appears_and_disappears() {
         let _alone = scif::sys::children::none();
         let domain = format!("test-{}", process::pid());
         let one = appear(&domain, 9).unwrap();

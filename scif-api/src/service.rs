@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_over_a_connection_ends_it_and_no_other() {
+    fn panic_during_connection_work_ends_that_connection_only() {
         let scif = endpoints("panic-link", 0);
         let (good, _other) = connected(&scif, &scif);
         for _ in 0..3 {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_over_an_answer_gives_the_connect_up() {
+    fn panic_during_an_answer_abandons_the_connect() {
         let scif = endpoints("panic-answer", 0);
         let listener = scif.open().unwrap();
         let port = scif.bind(listener, 0).unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_over_a_listener_refuses_its_callers() {
+    fn panic_during_an_accept_refuses_the_callers() {
         let scif = endpoints("panic-request", 0);
         let listener = scif.open().unwrap();
         let port = scif.bind(listener, 0).unwrap();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_inside_an_rma_does_not_hold_up_others() {
+    fn peer_inside_an_rma_does_not_delay_others() {
         // A child of another test would have a copy of the descriptor.
         let _alone = scif::sys::children::none();
         let scif = endpoints("in-use", 0);

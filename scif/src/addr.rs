@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_is_stable_and_tells_places_apart() {
+    fn hash_is_stable_and_distinguishes_hosts() {
         let here = host_hash(None, "0").unwrap();
         assert_ne!(here, 0);
         assert_eq!(here, host_hash(None, "0").unwrap());

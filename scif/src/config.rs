@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn good_values_are_taken() {
+    fn valid_values_are_used() {
         let config = with(&[
             ("SCIF_NODE", "7"),
             ("SCIF_RUNTIME_DIR", "/run/x"),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_warn_and_change_nothing() {
+    fn invalid_values_warn_and_change_nothing() {
         let config = with(&[
             ("SCIF_NODE", "70000"),
             ("SCIF_DOMAIN", "a/b"),

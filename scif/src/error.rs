@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_says_something() {
+    fn every_error_has_a_text() {
         let id = PortId::new(1, 2);
         let all = [
             Error::PortInUse(id),

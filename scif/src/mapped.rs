@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_may_shrink_is_mapped_by_request_only() {
+    fn memory_that_may_shrink_is_mapped_on_request_only() {
         let (_fd, map) = file(false);
         let region = region(&map, 0, LEN);
         assert_eq!(reason(&region, true, MapPolicy::Sealed), Some(Unmapped::MayShrink));
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn private_and_read_only_memory_is_told_apart() {
+    fn private_and_read_only_memory_is_distinguished() {
         let private = Mapping::private(LEN).unwrap();
         let private = region(&private, 0, LEN);
         assert_eq!(reason(&private, true, MapPolicy::Auto), Some(Unmapped::NotShared));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_see_the_same_words_until_the_last_leaves() {
+    fn holders_share_words_until_the_last_one_closes() {
         let dir = std::env::temp_dir().join(format!("scif-table-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
         let _alone = children::none();

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_told() {
+    fn nearest_name_is_suggested() {
         let known = ["SCIF_DOMAIN", "SCIF_NODE", "SCIF_LOG"].map(str::to_owned);
         let set =
             ["SCIF_DOMIAN", "SCIF_LOG", "SCIF_NODES", "OTHER", "MY_SCIF_NODE"].map(str::to_owned);

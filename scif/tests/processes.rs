@@ -467,7 +467,7 @@ fn a_forked_child_keeps_nothing_alive() {
 }
 
 #[test]
-fn the_limit_of_descriptors_is_raised_and_said() {
+fn descriptor_limit_is_raised_and_logged() {
     let limit = || {
         let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
         rustix::process::setrlimit(
@@ -577,7 +577,7 @@ fn other_users_are_refused_unless_configured() {
 /// The new owner of a port is distinguished from the former one by its process, and by its
 /// listening socket.
 #[test]
-fn the_owner_of_a_port_is_told_from_the_former_one() {
+fn owner_of_a_port_is_distinguished_from_the_former_one() {
     let config = config("owner");
     let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();

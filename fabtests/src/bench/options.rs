@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_accept_unit_suffixes() {
         assert_eq!((size("8"), size("64K"), size("4M")), (Ok(8), Ok(65536), Ok(4 << 20)));
         assert!(
             size("5M").is_err() && size("0").is_err() && size("x").is_err() && size("").is_err()

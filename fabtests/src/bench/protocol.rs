@@ -397,14 +397,14 @@ mod tests {
     }
 
     #[test]
-    fn every_test_has_its_own_word() {
+    fn test_names_are_unique() {
         for &test in Test::ALL {
             assert_eq!(Test::from_word(test.word()), Some(test));
         }
     }
 
     #[test]
-    fn numbers_have_the_unit_they_say() {
+    fn numbers_are_printed_with_their_unit() {
         assert!((Test::TaggedLat.value(8, 1000, 660_000) - 0.33).abs() < 1e-9);
         assert!((Test::TaggedBw.value(1000, 1, 64_000) - 1000.0).abs() < 1e-9);
         assert!((Test::TaggedRate.value(8, 10, 64_000) - 10.0).abs() < 1e-9);

@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("absent_peers/closed_before_the_answer", 2, closed_early),
     case("absent_peers/the_next_life_comes_with_the_end_of_the_former", 2, next_life),
     case("absent_peers/no_memory_for_the_one_that_answers", 2, no_memory).within(30),
-    case("absent_peers/no_descriptor_for_the_one_that_asks", 2, no_descriptor)
+    case("absent_peers/no_descriptor_for_the_opener", 2, no_descriptor)
         .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
 ];
 

@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     case("atomic/itself", 1, |r| itself(&Rig::open(r, &ask())?)),
     case("atomic/remote_pieces", 2, |r| remote_pieces(&Rig::open(r, &ask())?)),
     case("atomic/order", 2, order),
-    case("atomic/what_completes_without_the_target", 2, without_the_target),
+    case("atomic/completes_without_the_target", 2, without_the_target),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     case("bad_input/too_many_pieces", 2, |r| with_peer(r, too_many_pieces)),
     case("bad_input/impossible_lengths", 2, |r| with_peer(r, lengths)),
     case("bad_input/wrong_address", 2, |r| with_peer(r, wrong_address)),
-    case("bad_input/nobody_there", 2, |r| with_peer(r, no_listener)),
+    case("bad_input/no_listener", 2, |r| with_peer(r, no_listener)),
     case("bad_input/cancel_unknown", 2, |r| with_peer(r, cancel_unknown)),
     case("bad_input/atomic_counts", 2, |r| with_peer(r, atomic_counts)),
 ];

@@ -10,7 +10,7 @@ pub(crate) const CASES: &[Case] = &[
     case("closing/receives_whose_sender_computes", 2, |rank| receives(rank, false)),
     case("closing/receives_whose_sender_helps", 2, |rank| receives(rank, true)),
     case("closing/sends_whose_receiver_computes", 2, sends),
-    case("closing/sends_nobody_waits_for", 2, unexpected_sends),
+    case("closing/sends_without_a_receive", 2, unexpected_sends),
 ];
 
 const SIZES: [usize; 5] = [12_000, 20_000, 100_000, 1 << 20, 5 << 20];

@@ -11,7 +11,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/connect_and_talk", 2, |r| talk(&bare(r)?)),
     case("cm/data_both_ways", 2, |r| data(&bare(r)?)),
     case("cm/refused", 2, |r| refused(&bare(r)?)),
-    case("cm/nobody_listens", 1, |r| absent(&bare(r)?)),
+    case("cm/no_listener", 1, |r| absent(&bare(r)?)),
     case("cm/shutdown", 2, shutdown),
     case("cm/sent_before_the_end", 2, |r| last_words(&bare(r)?)),
     case("cm/dead_peer", 2, |r| dead_peer(&bare(r)?)),

@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/posted_after_the_end", 2, posted_after),
     case("cm/end_of_the_first_is_read_last", 2, |r| end_is_last(r, 0)),
     case("cm/end_of_the_second_is_read_last", 2, |r| end_is_last(r, 1)),
-    case("cm/events_name_what_is_left", 2, |r| named_by_the_rest(&bare(r)?)),
+    case("cm/events_name_remaining_objects", 2, |r| named_by_the_rest(&bare(r)?)),
 ];
 
 /// Tests that unanswered requests of peers that connect and close repeatedly are limited. Once they

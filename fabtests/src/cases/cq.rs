@@ -14,10 +14,10 @@ pub(crate) const CASES: &[Case] = &[
     case("cq/readfrom", 3, readfrom),
     case("cq/source_not_asked_for", 2, source_not_asked_for),
     case("cq/unknown_source", 2, unknown_source),
-    case("cq/nothing_there", 1, |r| nothing_there(&Rig::open(r, &Ask::messages(false))?)),
+    case("cq/empty", 1, |r| nothing_there(&Rig::open(r, &Ask::messages(false))?)),
     case("cq/more_than_it_holds", 2, more_than_it_holds),
-    case("cq/progress_beside_what_is_unread", 2, progress_beside_unread),
-    case("cq/progress_beside_what_completes_at_once", 2, progress_beside_immediate),
+    case("cq/progress_with_unread_entries", 2, progress_beside_unread),
+    case("cq/progress_with_immediate_completions", 2, progress_beside_immediate),
     case("cq/successes_before_an_error", 2, |r| {
         successes_before_an_error(&Rig::open(r, &Ask::messages(false))?)
     }),

@@ -11,14 +11,16 @@ use scif_fabtests::prelude::*;
 const VICTIMS: usize = 4;
 
 pub(crate) const CASES: &[Case] = &[
-    case("death/never_met", VICTIMS + 1, |r| never_met(r, Survivor::Polls)).within(60),
-    case("death/never_met_under_auto_progress", VICTIMS + 1, |r| never_met(r, Survivor::Computes))
-        .within(60),
-    case("death/never_met_asleep_in_the_queue", VICTIMS + 1, |r| {
+    case("death/unconnected_source", VICTIMS + 1, |r| never_met(r, Survivor::Polls)).within(60),
+    case("death/unconnected_source_under_auto_progress", VICTIMS + 1, |r| {
+        never_met(r, Survivor::Computes)
+    })
+    .within(60),
+    case("death/unconnected_source_asleep_in_the_queue", VICTIMS + 1, |r| {
         never_met(r, Survivor::SleepsInQueue)
     })
     .within(60),
-    case("death/never_met_asleep_on_a_descriptor", VICTIMS + 1, |r| {
+    case("death/unconnected_source_asleep_on_a_descriptor", VICTIMS + 1, |r| {
         never_met(r, Survivor::SleepsOnDescriptor)
     })
     .within(60),

@@ -65,9 +65,9 @@ pub(crate) const CASES: &[Case] = &[
         .under(WARN),
     case("degraded/peer_of_another_user", 2, |r| foreign(r, become_ordinary_user)).under(WARN),
     case("degraded/peer_of_another_user_in_the_same_domain", 2, other_user).under(SOON),
-    case("degraded/nobody_listens", 2, |r| no_listener(r, || Ok(()), &["network namespace"]))
+    case("degraded/no_listener", 2, |r| no_listener(r, || Ok(()), &["network namespace"]))
         .under(SOON),
-    case("degraded/nobody_to_connect_to", 1, no_target).under(SOON),
+    case("degraded/no_peer_to_connect_to", 1, no_target).under(SOON),
     case("degraded/listener_in_another_domain", 2, |r| {
         let words = ["SCIF_DOMAIN=elsewhere and SCIF_RUNTIME_DIR unset. Set"];
         no_listener(r, || sandbox::set_env("SCIF_DOMAIN", "elsewhere"), &words)
@@ -97,7 +97,7 @@ pub(crate) const CASES: &[Case] = &[
     case("degraded/userfaultfd", 2, userfaultfd).under(MIGRATE),
     case("degraded/no_driver", 1, no_driver).under(DRIVER),
     case("degraded/misspelt_settings", 1, misspelt).under(MISSPELT),
-    case("degraded/what_a_fabric_consists_of", 1, fabric).under(INFO),
+    case("degraded/line_about_the_fabric", 1, fabric).under(INFO),
 ];
 
 /// Loads the provider before any denial.

@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case("denied/process_vm_of_the_sender_later", 2, |r| process_vm(r, |r| r.index == 0, true)),
     case("denied/process_vm_of_the_receiver_later", 2, |r| process_vm(r, |r| r.index == 1, true)),
     case("denied/process_vm_of_both_later", 2, |r| process_vm(r, |_| true, true)),
-    case("denied/process_vm_under_way", 2, under_way),
+    case("denied/process_vm_during_transfers", 2, under_way),
     case("denied/descriptors_of_the_server", 2, |r| server_without_descriptors(r, 0)).under(SERVER),
     case("denied/most_descriptors_of_the_server", 2, |r| server_without_descriptors(r, 4))
         .under(SERVER),

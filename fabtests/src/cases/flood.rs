@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     case("flood/beyond_the_limit_over_two_connections", 3, |r| flood(r, talk_at_once, None))
         .under(&[EAGER, ("FI_SCIF_UNEXPECTED_MAX", "64M")]),
     // The limit is out of reach, because memory allocation fails first.
-    case("flood/beyond_what_can_be_allocated", 3, |r| flood(r, talk, Some(64 << 20)))
+    case("flood/beyond_available_memory", 3, |r| flood(r, talk, Some(64 << 20)))
         .under(&[EAGER, ("FI_SCIF_UNEXPECTED_MAX", "1G")]),
     case("flood/in_a_control_group", 3, in_a_control_group)
         .under(&[EAGER, ("FI_SCIF_UNEXPECTED_MAX", "auto")]),

@@ -19,7 +19,7 @@ use super::rma::{REMOTE, from};
 pub(crate) const CASES: &[Case] = &[
     case("leaks/objects", 1, objects),
     case("leaks/objects_of_several", 1, objects_of_several),
-    case("leaks/what_a_peer_fills", 1, peer_filled),
+    case("leaks/buffers_filled_by_a_peer", 1, peer_filled),
     case("leaks/traffic", 4, |r| traffic(r, sys::FI_PROGRESS_MANUAL)),
     case("leaks/traffic_under_auto_progress", 4, |r| traffic(r, sys::FI_PROGRESS_AUTO)),
     case("leaks/a_peer_is_killed", 4, killed),

@@ -10,12 +10,10 @@ use scif_fabtests::prelude::*;
 use super::ops_tables::{Bench, bench};
 
 pub(crate) const CASES: &[Case] = &[
-    case("log/one_line_says_why", 1, one_line).under(&[("FI_LOG_LEVEL", "warn")]),
-    case("log/options_that_are_not_there", 1, |r| options(r, false))
-        .under(&[("FI_LOG_LEVEL", "warn")]),
+    case("log/one_line_names_the_cause", 1, one_line).under(&[("FI_LOG_LEVEL", "warn")]),
+    case("log/missing_options", 1, |r| options(r, false)).under(&[("FI_LOG_LEVEL", "warn")]),
     case("log/refused_calls_do_not_flood", 1, refused_in_a_loop).under(&[("FI_LOG_LEVEL", "warn")]),
-    case("log/options_for_who_wants_to_know", 1, |r| options(r, true))
-        .under(&[("FI_LOG_LEVEL", "info")]),
+    case("log/options_with_log_lines", 1, |r| options(r, true)).under(&[("FI_LOG_LEVEL", "info")]),
 ];
 
 /// Call, its error, and words of its log line.

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extended_numbers_come_back() {
+    fn extended_numbers_round_trip() {
         for value in [0.0, 1.0, -1.0, 2.0, 3.5, -117.0, 1e6] {
             assert_eq!(from_extended(&extended(value)), value);
         }

@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case("slots/sets", 1, |r| scenes(r, SETS)),
     case("slots/scalable_endpoints", 1, |r| scenes(r, SCALABLE)),
     case("slots/groups", 1, |r| scenes(r, GROUPS)),
-    case("slots/what_a_peer_fills", 1, peers),
+    case("slots/objects_filled_by_a_peer", 1, peers),
     case("slots/triggered", 1, |r| scenes(r, TRIGGERED)),
     case("slots/with_a_prefix", 1, |r| scenes(r, PREFIXED)),
     case("slots/messages_only", 1, |r| scenes(r, MESSAGES)),

@@ -12,7 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     case("peek/nothing", 2, |r| nothing(&Rig::open(r, &ask())?)),
     case("peek/finds", 2, |r| finds(&Rig::open(r, &ask())?)),
     case("peek/claim", 2, |r| claim(&Rig::open(r, &ask())?)),
-    case("peek/claimed_is_nobody_elses", 2, |r| claimed_is_kept(&Rig::open(r, &ask())?)),
+    case("peek/claimed_message_is_exclusive", 2, |r| claimed_is_kept(&Rig::open(r, &ask())?)),
     case("peek/discard", 2, |r| discard(&Rig::open(r, &ask())?)),
     case("peek/claim_and_discard", 2, |r| claim_and_discard(&Rig::open(r, &ask())?)),
     case("peek/source", 3, source),

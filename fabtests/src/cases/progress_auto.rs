@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case("progress_auto/delivery_of_messages", 2, messages),
     case("progress_auto/counters_and_data", 2, events),
     case("progress_auto/reads_and_wide_atomics", 2, reads),
-    case("progress_auto/endpoint_nobody_asks", 2, deserted),
+    case("progress_auto/endpoint_without_reads", 2, deserted),
 ];
 
 fn ask() -> Ask {

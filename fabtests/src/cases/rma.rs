@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/readmsg", 2, |r| reads(r, Get::Readmsg)),
     case("rma/scattered", 2, |r| scattered(&Rig::open(r, &ask())?)),
     case("rma/itself", 1, |r| itself(&Rig::open(r, &ask())?)),
-    case("rma/read_what_was_written", 2, read_after_write),
+    case("rma/read_after_write", 2, read_after_write),
     case("rma/many_outstanding", 2, many_outstanding),
     case("rma/both_at_once", 2, |r| both_at_once(&Rig::open(r, &ask())?)),
     case("rma/all_at_one", 4, all_at_one),

@@ -12,8 +12,8 @@ pub(crate) const CASES: &[Case] = &[
     case("ring/long_eager_messages", 2, eager).under(&[("FI_SCIF_EAGER_SIZE", "1M")]),
     case("ring/nothing_eager", 2, eager).under(&[("FI_SCIF_EAGER_SIZE", "0")]),
     case("ring/reads_counted_once", 2, counted_once).under(BY_THE_TARGET),
-    case("ring/both_ask_much", 2, both_ask).under(BY_THE_TARGET),
-    case("ring/large_ones_alone", 2, alone).within(60),
+    case("ring/many_requests_in_both_directions", 2, both_ask).under(BY_THE_TARGET),
+    case("ring/single_large_messages", 2, alone).within(60),
     case("ring/sender_elsewhere", 2, elsewhere).within(60),
 ];
 

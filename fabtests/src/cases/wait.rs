@@ -24,9 +24,9 @@ pub(crate) const CASES: &[Case] = &[
     case("wait/threshold", 2, threshold),
     case("wait/several_queues", 2, several_queues),
     case("wait/many_senders", 4, many_senders),
-    case("wait/reading_in_a_crowd", 6, oversubscribed),
+    case("wait/reading_under_oversubscription", 6, oversubscribed),
     case("wait/sleeping_target", 2, sleeping_target),
-    case("wait/trywait_sees_what_is_there", 1, trywait_pending),
+    case("wait/trywait_with_queued_entries", 1, trywait_pending),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

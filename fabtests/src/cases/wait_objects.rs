@@ -13,8 +13,8 @@ pub(crate) const CASES: &[Case] = &[
     case("waitobj/kinds", 1, kinds),
     case("waitobj/nothing_to_poll", 1, nothing_to_poll),
     case("waitobj/room_for_the_list", 1, room),
-    case("waitobj/list_tells_of_changes", 1, changes),
-    case("waitobj/list_tells_of_messages", 2, messages),
+    case("waitobj/list_reports_changes", 1, changes),
+    case("waitobj/list_reports_messages", 2, messages),
 ];
 
 /// Time limit in milliseconds for a descriptor to signal an event. It guards against hangs; no

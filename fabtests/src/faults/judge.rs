@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn time_begins_when_the_failure_can_be_noticed() {
+    fn time_starts_when_the_failure_is_detectable() {
         let mut judge = Judge::default();
         judge.died(B, 40);
         judge.stopped(A, 30, 70);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_from_noise() {
+    fn growth_is_distinguished_from_noise() {
         let series = |each: u64| -> Vec<Usage> {
             (0..90)
                 .map(|n| Usage {

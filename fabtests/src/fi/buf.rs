@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_is_found() {
+    fn changed_byte_is_detected() {
         let buf = Buf::pattern(100, 5);
         assert_eq!(buf.differs(100, 5), None);
         assert!(buf.differs(100, 6).is_some());

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_comes_back_as_it_went() {
+    fn name_round_trips() {
         for (node, port, host) in [(0, 0, 1), (7, 65535, u32::MAX), (u16::MAX, 1, 0x8000_0000)] {
             let a = Addr { ip: Ipv4Addr::new(10, 0, 0, 9), port, node, host, group: None };
             assert_eq!(Addr::from_bytes(&a.to_bytes()), Some(a));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_strange_bytes_are_malformed() {
+    fn short_and_invalid_bytes_are_malformed() {
         let good = Addr::this_host(LOOPBACK, 1).to_bytes();
         assert_eq!(Addr::from_bytes(&good[..15]), None);
         assert_eq!(Addr::from_bytes(&[]), None);

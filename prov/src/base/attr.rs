@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_and_priced_capabilities_are_apart_and_offered() {
+    fn free_and_costly_capabilities_are_disjoint_and_offered() {
         for offer in OFFERS {
             assert_eq!(FREE_CAPS & PRICED_CAPS, 0);
             assert_eq!(FREE_CAPS & !offer.caps, 0);

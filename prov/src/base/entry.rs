@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn null_and_absurd_arrays_are_refused() {
+    fn null_and_oversized_arrays_are_refused() {
         // SAFETY: null is allowed.
         assert_eq!(unsafe { slice::<u64>(std::ptr::null(), 0) }, Ok(&[][..]));
         // SAFETY: null is allowed.

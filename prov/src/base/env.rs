@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_stand_unless_told_otherwise() {
+    fn defaults_apply_without_settings() {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
         assert!(
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_said_once_each_and_change_nothing() {
+    fn invalid_values_are_logged_once_and_change_nothing() {
         let (env, complaints) = with(&[
             ("stats", "perhaps"),
             ("peer_death", "some"),
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_asked_only_without_a_host() {
+    fn environment_is_read_without_a_host_only() {
         let environment = || Some(OsString::from("1"));
         assert_eq!(answer_of(Err(FI_ENOSYS), environment), ParamAnswer::Text("1".to_owned()));
         assert_eq!(answer_of(Err(libfabric_sys::FI_ENODATA), environment), ParamAnswer::Nothing);

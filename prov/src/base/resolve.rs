@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_asked_is_loopback() {
+    fn empty_request_is_loopback() {
         assert_eq!(resolve(None, None, false), Some((Ipv4Addr::LOCALHOST, 0)));
     }
 

@@ -236,7 +236,7 @@ mod tests {
     use crate::objects::handle::Domain;
 
     #[test]
-    fn the_thread_looks_after_whom_the_application_leaves_alone() {
+    fn thread_polls_endpoints_that_the_application_does_not_read() {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
         let dom = &domain.shared;
         let [app_active, unattended] = [(); 2].map(|()| {

@@ -433,7 +433,7 @@ mod tests {
     use crate::engine::tests::{Bed, buffer, completed};
 
     #[test]
-    fn an_empty_poll_leaves_records_and_timed_work_to_a_full_one() {
+    fn empty_poll_declines_records_and_timed_work() {
         let mut pair = Bed::pair();
         let (from, to) = (buffer(vec![3; 8]), buffer(vec![0; 8]));
         let poll_empty = |bed: &mut Bed| bed.run(|ep, env| poll_empty(ep, env));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_carries_the_ip_address_it_was_asked_for() {
+    fn name_has_the_requested_ip_address() {
         let ten = Ipv4Addr::new(10, 0, 0, 9);
         assert_eq!(ip_of(&Addr::this_host(ten, 7).to_bytes()), ten);
         assert_eq!(

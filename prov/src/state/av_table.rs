@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalable_endpoint_says_how_many_ports_it_has() {
+    fn scalable_endpoint_reports_its_number_of_ports() {
         let group = ContextCounts::new(2, 1).unwrap();
         let ip = std::net::Ipv4Addr::LOCALHOST;
         let named = Addr::of_group(ip, id(100), 7, group).to_bytes();

@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_whole_and_connection_data_as_far_as_there_is_room() {
+    fn entries_are_whole_and_connection_data_is_truncated() {
         let eq = queue(fi::FI_WAIT_NONE, fi::FI_WRITE);
         eq.write(fi::FI_CONNREQ, &entry_of(1)).unwrap();
         assert_eq!(eq.read(23, false).err(), Some(fi::FI_ETOOSMALL));
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_object_leaves_no_event_but_the_applications_own() {
+    fn events_of_a_closed_object_are_removed_except_user_events() {
         let eq = queue(fi::FI_WAIT_FD, fi::FI_WRITE);
         eq.push(fi::FI_CONNECTED, &entry_of(5));
         eq.push_error(error(5));

@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_lies_in_its_base_and_keeps_it() {
+    fn part_lies_in_its_base_and_keeps_it_alive() {
         let mut t = table(false, true);
         let base = t.register(&region(&[mem(4096, 4096)], fi::FI_SEND, 0)).unwrap();
         let inside = [mem(5000, 100)];

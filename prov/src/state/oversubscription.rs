@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_poll_yields_while_others_take_turns() {
+    fn each_poll_yields_while_other_processes_run() {
         let mut program = Program::new(20);
         program.wait(300);
         program.yield_cpu(TURN_NS);

@@ -576,7 +576,7 @@ mod tests {
 
     /// The second engine represents another process, which has stopped.
     #[test]
-    fn a_peer_that_answers_nothing_is_waited_for_once_a_call() {
+    fn unresponsive_peer_is_waited_for_once_a_call() {
         let (first, second) = (endpoints("mute-a", 0), endpoints("mute-a", 0));
         let (a, b) = connected(&first, &second);
         let _mapped = mapped_by_a_mute_peer((&first, a), (&second, b));
@@ -608,7 +608,7 @@ mod tests {
 
     /// The windows of an endpoint belong to all its sharers, and each may delete those of another.
     #[test]
-    fn a_child_that_deletes_a_window_leaves_the_memory_of_its_parent() {
+    fn child_that_deletes_a_window_keeps_the_memory_of_its_parent() {
         let scif = endpoints("child-deletes", 0);
         let (a, _b) = connected(&scif, &scif);
         let memory = Pages::new(PAGE).unwrap();

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_an_answer() {
+    fn unmapped_memory_is_an_error() {
         let map = Arc::new(Mapping::anonymous(4096).unwrap());
         let nowhere = Spot::Of { pid: process::pid(), addr: 64, len: 16 };
         assert_eq!(copy(&[(here(&map, 0, 16), nowhere)], false), Err(Failure::BadAddress));

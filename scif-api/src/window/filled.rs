@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_show_no_window_any_more_are_forgotten() {
+    fn ranges_without_a_window_are_forgotten() {
         let mut ranges = Ranges::default();
         for i in 0..10_000 {
             // One in a hundred still exists, with its first half.

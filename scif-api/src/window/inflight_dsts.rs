@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_there_until_they_are_dropped() {
+    fn targets_are_listed_until_dropped() {
         let all = Arc::new(InflightDsts::default());
         let early = all.wanted(0, u64::MAX);
         let first = all.add(0x1010, 0x10);

@@ -321,7 +321,7 @@ mod tests {
     use crate::{Pages, connected, endpoints};
 
     #[test]
-    fn a_lost_node_takes_the_mappings_of_the_program_and_not_of_the_library() {
+    fn lost_node_replaces_mappings_of_the_program_only() {
         const PARTS: usize = 3;
         let _alone = scif::sys::children::none();
         let scif = endpoints("lost-mappings", 0);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn loans_that_have_ended_are_not_kept() {
+    fn ended_loans_are_removed() {
         let (lender, borrower) = (WindowState::default(), WindowState::default());
         for serial in 0..1000 {
             let loan = Loan::new((0, 4096), serial);

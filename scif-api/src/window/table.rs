@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_run_over_windows_that_touch() {
+    fn ranges_span_adjacent_windows() {
         let table = table();
         for w in [window(0x3000, 1, 3), window(0x1000, 2, 3), window(0x6000, 1, 1)] {
             table.insert(w).unwrap();
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_come_from_the_top_as_the_driver_gives_them() {
+    fn offsets_are_allocated_from_the_top() {
         let table = table();
         let give = |pages: u64| {
             let offset = table.free(pages * PAGE).unwrap();
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suggested_offset_is_taken_or_the_nearest_free_one() {
+    fn suggested_or_nearest_free_offset_is_used() {
         let table = table();
         let give = |offset: u64, pages: u64| {
             let at = table.free_near(offset, pages * PAGE).unwrap();
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn large_pages_lie_in_an_arena_as_in_memory() {
+    fn huge_pages_are_aligned_in_an_arena() {
         let table = table();
         let large = large::LARGE as u64;
         let take = |wanted: PageSizeHint, addr, len| {
@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_cannot_be_are_no_windows() {
+    fn invalid_entries_are_no_windows() {
         let table = table();
         table.insert(window(0x1000, 1, 3)).unwrap();
         let len = table.entries.get(1).unwrap();

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_that_ends_early_tells_where() {
+    fn partial_copy_returns_its_length() {
         const LEN: usize = CHUNK + 10 * PAGE;
         let (near, far) = (filled(LEN + PAGE), filled(LEN));
         let range = remote(&far, 0, LEN);

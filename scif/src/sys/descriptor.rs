@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_to_be_polled_is_looked_at_by_the_system() {
+    fn kernel_checks_the_poll_array() {
         let mut entry = libc::pollfd { fd: -1, events: 0, revents: 7 };
         let at = (&raw mut entry).expose_provenance();
         assert_eq!(check_polled(at, 1), Ok(()));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bell_is_taken_for_one() {
+    fn only_a_bell_descriptor_is_recognised() {
         let (_a, b) = pair(true).unwrap();
         assert!(is_bell(&b));
         let socket = |family, kind| rustix::net::socket(family, kind, None).unwrap();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_lock_leaves_no_trace() {
+    fn waiting_for_a_lock_preserves_errno() {
         static LOCK: Mutex<u64> = Mutex::new(0);
         /// Holds a lock for about as long as a waiter spins before it sleeps.
         fn hold() {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_that_fails_leaves_no_trace() {
+    fn failed_allocation_preserves_errno() {
         let layout = Layout::array::<u8>(isize::MAX as usize).unwrap();
         // SAFETY: takes no argument and returns the address of this thread's errno.
         let errno = unsafe { libc::__errno_location() };
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_calls_inside_leave_no_trace() {
+    fn failing_inner_calls_preserve_errno() {
         // SAFETY: takes no argument and returns the address of this thread's errno.
         let errno = unsafe { libc::__errno_location() };
         // SAFETY: valid for this thread while it runs.

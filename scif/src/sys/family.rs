@@ -157,7 +157,7 @@ mod tests {
     use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 
     #[test]
-    fn an_end_holds_until_the_other_is_closed_everywhere() {
+    fn socket_end_is_open_until_all_copies_of_the_other_close() {
         // A child of another test would have copies.
         let _alone = crate::sys::children::none();
         let (mine, other) = Tie::pair().unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_has_become_anothers_is_left_alone() {
+    fn reused_descriptor_number_is_not_closed() {
         let _alone = crate::sys::children::none();
         let (mine, _other) = Tie::pair().unwrap();
         let number = mine.0.as_raw_fd();

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_as_far_from_large_ones() {
+    fn alignment_to_huge_pages_is_preserved() {
         let large = LARGE as u64;
         for like in [0, 4096, large - 4096, 7 * large + 8192] {
             for at in [0, 4096, large, 5 * large - 4096] {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_lie_as_they_are_to() {
+    fn addresses_have_the_requested_alignment() {
         for len in [4096, LARGE - 4096, LARGE, 3 * LARGE + 4096] {
             for like in [0, 4096, 5 * LARGE - 4096] {
                 let at = reserve(len, like as u64).unwrap();

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_comes_before_the_line_that_is_allowed() {
+    fn suppression_report_precedes_the_next_line() {
         let budget = Budget { limiter: Limiter::new(2, 1_000_000), last: last(), rate: "a test" };
         let mut reports = Vec::new();
         let mut suppressed = 0;

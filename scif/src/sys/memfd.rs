@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_in_place_of_a_memfd_is_not_waited_for() {
+    fn open_of_a_fifo_does_not_block() {
         let path = std::env::temp_dir().join(format!("scif-fifo-{}", std::process::id()));
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
         let (told, opened) = std::sync::mpsc::channel();

@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_move_there_and_back() {
+    fn pages_move_into_the_arena_and_back() {
         let at = buffer();
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
         scif_ring::rmw::store(&word(at + PAGE), 77u64).unwrap();
@@ -713,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_go_on_where_pages_cannot_move() {
+    fn stores_continue_if_pages_cannot_move() {
         let Some(guard) = WriteFence::new() else {
             println!("skipped: userfaultfd is refused");
             return;

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_words_are_read_and_nothing_else_faults() {
+    fn reads_of_unmapped_words_do_not_fault() {
         let word = Box::new(0x0123_4567_89ab_cdef_u64);
         let addr = (&raw const *word).expose_provenance() as u64;
         assert_eq!(own_word(addr), Some(*word));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_no_process_are_gone() {
+    fn unused_process_ids_count_as_ended() {
         for pid in [0, -1, -5, i32::MIN] {
             assert_eq!(state_of(pid), ProcessState::Gone, "{pid}");
         }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn own_stat_is_seen_and_stable() {
+    fn own_start_time_is_stable() {
         let ProcessState::Seen(a) = state_of(pid()) else { panic!("cannot see ourselves") };
         assert!(!a.ended && a.start > 0);
         assert_eq!(state_of(pid()), ProcessState::Seen(a));

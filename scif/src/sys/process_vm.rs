@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_apart() {
+    fn failures_are_distinguished() {
         let me = crate::sys::process::pid();
         let mut buf = vec![0u8; 8192];
         let bad = RemoteMem { addr: 64, len: 16 };

@@ -166,7 +166,7 @@ VmFlags: rd wr mr mw me dc ac \n";
     }
 
     #[test]
-    fn areas_are_kept_from_children_that_say_so() {
+    fn dontfork_areas_are_recognised() {
         let base = 0x7f00_0000_0000;
         let kept = |from: usize| is_kept_in(LIST.as_bytes(), base + from);
         assert_eq!(

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn explanations_are_taken_apart() {
+    fn explanations_are_parsed() {
         let text = "process_vm_readv of process 5: Operation not permitted; a filter denies it: \
                     start it with --cap-add=SYS_PTRACE";
         let (cause, remedy) = cause_and_remedy(text);

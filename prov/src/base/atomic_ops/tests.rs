@@ -350,7 +350,7 @@ fn unknown_types_and_operations_are_not_supported() {
 }
 
 #[test]
-fn queries_tell_sizes_counts_and_bad_flags() {
+fn queries_return_sizes_counts_and_invalid_flags() {
     assert_eq!(query(fi::FI_UINT64, fi::FI_SUM, 0), Ok((8, MAX_ATOMIC_BYTES / 8)));
     assert_eq!(query(fi::FI_UINT64, fi::FI_ATOMIC_READ, 0), Err(fi::FI_EOPNOTSUPP));
     assert_eq!(query(fi::FI_UINT64, fi::FI_ATOMIC_READ, fi::FI_FETCH_ATOMIC), Ok((8, 512)));

@@ -96,7 +96,7 @@ fn an_invalid_record_ends_the_connection() {
 
 /// Without a key table of the target the initiator does not know its access rights.
 #[test]
-fn without_a_table_it_completes_when_it_is_answered() {
+fn without_a_key_table_the_atomic_completes_at_its_reply() {
     let stage = Stage::new();
     let (mut peer, number) = stage.peer();
     let conn = peer.connect();

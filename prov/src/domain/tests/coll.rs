@@ -32,7 +32,7 @@ fn records_of_unjoined_groups_are_not_kept() {
 }
 
 #[test]
-fn a_peer_is_ready_for_so_many_groups_and_no_more() {
+fn ready_groups_of_a_peer_are_limited() {
     let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
     let (mut bad, _) = stage.peer();
     let conn = bad.connect();
@@ -47,7 +47,7 @@ fn a_peer_is_ready_for_so_many_groups_and_no_more() {
 }
 
 #[test]
-fn answers_about_groups_count_against_the_peer_that_does_not_take_them() {
+fn unread_group_replies_are_charged_to_the_peer() {
     for (caps, kind, answer) in [
         (fi::FI_COLLECTIVE, wire::COLL_START, wire::COLL_ABORT),
         (0, wire::COLL_JOIN, wire::COLL_REFUSE),
@@ -104,7 +104,7 @@ fn stage(port: u16) -> Stage {
 }
 
 #[test]
-fn a_member_ends_so_many_groups_and_no_more() {
+fn ended_groups_of_a_member_are_limited() {
     let stage = stage(0);
     let (mut bad, _) = stage.peer();
     let conn = bad.connect();
@@ -146,7 +146,7 @@ fn a_member_that_is_too_far_ahead_is_not_read() {
 }
 
 #[test]
-fn members_that_never_come_are_not_remembered_for_ever() {
+fn absent_members_are_forgotten() {
     // This member leads, since its port is the lower one.
     let stage = stage(5);
     let (peer, _) = stage.peer();

@@ -282,7 +282,7 @@ fn an_invalid_record_ends_its_connection_and_no_other() {
 }
 
 #[test]
-fn only_announced_messages_are_streamed_and_only_once() {
+fn cts_is_valid_once_for_an_announced_message() {
     let stage = Stage::new();
     for again in [false, true] {
         let (mut bad, number) = stage.peer();
@@ -357,7 +357,7 @@ fn answers_of_others_and_to_nothing_change_nothing() {
 /// the other. Both end with the peer. A message that was answered completes, whichever end is seen
 /// first.
 #[test]
-fn answers_over_one_connection_outlast_the_end_of_the_other() {
+fn replies_over_one_connection_survive_the_end_of_the_other() {
     let stage = Stage::new();
     for round in 0..20 {
         let (mut peer, number) = stage.peer();
@@ -385,7 +385,7 @@ fn answers_over_one_connection_outlast_the_end_of_the_other() {
 }
 
 #[test]
-fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
+fn peer_with_unread_replies_is_not_polled() {
     const PIECE: usize = 64 << 10;
     let stage = Stage::new();
     stage.region(64 << 10);
@@ -429,7 +429,7 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
 }
 
 #[test]
-fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
+fn unread_acknowledgements_are_charged_to_the_peer() {
     for (kind, answer) in
         [(wire::EAGER | wire::INLINE | wire::WANT_ACK, wire::ACK), (wire::RTS, wire::FIN)]
     {
@@ -465,7 +465,7 @@ fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
 }
 
 #[test]
-fn so_many_messages_wait_for_their_answers_and_no_more() {
+fn unacknowledged_messages_are_limited() {
     for len in [8, 1 << 20] {
         let stage = Stage::new();
         let (mut slow, number) = stage.peer();
@@ -490,7 +490,7 @@ fn so_many_messages_wait_for_their_answers_and_no_more() {
 }
 
 #[test]
-fn a_region_closes_although_a_peer_stays_inside() {
+fn region_closes_despite_a_peer_with_a_hazard_pointer() {
     let stage = Stage::new();
     let index = stage.region(4096);
     let (mut bad, _) = stage.peer();
@@ -576,7 +576,7 @@ fn a_multi_receive_takes_messages_of_a_dead_sender() {
 }
 
 #[test]
-fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
+fn restarted_peer_is_answered_over_its_new_connection() {
     let stage = Stage::new();
     stage.region(4096);
     // The port is free between two incarnations, and must not be assigned dynamically.
@@ -613,7 +613,7 @@ fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
 }
 
 #[test]
-fn silent_connections_do_not_keep_out_the_one_that_answers() {
+fn silent_connections_do_not_block_the_answered_one() {
     let stage = Stage::like(|cfg| cfg.connected = true);
     let node = &stage.domain.shared.fabric.node;
     let bind = || scif::Endpoint::bind(node, 0, Exports::default()).unwrap();
@@ -645,7 +645,7 @@ fn silent_connections_do_not_keep_out_the_one_that_answers() {
 }
 
 #[test]
-fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
+fn copying_peers_delay_a_close_once() {
     const PEERS: u32 = 40;
     let stage = Stage::new();
     let mut liars: Vec<_> = (0..PEERS).map(|_| stage.peer().0).collect();

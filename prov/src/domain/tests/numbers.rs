@@ -72,7 +72,7 @@ impl Stage {
 }
 
 #[test]
-fn strangers_that_come_and_go_leave_a_bounded_number_of_entries() {
+fn transient_peers_leave_a_bounded_number_of_entries() {
     let stage = Stage::new();
     stage.strangers(&node(11), 1..5_001);
     let ((entries, ports), met) = stage.with(|e| (e.peers.sizes(), e.peers.met()));
@@ -87,7 +87,7 @@ fn strangers_that_come_and_go_leave_a_bounded_number_of_entries() {
 }
 
 #[test]
-fn a_crowd_of_strangers_leaves_as_little() {
+fn many_concurrent_transient_peers_leave_bounded_entries() {
     let stage = Stage::new();
     let node = node(12);
     let mut many_peers: Vec<RawPeer<'_>> =
@@ -105,7 +105,7 @@ fn a_crowd_of_strangers_leaves_as_little() {
 }
 
 #[test]
-fn a_stranger_has_its_number_while_a_message_or_a_receive_needs_it() {
+fn peer_number_is_kept_while_a_message_or_receive_uses_it() {
     let stage = Stage::new();
     let node = node(13);
     let mut early = stage.stranger(&node, 1);
@@ -126,7 +126,7 @@ fn a_stranger_has_its_number_while_a_message_or_a_receive_needs_it() {
 }
 
 #[test]
-fn a_receive_from_an_address_that_was_removed_is_for_that_peer_alone() {
+fn receive_from_a_removed_address_matches_that_peer_only() {
     let stage = Stage::new();
     let node = node(14);
     let mut named = stage.stranger(&node, 1);
@@ -150,7 +150,7 @@ fn a_receive_from_an_address_that_was_removed_is_for_that_peer_alone() {
 }
 
 #[test]
-fn a_peer_that_an_address_names_stays_dead() {
+fn peer_with_an_address_stays_dead() {
     let stage = Stage::new();
     let node = node(15);
     let mut named = stage.stranger(&node, 1);
@@ -189,7 +189,7 @@ fn an_address_of_port_0_has_a_number_of_its_own() {
 }
 
 #[test]
-fn no_word_for_a_former_connection_is_taken_for_the_next_peer() {
+fn acks_of_a_former_connection_do_not_reach_the_next_peer() {
     let stage = Stage::new();
     let node = node(16);
     let mut lives = std::collections::HashSet::new();

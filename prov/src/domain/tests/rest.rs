@@ -22,7 +22,7 @@ fn many_peers(stage: &Stage) -> Vec<(RawPeer<'_>, ConnId)> {
 }
 
 #[test]
-fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
+fn sweep_visits_each_idle_ring_when_one_ends() {
     let stage = Stage::new();
     let mut peers = many_peers(&stage);
     let sweep_left = || stage.with(|e| (e.links.idle.len(), e.links.sweep_left));

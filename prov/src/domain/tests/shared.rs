@@ -16,7 +16,7 @@ use crate::state::waiters::WaitState;
 const CONTEXT: usize = 7;
 
 #[test]
-fn cancel_of_a_shared_context_leaves_the_operations_of_its_endpoints() {
+fn cancel_of_a_shared_context_keeps_operations_of_its_endpoints() {
     let stage = Stage::new();
     let (peer, number) = stage.peer();
     let st = &mut *stage.domain.shared.gate.lock();

@@ -100,7 +100,7 @@ fn a_thread_polls_until_each_source_was_tried_once() {
 }
 
 #[test]
-fn a_source_that_refuses_is_tried_seldom_and_fails_no_receive() {
+fn refusing_source_is_tried_rarely_and_fails_no_receive() {
     for reason in [Reason::Denied, Reason::Refused(scif::Refusal::Resources)] {
         let stage = Stage::new();
         let (_peer, number) = stage.peer();
@@ -124,7 +124,7 @@ fn a_source_that_refuses_is_tried_seldom_and_fails_no_receive() {
 }
 
 #[test]
-fn a_source_that_has_not_started_is_tried_seldom_and_fails_no_receive() {
+fn unstarted_source_is_tried_rarely_and_fails_no_receive() {
     let stage = Stage::new();
     let (peer, number) = stage.peer_on(71);
     let id = peer.sock.id();
@@ -145,7 +145,7 @@ fn a_source_that_has_not_started_is_tried_seldom_and_fails_no_receive() {
 }
 
 #[test]
-fn a_source_that_was_there_is_dead_after_refusals() {
+fn reached_source_is_dead_after_refusals() {
     let stage = Stage::new();
     let (peer, number) = stage.peer_on(72);
     let id = peer.sock.id();
@@ -160,7 +160,7 @@ fn a_source_that_was_there_is_dead_after_refusals() {
 }
 
 #[test]
-fn the_end_of_a_peer_that_is_no_source_keeps_no_thread_from_sleep() {
+fn end_of_a_peer_that_is_no_source_does_not_prevent_sleep() {
     let stage = Stage::new();
     let (absent, number) = stage.peer_on(73);
     drop(absent);

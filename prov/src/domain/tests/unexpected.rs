@@ -78,7 +78,7 @@ fn a_peer_is_reset_at_the_limit_of_its_unexpected_messages() {
 }
 
 #[test]
-fn the_peer_that_holds_the_most_gives_way() {
+fn peer_with_the_most_bytes_is_evicted() {
     let stage = limited();
     let (mut first, mut second, mut third) = (stage.peer().0, stage.peer().0, stage.peer().0);
     let conns = [first.connect(), second.connect(), third.connect()];
@@ -122,7 +122,7 @@ fn messages_of_dead_peers_stay_receivable_within_a_bound() {
 }
 
 #[test]
-fn messages_of_a_peer_that_is_back_already_stay() {
+fn messages_of_a_restarted_peer_stay() {
     let stage = limited();
     let (mut peer, _) = stage.peer();
     let conn = peer.connect();
@@ -146,7 +146,7 @@ fn messages_of_a_peer_that_is_back_already_stay() {
 }
 
 #[test]
-fn messages_of_peers_that_closed_make_room_when_room_is_needed() {
+fn messages_of_closed_peers_are_evicted_when_memory_is_needed() {
     let stage = limited();
     for _ in 0..3 {
         let (mut peer, _) = stage.peer();

@@ -217,7 +217,7 @@ mod tests {
     use crate::engine::tests::{Bed, buffer, bytes_of, connect, sum_args};
 
     #[test]
-    fn only_aligned_operands_are_executed_here() {
+    fn only_aligned_operands_are_executed_directly() {
         let mut pair = Bed::pair();
         let memory = buffer(vec![0; 64]);
         pair[1].register(&[memory.sub(0, 64).unwrap()]);

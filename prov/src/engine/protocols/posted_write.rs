@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn withdrawn_writes_leave_room_for_messages() {
+    fn withdrawn_writes_leave_space_for_messages() {
         for len in [8, SHORT_BODY_MAX] {
             let (mut pair, _memory) = bed(5000);
             for _ in 0..400 {

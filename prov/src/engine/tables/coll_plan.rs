@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_application_s_buffers_are_as_long_as_is_said() {
+    fn application_buffers_have_the_planned_length() {
         for n in [1, 2, 5] {
             let slots: Vec<usize> = (0..n).collect();
             for kind in KINDS {

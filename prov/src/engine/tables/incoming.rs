@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_alone_is_divided_so_that_both_sides_end_together() {
+    fn single_message_is_divided_for_a_common_end() {
         let len = 1 << 20;
         assert_eq!(part_size(len, true), PART_MAX.min(len / 2 - len / 32));
         assert_eq!(part_size(len, false), PART_MAX.min(len / 2));

@@ -74,7 +74,7 @@ mod tests {
     use crate::engine::tests::buffer;
 
     #[test]
-    fn messages_get_parts_until_too_little_is_left() {
+    fn messages_get_parts_until_the_minimum_is_reached() {
         let mut multi = Multi::new(buffer(vec![0; 100]), 3);
         let first = multi.reserve(60, 30).unwrap();
         assert!(!first.last && multi.is_filling());

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_does_not_poll_is_left_alone() {
+    fn silent_target_gets_direct_accesses() {
         let mut posted = PostedWrites::default();
         let polled = scif::now_ns() - POLLED_NS;
         assert!(!posted.take_ring(|| polled) && !posted.take_ring(|| polled));

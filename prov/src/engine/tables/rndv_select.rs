@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_come_together_have_no_choice() {
+    fn messages_in_a_batch_keep_the_protocol() {
         let mut selector = RndvSelector::default();
         while selector.choose(LEN, true) == Some(RndvProto::CoopCopy) {
             run(&mut selector, 1, [20_000, 9_000], true);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_with_a_full_backlog_keeps_no_thread_from_sleep_for_ever() {
+    fn full_backlog_of_a_source_prevents_sleep_for_a_limited_time() {
         let mut unmet = UnmetSources::default();
         unmet.note();
         unmet.set(&[(PeerId::new(7), id(9))], id(1), 0);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_another_source_has_taken_begins_anew() {
+    fn reused_peer_number_restarts_the_attempts() {
         let (mut unmet, seven) = (UnmetSources::default(), PeerId::new(7));
         unmet.set(&[(seven, id(9))], id(1), 0);
         for attempt in 1..20 {

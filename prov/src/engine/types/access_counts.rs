@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uses_are_told_as_they_double() {
+    fn access_counts_are_reported_when_they_double() {
         let mut uses = AccessCounter::default();
         let reported: Vec<u32> = (0..1000).filter_map(|_| uses.count(5, None, 1)).collect();
         assert_eq!(reported, [64, 128, 256, 512]);

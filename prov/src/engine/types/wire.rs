@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back_in_order_and_then_the_rest() {
+    fn words_and_payload_round_trip() {
         let mut head = Head::new().word(7).word(u64::MAX);
         head.tail(3).unwrap().copy_from_slice(b"abc");
         let mut bytes = [0; HEAD_MAX];
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_atomic_word_keeps_its_fields() {
+    fn atomic_word_round_trips() {
         let word =
             AtomicWord { op: 9, datatype: 13, kind: 2, segments: 8, len: 4096, has_data: true };
         assert_eq!(AtomicWord::unpack(word.pack()), word);

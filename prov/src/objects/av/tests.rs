@@ -74,7 +74,7 @@ fn good_and_bad_addresses_together() {
 }
 
 #[test]
-fn lookup_tells_the_whole_length() {
+fn lookup_returns_the_full_length() {
     let rig = AvRig::new();
     assert_eq!(rig.insert(&[local(77)], &mut [UNSET], None), 1);
     assert_eq!(rig.lookup(0, ADDR_LEN), (0, local(77), ADDR_LEN));

@@ -98,7 +98,7 @@ fn each_format_is_as_long_as_its_entry() {
 }
 
 #[test]
-fn empty_reads_and_reads_without_room() {
+fn empty_reads_and_reads_without_space() {
     let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let eagain = -(fi::FI_EAGAIN as isize);
     assert_eq!(rig.read(&mut [0usize]), eagain);
@@ -118,7 +118,7 @@ fn empty_reads_and_reads_without_room() {
 }
 
 #[test]
-fn error_entries_are_as_long_as_the_application_knows() {
+fn error_entries_have_the_length_of_the_application_version() {
     for (api, len) in [(V1_4, 72), (V1_17, 80), (V2_0, 88)] {
         let rig = CqRig::new(api, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
         rig.state(|q| q.error(failure(&[])));
@@ -189,7 +189,7 @@ fn blocking_reads_end_by_entry_by_time_and_by_signal() {
 }
 
 #[test]
-fn a_threshold_waits_for_as_many() {
+fn threshold_waits_for_that_many_entries() {
     let mut attr = attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_UNSPEC);
     attr.wait_cond = fi::FI_CQ_COND_THRESHOLD;
     let rig = CqRig::new(V2_0, attr);
@@ -212,7 +212,7 @@ fn a_threshold_waits_for_as_many() {
 }
 
 #[test]
-fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
+fn polled_descriptor_reports_entries_of_other_threads() {
     let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_FD));
     let mut fd: c_int = -1;
     // SAFETY: an open queue, and space for a descriptor.
@@ -277,7 +277,7 @@ fn timed_waits_end_with_an_entry_and_leave_no_wait_object() {
 }
 
 #[test]
-fn wait_objects_that_are_not_offered() {
+fn unsupported_wait_objects_are_refused() {
     let domain = Domain::for_test(V2_0, &fi::fi_domain_attr::default());
     let open =
         |attr: &fi::fi_cq_attr| Cq::open(&domain.shared, attr, None, ptr::null_mut()).map(|_| ());

@@ -293,7 +293,7 @@ mod tests {
         ContextAttr { caps: 0, op_flags: 0, msg_order: 0, inject_size: 0, size: 0 };
 
     #[test]
-    fn a_context_may_ask_for_less() {
+    fn context_accepts_smaller_attributes() {
         let same = OWN.narrowed(None).unwrap();
         assert_eq!((same.caps, same.op_flags), (OWN.caps, OWN.op_flags));
         let less = OWN
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_cannot_ask_for_more() {
+    fn context_refuses_larger_attributes() {
         for more in [
             ContextAttr { caps: fi::FI_RMA, ..NONE },
             ContextAttr { inject_size: OWN.inject_size + 1, ..NONE },

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_goes_one_way_and_says_so() {
+    fn context_has_the_capabilities_of_its_direction() {
         let all = fi::FI_MSG | fi::FI_RMA;
         assert_eq!(
             one_way(all, Direction::Transmit),

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_domain_attribute_grew_as_the_releases_say() {
+    fn domain_attribute_has_the_size_of_each_release() {
         let len = |major, minor| domain_attr_len(fi_version(major, minor));
         assert_eq!(
             [len(1, 17), len(1, 20), len(2, 0), len(2, 4), len(2, 5), len(2, 6)],

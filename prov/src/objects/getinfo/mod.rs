@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_always_there() {
+    fn source_address_is_always_set() {
         assert_eq!(addresses(&request(None, None, 0)), Ok((OWN, None)));
         let dest = Addr::this_host(Ipv4Addr::new(127, 0, 0, 2), 9228);
         let found = addresses(&request(Some(c"127.0.0.2"), Some(c"9228"), 0));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn names_go_to_the_side_that_the_flags_say() {
+    fn flags_select_source_or_destination() {
         let port = Addr { port: 9228, ..OWN };
         assert_eq!(addresses(&request(None, Some(c"9228"), FI_SOURCE)), Ok((port, None)));
         assert_eq!(addresses(&request(None, Some(c"9228"), 0)), Ok((OWN, Some(port))));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn hinted_addresses_are_kept_unless_named_anew() {
+    fn hinted_addresses_are_kept_unless_replaced() {
         let source = Addr::this_host(Ipv4Addr::new(127, 0, 0, 3), 77).to_bytes();
         let dest = Addr::this_host(Ipv4Addr::new(127, 0, 0, 4), 78).to_bytes();
         let mut request = request(None, None, 0);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn priced_capabilities_are_given_only_when_asked() {
+    fn costly_capabilities_require_a_hint() {
         assert_eq!(answer(None).caps, OFFERS[0].caps & !attr::PRICED_CAPS);
         assert_eq!(granted(0), OFFERS[0].caps & !attr::PRICED_CAPS);
         let asked = FI_MSG | FI_SOURCE | FI_RMA_EVENT;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn without_hints_the_orders_that_always_hold_are_told_and_no_flags_are_set() {
+    fn without_hints_guaranteed_orders_are_set_and_no_flags() {
         let info = answer(None);
         assert_eq!(info.tx.msg_order, attr::MSG_ORDER);
         assert_eq!(info.tx.msg_order & (FI_ORDER_ATOMIC_RAR | FI_ORDER_RAS), FI_ORDER_ATOMIC_RAR);

@@ -302,7 +302,7 @@ fn only_whole_infos_of_the_offered_type_open_endpoints() {
 }
 
 #[test]
-fn classes_of_operations_that_were_not_asked_for_do_not_exist() {
+fn operation_classes_without_capability_are_absent() {
     let mut rig = EpRig::new(fi::FI_MSG);
     let ep = rig.enabled(BOTH);
     let nosys = -(fi::FI_ENOSYS as isize);

@@ -152,8 +152,8 @@ pub(crate) const CASES: &[Case] = &[
             until("four bytes", || api.poll(epd, IN, 0) == IN);
             let receiver = Process::start(|| wild(api.recv_to(epd, gone, 2)));
             assert!([0, -libc::SIGSEGV].contains(&receiver.end()));
-            // A driver may have removed them from the queue before it found the address
-            // bad.
+            // A driver may have removed bytes from the queue before it detected the invalid
+            // address.
             let left = api.recv(epd, &mut [0; 4], 0).unwrap();
             assert!(left == 4 || left == 2);
             cue.tell();

@@ -162,8 +162,8 @@ fn ordeals(
             Err(error) => complain("idle peers", &error, report),
         }
     }
-    // Providers that never notice a death take longest to report it, so one death of each size must
-    // do.
+    // A provider that never detects a death takes the full time limit, so one death of each size
+    // suffices.
     let ours = subject.label == "scif";
     let deaths = if ours { options.deaths } else { options.deaths_of_others };
     let kinds = [true, false]

@@ -52,7 +52,8 @@ impl Asker<'_> {
     }
 }
 
-/// Returns the set-up of this file; other providers promise other results.
+/// Returns the set-up of this file. Skips the case for other providers, because their results
+/// differ.
 pub(super) fn asker(rank: &Rank) -> Outcome<Asker<'_>> {
     if rank.target.prov == "scif" {
         Ok(Asker { lib: load(rank)?, rank })

@@ -138,8 +138,8 @@ impl WindowState {
         std::mem::take(&mut take(&self.0).left)
     }
 
-    /// Drops the mappings for copying, because another process uses the endpoint now: see
-    /// `mapping`.
+    /// Drops the mappings that this process uses for copies, since another process now uses the
+    /// endpoint, too. See `mapping`.
     pub(crate) fn forget_copies(&self) {
         take(&self.0).copies.clear();
     }

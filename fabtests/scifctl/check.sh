@@ -80,6 +80,10 @@ case_of "nodes of another domain" json "d['nodes'] == []" \
 case_of "endpoints" says "^ *$server .* LISTENING +3:2050 " "$tool" endpoints
 case_of "endpoints, JSON" json "[(e['state'], e['node'], e['port'], e['peer'])
     for e in d['endpoints']] == [('LISTENING', 3, 2050, None)]" "$tool" endpoints --json
+case_of "dump of a process" says "^ *$server .* LISTENING +3:2050 " "$tool" dump "$server"
+case_of "dump of none" ends_with 1 "$tool" dump 1
+case_of "a process of scif.h is not part of a job" json \
+    "$server not in [p['pid'] for p in d['processes']]" "$tool" job --json
 case_of "of one node only" json "d['endpoints'] == []" "$tool" endpoints --json --node=4
 case_of "live: as many documents as requested, with rates" json "len(documents) == 3
     and 'message_bytes_per_second' in d['endpoints'][0]" \

@@ -34,6 +34,7 @@ ended() {
 # begun STACK MODE: starts a job, and waits until each rank has printed its process id.
 begun() {
     ended
+    : >"$room/job"
     PIN=0 RUN_BY=exec run_mpi "$1" "$PROVIDER" 4 120 "$(stack_python "$1")" \
         "$ROOT/fabtests/mpi/jobs/hang.py" "$2" >"$room/job" 2>&1 &
     launcher=$!
@@ -93,6 +94,22 @@ hidden() {
         ! grep -q "\"pid\":$pid," "$room/other"
 }
 
+# Counters of messages and bytes agree in each of 300 snapshots of a storm of 8-byte messages.
+storm() {
+    local pid
+    begun "$1" storm || return 1
+    pid=$(sed -n 's/^hang: rank 0 pid //p' "$room/job")
+    "$tool" dump "$pid" --json --watch=0.01 --count=300 >"$room/documents" || return 1
+    python3 - "$room/documents" <<'PYTHON'
+import json, sys
+counters = [json.loads(line)["endpoints"][0]["snapshot"]["counters"] for line in open(sys.argv[1])]
+sent = [(c["sent_ops"], c["sent_bytes"]) for c in counters]
+rest = {size - 8 * messages for messages, size in sent}
+print(f"{sent[-1][0] - sent[0][0]} messages, rest {rest}")
+sys.exit(0 if len(rest) == 1 and sent == sorted(sent) and sent[-1][0] - sent[0][0] > 300 else 1)
+PYTHON
+}
+
 # prints PATTERN COUNT COMMAND...: as many lines of the output match.
 prints() {
     "${@:3}" >"$room/printed" && [ "$(grep -c "$1" "$room/printed")" = "$2" ] && return 0
@@ -125,6 +142,7 @@ for stack; do
         "re.search('rank 2 .* is stopped', findings)"
     case_of "$title: peers, dump, stats, endpoints, top" shown
     [ "$(id -u)" != 0 ] || case_of "$title: hidden from another user" hidden
+    case_of "$title: a storm of messages, with no torn snapshot" storm "$stack"
     ended
 done
 echo "$good passed; $bad failed"

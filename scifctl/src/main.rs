@@ -41,6 +41,12 @@ fn run_other(config: &Config, command: &Command) -> Result<()> {
     match command {
         Command::Nodes(options) => show(List::Nodes, options),
         Command::Endpoints(options) => show(List::Endpoints, options),
+        Command::Peers { pid, options } if !fabric::has_endpoints(*pid) => {
+            show::show_process(config, *pid, false, options.json)
+        }
+        Command::Dump { pid, options } if !fabric::has_endpoints(*pid) => {
+            show::show_process(config, *pid, true, options.json)
+        }
         Command::Peers { pid, options } => fabric::peers(*pid, options),
         Command::Dump { pid, options } => fabric::dump(*pid, options),
         Command::Job(options) => fabric::job(options),

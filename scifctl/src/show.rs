@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::args::ListOptions;
 use crate::fabric;
-use crate::failure::Result;
+use crate::failure::{Problem, Result};
 use crate::summary;
 use crate::table::{bytes, columns, own, peer};
 
@@ -153,6 +153,29 @@ pub(crate) fn show(config: &Config, list: List, options: &ListOptions) -> Result
         out.flush()?;
         before = Some(seen);
     }
+    Ok(())
+}
+
+/// Shows the endpoints, connections and windows of one process that uses `scif.h`, or only its
+/// connections.
+pub(crate) fn show_process(config: &Config, pid: i32, all: bool, json: bool) -> Result<()> {
+    let mut seen = Seen::now(config, List::Connections, None)?;
+    seen.processes.retain(|process| process.pid == pid);
+    if seen.processes.is_empty() {
+        return Err(Problem::Failed(format!(
+            "process {pid} has no endpoint of libfabric's provider or of scif.h that this user may \
+             inspect: 'scifctl endpoints' lists those"
+        )));
+    }
+    let text = match (json, all) {
+        (true, true) => format!("{}\n", document(List::Endpoints, &seen, None)),
+        (true, false) => format!("{}\n", document(List::Connections, &seen, None)),
+        (false, true) => [List::Endpoints, List::Connections, List::Windows]
+            .map(|list| tables(list, &seen, None, false))
+            .join("\n"),
+        (false, false) => tables(List::Connections, &seen, None, false),
+    };
+    io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
 }
 

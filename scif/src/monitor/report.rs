@@ -394,6 +394,8 @@ const _: () = assert!(COUNTERS.len() <= COUNTER_WORDS);
 
 #[cfg(test)]
 mod tests {
+    use scif_ring::AtomicFlag;
+
     use super::*;
     use crate::monitor::{EndpointRecord, ProcessIdentity, publish_process};
     use crate::sys::process::pid;
@@ -435,6 +437,39 @@ mod tests {
         drop(record);
         let report = process_at(pid()).unwrap().unwrap();
         assert!(report.endpoints.iter().all(|endpoint| endpoint.port != port), "closed");
+    }
+
+    #[test]
+    fn no_read_of_a_storm_is_torn() {
+        const READS: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
+        publish_process(identity);
+        let mut record: EndpointRecord<[u64; 28]> = EndpointRecord::open();
+        record.publish(PortId::new(4, 701), 3);
+        let words = record.words();
+        let stop = AtomicFlag::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.get() {
+                    record[0] += 1;
+                    record[1] += 8;
+                    let [sent, bytes, ..] = *record;
+                    record.write_ops(|copy| {
+                        copy.put(ops::RECEIVES, sent);
+                        copy.put(ops::COUNTERS, sent);
+                        copy.put(ops::COUNTERS + 1, bytes);
+                    });
+                }
+            });
+            let mut last = 0;
+            for _ in 0..READS {
+                let seen = ops_of(words);
+                let [sent, bytes, ..] = seen.counters;
+                assert_eq!((bytes, seen.receives), (8 * sent, sent));
+                assert!(sent >= last, "an older snapshot");
+                last = sent;
+            }
+            stop.set(true);
+        });
     }
 
     #[test]

@@ -270,6 +270,12 @@ impl<T> EndpointRecord<T> {
         put(words, record::NUMBER, published.number);
     }
 
+    /// Returns the words of the record.
+    #[must_use]
+    pub fn words(&self) -> SharedWords {
+        self.record.words()
+    }
+
     /// Whether readers can see the record.
     #[must_use]
     pub fn is_published(&self) -> bool {

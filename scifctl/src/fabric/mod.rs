@@ -20,6 +20,11 @@ pub(crate) use texts::endpoints as endpoint_table;
 pub(crate) use top::top;
 pub(crate) use watch::processes;
 
+/// Whether a process publishes endpoints of the provider.
+pub(crate) fn has_endpoints(pid: i32) -> bool {
+    process(pid).is_ok()
+}
+
 /// Shows the peers of a process.
 pub(crate) fn peers(pid: i32, options: &WatchOptions) -> Result<()> {
     repeat(options, || {

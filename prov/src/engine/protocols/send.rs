@@ -95,7 +95,9 @@ pub(crate) fn send_small(
         return Ok(false);
     }
     conn.notify();
-    ep.stats.inline.add(payload.len());
+    let stats = &mut *ep.stats;
+    stats.inline.add(payload.len());
+    stats.sent.add(payload.len());
     note_sent(ep, env, a, payload.len());
     Ok(true)
 }
@@ -115,7 +117,9 @@ fn send_short(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'
         return false;
     }
     conn.notify();
-    ep.stats.ring.add(payload.len());
+    let stats = &mut *ep.stats;
+    stats.ring.add(payload.len());
+    stats.sent.add(payload.len());
     note_sent(ep, env, a, payload.len());
     true
 }
@@ -138,10 +142,9 @@ fn envelope_words(a: &SendArgs<'_>) -> (u8, [u64; 2], usize) {
     }
 }
 
-/// Counts and completes a message of `len` bytes that is in the ring.
+/// Completes a message of `len` bytes that is in the ring and counted.
 #[inline(always)]
 fn note_sent(ep: &mut Endpoint, env: &mut Env<'_>, a: &SendArgs<'_>, len: usize) {
-    ep.stats.sent.add(len);
     let (op_kind, tag) = (OpKind::of(a.tag), a.tag.unwrap_or(0));
     let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag, len };
     completion::tx_posted(ep, env, info, 0);

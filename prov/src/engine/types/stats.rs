@@ -87,3 +87,44 @@ impl Stats {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use scif::monitor::layout::COUNTERS;
+
+    use super::*;
+
+    #[test]
+    fn the_names_of_the_counters_are_in_order() {
+        let words: Vec<u8> = (1..=COUNTERS.len() as u64).flat_map(u64::to_ne_bytes).collect();
+        let stats = Stats::read_from_bytes(&words).unwrap();
+        let place = |name: &str| COUNTERS.iter().position(|counter| *counter == name).unwrap() + 1;
+        let paths = [
+            ("sent", stats.sent),
+            ("received", stats.received),
+            ("inline", stats.inline),
+            ("ring", stats.ring),
+            ("mapped", stats.mapped),
+            ("maps", stats.maps),
+            ("process_vm", stats.process_vm),
+            ("coop_copy", stats.coop_copy),
+            ("rma", stats.rma),
+            ("atomics", stats.atomics),
+            ("posted", stats.posted),
+            ("withdrawn", stats.withdrawn),
+        ];
+        for (name, path) in paths {
+            assert_eq!(path.ops, place(&format!("{name}_ops")) as u64, "{name}");
+            assert_eq!(path.bytes, place(&format!("{name}_bytes")) as u64, "{name}");
+        }
+        let others = [
+            ("fallbacks", stats.fallbacks),
+            ("no_direct", stats.no_direct),
+            ("unexpected", stats.unexpected),
+            ("lost_peers", stats.lost_peers),
+        ];
+        for (name, value) in others {
+            assert_eq!(value, place(name) as u64, "{name}");
+        }
+    }
+}

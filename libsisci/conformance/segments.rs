@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! States of segments, and connections to them.
+#![expect(unsafe_code, reason = "memory of the program")]
 
+use std::alloc::Layout;
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::api::{Api, Case};
-use crate::rig::{DISCONNECT, LONG, LOST, Node, OTHER, OWNER, code, two};
+use crate::rig::{DISCONNECT, LONG, LOST, Node, OTHER, OWNER, View, code, two};
 
 pub(crate) const CASES: &[Case] = &[
     ("a segment has its id and size", id_and_size),
@@ -15,6 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     ("a segment larger than the machine is refused", too_large),
     ("PRIVATE is never reachable", private),
     ("EMPTY has no memory", empty),
+    ("an empty segment takes memory of the program", registered),
+    ("other memory is refused", wrong_memory),
     ("availability needs preparation", states),
     ("an unprepared segment is not found", not_found),
     ("another process connects", connect),
@@ -115,10 +120,56 @@ fn empty(api: &Api) {
     let segment = node.create(1, 4096, api.flag("EMPTY")).unwrap();
     assert_eq!(api.SCIPrepareSegment(segment, 0, 0), Err(code::ILLEGAL_OPERATION));
     assert_eq!(node.map_local(segment, 0, 64).err(), Some(code::ILLEGAL_OPERATION));
-    let memory = node.sd;
-    let registered = api.SCIRegisterSegmentMemory(memory, 4096, segment, 0);
-    assert_eq!(registered, Err(code::NOT_SUPPORTED));
     api.SCIRemoveSegment(segment, 0).unwrap();
+    node.leave();
+}
+
+/// Allocates pages of the program.
+fn pages(n: usize) -> *mut c_void {
+    let layout = Layout::from_size_align(n * 4096, 4096).unwrap();
+    // SAFETY: a layout of some bytes.
+    let at = unsafe { std::alloc::alloc_zeroed(layout) };
+    assert!(!at.is_null());
+    at.cast()
+}
+
+fn registered(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let memory = pages(4);
+    let own = View { map: null_mut(), at: memory.expose_provenance() };
+    own.store(4096, 5);
+    let segment = node.create(1, 4 * 4096, api.flag("EMPTY")).unwrap();
+    api.SCIRegisterSegmentMemory(memory, 4 * 4096, segment, 0).unwrap();
+    let again = api.SCIRegisterSegmentMemory(memory, 4 * 4096, segment, 0);
+    assert_eq!(again, Err(code::ILLEGAL_OPERATION));
+    api.SCIPrepareSegment(segment, 0, 0).unwrap();
+    api.SCISetSegmentAvailable(segment, 0, 0).unwrap();
+    let remote = node.connect(OWNER, 1).unwrap();
+    let view = node.map(remote, 0, 4 * 4096).unwrap();
+    assert_eq!(view.load(4096), 5, "the content moves with the pages");
+    view.store(8, 6);
+    assert_eq!(own.load(8), 6, "one memory");
+    api.SCIUnmapSegment(view.map, 0).unwrap();
+    api.SCIDisconnectSegment(remote, 0).unwrap();
+    api.SCIRemoveSegment(segment, 0).unwrap();
+    assert_eq!((own.load(8), own.load(4096)), (6, 5), "still memory of the program");
+    node.leave();
+}
+
+fn wrong_memory(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let segment = node.create(1, 4096, api.flag("EMPTY")).unwrap();
+    let memory = pages(2);
+    let register = |at: *mut c_void, size| api.SCIRegisterSegmentMemory(at, size, segment, 0);
+    assert_eq!(register(memory, 8192), Err(code::OUT_OF_RANGE));
+    assert_eq!(register(memory.wrapping_byte_add(8), 4096), Err(code::ILLEGAL_ADDRESS));
+    assert_eq!(register(null_mut(), 4096), Err(code::ILLEGAL_ADDRESS));
+    let full = node.create(2, 4096, 0).unwrap();
+    let filled = api.SCIRegisterSegmentMemory(memory, 4096, full, 0);
+    assert_eq!(filled, Err(code::ILLEGAL_OPERATION));
+    for segment in [segment, full] {
+        api.SCIRemoveSegment(segment, 0).unwrap();
+    }
     node.leave();
 }
 

@@ -310,6 +310,9 @@ impl LocalSegment {
             server.announce(EventReason::Lost);
             server.close();
         }
+        if let Some(memory) = &take(&self.state).memory {
+            memory.restore();
+        }
         if let Some(callback) = &self.callback {
             callback.close();
         }
@@ -349,6 +352,23 @@ impl LocalSegment {
         }
         take(&self.state).events.push(event);
         self.changed.notify_all();
+    }
+
+    /// Gives an empty segment memory of the program (`SCIRegisterSegmentMemory`).
+    ///
+    /// # Errors
+    /// `IllegalOperation` unless it is empty; `OutOfRange` for another size than its own; those of
+    /// [`Memory::of_program`].
+    pub(crate) fn fill(&self, addr: usize, size: usize) -> Outcome<()> {
+        let mut state = take(&self.state);
+        if self.flags & flags::EMPTY == 0 || state.memory.is_some() || state.removed {
+            return fail(SciError::IllegalOperation);
+        }
+        if size != self.size {
+            return fail(SciError::OutOfRange);
+        }
+        state.memory = Some(Arc::new(Memory::of_program(addr, size)?));
+        Ok(())
     }
 
     /// Returns its memory for a mapping or transfer, which counts until [`LocalSegment::put`].

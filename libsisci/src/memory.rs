@@ -9,10 +9,15 @@ use std::sync::{Mutex, OnceLock};
 use scif::sys::fork::PrivateFd;
 use scif::sys::memfd::{self, FIXED_SIZE};
 use scif::sys::mmap::{Mapping, PAGE};
+use scif::sys::pages::{self, Area, WriteFence};
 use scif_ring::Mem;
 
 use crate::error::{Outcome, SciError, fail};
 use crate::lock::take;
+
+/// Number of threads of the library besides the one that starts with the first DMA queue. Without a
+/// thread of the program besides the caller, nothing stores to pages while they move.
+const OWN_THREADS: usize = 2;
 
 /// Memory of a segment.
 #[derive(Debug)]
@@ -22,6 +27,25 @@ pub(crate) struct Memory {
     /// Mapping of the library for transfers, made by the first of them.
     view: OnceLock<Mapping>,
     making: Mutex<()>,
+    /// Range of the program whose pages moved into the memfd.
+    program: Option<(usize, usize)>,
+}
+
+/// Returns the means to suspend stores of other threads of the program.
+///
+/// # Errors
+/// `NotAvailable` if there are such threads and the system refuses.
+fn store_guard() -> Outcome<Option<WriteFence>> {
+    if let Some(guard) = WriteFence::new() {
+        return Ok(Some(guard));
+    }
+    if pages::threads() <= 1 + OWN_THREADS { Ok(None) } else { fail(SciError::NotAvailable) }
+}
+
+/// Whether pages of an area can move: private memory without a file, no stack.
+fn is_movable(area: &Area) -> bool {
+    let special = area.name.starts_with("[stack") || area.name.contains("huge");
+    area.read && area.write && !area.shared && area.file.ino == 0 && !special
 }
 
 /// Returns the size of the memfd of a segment: whole pages.
@@ -47,6 +71,70 @@ impl Memory {
         Ok(Memory::over(fd, size))
     }
 
+    /// Makes memory of pages of the program, which keep address and content
+    /// (`SCIRegisterSegmentMemory`).
+    ///
+    /// # Errors
+    /// `SizeAlignment` for parts of pages; `IllegalAddress` for memory that is not plain private
+    /// memory of the program; `NotAvailable` if the pages cannot move now.
+    pub(crate) fn of_program(addr: usize, size: usize) -> Outcome<Memory> {
+        if size == 0 || !size.is_multiple_of(PAGE) {
+            return fail(SciError::SizeAlignment);
+        }
+        let end = addr.checked_add(size).ok_or(SciError::IllegalAddress)?;
+        if addr == 0 || !addr.is_multiple_of(PAGE) {
+            return fail(SciError::IllegalAddress);
+        }
+        let areas = pages::areas(addr, end).map_err(|_| SciError::Nospc)?;
+        let mut reached = addr;
+        for area in &areas {
+            if area.begin > reached || !is_movable(area) {
+                return fail(SciError::IllegalAddress);
+            }
+            reached = area.end;
+        }
+        if reached < end {
+            return fail(SciError::IllegalAddress);
+        }
+        let mut memory = Memory::new(size)?;
+        let guard = store_guard()?;
+        for area in &areas {
+            let (from, to) = (area.begin.max(addr), area.end.min(end));
+            let offset = (from - addr) as u64;
+            let hold = |_: usize, _: usize| Some(());
+            let moved = pages::move_in(area, from..to, memory.fd(), offset, guard.as_ref(), hold);
+            if let Err(errno) = moved {
+                drop(guard);
+                memory.program = Some((addr, end));
+                memory.restore();
+                scif::logging::warn_about_call!(
+                    "SCIRegisterSegmentMemory: pages at {from:#x} did not move: {errno}; \
+                     SCI_ERR_NOT_AVAILABLE. Use memory that is mapped for the segment alone"
+                );
+                return fail(SciError::NotAvailable);
+            }
+        }
+        memory.program = Some((addr, end));
+        Ok(memory)
+    }
+
+    /// Moves the pages of the program back to private memory. Pages that cannot move remain shared
+    /// with the memfd, with their content.
+    pub(crate) fn restore(&self) {
+        let Some((addr, end)) = self.program else { return };
+        let (Ok(areas), Ok(file)) = (pages::areas(addr, end), pages::file_id(&self.fd)) else {
+            return;
+        };
+        let Ok(guard) = store_guard() else { return };
+        for area in areas.iter().filter(|area| area.shared && area.file == file) {
+            let (from, to) = (area.begin.max(addr), area.end.min(end));
+            let fd = Some(self.fd.as_fd());
+            if let Err(errno) = pages::restore(area, from, to, guard.as_ref(), fd) {
+                log::debug!("pages at {from:#x} stay in the memory of a removed segment: {errno}");
+            }
+        }
+    }
+
     /// Takes over memory of a peer.
     ///
     /// # Errors
@@ -66,7 +154,9 @@ impl Memory {
     }
 
     fn over(fd: OwnedFd, size: usize) -> Memory {
-        Memory { fd: PrivateFd::new(fd), size, view: OnceLock::new(), making: Mutex::new(()) }
+        let fd = PrivateFd::new(fd);
+        let (view, making) = (OnceLock::new(), Mutex::new(()));
+        Memory { fd, size, view, making, program: None }
     }
 
     /// Returns the size in bytes that the owner asked for.
@@ -110,6 +200,33 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_the_program_moves_there_and_back() {
+        let own = Mapping::private(2 * PAGE).unwrap();
+        let addr = own.address();
+        own.bytes(PAGE, 4).unwrap().copy_from_slice(&[1, 2, 3, 4]);
+        let memory = Memory::of_program(addr, 2 * PAGE).unwrap();
+        let mut got = [0; 4];
+        memory.bytes(PAGE, 4).unwrap().copy_to_slice(&mut got);
+        assert_eq!(got, [1, 2, 3, 4]);
+        memory.bytes(0, 4).unwrap().copy_from_slice(&[5; 4]);
+        own.bytes(0, 4).unwrap().copy_to_slice(&mut got);
+        assert_eq!(got, [5; 4], "one memory");
+        memory.restore();
+        memory.bytes(0, 4).unwrap().copy_from_slice(&[6; 4]);
+        own.bytes(0, 4).unwrap().copy_to_slice(&mut got);
+        assert_eq!(got, [5; 4], "private again");
+        for (addr, size, code) in [
+            (addr, 100, SciError::SizeAlignment),
+            (addr + 8, PAGE, SciError::IllegalAddress),
+            (0, PAGE, SciError::IllegalAddress),
+            (usize::MAX - PAGE + 1, 2 * PAGE, SciError::IllegalAddress),
+        ] {
+            let failed = Memory::of_program(addr, size).err().map(|failure| failure.code);
+            assert_eq!(failed, Some(code), "{addr:#x} {size}");
+        }
+    }
 
     #[test]
     fn memory_of_a_peer_is_checked() {

@@ -191,16 +191,16 @@ unsafe extern "C" fn SCIWaitForLocalSegmentEvent(
 // SAFETY: as `SCICreateSegment`.
 #[unsafe(no_mangle)]
 extern "C" fn SCIRegisterSegmentMemory(
-    _address: *mut c_void,
-    _size: usize,
+    address: *mut c_void,
+    size: usize,
     segment: Handle,
     flags: u32,
     error: *mut u32,
 ) {
     guard(error, (), || {
-        object::<LocalSegment>(segment)?;
+        let segment = object::<LocalSegment>(segment)?;
         check_flags(flags, flags::LOCK_USER_MEM)?;
-        not_supported("SCIRegisterSegmentMemory")
+        segment.fill(address.expose_provenance(), size)
     });
 }
 

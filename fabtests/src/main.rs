@@ -20,7 +20,7 @@ use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::sandbox::ReserveAllocator;
 use scif_fabtests::harness::{Case, Fail, Rank, driver};
 
-/// Allocator of this program: where a case uses up all memory, a rank itself goes on.
+/// Allocator of this program: where a case uses up all memory, the rank itself continues.
 #[global_allocator]
 static ALLOCATOR: ReserveAllocator = ReserveAllocator::new();
 

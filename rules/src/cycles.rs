@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Rule `cycle`: no cycle of modules in a crate.
 //!
-//! Each module is looked at with its children as wholes: a cycle of files shows at the module
-//! that holds all of them, and so does a cycle of directories without a cycle of files.
+//! Each module is examined with its children as wholes: a cycle of files shows at the module that
+//! holds all of them, and so does a cycle of directories without a cycle of files.
 
 use std::collections::{BTreeMap, BTreeSet};
 

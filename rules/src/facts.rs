@@ -16,7 +16,7 @@ pub(crate) struct Ty {
     pub args: Vec<Ty>,
 }
 
-/// Origin of a value, as far as the syntax tells it; its type follows once all files are known.
+/// Origin of a value, as far as the syntax shows it; its type follows once all files are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Of(Ty),

@@ -51,7 +51,7 @@ impl FdHandoff {
         let first = unix::send(&self.to, &left.encode(), fds);
         sharer.left.set(left.number);
         self.skip_to(left.number);
-        // The former packet is gone, and its descriptors are not in flight any more.
+        // The former packet has been removed, and its descriptors are not in flight any more.
         if let Err(errno) = first.or_else(|_| unix::send(&self.to, &left.encode(), fds)) {
             // The other sharers do without.
             warn_about_peer!(

@@ -20,7 +20,7 @@ use crate::sys::time::now_ns;
 pub const DYNAMIC_PORTS: RangeInclusive<u16> = 1089..=u16::MAX;
 
 /// Returns all dynamic ports, beginning with one that no other process has tried lately. A socket
-/// of the port tells whether it is free.
+/// of the port shows whether it is free.
 pub fn dynamic_ports() -> impl Iterator<Item = u16> {
     let hint = first_choice(now_ns(), process::pid());
     DYNAMIC_PORTS.skip(hint).chain(DYNAMIC_PORTS.take(hint))

@@ -29,7 +29,7 @@ pub enum TransportKind {
     Local,
     /// All processes that the SCIF driver of this system reaches.
     Kernel,
-    /// All processes that the calls of `scif.h` reach, whoever serves them
+    /// All processes that the calls of `scif.h` reach, over any implementation
     /// ([`Node::open_over`]).
     Scif,
     /// A working driver if one exists, otherwise `Soft`. [`Node::kind`] returns the choice.

@@ -2,7 +2,7 @@
 //! Distance of the two processors. Hypervisors move virtual processors between cores and hardware
 //! threads of one core, which changes every figure several times over.
 //!
-//! A probe hands a cache line back and forth between the ranks. Its round trip tells the placement.
+//! A probe hands a cache line back and forth between the ranks. Its round trip shows the placement.
 //! The borders are constant, so that a placement means the same in every run.
 
 use super::os::now_ns;

@@ -487,8 +487,8 @@ fn without_the_target(rank: &Rank) -> Outcome {
     let add =
         |word: u64, context| AtomicTarget::sum(rig.peer(), at.addr + 8 * word, at.key, context);
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
-    // The connection exists. The key table of the target arrives with its next event, for which
-    // the provider looks at intervals.
+    // The connection exists. The key table of the target arrives with its next event. The provider
+    // checks for events at intervals.
     rig.complete(1, || rig.ep.atomic(&add(1, 1), one))?;
     let connected = Instant::now();
     for polls in 0.. {

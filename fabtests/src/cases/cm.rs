@@ -643,7 +643,8 @@ fn descriptor(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// Tests a caller that closes: its request can be read and accepted, in vain.
+/// Tests a caller that closes: its request can be read and accepted, but the connection ends at
+/// once.
 fn closed_while_calling(bare: &CmRig<'_>) -> Outcome {
     if bare.rank.index == 0 {
         let pep = bare.listening_for_all()?;

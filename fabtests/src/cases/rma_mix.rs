@@ -276,7 +276,7 @@ impl MixSide<'_> {
         self.post(|side| side.rig.ep.read(buf, side.rig.peer(), addr, key, slot)).map(drop)
     }
 
-    /// Adds to the sum, with or without a look at its value.
+    /// Adds to the sum, with or without fetching its value.
     fn add(&mut self) -> Outcome {
         let slot = self.slot()?;
         let (value, fetches) = (1 + self.rng.next_u64() % 9, self.rng.one_in(2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Peers that connect, send one message and close, each at an address of its own. A server that no
-//! address vector tells about them keeps a bounded state.
+//! Peers that connect, send one message and close, each at an address of its own. A server whose
+//! address vector does not contain them keeps a bounded state.
 //!
 //! Rank 0 is the server. Rank 1 opens and closes the endpoints of the peers.
 

@@ -210,7 +210,7 @@ pub(crate) fn env() -> &'static Settings {
     })
 }
 
-/// Place of this process in its job, as the environment of a launcher tells it.
+/// Place of this process in its job, read from the environment of a launcher.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Launcher {
     /// Launcher or interface; empty if no launcher is known.

@@ -241,7 +241,7 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
     st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
 }
 
-/// Makes progress, unless a look at the rings finds nothing to do.
+/// Makes progress, unless a poll of the rings finds nothing to do.
 #[inline]
 pub(crate) fn poll(st: &mut DomainState, ep: u32) {
     let empty =
@@ -251,8 +251,8 @@ pub(crate) fn poll(st: &mut DomainState, ep: u32) {
     }
 }
 
-/// Looks at the rings, for a call that has already refused a forked child. Returns true if there
-/// was nothing to do.
+/// Polls the rings, for a call that has already refused a forked child. Returns true if there was
+/// nothing to do.
 #[inline(always)]
 pub(crate) fn poll_empty(st: &mut DomainState, ep: u32) -> bool {
     guarded(st, ep, |st| enabled(st, ep).is_ok_and(|(e, env)| fast_path::poll_empty(e, &env)))

@@ -42,8 +42,8 @@ use progress_handle::AutoProgress;
 pub(crate) use state::{DomainShared, DomainState, Target};
 
 impl DomainShared {
-    /// Opens a domain for an application that requested `caps`; `events` tells whether an event
-    /// queue drives connections or groups.
+    /// Opens a domain for an application that requested `caps`; `events`: whether an event queue
+    /// drives connections or groups.
     ///
     /// # Errors
     /// Errors of the system, when it is out of a resource.

@@ -147,7 +147,7 @@ impl<D: CompletionSink> InlineRecv<'_, '_, D> {
     }
 }
 
-/// Result of a look at the rings.
+/// Result of a direct poll of the rings.
 enum RingScan {
     /// No ring holds a record, and no other work is due.
     Empty,

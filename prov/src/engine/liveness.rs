@@ -32,8 +32,8 @@ pub(crate) fn check_liveness(ep: &mut Endpoint, env: &mut Env<'_>) {
     }
 }
 
-/// Returns the error for operations to `peer` once connects have failed for too long. The flag
-/// is true if the peer is gone, and false if it exists but cannot be reached.
+/// Returns the error for operations to `peer` once connects have failed for too long. The flag is
+/// true if the peer has ended, and false if it exists but cannot be reached.
 fn connect_expired(ep: &Endpoint, peer: PeerId, now_ns: u64) -> Option<(Errno, bool)> {
     let p = ep.peers.at(peer);
     let timeout = crate::base::env::env().connect_timeout_ns;

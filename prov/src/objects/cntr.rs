@@ -263,7 +263,7 @@ impl Cntr {
         st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look)
     }
 
-    /// Makes progress, unless a look at the rings finds nothing to do.
+    /// Makes progress, unless a poll of the rings finds nothing to do.
     #[inline(never)]
     fn poll(&self, st: &mut DomainState) {
         if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {

@@ -177,8 +177,8 @@ impl CqState {
         due
     }
 
-    /// Takes the oldest success, if it is in the ring and a read of it needs neither progress nor a
-    /// look at errors and waits.
+    /// Takes the oldest success, if it is in the ring and a read of it needs neither progress nor
+    /// checks of errors and waits.
     #[inline(always)]
     pub(crate) fn pop_ready(&mut self) -> Option<&Completion> {
         if self.head == self.tail

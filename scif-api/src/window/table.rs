@@ -36,7 +36,8 @@ pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
 /// Size of an arena in bytes: sparse, in three zones by page size (`large::ROOM_BYTES`). No part is
 /// allocated twice. A zone lasts for three years of registrations at 10 GB a second.
 pub const ARENA_BYTES: usize = 3 << 60;
-/// Number of attempts of a disturbed reader before it looks at the clock.
+/// Number of attempts of a disturbed reader before it reads the clock. With fewer, short changes of
+/// the table pay for the clock.
 const TRIES: u32 = 128;
 /// Time in nanoseconds for which a reader waits for the end of a change. A writer can lose its
 /// processor within a change. After that time the table counts as broken.

@@ -188,7 +188,7 @@ pub(crate) fn open_known(path: &str, file: FileId, write: bool) -> Result<OwnedF
     if file_id(&fd)? == file { Ok(fd) } else { Err(Errno::NOENT) }
 }
 
-/// Whether nobody can shrink a file.
+/// Whether a file cannot shrink (`F_SEAL_SHRINK`).
 pub(crate) fn is_unshrinkable(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }

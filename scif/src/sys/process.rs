@@ -86,7 +86,7 @@ pub(crate) fn last_errno() -> Errno {
 }
 
 /// Returns the state of a process. A pid that cannot exist, as a peer may have stored it, counts as
-/// gone.
+/// ended.
 pub fn state_of(pid: i32) -> ProcessState {
     if pid <= 0 {
         return ProcessState::Gone;

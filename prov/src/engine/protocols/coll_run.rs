@@ -7,7 +7,7 @@
 //! for an operation that is not posted yet waits. An operation works on its own memory: the buffer
 //! of the application is read when it is posted, and the result is written when it completes.
 //!
-//! Events drive all work: a call, a record, space in a ring. A group ends when a member is gone.
+//! Events drive all work: a call, a record, space in a ring. A group ends when a member has ended.
 //! The member that detects this notifies the others.
 //!
 //! Not here: the messages of an operation (`plan`), waiting messages (`inbox`), creation of a group

@@ -348,7 +348,7 @@ fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     }
     if let Some(c) = ep.links.conn(conn) {
         c.tx().end_withdrawal(given_back);
-        // The target may have found a withdrawn record and gone to sleep. The records behind it
+        // The target may have found a withdrawn record and fallen asleep. The records behind it
         // then need a wake-up.
         c.notify();
     }

@@ -99,12 +99,12 @@ impl InlineHandler for Executor<'_> {
     }
 }
 
-/// Result of a look at the front of a ring.
+/// Result of the execution of records at the front of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Batch {
     /// Number of posted writes that were handled.
     Handled(usize),
-    /// Another record is there, or none.
+    /// The next record is no posted write, or there is none.
     Other,
     /// The initiator is about to execute the next write.
     Held,

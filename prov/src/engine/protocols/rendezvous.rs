@@ -66,7 +66,7 @@ pub(crate) fn start(
             c.memory().access()
         }
         Some(_) => Access::None,
-        // The sender is gone, and the payload with it.
+        // The sender has ended, so the payload cannot be fetched.
         None => {
             return recv_completion::complete_recv(
                 ep,

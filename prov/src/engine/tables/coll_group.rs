@@ -97,7 +97,7 @@ pub(crate) struct Group {
     pub(crate) ops: BTreeMap<u64, Op>,
     /// Number of the last operation posted.
     pub(crate) last: u64,
-    /// Members that are gone.
+    /// Members that have ended.
     pub(crate) lost: HashSet<PeerId>,
     /// Error that ended the group, if it has ended.
     pub(crate) broken: Option<Errno>,

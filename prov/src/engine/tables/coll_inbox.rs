@@ -142,7 +142,7 @@ impl Inbox {
         self.retain(|key, _| keep(key.id));
     }
 
-    /// Drops the partial messages of a member that is gone.
+    /// Drops the partial messages of a member that has ended.
     pub(crate) fn forget_parts(&mut self, peer: PeerId) {
         self.retain(|key, message| key.peer != peer || message.is_whole());
     }

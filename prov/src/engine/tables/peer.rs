@@ -116,7 +116,7 @@ impl TxQueue {
         }
     }
 
-    /// Drops what belongs to a connection that is gone. Pending operations stay.
+    /// Drops the state of a connection that has ended. Pending operations stay.
     fn reset_connection(&mut self) {
         self.control.clear();
         self.streams.clear();
@@ -254,7 +254,7 @@ impl Peer {
         self.tx.is_none() && self.state.is_connecting()
     }
 
-    /// Clears the state of a connection that is gone; the next one has number `life`.
+    /// Clears the state of a connection that has ended; the next one has number `life`.
     pub(crate) fn reset_connection(&mut self, life: u32) {
         self.tx = None;
         self.queue.reset_connection();

@@ -169,7 +169,7 @@ impl PeerTable {
         self.lives
     }
 
-    /// Clears the state of the connection to `peer`, which is gone.
+    /// Clears the state of the connection to `peer`, which has ended.
     pub(crate) fn reset_connection(&mut self, peer: PeerId) {
         let life = self.next_life();
         self.at_mut(peer).reset_connection(life);

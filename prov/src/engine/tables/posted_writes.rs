@@ -252,7 +252,7 @@ impl PostedWrites {
 mod tests {
     use super::*;
 
-    /// Lets the target be silent for as long as it takes to withdraw the writes.
+    /// Makes the target appear silent for long enough that the writes are withdrawn.
     fn be_silent(posted: &mut PostedWrites, polled: u64) {
         assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 1 + SILENT_NS));
         assert!(posted.note_poll(false, || 2 + SILENT_NS));

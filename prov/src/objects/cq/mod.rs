@@ -559,7 +559,7 @@ impl Cq {
         Err(fi::FI_EAGAIN)
     }
 
-    /// Notes entries that were read without a look at the queue, by a poll.
+    /// Notes entries that a direct poll returned without access to the queue.
     #[inline(always)]
     fn note_polled(&self, st: &mut DomainState) {
         if let Some(cq) = st.cqs.get_mut(self.index) {

@@ -91,7 +91,8 @@ fn answer(request: &GetInfoArgs<'_>) -> Result<Vec<InfoParts>, Errno> {
             }
         })
         .collect();
-    // Names are resolved only after an offer matched: other layers query often, in vain.
+    // Names are resolved only after an offer matched: layered providers often query without a
+    // match.
     if fitting.is_empty() {
         return Err(FI_ENODATA);
     }

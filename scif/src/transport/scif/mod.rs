@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connections over the calls of `scif.h`, whoever serves them: a driver of the kernel, or the
+//! Connections over the calls of `scif.h`, over any implementation: a driver of the kernel, or the
 //! engine of the crate `scif-api`.
 //!
 //! Not about the calls themselves ([`ScifCalls`](crate::ScifCalls)).

@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("SCITransferBlock copies between maps", block),
     ("SCICacheSync takes a map or none", cache),
     ("null memory is refused", null_memory),
+    ("a copy to an unmapped map is refused", after_unmap),
 ];
 
 const SIZE: usize = 1 << 20;
@@ -136,4 +137,30 @@ fn null_memory(api: &Api) {
         let written = api.SCIMemWrite(null_mut(), null_mut(), 4, 0);
         assert_eq!(written, Err(code::ILLEGAL_PARAMETER));
     });
+}
+
+fn after_unmap(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let segment = node.export(1, 4096, 0);
+    let remote = node.connect(OWNER, 1).unwrap();
+    let mut word = [1_u8; 4];
+    let at = word.as_mut_ptr().cast();
+    for _ in 0..3 {
+        let view = node.map(remote, 0, 64).unwrap();
+        let mut sequence = null_mut();
+        api.SCICreateMapSequence(view.map, &raw mut sequence, 0).unwrap();
+        for _ in 0..2 {
+            api.SCIMemCpy(sequence, at, view.map, 0, 4, 0).unwrap();
+        }
+        api.SCIRemoveSequence(sequence, 0).unwrap();
+        let copied = api.SCIMemCpy(sequence, at, view.map, 0, 4, 0);
+        assert_eq!(copied, Err(code::ILLEGAL_PARAMETER), "a removed sequence");
+        api.SCIMemCpy(null_mut(), at, view.map, 0, 4, 0).unwrap();
+        api.SCIUnmapSegment(view.map, 0).unwrap();
+        let copied = api.SCIMemCpy(null_mut(), at, view.map, 0, 4, 0);
+        assert_eq!(copied, Err(code::ILLEGAL_PARAMETER), "an unmapped map");
+    }
+    api.SCIDisconnectSegment(remote, 0).unwrap();
+    api.SCIRemoveSegment(segment, 0).unwrap();
+    node.leave();
 }

@@ -138,17 +138,6 @@ impl Map {
         Ok(())
     }
 
-    /// Returns the address of a range.
-    ///
-    /// # Errors
-    /// `OutOfRange`.
-    pub(crate) fn at(&self, offset: usize, len: usize) -> Outcome<usize> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.len => Ok(self.addr + offset),
-            _ => fail(SciError::OutOfRange),
-        }
-    }
-
     /// Checks that the memory behind it belongs to a live owner.
     ///
     /// # Errors

@@ -5,6 +5,8 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use scif::slab::{Slab, SlabId};
+use scif::sys::fork::Maker;
+use scif_ring::counter::AtomicCounter;
 
 use crate::config::Settings;
 use crate::context::Context;
@@ -77,6 +79,23 @@ struct Library {
 }
 
 static LIBRARY: RwLock<Option<Library>> = RwLock::new(None);
+
+/// Number of handles that have ended. A copy of facts about an object is valid while it stays.
+static REMOVALS: AtomicCounter = AtomicCounter::new(0);
+
+/// Moment at which handles were checked: equal moments have the same valid handles.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Moment {
+    removals: u64,
+    process: Maker,
+}
+
+impl Moment {
+    #[inline]
+    pub(crate) fn now() -> Moment {
+        Moment { removals: REMOVALS.get(), process: Maker::here() }
+    }
+}
 
 fn read() -> RwLockReadGuard<'static, Option<Library>> {
     LIBRARY.read().unwrap_or_else(PoisonError::into_inner)
@@ -173,6 +192,7 @@ pub(crate) fn insert<T: Handled>(object: Arc<T>) -> Outcome<usize> {
 
 /// Ends a handle.
 pub(crate) fn remove(handle: usize) {
+    REMOVALS.add(1);
     let removed = write().as_mut().and_then(|library| library.objects.remove(id(handle)));
     // Dropped without the lock: the drop of an object may remove files.
     drop(removed);

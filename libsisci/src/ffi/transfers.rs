@@ -3,6 +3,7 @@
 
 #![expect(unsafe_code, reason = "functions a C program calls by name, with pointers of its own")]
 
+use std::cell::Cell;
 use std::ffi::c_void;
 
 use scif_ring::full_fence;
@@ -13,7 +14,7 @@ use crate::ffi::entry::{
 };
 use crate::flags;
 use crate::map::{Map, OFFSET_ALIGN, Sequence};
-use crate::objects;
+use crate::objects::{self, Moment};
 
 /// `SCI_SEQ_NOT_RETRIABLE`, returned by calls that fail.
 const NOT_RETRIABLE: u32 = 2;
@@ -103,12 +104,77 @@ extern "C" fn SCIFlush(_sequence: Handle, _flags: u32) {
     full_fence();
 }
 
+/// Mapping that a thread copied to last. Its next copy to it needs no look at the table of handles.
+#[derive(Clone, Copy)]
+struct LastCopy {
+    sequence: usize,
+    map: usize,
+    moment: Moment,
+    place: Place,
+}
+
+/// Range of a mapping.
+#[derive(Clone, Copy)]
+struct Place {
+    addr: usize,
+    len: usize,
+    writable: bool,
+}
+
+impl Place {
+    fn of(map: &Map) -> Place {
+        Place { addr: map.addr, len: map.len, writable: map.writable }
+    }
+
+    /// Returns the address of a range.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    fn at(&self, offset: usize, len: usize) -> Outcome<usize> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(self.addr + offset),
+            _ => fail(SciError::OutOfRange),
+        }
+    }
+}
+
+thread_local! {
+    static LAST_COPY: Cell<Option<LastCopy>> = const { Cell::new(None) };
+}
+
+/// Checks the handles of a copy and returns the place of the mapping.
+fn checked_place(sequence: Handle, map: Handle) -> Outcome<Place> {
+    let (sequence_at, map_at, moment) = (sequence.addr(), map.addr(), Moment::now());
+    if let Some(last) = LAST_COPY.get()
+        && (last.sequence, last.map) == (sequence_at, map_at)
+        && last.moment == moment
+    {
+        return Ok(last.place);
+    }
+    let found = object::<Map>(map)?;
+    if !sequence.is_null() {
+        object::<Sequence>(sequence)?;
+    }
+    let place = Place::of(&found);
+    LAST_COPY.set(Some(LastCopy { sequence: sequence_at, map: map_at, moment, place }));
+    Ok(place)
+}
+
+/// Fails for an owner that is gone, if the flags ask for a check.
+fn check_errors(map: Handle, flags: u32) -> Outcome<()> {
+    if flags & flags::ERROR_CHECK == 0 {
+        return Ok(());
+    }
+    full_fence();
+    object::<Map>(map)?.check_alive()
+}
+
 /// Copies between memory of the program and a mapping.
 ///
 /// # Safety
 /// `local` is memory of `size` bytes of the program; the mapping is not unmapped meanwhile.
 unsafe fn copy(
-    map: &Map,
+    place: Place,
     local: *mut c_void,
     offset: usize,
     size: usize,
@@ -117,12 +183,12 @@ unsafe fn copy(
     if !offset.is_multiple_of(OFFSET_ALIGN) {
         return fail(SciError::OffsetAlignment);
     }
-    let remote = std::ptr::with_exposed_provenance_mut(map.at(offset, size)?);
+    let remote = std::ptr::with_exposed_provenance_mut(place.at(offset, size)?);
     if size == 0 {
         return Ok(());
     }
     let read = flags & flags::BLOCK_READ != 0;
-    if !read && !map.writable {
+    if !read && !place.writable {
         return fail(SciError::IllegalOperation);
     }
     // SAFETY: the caller's contract.
@@ -133,10 +199,6 @@ unsafe fn copy(
         local.copy_from(&remote);
     } else {
         remote.copy_from(&local);
-    }
-    if flags & flags::ERROR_CHECK != 0 {
-        full_fence();
-        map.check_alive()?;
     }
     Ok(())
 }
@@ -155,13 +217,11 @@ unsafe extern "C" fn SCIMemCpy(
     error: *mut u32,
 ) {
     guard(error, (), || {
-        let map = object::<Map>(map)?;
+        let place = checked_place(sequence, map)?;
         check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
-        if !sequence.is_null() {
-            object::<Sequence>(sequence)?;
-        }
         // SAFETY: by the caller's contract.
-        unsafe { copy(&map, local, offset, size, flags) }
+        unsafe { copy(place, local, offset, size, flags) }?;
+        check_errors(map, flags)
     });
 }
 
@@ -196,10 +256,11 @@ unsafe extern "C" fn SCIMemCopy(
     error: *mut u32,
 ) {
     guard(error, (), || {
-        let map = object::<Map>(map)?;
+        let place = checked_place(std::ptr::null_mut(), map)?;
         check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
         // SAFETY: by the caller's contract.
-        unsafe { copy(&map, local, offset, size, flags) }
+        unsafe { copy(place, local, offset, size, flags) }?;
+        check_errors(map, flags)
     });
 }
 
@@ -240,15 +301,17 @@ unsafe extern "C" fn SCITransferBlock(
 ) {
     guard(error, (), || {
         let source = object::<Map>(source)?;
-        let target = object::<Map>(target)?;
+        let found = object::<Map>(target)?;
         check_flags(flags, 0)?;
         if !source_offset.is_multiple_of(OFFSET_ALIGN) {
             return fail(SciError::OffsetAlignment);
         }
-        let local = std::ptr::with_exposed_provenance_mut(source.at(source_offset, size)?);
+        let local =
+            std::ptr::with_exposed_provenance_mut(Place::of(&source).at(source_offset, size)?);
         // SAFETY: `at` checked the range of the source; by the caller's contract both mappings
         // remain mapped.
-        unsafe { copy(&target, local, target_offset, size, flags::ERROR_CHECK) }
+        unsafe { copy(Place::of(&found), local, target_offset, size, 0) }?;
+        check_errors(target, flags::ERROR_CHECK)
     });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Expected results of the driver's ioctls. One row has a sequence of ioctls and the results that
-//! the driver of Linux 4.19 gave, on a machine with one node and no card. Some of these results are
+//! Expected results of the driver's ioctls. One row has a sequence of ioctls and their results by
+//! the driver of Linux 4.19, on a machine with one node and no card. Some of these results are
 //! defects of the driver.
 //!
 //! A row contains both results if `libscifdev.so` returns another one. The README of

@@ -2,8 +2,8 @@
 //! Types of receivers, and the files in which the methods called on them stand.
 //!
 //! Wrappers are transparent: a method that `Option<Peer>` or `Vec<Peer>` gets is looked for in
-//! `Peer`. A receiver of unknown type counts only if one type of the crate has the method, and
-//! neither the standard library nor another crate has one of its name.
+//! `Peer`. A receiver of unknown type counts only if exactly one type of the crate has the method.
+//! Neither the standard library nor another crate may have a method of that name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

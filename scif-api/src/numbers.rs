@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Support for a stand-in for the device. It recognises its endpoints among the descriptors of the
-//! program, stores a number at each, and moves an accepted endpoint to a descriptor that the
+//! program, and stores a number at each. It moves an accepted endpoint to a descriptor that the
 //! program has opened.
 //!
 //! Not about the calls. Source: `SCIF_ACCEPTREG` of the drivers.

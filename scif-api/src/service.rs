@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Service thread of a process: it watches the sockets of all endpoints and sleeps in epoll.
 //!
-//! The thread ends an endpoint after the last close of its descriptor, disconnects it at the end of
-//! its peer, and completes its connect at an answer. It makes a listener readable at a request. It
-//! gives up connects that are not accepted in time and for which no thread of this process waits.
-//! No message passes through it.
+//! The thread ends an endpoint after the last close of its descriptor. It disconnects an endpoint
+//! at the end of its peer, and completes its connect at an answer. It makes a listener readable at
+//! a request. It gives up connects that are not accepted in time and for which no thread of this
+//! process waits. No message passes through it.
 //!
 //! A panic in its work for one endpoint, such as one that a peer causes, poisons that endpoint and
 //! no other. Not about starting the thread (`registry`).

@@ -35,7 +35,8 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const RECORDS: usize = 4096;
 /// Size of a record in bytes: two cache lines, so that endpoints do not share one.
 pub(crate) const RECORD: usize = 128;
-/// Maximum number of endpoints of a process that are shown.
+/// Maximum number of endpoints of a process that are shown. Further ones are not visible to
+/// `scifctl`.
 pub(crate) const RECORDS_MAX: usize = 65536;
 
 /// Records of one memfd.

@@ -27,7 +27,7 @@ const REGISTER: u64 = 1;
 const RECEIVE: u64 = 2;
 /// Size in bytes of the smallest transfer; each next one is four times as large.
 const SMALLEST: usize = 64;
-/// Duration of each measurement.
+/// Duration of each measurement. A shorter one is less exact.
 const TIME: Duration = Duration::from_millis(60);
 /// Maximum number of bytes between two answers.
 const ROUND: usize = 8 << 20;

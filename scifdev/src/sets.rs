@@ -33,7 +33,8 @@ const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
 const HOW: u32 = EDGE | ONCE | (libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE).cast_unsigned();
 /// Name of the inner set in the outer one; neither an address nor a descriptor number.
 const INNER: u64 = 0x5c1f_dead_e770_15e7;
-/// Number of events taken from the system per call.
+/// Number of events taken from the system per call. With fewer, sets with many ready descriptors
+/// need more calls.
 const EVENTS_PER_CALL: usize = 64;
 /// Pause after a descriptor showed an outdated state: its peer is about to correct it.
 const CORRECTING: Duration = Duration::from_micros(100);

@@ -28,8 +28,8 @@ impl Before {
         Before { files: PLACES.iter().flat_map(|place| listing(Path::new(place))).collect() }
     }
 
-    /// Returns one line for each new leftover. A file belongs to this run if its name holds `mark`
-    /// or the id of one of `pids`, because other programs may run on this machine.
+    /// Returns one line for each new leftover. A file belongs to this run if its name contains
+    /// `mark` or the id of one of `pids`, because other programs may run on this machine.
     pub fn compare(&self, mark: &str, pids: &[u32]) -> Vec<String> {
         let mut found = Vec::new();
         for path in PLACES.iter().flat_map(|place| listing(Path::new(place))) {

@@ -36,10 +36,11 @@ const ANSWER_NS: u64 = 1_000_000_000;
 /// Limit like `ANSWER_NS` on the service thread, in nanoseconds. Meanwhile every other endpoint of
 /// the process waits.
 const SERVICE_ANSWER_NS: u64 = 20_000_000;
-/// Nanoseconds of waiting after which dead sharers in the middle of a copy are searched for, by
-/// system calls.
+/// Nanoseconds of waiting after which dead sharers in the middle of a copy are searched for. With
+/// less, a short wait pays for the system calls of the search.
 const DEATH_NS: u64 = 5_000_000;
-/// Number of attempts of a registration when other threads register the same pages.
+/// Number of attempts of a registration when other threads register the same pages. After the last
+/// one the call fails.
 const TRIES: u32 = 64;
 /// Nanoseconds that RMAs on a deleted window may take. Afterwards the deletion continues with a
 /// warning.

@@ -17,7 +17,8 @@ use crate::failure::{Failure, Result};
 
 /// Bytes in a cache line; an ordered copy writes the last line of the destination last.
 const LINE: usize = 64;
-/// Size in bytes of the bounce buffer between two unmapped ranges.
+/// Size in bytes of the bounce buffer between two unmapped ranges. A smaller one needs more system
+/// calls for each copy.
 const BOUNCE: usize = 64 << 10;
 
 /// Range of bytes.

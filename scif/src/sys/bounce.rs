@@ -16,7 +16,8 @@ use super::mmap::{Mapping, PAGE};
 use super::process_vm::{self, AccessError, Direction, RemoteMem};
 use super::{process, time};
 
-/// Length in bytes from which a run is worth a second copy.
+/// Length in bytes from which a run takes the buffer. For shorter runs the second copy costs more
+/// than the alignment.
 const MIN_RUN: usize = 8 << 10;
 /// Number of bytes that pass through the buffer at once: they stay in the second-level cache.
 const CHUNK: usize = 128 << 10;

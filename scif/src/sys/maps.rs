@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use super::parts::parts;
 use super::process::{self, last_errno};
 
-/// Number of reads of a list that changes meanwhile after which an error is returned.
+/// Number of reads of a list that changes during each read, after which an error is returned. With
+/// fewer, calls fail in programs that map memory continually.
 const TRIES: u32 = 100;
 /// Size in bytes of the buffer for parts of the list, where nothing may be allocated. A line
 /// without the name of the area is shorter.

@@ -12,7 +12,8 @@ use super::scene::{Scene, output, probe};
 /// Name by which programs load libfabric.
 pub(crate) const SONAME: &str = "libfabric.so.1";
 const FILE: &str = "libscif-fi.so";
-/// Time for which providers may start.
+/// Time for which the providers of a libfabric may initialise. After it, the probe is killed and
+/// reported.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Directories of installed providers, relative ones from the directory of this program.
 const INSTALLED: [&str; 6] = [

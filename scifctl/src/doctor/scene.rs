@@ -14,7 +14,8 @@ use scif::sys::process;
 
 use super::env::Environment;
 
-/// Time after the end of a command for which its output may stay open in other processes.
+/// Time after the end of a command for which its output may stay open in other processes. Later
+/// output is discarded.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Inputs of the checks.

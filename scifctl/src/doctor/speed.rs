@@ -18,9 +18,9 @@ use super::scene::{Scene, output, probe};
 use crate::bandwidth::{self, Killed, SAMPLE_BYTES};
 use crate::failure::{Problem, Result};
 
-/// Time for which each limit of the machine is measured.
+/// Time for which each limit of the machine is measured. A shorter one is less exact.
 const TIME: Duration = Duration::from_millis(100);
-/// Time after which the probe is ended.
+/// Time after which the probe is ended, so that `scifctl doctor` does not hang.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Number of hand-overs or messages in a batch. The fastest batch counts, so that other programs
 /// on the two cores hardly matter.

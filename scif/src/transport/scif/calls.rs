@@ -31,7 +31,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 /// Time in nanoseconds after which an attempt counts as unanswered. A listener accepts at once even
 /// while its process computes.
 const UNANSWERED_NS: u64 = 250_000_000;
-/// Time in nanoseconds between a refusal and the next attempt at the same port.
+/// Time in nanoseconds between a refusal and the next attempt at the same port. A shorter one makes
+/// a waiting process busy with calls.
 const REFUSED_PAUSE_NS: u64 = 1_000_000;
 /// Time in nanoseconds for which an answer is kept that no caller takes. Less than the time for
 /// which the peer waits for the next greeting.

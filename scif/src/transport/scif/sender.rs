@@ -31,7 +31,8 @@ use crate::sys::time::now_ns;
 /// Time in nanoseconds for which a connection closed by this side waits for its peer to take the
 /// last bytes. Afterwards they are lost.
 const LINGER_NS: u64 = 60_000_000_000;
-/// Interval in milliseconds between checks of lingering connections.
+/// Interval in milliseconds between checks of lingering connections. A longer one keeps their
+/// descriptors open for longer.
 const LINGER_CHECK_MS: i32 = 1000;
 /// Pause after a round in which descriptors reported space but took nothing: the driver is about to
 /// report the end of a peer.

@@ -29,7 +29,8 @@ use crate::sys::time::now_ns;
 use crate::sys::unix::{self, Credentials};
 use crate::transport::{CloseKind, Opened, Port, Shown, conn_of, token};
 
-/// Maximum number of requests taken from the listener per call.
+/// Maximum number of requests taken from the listener per call. A larger number makes a single
+/// progress call longer.
 const REQUESTS_PER_CALL: usize = 64;
 /// Maximum number of connected sockets without a hello; beyond it the oldest is refused.
 const PENDING_HELLO_MAX: usize = 256;

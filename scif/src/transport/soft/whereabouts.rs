@@ -22,12 +22,13 @@ use crate::sys::time::now_ns;
 const LIST: &str = "/proc/net/unix";
 /// Flags of a listening socket, `__SO_ACCEPTCON`.
 const LISTENS: &str = "00010000";
-/// Maximum number of listeners named in one line of the log.
+/// Maximum number of listeners named in one line of the log, which keeps the line readable.
 const NAMED_MAX: usize = 4;
 /// Time in nanoseconds for which connects to one port fail before that is logged: processes start
 /// at different times.
 const PATIENCE_NS: u64 = 2_000_000_000;
-/// Maximum number of ports that are remembered, and logged, in a process.
+/// Maximum number of ports that are remembered, and logged, in a process. Failures at further ports
+/// are not logged.
 const PORTS_MAX: usize = 8;
 
 /// Ports at which connects found no listener.

@@ -17,13 +17,16 @@ use std::ffi::CString;
 use crate::dl::{self, Object};
 use crate::{
     FI_EALREADY, FI_EINVAL, FI_ENOENT, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_SIZE_T,
-    Provider, fi_log_level, fi_log_subsys, fi_param_type, fi_provider,
+    Provider, fabric_fn, fi_info, fi_log_level, fi_log_subsys, fi_param_type, fi_provider,
+    getinfo_fn,
 };
 
 type VersionFn = unsafe extern "C" fn() -> u32;
 type LogEnabledFn = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys) -> c_int;
 type LogReadyFn =
     unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys, *mut u64) -> c_int;
+type FreeInfoFn = unsafe extern "C" fn(*mut fi_info);
+type DupInfoFn = unsafe extern "C" fn(*const fi_info) -> *mut fi_info;
 type ParamGetFn = unsafe extern "C" fn(*mut fi_provider, *const c_char, *mut c_void) -> c_int;
 /// Function with variable arguments: only C calls it.
 type AnyFn = unsafe extern "C" fn();
@@ -86,6 +89,19 @@ pub struct Linked {
     ) -> Result<(), c_int>,
     /// Returns the value of a parameter, like [`Host::param_get`].
     pub param_get: fn(prov: &'static Provider, name: &CStr) -> Result<ParamValue, c_int>,
+}
+
+/// Functions of a host by which a provider opens objects of another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Openers {
+    /// `int fi_getinfo(version, node, service, flags, hints, info)`
+    pub getinfo: getinfo_fn,
+    /// `void fi_freeinfo(info)`
+    pub freeinfo: FreeInfoFn,
+    /// `struct fi_info *fi_dupinfo(info)`; null creates an empty one.
+    pub dupinfo: DupInfoFn,
+    /// `int fi_fabric(attr, fabric, context)`
+    pub fabric: fabric_fn,
 }
 
 /// Value of a parameter, by the type with which it was defined.
@@ -206,6 +222,25 @@ impl Host {
             param_define,
             param_get,
             linked: None,
+        })
+    }
+
+    /// Returns the functions that open objects of other providers; `None` for a library into which
+    /// this code is linked.
+    pub fn openers(&self) -> Option<Openers> {
+        let handle = self.object.as_ref()?.handle()?;
+        let find = |name: &CStr| handle.own_symbol(self.object.as_ref()?, name);
+        let (getinfo, freeinfo) = (find(c"fi_getinfo")?, find(c"fi_freeinfo")?);
+        let (dupinfo, fabric) = (find(c"fi_dupinfo")?, find(c"fi_fabric")?);
+        Some(Openers {
+            // SAFETY: the type is that of `fi_getinfo`.
+            getinfo: unsafe { transmute::<NonNull<c_void>, getinfo_fn>(getinfo) },
+            // SAFETY: the type is that of `fi_freeinfo`.
+            freeinfo: unsafe { transmute::<NonNull<c_void>, FreeInfoFn>(freeinfo) },
+            // SAFETY: the type is that of `fi_dupinfo`.
+            dupinfo: unsafe { transmute::<NonNull<c_void>, DupInfoFn>(dupinfo) },
+            // SAFETY: the type is that of `fi_fabric`.
+            fabric: unsafe { transmute::<NonNull<c_void>, fabric_fn>(fabric) },
         })
     }
 

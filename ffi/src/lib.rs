@@ -48,7 +48,7 @@ pub use endpoint::*;
 pub use eq::*;
 pub use errno::*;
 pub use flags::*;
-pub use host::{Host, Linked, Param, ParamValue};
+pub use host::{Host, Linked, Openers, Param, ParamValue};
 pub use libc::iovec;
 pub use longdouble::LongDouble;
 pub use nosys::*;

@@ -6,6 +6,7 @@
 //! closing over a driver waits for the peers to take all sent data, for at most a second or two.
 //! Mirrors `scif_bind`, `scif_listen`, `scif_connect`, `scif_accept` and `scif_close` of `scif.h`.
 
+use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -64,8 +65,8 @@ pub struct Endpoint {
     ready: Vec<ConnId>,
     generation: u64,
     silent: bool,
-    /// Whether other hosts reach it.
-    networked: bool,
+    /// Name by which other hosts reach it over a network.
+    network_name: Option<SocketAddrV4>,
 }
 
 impl Endpoint {
@@ -91,7 +92,7 @@ impl Endpoint {
     ) -> Result<Endpoint> {
         let bell = node.transport().share("scif:bell", BELL_BYTES, Writers::Peers)?;
         let (owner, own_bell) = (bell.map.bell()?, bell.map.bell_handle()?);
-        let networked = wire.is_some();
+        let network_name = wire.as_ref().map(|wire| wire.name());
         let port = node.transport_arc().bind(port, Shown { bell, keys: exports.keys })?;
         let port = match wire {
             Some(wire) => Box::new(NetPort::join(port, wire)?),
@@ -107,7 +108,7 @@ impl Endpoint {
             ready: Vec::new(),
             generation: fork::generation(),
             silent: false,
-            networked,
+            network_name,
         })
     }
 
@@ -118,12 +119,18 @@ impl Endpoint {
         self.id
     }
 
+    /// Returns the name by which other hosts reach this endpoint; `None` without a network.
+    #[must_use]
+    pub fn network_name(&self) -> Option<SocketAddrV4> {
+        self.network_name
+    }
+
     /// Whether a message of another host is expected soon after `now`, so that
     /// [`Endpoint::poll_links`] should be called at each poll.
     #[inline]
     #[must_use]
     pub fn is_expecting(&self, now: u64) -> bool {
-        self.networked && !self.forked() && self.port.is_expecting(now)
+        self.network_name.is_some() && !self.forked() && self.port.is_expecting(now)
     }
 
     /// Whether this is a forked child of the process that bound the endpoint. A child has no

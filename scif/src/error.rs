@@ -69,6 +69,12 @@ impl Error {
         move |errno| Error::Os { call, errno }
     }
 
+    /// Returns the error of a network's call, by the number of the system.
+    #[must_use]
+    pub fn network(call: &'static str, errno: i32) -> Error {
+        Error::Os { call, errno: Errno::from_raw_os_error(errno) }
+    }
+
     /// Returns the extent of the error's consequences.
     #[must_use]
     pub fn scope(&self) -> Scope {

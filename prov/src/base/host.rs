@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_int};
 use std::sync::{PoisonError, RwLock};
 
-use libfabric_sys::{FI_ENOSYS, Host, ParamValue, Provider, fi_param_type};
+use libfabric_sys::{FI_ENOSYS, Host, Openers, ParamValue, Provider, fi_param_type};
 
 use crate::base::attr;
 
@@ -75,6 +75,12 @@ pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) 
     });
 }
 
+/// Returns the functions by which this provider opens objects of others; `None` without a host that
+/// has any.
+pub(crate) fn openers() -> Option<Openers> {
+    with(|state| state.caller.as_ref()?.0.openers())
+}
+
 /// Registers a parameter with the host and returns its value.
 ///
 /// # Errors
@@ -97,6 +103,7 @@ mod tests {
         assert_eq!(version(), Host::OLDEST);
         assert_eq!(claimed_version(), attr::FI_VERSION_OWN);
         assert!(!log_enabled(0, 0));
+        assert!(openers().is_none());
         log(0, 0, c"f", 1, c"nobody hears this");
         assert_eq!(param(c"stats", 0, c"help"), Err(FI_ENOSYS));
     }

@@ -6,9 +6,8 @@ use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rustix::io::Errno;
-
 use super::wire::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};
+use crate::error;
 use crate::sys::errno::lock;
 
 /// Messages to one end, and losses that it has not been told of.
@@ -86,7 +85,7 @@ impl NetWire for EndDouble {
         "double"
     }
 
-    fn peer(&mut self, name: SocketAddrV4) -> Result<WirePeer, Errno> {
+    fn peer(&mut self, name: SocketAddrV4) -> error::Result<WirePeer> {
         let at = self.peers.iter().position(|peer| *peer == name).unwrap_or_else(|| {
             self.peers.push(name);
             self.peers.len() - 1

@@ -213,7 +213,7 @@ impl NetStream {
             Some(to) => to,
             None => {
                 let name = self.peer.network_name().ok_or(Error::Refused(self.peer))?;
-                *self.to.insert(wire.peer(name).map_err(Error::os("fi_av_insert"))?)
+                *self.to.insert(wire.peer(name)?)
             }
         };
         loop {

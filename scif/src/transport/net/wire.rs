@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
+use crate::error;
 
 /// Maximum size in bytes of a message. A longer one lets more records share a message, and occupies
 /// more memory in each buffer of a receiver.
@@ -39,7 +39,7 @@ pub trait NetWire: Debug + Send {
     ///
     /// # Errors
     /// The network cannot store the name.
-    fn peer(&mut self, name: SocketAddrV4) -> Result<WirePeer, Errno>;
+    fn peer(&mut self, name: SocketAddrV4) -> error::Result<WirePeer>;
 
     /// Returns an empty buffer for a message, with capacity for [`MESSAGE_MAX`] bytes.
     fn buffer(&mut self) -> Vec<u8>;

@@ -11,6 +11,7 @@
 mod base;
 mod domain;
 mod engine;
+mod net;
 mod objects;
 mod state;
 

@@ -5,7 +5,8 @@
 //! ```text
 //!  0  2  sin_family   AF_INET, byte order of the machine
 //!  2  2  sin_port     the SCIF port, network byte order
-//!  4  4  sin_addr     only checked to be an address of this host
+//!  4  4  sin_addr     over a network, the IP address of its end, which has the SCIF port as
+//!                     well; else only checked to be an address of this host
 //!  8  2  sin_zero     SCIF node, network byte order
 //! 10  1               receive contexts, and
 //! 11  1               transmit contexts of a scalable endpoint, whose ports follow `sin_port`
@@ -21,11 +22,12 @@
 //! Names and interfaces of the machine are in `resolve`, stored addresses in `av`.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
-use scif::PortId;
+use scif::{PortId, TransportKind};
 
 use crate::base::attr::MAX_CONTEXTS;
+use crate::base::env::{NetChoice, env};
 
 /// Length of an address in bytes: `sizeof(struct sockaddr_in)`.
 pub(crate) const ADDR_LEN: usize = 16;
@@ -81,11 +83,14 @@ impl ContextCounts {
 pub(crate) struct LocalHost {
     pub(crate) node: u16,
     pub(crate) host: u32,
+    /// Whether other hosts can be reached over a network.
+    pub(crate) networked: bool,
 }
 
 impl LocalHost {
     pub(crate) fn of(node: &scif::Node) -> LocalHost {
-        LocalHost { node: node.id(), host: node.host_hash() }
+        let networked = env().net != NetChoice::None && node.kind() == TransportKind::Soft;
+        LocalHost { node: node.id(), host: node.host_hash(), networked }
     }
 }
 
@@ -110,12 +115,13 @@ impl fmt::Display for AddrError {
                  another network namespace, or its process has another SCIF_DOMAIN, \
                  SCIF_RUNTIME_DIR or, without SCIF_DOMAIN, another user; set SCIF_DOMAIN and \
                  SCIF_RUNTIME_DIR alike in all processes of a job (containers of one host share a \
-                 directory), and choose another provider (FI_PROVIDER) for jobs that span hosts"
+                 directory), and for jobs that span hosts set a network (FI_SCIF_NET) or choose \
+                 another provider (FI_PROVIDER)"
             ),
             AddrError::OtherIp(ip) => write!(
                 f,
-                "{ip} is not an address of this host: jobs over scif live on one host, choose \
-                 another provider (FI_PROVIDER) for those that span hosts"
+                "{ip} is not an address of this host: for jobs that span hosts set a network \
+                 (FI_SCIF_NET) or choose another provider (FI_PROVIDER)"
             ),
         }
     }
@@ -180,16 +186,22 @@ impl Addr {
         reader: LocalHost,
         is_local_ip: impl FnOnce(Ipv4Addr) -> bool,
     ) -> Result<PortId, AddrError> {
+        let name = SocketAddrV4::new(self.ip, self.port);
         if self.host == 0 {
-            if !is_local_ip(self.ip) {
-                return Err(AddrError::OtherIp(self.ip));
-            }
-            return Ok(PortId::new(reader.node, self.port));
+            return match is_local_ip(self.ip) {
+                true => Ok(PortId::new(reader.node, self.port)),
+                false if reader.networked => Ok(PortId::abroad(reader.node, name)),
+                false => Err(AddrError::OtherIp(self.ip)),
+            };
         }
-        if self.host != reader.host {
-            return Err(AddrError::OtherHost(*self));
+        // The hash of two hosts may agree, so the IP address decides as well.
+        if self.host == reader.host && (!reader.networked || is_local_ip(self.ip)) {
+            return Ok(PortId::new(self.node, self.port));
         }
-        Ok(PortId::new(self.node, self.port))
+        match reader.networked {
+            true => Ok(PortId::abroad(self.node, name)),
+            false => Err(AddrError::OtherHost(*self)),
+        }
     }
 }
 
@@ -216,7 +228,7 @@ pub(crate) fn decode(bytes: &[u8], reader: LocalHost) -> Result<PortId, AddrErro
 mod tests {
     use super::*;
 
-    const HERE: LocalHost = LocalHost { node: 3, host: 0xdead_beef };
+    const HERE: LocalHost = LocalHost { node: 3, host: 0xdead_beef, networked: false };
     const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
     #[test]
@@ -269,6 +281,22 @@ mod tests {
         assert_eq!(a.port_id(HERE, |_| false), Ok(PortId::new(9, 5)));
         let other = Addr { host: 1, ..a };
         assert_eq!(other.port_id(HERE, |_| true), Err(AddrError::OtherHost(other)));
+    }
+
+    #[test]
+    fn other_hosts_are_ports_abroad_where_there_is_a_network() {
+        let here = LocalHost { networked: true, ..HERE };
+        let ip = Ipv4Addr::new(10, 77, 0, 2);
+        let abroad = |node| Ok(PortId::abroad(node, SocketAddrV4::new(ip, 5)));
+        let typed = Addr::this_host(ip, 5);
+        assert_eq!(typed.port_id(here, |_| false), abroad(3));
+        assert_eq!(typed.port_id(here, |_| true), Ok(PortId::new(3, 5)));
+        let named = Addr { node: 9, host: 1, ..typed };
+        assert_eq!(named.port_id(here, |_| false), abroad(9));
+        assert_eq!(named.port_id(here, |_| true), abroad(9), "another domain on this host");
+        let alike = Addr { host: HERE.host, ..named };
+        assert_eq!(alike.port_id(here, |_| false), abroad(9), "another host with an equal hash");
+        assert_eq!(alike.port_id(here, |_| true), Ok(PortId::new(9, 5)));
     }
 
     #[test]

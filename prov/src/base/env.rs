@@ -48,6 +48,30 @@ pub(crate) struct Settings {
     pub(crate) transport: TransportKind,
     /// Maximum number of bytes that the process keeps in unexpected messages.
     pub(crate) unexpected_max: usize,
+    /// Network to other hosts: the provider of libfabric that carries messages to them.
+    pub(crate) net: NetChoice,
+}
+
+/// Network to other hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum NetChoice {
+    #[default]
+    None,
+    /// Provider `tcp`, of libfabric 1.18 and later.
+    Tcp,
+    /// Provider `net`, the same of libfabric 1.17.
+    Net,
+}
+
+impl NetChoice {
+    /// Returns the name of the provider.
+    pub(crate) fn provider(self) -> Option<&'static CStr> {
+        match self {
+            NetChoice::None => None,
+            NetChoice::Tcp => Some(c"tcp"),
+            NetChoice::Net => Some(c"net"),
+        }
+    }
 }
 
 /// Path of short writes to a target in another process.
@@ -76,6 +100,8 @@ enum ParamKind {
     Rma(fn(&mut Settings) -> &mut RmaPath),
     /// Transport of the connections.
     Transport(fn(&mut Settings) -> &mut TransportKind),
+    /// Network to other hosts.
+    Net(fn(&mut Settings) -> &mut NetChoice),
     /// Number of bytes, with K, M or G for powers of 1024, or `auto`: [`EAGER_AUTO`].
     Size(fn(&mut Settings) -> &mut usize),
     /// Number of bytes as for [`ParamKind::Size`], or `auto`: a quarter of the memory that the
@@ -193,6 +219,14 @@ static TABLE: &[Param] = &[
                complete yet; 'kernel', the SCIF driver, also between its nodes; 'auto', the driver \
                if there is one that works",
     },
+    Param {
+        name: c"net",
+        kind: ParamKind::Net(|env| &mut env.net),
+        default: "none",
+        help: "Provider of libfabric that carries messages to other hosts: 'none', all peers are \
+               on this host; 'tcp', libfabric 1.18 and later; 'net', the same of libfabric 1.17. \
+               Only with FI_SCIF_TRANSPORT=soft, only for FI_EP_RDM, not complete yet",
+    },
 ];
 
 /// Returns the settings of this process.
@@ -278,6 +312,7 @@ fn ask(param: &Param) -> ParamAnswer {
         | ParamKind::Transport(_)
         | ParamKind::Map(_)
         | ParamKind::Rma(_)
+        | ParamKind::Net(_)
         | ParamKind::Size(_)
         | ParamKind::Memory(_)
         | ParamKind::Time(_) => FI_PARAM_STRING,
@@ -318,6 +353,7 @@ fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)
         rma: RmaPath::Direct,
         transport: TransportKind::Soft,
         unexpected_max: 0,
+        net: NetChoice::None,
     };
     for param in TABLE {
         let set = set(param, &mut env, param.default);
@@ -369,6 +405,14 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
         }
         ParamKind::Transport(field) => {
             *field(env) = parse_transport(text).ok_or("'soft', 'scif', 'kernel' or 'auto'")?
+        }
+        ParamKind::Net(field) => {
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case("none") => NetChoice::None,
+                _ if text.eq_ignore_ascii_case("tcp") => NetChoice::Tcp,
+                _ if text.eq_ignore_ascii_case("net") => NetChoice::Net,
+                _ => return Err("'none', 'tcp' or 'net'".to_owned()),
+            }
         }
         ParamKind::Size(field) => {
             *field(env) = match text {

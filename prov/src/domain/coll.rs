@@ -10,6 +10,8 @@ use scif::PortId;
 use scif_ring::copy::Mem;
 
 use crate::base::errno::Errno;
+use crate::base::log::Subsys;
+use crate::base::reason;
 use crate::domain::calls::{self, split};
 use crate::domain::state::DomainState;
 use crate::engine::dispatch;
@@ -42,6 +44,16 @@ pub(crate) fn join(
     let own = e.links.sock.id();
     if !members.contains(&own) {
         return Err(fi::FI_EINVAL);
+    }
+    if let Some(abroad) = members.iter().find(|id| id.place != 0) {
+        reason::warn_about_call(
+            Subsys::EpCtrl,
+            format_args!(
+                "a collective group cannot have the member {abroad} on another host: choose \
+                 members of one host"
+            ),
+        );
+        return Err(fi::FI_EOPNOTSUPP);
     }
     let mut ranked: Vec<(PortId, usize)> = members.iter().copied().zip(0..).collect();
     ranked.sort_unstable_by_key(|(id, _)| (id.node, id.port));

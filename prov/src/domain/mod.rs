@@ -23,7 +23,7 @@ pub(crate) mod triggers;
 pub(crate) mod wait;
 
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
 use scif::Maker;
@@ -73,6 +73,7 @@ impl DomainShared {
             triggers: caps & fi::FI_TRIGGER != 0,
             keys,
             auto: if auto { Some(AutoProgress::new()?) } else { None },
+            net: OnceLock::new(),
         });
         if let Some(auto) = &shared.auto {
             shared.gate.lock().auto_waiter = Some(Arc::clone(&auto.waiter));

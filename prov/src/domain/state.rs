@@ -4,7 +4,7 @@
 //! The slabs of [`DomainState`] are separate fields, so that they can be borrowed independently.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use scif::slab::Slab;
 use scif::{Maker, SharedKeys, Waiter};
@@ -14,6 +14,7 @@ use crate::domain::progress_handle::AutoProgress;
 use crate::domain::triggers::Triggers;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::tables::srx_state::SrxState;
+use crate::net::NetDomain;
 use crate::state::av_set::AvSetState;
 use crate::state::av_table::AvState;
 use crate::state::counter::CntrState;
@@ -134,6 +135,8 @@ pub(crate) struct DomainShared {
     /// Keys that peers may look up.
     pub(crate) keys: Arc<SharedKeys>,
     pub(crate) auto: Option<AutoProgress>,
+    /// Network to other hosts, once an endpoint uses one.
+    pub(crate) net: OnceLock<Arc<NetDomain>>,
 }
 
 impl fmt::Debug for DomainShared {

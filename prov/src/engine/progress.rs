@@ -91,11 +91,11 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     connections::end_exhausted(ep, env);
     parting::progress(ep, env);
     let now = scif::now_ns();
-    let before = ep.links.clock_ns();
-    ep.links.note_clock(now);
+    let (before, expecting) = (ep.links.clock_ns(), ep.links.sock.is_expecting(now));
+    ep.links.note_clock(now, expecting);
     ep.links.sock.bell().set_polled(now);
     monitor::note_tick(ep, before, now);
-    if now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
+    if expecting || now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
         ep.links.last_events_ns = now;
         connections::poll_connections(ep, env);
         liveness::expire_connects(ep, env, now);

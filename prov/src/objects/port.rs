@@ -3,18 +3,24 @@
 //!
 //! The meaning of the bytes of an address is in `addr`.
 
+use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Endpoint, Exports, PortId};
+use scif::{Endpoint, Exports, NetWire, PortId};
 
 use crate::base::addr::{self, Addr, AddrError, LocalHost};
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::reason;
 use crate::domain::DomainShared;
+use crate::net::{self, EndpointWire, NetDomain};
 use crate::state::fabric::FabricShared;
+
+/// Maximum number of ports tried until one is free in the network and on this host. Both choose at
+/// random, so a second one is rare.
+const NUMBERS: usize = 64;
 
 /// Returns the IP address in the name of an endpoint whose source address was `src`.
 pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
@@ -40,6 +46,13 @@ pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Err
             AddrError::OtherHost(_) | AddrError::OtherIp(_) => fi::FI_EADDRNOTAVAIL,
         }
     })?;
+    if id.place != 0 {
+        reason::warn_about_call(
+            Subsys::EpCtrl,
+            format_args!("an endpoint cannot have the address {id} of another host"),
+        );
+        return Err(fi::FI_EADDRNOTAVAIL);
+    }
     if id.node == reader.node {
         return Ok(id);
     }
@@ -53,13 +66,57 @@ pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Err
     Err(fi::FI_EADDRNOTAVAIL)
 }
 
-/// Binds the SCIF port that `src` requests, or any port without a request.
+/// Binds the SCIF port that `src` requests, or any port without a request. With `networked`, other
+/// hosts reach it as well, if the user has chosen a network.
 ///
 /// # Errors
 /// `FI_EADDRINUSE`, `FI_EADDRNOTAVAIL` for an address of another host, `FI_EINVAL` for a malformed
-/// address, and errors of the system.
-pub(crate) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errno> {
-    bind(dom, requested(&dom.fabric, src)?.port)
+/// address, and errors of the system and of the network.
+pub(crate) fn take_port(
+    dom: &DomainShared,
+    src: &[u8],
+    networked: bool,
+) -> Result<Endpoint, Errno> {
+    let wanted = requested(&dom.fabric, src)?.port;
+    match net::chosen(&dom.fabric.node).filter(|_| networked) {
+        None => bind(dom, wanted),
+        Some(provider) => bind_networked(dom, provider, ip_of(src), wanted),
+    }
+}
+
+/// Binds one number in the network and on this host.
+fn bind_networked(
+    dom: &DomainShared,
+    provider: &'static CStr,
+    ip: Ipv4Addr,
+    wanted: u16,
+) -> Result<Endpoint, Errno> {
+    let net = match dom.net.get() {
+        Some(net) => net,
+        None => {
+            let opened = Arc::new(NetDomain::open(provider)?);
+            dom.net.get_or_init(|| opened)
+        }
+    };
+    for _ in 0..if wanted == 0 { NUMBERS } else { 1 } {
+        let wire = EndpointWire::open(net, ip, wanted)?;
+        let port = wire.name().port();
+        let exports = Exports { keys: Some(Arc::clone(&dom.keys)) };
+        match Endpoint::bind_over(&dom.fabric.node, port, exports, Some(Box::new(wire))) {
+            // Another process has that number on this host.
+            Err(scif::Error::PortInUse(_)) => {}
+            bound => return bound.map_err(|e| errno::errno(&e)),
+        }
+    }
+    reason::warn_about_call(
+        Subsys::EpCtrl,
+        format_args!(
+            "no port number is free both in the network {} and on this host: close endpoints, or \
+             request another port",
+            provider.to_string_lossy()
+        ),
+    );
+    Err(fi::FI_EADDRINUSE)
 }
 
 /// Binds a SCIF port of the own node; any port for number 0.

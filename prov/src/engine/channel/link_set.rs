@@ -129,11 +129,16 @@ impl LinkSet {
         self.last_clock_ns
     }
 
-    /// Notes a reading of the clock, and decides how many polls follow before the next one.
-    pub(crate) fn note_clock(&mut self, now: u64) {
+    /// Notes a reading of the clock, and decides how many polls follow before the next one: none
+    /// while a message of another host is `expected`, since a poll of the links finds it.
+    pub(crate) fn note_clock(&mut self, now: u64, expected: bool) {
         let since = now.saturating_sub(std::mem::replace(&mut self.last_clock_ns, now));
         let is_close = since <= u64::from(self.clock_every) * CLOSE_POLL_NS;
-        self.clock_every = if is_close { TICK_POLLS_CLOSE } else { TICK_POLLS };
+        self.clock_every = match (expected, is_close) {
+            (true, _) => 1,
+            (false, true) => TICK_POLLS_CLOSE,
+            (false, false) => TICK_POLLS,
+        };
     }
 
     /// Adds a connection with `peer`, whose ring is active.

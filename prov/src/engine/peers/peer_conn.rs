@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
 
+use crate::base::addr::{self, Addr};
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
@@ -77,7 +78,11 @@ pub(crate) fn source_of(ep: &mut Endpoint, env: &Env<'_>, peer: PeerId) -> u64 {
 
 /// Returns the address of a port in the format of address vectors.
 pub(crate) fn name_of(ep: &Endpoint, id: PortId) -> Vec<u8> {
-    crate::base::addr::encode(Ipv4Addr::LOCALHOST, id, ep.cfg.host).to_vec()
+    match id.network_name() {
+        // The host in its name is not known.
+        Some(name) => Addr::this_host(*name.ip(), name.port()).to_bytes().to_vec(),
+        None => addr::encode(Ipv4Addr::LOCALHOST, id, ep.cfg.host).to_vec(),
+    }
 }
 
 /// Returns the transmit connection, and opens one if there is none. `None`: not possible yet;

@@ -72,9 +72,13 @@ fn set_name(core: &EpCore, name: &[u8]) -> Result<(), Errno> {
         }
         (ep.cfg.clone(), ep.links.sock.id())
     };
+    let mut ip = ip_of(name);
     if wanted != now {
         let (old, av) = (core.idx(), cfg.av);
-        let new = core.dom.add_ep(Endpoint::new(cfg, take_port(&core.dom, name)?))?;
+        let networked = !cfg.connected && !cfg.datagram;
+        let sock = take_port(&core.dom, name, networked)?;
+        ip = sock.network_name().map_or(ip, |name| *name.ip());
+        let new = core.dom.add_ep(Endpoint::new(cfg, sock))?;
         let moved = bind_like(core, &mut core.dom.gate.lock(), new, old);
         if moved.is_err() {
             core.dom.close_ep(new, Some(av));
@@ -83,6 +87,6 @@ fn set_name(core: &EpCore, name: &[u8]) -> Result<(), Errno> {
         core.idx.set(u64::from(new));
         core.dom.close_ep(old, Some(av));
     }
-    core.ip.set_relaxed(u64::from(ip_of(name).to_bits()));
+    core.ip.set_relaxed(u64::from(ip.to_bits()));
     Ok(())
 }

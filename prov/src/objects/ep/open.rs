@@ -171,10 +171,11 @@ fn create(
     if triggers && !dom.triggers {
         return Err(fi::FI_EINVAL);
     }
-    let sock = port::take_port(dom, src)?;
+    let sock = port::take_port(dom, src, type_is_networked(request.0))?;
+    let ip = sock.network_name().map_or_else(|| port::ip_of(src), |name| *name.ip());
     let idx = dom.add_ep(Endpoint::new(cfg, sock))?;
     let core = EpCore {
-        ip: AtomicCounter::new(u64::from(port::ip_of(src).to_bits())),
+        ip: AtomicCounter::new(u64::from(ip.to_bits())),
         prefixed,
         triggers,
         answers_as: match origin {
@@ -225,6 +226,11 @@ fn create(
         tx_op_flags: AtomicCounter::new(tx.op_flags & TX_OP_FLAGS),
         rx_op_flags: AtomicCounter::new(rx.op_flags & RX_OP_FLAGS),
     }))
+}
+
+/// Whether endpoints of that type have a network to other hosts.
+fn type_is_networked(type_: u32) -> bool {
+    type_ == fi::FI_EP_RDM
 }
 
 /// Returns the configuration of an endpoint that is not bound yet.

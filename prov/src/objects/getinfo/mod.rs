@@ -22,6 +22,7 @@ use libfabric_sys::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_NUMERICHOST, FI_SOURCE,
 use crate::base::addr::{Addr, AddrError, LocalHost};
 use crate::base::attr::OFFERS;
 use crate::base::entry::{guard_int, put, string};
+use crate::base::env::{self, NetChoice};
 use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info};
 use crate::base::{host, reason, resolve};
@@ -119,7 +120,9 @@ fn addresses(request: &GetInfoArgs<'_>) -> Result<Addrs, Errno> {
     for addr in [source, dest].into_iter().flatten() {
         reachable(addr, named)?;
     }
-    let ip = dest.map_or(Ipv4Addr::LOCALHOST, |addr| addr.ip);
+    // The source has the address of a peer on this host, but not of one on another.
+    let ip = dest.map(|addr| addr.ip).filter(|ip| resolve::is_local(*ip));
+    let ip = ip.unwrap_or(Ipv4Addr::LOCALHOST);
     Ok((source.unwrap_or(Addr::this_host(ip, 0)), dest))
 }
 
@@ -127,11 +130,11 @@ fn addresses(request: &GetInfoArgs<'_>) -> Result<Addrs, Errno> {
 /// endpoint of this provider. Without one it may be meant for other providers, unless the hints
 /// contain the name of this one (`named`).
 fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
-    let bare = LocalHost { node: 0, host: 0 };
+    let bare = LocalHost { node: 0, host: 0, networked: false };
     if addr.host == 0 && addr.port_id(bare, resolve::is_local).is_ok() {
         return Ok(());
     }
-    if addr.host == 0 && !named {
+    if addr.host == 0 && !named && env::env().net == NetChoice::None {
         info(Subsys::Core, format_args!("{}", AddrError::OtherIp(addr.ip)));
         return Err(FI_ENODATA);
     }

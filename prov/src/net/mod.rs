@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "opens objects of another provider through C")]
+//! Network of a domain: objects of another provider of libfabric, opened through the host.
+//!
+//! Not about messages (`wire`). A program that selects this provider alone makes the host hide all
+//! others. The flags of the query make it answer all the same. The functions of the network's
+//! objects are called by one thread at a time, under the gate of the domain that has them.
+
+mod wire;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::net::SocketAddrV4;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libfabric_sys as fi;
+use scif::Maker;
+
+use crate::base::addr::{ADDR_LEN, Addr};
+use crate::base::errno::{self, Errno};
+use crate::base::log::{Subsys, info, warn};
+use crate::base::{env, host};
+pub(crate) use wire::EndpointWire;
+
+/// Flag of `fi_getinfo` for providers that the selection of the user hides (`OFI_GETINFO_HIDDEN`).
+const HIDDEN: u64 = 1 << 60;
+/// Flag of `fi_getinfo` that leaves out utility providers (`OFI_CORE_PROV_ONLY`), among which is
+/// this one.
+const CORE_ONLY: u64 = 1 << 59;
+
+/// Calls a function of an object of the network.
+macro_rules! call {
+    ($object:expr, $table:ident . $function:ident ($($argument:expr),*)) => {{
+        let object = $object;
+        // SAFETY: an open object of the network's provider, which its owner closes when dropped.
+        let table = unsafe { (*object).$table };
+        // SAFETY: the table of an open object is static, and has the functions of version 1.17.
+        let function = unsafe { (*table).$function };
+        // SAFETY: the arguments meet the function's manual page; the gate is held.
+        unsafe { function(object.cast(), $($argument),*) }
+    }};
+}
+use call;
+
+/// Calls a function of the common part of an object of the network.
+macro_rules! call_fid {
+    ($object:expr, $function:ident ($($argument:expr),*)) => {{
+        let fid: *mut fi::fid = $object.cast();
+        $crate::net::call!(fid, ops.$function($($argument),*))
+    }};
+}
+use call_fid;
+
+/// Objects of the network that the endpoints of a domain share.
+#[derive(Debug)]
+struct NetObjects {
+    info: *mut fi::fi_info,
+    fabric: *mut fi::fid_fabric,
+    domain: *mut fi::fid_domain,
+    av: *mut fi::fid_av,
+    /// Addresses inserted into the vector.
+    peers: HashMap<SocketAddrV4, u64>,
+}
+
+// SAFETY: the objects may be used by any thread, one at a time, and the gate is a lock.
+unsafe impl Send for NetObjects {}
+
+/// Network of a domain.
+pub(crate) struct NetDomain {
+    openers: fi::Openers,
+    gate: Mutex<NetObjects>,
+    provider: &'static CStr,
+    creator: Maker,
+}
+
+impl fmt::Debug for NetDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NetDomain").field("provider", &self.provider).finish_non_exhaustive()
+    }
+}
+
+/// Returns the error of a call that returned `code`.
+fn checked(call: &str, code: c_int) -> Result<(), Errno> {
+    if code == 0 {
+        return Ok(());
+    }
+    info(Subsys::Fabric, format_args!("{call} of the network: {}", errno::text(-code)));
+    Err(-code)
+}
+
+impl NetDomain {
+    /// Opens the network that the user has chosen.
+    ///
+    /// # Errors
+    /// `FI_ENODATA`: the host has no such provider. Errors of the provider.
+    pub(crate) fn open(provider: &'static CStr) -> Result<NetDomain, Errno> {
+        let opened = NetDomain::try_open(provider);
+        if let Err(errno) = opened {
+            warn(
+                Subsys::Fabric,
+                format_args!(
+                    "the network {} cannot be opened: {}. Set FI_SCIF_NET to a provider that \
+                     fi_info lists ('tcp', or 'net' of libfabric 1.17), or to 'none'",
+                    provider.to_string_lossy(),
+                    errno::text(errno)
+                ),
+            );
+        }
+        opened
+    }
+
+    fn try_open(provider: &'static CStr) -> Result<NetDomain, Errno> {
+        let openers = host::openers().ok_or(fi::FI_ENODATA)?;
+        let mut objects = NetObjects {
+            info: find(&openers, provider)?,
+            fabric: ptr::null_mut(),
+            domain: ptr::null_mut(),
+            av: ptr::null_mut(),
+            peers: HashMap::new(),
+        };
+        let opened = objects.open(&openers);
+        let net =
+            NetDomain { openers, gate: Mutex::new(objects), provider, creator: Maker::here() };
+        opened.map(|()| net)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, NetObjects> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the name of the provider.
+    pub(crate) fn provider(&self) -> &'static CStr {
+        self.provider
+    }
+}
+
+/// Returns the info of the provider's endpoints for messages in order.
+fn find(openers: &fi::Openers, provider: &CStr) -> Result<*mut fi::fi_info, Errno> {
+    // SAFETY: null asks for an empty info.
+    let hints = unsafe { (openers.dupinfo)(ptr::null()) };
+    // SAFETY: null, or a new info that nobody else has.
+    let Some(wanted) = (unsafe { hints.as_mut() }) else {
+        return Err(fi::FI_ENOMEM);
+    };
+    wanted.caps = fi::FI_MSG;
+    wanted.mode = fi::FI_CONTEXT | fi::FI_CONTEXT2;
+    wanted.addr_format = fi::FI_SOCKADDR_IN;
+    // SAFETY: a part of the new info, or null.
+    if let Some(ep) = unsafe { wanted.ep_attr.as_mut() } {
+        ep.type_ = fi::FI_EP_RDM;
+    }
+    // SAFETY: as above.
+    if let Some(tx) = unsafe { wanted.tx_attr.as_mut() } {
+        tx.msg_order = fi::FI_ORDER_SAS;
+    }
+    // SAFETY: as above.
+    if let Some(rx) = unsafe { wanted.rx_attr.as_mut() } {
+        rx.msg_order = fi::FI_ORDER_SAS;
+    }
+    // SAFETY: as above.
+    if let Some(domain) = unsafe { wanted.domain_attr.as_mut() } {
+        domain.threading = fi::FI_THREAD_DOMAIN;
+        domain.control_progress = fi::FI_PROGRESS_MANUAL;
+        domain.data_progress = fi::FI_PROGRESS_MANUAL;
+        domain.resource_mgmt = fi::FI_RM_ENABLED;
+    }
+    // SAFETY: as above.
+    if let Some(fabric) = unsafe { wanted.fabric_attr.as_mut() } {
+        // SAFETY: a C string. `freeinfo` frees the copy.
+        fabric.prov_name = unsafe { libc::strdup(provider.as_ptr()) };
+    }
+    let mut found = ptr::null_mut();
+    // SAFETY: the hints are complete, and `found` receives the result.
+    let code = unsafe {
+        (openers.getinfo)(
+            fi::Host::OLDEST,
+            ptr::null(),
+            ptr::null(),
+            HIDDEN | CORE_ONLY,
+            hints,
+            &raw mut found,
+        )
+    };
+    // SAFETY: made by dupinfo, and not used below.
+    unsafe { (openers.freeinfo)(hints) };
+    checked("fi_getinfo", code)?;
+    if found.is_null() { Err(fi::FI_ENODATA) } else { Ok(found) }
+}
+
+impl NetObjects {
+    fn open(&mut self, openers: &fi::Openers) -> Result<(), Errno> {
+        // SAFETY: an info of getinfo, which lives as long as the objects.
+        let attr = unsafe { (*self.info).fabric_attr };
+        // SAFETY: the attributes of that info, and space for the result.
+        let code = unsafe { (openers.fabric)(attr, &raw mut self.fabric, ptr::null_mut()) };
+        checked("fi_fabric", code)?;
+        let (info, context) = (self.info, ptr::null_mut());
+        let code = call!(self.fabric, ops.domain(info, &raw mut self.domain, context));
+        checked("fi_domain", code)?;
+        let mut attr = fi::fi_av_attr {
+            type_: fi::FI_AV_UNSPEC,
+            rx_ctx_bits: 0,
+            count: 0,
+            ep_per_node: 0,
+            name: ptr::null(),
+            map_addr: ptr::null_mut(),
+            flags: 0,
+        };
+        let context = ptr::null_mut();
+        let code = call!(self.domain, ops.av_open(&raw mut attr, &raw mut self.av, context));
+        checked("fi_av_open", code)
+    }
+
+    /// Returns the number of the peer with that name, inserted at its first use.
+    fn peer(&mut self, name: SocketAddrV4) -> Result<u64, Errno> {
+        if let Some(known) = self.peers.get(&name) {
+            return Ok(*known);
+        }
+        let bytes: [u8; ADDR_LEN] = Addr::this_host(*name.ip(), name.port()).to_bytes();
+        let mut number = fi::FI_ADDR_NOTAVAIL;
+        let (addr, context) = (bytes.as_ptr().cast(), ptr::null_mut());
+        match call!(self.av, ops.insert(addr, 1, &raw mut number, 0, context)) {
+            1 => {
+                self.peers.insert(name, number);
+                Ok(number)
+            }
+            code if code < 0 => Err(-code),
+            _ => Err(fi::FI_EADDRNOTAVAIL),
+        }
+    }
+}
+
+/// Closes an object of the network, unless it is null.
+fn close<T>(object: *mut T, name: &str) {
+    if !object.is_null() {
+        let _ = checked(name, call_fid!(object, close()));
+    }
+}
+
+impl Drop for NetDomain {
+    fn drop(&mut self) {
+        // The sockets belong to the parent as well.
+        if self.creator.is_ancestor() {
+            return;
+        }
+        let objects = self.gate.get_mut().unwrap_or_else(PoisonError::into_inner);
+        close(objects.av, "fi_close of the address vector");
+        close(objects.domain, "fi_close of the domain");
+        close(objects.fabric, "fi_close of the fabric");
+        // SAFETY: made by getinfo, and not used below.
+        unsafe { (self.openers.freeinfo)(objects.info) };
+    }
+}
+
+/// Returns the provider of the network, if the user has chosen one and the transport permits it.
+pub(crate) fn chosen(node: &scif::Node) -> Option<&'static CStr> {
+    let provider = env::env().net.provider()?;
+    if node.kind() == scif::TransportKind::Soft {
+        return Some(provider);
+    }
+    static LOGGED: std::sync::Once = std::sync::Once::new();
+    LOGGED.call_once(|| {
+        warn(
+            Subsys::Fabric,
+            format_args!(
+                "FI_SCIF_NET is ignored, since FI_SCIF_TRANSPORT is not 'soft': set one of them"
+            ),
+        );
+    });
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_host_there_is_no_network() {
+        assert_eq!(NetDomain::open(c"tcp").err(), Some(fi::FI_ENODATA));
+    }
+
+    #[test]
+    fn no_network_is_opened_unless_one_is_chosen() {
+        let node = crate::state::fabric::open_node().unwrap();
+        assert_eq!(chosen(&node), None);
+    }
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "posts buffers to another provider through C")]
+//! End of a network: an endpoint of another provider, with the buffers of its operations.
+//!
+//! Not about the content of messages. Each operation has a slot with its buffer, which the provider
+//! owns from the post to the completion. The address of a slot's context identifies it.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use scif::{MESSAGE_MAX, Maker, NetWire, WireEvent, WirePeer};
+
+use super::{NetDomain, call, call_fid, checked, close};
+use crate::base::addr::{ADDR_LEN, Addr};
+use crate::base::errno::{self, Errno};
+use crate::base::log::{Subsys, info};
+
+/// Number of receives that are posted. A smaller one stops the network's progress while a poll
+/// handles messages, a larger one occupies 20 KiB more each.
+const RECEIVES: usize = 64;
+/// Maximum number of sends in progress. Further ones wait in the rings.
+const SENDS: usize = 64;
+/// Number of completions taken by one read.
+const COMPLETIONS: usize = 16;
+/// Maximum number of reads of one poll, so that a flood of messages does not hold the caller.
+const READS: usize = 16;
+
+/// Memory that the provider uses during an operation, as large as the largest that it may ask for.
+type Context = UnsafeCell<fi::fi_context2>;
+
+/// Send in progress.
+#[derive(Debug)]
+struct InFlight {
+    to: WirePeer,
+    /// Owned by the provider, so not read or written here.
+    _message: Vec<u8>,
+}
+
+/// End of a network.
+#[derive(Debug)]
+pub(crate) struct EndpointWire {
+    net: Arc<NetDomain>,
+    ep: *mut fi::fid_ep,
+    cq: *mut fi::fid_cq,
+    fd: RawFd,
+    name: SocketAddrV4,
+    provider: String,
+    /// Contexts of the receives, then of the sends.
+    contexts: Box<[Context]>,
+    receives: Vec<Vec<u8>>,
+    sends: Vec<Option<InFlight>>,
+    free_sends: Vec<usize>,
+    /// Peers to which a post failed.
+    lost: VecDeque<WirePeer>,
+    creator: Maker,
+}
+
+// SAFETY: the objects may be used by any thread, one at a time. A wire is used by one thread at a
+// time, and takes the gate of its domain for each call.
+unsafe impl Send for EndpointWire {}
+
+impl EndpointWire {
+    /// Opens an endpoint with that port, 0 for any, at `ip`, or at the provider's first address if
+    /// that is not specified.
+    ///
+    /// # Errors
+    /// Errors of the provider.
+    pub(crate) fn open(
+        net: &Arc<NetDomain>,
+        ip: Ipv4Addr,
+        port: u16,
+    ) -> Result<EndpointWire, Errno> {
+        let contexts = (0..RECEIVES + SENDS).map(|_| UnsafeCell::default()).collect();
+        let mut wire = EndpointWire {
+            net: Arc::clone(net),
+            ep: ptr::null_mut(),
+            cq: ptr::null_mut(),
+            fd: -1,
+            name: SocketAddrV4::new(ip, port),
+            provider: net.provider().to_string_lossy().into_owned(),
+            contexts,
+            receives: (0..RECEIVES).map(|_| vec![0; MESSAGE_MAX]).collect(),
+            sends: (0..SENDS).map(|_| None).collect(),
+            free_sends: (0..SENDS).rev().collect(),
+            lost: VecDeque::new(),
+            creator: Maker::here(),
+        };
+        wire.set_up()?;
+        Ok(wire)
+    }
+
+    fn set_up(&mut self) -> Result<(), Errno> {
+        let net = Arc::clone(&self.net);
+        let objects = net.lock();
+        let mut attr = fi::fi_cq_attr {
+            size: RECEIVES + SENDS,
+            flags: 0,
+            format: fi::FI_CQ_FORMAT_MSG,
+            wait_obj: fi::FI_WAIT_FD,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+        };
+        let context = ptr::null_mut();
+        let code = call!(objects.domain, ops.cq_open(&raw mut attr, &raw mut self.cq, context));
+        checked("fi_cq_open", code)?;
+        let fd = (&raw mut self.fd).cast::<c_void>();
+        checked("fi_control for FI_GETWAIT", call_fid!(self.cq, control(fi::FI_GETWAIT, fd)))?;
+        // SAFETY: the info of the domain.
+        let own = unsafe { (net.openers.dupinfo)(objects.info) };
+        if own.is_null() {
+            return Err(fi::FI_ENOMEM);
+        }
+        self.name_source(own);
+        let context = ptr::null_mut();
+        let code = call!(objects.domain, ops.endpoint(own, &raw mut self.ep, context));
+        // SAFETY: made by dupinfo, and not used below.
+        unsafe { (net.openers.freeinfo)(own) };
+        checked("fi_endpoint", code)?;
+        let flags = fi::FI_TRANSMIT | fi::FI_RECV;
+        checked("fi_ep_bind of the queue", call_fid!(self.ep, bind(self.cq.cast(), flags)))?;
+        checked("fi_ep_bind of the vector", call_fid!(self.ep, bind(objects.av.cast(), 0)))?;
+        let none = ptr::null_mut();
+        checked("fi_enable", call_fid!(self.ep, control(fi::FI_ENABLE, none)))?;
+        let mut bytes = [0_u8; ADDR_LEN];
+        let mut len = ADDR_LEN;
+        let code = call!(self.ep, cm.getname(bytes.as_mut_ptr().cast(), &raw mut len));
+        checked("fi_getname", code)?;
+        let name = Addr::from_bytes(&bytes).filter(|name| name.port != 0 && len == ADDR_LEN);
+        let name = name.ok_or(fi::FI_EADDRNOTAVAIL)?;
+        self.name = SocketAddrV4::new(name.ip, name.port);
+        drop(objects);
+        for slot in 0..RECEIVES {
+            self.post_receive(slot)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the requested address into the info of the endpoint.
+    fn name_source(&self, info: *mut fi::fi_info) {
+        // SAFETY: a copy that nobody else has.
+        let Some(info) = (unsafe { info.as_mut() }) else { return };
+        if info.src_addrlen != ADDR_LEN || info.src_addr.is_null() {
+            return;
+        }
+        let at = info.src_addr.cast::<[u8; ADDR_LEN]>();
+        // SAFETY: an address of that length. Any alignment is read.
+        let Some(own) = Addr::from_bytes(&unsafe { at.read_unaligned() }) else { return };
+        let ip = *self.name.ip();
+        let is_given = !ip.is_unspecified() && !ip.is_loopback();
+        let ip = if is_given { ip } else { own.ip };
+        let bytes = Addr::this_host(ip, self.name.port()).to_bytes();
+        // SAFETY: as above, and no one else reads it.
+        unsafe { at.write_unaligned(bytes) };
+    }
+
+    fn context(&self, at: usize) -> *mut c_void {
+        self.contexts.get(at).map_or(ptr::null_mut(), |context| context.get().cast())
+    }
+
+    /// Returns the index of an operation's context.
+    fn slot_of(&self, context: *mut c_void) -> Option<usize> {
+        let behind = context.addr().checked_sub(self.contexts.as_ptr().addr())?;
+        let at = behind / size_of::<Context>();
+        (at < self.contexts.len() && behind.is_multiple_of(size_of::<Context>())).then_some(at)
+    }
+
+    fn post_receive(&mut self, slot: usize) -> Result<(), Errno> {
+        let context = self.context(slot);
+        let Some(buffer) = self.receives.get_mut(slot) else { return Err(fi::FI_EINVAL) };
+        let (to, len) = (buffer.as_mut_ptr().cast(), buffer.len());
+        let _gate = self.net.lock();
+        let none = ptr::null_mut();
+        let code = call!(self.ep, msg.recv(to, len, none, fi::FI_ADDR_UNSPEC, context));
+        // FI_EAGAIN: more are posted than the endpoint announces, which cannot happen.
+        checked("fi_recv", i32::try_from(code).unwrap_or(-fi::FI_EOTHER))
+    }
+
+    /// Handles one completion.
+    fn complete(&mut self, entry: &fi::fi_cq_msg_entry, on: &mut dyn FnMut(WireEvent<'_>)) {
+        let Some(slot) = self.slot_of(entry.op_context) else { return };
+        if slot >= RECEIVES {
+            self.finish_send(slot - RECEIVES);
+            return;
+        }
+        if let Some(message) = self.receives.get(slot).and_then(|buffer| buffer.get(..entry.len)) {
+            on(WireEvent::Message(message));
+        }
+        self.repost(slot);
+    }
+
+    fn repost(&mut self, slot: usize) {
+        if let Err(errno) = self.post_receive(slot) {
+            info(
+                Subsys::EpData,
+                format_args!("a receive of the network was not posted: {}", errno::text(errno)),
+            );
+        }
+    }
+
+    /// Frees the slot of a send; returns its peer.
+    fn finish_send(&mut self, at: usize) -> Option<WirePeer> {
+        let sent = self.sends.get_mut(at)?.take()?;
+        self.free_sends.push(at);
+        Some(sent.to)
+    }
+
+    /// Handles one failed operation.
+    fn fail(&mut self, on: &mut dyn FnMut(WireEvent<'_>)) {
+        let mut entry = fi::fi_cq_err_entry::default();
+        let gate = self.net.lock();
+        let count = call!(self.cq, ops.readerr(&raw mut entry, 0));
+        drop(gate);
+        let Some(slot) = (count == 1).then(|| self.slot_of(entry.op_context)).flatten() else {
+            return;
+        };
+        if slot < RECEIVES {
+            self.repost(slot);
+        } else if let Some(peer) = self.finish_send(slot - RECEIVES) {
+            info(
+                Subsys::EpData,
+                format_args!("a message of the network was lost: {}", errno::text(entry.err)),
+            );
+            on(WireEvent::Lost(peer));
+        }
+    }
+}
+
+impl NetWire for EndpointWire {
+    fn name(&self) -> SocketAddrV4 {
+        self.name
+    }
+
+    fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    fn peer(&mut self, name: SocketAddrV4) -> scif::Result<WirePeer> {
+        let number = self.net.lock().peer(name);
+        number.map(WirePeer).map_err(|errno| scif::Error::network("fi_av_insert", errno))
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        Vec::with_capacity(MESSAGE_MAX)
+    }
+
+    fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>> {
+        let Some(at) = self.free_sends.pop() else {
+            return Err(message);
+        };
+        let context = self.context(RECEIVES + at);
+        let (from, len) = (message.as_ptr().cast(), message.len());
+        let gate = self.net.lock();
+        let none = ptr::null_mut();
+        let code = call!(self.ep, msg.send(from, len, none, to.0, context));
+        drop(gate);
+        if code == 0 {
+            if let Some(slot) = self.sends.get_mut(at) {
+                *slot = Some(InFlight { to, _message: message });
+            }
+            return Ok(());
+        }
+        self.free_sends.push(at);
+        if code == -(fi::FI_EAGAIN as isize) {
+            return Err(message);
+        }
+        let errno = i32::try_from(-code).unwrap_or(fi::FI_EOTHER);
+        info(Subsys::EpData, format_args!("fi_send of the network: {}", errno::text(errno)));
+        self.lost.push_back(to);
+        Ok(())
+    }
+
+    fn poll(&mut self, on: &mut dyn FnMut(WireEvent<'_>)) {
+        for _ in 0..READS {
+            let mut entries = [fi::fi_cq_msg_entry::default(); COMPLETIONS];
+            let gate = self.net.lock();
+            let count = call!(self.cq, ops.read(entries.as_mut_ptr().cast(), COMPLETIONS));
+            drop(gate);
+            if count == -(fi::FI_EAVAIL as isize) {
+                self.fail(on);
+                continue;
+            }
+            let count = usize::try_from(count).unwrap_or(0);
+            for entry in entries.iter().take(count) {
+                self.complete(entry, on);
+            }
+            if count < COMPLETIONS {
+                break;
+            }
+        }
+        for peer in self.lost.drain(..) {
+            on(WireEvent::Lost(peer));
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.free_sends.len() == SENDS
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the descriptor of the completion queue, open until the wire is dropped.
+        (self.fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.fd) })
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        let objects = self.net.lock();
+        let mut fids: [*mut fi::fid; 1] = [self.cq.cast()];
+        call!(objects.fabric, ops.trywait(fids.as_mut_ptr(), 1)) == 0
+    }
+}
+
+impl Drop for EndpointWire {
+    fn drop(&mut self) {
+        // The sockets belong to the parent as well, and the parent's buffers are in use.
+        if self.creator.is_ancestor() {
+            return;
+        }
+        let net = Arc::clone(&self.net);
+        let _gate = net.lock();
+        close(self.ep, "fi_close of the endpoint");
+        close(self.cq, "fi_close of the queue");
+    }
+}

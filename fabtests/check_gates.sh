@@ -289,6 +289,11 @@ mpi() {
     done
 }
 
+hosts() {
+    gate "jobs that span two hosts"
+    cases_of "two hosts" hosts fabtests/net/check.sh
+}
+
 mpi_restricted() {
     gate "MPI as an ordinary user, and without process_vm_readv and process_vm_writev"
     [ -z "$ORDINARY" ] || echo "     $ORDINARY"

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Jobs that span two hosts, over the networks of libfabric. The hosts are namespaces of this machine
+# (hosts.sh). Needs root. The provider and the programs are built before.
+set -u -o pipefail
+. "$(dirname "$0")/../mpi/setup.sh"
+. "$(dirname "$0")/../mpi/stacks.sh"
+. "$(dirname "$0")/../gates.sh"
+. "$(dirname "$0")/hosts.sh"
+
+trap hosts_down EXIT
+gate "two hosts"
+if ! hosts_possible; then
+    failed "needs root and namespaces"
+    gate_end
+    verdict
+    exit
+fi
+hosts_up 2 || die "check.sh: the hosts cannot be set up"
+
+# settings NET: variables of a job over that network.
+settings() {
+    printf '%s\n' MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 PYTHONDONTWRITEBYTECODE=1 \
+        "FI_PROVIDER=scif" "FI_PROVIDER_PATH=$PROVIDER_DIR" "FI_SCIF_NET=$1" FI_SCIF_STATS=1 \
+        SCIF_DOMAIN=hosts FI_LOG_LEVEL=warn
+}
+
+# pingpong NET COMMAND...: a server on one host, a client on the other.
+pingpong() {
+    local net=$1 server rc vars
+    shift
+    mapfile -t vars < <(settings "$net")
+    on_host 1 env "${vars[@]}" timeout 60 "$@" &
+    server=$!
+    sleep 0.5
+    on_host 2 env "${vars[@]}" timeout 60 "$@" "$HOSTS_NET.1"
+    rc=$?
+    wait "$server" && ((rc == 0))
+}
+
+# exchange NET RANKS RANKS_OF_A_HOST: the job that checks its data, under MPICH.
+exchange() {
+    local vars
+    mapfile -t vars < <(settings "$1")
+    nsenter -t "$HOSTS_SWITCH" -n env "${vars[@]}" timeout 150 \
+        "$BUILD/venv-mpich5/bin/mpiexec.hydra" -localhost "$HOSTS_NET.254" \
+        -launcher ssh -launcher-exec "$HOSTS_RUN/start" \
+        -hosts "$HOSTS_NET.1,$HOSTS_NET.2" -n "$2" -ppn "$3" \
+        "$(stack_python mpich5)" "$ROOT/fabtests/mpi/jobs/exchange.py"
+}
+
+case_of "messages of all sizes between hosts, by fi_pingpong of Debian over net" net-pingpong \
+    pingpong net fi_pingpong -p scif -e rdm -I 10 -S all -c
+for job in "2 1" "4 2"; do
+    read -r ranks each <<<"$job"
+    log=net-exchange-$ranks
+    case_of "exchange, 2 hosts, $each ranks each, MPICH over tcp" "$log" \
+        exchange tcp "$ranks" "$each"
+    shows "^exchange: $ranks ranks, [1-9][0-9]* checks, errors 0" cat "$LOGS/$log.log" >/dev/null ||
+        failed "the job has checked nothing ($LOGS/$log.log)"
+done
+if exchange none 2 1 >"$LOGS/net-none.log" 2>&1; then
+    failed "without a network the job must fail ($LOGS/net-none.log)"
+elif grep -q FI_SCIF_NET "$LOGS/net-none.log"; then
+    passed "without a network the job fails and names FI_SCIF_NET"
+else
+    failed "without a network the message does not name FI_SCIF_NET ($LOGS/net-none.log)"
+fi
+gate_end
+verdict

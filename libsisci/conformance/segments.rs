@@ -32,6 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     ("SCIAttachLocalSegment needs SCIShareSegment", attach),
     ("members of a group share memory", group),
     ("a group needs its flag and node", group_needs),
+    ("a group is reachable by any available member", any_member),
     ("a member is reachable with ALLOW_UNICAST", unicast),
 ];
 
@@ -388,6 +389,20 @@ fn group_needs(api: &Api) {
     let member = node.export(5, 64, broadcast);
     assert_eq!(node.connect(OWNER, 5), Err(code::NO_SUCH_SEGMENT), "without ALLOW_UNICAST");
     api.SCIRemoveSegment(member, 0).unwrap();
+    node.leave();
+}
+
+fn any_member(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let broadcast = api.flag("BROADCAST");
+    let first = node.create(5, 64, broadcast).unwrap();
+    assert_eq!(node.connect_with(252, 5, broadcast), Err(code::NO_SUCH_SEGMENT));
+    let second = node.export(5, 64, broadcast);
+    let remote = node.connect_with(252, 5, broadcast).unwrap();
+    api.SCIDisconnectSegment(remote, 0).unwrap();
+    for member in [first, second] {
+        api.SCIRemoveSegment(member, 0).unwrap();
+    }
     node.leave();
 }
 

@@ -84,28 +84,39 @@ impl Target {
         NodeId::checked(self.node).map(drop)
     }
 
-    /// Sends a request to the segment, or to the first member of a group that exists.
-    fn request(&self, context: &Context, deadline: Deadline) -> Outcome<PrivateFd> {
-        let names: Vec<String> = if self.flags & flags::BROADCAST == 0 {
-            vec![node::name_of(NodeId::checked(self.node)?, Kind::Segment, self.id)]
-        } else {
-            (0..MEMBERS_MAX).map(|member| node::member_name(self.id, member)).collect()
-        };
+    /// Returns the names at which the segment, or a member of the group, may listen.
+    fn names(&self) -> Outcome<Vec<String>> {
+        if self.flags & flags::BROADCAST == 0 {
+            return Ok(vec![node::name_of(NodeId::checked(self.node)?, Kind::Segment, self.id)]);
+        }
+        Ok((0..MEMBERS_MAX).map(|member| node::member_name(self.id, member)).collect())
+    }
+
+    /// Sends a request to a name.
+    fn request(&self, context: &Context, name: &str, deadline: Deadline) -> Outcome<PrivateFd> {
         let request = Packet {
             node: context.settings.node.number(),
             adapter: self.adapter,
             value: self.flags,
             ..Packet::new(PacketKind::Connect)
         };
+        let socket = context.connect(name, deadline)?;
+        request.send(&socket, &[])?;
+        Ok(socket)
+    }
+
+    /// Sends a request to the segment, or to members of a group until one accepts, and waits for
+    /// the answer.
+    fn ask(&self, context: &Context, deadline: Deadline) -> Outcome<(PrivateFd, Arc<Memory>)> {
         let mut failed = SciError::NoSuchSegment.into();
-        for name in names {
-            match context.connect(&name, deadline) {
-                Ok(socket) => {
-                    request.send(&socket, &[])?;
-                    return Ok(socket);
-                }
+        for name in self.names()? {
+            let asked = self.request(context, &name, deadline).and_then(|socket| {
+                let (answer, fds) = wire::answer(&socket, deadline)?;
+                Ok((socket, granted(answer, fds)?))
+            });
+            match asked {
                 Err(failure) if failure.code == SciError::NoSuchSegment => failed = failure,
-                Err(failure) => return Err(failure),
+                other => return other,
             }
         }
         Err(failed)
@@ -131,9 +142,7 @@ impl RemoteSegment {
         deadline: Deadline,
     ) -> Outcome<Arc<RemoteSegment>> {
         target.check(&desc.context)?;
-        let socket = target.request(&desc.context, deadline)?;
-        let (answer, fds) = wire::answer(&socket, deadline)?;
-        let memory = granted(answer, fds)?;
+        let (socket, memory) = target.ask(&desc.context, deadline)?;
         let phase = Phase::Operational;
         Ok(RemoteSegment::over(desc, target, callback, (Some(socket), Some(memory), phase)))
     }
@@ -148,7 +157,8 @@ impl RemoteSegment {
         callback: Option<Callback<RemoteEvent>>,
     ) -> Outcome<Arc<RemoteSegment>> {
         target.check(&desc.context)?;
-        let socket = target.request(&desc.context, wire::deadline(0)).ok();
+        let request = |name: String| target.request(&desc.context, &name, wire::deadline(0)).ok();
+        let socket = target.names()?.into_iter().find_map(request);
         Ok(RemoteSegment::over(desc, target, callback, (socket, None, Phase::Connecting)))
     }
 

@@ -17,19 +17,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// Function that runs the wait for a contended lock, and can save state that a system call changes.
 pub type WaitWrapper = fn(&mut dyn FnMut());
 
-enum LockMode {
-    Shared(Mutex<()>, WaitWrapper),
-    Elided(Cell<bool>),
+/// Mode of a lock, and state of an elided one. `Held` is 0, which a processor compares without a
+/// register.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Held = 0,
+    Released,
+    /// Released by `release_unchanged`.
+    Unchanged,
+    /// Not elided: the mutex is the lock. Never changes.
+    Shared,
 }
 
 /// A value together with the lock that guards it.
 pub struct ElidableLock<T> {
-    mode: LockMode,
+    hold: Cell<Hold>,
+    /// Lock in shared mode. Its value is whether the last guard ended with `release_unchanged`.
+    mutex: Mutex<bool>,
+    around: WaitWrapper,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: in shared mode the mutex admits one thread at a time to the value; in elided mode the
-// contract of `ElidableLock::elided` does.
+// SAFETY: in shared mode the mutex admits one thread at a time to the value, and `hold` does not
+// change; in elided mode the contract of `ElidableLock::elided` admits one thread to both.
 unsafe impl<T: Send> Sync for ElidableLock<T> {}
 
 impl<T> ElidableLock<T> {
@@ -40,10 +50,7 @@ impl<T> ElidableLock<T> {
 
     /// Returns a lock that any thread may take; `around` wraps each wait for the present holder.
     pub const fn shared_with(value: T, around: WaitWrapper) -> ElidableLock<T> {
-        ElidableLock {
-            mode: LockMode::Shared(Mutex::new(()), around),
-            value: UnsafeCell::new(value),
-        }
+        ElidableLock::in_mode(Hold::Shared, around, value)
     }
 
     /// Returns an elided lock.
@@ -53,7 +60,12 @@ impl<T> ElidableLock<T> {
     /// No two threads use the lock at once: the end of one thread's last use happens before another
     /// thread's first.
     pub const unsafe fn elided(value: T) -> ElidableLock<T> {
-        ElidableLock { mode: LockMode::Elided(Cell::new(false)), value: UnsafeCell::new(value) }
+        ElidableLock::in_mode(Hold::Released, |wait| wait(), value)
+    }
+
+    const fn in_mode(hold: Hold, around: WaitWrapper, value: T) -> ElidableLock<T> {
+        let (hold, mutex) = (Cell::new(hold), Mutex::new(false));
+        ElidableLock { hold, mutex, around, value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock. Blocks while another thread holds it.
@@ -63,24 +75,38 @@ impl<T> ElidableLock<T> {
     /// Nested entry of an elided lock.
     #[inline]
     pub fn lock(&self) -> ElidableLockGuard<'_, T> {
-        let held = match &self.mode {
-            LockMode::Shared(mutex, around) => Held::Shared(match mutex.try_lock() {
+        self.lock_noting().0
+    }
+
+    /// Takes the lock like [`lock`](Self::lock). Also returns whether the last holder ended with
+    /// [`release_unchanged`](ElidableLockGuard::release_unchanged).
+    ///
+    /// # Panics
+    ///
+    /// Nested entry of an elided lock.
+    #[inline(always)]
+    pub fn lock_noting(&self) -> (ElidableLockGuard<'_, T>, bool) {
+        let before = self.hold.get();
+        let (held, unchanged) = if before == Hold::Released || before == Hold::Unchanged {
+            self.hold.set(Hold::Held);
+            (Held::Elided(&self.hold), before == Hold::Unchanged)
+        } else {
+            assert!(before == Hold::Shared, "elided gate entered twice");
+            let mut held = match self.mutex.try_lock() {
                 Ok(held) => held,
                 Err(TryLockError::Poisoned(held)) => held.into_inner(),
-                Err(TryLockError::WouldBlock) => lock_contended(mutex, *around),
-            }),
-            LockMode::Elided(busy) => {
-                assert!(!busy.replace(true), "elided gate entered twice");
-                Held::Elided(busy)
-            }
+                Err(TryLockError::WouldBlock) => lock_contended(&self.mutex, self.around),
+            };
+            let unchanged = core::mem::take(&mut *held);
+            (Held::Shared(held), unchanged)
         };
-        ElidableLockGuard { value: &self.value, held: ManuallyDrop::new(held) }
+        (ElidableLockGuard { value: &self.value, held: ManuallyDrop::new(held) }, unchanged)
     }
 
     /// Whether the lock is elided.
     #[inline]
-    pub const fn is_elided(&self) -> bool {
-        matches!(self.mode, LockMode::Elided(_))
+    pub fn is_elided(&self) -> bool {
+        self.hold.get() != Hold::Shared
     }
 
     /// Returns the value without locking; `&mut self` excludes every other holder.
@@ -95,7 +121,7 @@ impl<T> ElidableLock<T> {
 }
 
 #[cold]
-fn lock_contended(mutex: &Mutex<()>, around: WaitWrapper) -> MutexGuard<'_, ()> {
+fn lock_contended(mutex: &Mutex<bool>, around: WaitWrapper) -> MutexGuard<'_, bool> {
     let lock = || mutex.lock().unwrap_or_else(PoisonError::into_inner);
     let mut held = None;
     around(&mut || held = Some(lock()));
@@ -111,8 +137,8 @@ impl<T> fmt::Debug for ElidableLock<T> {
 /// Lock that a guard releases.
 enum Held<'a> {
     // `MutexGuard` also keeps its guard on its thread.
-    Shared(MutexGuard<'a, ()>),
-    Elided(&'a Cell<bool>),
+    Shared(MutexGuard<'a, bool>),
+    Elided(&'a Cell<Hold>),
 }
 
 /// Guard of a lock: grants access to the value and releases the lock when dropped.
@@ -123,12 +149,26 @@ pub struct ElidableLockGuard<'a, T> {
     held: ManuallyDrop<Held<'a>>,
 }
 
+impl<T> ElidableLockGuard<'_, T> {
+    /// Releases the lock, and records that the value did not change. The next
+    /// [`lock_noting`](ElidableLock::lock_noting) reports it, unless the lock was taken meanwhile.
+    #[inline(always)]
+    pub fn release_unchanged(self) {
+        let mut guard = ManuallyDrop::new(self);
+        // SAFETY: taken once, since `ManuallyDrop` keeps the guard from being dropped.
+        match unsafe { ManuallyDrop::take(&mut guard.held) } {
+            Held::Shared(mut unchanged) => *unchanged = true,
+            Held::Elided(hold) => hold.set(Hold::Unchanged),
+        }
+    }
+}
+
 impl<T> Deref for ElidableLockGuard<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`),
+        // SAFETY: this guard is the only one (mutex, or `Hold` and the contract of `elided`),
         // and &self bars a &mut.
         unsafe { &*self.value.get() }
     }
@@ -137,7 +177,7 @@ impl<T> Deref for ElidableLockGuard<'_, T> {
 impl<T> DerefMut for ElidableLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`),
+        // SAFETY: this guard is the only one (mutex, or `Hold` and the contract of `elided`),
         // and &mut self is exclusive.
         unsafe { &mut *self.value.get() }
     }
@@ -149,7 +189,7 @@ impl<T> Drop for ElidableLockGuard<'_, T> {
         // SAFETY: taken once, since nothing else takes it and a guard is dropped once.
         match unsafe { ManuallyDrop::take(&mut self.held) } {
             Held::Shared(held) => drop(held),
-            Held::Elided(busy) => busy.set(false),
+            Held::Elided(hold) => hold.set(Hold::Released),
         }
     }
 }
@@ -213,6 +253,24 @@ mod tests {
             }));
             assert!(caught.is_err());
             *lock.lock() += 1;
+            assert_eq!(lock.into_inner(), 2);
+        }
+    }
+
+    #[test]
+    fn a_change_is_noted_until_the_next_holder() {
+        // SAFETY: one thread.
+        for lock in [ElidableLock::shared(1), unsafe { ElidableLock::elided(1) }] {
+            let noted = || {
+                let (guard, unchanged) = lock.lock_noting();
+                guard.release_unchanged();
+                unchanged
+            };
+            assert_eq!([(); 3].map(|()| noted()), [false, true, true]);
+            *lock.lock() += 1;
+            assert_eq!([(); 2].map(|()| noted()), [false, true], "another holder");
+            drop(lock.lock_noting());
+            assert!(!noted(), "a holder that did not promise it");
             assert_eq!(lock.into_inner(), 2);
         }
     }

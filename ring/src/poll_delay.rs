@@ -52,6 +52,12 @@ impl PollDelay {
         self.holding_off
     }
 
+    /// Whether a delay has begun and no poll since has found it over.
+    #[inline(always)]
+    pub(crate) fn is_started(&self) -> bool {
+        self.holding_off
+    }
+
     /// Ends the delay at once.
     #[inline]
     pub(crate) fn cancel(&mut self) {

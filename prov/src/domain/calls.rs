@@ -10,6 +10,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libfabric_sys as fi;
+use scif::slab::Slab;
 use scif_ring::copy::Mem;
 
 use crate::base::errno::Errno;
@@ -256,6 +257,13 @@ pub(crate) fn poll(st: &mut DomainState, ep: u32) {
 #[inline(always)]
 pub(crate) fn poll_empty(st: &mut DomainState, ep: u32) -> bool {
     guarded(st, ep, |st| enabled(st, ep).is_ok_and(|(e, env)| fast_path::poll_empty(e, &env)))
+}
+
+/// Repeats a poll of endpoint `ep` that found nothing to do, if no call has changed the domain
+/// since. Returns true if there is still nothing to do.
+#[inline(always)]
+pub(crate) fn poll_again(eps: &mut Slab<Endpoint>, ep: u32) -> bool {
+    eps.get_mut(ep).is_some_and(|e| e.links.is_still_silent())
 }
 
 /// See [`fast_path::poll_direct`].

@@ -30,6 +30,31 @@ pub(crate) enum Target {
     Cntr(u32),
 }
 
+/// Object that was read last, in one word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastRead(u64);
+
+impl LastRead {
+    #[inline(always)]
+    pub(crate) fn new(target: Target) -> LastRead {
+        const IS_CNTR: u64 = 1 << u32::BITS;
+        LastRead(match target {
+            Target::Cq(index) => u64::from(index),
+            Target::Cntr(index) => u64::from(index) | IS_CNTR,
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn is(self, target: Target) -> bool {
+        self.0 == LastRead::new(target).0
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&mut self, target: Target) {
+        *self = LastRead::new(target);
+    }
+}
+
 /// Number of waits for which each endpoint is armed.
 #[derive(Debug, Default)]
 pub(crate) struct Arms(Vec<u32>);
@@ -81,7 +106,7 @@ pub(crate) struct DomainState {
     /// Event queue of the domain, held so that it cannot be closed before the domain.
     pub(crate) eq: Option<Arc<EqShared>>,
     /// Queue or counter that was read last.
-    pub(crate) last_read: Target,
+    pub(crate) last_read: LastRead,
 }
 
 impl DomainState {
@@ -102,7 +127,7 @@ impl DomainState {
             auto_waiter: None,
             mr_events: None,
             eq: None,
-            last_read: Target::Cq(0),
+            last_read: LastRead::new(Target::Cq(0)),
         }
     }
 

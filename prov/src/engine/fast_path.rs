@@ -458,4 +458,40 @@ mod tests {
         pair[1].run(progress::progress);
         assert!(!poll_empty(&mut pair[1]), "a thread is about to sleep");
     }
+
+    #[test]
+    fn a_repeated_poll_stays_silent_until_something_arrives() {
+        let mut pair = Bed::pair();
+        let (from, to) = (buffer(vec![3; 8]), buffer(vec![0; 8]));
+        let exchange = |pair: &mut [Bed; 2]| {
+            pair[1].recv(&to);
+            pair[0].send(&from).unwrap();
+            let _sent = completed(pair, 0);
+            assert_eq!(completed(pair, 1).len, 8);
+        };
+        exchange(&mut pair);
+        exchange(&mut pair);
+        let again = |bed: &mut Bed| bed.run(|ep, _| ep.links.is_still_silent());
+        // The clock ends a sequence of repeated polls.
+        let mut longest = 0;
+        for _ in 0..8 {
+            while !pair[1].run(|ep, env| poll_empty(ep, env)) {
+                pair[1].run(progress::progress);
+            }
+            let polls = pair[1].ep.links.polls;
+            let silent = (0..100 * TICK_POLLS).take_while(|_| again(&mut pair[1])).count();
+            assert_eq!(pair[1].ep.links.polls.wrapping_sub(polls) as usize, silent);
+            longest = longest.max(silent);
+        }
+        assert!((1..100 * TICK_POLLS as usize).contains(&longest), "{longest} repeated polls");
+        while !pair[1].run(|ep, env| poll_empty(ep, env)) {
+            pair[1].run(progress::progress);
+        }
+        pair[0].send(&from).unwrap();
+        let polls = pair[1].ep.links.polls;
+        for _ in 0..2 * TICK_POLLS {
+            assert!(!again(&mut pair[1]), "a record waits");
+        }
+        assert_eq!(pair[1].ep.links.polls, polls, "a poll that is left to the caller");
+    }
 }

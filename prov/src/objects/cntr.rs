@@ -249,9 +249,13 @@ impl Cntr {
 
     #[inline(always)]
     fn read(&self) -> (u64, u64) {
-        let mut guard = self.dom.gate.lock();
+        let (mut guard, unchanged) = self.dom.gate.lock_noting();
         let st = &mut *guard;
-        st.last_read = self.target();
+        if unchanged && let Some(seen) = self.read_again(st) {
+            guard.release_unchanged();
+            return seen;
+        }
+        st.last_read.set(self.target());
         let waits = st.cntrs.get(self.index).map(|c| &c.waits).filter(|w| !w.fd_is_armed());
         let is_empty = match waits.map(WaitState::endpoints) {
             Some(&[ep]) if st.triggers.is_empty() => calls::poll_empty(st, ep),
@@ -260,7 +264,23 @@ impl Cntr {
         if !is_empty {
             self.poll(st);
         }
-        st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look)
+        let seen = st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look);
+        if is_empty {
+            guard.release_unchanged();
+        }
+        seen
+    }
+
+    /// Repeats a read whose poll found nothing, since no call has changed the domain since.
+    /// Returns `None` if there is something to do, or another object was read.
+    #[inline(always)]
+    fn read_again(&self, st: &mut DomainState) -> Option<(u64, u64)> {
+        let DomainState { cntrs, eps, last_read, .. } = st;
+        let cntr = cntrs.get_mut(self.index).filter(|_| last_read.is(self.target()))?;
+        match *cntr.waits.endpoints() {
+            [ep] if calls::poll_again(eps, ep) => Some(cntr.look()),
+            _ => None,
+        }
     }
 
     /// Makes progress, unless a poll of the rings finds nothing to do.

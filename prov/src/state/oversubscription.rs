@@ -82,10 +82,10 @@ pub(crate) enum SleepEnd {
 /// Observations of the readers of a queue or counter since they began to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Detector {
+    /// Value of `empty` at which the next yield is due, or at which the wait begins.
+    yield_at: u32,
     /// Number of empty polls since the last event or, plus a constant, since the last yield.
     empty: u32,
-    /// Value of `empty` at which the next yield is due.
-    yield_at: u32,
     /// Number of empty polls from one yield to the next.
     gap: u32,
     /// First reading of the clock in this wait, in nanoseconds; 0 before.
@@ -108,17 +108,21 @@ pub(crate) struct Detector {
 
 impl Detector {
     pub(crate) fn new() -> Detector {
-        Detector { credit: CREDIT, gap: 1, ..Detector::default() }
+        let yield_at = POLLS_BEFORE_CLOCK;
+        Detector { credit: CREDIT, gap: 1, yield_at, ..Detector::default() }
     }
 
     /// Counts an empty poll. Returns whether to read the clock for [`Detector::is_yield_due`].
     #[inline(always)]
     pub(crate) fn note_empty(&mut self) -> bool {
-        self.empty = self.empty.saturating_add(1);
+        self.empty = self.empty.wrapping_add(1);
+        if self.empty < self.yield_at {
+            return false;
+        }
         if self.empty == POLLS_BEFORE_CLOCK {
             self.begin_wait();
         }
-        self.empty >= POLLS_BEFORE_CLOCK && self.empty >= self.yield_at
+        true
     }
 
     /// Returns whether to yield at `now`. If not, the clock is read again after half as many
@@ -138,7 +142,7 @@ impl Detector {
     /// Notes an event, which ends the wait.
     #[inline(always)]
     pub(crate) fn note_event(&mut self) {
-        self.empty = 0;
+        (self.yield_at, self.empty) = (POLLS_BEFORE_CLOCK, 0);
     }
 
     /// Returns the number of empty polls since the last event.
@@ -150,7 +154,7 @@ impl Detector {
     #[cold]
     fn begin_wait(&mut self) {
         self.reset();
-        (self.yield_at, self.spin_since, self.yields) = (POLLS_BEFORE_CLOCK, 0, false);
+        (self.spin_since, self.yields) = (0, false);
         self.credit = self.credit.max(CREDIT_MIN);
     }
 

@@ -173,6 +173,20 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         found
     }
 
+    /// Whether no record is published, for a caller whose last poll was
+    /// [`ready`](Self::ready) and found none. Returns false also if `ready` would do more than a
+    /// look.
+    #[inline(always)]
+    pub fn is_silent(&self) -> bool {
+        if self.poll_delay.is_started() || self.body_expected {
+            return false;
+        }
+        let slot = self.region.slot::<SLOTS>(self.next);
+        // `ready` loads again, and `peek` with Acquire.
+        let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
+        u16::from_le_bytes([s0, s1]) != self.lap && self.find_reply().is_none()
+    }
+
     /// Prefetches the line in which the next body begins. It then arrives together with the slot,
     /// not after it. While the body is not written, this core owns the line.
     #[inline(always)]

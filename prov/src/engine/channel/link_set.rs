@@ -36,10 +36,10 @@ pub(crate) const SWEEP_SLOW: u32 = 1024;
 pub(crate) const TICK_POLLS: u32 = 8;
 /// Polls between two readings of the clock while polls follow each other closely. With fewer, an
 /// empty poll is dearer by more of the cost of the clock.
-const TICK_POLLS_CLOSE: u32 = 32;
+const TICK_POLLS_CLOSE: u32 = 64;
 /// Nanoseconds from one poll to the next up to which polls follow each other closely. With more,
 /// connection events are late by some more microseconds.
-const CLOSE_POLL_NS: u64 = 250;
+const CLOSE_POLL_NS: u64 = 125;
 
 /// Connection in the list of active or idle rings, with its number of empty polls.
 #[derive(Clone, Copy, Debug)]
@@ -248,6 +248,26 @@ impl LinkSet {
         }
         link.empty = link.empty.saturating_add(1);
         None
+    }
+
+    /// Repeats a poll of the active rings and of the doorbell that found nothing. Returns false,
+    /// and leaves the poll to the caller, if there is something to do now.
+    #[inline(always)]
+    pub(crate) fn is_still_silent(&mut self) -> bool {
+        let LinkSet { active, sock, polls, clock_every, .. } = self;
+        let poll = polls.wrapping_add(1);
+        if poll & (*clock_every - 1) == 0 || sock.bell().any() {
+            return false;
+        }
+        for link in active {
+            if !sock.conn_here(link.conn).is_some_and(|c| c.rx().is_silent()) {
+                return false;
+            }
+            // A number of 0 after an overflow causes one full look at the ring.
+            link.empty = link.empty.wrapping_add(1);
+        }
+        *polls = poll;
+        true
     }
 
     /// Publishes the consumed counters before a sleep, since the polls that would publish them may

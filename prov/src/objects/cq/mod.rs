@@ -517,12 +517,16 @@ impl Cq {
     #[inline(always)]
     fn read(&self, out: &Entries) -> Result<isize, Errno> {
         entry::check_not_forked(self.creator)?;
-        let yields = {
-            let mut guard = self.dom.gate.lock();
+        let yields = 'read: {
+            let (mut guard, unchanged) = self.dom.gate.lock_noting();
             let st = &mut *guard;
+            if unchanged && let Some(yields) = self.read_again(st) {
+                guard.release_unchanged();
+                break 'read yields;
+            }
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            if st.last_read != self.target() {
-                st.last_read = self.target();
+            if !st.last_read.is(self.target()) {
+                st.last_read.set(self.target());
                 cq.detector.reset();
             }
             let mut poll = DirectPoll::Declined;
@@ -549,7 +553,11 @@ impl Cq {
                 return found;
             }
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            cq.detector.note_empty()
+            let yields = cq.detector.note_empty();
+            if poll == DirectPoll::Empty {
+                guard.release_unchanged();
+            }
+            yields
         };
         if yields {
             // Not returned as it is: a result in memory would stay there on all paths.
@@ -557,6 +565,18 @@ impl Cq {
             return Ok(found);
         }
         Err(fi::FI_EAGAIN)
+    }
+
+    /// Repeats a read that found nothing, since no call has changed the domain since. Returns
+    /// whether a yield is due; `None` if there is something to do, or another queue was read.
+    #[inline(always)]
+    fn read_again(&self, st: &mut DomainState) -> Option<bool> {
+        let DomainState { cqs, eps, last_read, .. } = st;
+        let cq = cqs.get_mut(self.index).filter(|_| last_read.is(self.target()))?;
+        match *cq.waits.endpoints() {
+            [ep] if calls::poll_again(eps, ep) => Some(cq.detector.note_empty()),
+            _ => None,
+        }
     }
 
     /// Notes entries that a direct poll returned without access to the queue.

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_noted_until_the_next_holder() {
+    fn change_is_noted_until_the_next_holder() {
         // SAFETY: one thread.
         for lock in [ElidableLock::shared(1), unsafe { ElidableLock::elided(1) }] {
             let noted = || {

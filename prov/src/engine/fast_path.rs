@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_poll_stays_silent_until_something_arrives() {
+    fn repeated_poll_is_silent_until_a_record_arrives() {
         let mut pair = Bed::pair();
         let (from, to) = (buffer(vec![3; 8]), buffer(vec![0; 8]));
         let exchange = |pair: &mut [Bed; 2]| {

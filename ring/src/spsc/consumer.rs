@@ -174,8 +174,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     }
 
     /// Whether no record is published, for a caller whose last poll was
-    /// [`ready`](Self::ready) and found none. Returns false also if `ready` would do more than a
-    /// look.
+    /// [`ready`](Self::ready) and found none. Returns false also if `ready` would change the
+    /// state.
     #[inline(always)]
     pub fn is_silent(&self) -> bool {
         if self.poll_delay.is_started() || self.body_expected {

@@ -263,7 +263,7 @@ impl LinkSet {
             if !sock.conn_here(link.conn).is_some_and(|c| c.rx().is_silent()) {
                 return false;
             }
-            // A number of 0 after an overflow causes one full look at the ring.
+            // A number of 0 after an overflow causes one full poll of the ring.
             link.empty = link.empty.wrapping_add(1);
         }
         *polls = poll;

@@ -118,9 +118,8 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         return false;
     }
     let p = ep.peers.at_mut(peer);
-    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet() && p.rma.outstanding == 0) else {
-        return false;
-    };
+    // Operations that the target has to execute precede this one in the ring.
+    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet()) else { return false };
     let Some(c) = ep.links.conn(conn) else { return false };
     let (path, produced) = (ep.cfg.rma_path, c.tx().produced());
     let posted = &mut p.rma.posted;
@@ -150,7 +149,9 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let number = c.tx().produced();
     let follows = p.rma.posted.only_writes_end == number || c.tx().all_consumed();
     let Some(body) = push(c, a, len) else { return false };
+    let is_behind = p.rma.outstanding > 0;
     let posted = &mut p.rma.posted;
+    posted.follows_operations |= is_behind;
     posted.only_writes_end = if follows { number + 1 } else { 0 };
     c.notify();
     posted.writes.push_back(PostedWrite::new(number, a, segment, body));
@@ -255,13 +256,25 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bo
         posted.note_late(polled);
         return false;
     }
-    posted.note_withdrawal(polled);
+    if must_stay(ep, peer) {
+        ep.peers.at_mut(peer).rma.posted.end_withdrawal();
+        return true;
+    }
+    ep.peers.at_mut(peer).rma.posted.note_withdrawal(polled);
     let is_stuck = !run_withdrawal(ep, env, peer);
     let posted = &mut ep.peers.at_mut(peer).rma.posted;
     if is_stuck || posted.is_empty() {
         posted.end_withdrawal();
     }
     is_stuck
+}
+
+/// Whether the posted writes must stay in the ring, because some follow operations that the target
+/// has not executed.
+fn must_stay(ep: &mut Endpoint, peer: PeerId) -> bool {
+    let rma = &mut ep.peers.at_mut(peer).rma;
+    rma.posted.follows_operations &= rma.outstanding > 0;
+    rma.posted.follows_operations
 }
 
 /// Completes all posted writes to `peer` before a direct operation, if possible.
@@ -467,6 +480,29 @@ mod tests {
         let stats = &pair[0].ep.stats;
         assert_eq!((stats.posted.ops, stats.withdrawn.ops), (7, 0));
         assert_eq!(bytes_of(&memory)[4095..4097], [4, 0]);
+    }
+
+    #[test]
+    fn write_behind_operations_of_the_target_is_posted_and_stays() {
+        let (mut pair, memory) = bed(64);
+        write(&mut pair[0], 0, vec![1; 8], None);
+        pair[1].run(progress::progress);
+        assert_eq!(completed(&mut pair, 0).len, 8);
+        let peer = pair[0].peer();
+        pair[0].ep.peers.at_mut(peer).rma.outstanding = 1;
+        write(&mut pair[0], 0, vec![2; 8], None);
+        assert_eq!(pair[0].ep.stats.posted.ops, 2);
+        let run = |bed: &mut Bed, time| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < time && bed.ep.stats.withdrawn.ops == 0 {
+                bed.run(progress::progress);
+            }
+        };
+        run(&mut pair[0], std::time::Duration::from_millis(2));
+        assert_eq!((pair[0].ep.stats.withdrawn.ops, bytes_of(&memory)[0]), (0, 1));
+        pair[0].ep.peers.at_mut(peer).rma.outstanding = 0;
+        run(&mut pair[0], std::time::Duration::from_secs(60));
+        assert_eq!((pair[0].ep.stats.withdrawn.ops, bytes_of(&memory)[0]), (1, 2));
     }
 
     #[test]

@@ -100,6 +100,9 @@ pub(crate) struct PostedWrites {
     heard_ticks: u64,
     /// Published time of the last poll of a silent target; `None` while the target is prompt.
     silent_since: Option<u64>,
+    /// Whether a write follows operations that the target has to execute, so that none can be
+    /// withdrawn before these are acknowledged.
+    pub(crate) follows_operations: bool,
     /// Whether writes are withdrawn, some at each poll.
     is_withdrawing: bool,
     /// Whether the target has executed a record since the last withdrawal.

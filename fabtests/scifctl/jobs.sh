@@ -59,7 +59,7 @@ room, expressions = sys.argv[1], sys.argv[2:]
 job = open(f"{room}/job").read()
 pids = {int(p): int(r) for r, p in re.findall(r"hang: rank (\d+) pid (\d+)", job)}
 document = json.load(open(f"{room}/document"))
-d = {p["rank"]: p for p in document["processes"] if pids.get(p["pid"]) == p["rank"]}
+d = {p["rank"]: p for p in document["processes"] if p["pid"] in pids}
 own = [c for c in document["cycles"] if all(m["pid"] in pids for m in c)]
 cycles = [sorted(m["rank"] for m in c) for c in own]
 findings = "\n".join(document["findings"])

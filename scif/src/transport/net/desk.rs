@@ -137,7 +137,11 @@ impl NetDesk {
         if stream.changes.end.is_none()
             && let Err(error) = stream.flush(&mut *self.wire, self.node)
         {
-            log::warn!("{} cannot send to {}: {error}", self.wire.provider(), stream.peer);
+            log::warn!(
+                "connection to {}: {} cannot send: {error}; connection reset",
+                stream.peer,
+                self.wire.provider()
+            );
             stream.end(Reason::Exhausted);
             self.book.ready.push(token);
         }
@@ -155,7 +159,7 @@ impl NetDesk {
         begin(&mut message, FrameHead::new(FrameKind::Refusal(refusal), token, 0, 0));
         seal(&mut message);
         if self.wire.send(to, message).is_err() {
-            log::debug!("{port} was refused, and the network did not take the answer");
+            log::debug!("refusal of {port} was not sent; that peer waits until its own timeout");
         }
     }
 
@@ -246,7 +250,10 @@ impl Book {
         match event {
             WireEvent::Message(message) => {
                 let Some((head, rest)) = open(message) else {
-                    log::debug!("{} bytes from the network are no message of ours", message.len());
+                    log::debug!(
+                        "message of {} bytes from the network: invalid; ignored",
+                        message.len()
+                    );
                     return;
                 };
                 self.heard_ns = now_ns();
@@ -279,7 +286,7 @@ impl Book {
     fn on_greeting(&mut self, head: &FrameHead, rest: &[u8]) {
         let token = head.token();
         let Some((greeting, from)) = NetGreeting::decode(rest) else {
-            log::debug!("a greeting from the network is invalid, and was ignored");
+            log::debug!("greeting from the network: invalid; ignored");
             return;
         };
         if !greeting.is_understood(from) {
@@ -295,7 +302,9 @@ impl Book {
                 self.requests.push_back(token);
             }
             Err(error) => {
-                log::warn!("a connection of {from} was refused: {error}");
+                log::warn!(
+                    "connection of {from} refused: {error}. Raise the limits of memory and files"
+                );
                 self.refused.push((from, token, Refusal::Resources));
             }
         }

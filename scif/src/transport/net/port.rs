@@ -85,7 +85,11 @@ impl NetPort {
             }
             drop(desk);
             if now_ns() > end {
-                log::debug!("{} is closed before {} has sent all", self.near.id(), self.provider);
+                log::debug!(
+                    "port {} closed; unsent data over {} is lost",
+                    self.near.id(),
+                    self.provider
+                );
                 return;
             }
             std::thread::sleep(LINGER_NAP);

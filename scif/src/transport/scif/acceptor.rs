@@ -331,7 +331,7 @@ impl Acceptor {
                     self.leave(ungreeted, Some(Refusal::Resources));
                 }
                 GreetingProgress::Invalid(ungreeted, Some(reason)) => {
-                    log::debug!("{} called {}: {reason}", ungreeted.from, self.id);
+                    log::debug!("{} connected to {}: {reason}; refused", ungreeted.from, self.id);
                     let refusal = match reason {
                         Reason::Refused(refusal) => Some(refusal),
                         _ => None,

@@ -158,7 +158,9 @@ impl ScifPort {
     fn collect_ready(&mut self, ready: &mut Vec<ConnId>) {
         let mut tokens = std::mem::take(&mut self.tokens);
         if let Err(errno) = self.shared.epoll.wait(Some(0), |token| tokens.push(token)) {
-            log::debug!("epoll_wait: {errno}");
+            log::debug!(
+                "epoll_wait of a port failed: {errno}; it is repeated by the next progress call"
+            );
         }
         for token in tokens.drain(..) {
             match token >> 62 {
@@ -180,7 +182,7 @@ impl ScifPort {
             let from = greeted.from;
             match self.join(greeted, id, Side::Acceptor) {
                 Ok(opened) => return Some(opened),
-                Err(error) => log::debug!("a connection of {from} was not accepted: {error}"),
+                Err(error) => log::debug!("connection of {from} not accepted: {error}"),
             }
         }
         None
@@ -240,7 +242,7 @@ impl Port for ScifPort {
         self.calls.abandon();
         self.acceptor.close(how);
         if how != CloseKind::Abandon && !self.shared.lingering.wait(LINGER) {
-            log::debug!("{} is closed before its peers have taken everything", self.id);
+            log::debug!("port {} closed; data that its peers have not taken is lost", self.id);
         }
     }
 }

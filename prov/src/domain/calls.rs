@@ -18,7 +18,7 @@ use crate::base::log::{Subsys, warn};
 use crate::base::reason::because;
 use crate::domain::migrate;
 use crate::domain::state::DomainState;
-use crate::engine::channel::link_set::TICK_POLLS;
+use crate::engine::channel::link_set::{Repeated, TICK_POLLS};
 use crate::engine::completions::multi_recv;
 use crate::engine::endpoint::{Endpoint, Health};
 use crate::engine::fast_path::{self, CompletionSink, DirectPoll};
@@ -260,10 +260,25 @@ pub(crate) fn poll_empty(st: &mut DomainState, ep: u32) -> bool {
 }
 
 /// Repeats a poll of endpoint `ep` that found nothing to do, if no call has changed the domain
-/// since. Returns true if there is still nothing to do.
+/// since.
 #[inline(always)]
-pub(crate) fn poll_again(eps: &mut Slab<Endpoint>, ep: u32) -> bool {
-    eps.get_mut(ep).is_some_and(|e| e.links.is_still_silent())
+pub(crate) fn poll_again(eps: &mut Slab<Endpoint>, ep: u32) -> Repeated {
+    eps.get_mut(ep).map_or(Repeated::Other, |e| e.links.poll_again())
+}
+
+/// Continues a repeated poll of endpoint `ep` at ring `at`, which may hold a record, for a read
+/// whose last poll was a direct one.
+#[inline(always)]
+pub(crate) fn receive_at<D: CompletionSink>(
+    st: &mut DomainState,
+    (ep, at): (u32, usize),
+    most: usize,
+    to: D,
+) -> DirectPoll {
+    guarded(st, ep, |st| match enabled(st, ep) {
+        Ok((e, mut env)) => fast_path::receive(e, &mut env, at, most, to),
+        Err(_) => DirectPoll::Declined,
+    })
 }
 
 /// See [`fast_path::poll_direct`].

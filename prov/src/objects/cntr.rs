@@ -17,6 +17,7 @@ use crate::base::entry;
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
 use crate::domain::{DomainShared, DomainState, Target, bindings, calls, triggered, wait};
+use crate::engine::channel::link_set::Repeated;
 use crate::engine::endpoint::Endpoint;
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
@@ -278,7 +279,7 @@ impl Cntr {
         let DomainState { cntrs, eps, last_read, .. } = st;
         let cntr = cntrs.get_mut(self.index).filter(|_| last_read.is(self.target()))?;
         match *cntr.waits.endpoints() {
-            [ep] if calls::poll_again(eps, ep) => Some(cntr.look()),
+            [ep] if calls::poll_again(eps, ep) == Repeated::Silent => Some(cntr.look()),
             _ => None,
         }
     }

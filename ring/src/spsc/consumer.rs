@@ -173,18 +173,17 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         found
     }
 
-    /// Whether no record is published, for a caller whose last poll was
-    /// [`ready`](Self::ready) and found none. Returns false also if `ready` would change the
-    /// state.
+    /// Whether a record is published, for a caller whose last poll was [`ready`](Self::ready) and
+    /// found none. Returns `None` if `ready` would change the state.
     #[inline(always)]
-    pub fn is_silent(&self) -> bool {
+    pub fn ready_again(&self) -> Option<bool> {
         if self.poll_delay.is_started() || self.body_expected {
-            return false;
+            return None;
         }
         let slot = self.region.slot::<SLOTS>(self.next);
         // `ready` loads again, and `peek` with Acquire.
         let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
-        u16::from_le_bytes([s0, s1]) != self.lap && self.find_reply().is_none()
+        Some(u16::from_le_bytes([s0, s1]) == self.lap || self.find_reply().is_some())
     }
 
     /// Prefetches the line in which the next body begins. It then arrives together with the slot,

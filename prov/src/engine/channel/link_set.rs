@@ -49,6 +49,17 @@ pub(crate) struct Link {
     pub(crate) empty: u32,
 }
 
+/// Result of a repeated poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeated {
+    /// There is still nothing to do.
+    Silent,
+    /// The active ring at this index may hold a record.
+    Ready(usize),
+    /// Other work is due.
+    Other,
+}
+
 /// Connection that has ended and is not closed yet.
 #[derive(Debug)]
 pub(crate) struct Parting {
@@ -250,24 +261,27 @@ impl LinkSet {
         None
     }
 
-    /// Repeats a poll of the active rings and of the doorbell that found nothing. Returns false,
-    /// and leaves the poll to the caller, if there is something to do now.
+    /// Repeats a poll of the active rings and of the doorbell that found nothing.
     #[inline(always)]
-    pub(crate) fn is_still_silent(&mut self) -> bool {
+    pub(crate) fn poll_again(&mut self) -> Repeated {
         let LinkSet { active, sock, polls, clock_every, .. } = self;
         let poll = polls.wrapping_add(1);
         if poll & (*clock_every - 1) == 0 || sock.bell().any() {
-            return false;
+            return Repeated::Other;
         }
-        for link in active {
-            if !sock.conn_here(link.conn).is_some_and(|c| c.rx().is_silent()) {
-                return false;
+        for (at, link) in active.iter_mut().enumerate() {
+            match sock.conn_here(link.conn).and_then(|c| c.rx().ready_again()) {
+                // A number of 0 after an overflow causes one full poll of the ring.
+                Some(false) => link.empty = link.empty.wrapping_add(1),
+                Some(true) => {
+                    *polls = poll;
+                    return Repeated::Ready(at);
+                }
+                None => return Repeated::Other,
             }
-            // A number of 0 after an overflow causes one full poll of the ring.
-            link.empty = link.empty.wrapping_add(1);
         }
         *polls = poll;
-        true
+        Repeated::Silent
     }
 
     /// Publishes the consumed counters before a sleep, since the polls that would publish them may

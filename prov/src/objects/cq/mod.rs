@@ -30,6 +30,7 @@ use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::domain::wait::{self, WaitOutcome};
 use crate::domain::{DomainShared, DomainState, Target, calls, triggered};
+use crate::engine::channel::link_set::Repeated;
 use crate::engine::fast_path::{CompletionSink, DirectPoll, ToQueue};
 use crate::objects::handle::Domain;
 use crate::objects::peer_import;
@@ -520,9 +521,22 @@ impl Cq {
         let yields = 'read: {
             let (mut guard, unchanged) = self.dom.gate.lock_noting();
             let st = &mut *guard;
-            if unchanged && let Some(yields) = self.read_again(st) {
-                guard.release_unchanged();
-                break 'read yields;
+            if unchanged {
+                match self.read_again(st) {
+                    Ok(yields) => {
+                        guard.release_unchanged();
+                        break 'read yields;
+                    }
+                    Err(Some(at)) if out.count > 0 => {
+                        let to = Reader { cq: self, out: *out, found: 0 };
+                        let poll = calls::receive_at(st, at, out.count, to);
+                        if let DirectPoll::Received(found @ 1..) = poll {
+                            self.note_polled(st);
+                            return Ok(found.cast_signed());
+                        }
+                    }
+                    _ => {}
+                }
             }
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
             if !st.last_read.is(self.target()) {
@@ -568,14 +582,19 @@ impl Cq {
     }
 
     /// Repeats a read that found nothing, since no call has changed the domain since. Returns
-    /// whether a yield is due; `None` if there is something to do, or another queue was read.
+    /// whether a yield is due.
+    ///
+    /// # Errors
+    /// Endpoint and index of a ring that may hold a record; `None` if other work is due.
     #[inline(always)]
-    fn read_again(&self, st: &mut DomainState) -> Option<bool> {
+    fn read_again(&self, st: &mut DomainState) -> Result<bool, Option<(u32, usize)>> {
         let DomainState { cqs, eps, last_read, .. } = st;
-        let cq = cqs.get_mut(self.index).filter(|_| last_read.is(self.target()))?;
-        match *cq.waits.endpoints() {
-            [ep] if calls::poll_again(eps, ep) => Some(cq.detector.note_empty()),
-            _ => None,
+        let cq = cqs.get_mut(self.index).filter(|_| last_read.is(self.target())).ok_or(None)?;
+        let &[ep] = cq.waits.endpoints() else { return Err(None) };
+        match calls::poll_again(eps, ep) {
+            Repeated::Silent => Ok(cq.detector.note_empty()),
+            Repeated::Ready(at) => Err(Some((ep, at))),
+            Repeated::Other => Err(None),
         }
     }
 

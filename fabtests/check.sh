@@ -11,6 +11,8 @@ set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/mpi/stacks.sh"
 . "$(dirname "$0")/mpi/jobs.sh"
+. "$(dirname "$0")/mpi/report.sh"
+. "$(dirname "$0")/mpi/trace.sh"
 . "$(dirname "$0")/gates.sh"
 . "$(dirname "$0")/check_gates.sh"
 cd "$ROOT" || exit 1

@@ -287,6 +287,8 @@ mpi() {
         echo "     $(stack_title $stack)"
         exchange_jobs $stack 2 4
     done
+    report_jobs debian mpich5
+    trace_jobs debian mpich5
 }
 
 hosts() {

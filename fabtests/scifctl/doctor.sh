@@ -178,9 +178,9 @@ case_of "a launcher that reads its input and leaves a process" finds \
     "found('ok', 'MPICH', '$room/site/mpirun uses scif')" \
     : PATH="$room/site:$PATH"
 case_of "unknown settings, with the nearest" finds \
-    "found('slower', 'settings', 'FI_SCIF_PTRACE .* FI_SCIF_PTRACER')
+    "found('slower', 'settings', 'FI_SCIF_PTRACR .* FI_SCIF_PTRACER')
     and found('slower', 'settings', 'SCIF_DOMIAN .* SCIF_DOMAIN')" \
-    : FI_SCIF_PTRACE=1 SCIF_DOMIAN=x
+    : FI_SCIF_PTRACR=1 SCIF_DOMIAN=x
 case_of "invalid settings" finds \
     "found('slower', 'settings', 'FI_SCIF_EAGER_SIZE=many')
     and found('slower', 'settings', 'SCIF_NODE ignored')" \

@@ -45,6 +45,8 @@ pub mod slab;
 mod spelling;
 #[doc(hidden)]
 pub mod sys;
+#[doc(hidden)]
+pub mod trace;
 mod transport;
 mod waiter;
 
@@ -74,6 +76,7 @@ pub use sys::fork::Maker;
 pub use sys::logging;
 pub use sys::pages::threads;
 pub use sys::process::memory_limit;
+pub use sys::thread::at_exit;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use transport::kernel::{Device, Driver, abi};
 pub use transport::net::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};

@@ -89,6 +89,10 @@ pub(crate) enum Command {
     /// Checks this system, its MPIs and their settings; exit status 0: ok, 1: slower, 2: broken,
     /// 3: failed
     Doctor(DoctorOptions),
+    /// Summarizes the files of FI_SCIF_STATS=json in tables and a drawing
+    Report(ReportOptions),
+    /// Shows the events of FI_SCIF_TRACE, of processes or files
+    Trace(TraceOptions),
     /// Part of a check that needs its own process
     #[command(subcommand, hide = true)]
     Probe(Probe),
@@ -103,6 +107,40 @@ pub(crate) struct DoctorOptions {
     /// Read the files of the kernel below DIR, for tests
     #[arg(long, value_name = "DIR", require_equals = true, default_value = "/", hide = true)]
     pub(crate) root: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub(crate) struct ReportOptions {
+    /// Files scif-stats.PID.json of one job
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// File of the drawing
+    #[arg(long, value_name = "FILE", require_equals = true, default_value = "scif-report.svg")]
+    pub(crate) svg: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub(crate) struct TraceOptions {
+    /// Processes by their numbers, also stopped or hung ones, and files FILE.PID
+    #[arg(required = true, value_name = "PID|FILE")]
+    pub(crate) sources: Vec<String>,
+    /// Write the JSON format of Chrome, for ui.perfetto.dev
+    #[arg(long)]
+    pub(crate) perfetto: bool,
+    /// Copy the trace as it is, into a file that this command can read
+    #[arg(long, conflicts_with = "perfetto")]
+    pub(crate) raw: bool,
+    /// File for the output, instead of the standard output stream
+    #[arg(long, value_name = "FILE", require_equals = true)]
+    pub(crate) output: Option<PathBuf>,
+    /// Number of events listed, the last ones of all sources
+    #[arg(long, value_name = "N", require_equals = true, default_value_t = 100)]
+    pub(crate) last: usize,
 }
 
 /// Process of the doctor.

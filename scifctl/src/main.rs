@@ -10,9 +10,11 @@ mod doctor;
 mod fabric;
 mod failure;
 mod node;
+mod report;
 mod show;
 mod summary;
 mod table;
+mod trace;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -60,6 +62,8 @@ fn run_other(config: &Config, command: &Command) -> Result<()> {
         Command::Node(NodeCommand::Lose { node }) => node::lose(*node),
         Command::Node(NodeCommand::Hold { node }) => node::hold(config, *node),
         Command::Node(NodeCommand::Restore { node }) => node::restore(config, *node),
+        Command::Report(options) => report::run(options),
+        Command::Trace(options) => trace::run(options),
         Command::Doctor(_) | Command::Probe(_) => Ok(()),
     }
 }

@@ -98,6 +98,7 @@ pub(crate) const CASES: &[Case] = &[
     case("degraded/no_driver", 1, no_driver).under(DRIVER),
     case("degraded/misspelt_settings", 1, misspelt).under(MISSPELT),
     case("degraded/line_about_the_fabric", 1, fabric).under(INFO),
+    case("degraded/copy_path_of_the_first_peer", 2, first_peer).under(INFO),
 ];
 
 /// Loads the provider before any denial.
@@ -369,5 +370,15 @@ fn fabric(rank: &Rank) -> Outcome {
     let version = format!("scif {} from ", env!("CARGO_PKG_VERSION"));
     let words = [version.as_str(), ".so", "transport soft", "SCIF_DOMAIN", "process_vm_readv"];
     check_eq!(with(&text, &words).len(), 1, "{text}");
+    Ok(())
+}
+
+/// Tests that one line names the first peer, and the path of its large messages.
+fn first_peer(rank: &Rank) -> Outcome {
+    loaded(rank)?;
+    let (done, text) = sandbox::stderr_of(|| work(rank, || Ok(())))?;
+    done?;
+    let lines = with(&text, &["first peer with this copy path: process", "large messages and RMA"]);
+    check_eq!(lines.len(), 1, "{text}");
     Ok(())
 }

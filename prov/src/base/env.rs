@@ -8,6 +8,7 @@
 //! No other file of the provider reads the environment.
 
 use std::ffi::{CStr, CString, OsString, c_int};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use libfabric_sys::{FI_EINVAL, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_STRING, ParamValue};
@@ -21,8 +22,12 @@ use crate::base::log::{Subsys, warn};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "plain configuration")]
 pub(crate) struct Settings {
-    /// Whether an endpoint prints a line of counters when it closes.
-    pub(crate) stats: bool,
+    /// Report of the counters.
+    pub(crate) stats: StatsReport,
+    /// Directory of the files of [`StatsReport::Json`].
+    pub(crate) stats_dir: PathBuf,
+    /// File of the trace, to which the process number is appended. Empty: no trace.
+    pub(crate) trace: PathBuf,
     /// Whether Yama's restriction on the memory of this process is lifted if it prevents copies.
     pub(crate) ptracer: bool,
     /// Whether the death of a peer also fails receives from any source.
@@ -74,6 +79,17 @@ impl NetChoice {
     }
 }
 
+/// Report of the counters of the endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StatsReport {
+    #[default]
+    None,
+    /// Line on the standard error stream when an endpoint closes.
+    Line,
+    /// File of the process, with the traffic of each peer.
+    Json,
+}
+
 /// Path of short writes to a target in another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RmaPath {
@@ -92,6 +108,10 @@ pub(crate) const EAGER_AUTO: usize = usize::MAX;
 /// Type of a parameter, and the field that it sets.
 enum ParamKind {
     Bool(fn(&mut Settings) -> &mut bool),
+    /// Report of the counters.
+    Stats(fn(&mut Settings) -> &mut StatsReport),
+    /// Path of a file or directory; `off`: an empty path.
+    Path(fn(&mut Settings) -> &mut PathBuf),
     /// One of two words; the second sets the field to true.
     Choice(&'static str, &'static str, fn(&mut Settings) -> &mut bool),
     /// Shared memory that is mapped.
@@ -122,9 +142,24 @@ struct Param {
 static TABLE: &[Param] = &[
     Param {
         name: c"stats",
-        kind: ParamKind::Bool(|env| &mut env.stats),
+        kind: ParamKind::Stats(|env| &mut env.stats),
         default: "0",
-        help: "Print a line of counters to the standard error stream when an endpoint is closed",
+        help: "Report the counters: 1, a line on the standard error stream when an endpoint is \
+               closed; 'json', a file for each process, with traffic by peer, for 'scifctl report'",
+    },
+    Param {
+        name: c"stats_dir",
+        kind: ParamKind::Path(|env| &mut env.stats_dir),
+        default: ".",
+        help: "Directory of the files scif-stats.PID.json of FI_SCIF_STATS=json",
+    },
+    Param {
+        name: c"trace",
+        kind: ParamKind::Path(|env| &mut env.trace),
+        default: "off",
+        help: "Record the last million protocol events of each process in memory, and write them \
+               to this file, with the process number appended, at its exit; 'scifctl trace' reads \
+               both",
     },
     Param {
         name: c"ptracer",
@@ -309,6 +344,8 @@ fn ask(param: &Param) -> ParamAnswer {
     let kind = match param.kind {
         ParamKind::Bool(_) => FI_PARAM_BOOL,
         ParamKind::Choice(..)
+        | ParamKind::Stats(_)
+        | ParamKind::Path(_)
         | ParamKind::Transport(_)
         | ParamKind::Map(_)
         | ParamKind::Rma(_)
@@ -340,7 +377,9 @@ fn answer_of(
 
 fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)) -> Settings {
     let mut env = Settings {
-        stats: false,
+        stats: StatsReport::None,
+        stats_dir: PathBuf::new(),
+        trace: PathBuf::new(),
         ptracer: false,
         peer_death_any: false,
         eager_size: 0,
@@ -380,6 +419,17 @@ fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)
 fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
     match param.kind {
         ParamKind::Bool(field) => *field(env) = parse_bool(text).ok_or("0 or 1")?,
+        ParamKind::Stats(field) => {
+            *field(env) = match parse_bool(text) {
+                Some(false) => StatsReport::None,
+                Some(true) => StatsReport::Line,
+                None if text.eq_ignore_ascii_case("json") => StatsReport::Json,
+                None => return Err("0, 1 or 'json'".to_owned()),
+            }
+        }
+        ParamKind::Path(field) => {
+            *field(env) = PathBuf::from(if text.eq_ignore_ascii_case("off") { "" } else { text })
+        }
         ParamKind::Choice(no, yes, field) => {
             *field(env) = match text {
                 _ if text.eq_ignore_ascii_case(yes) => true,
@@ -526,7 +576,11 @@ mod tests {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
         assert!(
-            !env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.coop_copy
+            env.stats == StatsReport::None
+                && env.ptracer
+                && !env.peer_death_any
+                && env.process_vm
+                && env.coop_copy
         );
         assert_eq!(
             (env.eager_size, env.transport, env.migrate),
@@ -554,7 +608,9 @@ mod tests {
         ]);
         assert!(complaints.is_empty());
         assert_eq!((env.map, with(&[]).0.map), (MapPolicy::Auto, MapPolicy::Sealed));
-        assert!(env.migrate && env.stats && !env.ptracer && env.peer_death_any);
+        assert_eq!(env.stats, StatsReport::Line);
+        assert_eq!(with(&[("stats", "JSON")]).0.stats, StatsReport::Json);
+        assert!(env.migrate && !env.ptracer && env.peer_death_any);
         assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
         assert_eq!(env.unexpected_max, 64 << 20);
         assert_eq!((env.connect_timeout_ns, env.mr_close_timeout_ns), (200_000_000, 2_000_000_000));

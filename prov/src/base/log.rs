@@ -21,7 +21,7 @@ use std::sync::Once;
 
 use libfabric_sys as fi;
 use scif::logging::{Budget, CALLS, OnceEach, PEERS};
-use scif::{AccessError, Denial, DenialCause, Node, PortId, keep_errno};
+use scif::{Access, AccessError, Connection, Denial, DenialCause, Node, PortId, keep_errno};
 
 use crate::base::host;
 
@@ -126,6 +126,31 @@ pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
             format_args!(
                 "no direct copy with {peer}: its large messages and RMA go through the ring, in \
                  two copies instead of one, and slower. {denial}"
+            ),
+        );
+    }
+}
+
+/// Logs at info the copy path of the first peer, and of the first one with another path.
+/// `process_vm`: the user has not disabled direct copies.
+#[cold]
+pub(crate) fn first_peer(conn: &Connection, process_vm: bool) {
+    static LOGGED: OnceEach<&str> = OnceEach::new(4);
+    let path = match conn.memory().access() {
+        Access::Mapped => "in memory of this process",
+        Access::ProcessVm if process_vm => "copied once, by process_vm_readv and process_vm_writev",
+        Access::ProcessVm => "copied twice, through the ring, by FI_SCIF_PROCESS_VM",
+        Access::None => "copied twice, through the ring",
+    };
+    if LOGGED.first(path) {
+        let why = conn.memory().denial().map(|denial| format!(". {denial}"));
+        info(
+            Subsys::EpCtrl,
+            format_args!(
+                "first peer with this copy path: process {} at {}, large messages and RMA {path}{}",
+                conn.peer_pid(),
+                conn.peer(),
+                why.unwrap_or_default()
             ),
         );
     }

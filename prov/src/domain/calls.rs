@@ -13,6 +13,7 @@ use libfabric_sys as fi;
 use scif::slab::Slab;
 use scif_ring::copy::Mem;
 
+use crate::base::env::StatsReport;
 use crate::base::errno::Errno;
 use crate::base::log::{Subsys, warn};
 use crate::base::reason::because;
@@ -411,6 +412,13 @@ pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| e.throttle.more)
 }
 
+/// Notes in the recorder of the endpoint that a thread slept from `began` until now.
+pub(crate) fn note_sleep(st: &mut DomainState, ep: u32, began: u64) {
+    if let Some(recorder) = st.eps.get_mut(ep).and_then(|e| e.peers.recorder.as_mut()) {
+        recorder.slept(began);
+    }
+}
+
 /// Ends the connections of peers that are still executing an RMA on key slot `slot` after their
 /// time limit.
 pub(crate) fn evict_accessors(st: &mut DomainState, slot: u32) {
@@ -433,7 +441,7 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
     }
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.links.sock.id().node, e.links.sock.id().port);
-        if crate::base::env::env().stats {
+        if crate::base::env::env().stats == StatsReport::Line {
             crate::base::log::stats_line(&e.stats.counters().line(&name, e.peers.met()));
         }
     }

@@ -302,8 +302,12 @@ fn sleep_once<R>(
         };
         (slot, waiter, left_ns.map_or(longest, |left| left.min(longest)))
     };
+    let began = now_ns();
     let slept = waiter.wait_or_interrupt(Some(sleep_ns));
-    leave(&mut dom.gate.lock(), target, slot);
+    let mut guard = dom.gate.lock();
+    leave(&mut guard, target, slot);
+    each_ep(&mut guard, target, |st, ep| calls::note_sleep(st, ep, began));
+    drop(guard);
     match (slept.map_err(|e| errno::errno(&e))?, target) {
         (Woken::Interrupted, Target::Cq(_)) => Ok(OneSleep::Interrupted),
         (Woken::Late, _) => Ok(OneSleep::Late),

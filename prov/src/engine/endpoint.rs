@@ -8,6 +8,7 @@ use libfabric_sys as fi;
 use crate::base::errno::Errno;
 use crate::engine::channel::link_set::LinkSet;
 use crate::engine::channel::rx_throttle::RxThrottle;
+use crate::engine::recorder::Recorder;
 use crate::engine::tables::cm_state::Cm;
 use crate::engine::tables::coll_group::Coll;
 use crate::engine::tables::incoming::Rendezvous;
@@ -62,6 +63,8 @@ impl Endpoint {
             force_slow_path: cfg.caps & fi::FI_SOURCE_ERR != 0 || cfg.grouped && cfg.directed,
             ..cfg
         };
+        let mut peers = PeerTable::new();
+        peers.recorder = Recorder::open(sock.id(), &cfg);
         Endpoint {
             links: LinkSet::new(sock),
             enabled: false,
@@ -72,7 +75,7 @@ impl Endpoint {
             eq: None,
             cm: cfg.connected.then(|| Box::new(Cm::new())),
             coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
-            peers: PeerTable::new(),
+            peers,
             recv: RecvQueues::new(crate::base::env::env().unexpected_max),
             ops: OpTable::new(scif::now_ns()),
             rndv: Rendezvous::default(),

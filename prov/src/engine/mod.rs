@@ -5,6 +5,7 @@
 //! Calls on a domain are in `domain::calls`. Each module uses only modules above it in this list:
 //!
 //! * `types`, `tables`, `channel`: values, tables without I/O, connections and their rings
+//! * `recorder`: events of an endpoint, for reports and traces
 //! * `endpoint`, `parts`: state of an endpoint, and what its operations work on
 //! * `peers`, `completions`: connect, control records, queues of pending operations; reports
 //! * `protocols`: messages, rendezvous, RMA, atomics, collectives, connection management
@@ -34,6 +35,7 @@ pub(crate) mod peers;
 pub(crate) mod poison;
 pub(crate) mod progress;
 pub(crate) mod protocols;
+pub(crate) mod recorder;
 pub(crate) mod source_watch;
 pub(crate) mod tables;
 #[cfg(test)]

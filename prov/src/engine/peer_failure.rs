@@ -4,6 +4,7 @@
 //! Not here: the end of one connection, and the operations on it (`progress`).
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 use scif::{ConnId, PortId};
 
 use crate::base::errno::Errno;
@@ -27,6 +28,7 @@ pub(crate) fn fail_peer(
     err: Errno,
     why: impl std::fmt::Display,
 ) {
+    ep.peers.note(peer, || TraceEvent::new(EventKind::PeerLost, 0, 0, 0).failed(err));
     let left: Vec<ConnId> = ep.links.conns_of(peer).collect();
     let av_version = env.avs.get(ep.cfg.av).map_or(0, |av| av.version);
     let p = ep.peers.at_mut(peer);

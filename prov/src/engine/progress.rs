@@ -93,6 +93,9 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     let now = scif::now_ns();
     let (before, expecting) = (ep.links.clock_ns(), ep.links.sock.is_expecting(now));
     ep.links.note_clock(now, expecting);
+    if ep.peers.recorder.is_some() {
+        note_tick(ep, now);
+    }
     ep.links.sock.bell().set_polled(now);
     monitor::note_tick(ep, before, now);
     if expecting || now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
@@ -106,6 +109,17 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
         liveness::check_liveness(ep, env);
         ep.links.unmap_closed();
         source_watch::watch_sources(ep, env, now);
+    }
+}
+
+/// Notes a reading of the clock in the recorder.
+#[cold]
+fn note_tick(ep: &mut Endpoint, now: u64) {
+    let posted = ep.recv.tagged.posted.len() + ep.recv.msg.posted.len();
+    let outstanding = posted > 0 || !ep.ops.is_empty() || !ep.peers.busy.is_empty();
+    let (polls, received) = (ep.links.polls, ep.stats.received.ops);
+    if let Some(recorder) = &mut ep.peers.recorder {
+        recorder.tick(now, polls, received, outstanding);
     }
 }
 

@@ -115,6 +115,15 @@ impl Mapping {
         Mapping::own(at.cast(), len, true)
     }
 
+    /// Allocates its pages, so that no later access waits for one. Without memory for all, the rest
+    /// is allocated on access.
+    pub(crate) fn populate(&self) {
+        let at = self.base.as_ptr().cast();
+        // SAFETY: changes no byte of the range, which is mapped.
+        let _ =
+            unsafe { rustix::mm::madvise(at, self.len, rustix::mm::Advice::LinuxPopulateWrite) };
+    }
+
     /// Maps `len` zeroed bytes of this process alone.
     pub fn private(len: usize) -> Result<Mapping, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;

@@ -8,6 +8,7 @@ pub mod bounce;
 mod cgroup;
 #[cfg(any(test, feature = "testing"))]
 pub mod children;
+pub(crate) mod crash;
 pub mod descriptor;
 mod dontfork;
 pub mod epoll;

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn unknown_and_contradictory_settings_are_named() {
         assert_eq!(found(&[], Config::default()).len(), 1);
-        let all = found(&[("FI_SCIF_PTRACE", "1"), ("FI_SCIF_MAP", "off")], Config::default());
+        let all = found(&[("FI_SCIF_PTRACR", "1"), ("FI_SCIF_MAP", "off")], Config::default());
         assert_eq!(all[0].meaning, "FI_SCIF_MAP=off");
         assert!(all[1].meaning.contains("FI_SCIF_PTRACER"), "{all:?}");
         let off = found(&[("FI_SCIF_PTRACER", "0")], Config::default());

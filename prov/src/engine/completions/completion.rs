@@ -4,6 +4,7 @@
 //! Not here: receives (`recv`), and work queued to the domain (`triggered`).
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 
 use crate::base::errno::Errno;
 use crate::engine::completions::work_report;
@@ -82,6 +83,7 @@ pub(crate) fn finish_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, id: 
     let Some(op) = ep.ops.remove(id) else {
         return;
     };
+    ep.peers.note(peer, || TraceEvent::new(EventKind::Ended, op.tag, op.len, id).failed(err));
     let p = ep.peers.at_mut(peer);
     if let Some((block, _)) = op.block {
         p.blocks.give_back(block);

@@ -2,6 +2,7 @@
 //! Completions of receives, and the reply for a message without a receive.
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 
 use crate::base::errno::Errno;
 use crate::engine::completions::{multi_recv, work_report};
@@ -29,6 +30,9 @@ pub(crate) fn complete_recv(
     err: Errno,
 ) {
     ep.stats.received.add(copied);
+    ep.peers.note(m.peer, || {
+        TraceEvent::new(EventKind::Received, m.tag, copied, target.context as u64).failed(err)
+    });
     report_recv(ep, env, target, m, copied, err);
 }
 

@@ -6,6 +6,7 @@
 use std::net::Ipv4Addr;
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 use scif::{ConnId, Error, PortId};
 
 use crate::base::addr::{self, Addr};
@@ -25,10 +26,14 @@ use crate::state::av_table::AvState;
 /// different times, so a shorter one would log normal starts.
 const NOTICE_NS: u64 = 2_000_000_000;
 
-/// Notes for a connection that is up whether direct copies are denied over it.
+/// Notes for a connection that is up whether direct copies are denied over it. Logs the copy path
+/// of the first peer.
 pub(crate) fn note_access(ep: &mut Endpoint, conn: ConnId, peer: PeerId) {
     if let Some(c) = ep.links.conn(conn) {
+        crate::base::log::first_peer(c, crate::base::env::env().process_vm);
         note_denial(c, ep.peers.at_mut(peer), &mut ep.stats);
+        let pid = u64::from(c.peer_pid().unsigned_abs());
+        ep.peers.note(peer, || TraceEvent::new(EventKind::PeerUp, 0, 0, pid));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
+use scif::trace::{EventKind, TraceEvent};
 
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
@@ -26,6 +27,10 @@ pub(crate) fn check_room(ep: &Endpoint, peer: PeerId) -> Result<(), Errno> {
 
 /// Adds an operation to the pending ones of a peer.
 pub(crate) fn defer(ep: &mut Endpoint, peer: PeerId, op: PendingOp) {
+    ep.peers.note(peer, || {
+        let (tag, len, context) = op.label().map_or((0, 0, 0), |l| (l.tag, l.len, l.context));
+        TraceEvent::new(EventKind::Deferred, tag, len, context as u64)
+    });
     ep.peers.at_mut(peer).queue.pending.push_back(op);
     ep.peers.mark_busy(peer);
 }

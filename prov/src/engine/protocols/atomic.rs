@@ -6,6 +6,7 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
+use scif::trace::{EventKind, TraceEvent};
 use scif_ring::spsc::Record;
 
 use crate::base::atomic_ops::element::AtomicKind;
@@ -26,6 +27,12 @@ use crate::engine::types::iov::{Iov, gather, scatter};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, AtomicWord, Head, Words};
 
+/// Counts an atomic of `len` bytes.
+fn note_posted(ep: &mut Endpoint, peer: PeerId, a: &AtomicArgs<'_>, len: usize) {
+    ep.stats.atomics.add(len);
+    ep.peers.note(peer, || TraceEvent::new(EventKind::Atomic, 0, len, a.context as u64));
+}
+
 /// Tries an atomic directly, then inline, then as a record with a body. Else it becomes
 /// pending.
 pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> Result<(), Errno> {
@@ -33,14 +40,14 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> 
     let len: usize = a.rma.iter().map(|r| r.len).sum();
     let quiet = ep.peers.at(peer).queue.is_quiet();
     if quiet && atomic_direct::try_direct_early(ep, env, peer, a) {
-        ep.stats.atomics.add(len);
+        note_posted(ep, peer, a, len);
         return Ok(());
     }
     if let [segment] = a.rma {
         key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
     }
     if quiet && atomic_inline::try_inline(ep, env, peer, a) {
-        ep.stats.atomics.add(len);
+        note_posted(ep, peer, a, len);
         return Ok(());
     }
     let mut body = Vec::with_capacity(a.rma.len() * SEGMENT + 2 * len);
@@ -76,7 +83,7 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> 
         context: a.context,
         flags: a.flags,
     };
-    ep.stats.atomics.add(len);
+    note_posted(ep, peer, a, len);
     if quiet && submit(ep, env, peer, &mut op) == Submit::Done {
         return Ok(());
     }

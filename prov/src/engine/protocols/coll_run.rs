@@ -18,6 +18,7 @@
 use std::ptr;
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 use scif_ring::copy::Mem;
 use scif_ring::layout::BODY_MAX;
 
@@ -247,6 +248,7 @@ pub(crate) fn submit(
             let sent = message.len();
             ep.stats.sent.add(sent);
             ep.stats.ring.add(sent);
+            ep.peers.note(peer, || TraceEvent::new(EventKind::SentRing, 0, sent, 0));
             on_sent(ep, env, addr, seq);
             Submit::Done
         }
@@ -413,6 +415,7 @@ pub(crate) fn on_data(
         pause(ep, peer);
     }
     ep.stats.received.add(body.len());
+    ep.peers.note(peer, || TraceEvent::new(EventKind::Received, 0, body.len(), 0));
     if whole && let Some(addr) = addr {
         progress(ep, env, addr, seq);
     }

@@ -5,6 +5,7 @@
 //! Not here: the decision for this method (`rendezvous`, `rma`).
 
 use scif::ConnId;
+use scif::trace::{EventKind, TraceEvent};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::spsc::Record;
@@ -61,6 +62,8 @@ fn on_cts(ep: &mut Endpoint, peer: PeerId, words: &mut Words<'_>) -> Result<(), 
     {
         return Err(ProtocolError);
     }
+    let event = TraceEvent::new(EventKind::CtsSeen, op.tag, want, id);
+    ep.peers.note(peer, || event);
     let again = std::mem::replace(&mut op.asked, asked) != CtsReason::Never;
     let p = ep.peers.at_mut(peer);
     if again {

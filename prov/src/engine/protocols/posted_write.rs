@@ -11,6 +11,7 @@
 //! (`tables::posted_writes`).
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 use scif::{Access, ConnId, Connection};
 use scif_ring::copy::{Mem, total_len};
 use scif_ring::{HEAD_MAX, SHORT_BODY_MAX};
@@ -78,6 +79,7 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     posted.writes.push_back(PostedWrite::new(number, a, segment, body));
     ep.stats.rma.add(len);
     ep.stats.posted.add(len);
+    ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
     Ok(true)
 }
 
@@ -160,6 +162,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     ep.peers.mark_busy(peer);
     ep.stats.rma.add(len);
     ep.stats.posted.add(len);
+    ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
     if let Some(former) = former.filter(|_| repeats > 0) {
         key_maps::note_uses(ep, peer, former.key, repeats, UsePath::Target);
     }

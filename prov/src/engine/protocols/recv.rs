@@ -6,6 +6,7 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
+use scif::trace::{EventKind, TraceEvent};
 use scif_ring::copy::{copy_iov, total_len};
 use scif_ring::spsc::Record;
 
@@ -100,6 +101,7 @@ fn on_rts(
     rts: Rts,
 ) -> Result<(), RecordError> {
     let MsgEnvelope { peer, tag, data, len } = arrival;
+    ep.peers.note(peer, || TraceEvent::new(EventKind::RtsSeen, tag, len, rts.op()));
     match match_posted(ep, env, tagged, peer, tag, len) {
         Some(target) => rendezvous::start(ep, env, target, arrival, rts),
         None => {
@@ -180,6 +182,7 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Re
     } else {
         None
     };
+    ep.peers.note(src, || TraceEvent::new(EventKind::RecvPosted, tag, len, a.context as u64));
     let posted = PostedRecv {
         tag,
         ignore,
@@ -229,6 +232,8 @@ pub(crate) fn receive_unexpected(
 ) {
     ep.throttle.note_drained();
     let arrival = MsgEnvelope { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
+    ep.peers
+        .note(m.peer, || TraceEvent::new(EventKind::Matched, m.tag, m.len, target.context as u64));
     match m.payload {
         Payload::Here(bytes) => {
             let copied = scatter(target.iov.as_slice(), &bytes).min(target.room);

@@ -9,6 +9,7 @@
 //! fragments through the ring (`CTS`, `fragment`).
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 use scif::{Access, AccessError, RemoteMem};
 use scif_ring::copy::Mem;
 
@@ -103,6 +104,7 @@ pub(crate) fn start(
         }
     }
     let refused = access == Access::None;
+    note_begun(ep, &arrival, &rts, &how);
     let stream = want > 0 && (refused || proto == Some(RndvProto::Fragments));
     let Some(index) = ep.rndv.incoming.insert(RndvRecv {
         target,
@@ -124,6 +126,15 @@ pub(crate) fn start(
         ep.stats.fallbacks += u64::from(denied);
         send_cts(ep, index, refused);
     }
+}
+
+/// Records the begin of a copy by this side or by both.
+fn note_begun(ep: &mut Endpoint, arrival: &MsgEnvelope, rts: &Rts, how: &RndvState) {
+    let kind = match how {
+        RndvState::CoopCopy { .. } => EventKind::Offered,
+        _ => EventKind::PullBegun,
+    };
+    ep.peers.note(arrival.peer, || TraceEvent::new(kind, arrival.tag, arrival.len, rts.op()));
 }
 
 /// Whether a large message to `peer` waits for its receiver. In an exchange both sides are busy
@@ -266,6 +277,12 @@ pub(crate) fn end_incoming(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, inde
         return;
     };
     report_proto(ep, &m, err != 0);
+    let kind = match m.how {
+        RndvState::Pull { .. } => EventKind::Pulled,
+        RndvState::Fragments { .. } => EventKind::Streamed,
+        _ => EventKind::Shared,
+    };
+    ep.peers.note(m.peer(), || TraceEvent::new(kind, m.arrival.tag, m.want, m.op()).failed(err));
     let status = u64::from(err.unsigned_abs());
     // After the end of a connection its peer expects no reply.
     if !ep.links.is_parting(m.conn()) {
@@ -329,6 +346,8 @@ fn step(ep: &mut Endpoint, index: u32, budget: &mut usize) -> RndvStep {
         Some(AccessError::Gone) => RndvStep::Failed(fi::FI_ECONNRESET),
         Some(error) => {
             ep.stats.fallbacks += 1;
+            let event = TraceEvent::new(EventKind::Fallback, m.arrival.tag, m.want, m.op());
+            ep.peers.note(m.arrival.peer, || event);
             if matches!(error, AccessError::Denied) {
                 conn.memory_mut().deny();
                 let peer = ep.peers.at_mut(m.arrival.peer);
@@ -459,6 +478,8 @@ pub(crate) fn send_cts(ep: &mut Endpoint, index: u32, refused: bool) {
         .word(m.want as u64)
         .word(u64::from(refused));
     let peer = m.arrival.peer;
+    let event = TraceEvent::new(EventKind::CtsSent, m.arrival.tag, m.want, m.op());
+    ep.peers.note(peer, || event);
     peer_conn::answer(ep, peer, wire::CTS, head, &[]);
 }
 

@@ -10,6 +10,7 @@
 //! (`key_maps`).
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 use scif::{Access, AccessError, ConnId, Connection, RemoteMem};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
@@ -40,6 +41,13 @@ pub(crate) enum NotDirect {
     Failed(Errno),
 }
 
+/// Counts an RMA operation of `len` bytes.
+fn note_posted(ep: &mut Endpoint, peer: PeerId, a: &RmaArgs<'_>, len: usize) {
+    ep.stats.rma.add(len);
+    let kind = if a.write { EventKind::Write } else { EventKind::Read };
+    ep.peers.note(peer, || TraceEvent::new(kind, 0, len, a.context as u64));
+}
+
 /// Executes an RMA operation directly, or sends it to the target, or makes it pending.
 pub(crate) fn post(
     ep: &mut Endpoint,
@@ -51,7 +59,7 @@ pub(crate) fn post(
     if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
         return Err(fi::FI_EINVAL);
     }
-    ep.stats.rma.add(len);
+    note_posted(ep, peer, a, len);
     let quiet = ep.peers.at(peer).queue.is_quiet();
     let now = quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
     if now {
@@ -134,7 +142,7 @@ pub(crate) fn try_mapped(
         return false;
     }
     let is_plain = a.data.is_none() && !keys.notify();
-    ep.stats.rma.add(len);
+    note_posted(ep, peer, a, len);
     ep.stats.mapped.add(len);
     let op_kind = if a.write { OpKind::Write } else { OpKind::Read };
     let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag: 0, len };

@@ -6,6 +6,7 @@
 //! in the queue of its peer. The queue keeps the order, and nothing overtakes it.
 
 use libfabric_sys as fi;
+use scif::trace::{EventKind, TraceEvent};
 use scif::{Access, Connection};
 use scif_ring::copy::{Mem, total_len};
 use scif_ring::{BODY_MAX, HEAD_MAX, SHORT_BODY_MAX};
@@ -98,7 +99,7 @@ pub(crate) fn send_small(
     let stats = &mut *ep.stats;
     stats.inline.add(payload.len());
     stats.sent.add(payload.len());
-    note_sent(ep, env, a, payload.len());
+    note_sent(ep, env, a, (peer, EventKind::SentInline, payload.len()));
     Ok(true)
 }
 
@@ -120,7 +121,7 @@ fn send_short(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'
     let stats = &mut *ep.stats;
     stats.ring.add(payload.len());
     stats.sent.add(payload.len());
-    note_sent(ep, env, a, payload.len());
+    note_sent(ep, env, a, (peer, EventKind::SentRing, payload.len()));
     true
 }
 
@@ -142,9 +143,15 @@ fn envelope_words(a: &SendArgs<'_>) -> (u8, [u64; 2], usize) {
     }
 }
 
-/// Completes a message of `len` bytes that is in the ring and counted.
+/// Completes a message to `peer` that is in the ring and counted.
 #[inline(always)]
-fn note_sent(ep: &mut Endpoint, env: &mut Env<'_>, a: &SendArgs<'_>, len: usize) {
+fn note_sent(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    a: &SendArgs<'_>,
+    (peer, kind, len): (PeerId, EventKind, usize),
+) {
+    ep.peers.note(peer, || TraceEvent::new(kind, a.tag.unwrap_or(0), len, a.context as u64));
     let (op_kind, tag) = (OpKind::of(a.tag), a.tag.unwrap_or(0));
     let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag, len };
     completion::tx_posted(ep, env, info, 0);
@@ -260,11 +267,14 @@ pub(crate) fn submit(
     }
     conn.notify();
     ep.stats.sent.add(len);
-    if inline {
-        ep.stats.inline.add(len)
+    let kind = if inline {
+        ep.stats.inline.add(len);
+        EventKind::SentInline
     } else {
-        ep.stats.ring.add(len)
-    }
+        ep.stats.ring.add(len);
+        EventKind::SentRing
+    };
+    ep.peers.note(peer, || TraceEvent::new(kind, info.tag, len, info.context as u64));
     if !want_ack {
         completion::tx_complete(ep, env, info, 0);
     }
@@ -336,6 +346,7 @@ fn send_rts(
         ep.rndv.coop_sends.push_back(id);
     }
     ep.stats.sent.add(len);
+    ep.peers.note(peer, || TraceEvent::new(EventKind::RtsSent, info.tag, len, id));
     if owned {
         completion::tx_complete(ep, env, info, 0);
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::PortId;
+use scif::trace::{EventKind, TraceEvent};
 use scif_ring::copy::total_len;
 
 use crate::base::errno::Errno;
@@ -22,7 +23,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::sep_source;
 use crate::engine::tables::srx_state::Unexpected;
-use crate::engine::tables::tag_match::UnexpectedMsg;
+use crate::engine::tables::tag_match::{Payload, UnexpectedMsg};
 use crate::engine::types::args::RecvArgs;
 use crate::engine::types::envelope::{MultiRecvId, RecordError, RecvTarget};
 use crate::engine::types::iov::Iov;
@@ -200,6 +201,10 @@ pub(crate) fn enqueue_unexpected(
     message: UnexpectedMsg,
 ) -> Result<(), RecordError> {
     ep.stats.unexpected += 1;
+    ep.peers.note(message.peer, || {
+        let id = if let Payload::There(rts) = &message.payload { rts.op() } else { 0 };
+        TraceEvent::new(EventKind::Unexpected, message.tag, message.len, id)
+    });
     let Some(held) = ep.recv.unmatched.take() else {
         let list = &mut ep.recv.queue(tagged).unexpected;
         if !list.reserve() {

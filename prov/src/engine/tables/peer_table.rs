@@ -11,8 +11,10 @@ use std::collections::HashMap;
 
 use libfabric_sys as fi;
 use scif::slab::Slab;
+use scif::trace::TraceEvent;
 use scif::{ConnId, PortId};
 
+use crate::engine::recorder::Recorder;
 use crate::engine::tables::peer::Peer;
 use crate::engine::types::args::EpConfig;
 use crate::engine::types::peer_id::{ANY, PeerId};
@@ -48,6 +50,8 @@ pub(crate) struct PeerTable {
     lives: u32,
     /// Entries assigned so far, which is the number of peers met.
     met: usize,
+    /// Recorder of the events of the endpoint, if a report or a trace is wanted.
+    pub(crate) recorder: Option<Box<Recorder>>,
 }
 
 impl PeerTable {
@@ -64,6 +68,7 @@ impl PeerTable {
             sweep_at: KEPT,
             lives: 0,
             met: 0,
+            recorder: None,
         }
     }
 
@@ -148,6 +153,23 @@ impl PeerTable {
     /// Returns the peers that an address of the address vector stands for.
     pub(crate) fn addressed(&self) -> impl Iterator<Item = PeerId> {
         self.by_av.iter().copied()
+    }
+
+    /// Records an event with `peer`, or [`ANY`], where events are recorded.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, peer: PeerId, event: impl FnOnce() -> TraceEvent) {
+        if self.recorder.is_some() {
+            self.record(peer, event());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&mut self, peer: PeerId, event: TraceEvent) {
+        let id = self.get(peer).map_or(NOWHERE, |p| p.id);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(id, event);
+        }
     }
 
     /// Adds `peer` to the list of peers with work for progress.

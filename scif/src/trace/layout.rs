@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Layout of a trace in memory and in a file: 64-bit words in the byte order of the machine. A
+//! header, the states of the chunks, then the chunks of records.
+
+use crate::addr::PortId;
+use crate::trace::event::{EventKind, TraceEvent};
+
+/// Number of records in a chunk. One endpoint fills a chunk; a larger one leaves more records
+/// unused behind endpoints with few events.
+pub(crate) const CHUNK_RECORDS: usize = 512;
+/// Number of chunks. A process keeps its last 2^20 events, less the unused ends of chunks.
+pub(crate) const CHUNKS: usize = 2048;
+/// Words of a record.
+pub(crate) const RECORD_WORDS: usize = 4;
+/// Words of a chunk.
+pub(crate) const CHUNK_WORDS: usize = CHUNK_RECORDS * RECORD_WORDS;
+/// Index of the first chunk state, behind the header: 0 for a free chunk, 1 for one that an
+/// endpoint fills.
+pub(crate) const STATES: usize = 512;
+/// Index of the first record.
+pub(crate) const RECORDS: usize = STATES + CHUNKS;
+/// Bytes of a trace in memory: about 32 MiB.
+pub(crate) const TRACE_BYTES: usize = 8 * (RECORDS + CHUNKS * CHUNK_WORDS);
+/// Value of [`Field::Magic`]: the kind of file and its version.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFTRC1");
+/// Number of words of the name of the program.
+pub(crate) const COMMAND_WORDS: usize = 4;
+/// Bits of the length in the last word of a record. Longer ones count as the longest.
+const LEN_BITS: u32 = 40;
+
+/// Words of the header, by index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Field {
+    Magic = 0,
+    Pid = 1,
+    /// Rank plus 1; 0 without a rank.
+    Rank = 2,
+    Node = 3,
+    /// Clock of the records, and nanoseconds of CLOCK_MONOTONIC, at the same time: at the begin.
+    StartTicks = 4,
+    StartNs = 5,
+    /// Both clocks at the end; 0 while the process runs.
+    EndTicks = 6,
+    EndNs = 7,
+    /// Number of chunks taken so far.
+    Taken = 8,
+    Command = 9,
+}
+
+/// Number by which records of one message are found: 24 bits of a product.
+pub(crate) fn short_id(id: u64) -> u32 {
+    let mixed = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> LEN_BITS;
+    u32::try_from(mixed).unwrap_or(0)
+}
+
+/// Returns the words of a record behind its time.
+#[inline]
+pub(crate) fn encode(own_port: u16, peer: PortId, event: &TraceEvent) -> [u64; 3] {
+    let names = event.kind as u64
+        | u64::from(event.err) << 8
+        | u64::from(own_port) << 16
+        | u64::from(peer.port) << 32
+        | u64::from(peer.node) << 48;
+    let len = event.len.min((1 << LEN_BITS) - 1);
+    [names, event.tag, len | u64::from(short_id(event.id)) << LEN_BITS]
+}
+
+/// Returns own port, peer and event of a record. The number of the event is its short one.
+pub(crate) fn decode([names, tag, size]: [u64; 3]) -> Option<(u16, PortId, TraceEvent)> {
+    let [kind, err, o0, o1, p0, p1, n0, n1] = names.to_le_bytes();
+    let word = |low, high| u16::from_le_bytes([low, high]);
+    let event = TraceEvent {
+        kind: EventKind::of(kind)?,
+        tag,
+        len: size & ((1 << LEN_BITS) - 1),
+        id: size >> LEN_BITS,
+        err,
+    };
+    Some((word(o0, o1), PortId::new(word(n0, n1), word(p0, p1)), event))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_decoded_as_it_was_encoded() {
+        let peer = PortId::new(3, 65_535);
+        let event =
+            TraceEvent { err: 111, ..TraceEvent::new(EventKind::Pulled, u64::MAX, 1 << 33, 77) };
+        let (port, other, seen) = decode(encode(1089, peer, &event)).unwrap();
+        assert_eq!((port, other, seen.id), (1089, peer, u64::from(short_id(77))));
+        assert_eq!(TraceEvent { id: 77, ..seen }, event);
+        let long = TraceEvent::new(EventKind::Write, 0, 1 << 50, 0);
+        assert_eq!(decode(encode(0, peer, &long)).unwrap().2.len, (1 << LEN_BITS) - 1);
+        assert!(decode([0, 0, 0]).is_none());
+    }
+}

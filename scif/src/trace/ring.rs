@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Trace of this process in memory, and its writers, one for each endpoint.
+//!
+//! The memory is a memfd, so that another process of the same user can read it at any time. Each
+//! writer fills a chunk of its own, so writers share no word but the number of chunks taken.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use scif_ring::copy::ticks;
+use scif_ring::{SharedU64, SharedWords};
+
+use crate::addr::PortId;
+use crate::sys::fork::{Maker, PrivateFd};
+use crate::sys::memfd;
+use crate::sys::mmap::Mapping;
+use crate::sys::process;
+use crate::sys::time::now_ns;
+use crate::trace::event::TraceEvent;
+use crate::trace::layout::{
+    CHUNK_RECORDS, CHUNK_WORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORD_WORDS, RECORDS, STATES,
+    TRACE_BYTES, encode,
+};
+
+/// Name of the memfd, by which readers find it.
+pub const MEMFD_NAME: &str = "scif-trace";
+
+/// Returns the clock of records.
+#[inline]
+pub(crate) fn clock() -> u64 {
+    match ticks() {
+        0 => now_ns(),
+        ticks => ticks,
+    }
+}
+
+/// Trace of this process.
+#[derive(Debug)]
+pub struct TraceRing {
+    words: SharedWords,
+    map: Mapping,
+    creator: Maker,
+    /// Keeps the memory visible in /proc.
+    _fd: PrivateFd,
+}
+
+impl TraceRing {
+    /// Creates the trace of this process, a program named `command` with this rank.
+    ///
+    /// # Errors
+    /// The memory cannot be allocated.
+    pub fn new(command: &str, rank: Option<u64>, node: u16) -> Result<TraceRing, Errno> {
+        let fd: OwnedFd = memfd::create(MEMFD_NAME, TRACE_BYTES)?;
+        let map = Mapping::shared(&fd, TRACE_BYTES, true)?;
+        map.populate();
+        let words = map.words(0, TRACE_BYTES / 8).map_err(|_| Errno::NOMEM)?;
+        let ring = TraceRing { words, map, creator: Maker::here(), _fd: PrivateFd::new(fd) };
+        ring.set(Field::Pid, u64::from(process::pid().unsigned_abs()));
+        ring.set(Field::Rank, rank.map_or(0, |rank| rank.saturating_add(1)));
+        ring.set(Field::Node, u64::from(node));
+        let mut name = command.bytes().chain(std::iter::repeat(0));
+        for at in 0..COMMAND_WORDS {
+            let bytes: [u8; 8] = std::array::from_fn(|_| name.next().unwrap_or(0));
+            ring.put(Field::Command as usize + at, u64::from_ne_bytes(bytes));
+        }
+        ring.set(Field::StartTicks, clock());
+        ring.set(Field::StartNs, now_ns());
+        ring.set(Field::Magic, MAGIC);
+        Ok(ring)
+    }
+
+    fn set(&self, field: Field, value: u64) {
+        self.put(field as usize, value);
+    }
+
+    fn put(&self, at: usize, value: u64) {
+        if let Some(word) = self.words.get(at) {
+            word.set(value);
+        }
+    }
+
+    fn word(&self, at: usize) -> Option<SharedU64> {
+        self.words.get(at)
+    }
+
+    /// Returns a writer for the endpoint at a port.
+    #[must_use]
+    pub fn writer(&'static self, own: PortId) -> TraceWriter {
+        TraceWriter { ring: self, port: own.port, chunk: None, at: 0, left: 0 }
+    }
+
+    /// Notes the time of the end, and returns the mapping and the length of its used part. A forked
+    /// child has no trace. Makes no system call but that of the clock, so that it can run in a
+    /// signal handler.
+    pub fn end(&self) -> Option<(&Mapping, usize)> {
+        if self.creator.is_ancestor() {
+            return None;
+        }
+        self.set(Field::EndTicks, clock());
+        self.set(Field::EndNs, now_ns());
+        let taken = self.word(Field::Taken as usize)?.get();
+        let chunks = usize::try_from(taken).unwrap_or(CHUNKS).min(CHUNKS);
+        Some((&self.map, 8 * (RECORDS + chunks * CHUNK_WORDS)))
+    }
+
+    /// Takes a chunk that no other writer fills: the one unused for the longest time.
+    fn take_chunk(&self) -> Option<usize> {
+        let taken = self.word(Field::Taken as usize)?;
+        (0..CHUNKS).find_map(|_| {
+            let chunk = usize::try_from(taken.add(1)).ok()? % CHUNKS;
+            // SYNC POINT: pairs with the `set` of `release_chunk`. The former writer has finished
+            // its last record.
+            self.word(STATES + chunk)?.compare_exchange(0, 1).then_some(chunk)
+        })
+    }
+
+    fn release_chunk(&self, chunk: usize) {
+        if let Some(state) = self.word(STATES + chunk) {
+            state.set(0);
+        }
+    }
+}
+
+/// Writer of the events of one endpoint.
+#[derive(Debug)]
+pub struct TraceWriter {
+    ring: &'static TraceRing,
+    port: u16,
+    chunk: Option<usize>,
+    /// Index of the first word of the next record, and number of records left in the chunk.
+    at: usize,
+    left: usize,
+}
+
+impl TraceWriter {
+    /// Records an event with the peer at a port, now.
+    #[inline]
+    pub fn record(&mut self, peer: PortId, event: &TraceEvent) {
+        if self.left == 0 && !self.next_chunk() {
+            return;
+        }
+        let words = &self.ring.words;
+        let word = |n| words.get(self.at + n);
+        let (Some(time), Some(names), Some(tag), Some(size)) = (word(0), word(1), word(2), word(3))
+        else {
+            return;
+        };
+        let [w1, w2, w3] = encode(self.port, peer, event);
+        // SYNC POINT: pairs with the two reads of `TraceImage::confirm`. Each store releases the
+        // ones before it. A reader that finds a word of this record therefore finds time 0 or the
+        // new time afterwards.
+        time.set_relaxed(0);
+        names.set(w1);
+        tag.set(w2);
+        size.set(w3);
+        time.set(clock());
+        self.at += RECORD_WORDS;
+        self.left -= 1;
+    }
+
+    #[cold]
+    fn next_chunk(&mut self) -> bool {
+        self.release();
+        let Some(chunk) = self.ring.take_chunk() else { return false };
+        self.chunk = Some(chunk);
+        self.at = RECORDS + chunk * CHUNK_WORDS;
+        self.left = CHUNK_RECORDS;
+        true
+    }
+
+    fn release(&mut self) {
+        if let Some(chunk) = self.chunk.take().filter(|_| !self.ring.creator.is_ancestor()) {
+            self.ring.release_chunk(chunk);
+        }
+    }
+}
+
+impl Drop for TraceWriter {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -439,6 +439,18 @@ mod tests {
         assert!(report.endpoints.iter().all(|endpoint| endpoint.port != port), "closed");
     }
 
+    /// Counts a message of 8 bytes, and writes a snapshot that agrees with the counters.
+    fn count_one(record: &mut EndpointRecord<[u64; 28]>) {
+        record[0] += 1;
+        record[1] += 8;
+        let [sent, bytes, ..] = **record;
+        record.write_ops(|copy| {
+            copy.put(ops::RECEIVES, sent);
+            copy.put(ops::COUNTERS, sent);
+            copy.put(ops::COUNTERS + 1, bytes);
+        });
+    }
+
     #[test]
     fn no_read_of_a_storm_is_torn() {
         const READS: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
@@ -450,14 +462,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.get() {
-                    record[0] += 1;
-                    record[1] += 8;
-                    let [sent, bytes, ..] = *record;
-                    record.write_ops(|copy| {
-                        copy.put(ops::RECEIVES, sent);
-                        copy.put(ops::COUNTERS, sent);
-                        copy.put(ops::COUNTERS + 1, bytes);
-                    });
+                    count_one(&mut record);
                 }
             });
             let mut last = 0;

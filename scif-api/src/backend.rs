@@ -6,10 +6,16 @@
 
 use std::os::fd::RawFd;
 
-use scif::{Carrier, Config, Device, PortId, ScifCalls};
+use scif::failure::Failure;
+use scif::{
+    Carrier, Config, Device, PortId, RmaMode, RmaWay, ScifCalls, WindowAccess, WindowCalls,
+};
 use scif_ring::Mem;
 
 use crate::{Endpoints, FenceSide, PollFd, Result, Signal};
+
+/// SCIF_MAP_FIXED of `scif.h`.
+const MAP_FIXED: i32 = 0x10;
 
 /// Implementation that serves the calls.
 #[derive(Debug)]
@@ -152,6 +158,10 @@ impl ScifCalls for Backend {
         Backend::map(self, fd, (0, len), offset, libc::PROT_READ | libc::PROT_WRITE, 0)
     }
 
+    fn key_windows(&self) -> Option<&dyn WindowCalls> {
+        Some(self)
+    }
+
     fn nodes(&self) -> Result<(Vec<u16>, u16)> {
         Backend::nodes(self)
     }
@@ -161,6 +171,44 @@ impl ScifCalls for Backend {
             Backend::Soft(_) => "the engine of scif.h".to_owned(),
             Backend::Kernel(device) => ScifCalls::name(device),
         }
+    }
+}
+
+impl WindowCalls for Backend {
+    fn register_at(
+        &self,
+        fd: RawFd,
+        memory: (usize, usize),
+        offset: i64,
+        access: WindowAccess,
+    ) -> Result<()> {
+        let prot =
+            i32::from(access.read) * libc::PROT_READ + i32::from(access.write) * libc::PROT_WRITE;
+        let at = Backend::register(self, fd, memory, offset, prot, MAP_FIXED)?;
+        if at == offset { Ok(()) } else { Err(Failure::Broken) }
+    }
+
+    fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
+        Backend::unregister(self, fd, offset, len)
+    }
+
+    fn transfer(&self, fd: RawFd, way: RmaWay, near: &Mem, far: i64, mode: RmaMode) -> Result<()> {
+        let (addr, len) = (near.as_ptr().expose_provenance(), near.len());
+        match way {
+            RmaWay::Read => self.read_to_memory(fd, addr, len, far, mode.flags()),
+            RmaWay::Write => self.write_from_memory(fd, addr, len, far, mode.flags()),
+        }
+    }
+
+    fn dma_min(&self) -> u64 {
+        match self {
+            Backend::Soft(endpoints) => endpoints.dma_min(),
+            Backend::Kernel(device) => WindowCalls::dma_min(device),
+        }
+    }
+
+    fn signal_after_own(&self, fd: RawFd, signal: Signal) -> Result<()> {
+        Backend::fence_signal(self, fd, FenceSide::Own, Some(signal), None)
     }
 }
 

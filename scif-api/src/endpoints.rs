@@ -152,6 +152,14 @@ impl Endpoints {
         Ok((self.0.nodes()?.into_iter().collect(), self.0.config.node))
     }
 
+    /// Returns the length in bytes from which the caller should leave RMA to a DMA thread. Unless
+    /// the user has set it, none: the thread copies no faster, and competes for the processor.
+    #[must_use]
+    pub fn dma_min(&self) -> u64 {
+        let config = &self.0.config;
+        if config.dma_min_is_set { config.dma_min } else { u64::MAX }
+    }
+
     /// Whether an endpoint is connected, so that calls which need a connection are allowed.
     ///
     /// # Errors

@@ -87,6 +87,8 @@ pub struct Config {
     /// Length in bytes from which an RMA that need not wait is left to the DMA thread
     /// (`SCIF_DMA_MIN`).
     pub dma_min: u64,
+    /// Whether the user has set `dma_min`.
+    pub dma_min_is_set: bool,
     /// Whether the loss of a node kills the processes that have mapped its memory
     /// (`SCIF_NODE_LOST`).
     pub node_lost_kill: bool,
@@ -122,6 +124,7 @@ impl Default for Config {
             device_traps: false,
             device_stall: 0,
             dma_min: 256 << 10,
+            dma_min_is_set: false,
             node_lost_kill: false,
             dma_channels: 1,
             warnings: Vec::new(),
@@ -223,6 +226,8 @@ impl Config {
         );
         number("SCIF_DEVICE_STALL", lookup("SCIF_DEVICE_STALL"), &mut config.device_stall);
         number("SCIF_DMA_MIN", lookup("SCIF_DMA_MIN"), &mut config.dma_min);
+        config.dma_min_is_set =
+            lookup("SCIF_DMA_MIN").is_some_and(|text| text.parse() == Ok(config.dma_min));
         match lookup("SCIF_DMA_CHANNELS").map(|v| (v.parse(), v)) {
             None => {}
             Some((Ok(n), _)) if DMA_CHANNELS.contains(&n) => config.dma_channels = n,

@@ -22,6 +22,7 @@ use crate::error::Reason;
 use crate::liveness::ProcessProof;
 use crate::mapped::{self, MapPolicy, MappedKey, MappedKeys, Unmapped};
 use crate::memory::{Access, PeerMemory, RemoteMem};
+use crate::peer_windows::PeerWindows;
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::pages::PAGE;
@@ -187,6 +188,14 @@ impl Connection {
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.link.is_direct()
+    }
+
+    /// Whether the peer itself counts the records that it has consumed. Otherwise a relay counts
+    /// them, and RMA beside the ring may overtake pushed records.
+    #[inline]
+    #[must_use]
+    pub fn is_consumed_by_peer(&self) -> bool {
+        self.link.is_consumed_by_peer()
     }
 
     /// Whether the peer executes `membarrier` before it sleeps, so that our stores need no fence of
@@ -384,6 +393,13 @@ impl Connection {
     #[must_use]
     pub fn keys(&self) -> Option<&KeyReader> {
         self.keys.as_ref().map(|keys| &keys.reader)
+    }
+
+    /// Returns the windows of the peer's keys; `None` until the connection is up, or where the
+    /// transport has none.
+    #[inline]
+    pub fn windows(&mut self) -> Option<&mut dyn PeerWindows> {
+        if self.state == State::Up { self.link.windows() } else { None }
     }
 
     /// Returns our mark: "RMA on slot n of the peer's keys is in progress".

@@ -18,6 +18,7 @@ use crate::error::{Error, Reason, Result};
 use crate::export::Writers;
 use crate::keys::Exports;
 use crate::node::Node;
+use crate::peer_windows::WindowCounts;
 use crate::slab::{ConnId, Slab};
 use crate::sys::{fork, membarrier};
 use crate::transport::net::{NetPort, NetWire};
@@ -307,6 +308,12 @@ impl Endpoint {
         self.conns
             .iter_mut()
             .any(|(_, c)| c.peer_mark().get() == Some(slot) && !c.is_closed() && c.alive())
+    }
+
+    /// Returns the numbers of windows on the memory of our keys.
+    #[must_use]
+    pub fn window_counts(&self) -> WindowCounts {
+        self.port.window_counts()
     }
 
     /// Returns the doorbell that our peers ring: bit `b` stands for the connections whose index is

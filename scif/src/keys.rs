@@ -5,7 +5,7 @@
 //! marks are in the connections (`Endpoint::slot_in_use`).
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use once_cell::sync::OnceCell;
 use rustix::io::Errno;
@@ -24,11 +24,33 @@ pub struct Exports {
     pub keys: Option<Arc<SharedKeys>>,
 }
 
+/// Bits of [`KeyEntry::access`] that let peers read and write the memory of a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KeyRights {
+    /// Bit that lets peers read.
+    pub read: u64,
+    /// Bit that lets peers write.
+    pub write: u64,
+}
+
+/// Holder of windows on the memory of keys.
+pub(crate) trait WindowRevoker: std::fmt::Debug + Send + Sync {
+    /// Removes the windows on the memory of a key that was removed from the table. Returns after
+    /// the accesses in progress.
+    fn revoke(&self, slot: u32);
+
+    /// Removes all windows, so that peers ask for their keys again.
+    fn revoke_all(&self);
+}
+
 /// A key table and its memory.
 #[derive(Debug)]
 pub struct SharedKeys {
     table: Mutex<KeyTable>,
     generation: u64,
+    /// Rights of windows; without them no key gets one.
+    rights: OnceCell<KeyRights>,
+    revokers: Mutex<Vec<Weak<dyn WindowRevoker>>>,
     /// Arena that peers can map, once it was created.
     arena: OnceCell<Arc<Arena>>,
     /// Last field, so that it is dropped last.
@@ -42,6 +64,8 @@ impl SharedKeys {
         Ok(Arc::new(SharedKeys {
             table: Mutex::new(table),
             generation: fork::generation(),
+            rights: OnceCell::new(),
+            revokers: Mutex::default(),
             arena: OnceCell::new(),
             shared,
         }))
@@ -66,18 +90,50 @@ impl SharedKeys {
         self.table()?.insert(entry)
     }
 
-    /// Removes a key. Peers may still execute RMA on it until no mark names `slot`.
+    /// Removes a key. Peers may still execute RMA on it until no mark names `slot`. Its windows
+    /// are removed before the return.
     pub fn remove(&self, slot: u32) {
-        if let Some(mut table) = self.table() {
-            table.remove(slot);
-        }
+        let Some(mut table) = self.table() else { return };
+        table.remove(slot);
+        drop(table);
+        self.revokers().iter().for_each(|revoker| revoker.revoke(slot));
     }
 
     /// Sets whether peers must notify the owner of each finished RMA.
     pub fn set_notify(&self, on: bool) {
-        if let Some(mut table) = self.table() {
-            table.set_notify(on);
-        }
+        let Some(mut table) = self.table() else { return };
+        table.set_notify(on);
+        drop(table);
+        self.revokers().iter().for_each(|revoker| revoker.revoke_all());
+    }
+
+    /// Permits windows on the memory of keys, with the meaning of their access rights. Only the
+    /// first call has an effect.
+    pub fn permit_windows(&self, rights: KeyRights) {
+        let _ = self.rights.set(rights);
+    }
+
+    pub(crate) fn rights(&self) -> Option<KeyRights> {
+        self.rights.get().copied()
+    }
+
+    /// Adds a revoker of windows, which is told about each later removal of a key.
+    pub(crate) fn add_revoker(&self, revoker: Weak<dyn WindowRevoker>) {
+        let mut revokers = lock(&self.revokers);
+        revokers.retain(|revoker| revoker.strong_count() > 0);
+        revokers.push(revoker);
+    }
+
+    /// Returns the revokers of windows. They are called without the lock, since they may wait.
+    fn revokers(&self) -> Vec<Arc<dyn WindowRevoker>> {
+        lock(&self.revokers).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the slot and the content of a key, and whether its owner requests notifications.
+    pub(crate) fn find(&self, key: u64) -> (Option<(u32, KeyEntry)>, bool) {
+        let Ok(reader) = self.shared.map.key_reader() else { return (None, false) };
+        let found = reader.find(key).map(|(slot, _, entry)| (slot, entry));
+        (found, reader.notify())
     }
 
     /// Requests hints of frequently used keys from peers, so that their pages can be moved into the

@@ -38,6 +38,7 @@ mod memory;
 mod migrate;
 pub mod monitor;
 mod node;
+mod peer_windows;
 mod places;
 #[doc(hidden)]
 pub mod segment;
@@ -49,6 +50,7 @@ pub mod sys;
 pub mod trace;
 mod transport;
 mod waiter;
+mod window_calls;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -62,11 +64,12 @@ pub use endpoint::{CloseHow, Endpoint, LinkEvent};
 pub use error::{Error, Reason, Refusal, Result, Scope};
 pub use failure::Failure;
 pub use fence::{FenceSide, Signal};
-pub use keys::{Exports, SharedKeys};
+pub use keys::{Exports, KeyRights, SharedKeys};
 pub use mapped::{MapPolicy, MappedKey, Unmapped};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
+pub use peer_windows::{KeyLookup, KeyWindow, PeerWindows, WindowCounts, WindowError};
 pub use scif_calls::ScifCalls;
 pub use shared_table::{SharedTable, SharedTableLock};
 pub use slab::ConnId;
@@ -83,3 +86,4 @@ pub use transport::net::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};
 #[doc(hidden)]
 pub use transport::soft::{names, whereabouts};
 pub use waiter::{Waiter, Woken};
+pub use window_calls::{RmaMode, RmaWay, WindowAccess, WindowCalls};

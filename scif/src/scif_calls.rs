@@ -11,6 +11,7 @@ use scif_ring::Mem;
 
 use crate::addr::PortId;
 use crate::failure::Failure;
+use crate::window_calls::WindowCalls;
 
 /// Calls of `scif.h` on endpoints named by descriptors.
 ///
@@ -51,6 +52,11 @@ pub trait ScifCalls: Debug + Send + Sync {
 
     /// `scif_mmap` of a window of the peer for reading and writing; returns the address.
     fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<usize, Failure>;
+
+    /// Returns the calls for windows of memory keys; `None`: the owner executes all operations.
+    fn key_windows(&self) -> Option<&dyn WindowCalls> {
+        None
+    }
 
     /// `scif_get_nodeIDs`; returns the online nodes and the own node.
     fn nodes(&self) -> Result<(Vec<u16>, u16), Failure>;

@@ -74,6 +74,7 @@ mod transient_peers;
 mod trigger;
 mod wait;
 mod wait_objects;
+mod windows;
 
 use std::sync::OnceLock;
 
@@ -120,6 +121,7 @@ const AREAS: &[&[Case]] = &[
     kinds::CASES,
     wait::CASES,
     wait_objects::CASES,
+    windows::CASES,
     signals::CASES,
     sets::CASES,
     bad_input::CASES,

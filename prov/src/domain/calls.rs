@@ -442,7 +442,9 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.links.sock.id().node, e.links.sock.id().port);
         if crate::base::env::env().stats == StatsReport::Line {
-            crate::base::log::stats_line(&e.stats.counters().line(&name, e.peers.met()));
+            let counts = e.links.sock.window_counts();
+            let line = e.stats.counters().line(&name, e.peers.met(), counts);
+            crate::base::log::stats_line(&line);
         }
     }
 }

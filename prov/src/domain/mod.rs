@@ -26,7 +26,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
-use scif::Maker;
+use scif::{KeyRights, Maker};
 use scif_ring::domain_lock::ElidableLock;
 
 use crate::base::entry;
@@ -55,6 +55,7 @@ impl DomainShared {
         let auto = attr.data_progress == fi::FI_PROGRESS_AUTO;
         // Also without RMA capabilities: another endpoint of the domain may have them.
         let keys = fabric.node.key_table().map_err(|e| errno::errno(&e))?;
+        keys.permit_windows(KeyRights { read: fi::FI_REMOTE_READ, write: fi::FI_REMOTE_WRITE });
         let (virt_addr, prov_key) = mr_modes(attr.mr_mode);
         let state = DomainState::new(MrTable::new(virt_addr, prov_key, Some(Arc::clone(&keys))));
         let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto && !events {

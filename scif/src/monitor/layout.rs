@@ -85,7 +85,7 @@ pub mod record {
 pub const COUNTER_WORDS: usize = 32;
 
 /// Names of the counters, in order. Each `ops`, `bytes` pair counts operations and their bytes.
-pub const COUNTERS: [&str; 28] = [
+pub const COUNTERS: [&str; 32] = [
     "sent_ops",
     "sent_bytes",
     "received_ops",
@@ -114,6 +114,10 @@ pub const COUNTERS: [&str; 28] = [
     "no_direct",
     "unexpected",
     "lost_peers",
+    "window_cpu_ops",
+    "window_cpu_bytes",
+    "window_dma_ops",
+    "window_dma_bytes",
 ];
 
 /// Words of a snapshot of operations.

@@ -22,6 +22,7 @@ use crate::export::{Shared, Writers};
 use crate::keys::SharedKeys;
 use crate::liveness::ProcessProof;
 use crate::memory::PeerMemory;
+use crate::peer_windows::{PeerWindows, WindowCounts};
 use crate::segment::{Side, Windows};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
@@ -116,6 +117,11 @@ pub(crate) trait Port: Debug + Send {
         false
     }
 
+    /// Returns the numbers of windows on the memory of our keys.
+    fn window_counts(&self) -> WindowCounts {
+        WindowCounts::default()
+    }
+
     /// Stops listening. Unless `how` is `Abandon`, peers that were not accepted are refused.
     fn close(&mut self, how: CloseKind);
 }
@@ -200,6 +206,17 @@ pub(crate) trait Link: Debug + Send {
     /// Whether replies and short writes may depend on the consumption of pushed records: the peer
     /// itself consumes them from memory that both sides share.
     fn is_direct(&self) -> bool {
+        true
+    }
+
+    /// Returns the windows of the peer's keys, where the transport has them.
+    fn windows(&mut self) -> Option<&mut dyn PeerWindows> {
+        None
+    }
+
+    /// Whether the peer itself counts the records that it has consumed. Otherwise the counters tell
+    /// of a relay of this process, and RMA beside the ring may overtake pushed records.
+    fn is_consumed_by_peer(&self) -> bool {
         true
     }
 

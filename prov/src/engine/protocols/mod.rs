@@ -32,3 +32,4 @@ pub(crate) mod rma;
 pub(crate) mod rma_target;
 pub(crate) mod send;
 pub(crate) mod srx;
+pub(crate) mod window_rma;

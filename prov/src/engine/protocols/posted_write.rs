@@ -26,6 +26,7 @@ use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::posted_write_target::{self, Batch};
 use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
+use crate::engine::protocols::window_rma::RmaKind;
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
 use crate::engine::tables::posted_writes::{PostedWrite, PostedWrites, WritableRegion};
 use crate::engine::types::args::{RmaArgs, RmaIov};
@@ -78,7 +79,7 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     posted.repeats += 1;
     posted.writes.push_back(PostedWrite::new(number, a, segment, body));
     ep.stats.rma.add(len);
-    ep.stats.posted.add(len);
+    ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
     Ok(true)
 }
@@ -161,7 +162,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let repeats = std::mem::take(&mut posted.repeats);
     ep.peers.mark_busy(peer);
     ep.stats.rma.add(len);
-    ep.stats.posted.add(len);
+    ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
     if let Some(former) = former.filter(|_| repeats > 0) {
         key_maps::note_uses(ep, peer, former.key, repeats, UsePath::Target);
@@ -386,12 +387,13 @@ fn execute(
     };
     let payload: Mem = payload.unwrap_or(Mem::empty());
     let rma = [write.segment];
-    if rma::reach(ep, peer, conn, true, &[payload], &rma).is_err() {
+    let kind = RmaKind { write: true, inject: true };
+    if rma::reach(ep, peer, conn, kind, &[payload], &rma).is_err() {
         // The target finds the error too, and publishes it in order.
         return false;
     }
     // The target frees the record, and then reports its data in the order of the ring.
-    ep.stats.withdrawn.add(len);
+    ep.stats.writes.withdrawn.add(len);
     completion::tx_complete(ep, env, write.info, 0);
     true
 }
@@ -481,7 +483,7 @@ mod tests {
         pair[1].run(progress::progress);
         assert_eq!(completed(&mut pair, 0).len, SHORT_BODY_MAX);
         let stats = &pair[0].ep.stats;
-        assert_eq!((stats.posted.ops, stats.withdrawn.ops), (7, 0));
+        assert_eq!((stats.writes.posted.ops, stats.writes.withdrawn.ops), (7, 0));
         assert_eq!(bytes_of(&memory)[4095..4097], [4, 0]);
     }
 
@@ -494,18 +496,18 @@ mod tests {
         let peer = pair[0].peer();
         pair[0].ep.peers.at_mut(peer).rma.outstanding = 1;
         write(&mut pair[0], 0, vec![2; 8], None);
-        assert_eq!(pair[0].ep.stats.posted.ops, 2);
+        assert_eq!(pair[0].ep.stats.writes.posted.ops, 2);
         let run = |bed: &mut Bed, time| {
             let begun = std::time::Instant::now();
-            while begun.elapsed() < time && bed.ep.stats.withdrawn.ops == 0 {
+            while begun.elapsed() < time && bed.ep.stats.writes.withdrawn.ops == 0 {
                 bed.run(progress::progress);
             }
         };
         run(&mut pair[0], std::time::Duration::from_millis(2));
-        assert_eq!((pair[0].ep.stats.withdrawn.ops, bytes_of(&memory)[0]), (0, 1));
+        assert_eq!((pair[0].ep.stats.writes.withdrawn.ops, bytes_of(&memory)[0]), (0, 1));
         pair[0].ep.peers.at_mut(peer).rma.outstanding = 0;
         run(&mut pair[0], std::time::Duration::from_secs(60));
-        assert_eq!((pair[0].ep.stats.withdrawn.ops, bytes_of(&memory)[0]), (1, 2));
+        assert_eq!((pair[0].ep.stats.writes.withdrawn.ops, bytes_of(&memory)[0]), (1, 2));
     }
 
     #[test]
@@ -522,7 +524,7 @@ mod tests {
             }
         }
         assert_eq!(bytes_of(&memory)[..7], [0, 1, 2, 3, 4, 4, 0]);
-        assert_eq!(pair[0].ep.stats.withdrawn.ops, 4);
+        assert_eq!(pair[0].ep.stats.writes.withdrawn.ops, 4);
         memory.copy_from_slice(&[0; 64]);
         for data in 1..=4 {
             assert_eq!(completed(&mut pair, 1).data, data);
@@ -531,7 +533,7 @@ mod tests {
         write(&mut pair[0], 0, vec![6; 2], None);
         pair[1].run(progress::progress);
         assert_eq!(completed(&mut pair, 0).context, 3);
-        assert_eq!(pair[0].ep.stats.withdrawn.ops, 4, "the records behind are executed");
+        assert_eq!(pair[0].ep.stats.writes.withdrawn.ops, 4, "the records behind are executed");
     }
 
     #[test]
@@ -545,7 +547,7 @@ mod tests {
             let conn = ep.peers.at(peer).tx.unwrap();
             let tx = ep.links.conn(conn).unwrap().tx();
             assert!(tx.produced() <= 200 && tx.room(scif_ring::BODY_MAX), "{len} bytes");
-            assert!((1..400).contains(&ep.stats.posted.ops), "{len} bytes");
+            assert!((1..400).contains(&ep.stats.writes.posted.ops), "{len} bytes");
         }
     }
 
@@ -563,7 +565,7 @@ mod tests {
             write_to(&mut pair[0], key, data, vec![9], Some(data));
         }
         pair[1].run(|_, env| env.mrs.remove(1).map(drop)).unwrap();
-        while pair[0].ep.stats.withdrawn.ops == 0 {
+        while pair[0].ep.stats.writes.withdrawn.ops == 0 {
             pair[0].run(progress::progress);
         }
         assert_eq!(bytes_of(&memory)[..4], [0, 9, 0, 0], "the rest is given back");

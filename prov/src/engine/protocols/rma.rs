@@ -10,6 +10,7 @@
 //! (`key_maps`).
 
 use libfabric_sys as fi;
+use scif::sys::slice::with_bytes;
 use scif::trace::{EventKind, TraceEvent};
 use scif::{Access, AccessError, ConnId, Connection, RemoteMem};
 use scif_ring::BODY_MAX;
@@ -24,6 +25,7 @@ use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
+use crate::engine::protocols::window_rma::{self, DmaState, NotDirect, RmaKind};
 use crate::engine::tables::op_table::{CompletionInfo, OpKind, OutstandingOp};
 use crate::engine::tables::peer::{READ_WINDOW, is_denied, note_denial};
 use crate::engine::tables::pending::{OwnedPayload, PendingOp, RmaOp, Source};
@@ -32,14 +34,6 @@ use crate::engine::types::envelope::RecordError;
 use crate::engine::types::iov::{Iov, sub_iov};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
-
-/// Reason why an operation was not direct.
-pub(crate) enum NotDirect {
-    /// The target has to execute it.
-    Ring,
-    /// The operation is impossible.
-    Failed(Errno),
-}
 
 /// Counts an RMA operation of `len` bytes.
 fn note_posted(ep: &mut Endpoint, peer: PeerId, a: &RmaArgs<'_>, len: usize) {
@@ -62,10 +56,17 @@ pub(crate) fn post(
     note_posted(ep, peer, a, len);
     let quiet = ep.peers.at(peer).queue.is_quiet();
     let now = quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
-    if now {
+    let mut dma = None;
+    let by_relay = window_rma::follows_relay(ep, peer, a.write, a.flags);
+    if !quiet && !by_relay && window_rma::may_follow(ep, peer, a) {
+        tx_queue::check_room(ep, peer)?;
+        dma = window_rma::follow(ep, peer, a);
+    }
+    if now && !by_relay {
         let op_kind = if a.write { OpKind::Write } else { OpKind::Read };
         let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag: 0, len };
-        match direct(ep, peer, a.write, a.iov, a.rma) {
+        let kind = RmaKind { write: a.write, inject: a.flags & fi::FI_INJECT != 0 };
+        match direct(ep, peer, kind, a.iov, a.rma) {
             Ok(()) => {
                 finish_direct(ep, env, peer, a.rma, a.data, info);
                 return Ok(());
@@ -74,7 +75,8 @@ pub(crate) fn post(
                 completion::tx_complete(ep, env, info, err);
                 return Ok(());
             }
-            Err(NotDirect::Ring) => {}
+            Err(NotDirect::Started(number)) => dma = Some(number),
+            Err(NotDirect::Ring | NotDirect::Later) => {}
         }
     }
     tx_queue::check_room(ep, peer)?;
@@ -93,9 +95,10 @@ pub(crate) fn post(
         segment: 0,
         within: 0,
         offset: 0,
-        through_ring: false,
+        through_ring: by_relay,
+        dma,
     };
-    if now && submit(ep, env, peer, &mut op) == Submit::Done {
+    if now && dma.is_none() && submit(ep, env, peer, &mut op) == Submit::Done {
         return Ok(());
     }
     tx_queue::defer(ep, peer, PendingOp::Rma(op));
@@ -159,6 +162,19 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
     let Some(conn) = peer_conn::tx_conn(ep, peer) else {
         return Submit::Retry;
     };
+    if let Some(number) = op.dma {
+        match window_rma::state_of(ep, conn, number) {
+            DmaState::Complete => {
+                finish_direct(ep, env, peer, &op.rma, op.data, op.label());
+                return Submit::Done;
+            }
+            DmaState::InProgress => return Submit::Retry,
+            DmaState::Lost => {
+                op.dma = None;
+                op.through_ring = true;
+            }
+        }
+    }
     if op.id.is_none() {
         if op.flags & fi::FI_FENCE != 0 && !tx_queue::fence_passed(ep, peer)
             || rma_target::waits_for_messages(ep, conn, peer, op.write)
@@ -169,8 +185,10 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
         if !ep.links.conn(conn).is_some_and(|c| c.is_up()) {
             return Submit::Retry;
         }
-        if let (Source::User(iov), false) = (op.local.source(), op.through_ring) {
-            match direct(ep, peer, op.write, iov, &op.rma) {
+        if !op.through_ring
+            && let Some(outcome) = attempt(ep, peer, op)
+        {
+            match outcome {
                 Ok(()) => {
                     finish_direct(ep, env, peer, &op.rma, op.data, op.label());
                     return Submit::Done;
@@ -178,6 +196,11 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
                 Err(NotDirect::Failed(err)) => {
                     completion::tx_complete(ep, env, op.label(), err);
                     return Submit::Done;
+                }
+                Err(NotDirect::Later) => return Submit::Retry,
+                Err(NotDirect::Started(number)) => {
+                    op.dma = Some(number);
+                    return Submit::Retry;
                 }
                 Err(NotDirect::Ring) => {
                     let denied = ep.links.conn(conn).is_some_and(|c| is_denied(c));
@@ -211,6 +234,25 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
         return Submit::Done;
     }
     if op.write { push_write(ep, conn, id, op) } else { push_read(ep, peer, conn, id, op) }
+}
+
+/// Tries to execute a pending operation directly. `None`: its payload is a copy, which only windows
+/// take.
+fn attempt(ep: &mut Endpoint, peer: PeerId, op: &RmaOp) -> Option<Result<(), NotDirect>> {
+    match op.local.source() {
+        Source::User(iov) => {
+            let kind = RmaKind { write: op.write, inject: false };
+            Some(direct(ep, peer, kind, iov, &op.rma))
+        }
+        Source::Copied(bytes) => {
+            let conn = ep.peers.at(peer).tx?;
+            ep.links.conn(conn)?.windows()?;
+            Some(with_bytes(bytes, |mem| {
+                let kind = RmaKind { write: op.write, inject: true };
+                direct(ep, peer, kind, std::slice::from_ref(mem), &op.rma)
+            }))
+        }
+    }
 }
 
 fn push_write(ep: &mut Endpoint, conn: ConnId, id: u64, op: &mut RmaOp) -> Submit {
@@ -310,16 +352,16 @@ fn access_memory(
 fn direct(
     ep: &mut Endpoint,
     peer: PeerId,
-    write: bool,
+    kind: RmaKind,
     iov: &[Mem],
     rma: &[RmaIov],
 ) -> Result<(), NotDirect> {
     let p = ep.peers.at(peer);
     let conn_id = p.tx.ok_or(NotDirect::Ring)?;
-    if p.rma.is_outstanding() || rma_target::waits_for_messages(ep, conn_id, peer, write) {
+    if p.rma.is_outstanding() || rma_target::waits_for_messages(ep, conn_id, peer, kind.write) {
         return Err(NotDirect::Ring);
     }
-    reach(ep, peer, conn_id, write, iov, rma)
+    reach(ep, peer, conn_id, kind, iov, rma)
 }
 
 /// Executes the operation in the memory of the target, whatever is outstanding.
@@ -327,13 +369,17 @@ pub(crate) fn reach(
     ep: &mut Endpoint,
     peer: PeerId,
     conn_id: ConnId,
-    write: bool,
+    kind: RmaKind,
     iov: &[Mem],
     rma: &[RmaIov],
 ) -> Result<(), NotDirect> {
+    let write = kind.write;
     let c = ep.links.conn(conn_id).ok_or(NotDirect::Ring)?;
     if !c.is_up() {
         return Err(NotDirect::Ring);
+    }
+    if c.windows().is_some() {
+        return window_rma::reach(ep, conn_id, kind, iov, rma);
     }
     let access = c.memory().access();
     let near = access == Access::Mapped;
@@ -423,8 +469,10 @@ pub(crate) fn finish_direct(
     info: CompletionInfo,
 ) {
     let conn = ep.peers.at(peer).tx;
-    let notify =
-        conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
+    let notify = conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| match c.keys() {
+        Some(keys) => keys.notify(),
+        None => c.windows().is_some_and(|windows| windows.notify()),
+    });
     if data.is_some() || notify {
         let mut word = if info.op_kind == OpKind::Write { 0 } else { wire::F_READ };
         if data.is_some() {

@@ -2,6 +2,7 @@
 //! Counters behind `FI_SCIF_STATS`, by data path. They prove that traffic went through this
 //! endpoint.
 
+use scif::WindowCounts;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Operations and bytes of one path.
@@ -18,6 +19,25 @@ impl Path {
         self.ops += 1;
         self.bytes += bytes as u64;
     }
+}
+
+/// Counters of RMA on windows of peers.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct WindowStats {
+    /// Operations that the CPU executed.
+    pub cpu: Path,
+    /// Operations that DMA executed.
+    pub dma: Path,
+}
+
+/// Counters of writes by the ring that the target executes without a reply.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct WriteStats {
+    pub posted: Path,
+    /// Writes that this side executed after all.
+    pub withdrawn: Path,
 }
 
 /// Plain counters, one set for each endpoint, written under the domain lock. Other processes read
@@ -44,10 +64,7 @@ pub(crate) struct Stats {
     /// RMA and atomics initiated.
     pub rma: Path,
     pub atomics: Path,
-    /// Writes by the ring that the target executes without a reply, and those of them that this
-    /// side executed after all.
-    pub posted: Path,
-    pub withdrawn: Path,
+    pub writes: WriteStats,
     /// Messages and RMA that went through the ring because the kernel denied direct copies, or
     /// refused this one.
     pub fallbacks: u64,
@@ -57,6 +74,8 @@ pub(crate) struct Stats {
     pub unexpected: u64,
     /// Peers that died.
     pub lost_peers: u64,
+    /// RMA on windows, over the calls of `scif.h`.
+    pub windows: WindowStats,
 }
 
 const _: () = assert!(size_of::<Stats>() == 8 * scif::monitor::layout::COUNTERS.len());
@@ -64,11 +83,11 @@ const _: () = assert!(size_of::<Stats>() == 8 * scif::monitor::layout::COUNTERS.
 impl Stats {
     /// Returns the counters in one line. Each value follows its name, so that tools can parse the
     /// line.
-    pub(crate) fn line(&self, endpoint: &str, peers: usize) -> String {
+    pub(crate) fn line(&self, endpoint: &str, peers: usize, counts: WindowCounts) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
-            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{}{} unexpected {} \
-            fallbacks {} no_direct {} (operations/bytes)",
+            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{}{}{}{} fences {} \
+            windows {} unexpected {} fallbacks {} no_direct {} (operations/bytes)",
             p("sent", &self.sent),
             p("received", &self.received),
             p("inline", &self.inline),
@@ -79,8 +98,12 @@ impl Stats {
             p("both_sides", &self.coop_copy),
             p("rma", &self.rma),
             p("atomics", &self.atomics),
-            p("posted", &self.posted),
-            p("withdrawn", &self.withdrawn),
+            p("posted", &self.writes.posted),
+            p("withdrawn", &self.writes.withdrawn),
+            p("window_cpu", &self.windows.cpu),
+            p("window_dma", &self.windows.dma),
+            counts.fences,
+            counts.registered,
             self.unexpected,
             self.fallbacks,
             self.no_direct,
@@ -110,8 +133,10 @@ mod tests {
             ("coop_copy", stats.coop_copy),
             ("rma", stats.rma),
             ("atomics", stats.atomics),
-            ("posted", stats.posted),
-            ("withdrawn", stats.withdrawn),
+            ("posted", stats.writes.posted),
+            ("withdrawn", stats.writes.withdrawn),
+            ("window_cpu", stats.windows.cpu),
+            ("window_dma", stats.windows.dma),
         ];
         for (name, path) in paths {
             assert_eq!(path.ops, place(&format!("{name}_ops")) as u64, "{name}");

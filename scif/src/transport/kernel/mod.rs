@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::fence::{FenceSide, Signal};
 use crate::scif_calls::ScifCalls;
 use crate::sys::descriptor;
+use crate::window_calls::{RmaMode, RmaWay, WindowAccess, WindowCalls};
 
 /// Paths of the drivers' devices.
 const DEVICES: [&CStr; 2] = [c"/dev/scif", c"/dev/mic/scif"];
@@ -71,6 +72,8 @@ impl Driver {
 pub struct Device {
     path: CString,
     driver: Driver,
+    /// Length in bytes from which RMA is left to DMA.
+    dma_min: u64,
 }
 
 /// Converts an address to the driver's type.
@@ -140,7 +143,7 @@ impl Device {
             match call::open(&path, true) {
                 Ok(probe) => {
                     return match recognize(&probe) {
-                        Ok(driver) => Ok(Device { path, driver }),
+                        Ok(driver) => Ok(Device { path, driver, dma_min: config.dma_min }),
                         Err(failure) => Err(none.and(&path, failure)),
                     };
                 }
@@ -515,12 +518,58 @@ impl ScifCalls for Device {
         Device::map(self, fd, (0, len), offset, libc::PROT_READ | libc::PROT_WRITE, 0)
     }
 
+    fn key_windows(&self) -> Option<&dyn WindowCalls> {
+        Some(self)
+    }
+
     fn nodes(&self) -> Result<(Vec<u16>, u16), Failure> {
         Device::nodes(self)
     }
 
     fn name(&self) -> String {
         format!("the SCIF driver at {}", self.path.to_string_lossy())
+    }
+}
+
+impl WindowCalls for Device {
+    fn register_at(
+        &self,
+        fd: RawFd,
+        memory: (usize, usize),
+        offset: i64,
+        access: WindowAccess,
+    ) -> Result<(), Failure> {
+        let prot =
+            i32::from(access.read) * libc::PROT_READ + i32::from(access.write) * libc::PROT_WRITE;
+        let at = Device::register(self, fd, memory, offset, prot, abi::MAP_FIXED)?;
+        if at == offset { Ok(()) } else { Err(Failure::Broken) }
+    }
+
+    fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure> {
+        Device::unregister(self, fd, offset, len)
+    }
+
+    fn transfer(
+        &self,
+        fd: RawFd,
+        way: RmaWay,
+        near: &Mem,
+        far: i64,
+        mode: RmaMode,
+    ) -> Result<(), Failure> {
+        let (addr, len) = (near.as_ptr().expose_provenance(), near.len());
+        match way {
+            RmaWay::Read => self.read_to_memory(fd, addr, len, far, mode.flags()),
+            RmaWay::Write => self.write_from_memory(fd, addr, len, far, mode.flags()),
+        }
+    }
+
+    fn dma_min(&self) -> u64 {
+        self.dma_min
+    }
+
+    fn signal_after_own(&self, fd: RawFd, signal: Signal) -> Result<(), Failure> {
+        Device::fence_signal(self, fd, FenceSide::Own, Some(signal), None)
     }
 }
 

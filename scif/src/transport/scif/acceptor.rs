@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use scif_ring::AtomicFlag;
 
+use super::key_server::KeyServer;
 use super::link::PortShared;
 use super::relay::{Offer, RelayGreeting, Said};
 use super::sender::Wire;
@@ -81,6 +82,7 @@ impl AcceptThread {
         id: PortId,
         listener: Stream,
         shared: &Arc<PortShared>,
+        key_server: Option<Arc<KeyServer>>,
     ) -> Result<AcceptThread> {
         let queue = Arc::new(AcceptQueue {
             greeted: Mutex::default(),
@@ -97,6 +99,7 @@ impl AcceptThread {
             short: false,
             queue: Arc::clone(&queue),
             shared: Arc::clone(shared),
+            key_server,
         };
         thread::spawn_quiet("scif-accept", move || {
             acceptor.run();
@@ -160,6 +163,7 @@ struct UngreetedPeer {
 enum GreetingProgress {
     Incomplete(UngreetedPeer),
     Complete(GreetedPeer),
+    KeyChannel(UngreetedPeer),
     Invalid(UngreetedPeer, Option<Reason>),
 }
 
@@ -176,6 +180,7 @@ impl UngreetedPeer {
                 Ok(rings) => self.complete(rings),
                 Err(reason) => GreetingProgress::Invalid(self, Some(reason)),
             },
+            (Ok(Some(Said::KeyChannel)), None) => GreetingProgress::KeyChannel(self),
             (Ok(Some(_)), _) => GreetingProgress::Invalid(self, None),
             (Err(reason), _) => GreetingProgress::Invalid(self, Some(reason)),
         }
@@ -211,6 +216,8 @@ struct Acceptor {
     short: bool,
     queue: Arc<AcceptQueue>,
     shared: Arc<PortShared>,
+    /// Server of key channels.
+    key_server: Option<Arc<KeyServer>>,
 }
 
 impl Acceptor {
@@ -314,6 +321,10 @@ impl Acceptor {
                     self.queue.greeted().push_back(greeted);
                     self.shared.signal();
                 }
+                GreetingProgress::KeyChannel(peer) => match &self.key_server {
+                    Some(server) => server.admit(peer.stream),
+                    None => self.leave(peer, Some(Refusal::Closed)),
+                },
                 GreetingProgress::Incomplete(ungreeted)
                     if now.saturating_sub(ungreeted.since_ns) < GREETING_NS =>
                 {
@@ -455,7 +466,7 @@ mod tests {
         listener.listen(ID.port, 1).unwrap();
         let bell = Arc::new(Mapping::anonymous(BELL_BYTES).unwrap());
         let shared = Arc::new(PortShared::new(bell, Sender::start().unwrap()).unwrap());
-        (AcceptThread::open(ID, listener, &shared).unwrap(), gate, calls)
+        (AcceptThread::open(ID, listener, &shared, None).unwrap(), gate, calls)
     }
 
     fn stream(calls: &Arc<SilentCalls>) -> Stream {

@@ -6,12 +6,14 @@
 //! space (`sender`). The calls report a closed peer: its process, its node, or only this
 //! connection.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use scif_ring::{AtomicFlag, Bell};
+use scif_ring::{AtomicCounter, AtomicFlag, Bell};
 
+use super::key_channel::{ChannelOwner, KeyChannel};
 use super::relay::{Heard, Incoming, Said, bells, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
 use super::stream::{Arriving, Stream};
@@ -20,6 +22,7 @@ use crate::addr::PortId;
 use crate::error::{Error, Reason, Result};
 use crate::failure::Failure;
 use crate::memory::PeerMemory;
+use crate::peer_windows::PeerWindows;
 use crate::segment::Side;
 use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
@@ -52,6 +55,8 @@ pub(super) struct PortShared {
     /// Peers that died since the port last took the list.
     died: Mutex<Vec<PortId>>,
     warned: AtomicFlag,
+    /// Fences behind RMA by DMA.
+    pub(super) fences: AtomicCounter,
 }
 
 /// Doorbells in the windows of peers, in which we publish our sleep.
@@ -87,6 +92,7 @@ impl PortShared {
             sleep_flags: Mutex::default(),
             died: Mutex::default(),
             warned: AtomicFlag::new(false),
+            fences: AtomicCounter::new(0),
         })
     }
 
@@ -166,6 +172,28 @@ impl PortShared {
     }
 }
 
+impl ChannelOwner for PortShared {
+    fn add_channel(&self, stream: &Stream, id: ConnId) -> std::result::Result<(), Errno> {
+        self.epoll.add(stream, token(CONN, id))
+    }
+
+    fn remove_channel(&self, stream: &Stream) {
+        self.epoll.remove(stream);
+    }
+
+    fn poll_later(&self, id: ConnId) {
+        self.post(id);
+    }
+
+    fn count_fence(&self) {
+        self.fences.add(1);
+    }
+
+    fn dispose_channel(&self, ended: Box<dyn Any + Send>) {
+        self.sender.dispose(ended);
+    }
+}
+
 #[derive(Debug)]
 enum Stage {
     /// The answer of the peer's endpoint has not arrived completely.
@@ -178,6 +206,8 @@ enum Stage {
 /// Resources of a link until its end.
 #[derive(Debug)]
 struct Ends {
+    /// Windows of the peer's keys, once there was an RMA.
+    keys: Option<Box<KeyChannel>>,
     stream: Arc<Stream>,
     outlet: Arc<Outlet>,
 }
@@ -223,6 +253,7 @@ impl ScifLink {
         let notify = move || owner.post(id);
         Ok(ScifLink {
             ends: Some(Ends {
+                keys: None,
                 outlet: Outlet::new(
                     wire,
                     peer,
@@ -264,12 +295,18 @@ impl ScifLink {
     fn leave(&mut self) {
         if let Some(ends) = self.ends.take() {
             self.shared.sleep_flags().all.retain(|flag| flag.id != self.id);
+            if let Some(keys) = &ends.keys {
+                keys.leave();
+            }
             self.shared.epoll.remove(&ends.stream);
             self.shared.sender.dispose(ends);
         }
     }
 
     fn hear(&mut self) -> Option<LinkUpdate> {
+        if let Some(keys) = self.ends.as_mut().and_then(|ends| ends.keys.as_mut()) {
+            keys.poll();
+        }
         let stream = &self.ends.as_ref()?.stream;
         let heard = self.incoming.hear(|to| match stream.receive(to) {
             Err(Failure::Interrupted) => Ok(0),
@@ -293,7 +330,7 @@ impl ScifLink {
     }
 
     fn exchange(&mut self) -> Option<LinkUpdate> {
-        let Ends { stream, outlet } = self.ends.as_ref()?;
+        let Ends { stream, outlet, .. } = self.ends.as_ref()?;
         // Early records follow our hello, independent of its answer.
         outlet.flush();
         if outlet.failure().is_some() {
@@ -359,6 +396,18 @@ impl Link for ScifLink {
             Some(_) => ends.outlet.ring_bell(),
             None => ends.outlet.flush(),
         });
+    }
+
+    fn is_consumed_by_peer(&self) -> bool {
+        self.rings.windows.is_some()
+    }
+
+    fn windows(&mut self) -> Option<&mut dyn PeerWindows> {
+        let Ends { stream, keys, .. } = self.ends.as_mut()?;
+        stream.parts().0.key_windows()?;
+        let owner = Arc::clone(&self.shared) as Arc<dyn ChannelOwner>;
+        let channel = || Box::new(KeyChannel::new(&owner, stream, self.id, self.peer));
+        Some(&mut **keys.get_or_insert_with(channel))
     }
 
     fn close(&mut self, how: CloseKind) {

@@ -7,6 +7,9 @@
 mod acceptor;
 mod calls;
 mod carry;
+mod key_channel;
+mod key_frames;
+mod key_server;
 mod link;
 mod port;
 mod relay;

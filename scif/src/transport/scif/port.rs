@@ -18,6 +18,7 @@ use scif_ring::BELL_BYTES;
 use super::Scif;
 use super::acceptor::{AcceptThread, GreetedPeer};
 use super::calls::Calls;
+use super::key_server::KeyServer;
 use super::link::{CONN, NEWS, PortShared, ScifLink};
 use super::relay::RelayGreeting;
 use super::stream::Stream;
@@ -27,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::export::{Shared, Writers};
 use crate::failure::Failure;
 use crate::liveness::ProcessProof;
+use crate::peer_windows::WindowCounts;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::slab::ConnId;
 use crate::sys::errno::keep_errno;
@@ -53,6 +55,8 @@ pub(super) struct ScifPort {
     acceptor: AcceptThread,
     calls: Calls<GreetedPeer>,
     shared: Arc<PortShared>,
+    /// Windows on the memory of our keys.
+    key_server: Option<Arc<KeyServer>>,
     maker: Maker,
     closed: bool,
     tokens: Vec<u64>,
@@ -68,21 +72,24 @@ impl ScifPort {
             _ => os("scif_bind", &failure),
         })?;
         let id = PortId::new(scif.node, port);
+        let keys = shown.keys.clone().filter(|_| scif.calls.key_windows().is_some());
         let near = Arc::clone(&scif.near).bind(port, shown)?;
         let bell = scif.near.share("scif:bell", BELL_BYTES, Writers::Peers)?.map;
         bell.bell()?.set_sleeping(true);
         let sender = scif.sender()?;
         let calls = Calls::new(&scif.attempts, &sender);
+        let key_server = keys.map(|keys| KeyServer::new(&keys, &sender)).transpose()?;
         let shared = Arc::new(PortShared::new(bell, sender)?);
         let none = ConnId { index: 0, generation: 0 };
         shared.epoll.add(near.wait_fd(), token(NEAR, none)).map_err(Error::os("epoll_ctl"))?;
         Ok(ScifPort {
-            acceptor: AcceptThread::open(id, listener, &shared)?,
+            acceptor: AcceptThread::open(id, listener, &shared, key_server.clone())?,
             scif,
             id,
             near,
             calls,
             shared,
+            key_server,
             maker: Maker::here(),
             closed: false,
             tokens: Vec::new(),
@@ -228,6 +235,11 @@ impl Port for ScifPort {
         self.shared.epoll.as_fd()
     }
 
+    fn window_counts(&self) -> WindowCounts {
+        let counts = self.key_server.as_ref().map(|server| server.counts()).unwrap_or_default();
+        WindowCounts { fences: self.shared.fences.get(), ..counts }
+    }
+
     fn set_sleeping(&mut self, sleeping: bool) {
         self.shared.set_sleeping(sleeping);
     }
@@ -241,6 +253,9 @@ impl Port for ScifPort {
         self.near.close(how);
         self.calls.abandon();
         self.acceptor.close(how);
+        if let Some(server) = &self.key_server {
+            server.close();
+        }
         if how != CloseKind::Abandon && !self.shared.lingering.wait(LINGER) {
             log::debug!("port {} closed; data that its peers have not taken is lost", self.id);
         }

@@ -25,6 +25,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"ScKe");
 const HELLO: u8 = b'H';
 const WELCOME: u8 = b'W';
 const NO: u8 = b'N';
+/// Hello of a key channel, which has no answer.
+const KEYS: u8 = b'K';
 /// Kinds of greetings that exchange windows, between hello and welcome.
 const OFFER: u8 = b'O';
 const READY: u8 = b'M';
@@ -89,6 +91,8 @@ pub(super) enum Said {
     /// Answer of the opener to the offer: whether both sides use the windows.
     Ready(bool),
     Welcome,
+    /// Hello of a key channel.
+    KeyChannel,
     No(Reason),
 }
 
@@ -127,6 +131,10 @@ impl RelayGreeting {
         RelayGreeting::new(WELCOME, 0, port)
     }
 
+    pub(super) fn key_channel() -> RelayGreeting {
+        RelayGreeting::new(KEYS, 0, 0)
+    }
+
     pub(super) fn no(reason: Refusal) -> RelayGreeting {
         let code = match reason {
             Refusal::Closed => 1,
@@ -163,6 +171,7 @@ impl RelayGreeting {
             (OFFER, 0) => Ok(Said::Offer(offer)),
             (READY, mapped @ 0..=1) => Ok(Said::Ready(mapped == 1)),
             (WELCOME, 0) => Ok(Said::Welcome),
+            (KEYS, 0) => Ok(Said::KeyChannel),
             _ => Err(Reason::Corrupt),
         }
     }
@@ -573,6 +582,8 @@ mod tests {
             assert_eq!(RelayGreeting::decode(ready), Ok(Said::Ready(mapped)));
         }
         assert_eq!(RelayGreeting::decode(RelayGreeting::welcome(7).encode()), Ok(Said::Welcome));
+        let channel = RelayGreeting::key_channel().encode();
+        assert_eq!(RelayGreeting::decode(channel), Ok(Said::KeyChannel));
         for refusal in [Refusal::Closed, Refusal::Version, Refusal::Resources] {
             let said = RelayGreeting::decode(RelayGreeting::no(refusal).encode());
             assert_eq!(said, Ok(Said::No(Reason::Refused(refusal))));

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! RMA on windows, over the calls of `scif.h`: without calls of the target, by the CPU and by DMA,
+//! and on memory that is used again after the close of its region.
+//!
+//! Rank 1 owns the memory. The results of all operations are tested in `rma`.
+
+use std::time::Duration;
+
+use scif_fabtests::harness::sandbox;
+use scif_fabtests::prelude::*;
+
+use super::atomic::ask;
+use super::rma::{REMOTE, announce, from, hear};
+
+/// Settings with which no RMA is left to DMA, and with which all are.
+const BY_CPU: &[(&str, &str)] = &[
+    ("FI_SCIF_TRANSPORT", "scif"),
+    ("SCIF_TRANSPORT", "soft"),
+    ("SCIF_DMA_MIN", "1000000000"),
+    ("FI_SCIF_STATS", "1"),
+];
+const BY_DMA: &[(&str, &str)] = &[
+    ("FI_SCIF_TRANSPORT", "scif"),
+    ("SCIF_TRANSPORT", "soft"),
+    ("SCIF_DMA_MIN", "0"),
+    ("FI_SCIF_STATS", "1"),
+];
+
+pub(crate) const CASES: &[Case] = &[
+    case("windows/silent_target", 2, |r| silent_target(r, "window_cpu")).under(BY_CPU),
+    case("windows/silent_target_of_dma", 2, |r| silent_target(r, "window_dma")).under(BY_DMA),
+    case("windows/one_fence_for_many", 2, one_fence_for_many).under(BY_DMA),
+    case("windows/memory_used_again", 2, memory_used_again).under(BY_CPU),
+    case("windows/memory_used_again_by_dma", 2, memory_used_again).under(BY_DMA),
+    case("windows/many_keys", 2, many_keys).under(BY_CPU).within(120),
+];
+
+const LEN: usize = (1 << 20) + 4096;
+const PAGE: usize = 4096;
+/// Interval at which the silent target looks at its memory.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Runs `body` and returns the counters of the endpoint that it closes.
+fn counted(body: impl FnOnce() -> Outcome) -> Outcome<String> {
+    let (done, text) = sandbox::stderr_of(body)?;
+    done?;
+    Ok(text)
+}
+
+/// Returns the number of operations behind the name of a counter.
+fn operations(text: &str, name: &str) -> Outcome<u64> {
+    let mut words = text.split_whitespace().skip_while(|word| *word != name);
+    let value = words.nth(1).and_then(|pair| pair.split('/').next()?.parse().ok());
+    value.ok_or_else(|| Fail::here(format_args!("no counter {name} in {text}")))
+}
+
+/// Writes and reads while the target makes no call: it only loads and stores words of its memory.
+fn silent_target(rank: &Rank, path: &str) -> Outcome {
+    rank.only_scif("its transport")?;
+    let text = counted(|| {
+        let rig = Rig::open(rank, &ask())?;
+        let memory = Buf::new(LEN);
+        let (_mr, remotes) = rig.share(memory, REMOTE)?;
+        let at = |off| from(&remotes, 1, off);
+        if rank.index == 1 {
+            hear(&rig)?;
+            while memory.load_u64(0) == 0 {
+                std::thread::sleep(LOOK);
+            }
+            check_eq!(memory.sub(8, LEN - 16).differs(LEN - 16, 3), None);
+            memory.store_u64(LEN - 8, 7);
+            return rig.barrier();
+        }
+        announce(&rig, rig.peer())?;
+        let put = |off: usize, buf: Buf| {
+            let there = at(off)?;
+            rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))
+        };
+        put(8, Buf::pattern(LEN - 16, 3))?;
+        put(0, Buf::of(&1_u64.to_le_bytes()))?;
+        let (word, there) = (Buf::new(8), at(LEN - 8)?);
+        while word.load_u64(0) == 0 {
+            rig.complete(2, || rig.ep.read(word, rig.peer(), there.addr, there.key, 2))?;
+        }
+        check_eq!(word.load_u64(0), 7);
+        rig.barrier()
+    })?;
+    if rank.index == 0 {
+        check_eq!(operations(&text, "rma")?, operations(&text, path)?, "{text}");
+        check_eq!(operations(&text, "ring")?, 0, "{text}");
+    } else {
+        check_eq!(operations(&text, "windows")?, 1, "{text}");
+    }
+    Ok(())
+}
+
+/// Writes posted without a poll in between share a fence, and complete in order.
+fn one_fence_for_many(rank: &Rank) -> Outcome {
+    const WRITES: usize = 64;
+    rank.only_scif("its transport")?;
+    let text = counted(|| {
+        let rig = Rig::open(rank, &ask())?;
+        let memory = Buf::new(WRITES * PAGE);
+        let (_mr, remotes) = rig.share(memory, REMOTE)?;
+        if rank.index == 0 {
+            let first = from(&remotes, 1, 0)?;
+            // The first one learns of the key.
+            let word = Buf::new(8);
+            rig.complete(9, || rig.ep.write(word, rig.peer(), first.addr, first.key, 9))?;
+            for n in 0..WRITES {
+                let there = from(&remotes, 1, n * PAGE)?;
+                let buf = Buf::pattern(PAGE, n as u64);
+                // No poll in between.
+                rig.ep.write(buf, rig.peer(), there.addr, there.key, n)?;
+            }
+            for n in 0..WRITES {
+                rig.sent(n)?;
+            }
+            announce(&rig, rig.peer())?;
+        } else {
+            hear(&rig)?;
+            for n in 0..WRITES {
+                check_eq!(memory.sub(n * PAGE, PAGE).differs(PAGE, n as u64), None, "write {n}");
+            }
+        }
+        rig.barrier()
+    })?;
+    if rank.index == 0 {
+        let (writes, fences) = (operations(&text, "window_dma")?, operations(&text, "fences")?);
+        check_eq!(writes, WRITES as u64 + 1, "{text}");
+        check!(fences >= 2 && fences <= writes / 4, "{fences} fences of {writes} writes: {text}");
+    }
+    Ok(())
+}
+
+/// Registers the same addresses again and again, with new pages behind them, under one key.
+fn memory_used_again(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 20;
+    rank.only_scif("its transport")?;
+    let rig = Rig::open(rank, &ask())?;
+    let memory = Buf::private(16 * PAGE)?;
+    for round in 1..=ROUNDS {
+        memory.fill(0);
+        let (mr, remotes) = rig.share(memory.sub(100, 15 * PAGE), REMOTE)?;
+        if rank.index == 0 {
+            let there = from(&remotes, 1, 0)?;
+            let buf = Buf::pattern(15 * PAGE, round);
+            rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
+            announce(&rig, rig.peer())?;
+        } else {
+            hear(&rig)?;
+            check_eq!(memory.sub(100, 15 * PAGE).differs(15 * PAGE, round), None, "{round}");
+        }
+        rig.barrier()?;
+        mr.close()?;
+        // Alternately new pages at the same address, and the same pages without their contents.
+        if round % 2 == 0 { memory.renew()? } else { memory.drop_contents()? }
+    }
+    rig.barrier()
+}
+
+/// Registers, writes and closes many regions, each with its own window.
+fn many_keys(rank: &Rank) -> Outcome {
+    const KEYS: u64 = 10_000;
+    /// Mappings that a process may gain meanwhile, for its allocator.
+    const SPARE: usize = 16;
+    rank.only_scif("its transport")?;
+    let maps = || std::fs::read_to_string("/proc/self/maps").map(|maps| maps.lines().count());
+    let text = counted(|| {
+        let rig = Rig::open(rank, &ask())?;
+        let memory = Buf::private(2 * PAGE)?;
+        let (word, mut before) = (Buf::new(8), 0);
+        for round in 0..KEYS {
+            let (mr, remotes) = rig.share(memory, REMOTE)?;
+            if rank.index == 0 {
+                let there = from(&remotes, 1, 8)?;
+                word.store_u64(0, round);
+                rig.complete(1, || rig.ep.write(word, rig.peer(), there.addr, there.key, 1))?;
+                announce(&rig, rig.peer())?;
+            } else {
+                hear(&rig)?;
+                check_eq!(memory.load_u64(8), round);
+            }
+            mr.close()?;
+            if round == KEYS / 10 {
+                before = maps()?;
+            }
+        }
+        let after = maps()?;
+        check!(after <= before + SPARE, "{after} mappings, {before} before");
+        rig.barrier()
+    })?;
+    if rank.index == 1 {
+        check_eq!(operations(&text, "windows")?, KEYS, "{text}");
+    }
+    Ok(())
+}

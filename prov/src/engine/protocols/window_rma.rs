@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! RMA on windows of the peer's keys, over the calls of `scif.h`.
+//!
+//! An operation executed by the CPU is complete at its return. One executed by DMA stays at the
+//! head of the pending operations until a fence reports its end, so later operations keep their
+//! order. RMAs posted meanwhile start at once, also by DMA: one connection executes its RMAs in
+//! order. One fence follows all RMAs that were started since the last progress.
+//!
+//! Not here: the protocol without windows (`rma`), and the windows themselves (crate `scif`).
+
+use libfabric_sys as fi;
+use scif::{ConnId, KeyLookup, PeerWindows, RmaMode, RmaWay, WindowError};
+use scif_ring::copy::{Mem, total_len};
+
+use crate::base::errno::Errno;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::protocols::rma_target::{place, right};
+use crate::engine::tables::pending::PendingOp;
+use crate::engine::types::args::{RmaArgs, RmaIov};
+use crate::engine::types::iov::sub_iov;
+use crate::engine::types::peer_id::PeerId;
+
+/// Reason why an operation was not direct.
+pub(crate) enum NotDirect {
+    /// The target has to execute it.
+    Ring,
+    /// The peer has not described the window of a key yet.
+    Later,
+    /// DMA executes it. It has ended once that many have.
+    Started(u64),
+    /// The operation is impossible.
+    Failed(Errno),
+}
+
+/// Direction of an operation, and whether it must end before the return.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RmaKind {
+    pub(crate) write: bool,
+    /// Whether the local buffers may change after the return.
+    pub(crate) inject: bool,
+}
+
+/// Whether an operation must follow messages that a relay may still carry: it then takes the same
+/// way.
+pub(crate) fn follows_relay(ep: &mut Endpoint, peer: PeerId, write: bool, flags: u64) -> bool {
+    let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
+    if ep.cfg.msg_order & order == 0 && flags & fi::FI_FENCE == 0 {
+        return false;
+    }
+    let conn = ep.peers.at(peer).tx;
+    conn.and_then(|conn| ep.links.conn(conn)).is_some_and(|c| !c.is_consumed_by_peer())
+}
+
+/// State of an operation that DMA executes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DmaState {
+    Complete,
+    InProgress,
+    /// No end will be reported: the target has to execute it.
+    Lost,
+}
+
+/// Executes an operation on windows, or starts DMA.
+pub(crate) fn reach(
+    ep: &mut Endpoint,
+    conn: ConnId,
+    kind: RmaKind,
+    iov: &[Mem],
+    rma: &[RmaIov],
+) -> Result<(), NotDirect> {
+    let len = total_len(iov);
+    let windows = ep.links.conn(conn).and_then(|c| c.windows()).ok_or(NotDirect::Ring)?;
+    let mode = if kind.inject { RmaMode::Cpu } else { windows.mode(len) };
+    match run(windows, (kind.write, mode), iov, rma) {
+        Ok(()) if mode == RmaMode::Cpu => {
+            ep.stats.windows.cpu.add(len);
+            Ok(())
+        }
+        Ok(()) => {
+            let started = windows.started();
+            ep.stats.windows.dma.add(len);
+            Err(NotDirect::Started(started))
+        }
+        Err(why) => {
+            ep.stats.fallbacks += u64::from(matches!(why, NotDirect::Ring));
+            Err(why)
+        }
+    }
+}
+
+/// Starts the copies of all segments.
+fn run(
+    windows: &mut dyn PeerWindows,
+    (write, mode): (bool, RmaMode),
+    iov: &[Mem],
+    rma: &[RmaIov],
+) -> Result<(), NotDirect> {
+    let way = if write { RmaWay::Write } else { RmaWay::Read };
+    let mut ranges = Vec::with_capacity(rma.len());
+    for segment in rma {
+        let window = match windows.find(segment.key) {
+            KeyLookup::Known(window) => window,
+            KeyLookup::Asked => return Err(NotDirect::Later),
+            KeyLookup::Absent => return Err(NotDirect::Ring),
+        };
+        // The description may be that of an earlier key. The target decides in the end.
+        let remote = place(&window.entry, segment, right(write)).map_err(|_| NotDirect::Ring)?;
+        ranges.push((window, remote));
+    }
+    let mut offset = 0;
+    for ((window, remote), segment) in ranges.iter().zip(rma) {
+        let started = match iov {
+            [one] if rma.len() == 1 => {
+                windows.start(way, std::slice::from_ref(one), window, remote, mode)
+            }
+            _ => windows.start(way, &sub_iov(iov, offset, segment.len), window, remote, mode),
+        };
+        started.map_err(|error| match error {
+            WindowError::Stale => NotDirect::Later,
+            WindowError::Failed(failure) => {
+                log::debug!(target: "ep_data", "RMA on a window: {failure}; left to the target");
+                NotDirect::Ring
+            }
+        })?;
+        offset += segment.len;
+    }
+    Ok(())
+}
+
+/// Whether an operation may start behind those that DMA executes, before they have ended.
+pub(crate) fn may_follow(ep: &Endpoint, peer: PeerId, a: &RmaArgs<'_>) -> bool {
+    let queue = &ep.peers.at(peer).queue;
+    let is_dma = |op: &PendingOp| matches!(op, PendingOp::Rma(op) if op.dma.is_some());
+    a.flags & (fi::FI_FENCE | fi::FI_INJECT) == 0
+        && queue.control.is_empty()
+        && queue.pending.back().is_some_and(is_dma)
+}
+
+/// Starts an operation behind those that DMA executes. Returns its number, or `None` if it has to
+/// wait for them.
+pub(crate) fn follow(ep: &mut Endpoint, peer: PeerId, a: &RmaArgs<'_>) -> Option<u64> {
+    let conn = ep.peers.at(peer).tx?;
+    let windows = ep.links.conn(conn)?.windows()?;
+    run(windows, (a.write, RmaMode::Dma), a.iov, a.rma).ok()?;
+    let started = windows.started();
+    ep.stats.windows.dma.add(total_len(a.iov));
+    Some(started)
+}
+
+/// Returns the state of the operation with a number, and orders a fence where one is due.
+pub(crate) fn state_of(ep: &mut Endpoint, conn: ConnId, number: u64) -> DmaState {
+    let Some(windows) = ep.links.conn(conn).and_then(|c| c.windows()) else {
+        return DmaState::Lost;
+    };
+    if windows.ended() >= number {
+        return DmaState::Complete;
+    }
+    match windows.fence() {
+        Ok(()) if windows.ended() >= number => DmaState::Complete,
+        Ok(()) => DmaState::InProgress,
+        Err(error) => {
+            log::debug!(target: "ep_data", "fence of RMA: {error:?}; the target executes it");
+            DmaState::Lost
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use scif::{KeyWindow, RemoteMem};
+    use scif_ring::KeyEntry;
+
+    use super::*;
+    use crate::engine::tests::buffer;
+
+    /// Windows that note the RMAs.
+    #[derive(Debug, Default)]
+    struct NotedWindows {
+        known: HashMap<u64, KeyLookup>,
+        refusal: Option<WindowError>,
+        noted: Vec<(RmaWay, usize, u64, RmaMode)>,
+    }
+
+    impl PeerWindows for NotedWindows {
+        fn find(&mut self, key: u64) -> KeyLookup {
+            self.known.get(&key).copied().unwrap_or(KeyLookup::Absent)
+        }
+
+        fn mode(&self, _: usize) -> RmaMode {
+            RmaMode::Cpu
+        }
+
+        fn start(
+            &mut self,
+            way: RmaWay,
+            local: &[Mem],
+            _: &KeyWindow,
+            remote: &RemoteMem,
+            mode: RmaMode,
+        ) -> Result<(), WindowError> {
+            self.noted.push((way, total_len(local), remote.addr, mode));
+            self.refusal.map_or(Ok(()), Err)
+        }
+
+        fn started(&self) -> u64 {
+            self.noted.len() as u64
+        }
+
+        fn ended(&self) -> u64 {
+            0
+        }
+
+        fn fence(&mut self) -> Result<(), WindowError> {
+            Ok(())
+        }
+
+        fn notify(&self) -> bool {
+            false
+        }
+    }
+
+    fn windows() -> NotedWindows {
+        let window = |key, access| {
+            let entry = KeyEntry { key, base: 4096 * key, len: 64, access, ..KeyEntry::default() };
+            KeyLookup::Known(KeyWindow { entry, begin: 4096 * key, len: 4096, offset: 0 })
+        };
+        let (read, write) = (fi::FI_REMOTE_READ, fi::FI_REMOTE_WRITE);
+        let known = [(1, window(1, read | write)), (2, window(2, read)), (3, KeyLookup::Asked)];
+        NotedWindows { known: HashMap::from(known), ..NotedWindows::default() }
+    }
+
+    fn segment(key: u64, len: usize) -> RmaIov {
+        RmaIov { addr: 8, len, key }
+    }
+
+    #[test]
+    fn segments_are_found_before_the_first_byte_moves() {
+        let iov = [buffer(vec![0; 24])];
+        let outcome = |windows: &mut NotedWindows, write, keys: [u64; 2]| {
+            let rma = [segment(keys[0], 16), segment(keys[1], 8)];
+            run(windows, (write, RmaMode::Dma), &iov, &rma)
+        };
+        let mut all = windows();
+        assert!(outcome(&mut all, false, [1, 2]).is_ok());
+        let expected =
+            [(RmaWay::Read, 16, 4104, RmaMode::Dma), (RmaWay::Read, 8, 8200, RmaMode::Dma)];
+        assert_eq!(all.noted, expected);
+        for (write, keys) in [(true, [1, 2]), (false, [1, 4])] {
+            let mut none = windows();
+            assert!(matches!(outcome(&mut none, write, keys), Err(NotDirect::Ring)));
+            assert!(none.noted.is_empty(), "{keys:?}");
+        }
+        let mut none = windows();
+        assert!(matches!(outcome(&mut none, false, [1, 3]), Err(NotDirect::Later)));
+        assert!(none.noted.is_empty());
+    }
+
+    #[test]
+    fn a_removed_window_is_searched_again() {
+        let (iov, rma) = ([buffer(vec![0; 8])], [segment(1, 8)]);
+        let attempt = |refusal| {
+            let mut windows = NotedWindows { refusal: Some(refusal), ..windows() };
+            run(&mut windows, (true, RmaMode::Cpu), &iov, &rma)
+        };
+        assert!(matches!(attempt(WindowError::Stale), Err(NotDirect::Later)));
+        let failed = WindowError::Failed(scif::Failure::Broken);
+        assert!(matches!(attempt(failed), Err(NotDirect::Ring)));
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Windows of memory keys over the engine: the calls of `scif.h` that become of a registration, an
+//! RMA and its completion, and the life of windows.
+//!
+//! The owner of the keys makes no progress in any test once it is connected.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what it expects")]
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use scif::failure::Failure;
+use scif::sys::slice::{with_bytes, with_bytes_mut};
+use scif::{
+    Carrier, Config, ConnId, Endpoint, Exports, KeyLookup, KeyRights, KeyWindow, LinkEvent, Node,
+    PeerWindows, PortId, RemoteMem, RmaMode, RmaWay, ScifCalls, SharedKeys, Signal, WindowAccess,
+    WindowCalls, WindowError,
+};
+use scif_api::{Backend, Pages};
+use scif_ring::{KeyEntry, Mem};
+
+type CallResult<T> = Result<T, Failure>;
+
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+const PAGE: usize = 4096;
+/// Time within which an expected event must occur.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Calls that are noted before they are executed, by their names in `scif.h`.
+#[derive(Debug)]
+struct Noted {
+    backend: Backend,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Noted {
+    fn note(&self, call: String) {
+        self.log.lock().unwrap().push(call);
+    }
+}
+
+impl ScifCalls for Noted {
+    fn open(&self) -> CallResult<RawFd> {
+        ScifCalls::open(&self.backend)
+    }
+
+    fn close(&self, fd: RawFd) {
+        ScifCalls::close(&self.backend, fd);
+    }
+
+    fn bind(&self, fd: RawFd, port: u16) -> CallResult<u16> {
+        ScifCalls::bind(&self.backend, fd, port)
+    }
+
+    fn listen(&self, fd: RawFd, backlog: i32) -> CallResult<()> {
+        ScifCalls::listen(&self.backend, fd, backlog)
+    }
+
+    fn connect(&self, fd: RawFd, dst: PortId) -> CallResult<()> {
+        ScifCalls::connect(&self.backend, fd, dst)
+    }
+
+    fn accept_into(&self, fd: RawFd, new: RawFd) -> CallResult<PortId> {
+        self.backend.accept_into(fd, new)
+    }
+
+    fn send(&self, fd: RawFd, src: &Mem) -> CallResult<usize> {
+        ScifCalls::send(&self.backend, fd, src)
+    }
+
+    fn receive(&self, fd: RawFd, dst: &Mem) -> CallResult<usize> {
+        ScifCalls::receive(&self.backend, fd, dst)
+    }
+
+    fn rings_in_windows(&self) -> bool {
+        false
+    }
+
+    fn register(&self, fd: RawFd, addr: usize, len: usize) -> CallResult<i64> {
+        self.note(format!("scif_register of {len}"));
+        ScifCalls::register(&self.backend, fd, addr, len)
+    }
+
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> CallResult<usize> {
+        ScifCalls::map(&self.backend, fd, len, offset)
+    }
+
+    fn key_windows(&self) -> Option<&dyn WindowCalls> {
+        Some(self)
+    }
+
+    fn nodes(&self) -> CallResult<(Vec<u16>, u16)> {
+        ScifCalls::nodes(&self.backend)
+    }
+
+    fn name(&self) -> String {
+        ScifCalls::name(&self.backend)
+    }
+}
+
+impl WindowCalls for Noted {
+    fn register_at(
+        &self,
+        fd: RawFd,
+        memory: (usize, usize),
+        offset: i64,
+        access: WindowAccess,
+    ) -> CallResult<()> {
+        self.note(format!("scif_register of {} for {access:?}", memory.1));
+        self.backend.register_at(fd, memory, offset, access)
+    }
+
+    fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> CallResult<()> {
+        self.note(format!("scif_unregister of {len}"));
+        WindowCalls::unregister(&self.backend, fd, offset, len)
+    }
+
+    fn transfer(
+        &self,
+        fd: RawFd,
+        way: RmaWay,
+        near: &Mem,
+        far: i64,
+        mode: RmaMode,
+    ) -> CallResult<()> {
+        self.note(format!("{way:?} of {} by {mode:?}", near.len()));
+        self.backend.transfer(fd, way, near, far, mode)
+    }
+
+    fn dma_min(&self) -> u64 {
+        self.backend.dma_min()
+    }
+
+    fn signal_after_own(&self, fd: RawFd, signal: Signal) -> CallResult<()> {
+        self.note(format!("scif_fence_signal of {}", signal.value));
+        self.backend.signal_after_own(fd, signal)
+    }
+}
+
+/// Initiator, and the owner of keys, which is never polled.
+struct Pair {
+    initiator: Endpoint,
+    conn: ConnId,
+    owner: Option<Endpoint>,
+    keys: Arc<SharedKeys>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// Repeats `step` until it returns a value.
+fn until<T>(mut step: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(value) = step() {
+            return value;
+        }
+        assert!(Instant::now() < end, "an expected event has not occurred");
+        std::thread::yield_now();
+    }
+}
+
+impl Pair {
+    fn new(name: &str) -> Pair {
+        let config = |suffix: &str| Config {
+            carrier: Carrier::Soft,
+            domain: Some(format!("{name}-{}{suffix}", std::process::id())),
+            ..Config::default()
+        };
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        // Endpoints of different domains do not meet inside this process.
+        let [mine, theirs] = ["-a", "-b"].map(|suffix| {
+            let backend = Backend::new(config("")).unwrap();
+            let noted = Noted { backend, log: Arc::clone(&log) };
+            Node::open_over(Arc::new(noted), &config(suffix)).unwrap()
+        });
+        let keys = theirs.key_table().unwrap();
+        keys.permit_windows(KeyRights { read: READ, write: WRITE });
+        let exports = Exports { keys: Some(Arc::clone(&keys)) };
+        let mut owner = Endpoint::bind(&theirs, 0, exports).unwrap();
+        let mut initiator = Endpoint::bind(&mine, 0, Exports::default()).unwrap();
+        let conn = until(|| initiator.connect(owner.id()).ok());
+        let (mut events, mut others) = (Vec::new(), Vec::new());
+        until(|| {
+            initiator.poll_links(&mut events);
+            owner.poll_links(&mut others);
+            events.contains(&LinkEvent::Connected(conn)).then_some(())
+        });
+        log.lock().unwrap().clear();
+        Pair { initiator, conn, owner: Some(owner), keys, log }
+    }
+
+    fn windows(&mut self) -> &mut dyn PeerWindows {
+        self.initiator.conn(self.conn).unwrap().windows().expect("a transport with windows")
+    }
+
+    /// Registers a key for a range of pages; returns its slot.
+    fn key(&self, key: u64, pages: &Pages, (at, len): (usize, usize), access: u64) -> u32 {
+        let base = (pages.addr() + at) as u64;
+        let entry = KeyEntry { key, base, len: len as u64, access, ..KeyEntry::default() };
+        self.keys.insert(entry).expect("a free slot")
+    }
+
+    /// Searches for a key until the owner has answered.
+    fn find(&mut self, key: u64) -> Option<KeyWindow> {
+        until(|| {
+            self.initiator.poll_links(&mut Vec::new());
+            match self.windows().find(key) {
+                KeyLookup::Known(window) => Some(Some(window)),
+                KeyLookup::Absent => Some(None),
+                KeyLookup::Asked => None,
+            }
+        })
+    }
+
+    fn write(
+        &mut self,
+        window: &KeyWindow,
+        bytes: &[u8],
+        mode: RmaMode,
+    ) -> Result<(), WindowError> {
+        let remote = RemoteMem { addr: window.entry.base, len: bytes.len() as u64 };
+        with_bytes(bytes, |mem| self.windows().start(RmaWay::Write, &[*mem], window, &remote, mode))
+    }
+
+    fn read(&mut self, window: &KeyWindow, len: usize) -> Vec<u8> {
+        let remote = RemoteMem { addr: window.entry.base, len: len as u64 };
+        let mut bytes = vec![0; len];
+        with_bytes_mut(&mut bytes, |mem| {
+            self.windows().start(RmaWay::Read, &[*mem], window, &remote, RmaMode::Cpu)
+        })
+        .unwrap();
+        bytes
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_registration_a_write_and_its_completion_are_calls_of_scif_h() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("sequence");
+    let pages = Pages::new(2 * PAGE).unwrap();
+    pair.key(7, &pages, (PAGE + 8, 64), READ | WRITE);
+    let window = pair.find(7).expect("a window");
+    pair.write(&window, &[1; 8], RmaMode::Cpu).unwrap();
+    assert_eq!(pages.load(PAGE + 8), Ok(u64::from_ne_bytes([1; 8])));
+    // Two RMAs, and one fence behind both.
+    for byte in [2, 3] {
+        pair.write(&window, &[byte; 16], RmaMode::Dma).unwrap();
+    }
+    assert_eq!((pair.windows().started(), pair.windows().ended()), (2, 0));
+    assert_eq!(pair.windows().fence(), Ok(()));
+    assert_eq!(pair.windows().fence(), Ok(()), "nothing was started since");
+    assert_eq!(pair.initiator.window_counts().fences, 1);
+    until(|| (pair.windows().ended() == 2).then_some(()));
+    assert_eq!(pages.load(PAGE + 16), Ok(u64::from_ne_bytes([3; 8])));
+    assert_eq!(pair.read(&window, 8), [3; 8]);
+    let log = pair.log();
+    let access = WindowAccess { read: true, write: true };
+    let expected = [
+        "scif_register of 4096".to_owned(),
+        format!("scif_register of 4096 for {access:?}"),
+        "Write of 8 by Cpu".to_owned(),
+        "Write of 16 by Dma".to_owned(),
+        "Write of 16 by Dma".to_owned(),
+        "scif_fence_signal of 2".to_owned(),
+        "Read of 8 by Cpu".to_owned(),
+    ];
+    assert_eq!(log, expected, "first the page of fences, then the key");
+}
+
+#[test]
+fn a_closed_key_is_out_of_reach_at_once() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("closed");
+    let pages = Pages::new(PAGE).unwrap();
+    let slot = pair.key(7, &pages, (0, 64), READ | WRITE);
+    let old = pair.find(7).expect("a window");
+    pair.keys.remove(slot);
+    assert_eq!(pair.log().last().map(String::as_str), Some("scif_unregister of 4096"));
+    assert_eq!(pair.write(&old, &[1; 8], RmaMode::Cpu), Err(WindowError::Stale));
+    assert_eq!(pair.find(7), None, "the owner has no such key");
+    // Another key of that number, on other pages.
+    drop(pages);
+    let pages = Pages::new(PAGE).unwrap();
+    pair.key(7, &pages, (0, 64), READ | WRITE);
+    assert_eq!(pair.write(&old, &[1; 8], RmaMode::Cpu), Err(WindowError::Stale));
+    let new = until(|| pair.find(7));
+    assert_ne!(new, old);
+    pair.write(&new, &[2; 8], RmaMode::Cpu).unwrap();
+    assert_eq!(pages.load(0), Ok(u64::from_ne_bytes([2; 8])));
+}
+
+#[test]
+fn keys_of_the_same_pages_share_a_window_until_one_is_closed() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("shared");
+    let pages = Pages::new(PAGE).unwrap();
+    let slot = pair.key(1, &pages, (0, 64), READ | WRITE);
+    pair.key(2, &pages, (64, 64), READ | WRITE);
+    pair.key(3, &pages, (0, 64), READ);
+    let [first, second, read_only] = [1, 2, 3].map(|key| pair.find(key).expect("a window"));
+    let registered = |pair: &Pair| pair.owner.as_ref().unwrap().window_counts().registered;
+    assert_eq!(registered(&pair), 2, "one for each access");
+    assert_eq!(pair.write(&read_only, &[9; 8], RmaMode::Cpu), Err(WindowError::Stale));
+    pair.keys.remove(slot);
+    assert_eq!(pair.write(&first, &[1; 8], RmaMode::Cpu), Err(WindowError::Stale));
+    assert_eq!(pair.write(&second, &[1; 8], RmaMode::Cpu), Err(WindowError::Stale));
+    let second = pair.find(2).expect("a new window");
+    pair.write(&second, &[2; 8], RmaMode::Cpu).unwrap();
+    assert_eq!(pages.load(64), Ok(u64::from_ne_bytes([2; 8])));
+    assert_eq!(registered(&pair), 3);
+}
+
+#[test]
+fn memory_that_is_not_there_gets_no_window() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("absent");
+    let pages = Pages::new(PAGE).unwrap();
+    pair.key(1, &pages, (0, 0), READ);
+    pair.key(2, &pages, (0, 64), 0);
+    let entry = KeyEntry { key: 3, base: 0, len: 64, access: READ, ..KeyEntry::default() };
+    pair.keys.insert(entry).unwrap();
+    for key in [1, 2, 3, 4] {
+        assert_eq!(pair.find(key), None, "key {key}");
+    }
+    pair.key(5, &pages, (0, 64), READ);
+    assert!(pair.find(5).is_some(), "the channel still answers");
+}
+
+#[test]
+fn each_closed_key_loses_its_window() {
+    // More of them, and their mappings, in the conformance case `windows/many_keys`.
+    const KEYS: u64 = 500;
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("many");
+    let pages = Pages::new(PAGE).unwrap();
+    for key in 0..KEYS {
+        let slot = pair.key(key, &pages, (0, PAGE), READ | WRITE);
+        let window = pair.find(key).expect("a window");
+        pair.write(&window, &key.to_ne_bytes(), RmaMode::Cpu).unwrap();
+        assert_eq!(pages.load(0), Ok(key));
+        pair.keys.remove(slot);
+    }
+    let counts = pair.owner.as_ref().unwrap().window_counts();
+    assert_eq!((counts.registered, counts.unregistered), (KEYS, KEYS));
+}
+
+#[test]
+fn the_close_of_the_owner_removes_its_windows() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("owner-closes");
+    let pages = Pages::new(PAGE).unwrap();
+    pair.key(7, &pages, (0, 64), READ | WRITE);
+    let window = pair.find(7).expect("a window");
+    pages.store(0, 5).unwrap();
+    drop(pair.owner.take());
+    assert!(pair.write(&window, &[1; 8], RmaMode::Cpu).is_err());
+    assert_eq!(pages.load(0), Ok(5));
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Windows on the memory of this process's keys: a thread for each port, which answers the
+//! questions of initiators and registers the memory that they ask for.
+//!
+//! Each initiator connects a key channel to the port, beside the connection of its messages. The
+//! windows belong to that channel, so its RMAs end with it. The answers need no progress of the
+//! program. No window is mapped, so a driver frees the port at exit.
+//!
+//! An offset is used once for each channel. An initiator that still uses the window of a closed key
+//! gets ENXIO, and never reaches the memory of a later key.
+//!
+//! Not about the initiator's side (`key_channel`).
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Mutex, Weak};
+
+use scif_ring::{AtomicCounter, KeyEntry};
+
+use super::key_frames::{KeyQuestion, QUESTION, Told};
+use super::sender::{Sender, Wire};
+use super::stream::Stream;
+use crate::error::{Error, Result};
+use crate::failure::Failure;
+use crate::keys::{KeyRights, SharedKeys, WindowRevoker};
+use crate::peer_windows::{KeyWindow, WindowCounts};
+use crate::sys::epoll::Event;
+use crate::sys::errno::lock;
+use crate::sys::logging::OnceEach;
+use crate::sys::pages::PAGE;
+use crate::sys::{descriptor, thread};
+use crate::window_calls::WindowAccess;
+
+/// Offset of the first window of a channel, in bytes: below those that drivers choose themselves.
+const FIRST_OFFSET: i64 = 1 << 32;
+/// Questions that one channel is answered before the others have their turn.
+const ANSWERS_AT_ONCE: usize = 32;
+
+/// Errors of registrations that were logged.
+static REFUSED: OnceEach<i32> = OnceEach::new(16);
+
+/// Pages of a window, and the access that it grants.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct WindowPages {
+    begin: usize,
+    len: usize,
+    access: WindowAccess,
+}
+
+impl WindowPages {
+    /// Returns the whole pages of a key; `None` if it has no bytes or grants no access.
+    fn of(entry: &KeyEntry, rights: KeyRights) -> Option<WindowPages> {
+        let (base, len) = (usize::try_from(entry.base).ok()?, usize::try_from(entry.len).ok()?);
+        let begin = base - base % PAGE;
+        let end = base.checked_add(len)?.checked_next_multiple_of(PAGE)?;
+        let access = WindowAccess {
+            read: entry.access & rights.read != 0,
+            write: entry.access & rights.write != 0,
+        };
+        let is_used = len > 0 && (access.read || access.write);
+        is_used.then_some(WindowPages { begin, len: end - begin, access })
+    }
+}
+
+/// Registered window of a channel.
+#[derive(Debug)]
+struct RegisteredWindow {
+    offset: i64,
+    /// Slots of the keys that share it.
+    slots: Vec<u32>,
+}
+
+/// Windows of one channel.
+#[derive(Debug)]
+struct ChannelWindows {
+    next_offset: i64,
+    by_pages: HashMap<WindowPages, RegisteredWindow>,
+    by_slot: HashMap<u32, WindowPages>,
+}
+
+/// Connected key channel of an initiator.
+#[derive(Debug)]
+struct ServedChannel {
+    stream: Stream,
+    windows: ChannelWindows,
+    question: [u8; QUESTION],
+    have: usize,
+}
+
+#[derive(Debug, Default)]
+struct Served {
+    /// Channels, in the order of their arrival. Only the thread removes some.
+    channels: Vec<ServedChannel>,
+    is_running: bool,
+    is_stopped: bool,
+}
+
+/// Server of the keys of a port.
+#[derive(Debug)]
+pub(super) struct KeyServer {
+    keys: Arc<SharedKeys>,
+    sender: Arc<Sender>,
+    served: Mutex<Served>,
+    /// Readable while the thread must look at `served`.
+    event: Event,
+    registered: AtomicCounter,
+    unregistered: AtomicCounter,
+}
+
+impl KeyServer {
+    /// Returns the server of a port. Its thread starts with the first channel.
+    pub(super) fn new(keys: &Arc<SharedKeys>, sender: &Arc<Sender>) -> Result<Arc<KeyServer>> {
+        let server = Arc::new(KeyServer {
+            keys: Arc::clone(keys),
+            sender: Arc::clone(sender),
+            served: Mutex::default(),
+            event: Event::new().map_err(Error::os("eventfd"))?,
+            registered: AtomicCounter::new(0),
+            unregistered: AtomicCounter::new(0),
+        });
+        let revoker: Weak<KeyServer> = Arc::downgrade(&server);
+        keys.add_revoker(revoker);
+        Ok(server)
+    }
+
+    /// Takes over the channel of an initiator.
+    pub(super) fn admit(self: &Arc<Self>, stream: Stream) {
+        let channel = ServedChannel {
+            stream,
+            windows: ChannelWindows {
+                next_offset: FIRST_OFFSET,
+                by_pages: HashMap::new(),
+                by_slot: HashMap::new(),
+            },
+            question: [0; QUESTION],
+            have: 0,
+        };
+        let mut served = lock(&self.served);
+        if !served.is_running && !served.is_stopped {
+            let server = Arc::clone(self);
+            let started = thread::spawn_quiet("scif-keys", move || server.run());
+            served.is_running = started.is_ok();
+            if let Err(error) = started {
+                log::debug!("starting a thread that registers windows: {error}");
+            }
+        }
+        if served.is_running && !served.is_stopped {
+            served.channels.push(channel);
+        } else {
+            self.sender.dispose(channel);
+        }
+        self.event.signal();
+    }
+
+    /// Removes all windows and ends the thread. Peers reach no memory afterwards.
+    pub(super) fn close(&self) {
+        lock(&self.served).is_stopped = true;
+        self.revoke_all();
+        self.event.signal();
+    }
+
+    /// Returns the numbers of windows.
+    pub(super) fn counts(&self) -> WindowCounts {
+        WindowCounts {
+            registered: self.registered.get(),
+            unregistered: self.unregistered.get(),
+            fences: 0,
+        }
+    }
+
+    fn run(&self) {
+        let mut entries = Vec::new();
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        loop {
+            entries.clear();
+            entries.push(entry(self.event.as_fd().as_raw_fd()));
+            {
+                let mut served = lock(&self.served);
+                if served.is_stopped {
+                    let channels = std::mem::take(&mut served.channels);
+                    drop(served);
+                    self.sender.dispose(channels);
+                    return;
+                }
+                entries.extend(served.channels.iter().map(|at| entry(at.stream.raw())));
+            }
+            if let Err(errno) = descriptor::poll_raw(&mut entries, -1) {
+                log::debug!("poll: {errno}");
+            }
+            self.event.drain();
+            self.serve(entries.get(1..).unwrap_or_default());
+        }
+    }
+
+    /// Answers the questions of the channels that poll(2) reported.
+    fn serve(&self, entries: &[libc::pollfd]) {
+        let mut served = lock(&self.served);
+        if served.is_stopped {
+            return;
+        }
+        let mut entries = entries.iter();
+        let ended = served.channels.extract_if(.., |channel| {
+            let is_ready = entries.next().is_some_and(|entry| entry.revents != 0);
+            is_ready && self.answer(channel).is_none()
+        });
+        for channel in ended {
+            self.sender.dispose(channel);
+        }
+    }
+
+    /// Answers the questions that have arrived on a channel; `None` at its end.
+    fn answer(&self, channel: &mut ServedChannel) -> Option<()> {
+        for _ in 0..ANSWERS_AT_ONCE {
+            let rest = channel.question.get_mut(channel.have..)?;
+            match channel.stream.receive(rest) {
+                Ok(0) | Err(Failure::Interrupted) => return Some(()),
+                Ok(n) => channel.have += n,
+                Err(_) => return None,
+            }
+            if channel.have < QUESTION {
+                continue;
+            }
+            channel.have = 0;
+            let key = KeyQuestion::decode(channel.question)?;
+            let (found, notify) = self.keys.find(key);
+            let window = found.and_then(|(slot, entry)| self.window(channel, slot, &entry));
+            let told = Told { key, window, notify }.encode();
+            // An initiator has fewer questions open than the queue has room for answers.
+            if channel.stream.send(&told).ok()? < told.len() {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the window of a key, which is registered if the channel has none for its pages.
+    fn window(
+        &self,
+        channel: &mut ServedChannel,
+        slot: u32,
+        entry: &KeyEntry,
+    ) -> Option<KeyWindow> {
+        let pages = WindowPages::of(entry, self.keys.rights()?)?;
+        let (calls, fd) = channel.stream.parts();
+        let windows = &mut channel.windows;
+        let offset = match windows.by_pages.get_mut(&pages) {
+            Some(window) => {
+                if !window.slots.contains(&slot) {
+                    window.slots.push(slot);
+                }
+                window.offset
+            }
+            None => {
+                let offset = windows.next_offset;
+                let next = offset.checked_add_unsigned(pages.len as u64)?;
+                let memory = (pages.begin, pages.len);
+                let made = calls.key_windows()?.register_at(fd, memory, offset, pages.access);
+                if let Err(failure) = made {
+                    refuse(&failure);
+                    return None;
+                }
+                log::trace!("scif_register({:#x}, {:#x}) = {offset:#x}", pages.begin, pages.len);
+                self.registered.add(1);
+                windows.next_offset = next;
+                windows.by_pages.insert(pages, RegisteredWindow { offset, slots: vec![slot] });
+                offset
+            }
+        };
+        windows.by_slot.insert(slot, pages);
+        Some(KeyWindow { entry: *entry, begin: pages.begin as u64, len: pages.len as u64, offset })
+    }
+
+    /// Unregisters one window of a channel, and forgets all keys that share it: peers ask again.
+    fn unregister(&self, channel: &mut ServedChannel, pages: &WindowPages) {
+        let Some(window) = channel.windows.by_pages.remove(pages) else { return };
+        for slot in &window.slots {
+            channel.windows.by_slot.remove(slot);
+        }
+        self.unregistered.add(1);
+        let (calls, fd) = channel.stream.parts();
+        let Some(calls) = calls.key_windows() else { return };
+        match calls.unregister(fd, window.offset, pages.len) {
+            Ok(()) => log::trace!("scif_unregister({:#x}, {:#x})", window.offset, pages.len),
+            // The window ends with the channel.
+            Err(failure) => log::debug!("scif_unregister of the window of a key: {failure}"),
+        }
+    }
+}
+
+/// Logs a failed registration, once for each error.
+fn refuse(failure: &Failure) {
+    if REFUSED.first(failure.raw_os_error()) {
+        log::warn!(
+            "scif_register of the memory of a key: {failure}; RMA of peers on it waits for the \
+             progress of this process. Raise the limit of locked memory (ulimit -l) if it is ENOMEM"
+        );
+    }
+}
+
+impl WindowRevoker for KeyServer {
+    fn revoke(&self, slot: u32) {
+        let mut served = lock(&self.served);
+        for channel in &mut served.channels {
+            if let Some(pages) = channel.windows.by_slot.get(&slot).copied() {
+                self.unregister(channel, &pages);
+            }
+        }
+    }
+
+    fn revoke_all(&self) {
+        let mut served = lock(&self.served);
+        for channel in &mut served.channels {
+            let all: Vec<WindowPages> = channel.windows.by_pages.keys().copied().collect();
+            all.iter().for_each(|pages| self.unregister(channel, pages));
+        }
+    }
+}

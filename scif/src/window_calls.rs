@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Calls of `scif.h` for windows of memory keys: registration at a chosen offset, RMA between
+//! memory of this process and a window of the peer, and the fence.
+//!
+//! Not about connections and streams ([`ScifCalls`](crate::ScifCalls)).
+
+use std::fmt::Debug;
+use std::os::fd::RawFd;
+
+use scif_ring::Mem;
+
+use crate::failure::Failure;
+use crate::fence::Signal;
+
+/// Access that a window grants to the peer.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct WindowAccess {
+    /// SCIF_PROT_READ
+    pub read: bool,
+    /// SCIF_PROT_WRITE
+    pub write: bool,
+}
+
+/// Executor of an RMA.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RmaMode {
+    /// The calling thread, before the call returns: SCIF_RMA_USECPU.
+    Cpu,
+    /// A DMA engine, possibly after the return: SCIF_RMA_USECACHE. A fence reports the end.
+    Dma,
+}
+
+impl RmaMode {
+    /// Returns the flags of `scif.h`.
+    #[must_use]
+    pub fn flags(self) -> i32 {
+        match self {
+            RmaMode::Cpu => 1,
+            RmaMode::Dma => 2,
+        }
+    }
+}
+
+/// Direction of an RMA.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RmaWay {
+    /// From the peer's window: `scif_vreadfrom`.
+    Read,
+    /// To the peer's window: `scif_vwriteto`.
+    Write,
+}
+
+/// Calls of `scif.h` on the windows of an endpoint named by its descriptor.
+#[allow(clippy::missing_errors_doc, reason = "each returns the error of its call of scif.h")]
+pub trait WindowCalls: Debug + Send + Sync {
+    /// `scif_register` of whole pages with SCIF_MAP_FIXED. The caller names an offset at which no
+    /// window lies.
+    fn register_at(
+        &self,
+        fd: RawFd,
+        memory: (usize, usize),
+        offset: i64,
+        access: WindowAccess,
+    ) -> Result<(), Failure>;
+
+    /// `scif_unregister` of one window; returns after the RMAs in progress on it.
+    fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure>;
+
+    /// `scif_vreadfrom` or `scif_vwriteto` between memory of this process and offset `far` of the
+    /// peer.
+    fn transfer(
+        &self,
+        fd: RawFd,
+        way: RmaWay,
+        near: &Mem,
+        far: i64,
+        mode: RmaMode,
+    ) -> Result<(), Failure>;
+
+    /// Returns the length in bytes from which RMA by DMA takes less time than by the CPU.
+    fn dma_min(&self) -> u64;
+
+    /// `scif_fence_signal` with SCIF_FENCE_INIT_SELF and SCIF_SIGNAL_LOCAL: stores a value in a
+    /// window of this side after all RMAs that this side has started so far.
+    fn signal_after_own(&self, fd: RawFd, signal: Signal) -> Result<(), Failure>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_have_the_flags_of_the_header() {
+        assert_eq!([RmaMode::Cpu, RmaMode::Dma].map(RmaMode::flags), [1, 2]);
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use scif::sys::mmap::{Mapping, PAGE};
 use scif::sys::process_vm::Direction;
-use scif::sys::{bounce, process};
+use scif::sys::{bounce, pipe_copy, process};
 use scif::{AccessError, RemoteMem};
 use scif_ring::{Mem, SharedU32, SharedU64, full_fence};
 
@@ -93,7 +93,14 @@ fn failed(error: AccessError, pid: i32) -> Failure {
 
 fn by_kernel(pid: i32, direction: Direction, mem: Mem, addr: u64) -> Result<()> {
     let remote = RemoteMem { addr, len: mem.len() as u64 };
-    bounce::copy(pid, direction, &[mem], &[remote]).map_err(|error| failed(error, pid))
+    let copied = match bounce::copy(pid, direction, &[mem], &[remote]) {
+        // Memory of the program needs no right: the thread that copies belongs to it.
+        Err(AccessError::Denied) if pid == process::pid() => {
+            pipe_copy::copy_own(direction, &mem, addr)
+        }
+        copied => copied,
+    };
+    copied.map_err(|error| failed(error, pid))
 }
 
 fn copy_one(dst: &Spot, src: &Spot) -> Result<()> {

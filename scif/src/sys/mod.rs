@@ -27,6 +27,7 @@ pub mod memfd;
 pub mod mmap;
 pub mod pages;
 mod parts;
+pub mod pipe_copy;
 pub mod probe;
 pub mod process;
 pub mod process_vm;

@@ -29,6 +29,20 @@ pub fn full_fence() {
     crate::sync::fence(Ordering::SeqCst);
 }
 
+/// Orders all earlier stores of this thread before all later ones, also stores to write-combined
+/// memory, and empties the buffers that combine them.
+#[inline]
+pub fn store_fence() {
+    // SYNC POINT: pairs with the Acquire load of the word that is stored after the fence. For
+    // ordinary memory the Release store of that word is sufficient.
+    crate::sync::fence(Ordering::Release);
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    // SAFETY: SSE, which every x86-64 processor has.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
+}
+
 macro_rules! word {
     ($name:ident, $int:ty, $atomic:ty, $what:literal) => {
         #[doc = $what]

@@ -11,7 +11,7 @@
 
 mod memory;
 
-use memory::{Guarded, ring, ring_apart};
+use memory::{Guarded, ring, ring_apart, ring_forwarded};
 use scif_ring::{
     BODY_MAX, CLAIM_BYTES, CREDITS_BYTES, Claim, ClaimShare, Consumer, DIRECTION_BYTES,
     KEYTABLE_BYTES, KeyEntry, KeyReader, KeyTable, Mem, Producer, PushError,
@@ -50,7 +50,7 @@ fn waited<T>(mut poll: impl FnMut() -> Option<T>) -> T {
 #[test]
 fn a_ring_between_threads() {
     let memory = Guarded::new(DIRECTION_BYTES);
-    exchange(ring(&memory));
+    exchange(ring(&memory), || ());
     memory.check();
 }
 
@@ -59,7 +59,7 @@ fn a_ring_between_threads() {
 #[test]
 fn ring_with_separate_credits_between_threads() {
     let (memory, credits) = (Guarded::new(DIRECTION_BYTES), Guarded::new(CREDITS_BYTES));
-    exchange(ring_apart(&memory, &credits));
+    exchange(ring_apart(&memory, &credits), || ());
     memory.check();
     credits.check();
     let written = |memory: &Guarded, bytes: std::ops::Range<usize>| {
@@ -71,7 +71,22 @@ fn ring_with_separate_credits_between_threads() {
     assert!(!written(&credits, 0..128), "nothing by the producer");
 }
 
-fn exchange((mut tx, mut rx): (Producer, Consumer)) {
+/// The producer writes a copy of the ring, and the forwarder the ring itself.
+#[test]
+fn a_forwarded_ring_between_threads() {
+    let (copy, mapped) = (Guarded::new(DIRECTION_BYTES), Guarded::new(DIRECTION_BYTES));
+    let credits = Guarded::new(CREDITS_BYTES);
+    let (tx, rx, mut forwarder) = ring_forwarded(&copy, &mapped, &credits);
+    exchange((tx, rx), || {
+        forwarder.forward();
+    });
+    for memory in [&copy, &mapped, &credits] {
+        memory.check();
+    }
+}
+
+/// Sends records from one thread to another; `publish` runs after each push.
+fn exchange((mut tx, mut rx): (Producer, Consumer), mut publish: impl FnMut() + Send) {
     thread::scope(|s| {
         s.spawn(move || {
             let mut bytes = vec![0u8; BODY_MAX];
@@ -83,6 +98,7 @@ fn exchange((mut tx, mut rx): (Producer, Consumer)) {
                 while tx.push(i as u8, &i.to_le_bytes(), &[body], 0, len) == Err(PushError::Full) {
                     thread::yield_now();
                 }
+                publish();
             }
             while !tx.all_consumed() {
                 thread::yield_now();

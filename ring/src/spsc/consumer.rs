@@ -18,6 +18,7 @@ use crate::layout::{
 };
 use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
+use crate::shared_word::store_fence;
 use crate::sync::Ordering;
 
 /// Number of records in a row, each found at the first poll, that show a backlog.
@@ -64,6 +65,8 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     /// Count carried by the reply last taken, until `take_peer_ack` returns it.
     peer_ack: Option<PeerAck>,
     poll_delay: PollDelay,
+    /// Whether the producer's copies of our counters lie behind a write-combined mapping.
+    is_write_combined: bool,
     #[cfg(loom)]
     body_seen: Option<(u64, usize)>,
 }
@@ -142,6 +145,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             reply_end: 0,
             peer_ack: None,
             poll_delay: PollDelay::default(),
+            is_write_combined: false,
             #[cfg(loom)]
             body_seen: None,
         }
@@ -149,6 +153,12 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     pub(crate) fn attach_reply_half(&mut self, reply_half: ReplyHalfRef) {
         self.reply_half = Some(reply_half);
+    }
+
+    /// Makes each publication of counters leave the processor at once: they lie behind a
+    /// write-combined mapping.
+    pub fn fence_credits(&mut self) {
+        self.is_write_combined = true;
     }
 
     /// Whether a record is published, for polling loops. `peek` reads its content. Returns false
@@ -492,6 +502,10 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         line.consumed_data.store(self.data, Ordering::Release);
         // SYNC POINT: as above, for the slots.
         line.consumed.store(self.next, Ordering::Release);
+        if self.is_write_combined {
+            // Either counter may arrive first: each bounds another resource, and is monotone.
+            store_fence();
+        }
         self.published = self.next;
         self.data_published = self.data;
         self.body_expected = false;
@@ -504,6 +518,9 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named in that
         // function.
         self.region.credits().consumer.idle.store(u32::from(idle), Ordering::Relaxed);
+        if self.is_write_combined {
+            store_fence();
+        }
     }
 
     /// Returns the number of records freed.

@@ -19,11 +19,13 @@
 
 mod consumer;
 mod execution;
+mod forwarder;
 mod producer;
 mod record;
 
 pub use consumer::{Consumer, ConsumerOf};
 pub use execution::Execution;
+pub use forwarder::{Forwarder, ForwarderOf};
 pub use producer::{Producer, ProducerOf};
 pub use record::{InlineHandler, InlineRecord, PollOutcome, Record};
 

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "a test, and each binary uses a part of it")]
 
-use scif_ring::{CREDITS_BYTES, Consumer, DIRECTION_BYTES, Producer};
+use scif_ring::{CREDITS_BYTES, Consumer, DIRECTION_BYTES, Forwarder, Producer};
 
 const PAGE: usize = 4096;
 const CANARY: u8 = 0xa5;
@@ -70,6 +70,23 @@ pub(crate) fn ring_apart(memory: &Guarded, credits: &Guarded) -> (Producer, Cons
     // SAFETY: as above.
     let rx = unsafe { Consumer::apart(memory.base(), DIRECTION_BYTES, credits.base()) };
     (tx.unwrap(), rx.unwrap())
+}
+
+/// Returns both ends of a ring of which the producer writes a copy, and its forwarder; as [`ring`].
+pub(crate) fn ring_forwarded(
+    copy: &Guarded,
+    mapped: &Guarded,
+    credits: &Guarded,
+) -> (Producer, Consumer, Forwarder) {
+    let (tx, _) = ring_apart(copy, credits);
+    // SAFETY: as in `ring`, for all memories.
+    let rx = unsafe { Consumer::apart(mapped.base(), DIRECTION_BYTES, credits.base()) };
+    let mut rx = rx.unwrap();
+    rx.fence_credits();
+    // SAFETY: as above.
+    let forwarder =
+        unsafe { Forwarder::new(copy.base(), mapped.base(), DIRECTION_BYTES, credits.base()) };
+    (tx, rx, forwarder.unwrap())
 }
 
 /// Returns both ends of a ring, which must be dropped before the memory.

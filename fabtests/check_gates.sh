@@ -14,8 +14,9 @@ elif ! setpriv "${NOBODY[@]}" true 2>/dev/null; then
     ORDINARY="as root: setpriv cannot change to another user here"
 fi
 
-# as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with 1024 descriptors. That
-# user may have no access to the checkout, so the files are copied and the command names the copies.
+# as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with $DESCRIPTORS descriptors
+# (1024). That user may have no access to the checkout, so the files are copied and the command
+# names the copies.
 as_nobody() {
     local dir rc file
     dir=$(mktemp -d) && chmod 755 "$dir"
@@ -26,7 +27,7 @@ as_nobody() {
     shift
     local user=()
     [ -n "$ORDINARY" ] || user=(setpriv "${NOBODY[@]}")
-    (cd "$dir" && ulimit -n 1024 && FI_PROVIDER_PATH=$dir/provider HOME=$dir "${user[@]}" "$@")
+    (cd "$dir" && ulimit -n "${DESCRIPTORS:-1024}" && FI_PROVIDER_PATH=$dir/provider HOME=$dir "${user[@]}" "$@")
     rc=$?
     rm -rf "$dir"
     return $rc
@@ -105,7 +106,7 @@ OVER_CALLS=(msg/senddata msg/sendv_recvv msg/inject msg/both_at_once tagged/inje
 CALLS=(env SCIF_DOMAIN=check SCIF_TRANSPORT=soft FI_SCIF_TRANSPORT=scif
     FI_PROVIDER_PATH="$PROVIDER_DIR")
 over_calls() { # [CASES...] [OPTION...]
-    "${CALLS[@]}" timeout -k 10 600 "$TARGET/release/conformance" \
+    "${CALLS[@]}" timeout -k 10 1500 "$TARGET/release/conformance" \
         --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "$@"
 }
 
@@ -402,6 +403,17 @@ conformance_driver() {
     SCIF_DEVICE_TRAPS=1 cases_of "conformance, with the traps of mainline's driver" \
         conformance-driver-all over_driver /dev/scif
     grep -E '^(excused|[0-9]+ cases excused)' "$LOGS/conformance-driver-all.log" | sed 's/^/     /'
+}
+
+conformance_calls() {
+    gate "conformance over the calls of scif.h"
+    [ -z "$ORDINARY" ] || echo "     $ORDINARY"
+    cases_of "conformance" conformance-calls-all over_calls
+    # Each connection has descriptors of its own: three hundred of them exceed 1024.
+    DESCRIPTORS=8192 cases_of "conformance, no capabilities" conformance-calls-nobody \
+        as_nobody "$TARGET/release/conformance" "$wheel/libfabric.so.1" -- \
+        env SCIF_DOMAIN=nobody SCIF_TRANSPORT=soft FI_SCIF_TRANSPORT=scif \
+        timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER" --over-driver
 }
 
 driver_mpi() {

@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use scif::failure::Failure;
 use scif::{
     Carrier, Config, Device, PortId, RmaMode, RmaWay, ScifCalls, WindowAccess, WindowCalls,
+    WindowKind,
 };
 use scif_ring::Mem;
 
@@ -146,8 +147,11 @@ impl ScifCalls for Backend {
         Backend::receive(self, fd, dst, false)
     }
 
-    fn rings_in_windows(&self) -> bool {
-        matches!(self, Backend::Soft(_))
+    fn window_kind(&self) -> Option<WindowKind> {
+        match self {
+            Backend::Soft(_) => Some(WindowKind::Shared),
+            Backend::Kernel(device) => device.window_kind(),
+        }
     }
 
     fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64> {
@@ -230,7 +234,7 @@ mod tests {
         };
         let backend = Backend::new(config).unwrap();
         let calls: &dyn ScifCalls = &backend;
-        assert!(calls.rings_in_windows());
+        assert_eq!(calls.window_kind(), Some(WindowKind::Shared));
         let listener = calls.open().unwrap();
         let port = calls.bind(listener, 0).unwrap();
         calls.listen(listener, 1).unwrap();

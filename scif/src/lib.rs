@@ -70,7 +70,7 @@ pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
 pub use peer_windows::{KeyLookup, KeyWindow, PeerWindows, WindowCounts, WindowError};
-pub use scif_calls::ScifCalls;
+pub use scif_calls::{ScifCalls, WindowKind};
 pub use shared_table::{SharedTable, SharedTableLock};
 pub use slab::ConnId;
 pub use spelling::unknown_settings;

@@ -13,6 +13,17 @@ use crate::addr::PortId;
 use crate::failure::Failure;
 use crate::window_calls::WindowCalls;
 
+/// Memory of windows, as far as an implementation of the calls leaves care for it to its user.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WindowKind {
+    /// Ordinary memory that the implementation shares. It handles forks and exits.
+    Shared,
+    /// Memory that a driver pins. A forked child must not have it: a later store of this process
+    /// would move to another page. A mapping must be removed before its endpoint is closed, and
+    /// before the process exits. Mappings of another node are write-combined.
+    Pinned,
+}
+
 /// Calls of `scif.h` on endpoints named by descriptors.
 ///
 /// `connect` waits for the peer, and `close` too if the endpoint has a window. `accept_into`,
@@ -43,9 +54,8 @@ pub trait ScifCalls: Debug + Send + Sync {
     /// `scif_recv` without SCIF_RECV_BLOCK; returns the number of bytes received.
     fn receive(&self, fd: RawFd, dst: &Mem) -> Result<usize, Failure>;
 
-    /// Whether rings may lie in windows: the mappings of both sides are ordinary memory, and need
-    /// no care at the exit of the process.
-    fn rings_in_windows(&self) -> bool;
+    /// Returns the care that windows with rings need; `None`: rings may not lie in windows.
+    fn window_kind(&self) -> Option<WindowKind>;
 
     /// `scif_register` of whole pages for reading and writing; returns the offset.
     fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64, Failure>;

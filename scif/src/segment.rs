@@ -25,10 +25,11 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use scif_ring::layout::LAYOUT;
 use scif_ring::{
-    BELL_BYTES, CLAIM_BLOCKS, CLAIM_BYTES, CREDITS_BYTES, Consumer, DIRECTION_BYTES, HAZARD_BYTES,
-    HazardPointer, Producer, REPLY_LINE_BYTES,
+    BELL_BYTES, CLAIM_BLOCKS, CLAIM_BYTES, CREDITS_BYTES, Consumer, DIRECTION_BYTES, Forwarder,
+    HAZARD_BYTES, HazardPointer, Producer, REPLY_LINE_BYTES,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -100,6 +101,22 @@ pub(crate) struct Windows {
     pub(crate) own: Arc<Mapping>,
     /// Memory of the peer, mapped here; only written.
     pub(crate) peer: Arc<Mapping>,
+    /// Ordinary memory in which the producer writes the ring, if the mapping is write-combined.
+    pub(crate) copy: Option<Arc<Mapping>>,
+}
+
+impl Windows {
+    /// Returns the forwarder of a ring that the producer writes in ordinary memory.
+    pub(crate) fn forwarder(&self) -> Result<Option<Forwarder>, OutOfRange> {
+        let forwarder =
+            |copy: &Arc<Mapping>| copy.forwarder((&self.peer, WINDOW_RING), (&self.own, CREDITS));
+        self.copy.as_ref().map(forwarder).transpose()
+    }
+}
+
+/// Returns memory for the copy of a ring.
+pub(crate) fn ring_copy() -> Result<Arc<Mapping>, Errno> {
+    Ok(Arc::new(Mapping::private_for_library(DIRECTION_BYTES)?))
 }
 
 /// One side's ends of all parts of a segment.
@@ -126,9 +143,15 @@ impl Views {
         side: Side,
     ) -> Result<Views, OutOfRange> {
         let mut views = Views::new(map, side)?;
-        if let Some(Windows { own, peer }) = &windows {
-            views.tx = peer.producer_apart(WINDOW_RING, own, CREDITS)?;
+        if let Some(Windows { own, peer, copy }) = &windows {
             views.rx = own.consumer_apart(WINDOW_RING, peer, CREDITS)?;
+            views.tx = match copy {
+                Some(copy) => {
+                    views.rx.fence_credits();
+                    copy.producer_apart(0, own, CREDITS)?
+                }
+                None => peer.producer_apart(WINDOW_RING, own, CREDITS)?,
+            };
         }
         views._windows = windows;
         Ok(views)
@@ -174,7 +197,7 @@ mod tests {
         let segment = || Arc::new(Mapping::private(SEGMENT_BYTES).unwrap());
         let (a, b) = (window(), window());
         let windows = |own: &Arc<Mapping>, peer: &Arc<Mapping>| {
-            Some(Windows { own: Arc::clone(own), peer: Arc::clone(peer) })
+            Some(Windows { own: Arc::clone(own), peer: Arc::clone(peer), copy: None })
         };
         let mut opener = Views::over(segment(), windows(&a, &b), Side::Opener).unwrap();
         let mut acceptor = Views::over(segment(), windows(&b, &a), Side::Acceptor).unwrap();

@@ -333,12 +333,12 @@ mod tests {
         let is_mapped = |at| pages::areas(at, at + PAGE).unwrap().iter().any(Area::is_of_arena);
         // The middle page of one area belongs to the library.
         let at = map(memory.len(), offset);
-        let middle = Mapping::adopt_for_library(at + PAGE, PAGE, true).unwrap();
+        let middle = Mapping::for_library(PAGE, true, || Ok::<_, Errno>(at + PAGE)).unwrap();
         assert!(epd.windows.lose_mappings(true));
         assert_eq!([0, 1, 2].map(|page| is_mapped(at + page * PAGE)), [false, true, false]);
         drop(middle);
         let all = map(memory.len(), offset);
-        let whole = Mapping::adopt_for_library(all, memory.len(), true).unwrap();
+        let whole = Mapping::for_library(memory.len(), true, || Ok::<_, Errno>(all)).unwrap();
         assert!(!epd.windows.lose_mappings(true), "none of the program");
         assert!(is_mapped(all));
         drop(whole);

@@ -16,13 +16,13 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap, munmap};
 use scif_ring::{
     BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, CREDITS_BYTES, Claim, Consumer,
-    DIRECTION_BYTES, HAZARD_BYTES, HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem,
-    Producer, REPLY_LINE_BYTES,
+    DIRECTION_BYTES, Forwarder, HAZARD_BYTES, HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable,
+    Mem, Producer, REPLY_LINE_BYTES,
 };
 
 use super::fork::{self, Maker};
-use super::large;
 use super::parts::parts;
+use super::{at_exit, large};
 
 /// Size in bytes of a small page.
 pub const PAGE: usize = 4096;
@@ -35,6 +35,8 @@ pub struct Mapping {
     writable: bool,
     /// Process that entered it in `parts`, if it is entered.
     part: Option<Maker>,
+    /// Whether it is removed when the process exits.
+    is_temporary: bool,
 }
 
 // SAFETY: the range is not tied to a thread; all access is through the ring crate's views, which
@@ -137,16 +139,54 @@ impl Mapping {
         Mapping::own(std::ptr::with_exposed_provenance_mut(at), len, writable)
     }
 
-    /// Takes over a range that was mapped for the library itself; not inherited by a forked child.
-    pub fn adopt_for_library(at: usize, len: usize, writable: bool) -> Result<Mapping, Errno> {
+    /// Takes over the range that `map` maps for the library itself, and whose address it returns;
+    /// not inherited by a forked child. From its beginning the mapping is unknown to
+    /// `areas_of_program`.
+    ///
+    /// # Errors
+    /// Errors of `map`.
+    pub fn for_library<E: From<Errno>>(
+        len: usize,
+        writable: bool,
+        map: impl FnOnce() -> Result<usize, E>,
+    ) -> Result<Mapping, E> {
         let _section = fork::section();
         let mut parts = parts();
-        Mapping::own_part(std::ptr::with_exposed_provenance_mut(at), len, writable, &mut parts)
+        let at = std::ptr::with_exposed_provenance_mut(map()?);
+        Ok(Mapping::own_part(at, len, writable, &mut parts)?)
+    }
+
+    /// Maps `len` zeroed bytes of this process alone; not inherited by a forked child.
+    pub fn private_for_library(len: usize) -> Result<Mapping, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        Mapping::for_library(len, true, || {
+            // SAFETY: without MAP_FIXED the kernel picks an unused range.
+            let at = unsafe { mmap_anonymous(null_mut(), len, prot, MapFlags::PRIVATE) }?;
+            Ok(at.expose_provenance())
+        })
+    }
+
+    /// Makes [`Mapping::detach`] happen at the latest when the process exits.
+    ///
+    /// # Errors
+    /// ECANCELED: the process exits.
+    pub fn detach_at_exit(&mut self) -> Result<(), Errno> {
+        at_exit::enter(self.base.addr().get(), self.len)?;
+        self.is_temporary = true;
+        Ok(())
+    }
+
+    /// Puts private memory in place of a mapping that [`Mapping::detach_at_exit`] was called for.
+    /// Views of it stay valid.
+    pub fn detach(&self) {
+        if self.is_temporary {
+            at_exit::replace(self.base.addr().get());
+        }
     }
 
     fn own(at: *mut u8, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let base = NonNull::new(at).ok_or(Errno::FAULT)?;
-        Ok(Mapping { base, len, writable, part: None })
+        Ok(Mapping { base, len, writable, part: None, is_temporary: false })
     }
 
     /// Returns the start address, exposed for conversion to a pointer.
@@ -224,6 +264,21 @@ impl Mapping {
         let credits = credits.at(credits_at, CREDITS_BYTES, PAGE, true)?;
         // SAFETY: as in `producer`; the caller keeps both mappings.
         unsafe { Producer::apart(at, DIRECTION_BYTES, credits) }.map_err(|_| OutOfRange)
+    }
+
+    /// Returns the forwarder from the ring at the start of this mapping to the direction at `offset`
+    /// of `mapped`. Their consumer writes its words at `credits_at` of `credits`. The caller creates
+    /// one per direction.
+    pub(crate) fn forwarder(
+        &self,
+        (mapped, offset): (&Mapping, usize),
+        (credits, credits_at): (&Mapping, usize),
+    ) -> Result<Forwarder, OutOfRange> {
+        let copy = self.at(0, DIRECTION_BYTES, PAGE, true)?;
+        let mapped = mapped.at(offset, DIRECTION_BYTES, PAGE, true)?;
+        let credits = credits.at(credits_at, CREDITS_BYTES, PAGE, true)?;
+        // SAFETY: as in `producer_apart`; the only producer writes to the copy.
+        unsafe { Forwarder::new(copy, mapped, DIRECTION_BYTES, credits) }.map_err(|_| OutOfRange)
     }
 
     /// Returns the consumer of the direction at `offset`, which writes its words at `credits_at` of
@@ -324,6 +379,9 @@ impl Drop for Mapping {
         if self.part.is_some_and(Maker::is_ancestor) {
             // A forked child does not inherit the range: its addresses may be in other use.
             return;
+        }
+        if self.is_temporary {
+            at_exit::leave(self.base.addr().get());
         }
         let _section = self.part.map(|_| fork::section());
         let mut parts = self.part.map(|_| parts());

@@ -4,6 +4,7 @@
 //! One file per kind of kernel object. No protocol is known in this module: `transport` and the
 //! ring crate define the meaning of bytes on a socket or in a page.
 
+mod at_exit;
 pub mod bounce;
 mod cgroup;
 #[cfg(any(test, feature = "testing"))]

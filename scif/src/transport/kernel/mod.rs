@@ -35,7 +35,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::fence::{FenceSide, Signal};
-use crate::scif_calls::ScifCalls;
+use crate::scif_calls::{ScifCalls, WindowKind};
 use crate::sys::descriptor;
 use crate::window_calls::{RmaMode, RmaWay, WindowAccess, WindowCalls};
 
@@ -504,10 +504,8 @@ impl ScifCalls for Device {
         Device::receive(self, fd, dst, false)
     }
 
-    /// A process that exits with a window and a mapping leaks its port, and mappings between nodes
-    /// are write-combined.
-    fn rings_in_windows(&self) -> bool {
-        false
+    fn window_kind(&self) -> Option<WindowKind> {
+        Some(WindowKind::Pinned)
     }
 
     fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64, Failure> {

@@ -151,6 +151,8 @@ struct UngreetedPeer {
     stream: Stream,
     /// Port of the peer's endpoint; after its hello, the one at which it listens.
     from: PortId,
+    /// Whether the peer is on another node.
+    is_remote: bool,
     /// Next greeting, as far as it has arrived.
     greeting: Arriving,
     /// Windows offered to it, after a hello with one.
@@ -188,7 +190,7 @@ impl UngreetedPeer {
 
     fn answer(mut self, hello: Offer) -> GreetingProgress {
         let Some(offset) = hello.window else { return self.complete(Rings::relayed()) };
-        match Offered::answer(&mut self.stream, hello, offset) {
+        match Offered::answer(&mut self.stream, hello, offset, self.is_remote) {
             Ok(offered) => GreetingProgress::Incomplete(UngreetedPeer {
                 greeting: Arriving::default(),
                 offered: Some(offered),
@@ -286,6 +288,7 @@ impl Acceptor {
                 self.ungreeted.push_back(UngreetedPeer {
                     stream,
                     from,
+                    is_remote: from.node != self.id.node,
                     greeting: Arriving::default(),
                     offered: None,
                     since_ns: now_ns(),
@@ -363,7 +366,7 @@ mod tests {
 
     use super::*;
     use crate::failure::Failure;
-    use crate::scif_calls::ScifCalls;
+    use crate::scif_calls::{ScifCalls, WindowKind};
     use crate::sys::errno::lock;
     use crate::sys::mmap::Mapping;
     use crate::transport::scif::sender::Sender;
@@ -430,8 +433,8 @@ mod tests {
             Ok(n)
         }
 
-        fn rings_in_windows(&self) -> bool {
-            false
+        fn window_kind(&self) -> Option<WindowKind> {
+            None
         }
 
         fn register(&self, _: RawFd, _: usize, _: usize) -> CallResult<i64> {
@@ -481,6 +484,7 @@ mod tests {
         let peer = UngreetedPeer {
             stream: stream(&calls),
             from: ID,
+            is_remote: false,
             greeting: Arriving::default(),
             offered: None,
             since_ns: 0,

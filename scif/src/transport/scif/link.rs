@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use scif_ring::{AtomicCounter, AtomicFlag, Bell};
+use scif_ring::{AtomicCounter, AtomicFlag, Bell, BellHandle, Forwarder, publish_fence, store_fence};
 
 use super::key_channel::{ChannelOwner, KeyChannel};
 use super::relay::{Heard, Incoming, Said, bells, relay};
@@ -23,7 +23,7 @@ use crate::error::{Error, Reason, Result};
 use crate::failure::Failure;
 use crate::memory::PeerMemory;
 use crate::peer_windows::PeerWindows;
-use crate::segment::Side;
+use crate::segment::{Side, Windows};
 use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::keep_errno;
@@ -72,8 +72,24 @@ struct SleepFlags {
 struct SleepFlag {
     id: ConnId,
     bell: Bell,
+    /// Whether the page lies behind a write-combined mapping.
+    is_write_combined: bool,
     /// Last, so that it outlives the view.
     _window: Arc<Mapping>,
+}
+
+impl SleepFlag {
+    /// Publishes whether the owner sleeps. Across nodes the flag is loaded back: the answer pushes
+    /// earlier stores of the peer ahead of it. This is the only load across.
+    fn set(&self, sleeping: bool) {
+        self.bell.set_sleeping(sleeping);
+        if self.is_write_combined {
+            store_fence();
+            if sleeping {
+                std::hint::black_box(self.bell.is_sleeping());
+            }
+        }
+    }
 }
 
 impl PortShared {
@@ -130,7 +146,7 @@ impl PortShared {
     fn add_sleep_flag(&self, flag: SleepFlag) {
         let mut flags = self.sleep_flags();
         if flags.asleep {
-            flag.bell.set_sleeping(true);
+            flag.set(true);
             membarrier::barrier();
         }
         flags.all.push(flag);
@@ -146,7 +162,7 @@ impl PortShared {
         let mut flags = self.sleep_flags();
         flags.asleep = sleeping;
         for flag in &flags.all {
-            flag.bell.set_sleeping(sleeping);
+            flag.set(sleeping);
         }
     }
 
@@ -159,15 +175,17 @@ impl PortShared {
         }
     }
 
-    /// Returns the exports of a peer. Without windows its doorbell always appears asleep.
+    /// Returns the exports of a peer. If the link takes part in each push, the doorbell always
+    /// appears asleep.
     pub(super) fn remote(&self, rings: &Rings) -> Remote {
-        let bell = rings.windows.as_ref().map_or(&self.bell, |windows| &windows.own);
+        let direct = rings.windows.as_ref().filter(|windows| windows.copy.is_none());
+        let bell = direct.map_or(&self.bell, |windows| &windows.own);
         Remote {
             bell: Arc::clone(bell),
             bell_bit: 0,
             keys: None,
             memory: PeerMemory::none(),
-            asymmetric: rings.windows.is_none() || rings.asymmetric,
+            asymmetric: direct.is_none() || rings.asymmetric,
         }
     }
 }
@@ -203,6 +221,29 @@ enum Stage {
     Ended(Reason),
 }
 
+/// Forwarder of a link, and the doorbell of its peer. The mappings are kept with the rings.
+#[derive(Debug)]
+struct Forwarding {
+    forwarder: Forwarder,
+    bell: BellHandle,
+}
+
+impl Forwarding {
+    fn of(windows: &Windows) -> std::result::Result<Option<Forwarding>, OutOfRange> {
+        let Some(forwarder) = windows.forwarder()? else { return Ok(None) };
+        Ok(Some(Forwarding { forwarder, bell: windows.own.bell_handle()? }))
+    }
+
+    /// Forwards what was pushed; returns whether the peer needs a doorbell for it.
+    fn forward(&mut self) -> bool {
+        if !self.forwarder.forward() {
+            return false;
+        }
+        publish_fence(false);
+        self.forwarder.consumer_idle() || self.bell.sleeping()
+    }
+}
+
 /// Resources of a link until its end.
 #[derive(Debug)]
 struct Ends {
@@ -218,6 +259,8 @@ pub(super) struct ScifLink {
     ends: Option<Ends>,
     stage: Stage,
     incoming: Incoming,
+    /// Present if the window of the peer is write-combined.
+    forwarding: Option<Forwarding>,
     rings: Rings,
     peer: PortId,
     shared: Arc<PortShared>,
@@ -235,11 +278,14 @@ impl ScifLink {
         (token, peer): (u64, PortId),
         side: Side,
     ) -> std::result::Result<ScifLink, OutOfRange> {
+        let mut forwarding = None;
         let (outgoing, incoming) = match &rings.windows {
             Some(windows) => {
+                forwarding = Forwarding::of(windows)?;
                 shared.add_sleep_flag(SleepFlag {
                     id: conn_of(token),
                     bell: windows.peer.bell()?,
+                    is_write_combined: forwarding.is_some(),
                     _window: Arc::clone(&windows.peer),
                 });
                 bells()
@@ -270,6 +316,7 @@ impl ScifLink {
                 (None, Side::Acceptor) => Stage::Up,
             },
             incoming,
+            forwarding,
             rings,
             peer,
             shared: Arc::clone(shared),
@@ -332,7 +379,12 @@ impl ScifLink {
     fn exchange(&mut self) -> Option<LinkUpdate> {
         let Ends { stream, outlet, .. } = self.ends.as_ref()?;
         // Early records follow our hello, independent of its answer.
-        outlet.flush();
+        let needs_bell = self.forwarding.as_mut().is_some_and(Forwarding::forward);
+        if needs_bell {
+            outlet.ring_bell();
+        } else {
+            outlet.flush();
+        }
         if outlet.failure().is_some() {
             return Some(self.closed(Reason::Died));
         }
@@ -392,9 +444,12 @@ impl Link for ScifLink {
 
     fn wake(&mut self) {
         let Some(ends) = &self.ends else { return };
-        keep_errno(|| match self.rings.windows {
-            Some(_) => ends.outlet.ring_bell(),
-            None => ends.outlet.flush(),
+        keep_errno(|| {
+            if self.rings.windows.is_none() {
+                ends.outlet.flush();
+            } else if self.forwarding.as_mut().is_none_or(Forwarding::forward) {
+                ends.outlet.ring_bell();
+            }
         });
     }
 

@@ -149,11 +149,12 @@ impl ScifPort {
         }
         let calls = &self.scif.calls;
         let port = self.id.port;
+        let is_remote = dst.node != self.id.node;
         let prepare = || {
             let mut stream = Stream::open(calls).map_err(|failure| os("scif_open", &failure))?;
             Ok(move || {
                 stream.connect(dst)?;
-                let rings = windows::open(&mut stream, port)?;
+                let rings = windows::open(&mut stream, port, is_remote)?;
                 Ok(GreetedPeer { stream, from: dst, rings })
             })
         };

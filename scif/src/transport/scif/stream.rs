@@ -27,6 +27,8 @@ pub(super) struct Stream {
     fd: Option<PrivateFd>,
     /// Memory registered at the endpoint. Unmapped after the close, which moves its pages.
     window: Option<Arc<Mapping>>,
+    /// Mapping of the peer's window.
+    mapping: Option<Arc<Mapping>>,
 }
 
 impl Stream {
@@ -35,7 +37,12 @@ impl Stream {
         // A child forked in between would keep the endpoint.
         let _section = fork::section();
         let fd = descriptor::adopt(calls.open()?);
-        Ok(Stream { calls: Arc::clone(calls), fd: Some(PrivateFd::new(fd)), window: None })
+        Ok(Stream {
+            calls: Arc::clone(calls),
+            fd: Some(PrivateFd::new(fd)),
+            window: None,
+            mapping: None,
+        })
     }
 
     /// Opens a new endpoint of the same implementation.
@@ -89,6 +96,12 @@ impl Stream {
         self.window = Some(Arc::clone(window));
     }
 
+    /// Notes the mapping of the peer's window. If a driver served it, it is detached before the
+    /// close: the driver would not tell the peer of the close otherwise.
+    pub(super) fn keep_mapping(&mut self, mapping: &Arc<Mapping>) {
+        self.mapping = Some(Arc::clone(mapping));
+    }
+
     pub(super) fn receive(&self, to: &mut [u8]) -> std::result::Result<usize, Failure> {
         slice::with_bytes_mut(to, |mem| self.calls.receive(self.raw(), mem))
     }
@@ -115,6 +128,9 @@ impl Drop for Stream {
         // Not under the lock of a fork: the driver waits for the peer's, and a stand-in device has
         // locks.
         if let Some(fd) = self.fd.take().and_then(PrivateFd::release) {
+            if let Some(mapping) = self.mapping.take() {
+                mapping.detach();
+            }
             self.calls.close(descriptor::release(fd));
         }
     }

@@ -15,7 +15,8 @@ use super::sender::Wire;
 use super::stream::{Arriving, Stream};
 use crate::error::Reason;
 use crate::failure::Failure;
-use crate::segment::{WINDOW_BYTES, Windows};
+use crate::scif_calls::WindowKind;
+use crate::segment::{WINDOW_BYTES, Windows, ring_copy};
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, membarrier};
@@ -69,10 +70,11 @@ impl OwnWindow {
     /// Registers memory at a connection; `None` where rings do not lie in windows.
     pub(super) fn register(stream: &mut Stream) -> Option<OwnWindow> {
         let (calls, fd) = stream.parts();
-        if !calls.rings_in_windows() {
-            return None;
-        }
-        let map = Arc::new(Mapping::private(WINDOW_BYTES).ok()?);
+        let map = match calls.window_kind()? {
+            WindowKind::Shared => Mapping::private(WINDOW_BYTES),
+            WindowKind::Pinned => Mapping::private_for_library(WINDOW_BYTES),
+        };
+        let map = Arc::new(map.ok()?);
         match calls.register(fd, map.address(), WINDOW_BYTES) {
             Ok(offset) => {
                 stream.keep(&map);
@@ -85,19 +87,38 @@ impl OwnWindow {
         }
     }
 
-    fn with(self, peer: Option<Arc<Mapping>>) -> Option<Windows> {
-        Some(Windows { own: self.map, peer: peer? })
+    fn with(self, peer: Option<PeerWindow>) -> Option<Windows> {
+        let PeerWindow { map, copy } = peer?;
+        Some(Windows { own: self.map, peer: map, copy })
     }
 }
 
-/// Maps the window of the peer.
-fn map(stream: &Stream, offset: i64) -> Option<Arc<Mapping>> {
+/// Window of the peer, mapped here.
+#[derive(Debug)]
+struct PeerWindow {
+    map: Arc<Mapping>,
+    /// Memory for a copy of the ring, if the mapping is write-combined.
+    copy: Option<Arc<Mapping>>,
+}
+
+/// Maps the window of the peer. `is_remote`: the peer is on another node.
+fn map(stream: &mut Stream, offset: i64, is_remote: bool) -> Option<PeerWindow> {
     let (calls, fd) = stream.parts();
-    let mapped = calls
-        .map(fd, WINDOW_BYTES, offset)
-        .and_then(|at| Ok(Mapping::adopt_for_library(at, WINDOW_BYTES, true)?));
+    let kind = calls.window_kind()?;
+    let mapped = Mapping::for_library(WINDOW_BYTES, true, || calls.map(fd, WINDOW_BYTES, offset));
+    let mapped = mapped.and_then(|mut map| {
+        if kind == WindowKind::Pinned {
+            map.detach_at_exit()?;
+        }
+        let is_write_combined = kind == WindowKind::Pinned && is_remote;
+        let copy = is_write_combined.then(ring_copy).transpose()?;
+        Ok(PeerWindow { map: Arc::new(map), copy })
+    });
     match mapped {
-        Ok(map) => Some(Arc::new(map)),
+        Ok(peer) => {
+            stream.keep_mapping(&peer.map);
+            Some(peer)
+        }
         Err(failure) => {
             log::debug!("scif_mmap of rings: {failure}; records cross the stream");
             None
@@ -114,7 +135,7 @@ fn offer(own: Option<&OwnWindow>) -> Offer {
 ///
 /// # Errors
 /// The acceptor does not answer, or errors of `scif_send`.
-pub(super) fn open(stream: &mut Stream, port: u16) -> Result<Rings, Failure> {
+pub(super) fn open(stream: &mut Stream, port: u16, is_remote: bool) -> Result<Rings, Failure> {
     let Some(own) = OwnWindow::register(stream) else { return Ok(Rings::relayed()) };
     let hello = offer(Some(&own));
     stream.greet(&RelayGreeting::hello(port, hello))?;
@@ -122,7 +143,7 @@ pub(super) fn open(stream: &mut Stream, port: u16) -> Result<Rings, Failure> {
         Ok(offered) => offered,
         Err(reason) => return Ok(Rings::ended(reason)),
     };
-    let peer = offered.window.and_then(|offset| map(stream, offset));
+    let peer = offered.window.and_then(|offset| map(stream, offset, is_remote));
     let asymmetric = hello.membarrier && offered.membarrier;
     Ok(Rings { windows: own.with(peer), asymmetric, ended: None, is_offered: true })
 }
@@ -161,8 +182,9 @@ impl Offered {
         stream: &mut Stream,
         hello: Offer,
         offset: i64,
+        is_remote: bool,
     ) -> Result<Offered, Failure> {
-        let peer = map(stream, offset);
+        let peer = map(stream, offset, is_remote);
         let own = peer.as_ref().and_then(|_| OwnWindow::register(stream));
         let answer = offer(own.as_ref());
         stream.greet(&RelayGreeting::offer(answer))?;

@@ -220,6 +220,35 @@ mod tests {
     }
 
     #[test]
+    fn records_are_forwarded_to_a_window() {
+        let window = || Arc::new(Mapping::private(WINDOW_BYTES).unwrap());
+        let (a, b) = (window(), window());
+        let windows = |own: &Arc<Mapping>, peer: &Arc<Mapping>| Windows {
+            own: Arc::clone(own),
+            peer: Arc::clone(peer),
+            copy: Some(ring_copy().unwrap()),
+        };
+        let (ours, theirs) = (windows(&a, &b), windows(&b, &a));
+        let segment = || Arc::new(Mapping::private(SEGMENT_BYTES).unwrap());
+        let mut forwarder = ours.forwarder().unwrap().unwrap();
+        let mut opener = Views::over(segment(), Some(ours), Side::Opener).unwrap();
+        let mut acceptor = Views::over(segment(), Some(theirs), Side::Acceptor).unwrap();
+        assert!(!forwarder.forward());
+        for round in 0..1000_u32 {
+            opener.tx.push_slice(7, &round.to_le_bytes(), &[5; 3000]).unwrap();
+            assert!(acceptor.rx.peek().unwrap().is_none(), "not before it is forwarded");
+            assert!(forwarder.forward());
+            let record = acceptor.rx.peek().unwrap().unwrap();
+            assert_eq!((record.head(), record.body.len()), (&round.to_le_bytes()[..], 3000));
+            acceptor.rx.advance();
+        }
+        acceptor.rx.set_idle(true);
+        assert!(forwarder.consumer_idle() && opener.tx.consumer_idle());
+        acceptor.rx.flush();
+        assert!(opener.tx.all_consumed());
+    }
+
+    #[test]
     fn both_sides_meet() {
         let map = Arc::new(Mapping::anonymous(SEGMENT_BYTES).unwrap());
         assert!(!check_header(&map));

@@ -106,3 +106,34 @@ fn remove(entries: &mut Vec<ExitMapping>) {
         put_private(&entry);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::sys::mmap::{Mapping, PAGE};
+
+    fn first_byte(map: &Mapping) -> u8 {
+        let mut byte = [0];
+        map.bytes(0, 1).unwrap().copy_to_slice(&mut byte);
+        byte[0]
+    }
+
+    #[test]
+    fn a_detached_mapping_leaves_private_memory() {
+        let file = crate::sys::memfd::create("at-exit", PAGE).unwrap();
+        let peer = Mapping::shared(&file, PAGE, true).unwrap();
+        let mut map = Mapping::shared(&file, PAGE, true).unwrap();
+        map.detach();
+        peer.bytes(0, 1).unwrap().copy_from_slice(&[7]);
+        assert_eq!(first_byte(&map), 7, "not entered: nothing happens");
+        map.detach_at_exit().unwrap();
+        let view = map.bytes(0, 1).unwrap();
+        map.detach();
+        assert_eq!(first_byte(&map), 0);
+        view.copy_from_slice(&[9]);
+        assert_eq!((first_byte(&map), first_byte(&peer)), (9, 7));
+        map.detach();
+        assert_eq!(first_byte(&map), 9, "once");
+        drop(map);
+        assert!(super::ENTRIES.lock().unwrap().is_empty());
+    }
+}

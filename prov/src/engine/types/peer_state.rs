@@ -15,6 +15,11 @@ use crate::base::errno::Errno;
 pub(crate) const RECONNECT_NS: u64 = 50_000_000;
 /// Pause in nanoseconds between two connect attempts. A longer one delays the first message.
 const RETRY_NS: u64 = 50_000;
+/// Share of the time for which connects have failed with an error number: the pause before the next
+/// one, so that success comes at most that much later.
+const PAUSE_SHARE: u64 = 16;
+/// Maximum of that pause in nanoseconds.
+const PAUSE_MAX_NS: u64 = 50_000_000;
 
 /// Closest contact with a peer so far.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -154,7 +159,7 @@ impl PeerState {
     /// no listener was found. Returns whether connects fail for a new reason: each of the two
     /// cases, no listener and no access, has its own time limit.
     pub(crate) fn on_connect_failed(&mut self, now: u64, errno: Errno) -> bool {
-        match &mut self.failing {
+        let is_new = match &mut self.failing {
             Some(failing) if (failing.errno == 0) == (errno == 0) => {
                 failing.errno = errno;
                 false
@@ -164,7 +169,13 @@ impl PeerState {
                 *failing = Some(Failing { since_ns, errno });
                 true
             }
+        };
+        if errno != 0 && errno != fi::FI_ETIMEDOUT {
+            // A lack of a resource often lasts, and each attempt costs a thread over a driver.
+            let pause = self.failing_for(now) / PAUSE_SHARE;
+            self.retry_at_ns = now + pause.clamp(RETRY_NS, PAUSE_MAX_NS);
         }
+        is_new
     }
 
     /// Returns the time in nanoseconds for which connects have failed.
@@ -250,6 +261,22 @@ mod tests {
         state.on_failed(1);
         state.on_closed(true);
         assert!(state.has_failed() && !state.has_left());
+    }
+
+    #[test]
+    fn connects_that_lack_a_resource_become_rare() {
+        let mut state = PeerState::new();
+        let (mut now, mut attempts) = (0, 0);
+        while state.expired(now, TIMEOUT).is_none() {
+            state.on_connect_failed(now, fi::FI_ENOMEM);
+            attempts += 1;
+            now = now.max(state.retry_at_ns);
+        }
+        assert!(attempts < 300, "{attempts}");
+        let mut refused = PeerState::new();
+        refused.delay_connect(now);
+        refused.on_connect_failed(now, 0);
+        assert_eq!(refused.retry_at_ns, now + RETRY_NS, "a listener may appear at any time");
     }
 
     #[test]

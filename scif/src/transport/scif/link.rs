@@ -409,7 +409,11 @@ impl ScifLink {
     fn end(&mut self, how: CloseKind) {
         let Some(ends) = &self.ends else { return };
         match how {
-            CloseKind::Graceful => ends.outlet.close(),
+            CloseKind::Graceful => {
+                // The last frame announces what is in the ring.
+                self.forwarding.as_mut().map(Forwarding::forward);
+                ends.outlet.close();
+            }
             CloseKind::Reset => ends.outlet.reset(),
             // A forked child, which has neither the threads nor the descriptors of its parent,
             // takes no lock.

@@ -14,9 +14,9 @@ elif ! setpriv "${NOBODY[@]}" true 2>/dev/null; then
     ORDINARY="as root: setpriv cannot change to another user here"
 fi
 
-# as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with $DESCRIPTORS descriptors
-# (1024). That user may have no access to the checkout, so the files are copied and the command
-# names the copies.
+# as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with 1024 descriptors or
+# $DESCRIPTORS. That user may have no access to the checkout, so the files are copied and the
+# command names the copies.
 as_nobody() {
     local dir rc file
     dir=$(mktemp -d) && chmod 755 "$dir"
@@ -27,7 +27,8 @@ as_nobody() {
     shift
     local user=()
     [ -n "$ORDINARY" ] || user=(setpriv "${NOBODY[@]}")
-    (cd "$dir" && ulimit -n "${DESCRIPTORS:-1024}" && FI_PROVIDER_PATH=$dir/provider HOME=$dir "${user[@]}" "$@")
+    (cd "$dir" && ulimit -n "${DESCRIPTORS:-1024}" &&
+        FI_PROVIDER_PATH=$dir/provider HOME=$dir "${user[@]}" "$@")
     rc=$?
     rm -rf "$dir"
     return $rc
@@ -240,6 +241,13 @@ driver() {
     gate "provider over the driver's ioctls"
     SCIF_DEVICE_TRAPS=1 cases_of "one node, with the traps of mainline's driver, /dev/scif" \
         conformance-driver over_driver /dev/scif "${OVER_DRIVER[@]}"
+    SCIF_DEVICE_TRAPS=1 cases_of "a node for each process, with store fences" \
+        conformance-driver-fences over_driver /dev/scif --wrap "$ROOT/fabtests/by_node.sh" \
+        "${OVER_DRIVER_NODES[@]}"
+    SCIF_DEVICE_TRAPS=1 cases_of "records over the stream, without userfaultfd" \
+        conformance-driver-relay "$TARGET/release/deny" userfaultfd -- "${STAND_IN[@]}" \
+        SCIF_DEVICE=/dev/scif timeout -k 10 600 "$TARGET/release/conformance" \
+        --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "${OVER_DRIVER_NODES[@]}"
     SCIF_DEVICE_TRAPS=1 cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB, with the traps" \
         pingpong-driver-1 "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif \
         fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576

@@ -132,7 +132,8 @@ pub(crate) struct Views {
     pub(crate) rx_claims: Claims,
     /// Last field, so that it is dropped last.
     _map: Arc<Mapping>,
-    _windows: Option<Windows>,
+    /// In a box, as most connections have none.
+    _windows: Option<Box<Windows>>,
 }
 
 impl Views {
@@ -153,7 +154,7 @@ impl Views {
                 None => peer.producer_apart(WINDOW_RING, own, CREDITS)?,
             };
         }
-        views._windows = windows;
+        views._windows = windows.map(Box::new);
         Ok(views)
     }
 

@@ -29,6 +29,14 @@ const AHEAD: u64 = 10;
 /// slower.
 const AHEAD_BODY_MAX: usize = 256;
 
+/// Memory to which a consumer stores its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CreditMemory {
+    Ordinary,
+    /// Behind a write-combined mapping: a store leaves the processor at the next store fence.
+    WriteCombined,
+}
+
 /// The consumer of a direction as the product lays it out.
 pub type Consumer = ConsumerOf<RING_SLOTS, RING_DATA_BYTES>;
 
@@ -65,8 +73,7 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     /// Count carried by the reply last taken, until `take_peer_ack` returns it.
     peer_ack: Option<PeerAck>,
     poll_delay: PollDelay,
-    /// Whether the producer's copies of our counters lie behind a write-combined mapping.
-    is_write_combined: bool,
+    credit_memory: CreditMemory,
     #[cfg(loom)]
     body_seen: Option<(u64, usize)>,
 }
@@ -145,7 +152,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             reply_end: 0,
             peer_ack: None,
             poll_delay: PollDelay::default(),
-            is_write_combined: false,
+            credit_memory: CreditMemory::Ordinary,
             #[cfg(loom)]
             body_seen: None,
         }
@@ -158,7 +165,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// Makes each publication of counters leave the processor at once: they lie behind a
     /// write-combined mapping.
     pub fn fence_credits(&mut self) {
-        self.is_write_combined = true;
+        self.credit_memory = CreditMemory::WriteCombined;
     }
 
     /// Whether a record is published, for polling loops. `peek` reads its content. Returns false
@@ -502,7 +509,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         line.consumed_data.store(self.data, Ordering::Release);
         // SYNC POINT: as above, for the slots.
         line.consumed.store(self.next, Ordering::Release);
-        if self.is_write_combined {
+        if self.credit_memory == CreditMemory::WriteCombined {
             // Either counter may arrive first: each bounds another resource, and is monotone.
             store_fence();
         }
@@ -518,7 +525,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named in that
         // function.
         self.region.credits().consumer.idle.store(u32::from(idle), Ordering::Relaxed);
-        if self.is_write_combined {
+        if self.credit_memory == CreditMemory::WriteCombined {
             store_fence();
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Transfer of records into a ring behind a write-combined mapping, such as one across PCIe.
 //!
-//! The processor may deliver stores to such a mapping in any order. So the producer writes a copy of
-//! the ring in ordinary memory, and the forwarder writes the same bytes to the mapping, at the same
-//! positions. A store fence precedes the publication words, and another one follows them. The copy
-//! has the consumer's counters of the mapped ring, so it accepts only what fits there. The
+//! The processor may deliver stores to such a mapping in any order. So the producer writes a copy
+//! of the ring in ordinary memory, and the forwarder writes the same bytes to the mapping, at the
+//! same positions. A store fence precedes the publication words, and another one follows them. The
+//! copy has the consumer's counters of the mapped ring, so it accepts only what fits there. The
 //! producer's code and its fast paths are those of any ring.
 //!
 //! Not about: the counters of the consumer, which it writes across the other mapping.

@@ -315,6 +315,7 @@ fn mappings(at: &[Part]) -> Option<Vec<Area>> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
     use scif::sys::pages::PAGE;
 
     use super::*;

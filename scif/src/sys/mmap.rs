@@ -266,9 +266,9 @@ impl Mapping {
         unsafe { Producer::apart(at, DIRECTION_BYTES, credits) }.map_err(|_| OutOfRange)
     }
 
-    /// Returns the forwarder from the ring at the start of this mapping to the direction at `offset`
-    /// of `mapped`. Their consumer writes its words at `credits_at` of `credits`. The caller creates
-    /// one per direction.
+    /// Returns the forwarder from the ring at the start of this mapping to the direction at
+    /// `offset` of `mapped`. Their consumer writes its words at `credits_at` of `credits`. The
+    /// caller creates one per direction.
     pub(crate) fn forwarder(
         &self,
         (mapped, offset): (&Mapping, usize),

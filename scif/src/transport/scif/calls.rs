@@ -26,8 +26,9 @@ use crate::sys::time::now_ns;
 /// them for 30 s; further attempts have to wait.
 const CALLS_MAX: u64 = 64;
 /// Time for which the caller itself waits for the answer, once per attempt: enough for a listener
-/// that accepts at once.
-const FIRST_WAIT: Duration = Duration::from_millis(1);
+/// that accepts at once, and for both sides to agree upon windows on a busy host. A program that
+/// next polls only another queue makes no later attempt.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Time in nanoseconds after which an attempt counts as unanswered. A listener accepts at once even
 /// while its process computes.
 const UNANSWERED_NS: u64 = 250_000_000;

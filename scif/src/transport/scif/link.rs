@@ -11,7 +11,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use scif_ring::{AtomicCounter, AtomicFlag, Bell, BellHandle, Forwarder, publish_fence, store_fence};
+use scif_ring::{
+    AtomicCounter, AtomicFlag, Bell, BellHandle, Forwarder, publish_fence, store_fence,
+};
 
 use super::key_channel::{ChannelOwner, KeyChannel};
 use super::relay::{Heard, Incoming, Said, bells, relay};

@@ -14,7 +14,7 @@ use scif::sys::slice::{with_bytes, with_bytes_mut};
 use scif::{
     Carrier, Config, ConnId, Endpoint, Exports, KeyLookup, KeyRights, KeyWindow, LinkEvent, Node,
     PeerWindows, PortId, RemoteMem, RmaMode, RmaWay, ScifCalls, SharedKeys, Signal, WindowAccess,
-    WindowCalls, WindowError,
+    WindowCalls, WindowError, WindowKind,
 };
 use scif_api::{Backend, Pages};
 use scif_ring::{KeyEntry, Mem};
@@ -73,8 +73,8 @@ impl ScifCalls for Noted {
         ScifCalls::receive(&self.backend, fd, dst)
     }
 
-    fn rings_in_windows(&self) -> bool {
-        false
+    fn window_kind(&self) -> Option<WindowKind> {
+        None
     }
 
     fn register(&self, fd: RawFd, addr: usize, len: usize) -> CallResult<i64> {

@@ -183,7 +183,7 @@ case_of "unknown settings, with the nearest" finds \
     : FI_SCIF_PTRACR=1 SCIF_DOMIAN=x
 case_of "invalid settings" finds \
     "found('slower', 'settings', 'FI_SCIF_EAGER_SIZE=many')
-    and found('slower', 'settings', 'SCIF_NODE ignored')" \
+    and found('slower', 'settings', 'SCIF_NODE=many: invalid')" \
     : FI_SCIF_EAGER_SIZE=many SCIF_NODE=many
 case_of "contradictory settings" finds \
     "found('slower', 'settings', 'FI_SCIF_PTRACER and SCIF_PTRACER differ')" \

@@ -614,7 +614,7 @@ fn a_program_may_bring_its_log() {
     assert!(heard.iter().any(|text| &**text == c"core: heard"), "{heard:?}");
     let librarys = |text: &CString| {
         let text = text.to_bytes();
-        text.starts_with(b"core: a program asks for a newer interface") && text.ends_with(b"\n")
+        text.starts_with(b"core: fi_getinfo for interface version") && text.ends_with(b"\n")
     };
     assert!(heard.iter().any(librarys), "{heard:?}");
     assert_eq!(unsafe { ((*(*own).ops).close)(own) }, 0);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::error::{Outcome, SciError, fail};
 
-/// Number of events that a segment keeps for a later wait. One more is lost, and the next wait
-/// reports `SCI_ERR_OVERFLOW`.
+/// Number of events that a segment keeps for a later wait. Further ones are lost, and the wait after
+/// the kept ones reports `SCI_ERR_OVERFLOW`.
 const EVENTS_MAX: usize = 32;
 
 /// `sci_segment_cb_reason_t`
@@ -44,8 +44,9 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
+    /// Appends an event. Events after a lost one are lost too, until `pop` has reported it.
     pub(crate) fn push(&mut self, event: E) {
-        if self.events.len() < EVENTS_MAX {
+        if self.events.len() < EVENTS_MAX && !self.overflown {
             self.events.push_back(event);
         } else {
             self.overflown = true;
@@ -76,8 +77,11 @@ mod tests {
         }
         for n in 0..EVENTS_MAX {
             assert_eq!(queue.pop(), Ok(Some(n)));
+            queue.push(100);
         }
         assert_eq!(queue.pop(), fail(SciError::Overflow));
         assert_eq!(queue.pop(), Ok(None));
+        queue.push(101);
+        assert_eq!(queue.pop(), Ok(Some(101)));
     }
 }

@@ -92,8 +92,8 @@ fn cancelled(api: &Api) {
 fn overflow(api: &Api) {
     let node = Node::join(api, OWNER);
     let segment = node.export(1, 64, 0);
-    // An answer is sent before its event, and after the events of earlier connections. So at least 39
-    // events exist, and the later ones are lost until the overflow is reported.
+    // An answer is sent before its event, and after the events of earlier connections. So at least
+    // 39 events exist, and the later ones are lost until the overflow is reported.
     let remotes: Vec<_> = (0..40).map(|_| node.connect(OWNER, 1).unwrap()).collect();
     for remote in remotes {
         api.SCIDisconnectSegment(remote, 0).unwrap();

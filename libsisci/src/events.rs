@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::error::{Outcome, SciError, fail};
 
-/// Number of events that a segment keeps for a later wait. Further ones are lost, and the wait after
-/// the kept ones reports `SCI_ERR_OVERFLOW`.
+/// Number of events that a segment keeps for a later wait. Further ones are lost, and the wait
+/// after the kept ones reports `SCI_ERR_OVERFLOW`.
 const EVENTS_MAX: usize = 32;
 
 /// `sci_segment_cb_reason_t`

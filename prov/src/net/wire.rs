@@ -309,6 +309,10 @@ impl NetWire for EndpointWire {
     }
 
     fn may_sleep(&mut self) -> bool {
+        // The next poll reports these losses.
+        if !self.lost.is_empty() {
+            return false;
+        }
         let objects = self.net.lock();
         let mut fids: [*mut fi::fid; 1] = [self.cq.cast()];
         call!(objects.fabric, ops.trywait(fids.as_mut_ptr(), 1)) == 0

@@ -27,7 +27,8 @@ static TRACE: OnceLock<(CString, TraceRing)> = OnceLock::new();
 /// number appended.
 ///
 /// # Errors
-/// The memory cannot be allocated, or the name contains a NUL.
+/// The memory cannot be allocated, or the name contains a NUL. EPERM: a process that has forked this
+/// one started the trace.
 pub fn start(
     file: &Path,
     command: &str,
@@ -35,7 +36,7 @@ pub fn start(
     node: u16,
 ) -> Result<&'static TraceRing, rustix::io::Errno> {
     if let Some((_, ring)) = TRACE.get() {
-        return Ok(ring);
+        return if ring.is_inherited() { Err(rustix::io::Errno::PERM) } else { Ok(ring) };
     }
     let mut name = file.as_os_str().as_bytes().to_vec();
     name.extend(format!(".{}", std::process::id()).bytes());

@@ -89,6 +89,11 @@ impl TraceRing {
         TraceWriter { ring: self, port: own.port, chunk: None, at: 0, left: 0 }
     }
 
+    /// Whether the trace belongs to a process that has forked this one.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.creator.is_ancestor()
+    }
+
     /// Notes the time of the end, and returns the mapping and the length of its used part. A forked
     /// child has no trace. Makes no system call but that of the clock, so that it can run in a
     /// signal handler.

@@ -88,7 +88,10 @@ fn trace(node: u16) -> Option<&'static TraceRing> {
             LOGGED.call_once(|| {
                 warn(
                     Subsys::Core,
-                    format_args!("no trace (FI_SCIF_TRACE): {errno}. It takes 33 MiB of memory"),
+                    format_args!(
+                        "no trace (FI_SCIF_TRACE): {errno}. It takes 33 MiB of memory; a forked \
+                         child of a traced process has none"
+                    ),
                 );
             });
             None

@@ -524,9 +524,15 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     pub fn set_idle(&mut self, idle: bool) {
         // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named in that
         // function.
-        self.region.credits().consumer.idle.store(u32::from(idle), Ordering::Relaxed);
+        let flag = &self.region.credits().consumer.idle;
+        flag.store(u32::from(idle), Ordering::Relaxed);
         if self.credit_memory == CreditMemory::WriteCombined {
             store_fence();
+            if idle {
+                // The fence does not order the flag before records that cross it on their way. The
+                // answer to a load pushes those ahead of it, and the next poll finds them.
+                std::hint::black_box(flag.load(Ordering::Relaxed));
+            }
         }
     }
 

@@ -27,8 +27,8 @@ static TRACE: OnceLock<(CString, TraceRing)> = OnceLock::new();
 /// number appended.
 ///
 /// # Errors
-/// The memory cannot be allocated, or the name contains a NUL. EPERM: a process that has forked this
-/// one started the trace.
+/// The memory cannot be allocated, or the name contains a NUL. EPERM: this process is a forked
+/// child of the one that started the trace.
 pub fn start(
     file: &Path,
     command: &str,

@@ -82,7 +82,8 @@ struct SleepFlag {
 
 impl SleepFlag {
     /// Publishes whether the owner sleeps. Across nodes the flag is loaded back: the answer pushes
-    /// earlier stores of the peer ahead of it. This is the only load across.
+    /// earlier stores of the peer ahead of it. `Consumer::set_idle` does the same with its flag. No
+    /// other load crosses.
     fn set(&self, sleeping: bool) {
         self.bell.set_sleeping(sleeping);
         if self.is_write_combined {

@@ -83,11 +83,12 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> 
         context: a.context,
         flags: a.flags,
     };
-    note_posted(ep, peer, a, len);
     if quiet && submit(ep, env, peer, &mut op) == Submit::Done {
+        note_posted(ep, peer, a, len);
         return Ok(());
     }
     tx_queue::check_room(ep, peer)?;
+    note_posted(ep, peer, a, len);
     tx_queue::defer(ep, peer, PendingOp::Atomic(op));
     Ok(())
 }

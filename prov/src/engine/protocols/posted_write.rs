@@ -50,8 +50,7 @@ const SERVED_EVERY: u64 = 4;
 const SHOWN_EVERY: u64 = 8;
 
 /// Posts a write that repeats the last one: the same peer and region, with that one still in the
-/// ring.
-/// Returns false if nothing was done.
+/// ring. Returns false if nothing was done.
 ///
 /// # Errors
 /// `FI_EINVAL` or `FI_ENOAV` for a destination that no address vector names.

@@ -53,7 +53,6 @@ pub(crate) fn post(
     if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
         return Err(fi::FI_EINVAL);
     }
-    note_posted(ep, peer, a, len);
     let quiet = ep.peers.at(peer).queue.is_quiet();
     let now = quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
     let mut dma = None;
@@ -68,10 +67,12 @@ pub(crate) fn post(
         let kind = RmaKind { write: a.write, inject: a.flags & fi::FI_INJECT != 0 };
         match direct(ep, peer, kind, a.iov, a.rma) {
             Ok(()) => {
+                note_posted(ep, peer, a, len);
                 finish_direct(ep, env, peer, a.rma, a.data, info);
                 return Ok(());
             }
             Err(NotDirect::Failed(err)) => {
+                note_posted(ep, peer, a, len);
                 completion::tx_complete(ep, env, info, err);
                 return Ok(());
             }
@@ -80,6 +81,7 @@ pub(crate) fn post(
         }
     }
     tx_queue::check_room(ep, peer)?;
+    note_posted(ep, peer, a, len);
     if let Some(segment) = a.rma.first() {
         key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
     }
@@ -573,5 +575,13 @@ mod tests {
         assert_eq!(bytes_of(&memory), expected);
         write(&mut pair[0], 6, 8).unwrap();
         assert!(poll_until(&mut pair, |pair| pair[0].completion()).is_err(), "no such key");
+    }
+
+    #[test]
+    fn operation_without_room_is_not_counted() {
+        let mut pair = Bed::pair();
+        let accepted = (0..100_000).take_while(|_| write(&mut pair[0], 5, 8).is_ok()).count();
+        assert_eq!(write(&mut pair[0], 5, 8), Err(fi::FI_EAGAIN));
+        assert_eq!(pair[0].ep.stats.rma.ops, accepted as u64);
     }
 }

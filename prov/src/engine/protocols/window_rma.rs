@@ -26,7 +26,7 @@ pub(crate) enum NotDirect {
     Ring,
     /// The peer has not described the window of a key yet.
     Later,
-    /// DMA executes it. It has ended once that many have.
+    /// DMA executes it. It is complete once this number of DMA operations have ended.
     Started(u64),
     /// The operation is impossible.
     Failed(Errno),

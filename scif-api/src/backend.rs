@@ -186,9 +186,7 @@ impl WindowCalls for Backend {
         offset: i64,
         access: WindowAccess,
     ) -> Result<()> {
-        let prot =
-            i32::from(access.read) * libc::PROT_READ + i32::from(access.write) * libc::PROT_WRITE;
-        let at = Backend::register(self, fd, memory, offset, prot, MAP_FIXED)?;
+        let at = Backend::register(self, fd, memory, offset, access.flags(), MAP_FIXED)?;
         if at == offset { Ok(()) } else { Err(Failure::Broken) }
     }
 

@@ -24,6 +24,8 @@ type CallResult<T> = Result<T, Failure>;
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 const PAGE: usize = 4096;
+/// Length in bytes of a question for a key.
+const QUESTION: usize = 16;
 /// Time within which an expected event must occur.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -32,6 +34,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Noted {
     backend: Backend,
     log: Arc<Mutex<Vec<String>>>,
+    /// Error of the next fence.
+    fence_error: Arc<Mutex<Option<Failure>>>,
 }
 
 impl Noted {
@@ -66,6 +70,9 @@ impl ScifCalls for Noted {
     }
 
     fn send(&self, fd: RawFd, src: &Mem) -> CallResult<usize> {
+        if src.len() == QUESTION {
+            self.note(format!("scif_send of {QUESTION}"));
+        }
         ScifCalls::send(&self.backend, fd, src)
     }
 
@@ -134,6 +141,9 @@ impl WindowCalls for Noted {
 
     fn signal_after_own(&self, fd: RawFd, signal: Signal) -> CallResult<()> {
         self.note(format!("scif_fence_signal of {}", signal.value));
+        if let Some(failure) = self.fence_error.lock().unwrap().take() {
+            return Err(failure);
+        }
         self.backend.signal_after_own(fd, signal)
     }
 }
@@ -145,6 +155,7 @@ struct Pair {
     owner: Option<Endpoint>,
     keys: Arc<SharedKeys>,
     log: Arc<Mutex<Vec<String>>>,
+    fence_error: Arc<Mutex<Option<Failure>>>,
 }
 
 /// Repeats `step` until it returns a value.
@@ -167,10 +178,12 @@ impl Pair {
             ..Config::default()
         };
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let fence_error: Arc<Mutex<Option<Failure>>> = Arc::default();
         // Endpoints of different domains do not meet inside this process.
         let [mine, theirs] = ["-a", "-b"].map(|suffix| {
             let backend = Backend::new(config("")).unwrap();
-            let noted = Noted { backend, log: Arc::clone(&log) };
+            let fence_error = Arc::clone(&fence_error);
+            let noted = Noted { backend, log: Arc::clone(&log), fence_error };
             Node::open_over(Arc::new(noted), &config(suffix)).unwrap()
         });
         let keys = theirs.key_table().unwrap();
@@ -186,7 +199,7 @@ impl Pair {
             events.contains(&LinkEvent::Connected(conn)).then_some(())
         });
         log.lock().unwrap().clear();
-        Pair { initiator, conn, owner: Some(owner), keys, log }
+        Pair { initiator, conn, owner: Some(owner), keys, log, fence_error }
     }
 
     fn windows(&mut self) -> &mut dyn PeerWindows {
@@ -261,6 +274,7 @@ fn a_registration_a_write_and_its_completion_are_calls_of_scif_h() {
     let access = WindowAccess { read: true, write: true };
     let expected = [
         "scif_register of 4096".to_owned(),
+        "scif_send of 16".to_owned(),
         format!("scif_register of 4096 for {access:?}"),
         "Write of 8 by Cpu".to_owned(),
         "Write of 16 by Dma".to_owned(),
@@ -269,6 +283,60 @@ fn a_registration_a_write_and_its_completion_are_calls_of_scif_h() {
         "Read of 8 by Cpu".to_owned(),
     ];
     assert_eq!(log, expected, "first the page of fences, then the key");
+}
+
+#[test]
+fn a_failed_fence_ends_the_channel_after_the_rmas_in_progress() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("fence");
+    let pages = Pages::new(PAGE).unwrap();
+    pair.key(7, &pages, (0, 64), READ | WRITE);
+    let window = pair.find(7).expect("a window");
+    let fail = |pair: &Pair, failure| *pair.fence_error.lock().unwrap() = Some(failure);
+    pair.write(&window, &[1; 8], RmaMode::Dma).unwrap();
+    fail(&pair, Failure::Interrupted);
+    assert_eq!(pair.windows().fence(), Ok(()), "the next call orders it");
+    assert_eq!(pair.windows().ended(), 0);
+    pair.write(&window, &[2; 8], RmaMode::Dma).unwrap();
+    fail(&pair, Failure::NoMemory);
+    assert!(pair.windows().fence().is_err());
+    assert_eq!(pair.windows().ended(), 2, "no RMA is executed twice");
+    assert_eq!(pages.load(0), Ok(u64::from_ne_bytes([2; 8])));
+    assert_eq!(pair.windows().find(7), KeyLookup::Absent);
+    assert!(pair.write(&window, &[3; 8], RmaMode::Dma).is_err());
+}
+
+#[test]
+fn questions_for_an_absent_key_become_rare() {
+    const SEARCHES: usize = 64;
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("rare");
+    for _ in 0..SEARCHES {
+        assert_eq!(pair.find(9), None);
+        // The answer to this question is taken before the next search.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let asked = pair.log().iter().filter(|call| call.starts_with("scif_send")).count();
+    assert!((2..=8).contains(&asked), "{asked} questions in {SEARCHES} searches");
+}
+
+#[test]
+fn a_key_is_searched_again_after_many_removed_windows() {
+    // More than the limit of windows removed in a row.
+    const REMOVED: u64 = 70;
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("stale");
+    let pages = Pages::new(PAGE).unwrap();
+    for _ in 0..REMOVED {
+        let slot = pair.key(7, &pages, (0, 64), READ | WRITE);
+        let window = until(|| pair.find(7));
+        pair.keys.remove(slot);
+        assert!(pair.write(&window, &[1; 8], RmaMode::Cpu).is_err());
+    }
+    pair.key(7, &pages, (0, 64), READ | WRITE);
+    let window = until(|| pair.find(7));
+    assert_eq!(pair.write(&window, &[2; 8], RmaMode::Cpu), Ok(()));
+    assert_eq!(pages.load(0), Ok(u64::from_ne_bytes([2; 8])));
 }
 
 #[test]

@@ -95,7 +95,8 @@ pub trait PeerWindows: Debug + Send {
     /// Orders a fence behind the RMAs by DMA, unless one follows the last of them already.
     ///
     /// # Errors
-    /// The fence failed: no RMA in progress will be reported as ended.
+    /// The fence failed: the RMAs in progress that `ended` does not count will not be reported, and
+    /// no window is left.
     fn fence(&mut self) -> Result<(), WindowError>;
 
     /// Whether the owner requests a notification of each finished RMA.

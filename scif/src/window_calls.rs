@@ -21,6 +21,14 @@ pub struct WindowAccess {
     pub write: bool,
 }
 
+impl WindowAccess {
+    /// Returns the flags of `scif.h`.
+    #[must_use]
+    pub fn flags(self) -> i32 {
+        i32::from(self.read) | i32::from(self.write) << 1
+    }
+}
+
 /// Executor of an RMA.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RmaMode {
@@ -90,7 +98,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_have_the_flags_of_the_header() {
+    fn modes_and_access_have_the_flags_of_the_header() {
         assert_eq!([RmaMode::Cpu, RmaMode::Dma].map(RmaMode::flags), [1, 2]);
+        let access = |read, write| WindowAccess { read, write }.flags();
+        assert_eq!([access(true, false), access(false, true), access(true, true)], [1, 2, 3]);
     }
 }

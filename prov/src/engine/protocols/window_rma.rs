@@ -70,7 +70,8 @@ pub(crate) fn reach(
 ) -> Result<(), NotDirect> {
     let len = total_len(iov);
     let windows = ep.links.conn(conn).and_then(|c| c.windows()).ok_or(NotDirect::Ring)?;
-    let mode = if kind.inject { RmaMode::Cpu } else { windows.mode(len) };
+    let is_cpu = kind.inject || !is_one_part(iov, rma);
+    let mode = if is_cpu { RmaMode::Cpu } else { windows.mode(len) };
     match run(windows, (kind.write, mode), iov, rma) {
         Ok(()) if mode == RmaMode::Cpu => {
             ep.stats.windows.cpu.add(len);
@@ -86,6 +87,12 @@ pub(crate) fn reach(
             Err(why)
         }
     }
+}
+
+/// Whether one RMA executes an operation. DMA executes no other: a later part could fail while
+/// earlier ones still use the buffers.
+fn is_one_part(iov: &[Mem], rma: &[RmaIov]) -> bool {
+    iov.len() == 1 && rma.len() == 1
 }
 
 /// Starts the copies of all segments.
@@ -132,8 +139,10 @@ pub(crate) fn may_follow(ep: &Endpoint, peer: PeerId, a: &RmaArgs<'_>) -> bool {
     let queue = &ep.peers.at(peer).queue;
     let is_dma = |op: &PendingOp| matches!(op, PendingOp::Rma(op) if op.dma.is_some());
     a.flags & (fi::FI_FENCE | fi::FI_INJECT) == 0
+        && is_one_part(a.iov, a.rma)
         && queue.control.is_empty()
-        && queue.pending.back().is_some_and(is_dma)
+        && !queue.pending.is_empty()
+        && queue.pending.iter().all(is_dma)
 }
 
 /// Starts an operation behind those that DMA executes. Returns its number, or `None` if it has to
@@ -158,6 +167,7 @@ pub(crate) fn state_of(ep: &mut Endpoint, conn: ConnId, number: u64) -> DmaState
     match windows.fence() {
         Ok(()) if windows.ended() >= number => DmaState::Complete,
         Ok(()) => DmaState::InProgress,
+        Err(_) if windows.ended() >= number => DmaState::Complete,
         Err(error) => {
             log::debug!(target: "ep_data", "fence of RMA: {error:?}; the target executes it");
             DmaState::Lost
@@ -255,6 +265,16 @@ mod tests {
         let mut none = windows();
         assert!(matches!(outcome(&mut none, false, [1, 3]), Err(NotDirect::Later)));
         assert!(none.noted.is_empty());
+    }
+
+    #[test]
+    fn an_operation_of_several_parts_is_not_executed_by_dma() {
+        let parts = [buffer(vec![0; 8]), buffer(vec![0; 8])];
+        let segments = [segment(1, 8), segment(1, 8)];
+        assert!(is_one_part(&parts[..1], &segments[..1]));
+        for (iov, rma) in [(2, 1), (1, 2), (2, 2)] {
+            assert!(!is_one_part(&parts[..iov], &segments[..rma]), "{iov} and {rma}");
+        }
     }
 
     #[test]

@@ -537,9 +537,7 @@ impl WindowCalls for Device {
         offset: i64,
         access: WindowAccess,
     ) -> Result<(), Failure> {
-        let prot =
-            i32::from(access.read) * libc::PROT_READ + i32::from(access.write) * libc::PROT_WRITE;
-        let at = Device::register(self, fd, memory, offset, prot, abi::MAP_FIXED)?;
+        let at = Device::register(self, fd, memory, offset, access.flags(), abi::MAP_FIXED)?;
         if at == offset { Ok(()) } else { Err(Failure::Broken) }
     }
 

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use scif_ring::Mem;
@@ -38,6 +39,12 @@ const OPEN_MAX: usize = 32;
 /// Windows in a row that the owner has removed before their first use. More than this, and the peer
 /// executes the operations.
 const STALE_MAX: u32 = 64;
+/// Time in seconds for which the end of a channel waits for RMAs by DMA: the program may reuse
+/// their buffers afterwards. At the limit the caller closes the channel, which waits for the
+/// driver.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+/// Pause in microseconds between two looks at the end of these RMAs.
+const DRAIN_PAUSE: Duration = Duration::from_micros(20);
 
 const _: () = assert!(OPEN_MAX * ANSWER < 4095);
 
@@ -158,6 +165,8 @@ pub(super) struct KeyChannel {
     /// Number of RMAs by DMA that were started, and that number at the last fence.
     started: u64,
     fenced: u64,
+    /// Number of RMAs by DMA that had ended when the channel did.
+    drained: u64,
 }
 
 impl KeyChannel {
@@ -183,6 +192,7 @@ impl KeyChannel {
             stale: 0,
             started: 0,
             fenced: 0,
+            drained: 0,
         }
     }
 
@@ -230,18 +240,22 @@ impl KeyChannel {
         }
     }
 
-    /// Removes the channel from the set of the owner, before the connection ends.
-    pub(super) fn leave(&self) {
-        if let ChannelStage::Open(open) = &self.stage {
-            self.owner.remove_channel(&open.stream);
+    /// Ends a connected channel, also before the connection ends. Its RMAs by DMA end first: a
+    /// fence reports them, or the channel is closed before the return.
+    pub(super) fn lose(&mut self) {
+        if !matches!(self.stage, ChannelStage::Open(_)) {
+            return;
         }
-    }
-
-    fn lose(&mut self) {
-        self.leave();
+        self.drain();
         if let ChannelStage::Open(open) = std::mem::replace(&mut self.stage, ChannelStage::Lost) {
             log::debug!("key channel to {} has ended; it executes RMA itself", self.peer);
-            self.owner.dispose_channel(open);
+            self.owner.remove_channel(&open.stream);
+            if self.drained == self.started {
+                self.owner.dispose_channel(open);
+            } else {
+                log::debug!("RMA by DMA to {} has not ended; closing its channel", self.peer);
+                drop(open);
+            }
         }
         self.answers.keys.clear();
         self.answers.asked.clear();
@@ -322,13 +336,35 @@ impl KeyChannel {
         Ok(())
     }
 
+    /// Waits for the RMAs by DMA, up to the limit, and notes how many have ended.
+    fn drain(&mut self) {
+        let end = Instant::now() + DRAIN_LIMIT;
+        loop {
+            let ordered = self.order_fence();
+            self.drained = self.ended();
+            let is_possible = match ordered {
+                Ok(()) => true,
+                Err(failure) => !is_end(&failure) || self.drained < self.fenced,
+            };
+            if self.drained == self.started || !is_possible || Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(DRAIN_PAUSE);
+        }
+    }
+
     /// Returns the error for the caller. An ended channel is given up.
     fn failed(&mut self, failure: Failure) -> WindowError {
-        if matches!(failure.errno(), Errno::CONNRESET | Errno::NOTCONN | Errno::NODEV) {
+        if is_end(&failure) {
             self.lose();
         }
         WindowError::Failed(failure)
     }
+}
+
+/// Whether an error says that the channel has ended.
+fn is_end(failure: &Failure) -> bool {
+    matches!(failure.errno(), Errno::CONNRESET | Errno::NOTCONN | Errno::NODEV)
 }
 
 impl Answers {
@@ -350,7 +386,13 @@ impl Answers {
                 return None;
             }
             self.notify = notify;
-            self.keys.insert(key, window.map_or(Cached::Absent(0), Cached::Window));
+            match (window, self.keys.get(&key)) {
+                // The number of searches grows, so that questions become rare.
+                (None, Some(Cached::Absent(_))) => {}
+                (window, _) => {
+                    self.keys.insert(key, window.map_or(Cached::Absent(0), Cached::Window));
+                }
+            }
         }
     }
 }
@@ -382,12 +424,12 @@ impl PeerWindows for KeyChannel {
                 self.started += u64::from(mode == RmaMode::Dma);
                 Ok(())
             }
-            Err(failure)
-                if matches!(failure.errno(), Errno::NXIO | Errno::PERM)
-                    && self.stale < STALE_MAX =>
-            {
-                self.stale += 1;
+            Err(failure) if matches!(failure.errno(), Errno::NXIO | Errno::PERM) => {
                 self.answers.keys.remove(&window.entry.key);
+                if self.stale == STALE_MAX {
+                    return Err(WindowError::Failed(failure));
+                }
+                self.stale += 1;
                 Err(WindowError::Stale)
             }
             Err(failure) => Err(self.failed(failure)),
@@ -400,13 +442,24 @@ impl PeerWindows for KeyChannel {
 
     fn ended(&self) -> u64 {
         match &self.stage {
-            ChannelStage::Open(open) => open.word.as_ref().map_or(0, FenceWord::get),
-            _ => 0,
+            // A peer may reach the word, so it reports no end without a fence.
+            ChannelStage::Open(open) => {
+                open.word.as_ref().map_or(0, FenceWord::get).min(self.fenced)
+            }
+            _ => self.drained,
         }
     }
 
     fn fence(&mut self) -> Result<(), WindowError> {
-        keep_errno(|| self.order_fence().map_err(|failure| self.failed(failure)))
+        keep_errno(|| match self.order_fence() {
+            // The next call orders it.
+            Ok(()) | Err(Failure::Interrupted) => Ok(()),
+            // The peer executes the other RMAs in progress and all later ones, in their order.
+            Err(failure) => {
+                self.lose();
+                Err(WindowError::Failed(failure))
+            }
+        })
     }
 
     fn notify(&self) -> bool {

@@ -16,7 +16,7 @@ const TELL: u32 = u32::from_le_bytes(*b"ScKa");
 const HAS_WINDOW: u32 = 1;
 const NOTIFY: u32 = 2;
 
-/// KeyQuestion for a key.
+/// Frame with the question for a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct KeyQuestion {
@@ -25,7 +25,7 @@ pub(super) struct KeyQuestion {
     key: u64,
 }
 
-/// KeyAnswer to a question.
+/// Frame with the answer to a question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct KeyAnswer {

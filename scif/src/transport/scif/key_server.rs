@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use scif_ring::{AtomicCounter, KeyEntry};
 
@@ -35,6 +36,11 @@ use crate::window_calls::WindowAccess;
 const FIRST_OFFSET: i64 = 1 << 32;
 /// Questions that one channel is answered before the others have their turn.
 const ANSWERS_AT_ONCE: usize = 32;
+/// Maximum number of channels of a port, each with a descriptor. This process executes the RMAs of
+/// further initiators.
+const CHANNELS_MAX: usize = 1024;
+/// Pause in milliseconds after a failed poll(2), in which no question is answered.
+const POLL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Errors of registrations that were logged.
 static REFUSED: OnceEach<i32> = OnceEach::new(16);
@@ -144,7 +150,8 @@ impl KeyServer {
                 log::debug!("starting a thread that registers windows: {error}");
             }
         }
-        if served.is_running && !served.is_stopped {
+        let has_room = served.channels.len() < CHANNELS_MAX;
+        if served.is_running && !served.is_stopped && has_room {
             served.channels.push(channel);
         } else {
             self.sender.dispose(channel);
@@ -185,7 +192,8 @@ impl KeyServer {
                 entries.extend(served.channels.iter().map(|at| entry(at.stream.raw())));
             }
             if let Err(errno) = descriptor::poll_raw(&mut entries, -1) {
-                log::debug!("poll: {errno}");
+                log::debug!("poll of key channels: {errno}; again after {POLL_PAUSE:?}");
+                std::thread::sleep(POLL_PAUSE);
             }
             self.event.drain();
             self.serve(entries.get(1..).unwrap_or_default());

@@ -239,9 +239,17 @@ impl Forwarding {
 
     /// Forwards what was pushed; returns whether the peer needs a doorbell for it.
     fn forward(&mut self) -> bool {
-        if !self.forwarder.forward() {
-            return false;
-        }
+        self.forwarder.forward() && self.is_bell_needed()
+    }
+
+    /// Forwards what was pushed; returns whether the peer needs a doorbell, also without a new
+    /// record: it may wait for space.
+    fn wake(&mut self) -> bool {
+        self.forwarder.forward();
+        self.is_bell_needed()
+    }
+
+    fn is_bell_needed(&self) -> bool {
         publish_fence(false);
         self.forwarder.consumer_idle() || self.bell.sleeping()
     }
@@ -343,10 +351,10 @@ impl ScifLink {
     /// Gives the stream to the thread, which closes it after all data is sent: closing waits for
     /// the driver.
     fn leave(&mut self) {
-        if let Some(ends) = self.ends.take() {
+        if let Some(mut ends) = self.ends.take() {
             self.shared.sleep_flags().all.retain(|flag| flag.id != self.id);
-            if let Some(keys) = &ends.keys {
-                keys.leave();
+            if let Some(keys) = &mut ends.keys {
+                keys.lose();
             }
             self.shared.epoll.remove(&ends.stream);
             self.shared.sender.dispose(ends);
@@ -454,7 +462,7 @@ impl Link for ScifLink {
         keep_errno(|| {
             if self.rings.windows.is_none() {
                 ends.outlet.flush();
-            } else if self.forwarding.as_mut().is_none_or(Forwarding::forward) {
+            } else if self.forwarding.as_mut().is_none_or(Forwarding::wake) {
                 ends.outlet.ring_bell();
             }
         });

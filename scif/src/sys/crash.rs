@@ -80,9 +80,9 @@ pub(crate) fn write_file(path: &CStr, map: &Mapping, len: usize) -> Result<(), E
         match usize::try_from(written) {
             Ok(0) => return Err(Errno::IO),
             Ok(count) => done += count,
-            Err(_) => match Errno::from_io_error(&std::io::Error::last_os_error()) {
-                Some(Errno::INTR) => {}
-                other => return Err(other.unwrap_or(Errno::IO)),
+            Err(_) => match super::process::last_errno() {
+                Errno::INTR => {}
+                errno => return Err(errno),
             },
         }
     }

@@ -212,7 +212,7 @@ without_device() {
 scif_over_device() {
     cases_of "scif-conformance over libscifdev.so, $1" "scif-conformance-$2" \
         scif_conformance SCIF_TRANSPORT=kernel LD_PRELOAD="$ROOT/build/lib/libscifdev.so" "${@:3}"
-    grep -E '^(not asked|[0-9]+ not asked|of )' "$LOGS/scif-conformance-$2.log" | sed 's/^/     /'
+    grep -E '^(not run|[0-9]+ not run|of )' "$LOGS/scif-conformance-$2.log" | sed 's/^/     /'
 }
 
 ioctls() {
@@ -230,7 +230,7 @@ ioctls() {
             log=scif-conformance-driver${device//\//-}
             cases_of "scif-conformance over this system's driver, $device" "$log" \
                 scif_conformance SCIF_TRANSPORT=kernel SCIF_DEVICE=$device
-            grep -E '^(not asked|of )' "$LOGS/$log.log" | sed 's/^/     /'
+            grep -E '^(not run|of )' "$LOGS/$log.log" | sed 's/^/     /'
         else
             echo "     no driver at $device on this system"
         fi

@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use scif_fabtests::fi::Lib;
 use scif_fabtests::harness::leak_check::Before;
-use scif_fabtests::harness::output::say;
+use scif_fabtests::harness::output::print_line;
 use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::sandbox::ReserveAllocator;
 use scif_fabtests::harness::{Case, Fail, Rank, driver};
@@ -126,7 +126,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     let unknown =
         args.names.filter.iter().find(|word| !everything.iter().any(|case| named(case, word)));
     if let Some(word) = unknown {
-        say(&format!("no case is named {word}; --list shows the names"));
+        print_line(&format!("no case is named {word}; --list shows the names"));
         return ExitCode::FAILURE;
     }
     let wanted = |case: &Case| {
@@ -136,18 +136,18 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     let chosen: Vec<Case> = everything.into_iter().filter(wanted).collect();
     if args.list {
         for case in &chosen {
-            say(&format!("{} ({} ranks)", case.name, case.ranks));
+            print_line(&format!("{} ({} ranks)", case.name, case.ranks));
         }
         return ExitCode::SUCCESS;
     }
     let lib = match Lib::open(&args.lib) {
         Ok(lib) => lib,
         Err(e) => {
-            say(&e);
+            print_line(&e);
             return ExitCode::FAILURE;
         }
     };
-    say(&format!(
+    print_line(&format!(
         "provider {}, libfabric {} ({}), {} cases, seed {}",
         args.prov,
         lib.version_text(),
@@ -158,7 +158,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     let mut score = Score::default();
     if args.names.over_driver {
         for begin in excused::of_none() {
-            say(&format!("FAIL     excused.rs: no case: {begin}"));
+            print_line(&format!("FAIL     excused.rs: no case: {begin}"));
             score.failed += 1;
         }
     }
@@ -167,7 +167,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     for _ in 0..args.repeat {
         for case in &chosen {
             if let Some(reason) = excused::reason(case.name).filter(|_| args.names.over_driver) {
-                say(&format!("excused  {} ({reason})", case.name));
+                print_line(&format!("excused  {} ({reason})", case.name));
                 score.excused += 1;
                 continue;
             }
@@ -176,21 +176,21 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     }
     for line in before.compare("scif", &score.pids) {
         score.failed += 1;
-        say(&format!("FAIL     clean-up: {line}"));
+        print_line(&format!("FAIL     clean-up: {line}"));
     }
     for name in &score.names {
-        say(&format!("failed: {name}"));
+        print_line(&format!("failed: {name}"));
     }
     if score.not_run > 0 {
-        say(&format!(
+        print_line(&format!(
             "{} cases not run: the provider, or this libfabric, lacks the feature",
             score.not_run
         ));
     }
     if score.excused > 0 {
-        say(&format!("{} cases excused: they do not concern a driver", score.excused));
+        print_line(&format!("{} cases excused: they do not concern a driver", score.excused));
     }
-    say(&format!(
+    print_line(&format!(
         "conformance (libfabric {}): {} passed, {} failed",
         lib.version_text(),
         score.passed,
@@ -220,7 +220,7 @@ fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
     let (not_run, why) = match outcome {
         Ok(()) => {
             score.passed += 1;
-            return say(&format!("pass     {} ({secs:.2} s)", case.name));
+            return print_line(&format!("pass     {} ({secs:.2} s)", case.name));
         }
         Err(Fail::NotHere(why)) => (true, why),
         Err(Fail::NotRun(why)) => (!strict, why),
@@ -228,9 +228,9 @@ fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
     };
     if not_run {
         score.not_run += 1;
-        return say(&format!("notrun   {} ({why})", case.name));
+        return print_line(&format!("notrun   {} ({why})", case.name));
     }
     score.failed += 1;
     score.names.push(case.name);
-    say(&format!("FAIL     {} ({secs:.2} s, seed {})\n    {why}", case.name, target.seed));
+    print_line(&format!("FAIL     {} ({secs:.2} s, seed {})\n    {why}", case.name, target.seed));
 }

@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn each_refusal_is_reported() {
-        static HEARD: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+        static UNSUPPORTED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
         on_unsupported(|name| {
-            HEARD.lock().unwrap().push(name);
+            UNSUPPORTED.lock().unwrap().push(name);
             assert_ne!(name, "fi_reject", "a panic that ends in the stub");
         });
         // SAFETY: the stubs ignore their arguments.
@@ -160,9 +160,9 @@ mod tests {
             let answer = (FI_OPS_CM_NOSYS.reject)(null_mut(), null_mut(), null(), 0);
             assert_eq!(answer, -FI_ENOSYS);
         }
-        let heard = HEARD.lock().unwrap();
-        assert!(heard.contains(&"fi_listen") && heard.contains(&"fi_tinject"));
-        assert!(!heard.contains(&"fi_cntr_read"), "a count is no refusal");
+        let unsupported = UNSUPPORTED.lock().unwrap();
+        assert!(unsupported.contains(&"fi_listen") && unsupported.contains(&"fi_tinject"));
+        assert!(!unsupported.contains(&"fi_cntr_read"), "a count is no refusal");
     }
 
     #[test]

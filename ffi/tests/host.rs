@@ -48,8 +48,8 @@ fn a_loaded_provider_reaches_its_host() {
         .output()
         .unwrap();
     fs::remove_dir_all(&dir).unwrap();
-    let said = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{said}");
+    let output = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{output}");
     let wanted = [
         "stack Some(\"",
         "100%s enabled true\n",
@@ -63,11 +63,11 @@ fn a_loaded_provider_reaches_its_host() {
         "again true\n",
     ];
     for text in wanted {
-        assert!(said.contains(text), "no {text:?} in:\n{said}");
+        assert!(output.contains(text), "no {text:?} in:\n{output}");
     }
     let paths: Vec<&str> =
-        said.split("Some(\"").skip(1).filter_map(|s| s.split('"').next()).collect();
-    assert_eq!(paths.len(), 2, "{said}");
+        output.split("Some(\"").skip(1).filter_map(|s| s.split('"').next()).collect();
+    assert_eq!(paths.len(), 2, "{output}");
     assert!(paths.iter().all(|p| p.contains("libfabric.so")), "{paths:?}");
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Attacker<'r> {
     pub(crate) counts: Counts,
     pub(crate) domain: String,
     body: Vec<u8>,
-    told: Instant,
+    reported: Instant,
     /// Number of records reported so far.
     sum: u64,
 }
@@ -88,7 +88,7 @@ impl<'r> Attacker<'r> {
             counts: Counts::default(),
             domain: config.domain.clone().unwrap_or_default(),
             body: (0..BODY_MAX).map(|n| n.to_le_bytes().first().copied().unwrap_or(0)).collect(),
-            told: Instant::now(),
+            reported: Instant::now(),
             sum: 0,
         };
         // Not the port of a predecessor, whose listener may be in transit to the victim as a
@@ -124,21 +124,21 @@ impl<'r> Attacker<'r> {
     /// Reports the counts since the last report to the parent. Fails when the parent has closed its
     /// end.
     pub(crate) fn beat(&mut self) -> Outcome {
-        if self.told.elapsed() < BEAT { Ok(()) } else { self.tell() }
+        if self.reported.elapsed() < BEAT { Ok(()) } else { self.report() }
     }
 
-    pub(crate) fn tell(&mut self) -> Outcome {
-        self.told = Instant::now();
+    pub(crate) fn report(&mut self) -> Outcome {
+        self.reported = Instant::now();
         let c = std::mem::take(&mut self.counts);
         self.sum += c.records;
         let text =
             format!("{} {} {} {} {}", c.records, c.words, c.handshakes, c.packets, c.connections);
-        self.rank.tell(text.as_bytes())
+        self.rank.send_to_parent(text.as_bytes())
     }
 
     /// Executes this program again in the same process: for the victim, its peer dies.
     pub(crate) fn start_again(&mut self) -> Outcome {
-        self.tell()?;
+        self.report()?;
         let mut args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
         args.extend(["--life".into(), (self.rank.life + 100_000).to_string().into()]);
         Err(std::process::Command::new("/proc/self/exe").args(args).exec().into())
@@ -254,14 +254,14 @@ impl<'r> Attacker<'r> {
                 self.push(endpoint, id, &record);
             }
             62..86 => {
-                let said = endpoint.conn(id).and_then(|conn| {
+                let head_seen = endpoint.conn(id).and_then(|conn| {
                     let record = conn.rx().peek().ok()??;
-                    let said = (record.kind, record.head().to_vec());
+                    let head_seen = (record.kind, record.head().to_vec());
                     conn.rx().advance();
-                    Some(said)
+                    Some(head_seen)
                 });
-                if let Some((kind, head)) = said {
-                    self.mutator.heard(&head);
+                if let Some((kind, head)) = head_seen {
+                    self.mutator.learn(&head);
                     let record = self.mutator.answer(kind, &head);
                     self.push(endpoint, id, &record);
                 }

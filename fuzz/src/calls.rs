@@ -43,13 +43,13 @@ pub(crate) fn victim(rank: &Rank) -> Outcome {
     let listener = scif.open().map_err(failed)?;
     let port = scif.bind(listener, 0).map_err(failed)?;
     scif.listen(listener, 64).map_err(failed)?;
-    rank.tell(format!("victim {port} 0 {WINDOW} {PAGE} -").as_bytes())?;
+    rank.send_to_parent(format!("victim {port} 0 {WINDOW} {PAGE} -").as_bytes())?;
     let pages = Pages::new(4 * PAGE).map_err(failed)?;
     let mut rng = Rng::new(rank.target.seed);
     let mut open: Vec<(RawFd, Option<bool>)> = Vec::new();
     let mut buffer = [0; 64];
     loop {
-        if rank.hear()?.is_some() {
+        if rank.receive_from_parent()?.is_some() {
             return Ok(());
         }
         let mut busy = false;

@@ -7,7 +7,7 @@ use libfabric_sys as sys;
 use scif_fabtests::fi::Buf;
 use scif_fabtests::harness::output::{from_hex, to_hex};
 use scif_fabtests::harness::{Fail, Outcome, Rank};
-use scif_fabtests::rig::{Ask, Queues, Rig};
+use scif_fabtests::rig::{Queues, Rig, Spec};
 use scif_fabtests::{check, check_eq};
 
 use crate::args::{Args, Target};
@@ -36,15 +36,15 @@ pub(crate) struct Pulse<'r> {
     rank: &'r Rank,
     sender: &'static str,
     last: Instant,
-    told: Instant,
+    reported: Instant,
     worst: Duration,
     count: u64,
 }
 
 impl<'r> Pulse<'r> {
     pub(crate) fn new(rank: &'r Rank, sender: &'static str) -> Pulse<'r> {
-        let (last, told) = (Instant::now(), Instant::now());
-        Pulse { rank, sender, last, told, worst: Duration::ZERO, count: 0 }
+        let (last, reported) = (Instant::now(), Instant::now());
+        Pulse { rank, sender, last, reported, worst: Duration::ZERO, count: 0 }
     }
 
     /// Counts one round trip. Returns true when the parent has ended the run.
@@ -53,19 +53,19 @@ impl<'r> Pulse<'r> {
         self.worst = self.worst.max(now - self.last);
         self.last = now;
         self.count += 1;
-        if now - self.told > Duration::from_millis(100) {
-            self.told = now;
+        if now - self.reported > Duration::from_millis(100) {
+            self.reported = now;
             let text = format!("{} {} {}", self.sender, self.count, self.worst.as_micros());
             self.worst = Duration::ZERO;
-            self.rank.tell(text.as_bytes())?;
-            return Ok(self.rank.hear()?.is_some());
+            self.rank.send_to_parent(text.as_bytes())?;
+            return Ok(self.rank.receive_from_parent()?.is_some());
         }
         Ok(false)
     }
 }
 
 /// Returns the capabilities of a victim and its honest client.
-pub(crate) fn ask(args: &Args) -> Ask {
+pub(crate) fn spec(args: &Args) -> Spec {
     let mut caps = sys::FI_MSG | sys::FI_TAGGED;
     if args.target != Target::Msg {
         caps |= sys::FI_DIRECTED_RECV;
@@ -76,31 +76,31 @@ pub(crate) fn ask(args: &Args) -> Ask {
     if args.target == Target::Rdm {
         caps |= sys::FI_COLLECTIVE;
     }
-    Ask::caps(caps).with(|ask| {
-        ask.hints.ep_type = match args.target {
+    Spec::caps(caps).with(|spec| {
+        spec.hints.ep_type = match args.target {
             Target::Msg => sys::FI_EP_MSG,
             Target::Dgram => sys::FI_EP_DGRAM,
             _ => sys::FI_EP_RDM,
         };
-        ask.queues = Queues::One;
-        ask.eq = true;
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+        spec.queues = Queues::One;
+        spec.eq = true;
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
         if args.auto {
-            ask.hints.data_progress = sys::FI_PROGRESS_AUTO;
+            spec.hints.data_progress = sys::FI_PROGRESS_AUTO;
         }
     })
 }
 
 pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
-    let ask = ask(args);
+    let spec = spec(args);
     let name = from_hex(&args.victim);
-    let rig = Rig::open_alone(rank, &ask)?;
+    let rig = Rig::open_alone(rank, &spec)?;
     let victim = if args.target == Target::Msg {
         msg_line(&rig, &name)?;
         0
     } else {
         let own = rig.ep.name()?;
-        rank.tell(format!("honest {} {}", port_of(&own), to_hex(&own)).as_bytes())?;
+        rank.send_to_parent(format!("honest {} {}", port_of(&own), to_hex(&own)).as_bytes())?;
         rig.av.insert(&name)?
     };
     // The victim waits for this address before it replies.

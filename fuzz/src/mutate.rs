@@ -13,7 +13,7 @@ use scif_ring::{BODY_MAX, HEAD_MAX};
 const KINDS: [std::ops::RangeInclusive<u8>; 5] =
     [0x01..=0x05, 0x10..=0x17, 0x18..=0x1d, 0x20..=0x23, 0x40..=0x5f];
 /// Number of words of the victim that are kept.
-const HEARD: usize = 64;
+const WORDS: usize = 64;
 
 /// One record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,24 +27,24 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) struct Mutator {
     pub(crate) rng: Rng,
-    heard: Vec<u64>,
+    words: Vec<u64>,
     /// Key, address and length of memory that the victim has registered.
     region: [u64; 3],
 }
 
 impl Mutator {
     pub(crate) fn new(seed: u64, region: [u64; 3]) -> Mutator {
-        Mutator { rng: Rng::new(seed), heard: Vec::new(), region }
+        Mutator { rng: Rng::new(seed), words: Vec::new(), region }
     }
 
     /// Keeps the words of a header that the victim has sent.
-    pub(crate) fn heard(&mut self, head: &[u8]) {
+    pub(crate) fn learn(&mut self, head: &[u8]) {
         for word in head.as_chunks::<8>().0 {
-            if self.heard.len() >= HEARD {
-                let at = self.rng.below(HEARD);
-                self.heard.swap_remove(at);
+            if self.words.len() >= WORDS {
+                let at = self.rng.below(WORDS);
+                self.words.swap_remove(at);
             }
-            self.heard.push(u64::from_ne_bytes(*word));
+            self.words.push(u64::from_ne_bytes(*word));
         }
     }
 
@@ -55,8 +55,8 @@ impl Mutator {
         match self.rng.below(16) {
             0..4 => self.rng.below(64) as u64,
             4..7 => {
-                let heard = self.rng.pick(&self.heard).unwrap_or(1);
-                if self.rng.one_in(3) { heard.wrapping_add(near) } else { heard }
+                let words = self.rng.pick(&self.words).unwrap_or(1);
+                if self.rng.one_in(3) { words.wrapping_add(near) } else { words }
             }
             7 => key,
             8 => base.wrapping_add(near),
@@ -179,7 +179,7 @@ mod tests {
     fn one_seed_is_one_attack() {
         let of = |seed| {
             let mut mutator = mutator(seed);
-            mutator.heard(&[7; 32]);
+            mutator.learn(&[7; 32]);
             let records: Vec<Record> = (0..500).map(|_| mutator.record()).collect();
             let packets: Vec<Vec<u8>> = (0..500).map(|_| mutator.packet(&[1; 48])).collect();
             (records, packets, (0..500).map(|_| mutator.place(192_512)).collect::<Vec<_>>())
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn words_of_the_victim_come_back() {
         let mut mutator = mutator(5);
-        mutator.heard(&0x1122_3344_5566_7788_u64.to_ne_bytes());
+        mutator.learn(&0x1122_3344_5566_7788_u64.to_ne_bytes());
         assert!((0..100).any(|_| mutator.word() == 0x1122_3344_5566_7788));
     }
 }

@@ -9,13 +9,13 @@ use scif_fabtests::harness::{Outcome, Rank};
 use scif_fabtests::rig::Rig;
 
 use crate::args::Args;
-use crate::honest::{Pulse, ask};
+use crate::honest::{Pulse, spec};
 
 /// Context of the message.
 const SENT: usize = 1;
 
 pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask(args))?;
+    let rig = Rig::open_alone(rank, &spec(args))?;
     let victim = rig.av.insert(&from_hex(&args.victim))?;
     let (from, flags) = (Buf::new(8), sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION);
     let mut pulse = Pulse::new(rank, "newcomer");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::harness::control::{Answer, Say, pair};
-use scif_fabtests::harness::output::say;
+use scif_fabtests::harness::output::print_line;
 use scif_fabtests::harness::{Fail, Outcome, Rng};
 
 use crate::args::{Args, Role, Target};
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         if args.auto { ", automatic progress" } else { "" }
     )
     .to_lowercase();
-    say(&format!("fuzz of {subject}, seed {}", args.seed));
+    print_line(&format!("fuzz of {subject}, seed {}", args.seed));
     let mut run = Run {
         args: args.clone(),
         given: args,
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         let _ = process.child.wait();
     }
     let [records, words, handshakes, packets, connections] = run.counts;
-    say(&format!(
+    print_line(&format!(
         "     {records} records, {words} words, {handshakes} handshakes, {packets} packets, \
          {connections} connections; {} round trips, longest {} ms; {} newcomers, longest {} ms; \
          victim {} KiB, then {} KiB; {} attackers ended by themselves",
@@ -114,18 +114,21 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(()) if args.crowd > 0 && connections > 0 => (connections, 0),
         Ok(()) if records > 0 => (records + handshakes, 0),
         Ok(()) => {
-            say(&format!(
+            print_line(&format!(
                 "FAIL     fuzz of {subject}, seed {}\n    no attacker sent a record",
                 args.seed
             ));
             (0, 1)
         }
         Err(Fail::Failed(why) | Fail::NotRun(why) | Fail::NotHere(why)) => {
-            say(&format!("FAIL     fuzz of {subject}, seed {}\n    {why}\n{last}", args.seed));
+            print_line(&format!(
+                "FAIL     fuzz of {subject}, seed {}\n    {why}\n{last}",
+                args.seed
+            ));
             (0, 1)
         }
     };
-    say(&format!("fuzz of {subject}: {passed} passed, {failed} failed"));
+    print_line(&format!("fuzz of {subject}: {passed} passed, {failed} failed"));
     ExitCode::from(u8::from(failed > 0))
 }
 
@@ -241,7 +244,7 @@ impl Run<'_> {
                 }
             }
             if self.attacker_ends <= 3 {
-                say(&format!("     an attacker ended: {status} {}", why.trim()));
+                print_line(&format!("     an attacker ended: {status} {}", why.trim()));
             }
         }
         let (fresh, end) = (self.spawn(Role::Attacker, 2 + at)?, self.lifetime());
@@ -292,7 +295,7 @@ impl Run<'_> {
                     return Err(Fail::here(format_args!("{id}: {why}\n{}", self.errors())));
                 }
                 Ok(Some(word)) if self.attacker_ends < 3 => {
-                    say(&format!("     an attacker: {word:?}"))
+                    print_line(&format!("     an attacker: {word:?}"))
                 }
                 _ => {}
             }

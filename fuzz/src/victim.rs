@@ -53,8 +53,8 @@ struct Victim<'r> {
 }
 
 pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
-    let ask = honest::ask(args);
-    let rig = Rig::open_alone(rank, &ask)?;
+    let spec = honest::spec(args);
+    let rig = Rig::open_alone(rank, &spec)?;
     let region = Buf::new(1 << 20);
     let access = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
     let remote = match args.target {
@@ -96,14 +96,14 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
             victim.others.push(Side { addr, ..side.clone() });
         }
     }
-    rank.tell(
+    rank.send_to_parent(
         format!("victim {} {key} {base} {} {}", port_of(&name), region.len(), to_hex(&name))
             .as_bytes(),
     )?;
     let canary = Buf::new(4096);
     canary.fill(0xa5);
     loop {
-        if let Some(parts) = rank.hear()? {
+        if let Some(parts) = rank.receive_from_parent()? {
             let text = parts
                 .first()
                 .map(|part| String::from_utf8_lossy(part).into_owned())

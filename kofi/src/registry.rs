@@ -134,12 +134,12 @@ impl<P: Provider> Registry<P> {
     /// The last error, if no provider returned an answer; `None` if there was no error either.
     pub fn gather<T, E>(
         &self,
-        mut ask: impl FnMut(&Call<P>) -> Result<Vec<T>, E>,
+        mut query: impl FnMut(&Call<P>) -> Result<Vec<T>, E>,
     ) -> Result<Vec<T>, Option<E>> {
         let mut answers = Vec::new();
         let mut last = None;
         for call in self.calls() {
-            match ask(&call) {
+            match query(&call) {
                 Ok(more) => answers.extend(more),
                 Err(error) => last = Some(error),
             }

@@ -47,7 +47,7 @@ fn register(to: &Registry<Toy>, name: &CStr, minor: u16, toy: &Toy) -> Result<()
     })
 }
 
-fn ask(registry: &Registry<Toy>) -> Result<Vec<u32>, Option<i32>> {
+fn query(registry: &Registry<Toy>) -> Result<Vec<u32>, Option<i32>> {
     registry.gather(|call| call.answer.borrow().clone())
 }
 
@@ -57,7 +57,7 @@ fn defect_1_an_unknown_name_finds_no_provider() {
     register(&registry, c"a", 2, &toy(1)).unwrap();
     // Older than "a" but with another name, which is no reason to refuse it.
     register(&registry, c"b", 1, &toy(2)).unwrap();
-    assert_eq!(ask(&registry), Ok(vec![1, 2]));
+    assert_eq!(query(&registry), Ok(vec![1, 2]));
     for name in [c"c", c"", c"A", c"aa", c"a;b"] {
         assert!(registry.enter(name).is_none(), "{name:?}");
     }
@@ -70,11 +70,11 @@ fn defect_2_a_replaced_provider_can_leave() {
     let (old, new) = (toy(1), toy(2));
     register(&registry, c"a", 1, &old).unwrap();
     register(&registry, c"a", 2, &new).unwrap();
-    assert_eq!(ask(&registry), Ok(vec![2]));
+    assert_eq!(query(&registry), Ok(vec![2]));
     assert_eq!(registry.deregister(&1, AT_ONCE), Ok(()));
     assert_eq!((old.cleanups.get(), new.cleanups.get()), (1, 0));
     assert_eq!(registry.deregister(&1, AT_ONCE), Err(DeregisterError::Unknown));
-    assert_eq!(ask(&registry), Ok(vec![2]));
+    assert_eq!(query(&registry), Ok(vec![2]));
 }
 
 #[test]
@@ -85,16 +85,16 @@ fn defect_3_the_error_of_one_provider_keeps_the_answers_of_others() {
         register(&registry, name, 1, toy).unwrap();
     }
     *toys[1].answer.borrow_mut() = Err(5);
-    assert_eq!(ask(&registry), Ok(vec![1, 3]));
+    assert_eq!(query(&registry), Ok(vec![1, 3]));
     *toys[1].answer.borrow_mut() = Ok(Vec::new());
-    assert_eq!(ask(&registry), Ok(vec![1, 3]));
+    assert_eq!(query(&registry), Ok(vec![1, 3]));
     *toys[2].answer.borrow_mut() = Err(6);
-    assert_eq!(ask(&registry), Ok(vec![1]));
+    assert_eq!(query(&registry), Ok(vec![1]));
     *toys[0].answer.borrow_mut() = Err(7);
-    assert_eq!(ask(&registry), Err(Some(6)));
+    assert_eq!(query(&registry), Err(Some(6)));
     *toys[0].answer.borrow_mut() = Ok(Vec::new());
     *toys[2].answer.borrow_mut() = Ok(Vec::new());
-    assert_eq!(ask(&registry), Err(None));
+    assert_eq!(query(&registry), Err(None));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn defect_4_a_provider_may_use_the_registry_that_calls_it() {
     let answers = registry.gather(|call| -> Result<_, i32> {
         assert_eq!(call.id, 1);
         register(&registry, c"inner", 1, &inner).unwrap();
-        let nested = ask(&registry).unwrap();
+        let nested = query(&registry).unwrap();
         // Waiting for itself would never end.
         assert_eq!(registry.deregister(&1, Timeout::Forever), Err(DeregisterError::Inside));
         assert_eq!(outer.cleanups.get(), 0, "cleaned up inside its own call");
@@ -115,7 +115,7 @@ fn defect_4_a_provider_may_use_the_registry_that_calls_it() {
     assert_eq!(answers, Ok(vec![1, 2]));
     assert_eq!((outer.cleanups.get(), inner.cleanups.get()), (1, 1));
     assert_eq!(registry.deregister(&1, AT_ONCE), Ok(()));
-    assert_eq!(ask(&registry), Err(None));
+    assert_eq!(query(&registry), Err(None));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn defect_6_registering_twice_changes_nothing() {
     for (name, version) in [(c"a", 1), (c"a", 2), (c"other", 3)] {
         assert_eq!(register(&registry, name, version, &toy), Err(RegisterError::Registered));
     }
-    assert_eq!(ask(&registry), Ok(vec![1]));
+    assert_eq!(query(&registry), Ok(vec![1]));
     assert_eq!(toy.cleanups.get(), 0);
     assert_eq!(
         registry.deregister(&1, AT_ONCE),
@@ -190,9 +190,9 @@ fn defect_8_an_open_fabric_keeps_its_provider_and_stalls_no_call() {
     register(&registry, c"a", 1, &old).unwrap();
     let opening = registry.enter(c"a").unwrap();
     // An open call that opens a fabric does not block other calls.
-    assert_eq!(ask(&registry), Ok(vec![1]));
+    assert_eq!(query(&registry), Ok(vec![1]));
     register(&registry, c"a", 2, &new).unwrap();
-    assert_eq!(ask(&registry), Ok(vec![2]));
+    assert_eq!(query(&registry), Ok(vec![2]));
     let fabric = opening.hold();
     drop(opening);
     assert_eq!(old.cleanups.get(), 0, "its fabric is open");
@@ -221,8 +221,8 @@ fn order_is_that_of_registration_and_a_newer_version_keeps_the_place() {
         register(&registry, name, 1, &toy(id)).unwrap();
     }
     register(&registry, c"b", 2, &toy(4)).unwrap();
-    assert_eq!(ask(&registry), Ok(vec![1, 4, 3]));
+    assert_eq!(query(&registry), Ok(vec![1, 4, 3]));
     registry.deregister(&1, AT_ONCE).unwrap();
     register(&registry, c"a", 1, &toy(5)).unwrap();
-    assert_eq!(ask(&registry), Ok(vec![4, 3, 5]));
+    assert_eq!(query(&registry), Ok(vec![4, 3, 5]));
 }

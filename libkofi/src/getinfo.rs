@@ -80,7 +80,7 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
         };
         // SAFETY: null, or a copy that belongs to this library.
         let hinted = unsafe { hinted_names(args.hints) };
-        let found = registry().gather(|call| ask(call, &args, &hinted));
+        let found = registry().gather(|call| query(call, &args, &hinted));
         let answers = found.map_err(|last| {
             log::info(format_args!(
                 "fi_getinfo: no provider offers an endpoint for these hints ({:?}): FI_ENODATA",
@@ -148,7 +148,7 @@ fn is_selected(name: &CStr, hinted: Option<&CStr>) -> bool {
 /// Single infos, owned by the caller.
 type Infos = Vec<*mut fi_info>;
 
-fn ask(call: &Call<Vector>, args: &GetInfoArgs<'_>, hinted: &Names<'_>) -> Result<Infos, Errno> {
+fn query(call: &Call<Vector>, args: &GetInfoArgs<'_>, hinted: &Names<'_>) -> Result<Infos, Errno> {
     let name = call.name();
     if !is_wanted(name) || !is_selected(name, hinted.provider) || call.interface < args.version {
         return Ok(Vec::new());

@@ -139,7 +139,7 @@ pub(crate) unsafe fn write(
 
 /// Logs a message of the library itself, like one of a provider: into the log imported by the
 /// program, if there is one.
-fn say(level: u32, text: fmt::Arguments<'_>) {
+fn log_message(level: u32, text: fmt::Arguments<'_>) {
     let subsys = libfabric_sys::FI_LOG_CORE;
     // SAFETY: null is allowed.
     if unsafe { !enabled(ptr::null(), level, subsys) } {
@@ -153,12 +153,12 @@ fn say(level: u32, text: fmt::Arguments<'_>) {
 
 /// Logs a fact that the user should act on.
 pub(crate) fn warn(text: fmt::Arguments<'_>) {
-    say(WARN, text);
+    log_message(WARN, text);
 }
 
 /// Logs a fact that explains a decision.
 pub(crate) fn info(text: fmt::Arguments<'_>) {
-    say(INFO, text);
+    log_message(INFO, text);
 }
 
 #[cfg(test)]

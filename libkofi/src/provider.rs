@@ -49,7 +49,7 @@ pub struct kofi_provider {
 
 /// Function that queries infos.
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum GetInfo {
     Slides(kofi_getinfo_fn),
     Final(getinfo_fn),
 }
@@ -74,7 +74,7 @@ pub(crate) struct Vector {
     /// see it.
     pub(crate) interface: u32,
     layout: Layout,
-    ask: Option<Ask>,
+    getinfo: Option<GetInfo>,
     freeinfo: Option<kofi_freeinfo_fn>,
     fabric: fabric_fn,
     cleanup: Option<cleanup_fn>,
@@ -116,7 +116,7 @@ impl Vector {
             interface: VERSION,
             // The provider may have been compiled with any headers since libfabric 1.17.
             layout: Layout::V1_3,
-            ask: provider.getinfo.map(Ask::Slides),
+            getinfo: provider.getinfo.map(GetInfo::Slides),
             freeinfo: provider.freeinfo,
             fabric: provider.fabric?,
             cleanup: None,
@@ -136,7 +136,7 @@ impl Vector {
             origin,
             interface,
             layout,
-            ask: provider.getinfo.map(Ask::Final),
+            getinfo: provider.getinfo.map(GetInfo::Final),
             freeinfo: None,
             fabric: provider.fabric?,
             cleanup: provider.cleanup,
@@ -151,8 +151,8 @@ impl Vector {
     pub(crate) fn getinfo(&self, args: &GetInfoArgs<'_>) -> Result<Vec<*mut fi_info>, Errno> {
         let node = args.node.map_or(ptr::null(), CStr::as_ptr);
         let mut list = ptr::null_mut();
-        let code = match self.ask.ok_or(FI_ENODATA)? {
-            Ask::Slides(getinfo) => {
+        let code = match self.getinfo.ok_or(FI_ENODATA)? {
+            GetInfo::Slides(getinfo) => {
                 let service = service_number(args.service)?;
                 // A separate copy, since the provider may change it. SAFETY: null, or an info of
                 // the current layout.
@@ -162,7 +162,7 @@ impl Vector {
                 // them.
                 unsafe { getinfo(args.version, node, service, args.flags, hinted, &raw mut list) }
             }
-            Ask::Final(getinfo) => {
+            GetInfo::Final(getinfo) => {
                 let service = args.service.map_or(ptr::null(), CStr::as_ptr);
                 // SAFETY: the provider's function with arguments of its prototype; it does not keep
                 // them.

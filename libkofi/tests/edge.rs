@@ -189,7 +189,7 @@ impl Drop for Hints {
 }
 
 /// Returns the providers that answer, by name and version.
-fn ask(hints: Option<&CStr>) -> Result<Vec<(CString, u32)>, c_int> {
+fn query(hints: Option<&CStr>) -> Result<Vec<(CString, u32)>, c_int> {
     let hints = hints.map(Hints::of);
     let mut list = ptr::dangling_mut();
     let code = unsafe {
@@ -279,10 +279,10 @@ fn defect_1_names_are_exact() {
     let (a, b) = (slides(c"edge-a", 2), slides(c"edge-b", 1));
     assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, a) }, 0);
     assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, b) }, 0);
-    assert_eq!(ask(Some(c"edge-a")), Ok(vec![(c"edge-a".to_owned(), 2)]));
-    assert_eq!(ask(Some(c"edge-b")), Ok(vec![(c"edge-b".to_owned(), 1)]));
+    assert_eq!(query(Some(c"edge-a")), Ok(vec![(c"edge-a".to_owned(), 2)]));
+    assert_eq!(query(Some(c"edge-b")), Ok(vec![(c"edge-b".to_owned(), 1)]));
     for name in [c"edge-c", c"EDGE-A", c"edge-a;edge-b", c"edge"] {
-        assert_eq!(ask(Some(name)), Err(-fi::FI_ENODATA), "{name:?}");
+        assert_eq!(query(Some(name)), Err(-fi::FI_ENODATA), "{name:?}");
         assert_eq!(open(name), Err(-fi::FI_ENODEV), "{name:?}");
     }
     assert_eq!(with(|toy| toy.service), 9300);
@@ -300,7 +300,7 @@ fn defect_2_and_6_versions_replace_and_repetitions_change_nothing() {
     assert_eq!(unsafe { kfi_provider_register(new) }, 0);
     assert_eq!(with(|toy| toy.cleanups), 1, "of the older one, which nobody used");
     assert_eq!(unsafe { kfi_provider_register(old) }, -libc::EEXIST);
-    assert_eq!(ask(Some(c"edge-v")), Ok(vec![(c"edge-v".to_owned(), 2)]));
+    assert_eq!(query(Some(c"edge-v")), Ok(vec![(c"edge-v".to_owned(), 2)]));
     assert_eq!(kfi_provider_deregister_timed(old, 0), 0);
     assert_eq!(kfi_provider_deregister_timed(new, 0), 0);
     assert_eq!(kfi_provider_deregister_timed(new, 0), -fi::FI_ENODATA);
@@ -312,14 +312,14 @@ fn defect_3_one_error_spoils_no_list() {
     let _turn = turn();
     let good = slides(c"edge-good", 1);
     assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, good) }, 0);
-    let with_good = ask(None).unwrap();
+    let with_good = query(None).unwrap();
     with(|toy| toy.answer = -fi::FI_EIO);
-    assert_eq!(ask(Some(c"edge-good")), Err(-fi::FI_ENODATA));
-    let without = ask(None).unwrap();
+    assert_eq!(query(Some(c"edge-good")), Err(-fi::FI_ENODATA));
+    let without = query(None).unwrap();
     assert_eq!(without.len() + 1, with_good.len(), "scif is left: {without:?}");
     with(|toy| (toy.answer, toy.empty) = (0, true));
-    assert_eq!(ask(Some(c"edge-good")), Err(-fi::FI_ENODATA));
-    assert_eq!(ask(None), Ok(without));
+    assert_eq!(query(Some(c"edge-good")), Err(-fi::FI_ENODATA));
+    assert_eq!(query(None), Ok(without));
     assert_eq!(kofi_provider_deregister(good), 0);
     assert_eq!(with(|toy| toy.freed), 1, "a list goes back to who made it");
 }
@@ -358,11 +358,11 @@ fn defect_4_a_provider_may_call_the_library_that_calls_it() {
             };
             let inner = ptr::with_exposed_provenance_mut(inner);
             assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, inner) }, 0);
-            assert_eq!(ask(Some(c"edge-inner")).unwrap().len(), 1);
+            assert_eq!(query(Some(c"edge-inner")).unwrap().len(), 1);
             assert_eq!(kofi_provider_deregister_timed(inner, -1), 0);
         });
     });
-    assert_eq!(ask(Some(c"edge-outer")).unwrap().len(), 1);
+    assert_eq!(query(Some(c"edge-outer")).unwrap().len(), 1);
     assert_eq!(with(|toy| toy.asked), 2);
     assert_eq!(kofi_provider_deregister(outer), 0);
 }
@@ -397,7 +397,7 @@ fn defect_8_a_slow_open_stalls_no_call() {
     with(|toy| {
         toy.inside = Some(|| {
             with(|toy| toy.inside = None);
-            let other = std::thread::spawn(|| ask(Some(c"edge-slow")));
+            let other = std::thread::spawn(|| query(Some(c"edge-slow")));
             assert_eq!(other.join().unwrap().unwrap().len(), 1);
         });
     });
@@ -431,7 +431,7 @@ fn a_fabric_that_fails_to_open_leaves_nothing() {
 #[test]
 fn scif_is_there_from_the_start() {
     let _turn = turn();
-    assert!(!ask(Some(c"scif")).unwrap().is_empty());
+    assert!(!query(Some(c"scif")).unwrap().is_empty());
     let mut list = ptr::null_mut();
     let code = unsafe {
         kofi_abi_getinfo(
@@ -548,9 +548,9 @@ fn open_by_name(name: &CStr, version: u32, flags: u64) -> Result<*mut fi::fid, c
     }
 }
 
-static HEARD: Mutex<Vec<CString>> = Mutex::new(Vec::new());
+static LOGGED: Mutex<Vec<CString>> = Mutex::new(Vec::new());
 
-unsafe extern "C" fn hears_all(
+unsafe extern "C" fn log_enabled_always(
     _prov: *const fi::fi_provider,
     _level: u32,
     _subsys: u32,
@@ -559,7 +559,7 @@ unsafe extern "C" fn hears_all(
     1
 }
 
-unsafe extern "C" fn hear(
+unsafe extern "C" fn keep_log_line(
     prov: *const fi::fi_provider,
     _level: u32,
     _subsys: u32,
@@ -569,8 +569,8 @@ unsafe extern "C" fn hear(
 ) {
     let (name, text) = unsafe { (CStr::from_ptr((*prov).name), CStr::from_ptr(text)) };
     let line = CString::new([name.to_bytes(), b": ", text.to_bytes()].concat());
-    let mut heard = HEARD.lock().unwrap_or_else(PoisonError::into_inner);
-    heard.extend(line);
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    logged.extend(line);
 }
 
 #[test]
@@ -583,9 +583,9 @@ fn a_program_may_bring_its_log() {
     let early = open_by_name(c"logging", API, 0).unwrap();
     let mut ops = kofi_c::open::fi_ops_log {
         size: size_of::<kofi_c::open::fi_ops_log>(),
-        enabled: Some(hears_all),
+        enabled: Some(log_enabled_always),
         ready: None,
-        log: Some(hear),
+        log: Some(keep_log_line),
     };
     let mut own = kofi_c::open::fid_logging {
         fid: fi::fid { fclass: fi::FI_CLASS_LOG, context: ptr::null_mut(), ops: ptr::null() },
@@ -610,13 +610,13 @@ fn a_program_may_bring_its_log() {
     let newer = kofi_abi_version() + 1;
     let code = unsafe { kofi_abi_getinfo(NODE, newer, null, null, 0, ptr::null(), &raw mut list) };
     assert_eq!(code, -fi::FI_ENOSYS);
-    let heard = HEARD.lock().unwrap().clone();
-    assert!(heard.iter().any(|text| &**text == c"core: heard"), "{heard:?}");
+    let logged = LOGGED.lock().unwrap().clone();
+    assert!(logged.iter().any(|text| &**text == c"core: heard"), "{logged:?}");
     let librarys = |text: &CString| {
         let text = text.to_bytes();
         text.starts_with(b"core: fi_getinfo for interface version") && text.ends_with(b"\n")
     };
-    assert!(heard.iter().any(librarys), "{heard:?}");
+    assert!(logged.iter().any(librarys), "{logged:?}");
     assert_eq!(unsafe { ((*(*own).ops).close)(own) }, 0);
     let log = open_by_name(c"logging", API, 0).unwrap();
     assert_eq!(unsafe { ((*(*log).ops).close)(log) }, 0);

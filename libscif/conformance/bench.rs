@@ -156,7 +156,7 @@ impl Peer<'_> {
     /// Runs `part` while the peer executes `task`.
     fn with<T>(&self, task: Task, part: impl FnOnce() -> T) -> T {
         poke64(self.raw + TASK, task as u64);
-        self.cue.tell();
+        self.cue.notify();
         self.cue.wait();
         let done = part();
         self.cue.wait();
@@ -230,10 +230,10 @@ fn peer(
     }
     api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
     let (on_endpoint, on_socket) = (Sleeper::on(epd), Sleeper::on(socket.as_raw_fd()));
-    cue.tell();
+    cue.notify();
     loop {
         cue.wait();
-        cue.tell();
+        cue.notify();
         let mut bytes = [0; 8];
         match peek64(raw + TASK) {
             task if task == Task::Window as u64 => echo(at),
@@ -261,7 +261,7 @@ fn peer(
             }
             other => panic!("no task: {other}"),
         }
-        cue.tell();
+        cue.notify();
     }
 }
 
@@ -464,7 +464,7 @@ pub(crate) fn run(api: impl Fn() -> Api, short: bool) {
     let other = Process::start(|| peer(&api(), raw, &theirs, far, there));
     let api = api();
     let (listener, _) = api.listener(PORT, 1);
-    mine.tell();
+    mine.notify();
     let (_, epd) = api.accept(listener, BLOCK).unwrap();
     let near = pages(BIG / PAGE);
     for i in (0..BIG).step_by(8) {

@@ -166,7 +166,7 @@ pub(crate) const CASES: &[Case] = &[
             }
             let port = api.bind(epd, 0);
             assert_eq!(port, Err(EINVAL), "bound by the first attempt");
-            cue.tell();
+            cue.notify();
             let mut connected = Err(ECONNREFUSED);
             until("the other has started", || {
                 connected = api.connect(epd, node(1), case_port());
@@ -185,7 +185,7 @@ pub(crate) const CASES: &[Case] = &[
             api.listen(listener, 1).unwrap();
             let (_, epd) = api.accept(listener, BLOCK).unwrap();
             assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("connect_returns_the_port_bound_before", |api| {
@@ -197,7 +197,7 @@ pub(crate) const CASES: &[Case] = &[
             let epd = api.open();
             assert_eq!(api.bind(epd, 4321), Ok(4321));
             assert_eq!(api.connect(epd, 999, 1), Err(ENODEV));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("accept_returns_the_address_of_the_peer", |api| {
@@ -320,7 +320,7 @@ pub(crate) const CASES: &[Case] = &[
             });
             child.wait();
             assert_eq!(api.accept(listener, 0), Err(EAGAIN));
-            cue.tell();
+            cue.notify();
             let (_, epd) = api.accept(listener, BLOCK).unwrap();
             assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
             cue.wait();
@@ -330,7 +330,7 @@ pub(crate) const CASES: &[Case] = &[
             let epd = api.open();
             api.connect(epd, 0, case_port()).unwrap();
             assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("close_of_a_listener_refuses_waiting_requests_only", |api| {
@@ -399,7 +399,7 @@ pub(crate) const CASES: &[Case] = &[
                 "as many as fit, and how many there are"
             );
             assert_eq!(api.nodes_null(), Err(EFAULT));
-            cue.tell();
+            cue.notify();
             until("the other node is gone", || api.nodes(8).0 == Ok(1));
             let epd = api.open();
             assert_eq!(api.connect(epd, 2, case_port()), Err(ECONNREFUSED), "it may come back");
@@ -420,7 +420,7 @@ pub(crate) const CASES: &[Case] = &[
             let epd = api.open();
             assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED));
             assert_eq!(api.bind(epd, 0), Err(EINVAL));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("duplicated_descriptor_is_the_same_endpoint", |api| {

@@ -97,10 +97,10 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("bind_uses_four_bytes", |_| {
         let fd = open();
-        let words = ask(fd, BIND, [0xaaaa_aaaa_0000_0000, 7, 0, 0, 0]).unwrap();
+        let words = call_with_words(fd, BIND, [0xaaaa_aaaa_0000_0000, 7, 0, 0, 0]).unwrap();
         assert!((1089..65536).contains(&low(words[0])));
         assert_eq!(words[0] >> 32, 0xaaaa_aaaa);
-        assert_eq!(ask(fd, BIND, [0; 5]), Err(EINVAL), "bound already");
+        assert_eq!(call_with_words(fd, BIND, [0; 5]), Err(EINVAL), "bound already");
     }),
     ("unmapped_arguments_are_efault", |_| {
         let (a, _b, _) = connection();
@@ -108,19 +108,19 @@ pub(crate) const CASES: &[Case] = &[
         protect(gone, PAGE, libc::PROT_NONE);
         for call in 1..NUMBERS.len() {
             if ![LISTEN, FENCE_WAIT].contains(&call) {
-                assert_eq!(tell(a, call, 0), Err(EFAULT), "{call}");
-                assert_eq!(tell(a, call, gone), Err(EFAULT), "{call}");
+                assert_eq!(call_with_number(a, call, 0), Err(EFAULT), "{call}");
+                assert_eq!(call_with_number(a, call, gone), Err(EFAULT), "{call}");
             }
         }
         let readonly = pages(1);
         protect(readonly, PAGE, libc::PROT_READ);
-        assert_eq!(tell(open(), BIND, readonly), Err(EFAULT));
-        assert_eq!(ask(a, SEND, [gone as u64, two32(4, 0), 0, 0, 0]), Err(EFAULT));
-        assert_eq!(ask(a, FENCE_MARK, [1, gone as u64, 0, 0, 0]), Err(EFAULT));
+        assert_eq!(call_with_number(open(), BIND, readonly), Err(EFAULT));
+        assert_eq!(call_with_words(a, SEND, [gone as u64, two32(4, 0), 0, 0, 0]), Err(EFAULT));
+        assert_eq!(call_with_words(a, FENCE_MARK, [1, gone as u64, 0, 0, 0]), Err(EFAULT));
         assert_eq!(raw_poll(_b, IN, 0), 0, "nothing was sent");
         send(_b, b"data", 0).unwrap();
         until("it has come", || raw_poll(a, IN, 0) == IN);
-        assert_eq!(ask(a, RECV, [readonly as u64, two32(4, 0), 0, 0, 0]), Err(EFAULT));
+        assert_eq!(call_with_words(a, RECV, [readonly as u64, two32(4, 0), 0, 0, 0]), Err(EFAULT));
     }),
     ("unknown_cookie_is_enoent", |_| {
         let fd = open();
@@ -137,7 +137,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(message(b, RECV, &mut buffer, 0), Ok(0));
         assert_eq!(message(b, RECV, &mut [], 2), Ok(0), "no length, no look");
         assert_eq!(message(b, RECV, &mut buffer, 2), Err(EINVAL));
-        assert_eq!(ask(b, RECV, [0, two32(u32::MAX, 0), 0, 0, 0]), Err(EINVAL));
+        assert_eq!(call_with_words(b, RECV, [0, two32(u32::MAX, 0), 0, 0, 0]), Err(EINVAL));
         let mut words: Words = [0, two32(4, 2), 0x1234, 0, 0];
         assert_eq!(raw(b, number(RECV), words.as_mut_ptr().expose_provenance()), Err(EINVAL));
         assert_eq!(words[2], 0x1234, "untouched after an error");
@@ -175,7 +175,7 @@ pub(crate) const CASES: &[Case] = &[
         for side in [1, 2] {
             assert_eq!(wait(a, mark(a, side).unwrap()), Ok(0));
         }
-        assert_eq!(ask(a, FENCE_MARK, [3, 0, 0, 0, 0]), Err(EINVAL), "the flags first");
+        assert_eq!(call_with_words(a, FENCE_MARK, [3, 0, 0, 0, 0]), Err(EINVAL), "the flags first");
         signal(a, (0x1000, 5), (0x2008, 6), 0x31).unwrap();
         until("both", || (peek64(near), peek64(far + 8)) == (5, 6));
     }),

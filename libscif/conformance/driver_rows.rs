@@ -15,7 +15,7 @@ use scif_fabtests::harness::sandbox::become_ordinary_user;
 
 use crate::driver_windows::{self, SELF, hex, register_one, window};
 use crate::ioctl::*;
-use crate::measured::{Row, done, other, other_of_mpss3, row, said, same};
+use crate::measured::{Row, answer_text, done, other, other_of_mpss3, row, same};
 use crate::rig::{
     BLOCK, HUP, IN, OUT, PAGE, RW, pages, plain_close, raw_poll, set_env, set_nonblocking, within,
 };
@@ -30,7 +30,7 @@ fn bits(fd: i32) -> String {
 
 /// Formats a port, which must be a dynamic one.
 fn dynamic(port: Result<u64, i32>) -> String {
-    said(port.map(|port| match port {
+    answer_text(port.map(|port| match port {
         1089..65536 => "dynamic".to_owned(),
         other => other.to_string(),
     }))
@@ -75,19 +75,20 @@ const ROWS: &[Row] = &[
     row! { "unknown_ioctl_numbers", |_| {
             let fd = open();
         }
-        said(raw(fd, GET_VERSION, 0)) =>
+        answer_text(raw(fd, GET_VERSION, 0)) =>
             other_of_mpss3("SCIF_GET_VERSION", "EINVAL", "1",
                 "the driver of MPSS 3 (`/dev/mic/scif`) has this ioctl"),
-        said(raw(fd, 0xc008_7363, 0)) => same("an unknown number", "EINVAL"),
+        answer_text(raw(fd, 0xc008_7363, 0)) => same("an unknown number", "EINVAL"),
     },
     row! { "messages_without_a_connection", |_| {
             let fd = open();
             let byte = pages(1) as u64;
         }
-        said(send(fd, b"four", 0)) => same("send of 4 bytes", "ENOTCONN"),
-        said(send(fd, b"", 0)) => same("of 0 bytes", "0"),
-        done(ask(fd, SEND, [byte, two32(u32::MAX, 0), 0, 0, 0])) => same("of -1 bytes", "EINVAL"),
-        said(send(fd, b"four", 2)) => same("with flags 2", "EINVAL"),
+        answer_text(send(fd, b"four", 0)) => same("send of 4 bytes", "ENOTCONN"),
+        answer_text(send(fd, b"", 0)) => same("of 0 bytes", "0"),
+        done(call_with_words(fd, SEND, [byte, two32(u32::MAX, 0), 0, 0, 0])) =>
+            same("of -1 bytes", "EINVAL"),
+        answer_text(send(fd, b"four", 2)) => same("with flags 2", "EINVAL"),
     },
     row! { "calls_on_an_unbound_endpoint", |_| {
             let fd = open();
@@ -101,19 +102,19 @@ const ROWS: &[Row] = &[
     row! { "connect_to_an_absent_node", |_| {
             let fd = open();
         }
-        said(connect_to(fd, 300, 2050)) => same("connect", "ENODEV"),
+        answer_text(connect_to(fd, 300, 2050)) => same("connect", "ENODEV"),
     },
     Row {
         // The driver loses a port by it. A driver before 4.19 is documented to bind, as all others
         // do.
         name: "connect_without_bind",
-        ask: |_| {
+        calls: |_| {
             let (absent, fd) = (open(), open());
             let port = bind(absent);
             plain_close(absent);
             vec![
                 dynamic(connect(fd, port)),
-                said(send(fd, b"four", 0)),
+                answer_text(send(fd, b"four", 0)),
                 dynamic(bind_to(fd, 0).map(u64::from)),
             ]
         },
@@ -138,11 +139,11 @@ const ROWS: &[Row] = &[
             let port = bind(absent);
             bind(fd);
         }
-        said(connect(fd, port)) => same("without a listener", "ECONNREFUSED"),
-        said(connect(fd, 0)) => same("at port 0", "ECONNREFUSED"),
-        said(connect(fd, listener(-1).1)) => same("with a backlog of -1", "ECONNREFUSED"),
-        said(connect(fd, listener(0).1)) => same("with a backlog of 0", "ECONNREFUSED"),
-        said(bind_to(fd, 0)) => same("bind again", "EINVAL"),
+        answer_text(connect(fd, port)) => same("without a listener", "ECONNREFUSED"),
+        answer_text(connect(fd, 0)) => same("at port 0", "ECONNREFUSED"),
+        answer_text(connect(fd, listener(-1).1)) => same("with a backlog of -1", "ECONNREFUSED"),
+        answer_text(connect(fd, listener(0).1)) => same("with a backlog of 0", "ECONNREFUSED"),
+        answer_text(bind_to(fd, 0)) => same("bind again", "EINVAL"),
     },
     row! { "dynamic_ports", |_| {
             let ports: Vec<u32> = (0..3).map(|_| bind(open())).collect();
@@ -159,10 +160,10 @@ const ROWS: &[Row] = &[
             let (bound, (connected, _, _)) = (open(), connection());
             bind(bound);
         }
-        said(bind_to(open(), port as u16)) => same("to a port in use", "EINVAL"),
-        said(bind_to(bound, 0)) => same("bound", "EINVAL"),
-        said(bind_to(listener, 0)) => same("listening", "EISCONN"),
-        said(bind_to(connected, 0)) => same("connected", "EISCONN"),
+        answer_text(bind_to(open(), port as u16)) => same("to a port in use", "EINVAL"),
+        answer_text(bind_to(bound, 0)) => same("bound", "EINVAL"),
+        answer_text(bind_to(listener, 0)) => same("listening", "EISCONN"),
+        answer_text(bind_to(connected, 0)) => same("connected", "EISCONN"),
     },
     row! { "reserved_ports", |_| {
             // Both are opened by the first user, because an ordinary user may lack the permission.
@@ -170,8 +171,8 @@ const ROWS: &[Row] = &[
             // An error means that the process already belongs to an ordinary user.
             let _ = become_ordinary_user();
         }
-        said(bind_to(one, 1023)) => same("1023 for an ordinary user", "EACCES"),
-        said(bind_to(other, 1024)) => same("1024", "1024"),
+        answer_text(bind_to(one, 1023)) => same("1023 for an ordinary user", "EACCES"),
+        answer_text(bind_to(other, 1024)) => same("1024", "1024"),
     },
     row! { "calls_in_other_states", |_| {
             let (listener, port) = listener(1);
@@ -179,24 +180,24 @@ const ROWS: &[Row] = &[
         }
         done(listen(listener, 1)) => same("listen twice", "EISCONN"),
         done(listen(connected, 1)) => same("listen, connected", "EISCONN"),
-        said(connect(listener, port)) => same("connect, listening", "EOPNOTSUPP"),
-        said(connect(connected, port)) => same("connect, connected", "EISCONN"),
+        answer_text(connect(listener, port)) => same("connect, listening", "EOPNOTSUPP"),
+        answer_text(connect(connected, port)) => same("connect, connected", "EISCONN"),
         done(accept_request(connected, 0)) => same("accept, connected", "EINVAL"),
     },
     row! { "arguments_of_accept", |_| {
             let (listener, _) = listener(1);
         }
         done(accept_request(listener, 0)) => same("without a request", "EAGAIN"),
-        done(ask(listener, ACCEPTREQ, [2, 0, 0, 0, 0])) => same("flags 2", "EINVAL"),
+        done(call_with_words(listener, ACCEPTREQ, [2, 0, 0, 0, 0])) => same("flags 2", "EINVAL"),
         done(put_accepted(open(), 0x1234)) => same("an unknown cookie", "ENOENT"),
     },
     row! { "nonblocking_messages", |_| {
             let (a, _b, _) = connection();
         }
-        said(receive(a, 8, 0)) => same("recv, empty", "0"),
-        said(receive(a, 8, 2)) => same("flags 2", "EINVAL"),
-        said(send(a, &[0; 20_000], 0)) => same("send of 20000 bytes", "4095"),
-        said(send(a, &[0; 20_000], 0)) => same("send, full", "0"),
+        answer_text(receive(a, 8, 0)) => same("recv, empty", "0"),
+        answer_text(receive(a, 8, 2)) => same("flags 2", "EINVAL"),
+        answer_text(send(a, &[0; 20_000], 0)) => same("send of 20000 bytes", "4095"),
+        answer_text(send(a, &[0; 20_000], 0)) => same("send, full", "0"),
     },
     row! { "poll_of_a_connection", |_| {
             let (a, b, _) = connection();
@@ -211,7 +212,7 @@ const ROWS: &[Row] = &[
     row! { "send_from_null", |_| {
             let (a, _b, _) = connection();
         }
-        done(ask(a, SEND, [0, two32(4, 0), 0, 0, 0])) => same("NULL", "EFAULT"),
+        done(call_with_words(a, SEND, [0, two32(4, 0), 0, 0, 0])) => same("NULL", "EFAULT"),
     },
     row! { "close_while_mapping", |_| {
             let (a, b, _) = connection();
@@ -221,7 +222,7 @@ const ROWS: &[Row] = &[
             plain_close(b);
             hangs_up(a);
         }
-        said(send(a, b"1", 0)) =>
+        answer_text(send(a, b"1", 0)) =>
             other("send to a closed endpoint with a mapping", "1", "ECONNRESET",
                 "here a mapping does not keep the descriptor open, and stays usable"),
         bits(a) =>
@@ -234,10 +235,10 @@ const ROWS: &[Row] = &[
             hangs_up(a);
         }
         bits(a) => same("poll, 5 bytes left", "0x15"),
-        said(send(a, b"1", 0)) => same("send", "ECONNRESET"),
-        said(receive(a, 3, 0)) => same("recv of 3", "3"),
-        said(receive(a, 10, BLOCK as u32)) => same("blocking recv of 10", "2"),
-        said(receive(a, 10, BLOCK as u32)) => same("recv again", "ECONNRESET"),
+        answer_text(send(a, b"1", 0)) => same("send", "ECONNRESET"),
+        answer_text(receive(a, 3, 0)) => same("recv of 3", "3"),
+        answer_text(receive(a, 10, BLOCK as u32)) => same("blocking recv of 10", "2"),
+        answer_text(receive(a, 10, BLOCK as u32)) => same("recv again", "ECONNRESET"),
         bits(a) => same("poll, no byte left", "0x14"),
     },
     row! { "other_calls_after_the_close_of_the_peer", |_| {
@@ -251,20 +252,20 @@ const ROWS: &[Row] = &[
         done(copy(a, WRITETO, 0x10000, 8, 0x20000, 0)) => same("writeto", "ECONNRESET"),
         done(mark(a, SELF)) => same("fence_mark", "ECONNRESET"),
         done(map(a, PAGE, 0x20000)) => same("mmap", "ECONNRESET"),
-        said(bind_to(a, 0)) => same("bind", "EISCONN"),
+        answer_text(bind_to(a, 0)) => same("bind", "EISCONN"),
         done(listen(a, 1)) => same("listen", "EINVAL"),
-        said(connect(a, 2050)) => same("connect", "EINVAL"),
+        answer_text(connect(a, 2050)) => same("connect", "EINVAL"),
     },
     Row {
         name: "connect_with_o_nonblock",
-        ask: |_| {
+        calls: |_| {
             let (listener, port) = listener(1);
             let opener = open();
             let own = bind(opener);
             set_nonblocking(opener, true);
             let again = || match connect(opener, port) {
                 Ok(port) if port == u64::from(own) => "its port".to_owned(),
-                other => said(other),
+                other => answer_text(other),
             };
             let mut heard = vec![again(), bits(opener), again()];
             let (_, cookie) = accept_request(listener, BLOCK as u32).unwrap();
@@ -301,19 +302,19 @@ const ROWS: &[Row] = &[
             let fd = open();
             bind(fd);
             let begin = Instant::now();
-            let refused = said(connect(fd, port));
+            let refused = answer_text(connect(fd, port));
             let waited = begin.elapsed() >= Duration::from_millis(limit);
         }
         refused => same("connect", "ECONNREFUSED"),
         waited.to_string() => same("the limit has passed", "true"),
-        said(bind_to(fd, 0)) => same("bind again", "EINVAL"),
+        answer_text(bind_to(fd, 0)) => same("bind again", "EINVAL"),
     },
     row! { "bind_to_the_port_of_a_closed_listener", |_| {
             let (listener, port) = listener(1);
             plain_close(listener);
             let again = bind_to(open(), port as u16);
         }
-        said(again.map(|again| again == port)) => same("bound again", "true"),
+        answer_text(again.map(|again| again == port)) => same("bound again", "true"),
     },
 ];
 

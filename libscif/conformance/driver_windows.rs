@@ -2,7 +2,7 @@
 //! Measured answers about windows, RMA and fences, like the other ones in `driver_rows`.
 
 use crate::ioctl::*;
-use crate::measured::{Row, done, other, row, said, same};
+use crate::measured::{Row, answer_text, done, other, row, same};
 use crate::rig::{FIXED, PAGE, RW, pages, peek64, poke64, protect};
 
 const R: i32 = 1;
@@ -17,7 +17,7 @@ const NOWHERE: i64 = 0x90_0000;
 const NO_MEMORY: usize = 0x1000;
 
 pub(crate) fn hex(answer: Result<i64, i32>) -> String {
-    said(answer.map(|offset| format!("{offset:#x}")))
+    answer_text(answer.map(|offset| format!("{offset:#x}")))
 }
 
 /// Registers new pages as a window.
@@ -166,7 +166,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     row! { "fence_marks", |_| {
             let (a, _b, _) = connection();
-            let hex = |mark: Result<u32, i32>| said(mark.map(|mark| format!("{mark:#x}")));
+            let hex = |mark: Result<u32, i32>| answer_text(mark.map(|mark| format!("{mark:#x}")));
             let own = mark(a, SELF);
         }
         hex(own) =>
@@ -174,14 +174,14 @@ pub(crate) const ROWS: &[Row] = &[
         hex(mark(a, PEER)) =>
             other("SCIF_FENCE_INIT_PEER", "0xdead", "0x80000000",
                 "RMAs of the peer are counted too; their marks are negative, as between nodes"),
-        said(wait(a, own.unwrap())) => same("wait for the returned mark", "0"),
-        said(wait(a, 1)) => same("wait for 1", "EINVAL"),
+        answer_text(wait(a, own.unwrap())) => same("wait for the returned mark", "0"),
+        answer_text(wait(a, 1)) => same("wait for 1", "EINVAL"),
         hex(mark(a, 3)) => same("flags 3", "EINVAL"),
         hex(mark(a, 4)) => same("flags 4", "EINVAL"),
     },
     Row {
         name: "fence_signals",
-        ask: |_| {
+        calls: |_| {
             let (a, b, _) = connection();
             let (near, far) = (window(a, 1, 0x10000, RW), window(b, 1, 0x20000, RW));
             let mut heard = Vec::new();
@@ -229,7 +229,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "unregister_a_mapped_window",
-        ask: |_| {
+        calls: |_| {
             let (a, b, _) = connection();
             let at = window(a, 1, 0x10000, RW);
             let mapped = map(b, PAGE, 0x10000).unwrap();

@@ -156,7 +156,7 @@ pub(crate) const CASES: &[Case] = &[
             // address.
             let left = api.recv(epd, &mut [0; 4], 0).unwrap();
             assert!(left == 4 || left == 2);
-            cue.tell();
+            cue.notify();
         });
     }),
     ("poll_checks_its_arguments", |api| {
@@ -229,7 +229,7 @@ pub(crate) const CASES: &[Case] = &[
             let api = *api;
             let waiting = std::thread::spawn(move || api.fence_wait(epd, mark));
             assert_eq!(waiting.join().unwrap(), Ok(0), "by another thread");
-            cue.tell();
+            cue.notify();
         });
     }),
     ("forked_child_inherits_no_mapping", |api| {

@@ -93,14 +93,14 @@ pub(crate) const CASES: &[Case] = &[
             let mark = api.fence_mark(epd, PEER).unwrap();
             assert_eq!(api.fence_wait(epd, mark), Ok(0));
             assert!(holds(at, BIG, 3), "all that the peer had begun");
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             let at = window(api, epd, BIG / PAGE, DATA, RW);
             fill(at, BIG, 3);
             cue.wait();
             assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
-            cue.tell();
+            cue.notify();
             // The peer computes, and makes no call.
             cue.wait();
         });
@@ -110,11 +110,11 @@ pub(crate) const CASES: &[Case] = &[
             let data = window(api, epd, BIG / PAGE, DATA, RW);
             let words = window(api, epd, 1, WORDS, RW);
             for round in 1..6u8 {
-                cue.tell();
+                cue.notify();
                 until("the signal", || peek64(words) == u64::from(round));
                 assert!(holds(data, BIG, round), "round {round}");
             }
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             let data = window(api, epd, BIG / PAGE, DATA, RW);
@@ -149,9 +149,9 @@ pub(crate) const CASES: &[Case] = &[
             fill(data, BIG, 2);
             cue.wait();
             assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
-            cue.tell();
+            cue.notify();
             until("the peer's signal", || peek64(words) == 8);
-            cue.tell();
+            cue.notify();
         });
     }),
     ("fence_wait_restarts_after_signals", |api| {

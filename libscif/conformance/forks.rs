@@ -58,7 +58,7 @@ pub(crate) const CASES: &[Case] = &[
                 child.meet();
                 assert!(holds(mine, PAGE, 2));
                 cue.meet();
-                child.tell();
+                child.notify();
             })
             .child(|parent| {
                 parent.wait();
@@ -70,7 +70,7 @@ pub(crate) const CASES: &[Case] = &[
                 parent.meet();
                 assert_eq!(peek(mine + 9), 200, "the peer's store");
             });
-            cue.tell();
+            cue.notify();
         });
     }),
     ("parent_works_after_the_kill_of_a_child", |api| {
@@ -82,7 +82,7 @@ pub(crate) const CASES: &[Case] = &[
             let child = Process::start(|| {
                 let at = filled(1, PAGE, 5);
                 assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
-                child_ready.tell();
+                child_ready.notify();
                 let _ = api.recv(epd, &mut [0; 8], BLOCK);
             });
             ready.wait();
@@ -90,10 +90,10 @@ pub(crate) const CASES: &[Case] = &[
             std::thread::sleep(Duration::from_millis(20));
             child.kill();
             assert_eq!(child.end(), -libc::SIGKILL);
-            cue.tell();
+            cue.notify();
             // Asleep before the byte arrives, in each possible call.
             for round in 0..4u8 {
-                cue.tell();
+                cue.notify();
                 match round {
                     0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
                     1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
@@ -113,7 +113,7 @@ pub(crate) const CASES: &[Case] = &[
             );
             assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
             assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("rma_is_fast_again_after_children_ended", |api| {
@@ -133,7 +133,7 @@ pub(crate) const CASES: &[Case] = &[
                 let (ready, child_ready) = Cue::pair();
                 let child = Process::start(|| {
                     write(0x10000);
-                    child_ready.tell();
+                    child_ready.notify();
                     if by_exec {
                         run_sleep();
                     }
@@ -151,7 +151,7 @@ pub(crate) const CASES: &[Case] = &[
                 };
                 assert!(within(Duration::from_secs(20), keeps_again));
             }
-            cue.tell();
+            cue.notify();
         });
     }),
     ("rma_queued_by_a_child_before_exec_delays_no_fence", |api| {
@@ -177,7 +177,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.fence_wait(epd, mark), Ok(0));
             assert!(begin.elapsed() < Duration::from_secs(30), "held up until it ended");
             assert_eq!(program(child.pid()), "sleep");
-            cue.tell();
+            cue.notify();
         });
     }),
     ("messages_are_fast_again_after_a_child_ended", |api| {
@@ -186,10 +186,10 @@ pub(crate) const CASES: &[Case] = &[
             for _ in 0..4 {
                 // Longer than the library takes to notice.
                 std::thread::sleep(Duration::from_millis(20));
-                cue.tell();
+                cue.notify();
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
             }
-            cue.tell();
+            cue.notify();
             // A receiver inside a call is woken, and its descriptor not changed.
             assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(libc::ECONNRESET));
@@ -222,7 +222,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert!(holds(at, PAGE, round), "as it was at the fork");
                 assert!(holds(at + PAGE, 599 * PAGE, 1));
                 poke(at + 7, 250);
-                child.tell();
+                child.notify();
             });
             fill(at, PAGE, 100);
             parent.meet();
@@ -432,13 +432,13 @@ pub(crate) const CASES: &[Case] = &[
             });
             parent.wait();
             let mark = api.fence_mark(a, 1).unwrap();
-            parent.tell();
+            parent.notify();
             assert_eq!(api.writeto(a, 0x1000_0000, PAGE, 0x1000_0000 + N as i64, 0), Ok(0));
             assert_eq!(api.fence_wait(a, mark), Ok(0), "returns in any case");
             let all = peek(far + N - 1) == peek(near + N - 1);
             assert!(all || kill, "what the child had begun was waited for");
             if !kill {
-                parent.tell();
+                parent.notify();
             }
             process.end();
         }

@@ -88,12 +88,12 @@ pub(crate) fn number(call: usize) -> u32 {
 }
 
 /// Makes a call with a structure and returns its content afterwards.
-pub(crate) fn ask(fd: i32, call: usize, mut words: Words) -> Result<Words, i32> {
+pub(crate) fn call_with_words(fd: i32, call: usize, mut words: Words) -> Result<Words, i32> {
     raw(fd, number(call), words.as_mut_ptr().expose_provenance())?;
     Ok(words)
 }
 
-pub(crate) fn tell(fd: i32, call: usize, value: usize) -> Result<i32, i32> {
+pub(crate) fn call_with_number(fd: i32, call: usize, value: usize) -> Result<i32, i32> {
     raw(fd, number(call), value)
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn device_number(fd: i32) -> Option<u32> {
 }
 
 pub(crate) fn bind_to(fd: i32, port: u16) -> Result<u32, i32> {
-    ask(fd, BIND, [port.into(), 0, 0, 0, 0]).map(|words| low(words[0]))
+    call_with_words(fd, BIND, [port.into(), 0, 0, 0, 0]).map(|words| low(words[0]))
 }
 
 /// Binds to a dynamic port.
@@ -125,12 +125,12 @@ pub(crate) fn bind(fd: i32) -> u32 {
 }
 
 pub(crate) fn listen(fd: i32, backlog: i32) -> Result<i32, i32> {
-    tell(fd, LISTEN, backlog as u32 as usize)
+    call_with_number(fd, LISTEN, backlog as u32 as usize)
 }
 
 pub(crate) fn connect_to(fd: i32, node: u16, port: u32) -> Result<u64, i32> {
     let request = u64::from(node) << 32 | u64::from(port) << 48;
-    ask(fd, CONNECT, [request, 0, 0, 0, 0]).map(|words| words[0] >> 16 & 0xffff)
+    call_with_words(fd, CONNECT, [request, 0, 0, 0, 0]).map(|words| words[0] >> 16 & 0xffff)
 }
 
 /// Connects to a port of the own node.
@@ -140,12 +140,13 @@ pub(crate) fn connect(fd: i32, port: u32) -> Result<u64, i32> {
 
 /// Makes the first half of an accept: the peer's node and port, and the cookie.
 pub(crate) fn accept_request(fd: i32, flags: u32) -> Result<(u64, u64), i32> {
-    ask(fd, ACCEPTREQ, [flags.into(), 0, 0, 0, 0]).map(|words| (words[0] >> 32, words[1]))
+    call_with_words(fd, ACCEPTREQ, [flags.into(), 0, 0, 0, 0])
+        .map(|words| (words[0] >> 32, words[1]))
 }
 
 /// Makes the second half of an accept.
 pub(crate) fn put_accepted(fd: i32, cookie: u64) -> Result<(), i32> {
-    ask(fd, ACCEPTREG, [cookie, 0, 0, 0, 0]).map(drop)
+    call_with_words(fd, ACCEPTREG, [cookie, 0, 0, 0, 0]).map(drop)
 }
 
 /// Answer of `GET_NODEIDS`.
@@ -161,7 +162,7 @@ pub(crate) fn nodes(fd: i32) -> Result<Nodes, i32> {
     let list = nodes.as_mut_ptr().expose_provenance() as u64;
     let me = (&raw mut own).expose_provenance() as u64;
     let words = if is_old() { [list, 8, me, 0, 0] } else { [list, me, 8, 0, 0] };
-    let words = ask(fd, GET_NODEIDS, words)?;
+    let words = call_with_words(fd, GET_NODEIDS, words)?;
     // SAFETY: live, and written by the call.
     let own = unsafe { (&raw const own).read_volatile() };
     // SAFETY: as above.
@@ -176,7 +177,7 @@ pub(crate) fn nodes(fd: i32) -> Result<Nodes, i32> {
 pub(crate) fn message(fd: i32, call: usize, bytes: &mut [u8], flags: u32) -> Result<u32, i32> {
     let at = bytes.as_mut_ptr().expose_provenance() as u64;
     let words = [at, two32(bytes.len() as u32, flags), 0xffff_ffff, 0, 0];
-    ask(fd, call, words).map(|words| low(words[2]))
+    call_with_words(fd, call, words).map(|words| low(words[2]))
 }
 
 pub(crate) fn send(fd: i32, bytes: &[u8], flags: u32) -> Result<u32, i32> {
@@ -211,7 +212,8 @@ pub(crate) fn register_for(
     flags: i32,
 ) -> Result<i64, i32> {
     let how = two32(prot as u32, flags as u32);
-    ask(fd, REG, [at as u64, len as u64, offset as u64, how, 99]).map(|words| words[4] as i64)
+    call_with_words(fd, REG, [at as u64, len as u64, offset as u64, how, 99])
+        .map(|words| words[4] as i64)
 }
 
 pub(crate) fn register(
@@ -225,7 +227,7 @@ pub(crate) fn register(
 }
 
 pub(crate) fn unregister(fd: i32, offset: i64, len: usize) -> Result<(), i32> {
-    ask(fd, UNREG, [offset as u64, len as u64, 0, 0, 0]).map(drop)
+    call_with_words(fd, UNREG, [offset as u64, len as u64, 0, 0, 0]).map(drop)
 }
 
 pub(crate) fn copy(
@@ -237,7 +239,7 @@ pub(crate) fn copy(
     flags: u32,
 ) -> Result<(), i32> {
     let (offset, addr) = if call < VREADFROM { (near, 0) } else { (0, near) };
-    ask(fd, call, [offset, len as u64, far, addr, flags.into()]).map(drop)
+    call_with_words(fd, call, [offset, len as u64, far, addr, flags.into()]).map(drop)
 }
 
 pub(crate) fn map_for(
@@ -260,16 +262,16 @@ pub(crate) fn map(fd: i32, len: usize, offset: i64) -> Result<usize, i32> {
 pub(crate) fn mark(fd: i32, flags: u64) -> Result<u32, i32> {
     let mut mark = 0u32;
     let to = (&raw mut mark).expose_provenance() as u64;
-    ask(fd, FENCE_MARK, [flags, to, 0, 0, 0])?;
+    call_with_words(fd, FENCE_MARK, [flags, to, 0, 0, 0])?;
     // SAFETY: live, and written by the call.
     Ok(unsafe { (&raw const mark).read_volatile() })
 }
 
 pub(crate) fn wait(fd: i32, mark: u32) -> Result<i32, i32> {
-    tell(fd, FENCE_WAIT, mark as usize)
+    call_with_number(fd, FENCE_WAIT, mark as usize)
 }
 
 /// Stores values at this side and at the peer, as the flags select.
 pub(crate) fn signal(fd: i32, near: (i64, u64), far: (i64, u64), flags: u64) -> Result<(), i32> {
-    ask(fd, FENCE_SIGNAL, [near.0 as u64, near.1, far.0 as u64, far.1, flags]).map(drop)
+    call_with_words(fd, FENCE_SIGNAL, [near.0 as u64, near.1, far.0 as u64, far.1, flags]).map(drop)
 }

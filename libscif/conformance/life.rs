@@ -52,7 +52,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5));
             assert_eq!(&buffer, b"child");
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             let child = Process::start(|| {
@@ -77,10 +77,10 @@ pub(crate) const CASES: &[Case] = &[
             std::thread::sleep(std::time::Duration::from_millis(50));
             child.kill();
             assert_eq!(child.end(), -libc::SIGKILL);
-            cue.tell();
+            cue.notify();
             let buffer = api.recv_array::<5>(epd);
             assert_eq!(&buffer, b"alive");
-            cue.tell();
+            cue.notify();
         });
     }),
     ("window_of_a_child_belongs_to_the_endpoint", |api| {
@@ -89,7 +89,7 @@ pub(crate) const CASES: &[Case] = &[
             let at = pages(2);
             assert_eq!(api.vreadfrom(epd, at, 2 * PAGE, 0x20000, SYNC), Ok(0));
             assert!(holds(at, 2 * PAGE, 3));
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             let child = Process::start(|| {

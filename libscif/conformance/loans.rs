@@ -38,7 +38,7 @@ fn three(api: &Api, owner: impl FnOnce([i32; 2], [&Cue; 2]), peer: impl Fn(usize
     set_env("SCIF_NODE", "1");
     let (listener, _) = api.listener(case_port(), 2);
     let epds = [&first, &second].map(|cue| {
-        cue.tell();
+        cue.notify();
         api.accept(listener, BLOCK).unwrap().1
     });
     api.close(listener).unwrap();
@@ -55,11 +55,11 @@ pub(crate) const CASES: &[Case] = &[
             |epds, cues| {
                 let at = filled(N, LEN, 1);
                 epds.iter().for_each(|&epd| register(api, epd, at));
-                cues.iter().for_each(|cue| cue.tell());
+                cues.iter().for_each(|cue| cue.notify());
                 cues.iter().for_each(|cue| cue.wait());
                 assert_eq!((peek(at), peek(at + 1)), (100, 101), "each peer's store");
                 poke(at + 2, 77);
-                cues.iter().for_each(|cue| cue.tell());
+                cues.iter().for_each(|cue| cue.notify());
                 cues.iter().for_each(|cue| cue.wait());
                 // The owner releases everything in this order and by different means; the mappings
                 // stay.
@@ -75,7 +75,7 @@ pub(crate) const CASES: &[Case] = &[
                 let other = filled(N, LEN, 9);
                 assert_eq!(api.register(epds[1], (other, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
                 assert_eq!(api.unregister(epds[1], 2 * AT, LEN), Ok(0));
-                cues.iter().for_each(|cue| cue.tell());
+                cues.iter().for_each(|cue| cue.notify());
                 cues.iter().for_each(|cue| cue.wait());
             },
             |number, epd, cue| {
@@ -89,7 +89,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.meet();
                 assert_eq!((peek(mapped), peek(mapped + 1), peek(mapped + 2)), (100, 101, 77));
                 assert_eq!(peek(mapped + LEN - 1), pattern(LEN - 1, 1));
-                cue.tell();
+                cue.notify();
             },
         );
     }),
@@ -106,18 +106,18 @@ pub(crate) const CASES: &[Case] = &[
         api.munmap(mine, LEN).unwrap();
         // A registration checks again.
         let more = pages(1);
-        let ask = || {
+        let call_with_words = || {
             let window = api.register(a, (more, PAGE), 0, RW, 0).unwrap();
             assert_eq!(api.unregister(a, window, PAGE), Ok(0));
         };
-        ask();
+        call_with_words();
         poke(at, 56);
         assert_eq!(peek(other), 56, "one maps them");
         api.munmap(other, LEN).unwrap();
         until("they are back", || {
             assert_eq!(api.register(c, (more, PAGE), AT, RW, FIXED), Ok(AT));
             assert_eq!(api.unregister(c, AT, PAGE), Ok(0));
-            ask();
+            call_with_words();
             !lies_in_an_arena(at, LEN)
         });
         assert_eq!(peek(at), 56);

@@ -147,14 +147,14 @@ fn main() -> ExitCode {
         for (name, case) in *cases {
             let full = format!("{group}/{name}");
             let excuse = excused::reason(&full).filter(|_| is_like_a_driver());
-            suite.ask(&mut sum, &full, excuse, || case(&Api::open_library(&suite.library)));
+            suite.run_case(&mut sum, &full, excuse, || case(&Api::open_library(&suite.library)));
         }
     }
     if on_device() {
-        suite.ask_rows(&mut sum);
+        suite.compare_rows(&mut sum);
     }
     if is_like_a_driver() {
-        println!("{} not asked of a driver", sum.excused);
+        println!("{} not run of a driver", sum.excused);
     }
     check_tables(&mut sum);
     println!("{} passed; {} failed; {} stepped aside", sum.passed, sum.failed, sum.aside);
@@ -223,13 +223,19 @@ struct Suite {
 
 impl Suite {
     /// Runs a case in a process of its own, if the filter selects it. Returns whether it passed.
-    fn ask(&self, sum: &mut Sum, full: &str, excuse: Option<&str>, case: impl FnOnce()) -> bool {
+    fn run_case(
+        &self,
+        sum: &mut Sum,
+        full: &str,
+        excuse: Option<&str>,
+        case: impl FnOnce(),
+    ) -> bool {
         if !full.contains(&self.filter) {
             return false;
         }
         if let Some(reason) = excuse {
             sum.excused += 1;
-            println!("not asked {full}: {reason}");
+            println!("not run {full}: {reason}");
             return false;
         }
         let process = Process::start(|| {
@@ -258,17 +264,17 @@ impl Suite {
 
     /// Tests the device against all measured answers of a driver, and prints how many were the
     /// driver's own.
-    fn ask_rows(&self, sum: &mut Sum) {
+    fn compare_rows(&self, sum: &mut Sum) {
         let driver_kind = driver_kind();
         if driver_kind == DriverKind::Mpss {
             sum.excused += driver_rows::rows().count();
-            println!("not asked driver/: it was mainline's driver that was measured");
+            println!("not run driver/: it was mainline's driver that was measured");
             return;
         }
         let (mut own, mut other) = (0, 0);
         for row in driver_rows::rows() {
-            let passed = self.ask(sum, &row.full_name(), None, || {
-                let wrong = row.judge(&(row.ask)(driver_kind), driver_kind);
+            let passed = self.run_case(sum, &row.full_name(), None, || {
+                let wrong = row.judge(&(row.calls)(driver_kind), driver_kind);
                 assert!(wrong.is_empty(), "{}", wrong.join("; "));
             });
             match (passed, row.is_drivers_own(driver_kind)) {

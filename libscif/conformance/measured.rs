@@ -181,7 +181,7 @@ impl RowAnswer {
 /// Row of measurements: its name, its requests, and the answers in their order.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    pub(crate) ask: fn(DriverKind) -> Vec<String>,
+    pub(crate) calls: fn(DriverKind) -> Vec<String>,
     pub(crate) answers: &'static [RowAnswer],
 }
 
@@ -190,7 +190,7 @@ macro_rules! row {
     ($name:literal, |$kind:tt| {$($setup:tt)*} $($request:expr => $answer:expr),* $(,)?) => {
         Row {
             name: $name,
-            ask: |$kind| {
+            calls: |$kind| {
                 $($setup)*
                 vec![$($request),*]
             },
@@ -257,7 +257,7 @@ const ERRORS: [(i32, &str); 17] = [
 ];
 
 /// Formats an answer for the comparison: its value, or its error's name.
-pub(crate) fn said<T: ToString>(answer: Result<T, i32>) -> String {
+pub(crate) fn answer_text<T: ToString>(answer: Result<T, i32>) -> String {
     match answer {
         Ok(value) => value.to_string(),
         Err(errno) => ERRORS
@@ -269,7 +269,7 @@ pub(crate) fn said<T: ToString>(answer: Result<T, i32>) -> String {
 
 /// Formats an answer without a value: "ok", or its error's name.
 pub(crate) fn done<T>(answer: Result<T, i32>) -> String {
-    said(answer.map(|_| "ok"))
+    answer_text(answer.map(|_| "ok"))
 }
 
 #[cfg(test)]
@@ -278,7 +278,7 @@ mod tests {
 
     const ROW: Row = Row {
         name: "a_row",
-        ask: |_| Vec::new(),
+        calls: |_| Vec::new(),
         answers: &[
             same("of both", "ENXIO"),
             other("of a defect", "0", "EADDRINUSE", "a defect"),
@@ -345,9 +345,9 @@ mod tests {
 
     #[test]
     fn answers_have_names() {
-        assert_eq!(said(Ok(4095)), "4095");
-        assert_eq!(said::<i32>(Err(libc::ENXIO)), "ENXIO");
-        assert_eq!(said::<i32>(Err(0)), "errno 0");
+        assert_eq!(answer_text(Ok(4095)), "4095");
+        assert_eq!(answer_text::<i32>(Err(libc::ENXIO)), "ENXIO");
+        assert_eq!(answer_text::<i32>(Err(0)), "errno 0");
         assert_eq!(done(Ok(4095)), "ok");
         for (i, (number, _)) in ERRORS.iter().enumerate() {
             assert!(!ERRORS[..i].iter().any(|(other, _)| other == number));

@@ -72,7 +72,7 @@ fn freed_by(api: &Api, go: impl Fn(usize)) {
         );
         cue.meet();
         assert_eq!(api.register(epd, (at, LEN), AT, RW, FIXED), Ok(AT), "free again");
-        cue.tell();
+        cue.notify();
     })
     .client(|epd, cue| {
         cue.wait();
@@ -86,8 +86,8 @@ fn freed_by(api: &Api, go: impl Fn(usize)) {
         });
         mine.wait();
         cue.meet();
-        mine.tell();
-        until("it has gone", || child.has_ended() || mine.is_told());
+        mine.notify();
+        until("it has gone", || child.has_ended() || mine.is_notified());
         cue.meet();
         child.kill();
         child.end();
@@ -113,12 +113,12 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     });
     set_env("SCIF_NODE", "1");
     let (listener, _) = api.listener(case_port(), 1);
-    cue.tell();
+    cue.notify();
     let (_, epd) = api.accept(listener, BLOCK).unwrap();
     cue.wait();
     let at = api.mmap(epd, (0, LEN), RW, 0, AT).unwrap();
-    cue.tell();
-    until("it has gone", || owner.has_ended() || cue.is_told());
+    cue.notify();
+    until("it has gone", || owner.has_ended() || cue.is_notified());
     until("RMA says so", || api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(rma));
     assert_eq!(api.vwriteto(epd, pages(1), 8, AT, SYNC), Err(rma));
     assert_eq!(peek(at), 77, "its last store");
@@ -150,7 +150,7 @@ fn large_pages(n: usize) -> usize {
 
 /// Whether the areas of a range have `n` huge pages of a kind, and still request them.
 fn are_large(at: usize, len: usize, kind: &str, n: usize) -> bool {
-    let wanted = said_of(at, len, "VmFlags").iter().all(|flags| flags.contains(" hg"));
+    let wanted = smaps_values(at, len, "VmFlags").iter().all(|flags| flags.contains(" hg"));
     wanted && of_kind(at, len, kind) >= n * HUGE
 }
 
@@ -196,7 +196,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.close(epd), Ok(0));
             assert!(are_large(at, len, PRIVATE, 3));
             assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             cue.wait();
@@ -251,11 +251,12 @@ pub(crate) const CASES: &[Case] = &[
             .is_ok_and(|modes| modes.contains("[always]"));
         // On a system where all memory gets huge pages the refusal matters, elsewhere the request.
         let advice = [(" hg", wants_huge_pages as fn(usize, usize)), (" nh", wants_no_huge_pages)];
-        for (flag, ask) in advice.into_iter().filter(|(flag, _)| all || *flag == " hg") {
+        for (flag, call_with_words) in advice.into_iter().filter(|(flag, _)| all || *flag == " hg")
+        {
             let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
-            ask(at, len);
+            call_with_words(at, len);
             fill(at, len, 1);
-            let says = || said_of(at, len, "VmFlags").iter().all(|flags| flags.contains(flag));
+            let says = || smaps_values(at, len, "VmFlags").iter().all(|flags| flags.contains(flag));
             if !says() || (flag == " hg" && of_kind(at, len, PRIVATE) == 0) {
                 step_aside("no transparent huge pages");
             }
@@ -280,7 +281,7 @@ pub(crate) const CASES: &[Case] = &[
             fill(at, len, 1);
             assert_eq!(api.register(a, (at, len), AT, RW, FIXED), Ok(AT));
             assert_eq!(api.unregister(a, AT, len), Ok(0));
-            assert!(!said_of(at, len, "VmFlags").iter().any(|flags| flags.contains(" hg")));
+            assert!(!smaps_values(at, len, "VmFlags").iter().any(|flags| flags.contains(" hg")));
         }
     }),
     ("huge_pages_become_small_without_free_ones", |api| {
@@ -581,7 +582,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.register(epd, (own, LEN), 2 * AT, RW, FIXED), Ok(2 * AT));
             cue.meet();
             assert!(holds(own, PAGE, 4), "its own transfers reach the window too");
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             cue.wait();
@@ -678,13 +679,13 @@ pub(crate) const CASES: &[Case] = &[
     ("stores_of_a_forked_child_reach_the_peer", |api| {
         parent(|cue| {
             let (listener, _) = api.listener(case_port(), 1);
-            cue.tell();
+            cue.notify();
             let (_, epd) = api.accept(listener, BLOCK).unwrap();
             let at = pages(1);
             api.register(epd, (at, PAGE), AT, RW, FIXED).unwrap();
             assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
             until("the child's store", || peek(at) == 5);
-            cue.tell();
+            cue.notify();
         })
         .child(|cue| {
             cue.wait();

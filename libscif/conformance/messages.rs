@@ -72,11 +72,11 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         })
         .client(|epd, cue| {
-            cue.tell();
+            cue.notify();
             let mut buffer = vec![0; 10000];
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(10000));
             assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 3)));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("long_messages_in_both_directions", |api| {
@@ -102,10 +102,10 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.send(epd, &[1; 15_905 + QUEUE], BLOCK), Ok(20_000));
             cue.wait();
             assert_eq!(api.send(epd, &[2; 40_000], 0), Ok(0), "4095 bytes wait");
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
-            cue.tell();
+            cue.notify();
             let mut buffer = vec![0; 20_000];
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(20_000));
             cue.meet();
@@ -123,7 +123,7 @@ pub(crate) const CASES: &[Case] = &[
             let mut buffer = vec![0; LEN];
             despite_signals(LEN, |done| api.recv(epd, &mut buffer[done..], BLOCK));
             assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 6)));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("small_messages_in_ping_pong", |api| {
@@ -170,7 +170,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("blocked_receiver_is_woken_by_the_close_of_the_peer", |api| {
         server(api, |epd, cue| {
-            cue.tell();
+            cue.notify();
             let mut buffer = [0; 10];
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(4));
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
@@ -222,7 +222,7 @@ pub(crate) const CASES: &[Case] = &[
             api.recv_array::<64>(epd);
             assert_eq!(api.send(epd, &[5; 10_000], BLOCK), Ok(10_000));
             no_signals();
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             for _ in 0..4 {
@@ -240,14 +240,14 @@ pub(crate) const CASES: &[Case] = &[
             let mut buffer = [0; 64];
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(EINTR));
             no_signals();
-            cue.tell();
+            cue.notify();
             until("three bytes", || api.poll(epd, crate::rig::IN, 0) != 0);
             std::thread::sleep(std::time::Duration::from_millis(5));
             signals(1000, false);
             assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(3), "what there was");
             assert_eq!(api.send(epd, &[0; 9000], BLOCK), Ok(4095), "what fitted");
             no_signals();
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             cue.wait();

@@ -122,12 +122,12 @@ pub(crate) const CASES: &[Case] = &[
         .client(|epd, cue| {
             cue.wait();
             assert_eq!(api.send(epd, b"early", BLOCK), Ok(5));
-            cue.tell();
+            cue.notify();
             assert_eq!(api.recv(epd, &mut [0; 8], BLOCK), Err(ECONNRESET), "it is woken");
             cue.wait();
             let fresh = api.open();
             assert_eq!(api.connect(fresh, 1, case_port()), Err(ENODEV), "nor from there");
-            cue.tell();
+            cue.notify();
         });
     }),
     ("pages_of_a_lost_node_are_unreadable", |api| {
@@ -149,7 +149,7 @@ pub(crate) const CASES: &[Case] = &[
             let fd = std::fs::File::open("/proc/self/mem").unwrap();
             let mut byte = [0];
             assert!(std::os::unix::fs::FileExt::read_at(&fd, &mut byte, at as u64).is_err());
-            cue.tell();
+            cue.notify();
         });
     }),
     ("access_to_a_page_of_a_lost_node_is_sigbus", |api| {
@@ -167,7 +167,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.meet();
             assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN), "nobody is left");
             drop(lost);
-            cue.tell();
+            cue.notify();
             api.accept(listener, BLOCK).unwrap();
         })
         .child(|cue| {
@@ -208,7 +208,7 @@ pub(crate) const CASES: &[Case] = &[
             restore(&Config::from_env(), 2).unwrap();
             holding.join().unwrap().unwrap();
             assert_eq!(restore(&Config::from_env(), 2), Err(Failure::NoNode));
-            cue.tell();
+            cue.notify();
             let (peer, new) = api.accept(fresh, BLOCK).unwrap();
             assert_eq!(peer.node, 2);
             assert_eq!(api.recv(new, &mut [0; 3], BLOCK), Ok(3));
@@ -235,9 +235,9 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
         })
         .client(|epd, cue| {
-            cue.tell();
+            cue.notify();
             assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("marker_of_another_user_is_ignored", |api| {
@@ -257,10 +257,10 @@ pub(crate) const CASES: &[Case] = &[
                 let refused = api.connect(fresh, 2, case_port() + 1);
                 assert_eq!(refused, Err(ECONNREFUSED), "full {is_full}");
                 assert_eq!(api.nodes(4).1[..2], [1, 2], "full {is_full}");
-                ready.tell();
+                ready.notify();
                 other.wait();
             }
-            cue.tell();
+            cue.notify();
         })
         .client(|_, cue| cue.wait());
     }),

@@ -63,7 +63,7 @@ impl<S: FnOnce(i32, &Cue)> Server<'_, S> {
         drop(theirs);
         set_env("SCIF_NODE", "1");
         let (listener, _) = self.api.listener(case_port(), 4);
-        mine.tell();
+        mine.notify();
         (self.run)(listener, &mine);
         other.wait();
     }

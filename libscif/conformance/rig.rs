@@ -497,7 +497,7 @@ pub(crate) fn wants_no_huge_pages(at: usize, len: usize) {
 
 /// Returns the bytes of a kind, by its name in `/proc/self/smaps`, in the areas that touch a range.
 pub(crate) fn of_kind(at: usize, len: usize, kind: &str) -> usize {
-    let sizes = said_of(at, len, kind);
+    let sizes = smaps_values(at, len, kind);
     sizes
         .iter()
         .map(|size| size.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10)
@@ -505,7 +505,7 @@ pub(crate) fn of_kind(at: usize, len: usize, kind: &str) -> usize {
 }
 
 /// Returns the values of a name in `/proc/self/smaps`, for each area that touches a range.
-pub(crate) fn said_of(at: usize, len: usize, name: &str) -> Vec<String> {
+pub(crate) fn smaps_values(at: usize, len: usize, name: &str) -> Vec<String> {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut touches = false;
     let mut said = Vec::new();

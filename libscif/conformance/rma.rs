@@ -168,7 +168,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.meet();
             assert_eq!(api.readfrom(epd, 0x2000_0000, N, 0x1000_0000, SYNC), Ok(0));
             assert!(holds(at, N, 5));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("ordered_rma_writes_the_last_byte_last", |api| {
@@ -176,11 +176,11 @@ pub(crate) const CASES: &[Case] = &[
         server(api, |epd, cue| {
             let at = window(api, epd, N / PAGE, 0x10000, RW);
             for round in 1..=20u8 {
-                cue.tell();
+                cue.notify();
                 crate::rig::until("the last byte", || peek(at + N - 1) == round);
                 assert!((0..N).step_by(997).all(|i| peek(at + i) == round), "round {round}");
             }
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             let at = window(api, epd, N / PAGE, 0x20_0000, RW);

@@ -58,7 +58,7 @@ fn leaves_to_its_heir(
     mine.meet();
     let epd = ends(&asker, listener);
     assert_eq!(asker.end(), -signal);
-    mine.tell();
+    mine.notify();
     assert_eq!(api.send(epd, b"hi", BLOCK), Ok(2));
     let mut bytes = [0; 2];
     assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
@@ -112,7 +112,7 @@ pub(crate) const CASES: &[Case] = &[
                 });
                 assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
                 die_dropping_a_packet();
-                cue.tell();
+                cue.notify();
             },
             |_, listener| accept(api, listener),
         );
@@ -125,7 +125,7 @@ pub(crate) const CASES: &[Case] = &[
         let (mine, theirs) = Cue::pair();
         let child = sleeps(|| {
             assert_eq!(api.connect(epd, 0, port), Err(EINPROGRESS));
-            theirs.tell();
+            theirs.notify();
         });
         mine.wait();
         kill(child);
@@ -146,7 +146,7 @@ pub(crate) const CASES: &[Case] = &[
         let epd = api.open();
         let child = sleeps(|| {
             waits(epd);
-            theirs.tell();
+            theirs.notify();
         });
         mine.wait();
         kill(child);
@@ -160,7 +160,7 @@ pub(crate) const CASES: &[Case] = &[
                 outlive_parent();
                 theirs.meet();
                 given_up(own);
-                theirs.tell();
+                theirs.notify();
             });
         });
         mine.wait();
@@ -173,7 +173,7 @@ pub(crate) const CASES: &[Case] = &[
             let epd = accept(api, listener);
             let own = filled(1, PAGE, 7);
             assert_eq!(api.register(epd, (own, PAGE), 0x30000, RW, FIXED), Ok(0x30000));
-            cue.tell();
+            cue.notify();
             let mut bytes = [0; 6];
             assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(6));
             assert_eq!(&bytes, b"abcdef", "one stream, whoever sends");
@@ -183,7 +183,7 @@ pub(crate) const CASES: &[Case] = &[
             let mapped = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
             assert!(holds(mapped, PAGE, 9));
             poke(mapped + 1, 77);
-            cue.tell();
+            cue.notify();
             assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
         })
         .opener(|epd, cue| {
@@ -218,7 +218,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.fence_wait(epd, mark), Ok(0));
             cue.meet();
             assert_eq!(peek(at + 1), 77, "the peer's store");
-            parent.tell();
+            parent.notify();
             process.wait();
             api.close(epd).unwrap();
         });
@@ -246,7 +246,7 @@ pub(crate) const CASES: &[Case] = &[
             parent.meet();
             assert_eq!(api.send(epd, b"ne", BLOCK), Ok(2));
             api.close(epd).unwrap();
-            parent.tell();
+            parent.notify();
             process.wait();
         });
     }),
@@ -263,16 +263,16 @@ pub(crate) const CASES: &[Case] = &[
                 connect(api, epd);
                 let at = filled(1, PAGE, 5);
                 assert_eq!(api.register(epd, (at, PAGE), 0x20000, RW, FIXED), Ok(0x20000));
-                child_ready.tell();
+                child_ready.notify();
                 let _ = api.recv(epd, &mut [0; 8], BLOCK);
             });
             ready.wait();
             cue.meet();
             std::thread::sleep(Duration::from_millis(20));
             kill(child);
-            cue.tell();
+            cue.notify();
             for round in 0..3u8 {
-                cue.tell();
+                cue.notify();
                 match round {
                     0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
                     1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
@@ -286,7 +286,7 @@ pub(crate) const CASES: &[Case] = &[
             let at = pages(1);
             assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
             assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
-            cue.tell();
+            cue.notify();
             // Last sharer.
             api.close(epd).unwrap();
         });
@@ -307,7 +307,7 @@ pub(crate) const CASES: &[Case] = &[
             // Connecting, and no longer just bound.
             until("it connects", || api.bind(epd, 0) == Err(EISCONN));
             kill(child);
-            cue.tell();
+            cue.notify();
             until("it is connected", || api.poll(epd, OUT, 0) == OUT);
             let bytes = api.recv_array::<2>(epd);
             assert_eq!(&bytes, b"hi");
@@ -326,12 +326,12 @@ pub(crate) const CASES: &[Case] = &[
             let (parent, child) = Cue::pair();
             let process = sleeps(|| {
                 assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
-                child.tell();
+                child.notify();
             });
             parent.wait();
             assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
             assert_eq!(api.poll(epd, OUT, 0), 0);
-            cue.tell();
+            cue.notify();
             assert_eq!(api.poll(epd, OUT, 20_000), OUT);
             assert_eq!(raw_poll(epd, OUT, 20_000), OUT);
             assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
@@ -362,7 +362,7 @@ pub(crate) const CASES: &[Case] = &[
             parent.wait();
             assert_eq!(api.connect(epd, node(1), case_port() + 1), Err(ECONNREFUSED));
             connect(api, epd);
-            parent.tell();
+            parent.notify();
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
             kill(process);
             api.close(epd).unwrap();
@@ -374,7 +374,7 @@ pub(crate) const CASES: &[Case] = &[
         let (first, binder) = Cue::pair();
         let one = sleeps(|| {
             assert_eq!(api.bind(shared, case_port()), Ok(case_port().into()));
-            binder.tell();
+            binder.notify();
         });
         let (second, acceptor) = Cue::pair();
         let two = sleeps(|| {
@@ -383,12 +383,12 @@ pub(crate) const CASES: &[Case] = &[
                 let (_, epd) = api.accept(shared, BLOCK).unwrap();
                 assert_eq!(api.send(epd, b"2", BLOCK), Ok(1));
             }
-            acceptor.tell();
+            acceptor.notify();
         });
         first.wait();
         kill(one);
         assert_eq!(api.listen(shared, 4), Ok(0), "the port outlives who took it");
-        second.tell();
+        second.notify();
         let connects = || {
             let epd = api.open();
             assert!(api.connect(epd, node(0), case_port()).unwrap() > 1088);
@@ -412,7 +412,7 @@ pub(crate) const CASES: &[Case] = &[
         let (parent, child) = Cue::pair();
         let listens = sleeps(|| {
             assert_eq!(api.listen(shared, 4), Ok(0));
-            child.tell();
+            child.notify();
         });
         parent.wait();
         let connects = Process::start(|| {
@@ -437,11 +437,11 @@ pub(crate) const CASES: &[Case] = &[
             let (parent, child) = Cue::pair();
             let process = sleeps(|| {
                 connect(api, epd);
-                child.tell();
+                child.notify();
             });
             parent.wait();
             kill(process);
-            cue.tell();
+            cue.notify();
             assert_eq!(raw_poll(epd, 0, 20_000) & HUP, HUP, "asleep, without a call before");
             assert_eq!(api.send(epd, b"1", BLOCK), Err(ECONNRESET));
         });
@@ -453,7 +453,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.meet();
             // Two of three have ended.
             assert_eq!(api.poll(epd, IN, 50), 0);
-            cue.tell();
+            cue.notify();
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
         })
         .opener(|epd, cue| {
@@ -465,7 +465,7 @@ pub(crate) const CASES: &[Case] = &[
             let (parent, child) = Cue::pair();
             let holder = sleeps(|| {
                 assert_eq!(api.poll(epd, OUT, 0), OUT);
-                child.tell();
+                child.notify();
             });
             parent.wait();
             cue.wait();

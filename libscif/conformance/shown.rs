@@ -92,7 +92,7 @@ pub(crate) const CASES: &[Case] = &[
             peek(api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap());
             cue.meet();
             api.close(epd).unwrap();
-            cue.tell();
+            cue.notify();
         });
     }),
     ("forked_child_shows_shared_and_own_endpoints", |api| {

@@ -55,7 +55,7 @@ fn stream(api: &Api, restart: bool, sends: bool) {
                 let before = cut;
                 done += moved(answer, wanted, &mut cut);
                 if !restart && (before, cut) == (0, 1) {
-                    cue.tell();
+                    cue.notify();
                 }
             }
             no_signals();
@@ -78,7 +78,7 @@ fn stream(api: &Api, restart: bool, sends: bool) {
                 assert_eq!(answer, Ok(piece.len() as i32));
             }
             assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
-            cue.tell();
+            cue.notify();
         });
     });
 }
@@ -91,7 +91,7 @@ fn accept(api: &Api, restart: bool) {
             set_nonblocking(listener, nonblock);
             signals(EVERY_US, restart);
             if restart {
-                cue.tell();
+                cue.notify();
             }
             let mut interrupted = 0;
             let epd = loop {
@@ -101,7 +101,7 @@ fn accept(api: &Api, restart: bool) {
                     Err(errno) => panic!("errno {errno}"),
                 }
                 if interrupted == 1 {
-                    cue.tell();
+                    cue.notify();
                 }
             };
             no_signals();
@@ -115,7 +115,7 @@ fn accept(api: &Api, restart: bool) {
             let epd = api.open();
             api.connect(epd, node(1), case_port() + 1).unwrap();
             assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
-            cue.tell();
+            cue.notify();
         });
     });
 }
@@ -155,7 +155,7 @@ fn fences(api: &Api, restart: bool) {
         let at = pages(BIG / PAGE);
         api.register(epd, (at, BIG), WINDOW, RW, FIXED).unwrap();
         for round in 0..=u8::MAX {
-            cue.tell();
+            cue.notify();
             let mut last = [0];
             assert_eq!(api.recv(epd, &mut last, BLOCK), Ok(1));
             assert!(holds(at, BIG, round), "all of it is there after the fence");
@@ -163,7 +163,7 @@ fn fences(api: &Api, restart: bool) {
                 break;
             }
         }
-        cue.tell();
+        cue.notify();
     });
 }
 

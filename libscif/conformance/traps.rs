@@ -257,7 +257,7 @@ pub(crate) const CASES: &[Case] = &[
             bind(second);
             set_nonblocking(second, true);
             assert_eq!(connect(second, other.1), Err(EINPROGRESS));
-            theirs.tell();
+            theirs.notify();
             assert!(within(SOON, || connect(second, other.1).is_ok()));
         });
         mine.wait();

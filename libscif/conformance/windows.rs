@@ -193,7 +193,7 @@ pub(crate) const CASES: &[Case] = &[
             let middle = api.mmap(epd, (0, PAGE), 1, 0, 0x11000).unwrap();
             assert_eq!(peek(middle + 5), 200, "from the middle");
             assert_eq!(api.munmap(at, LEN), Ok(0));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("mmap_checks_its_arguments", |api| {
@@ -268,7 +268,7 @@ pub(crate) const CASES: &[Case] = &[
             cue.wait();
             let at = api.mmap(epd, (0, PAGE), RW, 0, 0x10000).unwrap();
             assert_eq!(api.register(epd, (at, PAGE), 0, RW, 0), Err(EFAULT));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("window_keeps_pages_that_the_owner_unmaps", |api| {
@@ -310,12 +310,12 @@ pub(crate) const CASES: &[Case] = &[
                 Ok(0x10000),
                 "free after the last munmap"
             );
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             cue.wait();
             let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
-            cue.tell();
+            cue.notify();
             for ways in 0..4u8 {
                 cue.wait();
                 assert_eq!(peek(at), 40 + ways);
@@ -331,7 +331,7 @@ pub(crate) const CASES: &[Case] = &[
                     3 => unmap(at, LEN),
                     _ => {}
                 }
-                cue.tell();
+                cue.notify();
             }
             cue.wait();
         });
@@ -347,7 +347,7 @@ pub(crate) const CASES: &[Case] = &[
             api.unregister(epd, 0x10000, PAGE).unwrap();
             let other = pages(1);
             assert_eq!(api.register(epd, (other, PAGE), 0x10000, RW, FIXED), Err(EADDRINUSE));
-            cue.tell();
+            cue.notify();
         })
         .client(|epd, cue| {
             cue.wait();
@@ -405,7 +405,7 @@ pub(crate) const CASES: &[Case] = &[
     ("buffer_is_registered_again_after_its_connection", |api| {
         parent(|cue| {
             let (listener, _) = api.listener(case_port(), 1);
-            cue.tell();
+            cue.notify();
             let (_, epd) = api.accept(listener, BLOCK).unwrap();
             let at = window(api, epd, 4, 0x10000, RW, 1);
             cue.meet();
@@ -444,7 +444,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(holds(at, LEN, 3), "still the same pages");
             unmap(at, LEN);
             assert_eq!(api.close(epd), Ok(0));
-            cue.tell();
+            cue.notify();
         });
     }),
     ("connections_closed_while_mapped_leak_nothing", |api| {
@@ -533,7 +533,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32)) {
         cue.wait();
         let at = api.mmap(epd, (0, LEN), RW, 0, 0x10000).unwrap();
         assert!(holds(at, LEN, 1));
-        cue.tell();
+        cue.notify();
         until("the peer is gone", || api.send(epd, b"x", 0) == Err(libc::ECONNRESET));
         cue.wait();
         assert!(holds(at + 251, LEN - 251, 1));
@@ -549,6 +549,6 @@ fn outlives(api: &Api, go: impl FnOnce(i32)) {
         go(epd);
         assert!(holds(at, LEN, 1), "its own memory stays");
         poke(at, 77);
-        cue.tell();
+        cue.notify();
     });
 }

@@ -34,9 +34,9 @@ fn owner_sees(api: &Api) {
         api,
         |node, cue| {
             let segment = node.export(1, 64, 0);
-            cue.tell();
+            cue.notify();
             assert_eq!(node.event(segment, LONG), Ok((CONNECT, OTHER)));
-            cue.tell();
+            cue.notify();
             assert_eq!(node.event(segment, LONG), Ok((DISCONNECT, OTHER)));
             api.SCIRemoveSegment(segment, 0).unwrap();
             node.leave();
@@ -305,7 +305,7 @@ fn owner_killed(api: &Api) {
         },
         |node, cue| {
             node.export(1, 64, 0);
-            cue.tell();
+            cue.notify();
             sleep_for_ever();
         },
     );
@@ -316,7 +316,7 @@ fn connection_killed(api: &Api) {
         api,
         |node, cue, other| {
             let segment = node.export(1, 64, 0);
-            cue.tell();
+            cue.notify();
             assert_eq!(node.event(segment, LONG), Ok((CONNECT, OTHER)));
             other.kill();
             assert_eq!(node.event(segment, LONG), Ok((LOST, OTHER)));
@@ -347,7 +347,7 @@ fn killed_id(api: &Api) {
         },
         |node, cue| {
             node.export(1, 64, 0);
-            cue.tell();
+            cue.notify();
             sleep_for_ever();
         },
     );
@@ -367,7 +367,7 @@ fn deaths(api: &Api) {
                 let node = Node::join(api, OTHER);
                 node.export(1, 64, 0);
                 node.connect(OWNER, 1).unwrap();
-                theirs.tell();
+                theirs.notify();
                 sleep_for_ever();
             });
             (mine, process)

@@ -92,7 +92,7 @@ fn probe(api: &Api) {
             cue.wait();
             assert_eq!(api.SCIProbeNode(node.sd, 0, OTHER, 0), Ok(1));
             assert_eq!(api.SCIProbeNode(node.sd, 0, OWNER, 0), Ok(1), "the own node");
-            cue.tell();
+            cue.notify();
             node.leave();
         },
         |node, cue| {
@@ -120,7 +120,7 @@ fn probe_killed(api: &Api) {
             node.leave();
         },
         |_node, cue| {
-            cue.tell();
+            cue.notify();
             crate::rig::sleep_for_ever();
         },
     );

@@ -83,10 +83,10 @@ fn wakes(api: &Api) {
         |node, cue| {
             let (interrupt, number) = create(&node, Some(42), 0).unwrap();
             assert_eq!(number, 42);
-            cue.tell();
+            cue.notify();
             for _ in 0..3 {
                 api.SCIWaitForInterrupt(interrupt, LONG, 0).unwrap();
-                cue.tell();
+                cue.notify();
             }
             cue.wait();
             api.SCIRemoveInterrupt(interrupt, 0).unwrap();
@@ -101,7 +101,7 @@ fn wakes(api: &Api) {
             }
             api.SCIDisconnectInterrupt(remote, 0).unwrap();
             node.leave();
-            cue.tell();
+            cue.notify();
         },
     );
 }
@@ -258,7 +258,7 @@ fn data(api: &Api) {
         api,
         |node, cue| {
             let (interrupt, _) = create_data(&node, Some(3)).unwrap();
-            cue.tell();
+            cue.notify();
             for len in [0, 1, 50, 256, 4096_u16] {
                 let byte = u8::try_from(len % 251).unwrap();
                 let expected = vec![byte; usize::from(len)];
@@ -278,7 +278,7 @@ fn data(api: &Api) {
             assert_eq!(send(api, remote, &[0; 4097]), Err(code::OUT_OF_RANGE));
             api.SCIDisconnectDataInterrupt(remote, 0).unwrap();
             node.leave();
-            cue.tell();
+            cue.notify();
         },
     );
 }
@@ -410,7 +410,7 @@ fn dead_owner(api: &Api) {
         |node, cue| {
             create(&node, Some(1), 0).unwrap();
             create_data(&node, Some(1)).unwrap();
-            cue.tell();
+            cue.notify();
             sleep_for_ever();
         },
     );

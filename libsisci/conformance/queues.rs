@@ -265,7 +265,7 @@ fn lost(api: &Api) {
         },
         |node, cue| {
             node.export(1, 64, 0);
-            cue.tell();
+            cue.notify();
             sleep_for_ever();
         },
     );

@@ -72,7 +72,7 @@ fn id_used_by_another(api: &Api) {
             let same = Node::join(api, OWNER);
             assert_eq!(same.create(1, 64, 0), Err(code::SEGMENTID_USED));
             same.leave();
-            cue.tell();
+            cue.notify();
         },
     );
 }
@@ -228,7 +228,7 @@ fn connect(api: &Api) {
             api.SCIUnmapSegment(view.map, 0).unwrap();
             api.SCIDisconnectSegment(remote, 0).unwrap();
             node.leave();
-            cue.tell();
+            cue.notify();
         },
     );
 }
@@ -371,11 +371,11 @@ fn group(api: &Api) {
             let own = node.map_local(member, 0, 4096).unwrap();
             cue.meet();
             assert_eq!(own.load(16), 21, "a store of another member");
-            cue.tell();
+            cue.notify();
             api.SCIUnmapSegment(own.map, 0).unwrap();
             api.SCIRemoveSegment(member, 0).unwrap();
             node.leave();
-            cue.tell();
+            cue.notify();
         },
     );
 }

@@ -558,7 +558,7 @@ impl Connection {
     fn miss(&mut self) {
         self.missed = self.missed.wrapping_add(1);
         if self.missed.is_power_of_two() {
-            self.link.ask();
+            self.link.request_arena();
         }
     }
 

@@ -200,7 +200,7 @@ impl Endpoint {
     }
 
     /// Takes the changes of one connection, as `poll_links` does for all.
-    pub fn hear(&mut self, id: ConnId, out: &mut Vec<LinkEvent>) {
+    pub fn poll_connection(&mut self, id: ConnId, out: &mut Vec<LinkEvent>) {
         if self.forked() {
             return;
         }

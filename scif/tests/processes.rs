@@ -601,7 +601,7 @@ fn owner_of_a_port_is_distinguished_from_the_former_one() {
         assert_eq!(endpoint.listener(at), None);
         // Only the end of this connection, without a poll of the others.
         let mut events = Vec::new();
-        endpoint.hear(id, &mut events);
+        endpoint.poll_connection(id, &mut events);
         assert_eq!(events, [LinkEvent::Closed(id, Reason::Died)]);
         endpoint.close_conn(id, scif::CloseHow::Reset);
     }

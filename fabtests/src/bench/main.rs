@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn say(text: &str) {
+fn print_line(text: &str) {
     // Standard output may be closed; the files are written anyway.
     let _ = write!(std::io::stdout().lock(), "{text}");
 }
@@ -75,7 +75,7 @@ fn probe(options: &Options, count: u64) -> Outcome {
     };
     trips.sort_unstable();
     let median = trips.get(trips.len() / 2).copied().unwrap_or(0);
-    say(&format!("{first} {second} {}\n", median / 1000));
+    print_line(&format!("{first} {second} {}\n", median / 1000));
     Ok(())
 }
 
@@ -85,7 +85,7 @@ fn measure(options: &Options) -> Outcome {
     let subjects = options.subjects()?;
     let plan = options.plan();
     let [first, second] = cpus;
-    say(&format!(
+    print_line(&format!(
         "{}, Linux {}, processors {first} and {second}, load {:.2}{}\n",
         machine.name,
         machine.kernel,
@@ -93,8 +93,10 @@ fn measure(options: &Options) -> Outcome {
         if machine.load > QUIET_LOAD { ": noisy, numbers are not to be trusted" } else { "" }
     ));
     if first == second {
-        say("only one processor is allowed: ranks take turns, \
-             and nothing here says anything about two\n");
+        print_line(
+            "only one processor is allowed: ranks take turns, \
+             and nothing here says anything about two\n",
+        );
     }
     let mut sampler = Sampler::new(&subjects, &plan, targets::judged, cpus);
     sampler.run()?;
@@ -128,13 +130,16 @@ fn measure(options: &Options) -> Outcome {
     }
     let (aims, missed) = targets::judge(&report);
     text.push_str(&aims);
-    say(&text);
+    print_line(&text);
     if let Some(dir) = &options.out {
         std::fs::create_dir_all(dir)?;
         std::fs::write(dir.join("bench.csv"), report.csv(&machine))?;
         std::fs::write(dir.join("bench.txt"), &text)?;
         plot::draw(&report, &dir.join("bench.svg")).map_err(Fail::Failed)?;
-        say(&format!("\nwritten: {0}/bench.csv, {0}/bench.txt, {0}/bench.svg\n", dir.display()));
+        print_line(&format!(
+            "\nwritten: {0}/bench.csv, {0}/bench.txt, {0}/bench.svg\n",
+            dir.display()
+        ));
     }
     if report.rows.is_empty() {
         return Err(Fail::Failed("nothing could be measured".into()));

@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::harness::control::pair as sockets;
 use scif_fabtests::harness::{Fail, Outcome};
 
-use super::protocol::{Order, Reply, hear_reply, say};
+use super::protocol::{Order, Reply, receive_reply, send_word};
 use super::segment;
 
 /// Subject of a measurement: a provider in a library, or a limit of the machine.
@@ -120,15 +120,16 @@ impl Pair {
     }
 
     /// Sends an order without waiting.
-    pub(crate) fn tell(&self, rank: usize, order: &Order) -> Result<(), BenchError> {
+    pub(crate) fn send_order(&self, rank: usize, order: &Order) -> Result<(), BenchError> {
         let side = self.sides.get(rank).ok_or_else(|| BenchError::Broken("no such rank".into()))?;
-        say(&side.control, order).map_err(|e| BenchError::Broken(self.obituary(&e.to_string())))
+        send_word(&side.control, order)
+            .map_err(|e| BenchError::Broken(self.obituary(&e.to_string())))
     }
 
     /// Sends the same order to all ranks and waits for their replies, in rank order.
     pub(crate) fn order(&self, order: &Order, limit: Duration) -> Result<Vec<Reply>, BenchError> {
         for rank in 0..self.sides.len() {
-            self.tell(rank, order)?;
+            self.send_order(rank, order)?;
         }
         let deadline = Instant::now() + limit;
         let mut replies: Vec<Option<Reply>> = vec![None; self.sides.len()];
@@ -175,7 +176,7 @@ impl Pair {
 
     fn take(&self, rank: usize) -> Result<Reply, BenchError> {
         let side = self.sides.get(rank).ok_or_else(|| BenchError::Broken("no such rank".into()))?;
-        match hear_reply(&side.control) {
+        match receive_reply(&side.control) {
             Ok(Some(Reply::Lacks(why))) => Err(BenchError::Lacks(why)),
             Ok(Some(Reply::Failed(why))) => Err(BenchError::Broken(self.obituary(&why))),
             Ok(Some(reply)) => Ok(reply),

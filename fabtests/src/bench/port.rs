@@ -236,8 +236,8 @@ impl Port {
             return Err(Fail::NotRun("raw keys".into()));
         }
         let access = sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
-        let ask = MrAsk { access, key: 0x5c1f, flags: 0 };
-        let region = Mr::reg(&self.domain, self.into, ask)?;
+        let spec = MrRequest { access, key: 0x5c1f, flags: 0 };
+        let region = Mr::reg(&self.domain, self.into, spec)?;
         if mode & sys::FI_MR_ENDPOINT != 0 {
             scif_fabtests::fi::Fid::bind(region.as_ref(), self.ep.as_ref(), 0)?;
             region.enable()?;

@@ -337,13 +337,13 @@ impl Reply {
 }
 
 /// Sends one message.
-pub(crate) fn say(to: impl AsFd, word: &impl fmt::Display) -> rustix::io::Result<()> {
+pub(crate) fn send_word(to: impl AsFd, word: &impl fmt::Display) -> rustix::io::Result<()> {
     let mut text = word.to_string().into_bytes();
     text.truncate(LONGEST);
     send(to, &text, SendFlags::NOSIGNAL).map(drop)
 }
 
-fn hear(from: impl AsFd) -> rustix::io::Result<String> {
+fn receive_word(from: impl AsFd) -> rustix::io::Result<String> {
     let mut room = vec![0_u8; LONGEST];
     let (len, _) = recv(from, &mut room[..], RecvFlags::empty())?;
     room.truncate(len);
@@ -351,13 +351,13 @@ fn hear(from: impl AsFd) -> rustix::io::Result<String> {
 }
 
 /// Receives the next order of the parent; `None` when it has closed its end.
-pub(crate) fn hear_order(from: impl AsFd) -> rustix::io::Result<Option<Order>> {
-    hear(from).map(|text| Order::parse(&text))
+pub(crate) fn receive_order(from: impl AsFd) -> rustix::io::Result<Option<Order>> {
+    receive_word(from).map(|text| Order::parse(&text))
 }
 
 /// Receives the reply of a rank; `None` when it has closed its end.
-pub(crate) fn hear_reply(from: impl AsFd) -> rustix::io::Result<Option<Reply>> {
-    hear(from).map(|text| Reply::parse(&text))
+pub(crate) fn receive_reply(from: impl AsFd) -> rustix::io::Result<Option<Reply>> {
+    receive_word(from).map(|text| Reply::parse(&text))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::limits::{Bounds, Limit};
 use super::messages::Messages;
 use super::onesided::OneSided;
 use super::port::{Family, Port, PortKind};
-use super::protocol::{Kind, Measured, Order, Reply, Sample, Test, hear_order, say};
+use super::protocol::{Kind, Measured, Order, Reply, Sample, Test, receive_order, send_word};
 use super::segment::{Segment, Use};
 use super::shm_barrier::ShmBarrier;
 use super::{os, oversub, placement};
@@ -93,13 +93,13 @@ pub(crate) fn serve(identity: Identity) -> Outcome {
     if rank.identity.deny_process_vm {
         deny_process_vm()?;
     }
-    while let Some(order) = hear_order(&control)? {
+    while let Some(order) = receive_order(&control)? {
         let reply = match rank.obey(&order) {
             Ok(reply) => reply,
             Err(Fail::NotRun(why) | Fail::NotHere(why)) => Reply::Lacks(why),
             Err(Fail::Failed(why)) => Reply::Failed(why),
         };
-        say(&control, &reply)?;
+        send_word(&control, &reply)?;
     }
     Ok(())
 }

@@ -70,22 +70,22 @@ pub(crate) fn idle(
     latency(&lonely, 1000, 0)?;
     let count = (30_000_000 * 1000 / warm.ns.max(1)).clamp(100, 1 << 24);
     let weigh = || -> Result<Vec<u64>, BenchError> {
-        popular.tell(0, &Order::Weigh)?;
+        popular.send_order(0, &Order::Weigh)?;
         numbers(Some(popular.answer(0, PATIENCE)?))
     };
     let before = weigh()?;
-    popular.tell(0, &Order::Name)?;
+    popular.send_order(0, &Order::Name)?;
     let Reply::Bytes(name) = popular.answer(0, PATIENCE)? else {
         return Err(BenchError::Broken("an odd answer to the question for a name".into()));
     };
     let mut homes = Vec::new();
-    let mut invite = |guests: u64| -> Result<Vec<u64>, BenchError> {
-        popular.tell(0, &Order::Adopt(guests))?;
+    let mut invite = |clients: u64| -> Result<Vec<u64>, BenchError> {
+        popular.send_order(0, &Order::Adopt(clients))?;
         let there = homes.len();
         for home in 0..HOMES / 2 {
-            let share = guests / (HOMES / 2) + u64::from(home < guests % (HOMES / 2));
+            let share = clients / (HOMES / 2) + u64::from(home < clients % (HOMES / 2));
             let pair = Pair::start(subject, &[None])?;
-            pair.tell(0, &Order::Visit(share, name.clone()))?;
+            pair.send_order(0, &Order::Visit(share, name.clone()))?;
             homes.push(pair);
         }
         for home in homes.iter().skip(there) {
@@ -99,7 +99,7 @@ pub(crate) fn idle(
     let (between, after) = (invite(half)?, invite(peers - half)?);
     let mut cost = IdleCost::default();
     let fresh = Pair::start(subject, &[Some(first)])?;
-    fresh.tell(0, &Order::Start(STARTS))?;
+    fresh.send_order(0, &Order::Start(STARTS))?;
     if let [ns, bytes] = numbers(Some(fresh.answer(0, PATIENCE)?))?.as_slice() {
         (cost.endpoint_us, cost.endpoint_bytes) = (ratio(*ns, 1000), ratio(*bytes, 1));
     }
@@ -164,7 +164,7 @@ pub(crate) fn death(
     let mut pair = Pair::start(subject, &[Some(first), Some(second)])?;
     pair.order(&Order::Direct, PATIENCE)?;
     for rank in 0..2 {
-        pair.tell(rank, &Order::Suffer(size, survivor_sends))?;
+        pair.send_order(rank, &Order::Suffer(size, survivor_sends))?;
     }
     std::thread::sleep(Duration::from_millis(150));
     let killed = now_ns();

@@ -25,13 +25,13 @@ pub(crate) const CASES: &[Case] = &[
         .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
 ];
 
-fn ask() -> Ask {
-    Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
+fn spec() -> Spec {
+    Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
 }
 
 /// Returns the address of an endpoint that was closed before any traffic.
 fn former_name(rank: &Rank) -> Outcome<Vec<u8>> {
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     Ok(rig.ep.name()?)
 }
 
@@ -48,7 +48,7 @@ fn no_listener(rank: &Rank) -> Outcome {
         rank.exchange(&name, &mut || Ok(()))?;
         return rank.barrier(&mut || Ok(()));
     }
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let to = rig.av.insert(&theirs(&rig.exchange(&[])?)?)?;
     for size in [8, 100_000] {
         let error = rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), to, 3))?;
@@ -63,7 +63,7 @@ fn sent_before(rank: &Rank) -> Outcome {
         let name = former_name(rank)?;
         rank.exchange(&name, &mut || Ok(()))?;
         std::thread::sleep(Duration::from_millis(300));
-        let rig = Rig::open_at(rank, &ask(), &name)?;
+        let rig = Rig::open_at(rank, &spec(), &name)?;
         for size in [8, 100_000] {
             let buf = Buf::new(size);
             rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, size))?;
@@ -72,7 +72,7 @@ fn sent_before(rank: &Rank) -> Outcome {
         }
         return rig.barrier();
     }
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let to = rig.av.insert(&theirs(&rig.exchange(&[])?)?)?;
     for size in [8, 100_000] {
         rig.post(|| rig.ep.send(Buf::pattern(size, 4), to, size))?;
@@ -90,12 +90,12 @@ fn awaited_before(rank: &Rank) -> Outcome {
         let name = former_name(rank)?;
         let parts = rank.exchange(&name, &mut || Ok(()))?;
         std::thread::sleep(Duration::from_secs(2));
-        let rig = Rig::open_at(rank, &ask(), &name)?;
+        let rig = Rig::open_at(rank, &spec(), &name)?;
         let to = rig.av.insert(parts.first().ok_or_else(|| Fail::here("rank 0 said nothing"))?)?;
         rig.complete(2, || rig.ep.tsend(Buf::pattern(64, 6), to, 1, 2))?;
         return rig.barrier();
     }
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let name = rig.ep.name()?;
     let from = rig.av.insert(&theirs(&rig.exchange(&name)?)?)?;
     let buf = Buf::new(64);
@@ -108,18 +108,18 @@ fn awaited_before(rank: &Rank) -> Outcome {
 /// Tests a connection request to an endpoint that is not enabled: no thread spins meanwhile, and
 /// the endpoint receives once it is enabled.
 fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
-    let ask = ask().with(|ask| {
-        ask.hints.data_progress = progress;
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+    let spec = spec().with(|spec| {
+        spec.hints.data_progress = progress;
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
     });
     if rank.index == 0 {
-        let rig = Rig::open_alone(rank, &ask)?;
+        let rig = Rig::open_alone(rank, &spec)?;
         let to = rig.av.insert(&theirs(&rig.exchange(&[])?)?)?;
         rig.complete(1, || rig.ep.send(Buf::pattern(64, 9), to, 1))?;
         rig.barrier()?;
         return rig.barrier();
     }
-    let (info, _fabric, domain) = first_domain(rank, &ask)?;
+    let (info, _fabric, domain) = first_domain(rank, &spec)?;
     let attr = CqAttr {
         format: sys::FI_CQ_FORMAT_TAGGED,
         wait_obj: sys::FI_WAIT_UNSPEC,
@@ -156,7 +156,7 @@ fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
 /// gracefully: sends to it fail, but the receive stays and is filled when the peer returns at its
 /// address. Only a death fails the receive.
 fn receives_outlast(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     rig.post(|| rig.ep.tinject(Buf::new(8), rig.peer(), 1))?;
     rig.post(|| rig.ep.trecv(Buf::new(8), rig.peer(), 1, 0, 1))?;
     rig.received(1)?;
@@ -166,7 +166,7 @@ fn receives_outlast(rank: &Rank) -> Outcome {
         drop(rig);
         rank.barrier(&mut || Ok(()))?;
         rank.barrier(&mut || Ok(()))?;
-        let rig = Rig::open_at(rank, &ask(), &name)?;
+        let rig = Rig::open_at(rank, &spec(), &name)?;
         let to = rig.av.insert(&other)?;
         rig.complete(2, || rig.ep.send(Buf::pattern(64, 6), to, 2))?;
         return rig.barrier();
@@ -191,7 +191,7 @@ fn receives_outlast(rank: &Rank) -> Outcome {
 /// Tests that a message sent before the peer has accepted the connection arrives, though its sender
 /// closes at once.
 fn closed_early(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     rank.barrier(&mut || Ok(()))?;
     if rank.index == 0 {
         rig.post(|| rig.ep.tinject(Buf::pattern(64, 7), rig.peer(), 1))?;
@@ -210,13 +210,13 @@ fn closed_early(rank: &Rank) -> Outcome {
 /// the new connection stays.
 fn next_life(rank: &Rank) -> Outcome {
     const LARGE: usize = 300_000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let pause = || rank.barrier(&mut || Ok(()));
     if rank.index == 1 {
         let (name, other) = (rig.ep.name()?, rig.names.first().cloned().unwrap_or_default());
         pause()?;
         drop(rig);
-        let rig = Rig::open_at(rank, &ask(), &name)?;
+        let rig = Rig::open_at(rank, &spec(), &name)?;
         let to = rig.av.insert(&other)?;
         rig.ep.send(Buf::pattern(LARGE, 3), to, 2)?;
         pause()?;
@@ -238,7 +238,7 @@ fn next_life(rank: &Rank) -> Outcome {
 /// accepted. That connection ends, and both communicate again once there is memory.
 fn no_memory(rank: &Rank) -> Outcome {
     const LARGE: usize = 300_000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let pause = || rank.barrier(&mut || Ok(()));
     pause()?;
     if rank.index == 1 {
@@ -291,7 +291,7 @@ fn no_memory(rank: &Rank) -> Outcome {
 /// the peer. It communicates with the peer afterwards, and receives from the peer are still posted.
 fn no_descriptor(rank: &Rank) -> Outcome {
     rank.only_scif("the descriptors of a connection depend on the provider")?;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let buf = Buf::new(64);
     if rank.index == 1 {
         rig.barrier()?;

@@ -8,7 +8,7 @@ use scif_fabtests::fi::{Result, RmaIoc};
 use scif_fabtests::prelude::*;
 
 use super::numbers::{OPS, TYPES, after, defined, encode, same, size};
-use super::rma::{REMOTE, announce, from, hear};
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 pub(crate) const CASES: &[Case] = &[
     case("atomic/base", 2, |r| every_op(r, Form::Base)).within(180),
@@ -19,12 +19,12 @@ pub(crate) const CASES: &[Case] = &[
         .within(180),
     case("atomic/inject", 2, |r| every_op(r, Form::Inject)).within(180),
     case("atomic/misaligned", 2, |r| misaligned(&Rig::open(r, &delivered())?)),
-    case("atomic/valid", 1, |r| valid(&Rig::open(r, &ask())?)),
-    case("atomic/undefined_ops", 2, |r| undefined_ops(&Rig::open(r, &ask())?)),
+    case("atomic/valid", 1, |r| valid(&Rig::open(r, &spec())?)),
+    case("atomic/undefined_ops", 2, |r| undefined_ops(&Rig::open(r, &spec())?)),
     case("atomic/difference", 2, difference),
     case("atomic/most_elements", 2, |r| most_elements(&Rig::open(r, &delivered())?)),
-    case("atomic/itself", 1, |r| itself(&Rig::open(r, &ask())?)),
-    case("atomic/remote_pieces", 2, |r| remote_pieces(&Rig::open(r, &ask())?)),
+    case("atomic/itself", 1, |r| itself(&Rig::open(r, &spec())?)),
+    case("atomic/remote_pieces", 2, |r| remote_pieces(&Rig::open(r, &spec())?)),
     case("atomic/order", 2, order),
     case("atomic/completes_without_the_target", 2, without_the_target),
 ];
@@ -44,16 +44,16 @@ impl Form {
     }
 }
 
-pub(crate) fn ask() -> Ask {
-    Ask::caps(sys::FI_ATOMIC | sys::FI_RMA | sys::FI_MSG).with(|ask| {
+pub(crate) fn spec() -> Spec {
+    Spec::caps(sys::FI_ATOMIC | sys::FI_RMA | sys::FI_MSG).with(|spec| {
         let order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
-        (ask.hints.tx.msg_order, ask.hints.rx.msg_order) = (order, order);
+        (spec.hints.tx.msg_order, spec.hints.rx.msg_order) = (order, order);
     })
 }
 
 /// Returns requirements with which an operation completes after it has changed the target.
-fn delivered() -> Ask {
-    ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE)
+fn delivered() -> Spec {
+    spec().with(|spec| spec.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE)
 }
 
 /// Buffers of one operation.
@@ -291,7 +291,7 @@ fn undefined_ops(rig: &Rig<'_>) -> Outcome {
         }
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check!(mine.bytes().iter().all(|&byte| byte == 0));
     }
     rig.barrier()
@@ -424,7 +424,7 @@ fn remote_pieces(rig: &Rig<'_>) -> Outcome {
         check_eq!(result.bytes(), values);
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         for (off, value) in [(1024, 1), (1032, 2), (1040, 3), (8, 4), (16, 5)] {
             check_eq!(mine.load_u64(off), 2 * value, "at {off}");
         }
@@ -440,9 +440,9 @@ fn order(rank: &Rank) -> Outcome {
         | sys::FI_ORDER_ATOMIC_WAW;
     let rig = Rig::open(
         rank,
-        &ask().with(|ask| {
-            ask.hints.tx.msg_order |= order;
-            ask.hints.rx.msg_order |= order;
+        &spec().with(|spec| {
+            spec.hints.tx.msg_order |= order;
+            spec.hints.rx.msg_order |= order;
         }),
     )?;
     let (_mr, remotes) = rig.share(Buf::new(64), REMOTE)?;
@@ -472,7 +472,7 @@ fn order(rank: &Rank) -> Outcome {
 /// overtake the first operation.
 fn without_the_target(rank: &Rank) -> Outcome {
     rank.only_scif("operations that need the target depend on the provider")?;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(16), REMOTE)?;
     let elsewhere = || rank.barrier(&mut || Ok(()));
     if rank.index == 1 {

@@ -4,9 +4,9 @@
 
 use scif_fabtests::prelude::*;
 
-use super::atomic::ask;
+use super::atomic::spec;
 use super::numbers::encode;
-use super::rma::{REMOTE, announce, from, hear};
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 pub(crate) const CASES: &[Case] = &[
     case("atomic_shared/sum_from_all", 4, |r| sum_from_all(r, 0)),
@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
 /// Tests that no addition is lost when all ranks, the target included, add to one word.
 fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
     const ROUNDS: usize = 2000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(128), REMOTE)?;
     let at = from(&remotes, 0, off)?;
     let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
@@ -40,7 +40,7 @@ fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
         announce(&rig, rig.to(0))?;
     } else {
         for _ in 1..rank.count {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
         }
         let total = u64::from_le_bytes(mine.get(off, 8).try_into().unwrap_or_default());
         check_eq!(total, (ROUNDS * rank.count) as u64);
@@ -52,7 +52,7 @@ fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
 fn cswap_from_all(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 300;
     let flags = sys::FI_DELIVERY_COMPLETE;
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.op_flags = flags))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.tx.op_flags = flags))?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(128), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     let word = |value: u64| Buf::of(&value.to_le_bytes());
@@ -86,7 +86,7 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
 /// Tests types wider than a machine word, and floating point, from all ranks.
 fn wide_from_all(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 500;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(256), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     let places = [
@@ -115,7 +115,7 @@ fn wide_from_all(rank: &Rank) -> Outcome {
         announce(&rig, rig.to(0))?;
     } else {
         for _ in 1..rank.count {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
         }
         let all = (ROUNDS * rank.count) as f64;
         check_eq!(mine.load_u64(0), (ROUNDS * rank.count) as u64, "uint128");
@@ -133,7 +133,7 @@ fn wide_from_all(rank: &Rank) -> Outcome {
 /// Tests that small types within one word do not disturb their neighbours.
 fn all_sizes(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 1000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at = from(&remotes, 0, 0)?;
     // Rank 0 uses the byte, rank 1 the half word, rank 2 the word.
@@ -152,7 +152,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
         announce(&rig, rig.to(0))?;
     } else {
         for _ in 1..rank.count {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
         }
         check_eq!(mine.load_u64(0), (ROUNDS << 32) | (ROUNDS << 16) | (ROUNDS & 0xff));
     }

@@ -20,13 +20,13 @@ pub(crate) const CASES: &[Case] = &[
     case("av/busy_close", 1, |r| busy_close(&rig(r)?)),
     case("av/removed_and_back", 2, removed_and_back),
     case("av/peer_not_inserted", 2, |r| not_inserted(&rig(r)?)),
-    case("av/shared_by_endpoints", 1, |r| shared(&Rig::open(r, &Ask::messages(false))?)),
+    case("av/shared_by_endpoints", 1, |r| shared(&Rig::open(r, &Spec::messages(false))?)),
     case("av/after_bind", 2, after_bind),
     case("av/events", 1, |r| events(&rig(r)?)),
 ];
 
 fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
-    Rig::open_alone(rank, &Ask::messages(false))
+    Rig::open_alone(rank, &Spec::messages(false))
 }
 
 /// Returns the own address and similar ones, all different.
@@ -132,7 +132,7 @@ fn without_numbers(rig: &Rig<'_>) -> Outcome {
 /// Tests a table of all names, inserted in one call in the order of the ranks.
 fn many_at_once(rank: &Rank) -> Outcome {
     let rig =
-        Rig::open(rank, &Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE))?;
+        Rig::open(rank, &Spec::messages(false).with(|spec| spec.hints.av_type = sys::FI_AV_TABLE))?;
     sockaddr_only(&rig)?;
     let av = Av::open(&rig.domain, sys::FI_AV_TABLE, 2)?;
     for flags in [0, sys::FI_MORE] {
@@ -226,7 +226,7 @@ fn busy_close(rig: &Rig<'_>) -> Outcome {
 /// Tests that a peer removed and inserted again, possibly with another `fi_addr_t`, is the same
 /// peer.
 fn removed_and_back(rank: &Rank) -> Outcome {
-    let mut rig = Rig::open(rank, &Ask::messages(false))?;
+    let mut rig = Rig::open(rank, &Spec::messages(false))?;
     for _ in 0..5 {
         call_variants::plain_message(&rig, 1000, Timing::Expected)?;
         call_variants::plain_message(&rig, 100_000, Timing::Unexpected)?;
@@ -285,7 +285,7 @@ fn shared(rig: &Rig<'_>) -> Outcome {
 
 /// Tests that addresses can be inserted before and after the endpoint is bound and enabled.
 fn after_bind(rank: &Rank) -> Outcome {
-    let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+    let rig = Rig::open_alone(rank, &Spec::messages(false))?;
     let rig = rig.meet()?;
     call_variants::plain_message(&rig, 64, Timing::Expected)
 }

@@ -9,12 +9,12 @@ pub(crate) const CASES: &[Case] = &[
     case("av/shared_by_writers", 3, writers),
     case("av/shared_outlives_its_maker", 2, outlives),
     case("av/shared_name_is_free_again", 2, free_again),
-    case("av/shared_in_one_process", 1, |r| in_one_process(&Rig::open_alone(r, &ask())?)),
+    case("av/shared_in_one_process", 1, |r| in_one_process(&Rig::open_alone(r, &spec())?)),
     case("av/shared_source_comes_late", 2, comes_late),
 ];
 
-fn ask() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_SOURCE | sys::FI_SHARED_AV).with(|ask| ask.sources = true)
+fn spec() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_SOURCE | sys::FI_SHARED_AV).with(|spec| spec.sources = true)
 }
 
 /// Returns a name that no other run uses.
@@ -28,12 +28,12 @@ fn named<'a>(name: &'a str, flags: u64) -> AvAttr<'a> {
 
 /// Opens an endpoint with a shared vector, which rank 0 opens first.
 fn rig<'r>(rank: &'r Rank, name: &str, flags: u64) -> Outcome<(Rig<'r>, usize)> {
-    let plain = Rig::open_alone(rank, &ask())?;
+    let plain = Rig::open_alone(rank, &spec())?;
     if rank.index > 0 {
         plain.barrier()?;
     }
     let (av, map_addr) = Av::open_with(&plain.domain, &named(name, flags))?;
-    let rig = Rig::open_on(rank, plain.info.dup()?, (&plain.fabric, &plain.domain), av, &ask())?;
+    let rig = Rig::open_on(rank, plain.info.dup()?, (&plain.fabric, &plain.domain), av, &spec())?;
     if rank.index == 0 {
         plain.barrier()?;
     }
@@ -153,7 +153,7 @@ fn outlives(rank: &Rank) -> Outcome {
 /// vector or dies.
 fn free_again(rank: &Rank) -> Outcome {
     let name = name(rank, "free");
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let read = || Av::open_with(&rig.domain, &named(&name, sys::FI_READ)).map(|(av, _)| av);
     check_eq!(read().err(), Some(Errno::ENOENT));
     rig.barrier()?;

@@ -8,26 +8,26 @@ pub(crate) const CASES: &[Case] = &[
     case("av/user_id_offered", 1, offered),
     case("av/user_id_inserted", 2, inserted),
     case("av/user_id_set", 1, set),
-    case("av/user_id_told_later", 1, |r| told_later(&Rig::open_alone(r, &ask())?)),
-    case("av/service_range", 1, |r| service_range(&Rig::open_alone(r, &ask())?)),
+    case("av/user_id_set_later", 1, |r| identifier_set_later(&Rig::open_alone(r, &spec())?)),
+    case("av/service_range", 1, |r| service_range(&Rig::open_alone(r, &spec())?)),
 ];
 
 const CAPS: u64 = sys::FI_MSG | sys::FI_SOURCE | sys::FI_AV_USER_ID;
 
-fn ask() -> Ask {
-    Ask::caps(CAPS).with(|ask| ask.sources = true)
+fn spec() -> Spec {
+    Spec::caps(CAPS).with(|spec| spec.sources = true)
 }
 
 fn offered(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
     for caps in [sys::FI_AV_USER_ID, sys::FI_SHARED_AV] {
-        for info in offers(rank, lib, &Ask::caps(sys::FI_MSG).hints)? {
+        for info in offers(rank, lib, &Spec::caps(sys::FI_MSG).hints)? {
             check_eq!(info.caps() & caps, 0);
         }
-        let wanted = Ask::caps(sys::FI_MSG | caps);
-        let in_domain = Ask::caps(sys::FI_MSG).with(|ask| ask.hints.domain_caps = caps);
-        for ask in [wanted, in_domain] {
-            for info in offers(rank, lib, &ask.hints)? {
+        let wanted = Spec::caps(sys::FI_MSG | caps);
+        let in_domain = Spec::caps(sys::FI_MSG).with(|spec| spec.hints.domain_caps = caps);
+        for spec in [wanted, in_domain] {
+            for info in offers(rank, lib, &spec.hints)? {
                 check_eq!((info.caps() & caps, info.domain().caps & caps), (caps, caps));
             }
         }
@@ -51,7 +51,7 @@ fn source(rig: &Rig<'_>, to: u64) -> Outcome<Option<u64>> {
 /// the address.
 fn inserted(rank: &Rank) -> Outcome {
     const ID: u64 = 0xdead_beef_0000_1234;
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let names = rig.exchange(&rig.ep.name()?)?;
     let theirs = names.get(rank.peer()).ok_or_else(|| Fail::here("no name"))?;
     let to = rig.av.insert_told(theirs, ID)?;
@@ -72,7 +72,7 @@ fn inserted(rank: &Rank) -> Outcome {
 }
 
 fn set(rank: &Rank) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let attr = AvAttr { flags: sys::FI_AV_USER_ID, ..AvAttr::default() };
     let (av, _) = Av::open_with(&rig.domain, &attr)?;
     let name = rig.ep.name()?;
@@ -92,10 +92,10 @@ fn set(rank: &Rank) -> Outcome {
 
 /// Tests that no source is reported before an identifier is set, and that it is reported afterwards
 /// although the peer is known.
-fn told_later(rig: &Rig<'_>) -> Outcome {
+fn identifier_set_later(rig: &Rig<'_>) -> Outcome {
     let attr = AvAttr { flags: sys::FI_AV_USER_ID, ..AvAttr::default() };
     let (av, _) = Av::open_with(&rig.domain, &attr)?;
-    let other = Rig::open_on(rig.rank, rig.info.dup()?, (&rig.fabric, &rig.domain), av, &ask())?;
+    let other = Rig::open_on(rig.rank, rig.info.dup()?, (&rig.fabric, &rig.domain), av, &spec())?;
     let to = other.av.insert(&other.ep.name()?)?;
     check_eq!(source(&other, to)?, Some(sys::FI_ADDR_NOTAVAIL));
     other.av.set_user_id(to, 4711, 0)?;

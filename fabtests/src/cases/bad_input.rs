@@ -31,12 +31,12 @@ fn with_peer(rank: &Rank, misuse: fn(&Rig<'_>) -> Outcome) -> Outcome {
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC;
     let rig = Rig::open(
         rank,
-        &Ask::caps(caps).with(|ask| {
-            ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-            ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+        &Spec::caps(caps).with(|spec| {
+            spec.hints.tx.msg_order = sys::FI_ORDER_SAS;
+            spec.hints.rx.msg_order = sys::FI_ORDER_SAS;
             // The maximum number of list entries.
-            ask.hints.tx.iov_limit = 8;
-            ask.hints.rx.iov_limit = 8;
+            spec.hints.tx.iov_limit = 8;
+            spec.hints.rx.iov_limit = 8;
         }),
     )?;
     call_variants::plain_message(&rig, 64, Timing::Expected)?;

@@ -6,21 +6,21 @@
 use scif_fabtests::fi::Result;
 use scif_fabtests::prelude::*;
 
-use super::rma::{REMOTE, announce, from, hear};
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 pub(crate) const CASES: &[Case] = &[
-    case("bad_rma/unknown_key", 2, |r| unknown_key(&Rig::open(r, &ask())?)),
-    case("bad_rma/outside", 2, |r| outside(&Rig::open(r, &ask())?)),
-    case("bad_rma/rights", 2, |r| rights(&Rig::open(r, &ask())?)),
-    case("bad_rma/closed_key", 2, |r| closed_key(&Rig::open(r, &ask())?)),
-    case("bad_rma/key_used_again", 2, |r| key_used_again(&Rig::open(r, &ask())?)),
-    case("bad_rma/close_under_fire", 2, |r| close_under_fire(&Rig::open(r, &ask())?)),
-    case("bad_rma/inject_fails_aloud", 2, |r| inject_fails_aloud(&Rig::open(r, &ask())?)),
+    case("bad_rma/unknown_key", 2, |r| unknown_key(&Rig::open(r, &spec())?)),
+    case("bad_rma/outside", 2, |r| outside(&Rig::open(r, &spec())?)),
+    case("bad_rma/rights", 2, |r| rights(&Rig::open(r, &spec())?)),
+    case("bad_rma/closed_key", 2, |r| closed_key(&Rig::open(r, &spec())?)),
+    case("bad_rma/key_used_again", 2, |r| key_used_again(&Rig::open(r, &spec())?)),
+    case("bad_rma/close_under_fire", 2, |r| close_under_fire(&Rig::open(r, &spec())?)),
+    case("bad_rma/inject_fails_aloud", 2, |r| inject_fails_aloud(&Rig::open(r, &spec())?)),
     case("bad_rma/atomics", 2, atomics),
 ];
 
-fn ask() -> Ask {
-    super::rma::ask()
+fn spec() -> Spec {
+    super::rma::spec()
 }
 
 /// Returns the error of a transmit operation that must fail.
@@ -65,7 +65,7 @@ fn unknown_key(rig: &Rig<'_>) -> Outcome {
         rig.complete(7, || rig.ep.write(Buf::pattern(8, 2), rig.peer(), at.addr, at.key, 7))?;
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!(mine.differs(8, 2), None);
         check!(mine.get(8, 4088).iter().all(|&byte| byte == 0));
     }
@@ -102,7 +102,7 @@ fn outside(rig: &Rig<'_>) -> Outcome {
         }
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check!(all.bytes().iter().all(|&byte| byte == 0), "memory outside or inside was written");
     }
     rig.barrier()
@@ -132,7 +132,7 @@ fn rights(rig: &Rig<'_>) -> Outcome {
         }
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!(readable.differs(9000, 3), None);
         check_eq!(writable.differs(9000, 3), None);
     }
@@ -147,7 +147,7 @@ fn closed_key(rig: &Rig<'_>) -> Outcome {
         rig.complete(1, || rig.ep.write(Buf::pattern(8, 1), rig.peer(), at.addr, at.key, 1))?;
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         drop(mr);
         mine.fill(0);
     }
@@ -182,7 +182,7 @@ fn key_used_again(rig: &Rig<'_>) -> Outcome {
         return Err(Fail::NotRun("keys are the provider's".into()));
     }
     let (old, new) = (Buf::new(8192), Buf::new(4096));
-    let reg = |buf: Buf| Mr::reg(&rig.domain, buf, MrAsk { access: REMOTE, key: 42, flags: 0 });
+    let reg = |buf: Buf| Mr::reg(&rig.domain, buf, MrRequest { access: REMOTE, key: 42, flags: 0 });
     let mr = reg(old)?;
     let before = rig.exchange_remote(rig.ready_region(&mr, old)?)?;
     if rig.rank.index == 0 {
@@ -190,7 +190,7 @@ fn key_used_again(rig: &Rig<'_>) -> Outcome {
         rig.complete(1, || rig.ep.write(Buf::pattern(64, 1), rig.peer(), at.addr, at.key, 1))?;
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
     }
     drop(mr);
     old.fill(0);
@@ -207,7 +207,7 @@ fn key_used_again(rig: &Rig<'_>) -> Outcome {
         )?;
         announce(rig, peer)?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!(new.differs(64, 2), None);
         check!(old.bytes().iter().all(|&byte| byte == 0), "the old region was written");
     }
@@ -243,7 +243,7 @@ fn close_under_fire(rig: &Rig<'_>) -> Outcome {
                 }
             }
         } else {
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             drop(mr);
             mine.fill(0xee);
             for _ in 0..50 {
@@ -273,7 +273,7 @@ fn inject_fails_aloud(rig: &Rig<'_>) -> Outcome {
 }
 
 fn atomics(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_ATOMIC))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_ATOMIC))?;
     let (mine, read_only) = (Buf::new(64), Buf::new(64));
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     let (_ro, read_onlys) = rig.share(read_only, sys::FI_REMOTE_READ)?;
@@ -300,7 +300,7 @@ fn atomics(rank: &Rank) -> Outcome {
         check_eq!(result.load_u64(0), 0);
         announce(&rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(mine.load_u64(0), 1);
         check!(mine.get(8, 56).iter().chain(&read_only.bytes()).all(|&byte| byte == 0));
     }

@@ -21,7 +21,7 @@ const MESSAGES: usize = 4;
 const AFTER: u8 = 0x5a;
 
 fn rig<'r>(rank: &'r Rank) -> Outcome<Rig<'r>> {
-    let rig = Rig::open(rank, &Ask::messages(true))?;
+    let rig = Rig::open(rank, &Spec::messages(true))?;
     rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 0, 1))?;
     rig.post(|| rig.ep.trecv(Buf::new(8), rig.peer(), 0, 0, 2))?;
     rig.received(2)?;

@@ -49,9 +49,9 @@ pub(super) struct Line {
 }
 
 fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<CmRig<'_>> {
-    let mut ask = Ask::caps(ALL_CAPS);
-    ask.hints.ep_type = sys::FI_EP_MSG;
-    let (info, fabric, domain) = first_domain(rank, &ask)?;
+    let mut spec = Spec::caps(ALL_CAPS);
+    spec.hints.ep_type = sys::FI_EP_MSG;
+    let (info, fabric, domain) = first_domain(rank, &spec)?;
     let attr = EqAttr { wait_obj, ..EqAttr::default() };
     let eq = Eq::open(&fabric, attr)?;
     Ok(CmRig { rank, wait: sys::FI_WAIT_NONE, info, fabric, domain, eq })
@@ -391,7 +391,11 @@ fn one_sided(bare: &CmRig<'_>) -> Outcome {
     let mr = Mr::reg(
         &bare.domain,
         target,
-        MrAsk { access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE, key: 77, ..MrAsk::default() },
+        MrRequest {
+            access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
+            key: 77,
+            ..MrRequest::default()
+        },
     )?;
     let keys = bare.exchange(&mr.key()?.to_ne_bytes())?;
     let key = keys

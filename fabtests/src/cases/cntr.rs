@@ -10,9 +10,9 @@ use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
     case("cntr/alone", 1, alone),
-    case("cntr/wait_alone", 1, |r| wait_alone(&Rig::open(r, &Ask::messages(false))?)),
+    case("cntr/wait_alone", 1, |r| wait_alone(&Rig::open(r, &Spec::messages(false))?)),
     case("cntr/wait_woken", 1, wait_woken),
-    case("cntr/no_wait_object", 1, |r| no_wait_object(&Rig::open(r, &Ask::messages(false))?)),
+    case("cntr/no_wait_object", 1, |r| no_wait_object(&Rig::open(r, &Spec::messages(false))?)),
     case("cntr/messages", 2, messages),
     case("cntr/without_queues", 2, without_queues),
     case("cntr/wait_for_messages", 2, wait_for_messages),
@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cntr/region_events", 2, region_events),
     case("cntr/errors", 2, errors),
     case("cntr/wait_ends_with_an_error", 2, wait_error),
-    case("cntr/busy_close", 1, |r| busy_close(&Rig::open(r, &Ask::messages(false))?)),
+    case("cntr/busy_close", 1, |r| busy_close(&Rig::open(r, &Spec::messages(false))?)),
     case("cntr/bound_after_enable", 2, bound_late),
     case("cntr/bound_while_waited_for", 2, bound_while_waited_for),
 ];
@@ -31,7 +31,7 @@ fn open(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Cntr>> {
 }
 
 fn alone(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let rig = Rig::open(rank, &Spec::messages(false))?;
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_NONE] {
         let cntr = open(&rig, wait_obj)?;
         check_eq!((cntr.read()?, cntr.readerr()?), (0, 0));
@@ -70,7 +70,7 @@ fn wait_alone(rig: &Rig<'_>) -> Outcome {
 fn wait_woken(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
-        &Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_SAFE),
+        &Spec::messages(false).with(|spec| spec.hints.threading = sys::FI_THREAD_SAFE),
     )?;
     let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
     for round in 1..=20 {
@@ -109,8 +109,8 @@ fn no_wait_object(rig: &Rig<'_>) -> Outcome {
 
 /// Tests that sends and receives are counted one by one, injected ones included.
 fn messages(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.counters = sys::FI_SEND | sys::FI_RECV);
+    let rig = Rig::open(rank, &spec)?;
     for (round, size) in [8, 4096, 100_000].into_iter().enumerate() {
         let base = round as u64 * 3;
         if rank.index == 0 {
@@ -140,7 +140,7 @@ fn messages(rank: &Rank) -> Outcome {
 /// Tests that an enabled endpoint accepts a counter for each direction without one, as OpenSHMEM
 /// needs.
 fn bound_late(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::caps(sys::FI_RMA | sys::FI_MSG))?;
+    let rig = Rig::open(rank, &Spec::caps(sys::FI_RMA | sys::FI_MSG))?;
     let (messages, accesses) = (open(&rig, sys::FI_WAIT_UNSPEC)?, open(&rig, sys::FI_WAIT_UNSPEC)?);
     rig.ep.attach(&messages, sys::FI_SEND | sys::FI_RECV)?;
     rig.ep.attach(&accesses, sys::FI_READ)?;
@@ -171,8 +171,8 @@ fn bound_late(rank: &Rank) -> Outcome {
 /// Tests a thread that sleeps on a counter before an endpoint is bound: messages to the endpoint
 /// wake it.
 fn bound_while_waited_for(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_SAFE);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.hints.threading = sys::FI_THREAD_SAFE);
+    let rig = Rig::open(rank, &spec)?;
     if rank.index == 0 {
         rig.barrier()?;
         rig.complete(1, || rig.ep.send(Buf::new(8), rig.peer(), 1))?;
@@ -198,11 +198,11 @@ fn bound_while_waited_for(rank: &Rank) -> Outcome {
 
 /// Tests counters in place of queues.
 fn without_queues(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| {
-        ask.counters = sys::FI_SEND | sys::FI_RECV;
-        ask.queues = Queues::Unbound;
+    let spec = Spec::messages(false).with(|spec| {
+        spec.counters = sys::FI_SEND | sys::FI_RECV;
+        spec.queues = Queues::Unbound;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     let buf = Buf::new(5000);
     for round in 1..=50 {
         if rank.index == 0 {
@@ -219,8 +219,8 @@ fn without_queues(rank: &Rank) -> Outcome {
 
 /// Tests that `fi_cntr_wait` makes the progress that its operations need.
 fn wait_for_messages(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.counters = sys::FI_SEND | sys::FI_RECV);
+    let rig = Rig::open(rank, &spec)?;
     rank.step("waiting in fi_cntr_wait");
     let sizes = [8, 5000, 100_000].into_iter().cycle();
     for (round, size) in (1..=200_u64).zip(sizes) {
@@ -239,9 +239,9 @@ fn wait_for_messages(rank: &Rank) -> Outcome {
 }
 
 fn rma(rank: &Rank) -> Outcome {
-    let ask = Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_MSG)
-        .with(|ask| ask.counters = sys::FI_READ | sys::FI_WRITE);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_MSG)
+        .with(|spec| spec.counters = sys::FI_READ | sys::FI_WRITE);
+    let rig = Rig::open(rank, &spec)?;
     let (_mr, remotes) = rig.share(Buf::new(200_000), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
@@ -274,9 +274,9 @@ fn rma(rank: &Rank) -> Outcome {
 
 /// Tests `FI_RMA_EVENT`: the target counts remote accesses.
 fn remote_events(rank: &Rank) -> Outcome {
-    let ask = Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
-        .with(|ask| ask.counters = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
+        .with(|spec| spec.counters = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE);
+    let rig = Rig::open(rank, &spec)?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(200_000), REMOTE)?;
     for (round, size) in [8, 4096, 200_000].into_iter().enumerate() {
         let round = round as u64 + 1;
@@ -304,8 +304,8 @@ fn remote_events(rank: &Rank) -> Outcome {
 
 /// Tests that a counter of one region counts accesses to that region only.
 fn region_events(rank: &Rank) -> Outcome {
-    let ask = Ask::caps(sys::FI_RMA | sys::FI_RMA_EVENT | sys::FI_MSG);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::caps(sys::FI_RMA | sys::FI_RMA_EVENT | sys::FI_MSG);
+    let rig = Rig::open(rank, &spec)?;
     let (watched, other) = (Buf::new(65_536), Buf::new(65_536));
     let (mr, watched_at) = rig.share(watched, REMOTE)?;
     let (_other, other_at) = rig.share(other, REMOTE)?;
@@ -332,8 +332,8 @@ fn region_events(rank: &Rank) -> Outcome {
 
 /// Tests that a failed operation counts as an error, not as completed.
 fn errors(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.counters = sys::FI_SEND | sys::FI_RECV);
+    let rig = Rig::open(rank, &spec)?;
     if rank.index == 0 {
         rig.barrier()?;
         rig.complete(1, || rig.ep.send(Buf::new(100), rig.peer(), 1))?;
@@ -352,8 +352,8 @@ fn errors(rank: &Rank) -> Outcome {
 }
 
 fn wait_error(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_RECV);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.counters = sys::FI_RECV);
+    let rig = Rig::open(rank, &spec)?;
     if rank.index == 0 {
         rig.barrier()?;
         rig.complete(1, || rig.ep.send(Buf::new(100), rig.peer(), 1))?;

@@ -10,8 +10,8 @@ use super::rma::{REMOTE, from};
 pub(crate) const CASES: &[Case] =
     &[case("cntr/region_reads_and_writes", 2, each_way), case("cntr/region_binding", 1, binding)];
 
-fn ask() -> Ask {
-    Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
+fn spec() -> Spec {
+    Spec::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
 }
 
 fn open(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
@@ -24,7 +24,7 @@ fn open(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
 /// writes. A counter of both counts each access once.
 fn each_way(rank: &Rank) -> Outcome {
     const LEN: usize = 200_000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let [read, write, apart_read, apart_write, both] = [0; 5].map(|_| open(&rig));
     let (read, write, both) = (read?, write?, both?);
     let apart = (apart_read?, apart_write?);
@@ -77,7 +77,7 @@ fn each_way(rank: &Rank) -> Outcome {
 
 /// Tests the flags of a binding, and that each direction has one counter.
 fn binding(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mr, _) = rig.register(Buf::new(64), REMOTE)?;
     let (first, second) = (open(&rig)?, open(&rig)?);
     for flags in [0, sys::FI_READ, sys::FI_REMOTE_WRITE | sys::FI_SEND] {

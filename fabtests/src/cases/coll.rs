@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     case("coll/many_groups", 4, many_groups),
     case("coll/apart_from_messages", 3, apart_from_messages),
     case("coll/members_come_late", 3, late),
-    case("coll/subgroups", 4, |r| subgroups(&Rig::open(r, &ask())?)),
+    case("coll/subgroups", 4, |r| subgroups(&Rig::open(r, &spec())?)),
     case("coll/joins_in_any_order", 3, |r| join_order(&rig(r)?)),
     case("coll/join_wakes", 2, |r| join_wakes(&rig(r)?)),
     case("coll/completions", 2, completions),
@@ -28,17 +28,17 @@ pub(crate) const CASES: &[Case] = &[
 /// Byte that fills memory that must not be written.
 const UNTOUCHED: u8 = 0xee;
 
-pub(super) fn ask() -> Ask {
+pub(super) fn spec() -> Spec {
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_COLLECTIVE;
-    Ask::caps(caps).with(|ask| {
-        ask.eq = true;
-        ask.hints.av_type = sys::FI_AV_TABLE;
+    Spec::caps(caps).with(|spec| {
+        spec.eq = true;
+        spec.hints.av_type = sys::FI_AV_TABLE;
     })
 }
 
 /// Opens an endpoint whose vector has the members in an order specific to the rank.
 pub(super) fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
-    let mut rig = Rig::open_alone(rank, &ask())?;
+    let mut rig = Rig::open_alone(rank, &spec())?;
     let name = rig.ep.name()?;
     rig.names = rig.exchange(&name)?;
     rig.peers = vec![sys::FI_ADDR_NOTAVAIL; rank.count];
@@ -497,9 +497,9 @@ fn join_wakes(rig: &Rig<'_>) -> Outcome {
 fn completions(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
-        &ask().with(|ask| {
-            ask.selective = true;
-            ask.counters = sys::FI_WRITE | sys::FI_SEND;
+        &spec().with(|spec| {
+            spec.selective = true;
+            spec.counters = sys::FI_WRITE | sys::FI_SEND;
         }),
     )?;
     let mc = join(&rig, &[0, 1])?;
@@ -523,7 +523,7 @@ fn completions(rank: &Rank) -> Outcome {
 /// Tests that with automatic progress a member that has posted needs no further call for the others
 /// to complete.
 fn without_calls(rank: &Rank) -> Outcome {
-    let auto = ask().with(|ask| ask.hints.data_progress = sys::FI_PROGRESS_AUTO);
+    let auto = spec().with(|spec| spec.hints.data_progress = sys::FI_PROGRESS_AUTO);
     let rig = Rig::open(rank, &auto)?;
     let mc = join(&rig, &[0, 1])?;
     let group = (mc.addr()?, [0, 1].as_slice());

@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use scif_fabtests::prelude::*;
 
-use super::coll::{ask, barrier, joined, set_of};
+use super::coll::{barrier, joined, set_of, spec};
 
 pub(crate) const CASES: &[Case] = &[
     case("coll/offered_when_asked", 1, offered),
-    case("coll/sets", 1, |r| sets(&Rig::open(r, &ask())?)),
-    case("coll/query", 1, |r| query(&Rig::open(r, &ask())?)),
-    case("coll/errors", 1, |r| errors(&Rig::open(r, &ask())?)),
+    case("coll/sets", 1, |r| sets(&Rig::open(r, &spec())?)),
+    case("coll/query", 1, |r| query(&Rig::open(r, &spec())?)),
+    case("coll/errors", 1, |r| errors(&Rig::open(r, &spec())?)),
 ];
 
 fn offered(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
-    let caps = |ask: &Ask| -> Outcome<u64> {
-        let list = offers(rank, lib, &ask.hints)?;
+    let caps = |spec: &Spec| -> Outcome<u64> {
+        let list = offers(rank, lib, &spec.hints)?;
         Ok(list.first().ok_or_else(|| Fail::here("an empty list"))?.caps())
     };
-    check_eq!(caps(&Ask::default())? & sys::FI_COLLECTIVE, 0);
-    check_eq!(caps(&Ask::caps(sys::FI_TAGGED))? & sys::FI_COLLECTIVE, 0);
-    check!(caps(&ask())? & sys::FI_COLLECTIVE != 0);
+    check_eq!(caps(&Spec::default())? & sys::FI_COLLECTIVE, 0);
+    check_eq!(caps(&Spec::caps(sys::FI_TAGGED))? & sys::FI_COLLECTIVE, 0);
+    check!(caps(&spec())? & sys::FI_COLLECTIVE != 0);
     // Without the capability there is no join operation.
-    let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.eq = true))?;
+    let rig = Rig::open(rank, &Spec::messages(true).with(|spec| spec.eq = true))?;
     let set = set_of(&rig, &[0])?;
     check_eq!(Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 0).err(), Some(Errno::ENOSYS));
     check_eq!(barrier(1, 0).post(&rig.ep), Err(Errno::ENOSYS));
@@ -99,18 +99,18 @@ fn sets(rig: &Rig<'_>) -> Outcome {
 }
 
 fn query(rig: &Rig<'_>) -> Outcome {
-    let ask = |kind, datatype, op| rig.domain.query_collective(kind, datatype, op, 0);
-    check!(ask(sys::FI_BARRIER, sys::FI_VOID, sys::FI_NOOP).is_ok());
+    let spec = |kind, datatype, op| rig.domain.query_collective(kind, datatype, op, 0);
+    check!(spec(sys::FI_BARRIER, sys::FI_VOID, sys::FI_NOOP).is_ok());
     for kind in
         [sys::FI_BROADCAST, sys::FI_ALLTOALL, sys::FI_ALLGATHER, sys::FI_SCATTER, sys::FI_GATHER]
     {
-        let (size, count, members) = ask(kind, sys::FI_DOUBLE, sys::FI_NOOP)?;
+        let (size, count, members) = spec(kind, sys::FI_DOUBLE, sys::FI_NOOP)?;
         check_eq!(size, 8);
         check!(count > 1 << 30 && members > 1 << 20);
-        check_eq!(ask(kind, sys::FI_VOID, sys::FI_NOOP).err(), Some(Errno::EOPNOTSUPP));
+        check_eq!(spec(kind, sys::FI_VOID, sys::FI_NOOP).err(), Some(Errno::EOPNOTSUPP));
     }
     for kind in [sys::FI_ALLREDUCE, sys::FI_REDUCE, sys::FI_REDUCE_SCATTER] {
-        check_eq!(ask(kind, sys::FI_FLOAT, sys::FI_MAX)?.0, 4);
+        check_eq!(spec(kind, sys::FI_FLOAT, sys::FI_MAX)?.0, 4);
         for (datatype, op) in [
             (sys::FI_FLOAT, sys::FI_BXOR),
             (sys::FI_UINT64, sys::FI_NOOP),
@@ -118,10 +118,10 @@ fn query(rig: &Rig<'_>) -> Outcome {
             (sys::FI_UINT64, sys::FI_CSWAP),
             (99, sys::FI_SUM),
         ] {
-            check_eq!(ask(kind, datatype, op).err(), Some(Errno::EOPNOTSUPP));
+            check_eq!(spec(kind, datatype, op).err(), Some(Errno::EOPNOTSUPP));
         }
     }
-    check_eq!(ask(99, sys::FI_UINT8, sys::FI_SUM).err(), Some(Errno::EOPNOTSUPP));
+    check_eq!(spec(99, sys::FI_UINT8, sys::FI_SUM).err(), Some(Errno::EOPNOTSUPP));
     check_eq!(
         rig.domain.query_collective(sys::FI_BARRIER, sys::FI_VOID, sys::FI_NOOP, 1 << 40).err(),
         Some(Errno::EBADFLAGS)
@@ -143,7 +143,7 @@ fn errors(rig: &Rig<'_>) -> Outcome {
     let other_av = Av::open(&rig.domain, sys::FI_AV_TABLE, 1)?;
     let other = AvSet::open(&other_av, AvSetAttr::NONE)?;
     check_eq!(join(other.addr()?, Some(&other), 0), Some(Errno::EINVAL));
-    let mute = Rig::open(rig.rank, &ask().with(|ask| ask.eq = false))?;
+    let mute = Rig::open(rig.rank, &spec().with(|spec| spec.eq = false))?;
     let its = set_of(&mute, &[0])?;
     check_eq!(Mc::join(&mute.ep, its.addr()?, Some(&its), 0, 1).err(), Some(Errno::ENOEQ));
 

@@ -10,28 +10,28 @@ pub(crate) const CASES: &[Case] = &[
     case("cq/format_msg", 2, |r| format(r, sys::FI_CQ_FORMAT_MSG)),
     case("cq/format_data", 2, |r| format(r, sys::FI_CQ_FORMAT_DATA)),
     case("cq/format_tagged", 2, |r| format(r, sys::FI_CQ_FORMAT_TAGGED)),
-    case("cq/open_every_kind", 1, |r| open_every_kind(&Rig::open(r, &Ask::messages(false))?)),
+    case("cq/open_every_kind", 1, |r| open_every_kind(&Rig::open(r, &Spec::messages(false))?)),
     case("cq/readfrom", 3, readfrom),
     case("cq/source_not_asked_for", 2, source_not_asked_for),
     case("cq/unknown_source", 2, unknown_source),
-    case("cq/empty", 1, |r| nothing_there(&Rig::open(r, &Ask::messages(false))?)),
+    case("cq/empty", 1, |r| nothing_there(&Rig::open(r, &Spec::messages(false))?)),
     case("cq/more_than_it_holds", 2, more_than_it_holds),
     case("cq/progress_with_unread_entries", 2, progress_beside_unread),
     case("cq/progress_with_immediate_completions", 2, progress_beside_immediate),
     case("cq/successes_before_an_error", 2, |r| {
-        successes_before_an_error(&Rig::open(r, &Ask::messages(false))?)
+        successes_before_an_error(&Rig::open(r, &Spec::messages(false))?)
     }),
     case("cq/shared_by_directions", 2, shared_by_directions),
     case("cq/shared_by_endpoints", 1, |r| {
-        shared_by_endpoints(&Rig::open(r, &Ask::messages(false))?)
+        shared_by_endpoints(&Rig::open(r, &Spec::messages(false))?)
     }),
-    case("cq/no_wait_object", 1, |r| no_wait_object(&Rig::open(r, &Ask::messages(false))?)),
-    case("cq/busy_close", 1, |r| busy_close(&Rig::open(r, &Ask::messages(false))?)),
-    case("cq/error_text", 1, |r| error_text(&Rig::open(r, &Ask::messages(false))?)),
+    case("cq/no_wait_object", 1, |r| no_wait_object(&Rig::open(r, &Spec::messages(false))?)),
+    case("cq/busy_close", 1, |r| busy_close(&Rig::open(r, &Spec::messages(false))?)),
+    case("cq/error_text", 1, |r| error_text(&Rig::open(r, &Spec::messages(false))?)),
 ];
 
 fn format(rank: &Rank, format: u32) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.format = format))?;
+    let rig = Rig::open(rank, &Spec::messages(true).with(|spec| spec.format = format))?;
     let (tag, data) = (0xfeed_0000_0000_0001, 0x55);
     if rank.index == 0 {
         rig.complete(17, || rig.ep.tsenddata(Buf::pattern(100, 1), data, rig.peer(), tag, 17))?;
@@ -87,9 +87,9 @@ fn open_every_kind(rig: &Rig<'_>) -> Outcome {
 fn readfrom(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
-        &Ask::messages(false).with(|ask| {
-            ask.hints.caps |= sys::FI_SOURCE;
-            ask.sources = true;
+        &Spec::messages(false).with(|spec| {
+            spec.hints.caps |= sys::FI_SOURCE;
+            spec.sources = true;
         }),
     )?;
     check!(rig.info.caps() & sys::FI_SOURCE != 0);
@@ -117,7 +117,7 @@ fn readfrom(rank: &Rank) -> Outcome {
 }
 
 fn source_not_asked_for(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.sources = true))?;
+    let rig = Rig::open(rank, &Spec::messages(false).with(|spec| spec.sources = true))?;
     if rig.info.caps() & sys::FI_SOURCE != 0 {
         return Err(Fail::NotRun("the provider always tells the source".into()));
     }
@@ -132,11 +132,11 @@ fn source_not_asked_for(rank: &Rank) -> Outcome {
 
 /// Tests `FI_SOURCE_ERR`: a sender outside the vector is reported with its address.
 fn unknown_source(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| {
-        ask.hints.caps |= sys::FI_SOURCE | sys::FI_SOURCE_ERR;
-        ask.sources = true;
+    let spec = Spec::messages(false).with(|spec| {
+        spec.hints.caps |= sys::FI_SOURCE | sys::FI_SOURCE_ERR;
+        spec.sources = true;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     if rank.index == 0 {
         rig.av.remove(&[rig.peer()], 0)?;
         rig.barrier()?;
@@ -175,7 +175,7 @@ fn nothing_there(rig: &Rig<'_>) -> Outcome {
 /// Tests that a queue of four entries loses none of hundreds of unread completions.
 fn more_than_it_holds(rank: &Rank) -> Outcome {
     const COUNT: usize = 500;
-    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.cq_size = 4))?;
+    let rig = Rig::open(rank, &Spec::messages(false).with(|spec| spec.cq_size = 4))?;
     if rank.index == 0 {
         for index in 0..COUNT {
             // The transmit queue is read only when the provider requires it.
@@ -210,7 +210,7 @@ fn more_than_it_holds(rank: &Rank) -> Outcome {
 /// Tests that a read of no entries makes progress while completions are unread.
 fn progress_beside_unread(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let rig = Rig::open(rank, &Spec::messages(false))?;
     if rank.index == 1 {
         rig.barrier()?;
         rig.complete(1, || rig.ep.send(Buf::pattern(8, 1), rig.peer(), 1))?;
@@ -245,7 +245,7 @@ fn progress_beside_unread(rank: &Rank) -> Outcome {
 /// Tests that a program whose reads always find entries, because it keeps posting operations that
 /// complete at once, still makes progress for its peers.
 fn progress_beside_immediate(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.queues = Queues::One))?;
+    let rig = Rig::open(rank, &Spec::messages(true).with(|spec| spec.queues = Queues::One))?;
     if rank.index == 1 {
         rig.barrier()?;
         rig.complete(1, || rig.ep.tsend(Buf::pattern(8, 1), rig.peer(), 1, 1))?;
@@ -324,7 +324,7 @@ fn successes_before_an_error(rig: &Rig<'_>) -> Outcome {
 }
 
 fn shared_by_directions(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.queues = Queues::One))?;
+    let rig = Rig::open(rank, &Spec::messages(false).with(|spec| spec.queues = Queues::One))?;
     let buf = Buf::new(8);
     for _ in 0..200 {
         rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;

@@ -49,9 +49,9 @@ pub(crate) const CASES: &[Case] = &[
     case("death/asleep_in_the_queue", 2, asleep),
     case("death/asleep_on_a_descriptor", 2, asleep_on_descriptor),
     case("death/asleep_on_a_counter", 2, asleep_on_counter),
-    case("death/before_the_first_word", 2, |r| before_first_word(&Rig::open(r, &ask())?)),
-    case("death/unexpected_messages", 2, |r| unexpected(&Rig::open(r, &ask())?)),
-    case("death/of_a_claimed_message", 2, |r| claimed(&Rig::open(r, &ask())?)),
+    case("death/before_the_first_word", 2, |r| before_first_word(&Rig::open(r, &spec())?)),
+    case("death/unexpected_messages", 2, |r| unexpected(&Rig::open(r, &spec())?)),
+    case("death/of_a_claimed_message", 2, |r| claimed(&Rig::open(r, &spec())?)),
     case("death/by_closing", 2, by_closing),
     case("death/open_receives_if_so_configured", 2, open_receives)
         .under(&[("FI_SCIF_PEER_DEATH", "any")]),
@@ -77,17 +77,17 @@ const STREAM: usize = 0x100;
 const DIRECTED: usize = 0x200;
 const OPEN: usize = 0x300;
 
-fn ask() -> Ask {
+fn spec() -> Spec {
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_DIRECTED_RECV;
-    Ask::caps(caps).with(|ask| {
-        ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-        ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
-        ask.eq = true;
+    Spec::caps(caps).with(|spec| {
+        spec.hints.tx.msg_order = sys::FI_ORDER_SAS;
+        spec.hints.rx.msg_order = sys::FI_ORDER_SAS;
+        spec.eq = true;
     })
 }
 
 fn killed(rank: &Rank, traffic: Traffic, size: usize, forked: bool) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (_mr, remotes) = rig.share(Buf::new(size.max(4096)), REMOTE)?;
     match rank.index {
         0 => survivor(&rig, traffic, size, &remotes),
@@ -244,7 +244,7 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
         }
         Ok((open == 0 && directed == 3).then_some(()))
     })?;
-    hear_of_it(rig)?;
+    check_reported_loss(rig)?;
     // No new operation to the dead peer succeeds.
     for attempt in [Traffic::Send, Traffic::Write, Traffic::Read, Traffic::Atomic] {
         rig.failure(&rig.tx, STREAM, || step(rig, attempt, Buf::new(64), there))?;
@@ -280,7 +280,7 @@ fn fill(
 }
 
 /// Checks that the event queue has an entry that names the dead peer.
-fn hear_of_it(rig: &Rig<'_>) -> Outcome {
+fn check_reported_loss(rig: &Rig<'_>) -> Outcome {
     if rig.rank.target.prov != "scif" {
         return Ok(());
     }
@@ -299,8 +299,8 @@ fn hear_of_it(rig: &Rig<'_>) -> Outcome {
 
 /// Opens two ranks that have exchanged messages. Rank 1 dies once rank 0 has announced that it
 /// sleeps.
-fn spoken<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Option<Rig<'r>>> {
-    let rig = Rig::open(rank, ask)?;
+fn spoken<'r>(rank: &'r Rank, spec: &Spec) -> Outcome<Option<Rig<'r>>> {
+    let rig = Rig::open(rank, spec)?;
     greet(&rig)?;
     if rank.index == 1 {
         rank.expect_death()?;
@@ -316,8 +316,8 @@ fn spoken<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Option<Rig<'r>>> {
 }
 
 fn asleep(rank: &Rank) -> Outcome {
-    let ask = ask().with(|ask| ask.wait_obj = sys::FI_WAIT_UNSPEC);
-    let Some(rig) = spoken(rank, &ask)? else {
+    let spec = spec().with(|spec| spec.wait_obj = sys::FI_WAIT_UNSPEC);
+    let Some(rig) = spoken(rank, &spec)? else {
         return Ok(());
     };
     rig.post(|| rig.ep.recv(Buf::new(8), rig.to(1), 5))?;
@@ -336,8 +336,8 @@ fn asleep(rank: &Rank) -> Outcome {
 
 fn asleep_on_descriptor(rank: &Rank) -> Outcome {
     use rustix::event::{PollFd, PollFlags, poll};
-    let ask = ask().with(|ask| ask.wait_obj = sys::FI_WAIT_FD);
-    let Some(rig) = spoken(rank, &ask)? else {
+    let spec = spec().with(|spec| spec.wait_obj = sys::FI_WAIT_FD);
+    let Some(rig) = spoken(rank, &spec)? else {
         return Ok(());
     };
     rig.post(|| rig.ep.recv(Buf::new(8), rig.to(1), 5))?;
@@ -359,8 +359,8 @@ fn asleep_on_descriptor(rank: &Rank) -> Outcome {
 }
 
 fn asleep_on_counter(rank: &Rank) -> Outcome {
-    let ask = ask().with(|ask| ask.counters = sys::FI_RECV);
-    let Some(rig) = spoken(rank, &ask)? else {
+    let spec = spec().with(|spec| spec.counters = sys::FI_RECV);
+    let Some(rig) = spoken(rank, &spec)? else {
         return Ok(());
     };
     rig.post(|| rig.ep.recv(Buf::new(8), rig.to(1), 5))?;
@@ -458,7 +458,7 @@ fn claimed(rig: &Rig<'_>) -> Outcome {
 
 /// Tests that operations to a peer that has closed its endpoint fail.
 fn by_closing(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     greet(&rig)?;
     call_variants::plain_message(&rig, 100, call_variants::Timing::Expected)?;
     if rank.index == 1 {
@@ -479,7 +479,7 @@ fn by_closing(rank: &Rank) -> Outcome {
 /// Tests the setting with which the death of a peer fails open receives.
 fn open_receives(rank: &Rank) -> Outcome {
     rank.only_scif("a setting of another provider")?;
-    let Some(rig) = spoken(rank, &ask())? else {
+    let Some(rig) = spoken(rank, &spec())? else {
         return Ok(());
     };
     rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5))?;

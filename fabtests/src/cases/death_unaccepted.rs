@@ -34,12 +34,12 @@ enum Victim {
 }
 
 fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
-    let ask =
-        Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
+    let spec = Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
+        .with(|spec| spec.eq = true);
     // The kernel takes long to free this memory, between the end of the listener and that of the
     // process.
     let _lower = (rank.index != 0).then(slow_to_close).transpose()?;
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     if rank.index == 0 {
         survivor(&rig)?;
         return match victim {

@@ -64,17 +64,17 @@ fn is_over_driver() -> bool {
 fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {
     rank.only_scif("libfabric does not promise it")?;
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV;
-    let ask = Ask::caps(caps).with(|ask| {
+    let spec = Spec::caps(caps).with(|spec| {
         if survivor == Survivor::Computes {
-            ask.hints.data_progress = sys::FI_PROGRESS_AUTO;
+            spec.hints.data_progress = sys::FI_PROGRESS_AUTO;
         }
-        ask.wait_obj = match survivor {
-            Survivor::Polls | Survivor::Computes => ask.wait_obj,
+        spec.wait_obj = match survivor {
+            Survivor::Polls | Survivor::Computes => spec.wait_obj,
             Survivor::SleepsInQueue => sys::FI_WAIT_UNSPEC,
             Survivor::SleepsOnDescriptor => sys::FI_WAIT_FD,
         };
     });
-    let rig = Rig::open_alone(rank, &ask)?;
+    let rig = Rig::open_alone(rank, &spec)?;
     // Nobody can connect before the names are exchanged.
     let before = Before { mappings: Holdings::now()?.mappings, sockets: sockets()? };
     let rig = rig.meet()?;

@@ -4,19 +4,19 @@
 
 use std::sync::Arc;
 
-use scif_fabtests::fi::{Operation, WorkAsk};
+use scif_fabtests::fi::{Operation, WorkRequest};
 use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
-use super::trigger::{ask, counter, silence};
+use super::trigger::{counter, silence, spec};
 
 pub(crate) const CASES: &[Case] = &[
     case("work/every_kind", 2, every_kind),
-    case("work/chain", 2, |r| chain(&Rig::open(r, &ask())?)),
+    case("work/chain", 2, |r| chain(&Rig::open(r, &spec())?)),
     case("work/reports_when_asked", 2, reports),
-    case("work/failures_count", 2, |r| failures(&Rig::open(r, &ask())?)),
-    case("work/cancel_and_flush", 1, |r| cancel_and_flush(&Rig::open(r, &ask())?)),
-    case("work/refused", 1, |r| work_refused(&Rig::open(r, &ask())?)),
+    case("work/failures_count", 2, |r| failures(&Rig::open(r, &spec())?)),
+    case("work/cancel_and_flush", 1, |r| cancel_and_flush(&Rig::open(r, &spec())?)),
+    case("work/refused", 1, |r| work_refused(&Rig::open(r, &spec())?)),
 ];
 
 pub(crate) fn place(remote: Remote, off: u64, len: usize) -> RmaIov {
@@ -26,7 +26,7 @@ pub(crate) fn place(remote: Remote, off: u64, len: usize) -> RmaIov {
 /// Tests every kind of work: it starts at its threshold, and only its own counter reports it.
 fn every_kind(rank: &Rank) -> Outcome {
     let all = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
-    let rig = Rig::open(rank, &ask().with(|ask| ask.counters = all))?;
+    let rig = Rig::open(rank, &spec().with(|request| request.counters = all))?;
     let mine = Buf::new(64);
     mine.store_u64(0, 5);
     mine.store_u64(16, 33);
@@ -59,14 +59,14 @@ fn every_kind(rank: &Rank) -> Outcome {
     let operations = work.len() as u64 - 2;
     for (turn, operation) in work.into_iter().enumerate() {
         let counts = matches!(operation, Operation::Set { .. } | Operation::Add { .. });
-        let ask = WorkAsk {
+        let request = WorkRequest {
             cntr: &trigger,
             threshold: turn as u64 + 1,
             completion: (!counts).then_some(&*done),
             context: 0x5000,
             flags: 0,
         };
-        rig.domain.queue_work(&rig.ep, &ask, operation)?;
+        rig.domain.queue_work(&rig.ep, &request, operation)?;
     }
     rig.barrier()?;
     silence(&rig)?;
@@ -102,14 +102,17 @@ fn chain(rig: &Rig<'_>) -> Outcome {
     let at = from(&remotes, 1, 0)?;
     let [start, written, added, sent] =
         [counter(rig)?, counter(rig)?, counter(rig)?, counter(rig)?];
-    let queue = |cntr: &Cntr,
-                 threshold: u64,
-                 completion: Option<&Cntr>,
-                 operation: Operation<'_>| {
-        let ask =
-            WorkAsk { cntr, threshold, completion, context: 0, flags: sys::FI_DELIVERY_COMPLETE };
-        rig.domain.queue_work(&rig.ep, &ask, operation)
-    };
+    let queue =
+        |cntr: &Cntr, threshold: u64, completion: Option<&Cntr>, operation: Operation<'_>| {
+            let request = WorkRequest {
+                cntr,
+                threshold,
+                completion,
+                context: 0,
+                flags: sys::FI_DELIVERY_COMPLETE,
+            };
+            rig.domain.queue_work(&rig.ep, &request, operation)
+        };
     let buf = Buf::new(8);
     let message = Operation::Send { buf, dest: rig.peer(), tag: None };
     queue(&added, 5, Some(&sent), message)?;
@@ -132,13 +135,14 @@ fn chain(rig: &Rig<'_>) -> Outcome {
 
 /// Tests that work with `FI_COMPLETION` completes at its endpoint as well, once.
 fn reports(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV))?;
+    let rig =
+        Rig::open(rank, &spec().with(|request| request.counters = sys::FI_SEND | sys::FI_RECV))?;
     let (trigger, own) = (counter(&rig)?, counter(&rig)?);
     let send = rank.index == 0;
     let bit = if send { sys::FI_SEND } else { sys::FI_RECV };
     let endpoints = Arc::clone(rig.counter(bit)?);
     for (at, done) in [&own, &endpoints].into_iter().enumerate() {
-        let ask = WorkAsk {
+        let request = WorkRequest {
             cntr: &trigger,
             threshold: at as u64 + 1,
             completion: Some(done),
@@ -151,7 +155,7 @@ fn reports(rank: &Rank) -> Outcome {
         } else {
             Operation::Recv { buf, tag: None }
         };
-        rig.domain.queue_work(&rig.ep, &ask, operation)?;
+        rig.domain.queue_work(&rig.ep, &request, operation)?;
     }
     trigger.add(2)?;
     for context in [0x700, 0x701] {
@@ -170,13 +174,18 @@ fn reports(rank: &Rank) -> Outcome {
 fn failures(rig: &Rig<'_>) -> Outcome {
     if rig.rank.index == 0 {
         let (trigger, done, last) = (counter(rig)?, counter(rig)?, counter(rig)?);
-        let ask =
-            |cntr, completion| WorkAsk { cntr, threshold: 1, completion, context: 0x99, flags: 0 };
+        let request = |cntr, completion| WorkRequest {
+            cntr,
+            threshold: 1,
+            completion,
+            context: 0x99,
+            flags: 0,
+        };
         let nowhere = RmaIov { addr: 0, len: 8, key: 0xdead_beef };
         let operation = Operation::Write { buf: Buf::new(8), dest: rig.peer(), remote: nowhere };
-        rig.domain.queue_work(&rig.ep, &ask(&trigger, Some(&*done)), operation)?;
+        rig.domain.queue_work(&rig.ep, &request(&trigger, Some(&*done)), operation)?;
         let after = Operation::Add { cntr: &last, value: 1 };
-        rig.domain.queue_work(&rig.ep, &ask(&done, None), after)?;
+        rig.domain.queue_work(&rig.ep, &request(&done, None), after)?;
         trigger.add(1)?;
         let error = rig.next_error(&rig.tx)?;
         check_eq!(error.context, 0x99);
@@ -188,11 +197,11 @@ fn failures(rig: &Rig<'_>) -> Outcome {
 
 fn cancel_and_flush(rig: &Rig<'_>) -> Outcome {
     let (first, second, value) = (counter(rig)?, counter(rig)?, counter(rig)?);
-    let ask = |cntr| WorkAsk { cntr, threshold: 1, completion: None, context: 0, flags: 0 };
+    let request = |cntr| WorkRequest { cntr, threshold: 1, completion: None, context: 0, flags: 0 };
     let add = |by: u64| Operation::Add { cntr: &value, value: by };
-    let gone = rig.domain.queue_work(&rig.ep, &ask(&first), add(1))?;
-    rig.domain.queue_work(&rig.ep, &ask(&first), add(10))?;
-    rig.domain.queue_work(&rig.ep, &ask(&second), add(100))?;
+    let gone = rig.domain.queue_work(&rig.ep, &request(&first), add(1))?;
+    rig.domain.queue_work(&rig.ep, &request(&first), add(10))?;
+    rig.domain.queue_work(&rig.ep, &request(&second), add(100))?;
     for cntr in [&first, &value] {
         check_eq!(cntr.close(), Err(Errno::EBUSY), "work refers to it");
     }
@@ -205,7 +214,7 @@ fn cancel_and_flush(rig: &Rig<'_>) -> Outcome {
     first.set(0)?;
     second.set(0)?;
     for cntr in [&first, &second] {
-        rig.domain.queue_work(&rig.ep, &ask(cntr), add(1000))?;
+        rig.domain.queue_work(&rig.ep, &request(cntr), add(1000))?;
     }
     rig.domain.flush_work(None)?;
     first.add(1)?;
@@ -214,7 +223,7 @@ fn cancel_and_flush(rig: &Rig<'_>) -> Outcome {
     // Work that waits for an endpoint ends with it.
     first.set(0)?;
     let recv = Operation::Recv { buf: Buf::new(8), tag: None };
-    rig.domain.queue_work(&rig.ep, &ask(&first), recv)?;
+    rig.domain.queue_work(&rig.ep, &request(&first), recv)?;
     rig.ep.close()?;
     first.add(1)?;
     for cntr in [first, second, value] {
@@ -225,28 +234,32 @@ fn cancel_and_flush(rig: &Rig<'_>) -> Outcome {
 
 fn work_refused(rig: &Rig<'_>) -> Outcome {
     let (trigger, other) = (counter(rig)?, counter(rig)?);
-    let ask =
-        |completion| WorkAsk { cntr: &trigger, threshold: 1, completion, context: 0, flags: 0 };
+    let request =
+        |completion| WorkRequest { cntr: &trigger, threshold: 1, completion, context: 0, flags: 0 };
     let add = Operation::Add { cntr: &other, value: 1 };
-    let queue = |ask: &WorkAsk<'_>, work| rig.domain.queue_work(&rig.ep, ask, work).map(drop);
-    check_eq!(queue(&ask(Some(&*other)), add), Err(Errno::EINVAL));
-    check_eq!(rig.domain.queue_invalid(&ask(None), 99).map(drop), Err(Errno::ENOSYS));
-    check_eq!(rig.domain.queue_invalid(&ask(None), sys::FI_OP_SEND).map(drop), Err(Errno::EINVAL));
+    let queue =
+        |request: &WorkRequest<'_>, work| rig.domain.queue_work(&rig.ep, request, work).map(drop);
+    check_eq!(queue(&request(Some(&*other)), add), Err(Errno::EINVAL));
+    check_eq!(rig.domain.queue_invalid(&request(None), 99).map(drop), Err(Errno::ENOSYS));
+    check_eq!(
+        rig.domain.queue_invalid(&request(None), sys::FI_OP_SEND).map(drop),
+        Err(Errno::EINVAL)
+    );
     check_eq!(rig.domain.control_null(sys::FI_QUEUE_WORK), Err(Errno::EINVAL));
     check_eq!(rig.domain.control_null(sys::FI_CANCEL_WORK), Err(Errno::EINVAL));
     check_eq!(rig.domain.control_null(sys::FI_FLUSH_WORK), Ok(()));
     let recv = Operation::Recv { buf: Buf::new(8), tag: Some(1) };
-    let peek = WorkAsk { flags: sys::FI_PEEK, ..ask(None) };
+    let peek = WorkRequest { flags: sys::FI_PEEK, ..request(None) };
     check_eq!(queue(&peek, recv), Err(Errno::ENOSYS));
-    let inject = WorkAsk { flags: sys::FI_INJECT, ..ask(None) };
+    let inject = WorkRequest { flags: sys::FI_INJECT, ..request(None) };
     let send = Operation::Send { buf: Buf::new(8), dest: rig.to(0), tag: None };
     check_eq!(queue(&inject, send), Err(Errno::EBADFLAGS));
-    let plain = Rig::open(rig.rank, &Ask::messages(false))?;
+    let plain = Rig::open(rig.rank, &Spec::messages(false))?;
     let cntr = counter(&plain)?;
-    let ask = WorkAsk { cntr: &cntr, threshold: 0, completion: None, context: 0, flags: 0 };
+    let request = WorkRequest { cntr: &cntr, threshold: 0, completion: None, context: 0, flags: 0 };
     let set = Operation::Set { cntr: &cntr, value: 1 };
     check_eq!(
-        plain.domain.queue_work(&plain.ep, &ask, set).map(drop),
+        plain.domain.queue_work(&plain.ep, &request, set).map(drop),
         Err(Errno::ENOSYS),
         "a domain without the capability"
     );

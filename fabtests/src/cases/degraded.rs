@@ -6,7 +6,7 @@ use scif_fabtests::harness::seccomp;
 use scif_fabtests::prelude::*;
 
 use super::call_variants::{self, Timing};
-use super::rma::{REMOTE, announce, from, hear};
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 use super::{atomic, cm, migrate};
 
 const WARN: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_STATS", "1")];
@@ -104,7 +104,7 @@ pub(crate) const CASES: &[Case] = &[
 /// Loads the provider before any denial.
 fn loaded(rank: &Rank) -> Outcome {
     rank.only_scif("the log of another provider")?;
-    offers(rank, load(rank)?, &Ask::messages(false).hints).map(drop)
+    offers(rank, load(rank)?, &Spec::messages(false).hints).map(drop)
 }
 
 /// Returns a socket directory of this user, because a directory with sockets of another user is
@@ -132,7 +132,7 @@ fn with<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
 /// Transfers a large message and an RMA in both directions, with two endpoints one after another.
 fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
     for _ in 0..2 {
-        let rig = Rig::open(rank, &atomic::ask())?;
+        let rig = Rig::open(rank, &atomic::spec())?;
         let (memory, _mr, remotes) = rig.share_buf(Buf::new(1 << 20), REMOTE)?;
         for _ in 0..2 {
             call_variants::plain_message(&rig, memory.len(), Timing::Expected)?;
@@ -141,7 +141,7 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
                 rig.ep.write(Buf::pattern(memory.len(), 6), rig.peer(), at.addr, at.key, 1)
             })?;
             announce(&rig, rig.peer())?;
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(memory.differs(memory.len(), 6), None);
             rig.barrier()?;
             between()?;
@@ -195,12 +195,12 @@ fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
         if other {
             leave()?;
         }
-        let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+        let rig = Rig::open_alone(rank, &Spec::messages(false))?;
         let names = rig.exchange(&rig.ep.name()?)?;
         let name = names.get(rank.peer()).ok_or_else(|| Fail::here("the other said nothing"))?;
         for _ in 0..2 {
             check_eq!(rig.av.insert(name), Err(Errno::EADDRNOTAVAIL));
-            let mut hints = Ask::messages(false).hints;
+            let mut hints = Spec::messages(false).hints;
             hints.prov = Some(rank.target.prov.clone());
             hints.dest_addr = name.clone();
             let found = rig.lib.getinfo(rig.lib.version(), None, None, 0, Some(&hints));
@@ -224,7 +224,7 @@ fn other_user(rank: &Rank) -> Outcome {
         if rank.index == 1 {
             become_ordinary_user()?;
         }
-        let rig = Rig::open(rank, &Ask::messages(false))?;
+        let rig = Rig::open(rank, &Spec::messages(false))?;
         if rank.index == 0 {
             for size in [8, 100_000] {
                 let error =
@@ -244,7 +244,7 @@ fn no_listener(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> 
     loaded(rank)?;
     if rank.index == 1 {
         leave()?;
-        let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+        let rig = Rig::open_alone(rank, &Spec::messages(false))?;
         let name = rig.ep.name()?;
         if words == ["network namespace"] {
             drop(rig);
@@ -254,7 +254,7 @@ fn no_listener(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> 
         rig.exchange(&name)?;
         return rig.barrier();
     }
-    let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+    let rig = Rig::open_alone(rank, &Spec::messages(false))?;
     let names = rig.exchange(&[])?;
     let mut name = names.get(1).cloned().unwrap_or_default();
     check_eq!(name.len(), size_of::<libc::sockaddr_in>());
@@ -308,10 +308,10 @@ fn no_target(rank: &Rank) -> Outcome {
 /// attempts.
 fn call(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
-    let ask = Ask::caps(sys::FI_MSG | sys::FI_RMA);
+    let spec = Spec::caps(sys::FI_MSG | sys::FI_RMA);
     let (opened, text) = sandbox::stderr_of(|| -> Outcome<[bool; 2]> {
         deny()?;
-        Ok([(); 2].map(|()| Rig::open_alone(rank, &ask).is_ok()))
+        Ok([(); 2].map(|()| Rig::open_alone(rank, &spec).is_ok()))
     })?;
     check_eq!(opened?, [false; 2]);
     check_eq!(with(&text, words).len(), 1, "{text}");
@@ -335,8 +335,8 @@ fn no_driver(rank: &Rank) -> Outcome {
     if DEVICES.iter().any(|device| std::path::Path::new(device).exists()) {
         return Err(Fail::NotHere("this system has a driver".into()));
     }
-    let ask = Ask::messages(false);
-    let (opened, text) = sandbox::stderr_of(|| Rig::open_alone(rank, &ask).is_ok())?;
+    let spec = Spec::messages(false);
+    let (opened, text) = sandbox::stderr_of(|| Rig::open_alone(rank, &spec).is_ok())?;
     check!(!opened);
     let words = DEVICES.map(|device| format!("{device}: No such file or directory"));
     let words = [&words[0], &words[1], "SCIF_DEVICE", "FI_SCIF_TRANSPORT=soft"];
@@ -349,7 +349,7 @@ fn misspelt(rank: &Rank) -> Outcome {
     let (done, text) = sandbox::stderr_of(|| -> Outcome {
         loaded(rank)?;
         for _ in 0..2 {
-            Rig::open_alone(rank, &Ask::messages(false))?;
+            Rig::open_alone(rank, &Spec::messages(false))?;
         }
         Ok(())
     })?;
@@ -364,8 +364,8 @@ fn misspelt(rank: &Rank) -> Outcome {
 /// Tests that one line names the library and its available mechanisms.
 fn fabric(rank: &Rank) -> Outcome {
     loaded(rank)?;
-    let ask = Ask::messages(false);
-    let (done, text) = sandbox::stderr_of(|| Rig::open_alone(rank, &ask).map(drop))?;
+    let spec = Spec::messages(false);
+    let (done, text) = sandbox::stderr_of(|| Rig::open_alone(rank, &spec).map(drop))?;
     done?;
     let version = format!("scif {} from ", env!("CARGO_PKG_VERSION"));
     let words = [version.as_str(), ".so", "transport soft", "SCIF_DOMAIN", "process_vm_readv"];

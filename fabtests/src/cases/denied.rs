@@ -4,9 +4,9 @@
 
 use scif_fabtests::prelude::*;
 
-use super::atomic::ask;
+use super::atomic::spec;
 use super::call_variants::{self, RecvCall, SendCall, Timing};
-use super::rma::{REMOTE, announce, from, hear};
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 pub(crate) const CASES: &[Case] = &[
     case("denied/process_vm_of_the_sender", 2, |r| process_vm(r, |r| r.index == 0, false)),
@@ -29,9 +29,9 @@ const SERVER: &[(&str, &str)] = &[("FI_SCIF_CONNECT_TIMEOUT", "300ms"), ("FI_LOG
 /// sides log the cause and continue.
 fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
     rank.only_scif("a setting of another provider")?;
-    let ask =
-        Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
+        .with(|spec| spec.eq = true);
+    let rig = Rig::open(rank, &spec)?;
     let (outcome, text) = sandbox::stderr_of(|| {
         if rank.index == 0 {
             rig.barrier()?;
@@ -74,7 +74,7 @@ fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
     if denied(rank) && !later {
         sandbox::deny_process_vm()?;
     }
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (memory, _mr, remotes) = rig.share_buf(Buf::new(5 << 20), REMOTE)?;
     if later {
         work(&rig, memory, &remotes)?;
@@ -90,11 +90,11 @@ fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
 /// has.
 fn another_user(rank: &Rank) -> Outcome {
     // An unprivileged user may be unable to read the libraries.
-    offers(rank, load(rank)?, &ask().hints)?;
+    offers(rank, load(rank)?, &spec().hints)?;
     if rank.index == 1 && !sandbox::become_ordinary_user() {
         return Err(Fail::NotHere("another user: this one cannot change to it".into()));
     }
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (memory, _mr, remotes) = rig.share_buf(Buf::new(5 << 20), REMOTE)?;
     work(&rig, memory, &remotes)
 }
@@ -109,7 +109,7 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
         let (buf, back) = (Buf::pattern(size, 6), Buf::new(size));
         rig.complete(1, || rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
         announce(rig, rig.peer())?;
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!(memory.sub(33, size).differs(size, 6), None);
         rig.complete(2, || rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
         check_eq!(back.differs(size, 6), None);
@@ -125,7 +125,7 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
         })?;
     }
     announce(rig, rig.peer())?;
-    hear(rig)?;
+    wait_for_announcement(rig)?;
     check_eq!(memory.load_u64(0), 100);
     rig.barrier()
 }
@@ -133,7 +133,7 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
 /// Tests the loss of the right during large messages and RMA.
 fn under_way(rank: &Rank) -> Outcome {
     const SIZE: usize = 3 << 20;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (memory, _mr, remotes) = rig.share_buf(Buf::new(SIZE), REMOTE)?;
     let at = from(&remotes, rank.peer(), 0)?;
     for round in 0..12 {
@@ -149,7 +149,7 @@ fn under_way(rank: &Rank) -> Outcome {
         check_eq!(rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context, 3);
         check_eq!(to.differs(SIZE, round), None);
         announce(&rig, rig.peer())?;
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(memory.differs(SIZE, round + 100), None);
         rig.barrier()?;
     }

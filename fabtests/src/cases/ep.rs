@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     case("ep/open_and_close_often", 1, |r| open_close(&bare(r)?)),
     case("ep/unknown_commands", 1, |r| unknown_commands(&bare(r)?)),
     case("ep/two_domains", 1, two_domains),
-    case("ep/classes_not_asked_for", 1, |r| classes(&Rig::open(r, &Ask::messages(false))?)),
+    case("ep/classes_not_asked_for", 1, |r| classes(&Rig::open(r, &Spec::messages(false))?)),
 ];
 
 /// Fabric, domain and info without an endpoint.
@@ -33,7 +33,7 @@ struct Bare {
 }
 
 fn bare(rank: &Rank) -> Outcome<Bare> {
-    let (info, fabric, domain) = first_domain(rank, &Ask::messages(false))?;
+    let (info, fabric, domain) = first_domain(rank, &Spec::messages(false))?;
     Ok(Bare { info, fabric, domain })
 }
 
@@ -179,10 +179,10 @@ fn options(rank: &Rank) -> Outcome {
 fn operation_flags(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
-        &Ask::messages(false).with(|ask| {
-            ask.selective = true;
-            ask.hints.tx.op_flags = sys::FI_COMPLETION;
-            ask.hints.rx.op_flags = sys::FI_COMPLETION;
+        &Spec::messages(false).with(|spec| {
+            spec.selective = true;
+            spec.hints.tx.op_flags = sys::FI_COMPLETION;
+            spec.hints.rx.op_flags = sys::FI_COMPLETION;
         }),
     )?;
     check!(rig.ep.op_flags(sys::FI_TRANSMIT)? & sys::FI_COMPLETION != 0);
@@ -207,7 +207,7 @@ fn operation_flags(rank: &Rank) -> Outcome {
 
 /// Tests that an alias is the same endpoint with other operation flags.
 fn alias(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.selective = true))?;
+    let rig = Rig::open(rank, &Spec::messages(false).with(|spec| spec.selective = true))?;
     let flags = sys::FI_TRANSMIT | sys::FI_COMPLETION;
     let alias = supported("fi_ep_alias", rig.ep.alias(flags))?;
     if rank.index == 0 {
@@ -245,7 +245,8 @@ fn parents(bare: &Bare) -> Outcome {
 /// Tests the close of an endpoint with outstanding operations of every kind.
 fn close_busy(rank: &Rank) -> Outcome {
     for size in [8, 100_000, 1 << 20] {
-        let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.hints.caps |= sys::FI_MSG))?;
+        let rig =
+            Rig::open(rank, &Spec::messages(true).with(|spec| spec.hints.caps |= sys::FI_MSG))?;
         for index in 0..20 {
             rig.post(|| rig.ep.recv(Buf::new(size), sys::FI_ADDR_UNSPEC, 1))?;
             rig.post(|| rig.ep.tsend(Buf::new(size), rig.peer(), index, 2))?;

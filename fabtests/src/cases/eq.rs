@@ -25,7 +25,7 @@ fn open(rig: &Rig<'_>, size: usize, wait_obj: u32) -> Outcome<Arc<Eq>> {
 }
 
 fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
-    Rig::open(rank, &Ask::messages(false))
+    Rig::open(rank, &Spec::messages(false))
 }
 
 fn in_order(rig: &Rig<'_>) -> Outcome {
@@ -156,7 +156,7 @@ fn text(rig: &Rig<'_>) -> Outcome {
 }
 
 fn bound_is_busy(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.eq = true))?;
+    let rig = Rig::open(rank, &Spec::messages(false).with(|spec| spec.eq = true))?;
     let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
     check_eq!(eq.close(), Err(Errno::EBUSY));
     check_eq!(eq.read(0), Err(Errno::EAGAIN));

@@ -10,15 +10,15 @@ pub(crate) const CASES: &[Case] = &[
     case("fence/messages", 2, |r| fence_messages(r, sys::FI_EP_RDM)),
     case("fence/rma_and_atomics", 2, fence_rma),
     case("fence/nothing_to_wait_for", 2, nothing_to_wait_for),
-    case("fence/offered", 1, |r| fence_offered(&Rig::open(r, &Ask::messages(true))?)),
+    case("fence/offered", 1, |r| fence_offered(&Rig::open(r, &Spec::messages(true))?)),
 ];
 
 /// Tests that a fenced message follows all earlier operations and precedes later ones.
 fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
-    let fenced = Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_FENCE).with(|ask| {
-        ask.hints.ep_type = ep_type;
-        ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-        ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+    let fenced = Spec::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_FENCE).with(|spec| {
+        spec.hints.ep_type = ep_type;
+        spec.hints.tx.msg_order = sys::FI_ORDER_SAS;
+        spec.hints.rx.msg_order = sys::FI_ORDER_SAS;
     });
     let rig = Rig::open(rank, &fenced)?;
     check!(rig.info.caps() & sys::FI_FENCE != 0, "the capability is answered");
@@ -57,7 +57,7 @@ fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
 /// Tests that fenced RMA and atomics see the results of earlier operations.
 fn fence_rma(rank: &Rank) -> Outcome {
     let rig =
-        Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_FENCE))?;
+        Rig::open(rank, &Spec::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_FENCE))?;
     let (_mr, remotes) = rig.share(Buf::new(200_000), REMOTE)?;
     if rank.index == 0 {
         let (at, peer) = (from(&remotes, 1, 0)?, rig.peer());
@@ -96,7 +96,7 @@ fn fence_offered(rig: &Rig<'_>) -> Outcome {
 /// Tests that a fence without outstanding operations does not wait: an injected message leaves
 /// without a further call of its sender.
 fn nothing_to_wait_for(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_FENCE))?;
+    let rig = Rig::open(rank, &Spec::caps(sys::FI_MSG | sys::FI_FENCE))?;
     // Over a driver a connection needs progress until it is up. The other rank opens it: a fence
     // waits until the peer has consumed what this rank sent.
     if rank.index == 0 {

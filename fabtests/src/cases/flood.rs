@@ -38,8 +38,8 @@ const MESSAGES_MAX: usize = 30_000;
 const ROUNDS: usize = 200;
 
 fn flood(rank: &Rank, talk: Talk, memory: Option<u64>) -> Outcome {
-    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.eq = true);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::caps(sys::FI_MSG | sys::FI_TAGGED).with(|spec| spec.eq = true);
+    let rig = Rig::open(rank, &spec)?;
     talk(&rig)?;
     rig.barrier()?;
     match (rank.index, memory) {
@@ -47,7 +47,7 @@ fn flood(rank: &Rank, talk: Talk, memory: Option<u64>) -> Outcome {
         // All of the spare memory may be in use before allocation fails.
         (0, Some(spare)) => sandbox::with_memory(spare, || serve(&rig, spare + (16 << 20)))??,
         (1, _) => send_for_ever(&rig)?,
-        _ => ask_again_and_again(&rig)?,
+        _ => repeat_small_messages(&rig)?,
     }
     rig.barrier()
 }
@@ -149,7 +149,7 @@ fn send_for_ever(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-fn ask_again_and_again(rig: &Rig<'_>) -> Outcome {
+fn repeat_small_messages(rig: &Rig<'_>) -> Outcome {
     for round in 0..ROUNDS {
         rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(0), 3, 0, round))?;
         rig.post(|| rig.ep.tinject(Buf::new(8), rig.to(0), 2))?;

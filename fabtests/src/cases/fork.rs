@@ -21,13 +21,13 @@ const WAITING: usize = 20;
 
 fn child(rank: &Rank, progress: u32) -> Outcome {
     rank.only_scif("the state of a forked child depends on the provider")?;
-    let ask = super::atomic::ask().with(|ask| {
-        ask.hints.caps |= sys::FI_TAGGED;
-        ask.hints.data_progress = progress;
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
-        ask.counters = sys::FI_SEND;
+    let spec = super::atomic::spec().with(|spec| {
+        spec.hints.caps |= sys::FI_TAGGED;
+        spec.hints.data_progress = progress;
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
+        spec.counters = sys::FI_SEND;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     let (_mr, remotes) = rig.share(Buf::new(4096), REMOTE)?;
     let there = from(&remotes, rank.peer(), 0)?;
     exchange(&rig, 1)?;
@@ -86,14 +86,14 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
 fn closes(rank: &Rank, progress: u32) -> Outcome {
     const FORKS: usize = 40;
     rank.only_scif("the state of a forked child depends on the provider")?;
-    let ask = super::atomic::ask().with(|ask| {
-        ask.hints.caps |= sys::FI_TAGGED;
-        ask.hints.data_progress = progress;
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
-        ask.counters = sys::FI_SEND;
-        ask.eq = true;
+    let spec = super::atomic::spec().with(|spec| {
+        spec.hints.caps |= sys::FI_TAGGED;
+        spec.hints.data_progress = progress;
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
+        spec.counters = sys::FI_SEND;
+        spec.eq = true;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     let (mr, _) = rig.share(Buf::new(4096), REMOTE)?;
     exchange(&rig, 1)?;
     if rank.index == 1 {
@@ -140,7 +140,7 @@ fn closes(rank: &Rank, progress: u32) -> Outcome {
                 match wrong {
                     Some(at) => at + 1,
                     // An endpoint of the child.
-                    None if own_message(rank, &ask).is_ok() => 0,
+                    None if own_message(rank, &spec).is_ok() => 0,
                     None => 100,
                 }
             })?;
@@ -156,8 +156,8 @@ fn closes(rank: &Rank, progress: u32) -> Outcome {
 }
 
 /// Sends a message from a new endpoint to itself.
-fn own_message(rank: &Rank, ask: &Ask) -> Outcome {
-    let rig = Rig::open_alone(rank, ask)?;
+fn own_message(rank: &Rank, spec: &Spec) -> Outcome {
+    let rig = Rig::open_alone(rank, spec)?;
     let own = rig.av.insert(&rig.ep.name()?)?;
     rig.post(|| rig.ep.trecv(Buf::new(64), sys::FI_ADDR_UNSPEC, 1, 0, 1))?;
     rig.post(|| rig.ep.tsend(Buf::new(64), own, 1, 2))?;

@@ -22,13 +22,13 @@ pub(crate) const CASES: &[Case] = &[
     case("getinfo/mpi_libraries", 1, mpi_libraries),
 ];
 
-pub(super) struct Asker<'r> {
+pub(super) struct InfoQuery<'r> {
     pub(super) lib: &'static Lib,
     rank: &'r Rank,
 }
 
-impl Asker<'_> {
-    pub(super) fn ask(&self, change: impl FnOnce(&mut Hints)) -> Result<Vec<Info>, Errno> {
+impl InfoQuery<'_> {
+    pub(super) fn offers(&self, change: impl FnOnce(&mut Hints)) -> Result<Vec<Info>, Errno> {
         let mut hints = Hints { ep_type: sys::FI_EP_RDM, ..Hints::default() };
         hints.prov = Some(self.rank.target.prov.clone());
         change(&mut hints);
@@ -36,7 +36,7 @@ impl Asker<'_> {
     }
 
     pub(super) fn one(&self, change: impl FnOnce(&mut Hints)) -> Outcome<Info> {
-        match self.ask(change) {
+        match self.offers(change) {
             Ok(list) => list.into_iter().next().ok_or_else(|| Fail::here("an empty list")),
             Err(e) => Err(Fail::here(format_args!("fi_getinfo: {e}"))),
         }
@@ -44,7 +44,7 @@ impl Asker<'_> {
 
     #[track_caller]
     pub(super) fn none(&self, subject: &str, change: impl FnOnce(&mut Hints)) -> Outcome {
-        match self.ask(change) {
+        match self.offers(change) {
             Err(Errno::ENODATA) => Ok(()),
             Ok(_) => Err(Fail::here(format_args!("{subject}: an offer"))),
             Err(e) => Err(Fail::here(format_args!("{subject}: {e}"))),
@@ -54,9 +54,9 @@ impl Asker<'_> {
 
 /// Returns the set-up of this file. Skips the case for other providers, because their results
 /// differ.
-pub(super) fn asker(rank: &Rank) -> Outcome<Asker<'_>> {
+pub(super) fn query(rank: &Rank) -> Outcome<InfoQuery<'_>> {
     if rank.target.prov == "scif" {
-        Ok(Asker { lib: load(rank)?, rank })
+        Ok(InfoQuery { lib: load(rank)?, rank })
     } else {
         Err(Fail::NotRun("promises of another provider".into()))
     }
@@ -67,9 +67,9 @@ pub(super) fn ours(list: Vec<Info>, rank: &Rank) -> Vec<Info> {
 }
 
 fn null_hints(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    for version in [0, version(1, 5), version(1, 17), asker.lib.version()] {
-        let list = asker.lib.getinfo(version, None, None, 0, None)?;
+    let query = query(rank)?;
+    for version in [0, version(1, 5), version(1, 17), query.lib.version()] {
+        let list = query.lib.getinfo(version, None, None, 0, None)?;
         let list = ours(list, rank);
         let info =
             list.first().ok_or_else(|| Fail::here(format_args!("nothing at {version:#x}")))?;
@@ -113,19 +113,19 @@ fn messages(rank: &Rank) -> Hints {
 }
 
 fn versions(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     let hints = messages(rank);
     for minor in [0, 1, 4, 5, 9, 12, 17] {
-        let list = asker.lib.getinfo(version(1, minor), None, None, 0, Some(&hints))?;
+        let list = query.lib.getinfo(version(1, minor), None, None, 0, Some(&hints))?;
         check!(!list.is_empty(), "nothing at 1.{minor}");
     }
-    let newer = asker.lib.version() + 0x1_0000;
-    check!(asker.lib.getinfo(newer, None, None, 0, Some(&hints)).is_err());
+    let newer = query.lib.version() + 0x1_0000;
+    check!(query.lib.getinfo(newer, None, None, 0, Some(&hints)).is_err());
     Ok(())
 }
 
 fn each_capability(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     let offered = [
         sys::FI_MSG,
         sys::FI_TAGGED,
@@ -148,7 +148,7 @@ fn each_capability(rank: &Rank) -> Outcome {
     ];
     let primary = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT;
     for caps in offered {
-        let info = asker.one(|hints| hints.caps = caps)?;
+        let info = query.one(|hints| hints.caps = caps)?;
         check_eq!(info.caps() & caps, caps, "{caps:#x}");
         check_eq!(
             info.caps() & primary & !caps,
@@ -158,28 +158,28 @@ fn each_capability(rank: &Rank) -> Outcome {
         );
     }
     for caps in [sys::FI_HMEM, sys::FI_MULTICAST, sys::FI_RMA_PMEM] {
-        asker.none("a capability nobody has here", |hints| hints.caps = sys::FI_MSG | caps)?;
+        query.none("a capability nobody has here", |hints| hints.caps = sys::FI_MSG | caps)?;
     }
     Ok(())
 }
 
 fn source_on_request(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    check_eq!(asker.one(|_| {})?.caps() & sys::FI_SOURCE, 0);
-    check_eq!(asker.one(|hints| hints.caps = sys::FI_TAGGED)?.caps() & sys::FI_SOURCE, 0);
-    let with = asker.one(|hints| hints.caps = sys::FI_TAGGED | sys::FI_SOURCE)?;
+    let query = query(rank)?;
+    check_eq!(query.one(|_| {})?.caps() & sys::FI_SOURCE, 0);
+    check_eq!(query.one(|hints| hints.caps = sys::FI_TAGGED)?.caps() & sys::FI_SOURCE, 0);
+    let with = query.one(|hints| hints.caps = sys::FI_TAGGED | sys::FI_SOURCE)?;
     check!(with.caps() & sys::FI_SOURCE != 0);
     Ok(())
 }
 
 /// Tests that the requested threading level is returned, as an MPI library requires.
 fn threading(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     for level in [sys::FI_THREAD_SAFE, sys::FI_THREAD_DOMAIN, sys::FI_THREAD_COMPLETION] {
-        check_eq!(asker.one(|hints| hints.threading = level)?.domain().threading, level);
+        check_eq!(query.one(|hints| hints.threading = level)?.domain().threading, level);
     }
     for progress in [sys::FI_PROGRESS_AUTO, sys::FI_PROGRESS_MANUAL] {
-        let domain = asker.one(|hints| {
+        let domain = query.one(|hints| {
             hints.data_progress = progress;
             hints.control_progress = progress;
         })?;
@@ -187,16 +187,16 @@ fn threading(rank: &Rank) -> Outcome {
         check_eq!((domain.data_progress, domain.control_progress), (progress, progress));
     }
     for rm in [sys::FI_RM_ENABLED, sys::FI_RM_DISABLED] {
-        asker.one(|hints| hints.resource_mgmt = rm)?;
+        query.one(|hints| hints.resource_mgmt = rm)?;
     }
     for av_type in [sys::FI_AV_MAP, sys::FI_AV_TABLE] {
-        check_eq!(asker.one(|hints| hints.av_type = av_type)?.domain().av_type, av_type);
+        check_eq!(query.one(|hints| hints.av_type = av_type)?.domain().av_type, av_type);
     }
     Ok(())
 }
 
 fn memory_modes(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     let bits = [
         sys::FI_MR_LOCAL,
         sys::FI_MR_RAW,
@@ -210,14 +210,14 @@ fn memory_modes(rank: &Rank) -> Outcome {
     for set in 0..1_u32 << bits.len() {
         let mode: i32 =
             bits.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1).map(|(_, bit)| bit).sum();
-        let info = asker.one(|hints| {
+        let info = query.one(|hints| {
             hints.caps = sys::FI_RMA | sys::FI_MSG;
             hints.mr_mode = mode;
         })?;
         check_eq!(info.domain().mr_mode & !mode, 0, "mode {mode:#x}");
     }
     for mode in [sys::FI_MR_BASIC, sys::FI_MR_SCALABLE] {
-        let info = asker.one(|hints| {
+        let info = query.one(|hints| {
             hints.caps = sys::FI_RMA;
             hints.mr_mode = mode;
         })?;
@@ -227,10 +227,10 @@ fn memory_modes(rank: &Rank) -> Outcome {
 }
 
 fn orders(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let offered = asker.one(|_| {})?.tx().msg_order;
+    let query = query(rank)?;
+    let offered = query.one(|_| {})?.tx().msg_order;
     for bit in (0..64).map(|at| 1_u64 << at) {
-        let answer = asker.ask(|hints| hints.tx.msg_order = bit);
+        let answer = query.offers(|hints| hints.tx.msg_order = bit);
         let known = offered & bit != 0 || bit == sys::FI_ORDER_RAS || bit == sys::FI_ORDER_WAS;
         check_eq!(answer.is_ok(), known, "order {bit:#x}");
         if let Ok(list) = answer {
@@ -243,7 +243,7 @@ fn orders(rank: &Rank) -> Outcome {
 }
 
 fn op_flags(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     for flags in [
         sys::FI_COMPLETION,
         sys::FI_INJECT,
@@ -253,38 +253,38 @@ fn op_flags(rank: &Rank) -> Outcome {
         sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION,
         sys::FI_MATCH_COMPLETE,
     ] {
-        let info = asker.one(|hints| hints.tx.op_flags = flags)?;
+        let info = query.one(|hints| hints.tx.op_flags = flags)?;
         check_eq!(info.tx().op_flags & flags, flags);
     }
-    asker
+    query
         .none("commit to persistent memory", |hints| hints.tx.op_flags = sys::FI_COMMIT_COMPLETE)?;
-    let info = asker.one(|hints| hints.rx.op_flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION)?;
+    let info = query.one(|hints| hints.rx.op_flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION)?;
     check_eq!(info.rx().op_flags, sys::FI_MULTI_RECV | sys::FI_COMPLETION);
     Ok(())
 }
 
 fn names(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|_| {})?;
+    let query = query(rank)?;
+    let info = query.one(|_| {})?;
     check_eq!(info.prov_name(), rank.target.prov);
     let (fabric, domain) = (info.fabric_name(), info.domain().name);
     check!(!fabric.is_empty() && !domain.is_empty());
-    asker.one(|hints| {
+    query.one(|hints| {
         hints.fabric = Some(fabric);
         hints.domain = Some(domain);
     })?;
-    asker.none("a wrong fabric", |hints| hints.fabric = Some("elsewhere".into()))?;
-    asker.none("a wrong domain", |hints| hints.domain = Some("elsewhere".into()))?;
-    asker.none("a wrong endpoint type", |hints| hints.ep_type = 77)?;
-    asker.none("a wrong protocol", |hints| hints.protocol = sys::FI_PROTO_SOCK_TCP)?;
+    query.none("a wrong fabric", |hints| hints.fabric = Some("elsewhere".into()))?;
+    query.none("a wrong domain", |hints| hints.domain = Some("elsewhere".into()))?;
+    query.none("a wrong endpoint type", |hints| hints.ep_type = 77)?;
+    query.none("a wrong protocol", |hints| hints.protocol = sys::FI_PROTO_SOCK_TCP)?;
     Ok(())
 }
 
 fn limits(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|_| {})?;
+    let query = query(rank)?;
+    let info = query.one(|_| {})?;
     let (tx, rx, domain) = (info.tx(), info.rx(), info.domain());
-    asker.one(|hints| {
+    query.one(|hints| {
         hints.tx.inject_size = tx.inject_size;
         hints.tx.size = tx.size;
         hints.tx.iov_limit = tx.iov_limit;
@@ -293,33 +293,33 @@ fn limits(rank: &Rank) -> Outcome {
         hints.rx.iov_limit = rx.iov_limit;
         hints.cq_data_size = domain.cq_data_size;
     })?;
-    asker.none("inject size", |hints| hints.tx.inject_size = tx.inject_size + 1)?;
+    query.none("inject size", |hints| hints.tx.inject_size = tx.inject_size + 1)?;
     // The defaults equal those of other providers; more is available on request.
     check_eq!((tx.iov_limit, rx.iov_limit), (4, 4));
     let most = 8;
-    let longer = asker.one(|hints| {
+    let longer = query.one(|hints| {
         hints.tx.iov_limit = most;
         hints.rx.iov_limit = most;
     })?;
     check_eq!((longer.tx().iov_limit, longer.rx().iov_limit), (most, most));
-    asker.none("iov limit", |hints| hints.tx.iov_limit = most + 1)?;
-    asker.none("receive iov limit", |hints| hints.rx.iov_limit = most + 1)?;
-    asker.none("rma iov limit", |hints| hints.tx.rma_iov_limit = tx.rma_iov_limit + 1)?;
-    asker.none("cq data size", |hints| hints.cq_data_size = domain.cq_data_size + 1)?;
+    query.none("iov limit", |hints| hints.tx.iov_limit = most + 1)?;
+    query.none("receive iov limit", |hints| hints.rx.iov_limit = most + 1)?;
+    query.none("rma iov limit", |hints| hints.tx.rma_iov_limit = tx.rma_iov_limit + 1)?;
+    query.none("cq data size", |hints| hints.cq_data_size = domain.cq_data_size + 1)?;
     // The maximum number of contexts is reported only on request of more than one.
-    let most = asker.one(|hints| hints.tx_ctx_cnt = 2)?.domain().max_ep_tx_ctx;
-    asker.one(|hints| hints.tx_ctx_cnt = most)?;
-    asker.none("contexts", |hints| hints.tx_ctx_cnt = most + 1)?;
-    asker.none("region pieces", |hints| hints.mr_iov_limit = domain.mr_iov_limit + 1)?;
-    let smaller = asker.one(|hints| hints.tx.inject_size = 64)?;
+    let most = query.one(|hints| hints.tx_ctx_cnt = 2)?.domain().max_ep_tx_ctx;
+    query.one(|hints| hints.tx_ctx_cnt = most)?;
+    query.none("contexts", |hints| hints.tx_ctx_cnt = most + 1)?;
+    query.none("region pieces", |hints| hints.mr_iov_limit = domain.mr_iov_limit + 1)?;
+    let smaller = query.one(|hints| hints.tx.inject_size = 64)?;
     check!(smaller.tx().inject_size >= 64);
     Ok(())
 }
 
 fn nodes(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     let hints = messages(rank);
-    let (lib, version) = (asker.lib, asker.lib.version());
+    let (lib, version) = (query.lib, query.lib.version());
     let ask = |node, service, flags| lib.getinfo(version, node, service, flags, Some(&hints));
     let first =
         |list: Vec<Info>| list.into_iter().next().ok_or_else(|| Fail::here("an empty list"));
@@ -341,9 +341,9 @@ fn nodes(rank: &Rank) -> Outcome {
 
 /// Tests that with `FI_NUMERICHOST` a host name is no address, even if it resolves.
 fn numeric_hosts(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     let hints = messages(rank);
-    let (lib, version) = (asker.lib, asker.lib.version());
+    let (lib, version) = (query.lib, query.lib.version());
     let ask = |node, service, flags| -> Result<Info, Errno> {
         let list = lib.getinfo(version, node, service, flags, Some(&hints))?;
         list.into_iter().next().ok_or(Errno::EOTHER)
@@ -368,25 +368,25 @@ fn numeric_hosts(rank: &Rank) -> Outcome {
 }
 
 fn formats(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     for format in [sys::FI_FORMAT_UNSPEC, sys::FI_SOCKADDR, sys::FI_SOCKADDR_IN] {
-        let info = asker.one(|hints| hints.addr_format = format)?;
+        let info = query.one(|hints| hints.addr_format = format)?;
         check_eq!(info.addr_format(), sys::FI_SOCKADDR_IN);
         check_eq!(info.src_addr().len(), 16);
     }
     for format in [sys::FI_ADDR_PSMX, sys::FI_SOCKADDR_IB, 12_345] {
-        asker.none("a wrong format", |hints| hints.addr_format = format)?;
+        query.none("a wrong format", |hints| hints.addr_format = format)?;
     }
     Ok(())
 }
 
 /// Tests that an offer is accepted as hints.
 fn offer_as_hints(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     for caps in [0, sys::FI_MSG, sys::FI_TAGGED | sys::FI_SOURCE, sys::FI_RMA | sys::FI_ATOMIC] {
-        let mut info = asker.one(|hints| hints.caps = caps)?;
+        let mut info = query.one(|hints| hints.caps = caps)?;
         for _ in 0..3 {
-            let list = asker.lib.getinfo_like(asker.lib.version(), None, None, 0, Some(&info))?;
+            let list = query.lib.getinfo_like(query.lib.version(), None, None, 0, Some(&info))?;
             let again = list.into_iter().next().ok_or_else(|| Fail::here("an empty list"))?;
             check_eq!(again.caps(), info.caps());
             check_eq!(again.domain(), info.domain());
@@ -399,8 +399,8 @@ fn offer_as_hints(rank: &Rank) -> Outcome {
 
 /// Tests the hints of Open MPI, MPICH and Intel MPI.
 fn mpi_libraries(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let open_mpi = asker.one(|hints| {
+    let query = query(rank)?;
+    let open_mpi = query.one(|hints| {
         hints.caps =
             sys::FI_TAGGED | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM | sys::FI_DIRECTED_RECV;
         hints.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2;
@@ -414,7 +414,7 @@ fn mpi_libraries(rank: &Rank) -> Outcome {
         hints.av_type = sys::FI_AV_MAP;
     })?;
     check!(open_mpi.ep().mem_tag_format >> 63 == 1, "all bits of the tag are needed");
-    let mpich = asker.one(|hints| {
+    let mpich = query.one(|hints| {
         hints.caps = sys::FI_MSG
             | sys::FI_TAGGED
             | sys::FI_RMA
@@ -446,7 +446,7 @@ fn mpi_libraries(rank: &Rank) -> Outcome {
     })?;
     check_eq!(mpich.domain().threading, sys::FI_THREAD_DOMAIN);
     check_eq!(mpich.domain().av_type, sys::FI_AV_TABLE);
-    let btl = asker.one(|hints| {
+    let btl = query.one(|hints| {
         hints.caps = sys::FI_RMA | sys::FI_ATOMIC;
         hints.mr_mode = sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY | sys::FI_MR_VIRT_ADDR;
         hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;

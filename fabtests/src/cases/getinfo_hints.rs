@@ -7,7 +7,7 @@
 use scif_fabtests::fi::Hints;
 use scif_fabtests::prelude::*;
 
-use super::getinfo::{Asker, asker, ours};
+use super::getinfo::{InfoQuery, ours, query};
 
 pub(crate) const CASES: &[Case] = &[
     case("getinfo/endpoint_types", 1, endpoint_types),
@@ -27,9 +27,9 @@ pub(crate) const CASES: &[Case] = &[
 const TYPES: [u32; 3] = [sys::FI_EP_RDM, sys::FI_EP_MSG, sys::FI_EP_DGRAM];
 
 fn endpoint_types(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     let of = |ep_type| -> Outcome<Vec<u32>> {
-        let list = asker.ask(|hints| hints.ep_type = ep_type)?;
+        let list = query.offers(|hints| hints.ep_type = ep_type)?;
         Ok(list.iter().map(|info| info.ep().type_).collect())
     };
     check_eq!(of(sys::FI_EP_UNSPEC)?, TYPES.to_vec());
@@ -38,9 +38,9 @@ fn endpoint_types(rank: &Rank) -> Outcome {
     }
     // Stream endpoints and similar types, which no longer exist.
     for other in [4, 5] {
-        asker.none("a type of endpoint", |hints| hints.ep_type = other)?;
+        query.none("a type of endpoint", |hints| hints.ep_type = other)?;
     }
-    let everything = asker.lib.getinfo(asker.lib.version(), None, None, 0, None)?;
+    let everything = query.lib.getinfo(query.lib.version(), None, None, 0, None)?;
     let kinds: Vec<u32> = ours(everything, rank).iter().map(|info| info.ep().type_).collect();
     check_eq!(kinds, TYPES.to_vec());
     Ok(())
@@ -52,9 +52,9 @@ type Raise = fn(&mut Hints, &[usize; 4]);
 
 /// Tests one more than each limit, for each type of endpoint.
 fn beyond(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     for ep_type in TYPES {
-        let info = asker.one(|hints| hints.ep_type = ep_type)?;
+        let info = query.one(|hints| hints.ep_type = ep_type)?;
         let domain = info.domain();
         let most = [domain.cntr_cnt, domain.mr_cnt, domain.max_err_data, domain.mr_iov_limit];
         let raise: [(&str, Raise); 9] = [
@@ -69,19 +69,19 @@ fn beyond(rank: &Rank) -> Outcome {
             ("bytes injected", |h, _| h.tx.inject_size = 1 << 30),
         ];
         for (subject, raise) in raise {
-            asker.none(subject, |hints| {
+            query.none(subject, |hints| {
                 hints.ep_type = ep_type;
                 raise(hints, &most);
             })?;
         }
         // The maximum.
-        asker.one(|hints| {
+        query.one(|hints| {
             hints.ep_type = ep_type;
             [hints.cntr_cnt, hints.mr_cnt, hints.max_err_data, hints.mr_iov_limit] = most;
             hints.max_msg_size = info.ep().max_msg_size;
         })?;
         if let Some(more) = info.ep().max_msg_size.checked_add(1) {
-            asker.none("bytes of a message", |hints| {
+            query.none("bytes of a message", |hints| {
                 hints.ep_type = ep_type;
                 hints.max_msg_size = more;
             })?;
@@ -91,8 +91,8 @@ fn beyond(rank: &Rank) -> Outcome {
 }
 
 fn echoed(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|hints| {
+    let query = query(rank)?;
+    let info = query.one(|hints| {
         hints.tx.size = 17;
         hints.rx.size = 33;
         hints.tx.iov_limit = 2;
@@ -120,8 +120,8 @@ fn echoed(rank: &Rank) -> Outcome {
 }
 
 fn parts(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|_| {})?;
+    let query = query(rank)?;
+    let info = query.one(|_| {})?;
     let (release, protocol) = (info.prov_version(), info.ep().protocol_version);
     check!(release > 0 && protocol > 0);
     if rank.target.prov == "scif" {
@@ -130,36 +130,36 @@ fn parts(rank: &Rank) -> Outcome {
     }
     // A program may store the value as an int, and treat a value that is not positive as
     // unspecified.
-    for info in asker.ask(|_| {})? {
+    for info in query.offers(|_| {})? {
         check!(info.ep().protocol.cast_signed() > 0, "{:#x}", info.ep().protocol);
     }
-    asker.one(|hints| (hints.prov_version, hints.protocol_version) = (release, protocol))?;
-    asker.none("another release", |hints| hints.prov_version = release + 1)?;
-    asker.none("another protocol", |hints| hints.protocol_version = protocol + 1)?;
-    asker.one(|hints| hints.api_version = version(1, 5))?;
-    asker.one(|hints| hints.api_version = asker.lib.version())?;
+    query.one(|hints| (hints.prov_version, hints.protocol_version) = (release, protocol))?;
+    query.none("another release", |hints| hints.prov_version = release + 1)?;
+    query.none("another protocol", |hints| hints.protocol_version = protocol + 1)?;
+    query.one(|hints| hints.api_version = version(1, 5))?;
+    query.one(|hints| hints.api_version = query.lib.version())?;
     Ok(())
 }
 
 /// Tests that completions have no promised order, and that messages are buffered as memory permits.
 fn completions(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|_| {})?;
+    let query = query(rank)?;
+    let info = query.one(|_| {})?;
     check_eq!((info.tx().comp_order, info.rx().comp_order), (0, 0));
     for order in [sys::FI_ORDER_STRICT, sys::FI_ORDER_DATA] {
-        asker.none("ordered transmits", |hints| hints.tx.comp_order = order)?;
-        asker.none("ordered receives", |hints| hints.rx.comp_order = order)?;
+        query.none("ordered transmits", |hints| hints.tx.comp_order = order)?;
+        query.none("ordered receives", |hints| hints.rx.comp_order = order)?;
     }
-    let buffered = asker.ask(|hints| hints.rx.total_buffered_recv = 1 << 20);
-    check_eq!(buffered.is_ok(), asker.lib.version() < version(2, 0));
+    let buffered = query.offers(|hints| hints.rx.total_buffered_recv = 1 << 20);
+    check_eq!(buffered.is_ok(), query.lib.version() < version(2, 0));
     Ok(())
 }
 
 /// Tests that each side has its own capabilities, a subset of the endpoint's. Flags of the other
 /// side are unknown.
 fn sides(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|hints| {
+    let query = query(rank)?;
+    let info = query.one(|hints| {
         hints.caps = sys::FI_MSG | sys::FI_TAGGED;
         hints.tx.caps = sys::FI_TAGGED | sys::FI_SEND;
         hints.rx.caps = sys::FI_MSG | sys::FI_RECV;
@@ -167,19 +167,19 @@ fn sides(rank: &Rank) -> Outcome {
     let kinds = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SEND | sys::FI_RECV;
     check_eq!(info.tx().caps & kinds, sys::FI_TAGGED | sys::FI_SEND);
     check_eq!(info.rx().caps & kinds, sys::FI_MSG | sys::FI_RECV);
-    asker.none("a capability to transmit", |hints| hints.tx.caps = sys::FI_HMEM)?;
-    asker.none("a capability to receive", |hints| hints.rx.caps = sys::FI_HMEM)?;
-    asker.none("a flag of receives", |hints| hints.tx.op_flags = sys::FI_MULTI_RECV)?;
-    asker.none("a flag of transmits", |hints| hints.rx.op_flags = sys::FI_DELIVERY_COMPLETE)?;
-    asker.none("a capability of domains", |hints| hints.domain_caps = sys::FI_HMEM)?;
-    asker.one(|hints| hints.domain_caps = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM)?;
+    query.none("a capability to transmit", |hints| hints.tx.caps = sys::FI_HMEM)?;
+    query.none("a capability to receive", |hints| hints.rx.caps = sys::FI_HMEM)?;
+    query.none("a flag of receives", |hints| hints.tx.op_flags = sys::FI_MULTI_RECV)?;
+    query.none("a flag of transmits", |hints| hints.rx.op_flags = sys::FI_DELIVERY_COMPLETE)?;
+    query.none("a capability of domains", |hints| hints.domain_caps = sys::FI_HMEM)?;
+    query.one(|hints| hints.domain_caps = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM)?;
     Ok(())
 }
 
 /// Tests that a program that supports any mode needs none.
 fn any_mode(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|hints| (hints.mode, hints.domain_mode) = (u64::MAX, u64::MAX))?;
+    let query = query(rank)?;
+    let info = query.one(|hints| (hints.mode, hints.domain_mode) = (u64::MAX, u64::MAX))?;
     check_eq!((info.mode(), info.domain().mode), (0, 0));
     check_eq!(info.ep().msg_prefix_size, 0);
     Ok(())
@@ -187,12 +187,12 @@ fn any_mode(rank: &Rank) -> Outcome {
 
 /// Tests memory registration modes of programs older than 1.5.
 fn old_modes(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     let ask = |mode, mr_mode| -> Result<Vec<Info>, Errno> {
         let mut hints =
             Hints { ep_type: sys::FI_EP_RDM, caps: sys::FI_RMA, mode, mr_mode, ..Hints::default() };
         hints.prov = Some(rank.target.prov.clone());
-        asker.lib.getinfo(version(1, 4), None, None, 0, Some(&hints))
+        query.lib.getinfo(version(1, 4), None, None, 0, Some(&hints))
     };
     for mode in [0, sys::FI_LOCAL_MR, sys::FI_CONTEXT | sys::FI_LOCAL_MR] {
         for mr_mode in [sys::FI_MR_UNSPEC, sys::FI_MR_BASIC, sys::FI_MR_SCALABLE] {
@@ -211,12 +211,12 @@ fn old_modes(rank: &Rank) -> Outcome {
 
 /// Tests that the offer refers to open objects of its names.
 fn open_objects(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let info = asker.one(|_| {})?;
+    let query = query(rank)?;
+    let info = query.one(|_| {})?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
     check_eq!(info.names(&*fabric, &*domain)?, (false, false));
-    let again = asker.one(|_| {})?;
+    let again = query.one(|_| {})?;
     check_eq!(again.names(&*fabric, &*domain)?, (true, true));
     check_eq!((domain.close(), fabric.close()), (Ok(()), Ok(())));
     let (fabric, domain) = {
@@ -224,32 +224,32 @@ fn open_objects(rank: &Rank) -> Outcome {
         let domain = Domain::open(&fabric, &again)?;
         (fabric, domain)
     };
-    check_eq!(asker.one(|_| {})?.names(&*fabric, &*domain)?, (true, true));
+    check_eq!(query.one(|_| {})?.names(&*fabric, &*domain)?, (true, true));
     Ok(())
 }
 
 /// Tests that contexts are reported on request, and their maximum.
 fn contexts(rank: &Rank) -> Outcome {
-    let asker: Asker<'_> = asker(rank)?;
+    let query: InfoQuery<'_> = query(rank)?;
     let shared = sys::FI_SHARED_CONTEXT;
     for ep_type in TYPES {
-        let info = asker.one(|hints| {
+        let info = query.one(|hints| {
             hints.ep_type = ep_type;
             (hints.tx_ctx_cnt, hints.rx_ctx_cnt) = (shared, shared);
         })?;
         check_eq!((info.ep().tx_ctx_cnt, info.ep().rx_ctx_cnt), (shared, shared));
-        let many = asker.ask(|hints| {
+        let many = query.offers(|hints| {
             hints.ep_type = ep_type;
             (hints.tx_ctx_cnt, hints.rx_ctx_cnt) = (2, 2);
         });
         check_eq!(many.is_ok(), ep_type == sys::FI_EP_RDM);
-        asker.none("contexts", |hints| {
+        query.none("contexts", |hints| {
             hints.ep_type = ep_type;
             hints.rx_ctx_cnt = 1 << 20;
         })?;
     }
     // Endpoints with triggered operations cannot have several contexts.
-    asker.none("triggers in contexts", |hints| {
+    query.none("triggers in contexts", |hints| {
         hints.caps = sys::FI_MSG | sys::FI_TRIGGER;
         hints.tx_ctx_cnt = 2;
     })?;
@@ -258,12 +258,12 @@ fn contexts(rank: &Rank) -> Outcome {
 
 /// Tests that no type of endpoint offers text addresses or longer ones.
 fn other_formats(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     for ep_type in TYPES {
         for (subject, format) in
             [("addresses as text", sys::FI_ADDR_STR), ("addresses of IPv6", sys::FI_SOCKADDR_IN6)]
         {
-            asker.none(subject, |hints| {
+            query.none(subject, |hints| {
                 hints.ep_type = ep_type;
                 hints.addr_format = format;
             })?;
@@ -275,9 +275,9 @@ fn other_formats(rank: &Rank) -> Outcome {
 /// Tests that a request for either version of IP yields the available one.
 fn any_internet(rank: &Rank) -> Outcome {
     needs_library(rank, version(2, 3), "a format for both versions of IP")?;
-    let asker = asker(rank)?;
+    let query = query(rank)?;
     for ep_type in TYPES {
-        let info = asker.one(|hints| {
+        let info = query.one(|hints| {
             hints.ep_type = ep_type;
             hints.addr_format = sys::FI_SOCKADDR_IP;
         })?;

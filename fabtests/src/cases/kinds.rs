@@ -21,15 +21,15 @@ pub(crate) const CASES: &[Case] = &[
     case("kinds/prefix_of_each_message_triggered", 1, |r| one_each(r, sys::FI_TRIGGER)),
 ];
 
-fn ask(ep_type: u32, prefix: bool) -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| {
-        ask.hints.ep_type = ep_type;
-        ask.hints.mode = if prefix { sys::FI_MSG_PREFIX } else { 0 };
+fn spec(ep_type: u32, prefix: bool) -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED).with(|spec| {
+        spec.hints.ep_type = ep_type;
+        spec.hints.mode = if prefix { sys::FI_MSG_PREFIX } else { 0 };
     })
 }
 
 fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
-    let rig = Rig::open(rank, &ask(ep_type, prefix))?;
+    let rig = Rig::open(rank, &spec(ep_type, prefix))?;
     let room = rig.info.ep().msg_prefix_size;
     check_eq!(room > 0, prefix);
     for (round, len) in [0, 1, 8, 40, 56, 64, 4000, 20_000, 1 << 20].into_iter().enumerate() {
@@ -69,7 +69,8 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
 fn unreceived(rank: &Rank) -> Outcome {
     const LENS: [usize; 4] = [8, 20_000, 300_000, 1 << 20];
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_FENCE;
-    let rig = Rig::open(rank, &Ask::caps(caps).with(|ask| ask.hints.ep_type = sys::FI_EP_DGRAM))?;
+    let rig =
+        Rig::open(rank, &Spec::caps(caps).with(|spec| spec.hints.ep_type = sys::FI_EP_DGRAM))?;
     // The endpoints are connected already.
     let first = Buf::new(8);
     rig.inbox.trecv(first, sys::FI_ADDR_UNSPEC, 0, 0, 1)?;
@@ -115,7 +116,7 @@ fn unreceived(rank: &Rank) -> Outcome {
 /// posted and makes progress.
 fn before_the_close(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
-    let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
+    let rig = Rig::open(rank, &spec(sys::FI_EP_DGRAM, false))?;
     let buf = Buf::new(LEN);
     if rank.index == 1 {
         rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
@@ -140,7 +141,7 @@ fn more_than_kept(rank: &Rank) -> Outcome {
     const KEPT: usize = 64;
     const COUNT: usize = KEPT + 3;
     rank.only_scif("the number of kept messages depends on the provider")?;
-    let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
+    let rig = Rig::open(rank, &spec(sys::FI_EP_DGRAM, false))?;
     let buf = Buf::pattern(LEN, 7);
     if rank.index == 1 {
         rig.barrier()?;
@@ -178,9 +179,9 @@ fn named(rank: &Rank) -> Outcome {
         (sys::FI_MSG_PREFIX | sys::FI_CONTEXT, sys::FI_MSG_PREFIX),
     ] {
         for ep_type in [sys::FI_EP_RDM, sys::FI_EP_MSG, sys::FI_EP_DGRAM] {
-            let mut ask = Ask::caps(sys::FI_MSG);
-            (ask.hints.ep_type, ask.hints.mode) = (ep_type, mode);
-            for info in offers(rank, lib, &ask.hints)? {
+            let mut spec = Spec::caps(sys::FI_MSG);
+            (spec.hints.ep_type, spec.hints.mode) = (ep_type, mode);
+            for info in offers(rank, lib, &spec.hints)? {
                 check_eq!(info.mode() & sys::FI_MSG_PREFIX, granted);
                 check_eq!((info.tx().mode, info.rx().mode), (info.mode(), info.mode()));
                 check_eq!(info.ep().msg_prefix_size > 0, granted != 0);
@@ -191,7 +192,7 @@ fn named(rank: &Rank) -> Outcome {
 }
 
 fn too_short(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask(sys::FI_EP_RDM, true))?;
+    let rig = Rig::open(rank, &spec(sys::FI_EP_RDM, true))?;
     let room = rig.info.ep().msg_prefix_size;
     let short = Buf::new(room - 1);
     check_eq!(rig.ep.send(short, rig.peer(), 1), Err(Errno::EINVAL));
@@ -205,8 +206,8 @@ fn too_short(rank: &Rank) -> Outcome {
 
 /// Tests that multi-receive buffers are refused with message prefixes.
 fn one_each(rank: &Rank, caps: u64) -> Outcome {
-    let ask = ask(sys::FI_EP_RDM, true).with(|ask| ask.hints.caps |= caps);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = spec(sys::FI_EP_RDM, true).with(|spec| spec.hints.caps |= caps);
+    let rig = Rig::open(rank, &spec)?;
     let buf = Buf::new(4096);
     check_eq!(
         rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 1, sys::FI_MULTI_RECV),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use scif_fabtests::fi::{Operation, WorkAsk};
+use scif_fabtests::fi::{Operation, WorkRequest};
 use scif_fabtests::harness::fail::Context;
 use scif_fabtests::harness::sandbox::Holdings;
 use scif_fabtests::prelude::*;
@@ -67,8 +67,8 @@ type Cycle = fn(&Rank) -> Outcome;
 /// Objects that need more than a domain. Each function closes all it opens.
 const OF_SEVERAL: &[(&str, Cycle)] = &[
     ("a named vector", |r| {
-        let ask = Ask::caps(sys::FI_MSG | sys::FI_SHARED_AV);
-        let rig = Rig::open_alone(r, &ask)?;
+        let spec = Spec::caps(sys::FI_MSG | sys::FI_SHARED_AV);
+        let rig = Rig::open_alone(r, &spec)?;
         let name = format!("leaks.{:x}", r.target.seed);
         let attr = AvAttr { name: Some(&name), ..AvAttr::default() };
         // A second opener reads the entries of the first.
@@ -117,7 +117,7 @@ const OF_SEVERAL: &[(&str, Cycle)] = &[
     }),
     ("an alias, closed before its endpoint and behind it", |r| {
         for alias_first in [true, false] {
-            let rig = Rig::open_alone(r, &Ask::messages(false))?;
+            let rig = Rig::open_alone(r, &Spec::messages(false))?;
             let alias = rig.ep.alias(sys::FI_TRANSMIT | sys::FI_COMPLETION)?;
             let own = rig.av.insert(&rig.ep.name()?)?;
             rig.post(|| alias.send(Buf::new(8), own, 1))?;
@@ -128,13 +128,18 @@ const OF_SEVERAL: &[(&str, Cycle)] = &[
         Ok(())
     }),
     ("queued work, done, flushed and left", |r| {
-        let rig = Rig::open(r, &super::trigger::ask())?;
+        let rig = Rig::open(r, &super::trigger::spec())?;
         let (cntr, value) = (super::trigger::counter(&rig)?, super::trigger::counter(&rig)?);
         for threshold in [1, 2, 3] {
-            let ask =
-                WorkAsk { cntr: &cntr, threshold, completion: Some(&value), context: 0, flags: 0 };
+            let spec = WorkRequest {
+                cntr: &cntr,
+                threshold,
+                completion: Some(&value),
+                context: 0,
+                flags: 0,
+            };
             let send = Operation::Send { buf: Buf::new(100_000), dest: rig.to(0), tag: None };
-            rig.domain.queue_work(&rig.ep, &ask, send)?;
+            rig.domain.queue_work(&rig.ep, &spec, send)?;
             if threshold == 2 {
                 rig.ep.recv(Buf::new(100_000), sys::FI_ADDR_UNSPEC, 1)?;
                 cntr.add(1)?;
@@ -163,7 +168,7 @@ fn objects_of_several(rank: &Rank) -> Outcome {
 fn peer_filled(rank: &Rank) -> Outcome {
     needs_peers(rank)?;
     no_trace("what a peer fills", || {
-        let side = side_with(rank, &super::peer::ask())?;
+        let side = side_with(rank, &super::peer::spec())?;
         let own = side.meet()?.first().copied().unwrap_or(0);
         for tag in [1, 2] {
             side.post(|ep| ep.tsend(Buf::new(100_000), own, tag, 1))?;
@@ -176,13 +181,13 @@ fn peer_filled(rank: &Rank) -> Outcome {
     })
 }
 
-fn ask(progress: u32) -> Ask {
-    super::atomic::ask().with(|ask| {
-        ask.hints.caps |= sys::FI_TAGGED | sys::FI_RMA;
-        ask.hints.data_progress = progress;
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
-        ask.counters = sys::FI_SEND;
-        ask.eq = true;
+fn spec(progress: u32) -> Spec {
+    super::atomic::spec().with(|spec| {
+        spec.hints.caps |= sys::FI_TAGGED | sys::FI_RMA;
+        spec.hints.data_progress = progress;
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
+        spec.counters = sys::FI_SEND;
+        spec.eq = true;
     })
 }
 
@@ -215,7 +220,7 @@ fn talk(rig: &Rig<'_>, others: &[usize]) -> Outcome {
 fn traffic(rank: &Rank, progress: u32) -> Outcome {
     let others: Vec<usize> = (0..rank.count).filter(|other| *other != rank.index).collect();
     no_trace("traffic", || {
-        let rig = Rig::open(rank, &ask(progress))?;
+        let rig = Rig::open(rank, &spec(progress))?;
         talk(&rig, &others)?;
         drop(rig);
         // The others also release what they share with this rank.
@@ -230,12 +235,12 @@ fn killed(rank: &Rank) -> Outcome {
     let others: Vec<usize> = (0..rank.count).filter(|other| *other != rank.index).collect();
     // One-time resources of the process.
     {
-        let rig = Rig::open(rank, &ask(sys::FI_PROGRESS_MANUAL))?;
+        let rig = Rig::open(rank, &spec(sys::FI_PROGRESS_MANUAL))?;
         talk(&rig, &others)?;
     }
     rank.barrier(&mut || Ok(()))?;
     let before = Holdings::now()?;
-    let rig = Rig::open(rank, &ask(sys::FI_PROGRESS_MANUAL))?;
+    let rig = Rig::open(rank, &spec(sys::FI_PROGRESS_MANUAL))?;
     talk(&rig, &others)?;
     if rank.index == victim {
         let buf = Buf::new(SIZE);

@@ -81,29 +81,29 @@ const WRONG: &[Wrong] = &[
     ),
     (
         |b| {
-            let ask = MrAsk { access: sys::FI_REMOTE_READ, key: 9, flags: 0 };
-            let _first = Mr::reg(&b.domain, Buf::new(8), ask)?;
-            Mr::reg(&b.domain, Buf::new(8), ask).map(drop)
+            let spec = MrRequest { access: sys::FI_REMOTE_READ, key: 9, flags: 0 };
+            let _first = Mr::reg(&b.domain, Buf::new(8), spec)?;
+            Mr::reg(&b.domain, Buf::new(8), spec).map(drop)
         },
         Errno::ENOKEY,
         &["fi_mr_reg", "key 0x9"],
     ),
     (
         |b| {
-            let ask = MrAsk { flags: 1 << 40, ..MrAsk::default() };
-            Mr::reg(&b.domain, Buf::new(8), ask).map(drop)
+            let spec = MrRequest { flags: 1 << 40, ..MrRequest::default() };
+            Mr::reg(&b.domain, Buf::new(8), spec).map(drop)
         },
         Errno::EBADFLAGS,
         &["fi_mr_reg", "flags 0x10000000000"],
     ),
     (
-        |b| Mr::regv(&b.domain, &[Buf::new(8); 4096], MrAsk::default()).map(drop),
+        |b| Mr::regv(&b.domain, &[Buf::new(8); 4096], MrRequest::default()).map(drop),
         Errno::EINVAL,
         &["fi_mr_reg"],
     ),
     (
         |b| {
-            let mr = Mr::reg(&b.domain, Buf::new(8), MrAsk::default())?;
+            let mr = Mr::reg(&b.domain, Buf::new(8), MrRequest::default())?;
             mr.bind(&*b.domain, 7)
         },
         Errno::EINVAL,
@@ -233,7 +233,7 @@ const WRONG: &[Wrong] = &[
 
 /// Calls with an attribute that exists since 2.0.
 const WRONG_SINCE_2_0: &[Wrong] = &[(
-    |b| Mr::regattr_within(&b.domain, &[Buf::new(8)], MrAsk::default(), &*b.domain).map(drop),
+    |b| Mr::regattr_within(&b.domain, &[Buf::new(8)], MrRequest::default(), &*b.domain).map(drop),
     Errno::EINVAL,
     &["fi_mr_regattr", "base_mr"],
 )];

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use scif_fabtests::prelude::*;
 
-use super::rma::{REMOTE, announce, from, hear};
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 pub(crate) const CASES: &[Case] = &[
     case("loopback/messages", 2, |r| messages(r, false)),
@@ -28,15 +28,15 @@ const ROUNDS: u64 = 20;
 /// Bytes of a message larger than a ring.
 const LARGE: usize = 200_000;
 
-fn ask() -> Ask {
-    Ask::caps(sys::FI_ATOMIC | sys::FI_RMA | sys::FI_MSG)
+fn spec() -> Spec {
+    Spec::caps(sys::FI_ATOMIC | sys::FI_RMA | sys::FI_MSG)
 }
 
 /// Tests a message of rank 1 to itself, then to rank 0, which replies: its own message arrives
 /// first.
 fn messages(rank: &Rank, tagged: bool) -> Outcome {
     rank.only_scif("other providers promise no such order")?;
-    let rig = Rig::open(rank, &Ask::messages(tagged))?;
+    let rig = Rig::open(rank, &Spec::messages(tagged))?;
     let ep = &rig.ep;
     let send = |buf, to, context| match tagged {
         true => ep.tsend(buf, to, 1, context),
@@ -107,13 +107,13 @@ fn target(dest: u64, at: Remote, op: u32) -> AtomicTarget {
 /// the later store remains.
 fn operations(rank: &Rank, kind: Kind) -> Outcome {
     rank.only_scif("other providers promise no such order")?;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at = from(&remotes, 1, 0)?;
     for round in 0..ROUNDS {
         let value = Buf::of(&(2 * round + 1 + u64::from(rank.index == 0)).to_le_bytes());
         if rank.index == 0 {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             store(&rig, kind, rig.to(1), at, value)?;
             rank.barrier(&mut || Ok(()))?;
             rig.sent(1)?;
@@ -138,19 +138,19 @@ fn operations(rank: &Rank, kind: Kind) -> Outcome {
 /// connected.
 fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
     rank.only_scif("other providers promise no such order")?;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let other = if same_domain {
         let info = rig.info.dup()?;
-        Rig::open_in(rank, info, &Arc::clone(&rig.fabric), &Arc::clone(&rig.domain), &ask())?
+        Rig::open_in(rank, info, &Arc::clone(&rig.fabric), &Arc::clone(&rig.domain), &spec())?
     } else {
-        Rig::open_alone(rank, &ask())?
+        Rig::open_alone(rank, &spec())?
     };
     let mine = Buf::new(64);
     let (_mr, at) =
         if same_domain { rig.register(mine, REMOTE)? } else { other.register(mine, REMOTE)? };
     let dest = rig.av.insert(&other.ep.name()?)?;
     announce(&rig, dest)?;
-    hear(&other)?;
+    wait_for_announcement(&other)?;
     let word = |value: u64| Buf::of(&value.to_le_bytes());
     let (result, back) = (Buf::new(8), Buf::new(8));
     for round in 0..ROUNDS {
@@ -181,7 +181,7 @@ fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
 fn many_unaligned(rank: &Rank) -> Outcome {
     const MANY: u64 = 5000;
     rank.only_scif("other providers promise no such order")?;
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let memory = Buf::new(16);
     let (_mr, at) = rig.register(memory, REMOTE)?;
     let me = rig.av.insert(&rig.ep.name()?)?;

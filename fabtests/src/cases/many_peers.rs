@@ -26,12 +26,12 @@ fn id(from: usize, ep: usize) -> u64 {
 }
 
 fn hub(rank: &Rank, each: usize) -> Outcome {
-    let ask = Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_SOURCE).with(|ask| {
-        ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-        ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
-        ask.sources = true;
+    let spec = Spec::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_SOURCE).with(|spec| {
+        spec.hints.tx.msg_order = sys::FI_ORDER_SAS;
+        spec.hints.rx.msg_order = sys::FI_ORDER_SAS;
+        spec.sources = true;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     let (memory, _mr, remotes) = rig.share_buf(Buf::new(64 * each), REMOTE)?;
     if rank.index == 0 { center(&rig, each, &remotes) } else { leaves(&rig, each, memory) }
 }
@@ -138,7 +138,7 @@ fn rma_iov(at: scif_fabtests::rig::Remote) -> scif_fabtests::fi::RmaIov {
 
 /// Tests two dozen processes, each connected with each.
 fn processes(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(true))?;
+    let rig = Rig::open(rank, &Spec::messages(true))?;
     for size in [8, 20_000] {
         let into: Vec<Buf> = (0..rank.count).map(|_| Buf::new(size)).collect();
         for (other, &buf) in into.iter().enumerate() {

@@ -13,8 +13,8 @@ use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, sandbox};
 use scif_fabtests::rig::{Remote, Rig};
 use scif_fabtests::{check, check_eq};
 
-use super::atomic::ask;
-use super::rma::{REMOTE, announce, from, hear};
+use super::atomic::spec;
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 const AUTO: &[(&str, &str)] = &[("FI_SCIF_MAP", "auto")];
 const OFF: &[(&str, &str)] = &[("FI_SCIF_MAP", "off")];
@@ -51,7 +51,7 @@ pub(crate) const CASES: &[Case] = &[
 /// Opens a set-up whose new mappings rank 0 can count.
 fn open(rank: &Rank) -> Outcome<Rig<'_>> {
     rank.only_scif("the access to memory depends on the provider")?;
-    Rig::open(rank, &ask())
+    Rig::open(rank, &spec())
 }
 
 /// Returns `count`, or 0 where the system denies access to the memory of other processes, so that
@@ -110,7 +110,7 @@ fn all_sizes(rank: &Rank) -> Outcome {
         for offset in [0, 67, PAGE - 104, len - size].into_iter().filter(|o| o + size <= len) {
             let seed = (size + offset) as u64;
             if let Some(whole) = whole {
-                hear(&rig)?;
+                wait_for_announcement(&rig)?;
                 let here = whole.sub(100 + offset, size);
                 check_eq!(here.differs(size, seed), None, "{size} B at {offset}");
             } else {
@@ -141,7 +141,7 @@ fn memfd(rank: &Rank, is_sealed: bool, expected: usize) -> Outcome {
 fn used_by_rank_0(rig: &Rig<'_>, memory: Option<Buf>, offset: usize, more: usize) -> Outcome {
     let (_mr, remote) = share(rig, memory)?;
     if let (1, Some(memory)) = (rig.rank.index, memory) {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!(memory.load_u64(offset), 5);
         memory.store_u64(offset, 6);
         pass(rig)?;
@@ -150,7 +150,7 @@ fn used_by_rank_0(rig: &Rig<'_>, memory: Option<Buf>, offset: usize, more: usize
         put_often(rig, at(remote, offset), 5)?;
         check_eq!(mappings_of(NAME)? + mappings_of("/SYSV")?, before + if_permitted(more));
         pass(rig)?;
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!(get(rig, at(remote, offset))?, 6);
     }
     rig.barrier()
@@ -197,7 +197,7 @@ fn file_of_both(rank: &Rank, is_mapped: bool) -> Outcome {
         check_eq!(mine.load_u64(PAGE), 0);
         pass(&rig)?;
     } else {
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(mine.load_u64(PAGE), 8);
     }
     rig.barrier()
@@ -248,8 +248,8 @@ fn atomics_of_everybody(rank: &Rank) -> Outcome {
         }
     }
     if let Some(memory) = memory {
-        hear(&rig)?;
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(memory.load_u64(64), 3 * ROUNDS + ROUNDS.div_ceil(64));
     } else {
         check_eq!(mappings_of(NAME)?, if_permitted(1));
@@ -334,7 +334,7 @@ fn address_used_again(rank: &Rank) -> Outcome {
         }
         let (mr, remote) = share(&rig, memory)?;
         if let Some(memory) = memory {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(memory.load_u64(0), round, "at {:#x}, first {address:#x}", memory.addr());
             mr.close()?;
             memory.unmap()?;
@@ -358,23 +358,23 @@ fn unmapped_and_replaced(rank: &Rank) -> Outcome {
     let memory = if rank.index == 1 { Some(file.map(0, LEN, true)?) } else { None };
     let (mr, remote) = share(&rig, memory)?;
     if let Some(memory) = memory {
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         memory.renew()?;
         pass(&rig)?;
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         check!([0, 12].contains(&memory.load_u64(0)), "{}", memory.load_u64(0));
         let again = file.map(0, PAGE, true)?;
         check_eq!(again.load_u64(0), 12, "the file has it");
         memory.unmap()?;
         pass(&rig)?;
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(again.load_u64(0), 13);
         mr.close()?;
     } else {
         put_often(&rig, remote, 11)?;
         pass(&rig)?;
         for value in [12, 13] {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             put(&rig, remote, value)?;
             check_eq!(get(&rig, remote)?, value);
             pass(&rig)?;
@@ -391,14 +391,14 @@ fn contents_dropped(rank: &Rank) -> Outcome {
     let (_mr, remote) = share(&rig, memory)?;
     if let Some(memory) = memory {
         for value in [31, 0] {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             memory.drop_contents()?;
             if value == 0 {
                 memory.remove_contents()?;
             }
             check_eq!(memory.load_u64(0), value);
             pass(&rig)?;
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(memory.load_u64(0), 32);
             memory.store_u64(0, 31);
             pass(&rig)?;
@@ -407,11 +407,11 @@ fn contents_dropped(rank: &Rank) -> Outcome {
         put_often(&rig, remote, 31)?;
         for value in [31, 0] {
             pass(&rig)?;
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(get(&rig, remote)?, value);
             put(&rig, remote, 32)?;
             pass(&rig)?;
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
         }
         check_eq!(mappings_of(NAME)?, if_permitted(1));
     }
@@ -425,7 +425,7 @@ fn huge_pages(rank: &Rank) -> Outcome {
     let file = SharedFile::memfd(NAME, 3 * HUGE, true)?;
     let memory = if rank.index == 1 { Some(file.map(0, 3 * HUGE, true)?) } else { None };
     if let Some(memory) = memory {
-        memory.ask_for_huge_pages()?;
+        memory.request_huge_pages()?;
         memory.fill(1);
     }
     used_by_rank_0(&rig, memory.map(|memory| memory.sub(HUGE - 8, HUGE + 16)), HUGE, 1)
@@ -439,7 +439,7 @@ fn fork(rank: &Rank) -> Outcome {
     let memory = if rank.index == 1 { Some(file.map(0, LEN, true)?) } else { None };
     let (_mr, remote) = share(&rig, memory)?;
     if let Some(memory) = memory {
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         let wrong = sandbox::in_child(|| {
             let same = memory.load_u64(0) == 41;
             memory.store_u64(0, 42);
@@ -453,7 +453,7 @@ fn fork(rank: &Rank) -> Outcome {
         check_eq!(sandbox::in_child(|| mappings_of(NAME).unwrap_or(9))?, 0);
         put(&rig, remote, 41)?;
         pass(&rig)?;
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(get(&rig, remote)?, 42);
     }
     rig.barrier()
@@ -468,7 +468,7 @@ fn truncated(rank: &Rank) -> Outcome {
         let memory = if rank.index == 1 { Some(file.map(0, LEN, true)?) } else { None };
         let (mr, remote) = share(&rig, memory)?;
         if let Some(memory) = memory {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(file.set_len(0).is_err(), is_sealed);
             rank.exchange(&[], &mut || Ok(()))?;
             // Rank 0 writes here, while this one executes nothing.
@@ -476,7 +476,7 @@ fn truncated(rank: &Rank) -> Outcome {
             if !is_sealed {
                 file.set_len(LEN)?;
             }
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(memory.load_u64(LEN - 8), 52);
         } else {
             put_often(&rig, at(remote, LEN - 8), 51)?;

@@ -12,11 +12,11 @@ use super::call_variants::{self, Msg, SendCall};
 use super::peek;
 
 pub(crate) const CASES: &[Case] = &[
-    case("match/waits_for_the_receive", 2, |r| waits(&Rig::open(r, &ask())?)),
-    case("match/waits_for_the_discard", 2, |r| discarded(&Rig::open(r, &ask())?)),
-    case("match/to_itself", 1, |r| to_itself(&Rig::open(r, &ask())?)),
+    case("match/waits_for_the_receive", 2, |r| waits(&Rig::open(r, &spec())?)),
+    case("match/waits_for_the_discard", 2, |r| discarded(&Rig::open(r, &spec())?)),
+    case("match/to_itself", 1, |r| to_itself(&Rig::open(r, &spec())?)),
     case("match/counters", 2, counters),
-    case("match/peer_dies", 2, |r| peer_dies(&Rig::open(r, &ask())?)),
+    case("match/peer_dies", 2, |r| peer_dies(&Rig::open(r, &spec())?)),
 ];
 
 /// Message sizes: inline in a slot, with a body, and two that the receiver fetches.
@@ -31,9 +31,9 @@ const WAYS: [SendCall; 3] = [
     SendCall::Flags(sys::FI_MATCH_COMPLETE | sys::FI_DELIVERY_COMPLETE),
 ];
 
-fn ask() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED)
-        .with(|ask| ask.hints.tx.op_flags = sys::FI_MATCH_COMPLETE)
+fn spec() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED)
+        .with(|spec| spec.hints.tx.op_flags = sys::FI_MATCH_COMPLETE)
 }
 
 /// Sends `buf` from `rig`, with `context`.
@@ -130,9 +130,9 @@ fn to_itself(rig: &Rig<'_>) -> Outcome {
 fn counters(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
-        &ask().with(|ask| {
-            ask.selective = true;
-            ask.counters = sys::FI_SEND;
+        &spec().with(|spec| {
+            spec.selective = true;
+            spec.counters = sys::FI_SEND;
         }),
     )?;
     for (done, size) in (0..).zip(SIZES) {

@@ -7,9 +7,9 @@
 use scif_fabtests::fi::{maps_windows, may_hold_stores};
 use scif_fabtests::prelude::*;
 
-use super::atomic::ask;
+use super::atomic::spec;
 use super::call_variants;
-use super::rma::{REMOTE, announce, from, hear};
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 const AUTO: &[(&str, &str)] = &[("FI_SCIF_MR_MIGRATE", "auto")];
 const PAGE: usize = 4096;
@@ -44,7 +44,7 @@ fn open(rank: &Rank) -> Outcome<Rig<'_>> {
     if !may_hold_stores() {
         return Err(Fail::NotHere("the system refuses userfaultfd: nothing moves".into()));
     }
-    Rig::open(rank, &ask())
+    Rig::open(rank, &spec())
 }
 
 fn sum(dest: u64, at: Remote) -> AtomicTarget {
@@ -66,7 +66,7 @@ fn warm(rig: &Rig<'_>, memory: Buf, at: Remote) -> Outcome {
     if rig.rank.index == 1 {
         rig.wait("the pages to move", || Ok(memory.in_window()?.then_some(())))?;
         announce(rig, rig.peer())?;
-        return hear(rig);
+        return wait_for_announcement(rig);
     }
     rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x407))?;
     let word = Buf::new(8);
@@ -111,9 +111,9 @@ fn all_sizes(rank: &Rank) -> Outcome {
                 rig.complete(2, || rig.ep.read(back, rig.peer(), there.addr, there.key, 2))?;
                 check_eq!(back.differs(size, seed), None, "{size} B at {off}");
                 announce(&rig, rig.peer())?;
-                hear(&rig)?;
+                wait_for_announcement(&rig)?;
             } else {
-                hear(&rig)?;
+                wait_for_announcement(&rig)?;
                 check_eq!(memory.sub(off, size).differs(size, seed), None, "{size} B at {off}");
                 announce(&rig, rig.peer())?;
             }
@@ -146,8 +146,8 @@ fn atomics_of_everybody(rank: &Rank) -> Outcome {
     }
     if rank.index == 1 {
         rig.wait("the pages to move", || Ok(memory.in_window()?.then_some(())))?;
-        hear(&rig)?;
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(memory.load_u64(64), 3 * ROUNDS + ROUNDS.div_ceil(64));
     } else {
         // Operations that waited for the target have completed when this one has, because it
@@ -238,7 +238,7 @@ fn no_store_is_lost(rig: &Rig<'_>) -> Outcome {
             let storing = scope.spawn(|| store_until(memory, is_done));
             let outcome = (|| {
                 warm(rig, memory, at)?;
-                hear(rig)?;
+                wait_for_announcement(rig)?;
                 check_eq!(memory.load_u64((2 << 20) - 8), round as u64 + 7);
                 mr.close()?;
                 check!(!memory.in_window()?, "the pages are private again");
@@ -268,7 +268,7 @@ fn write_then_send(rig: &Rig<'_>) -> Outcome {
             rig.post(|| rig.ep.send(Buf::of(&round.to_le_bytes()), rig.peer(), 2))?;
             let both = rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context;
             check_eq!(both, 3);
-            hear(rig)?;
+            wait_for_announcement(rig)?;
         } else {
             let said = Buf::new(8);
             rig.post(|| rig.ep.recv(said, sys::FI_ADDR_UNSPEC, 4))?;
@@ -304,7 +304,7 @@ fn stays(rig: &Rig<'_>, memory: Buf) -> Outcome {
         put(rig, from(&remotes, 1, 128)?, 5)?;
         announce(rig, rig.peer())?;
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check!(!memory.in_window()?, "it has moved");
         check_eq!(memory.load_u64(64), 1499 + 100);
     }
@@ -323,12 +323,12 @@ fn fork(rank: &Rank) -> Outcome {
         for n in 0..3 {
             put(&rig, at, 100 + n)?;
             announce(&rig, rig.peer())?;
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
         }
         return rig.barrier();
     }
     for n in 0..3 {
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         check_eq!(memory.load_u64(0), 100 + n);
         memory.store_u64(PAGE, n);
         let wrong = scif_fabtests::harness::sandbox::in_child(|| {
@@ -367,7 +367,7 @@ fn free_and_reuse(rig: &Rig<'_>) -> Outcome {
             mr.close()?;
             continue;
         }
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         memory.sub(8, LEN - 8).fill(3);
         mr.close()?;
         check!(!memory.in_window()?, "the pages are private again");
@@ -392,16 +392,16 @@ fn contents_dropped(rig: &Rig<'_>) -> Outcome {
     if rig.rank.index == 0 {
         put(rig, at, 11)?;
         announce(rig, rig.peer())?;
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         put(rig, at, 12)?;
         announce(rig, rig.peer())?;
         return rig.barrier();
     }
-    hear(rig)?;
+    wait_for_announcement(rig)?;
     memory.drop_contents()?;
     check_eq!(memory.load_u64(0), 11);
     announce(rig, rig.peer())?;
-    hear(rig)?;
+    wait_for_announcement(rig)?;
     check_eq!(memory.load_u64(0), 12);
     mr.close()?;
     check_eq!(memory.load_u64(0), 12);
@@ -424,13 +424,13 @@ fn enlarged(rig: &Rig<'_>) -> Outcome {
             put(rig, at, 21)?;
             put(rig, at2, 22)?;
             announce(rig, rig.peer())?;
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             put(rig, at2, 23)?;
             announce(rig, rig.peer())?;
             rig.barrier()?;
             continue;
         }
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         // Refused, as mremap(2) refuses to enlarge a range of several mappings, or followed by new
         // memory.
         let mut now = first;
@@ -444,7 +444,7 @@ fn enlarged(rig: &Rig<'_>) -> Outcome {
         }
         check_eq!((now.load_u64(0), second.load_u64(0)), (21, 22));
         announce(rig, rig.peer())?;
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!((now.load_u64(0), second.load_u64(0)), (21, 23));
         mr.close()?;
         mr2.close()?;
@@ -471,7 +471,7 @@ fn unmapped(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         put(&rig, at, 31)?;
         announce(&rig, rig.peer())?;
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         put(&rig, at, 32)?;
         let back = Buf::new(8);
         rig.complete(1, || rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
@@ -479,14 +479,14 @@ fn unmapped(rank: &Rank) -> Outcome {
         announce(&rig, rig.peer())?;
         return rig.barrier();
     }
-    hear(&rig)?;
+    wait_for_announcement(&rig)?;
     // Some pages are unmapped, others replaced.
     memory.sub(0, 2 * PAGE).renew()?;
     memory.sub(4 * PAGE, PAGE).unmap()?;
     memory.store_u64(0, 1);
     memory.store_u64(2 * PAGE, 2);
     announce(&rig, rig.peer())?;
-    hear(&rig)?;
+    wait_for_announcement(&rig)?;
     let here = memory.load_u64(0);
     check!([1, 32].contains(&here), "{here}");
     mr.close()?;
@@ -498,7 +498,7 @@ fn unmapped(rank: &Rank) -> Outcome {
 /// Tests memory registered in two domains, as with two devices: no update is lost, and the memory
 /// migrates for the remaining domain.
 fn two_domains(rig: &Rig<'_>) -> Outcome {
-    let other = Rig::open(rig.rank, &ask())?;
+    let other = Rig::open(rig.rank, &spec())?;
     let memory = Buf::private(3 * PAGE)?;
     let (mr, remotes) = rig.share(memory, REMOTE)?;
     let (mr2, remotes2) = other.share(memory, REMOTE)?;
@@ -578,8 +578,8 @@ fn two_domains(rig: &Rig<'_>) -> Outcome {
 fn key_used_again(rig: &Rig<'_>) -> Outcome {
     let bufs = [Buf::private(2 * PAGE)?, Buf::private(2 * PAGE)?, Buf::private(64 * PAGE)?];
     for (round, &memory) in bufs.iter().enumerate() {
-        let ask = scif_fabtests::fi::MrAsk { access: REMOTE, key: 77, flags: 0 };
-        let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, ask)?;
+        let spec = scif_fabtests::fi::MrRequest { access: REMOTE, key: 77, flags: 0 };
+        let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, spec)?;
         let mine = rig.ready_region(&mr, memory)?;
         let at = from(&rig.exchange_remote(mine)?, 1, 0)?;
         warm(rig, memory, at)?;
@@ -587,7 +587,7 @@ fn key_used_again(rig: &Rig<'_>) -> Outcome {
             put(rig, at, 50 + round as u64)?;
             announce(rig, rig.peer())?;
         } else {
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             for (other, buf) in bufs.iter().enumerate() {
                 let want = if other <= round { 50 + other as u64 } else { 0 };
                 check_eq!(buf.load_u64(0), want, "{other} in round {round}");
@@ -608,15 +608,15 @@ fn moves_soon(rig: &Rig<'_>) -> Outcome {
         if stays {
             memory.lock()?;
         }
-        let ask = scif_fabtests::fi::MrAsk { access: REMOTE, key: 77, flags: 0 };
-        let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, ask)?;
+        let spec = scif_fabtests::fi::MrRequest { access: REMOTE, key: 77, flags: 0 };
+        let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, spec)?;
         let mine = rig.ready_region(&mr, memory)?;
         let at = from(&rig.exchange_remote(mine)?, 1, 0)?;
         if rig.rank.index == 0 {
             (0..uses).try_for_each(|n| put(rig, at, n))?;
             announce(rig, rig.peer())?;
         } else {
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             (0..1000).try_for_each(|_| rig.pump())?;
             check_eq!(memory.in_window()?, !stays);
         }

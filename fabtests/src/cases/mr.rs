@@ -7,18 +7,18 @@ use std::os::fd::AsFd;
 
 use scif_fabtests::prelude::*;
 
-use super::rma::{REMOTE, announce, ask, from, hear};
+use super::rma::{REMOTE, announce, from, spec, wait_for_announcement};
 
 pub(crate) const CASES: &[Case] = &[
-    case("mr/requested_keys", 1, |r| requested_keys(&Rig::open(r, &ask())?)),
+    case("mr/requested_keys", 1, |r| requested_keys(&Rig::open(r, &spec())?)),
     case("mr/given_keys", 1, given_keys),
-    case("mr/same_key_twice", 1, |r| same_key(&Rig::open(r, &ask())?)),
+    case("mr/same_key_twice", 1, |r| same_key(&Rig::open(r, &spec())?)),
     case("mr/limits", 1, limits),
-    case("mr/local_only", 1, |r| local_only(&Rig::open(r, &ask())?)),
-    case("mr/binds_and_controls", 1, |r| binds_and_controls(&Rig::open(r, &ask())?)),
+    case("mr/local_only", 1, |r| local_only(&Rig::open(r, &spec())?)),
+    case("mr/binds_and_controls", 1, |r| binds_and_controls(&Rig::open(r, &spec())?)),
     case("mr/thousands", 2, thousands),
-    case("mr/same_memory_twice", 2, |r| same_memory(&Rig::open(r, &ask())?)),
-    case("mr/busy_domain", 1, |r| busy_domain(&Rig::open(r, &ask())?)),
+    case("mr/same_memory_twice", 2, |r| same_memory(&Rig::open(r, &spec())?)),
+    case("mr/busy_domain", 1, |r| busy_domain(&Rig::open(r, &spec())?)),
     case("mr/raw_keys", 2, raw_keys),
     case("mr/refresh", 2, refresh),
     case("mr/events_of_registrations", 1, events),
@@ -31,8 +31,8 @@ fn user_keys(rig: &Rig<'_>) -> bool {
     rig.info.domain().mr_mode & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) == 0
 }
 
-fn with_key(key: u64) -> MrAsk {
-    MrAsk { access: REMOTE, key, flags: 0 }
+fn with_key(key: u64) -> MrRequest {
+    MrRequest { access: REMOTE, key, flags: 0 }
 }
 
 fn requested_keys(rig: &Rig<'_>) -> Outcome {
@@ -52,7 +52,7 @@ fn requested_keys(rig: &Rig<'_>) -> Outcome {
 
 fn given_keys(rank: &Rank) -> Outcome {
     // The one mode with provider keys that a provider without need for them accepts.
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.mr_mode = sys::FI_MR_BASIC))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.mr_mode = sys::FI_MR_BASIC))?;
     check!(!user_keys(&rig), "mode {:#x}", rig.info.domain().mr_mode);
     let buf = Buf::new(64);
     let regions: Vec<_> =
@@ -75,7 +75,7 @@ fn same_key(rig: &Rig<'_>) -> Outcome {
 }
 
 fn limits(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let buf = Buf::new(64);
     let limit = rig.info.domain().mr_iov_limit;
     check!(limit >= 1);
@@ -86,7 +86,7 @@ fn limits(rank: &Rank) -> Outcome {
     check_eq!(Mr::regattr(&rig.domain, &more, with_key(2), 0).err(), Some(Errno::EINVAL));
     check_eq!(Mr::regv(&rig.domain, &[], with_key(3)).err(), Some(Errno::EINVAL));
     check_eq!(Mr::regattr(&rig.domain, &[], with_key(3), 0).err(), Some(Errno::EINVAL));
-    let flagged = MrAsk { flags: 1 << 50, ..with_key(4) };
+    let flagged = MrRequest { flags: 1 << 50, ..with_key(4) };
     check!(Mr::reg(&rig.domain, buf, flagged).is_err(), "unknown flags were taken");
     Ok(())
 }
@@ -99,8 +99,8 @@ fn local_only(rig: &Rig<'_>) -> Outcome {
     for access in
         [0, sys::FI_SEND, sys::FI_RECV, sys::FI_READ | sys::FI_WRITE, sys::FI_SEND | sys::FI_RECV]
     {
-        let ask = MrAsk { access, key: 0, flags: 0 };
-        regions.push(Mr::reg(&rig.domain, buf, ask)?);
+        let spec = MrRequest { access, key: 0, flags: 0 };
+        regions.push(Mr::reg(&rig.domain, buf, spec)?);
     }
     rig.failure(&rig.tx, 1, || rig.ep.read(Buf::new(8), rig.to(0), 0, 0, 1))?;
     let with_key = Mr::reg(&rig.domain, Buf::new(8), with_key(0))?;
@@ -134,7 +134,7 @@ fn binds_and_controls(rig: &Rig<'_>) -> Outcome {
 /// own memory.
 fn thousands(rank: &Rank) -> Outcome {
     const COUNT: usize = 3000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let all = Buf::new(COUNT * 64);
     let mut regions = Vec::new();
     for index in 0..COUNT {
@@ -160,7 +160,7 @@ fn thousands(rank: &Rank) -> Outcome {
         }
         announce(&rig, rig.peer())?;
     } else {
-        hear(&rig)?;
+        wait_for_announcement(&rig)?;
         for index in 0..COUNT {
             check_eq!(all.load_u64(index * 64), index as u64 + 1);
         }
@@ -176,12 +176,12 @@ fn same_memory(rig: &Rig<'_>) -> Outcome {
         let (r, w) = (from(&readable, 1, 0)?, from(&writable, 1, 0)?);
         rig.complete(1, || rig.ep.write(Buf::pattern(64, 1), rig.peer(), w.addr, w.key, 1))?;
         announce(rig, rig.peer())?;
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         let back = Buf::new(64);
         rig.complete(2, || rig.ep.read(back, rig.peer(), r.addr + 4096, r.key, 2))?;
         check_eq!(back.differs(64, 1), None);
     } else {
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         drop(w);
         announce(rig, rig.peer())?;
     }
@@ -200,7 +200,7 @@ fn busy_domain(rig: &Rig<'_>) -> Outcome {
 /// Tests that a key transferred in its raw form, and mapped, equals the key.
 fn raw_keys(rank: &Rank) -> Outcome {
     const LEN: usize = 4096;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let region = Buf::pattern(LEN, rank.index as u64);
     let (mr, remote) = rig.register(region, REMOTE)?;
     let Err((short, needed)) = mr.raw_attr(0) else {
@@ -232,7 +232,7 @@ fn raw_keys(rank: &Rank) -> Outcome {
 /// Tests that pages replaced under a region belong to the region, with and without a refresh call.
 fn refresh(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 16;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let region = Buf::shared(LEN)?;
     region.fill_pattern(1);
     let (mr, remotes) = rig.share(region, REMOTE)?;
@@ -253,7 +253,7 @@ fn refresh(rank: &Rank) -> Outcome {
 /// Opens an endpoint of this provider; other providers promise other results.
 fn rig_of_ours(rank: &Rank) -> Outcome<Rig<'_>> {
     if rank.target.prov == "scif" {
-        Rig::open(rank, &ask())
+        Rig::open(rank, &spec())
     } else {
         Err(Fail::NotRun("answers of another provider".into()))
     }
@@ -315,7 +315,7 @@ fn devices(rank: &Rank) -> Outcome {
         Mr::regattr_dmabuf(&rig.domain, file.as_fd(), buf, with_key(1)).err(),
         Some(Errno::EOPNOTSUPP)
     );
-    let flagged = MrAsk { flags: sys::FI_MR_DMABUF, ..with_key(1) };
+    let flagged = MrRequest { flags: sys::FI_MR_DMABUF, ..with_key(1) };
     check_eq!(Mr::reg(&rig.domain, buf, flagged).err(), Some(Errno::EBADFLAGS));
     check_eq!(Mr::regv(&rig.domain, &[buf], flagged).err(), Some(Errno::EBADFLAGS));
     // The key is free.
@@ -331,9 +331,9 @@ fn part(rank: &Rank) -> Outcome {
     let whole = Buf::new(4 * LEN);
     let (base, _) = rig.register(whole, sys::FI_REMOTE_READ)?;
     let sub = |at: usize| -> Outcome<_> {
-        let ask = with_key(rig.fresh_key());
-        let mr = Mr::regattr_within(&rig.domain, &[whole.sub(at * LEN, LEN)], ask, base.as_ref())?;
-        check_eq!(mr.key()?, ask.key);
+        let spec = with_key(rig.fresh_key());
+        let mr = Mr::regattr_within(&rig.domain, &[whole.sub(at * LEN, LEN)], spec, base.as_ref())?;
+        check_eq!(mr.key()?, spec.key);
         Ok(mr)
     };
     let (inside, last) = (sub(1)?, sub(3)?);
@@ -343,7 +343,7 @@ fn part(rank: &Rank) -> Outcome {
     let mine = Buf::pattern(LEN, rank.index as u64);
     rig.complete(1, || rig.ep.write(mine, rig.peer(), at.addr, at.key, 1))?;
     announce(&rig, rig.peer())?;
-    hear(&rig)?;
+    wait_for_announcement(&rig)?;
     let theirs = rank.peer() as u64;
     check_eq!(whole.sub(LEN, LEN).differs(LEN, theirs), None);
     let back = Buf::new(LEN);

@@ -38,21 +38,21 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/fence", 2, fence),
     case("msg/delivery_waits_for_the_receive", 2, delivery_waits),
     case("msg/op_flags_inject", 2, op_flags_inject),
-    case("msg/null_buffer", 2, |r| null_buffer(&Rig::open(r, &Ask::messages(false))?)),
-    case("msg/to_itself", 1, |r| to_itself(&Rig::open(r, &Ask::messages(false))?)),
-    case("msg/both_at_once", 2, |r| both_at_once(&Rig::open(r, &Ask::messages(false))?)),
-    case("msg/truncation", 2, |r| truncation(&Rig::open(r, &Ask::messages(false))?)),
-    case("msg/order_of_receives", 2, |r| order_of_receives(&Rig::open(r, &Ask::messages(false))?)),
+    case("msg/null_buffer", 2, |r| null_buffer(&Rig::open(r, &Spec::messages(false))?)),
+    case("msg/to_itself", 1, |r| to_itself(&Rig::open(r, &Spec::messages(false))?)),
+    case("msg/both_at_once", 2, |r| both_at_once(&Rig::open(r, &Spec::messages(false))?)),
+    case("msg/truncation", 2, |r| truncation(&Rig::open(r, &Spec::messages(false))?)),
+    case("msg/order_of_receives", 2, |r| order_of_receives(&Rig::open(r, &Spec::messages(false))?)),
     case("msg/unexpected_flood", 2, unexpected_flood),
     case("msg/sender_is_the_faster", 2, sender_is_the_faster),
     case("msg/many_outstanding", 2, many_outstanding),
     case("msg/all_to_all", 4, all_to_all),
     case("msg/one_peer_stands_still", 3, one_stands_still),
-    case("msg/cancel", 2, |r| cancel(&Rig::open(r, &Ask::messages(false))?)),
+    case("msg/cancel", 2, |r| cancel(&Rig::open(r, &Spec::messages(false))?)),
     case("msg/selective_completion", 2, selective),
     case("msg/av_table", 2, av_table),
     case("msg/directed", 3, directed),
-    case("msg/inject_too_long", 1, |r| inject_too_long(&Rig::open(r, &Ask::messages(false))?)),
+    case("msg/inject_too_long", 1, |r| inject_too_long(&Rig::open(r, &Spec::messages(false))?)),
 ];
 
 fn sizes(rank: &Rank, way: SendCall, into: RecvCall) -> Outcome {
@@ -66,14 +66,14 @@ fn sizes(rank: &Rank, way: SendCall, into: RecvCall) -> Outcome {
         }
         _ => 0,
     };
-    let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = flags);
-    call_variants::every_size(&Rig::open(rank, &ask)?, way, into, false)
+    let spec = Spec::messages(false).with(|spec| spec.hints.tx.op_flags = flags);
+    call_variants::every_size(&Rig::open(rank, &spec)?, way, into, false)
 }
 
 fn fence(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_FENCE);
+    let spec = Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_FENCE);
     call_variants::every_size(
-        &Rig::open(rank, &ask)?,
+        &Rig::open(rank, &spec)?,
         SendCall::Flags(sys::FI_FENCE),
         RecvCall::Recv,
         false,
@@ -84,7 +84,7 @@ fn fence(rank: &Rank) -> Outcome {
 /// again.
 fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
     const COUNT: u8 = 2;
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let rig = Rig::open(rank, &Spec::messages(false))?;
     let silent = || rank.barrier(&mut || Ok(()));
     let sizes = [8, 4096, 16_384, 65_536, 1 << 20];
     for (size, inject) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
@@ -124,8 +124,9 @@ fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
 
 /// Tests that with `FI_DELIVERY_COMPLETE` an unmatched message is not complete.
 fn delivery_waits(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE);
-    let rig = Rig::open(rank, &ask)?;
+    let spec =
+        Spec::messages(false).with(|spec| spec.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE);
+    let rig = Rig::open(rank, &spec)?;
     for size in [8, 4096, 65_536, 1 << 20] {
         if rank.index == 0 {
             let buf = Buf::pattern(size, 1);
@@ -148,8 +149,8 @@ fn delivery_waits(rank: &Rank) -> Outcome {
 /// Tests that with `FI_INJECT` in the operation flags of the endpoint every plain send leaves its
 /// buffer reusable.
 fn op_flags_inject(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_INJECT);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.hints.tx.op_flags = sys::FI_INJECT);
+    let rig = Rig::open(rank, &spec)?;
     for &size in call_variants::SIZES.iter().filter(|&&size| size <= rig.info.tx().inject_size) {
         if rank.index == 0 {
             let buf = Buf::pattern(size, 9);
@@ -300,7 +301,8 @@ fn order_of_receives(rig: &Rig<'_>) -> Outcome {
 /// Tests that thousands of unexpected messages stay in order, and do not block later traffic.
 fn unexpected_flood(rank: &Rank) -> Outcome {
     const COUNT: usize = 2048;
-    let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED))?;
+    let rig =
+        Rig::open(rank, &Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_TAGGED))?;
     for size in [1, 512, 16_000, 20_000] {
         if rank.index == 0 {
             let buf = Buf::new(size);
@@ -342,10 +344,10 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
     // A progress thread could not know whether its program will receive.
     let rig = Rig::open(
         rank,
-        &Ask::messages(false).with(|ask| {
-            ask.hints.caps |= sys::FI_TAGGED;
-            ask.hints.data_progress = sys::FI_PROGRESS_MANUAL;
-            ask.hints.control_progress = sys::FI_PROGRESS_MANUAL;
+        &Spec::messages(false).with(|spec| {
+            spec.hints.caps |= sys::FI_TAGGED;
+            spec.hints.data_progress = sys::FI_PROGRESS_MANUAL;
+            spec.hints.control_progress = sys::FI_PROGRESS_MANUAL;
         }),
     )?;
     rig.barrier()?;
@@ -410,7 +412,7 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
 /// Tests as many concurrent sends and receives as the provider accepts.
 fn many_outstanding(rank: &Rank) -> Outcome {
     const COUNT: usize = 3000;
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let rig = Rig::open(rank, &Spec::messages(false))?;
     for size in [8, 5000, 40_000] {
         let bufs: Vec<Buf> = (0..COUNT).map(|_| Buf::new(size)).collect();
         let mut done = 0;
@@ -442,8 +444,10 @@ fn many_outstanding(rank: &Rank) -> Outcome {
 
 /// Tests messages from every rank to every rank, itself included.
 fn all_to_all(rank: &Rank) -> Outcome {
-    let rig =
-        Rig::open(rank, &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV))?;
+    let rig = Rig::open(
+        rank,
+        &Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_DIRECTED_RECV),
+    )?;
     for &size in call_variants::SIZES {
         let name = |from: usize, to: usize| (from * 16 + to + 1) as u64;
         let mut into = Vec::new();
@@ -497,8 +501,8 @@ fn cancel(rig: &Rig<'_>) -> Outcome {
 /// Tests that with selective completion only requested completions are written, and that errors
 /// always are.
 fn selective(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.selective = true);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.selective = true);
+    let rig = Rig::open(rank, &spec)?;
     if rank.index == 0 {
         let buf = Buf::new(8);
         rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
@@ -520,27 +524,27 @@ fn selective(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     // FI_COMPLETION in the operation flags makes plain calls complete again.
-    let ask = ask.with(|ask| {
-        ask.hints.tx.op_flags = sys::FI_COMPLETION;
-        ask.hints.rx.op_flags = sys::FI_COMPLETION;
+    let spec = spec.with(|spec| {
+        spec.hints.tx.op_flags = sys::FI_COMPLETION;
+        spec.hints.rx.op_flags = sys::FI_COMPLETION;
     });
     drop(rig);
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     call_variants::plain_message(&rig, 100, Timing::Expected)
 }
 
 /// Tests that the addresses of a table are 0, 1 and so on.
 fn av_table(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.hints.av_type = sys::FI_AV_TABLE);
+    let rig = Rig::open(rank, &spec)?;
     check_eq!(rig.peers, vec![0, 1]);
     call_variants::plain_message(&rig, 100, Timing::Expected)
 }
 
 /// Tests that a directed receive takes messages of its peer only, and an undirected one any.
 fn directed(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_DIRECTED_RECV);
+    let rig = Rig::open(rank, &spec)?;
     for size in [8, 5000, 100_000] {
         if rank.index == 0 {
             let bufs: Vec<Buf> = (0..4).map(|_| Buf::new(size)).collect();
@@ -593,7 +597,7 @@ fn inject_too_long(rig: &Rig<'_>) -> Outcome {
 fn one_stands_still(rank: &Rank) -> Outcome {
     const LARGE: usize = 1 << 20;
     const OUTSTANDING: usize = 16;
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let rig = Rig::open(rank, &Spec::messages(false))?;
     let pause = || rank.barrier(&mut || Ok(()));
     rig.barrier()?;
     if rank.index == 2 {

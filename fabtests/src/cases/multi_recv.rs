@@ -10,15 +10,15 @@ pub(crate) const CASES: &[Case] = &[
     case("multi_recv/mixed", 2, |r| stream(r, &[1, 16_384, 16_385, 65, 4096, 100_000, 12], 300)),
     case("multi_recv/op_flags", 2, op_flags),
     case("multi_recv/two_senders", 3, two_senders),
-    case("multi_recv/message_does_not_fit", 2, |r| message_does_not_fit(&Rig::open(r, &ask())?)),
-    case("multi_recv/cancel", 2, |r| cancel(&Rig::open(r, &ask())?)),
-    case("multi_recv/cq_data", 2, |r| cq_data(&Rig::open(r, &ask())?)),
+    case("multi_recv/message_does_not_fit", 2, |r| message_does_not_fit(&Rig::open(r, &spec())?)),
+    case("multi_recv/cancel", 2, |r| cancel(&Rig::open(r, &spec())?)),
+    case("multi_recv/cq_data", 2, |r| cq_data(&Rig::open(r, &spec())?)),
     case("multi_recv/unexpected", 2, unexpected),
-    case("multi_recv/option", 2, |r| option(&Rig::open(r, &ask())?)),
+    case("multi_recv/option", 2, |r| option(&Rig::open(r, &spec())?)),
 ];
 
-fn ask() -> Ask {
-    Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_MULTI_RECV)
+fn spec() -> Spec {
+    Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_MULTI_RECV)
 }
 
 /// Receiving side: buffers that are posted again when the provider releases them.
@@ -91,7 +91,7 @@ impl Pool {
 /// Tests a stream of messages through three buffers: each arrives whole and once, and each buffer
 /// is released.
 fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let longest = sizes.iter().copied().max().unwrap_or(0);
     let sizes: Vec<usize> = sizes.iter().copied().cycle().take(count).collect();
     if rank.index == 0 {
@@ -126,7 +126,7 @@ fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
 
 /// Tests that `FI_MULTI_RECV` in the operation flags applies to plain receives.
 fn op_flags(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.rx.op_flags = sys::FI_MULTI_RECV))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.rx.op_flags = sys::FI_MULTI_RECV))?;
     if rank.index == 0 {
         rig.barrier()?;
         for index in 0..4 {
@@ -157,7 +157,7 @@ fn op_flags(rank: &Rank) -> Outcome {
 fn two_senders(rank: &Rank) -> Outcome {
     const COUNT: usize = 500;
     let sizes = [8, 3000, 50_000];
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     if rank.index != 0 {
         rig.barrier()?;
         for (index, &size) in sizes.iter().cycle().take(COUNT).enumerate() {
@@ -275,7 +275,7 @@ fn cq_data(rig: &Rig<'_>) -> Outcome {
 /// Tests that messages from before the buffer was posted fill it as well.
 fn unexpected(rank: &Rank) -> Outcome {
     let sizes = [8, 20_000, 64, 0, 100_000, 5];
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     if rank.index == 0 {
         for (index, &size) in sizes.iter().enumerate() {
             rig.post(|| {

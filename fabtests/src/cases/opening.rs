@@ -30,7 +30,7 @@ pub(crate) const CASES: &[Case] = &[
 
 fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
     if rank.target.prov == "scif" {
-        Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_RMA))
+        Rig::open(rank, &Spec::caps(sys::FI_MSG | sys::FI_RMA))
     } else {
         Err(Fail::NotRun("answers of another provider".into()))
     }
@@ -191,15 +191,16 @@ fn regions(rig: &Rig<'_>) -> Outcome {
     let buf = Buf::new(4096);
     for set in 0..1_u64 << rights.len() {
         let chosen = rights.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-        let ask = MrAsk { access: chosen.map(|(_, right)| right).sum(), key: 1000 + set, flags: 0 };
+        let request =
+            MrRequest { access: chosen.map(|(_, right)| right).sum(), key: 1000 + set, flags: 0 };
         let pieces = [buf.sub(0, 64), buf.sub(1024, 64)];
         for mr in [
-            Mr::reg(&rig.domain, buf, ask)?,
-            Mr::regattr(&rig.domain, &[buf], MrAsk { key: ask.key + 100, ..ask }, 1)?,
-            Mr::regv(&rig.domain, &pieces, MrAsk { key: ask.key + 200, ..ask })?,
+            Mr::reg(&rig.domain, buf, request)?,
+            Mr::regattr(&rig.domain, &[buf], MrRequest { key: request.key + 100, ..request }, 1)?,
+            Mr::regv(&rig.domain, &pieces, MrRequest { key: request.key + 200, ..request })?,
         ] {
             mr.key()?;
-            check_eq!(mr.close(), Ok(()), "access {:#x}", ask.access);
+            check_eq!(mr.close(), Ok(()), "access {:#x}", request.access);
         }
     }
     Ok(())

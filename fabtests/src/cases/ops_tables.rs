@@ -169,9 +169,9 @@ pub(super) fn bench(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
 }
 
 /// Returns requirements for an endpoint of this kind with all kinds of operations.
-pub(super) fn all_of(ep_type: u32) -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC)
-        .with(|ask| ask.hints.ep_type = ep_type)
+pub(super) fn all_of(ep_type: u32) -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC)
+        .with(|spec| spec.hints.ep_type = ep_type)
 }
 
 impl Bench {
@@ -192,8 +192,8 @@ impl Bench {
     }
 
     pub(super) fn mr(&self) -> Outcome<Arc<Mr>> {
-        let ask = MrAsk { access: sys::FI_REMOTE_READ, key: 7, flags: 0 };
-        Ok(Mr::reg(&self.domain, Buf::new(64), ask)?)
+        let spec = MrRequest { access: sys::FI_REMOTE_READ, key: 7, flags: 0 };
+        Ok(Mr::reg(&self.domain, Buf::new(64), spec)?)
     }
 
     /// Opens an endpoint with all objects that its enabling requires.
@@ -340,7 +340,7 @@ fn eq(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
 
 /// Returns the listening endpoint's event queue, the listening endpoint, and an endpoint that has
 /// requested a connection.
-fn asked(bench: &Bench) -> Outcome<(Arc<Eq>, Arc<Pep>, Arc<Ep>)> {
+fn passive_rig(bench: &Bench) -> Outcome<(Arc<Eq>, Arc<Pep>, Arc<Ep>)> {
     let (cq, eq) = (bench.cq(sys::FI_CQ_FORMAT_TAGGED)?, bench.eq(sys::FI_WAIT_UNSPEC)?);
     let pep = Pep::open(&bench.fabric, &bench.info)?;
     pep.attach(&eq)?;
@@ -353,7 +353,7 @@ fn asked(bench: &Bench) -> Outcome<(Arc<Eq>, Arc<Pep>, Arc<Ep>)> {
 /// Returns an event queue with a connection request.
 fn requested(rank: &Rank) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
-    let (eq, pep, caller) = asked(&bench)?;
+    let (eq, pep, caller) = passive_rig(&bench)?;
     while bench.fabric.trywait(&[&*eq]).is_ok() {
         std::thread::yield_now();
     }
@@ -364,7 +364,7 @@ fn requested(rank: &Rank) -> Outcome<Subject> {
 /// Returns the handle of a request, which is valid as long as its info.
 fn handle(rank: &Rank) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
-    let (eq, pep, caller) = asked(&bench)?;
+    let (eq, pep, caller) = passive_rig(&bench)?;
     let request = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
     let info = request.info.ok_or_else(|| Fail::here("a request without an info"))?;
     let request = Arc::new(Request::of(info)?);

@@ -73,11 +73,11 @@ const SETS: &[ObjectState] = &[
 
 /// Opens a domain of hints with additional `caps` and `mode`.
 fn hinted(rank: &Rank, ep_type: u32, caps: u64, mode: u64) -> Outcome<Bench> {
-    let ask = all_of(ep_type).with(|ask| {
-        ask.hints.caps |= caps;
-        ask.hints.mode = mode;
+    let spec = all_of(ep_type).with(|spec| {
+        spec.hints.caps |= caps;
+        spec.hints.mode = mode;
     });
-    Bench::of(first_offer(rank, &ask)?)
+    Bench::of(first_offer(rank, &spec)?)
 }
 
 /// Opens a domain with triggered operations.
@@ -156,8 +156,8 @@ const MESSAGES: &[ObjectState] = &[
 ];
 
 fn messages(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
-    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.hints.ep_type = ep_type);
-    Bench::of(first_offer(rank, &ask)?)
+    let spec = Spec::caps(sys::FI_MSG | sys::FI_TAGGED).with(|spec| spec.hints.ep_type = ep_type);
+    Bench::of(first_offer(rank, &spec)?)
 }
 
 fn wait_set(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
@@ -194,7 +194,7 @@ impl Scalable {
     pub(super) fn open(rank: &Rank) -> Outcome<Scalable> {
         let caps =
             sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_NAMED_RX_CTX;
-        let mut info = first_offer(rank, &Ask::caps(caps))?;
+        let mut info = first_offer(rank, &Spec::caps(caps))?;
         info.set_contexts(2, 2);
         let bench = Bench::of(info)?;
         let sep = supported("fi_scalable_ep", Ep::scalable(&bench.domain, &bench.info))?;
@@ -256,8 +256,8 @@ const GROUPS: &[ObjectState] = &[
     }),
 ];
 
-fn joins() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_COLLECTIVE)
+fn joins() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_COLLECTIVE)
 }
 
 /// Endpoint that knows its own address and another one, which never joins a group.
@@ -323,7 +323,7 @@ const PEERS: &[ObjectState] = &[
 
 pub(super) fn owned(rank: &Rank) -> Outcome<(Bench, &'static Owner)> {
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER;
-    Ok((Bench::of(first_offer(rank, &Ask::caps(caps))?)?, Owner::new()))
+    Ok((Bench::of(first_offer(rank, &Spec::caps(caps))?)?, Owner::new()))
 }
 
 fn peers(rank: &Rank) -> Outcome {

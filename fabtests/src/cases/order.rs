@@ -306,8 +306,8 @@ fn script(rank: &Rank, mix: Mix) -> Outcome {
     let order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW | sys::FI_ORDER_RAW | sys::FI_ORDER_WAW;
     let rig = Rig::open(
         rank,
-        &Ask::caps(caps).with(|ask| {
-            (ask.hints.tx.msg_order, ask.hints.rx.msg_order) = (order, order);
+        &Spec::caps(caps).with(|spec| {
+            (spec.hints.tx.msg_order, spec.hints.rx.msg_order) = (order, order);
         }),
     )?;
     let (memory, _mr, remotes) = rig.share_buf(Buf::new(ROOM + 64), REMOTE)?;

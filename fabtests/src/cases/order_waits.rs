@@ -78,11 +78,11 @@ impl Operation {
     }
 }
 
-fn ask() -> Ask {
+fn spec() -> Spec {
     let order = sys::FI_ORDER_SAS | sys::FI_ORDER_RAS | sys::FI_ORDER_WAS;
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC).with(|ask| {
-        (ask.hints.tx.msg_order, ask.hints.rx.msg_order) = (order, order);
-        ask.hints.data_progress = sys::FI_PROGRESS_MANUAL;
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC).with(|spec| {
+        (spec.hints.tx.msg_order, spec.hints.rx.msg_order) = (order, order);
+        spec.hints.data_progress = sys::FI_PROGRESS_MANUAL;
     })
 }
 
@@ -112,7 +112,7 @@ fn take(rig: &Rig<'_>, sent: &mut bool, done: &mut bool) -> Outcome {
 }
 
 fn after(rank: &Rank, operation: Operation) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let granted = rig.info.tx().msg_order & (sys::FI_ORDER_RAS | sys::FI_ORDER_WAS);
     check_eq!(granted, sys::FI_ORDER_RAS | sys::FI_ORDER_WAS);
     let (memory, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
@@ -173,8 +173,8 @@ fn after(rank: &Rank, operation: Operation) -> Outcome {
 /// Tests the order between two endpoints of one process, whose memory the initiator accesses
 /// directly.
 fn beside(rank: &Rank, operation: Operation) -> Outcome {
-    let rig = Rig::open_alone(rank, &ask())?;
-    let other = Rig::open_in(rank, rig.info.dup()?, &rig.fabric, &rig.domain, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
+    let other = Rig::open_in(rank, rig.info.dup()?, &rig.fabric, &rig.domain, &spec())?;
     let memory = Buf::new(4096);
     let (_mr, at) = rig.register(memory, REMOTE)?;
     let to = rig.av.insert(&other.ep.name()?)?;

@@ -9,23 +9,23 @@ use scif_fabtests::prelude::*;
 use super::call_variants::check_bytes;
 
 pub(crate) const CASES: &[Case] = &[
-    case("peek/nothing", 2, |r| nothing(&Rig::open(r, &ask())?)),
-    case("peek/finds", 2, |r| finds(&Rig::open(r, &ask())?)),
-    case("peek/claim", 2, |r| claim(&Rig::open(r, &ask())?)),
-    case("peek/claimed_message_is_exclusive", 2, |r| claimed_is_kept(&Rig::open(r, &ask())?)),
-    case("peek/discard", 2, |r| discard(&Rig::open(r, &ask())?)),
-    case("peek/claim_and_discard", 2, |r| claim_and_discard(&Rig::open(r, &ask())?)),
+    case("peek/nothing", 2, |r| nothing(&Rig::open(r, &spec())?)),
+    case("peek/finds", 2, |r| finds(&Rig::open(r, &spec())?)),
+    case("peek/claim", 2, |r| claim(&Rig::open(r, &spec())?)),
+    case("peek/claimed_message_is_exclusive", 2, |r| claimed_is_kept(&Rig::open(r, &spec())?)),
+    case("peek/discard", 2, |r| discard(&Rig::open(r, &spec())?)),
+    case("peek/claim_and_discard", 2, |r| claim_and_discard(&Rig::open(r, &spec())?)),
     case("peek/source", 3, source),
-    case("peek/order", 2, |r| order(&Rig::open(r, &ask())?)),
-    case("peek/many_misses", 2, |r| many_misses(&Rig::open(r, &ask())?)),
+    case("peek/order", 2, |r| order(&Rig::open(r, &spec())?)),
+    case("peek/many_misses", 2, |r| many_misses(&Rig::open(r, &spec())?)),
     case("peek/selective_completion", 2, selective),
-    case("peek/to_itself", 1, |r| to_itself(&Rig::open(r, &ask())?)),
+    case("peek/to_itself", 1, |r| to_itself(&Rig::open(r, &spec())?)),
 ];
 
 const SIZES: &[usize] = &[0, 8, 64, 4096, 16_384, 16_385, 100_000, 1 << 20];
 
-fn ask() -> Ask {
-    Ask::messages(true)
+fn spec() -> Spec {
+    Spec::messages(true)
 }
 
 /// Returns the context of a peek or claim: memory that the provider may use until the message is
@@ -225,11 +225,11 @@ fn claim_and_discard(rig: &Rig<'_>) -> Outcome {
 
 /// Tests that with directed receives a peek may name a source.
 fn source(rank: &Rank) -> Outcome {
-    let ask = ask().with(|ask| {
-        ask.hints.caps |= sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
-        ask.sources = true;
+    let spec = spec().with(|spec| {
+        spec.hints.caps |= sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
+        spec.sources = true;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     if rank.index != 0 {
         rig.complete(1, || rig.ep.tsend(Buf::new(rank.index), rig.to(0), 9, 1))?;
         return rig.barrier();
@@ -287,7 +287,7 @@ fn many_misses(rig: &Rig<'_>) -> Outcome {
 
 /// Tests that an unsuccessful peek on a selective queue is reported even without `FI_COMPLETION`.
 fn selective(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.selective = true))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.selective = true))?;
     if rank.index == 1 {
         let context = context();
         rig.post(|| {

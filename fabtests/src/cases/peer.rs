@@ -29,8 +29,8 @@ pub(crate) const CASES: &[Case] = &[
         .under(&[("FI_SCIF_UNEXPECTED_MAX", "2M")]),
 ];
 
-pub(super) fn ask() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER)
+pub(super) fn spec() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER)
 }
 
 /// First libfabric release with the layouts that the provider supports.
@@ -47,10 +47,10 @@ pub(super) fn needs_peers(rank: &Rank) -> Outcome {
 
 fn offered(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
-    let plain = offers(rank, lib, &Ask::caps(sys::FI_MSG).hints)?;
+    let plain = offers(rank, lib, &Spec::caps(sys::FI_MSG).hints)?;
     let info = plain.first().ok_or_else(|| Fail::here("an empty list"))?;
     check_eq!(info.caps() & sys::FI_PEER, 0);
-    match offers(rank, lib, &ask().hints) {
+    match offers(rank, lib, &spec().hints) {
         Ok(list) => {
             check!(known(rank)?, "offered to a library of other layouts");
             check!(list.iter().all(|info| info.caps() & sys::FI_PEER != 0));
@@ -88,12 +88,12 @@ pub(super) struct Side<'r> {
 }
 
 fn side(rank: &Rank) -> Outcome<Side<'_>> {
-    side_with(rank, &ask())
+    side_with(rank, &spec())
 }
 
-pub(super) fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
+pub(super) fn side_with<'r>(rank: &'r Rank, spec: &Spec) -> Outcome<Side<'r>> {
     needs_peers(rank)?;
-    let (info, fabric, domain) = first_domain(rank, ask)?;
+    let (info, fabric, domain) = first_domain(rank, spec)?;
     let owner = Owner::new();
     let (cq, cntr, srx) =
         (owner.open_cq(&domain)?, owner.open_cntr(&domain)?, owner.open_srx(&domain)?);
@@ -103,10 +103,10 @@ pub(super) fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
     ep.attach(&av, 0)?;
     ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
     let initiates =
-        if ask.hints.caps & sys::FI_RMA == 0 { 0 } else { sys::FI_READ | sys::FI_WRITE };
+        if spec.hints.caps & sys::FI_RMA == 0 { 0 } else { sys::FI_READ | sys::FI_WRITE };
     ep.attach(&cntr, sys::FI_SEND | initiates)?;
     ep.attach(&srx, 0)?;
-    let eq = if ask.hints.caps & sys::FI_COLLECTIVE == 0 {
+    let eq = if spec.hints.caps & sys::FI_COLLECTIVE == 0 {
         None
     } else {
         let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
@@ -160,8 +160,8 @@ impl Side<'_> {
 
     /// Waits until `count` entries were written since the last call, and returns them.
     pub(super) fn written(&self, count: usize) -> Outcome<Vec<Written>> {
-        self.until(|owner| owner.heard().written.len() >= count)?;
-        Ok(std::mem::take(&mut self.owner.heard().written))
+        self.until(|owner| owner.call_log().written.len() >= count)?;
+        Ok(std::mem::take(&mut self.owner.call_log().written))
     }
 }
 
@@ -193,7 +193,7 @@ fn messages(rank: &Rank, first: bool) -> Outcome {
                 side.owner.receive(Some((tag, 0)), tagged, 11)?;
                 Ok(side.owner.receive(None, plain, 12)?)
             };
-            let before = side.owner.heard().freed;
+            let before = side.owner.call_log().freed;
             if first {
                 side.barrier()?;
                 side.until(|owner| owner.waiting() == 2)?;
@@ -214,14 +214,14 @@ fn messages(rank: &Rank, first: bool) -> Outcome {
             }
             check_eq!(tagged.differs(len, tag), None);
             check_eq!(plain.differs(len, tag + 50), None);
-            side.until(|owner| owner.heard().freed == before + 2)?;
+            side.until(|owner| owner.call_log().freed == before + 2)?;
         }
         side.barrier()?;
     }
     if rank.index == 1 {
-        side.until(|owner| owner.heard().good == 2 * LENS.len() as u64)?;
+        side.until(|owner| owner.call_log().good == 2 * LENS.len() as u64)?;
     }
-    check_eq!(side.owner.heard().bad, 0);
+    check_eq!(side.owner.call_log().bad, 0);
     side.barrier()
 }
 
@@ -242,7 +242,7 @@ fn pieces(rank: &Rank) -> Outcome {
         } else {
             let bufs = [Buf::new(len), Buf::new(len)];
             let [first, second] = bufs;
-            let freed = side.owner.heard().freed;
+            let freed = side.owner.call_log().freed;
             side.owner.receive_in_pieces(posted, (first, PIECES), 11)?;
             side.barrier()?;
             side.until(|owner| owner.waiting() == 1)?;
@@ -252,7 +252,7 @@ fn pieces(rank: &Rank) -> Outcome {
             let came: Vec<_> = came.iter().map(|w| (w.context, w.err, w.len)).collect();
             check_eq!(came, vec![(11, 0, len), (12, 0, len)]);
             check!(bufs.iter().zip(tags).all(|(buf, tag)| buf.differs(len, tag).is_none()));
-            side.until(|owner| owner.heard().freed == freed + 2)?;
+            side.until(|owner| owner.call_log().freed == freed + 2)?;
         }
         side.barrier()?;
     }
@@ -307,26 +307,26 @@ fn full_queue(rank: &Rank) -> Outcome {
     for (tag, buf) in (1..).zip(into) {
         side.owner.receive(Some((tag, 0)), buf, 10 + buf.len())?;
     }
-    side.owner.heard().full = true;
+    side.owner.call_log().full = true;
     for tag in 1..=3 {
         let buf = Buf::pattern(8, tag);
         side.post(|ep| ep.tsend(buf, own, tag, 1))?;
     }
     // Offered repeatedly.
-    side.until(|owner| owner.heard().refused >= 100)?;
+    side.until(|owner| owner.call_log().refused >= 100)?;
     let (written, freed) = {
-        let heard = side.owner.heard();
-        (heard.written.len(), heard.freed)
+        let call_log = side.owner.call_log();
+        (call_log.written.len(), call_log.freed)
     };
     check_eq!((written, freed), (0, 0));
     check!(into.iter().take(2).zip(1..).all(|(buf, tag)| buf.differs(8, tag).is_none()));
-    side.owner.heard().full = false;
+    side.owner.call_log().full = false;
     let came = side.written(6)?;
     check_eq!(came.len(), 6);
     let received = came.iter().filter(|w| w.flags & sys::FI_RECV != 0);
     let received: Vec<_> = received.map(|w| (w.tag, w.context, w.err)).collect();
     check_eq!(received, vec![(1, 18, 0), (2, 18, 0), (3, 14, sys::FI_ETRUNC)]);
-    side.until(|owner| owner.heard().freed == 3)
+    side.until(|owner| owner.call_log().freed == 3)
 }
 
 /// Tests that a sender above the limit of unexpected messages is reset. Each entry of the owner is
@@ -339,7 +339,7 @@ fn beyond_the_limit(rank: &Rank) -> Outcome {
         let buf = Buf::pattern(16_000, 1);
         let failed = |w: &Written| w.err != 0;
         let mut sends = 0;
-        while sends < SENDS_MAX && !side.owner.heard().written.iter().any(failed) {
+        while sends < SENDS_MAX && !side.owner.call_log().written.iter().any(failed) {
             side.post(|ep| ep.tsend(buf, to, 1, 1))?;
             side.pump()?;
             sends += 1;
@@ -348,9 +348,9 @@ fn beyond_the_limit(rank: &Rank) -> Outcome {
         return side.barrier();
     }
     side.barrier()?;
-    let heard = side.owner.heard();
-    check!(heard.freed > 0, "no entry came back");
-    check_eq!(heard.asked, heard.waiting() + heard.freed);
+    let call_log = side.owner.call_log();
+    check!(call_log.freed > 0, "no entry came back");
+    check_eq!(call_log.asked, call_log.waiting() + call_log.freed);
     Ok(())
 }
 
@@ -373,13 +373,13 @@ fn closing(rank: &Rank) -> Outcome {
     }
     rank.barrier(&mut || Ok(()))?;
     if rank.index == 0 {
-        let asked = side.owner.heard().asked;
+        let asked = side.owner.call_log().asked;
         // More than the ring can hold: the close waits for space.
         let long = Buf::pattern(4000, 2);
         while side.ep.tsend(long, to, 3, 4).is_ok() {}
-        check_eq!(side.owner.heard().asked, asked, "asked while sending");
+        check_eq!(side.owner.call_log().asked, asked, "asked while sending");
         check_eq!(side.ep.close(), Ok(()));
-        check_eq!(side.owner.heard().asked, asked, "asked while closing");
+        check_eq!(side.owner.call_log().asked, asked, "asked while closing");
     }
     rank.barrier(&mut || Ok(()))?;
     Ok(())
@@ -388,7 +388,7 @@ fn closing(rank: &Rank) -> Outcome {
 /// Tests that no receive is requested during a read of events either, although it makes progress on
 /// other endpoints.
 fn events(rank: &Rank) -> Outcome {
-    let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_COLLECTIVE))?;
+    let side = side_with(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_COLLECTIVE))?;
     let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
     let pause = || rank.barrier(&mut || Ok(()));
     if rank.index == 1 {
@@ -404,7 +404,7 @@ fn events(rank: &Rank) -> Outcome {
     for _ in 0..1000 {
         check_eq!(eq.sread_cm(&side.info, 256, 0).err(), Some(Errno::EAGAIN));
     }
-    check_eq!(side.owner.heard().asked, 0, "asked while reading events");
+    check_eq!(side.owner.call_log().asked, 0, "asked while reading events");
     side.until(|owner| owner.waiting() == 3)?;
     side.barrier()
 }
@@ -454,7 +454,7 @@ fn ends(rank: &Rank) -> Outcome {
     // The peer has sent and shut down.
     pause()?;
     bare.expect(sys::FI_SHUTDOWN, ep.address()?)?;
-    check_eq!(owner.heard().asked, 0, "asked while reading events");
+    check_eq!(owner.call_log().asked, 0, "asked while reading events");
     keep(owner, &cq, 3)?;
     check_eq!(bare.eq.sread_cm(&bare.info, 256, 100).err(), Some(Errno::EAGAIN));
     pause()
@@ -494,7 +494,7 @@ fn answered(rank: &Rank) -> Outcome {
 
 /// Tests that triggered operations complete in the queue of the owner, by reads of the owner alone.
 fn triggered(rank: &Rank) -> Outcome {
-    let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_TRIGGER))?;
+    let side = side_with(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_TRIGGER))?;
     let own = side.meet()?.first().copied().unwrap_or(0);
     let context = when(&side.when, 1)?;
     let (buf, into) = (Buf::pattern(8, 3), Buf::new(8));
@@ -504,7 +504,7 @@ fn triggered(rank: &Rank) -> Outcome {
     for _ in 0..100 {
         side.pump()?;
     }
-    check!(side.owner.heard().written.is_empty(), "before its time");
+    check!(side.owner.call_log().written.is_empty(), "before its time");
     side.when.add(1)?;
     let mut came = side.written(2)?;
     came.sort_by_key(|w| w.context != 2);

@@ -6,7 +6,7 @@
 
 use scif_fabtests::prelude::*;
 
-use super::peer::{LENS, Side, ask, side_with};
+use super::peer::{LENS, Side, side_with, spec};
 use super::rma::REMOTE;
 
 pub(crate) const CASES: &[Case] = &[
@@ -23,7 +23,7 @@ const fn id(rank: usize) -> u64 {
 }
 
 fn side(rank: &Rank) -> Outcome<Side<'_>> {
-    side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_SOURCE | sys::FI_AV_USER_ID))
+    side_with(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_SOURCE | sys::FI_AV_USER_ID))
 }
 
 fn names(side: &Side<'_>) -> Outcome<Vec<Vec<u8>>> {
@@ -37,17 +37,17 @@ fn directed(rank: &Rank, first: bool) -> Outcome {
     for (at, name) in names(&side)?.iter().enumerate() {
         to.push(side.av.insert_told(name, id(at))?);
     }
-    tell_apart(&side, &to, &[id(0), id(1), id(2)], first)
+    check_sources(&side, &to, &[id(0), id(1), id(2)], first)
 }
 
 /// Tests that without identifiers the source is the number in the vector.
 fn plain(rank: &Rank) -> Outcome {
-    let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_SOURCE))?;
+    let side = side_with(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_SOURCE))?;
     let to = side.meet()?;
-    tell_apart(&side, &to, &to, true)
+    check_sources(&side, &to, &to, true)
 }
 
-fn tell_apart(side: &Side<'_>, to: &[u64], ids: &[u64], first: bool) -> Outcome {
+fn check_sources(side: &Side<'_>, to: &[u64], ids: &[u64], first: bool) -> Outcome {
     let rank = side.rank;
     let number =
         |of: &[u64], rank: usize| of.get(rank).copied().ok_or_else(|| Fail::here("no number"));
@@ -114,9 +114,9 @@ fn late(rank: &Rank) -> Outcome {
     Av::open(&side.domain, sys::FI_AV_TABLE, 4)?.insert(name(1)?)?;
     side.av.insert_told(name(0)?, id(0))?;
     check_eq!(side.owner.senders(), vec![sys::FI_ADDR_UNSPEC; WAITING.len()]);
-    let before = side.owner.heard().told;
+    let before = side.owner.call_log().told;
     side.av.insert_told(name(1)?, id(1))?;
-    check_eq!(side.owner.heard().told, before + 1, "how often the owner was told");
+    check_eq!(side.owner.call_log().told, before + 1, "how often the owner was told");
     check_eq!(side.owner.senders(), vec![id(1); WAITING.len()]);
     // A receive for another source gets no message.
     side.owner.receive_from(id(0), Some((1, 0)), Buf::new(8), 99)?;
@@ -135,12 +135,12 @@ fn late(rank: &Rank) -> Outcome {
 /// they fail.
 fn rma(rank: &Rank) -> Outcome {
     let caps = sys::FI_RMA | sys::FI_ATOMIC;
-    let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= caps))?;
+    let side = side_with(rank, &spec().with(|spec| spec.hints.caps |= caps))?;
     let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
     let memory = Buf::new(8 + 2_000_000);
     memory.store_u64(0, 5);
-    let asked = MrAsk { access: REMOTE, key: 77, flags: 0 };
-    let mr = Mr::reg(&side.domain, memory, asked)?;
+    let request = MrRequest { access: REMOTE, key: 77, flags: 0 };
+    let mr = Mr::reg(&side.domain, memory, request)?;
     let key = mr.key()?;
     side.barrier()?;
     let place = AtomicTarget::sum(to, 0, key, 3);
@@ -153,7 +153,7 @@ fn rma(rank: &Rank) -> Outcome {
         check_eq!(came.len(), 1);
         let came = came.first().ok_or_else(|| Fail::here("an entry"))?;
         check_eq!((came.context, came.flags, came.err), (context, flags, 0));
-        side.until(|owner| owner.heard().good == good)?;
+        side.until(|owner| owner.call_log().good == good)?;
         Ok(())
     };
     side.post(|ep| ep.atomic(&place, one))?;
@@ -169,11 +169,11 @@ fn rma(rank: &Rank) -> Outcome {
         done(2, sys::FI_RMA | sys::FI_READ)?;
         check_eq!(got.differs(len, 4), None);
     }
-    check_eq!(side.owner.heard().bad, 0);
+    check_eq!(side.owner.call_log().bad, 0);
     side.post(|ep| ep.write(Buf::new(8), to, 0, key + 1, 9))?;
     let came = side.written(1)?;
     check!(came.iter().all(|w| w.context == 9 && w.err != 0), "{came:x?}");
-    side.until(|owner| owner.heard().bad == 1)?;
-    check_eq!(side.owner.heard().good, good);
+    side.until(|owner| owner.call_log().bad == 1)?;
+    check_eq!(side.owner.call_log().good, good);
     side.barrier()
 }

@@ -20,18 +20,18 @@ pub(crate) const CASES: &[Case] = &[
     case("progress_auto/endpoint_without_reads", 2, deserted),
 ];
 
-fn ask() -> Ask {
-    super::atomic::ask().with(|ask| {
-        ask.hints.data_progress = sys::FI_PROGRESS_AUTO;
-        ask.hints.control_progress = sys::FI_PROGRESS_AUTO;
-        ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE;
+fn spec() -> Spec {
+    super::atomic::spec().with(|spec| {
+        spec.hints.data_progress = sys::FI_PROGRESS_AUTO;
+        spec.hints.control_progress = sys::FI_PROGRESS_AUTO;
+        spec.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE;
     })
 }
 
 /// Opens the endpoint and shares the memory of the target. Rank 1 then makes no call until the next
 /// barrier of the harness.
-fn start<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<(Rig<'r>, Buf, scif_fabtests::rig::Remote)> {
-    let rig = Rig::open(rank, ask)?;
+fn start<'r>(rank: &'r Rank, spec: &Spec) -> Outcome<(Rig<'r>, Buf, scif_fabtests::rig::Remote)> {
+    let rig = Rig::open(rank, spec)?;
     check_eq!(rig.info.domain().data_progress, sys::FI_PROGRESS_AUTO);
     let (memory, mr, remotes) = rig.share_buf(Buf::new(5 << 20), REMOTE)?;
     // The region stays open until the process ends.
@@ -53,7 +53,7 @@ fn absent(rank: &Rank) -> Outcome {
 }
 
 fn first_write(rank: &Rank) -> Outcome {
-    let (rig, memory, at) = start(rank, &ask())?;
+    let (rig, memory, at) = start(rank, &spec())?;
     if rank.index == 1 {
         absent(rank)?;
         check_eq!(memory.differs(4 << 20, 3), None);
@@ -72,7 +72,7 @@ fn place(rig: &Rig<'_>, at: scif_fabtests::rig::Remote, datatype: u32) -> Atomic
 }
 
 fn first_atomic(rank: &Rank) -> Outcome {
-    let (rig, memory, at) = start(rank, &ask())?;
+    let (rig, memory, at) = start(rank, &spec())?;
     if rank.index == 1 {
         absent(rank)?;
         check_eq!(memory.load_u64(0), 10);
@@ -92,7 +92,7 @@ fn first_atomic(rank: &Rank) -> Outcome {
 /// Tests a target that sleeps and only polls its memory, for the first write and the first atomic
 /// of the initiator.
 fn sleeping(rank: &Rank) -> Outcome {
-    let (rig, memory, at) = start(rank, &ask())?;
+    let (rig, memory, at) = start(rank, &spec())?;
     if rank.index == 1 {
         // No call is made until both values have arrived; the time limit ends a wait for missing
         // ones.
@@ -114,7 +114,7 @@ fn sleeping(rank: &Rank) -> Outcome {
 
 /// Tests that messages, including large ones, reach their posted buffers.
 fn messages(rank: &Rank) -> Outcome {
-    let (rig, ..) = start(rank, &ask())?;
+    let (rig, ..) = start(rank, &spec())?;
     let sizes = [8, 5000, 100_000, 4 << 20];
     if rank.index == 1 {
         let bufs: Vec<Buf> = sizes.iter().map(|&size| Buf::new(size)).collect();
@@ -142,11 +142,11 @@ fn messages(rank: &Rank) -> Outcome {
 
 /// Tests that the events of the target are in its queue and counters when it reads them.
 fn events(rank: &Rank) -> Outcome {
-    let ask = ask().with(|ask| {
-        ask.hints.caps |= sys::FI_RMA_EVENT;
-        ask.counters = sys::FI_REMOTE_WRITE;
+    let spec = spec().with(|spec| {
+        spec.hints.caps |= sys::FI_RMA_EVENT;
+        spec.counters = sys::FI_REMOTE_WRITE;
     });
-    let (rig, memory, at) = start(rank, &ask)?;
+    let (rig, memory, at) = start(rank, &spec)?;
     if rank.index == 1 {
         absent(rank)?;
         rig.counted(sys::FI_REMOTE_WRITE, 20)?;
@@ -166,7 +166,7 @@ fn events(rank: &Rank) -> Outcome {
 }
 
 fn reads(rank: &Rank) -> Outcome {
-    let (rig, memory, at) = start(rank, &ask())?;
+    let (rig, memory, at) = start(rank, &spec())?;
     memory.sub(4096, 2 << 20).fill_pattern(8);
     rig.barrier()?;
     if rank.index == 1 {
@@ -189,9 +189,9 @@ fn reads(rank: &Rank) -> Outcome {
 /// Tests a target that waits at one endpoint for a message that the initiator sends after traffic
 /// with another endpoint, which is not polled.
 fn deserted(rank: &Rank) -> Outcome {
-    let ask = ask();
-    let rig = Rig::open(rank, &ask)?;
-    let other = Rig::open_in(rank, rig.info.dup()?, &rig.fabric, &rig.domain, &ask)?.meet()?;
+    let spec = spec();
+    let rig = Rig::open(rank, &spec)?;
+    let other = Rig::open_in(rank, rig.info.dup()?, &rig.fabric, &rig.domain, &spec)?.meet()?;
     let sizes = [8, 5000, 4 << 20];
     let bufs: Vec<Buf> = sizes.iter().map(|&size| Buf::new(size)).collect();
     if rank.index == 1 {

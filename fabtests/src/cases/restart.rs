@@ -10,15 +10,15 @@ pub(crate) const CASES: &[Case] = &[
     case("restart/after_death_in_a_runtime_dir", 2, |r| after_death(r, false)).under(RUNTIME_DIR),
     case("restart/after_closing", 2, after_closing),
     case("restart/after_closing_in_a_runtime_dir", 2, after_closing).under(RUNTIME_DIR),
-    case("restart/address_free_at_once", 2, |r| free_at_once(&Rig::open(r, &ask())?)),
+    case("restart/address_free_at_once", 2, |r| free_at_once(&Rig::open(r, &spec())?)),
 ];
 
 /// Setting for sockets with names in the file system, which a successor takes over after a death.
 const RUNTIME_DIR: &[(&str, &str)] = &[("SCIF_RUNTIME_DIR", "{dir}")];
 const LIVES: u32 = 5;
 
-fn ask() -> Ask {
-    Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
+fn spec() -> Spec {
+    Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
 }
 
 /// Exchanges messages in both directions. Each receive names its source, which an insertion has
@@ -41,9 +41,9 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         let parts = rank.exchange(&[], &mut || Ok(()))?;
         let (mine, other) = names(&parts)?;
         let rig = if mine.is_empty() {
-            Rig::open_alone(rank, &ask())?
+            Rig::open_alone(rank, &spec())?
         } else {
-            Rig::open_at(rank, &ask(), &mine)?
+            Rig::open_at(rank, &spec(), &mine)?
         };
         check!(mine.is_empty() || rig.ep.name()? == mine, "another name than asked for");
         let other = rig.av.insert(&other)?;
@@ -59,7 +59,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         }
         return rig.barrier();
     }
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let mine = rig.ep.name()?;
     let (mut known, mut number, mut files) = (Vec::new(), 0, 0);
     for life in 0..=LIVES {
@@ -116,7 +116,7 @@ fn names(parts: &[Vec<u8>]) -> Outcome<(Vec<u8>, Vec<u8>)> {
 /// Tests a process that repeatedly closes its endpoint and opens another one at the same address.
 fn after_closing(rank: &Rank) -> Outcome {
     if rank.index == 0 {
-        let rig = Rig::open(rank, &ask())?;
+        let rig = Rig::open(rank, &spec())?;
         for life in 0..10 {
             talk(&rig, rig.to(1), life)?;
             rig.barrier()?;
@@ -136,14 +136,14 @@ fn after_closing(rank: &Rank) -> Outcome {
         }
         return rig.barrier();
     }
-    let mut rig = Rig::open(rank, &ask())?;
+    let mut rig = Rig::open(rank, &spec())?;
     let (name, other) = (rig.ep.name()?, rig.names.first().cloned().unwrap_or_default());
     let mut to = rig.to(0);
     for life in 0..10 {
         talk(&rig, to, life)?;
         rig.barrier()?;
         drop(rig);
-        rig = Rig::open_at(rank, &ask(), &name)?;
+        rig = Rig::open_at(rank, &spec(), &name)?;
         to = rig.av.insert(&other)?;
         rig.barrier()?;
         rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5, 0, 6))?;
@@ -164,7 +164,7 @@ fn free_at_once(rig: &Rig<'_>) -> Outcome {
     rig.rank.kill(1)?;
     let name = rig.names.get(1).cloned().unwrap_or_default();
     // This process takes the address over before it has noticed the death.
-    let second = Rig::open_at(rig.rank, &ask(), &name)?;
+    let second = Rig::open_at(rig.rank, &spec(), &name)?;
     check_eq!(second.ep.name()?, name);
     Ok(())
 }

@@ -27,13 +27,13 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/read", 2, |r| reads(r, Get::Read)),
     case("rma/readv", 2, |r| reads(r, Get::Readv)),
     case("rma/readmsg", 2, |r| reads(r, Get::Readmsg)),
-    case("rma/scattered", 2, |r| scattered(&Rig::open(r, &ask())?)),
-    case("rma/itself", 1, |r| itself(&Rig::open(r, &ask())?)),
+    case("rma/scattered", 2, |r| scattered(&Rig::open(r, &spec())?)),
+    case("rma/itself", 1, |r| itself(&Rig::open(r, &spec())?)),
     case("rma/read_after_write", 2, read_after_write),
     case("rma/many_outstanding", 2, many_outstanding),
-    case("rma/both_at_once", 2, |r| both_at_once(&Rig::open(r, &ask())?)),
+    case("rma/both_at_once", 2, |r| both_at_once(&Rig::open(r, &spec())?)),
     case("rma/all_at_one", 4, all_at_one),
-    case("rma/write_then_send", 2, |r| write_then_send(&Rig::open(r, &ask())?)),
+    case("rma/write_then_send", 2, |r| write_then_send(&Rig::open(r, &spec())?)),
     case("rma/mode_none", 2, |r| mode(r, 0)),
     case("rma/mode_virt_addr", 2, |r| mode(r, sys::FI_MR_VIRT_ADDR)),
     case("rma/mode_prov_key", 2, |r| mode(r, sys::FI_MR_PROV_KEY)),
@@ -44,9 +44,9 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/mode_everything", 2, |r| mode(r, EVERYTHING)),
     case("rma/mode_basic", 2, |r| mode(r, sys::FI_MR_BASIC)),
     case("rma/mode_scalable", 2, |r| mode(r, sys::FI_MR_SCALABLE)),
-    case("rma/regions_of_pieces", 2, |r| regions_of_pieces(&Rig::open(r, &ask())?)),
+    case("rma/regions_of_pieces", 2, |r| regions_of_pieces(&Rig::open(r, &spec())?)),
     case("rma/selective_completion", 2, selective),
-    case("rma/memory_of_every_kind", 2, |r| memory_kinds(&Rig::open(r, &ask())?)),
+    case("rma/memory_of_every_kind", 2, |r| memory_kinds(&Rig::open(r, &spec())?)),
     case("rma/domain_opened_for_messages", 2, message_domain).under(&[("FI_SCIF_STATS", "1")]),
 ];
 
@@ -91,10 +91,10 @@ impl Put {
 }
 
 /// Returns requirements for RMA that a later message announces.
-pub(crate) fn ask() -> Ask {
-    Ask::caps(sys::FI_RMA | sys::FI_MSG).with(|ask| {
-        ask.hints.tx.msg_order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
-        ask.hints.rx.msg_order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
+pub(crate) fn spec() -> Spec {
+    Spec::caps(sys::FI_RMA | sys::FI_MSG).with(|spec| {
+        spec.hints.tx.msg_order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
+        spec.hints.rx.msg_order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
     })
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn announce(rig: &Rig<'_>, dest: u64) -> Outcome {
 }
 
 /// Waits for [`announce`].
-pub(crate) fn hear(rig: &Rig<'_>) -> Outcome {
+pub(crate) fn wait_for_announcement(rig: &Rig<'_>) -> Outcome {
     rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0xea4))?;
     rig.received(0xea4).map(drop)
 }
@@ -174,7 +174,7 @@ fn check_got(rig: &Rig<'_>, context: usize) -> Outcome {
 }
 
 fn writes(rank: &Rank, how: Put) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(LARGEST), REMOTE)?;
     let limit = if how.injects() { rig.info.tx().inject_size } else { LARGEST - AT };
     for &size in call_variants::SIZES.iter().filter(|&&size| size <= limit) {
@@ -190,7 +190,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
                 check_put(&rig, 1)?;
             }
             announce(&rig, rig.peer())?;
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
         } else {
             if how.has_data() {
                 let entry = rig.next(&rig.rx)?;
@@ -201,7 +201,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
                 // The data is visible when the event is.
                 check_eq!(mine.sub(AT, size).differs(size, seed), None);
             }
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(mine.sub(AT, size).differs(size, seed), None, "{how:?} {size} B");
             check!(mine.get(0, AT).iter().all(|&byte| byte == 0), "bytes before were written");
             let after = mine.get(AT + size, (LARGEST - AT - size).min(4096));
@@ -214,7 +214,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
 }
 
 fn reads(rank: &Rank, how: Get) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::pattern(LARGEST, 77), REMOTE)?;
     if rank.index == 0 {
         for &size in call_variants::SIZES {
@@ -259,7 +259,7 @@ fn scattered(rig: &Rig<'_>) -> Outcome {
             })?;
             check_put(rig, 1)?;
             announce(rig, rig.peer())?;
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             rig.post(|| {
                 rig.ep.readmsg(
                     &back.split(local),
@@ -270,7 +270,7 @@ fn scattered(rig: &Rig<'_>) -> Outcome {
             check_got(rig, 2)?;
             check_eq!(back.differs(size, 5), None);
         } else {
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             let joined: Vec<u8> =
                 (0..remote).flat_map(|index| mine.get(place(index), len(index))).collect();
             check_eq!(Buf::of(&joined).differs(size, 5), None, "{size} B");
@@ -303,9 +303,9 @@ fn read_after_write(rank: &Rank) -> Outcome {
     let order = sys::FI_ORDER_RAW | sys::FI_ORDER_WAW;
     let rig = Rig::open(
         rank,
-        &ask().with(|ask| {
-            ask.hints.tx.msg_order |= order;
-            ask.hints.rx.msg_order |= order;
+        &spec().with(|spec| {
+            spec.hints.tx.msg_order |= order;
+            spec.hints.rx.msg_order |= order;
         }),
     )?;
     let (_mr, remotes) = rig.share(Buf::new(LARGEST), REMOTE)?;
@@ -329,7 +329,7 @@ fn read_after_write(rank: &Rank) -> Outcome {
 
 fn many_outstanding(rank: &Rank) -> Outcome {
     const COUNT: usize = 2000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     for size in [8, 1000, 20_000] {
         let (mine, _mr, remotes) = rig.share_buf(Buf::new(COUNT * size), REMOTE)?;
         if rank.index == 0 {
@@ -349,7 +349,7 @@ fn many_outstanding(rank: &Rank) -> Outcome {
             }
             announce(&rig, rig.peer())?;
         } else {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             for index in 0..COUNT {
                 check_eq!(
                     mine.sub(index * size, size).differs(size, index as u64),
@@ -378,7 +378,7 @@ fn both_at_once(rig: &Rig<'_>) -> Outcome {
         check_eq!(done, 3);
         check_eq!(back.differs(size, other), None);
         announce(rig, rig.peer())?;
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         check_eq!(target.differs(size, other + 10), None);
         rig.barrier()?;
     }
@@ -388,12 +388,12 @@ fn both_at_once(rig: &Rig<'_>) -> Outcome {
 /// Tests concurrent writes of three ranks to one.
 fn all_at_one(rank: &Rank) -> Outcome {
     const PART: usize = 300_000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(PART * rank.count), REMOTE)?;
     for size in [8, 5000, PART] {
         if rank.index == 0 {
             for _ in 1..rank.count {
-                hear(&rig)?;
+                wait_for_announcement(&rig)?;
             }
             for from in 1..rank.count {
                 check_eq!(mine.sub(from * PART, size).differs(size, from as u64), None);
@@ -422,7 +422,7 @@ fn write_then_send(rig: &Rig<'_>) -> Outcome {
             rig.next(&rig.tx)?;
             rig.next(&rig.tx)?;
         } else {
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             check_eq!(mine.differs(size, size as u64), None, "{size} B");
         }
         rig.barrier()?;
@@ -433,7 +433,7 @@ fn write_then_send(rig: &Rig<'_>) -> Outcome {
 /// Tests that keys and addresses follow the mode: the mode answered to a program that offers
 /// `mr_mode`, and `mr_mode` itself for a domain opened with it.
 fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
-    let offers = ask().with(|ask| ask.hints.mr_mode = mr_mode);
+    let offers = spec().with(|spec| spec.hints.mr_mode = mr_mode);
     let rig = Rig::open(rank, &offers)?;
     let have = rig.info.domain().mr_mode;
     let of_old = mr_mode == sys::FI_MR_BASIC || mr_mode == sys::FI_MR_SCALABLE;
@@ -449,7 +449,7 @@ fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
     check_eq!(have, if of_old { mr_mode } else { 0 }, "a mode that is not needed");
     // Raw keys are tested in `mr/raw_keys`.
     let opened = mr_mode & !sys::FI_MR_RAW;
-    let rig = Rig::open(rank, &offers.with(|ask| ask.opened_mr_mode = Some(opened)))?;
+    let rig = Rig::open(rank, &offers.with(|spec| spec.opened_mr_mode = Some(opened)))?;
     check_eq!(rig.info.domain().mr_mode, opened);
     one_write(&rig)
 }
@@ -464,8 +464,8 @@ fn one_write(rig: &Rig<'_>) -> Outcome {
         check_eq!(mr.key()?, 0x1000);
     } else {
         // The requested key is ignored.
-        let ask = MrAsk { access: REMOTE, key: 0x1000, flags: 0 };
-        let other = Mr::reg(&rig.domain, mine, ask)?;
+        let spec = MrRequest { access: REMOTE, key: 0x1000, flags: 0 };
+        let other = Mr::reg(&rig.domain, mine, spec)?;
         check!(other.key()? != mr.key()?, "one key for two regions");
     }
     let at = from(&remotes, rank.peer(), 100)?;
@@ -473,7 +473,7 @@ fn one_write(rig: &Rig<'_>) -> Outcome {
     rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
     check_put(rig, 1)?;
     announce(rig, rig.peer())?;
-    hear(rig)?;
+    wait_for_announcement(rig)?;
     check_eq!(mine.sub(100, 5000).differs(5000, 6), None);
     rig.barrier()
 }
@@ -493,11 +493,11 @@ fn regions_of_pieces(rig: &Rig<'_>) -> Outcome {
         .collect();
     let total: usize = pieces.iter().map(Buf::len).sum();
     for attr in [false, true] {
-        let ask = MrAsk { access: REMOTE, key: rig.fresh_key(), flags: 0 };
+        let spec = MrRequest { access: REMOTE, key: rig.fresh_key(), flags: 0 };
         let mr = if attr {
-            Mr::regattr(&rig.domain, &pieces, ask, 0)?
+            Mr::regattr(&rig.domain, &pieces, spec, 0)?
         } else {
-            Mr::regv(&rig.domain, &pieces, ask)?
+            Mr::regv(&rig.domain, &pieces, spec)?
         };
         let remotes = rig.exchange_remote(Remote { addr: 0, key: mr.key()?, len: total })?;
         let at = from(&remotes, rig.rank.peer(), 0)?;
@@ -505,7 +505,7 @@ fn regions_of_pieces(rig: &Rig<'_>) -> Outcome {
         rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
         check_put(rig, 1)?;
         announce(rig, rig.peer())?;
-        hear(rig)?;
+        wait_for_announcement(rig)?;
         let joined: Vec<u8> = pieces.iter().flat_map(Buf::bytes).collect();
         check_eq!(Buf::of(&joined).differs(total, 4), None);
         rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
@@ -522,7 +522,7 @@ fn regions_of_pieces(rig: &Rig<'_>) -> Outcome {
 }
 
 fn selective(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.selective = true))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.selective = true))?;
     let (_mr, remotes) = rig.share(Buf::new(1000), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
@@ -552,7 +552,7 @@ fn memory_kinds(rig: &Rig<'_>) -> Outcome {
             rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
             check_put(rig, 1)?;
             announce(rig, rig.peer())?;
-            hear(rig)?;
+            wait_for_announcement(rig)?;
             check_eq!(mine.differs(size, 2), None, "{kind} {size} B");
             rig.barrier()?;
             mine.fill(0);
@@ -570,14 +570,14 @@ fn message_domain(rank: &Rank) -> Outcome {
         return Err(Fail::NotHere("process_vm is denied".into()));
     }
     let (done, text) = sandbox::stderr_of(|| -> Outcome {
-        let first = |ask: &Ask| -> Outcome<_> {
-            let info = offers(rank, load(rank)?, &ask.hints)?.into_iter().next();
+        let first = |spec: &Spec| -> Outcome<_> {
+            let info = offers(rank, load(rank)?, &spec.hints)?.into_iter().next();
             info.ok_or_else(|| Fail::here("an empty list"))
         };
-        let messages = first(&Ask::messages(true))?;
+        let messages = first(&Spec::messages(true))?;
         let fabric = Fabric::open(&messages)?;
         let domain = Domain::open(&fabric, &messages)?;
-        let rig = Rig::open_in(rank, first(&ask())?, &fabric, &domain, &ask())?.meet()?;
+        let rig = Rig::open_in(rank, first(&spec())?, &fabric, &domain, &spec())?.meet()?;
         let (_mr, remotes) = rig.share(Buf::new(LARGEST), REMOTE)?;
         for size in [8, 16 << 10, LARGEST] {
             let at = from(&remotes, rank.peer(), 0)?;

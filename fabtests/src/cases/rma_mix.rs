@@ -10,7 +10,7 @@ use libfabric_sys as sys;
 use rustix::process::{Pid, Signal, kill_process};
 use scif_fabtests::fi::{Buf, Entry, Errno, Ioc, Result};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Rng, case};
-use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::rig::{Remote, Rig, Spec};
 use scif_fabtests::{check, check_eq};
 
 use super::rma::{REMOTE, from};
@@ -74,9 +74,9 @@ fn mix(rank: &Rank, both: bool) -> Outcome {
     let order = rma | atomics | sys::FI_ORDER_ATOMIC_WAW | sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
     let rig = Rig::open(
         rank,
-        &Ask::caps(sys::FI_RMA | sys::FI_MSG | sys::FI_ATOMIC).with(|ask| {
-            ask.hints.tx.msg_order = order;
-            ask.hints.rx.msg_order = order;
+        &Spec::caps(sys::FI_RMA | sys::FI_MSG | sys::FI_ATOMIC).with(|spec| {
+            spec.hints.tx.msg_order = order;
+            spec.hints.rx.msg_order = order;
         }),
     )?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(AT + AREA), REMOTE)?;

@@ -36,12 +36,12 @@ struct Sep {
     rx: Vec<(Arc<Ep>, Arc<Cq>)>,
 }
 
-fn ask(caps: u64) -> Ask {
-    Ask::caps(caps | sys::FI_NAMED_RX_CTX)
+fn spec(caps: u64) -> Spec {
+    Spec::caps(caps | sys::FI_NAMED_RX_CTX)
 }
 
 fn info(rank: &Rank, caps: u64) -> Outcome<Info> {
-    let mut info = first_offer(rank, &ask(caps))?;
+    let mut info = first_offer(rank, &spec(caps))?;
     info.set_contexts(CONTEXTS, CONTEXTS);
     Ok(info)
 }
@@ -145,36 +145,36 @@ fn to(addr: u64, index: usize) -> u64 {
 /// they would choose other code paths.
 fn offered(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
-    let more = |ask: &Ask| -> Outcome<Vec<(usize, usize, u64)>> {
-        let list = offers(rank, lib, &ask.hints)?;
+    let more = |spec: &Spec| -> Outcome<Vec<(usize, usize, u64)>> {
+        let list = offers(rank, lib, &spec.hints)?;
         let told = |info: &Info| {
             let domain = info.domain();
             (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx, info.caps() & sys::FI_NAMED_RX_CTX)
         };
         Ok(list.iter().map(told).collect())
     };
-    for unasked in [Ask::caps(0), Ask::caps(sys::FI_MSG | sys::FI_TAGGED)] {
+    for unasked in [Spec::caps(0), Spec::caps(sys::FI_MSG | sys::FI_TAGGED)] {
         for offer in more(&unasked)? {
             check_eq!(offer, (1, 1, 0));
         }
     }
-    let counted = Ask::caps(sys::FI_MSG).with(|ask| ask.hints.tx_ctx_cnt = 4);
-    for (ask, named) in [(ask(sys::FI_MSG), sys::FI_NAMED_RX_CTX), (counted, 0)] {
-        for (tx, rx, caps) in more(&ask)? {
+    let counted = Spec::caps(sys::FI_MSG).with(|spec| spec.hints.tx_ctx_cnt = 4);
+    for (spec, named) in [(spec(sys::FI_MSG), sys::FI_NAMED_RX_CTX), (counted, 0)] {
+        for (tx, rx, caps) in more(&spec)? {
             check!(tx > 1 && rx > 1, "{tx} and {rx} contexts");
             check_eq!(caps, named);
         }
     }
-    let too_many = Ask::caps(sys::FI_MSG).with(|ask| ask.hints.rx_ctx_cnt = 100_000);
+    let too_many = Spec::caps(sys::FI_MSG).with(|spec| spec.hints.rx_ctx_cnt = 100_000);
     check!(
         matches!(offers(rank, lib, &too_many.hints), Err(Fail::NotRun(_))),
         "contexts that no endpoint has"
     );
-    let triggered = ask(sys::FI_MSG | sys::FI_TRIGGER);
+    let triggered = spec(sys::FI_MSG | sys::FI_TRIGGER);
     for (tx, rx, _) in more(&triggered)? {
         check_eq!((tx, rx), (1, 1));
     }
-    let connected = ask(sys::FI_MSG).with(|ask| ask.hints.ep_type = sys::FI_EP_MSG);
+    let connected = spec(sys::FI_MSG).with(|spec| spec.hints.ep_type = sys::FI_EP_MSG);
     check!(
         matches!(offers(rank, lib, &connected.hints), Err(Fail::NotRun(_))),
         "contexts of a connected endpoint"
@@ -366,7 +366,7 @@ fn typed(rank: &Rank) -> Outcome {
 fn ordinary(rank: &Rank) -> Outcome {
     let caps = sys::FI_MSG | sys::FI_SOURCE;
     if rank.index == 1 {
-        let rig = Rig::open_alone(rank, &Ask::caps(caps).with(|ask| ask.sources = true))?;
+        let rig = Rig::open_alone(rank, &Spec::caps(caps).with(|spec| spec.sources = true))?;
         let names = rig.exchange(&rig.ep.name()?)?;
         let peer = rig.av.insert(at(&names, 0)?)?;
         let buf = Buf::new(8);
@@ -402,8 +402,8 @@ fn memory(rank: &Rank) -> Outcome {
     let peer = *at(&sep.meet(rank)?, rank.peer())?;
     let region = Buf::new(CONTEXTS * LEN + 8);
     region.fill(0);
-    let ask = MrAsk { access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE, key: 7, flags: 0 };
-    let mr = Mr::reg(&sep.domain, region, ask)?;
+    let spec = MrRequest { access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE, key: 7, flags: 0 };
+    let mr = Mr::reg(&sep.domain, region, spec)?;
     mr.bind(at(&sep.rx, 0)?.0.as_ref(), 0)?;
     mr.bind(sep.sep.as_ref(), 0)?;
     let parts = rank.exchange(&mr.key()?.to_ne_bytes(), &mut || sep.pump())?;

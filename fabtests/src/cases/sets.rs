@@ -8,7 +8,7 @@ use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("pollset/queues_and_counters", 2, queues_and_counters),
-    case("pollset/membership", 1, |r| membership(&Rig::open(r, &Ask::messages(false))?)),
+    case("pollset/membership", 1, |r| membership(&Rig::open(r, &Spec::messages(false))?)),
     case("waitset/unspec", 2, |r| messages(r, sys::FI_WAIT_UNSPEC)),
     case("waitset/fd", 2, |r| messages(r, sys::FI_WAIT_FD)),
     case("waitset/yield", 2, |r| messages(r, sys::FI_WAIT_YIELD)),
@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case("waitset/descriptor", 1, descriptor),
     case("waitset/refused", 1, refused),
     case("option/sizes", 1, sizes),
-    case("option/kinds", 1, |r| kinds(&Rig::open(r, &Ask::messages(false))?)),
+    case("option/kinds", 1, |r| kinds(&Rig::open(r, &Spec::messages(false))?)),
 ];
 
 /// Tests that `fi_poll` reports the members with entries, and makes progress for them.
@@ -28,7 +28,7 @@ fn queues_and_counters(rank: &Rank) -> Outcome {
     const GOT: usize = 4;
     let rig = Rig::open(
         rank,
-        &Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV),
+        &Spec::messages(false).with(|spec| spec.counters = sys::FI_SEND | sys::FI_RECV),
     )?;
     let set = supported("fi_poll_open", PollSet::open(&rig.domain, 0))?;
     let (sent, got) = (rig.counter(sys::FI_SEND)?, rig.counter(sys::FI_RECV)?);
@@ -80,7 +80,7 @@ fn membership(rig: &Rig<'_>) -> Outcome {
     check_eq!(set.add(cntr.as_ref(), 5), Ok(()));
     check_eq!(set.add(cntr.as_ref(), 5), Err(Errno::EINVAL), "twice");
     check_eq!(set.add(rig.ep.as_ref(), 5), Err(Errno::EINVAL), "an endpoint");
-    let other = Rig::open(rig.rank, &Ask::messages(false))?;
+    let other = Rig::open(rig.rank, &Spec::messages(false))?;
     check_eq!(set.add(other.tx.cq.as_ref(), 5), Err(Errno::EDOMAIN));
     check_eq!(cntr.close(), Err(Errno::EBUSY));
     check_eq!(set.close(), Err(Errno::EBUSY));
@@ -103,7 +103,7 @@ struct Member {
 }
 
 fn member(rank: &Rank, wait_obj: u32) -> Outcome<Member> {
-    let (info, fabric, domain) = first_domain(rank, &Ask::messages(false))?;
+    let (info, fabric, domain) = first_domain(rank, &Spec::messages(false))?;
     let set = supported("fi_wait_open", WaitSet::open(&fabric, wait_obj, 0))?;
     let cq = set.cq(&domain)?;
     let av = Av::open(&domain, info.domain().av_type, rank.count)?;
@@ -233,7 +233,7 @@ fn descriptor(rank: &Rank) -> Outcome {
 }
 
 fn refused(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let rig = Rig::open(rank, &Spec::messages(false))?;
     supported("fi_wait_open", WaitSet::open(&rig.fabric, sys::FI_WAIT_UNSPEC, 0))?;
     for (wait_obj, flags) in [
         (sys::FI_WAIT_NONE, 0),
@@ -251,7 +251,7 @@ fn refused(rank: &Rank) -> Outcome {
 
 /// Tests that the options for size limits can be read and lowered, not raised.
 fn sizes(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC))?;
+    let rig = Rig::open(rank, &Spec::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC))?;
     for option in sys::FI_OPT_MAX_MSG_SIZE..=sys::FI_OPT_INJECT_ATOMIC_SIZE {
         let (most, len) = rig.ep.getopt(option)?;
         check_eq!(len, size_of::<usize>(), "option {option}");
@@ -263,7 +263,7 @@ fn sizes(rank: &Rank) -> Outcome {
         check!(rig.ep.setopt_raw(sys::FI_OPT_ENDPOINT, option, 1, 4).is_err());
     }
     let (inject, _) =
-        Rig::open(rank, &Ask::messages(false))?.ep.getopt(sys::FI_OPT_INJECT_MSG_SIZE)?;
+        Rig::open(rank, &Spec::messages(false))?.ep.getopt(sys::FI_OPT_INJECT_MSG_SIZE)?;
     check_eq!(inject, rig.info.tx().inject_size);
     check_eq!(rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 100), Ok(()));
     check_eq!(rig.ep.getopt(sys::FI_OPT_MIN_MULTI_RECV), Ok((100, size_of::<usize>())));

@@ -24,19 +24,19 @@ struct Pair {
     stx: Arc<Stx>,
 }
 
-fn asked() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| {
-        ask.hints.tx_ctx_cnt = sys::FI_SHARED_CONTEXT;
-        ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+fn spec() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED).with(|spec| {
+        spec.hints.tx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+        spec.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
     })
 }
 
 fn pair(rank: &Rank) -> Outcome<Pair> {
-    pair_with(rank, &asked())
+    pair_with(rank, &spec())
 }
 
-fn pair_with(rank: &Rank, ask: &Ask) -> Outcome<Pair> {
-    let (info, _fabric, domain) = first_domain(rank, ask)?;
+fn pair_with(rank: &Rank, spec: &Spec) -> Outcome<Pair> {
+    let (info, _fabric, domain) = first_domain(rank, spec)?;
     let srx = supported("fi_srx_context", Ep::shared_receive(&domain))?;
     let stx = supported("fi_stx_context", Stx::open(&domain))?;
     let attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, ..CqAttr::default() };
@@ -62,7 +62,7 @@ fn receives(rank: &Rank, messages_first: bool) -> Outcome {
     const COUNT: usize = 40;
     const LENS: [usize; 3] = [8, 3000, 100_000];
     if rank.index == 1 {
-        let rig = Rig::open_alone(rank, &Ask::caps(sys::FI_MSG | sys::FI_TAGGED))?;
+        let rig = Rig::open_alone(rank, &Spec::caps(sys::FI_MSG | sys::FI_TAGGED))?;
         let names = rig.exchange(&[])?;
         let both = names.first().ok_or_else(|| Fail::here("no names"))?;
         let (first, second) = both.split_at(both.len() / 2);
@@ -127,7 +127,7 @@ fn receives(rank: &Rank, messages_first: bool) -> Outcome {
 fn claim(rank: &Rank) -> Outcome {
     const LEN: usize = 100;
     if rank.index == 1 {
-        let rig = Rig::open_alone(rank, &Ask::caps(sys::FI_MSG | sys::FI_TAGGED))?;
+        let rig = Rig::open_alone(rank, &Spec::caps(sys::FI_MSG | sys::FI_TAGGED))?;
         let names = rig.exchange(&[])?;
         let to = rig.av.insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
         rig.post(|| rig.ep.tsend(Buf::pattern(LEN, 3), to, 5, 1))?;
@@ -217,9 +217,9 @@ fn busy(rank: &Rank) -> Outcome {
 fn source_died(rank: &Rank) -> Outcome {
     const DIRECTED: [usize; 3] = [1, 2, 3];
     const OPEN: usize = 4;
-    let ask = asked().with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV);
+    let spec = spec().with(|spec| spec.hints.caps |= sys::FI_DIRECTED_RECV);
     if rank.index == 1 {
-        let rig = Rig::open_alone(rank, &ask_alone())?;
+        let rig = Rig::open_alone(rank, &spec_alone())?;
         let names = rig.exchange(&rig.ep.name()?)?;
         let to = rig.av.insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
         rig.post(|| rig.ep.tsend(Buf::new(8), to, 1, 1))?;
@@ -227,7 +227,7 @@ fn source_died(rank: &Rank) -> Outcome {
         // The rank is killed in this barrier.
         return rig.barrier();
     }
-    let pair = pair_with(rank, &ask)?;
+    let pair = pair_with(rank, &spec)?;
     let [first, second] = &pair.eps;
     let mut pump = || -> Outcome {
         pair.cq.progress().map(drop).or_else(|e| match e {
@@ -265,21 +265,21 @@ fn source_died(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn ask_alone() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED)
+fn spec_alone() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED)
 }
 
 /// Tests that contexts are reported on request only, because programs that see them choose other
 /// code paths.
 fn offered(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
-    for info in offers(rank, lib, &asked().hints)? {
+    for info in offers(rank, lib, &spec().hints)? {
         check_eq!(
             (info.ep().tx_ctx_cnt, info.ep().rx_ctx_cnt),
             (sys::FI_SHARED_CONTEXT, sys::FI_SHARED_CONTEXT)
         );
     }
-    for info in offers(rank, lib, &Ask::messages(false).hints)? {
+    for info in offers(rank, lib, &Spec::messages(false).hints)? {
         check_eq!((info.ep().tx_ctx_cnt, info.ep().rx_ctx_cnt), (1, 1));
     }
     Ok(())

@@ -6,18 +6,18 @@ use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("shared/many_messages", 2, many),
-    case("shared/many_cancel", 1, |r| cancel(&Rig::open_alone(r, &ask())?)),
+    case("shared/many_cancel", 1, |r| cancel(&Rig::open_alone(r, &spec())?)),
     case("shared/many_endpoint_closed", 2, closed),
-    case("shared/options", 1, |r| options(&Rig::open_alone(r, &ask())?)),
+    case("shared/options", 1, |r| options(&Rig::open_alone(r, &spec())?)),
     case("shared/no_prefix", 1, no_prefix),
 ];
 
 const MANY: u64 = sys::FI_MULTI_RECV | sys::FI_COMPLETION;
 
-fn ask() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_MULTI_RECV).with(|ask| {
-        ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
-        ask.queues = Queues::One;
+fn spec() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_MULTI_RECV).with(|spec| {
+        spec.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+        spec.queues = Queues::One;
     })
 }
 
@@ -46,7 +46,7 @@ fn many(rank: &Rank) -> Outcome {
     const ROOM: usize = 350_000;
     let size_of_message = |at: usize| SIZES.get(at % SIZES.len()).copied().unwrap_or(0);
     if rank.index == 1 {
-        let rig = Rig::open_alone(rank, &Ask::caps(sys::FI_MSG))?;
+        let rig = Rig::open_alone(rank, &Spec::caps(sys::FI_MSG))?;
         let to = names(&rig, &[])?;
         for at in 0..COUNT {
             let dest = to.get(at % 2).copied().unwrap_or_default();
@@ -62,7 +62,7 @@ fn many(rank: &Rank) -> Outcome {
         }
         return rig.barrier();
     }
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let other = second(&rig)?;
     rig.exchange(&[rig.ep.name()?, other.name()?].concat())?;
     rank.barrier(&mut || Ok(()))?;
@@ -134,7 +134,7 @@ fn closed(rank: &Rank) -> Outcome {
     const LARGE: usize = 16 << 20;
     const SMALL: usize = 5000;
     if rank.index == 1 {
-        let rig = Rig::open_alone(rank, &Ask::caps(sys::FI_MSG))?;
+        let rig = Rig::open_alone(rank, &Spec::caps(sys::FI_MSG))?;
         let to = names(&rig, &[])?;
         let [first, second] = to.as_slice() else {
             return Err(Fail::here("two addresses were given"));
@@ -145,7 +145,7 @@ fn closed(rank: &Rank) -> Outcome {
         rig.complete(2, || rig.ep.send(Buf::new(SMALL), *second, 2))?;
         return rig.barrier();
     }
-    let rig = Rig::open_alone(rank, &ask())?;
+    let rig = Rig::open_alone(rank, &spec())?;
     let other = second(&rig)?;
     let buf = Buf::new(LARGE + SMALL);
     rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, SMALL)?;
@@ -186,25 +186,25 @@ fn options(rig: &Rig<'_>) -> Outcome {
 fn no_prefix(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
     for ep_type in [sys::FI_EP_RDM, sys::FI_EP_MSG, sys::FI_EP_DGRAM] {
-        let ask = Ask::caps(sys::FI_MSG).with(|ask| {
-            (ask.hints.ep_type, ask.hints.mode) = (ep_type, sys::FI_MSG_PREFIX);
+        let spec = Spec::caps(sys::FI_MSG).with(|spec| {
+            (spec.hints.ep_type, spec.hints.mode) = (ep_type, sys::FI_MSG_PREFIX);
         });
-        for info in offers(rank, lib, &ask.hints)? {
+        for info in offers(rank, lib, &spec.hints)? {
             check!(info.mode() & sys::FI_MSG_PREFIX != 0);
             // Each message of a multi-receive buffer would need a prefix.
             check_eq!(info.caps() & sys::FI_MULTI_RECV, 0);
         }
-        let shared = ask.clone().with(|ask| ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT);
-        let many = ask.clone().with(|ask| ask.hints.caps |= sys::FI_MULTI_RECV);
-        let flags = ask.clone().with(|ask| ask.hints.rx.op_flags = sys::FI_MULTI_RECV);
-        for ask in [shared, many, flags] {
-            for info in offers(rank, lib, &ask.hints)? {
+        let shared = spec.clone().with(|spec| spec.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT);
+        let many = spec.clone().with(|spec| spec.hints.caps |= sys::FI_MULTI_RECV);
+        let flags = spec.clone().with(|spec| spec.hints.rx.op_flags = sys::FI_MULTI_RECV);
+        for spec in [shared, many, flags] {
+            for info in offers(rank, lib, &spec.hints)? {
                 check_eq!((info.mode() & sys::FI_MSG_PREFIX, info.ep().msg_prefix_size), (0, 0));
                 check!(info.caps() & sys::FI_MULTI_RECV != 0);
             }
         }
     }
-    let prefixed = Ask::caps(sys::FI_MSG).with(|ask| ask.hints.mode = sys::FI_MSG_PREFIX);
+    let prefixed = Spec::caps(sys::FI_MSG).with(|spec| spec.hints.mode = sys::FI_MSG_PREFIX);
     let rig = Rig::open_alone(rank, &prefixed)?;
     let ep = Ep::open(&rig.domain, &rig.info)?;
     let srx = supported("fi_srx_context", Ep::shared_receive(&rig.domain))?;

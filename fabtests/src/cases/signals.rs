@@ -14,9 +14,9 @@ use super::call_variants::check_bytes;
 pub(crate) const CASES: &[Case] = &[
     case("signals/queue", 1, queue),
     case("signals/queue_below_its_threshold", 1, threshold),
-    case("signals/event_queue", 1, |r| event_queue(&Rig::open(r, &Ask::messages(false))?)),
-    case("signals/counter", 1, |r| counter(&Rig::open(r, &Ask::messages(false))?)),
-    case("signals/wait_set", 1, |r| wait_set(&Rig::open(r, &Ask::messages(false))?)),
+    case("signals/event_queue", 1, |r| event_queue(&Rig::open(r, &Spec::messages(false))?)),
+    case("signals/counter", 1, |r| counter(&Rig::open(r, &Spec::messages(false))?)),
+    case("signals/wait_set", 1, |r| wait_set(&Rig::open(r, &Spec::messages(false))?)),
     case("signals/transfers", 2, transfers),
     case("signals/interrupt_kills", 1, |r| interrupt_kills(r, sys::FI_PROGRESS_MANUAL))
         .under(NO_HANDLERS),
@@ -33,16 +33,16 @@ const NO_HANDLERS: &[(&str, &str)] = &[("IPATH_NO_BACKTRACE", "1"), ("HFI_NO_BAC
 /// Actions without and with `SA_RESTART`, which make no difference for the system calls of a wait.
 const ACTIONS: [bool; 2] = [false, true];
 
-fn ask(wait_obj: u32) -> Ask {
-    Ask::messages(false).with(|ask| {
-        ask.wait_obj = wait_obj;
-        ask.queues = Queues::One;
+fn spec(wait_obj: u32) -> Spec {
+    Spec::messages(false).with(|spec| {
+        spec.wait_obj = wait_obj;
+        spec.queues = Queues::One;
     })
 }
 
 fn queue(rank: &Rank) -> Outcome {
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
-        let rig = Rig::open(rank, &ask(wait_obj))?;
+        let rig = Rig::open(rank, &spec(wait_obj))?;
         let cq = &rig.rx.cq;
         for restart in ACTIONS {
             rank.step("asleep, with nothing to come");
@@ -68,9 +68,9 @@ fn queue(rank: &Rank) -> Outcome {
 /// Tests that SIGINT kills a process that never set its action, whatever it has open: the provider
 /// handles no signal. No library is loaded before the fork.
 fn interrupt_kills(rank: &Rank, progress: u32) -> Outcome {
-    let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.hints.data_progress = progress);
+    let spec = spec(sys::FI_WAIT_UNSPEC).with(|spec| spec.hints.data_progress = progress);
     let died = sandbox::dies_of_interrupt(|| {
-        let rig = Rig::open_alone(rank, &ask)?;
+        let rig = Rig::open_alone(rank, &spec)?;
         let own = rig.av.insert(&rig.ep.name()?)?;
         rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
         rig.post(|| rig.ep.inject(Buf::new(8), own))?;
@@ -100,8 +100,8 @@ fn some(rig: &Rig<'_>, restart: bool) -> Outcome<Vec<Entry>> {
 
 /// Tests that a signal returns fewer entries than the threshold, as a timeout does.
 fn threshold(rank: &Rank) -> Outcome {
-    let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.wait_cond = sys::FI_CQ_COND_THRESHOLD);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = spec(sys::FI_WAIT_UNSPEC).with(|spec| spec.wait_cond = sys::FI_CQ_COND_THRESHOLD);
+    let rig = Rig::open(rank, &spec)?;
     for restart in ACTIONS {
         rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
         rig.post(|| rig.ep.inject(Buf::new(8), rig.to(0)))?;
@@ -173,7 +173,7 @@ fn wait_set(rig: &Rig<'_>) -> Outcome {
 
 /// Tests messages of every length, one after another, with both sides asleep and interrupted.
 fn transfers(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask(sys::FI_WAIT_UNSPEC))?;
+    let rig = Rig::open(rank, &spec(sys::FI_WAIT_UNSPEC))?;
     for (round, size) in [8, 3000, 100_000, 4 << 20].into_iter().cycle().take(24).enumerate() {
         let (out, into) = (Buf::pattern(size, round as u64), Buf::new(size));
         rank.step(format_args!("{size} B while signals are handled"));

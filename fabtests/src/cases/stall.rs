@@ -15,7 +15,7 @@ fn twice(rank: &Rank) -> Outcome {
     }
     // No page moves into a window then, so that records cross the stream.
     scif_fabtests::harness::seccomp::deny(&[libc::SYS_userfaultfd])?;
-    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let rig = Rig::open(rank, &Spec::messages(false))?;
     if rank.index == 0 {
         let mut reset = 0;
         for number in 1..=MESSAGES {

@@ -30,20 +30,20 @@ pub(crate) const CASES: &[Case] = &[
         sizes(r, SendCall::Flags(sys::FI_TRANSMIT_COMPLETE), RecvCall::Recv)
     }),
     case("tagged/reverse_tags", 2, reverse_tags),
-    case("tagged/ignore_bits", 2, |r| ignore_bits(&Rig::open(r, &ask())?)),
-    case("tagged/same_tag_in_order", 2, |r| same_tag(&Rig::open(r, &ask())?)),
+    case("tagged/ignore_bits", 2, |r| ignore_bits(&Rig::open(r, &spec())?)),
+    case("tagged/same_tag_in_order", 2, |r| same_tag(&Rig::open(r, &spec())?)),
     case("tagged/not_mixed_with_msg", 2, not_mixed),
-    case("tagged/all_64_bits", 2, |r| all_bits(&Rig::open(r, &ask())?)),
-    case("tagged/truncation", 2, |r| truncation(&Rig::open(r, &ask())?)),
-    case("tagged/cancel", 2, |r| cancel(&Rig::open(r, &ask())?)),
+    case("tagged/all_64_bits", 2, |r| all_bits(&Rig::open(r, &spec())?)),
+    case("tagged/truncation", 2, |r| truncation(&Rig::open(r, &spec())?)),
+    case("tagged/cancel", 2, |r| cancel(&Rig::open(r, &spec())?)),
     case("tagged/directed", 3, directed),
-    case("tagged/source_ignored_without_cap", 2, |r| undirected(&Rig::open(r, &ask())?)),
-    case("tagged/to_itself", 1, |r| to_itself(&Rig::open(r, &ask())?)),
-    case("tagged/null_buffer", 2, |r| null_buffer(&Rig::open(r, &ask())?)),
+    case("tagged/source_ignored_without_cap", 2, |r| undirected(&Rig::open(r, &spec())?)),
+    case("tagged/to_itself", 1, |r| to_itself(&Rig::open(r, &spec())?)),
+    case("tagged/null_buffer", 2, |r| null_buffer(&Rig::open(r, &spec())?)),
 ];
 
-fn ask() -> Ask {
-    Ask::messages(true)
+fn spec() -> Spec {
+    Spec::messages(true)
 }
 
 fn sizes(rank: &Rank, way: SendCall, into: RecvCall) -> Outcome {
@@ -53,14 +53,14 @@ fn sizes(rank: &Rank, way: SendCall, into: RecvCall) -> Outcome {
         }
         _ => 0,
     };
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.op_flags = flags))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.tx.op_flags = flags))?;
     call_variants::every_size(&rig, way, into, true)
 }
 
 /// Tests receives in the reverse order of arrival.
 fn reverse_tags(rank: &Rank) -> Outcome {
     const COUNT: usize = 200;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     for size in [8, 3000, 80_000] {
         if rank.index == 0 {
             for tag in 0..COUNT {
@@ -149,7 +149,7 @@ fn same_tag(rig: &Rig<'_>) -> Outcome {
 
 /// Tests that tagged and untagged messages never match receives of the other kind.
 fn not_mixed(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_MSG))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_MSG))?;
     if rank.index == 0 {
         rig.barrier()?;
         rig.complete(1, || rig.ep.tsend(Buf::pattern(32, 1), rig.peer(), 0, 1))?;
@@ -232,7 +232,7 @@ fn cancel(rig: &Rig<'_>) -> Outcome {
 }
 
 fn directed(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_DIRECTED_RECV))?;
     for size in [8, 100_000] {
         if rank.index == 0 {
             let (from_two, from_one) = (Buf::new(size), Buf::new(size));

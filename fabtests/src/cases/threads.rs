@@ -11,24 +11,24 @@ use scif_fabtests::prelude::*;
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
-    case("threads/one_endpoint", 2, |r| one_endpoint(&Rig::open(r, &safe(Ask::messages(true)))?)),
+    case("threads/one_endpoint", 2, |r| one_endpoint(&Rig::open(r, &safe(Spec::messages(true)))?)),
     case("threads/one_poster_one_reader", 2, poster_and_reader),
     case("threads/sleeping_reader", 2, sleeping_reader),
     case("threads/own_domains", 2, own_domains),
     case("threads/atomics", 2, atomics),
     case("threads/opening_and_closing", 1, |r| {
-        opening_and_closing(&Rig::open(r, &safe(Ask::messages(false)))?)
+        opening_and_closing(&Rig::open(r, &safe(Spec::messages(false)))?)
     }),
 ];
 
 const THREADS: usize = 4;
 const SIZES: &[usize] = &[8, 64, 3000, 20_000, 200_000];
 
-fn safe(ask: Ask) -> Ask {
-    ask.with(|ask| {
-        ask.hints.threading = sys::FI_THREAD_SAFE;
-        ask.queues = Queues::One;
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+fn safe(spec: Spec) -> Spec {
+    spec.with(|spec| {
+        spec.hints.threading = sys::FI_THREAD_SAFE;
+        spec.queues = Queues::One;
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
     })
 }
 
@@ -131,7 +131,7 @@ fn retried(post: impl Fn() -> Result) -> Outcome {
 /// Tests one thread that only posts, and another that only reads.
 fn poster_and_reader(rank: &Rank) -> Outcome {
     const COUNT: usize = 5000;
-    let rig = Rig::open(rank, &safe(Ask::messages(false)))?;
+    let rig = Rig::open(rank, &safe(Spec::messages(false)))?;
     let (ep, peer, cq) = (&rig.ep, rig.peer(), &rig.rx.cq);
     rank.step("one posts, one reads");
     std::thread::scope(|scope| {
@@ -161,7 +161,7 @@ fn poster_and_reader(rank: &Rank) -> Outcome {
 /// Tests that a thread asleep in the queue does not block posts of others, and that these wake it.
 fn sleeping_reader(rank: &Rank) -> Outcome {
     const COUNT: usize = 500;
-    let rig = Rig::open(rank, &safe(Ask::messages(false)))?;
+    let rig = Rig::open(rank, &safe(Spec::messages(false)))?;
     let (ep, peer, cq) = (&rig.ep, rig.peer(), &rig.rx.cq);
     rank.step("one sleeps in the queue, one posts");
     std::thread::scope(|scope| {
@@ -198,8 +198,8 @@ struct Own {
 
 /// Tests threads with separate objects, opened from one info, without a common lock.
 fn own_domains(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_DOMAIN);
-    let info = first_offer(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.hints.threading = sys::FI_THREAD_DOMAIN);
+    let info = first_offer(rank, &spec)?;
     let fabric = Fabric::open(&info)?;
     let open = || -> Outcome<Own> {
         let domain = Domain::open(&fabric, &info)?;
@@ -260,7 +260,7 @@ fn own_domains(rank: &Rank) -> Outcome {
 /// Tests that threads of both ranks can add to one word of rank 0.
 fn atomics(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 1000;
-    let rig = Rig::open(rank, &safe(super::atomic::ask()))?;
+    let rig = Rig::open(rank, &safe(super::atomic::spec()))?;
     let (memory, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     let at: Remote = from(&remotes, 0, 0)?;
     let (ep, to, shared) = (&rig.ep, rig.to(0), Shared::new(&rig.tx.cq));

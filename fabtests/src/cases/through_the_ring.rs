@@ -4,7 +4,7 @@
 
 use scif_fabtests::prelude::*;
 
-use super::atomic::ask;
+use super::atomic::spec;
 use super::call_variants::{self, RecvCall, SendCall, Timing};
 use super::rma::{REMOTE, from};
 
@@ -25,7 +25,7 @@ const BY_THE_TARGET: &[(&str, &str)] = &[("FI_SCIF_PROCESS_VM", "0")];
 /// whole, by any protocol.
 fn alone(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 300;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     for size in [48 << 10, 60_001, 64 << 10, 300_000] {
         let (out, into) = (Buf::new(size), Buf::new(size));
         for round in 0..ROUNDS {
@@ -60,7 +60,7 @@ fn elsewhere(rank: &Rank) -> Outcome {
     // If the sender's memory cannot be read, its progress is needed.
     let needed = rank.target.prov != "scif" || !sandbox::may_call_process_vm();
     for absent in (60..MESSAGES).step_by(2) {
-        let rig = Rig::open(rank, &ask())?;
+        let rig = Rig::open(rank, &spec())?;
         let mut outside = || if needed { rig.pump() } else { Ok(()) };
         for message in 0..MESSAGES {
             let seed = (absent * MESSAGES + message) as u64;
@@ -87,7 +87,7 @@ fn elsewhere(rank: &Rank) -> Outcome {
 
 /// Tests sizes around a slot, a record, and the eager setting.
 fn eager(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     for size in [1, 40, 41, 56, 57, 16_383, 16_384, 16_385, 100_000, 1 << 20, (1 << 20) + 1] {
         for timing in [Timing::Expected, Timing::Unexpected] {
             call_variants::one_message(&rig, SendCall::Send, RecvCall::Recv, false, size, timing)?;
@@ -107,11 +107,11 @@ fn eager(rank: &Rank) -> Outcome {
 /// Tests that a read in many fragments is one operation for the counter of its target.
 fn counted_once(rank: &Rank) -> Outcome {
     const READS: u64 = 5;
-    let ask = ask().with(|ask| {
-        ask.hints.caps |= sys::FI_RMA_EVENT;
-        ask.counters = sys::FI_REMOTE_READ;
+    let spec = spec().with(|spec| {
+        spec.hints.caps |= sys::FI_RMA_EVENT;
+        spec.counters = sys::FI_REMOTE_READ;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     let (_mr, remotes) = rig.share(Buf::pattern(1 << 20, 3), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
@@ -135,7 +135,7 @@ fn both_ask(rank: &Rank) -> Outcome {
     const SIZE: usize = 1 << 20;
     const READS: usize = 40;
     const ATOMICS: u64 = 4000;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let (memory, _mr, remotes) = rig.share_buf(Buf::pattern(SIZE + 64, 3), REMOTE)?;
     memory.sub(SIZE, 64).fill(0);
     rig.barrier()?;

@@ -32,8 +32,8 @@ fn measured() -> usize {
 }
 
 fn leave_no_state(rank: &Rank) -> Outcome {
-    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.eq = true);
-    let mut rig = Rig::open(rank, &ask)?;
+    let spec = Spec::caps(sys::FI_MSG | sys::FI_TAGGED).with(|spec| spec.eq = true);
+    let mut rig = Rig::open(rank, &spec)?;
     if rig.info.addr_format() != sys::FI_SOCKADDR_IN {
         return Err(Fail::NotRun("addresses are not sockaddr_in".into()));
     }

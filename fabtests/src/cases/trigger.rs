@@ -13,24 +13,24 @@ use super::rma::{REMOTE, from};
 pub(crate) const CASES: &[Case] = &[
     case("trigger/thresholds_in_order", 2, |r| thresholds(r, sys::FI_EP_RDM)),
     case("trigger/datagrams", 2, |r| thresholds(r, sys::FI_EP_DGRAM)),
-    case("trigger/every_call", 2, |r| every_call(&Rig::open(r, &ask())?)),
-    case("trigger/receives", 2, |r| receives(&Rig::open(r, &ask())?)),
+    case("trigger/every_call", 2, |r| every_call(&Rig::open(r, &spec())?)),
+    case("trigger/receives", 2, |r| receives(&Rig::open(r, &spec())?)),
     case("trigger/alias", 2, alias),
     case("trigger/own_completions", 2, own_completions),
     case("trigger/many_at_once", 2, many_at_once),
     case("trigger/wakes_a_reader", 2, wakes_a_reader),
     case("trigger/progress_auto", 2, progress_auto),
-    case("trigger/cancel", 1, |r| cancel(&Rig::open(r, &ask())?)),
-    case("trigger/refused", 1, |r| refused(&Rig::open(r, &ask())?)),
-    case("trigger/shared_receives", 1, |r| shared_receives(&Rig::open(r, &ask())?)),
-    case("trigger/no_contexts", 1, |r| no_contexts(&Rig::open(r, &ask())?)),
+    case("trigger/cancel", 1, |r| cancel(&Rig::open(r, &spec())?)),
+    case("trigger/refused", 1, |r| refused(&Rig::open(r, &spec())?)),
+    case("trigger/shared_receives", 1, |r| shared_receives(&Rig::open(r, &spec())?)),
+    case("trigger/no_contexts", 1, |r| no_contexts(&Rig::open(r, &spec())?)),
 ];
 
-pub(crate) fn ask() -> Ask {
-    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_TRIGGER).with(
-        |ask| {
-            ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-            ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+pub(crate) fn spec() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_TRIGGER).with(
+        |spec| {
+            spec.hints.tx.msg_order = sys::FI_ORDER_SAS;
+            spec.hints.rx.msg_order = sys::FI_ORDER_SAS;
         },
     )
 }
@@ -47,7 +47,7 @@ pub(crate) fn silence(rig: &Rig<'_>) -> Outcome {
 /// Tests that the lowest threshold comes first, however late it was posted, equal ones in the order
 /// of posting, and all when the counter jumps.
 fn thresholds(rank: &Rank, ep_type: u32) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.ep_type = ep_type))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.ep_type = ep_type))?;
     if rank.index == 1 {
         let buf = Buf::new(8);
         for expected in [10, 21, 22, 30, 40] {
@@ -166,7 +166,7 @@ fn receives(rig: &Rig<'_>) -> Outcome {
 
 /// Tests the flag as a default of an alias, without an effect on the endpoint itself.
 fn alias(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_WRITE))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.counters = sys::FI_WRITE))?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(64), REMOTE)?;
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
@@ -191,7 +191,7 @@ fn alias(rank: &Rank) -> Outcome {
 /// replies.
 fn own_completions(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 50;
-    let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_RECV))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.counters = sys::FI_RECV))?;
     for _ in 0..ROUNDS {
         rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
     }
@@ -215,7 +215,7 @@ fn own_completions(rank: &Rank) -> Outcome {
 /// Tests more operations than the transmit queue can hold: the excess waits.
 fn many_at_once(rank: &Rank) -> Outcome {
     const MANY: u64 = 5000;
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.size = 16))?;
+    let rig = Rig::open(rank, &spec().with(|spec| spec.hints.tx.size = 16))?;
     if rank.index == 0 {
         let cntr = counter(&rig)?;
         let context = when(&cntr, 1)?.addr();
@@ -242,9 +242,9 @@ fn many_at_once(rank: &Rank) -> Outcome {
 /// Tests that a thread that sleeps for a completion makes the progress that starts the waiting
 /// operation.
 fn wakes_a_reader(rank: &Rank) -> Outcome {
-    let with_waits = ask().with(|ask| {
-        ask.counters = sys::FI_RECV;
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+    let with_waits = spec().with(|spec| {
+        spec.counters = sys::FI_RECV;
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
     });
     let rig = Rig::open(rank, &with_waits)?;
     if rank.index == 0 {
@@ -268,10 +268,10 @@ fn wakes_a_reader(rank: &Rank) -> Outcome {
 
 /// Tests automatic progress, without any call.
 fn progress_auto(rank: &Rank) -> Outcome {
-    let auto = ask().with(|ask| {
-        ask.counters = sys::FI_RECV;
-        ask.hints.data_progress = sys::FI_PROGRESS_AUTO;
-        ask.hints.control_progress = sys::FI_PROGRESS_AUTO;
+    let auto = spec().with(|spec| {
+        spec.counters = sys::FI_RECV;
+        spec.hints.data_progress = sys::FI_PROGRESS_AUTO;
+        spec.hints.control_progress = sys::FI_PROGRESS_AUTO;
     });
     let rig = Rig::open(rank, &auto)?;
     if rank.index == 0 {
@@ -371,11 +371,11 @@ fn refused(rig: &Rig<'_>) -> Outcome {
     let peek = rig.ep.trecvmsg(&[], TaggedMsg::from(to, 1, 0, context), flags | sys::FI_PEEK);
     check_eq!(peek, Err(Errno::EBADFLAGS));
     // A counter of another domain.
-    let other = Rig::open(rig.rank, &ask())?;
+    let other = Rig::open(rig.rank, &spec())?;
     let foreign = counter(&other)?;
     check_eq!(send(when(&foreign, 1)?.addr(), flags), Err(Errno::EDOMAIN));
     // Without the capability the flag is unknown.
-    let plain = Rig::open(rig.rank, &Ask::messages(false))?;
+    let plain = Rig::open(rig.rank, &Spec::messages(false))?;
     check_eq!(plain.info.caps() & sys::FI_TRIGGER, 0);
     let cntr = counter(&plain)?;
     let context = when(&cntr, 0)?.addr();

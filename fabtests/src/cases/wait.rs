@@ -38,10 +38,10 @@ enum How {
     Read,
 }
 
-fn ask(wait_obj: u32) -> Ask {
-    Ask::messages(false).with(|ask| {
-        ask.wait_obj = wait_obj;
-        ask.queues = Queues::One;
+fn spec(wait_obj: u32) -> Spec {
+    Spec::messages(false).with(|spec| {
+        spec.wait_obj = wait_obj;
+        spec.queues = Queues::One;
     })
 }
 
@@ -76,7 +76,7 @@ fn sleep(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
 
 fn timeouts(rank: &Rank) -> Outcome {
     for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD, sys::FI_WAIT_YIELD] {
-        let rig = Rig::open(rank, &ask(wait_obj))?;
+        let rig = Rig::open(rank, &spec(wait_obj))?;
         for timeout in [0, 1, 30] {
             check_eq!(rig.rx.cq.sread(1, 0, timeout), Err(Errno::EAGAIN));
             check_eq!(rig.rx.cq.sreadfrom(1, timeout), Err(Errno::EAGAIN));
@@ -95,7 +95,7 @@ fn timeouts(rank: &Rank) -> Outcome {
 fn signal(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
-        &ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.hints.threading = sys::FI_THREAD_SAFE),
+        &spec(sys::FI_WAIT_UNSPEC).with(|spec| spec.hints.threading = sys::FI_THREAD_SAFE),
     )?;
     let cq = &rig.rx.cq;
     rank.step("signalling before sleeping");
@@ -125,7 +125,7 @@ fn oversubscribed(rank: &Rank) -> Outcome {
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap_or(0));
     sched_setaffinity(None, &one)?;
-    let rig = Rig::open(rank, &ask(sys::FI_WAIT_NONE))?;
+    let rig = Rig::open(rank, &spec(sys::FI_WAIT_NONE))?;
     let buf = Buf::new(64);
     for other in (1..rank.count).filter(|&other| rank.index == 0 || rank.index == other) {
         let peer = rig.to(if rank.index == 0 { other } else { 0 });
@@ -152,7 +152,7 @@ fn oversubscribed(rank: &Rank) -> Outcome {
 /// asleep and waking race.
 fn ping_pong(rank: &Rank, wait_obj: u32, how: How) -> Outcome {
     const ROUNDS: u64 = 3000;
-    let rig = Rig::open(rank, &ask(wait_obj))?;
+    let rig = Rig::open(rank, &spec(wait_obj))?;
     let mut rng = rank.own_rng();
     let (from, to) = (Buf::new(64), Buf::new(64));
     rank.step("ping-pong asleep");
@@ -186,7 +186,7 @@ fn drained(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
 
 /// Tests that messages of many steps make progress although both sides sleep between the steps.
 fn large(rank: &Rank, how: How) -> Outcome {
-    let rig = Rig::open(rank, &ask(sys::FI_WAIT_FD))?;
+    let rig = Rig::open(rank, &spec(sys::FI_WAIT_FD))?;
     for size in [100_000, 4 << 20] {
         let bufs: Vec<Buf> = (0..6).map(|index| Buf::pattern(size, index)).collect();
         for (index, &buf) in bufs.iter().enumerate() {
@@ -212,8 +212,8 @@ fn large(rank: &Rank, how: How) -> Outcome {
 
 /// Tests that a read with a threshold returns when that many entries have arrived.
 fn threshold(rank: &Rank) -> Outcome {
-    let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.wait_cond = sys::FI_CQ_COND_THRESHOLD);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = spec(sys::FI_WAIT_UNSPEC).with(|spec| spec.wait_cond = sys::FI_CQ_COND_THRESHOLD);
+    let rig = Rig::open(rank, &spec)?;
     if rank.index == 0 {
         rig.barrier()?;
         for index in 0..8 {
@@ -240,8 +240,8 @@ fn threshold(rank: &Rank) -> Outcome {
 
 /// Tests one sleep on the descriptors of two queues and an event queue.
 fn several_queues(rank: &Rank) -> Outcome {
-    let ask = Ask::messages(false).with(|ask| ask.wait_obj = sys::FI_WAIT_FD);
-    let rig = Rig::open(rank, &ask)?;
+    let spec = Spec::messages(false).with(|spec| spec.wait_obj = sys::FI_WAIT_FD);
+    let rig = Rig::open(rank, &spec)?;
     let (tx, rx) = (&rig.tx.cq, &rig.rx.cq);
     let (tx_fd, rx_fd) = (tx.wait_fd()?, rx.wait_fd()?);
     rank.step("sleeping on several queues");
@@ -276,7 +276,7 @@ fn several_queues(rank: &Rank) -> Outcome {
 /// Tests concurrent wake-ups of one sleeper by several peers.
 fn many_senders(rank: &Rank) -> Outcome {
     const COUNT: usize = 1000;
-    let rig = Rig::open(rank, &ask(sys::FI_WAIT_UNSPEC))?;
+    let rig = Rig::open(rank, &spec(sys::FI_WAIT_UNSPEC))?;
     if rank.index == 0 {
         for index in 0..16 {
             rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, index))?;
@@ -304,11 +304,11 @@ fn many_senders(rank: &Rank) -> Outcome {
 /// Tests that a target asleep in its queue executes operations that need it: atomics on wide types
 /// and writes with data.
 fn sleeping_target(rank: &Rank) -> Outcome {
-    let ask = super::atomic::ask().with(|ask| {
-        ask.wait_obj = sys::FI_WAIT_UNSPEC;
-        ask.queues = Queues::One;
+    let spec = super::atomic::spec().with(|spec| {
+        spec.wait_obj = sys::FI_WAIT_UNSPEC;
+        spec.queues = Queues::One;
     });
-    let rig = Rig::open(rank, &ask)?;
+    let rig = Rig::open(rank, &spec)?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(4096), REMOTE)?;
     if rank.index == 1 {
         rank.step("asleep while others work here");
@@ -337,7 +337,7 @@ fn sleeping_target(rank: &Rank) -> Outcome {
 
 /// Tests that `fi_trywait` forbids a sleep while there are entries.
 fn trywait_pending(rank: &Rank) -> Outcome {
-    let rig = Rig::open(rank, &ask(sys::FI_WAIT_FD))?;
+    let rig = Rig::open(rank, &spec(sys::FI_WAIT_FD))?;
     let cq = rig.rx.cq.as_ref();
     for _ in 0..100 {
         check_eq!(rig.fabric.trywait(&[cq]), Ok(()));

@@ -25,7 +25,7 @@ type Named = (&'static str, Arc<dyn Fid>);
 
 fn rig(rank: &Rank, wait_obj: u32) -> Outcome<Rig<'_>> {
     if rank.target.prov == "scif" {
-        Rig::open(rank, &Ask::messages(false).with(|ask| ask.wait_obj = wait_obj))
+        Rig::open(rank, &Spec::messages(false).with(|spec| spec.wait_obj = wait_obj))
     } else {
         Err(Fail::NotRun("answers of another provider".into()))
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use scif_fabtests::harness::sandbox;
 use scif_fabtests::prelude::*;
 
-use super::atomic::ask;
-use super::rma::{REMOTE, announce, from, hear};
+use super::atomic::spec;
+use super::rma::{REMOTE, announce, from, wait_for_announcement};
 
 /// Settings with which no RMA is left to DMA, and with which all are.
 const BY_CPU: &[(&str, &str)] = &[
@@ -58,12 +58,12 @@ fn operations(text: &str, name: &str) -> Outcome<u64> {
 fn silent_target(rank: &Rank, path: &str) -> Outcome {
     rank.only_scif("its transport")?;
     let text = counted(|| {
-        let rig = Rig::open(rank, &ask())?;
+        let rig = Rig::open(rank, &spec())?;
         let memory = Buf::new(LEN);
         let (_mr, remotes) = rig.share(memory, REMOTE)?;
         let at = |off| from(&remotes, 1, off);
         if rank.index == 1 {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             while memory.load_u64(0) == 0 {
                 std::thread::sleep(LOOK);
             }
@@ -99,7 +99,7 @@ fn one_fence_for_many(rank: &Rank) -> Outcome {
     const WRITES: usize = 64;
     rank.only_scif("its transport")?;
     let text = counted(|| {
-        let rig = Rig::open(rank, &ask())?;
+        let rig = Rig::open(rank, &spec())?;
         let memory = Buf::new(WRITES * PAGE);
         let (_mr, remotes) = rig.share(memory, REMOTE)?;
         if rank.index == 0 {
@@ -118,7 +118,7 @@ fn one_fence_for_many(rank: &Rank) -> Outcome {
             }
             announce(&rig, rig.peer())?;
         } else {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             for n in 0..WRITES {
                 check_eq!(memory.sub(n * PAGE, PAGE).differs(PAGE, n as u64), None, "write {n}");
             }
@@ -137,7 +137,7 @@ fn one_fence_for_many(rank: &Rank) -> Outcome {
 fn memory_used_again(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 20;
     rank.only_scif("its transport")?;
-    let rig = Rig::open(rank, &ask())?;
+    let rig = Rig::open(rank, &spec())?;
     let memory = Buf::private(16 * PAGE)?;
     for round in 1..=ROUNDS {
         memory.fill(0);
@@ -148,7 +148,7 @@ fn memory_used_again(rank: &Rank) -> Outcome {
             rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
             announce(&rig, rig.peer())?;
         } else {
-            hear(&rig)?;
+            wait_for_announcement(&rig)?;
             check_eq!(memory.sub(100, 15 * PAGE).differs(15 * PAGE, round), None, "{round}");
         }
         rig.barrier()?;
@@ -167,7 +167,7 @@ fn many_keys(rank: &Rank) -> Outcome {
     rank.only_scif("its transport")?;
     let maps = || std::fs::read_to_string("/proc/self/maps").map(|maps| maps.lines().count());
     let text = counted(|| {
-        let rig = Rig::open(rank, &ask())?;
+        let rig = Rig::open(rank, &spec())?;
         let memory = Buf::private(2 * PAGE)?;
         let (word, mut before) = (Buf::new(8), 0);
         for round in 0..KEYS {
@@ -178,7 +178,7 @@ fn many_keys(rank: &Rank) -> Outcome {
                 rig.complete(1, || rig.ep.write(word, rig.peer(), there.addr, there.key, 1))?;
                 announce(&rig, rig.peer())?;
             } else {
-                hear(&rig)?;
+                wait_for_announcement(&rig)?;
                 check_eq!(memory.load_u64(8), round);
             }
             mr.close()?;

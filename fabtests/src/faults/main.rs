@@ -18,7 +18,7 @@ mod schedule;
 use std::process::ExitCode;
 
 use clap::Parser;
-use scif_fabtests::harness::output::say;
+use scif_fabtests::harness::output::print_line;
 use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::{Fail, Rank};
 
@@ -31,15 +31,18 @@ fn main() -> ExitCode {
         return be_rank(&args, index);
     }
     let kind = format!("{:?}", args.kind).to_lowercase();
-    say(&format!("storm of {kind} endpoints, seed {}", args.seed));
+    print_line(&format!("storm of {kind} endpoints, seed {}", args.seed));
     let (passed, failed) = match parent::run(&args) {
         Ok(kills) => (kills, u64::from(kills == 0)),
         Err(Fail::Failed(why) | Fail::NotRun(why) | Fail::NotHere(why)) => {
-            say(&format!("FAIL     storm of {kind} endpoints, seed {}\n    {why}", args.seed));
+            print_line(&format!(
+                "FAIL     storm of {kind} endpoints, seed {}\n    {why}",
+                args.seed
+            ));
             (0, 1)
         }
     };
-    say(&format!("storm of {kind} endpoints: {passed} passed, {failed} failed"));
+    print_line(&format!("storm of {kind} endpoints: {passed} passed, {failed} failed"));
     ExitCode::from(u8::from(failed > 0))
 }
 

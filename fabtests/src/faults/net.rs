@@ -119,14 +119,14 @@ impl Net {
 
     fn register(&mut self, me: RankId) -> Outcome {
         let buf = Buf::new(WORDS + 8 * RANKS * COUNTERS);
-        let ask = MrAsk {
+        let spec = MrRequest {
             access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
             // Each incarnation has another key, so that an access meant for a dead rank never
             // succeeds at its successor.
             key: 0x1000 + 8 * u64::from(me.life) + u64::from(me.slot),
             flags: 0,
         };
-        let region = Mr::reg(&self.domain, buf, ask)?;
+        let region = Mr::reg(&self.domain, buf, spec)?;
         let mode = self.info.domain().mr_mode;
         if let (true, Some(ep)) = (mode & sys::FI_MR_ENDPOINT != 0, &self.ep) {
             use scif_fabtests::fi::Fid;

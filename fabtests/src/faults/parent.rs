@@ -23,7 +23,7 @@ use super::net::{Kind, RANKS};
 use super::schedule::{Life, OF_A_PEER, OF_A_PEER_OVER_A_DRIVER, growth};
 use scif_fabtests::payload::RankId;
 
-use state::{Parent, Process, signal, tell};
+use state::{Parent, Process, send_word, signal};
 
 /// Time without a message after which a rank that is not stopped counts as hanging, which fails the
 /// run.
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Outcome<u64> {
     // no fault of the library.
     let groups: Vec<Pid> = parent.pids.iter().filter_map(|&pid| group_of(pid)).collect();
     end_groups(&groups);
-    parent.tell_results();
+    parent.print_results();
     outcome?;
     let left = before.compare("scif", &parent.pids);
     let left: Vec<String> = left.into_iter().chain(sockets_of(&parent.domain)?).collect();
@@ -142,14 +142,14 @@ impl Parent<'_> {
         for word in ["group 0", "drain"] {
             for rank in &mut self.ranks {
                 rank.drained = false;
-                tell(rank, word);
+                send_word(rank, word);
             }
         }
         self.wait_for("the operations under way", |parent| {
             parent.ranks.iter().all(|rank| rank.drained)
         })?;
         for rank in &self.ranks {
-            tell(rank, "quit");
+            send_word(rank, "quit");
         }
         let begin = Instant::now();
         for rank in &mut self.ranks {
@@ -197,7 +197,7 @@ impl Parent<'_> {
             control,
             output,
             intro: None,
-            heard: Instant::now(),
+            last_word: Instant::now(),
             stopped: None,
             setting,
             killed_at,
@@ -210,7 +210,7 @@ impl Parent<'_> {
         }
         let names: Vec<String> = self.ranks.iter().filter_map(|rank| rank.intro.clone()).collect();
         if let Some(rank) = self.ranks.get(usize::from(id.slot)) {
-            names.iter().for_each(|intro| tell(rank, intro));
+            names.iter().for_each(|intro| send_word(rank, intro));
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Parent<'_> {
         self.group_open.retain(|open| *open != id);
         let word = format!("gone {id}");
         for rank in self.ranks.iter().filter(|rank| rank.id != id) {
-            tell(rank, &word);
+            send_word(rank, &word);
         }
         self.spawn(RankId {
             slot: id.slot,
@@ -268,7 +268,7 @@ impl Parent<'_> {
             if until <= Instant::now() {
                 signal(&rank.child, Signal::CONT)?;
                 rank.stopped = None;
-                rank.heard = Instant::now();
+                rank.last_word = Instant::now();
                 self.judge.stopped(rank.id, from, now_ns());
             }
         }
@@ -300,7 +300,7 @@ impl Parent<'_> {
         let list: Vec<String> = members.iter().map(RankId::to_string).collect();
         let word = format!("group {} {}", self.group, list.join(" "));
         for rank in self.ranks.iter().filter(|rank| members.contains(&rank.id)) {
-            tell(rank, &word);
+            send_word(rank, &word);
         }
         self.group_open = members;
         Ok(())
@@ -329,7 +329,7 @@ impl Parent<'_> {
             if let Some(status) = rank.child.try_wait()? {
                 return Err(Fail::here(format_args!("rank {} ended by itself: {status}", rank.id)));
             }
-            if rank.stopped.is_none() && rank.heard.elapsed() > SILENCE {
+            if rank.stopped.is_none() && rank.last_word.elapsed() > SILENCE {
                 return Err(Fail::here(format_args!("rank {} hangs", rank.id)));
             }
         }

@@ -65,7 +65,7 @@ pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
         storm.take_all_rooms();
     }
     let (key, base) = storm.net.remote.unwrap_or((0, 0));
-    rank.tell(format!("name {key} {base} {}", to_hex(&name)).as_bytes())?;
+    rank.send_to_parent(format!("name {key} {base} {}", to_hex(&name)).as_bytes())?;
     while !storm.step()? {}
     Ok(())
 }
@@ -73,7 +73,7 @@ pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
 impl Storm<'_> {
     /// Executes one step of the loop. Returns true when the parent has ended the storm.
     fn step(&mut self) -> Outcome<bool> {
-        while let Some(parts) = self.rank.hear()? {
+        while let Some(parts) = self.rank.receive_from_parent()? {
             for part in parts {
                 let text = String::from_utf8_lossy(&part).into_owned();
                 if text == "quit" {
@@ -261,7 +261,7 @@ impl Storm<'_> {
             check!(!hangs, "an operation of group {} waits for the dead", group.number);
         }
         if !self.report.is_empty() {
-            self.rank.tell(self.report.as_bytes())?;
+            self.rank.send_to_parent(self.report.as_bytes())?;
             self.report.clear();
         }
         if now_ns() - self.beat < BEAT_NS {
@@ -273,6 +273,6 @@ impl Storm<'_> {
         let drained = u8::from(self.draining && sends == 0);
         let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
         let text = format!("beat {drained} {} {}\n", sandbox::usage()?, done.join(" "));
-        self.rank.tell(text.as_bytes())
+        self.rank.send_to_parent(text.as_bytes())
     }
 }

@@ -44,7 +44,7 @@ pub use fabric::{Domain, Fabric};
 pub use info::{DomainAttr, Hints, Info};
 pub use library::{Lib, version};
 pub use messages::{NullMessage, TaggedMsg};
-pub use mr::{Mr, MrAsk};
+pub use mr::{Mr, MrRequest};
 pub use object::Fid;
 pub use one_sided::{AtomicTarget, Ioc, Kind as AtomicKind, RmaIoc, RmaIov, RmaMsg};
 pub use pages::{maps_windows, may_hold_stores};
@@ -54,5 +54,5 @@ pub use shared::Stx;
 pub use shared_file::{
     SharedFile, attach_segment, is_process_vm_permitted, mappings_of, new_segment, unlink_shm,
 };
-pub use trigger::{Operation, Work, WorkAsk, when, when_nothing};
+pub use trigger::{Operation, Work, WorkRequest, when, when_nothing};
 pub use walk::{CallResult, Slot, Tables};

@@ -24,7 +24,7 @@ is_fid!(Mr);
 
 /// Parameters of a registration beside the memory.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct MrAsk {
+pub struct MrRequest {
     pub access: u64,
     pub key: u64,
     pub flags: u64,
@@ -32,7 +32,7 @@ pub struct MrAsk {
 
 impl Mr {
     /// `fi_mr_reg`.
-    pub fn reg(domain: &Arc<Domain>, buf: Buf, ask: MrAsk) -> Result<Arc<Mr>> {
+    pub fn reg(domain: &Arc<Domain>, buf: Buf, spec: MrRequest) -> Result<Arc<Mr>> {
         let (fid, ops) = mr_ops(domain)?;
         let mut mr = ptr::null_mut();
         // SAFETY: the domain is open; the memory is never freed; one pointer is written to `mr`.
@@ -41,10 +41,10 @@ impl Mr {
                 fid,
                 buf.ptr().cast(),
                 buf.len(),
-                ask.access,
+                spec.access,
                 0,
-                ask.key,
-                ask.flags,
+                spec.key,
+                spec.flags,
                 &raw mut mr,
                 ptr::null_mut(),
             )
@@ -53,7 +53,7 @@ impl Mr {
     }
 
     /// `fi_mr_regv`.
-    pub fn regv(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk) -> Result<Arc<Mr>> {
+    pub fn regv(domain: &Arc<Domain>, bufs: &[Buf], spec: MrRequest) -> Result<Arc<Mr>> {
         let (fid, ops) = mr_ops(domain)?;
         let iov = iovecs(bufs);
         let mut mr = ptr::null_mut();
@@ -63,10 +63,10 @@ impl Mr {
                 fid,
                 iov.as_ptr(),
                 iov.len(),
-                ask.access,
+                spec.access,
                 0,
-                ask.key,
-                ask.flags,
+                spec.key,
+                spec.flags,
                 &raw mut mr,
                 ptr::null_mut(),
             )
@@ -78,26 +78,26 @@ impl Mr {
     pub fn regattr(
         domain: &Arc<Domain>,
         bufs: &[Buf],
-        ask: MrAsk,
+        spec: MrRequest,
         context: usize,
     ) -> Result<Arc<Mr>> {
-        Mr::regattr_in(domain, bufs, ask, context, ptr::null())
+        Mr::regattr_in(domain, bufs, spec, context, ptr::null())
     }
 
     /// `fi_mr_regattr` with another object as `base_mr`.
     pub fn regattr_within(
         domain: &Arc<Domain>,
         bufs: &[Buf],
-        ask: MrAsk,
+        spec: MrRequest,
         base: &dyn Fid,
     ) -> Result<Arc<Mr>> {
-        Mr::regattr_in(domain, bufs, ask, 0, base.raw_fid()?.cast())
+        Mr::regattr_in(domain, bufs, spec, 0, base.raw_fid()?.cast())
     }
 
     fn regattr_in(
         domain: &Arc<Domain>,
         bufs: &[Buf],
-        ask: MrAsk,
+        spec: MrRequest,
         context: usize,
         base_mr: *const sys::fid_mr,
     ) -> Result<Arc<Mr>> {
@@ -106,11 +106,11 @@ impl Mr {
         let attr = sys::fi_mr_attr {
             context: ptr::without_provenance_mut(context),
             base_mr,
-            ..attributes(iov.as_ptr(), iov.len(), ask)
+            ..attributes(iov.as_ptr(), iov.len(), spec)
         };
         let mut mr = ptr::null_mut();
         // SAFETY: as in `reg`; the attributes and their pointers outlive the call.
-        let code = unsafe { (ops.regattr)(fid, &raw const attr, ask.flags, &raw mut mr) };
+        let code = unsafe { (ops.regattr)(fid, &raw const attr, spec.flags, &raw mut mr) };
         Mr::adopt(domain, code, mr)
     }
 
@@ -119,7 +119,7 @@ impl Mr {
         domain: &Arc<Domain>,
         fd: BorrowedFd<'_>,
         buf: Buf,
-        ask: MrAsk,
+        spec: MrRequest,
     ) -> Result<Arc<Mr>> {
         let (raw, ops) = mr_ops(domain)?;
         let dmabuf = sys::fi_mr_dmabuf {
@@ -128,12 +128,12 @@ impl Mr {
             len: buf.len(),
             base_addr: buf.ptr().cast(),
         };
-        let attr = attributes((&raw const dmabuf).cast(), 1, ask);
+        let attr = attributes((&raw const dmabuf).cast(), 1, spec);
         let mut mr = ptr::null_mut();
         // SAFETY: as in `regattr_in`; with this flag the attributes point to a `struct
         // fi_mr_dmabuf` instead of an iovec.
         let code = unsafe {
-            (ops.regattr)(raw, &raw const attr, ask.flags | sys::FI_MR_DMABUF, &raw mut mr)
+            (ops.regattr)(raw, &raw const attr, spec.flags | sys::FI_MR_DMABUF, &raw mut mr)
         };
         Mr::adopt(domain, code, mr)
     }
@@ -228,13 +228,13 @@ impl Mr {
 }
 
 /// Returns the attributes of host memory for `fi_mr_regattr`.
-fn attributes(mr_iov: *const sys::iovec, iov_count: usize, ask: MrAsk) -> sys::fi_mr_attr {
+fn attributes(mr_iov: *const sys::iovec, iov_count: usize, spec: MrRequest) -> sys::fi_mr_attr {
     sys::fi_mr_attr {
         mr_iov,
         iov_count,
-        access: ask.access,
+        access: spec.access,
         offset: 0,
-        requested_key: ask.key,
+        requested_key: spec.key,
         context: ptr::null_mut(),
         auth_key_size: 0,
         auth_key: ptr::null_mut(),

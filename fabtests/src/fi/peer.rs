@@ -35,7 +35,7 @@ pub struct Written {
 
 /// Calls that an owner received, in order.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct CallLog {
     pub written: Vec<Written>,
     pub good: u64,
     pub bad: u64,
@@ -82,7 +82,7 @@ pub struct Owner {
     cntr: sys::fid_peer_cntr,
     /// The peer stores its functions in this object.
     srx: UnsafeCell<sys::fid_peer_srx>,
-    heard: Mutex<Heard>,
+    call_log: Mutex<CallLog>,
 }
 
 // SAFETY: the pointers refer to statics; a lock guards the rest.
@@ -155,12 +155,12 @@ unsafe extern "C" fn writeerr(
 
 unsafe extern "C" fn inc(cntr: *mut sys::fid_peer_cntr) {
     // SAFETY: `cntr` is the counter given to the peer.
-    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }.heard().good += 1;
+    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }.call_log().good += 1;
 }
 
 unsafe extern "C" fn incerr(cntr: *mut sys::fid_peer_cntr) {
     // SAFETY: `cntr` is the counter given to the peer.
-    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }.heard().bad += 1;
+    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }.call_log().bad += 1;
 }
 
 unsafe extern "C" fn get_msg(
@@ -205,18 +205,18 @@ unsafe fn get(
         owner_context: ptr::null_mut(),
         iov: ptr::null_mut(),
     }));
-    let mut heard = owner.heard();
-    heard.asked += 1;
-    let at = heard.posted.iter().position(|r| r.takes(tagged, attr.tag, attr.addr));
+    let mut call_log = owner.call_log();
+    call_log.asked += 1;
+    let at = call_log.posted.iter().position(|r| r.takes(tagged, attr.tag, attr.addr));
     let code = match at {
         Some(at) => {
-            let receive = heard.posted.remove(at);
+            let receive = call_log.posted.remove(at);
             fill(new, receive);
             0
         }
         None => -sys::FI_ENOENT,
     };
-    drop(heard);
+    drop(call_log);
     // SAFETY: `entry` holds one pointer.
     unsafe { *entry = new };
     code
@@ -241,7 +241,7 @@ unsafe extern "C" fn queue(entry: *mut sys::fi_peer_rx_entry) -> i32 {
     let srx = unsafe { (*entry).srx };
     // SAFETY: `srx` is the receive context given to the peer.
     let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
-    owner.heard().waiting.push(PeerEntry(entry));
+    owner.call_log().waiting.push(PeerEntry(entry));
     0
 }
 
@@ -250,9 +250,9 @@ unsafe extern "C" fn for_each(srx: *mut sys::fid_peer_srx, get_addr: sys::fi_pee
     // SAFETY: `srx` is the receive context given to the peer.
     let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
     let waiting: Vec<PeerEntry> = {
-        let mut heard = owner.heard();
-        heard.told += 1;
-        heard.waiting.clone()
+        let mut call_log = owner.call_log();
+        call_log.told += 1;
+        call_log.waiting.clone()
     };
     for PeerEntry(entry) in waiting {
         // SAFETY: this owner holds the entries of the list.
@@ -268,7 +268,7 @@ unsafe extern "C" fn free_entry(entry: *mut sys::fi_peer_rx_entry) {
     // SAFETY: the entry was made by `get`.
     let srx = unsafe { (*entry).srx };
     // SAFETY: `srx` is the receive context given to the peer.
-    unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }.heard().freed += 1;
+    unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }.call_log().freed += 1;
     // SAFETY: the peer returns the entry to the owner.
     unsafe { forget(entry) };
 }
@@ -295,7 +295,7 @@ impl Receive {
     }
 }
 
-impl Heard {
+impl CallLog {
     /// Number of queued messages.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -329,7 +329,7 @@ impl Owner {
                 owner_ops: (&raw const SRX_OPS).cast_mut(),
                 peer_ops: ptr::null(),
             }),
-            heard: Mutex::default(),
+            call_log: Mutex::default(),
         }));
         OWNERS.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
         owner
@@ -337,18 +337,18 @@ impl Owner {
 
     /// Appends an entry to the queue. Returns the return value for the peer.
     fn enter(&self, entry: Written) -> isize {
-        let mut heard = self.heard();
-        if heard.full {
-            heard.refused += 1;
+        let mut call_log = self.call_log();
+        if call_log.full {
+            call_log.refused += 1;
             return -sys::FI_EAGAIN as isize;
         }
-        heard.written.push(entry);
+        call_log.written.push(entry);
         0
     }
 
     /// Calls received so far.
-    pub fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn call_log(&self) -> MutexGuard<'_, CallLog> {
+        self.call_log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Posts a receive, which takes the oldest queued message of any source.
@@ -387,12 +387,12 @@ impl Owner {
     }
 
     fn post(&self, receive: Receive) -> Result {
-        let mut heard = self.heard();
-        let Some(PeerEntry(entry)) = take(&mut heard.waiting, &receive) else {
-            heard.posted.push(receive);
+        let mut call_log = self.call_log();
+        let Some(PeerEntry(entry)) = take(&mut call_log.waiting, &receive) else {
+            call_log.posted.push(receive);
             return Ok(());
         };
-        drop(heard);
+        drop(call_log);
         // SAFETY: the entry was made by `get`, and the peer has queued it.
         fill(unsafe { &mut *entry }, receive);
         let ops = self.peer_ops()?;
@@ -412,7 +412,7 @@ impl Owner {
             pieces: 1,
             context: 0,
         };
-        let Some(PeerEntry(entry)) = take(&mut self.heard().waiting, &receive) else {
+        let Some(PeerEntry(entry)) = take(&mut self.call_log().waiting, &receive) else {
             return Ok(false);
         };
         let ops = self.peer_ops()?;
@@ -436,12 +436,12 @@ impl Owner {
             // SAFETY: this owner holds the entries of the list.
             unsafe { (**entry).addr }
         };
-        self.heard().waiting.iter().map(sender).collect()
+        self.call_log().waiting.iter().map(sender).collect()
     }
 
     /// Number of queued messages.
     pub fn waiting(&self) -> usize {
-        self.heard().waiting()
+        self.call_log().waiting()
     }
 
     /// `fi_cq_open` with `FI_PEER`.

@@ -109,7 +109,7 @@ impl Buf {
     }
 
     /// Asks for huge pages with `madvise(2)`.
-    pub fn ask_for_huge_pages(&self) -> Result<()> {
+    pub fn request_huge_pages(&self) -> Result<()> {
         // SAFETY: changes no byte.
         unsafe { rustix::mm::madvise(self.ptr().cast(), self.len(), Advice::LinuxHugepage) }
     }

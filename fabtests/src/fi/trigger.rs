@@ -68,7 +68,7 @@ pub enum Operation<'a> {
 
 /// Parameters of work for a domain.
 #[derive(Debug, Clone, Copy)]
-pub struct WorkAsk<'a> {
+pub struct WorkRequest<'a> {
     pub cntr: &'a Cntr,
     pub threshold: u64,
     pub completion: Option<&'a Cntr>,
@@ -175,10 +175,10 @@ fn fetch(result: Buf) -> sys::fi_msg_fetch {
 /// Returns the type of work for an operation, and its description.
 fn describe(
     ep: *mut sys::fid_ep,
-    ask: &WorkAsk<'_>,
+    spec: &WorkRequest<'_>,
     operation: Operation<'_>,
 ) -> Result<(u32, sys::fi_deferred_op)> {
-    let (context, flags) = (ask.context, ask.flags);
+    let (context, flags) = (spec.context, spec.flags);
     let counter = |cntr: &Cntr, value| -> Result<sys::fi_deferred_op> {
         Ok(sys::fi_deferred_op { cntr: leak(sys::fi_op_cntr { cntr: cntr.object.raw()?, value }) })
     };
@@ -242,23 +242,33 @@ fn describe(
 impl Domain {
     /// `fi_control(FI_QUEUE_WORK)`. Counter operations receive the endpoint as well, though they
     /// need none.
-    pub fn queue_work(&self, ep: &Ep, ask: &WorkAsk<'_>, operation: Operation<'_>) -> Result<Work> {
-        let (op_type, op) = describe(ep.object.raw()?, ask, operation)?;
-        self.queue_raw(ask, op_type, op)
+    pub fn queue_work(
+        &self,
+        ep: &Ep,
+        spec: &WorkRequest<'_>,
+        operation: Operation<'_>,
+    ) -> Result<Work> {
+        let (op_type, op) = describe(ep.object.raw()?, spec, operation)?;
+        self.queue_raw(spec, op_type, op)
     }
 
     /// `fi_control(FI_QUEUE_WORK)` with an unknown type of work.
-    pub fn queue_invalid(&self, ask: &WorkAsk<'_>, op_type: u32) -> Result<Work> {
+    pub fn queue_invalid(&self, spec: &WorkRequest<'_>, op_type: u32) -> Result<Work> {
         let op = sys::fi_deferred_op { msg: ptr::null_mut() };
-        self.queue_raw(ask, op_type, op)
+        self.queue_raw(spec, op_type, op)
     }
 
-    fn queue_raw(&self, ask: &WorkAsk<'_>, op_type: u32, op: sys::fi_deferred_op) -> Result<Work> {
-        let completion = ask.completion.map(|c| c.object.raw()).transpose()?;
+    fn queue_raw(
+        &self,
+        spec: &WorkRequest<'_>,
+        op_type: u32,
+        op: sys::fi_deferred_op,
+    ) -> Result<Work> {
+        let completion = spec.completion.map(|c| c.object.raw()).transpose()?;
         let work = leak(sys::fi_deferred_work {
             context: sys::fi_context2 { internal: [ptr::null_mut(); 8] },
-            threshold: ask.threshold,
-            triggering_cntr: ask.cntr.object.raw()?,
+            threshold: spec.threshold,
+            triggering_cntr: spec.cntr.object.raw()?,
             completion_cntr: completion.unwrap_or(ptr::null_mut()),
             op_type,
             op,

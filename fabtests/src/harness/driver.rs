@@ -174,7 +174,7 @@ impl Run<'_> {
             };
             let ready = self.wait_for_words(left)?;
             for index in ready {
-                self.hear(index)?;
+                self.receive_from(index)?;
             }
             for index in 0..self.ranks.len() {
                 self.notice_end(index)?;
@@ -211,7 +211,7 @@ impl Run<'_> {
     }
 
     /// Receives one message of a rank and acts on it.
-    fn hear(&mut self, index: usize) -> Outcome {
+    fn receive_from(&mut self, index: usize) -> Outcome {
         let Some(rank) = self.ranks.get_mut(index) else {
             return Ok(());
         };
@@ -294,7 +294,7 @@ impl Run<'_> {
         if rank.state == State::Running {
             // A message sent before the death still counts.
             if let Ok(true) = has_word(&rank.control) {
-                return self.hear(index);
+                return self.receive_from(index);
             }
         }
         let ending = rank.state == State::Ending;

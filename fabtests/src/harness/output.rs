@@ -13,7 +13,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// Prints a line. Standard output may be closed; the exit code still reports the result.
-pub fn say(line: &str) {
+pub fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 

@@ -41,12 +41,12 @@ impl Cue {
     }
 
     /// Lets the other process continue.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         self.0.send(&[1]).expect("the other process is gone");
     }
 
     /// Whether the other process has sent its cue already.
-    pub fn is_told(&self) -> bool {
+    pub fn is_notified(&self) -> bool {
         let mut byte = [0; 8];
         let blocks = |on: bool| self.0.set_nonblocking(!on).expect("a socket");
         blocks(false);
@@ -63,7 +63,7 @@ impl Cue {
 
     /// Lets the other process continue, and waits until it sends its cue.
     pub fn meet(&self) {
-        self.tell();
+        self.notify();
         self.wait();
     }
 }

@@ -170,7 +170,7 @@ impl Rank {
     }
 
     /// Sends bytes to a parent that is not a driver of cases.
-    pub fn tell(&self, bytes: &[u8]) -> Outcome {
+    pub fn send_to_parent(&self, bytes: &[u8]) -> Outcome {
         Ok(Say::Exchange(bytes.to_vec()).send(&self.control)?)
     }
 
@@ -178,7 +178,7 @@ impl Rank {
     ///
     /// Kills this process if the parent has closed its end. A parent that kills a rank through a
     /// wrapper closes it before the rank has died, and a killed rank must not close its endpoints.
-    pub fn hear(&self) -> Outcome<Option<Vec<Vec<u8>>>> {
+    pub fn receive_from_parent(&self) -> Outcome<Option<Vec<Vec<u8>>>> {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec::default())) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),

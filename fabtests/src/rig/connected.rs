@@ -4,7 +4,7 @@
 
 use libfabric_sys as sys;
 
-use super::{Ask, Rig, offer};
+use super::{Rig, Spec, offer};
 use crate::check_eq;
 use crate::fi::{CmEvent, Domain, Eq, EqAttr, Errno, Fabric, Pep};
 use crate::harness::{Fail, Outcome, Rank};
@@ -17,31 +17,31 @@ impl<'r> Rig<'r> {
     ///
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
-    pub fn open(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
+    pub fn open(rank: &'r Rank, spec: &Spec) -> Outcome<Rig<'r>> {
         rank.made.get_or_init(|| ());
         let setup = rank.setup;
-        let ask = ask.clone().with(|ask| {
+        let spec = spec.clone().with(|spec| {
             if setup.shared_tx {
-                ask.hints.tx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+                spec.hints.tx_ctx_cnt = sys::FI_SHARED_CONTEXT;
             }
             if setup.shared_rx {
-                ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+                spec.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
             }
             if setup.prefix {
-                ask.hints.mode |= sys::FI_MSG_PREFIX;
+                spec.hints.mode |= sys::FI_MSG_PREFIX;
             }
         });
         let rig = match setup.ep_type {
-            0 => Rig::open_alone(rank, &ask)?.meet(),
-            sys::FI_EP_MSG => connect(rank, &ask),
+            0 => Rig::open_alone(rank, &spec)?.meet(),
+            sys::FI_EP_MSG => connect(rank, &spec),
             other => {
-                let ask = ask.with(|ask| {
-                    ask.hints.ep_type = other;
+                let spec = spec.with(|spec| {
+                    spec.hints.ep_type = other;
                     // Datagrams have no order.
-                    ask.hints.tx.msg_order = 0;
-                    ask.hints.rx.msg_order = 0;
+                    spec.hints.tx.msg_order = 0;
+                    spec.hints.rx.msg_order = 0;
                 });
-                Rig::open_alone(rank, &ask)?.meet()
+                Rig::open_alone(rank, &spec)?.meet()
             }
         }?;
         if setup.prefix && rig.prefix() == 0 {
@@ -55,13 +55,13 @@ impl<'r> Rig<'r> {
 ///
 /// # Errors
 /// `NotRun` when the provider has no such offer; a failure of any call.
-fn connect<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
+fn connect<'r>(rank: &'r Rank, spec: &Spec) -> Outcome<Rig<'r>> {
     check_eq!(rank.count, 2, "a connection has two ends");
-    let ask = ask.clone().with(|ask| {
-        ask.hints.ep_type = sys::FI_EP_MSG;
-        ask.eq = true;
+    let spec = spec.clone().with(|spec| {
+        spec.hints.ep_type = sys::FI_EP_MSG;
+        spec.eq = true;
     });
-    let info = offer(rank, &ask)?;
+    let info = offer(rank, &spec)?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
     let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
@@ -74,17 +74,17 @@ fn connect<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
         let request = eq.sread_cm(&info, 0, PATIENCE_MS)?;
         check_eq!((request.event, request.fid), (sys::FI_CONNREQ, pep.address()?));
         let mut info = request.info.ok_or_else(|| Fail::here("a request without an info"))?;
-        if let Some(mr_mode) = ask.opened_mr_mode {
+        if let Some(mr_mode) = spec.opened_mr_mode {
             info.set_mr_mode(mr_mode);
         }
-        let rig = Rig::open_in(rank, info, &fabric, &domain, &ask)?;
+        let rig = Rig::open_in(rank, info, &fabric, &domain, &spec)?;
         rig.ep.accept(&[])?;
         connected(&rig)?;
         rig
     } else {
         let names = rank.exchange(&[], &mut || Ok(()))?;
         let name = names.first().ok_or_else(|| Fail::here("no name of rank 0"))?;
-        let rig = Rig::open_in(rank, info, &fabric, &domain, &ask)?;
+        let rig = Rig::open_in(rank, info, &fabric, &domain, &spec)?;
         rig.ep.connect(name, &[])?;
         connected(&rig)?;
         rig

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 
 use super::Rig;
-use crate::fi::{AtomicTarget, Buf, Fid, Mr, MrAsk};
+use crate::fi::{AtomicTarget, Buf, Fid, Mr, MrRequest};
 use crate::harness::{Fail, Outcome};
 
 /// Memory of one rank for remote access.
@@ -44,8 +44,8 @@ impl Rig<'_> {
     /// # Errors
     /// A failure of any call; `NotRun` for modes that no case supports.
     pub fn register(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Remote)> {
-        let ask = MrAsk { access, key: self.fresh_key(), flags: 0 };
-        let mr = Mr::reg(&self.domain, buf, ask)?;
+        let spec = MrRequest { access, key: self.fresh_key(), flags: 0 };
+        let mr = Mr::reg(&self.domain, buf, spec)?;
         let remote = self.ready_region(&mr, buf)?;
         Ok((mr, remote))
     }

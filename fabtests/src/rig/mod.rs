@@ -6,10 +6,10 @@
 //! peers meanwhile. Completions read in a wait are kept in order. Cases about opening objects call
 //! the client directly.
 
-mod ask;
 mod connected;
 mod memory;
 mod queue;
+mod spec;
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
 
-pub use self::ask::{Ask, Queues};
 pub use self::memory::Remote;
 pub use self::queue::{Done, Queue};
+pub use self::spec::{Queues, Spec};
 use crate::fi::{
     Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric, Hints,
     Info, Lib, Result, Stx, hold_to_errno,
@@ -80,8 +80,8 @@ pub fn offers(rank: &Rank, lib: &'static Lib, hints: &Hints) -> Outcome<Vec<Info
 ///
 /// # Errors
 /// Errors of [`offers`].
-pub fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
-    let list = offers(rank, load(rank)?, &ask.hints)?;
+pub fn first_offer(rank: &Rank, spec: &Spec) -> Outcome<Info> {
+    let list = offers(rank, load(rank)?, &spec.hints)?;
     list.into_iter().next().ok_or_else(|| Fail::here("an empty list"))
 }
 
@@ -89,17 +89,17 @@ pub fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
 ///
 /// # Errors
 /// Errors of [`offers`].
-pub fn first_domain(rank: &Rank, ask: &Ask) -> Outcome<(Info, Arc<Fabric>, Arc<Domain>)> {
-    let info = first_offer(rank, ask)?;
+pub fn first_domain(rank: &Rank, spec: &Spec) -> Outcome<(Info, Arc<Fabric>, Arc<Domain>)> {
+    let info = first_offer(rank, spec)?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
     Ok((info, fabric, domain))
 }
 
 /// Returns the first offer, changed as the case requires.
-fn offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
-    let mut info = first_offer(rank, ask)?;
-    if let Some(mr_mode) = ask.opened_mr_mode {
+fn offer(rank: &Rank, spec: &Spec) -> Outcome<Info> {
+    let mut info = first_offer(rank, spec)?;
+    if let Some(mr_mode) = spec.opened_mr_mode {
         info.set_mr_mode(mr_mode);
     }
     Ok(info)
@@ -140,23 +140,23 @@ impl<'r> Rig<'r> {
     ///
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
-    pub fn open_alone(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
-        let info = offer(rank, ask)?;
+    pub fn open_alone(rank: &'r Rank, spec: &Spec) -> Outcome<Rig<'r>> {
+        let info = offer(rank, spec)?;
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;
-        Rig::open_in(rank, info, &fabric, &domain, ask)
+        Rig::open_in(rank, info, &fabric, &domain, spec)
     }
 
     /// Opens all objects at a given address, as [`Rig::open_alone`] does.
     ///
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
-    pub fn open_at(rank: &'r Rank, ask: &Ask, name: &[u8]) -> Outcome<Rig<'r>> {
-        let mut info = offer(rank, ask)?;
+    pub fn open_at(rank: &'r Rank, spec: &Spec, name: &[u8]) -> Outcome<Rig<'r>> {
+        let mut info = offer(rank, spec)?;
         info.set_src_addr(name);
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;
-        Rig::open_in(rank, info, &fabric, &domain, ask)
+        Rig::open_in(rank, info, &fabric, &domain, spec)
     }
 
     /// Opens all other objects in a domain that is open already.
@@ -165,10 +165,10 @@ impl<'r> Rig<'r> {
         info: Info,
         fabric: &Arc<Fabric>,
         domain: &Arc<Domain>,
-        ask: &Ask,
+        spec: &Spec,
     ) -> Outcome<Rig<'r>> {
         let av = Av::open(domain, info.domain().av_type, rank.count)?;
-        Rig::open_on(rank, info, (fabric, domain), av, ask)
+        Rig::open_on(rank, info, (fabric, domain), av, spec)
     }
 
     /// Opens all other objects in an open domain with a vector of the caller.
@@ -177,40 +177,40 @@ impl<'r> Rig<'r> {
         info: Info,
         (fabric, domain): (&Arc<Fabric>, &Arc<Domain>),
         av: Arc<Av>,
-        ask: &Ask,
+        spec: &Spec,
     ) -> Outcome<Rig<'r>> {
         let cq_attr = CqAttr {
-            size: ask.cq_size,
+            size: spec.cq_size,
             flags: 0,
-            format: if ask.format == 0 { sys::FI_CQ_FORMAT_TAGGED } else { ask.format },
-            wait_obj: ask.wait_obj,
-            wait_cond: ask.wait_cond,
+            format: if spec.format == 0 { sys::FI_CQ_FORMAT_TAGGED } else { spec.format },
+            wait_obj: spec.wait_obj,
+            wait_cond: spec.wait_cond,
         };
         let open_cq = || match Cq::open(domain, cq_attr) {
             Err(Errno::ENOSYS) => Err(Fail::NotRun("no such completion queue".into())),
             other => Ok(other?),
         };
-        let tx = Queue::new(open_cq()?, ask.sources);
-        let rx = match ask.queues {
+        let tx = Queue::new(open_cq()?, spec.sources);
+        let rx = match spec.queues {
             Queues::One => tx.clone(),
-            Queues::Two | Queues::Unbound => Queue::new(open_cq()?, ask.sources),
+            Queues::Two | Queues::Unbound => Queue::new(open_cq()?, spec.sources),
         };
         let ep = Ep::open(domain, &info)?;
         if info.ep().type_ != sys::FI_EP_MSG {
             ep.attach(&av, 0)?;
         }
-        let inbox = if ask.hints.rx_ctx_cnt == sys::FI_SHARED_CONTEXT {
-            let srx = Ep::shared_receive_with(domain, ask.hints.rx.op_flags);
+        let inbox = if spec.hints.rx_ctx_cnt == sys::FI_SHARED_CONTEXT {
+            let srx = Ep::shared_receive_with(domain, spec.hints.rx.op_flags);
             let srx = supported("fi_srx_context", srx)?;
             ep.attach(&srx, 0)?;
             srx
         } else {
             Arc::clone(&ep)
         };
-        if ask.hints.tx_ctx_cnt == sys::FI_SHARED_CONTEXT {
+        if spec.hints.tx_ctx_cnt == sys::FI_SHARED_CONTEXT {
             ep.attach(&supported("fi_stx_context", Stx::open(domain))?, 0)?;
         }
-        let eq = if ask.eq {
+        let eq = if spec.eq {
             let attr = EqAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..EqAttr::default() };
             let eq = Eq::open(fabric, attr)?;
             ep.attach(&eq, 0)?;
@@ -218,8 +218,8 @@ impl<'r> Rig<'r> {
         } else {
             None
         };
-        let selective = if ask.selective { sys::FI_SELECTIVE_COMPLETION } else { 0 };
-        match ask.queues {
+        let selective = if spec.selective { sys::FI_SELECTIVE_COMPLETION } else { 0 };
+        match spec.queues {
             Queues::One => ep.attach(&tx.cq, sys::FI_TRANSMIT | sys::FI_RECV | selective)?,
             Queues::Two => {
                 ep.attach(&tx.cq, sys::FI_TRANSMIT | selective)?;
@@ -228,7 +228,7 @@ impl<'r> Rig<'r> {
             Queues::Unbound => {}
         }
         let mut counters = Vec::new();
-        for bit in (0..64).map(|shift| 1_u64 << shift).filter(|bit| ask.counters & bit != 0) {
+        for bit in (0..64).map(|shift| 1_u64 << shift).filter(|bit| spec.counters & bit != 0) {
             let attr = CntrAttr { wait_obj: sys::FI_WAIT_UNSPEC, ..CntrAttr::default() };
             let cntr = supported("fi_cntr_open", Cntr::open(domain, attr))?;
             supported("binding a counter", ep.attach(&cntr, bit))?;
@@ -493,7 +493,7 @@ impl<'r> Rig<'r> {
         let found = self.counters.iter().find(|(have, _)| *have == bit);
         found
             .map(|(_, cntr)| cntr)
-            .ok_or_else(|| Fail::here("a case uses a counter it did not ask for"))
+            .ok_or_else(|| Fail::here("a case uses a counter that its requirements lack"))
     }
 
     /// Makes progress until a counter has at least `value`.

@@ -39,7 +39,7 @@ unsafe extern "C" fn fabric(
     -FI_ENODATA
 }
 
-fn say(host: &Host, line: &str) {
+fn print_line(host: &Host, line: &str) {
     let text = CString::new(line).unwrap_or_default();
     host.log(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE, (c"probe", line!()), &text);
 }
@@ -47,8 +47,8 @@ fn say(host: &Host, line: &str) {
 /// Defines a parameter and logs its value.
 fn param(host: &Host, name: &CStr, kind: fi_param_type) {
     match host.param_define(&PROVIDER, name, kind, c"100% of the probe's help") {
-        Ok(param) => say(host, &format!("param {name:?} {:?}", host.param_get(&param))),
-        Err(e) => say(host, &format!("param {name:?} undefined {e}")),
+        Ok(param) => print_line(host, &format!("param {name:?} {:?}", host.param_get(&param))),
+        Err(e) => print_line(host, &format!("param {name:?} undefined {e}")),
     }
 }
 
@@ -60,14 +60,17 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
     // SAFETY: as above.
     let mapped = unsafe { Host::from_mapped() };
     let host = on_stack.unwrap_or_default();
-    say(&host, &format!("stack {:?} version {:#x}", host.path(), host.version()));
-    say(&host, &format!("mapped {:?}", mapped.unwrap_or_default().path()));
-    say(&host, &format!("100%s enabled {}", host.log_enabled(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE)));
+    print_line(&host, &format!("stack {:?} version {:#x}", host.path(), host.version()));
+    print_line(&host, &format!("mapped {:?}", mapped.unwrap_or_default().path()));
+    print_line(
+        &host,
+        &format!("100%s enabled {}", host.log_enabled(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE)),
+    );
     let (mut showtime, mut ready) = (0, [false; 2]);
     for r in &mut ready {
         *r = host.log_ready(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE, &mut showtime);
     }
-    say(&host, &format!("ready {ready:?}"));
+    print_line(&host, &format!("ready {ready:?}"));
     param(&host, c"text", FI_PARAM_STRING);
     param(&host, c"number", FI_PARAM_INT);
     param(&host, c"size", FI_PARAM_SIZE_T);
@@ -75,7 +78,7 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
     param(&host, c"nonsense", FI_PARAM_BOOL);
     param(&host, c"unset", FI_PARAM_INT);
     let again = host.param_define(&PROVIDER, c"number", FI_PARAM_STRING, c"again").err();
-    say(&host, &format!("again {}", again == Some(FI_EALREADY)));
+    print_line(&host, &format!("again {}", again == Some(FI_EALREADY)));
     // SAFETY: this is `fi_prov_ini`.
     unsafe { PROVIDER.set_fi_version(host.version()) };
     PROVIDER.as_ptr()

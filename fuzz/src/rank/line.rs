@@ -84,7 +84,7 @@ impl Line {
             written: None,
             extra: None,
         };
-        line.say(0);
+        line.print_line(0);
         Ok(line)
     }
 
@@ -97,7 +97,7 @@ impl Line {
         Head { from: self.me, to: RankId { slot: 0, life: 0 }, class: 0, seq: self.seq }
     }
 
-    fn say(&mut self, len: usize) {
+    fn print_line(&mut self, len: usize) {
         let word = self.head().pack();
         self.out.extend(word.to_ne_bytes());
         self.out.extend((len as u64).to_ne_bytes());
@@ -128,7 +128,7 @@ impl Line {
             Err(e) => return Ok(Err(e)),
         }
         if self.out.is_empty() && !draining && self.heard && rng.one_in(3) {
-            self.say(rng.pick(&SIZES).unwrap_or(0));
+            self.print_line(rng.pick(&SIZES).unwrap_or(0));
             *sends += 1;
         }
         let part: Vec<u8> = self.out.iter().take(16_384).copied().collect();

@@ -107,7 +107,7 @@ impl<'r> Storm<'r> {
         let listener = scif.open().map_err(failed)?;
         let port = scif.bind(listener, 0).map_err(failed)?;
         scif.listen(listener, 16).map_err(failed)?;
-        rank.tell(format!("name 0 0 {port:04x}").as_bytes())?;
+        rank.send_to_parent(format!("name 0 0 {port:04x}").as_bytes())?;
         Ok(Storm {
             rank,
             scif,
@@ -126,7 +126,7 @@ impl<'r> Storm<'r> {
 
     /// Serves the parent and every connection once. Returns true when the parent has ended the run.
     fn turn(&mut self) -> Outcome<bool> {
-        while let Some(parts) = self.rank.hear()? {
+        while let Some(parts) = self.rank.receive_from_parent()? {
             for part in parts {
                 let text = String::from_utf8_lossy(&part).into_owned();
                 let words: Vec<&str> = text.split(' ').collect();
@@ -240,7 +240,7 @@ impl<'r> Storm<'r> {
     /// Sends failures, and periodically counters and resources, to the parent.
     fn beat(&mut self) -> Outcome {
         if !self.report.is_empty() {
-            self.rank.tell(self.report.as_bytes())?;
+            self.rank.send_to_parent(self.report.as_bytes())?;
             self.report.clear();
         }
         if now_ns() - self.beat < BEAT_NS {
@@ -255,6 +255,6 @@ impl<'r> Storm<'r> {
             held => held?,
         };
         let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
-        self.rank.tell(format!("beat {drained} {text} {}\n", done.join(" ")).as_bytes())
+        self.rank.send_to_parent(format!("beat {drained} {text} {}\n", done.join(" ")).as_bytes())
     }
 }

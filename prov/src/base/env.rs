@@ -272,7 +272,7 @@ pub(crate) fn env() -> &'static Settings {
         for unknown in scif::unknown_settings("FI_SCIF_", &names(), set) {
             warn(Subsys::Core, format_args!("{unknown}"));
         }
-        read(ask, |name, value, wanted| {
+        read(query, |name, value, wanted| {
             let text = format_args!("FI_SCIF_{name}={value}: invalid, default used. Set {wanted}");
             warn(Subsys::Core, text);
         })
@@ -340,7 +340,7 @@ enum ParamAnswer {
     Refused,
 }
 
-fn ask(param: &Param) -> ParamAnswer {
+fn query(param: &Param) -> ParamAnswer {
     let kind = match param.kind {
         ParamKind::Bool(_) => FI_PARAM_BOOL,
         ParamKind::Choice(..)
@@ -375,7 +375,7 @@ fn answer_of(
     }
 }
 
-fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)) -> Settings {
+fn read(query: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)) -> Settings {
     let mut env = Settings {
         stats: StatsReport::None,
         stats_dir: PathBuf::new(),
@@ -397,7 +397,7 @@ fn read(ask: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &str)
     for param in TABLE {
         let set = set(param, &mut env, param.default);
         debug_assert_eq!(set, Ok(()), "the table's own defaults can be used");
-        match ask(param) {
+        match query(param) {
             ParamAnswer::Nothing | ParamAnswer::Refused => {}
             ParamAnswer::Bool(value) => {
                 if let ParamKind::Bool(field) = param.kind {

@@ -261,7 +261,7 @@ fn drop_stale_conns(
     for old in former {
         // A process that opened both connections closed the old one gracefully first.
         let mut links = Vec::new();
-        ep.links.sock.hear(old, &mut links);
+        ep.links.sock.poll_connection(old, &mut links);
         on_links(ep, env, &mut links);
         let Some(c) = ep.links.conn(old).filter(|c| c.peer_process() != process) else {
             continue;
@@ -450,7 +450,7 @@ fn reset_duplicate_conns(
         }
         // A peer that closes gracefully announces it on this connection first.
         let mut links = Vec::new();
-        ep.links.sock.hear(duplicate, &mut links);
+        ep.links.sock.poll_connection(duplicate, &mut links);
         on_links(ep, env, &mut links);
         if ep.links.conn(duplicate).is_some() {
             on_conn_lost(ep, env, duplicate, Reason::Reset);

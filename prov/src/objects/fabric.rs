@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn open(
         }
         let node = open_node()?;
         publish_process(&node);
-        tell(&node);
+        log_properties(&node);
         let shared = FabricShared::new(attr.api_version, node);
         let head = fi::fid { fclass: fi::FI_CLASS_FABRIC, context, ops: &raw const FID_OPS };
         let fid = fi::fid_fabric { fid: head, ops: &raw const OPS, api_version: attr.api_version };
@@ -156,7 +156,7 @@ unsafe extern "C" fn trywait(
 }
 
 /// Logs at info the properties of a fabric: version, file, transport, copy path.
-fn tell(node: &Node) {
+fn log_properties(node: &Node) {
     let file = fi::own_file().unwrap_or_default();
     let transport = match node.kind() {
         TransportKind::Kernel => "kernel",

@@ -167,7 +167,7 @@ impl MrTable {
     }
 
     /// Makes peers notify this process of their direct accesses, since a counter counts them.
-    pub(crate) fn ask_for_events(&self) {
+    pub(crate) fn request_access_events(&self) {
         if let Some(shared) = &self.shared {
             shared.set_notify(true);
         }

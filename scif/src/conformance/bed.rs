@@ -154,7 +154,12 @@ pub(super) fn conn(
 }
 
 /// Publishes a record and notifies the peer.
-pub(super) fn say(endpoint: &mut Endpoint, id: ConnId, kind: u8, head: &[u8]) -> CaseResult {
+pub(super) fn send_record(
+    endpoint: &mut Endpoint,
+    id: ConnId,
+    kind: u8,
+    head: &[u8],
+) -> CaseResult {
     let connection = conn(endpoint, id)?;
     connection.tx().push_head(kind, head).map_err(|e| CaseError(format!("push: {e:?}")))?;
     connection.notify();
@@ -172,7 +177,12 @@ pub(super) fn listen(endpoint: &mut Endpoint, id: ConnId) -> Result<Option<Recor
 }
 
 /// Waits for a record of `kind` with this head.
-pub(super) fn hear(endpoint: &mut Endpoint, id: ConnId, kind: u8, head: &[u8]) -> CaseResult {
+pub(super) fn receive_record(
+    endpoint: &mut Endpoint,
+    id: ConnId,
+    kind: u8,
+    head: &[u8],
+) -> CaseResult {
     let record = until("a record", || listen(endpoint, id))?;
     ensure!(record.kind == kind && record.head() == head, "heard {record:?}");
     Ok(())

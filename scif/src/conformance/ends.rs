@@ -2,8 +2,8 @@
 //! Ends of connections, and the data that survives them.
 
 use super::bed::{
-    Bed, Case, CaseResult, accepted, bind, closed, conn, connected, ensure, events, hear, pair,
-    say, until,
+    Bed, Case, CaseResult, accepted, bind, closed, conn, connected, ensure, events, pair,
+    receive_record, send_record, until,
 };
 use crate::{CloseHow, Endpoint, Exports, LinkEvent, Reason, Refusal};
 
@@ -22,14 +22,14 @@ pub(super) const CASES: &[Case] = &[
 
 fn orderly_end(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
-    say(&mut p.a, p.ab, 1, b"last words")?;
+    send_record(&mut p.a, p.ab, 1, b"last words")?;
     p.a.close_conn(p.ab, CloseHow::Orderly);
     ensure!(p.a.conn(p.ab).is_none() && p.a.conn_count() == 0);
     ensure!(closed(&mut p.b, p.ba)? == Reason::Orderly);
     ensure!(conn(&mut p.b, p.ba)?.is_closed() && !conn(&mut p.b, p.ba)?.is_up());
-    hear(&mut p.b, p.ba, 1, b"last words")?;
+    receive_record(&mut p.b, p.ba, 1, b"last words")?;
     // Harmless, without effect.
-    say(&mut p.b, p.ba, 1, b"too late")?;
+    send_record(&mut p.b, p.ba, 1, b"too late")?;
     ensure!(events(&mut p.b).is_empty());
     p.b.close_conn(p.ba, CloseHow::Orderly);
     ensure!(p.b.conn(p.ba).is_none());
@@ -45,10 +45,10 @@ fn reset(bed: &dyn Bed) -> CaseResult {
 
 fn death(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
-    say(&mut p.a, p.ab, 1, b"published")?;
+    send_record(&mut p.a, p.ab, 1, b"published")?;
     p.a.abandon();
     ensure!(closed(&mut p.b, p.ba)? == Reason::Died);
-    hear(&mut p.b, p.ba, 1, b"published")?;
+    receive_record(&mut p.b, p.ba, 1, b"published")?;
     ensure!(events(&mut p.b).is_empty(), "told once");
     Ok(())
 }
@@ -63,7 +63,7 @@ fn closed_endpoint_sends_close(bed: &dyn Bed) -> CaseResult {
 fn listener_that_never_looked(bed: &dyn Bed) -> CaseResult {
     let (mut a, b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let ab = a.connect(b.id())?;
-    say(&mut a, ab, 1, b"hello?")?;
+    send_record(&mut a, ab, 1, b"hello?")?;
     drop(b);
     ensure!(closed(&mut a, ab)? == Reason::Refused(Refusal::Closed));
     Ok(())
@@ -72,7 +72,7 @@ fn listener_that_never_looked(bed: &dyn Bed) -> CaseResult {
 fn listener_that_died(bed: &dyn Bed) -> CaseResult {
     let (mut a, b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let ab = a.connect(b.id())?;
-    say(&mut a, ab, 1, b"hello?")?;
+    send_record(&mut a, ab, 1, b"hello?")?;
     b.abandon();
     ensure!(closed(&mut a, ab)? == Reason::Died);
     Ok(())
@@ -81,10 +81,10 @@ fn listener_that_died(bed: &dyn Bed) -> CaseResult {
 fn opener_that_died(bed: &dyn Bed) -> CaseResult {
     let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let ab = a.connect(b.id())?;
-    say(&mut a, ab, 1, b"testament")?;
+    send_record(&mut a, ab, 1, b"testament")?;
     a.abandon();
     let (ba, _) = accepted(&mut b)?;
-    hear(&mut b, ba, 1, b"testament")?;
+    receive_record(&mut b, ba, 1, b"testament")?;
     ensure!(closed(&mut b, ba)? == Reason::Died);
     Ok(())
 }
@@ -97,9 +97,9 @@ fn same_port_again(bed: &dyn Bed) -> CaseResult {
     ensure!(closed(&mut p.a, p.ab)? == Reason::Died);
     let again = p.a.connect(id)?;
     ensure!(again != p.ab);
-    say(&mut p.a, again, 4, b"the new one")?;
+    send_record(&mut p.a, again, 4, b"the new one")?;
     let (ba, _) = accepted(&mut b)?;
-    hear(&mut b, ba, 4, b"the new one")?;
+    receive_record(&mut b, ba, 4, b"the new one")?;
     connected(&mut p.a, again)?;
     ensure!(conn(&mut p.a, p.ab)?.is_closed(), "the old one stays until it is closed");
     p.a.close_conn(p.ab, CloseHow::Orderly);

@@ -5,7 +5,7 @@ use scif_ring::PushError;
 
 use super::bed::{
     Bed, Case, CaseError, CaseResult, accepted, bind, conn, connect, connected, ensure, events,
-    hear, listen, pair, say, until,
+    listen, pair, receive_record, send_record, until,
 };
 use crate::{DYNAMIC_PORTS, Endpoint, Error, Exports, LinkEvent, PortId};
 
@@ -61,17 +61,17 @@ fn records_before_acceptance(bed: &dyn Bed) -> CaseResult {
     let ab = a.connect(b.id())?;
     ensure!(!conn(&mut a, ab)?.is_up() && conn(&mut a, ab)?.initiated());
     for n in 0..100u8 {
-        say(&mut a, ab, n, &[n; 9])?;
+        send_record(&mut a, ab, n, &[n; 9])?;
     }
     let (ba, from) = accepted(&mut b)?;
     ensure!(from == a.id() && conn(&mut b, ba)?.peer() == a.id());
     ensure!(conn(&mut b, ba)?.is_up() && !conn(&mut b, ba)?.initiated());
     for n in 0..100u8 {
-        hear(&mut b, ba, n, &[n; 9])?;
+        receive_record(&mut b, ba, n, &[n; 9])?;
     }
     // Replies can arrive before the opener has noticed that it was accepted.
-    say(&mut b, ba, 200, b"back")?;
-    hear(&mut a, ab, 200, b"back")?;
+    send_record(&mut b, ba, 200, b"back")?;
+    receive_record(&mut a, ab, 200, b"back")?;
     connected(&mut a, ab)?;
     ensure!(conn(&mut a, ab)?.is_up() && conn(&mut a, ab)?.alive());
     ensure!(events(&mut a).is_empty() && events(&mut b).is_empty());
@@ -81,8 +81,8 @@ fn records_before_acceptance(bed: &dyn Bed) -> CaseResult {
 fn both_connect_at_once(bed: &dyn Bed) -> CaseResult {
     let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
     let (ab, ba) = (a.connect(b.id())?, b.connect(a.id())?);
-    say(&mut a, ab, 1, b"from a")?;
-    say(&mut b, ba, 2, b"from b")?;
+    send_record(&mut a, ab, 1, b"from a")?;
+    send_record(&mut b, ba, 2, b"from b")?;
     let mut in_a = Vec::new();
     let mut in_b = Vec::new();
     until("both sides", || {
@@ -101,15 +101,15 @@ fn both_connect_at_once(bed: &dyn Bed) -> CaseResult {
         (find(&in_a, b.id()).ok_or_else(none)?, find(&in_b, a.id()).ok_or_else(none)?);
     ensure!(in_a.contains(&LinkEvent::Connected(ab)) && in_b.contains(&LinkEvent::Connected(ba)));
     ensure!(a_in != ab && b_in != ba);
-    hear(&mut b, b_in, 1, b"from a")?;
-    hear(&mut a, a_in, 2, b"from b")?;
+    receive_record(&mut b, b_in, 1, b"from a")?;
+    receive_record(&mut a, a_in, 2, b"from b")?;
     Ok(())
 }
 
 fn reaches_itself(bed: &dyn Bed) -> CaseResult {
     let mut a = bind(&bed.node()?)?;
     let out = a.connect(a.id())?;
-    say(&mut a, out, 3, b"me")?;
+    send_record(&mut a, out, 3, b"me")?;
     let mut seen = Vec::new();
     let incoming = until("itself", || {
         seen.extend(events(&mut a));
@@ -119,7 +119,7 @@ fn reaches_itself(bed: &dyn Bed) -> CaseResult {
         });
         Ok(incoming.filter(|_| seen.contains(&LinkEvent::Connected(out))))
     })?;
-    hear(&mut a, incoming, 3, b"me")?;
+    receive_record(&mut a, incoming, 3, b"me")?;
     Ok(())
 }
 
@@ -162,7 +162,7 @@ fn many_connections(bed: &dyn Bed) -> CaseResult {
     for n in 0..COUNT {
         let mut endpoint = bind(&node)?;
         let id = connect(&mut endpoint, hub.id())?;
-        say(&mut endpoint, id, 5, &n.to_ne_bytes())?;
+        send_record(&mut endpoint, id, 5, &n.to_ne_bytes())?;
         rim.push((endpoint, id));
     }
     let mut incoming = Vec::new();
@@ -180,11 +180,11 @@ fn many_connections(bed: &dyn Bed) -> CaseResult {
         if let Some(mark) = seen.get_mut(usize::from_ne_bytes(number)) {
             *mark = true;
         }
-        say(&mut hub, id, 6, record.head())?;
+        send_record(&mut hub, id, 6, record.head())?;
     }
     ensure!(seen.iter().all(|&mark| mark));
     for (n, (endpoint, id)) in rim.iter_mut().enumerate() {
-        hear(endpoint, *id, 6, &n.to_ne_bytes())?;
+        receive_record(endpoint, *id, 6, &n.to_ne_bytes())?;
         connected(endpoint, *id)?;
     }
     Ok(())

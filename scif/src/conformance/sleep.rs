@@ -8,7 +8,7 @@ use scif_ring::{BELL_BITS, Record};
 
 use super::bed::{
     Bed, Case, CaseError, CaseResult, accepted, bind, conn, connect, connected, ensure, events,
-    hear, listen, pair, say, until,
+    listen, pair, receive_record, send_record, until,
 };
 use crate::{ConnId, Endpoint, Waiter};
 
@@ -65,23 +65,23 @@ fn idle_bell(bed: &dyn Bed) -> CaseResult {
     ensure!(!p.b.bell().any());
     conn(&mut p.b, p.ba)?.rx().set_idle(true);
     ensure!(listen(&mut p.b, p.ba)?.is_none());
-    say(&mut p.a, p.ab, 1, b"ring")?;
+    send_record(&mut p.a, p.ab, 1, b"ring")?;
     ensure!(p.b.bell().any());
     ensure!(taken(&p.b) == [p.ba.index() % BELL_BITS]);
-    hear(&mut p.b, p.ba, 1, b"ring")?;
+    receive_record(&mut p.b, p.ba, 1, b"ring")?;
     ensure!(!p.b.bell().any());
     // The other direction has a doorbell of its own.
     conn(&mut p.a, p.ab)?.rx().set_idle(true);
-    say(&mut p.b, p.ba, 2, b"back")?;
+    send_record(&mut p.b, p.ba, 2, b"back")?;
     ensure!(taken(&p.a) == [p.ab.index() % BELL_BITS] && !p.b.bell().any());
     Ok(())
 }
 
 fn no_bell_while_polling(bed: &dyn Bed) -> CaseResult {
     let mut p = pair(bed)?;
-    say(&mut p.a, p.ab, 1, b"quiet")?;
+    send_record(&mut p.a, p.ab, 1, b"quiet")?;
     ensure!(!p.b.bell().any());
-    hear(&mut p.b, p.ba, 1, b"quiet")
+    receive_record(&mut p.b, p.ba, 1, b"quiet")
 }
 
 fn sleeper_is_woken(bed: &dyn Bed) -> CaseResult {
@@ -91,13 +91,13 @@ fn sleeper_is_woken(bed: &dyn Bed) -> CaseResult {
     conn(&mut p.b, p.ba)?.rx().set_idle(true);
     p.b.arm();
     ensure!(p.b.bell().is_sleeping());
-    say(&mut p.a, p.ab, 1, b"wake")?;
+    send_record(&mut p.a, p.ab, 1, b"wake")?;
     ensure!(waiter.wait(Some(LOST_NS))?);
     p.b.disarm();
     ensure!(!p.b.bell().is_sleeping());
     ensure!(events(&mut p.b).is_empty());
     ensure!(taken(&p.b) == [p.ba.index() % BELL_BITS]);
-    hear(&mut p.b, p.ba, 1, b"wake")?;
+    receive_record(&mut p.b, p.ba, 1, b"wake")?;
     ensure!(!waiter.wait(Some(0))?, "nothing is left to wake for");
     Ok(())
 }
@@ -132,9 +132,9 @@ fn later_connections_wake(bed: &dyn Bed) -> CaseResult {
             events(&mut b);
             Ok((!waiter.wait(Some(0))?).then_some(()))
         })?;
-        say(&mut a, ab, 1, b"first")?;
+        send_record(&mut a, ab, 1, b"first")?;
         ensure!(waiter.wait(Some(LOST_NS))?, "sleeper opens: {sleeper_opens}");
-        hear(&mut b, ba, 1, b"first")?;
+        receive_record(&mut b, ba, 1, b"first")?;
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn no_lost_wakeup(bed: &dyn Bed) -> CaseResult {
         let mut seed = u64::from(first) + 17;
         let mut links = Vec::new();
         if first {
-            say(&mut endpoint, id, 1, &0u32.to_ne_bytes())?;
+            send_record(&mut endpoint, id, 1, &0u32.to_ne_bytes())?;
         }
         for round in 0..ROUNDS {
             conn(&mut endpoint, id)?.rx().set_idle(idle);
@@ -184,7 +184,7 @@ fn no_lost_wakeup(bed: &dyn Bed) -> CaseResult {
             let expected = if first { round + 1 } else { round };
             ensure!(record.head() == expected.to_ne_bytes());
             pause(&mut seed);
-            say(&mut endpoint, id, 1, &(round + 1).to_ne_bytes())?;
+            send_record(&mut endpoint, id, 1, &(round + 1).to_ne_bytes())?;
         }
         Ok(())
     }
@@ -227,9 +227,9 @@ fn no_lost_first_record(bed: &dyn Bed) -> CaseResult {
                 let mut a = bind(&node)?;
                 let ab = connect(&mut a, target)?;
                 pause(&mut seed);
-                say(&mut a, ab, 1, &round.to_ne_bytes())?;
+                send_record(&mut a, ab, 1, &round.to_ne_bytes())?;
                 pause(&mut seed);
-                say(&mut a, ab, 2, &round.to_ne_bytes())?;
+                send_record(&mut a, ab, 2, &round.to_ne_bytes())?;
                 wait_done.recv()?;
             }
             Ok(())

@@ -97,7 +97,7 @@ impl PageSizeHint {
     }
 
     /// Sets the corresponding advice on memory of any kind.
-    pub(super) fn say(self, at: usize, len: usize) {
+    pub(super) fn advise(self, at: usize, len: usize) {
         let advice = match self {
             PageSizeHint::Any => return,
             PageSizeHint::Large => Advice::LinuxHugepage,
@@ -276,7 +276,7 @@ mod tests {
             (PageSizeHint::Any, PageSizeHint::Any),
         ] {
             let at = fresh(len, 0).unwrap().expose_provenance();
-            said.say(at, len);
+            said.advise(at, len);
             // SAFETY: just mapped.
             unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxPopulateWrite) }.unwrap();
             let by_smaps = smaps::wanted(at, at + len);

@@ -303,7 +303,7 @@ impl Query {
 }
 
 /// Queries the area at an address, or the next one. Allocates nothing.
-pub(super) fn ask(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Query, Errno> {
+pub(super) fn query_area(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Query, Errno> {
     use std::os::fd::AsRawFd;
     let mut q = Query {
         size: size_of::<Query>() as u64,
@@ -325,7 +325,7 @@ fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
     let mut at = begin;
     while at < end {
         let mut name = [0u8; NAME_BYTES];
-        let q = match ask(maps, at, &mut name) {
+        let q = match query_area(maps, at, &mut name) {
             Ok(q) => q,
             Err(errno) => return (errno == Errno::NOENT).then_some(areas),
         };

@@ -20,7 +20,7 @@ use super::large::{self, LARGE};
 pub use super::maps::{
     Area, FileId, areas, areas_between, areas_of, areas_of_program, file_id, file_id_at,
 };
-use super::maps::{ask, each_area};
+use super::maps::{each_area, query_area};
 use super::mmap::Mapping;
 pub use super::mmap::PAGE;
 use super::process::last_errno;
@@ -126,7 +126,7 @@ pub fn move_in<H>(
             }
             Ok(())
         })?;
-        wanted.say(at, len);
+        wanted.advise(at, len);
         at += len;
     }
     // The kernel preserves stores of other threads meanwhile.
@@ -225,8 +225,8 @@ fn are_present(at: usize, len: usize) -> bool {
     (at..at + len).step_by(LARGE).all(|begin| {
         let len = LARGE.min(at + len - begin);
         // SAFETY: writes a byte for each page, and there is space for those of LARGE bytes.
-        let ask = || unsafe { libc::mincore(pointer(begin), len, states.as_mut_ptr()) };
-        keep_errno(ask) == 0 && states.iter().take(len / PAGE).all(|state| state & 1 != 0)
+        let query_area = || unsafe { libc::mincore(pointer(begin), len, states.as_mut_ptr()) };
+        keep_errno(query_area) == 0 && states.iter().take(len / PAGE).all(|state| state & 1 != 0)
     })
 }
 
@@ -311,7 +311,7 @@ fn is_still(area: &Area, begin: usize, end: usize) -> bool {
     };
     let mut at = begin;
     while at < end {
-        let Ok(q) = ask(&maps, at, &mut []) else {
+        let Ok(q) = query_area(&maps, at, &mut []) else {
             return is_listed(&maps, area, begin, end);
         };
         let same = q.vma_flags & 8 != 0
@@ -393,7 +393,7 @@ fn restore_each(
         let _ = unsafe { rustix::mm::munmap(all, end - begin) };
         return Err(Errno::STALE);
     }
-    wanted.say(all.expose_provenance(), end - begin);
+    wanted.advise(all.expose_provenance(), end - begin);
     // A forked child has no pages that are excluded from it.
     if file.is_some() && dontfork::is_set(begin) {
         dontfork::set(all.expose_provenance(), end - begin);
@@ -682,7 +682,7 @@ mod tests {
             println!("skipped: userfaultfd is refused");
             return;
         };
-        let (ask, asked) = std::sync::mpsc::channel::<(Area, OwnedFd)>();
+        let (query_area, asked) = std::sync::mpsc::channel::<(Area, OwnedFd)>();
         let (answer, answered) = std::sync::mpsc::channel();
         let guard = Arc::new(guard);
         let its = Arc::clone(&guard);
@@ -702,7 +702,7 @@ mod tests {
             move_in(&area, at..at + SMALL, fd.as_fd(), 0, Some(&guard), freely).unwrap();
             let moved = areas(at, at + SMALL).unwrap().remove(0);
             unmap(at, SMALL).unwrap();
-            ask.send((moved, fd)).unwrap();
+            query_area.send((moved, fd)).unwrap();
             let outcome = answered.recv_timeout(std::time::Duration::from_secs(10));
             assert_eq!(outcome, Ok(Err(Errno::STALE)), "a thread waits for itself");
             let fresh = large::fresh(SMALL, 0).unwrap().expose_provenance();

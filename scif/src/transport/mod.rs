@@ -221,7 +221,7 @@ pub(crate) trait Link: Debug + Send {
     }
 
     /// Requests the arena from the peer, which need not answer.
-    fn ask(&mut self) {}
+    fn request_arena(&mut self) {}
 
     /// Ends the link. Later calls do nothing.
     fn close(&mut self, how: CloseKind);

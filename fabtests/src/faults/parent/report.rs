@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scif_fabtests::harness::control::Say;
-use scif_fabtests::harness::output::say;
+use scif_fabtests::harness::output::print_line;
 use scif_fabtests::harness::{Fail, Outcome};
 
-use super::state::{Parent, tell};
+use super::state::{Parent, send_word};
 use crate::judge::{Failed, distribution};
 use crate::net::Kind;
 use crate::schedule::Usage;
@@ -21,7 +21,7 @@ impl Parent<'_> {
             return Ok(());
         };
         let id = rank.id;
-        rank.heard = Instant::now();
+        rank.last_word = Instant::now();
         match Say::recv(&rank.control) {
             Ok(Some(Say::Exchange(bytes))) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -50,7 +50,7 @@ impl Parent<'_> {
             Some(&"name") => {
                 let intro = format!("peer {id} {}", words.get(1..).unwrap_or_default().join(" "));
                 for other in self.ranks.iter().filter(|other| other.id != id) {
-                    tell(other, &intro);
+                    send_word(other, &intro);
                 }
                 self.names.insert(id, words.get(3).unwrap_or(&"").to_string());
                 if let Some(rank) = self.ranks.get_mut(slot) {
@@ -140,41 +140,41 @@ impl Parent<'_> {
         Ok(())
     }
 
-    pub(super) fn tell_results(&self) {
+    pub(super) fn print_results(&self) {
         let [sends, receives, writes, reads, fifth, sixth] = self.done;
         let (fifths, sixths) = match self.args.kind {
             Kind::Scif => ("fences", "forks"),
             Kind::Rdm | Kind::Msg | Kind::Dgram => ("atomics", "collectives"),
         };
-        say(&format!(
+        print_line(&format!(
             "     {} kills, {} stops, {} groups; rank 0: {sends} sends, {receives} receives, \
              {writes} writes, {reads} reads, {fifth} {fifths}, {sixth} {sixths}; \
              {} messages for a reused address",
             self.kills, self.stops, self.groups, self.odd
         ));
-        say(&format!("     with the dead: {}", distribution(&self.judge.latencies)));
-        say(&format!(
+        print_line(&format!("     with the dead: {}", distribution(&self.judge.latencies)));
+        print_line(&format!(
             "     without the survivor's longest pause between two polls: {}",
             distribution(&self.judge.attended)
         ));
         if !self.judge.never_met.is_empty() {
-            say(&format!(
+            print_line(&format!(
                 "     with the dead never met (FI_SCIF_CONNECT_TIMEOUT): {}",
                 distribution(&self.judge.never_met)
             ));
         }
         if !self.judge.silent.is_empty() || self.unseen > 0 {
-            say(&format!(
+            print_line(&format!(
                 "     with the dead to which nothing was sent: {}; {} peers died before an attempt",
                 distribution(&self.judge.silent),
                 self.unseen
             ));
         }
         if !self.judge.group_latencies.is_empty() {
-            say(&format!("     collectives: {}", distribution(&self.judge.group_latencies)));
+            print_line(&format!("     collectives: {}", distribution(&self.judge.group_latencies)));
         }
         if let (Some(first), Some(last)) = (self.held.first(), self.held.last()) {
-            say(&format!("     rank 0 holds {first}, in the end {last}"));
+            print_line(&format!("     rank 0 holds {first}, in the end {last}"));
         }
     }
 
@@ -217,7 +217,7 @@ impl Parent<'_> {
                 rank.id,
                 rank.setting,
                 read("wchan"),
-                rank.heard.elapsed().as_millis(),
+                rank.last_word.elapsed().as_millis(),
                 tail.join("\n    ")
             ));
         }

@@ -23,7 +23,7 @@ pub(super) struct Process {
     pub(super) output: File,
     /// Introduction to other ranks, known once the rank has reported its name.
     pub(super) intro: Option<String>,
-    pub(super) heard: Instant,
+    pub(super) last_word: Instant,
     /// Time at which it was stopped, and time at which it is to continue.
     pub(super) stopped: Option<(u64, Instant)>,
     pub(super) setting: Option<(&'static str, &'static str)>,
@@ -84,7 +84,7 @@ impl Parent<'_> {
     }
 }
 
-pub(super) fn tell(rank: &Process, word: &str) {
+pub(super) fn send_word(rank: &Process, word: &str) {
     // A dead rank receives no message; its exit status reports the death.
     let _ = Answer::Parts(vec![word.as_bytes().to_vec()]).send(&rank.control);
 }

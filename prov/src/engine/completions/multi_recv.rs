@@ -55,7 +55,7 @@ pub(crate) fn release(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvId) {
     if unlist_many(ep, env, many)
         && let Some(context) = context
     {
-        tell_given_back(ep, env, context);
+        report_released_buffer(ep, env, context);
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn end_piece(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvId)
     end_many(ep, env, many)
 }
 
-fn tell_given_back(ep: &Endpoint, env: &mut Env<'_>, context: usize) {
+fn report_released_buffer(ep: &Endpoint, env: &mut Env<'_>, context: usize) {
     if let Some(cq) = ep.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
         cq.success(Completion::new(context, fi::FI_MULTI_RECV, 0));
     }
@@ -91,7 +91,7 @@ pub(crate) fn leave_pieces(
 ) {
     for (many, context) in pieces {
         if end_piece(ep, env, many) {
-            tell_given_back(ep, env, context);
+            report_released_buffer(ep, env, context);
         }
     }
 }

@@ -239,7 +239,7 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, died: bool) {
     let Some(cm) = &mut ep.cm else { return };
     let was = std::mem::replace(&mut cm.state, State::Down);
     match (was, &ep.eq) {
-        (State::Up, _) => tell_shutdown(ep),
+        (State::Up, _) => report_shutdown(ep),
         (State::Accepting, Some(_)) => {
             return fail(ep, env, fi::FI_ECONNRESET, Vec::new());
         }
@@ -257,10 +257,10 @@ pub(crate) fn on_conn_closing(ep: &mut Endpoint) {
         return;
     };
     cm.state = State::Down;
-    tell_shutdown(ep);
+    report_shutdown(ep);
 }
 
-fn tell_shutdown(ep: &Endpoint) {
+fn report_shutdown(ep: &Endpoint) {
     if let Some(eq) = &ep.eq {
         eq.push(fi::FI_SHUTDOWN, &cm_entry(ep.fid, &[]));
     }
@@ -284,7 +284,7 @@ pub(crate) fn begin_hang_up(ep: &mut Endpoint) -> bool {
 pub(crate) fn end_hang_up(ep: &mut Endpoint, env: &mut Env<'_>, was_up: bool) {
     flush_receives(ep, env, fi::FI_ECANCELED);
     if was_up {
-        tell_shutdown(ep);
+        report_shutdown(ep);
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn take_shared(
 ) -> Option<RecvTarget> {
     let srx = ep.cfg.srx?;
     if let Some(owner) = env.srxs.get(srx).and_then(|s| s.owner.clone()) {
-        return ask_owner(ep, env, &owner, (tagged, peer), tag, len);
+        return request_receive(ep, env, &owner, (tagged, peer), tag, len);
     }
     let from = ep.peers.at(peer).id;
     let directed = ep.cfg.directed;
@@ -149,7 +149,7 @@ pub(crate) fn address_of(ep: &Endpoint, av: &AvState, peer: PeerId) -> Option<u6
 }
 
 /// Requests the receive for a message from a peer provider.
-fn ask_owner(
+fn request_receive(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     owner: &Arc<PeerSrx>,

@@ -163,7 +163,7 @@ fn bind_cntr(core: &EpCore, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
             core.dom.bind_cntr(st, idx, cntr.index())?;
         }
         if flags & (fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE) != 0 {
-            st.mrs.ask_for_events();
+            st.mrs.request_access_events();
         }
         for (_, place) in counters(config(st, idx)?).filter(|(flag, _)| flags & flag != 0) {
             *place = Some(cntr.index());

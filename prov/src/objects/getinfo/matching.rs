@@ -169,24 +169,24 @@ mod tests {
 
     const V: u32 = fi_version(2, 5);
 
-    fn ask(hints: &Hints<'_>) -> Result<(), Miss> {
+    fn check_offer(hints: &Hints<'_>) -> Result<(), Miss> {
         check(&attr::OFFERS[0], &InfoRequest { version: V, host: V, hints: Some(hints) })
     }
 
     fn with_ep(f: impl FnOnce(&mut fi_ep_attr)) -> Result<(), Miss> {
         let mut ep = fi_ep_attr::ZERO;
         f(&mut ep);
-        ask(&Hints { ep: Some(ep), ..Hints::default() })
+        check_offer(&Hints { ep: Some(ep), ..Hints::default() })
     }
 
     fn with_domain(f: impl FnOnce(&mut fi_domain_attr)) -> Result<(), Miss> {
         let mut domain = fi_domain_attr::ZERO;
         f(&mut domain);
-        ask(&Hints { domain: Some(domain), ..Hints::default() })
+        check_offer(&Hints { domain: Some(domain), ..Hints::default() })
     }
 
     fn with_tx(tx: fi_tx_attr) -> Result<(), Miss> {
-        ask(&Hints { tx: Some(tx), ..Hints::default() })
+        check_offer(&Hints { tx: Some(tx), ..Hints::default() })
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             check(&attr::OFFERS[0], &InfoRequest { version: V, host: V, hints: None }),
             Ok(())
         );
-        assert_eq!(ask(&Hints::default()), Ok(()));
+        assert_eq!(check_offer(&Hints::default()), Ok(()));
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn capabilities() {
-        let caps = |caps| ask(&Hints { caps, ..Hints::default() });
+        let caps = |caps| check_offer(&Hints { caps, ..Hints::default() });
         assert_eq!(
             caps(FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV | FI_TRIGGER),
             Ok(())
@@ -225,22 +225,25 @@ mod tests {
             (FI_SOCKADDR_IP, true),
             (FI_SOCKADDR_IN6, false),
         ] {
-            assert_eq!(ask(&Hints { addr_format: format, ..Hints::default() }).is_ok(), fit);
+            assert_eq!(
+                check_offer(&Hints { addr_format: format, ..Hints::default() }).is_ok(),
+                fit
+            );
         }
     }
 
     #[test]
     fn names_are_compared_without_case() {
         assert_eq!(
-            ask(&Hints {
+            check_offer(&Hints {
                 domain_name: Some(c"SCIF"),
                 fabric_name: Some(c"scif"),
                 ..Hints::default()
             }),
             Ok(())
         );
-        assert!(ask(&Hints { domain_name: Some(c"scif0"), ..Hints::default() }).is_err());
-        assert!(ask(&Hints { fabric_name: Some(c""), ..Hints::default() }).is_err());
+        assert!(check_offer(&Hints { domain_name: Some(c"scif0"), ..Hints::default() }).is_err());
+        assert!(check_offer(&Hints { fabric_name: Some(c""), ..Hints::default() }).is_err());
     }
 
     #[test]
@@ -272,7 +275,7 @@ mod tests {
         assert!(with_ep(|ep| ep.rx_ctx_cnt = attr::MAX_CONTEXTS + 1).is_err());
         let two = fi_ep_attr { tx_ctx_cnt: 2, ..fi_ep_attr::default() };
         let triggered =
-            ask(&Hints { caps: FI_MSG | FI_TRIGGER, ep: Some(two), ..Hints::default() });
+            check_offer(&Hints { caps: FI_MSG | FI_TRIGGER, ep: Some(two), ..Hints::default() });
         assert_eq!(triggered, Err("transmit contexts"));
         assert!(with_ep(|ep| ep.protocol = 1).is_err());
     }
@@ -307,11 +310,11 @@ mod tests {
     fn buffered_receive_is_of_the_old_releases() {
         let rx = fi_rx_attr { total_buffered_recv: 1 << 20, ..fi_rx_attr::default() };
         let hints = Hints { rx: Some(rx), ..Hints::default() };
-        let ask = |host| {
+        let check_offer = |host| {
             check(&attr::OFFERS[0], &InfoRequest { version: host, host, hints: Some(&hints) })
         };
-        assert_eq!(ask(fi_version(1, 17)), Ok(()));
-        assert!(ask(fi_version(2, 0)).is_err());
+        assert_eq!(check_offer(fi_version(1, 17)), Ok(()));
+        assert!(check_offer(fi_version(2, 0)).is_err());
     }
 
     #[test]

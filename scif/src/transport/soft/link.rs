@@ -177,7 +177,7 @@ impl Link for SoftLink {
             Packet::Arena => self.take_arena(&received.fds),
             _ if !received.fds.is_empty() => self.closed(Reason::Corrupt),
             Packet::Wake => Some(LinkUpdate::Wake),
-            Packet::Ask => {
+            Packet::ArenaRequest => {
                 self.give_arena();
                 Some(LinkUpdate::Wake)
             }
@@ -201,9 +201,9 @@ impl Link for SoftLink {
         }
     }
 
-    fn ask(&mut self) {
+    fn request_arena(&mut self) {
         if let Some(socket) = &self.socket
-            && unix::send(socket, &[wire::ASK], &[]).is_ok()
+            && unix::send(socket, &[wire::ARENA_REQUEST], &[]).is_ok()
         {
             self.asked += 1;
         }

@@ -174,7 +174,7 @@ impl SoftPort {
                 credentials,
                 since_ns: now_ns(),
             };
-            if let Some(pending) = self.hear(pending) {
+            if let Some(pending) = self.receive_hello(pending) {
                 self.pending_hellos.push_back(pending);
                 if self.pending_hellos.len() > PENDING_HELLO_MAX {
                     self.drop_oldest_hello();
@@ -230,7 +230,7 @@ impl SoftPort {
     }
 
     /// Takes the hello of a socket if it has arrived; otherwise returns the socket.
-    fn hear(&mut self, mut pending: PendingHello) -> Option<PendingHello> {
+    fn receive_hello(&mut self, mut pending: PendingHello) -> Option<PendingHello> {
         self.make_room(&pending.socket);
         if process::descriptors_short(&pending.socket, SPARE_FDS) {
             pending.since_ns = now_ns();
@@ -319,7 +319,7 @@ impl SoftPort {
         let Some(pending) = self.pending_hellos.remove(at) else {
             return;
         };
-        if let Some(pending) = self.hear(pending) {
+        if let Some(pending) = self.receive_hello(pending) {
             self.pending_hellos.insert(at, pending);
         }
     }

@@ -123,7 +123,7 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
     for _ in 0..TRIES {
         let socket = soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
         match unix::connect(&socket, &addr) {
-            Ok(()) => match ask(soft, &socket)? {
+            Ok(()) => match receive_answer(soft, &socket)? {
                 Some(found) => return Ok(found),
                 // The holder has just closed the table, or is stopped.
                 None => last = Errno::TIMEDOUT,
@@ -149,7 +149,7 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
 }
 
 /// Receives the answer of the holder that accepts `socket`; `None` without an answer.
-fn ask(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
+fn receive_answer(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
     let uid = unix::credentials(socket).map_err(Error::os("SO_PEERCRED"))?.uid;
     if !soft.admits(uid) {
         return Err(Error::Os { call: "shared table of another user", errno: Errno::ACCESS });

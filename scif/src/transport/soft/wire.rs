@@ -24,7 +24,7 @@ const BYE: u8 = b'B';
 const RESET: u8 = b'R';
 const NO: u8 = b'N';
 /// Packet type: request for the arena.
-pub(crate) const ASK: u8 = b'a';
+pub(crate) const ARENA_REQUEST: u8 = b'a';
 /// Packet type: the arena, attached as a descriptor.
 pub(crate) const ARENA: u8 = b'A';
 
@@ -99,7 +99,7 @@ pub(crate) enum Packet {
     Bye,
     Reset,
     No(Reason),
-    Ask,
+    ArenaRequest,
     Arena,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Packet, BadPacket> {
         [WAKE] => Ok(Packet::Wake),
         [BYE] => Ok(Packet::Bye),
         [RESET] => Ok(Packet::Reset),
-        [ASK] => Ok(Packet::Ask),
+        [ARENA_REQUEST] => Ok(Packet::ArenaRequest),
         [ARENA] => Ok(Packet::Arena),
         [NO, code] => reason(code).map(Packet::No).ok_or(BadPacket::Other),
         _ => {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(decode(welcome.encode()), Ok(Packet::Welcome(welcome)));
         assert_eq!(welcome.fds(), 1);
         assert_eq!(decode(&[WAKE]), Ok(Packet::Wake));
-        assert_eq!(decode(&[ASK]), Ok(Packet::Ask));
+        assert_eq!(decode(&[ARENA_REQUEST]), Ok(Packet::ArenaRequest));
         assert_eq!(decode(&[ARENA]), Ok(Packet::Arena));
         assert_eq!(decode(&bye()), Ok(Packet::Bye));
         assert_eq!(decode(&reset()), Ok(Packet::Reset));

@@ -19,7 +19,7 @@ pub enum Queues {
 
 /// Requirements of a case for its endpoint.
 #[derive(Debug, Clone, Default)]
-pub struct Ask {
+pub struct Spec {
     pub hints: Hints,
     /// Format of the completion queues; zero selects the tagged format.
     pub format: u32,
@@ -40,28 +40,28 @@ pub struct Ask {
     pub eq: bool,
 }
 
-impl Ask {
+impl Spec {
     /// Returns the requirements of a reliable endpoint with these capabilities.
-    pub fn caps(caps: u64) -> Ask {
-        let mut ask = Ask::default();
-        ask.hints.caps = caps;
-        ask.hints.ep_type = sys::FI_EP_RDM;
-        ask.hints.resource_mgmt = sys::FI_RM_ENABLED;
-        ask
+    pub fn caps(caps: u64) -> Spec {
+        let mut spec = Spec::default();
+        spec.hints.caps = caps;
+        spec.hints.ep_type = sys::FI_EP_RDM;
+        spec.hints.resource_mgmt = sys::FI_RM_ENABLED;
+        spec
     }
 
     /// Returns the requirements after a change.
     #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Ask)) -> Ask {
+    pub fn with(mut self, change: impl FnOnce(&mut Spec)) -> Spec {
         change(&mut self);
         self
     }
 
     /// Returns the requirements for messages, tagged or not.
-    pub fn messages(tagged: bool) -> Ask {
-        Ask::caps(if tagged { sys::FI_TAGGED } else { sys::FI_MSG }).with(|ask| {
-            ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-            ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+    pub fn messages(tagged: bool) -> Spec {
+        Spec::caps(if tagged { sys::FI_TAGGED } else { sys::FI_MSG }).with(|spec| {
+            spec.hints.tx.msg_order = sys::FI_ORDER_SAS;
+            spec.hints.rx.msg_order = sys::FI_ORDER_SAS;
         })
     }
 }

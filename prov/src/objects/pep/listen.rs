@@ -39,6 +39,8 @@ struct PepState {
     eq: Option<Arc<EqShared>>,
     /// Bound port, kept while requests are unanswered.
     sock: Option<Endpoint>,
+    /// Address of a port that was released in vain, and could not be bound again yet.
+    rebind: Option<[u8; ADDR_LEN]>,
     listening: bool,
     calls: Vec<Caller>,
     info: OwnedInfo,
@@ -66,6 +68,7 @@ impl PepShared {
             sock: Some(take_port(fabric, src)?),
             fabric: Some(Arc::clone(fabric)),
             eq: None,
+            rebind: None,
             listening: false,
             calls: Vec::new(),
             info,
@@ -105,6 +108,7 @@ impl PepShared {
         let wanted = port::requested(&fabric, name)?;
         if state.sock.as_ref().is_none_or(|sock| sock.id() != wanted) {
             state.sock = Some(take_port(&fabric, name)?);
+            state.rebind = None;
         }
         state.ip = port::ip_of(name);
         Ok(())
@@ -120,6 +124,7 @@ impl PepShared {
         if state.listening {
             return Ok(());
         }
+        state.bind_again()?;
         let sock = state.sock.as_mut().ok_or(fi::FI_EOPBADSTATE)?;
         // Armed permanently, since its rings are not polled: a later writer wakes the waiting
         // threads.
@@ -131,7 +136,7 @@ impl PepShared {
     }
 
     /// Releases the port for an active endpoint that `take` opens there; `take` gets the address.
-    /// On failure the port is bound again, unless another endpoint bound it first.
+    /// On failure the port is bound again: at once, or by the next call that needs it.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` once it listens or has released its port. Errors of `take`.
@@ -144,11 +149,13 @@ impl PepShared {
             return Err(fi::FI_EOPBADSTATE);
         }
         let name = state.name()?;
-        let fabric = state.fabric.clone().ok_or(fi::FI_EOPBADSTATE)?;
         state.sock = None;
+        state.rebind = None;
         let taken = take(&name);
         if taken.is_err() {
-            state.sock = take_port(&fabric, &name).ok();
+            state.rebind = Some(name);
+            // A transport may release descriptors and ports later.
+            let _ = state.bind_again();
         }
         taken
     }
@@ -189,7 +196,20 @@ impl PepShared {
 }
 
 impl PepState {
+    /// Binds the port that [`PepShared::give_port`] has released in vain.
+    fn bind_again(&mut self) -> Result<(), Errno> {
+        if let Some(name) = self.rebind {
+            let fabric = self.fabric.as_ref().ok_or(fi::FI_EOPBADSTATE)?;
+            self.sock = Some(take_port(fabric, &name)?);
+            self.rebind = None;
+        }
+        Ok(())
+    }
+
     fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
+        if let Some(name) = self.rebind {
+            return Ok(name);
+        }
         let id = self.sock.as_ref().ok_or(fi::FI_EOPBADSTATE)?.id();
         Ok(addr::encode(self.ip, id, self.host()?))
     }

@@ -51,6 +51,14 @@ exchange() {
 
 case_of "messages of all sizes between hosts, by fi_pingpong of Debian over net" net-pingpong \
     pingpong net fi_pingpong -p scif -e rdm -I 10 -S all -c
+# Endpoints report in the form "NAME OPERATIONS/BYTES".
+if awk '/scif: endpoint/ { for (i = 1; i < NF; i++) { split($(i + 1), n, "/"); bytes[$i] += n[2] } }
+    END { exit !(bytes["sent"] > 0 && bytes["ring"] < bytes["sent"] / 10) }' \
+    "$LOGS/net-pingpong.log"; then
+    passed "large messages are read by the network, not sent in fragments"
+else
+    failed "large messages are sent in fragments ($LOGS/net-pingpong.log)"
+fi
 for job in "2 1" "4 2"; do
     read -r ranks each <<<"$job"
     log=net-exchange-$ranks

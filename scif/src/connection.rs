@@ -23,6 +23,7 @@ use crate::liveness::ProcessProof;
 use crate::mapped::{self, MapPolicy, MappedKey, MappedKeys, Unmapped};
 use crate::memory::{Access, PeerMemory, RemoteMem};
 use crate::peer_windows::PeerWindows;
+use crate::remote_reads::RemoteReads;
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::pages::PAGE;
@@ -400,6 +401,12 @@ impl Connection {
     #[inline]
     pub fn windows(&mut self) -> Option<&mut dyn PeerWindows> {
         if self.state == State::Up { self.link.windows() } else { None }
+    }
+
+    /// Returns the access to memory of a peer that is reached over a network.
+    #[inline]
+    pub fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {
+        self.link.remote_reads()
     }
 
     /// Returns our mark: "RMA on slot n of the peer's keys is in progress".

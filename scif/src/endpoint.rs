@@ -310,6 +310,13 @@ impl Endpoint {
             .any(|(_, c)| c.peer_mark().get() == Some(slot) && !c.is_closed() && c.alive())
     }
 
+    /// Ends the exposure of memory to a peer ([`crate::RemoteReads::expose`]).
+    pub fn revoke(&mut self, key: u64) {
+        if !self.forked() {
+            self.port.revoke(key);
+        }
+    }
+
     /// Returns the numbers of windows on the memory of our keys.
     #[must_use]
     pub fn window_counts(&self) -> WindowCounts {

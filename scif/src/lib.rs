@@ -40,6 +40,7 @@ pub mod monitor;
 mod node;
 mod peer_windows;
 mod places;
+mod remote_reads;
 #[doc(hidden)]
 pub mod segment;
 pub mod slab;
@@ -70,6 +71,7 @@ pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
 pub use peer_windows::{KeyLookup, KeyWindow, PeerWindows, WindowCounts, WindowError};
+pub use remote_reads::{ReadBegun, ReadState, RemoteReads, WireMemory};
 pub use scif_calls::{ScifCalls, WindowKind};
 pub use shared_table::{SharedTable, SharedTableLock};
 pub use slab::ConnId;
@@ -82,7 +84,7 @@ pub use sys::process::memory_limit;
 pub use sys::thread::at_exit;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use transport::kernel::{Device, Driver, abi};
-pub use transport::net::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};
+pub use transport::net::{MESSAGE_MAX, NetWire, ReadPosted, WireEvent, WirePeer};
 #[doc(hidden)]
 pub use transport::soft::{names, whereabouts};
 pub use waiter::{Waiter, Woken};

@@ -30,6 +30,11 @@ const HIDDEN: u64 = 1 << 60;
 /// this one.
 const CORE_ONLY: u64 = 1 << 59;
 
+/// Capabilities for reads of memory.
+const READ_CAPS: u64 = fi::FI_RMA | fi::FI_READ | fi::FI_REMOTE_READ;
+/// Modes of memory registration that reads obey. Buffers of messages are not registered.
+const READ_MODES: c_int = fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY;
+
 /// Calls a function of an object of the network.
 macro_rules! call {
     ($object:expr, $table:ident . $function:ident ($($argument:expr),*)) => {{
@@ -62,6 +67,21 @@ struct NetObjects {
     av: *mut fi::fid_av,
     /// Addresses inserted into the vector.
     peers: HashMap<SocketAddrV4, u64>,
+    /// Capability to read memory of peers; `None` without.
+    reads: Option<ReadRules>,
+}
+
+/// Rules of a network for reads.
+#[derive(Clone, Copy, Debug)]
+struct ReadRules {
+    /// Whether memory of a peer is named by its address there, not by an offset.
+    by_address: bool,
+    /// Whether the network chooses the keys.
+    chooses_keys: bool,
+    /// Largest key that this side may choose.
+    key_max: u64,
+    /// Length in bytes of the longest read.
+    len_max: usize,
 }
 
 // SAFETY: the objects may be used by any thread, one at a time, and the gate is a lock.
@@ -114,11 +134,12 @@ impl NetDomain {
     fn try_open(provider: &'static CStr) -> Result<NetDomain, Errno> {
         let openers = host::openers().ok_or(fi::FI_ENODATA)?;
         let mut objects = NetObjects {
-            info: find(&openers, provider)?,
+            info: find_any(&openers, provider)?,
             fabric: ptr::null_mut(),
             domain: ptr::null_mut(),
             av: ptr::null_mut(),
             peers: HashMap::new(),
+            reads: None,
         };
         let opened = objects.open(&openers);
         let net =
@@ -136,15 +157,20 @@ impl NetDomain {
     }
 }
 
-/// Returns the info of the provider's endpoints for messages in order.
-fn find(openers: &fi::Openers, provider: &CStr) -> Result<*mut fi::fi_info, Errno> {
+/// Returns the info of the provider's endpoints for messages in order, with reads of memory if it
+/// has them.
+fn find_any(openers: &fi::Openers, provider: &CStr) -> Result<*mut fi::fi_info, Errno> {
+    find(openers, provider, READ_CAPS).or_else(|_| find(openers, provider, 0))
+}
+
+fn find(openers: &fi::Openers, provider: &CStr, caps: u64) -> Result<*mut fi::fi_info, Errno> {
     // SAFETY: null asks for an empty info.
     let hints = unsafe { (openers.dupinfo)(ptr::null()) };
     // SAFETY: null, or a new info that nobody else has.
     let Some(wanted) = (unsafe { hints.as_mut() }) else {
         return Err(fi::FI_ENOMEM);
     };
-    wanted.caps = fi::FI_MSG;
+    wanted.caps = fi::FI_MSG | caps;
     wanted.mode = fi::FI_CONTEXT | fi::FI_CONTEXT2;
     wanted.addr_format = fi::FI_SOCKADDR_IN;
     // SAFETY: a part of the new info, or null.
@@ -165,6 +191,7 @@ fn find(openers: &fi::Openers, provider: &CStr) -> Result<*mut fi::fi_info, Errn
         domain.control_progress = fi::FI_PROGRESS_MANUAL;
         domain.data_progress = fi::FI_PROGRESS_MANUAL;
         domain.resource_mgmt = fi::FI_RM_ENABLED;
+        domain.mr_mode = READ_MODES;
     }
     // SAFETY: as above.
     if let Some(fabric) = unsafe { wanted.fabric_attr.as_mut() } {
@@ -191,6 +218,7 @@ fn find(openers: &fi::Openers, provider: &CStr) -> Result<*mut fi::fi_info, Errn
 
 impl NetObjects {
     fn open(&mut self, openers: &fi::Openers) -> Result<(), Errno> {
+        self.reads = read_rules(self.info);
         // SAFETY: an info of getinfo, which lives as long as the objects.
         let attr = unsafe { (*self.info).fabric_attr };
         // SAFETY: the attributes of that info, and space for the result.
@@ -230,6 +258,23 @@ impl NetObjects {
             _ => Err(fi::FI_EADDRNOTAVAIL),
         }
     }
+}
+
+/// Returns the rules for reads of an info; `None` without the capability.
+fn read_rules(info: *mut fi::fi_info) -> Option<ReadRules> {
+    // SAFETY: an info of getinfo, or null.
+    let info = unsafe { info.as_ref() }?;
+    // SAFETY: a part of the info, or null.
+    let domain = unsafe { info.domain_attr.as_ref() }?;
+    // SAFETY: as above.
+    let ep = unsafe { info.ep_attr.as_ref() }?;
+    let key_bits = u32::try_from(domain.mr_key_size).unwrap_or(8).min(8) * 8;
+    (info.caps & READ_CAPS == READ_CAPS && key_bits > 0).then(|| ReadRules {
+        by_address: domain.mr_mode & fi::FI_MR_VIRT_ADDR != 0,
+        chooses_keys: domain.mr_mode & fi::FI_MR_PROV_KEY != 0,
+        key_max: u64::MAX >> (64 - key_bits),
+        len_max: ep.max_msg_size,
+    })
 }
 
 /// Closes an object of the network, unless it is null.

@@ -6,15 +6,17 @@
 //! owns from the post to the completion. The address of a slot's context identifies it.
 
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{MESSAGE_MAX, Maker, NetWire, WireEvent, WirePeer};
+use scif::{MESSAGE_MAX, Maker, NetWire, ReadPosted, WireEvent, WireMemory, WirePeer};
+use scif_ring::copy::Mem;
 
 use super::{NetDomain, call, call_fid, checked, close};
 use crate::base::addr::{ADDR_LEN, Addr};
@@ -26,6 +28,8 @@ use crate::base::log::{Subsys, info};
 const RECEIVES: usize = 64;
 /// Maximum number of sends in progress. Further ones wait in the rings.
 const SENDS: usize = 64;
+/// Maximum number of reads of memory in progress. Further ones wait for their turn.
+const MEMORY_READS: usize = 64;
 /// Number of completions taken by one read.
 const COMPLETIONS: usize = 16;
 /// Maximum number of reads of one poll, so that a flood of messages does not hold the caller.
@@ -51,11 +55,12 @@ pub(crate) struct EndpointWire {
     fd: RawFd,
     name: SocketAddrV4,
     provider: String,
-    /// Contexts of the receives, then of the sends.
+    /// Contexts of the receives, then of the sends, then of the reads of memory.
     contexts: Box<[Context]>,
     receives: Vec<Vec<u8>>,
     sends: Vec<Option<InFlight>>,
     free_sends: Vec<usize>,
+    memory: MemoryReads,
     /// Peers to which a post failed.
     lost: VecDeque<WirePeer>,
     creator: Maker,
@@ -64,6 +69,16 @@ pub(crate) struct EndpointWire {
 // SAFETY: the objects may be used by any thread, one at a time. A wire is used by one thread at a
 // time, and takes the gate of its domain for each call.
 unsafe impl Send for EndpointWire {}
+
+/// Reads of memory, in both directions.
+#[derive(Debug)]
+struct MemoryReads {
+    /// Numbers of the reads in progress.
+    reads: Vec<Option<u64>>,
+    free: Vec<usize>,
+    /// Registrations of memory that peers may read.
+    exposed: HashMap<u64, *mut fi::fid_mr>,
+}
 
 impl EndpointWire {
     /// Opens an endpoint with that port, 0 for any, at `ip`, or at the provider's first address if
@@ -76,7 +91,8 @@ impl EndpointWire {
         ip: Ipv4Addr,
         port: u16,
     ) -> Result<EndpointWire, Errno> {
-        let contexts = (0..RECEIVES + SENDS).map(|_| UnsafeCell::default()).collect();
+        let contexts =
+            (0..RECEIVES + SENDS + MEMORY_READS).map(|_| UnsafeCell::default()).collect();
         let mut wire = EndpointWire {
             net: Arc::clone(net),
             ep: ptr::null_mut(),
@@ -88,6 +104,11 @@ impl EndpointWire {
             receives: (0..RECEIVES).map(|_| vec![0; MESSAGE_MAX]).collect(),
             sends: (0..SENDS).map(|_| None).collect(),
             free_sends: (0..SENDS).rev().collect(),
+            memory: MemoryReads {
+                reads: vec![None; MEMORY_READS],
+                free: (0..MEMORY_READS).rev().collect(),
+                exposed: HashMap::new(),
+            },
             lost: VecDeque::new(),
             creator: Maker::here(),
         };
@@ -99,7 +120,7 @@ impl EndpointWire {
         let net = Arc::clone(&self.net);
         let objects = net.lock();
         let mut attr = fi::fi_cq_attr {
-            size: RECEIVES + SENDS,
+            size: RECEIVES + SENDS + MEMORY_READS,
             flags: 0,
             format: fi::FI_CQ_FORMAT_MSG,
             wait_obj: fi::FI_WAIT_FD,
@@ -185,6 +206,9 @@ impl EndpointWire {
     /// Handles one completion.
     fn complete(&mut self, entry: &fi::fi_cq_msg_entry, on: &mut dyn FnMut(WireEvent<'_>)) {
         let Some(slot) = self.slot_of(entry.op_context) else { return };
+        if let Some(at) = slot.checked_sub(RECEIVES + SENDS) {
+            return self.end_read(at, true, on);
+        }
         if slot >= RECEIVES {
             self.finish_send(slot - RECEIVES);
             return;
@@ -202,6 +226,13 @@ impl EndpointWire {
                 format_args!("a receive of the network was not posted: {}", errno::text(errno)),
             );
         }
+    }
+
+    /// Frees the slot of a read of memory, and reports its end.
+    fn end_read(&mut self, at: usize, is_done: bool, on: &mut dyn FnMut(WireEvent<'_>)) {
+        let Some(number) = self.memory.reads.get_mut(at).and_then(Option::take) else { return };
+        self.memory.free.push(at);
+        on(WireEvent::ReadEnded { number, is_done });
     }
 
     /// Frees the slot of a send; returns its peer.
@@ -222,6 +253,12 @@ impl EndpointWire {
         };
         if slot < RECEIVES {
             self.repost(slot);
+        } else if let Some(at) = slot.checked_sub(RECEIVES + SENDS) {
+            info(
+                Subsys::EpData,
+                format_args!("a read of the network failed: {}", errno::text(entry.err)),
+            );
+            self.end_read(at, false, on);
         } else if let Some(peer) = self.finish_send(slot - RECEIVES) {
             info(
                 Subsys::EpData,
@@ -251,6 +288,10 @@ impl NetWire for EndpointWire {
     }
 
     fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>> {
+        if self.ep.is_null() {
+            self.lost.push_back(to);
+            return Ok(());
+        }
         let Some(at) = self.free_sends.pop() else {
             return Err(message);
         };
@@ -299,6 +340,63 @@ impl NetWire for EndpointWire {
         }
     }
 
+    fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
+        let objects = self.net.lock();
+        let rules = objects.reads.filter(|rules| range.len() <= rules.len_max)?;
+        let wanted =
+            if rules.chooses_keys { 0 } else { RandomState::new().build_hasher().finish() };
+        let mut mr = ptr::null_mut();
+        let (from, len, context) =
+            (range.as_ptr().cast_const().cast(), range.len(), ptr::null_mut());
+        let (access, key) = (fi::FI_REMOTE_READ, wanted & rules.key_max);
+        let code =
+            call!(objects.domain, mr.reg(from, len, access, 0, key, 0, &raw mut mr, context));
+        checked("fi_mr_reg", code).ok()?;
+        // SAFETY: a new registration.
+        let key = unsafe { (*mr).key };
+        self.memory.exposed.insert(key, mr);
+        Some(WireMemory { addr: if rules.by_address { range.addr() as u64 } else { 0 }, key })
+    }
+
+    fn revoke(&mut self, key: u64) {
+        if let Some(mr) = self.memory.exposed.remove(&key) {
+            let _gate = self.net.lock();
+            close(mr, "fi_close of a registration");
+        }
+    }
+
+    fn read(&mut self, from: WirePeer, memory: WireMemory, to: &Mem, number: u64) -> ReadPosted {
+        let objects = self.net.lock();
+        let rules = objects.reads.filter(|rules| to.len() <= rules.len_max);
+        if self.ep.is_null() || rules.is_none() {
+            return ReadPosted::Refused;
+        }
+        let Some(at) = self.memory.free.pop() else { return ReadPosted::Later };
+        let context = self.context(RECEIVES + SENDS + at);
+        let (into, len, none) = (to.as_ptr().cast(), to.len(), ptr::null_mut());
+        let WireMemory { addr, key } = memory;
+        let code = call!(self.ep, rma.read(into, len, none, from.0, addr, key, context));
+        if code == 0 {
+            if let Some(slot) = self.memory.reads.get_mut(at) {
+                *slot = Some(number);
+            }
+            return ReadPosted::Taken;
+        }
+        self.memory.free.push(at);
+        if code == -(fi::FI_EAGAIN as isize) {
+            return ReadPosted::Later;
+        }
+        let errno = i32::try_from(-code).unwrap_or(fi::FI_EOTHER);
+        info(Subsys::EpData, format_args!("fi_read of the network: {}", errno::text(errno)));
+        ReadPosted::Refused
+    }
+
+    fn stop(&mut self) {
+        let net = Arc::clone(&self.net);
+        let _gate = net.lock();
+        close(std::mem::replace(&mut self.ep, ptr::null_mut()), "fi_close of the endpoint");
+    }
+
     fn is_quiet(&self) -> bool {
         self.free_sends.len() == SENDS
     }
@@ -329,5 +427,8 @@ impl Drop for EndpointWire {
         let _gate = net.lock();
         close(self.ep, "fi_close of the endpoint");
         close(self.cq, "fi_close of the queue");
+        for mr in std::mem::take(&mut self.memory.exposed).into_values() {
+            close(mr, "fi_close of a registration");
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::keys::SharedKeys;
 use crate::liveness::ProcessProof;
 use crate::memory::PeerMemory;
 use crate::peer_windows::{PeerWindows, WindowCounts};
+use crate::remote_reads::RemoteReads;
 use crate::segment::{Side, Windows};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
@@ -115,6 +116,11 @@ pub(crate) trait Port: Debug + Send {
     fn is_expecting(&self, now: u64) -> bool {
         let _ = now;
         false
+    }
+
+    /// Ends the exposure of memory by [`RemoteReads::expose`].
+    fn revoke(&mut self, key: u64) {
+        let _ = key;
     }
 
     /// Returns the numbers of windows on the memory of our keys.
@@ -211,6 +217,11 @@ pub(crate) trait Link: Debug + Send {
 
     /// Returns the windows of the peer's keys, where the transport has them.
     fn windows(&mut self) -> Option<&mut dyn PeerWindows> {
+        None
+    }
+
+    /// Returns the access to memory of a peer that is reached over a network.
+    fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {
         None
     }
 

@@ -94,6 +94,9 @@ pub(crate) fn finish_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, id: 
     if op.block.is_some() {
         ep.rndv.end_coop(id);
     }
+    if let Some(key) = op.exposed {
+        ep.links.sock.revoke(key);
+    }
     if op.kept.is_none() {
         tx_complete(ep, env, op.info(), err);
     }

@@ -23,6 +23,7 @@ pub(crate) mod coll_run;
 pub(crate) mod eviction;
 pub(crate) mod fragment;
 pub(crate) mod key_maps;
+pub(crate) mod network_read;
 pub(crate) mod parting;
 pub(crate) mod posted_write;
 pub(crate) mod posted_write_target;

@@ -19,6 +19,7 @@ use crate::engine::channel::link_set::Parting;
 use crate::engine::completions::{completion, recv_completion};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
+use crate::engine::protocols::network_read;
 use crate::engine::tables::incoming::RndvState;
 use crate::engine::tables::op_table::{CtsReason, OpKind};
 use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
@@ -198,6 +199,13 @@ pub(crate) fn revoke(ep: &mut Endpoint, index: u32, err: Errno) -> bool {
     let Some(m) = ep.rndv.incoming.get_mut(index) else {
         return false;
     };
+    if let RndvState::Reading { number: Some(number) } | RndvState::EndingRead { number, .. } =
+        m.how
+    {
+        m.how = RndvState::EndingRead { number, err };
+        let conn = m.conn();
+        return network_read::is_writing(ep, conn, number);
+    }
     let (RndvState::CoopCopy { block, .. }
     | RndvState::Draining { block }
     | RndvState::Ending { block, .. }) = m.how
@@ -230,6 +238,11 @@ pub(crate) fn end_fetches(ep: &mut Endpoint) -> Vec<(RecvTarget, MsgEnvelope)> {
         let Some(m) = ep.rndv.incoming.remove(index) else {
             continue;
         };
+        if let RndvState::Reading { number: Some(number) } | RndvState::EndingRead { number, .. } =
+            m.how
+        {
+            network_read::finish(ep, m.conn(), number, end);
+        }
         if let RndvState::CoopCopy { block, .. }
         | RndvState::Draining { block }
         | RndvState::Ending { block, .. } = m.how

@@ -17,6 +17,7 @@ use crate::engine::completions::recv_completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
+use crate::engine::protocols::network_read::{self, ReadStep};
 use crate::engine::protocols::parting;
 use crate::engine::tables::incoming::{Rendezvous, RndvRecv, RndvState, part_size, takes};
 use crate::engine::tables::op_table::CtsReason;
@@ -103,7 +104,10 @@ pub(crate) fn start(
             how = RndvState::CoopCopy { block, generation, part, parts, repeated: false, own: 0 };
         }
     }
-    let refused = access == Access::None;
+    let reading =
+        if access == Access::None { network_read::begin(ep, &rts, &target, want) } else { None };
+    let refused = access == Access::None && reading.is_none();
+    how = reading.unwrap_or(how);
     note_begun(ep, &arrival, &rts, &how);
     let stream = want > 0 && (refused || proto == Some(RndvProto::Fragments));
     let Some(index) = ep.rndv.incoming.insert(RndvRecv {
@@ -278,7 +282,7 @@ pub(crate) fn end_incoming(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, inde
     };
     report_proto(ep, &m, err != 0);
     let kind = match m.how {
-        RndvState::Pull { .. } => EventKind::Pulled,
+        RndvState::Pull { .. } | RndvState::Reading { .. } => EventKind::Pulled,
         RndvState::Fragments { .. } => EventKind::Streamed,
         _ => EventKind::Shared,
     };
@@ -300,6 +304,9 @@ fn step(ep: &mut Endpoint, index: u32, budget: &mut usize) -> RndvStep {
     };
     if m.want == 0 {
         return RndvStep::Done;
+    }
+    if let RndvState::Reading { .. } | RndvState::EndingRead { .. } = m.how {
+        return step_read(ep, index);
     }
     let Some(conn) = ep.links.conn(m.rts.conn) else {
         return RndvStep::Failed(fi::FI_ECONNRESET);
@@ -328,7 +335,10 @@ fn step(ep: &mut Endpoint, index: u32, budget: &mut usize) -> RndvStep {
                 RndvStep::Failed(err)
             };
         }
-        RndvState::Pull { .. } | RndvState::CoopCopy { .. } => {}
+        RndvState::Pull { .. }
+        | RndvState::CoopCopy { .. }
+        | RndvState::Reading { .. }
+        | RndvState::EndingRead { .. } => {}
     }
     // If the peer has left or died, the end of the connection follows and fails the receive.
     if !conn.enter() {
@@ -365,6 +375,30 @@ fn step(ep: &mut Endpoint, index: u32, budget: &mut usize) -> RndvStep {
             RndvStep::Waiting
         }
     }
+}
+
+/// Advances an incoming message that the network reads.
+fn step_read(ep: &mut Endpoint, index: u32) -> RndvStep {
+    let ending = ep.rndv.incoming.get(index).and_then(|m| match m.how {
+        RndvState::EndingRead { number, err } => Some((m.conn(), number, err)),
+        _ => None,
+    });
+    if let Some((conn, number, err)) = ending {
+        return if network_read::is_writing(ep, conn, number) {
+            RndvStep::Waiting
+        } else {
+            RndvStep::Failed(err)
+        };
+    }
+    match network_read::step(ep, index) {
+        ReadStep::Waiting => {}
+        ReadStep::Done => return RndvStep::Done,
+        ReadStep::Failed => {
+            ep.stats.fallbacks += 1;
+            send_cts(ep, index, true);
+        }
+    }
+    RndvStep::Waiting
 }
 
 /// Copies parts, as the sender, of messages whose receivers have offered their buffers.

@@ -18,13 +18,14 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
+use crate::engine::protocols::network_read;
 use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind, OutstandingOp};
 use crate::engine::tables::peer::MAX_UNACKED_MSGS;
 use crate::engine::tables::pending::{OwnedPayload, PendingOp, Source};
 use crate::engine::types::args::{AWAITS_TARGET, SendArgs};
 use crate::engine::types::iov::{Iov, gather};
 use crate::engine::types::peer_id::PeerId;
-use crate::engine::types::rts::BOTH_SIDES_MIN;
+use crate::engine::types::rts::{BOTH_SIDES_MIN, NETWORK_KEY};
 use crate::engine::types::wire;
 
 /// Bytes of datagrams that are kept for receivers. A datagram beyond the limit completes only when
@@ -320,24 +321,39 @@ fn send_rts(
         }
     }
     let kept = owned.then(|| gather(iov).into_boxed_slice());
-    let addr = match &kept {
+    let mut addr = match &kept {
         Some(bytes) => bytes.as_ptr().expose_provenance(),
         None => iov.first().map_or(0, Mem::addr),
+    } as u64;
+    let exposed = match iov {
+        [payload] if !owned => network_read::expose(conn, payload),
+        _ => None,
     };
     let info = message.info();
     let op = OutstandingOp {
         kept,
         block,
+        exposed: exposed.map(|memory| memory.key),
         ..OutstandingOp::new(peer, info, Iov::new(if owned { &[] } else { iov }))
     };
     let id = ep.ops.insert(op);
     let (kind, head) = wire::envelope(wire::RTS, message.tag, message.data);
-    let misc = block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
-    let head = head.word(id).word(len as u64).word(addr as u64).word(misc);
+    let mut misc =
+        block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
+    if let Some(memory) = exposed {
+        (addr, misc) = (memory.addr, misc | NETWORK_KEY);
+    }
+    let mut head = head.word(id).word(len as u64).word(addr).word(misc);
+    if let Some(memory) = exposed {
+        head = head.word(memory.key);
+    }
     if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
         ep.ops.remove(id);
         if let Some((block, _)) = block {
             p.blocks.give_back(block);
+        }
+        if let Some(memory) = exposed {
+            ep.links.sock.revoke(memory.key);
         }
         return Submit::Retry;
     }

@@ -45,8 +45,12 @@ pub(crate) enum RndvState {
     Draining { block: usize },
     /// Requested as fragments through the ring.
     Fragments { done: usize },
+    /// Read by the engine of the network, under this number once it has begun.
+    Reading { number: Option<u64> },
     /// Fails with `err` as soon as no part of the sender is open any more (`parting`).
     Ending { block: usize, err: i32 },
+    /// Fails with `err` as soon as the network has ended its read (`parting`).
+    EndingRead { number: u64, err: i32 },
 }
 
 /// Matched large message whose payload is on its way.
@@ -87,7 +91,10 @@ impl RndvRecv {
         match self.how {
             RndvState::Pull { done } | RndvState::Fragments { done } => done,
             RndvState::CoopCopy { own, .. } => own,
-            RndvState::Draining { .. } | RndvState::Ending { .. } => 0,
+            RndvState::Draining { .. }
+            | RndvState::Ending { .. }
+            | RndvState::Reading { .. }
+            | RndvState::EndingRead { .. } => 0,
         }
     }
 
@@ -194,9 +201,11 @@ impl RndvRecv {
                     stats.coop_copy.add(n);
                 }
             }
-            RndvState::Fragments { .. } | RndvState::Draining { .. } | RndvState::Ending { .. } => {
-                Ok(false)
-            }
+            RndvState::Fragments { .. }
+            | RndvState::Draining { .. }
+            | RndvState::Ending { .. }
+            | RndvState::Reading { .. }
+            | RndvState::EndingRead { .. } => Ok(false),
         }
     }
 }

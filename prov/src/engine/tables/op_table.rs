@@ -98,6 +98,8 @@ pub(crate) struct OutstandingOp {
     pub block: Option<(u8, u32)>,
     /// Reason of the last `CTS` for the payload.
     pub asked: CtsReason,
+    /// Key by which the engine of a network reads the payload.
+    pub exposed: Option<u64>,
     /// Bytes that a read still waits for.
     pub left: usize,
     /// Whether the target executes the operation in ring order. Later direct RMA must wait for it.
@@ -120,6 +122,7 @@ impl OutstandingOp {
             kept: None,
             block: None,
             asked: CtsReason::Never,
+            exposed: None,
             left: 0,
             ring_rma: false,
             since_ns: 0,

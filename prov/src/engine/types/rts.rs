@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Announcement of a large message (`RTS`): its payload stays with the sender until it is fetched.
 
-use scif::{AccessError, ConnId, PeerMemory, RemoteMem};
+use scif::{AccessError, ConnId, PeerMemory, RemoteMem, WireMemory};
 use scif_ring::copy::Mem;
 
 use crate::engine::types::envelope::RecordError;
@@ -16,6 +16,10 @@ const REMOTE_MAX: usize = 64;
 /// Bytes of one list element in a record: address and length.
 const PIECE_BYTES: usize = 16;
 
+/// Bit in the last word of an announcement: a key of the network follows, by which the payload can
+/// be read.
+pub(crate) const NETWORK_KEY: u64 = 1 << 8;
+
 /// Announced message, with the location of its payload in the sender.
 #[derive(Debug)]
 pub(crate) struct Rts {
@@ -23,6 +27,8 @@ pub(crate) struct Rts {
     pub(crate) op: u64,
     len: u64,
     pub(crate) block: Option<(usize, u32)>,
+    /// Payload as the engine of a network reads it.
+    pub(crate) network: Option<WireMemory>,
     pieces: Pieces,
 }
 
@@ -34,7 +40,8 @@ enum Pieces {
 }
 
 impl Rts {
-    /// Decodes {op, len, addr, block and generation} and the scatter list, if there is one.
+    /// Decodes {op, len, addr, block and generation, key of the network} and the scatter list, if
+    /// there is one.
     pub(crate) fn decode(
         conn: ConnId,
         words: &mut Words<'_>,
@@ -51,12 +58,13 @@ impl Rts {
             }
             _ => return Err(RecordError::ProtocolError),
         };
+        let network = (misc & NETWORK_KEY != 0).then(|| WireMemory { addr, key: words.word() });
         let pieces = if body.is_empty() {
             Pieces::One(RemoteMem { addr, len })
         } else {
             Pieces::List(Rts::list(body, len)?)
         };
-        Ok(Rts { conn, op, len, block, pieces })
+        Ok(Rts { conn, op, len, block, network, pieces })
     }
 
     /// Decodes a scatter list of `len` bytes in total.
@@ -150,5 +158,24 @@ impl Rts {
             off = 0;
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::head_of;
+
+    #[test]
+    fn an_announcement_names_memory_of_a_network_only_with_its_bit() {
+        let conn = ConnId { index: 0, generation: 1 };
+        let decode = |misc| {
+            let head = head_of(&[7, 100, 0x1000, misc, 0xfeed]);
+            Rts::decode(conn, &mut Words::new(&head, 40), Mem::empty()).unwrap()
+        };
+        let memory = WireMemory { addr: 0x1000, key: 0xfeed };
+        assert_eq!(decode(NETWORK_KEY).network, Some(memory));
+        assert_eq!(decode(3 | 5 << 16).network, None);
+        assert_eq!(decode(3 | NETWORK_KEY | 5 << 16).block, Some((2, 5)));
     }
 }

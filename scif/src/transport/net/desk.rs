@@ -9,14 +9,16 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use scif_ring::BELL_BYTES;
+use scif_ring::{BELL_BYTES, Mem};
 
 use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
+use super::reads::NetReads;
 use super::stream::NetStream;
-use super::wire::{NetWire, WireEvent, WirePeer};
+use super::wire::{NetWire, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::memory::PeerMemory;
+use crate::remote_reads::{ReadBegun, ReadState, WireMemory};
 use crate::segment::Side;
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
@@ -51,6 +53,7 @@ struct Book {
     refused: Vec<(PortId, u64, Refusal)>,
     /// Connections with changes.
     ready: Vec<u64>,
+    reads: NetReads,
     /// Time of the last message.
     heard_ns: u64,
 }
@@ -146,7 +149,7 @@ impl NetDesk {
             self.book.ready.push(token);
         }
         if stream.left && (stream.is_finished() || stream.changes.end.is_some()) {
-            self.book.streams.remove(&token);
+            self.remove(token);
         } else if stream.is_restless() {
             self.book.list(token);
         }
@@ -192,15 +195,78 @@ impl NetDesk {
         }
     }
 
+    fn remove(&mut self, token: u64) {
+        self.revoke_all(token);
+        self.book.streams.remove(&token);
+    }
+
+    fn revoke_all(&mut self, token: u64) {
+        for key in self.book.reads.revoke_all(token) {
+            self.wire.revoke(key);
+        }
+    }
+
+    /// Lets the peer of a connection read a range of memory.
+    pub(super) fn expose(&mut self, token: u64, range: &Mem) -> Option<WireMemory> {
+        self.book.streams.get(&token).filter(|stream| stream.is_open())?;
+        let exposed = self.wire.expose(range)?;
+        self.book.reads.note_exposed(exposed.key, token);
+        Some(exposed)
+    }
+
+    /// Ends the exposure of memory.
+    pub(super) fn revoke(&mut self, key: u64) {
+        if self.book.reads.revoke(key) {
+            self.wire.revoke(key);
+        }
+    }
+
+    /// Begins to read memory of the peer of a connection.
+    pub(super) fn read(&mut self, token: u64, from: WireMemory, to: &Mem) -> ReadBegun {
+        let NetDesk { wire, book, .. } = self;
+        let open = book.streams.get(&token).filter(|stream| stream.is_open());
+        let Some(peer) = open.and_then(|stream| stream.to) else { return ReadBegun::Refused };
+        match wire.read(peer, from, to, book.reads.next_number()) {
+            ReadPosted::Taken => ReadBegun::Reading(book.reads.note_begun()),
+            ReadPosted::Later => ReadBegun::Later,
+            ReadPosted::Refused => ReadBegun::Refused,
+        }
+    }
+
+    pub(super) fn read_state(&mut self, number: u64) -> ReadState {
+        self.book.reads.state(number)
+    }
+
+    /// Waits for the end of a read. After `end_ns`, ends the network.
+    pub(super) fn finish_read(&mut self, number: u64, end_ns: u64) {
+        let NetDesk { wire, book, .. } = self;
+        while book.reads.is_open(number) {
+            wire.poll(&mut |event| book.take(event));
+            if now_ns() < end_ns {
+                std::thread::yield_now();
+                continue;
+            }
+            log::warn!(
+                "a peer has not answered a read over {} in time; this endpoint reaches no other \
+                 host any more. Check that the other processes of the job run",
+                wire.provider()
+            );
+            wire.stop();
+            book.reads.note_stopped();
+        }
+        book.reads.state(number);
+    }
+
     /// Ends a connection by this side.
     pub(super) fn close(&mut self, token: u64, how: CloseKind) {
+        self.revoke_all(token);
         let Some(stream) = self.book.streams.get_mut(&token) else { return };
         match how {
             CloseKind::Abandon => {
                 let corrupt = stream.changes.end == Some(Reason::Corrupt);
                 stream.changes.end = None;
                 if !corrupt {
-                    self.book.streams.remove(&token);
+                    self.remove(token);
                     return;
                 }
                 // The peer does not know yet.
@@ -228,7 +294,9 @@ impl NetDesk {
 
     /// Whether a message is expected soon.
     pub(super) fn is_expecting(&self, now: u64) -> bool {
-        now.saturating_sub(self.book.heard_ns) < EXPECT_NS || !self.book.listed.is_empty()
+        now.saturating_sub(self.book.heard_ns) < EXPECT_NS
+            || !self.book.listed.is_empty()
+            || self.book.reads.is_expecting()
     }
 
     /// Whether the owner may sleep until the network's descriptor is readable.
@@ -260,6 +328,10 @@ impl Book {
                 self.on_message(&head, rest);
             }
             WireEvent::Lost(peer) => self.on_lost(peer),
+            WireEvent::ReadEnded { number, is_done } => {
+                self.heard_ns = now_ns();
+                self.reads.note_ended(number, is_done);
+            }
         }
     }
 

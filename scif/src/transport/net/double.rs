@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Network in memory, for tests: it can delay, refuse, reorder and repeat messages, and lose peers.
+//! Network in memory, for tests: it can delay, refuse, reorder and repeat messages, lose peers, and
+//! read memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::wire::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};
+use scif_ring::Mem;
+
+use super::wire::{MESSAGE_MAX, NetWire, ReadPosted, WireEvent, WirePeer};
 use crate::error;
+use crate::remote_reads::WireMemory;
 use crate::sys::errno::lock;
 
 /// Messages to one end, and losses that it has not been told of.
@@ -15,6 +19,15 @@ use crate::sys::errno::lock;
 struct EndInbox {
     messages: VecDeque<Vec<u8>>,
     lost: Vec<WirePeer>,
+    reads: Vec<Read>,
+}
+
+/// Read in progress.
+#[derive(Debug)]
+struct Read {
+    from: WireMemory,
+    to: Mem,
+    number: u64,
 }
 
 /// State of a network.
@@ -27,6 +40,11 @@ pub(super) struct NetState {
     pub(super) room: Option<usize>,
     /// Number of messages taken so far.
     pub(super) sent: usize,
+    /// Memory that can be read, by key.
+    pub(super) exposed: HashMap<u64, Mem>,
+    keys: u64,
+    /// Whether the network has no space for reads.
+    pub(super) no_reads: bool,
 }
 
 /// A network. Clones are one network.
@@ -119,7 +137,8 @@ impl NetWire for EndDouble {
             return;
         }
         let Some(end) = state.ends.get_mut(&self.name) else { return };
-        let EndInbox { messages, lost } = std::mem::take(end);
+        let EndInbox { messages, lost, reads } = std::mem::take(end);
+        let exposed = state.exposed.clone();
         drop(state);
         for message in messages {
             on(WireEvent::Message(&message));
@@ -127,6 +146,40 @@ impl NetWire for EndDouble {
         for peer in lost {
             on(WireEvent::Lost(peer));
         }
+        for Read { from, to, number } in reads {
+            let at = usize::try_from(from.addr).unwrap();
+            let memory = exposed.get(&from.key).and_then(|memory| memory.sub(at, to.len()));
+            let is_done = memory.is_some_and(|memory| to.copy_from(&memory) == to.len());
+            on(WireEvent::ReadEnded { number, is_done });
+        }
+    }
+
+    fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
+        let mut state = self.net.state();
+        state.keys += 1;
+        let key = state.keys;
+        state.exposed.insert(key, *range);
+        Some(WireMemory { addr: 0, key })
+    }
+
+    fn revoke(&mut self, key: u64) {
+        self.net.state().exposed.remove(&key);
+    }
+
+    fn read(&mut self, _: WirePeer, memory: WireMemory, to: &Mem, number: u64) -> ReadPosted {
+        let mut state = self.net.state();
+        if state.no_reads {
+            return ReadPosted::Later;
+        }
+        match state.ends.get_mut(&self.name) {
+            Some(end) => end.reads.push(Read { from: memory, to: *to, number }),
+            None => return ReadPosted::Refused,
+        }
+        ReadPosted::Taken
+    }
+
+    fn stop(&mut self) {
+        self.net.state().ends.remove(&self.name);
     }
 
     fn is_quiet(&self) -> bool {

@@ -5,7 +5,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use scif_ring::Mem;
+
 use super::desk::NetDesk;
+use crate::remote_reads::{ReadBegun, ReadState, RemoteReads, WireMemory};
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::fork::Maker;
 use crate::transport::{CloseKind, Link, LinkUpdate};
@@ -41,10 +44,32 @@ impl Link for NetLink {
         false
     }
 
+    fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {
+        Some(self)
+    }
+
     fn close(&mut self, how: CloseKind) {
         // A thread of the parent may have held the lock when a child was forked.
         if !self.maker.is_ancestor() {
             keep_errno(|| lock(&self.desk).close(self.token, how));
         }
+    }
+}
+
+impl RemoteReads for NetLink {
+    fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
+        keep_errno(|| lock(&self.desk).expose(self.token, range))
+    }
+
+    fn read(&mut self, from: WireMemory, to: &Mem) -> ReadBegun {
+        keep_errno(|| lock(&self.desk).read(self.token, from, to))
+    }
+
+    fn state(&mut self, number: u64) -> ReadState {
+        lock(&self.desk).read_state(number)
+    }
+
+    fn finish(&mut self, number: u64, end_ns: u64) {
+        keep_errno(|| lock(&self.desk).finish_read(number, end_ns));
     }
 }

@@ -12,6 +12,7 @@ mod double;
 mod frame;
 mod link;
 mod port;
+mod reads;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -19,4 +20,4 @@ mod window;
 mod wire;
 
 pub(crate) use port::NetPort;
-pub use wire::{MESSAGE_MAX, NetWire, WireEvent, WirePeer};
+pub use wire::{MESSAGE_MAX, NetWire, ReadPosted, WireEvent, WirePeer};

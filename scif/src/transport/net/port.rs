@@ -158,6 +158,10 @@ impl Port for NetPort {
         self.near.is_parked()
     }
 
+    fn revoke(&mut self, key: u64) {
+        keep_errno(|| lock(&self.desk).revoke(key));
+    }
+
     fn is_expecting(&self, now: u64) -> bool {
         lock(&self.desk).is_expecting(now)
     }

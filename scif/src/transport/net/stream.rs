@@ -172,6 +172,11 @@ impl NetStream {
         }
     }
 
+    /// Whether neither side has ended the connection, as far as is known.
+    pub(super) fn is_open(&self) -> bool {
+        !self.left && self.changes.end.is_none()
+    }
+
     /// Whether all records that arrived are in the ring.
     pub(super) fn has_delivered(&self) -> bool {
         self.receiver.stash.is_empty()

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
+use scif_ring::Mem;
 use scif_ring::layout::{BODY_MAX, HEAD_MAX, RING_SLOTS};
 
 use super::double::NetDouble;
@@ -16,7 +17,9 @@ use crate::endpoint::{CloseHow, Endpoint, LinkEvent};
 use crate::error::{Reason, Refusal};
 use crate::keys::Exports;
 use crate::node::{Node, TransportKind};
+use crate::remote_reads::{ReadBegun, ReadState, WireMemory};
 use crate::slab::ConnId;
+use crate::sys::mmap::Mapping;
 
 /// Polls after which a test has waited in vain.
 const POLLS: usize = 100_000;
@@ -365,4 +368,79 @@ fn a_message_is_expected_soon_after_one_came() {
     let plain = Node::open(Config::default(), TransportKind::Local).unwrap();
     let plain = Endpoint::bind(&Arc::clone(&plain), 0, Exports::default()).unwrap();
     assert!(!plain.is_expecting(now));
+}
+
+/// Returns memory that lives as long as the test.
+fn memory(bytes: Vec<u8>) -> Mem {
+    let map = Box::leak(Box::new(Mapping::private(bytes.len()).unwrap()));
+    let memory = map.bytes(0, bytes.len()).unwrap();
+    memory.copy_from_slice(&bytes);
+    memory
+}
+
+#[test]
+fn exposed_memory_is_read_until_it_is_revoked() {
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    let (from, to) = (memory((0..100).collect()), memory(vec![0; 30]));
+    let exposed = a.conn(ab).remote_reads().unwrap().expose(&from).unwrap();
+    assert!(a.endpoint.is_expecting(u64::MAX), "the peer reads only while this side polls");
+    let part = WireMemory { addr: exposed.addr + 20, ..exposed };
+    net.state().no_reads = true;
+    assert_eq!(b.conn(ba).remote_reads().unwrap().read(part, &to), ReadBegun::Later);
+    net.state().no_reads = false;
+    net.state().held = true;
+    let reads = b.conn(ba).remote_reads().unwrap();
+    let ReadBegun::Reading(number) = reads.read(part, &to) else { panic!("refused") };
+    b.events();
+    assert_eq!(b.conn(ba).remote_reads().unwrap().state(number), ReadState::Reading);
+    assert!(b.endpoint.is_expecting(u64::MAX));
+    net.state().held = false;
+    b.events();
+    assert_eq!(b.conn(ba).remote_reads().unwrap().state(number), ReadState::Done);
+    let mut read = vec![0; 30];
+    to.copy_to_slice(&mut read);
+    assert_eq!(read, (20..50).collect::<Vec<u8>>());
+
+    a.endpoint.revoke(exposed.key);
+    assert!(net.state().exposed.is_empty() && !a.endpoint.is_expecting(u64::MAX));
+    let reads = b.conn(ba).remote_reads().unwrap();
+    let ReadBegun::Reading(number) = reads.read(part, &to) else { panic!("refused") };
+    b.events();
+    assert_eq!(b.conn(ba).remote_reads().unwrap().state(number), ReadState::Failed);
+}
+
+#[test]
+fn the_end_of_a_connection_revokes_its_memory_and_no_read_begins_after_it() {
+    for how in [CloseHow::Orderly, CloseHow::Reset] {
+        let HostPair { net, mut a, mut b, ab, ba } = pair();
+        let from = memory(vec![1; 8]);
+        let exposed = a.conn(ab).remote_reads().unwrap().expose(&from).unwrap();
+        a.endpoint.close_conn(ab, how);
+        assert!(net.state().exposed.is_empty());
+        b.closed(ba);
+        let reads = b.conn(ba).remote_reads().unwrap();
+        assert_eq!(reads.read(exposed, &from), ReadBegun::Refused);
+        assert_eq!(reads.expose(&from), None);
+    }
+    // By the peer.
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    assert!(a.conn(ab).remote_reads().unwrap().expose(&memory(vec![1; 8])).is_some());
+    b.endpoint.close_conn(ba, CloseHow::Reset);
+    a.closed(ab);
+    assert!(net.state().exposed.is_empty());
+}
+
+#[test]
+fn a_read_that_does_not_end_in_time_is_ended_with_the_network() {
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    let exposed = a.conn(ab).remote_reads().unwrap().expose(&memory(vec![1; 8])).unwrap();
+    let reads = b.conn(ba).remote_reads().unwrap();
+    let ReadBegun::Reading(first) = reads.read(exposed, &memory(vec![0; 8])) else { panic!() };
+    reads.finish(first, u64::MAX);
+    net.state().held = true;
+    let ReadBegun::Reading(second) = reads.read(exposed, &memory(vec![0; 8])) else { panic!() };
+    reads.finish(second, 0);
+    net.state().held = false;
+    assert_eq!(reads.state(second), ReadState::Failed);
+    assert_eq!(reads.read(exposed, &memory(vec![0; 8])), ReadBegun::Refused);
 }

@@ -7,7 +7,10 @@ use std::fmt::Debug;
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
+use scif_ring::Mem;
+
 use crate::error;
+use crate::remote_reads::WireMemory;
 
 /// Maximum size in bytes of a message. A longer one lets more records share a message, and occupies
 /// more memory in each buffer of a receiver.
@@ -24,6 +27,24 @@ pub enum WireEvent<'a> {
     Message(&'a [u8]),
     /// A message to this peer was lost, and later ones may be.
     Lost(WirePeer),
+    /// The read with that number has ended.
+    ReadEnded {
+        /// Number given to `read`.
+        number: u64,
+        /// Whether the destination contains the bytes.
+        is_done: bool,
+    },
+}
+
+/// Answer of a network to a read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReadPosted {
+    /// An event reports its end.
+    Taken,
+    /// The network has no space for it now.
+    Later,
+    /// The network cannot read this memory.
+    Refused,
 }
 
 /// End of a network: carries messages to ends with other names. Messages between two ends arrive
@@ -49,6 +70,18 @@ pub trait NetWire: Debug + Send {
     /// # Errors
     /// The message, if the network cannot take it now.
     fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>>;
+
+    /// Lets peers read a range of memory, until `revoke`. `None` if the network cannot do that.
+    fn expose(&mut self, range: &Mem) -> Option<WireMemory>;
+
+    /// Ends the exposure of memory: no read of it begins later.
+    fn revoke(&mut self, key: u64);
+
+    /// Begins to read memory of a peer into `to`, which the network writes until the read ends.
+    fn read(&mut self, from: WirePeer, memory: WireMemory, to: &Mem, number: u64) -> ReadPosted;
+
+    /// Closes the end for good: no read of it continues, and no message is sent.
+    fn stop(&mut self);
 
     /// Makes progress and passes each event to `on`.
     fn poll(&mut self, on: &mut dyn FnMut(WireEvent<'_>));

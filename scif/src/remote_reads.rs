@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Reads of memory that a peer on another host exposes, by the engine of the network.
+//!
+//! Not about the network's operations (`transport::net`), nor about messages that announce memory.
+
+use std::fmt::Debug;
+
+use scif_ring::Mem;
+
+/// Memory that one end of a network exposes to its peers, as they name it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WireMemory {
+    /// Address in its owner, or offset in the registration, as the network demands.
+    pub addr: u64,
+    /// Key of its registration.
+    pub key: u64,
+}
+
+/// Result of the begin of a read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReadBegun {
+    /// In progress, under this number.
+    Reading(u64),
+    /// The network has no space for it now.
+    Later,
+    /// The network cannot read this memory.
+    Refused,
+}
+
+/// State of a read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReadState {
+    /// The network may write into the destination.
+    Reading,
+    /// The destination contains the bytes.
+    Done,
+    /// The content of the destination is undefined.
+    Failed,
+}
+
+/// Access to memory of the peer of a connection over a network. A read goes on after the end of
+/// its connection.
+pub trait RemoteReads: Debug {
+    /// Lets the peer read a range of our memory, until `Endpoint::revoke` of its key or the end
+    /// of the connection. `None` if the network cannot read memory.
+    fn expose(&mut self, range: &Mem) -> Option<WireMemory>;
+
+    /// Begins to read memory that the peer exposes into `to`. Its owner must not reuse `to` before
+    /// the read has ended.
+    fn read(&mut self, from: WireMemory, to: &Mem) -> ReadBegun;
+
+    /// Returns the state of a read. The number of one that has ended is forgotten.
+    fn state(&mut self, number: u64) -> ReadState;
+
+    /// Waits until a read has ended, but only until `end_ns` of the monotonic clock. Then it
+    /// closes the end of the network, which ends all reads and all connections over it.
+    fn finish(&mut self, number: u64, end_ns: u64);
+}

@@ -99,7 +99,7 @@ pub(crate) fn listen(inner: &Inner, epd: &Arc<Epd>, backlog: i32) -> Result<()> 
         unix::listen(socket, backlog - 1)?;
         inner.watch(epd, Kind::Listener, socket)?;
     }
-    sharing::tell_sharers(inner, epd);
+    sharing::notify_sharers(inner, epd);
     epd.sharer.enter(State::Listening);
     Ok(())
 }
@@ -170,7 +170,7 @@ pub(crate) fn connect(inner: &Arc<Inner>, epd: &Arc<Epd>, fd: RawFd, dst: PortId
         inner.limit_connect(epd);
     }
     // Sharers wait for the control lock. They are notified now, however this process ends.
-    sharing::tell_sharers(inner, epd);
+    sharing::notify_sharers(inner, epd);
     epd.sharer.enter(State::Connecting);
     drop(held);
     if nonblocking { Err(Failure::InProgress) } else { wait_accepted(inner, epd, deadline) }
@@ -353,7 +353,7 @@ pub(crate) fn answered(inner: &Inner, epd: &Arc<Epd>) {
     let mut slot = take(&epd.pending);
     let Some(pending) = slot.as_ref() else { return };
     let mut buffer = [0; PACKET + 1];
-    let received = match hear_answer(&pending.socket, &mut buffer, epd.fd_handoff().is_some()) {
+    let received = match read_answer(&pending.socket, &mut buffer, epd.fd_handoff().is_some()) {
         Err(Errno::AGAIN | Errno::INTR) => return,
         other => other.ok(),
     };
@@ -397,7 +397,7 @@ pub(crate) fn answered(inner: &Inner, epd: &Arc<Epd>) {
         let _ = unix::skip(link.socket());
     }
     epd.set_link(link);
-    sharing::tell_sharers(inner, epd);
+    sharing::notify_sharers(inner, epd);
     sharing::complete_connect(inner, epd);
 }
 
@@ -522,7 +522,7 @@ fn admit(inner: &Arc<Inner>, listener: &Epd, socket: OwnedFd) -> Result<Option<(
     let Some((caller, from)) = caller_of(inner, listener, &socket) else {
         return Ok(None);
     };
-    let Some(fds) = hear_hello(&socket)? else {
+    let Some(fds) = read_hello(&socket)? else {
         return Ok(None);
     };
     mainline::check_request(inner, listener, &socket, from)?;
@@ -564,7 +564,7 @@ fn admit(inner: &Arc<Inner>, listener: &Epd, socket: OwnedFd) -> Result<Option<(
 }
 
 /// Reads the answer to a request. With `stays` the answer stays in the socket.
-fn hear_answer(
+fn read_answer(
     socket: &OwnedFd,
     buffer: &mut [u8],
     stays: bool,
@@ -590,7 +590,7 @@ fn first_free<T>(
 ///
 /// # Errors
 /// EMFILE: this process has no free numbers for the descriptors.
-fn hear_hello(socket: &OwnedFd) -> Result<Option<[OwnedFd; HELLO_FDS]>> {
+fn read_hello(socket: &OwnedFd) -> Result<Option<[OwnedFd; HELLO_FDS]>> {
     let deadline = now_ns() + HELLO_MS.unsigned_abs() as u64 * 1_000_000;
     loop {
         let mut buffer = [0; PACKET + 1];

@@ -117,7 +117,7 @@ fn do_job(job: Job) {
             port()
         );
     }
-    link.tell_finished();
+    link.notify_finished();
 }
 
 /// Executes the work of a job.
@@ -408,7 +408,7 @@ mod tests {
                 arm(&scif, a, FaultPoint::Signal);
             }
             link.own.table.finish(ticket).unwrap();
-            link.tell_finished();
+            link.notify_finished();
             if strikes {
                 until("reset", || are_reset(&scif, [a, b]));
             } else {

@@ -163,7 +163,7 @@ impl Epd {
         self.sharer.enter(State::Closing);
         if let Some(link) = self.link.get() {
             if was == State::Connected {
-                link.say_bye();
+                link.send_bye();
             }
             link.disturb();
         }

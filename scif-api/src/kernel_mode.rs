@@ -524,17 +524,17 @@ pub(crate) mod tests {
     #[test]
     fn node_events_are_reported_without_a_pci_device() {
         let scif = endpoints("events", 1);
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hearing = Arc::clone(&heard);
-        scif.event_register(move |event| take(&hearing).push(event)).unwrap();
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let recorder = Arc::clone(&recorded);
+        scif.event_register(move |event| take(&recorder).push(event)).unwrap();
         let until = |event| {
             for _ in 0..1000 {
-                if take(&heard).contains(&event) {
+                if take(&recorded).contains(&event) {
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
-            panic!("never told: {event:?}");
+            panic!("never reported: {event:?}");
         };
         let _other = endpoints("events", 2);
         until(NodeEvent::Added(2));
@@ -542,16 +542,16 @@ pub(crate) mod tests {
             Config { domain: Some(format!("events-{}", std::process::id())), ..Config::default() };
         let lost = super::super::FailedNode::new(&config, 2).unwrap();
         until(NodeEvent::Removed(2));
-        let before = take(&heard).len();
+        let before = take(&recorded).len();
         drop(lost);
         for _ in 0..1000 {
-            if take(&heard).len() > before {
+            if take(&recorded).len() > before {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(
-            *take(&heard),
+            *take(&recorded),
             [NodeEvent::Added(2), NodeEvent::Removed(2), NodeEvent::Added(2)]
         );
         assert_eq!(scif.pci_dev(2), Err(Failure::NoNode));
@@ -559,25 +559,25 @@ pub(crate) mod tests {
 
     /// Registers a handler that records its events.
     fn record_events(scif: &Endpoints) -> Arc<Mutex<Vec<NodeEvent>>> {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hearing = Arc::clone(&heard);
-        scif.event_register(move |event| take(&hearing).push(event)).unwrap();
-        heard
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let recorder = Arc::clone(&recorded);
+        scif.event_register(move |event| take(&recorder).push(event)).unwrap();
+        recorded
     }
 
     #[test]
     fn a_panicking_handler_leaves_other_handlers_and_events() {
         let scif = endpoints("handlers", 1);
         scif.event_register(|event| assert_eq!(event, NodeEvent::Added(0), "on purpose")).unwrap();
-        let heard = record_events(&scif);
+        let recorded = record_events(&scif);
         for node in [2, 3] {
             let other = endpoints("handlers", node);
-            until("a later handler", || take(&heard).contains(&NodeEvent::Added(node)));
+            until("a later handler", || take(&recorded).contains(&NodeEvent::Added(node)));
             drop(other);
         }
         // As the service thread does before it closes the connections of a lost node.
         scif.0.node_events.loses(3);
-        assert!(take(&heard).contains(&NodeEvent::Removed(3)));
+        assert!(take(&recorded).contains(&NodeEvent::Removed(3)));
     }
 
     #[test]
@@ -588,10 +588,10 @@ pub(crate) mod tests {
         let child = children::in_child(|| {
             let before = record_events(&scif);
             let other = Endpoints::new(config).unwrap();
-            let told = happens(|| take(&before).contains(&NodeEvent::Added(2)));
+            let reported = happens(|| take(&before).contains(&NodeEvent::Added(2)));
             drop(other);
-            i32::from(told) + 2 * i32::from(take(&parents).is_empty())
+            i32::from(reported) + 2 * i32::from(take(&parents).is_empty())
         });
-        assert_eq!(child.result(), 3, "told in the child, by its own handler only");
+        assert_eq!(child.result(), 3, "reported in the child, by its own handler only");
     }
 }

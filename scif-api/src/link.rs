@@ -154,7 +154,7 @@ impl Link {
 
     /// Signals the peer after sending, if it waits for bytes.
     #[inline]
-    pub(crate) fn tell_data(&self) {
+    pub(crate) fn notify_data(&self) {
         let wakeups = self.tx.prepare_wake();
         if wakeups != Wakeups::default() {
             self.ring(wakeups, self.tx.data(), |bell| descriptor::show_data(bell));
@@ -163,7 +163,7 @@ impl Link {
 
     /// Signals the peer after receiving, if it waits for space.
     #[inline]
-    pub(crate) fn tell_space(&self) {
+    pub(crate) fn notify_space(&self) {
         let wakeups = self.rx.prepare_wake();
         if wakeups != Wakeups::default() {
             self.ring(wakeups, self.rx.space(), |bell| descriptor::show_space(bell));
@@ -205,7 +205,7 @@ impl Link {
     }
 
     /// Reports that an RMA of this side has finished, and wakes the waiters of both sides.
-    pub(crate) fn tell_finished(&self) {
+    pub(crate) fn notify_finished(&self) {
         let [mine, _] = &self.finished;
         mine.add(1);
         futex::wake_all(mine);
@@ -245,14 +245,14 @@ impl Link {
     }
 
     /// Closes this side gracefully: sent bytes stay readable for the peer.
-    pub(crate) fn say_bye(&self) {
+    pub(crate) fn send_bye(&self) {
         let [mine, _] = &self.closed;
         mine.set(1);
         for wake_words in [self.tx.data(), self.rx.space()] {
             wake_words.advance_seq();
             futex::wake_all(&wake_words.seq());
         }
-        self.say(Packet::Bye);
+        self.send_packet(Packet::Bye);
         descriptor::shut(&self.socket);
     }
 
@@ -262,7 +262,7 @@ impl Link {
     }
 
     /// Sends a packet. Reading detects a peer that has left.
-    pub(crate) fn say(&self, packet: Packet) {
+    pub(crate) fn send_packet(&self, packet: Packet) {
         let _ = unix::send(&self.socket, &packet.encode(), &[]);
     }
 
@@ -278,7 +278,7 @@ impl Link {
 
     /// Reads a packet of the peer, if one has arrived. `Some(None)`: the peer has left, or the
     /// packet is invalid.
-    pub(crate) fn hear(&self) -> Option<Option<Packet>> {
+    pub(crate) fn receive_packet(&self) -> Option<Option<Packet>> {
         let mut buffer = [0; PACKET + 1];
         match unix::receive(&self.socket, &mut buffer) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,

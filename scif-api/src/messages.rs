@@ -49,7 +49,7 @@ pub(crate) fn send_short(inner: &Inner, fd: RawFd, src: &Mem) -> Option<usize> {
     if let Some(epd) = awaited {
         let _held = epd.sharer.sending.kept();
         if let Some(link) = epd.link() {
-            link.tell_data();
+            link.notify_data();
         }
     }
     Some(n)
@@ -93,7 +93,7 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
         if n != 0 {
             done += n;
             epd.sharer.record.sent(n);
-            link.tell_data();
+            link.notify_data();
         }
         if done == src.len() || !wait {
             break Ok(());
@@ -153,7 +153,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
             break Ok(());
         }
         if n != 0 {
-            link.tell_space();
+            link.notify_space();
             continue;
         }
         let empty = || link.rx.ready() == Ok(0) && !epd.over(link);
@@ -173,7 +173,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
         return partial(done, outcome);
     }
     if done != 0 {
-        link.tell_space();
+        link.notify_space();
     } else if !wait {
         epd.verify(fd)?;
     }

@@ -66,7 +66,7 @@ impl fmt::Debug for NodeEvents {
 }
 
 impl NodeEvents {
-    fn tell(&self, event: NodeEvent) {
+    fn notify(&self, event: NodeEvent) {
         let handlers = take(&self.handlers).here().to_vec();
         for handler in handlers {
             if contained(|| handler(event)).is_none() {
@@ -81,7 +81,7 @@ impl NodeEvents {
     /// Reports that a node is about to be lost, so that handlers return its pages.
     pub(crate) fn loses(&self, node: u16) {
         if take(&self.known).remove(&node) {
-            self.tell(NodeEvent::Removed(node));
+            self.notify(NodeEvent::Removed(node));
         }
     }
 
@@ -94,10 +94,10 @@ impl NodeEvents {
             (added, removed)
         };
         for node in removed {
-            self.tell(NodeEvent::Removed(node));
+            self.notify(NodeEvent::Removed(node));
         }
         for node in added {
-            self.tell(NodeEvent::Added(node));
+            self.notify(NodeEvent::Added(node));
         }
     }
 }

@@ -94,7 +94,7 @@ impl FailedNode {
         let marker = Arc::clone(&lost.marker);
         thread::spawn_quiet("scif-lost", move || keep(marker, &told))
             .map_err(|_| Failure::NoMemory)?;
-        Ok((lost, ask_all(&domain, Packet::Lose(node.into()), limit)))
+        Ok((lost, query_all(&domain, Packet::Lose(node.into()), limit)))
     }
 
     /// Blocks until another process calls [`restore`].
@@ -187,7 +187,7 @@ pub fn ping(config: &Config, node: u16) -> Result<Vec<(i32, Option<u64>)>> {
     }
     let one = |presence: Presence| {
         let begin = now_ns();
-        let asked = ask(&presence, Packet::Echo(7));
+        let asked = query(&presence, Packet::Echo(7));
         let answer = asked.and_then(|socket| answer(&socket, begin + ANSWER_NS));
         (presence.pid, answer.map(|_| now_ns() - begin))
     };
@@ -201,7 +201,7 @@ pub(crate) fn read(socket: &OwnedFd) -> Option<Packet> {
     buffer.get(..received.bytes).and_then(Packet::decode)
 }
 
-fn ask(presence: &Presence, question: Packet) -> Option<OwnedFd> {
+fn query(presence: &Presence, question: Packet) -> Option<OwnedFd> {
     let socket = unix::socket().ok()?;
     let name = SocketAddrUnix::new_abstract_name(presence.name.as_bytes()).ok()?;
     unix::connect(&socket, &name).ok()?;
@@ -228,28 +228,28 @@ fn answer(socket: &OwnedFd, deadline: u64) -> Option<u32> {
     }
 }
 
-fn ask_all(domain: &str, question: Packet, limit: Duration) -> Answers {
+fn query_all(domain: &str, question: Packet, limit: Duration) -> Answers {
     let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     let deadline = now_ns().saturating_add(limit);
     let asked: Vec<(Presence, Option<OwnedFd>)> = nodes::presences(domain)
         .unwrap_or_default()
         .into_iter()
         .map(|presence| {
-            let socket = ask(&presence, question);
+            let socket = query(&presence, question);
             (presence, socket)
         })
         .collect();
     let mut answers = Answers::default();
     for (presence, mut socket) in asked {
-        let mut heard = None;
+        let mut answered = None;
         for _ in 0..QUESTIONS_ASKED {
-            heard = socket.and_then(|socket| answer(&socket, deadline));
-            if heard.is_some() || now_ns() >= deadline {
+            answered = socket.and_then(|socket| answer(&socket, deadline));
+            if answered.is_some() || now_ns() >= deadline {
                 break;
             }
-            socket = ask(&presence, question);
+            socket = query(&presence, question);
         }
-        match heard {
+        match answered {
             Some(n) => {
                 answers.ended = answers.ended.saturating_add(n);
                 answers.answered.push(presence.pid);
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(read(&socket), Some(Packet::Lose(7)));
             unix::send(&socket, &Packet::Ended(3).encode(), &[]).unwrap();
         });
-        let answers = ask_all(&domain, Packet::Lose(7), Duration::from_secs(30));
+        let answers = query_all(&domain, Packet::Lose(7), Duration::from_secs(30));
         assert_eq!((answers.ended, answers.answered.len()), (3, 1), "{answers:?}");
         asked.join().unwrap();
     }

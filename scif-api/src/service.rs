@@ -60,7 +60,7 @@ pub(super) fn serve(inner: &Arc<Inner>, epoll: &Epoll) {
         let mut ended = false;
         for token in ready {
             if token == Kind::Question as u64 {
-                let _ = contained(|| asked(inner, &take(&inner.presence)));
+                let _ = contained(|| answer_questions(inner, &take(&inner.presence)));
             } else if token == FAMILY {
                 for_each(inner, |epd| {
                     sharing::inherit(inner, epd);
@@ -161,7 +161,7 @@ fn poison(inner: &Inner, epd: &Arc<Epd>) {
 }
 
 /// Handles questions to this process. Called by the service thread.
-pub(crate) fn asked(inner: &Inner, presence: &OwnedFd) {
+pub(crate) fn answer_questions(inner: &Inner, presence: &OwnedFd) {
     while let Ok(socket) = unix::accept(presence) {
         if !unix::credentials(&socket).is_ok_and(|peer| peer.uid == inner.uid || peer.uid == 0) {
             continue;
@@ -272,7 +272,7 @@ fn reap_sharers(inner: &Inner, epd: &Arc<Epd>) {
     if !link.own.table.sharers.reap(|| !family::has_fork_group()) {
         return;
     }
-    link.tell_finished();
+    link.notify_finished();
     let number = {
         let table = inner.table.read().unwrap_or_else(PoisonError::into_inner);
         let of =
@@ -310,8 +310,8 @@ fn linked(inner: &Inner, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
         connect::answered(inner, epd);
         return false;
     };
-    while let Some(heard) = link.hear() {
-        if !heard.is_some_and(|packet| registration::take_packet(epd, link, packet)) {
+    while let Some(received) = link.receive_packet() {
+        if !received.is_some_and(|packet| registration::take_packet(epd, link, packet)) {
             epoll.remove(link.socket());
             epd.disconnect();
             return ending::end_if_closed(inner, epd);
@@ -346,7 +346,7 @@ mod tests {
             let (a, b) = connected(&scif, &scif);
             arm(&scif, a, FaultPoint::Socket);
             let far = scif.0.get(b).unwrap();
-            far.link().unwrap().say(Packet::Mapped { serial: 0, mapped: false });
+            far.link().unwrap().send_packet(Packet::Mapped { serial: 0, mapped: false });
             for fd in [a, b] {
                 until("reset", || scif.usable(fd) == Err(Failure::Reset));
             }

@@ -52,7 +52,7 @@ fn pending_of(fd_handoff: &FdHandoff, left: Left, fds: Vec<OwnedFd>) -> Result<P
 }
 
 /// Notifies the other sharers that a packet was left.
-pub(crate) fn tell_sharers(inner: &Inner, epd: &Epd) {
+pub(crate) fn notify_sharers(inner: &Inner, epd: &Epd) {
     if epd.fd_handoff().is_some() {
         epoll::signal(&inner.family);
     }

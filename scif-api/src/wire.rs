@@ -31,8 +31,8 @@ pub(crate) enum Packet {
     /// Question whether the peer still maps anything of a range of the sender's arena, which holds
     /// the window of this serial number. With length 0: of that window's pages in other arenas of
     /// the sender. Answered by `Mapped`.
-    AskMapped { serial: u32, at: u64, len: u64 },
-    /// Answer to `AskMapped`.
+    MappedQuery { serial: u32, at: u64, len: u64 },
+    /// Answer to `MappedQuery`.
     Mapped { serial: u32, mapped: bool },
     /// Request of an administrator to a process: close your connections with this node. Answered by
     /// `Ended`.
@@ -52,7 +52,7 @@ impl Packet {
             Packet::Welcome => (2, 0, 0, 0),
             Packet::Refuse => (3, 0, 0, 0),
             Packet::Bye => (4, 0, 0, 0),
-            Packet::AskMapped { serial, at, len } => (5, serial, at, len),
+            Packet::MappedQuery { serial, at, len } => (5, serial, at, len),
             Packet::Mapped { serial, mapped } => (6, serial, u64::from(mapped), 0),
             Packet::Lose(node) => (7, node, 0, 0),
             Packet::Ended(n) => (8, n, 0, 0),
@@ -89,7 +89,7 @@ impl Packet {
             2 => Some(Packet::Welcome),
             3 => Some(Packet::Refuse),
             4 => Some(Packet::Bye),
-            5 => Some(Packet::AskMapped { serial, at, len }),
+            5 => Some(Packet::MappedQuery { serial, at, len }),
             6 => Some(Packet::Mapped { serial, mapped: at != 0 }),
             7 => Some(Packet::Lose(serial)),
             8 => Some(Packet::Ended(serial)),
@@ -169,7 +169,7 @@ mod tests {
             Packet::Welcome,
             Packet::Refuse,
             Packet::Bye,
-            Packet::AskMapped { serial: 7, at: 1 << 39, len: u64::MAX },
+            Packet::MappedQuery { serial: 7, at: 1 << 39, len: u64::MAX },
             Packet::Mapped { serial: u32::MAX, mapped: true },
             Packet::Lose(4),
             Packet::Ended(0),

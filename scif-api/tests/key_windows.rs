@@ -220,7 +220,7 @@ impl Pair {
             match self.windows().find(key) {
                 KeyLookup::Known(window) => Some(Some(window)),
                 KeyLookup::Absent => Some(None),
-                KeyLookup::Asked => None,
+                KeyLookup::Queried => None,
             }
         })
     }

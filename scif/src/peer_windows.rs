@@ -40,7 +40,7 @@ pub enum KeyLookup {
     /// Window that the peer described.
     Known(KeyWindow),
     /// The question to the peer is on its way.
-    Asked,
+    Queried,
     /// No window: the peer has to execute the operation.
     Absent,
 }

@@ -29,11 +29,11 @@ const UNPRIVILEGED: u32 = 65534;
 // ---- the other process
 
 /// Logger that notes whether the engine reports a change of the limit of open files.
-struct Hearing(AtomicFlag);
+struct LogCapture(AtomicFlag);
 
-static HEARING: Hearing = Hearing(AtomicFlag::new(false));
+static LOG_CAPTURE: LogCapture = LogCapture(AtomicFlag::new(false));
 
-impl log::Log for Hearing {
+impl log::Log for LogCapture {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
     }
@@ -190,7 +190,7 @@ fn knock(node: &Arc<Node>, port: u16) {
 
 /// Opens more connections than the soft limit of descriptors allows.
 fn exceed_limits(node: &Arc<Node>) {
-    log::set_logger(&HEARING).unwrap();
+    log::set_logger(&LOG_CAPTURE).unwrap();
     log::set_max_level(log::LevelFilter::Info);
     let mut hub = Endpoint::bind(node, 0, Exports::default()).unwrap();
     let mut rim = Vec::new();
@@ -207,7 +207,7 @@ fn exceed_limits(node: &Arc<Node>) {
     let accepted = links.iter().filter(|event| matches!(event, LinkEvent::Accepted(..))).count();
     let answers = rim.iter_mut().map(|(endpoint, _)| next_event(endpoint));
     let up = answers.filter(|event| matches!(event, LinkEvent::Connected(_))).count();
-    println!("@{accepted} {up} {}", HEARING.0.get());
+    println!("@{accepted} {up} {}", LOG_CAPTURE.0.get());
 }
 
 /// Creates more requests in flight than an ordinary user may have: they wait until some are
@@ -273,7 +273,7 @@ impl Helper {
     }
 
     /// Returns the words of its next report.
-    fn says(&mut self) -> Vec<String> {
+    fn next_report(&mut self) -> Vec<String> {
         loop {
             let line = self.lines.next().expect("the helper ended without a word").unwrap();
             // The test harness may have begun the line.
@@ -340,7 +340,7 @@ fn records_and_memory_of_another_process() {
     let config = config("memory");
     let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
     let mut helper = Helper::start(&config, "serve", 0, |_| {});
-    let words = helper.says();
+    let words = helper.next_report();
     assert_eq!(words[1..], [node.host_hash().to_string(), "3".to_owned()]);
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
     let id = endpoint.connect(PortId::new(3, words[0].parse().unwrap())).unwrap();
@@ -391,9 +391,9 @@ fn killed_and_started_again_under_the_same_port() {
     let mut port = 0;
     for round in 0..3 {
         let mut helper = Helper::start(&config, "serve", port, |_| {});
-        let told: u16 = helper.says()[0].parse().unwrap();
-        assert!(round == 0 || told == port);
-        port = told;
+        let reported: u16 = helper.next_report()[0].parse().unwrap();
+        assert!(round == 0 || reported == port);
+        port = reported;
         let dst = PortId::new(3, port);
         let id = endpoint.connect(dst).unwrap();
         exchange(&mut endpoint, id, b"hello");
@@ -417,7 +417,7 @@ fn a_killed_listener_leaves_a_file_that_is_taken_over() {
     };
     let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
     let mut helper = Helper::start(&config, "serve", 0, |_| {});
-    let port: u16 = helper.says()[0].parse().unwrap();
+    let port: u16 = helper.next_report()[0].parse().unwrap();
     let dst = PortId::new(3, port);
     assert_eq!(Endpoint::bind(&node, port, Exports::default()).err(), Some(Error::PortInUse(dst)));
     helper.kill();
@@ -441,7 +441,7 @@ fn a_forked_child_keeps_nothing_alive() {
     let LinkEvent::Accepted(id, _) = next_event(&mut endpoint) else { panic!("not accepted") };
     let (mut child, mut parent) = (Vec::new(), Vec::new());
     while child.is_empty() || parent.is_empty() {
-        let words = helper.says();
+        let words = helper.next_report();
         match words[0].as_str() {
             "child" => child = words,
             "parent" => parent = words,
@@ -480,7 +480,7 @@ fn descriptor_limit_is_raised_and_logged() {
         // SAFETY: only makes two system calls between fork and exec.
         unsafe { command.pre_exec(limit) };
     });
-    assert_eq!(helper.says(), ["100", "100", "true"]);
+    assert_eq!(helper.next_report(), ["100", "100", "true"]);
 }
 
 /// Returns a copy of this program that any user can start; `None` if the user cannot be changed.
@@ -509,7 +509,7 @@ fn requests_beyond_the_limit_in_flight_wait() {
         // SAFETY: only makes a system call between fork and exec.
         unsafe { command.pre_exec(limit) };
     });
-    let words = helper.says();
+    let words = helper.next_report();
     assert_eq!(words[..2], ["Again", "true"]);
     assert!(words[2] == words[3] && words[3].parse::<usize>().unwrap() > 20, "{words:?}");
     std::fs::remove_file(&program).unwrap();
@@ -529,7 +529,7 @@ fn other_users_are_refused_unless_configured() {
                 .env("SCIF_ALLOW_UIDS", allow)
                 .current_dir("/");
         });
-        let words = helper.says();
+        let words = helper.next_report();
         (helper, words)
     };
     let node = Node::open(base.clone(), TransportKind::Soft).unwrap();
@@ -585,7 +585,7 @@ fn owner_of_a_port_is_distinguished_from_the_former_one() {
     let mut port = 0;
     for _ in 0..2 {
         let mut helper = Helper::start(&config, "serve", port, |_| {});
-        port = helper.says().first().unwrap().parse().unwrap();
+        port = helper.next_report().first().unwrap().parse().unwrap();
         let at = PortId::new(node.id(), port);
         let pid = helper.child.id().cast_signed();
         assert_eq!(endpoint.listener(at), Some(pid));

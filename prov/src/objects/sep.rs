@@ -158,8 +158,8 @@ macro_rules! context_calls {
                 // SAFETY: C passes an open scalable endpoint.
                 let sep = unsafe { own::<Sep, _>(sep) }?;
                 // SAFETY: null, or attributes that stay unchanged during the call.
-                let asked = unsafe { attr.as_ref() }.map($convert);
-                let wanted = sep.shared.$side.narrowed(asked)?;
+                let request = unsafe { attr.as_ref() }.map($convert);
+                let wanted = sep.shared.$side.narrowed(request)?;
                 // SAFETY: null or space for the new object.
                 unsafe { sep.open_context(Direction::$way, index, wanted, out, context) }
             })

@@ -439,7 +439,7 @@ fn is_mapped(inner: &Inner, epd: &Epd, link: &Link, window: &Window, deadline: u
         // Its questions are answered by the service thread, which may be this thread.
         return peer.link().is_none_or(|back| still_maps(&peer, back, window.serial, at, len));
     }
-    link.say(Packet::AskMapped { serial: window.serial, at, len });
+    link.send_packet(Packet::MappedQuery { serial: window.serial, at, len });
     loop {
         if let Some(mapped) = epd.windows.answer(window.serial) {
             return mapped;
@@ -453,8 +453,8 @@ fn is_mapped(inner: &Inner, epd: &Epd, link: &Link, window: &Window, deadline: u
         // The service thread reads packets as well, unless this thread is the service thread.
         descriptor::wait_readable(link.socket(), 1);
         let gone =
-            |heard: Option<Packet>| !heard.is_some_and(|packet| take_packet(epd, link, packet));
-        if link.hear().is_some_and(gone) {
+            |packet: Option<Packet>| !packet.is_some_and(|packet| take_packet(epd, link, packet));
+        if link.receive_packet().is_some_and(gone) {
             epd.disconnect();
         }
     }
@@ -472,9 +472,9 @@ fn peer_here(inner: &Inner, link: &Link) -> Option<Arc<Epd>> {
 /// Handles a packet of the peer. Returns whether the peer stays connected.
 pub(crate) fn take_packet(epd: &Epd, link: &Link, packet: Packet) -> bool {
     match packet {
-        Packet::AskMapped { serial, at, len } => {
+        Packet::MappedQuery { serial, at, len } => {
             let mapped = still_maps(epd, link, serial, at, len);
-            link.say(Packet::Mapped { serial, mapped });
+            link.send_packet(Packet::Mapped { serial, mapped });
             true
         }
         Packet::Mapped { serial, mapped } => {

@@ -29,7 +29,7 @@ struct Known {
     copies: BTreeMap<Key, Arc<Mapping>>,
     /// Parts of the peer's arena that the program mapped, and may still map.
     mapped: Vec<Part>,
-    /// Answers of the peer to `AskMapped`, by serial number.
+    /// Answers of the peer to `MappedQuery`, by serial number.
     answers: BTreeMap<u32, bool>,
     /// Whether this process ever registered pages that were not moved.
     unmoved: bool,
@@ -281,7 +281,7 @@ impl WindowState {
         found
     }
 
-    /// Stores the peer's answer to `AskMapped`.
+    /// Stores the peer's answer to `MappedQuery`.
     pub(crate) fn answered(&self, serial: u32, mapped: bool) {
         let mut known = take(&self.0);
         if known.answers.len() < KEPT {

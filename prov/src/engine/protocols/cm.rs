@@ -130,25 +130,25 @@ fn look_for_answer(ep: &mut Endpoint) {
     let Some(cm) = &mut ep.cm else { return };
     let number = cm.number;
     for id in std::mem::take(&mut cm.unidentified) {
-        let heard = match ep.links.conn(id) {
-            Some(conn) => recv_msg(conn).map(|said| (said, conn.peer())),
+        let received = match ep.links.conn(id) {
+            Some(conn) => recv_msg(conn).map(|message| (message, conn.peer())),
             None => continue,
         };
         let calling = ep.cm.as_ref().is_some_and(|cm| cm.state == State::Connecting);
-        match heard {
+        match received {
             Ok((None, _)) if calling => {
                 if let Some(cm) = &mut ep.cm {
                     cm.unidentified.push(id);
                 }
             }
-            Ok((Some(said), port))
-                if calling && said.kind == wire::CM_ACCEPT && said.number == number =>
+            Ok((Some(message), port))
+                if calling && message.kind == wire::CM_ACCEPT && message.number == number =>
             {
                 settle_on(ep, id, port);
                 if let Some(request) = ep.cm.as_mut().and_then(|cm| cm.request.take()) {
                     ep.links.sock.close_conn(request, CloseHow::Orderly);
                 }
-                on_up(ep, &said.data);
+                on_up(ep, &message.data);
             }
             _ => ep.links.sock.close_conn(id, CloseHow::Reset),
         }
@@ -195,14 +195,14 @@ pub(crate) fn on_setup_lost(
     }
     cm.request = None;
     let number = cm.number;
-    let said = ep.links.conn(conn).and_then(|c| recv_msg(c).ok().flatten());
+    let message = ep.links.conn(conn).and_then(|c| recv_msg(c).ok().flatten());
     ep.links.sock.close_conn(conn, CloseHow::Orderly);
-    match said {
+    match message {
         // The connection for messages exists already: it was opened before this record was
         // sent.
-        Some(said) if said.kind == wire::CM_TAKEN && said.number == number => {}
-        Some(said) if said.kind == wire::CM_REJECT && said.number == number => {
-            fail(ep, env, fi::FI_ECONNREFUSED, said.data);
+        Some(message) if message.kind == wire::CM_TAKEN && message.number == number => {}
+        Some(message) if message.kind == wire::CM_REJECT && message.number == number => {
+            fail(ep, env, fi::FI_ECONNREFUSED, message.data);
         }
         _ => {
             let err = match reason {

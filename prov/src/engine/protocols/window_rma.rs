@@ -107,7 +107,7 @@ fn run(
     for segment in rma {
         let window = match windows.find(segment.key) {
             KeyLookup::Known(window) => window,
-            KeyLookup::Asked => return Err(NotDirect::Later),
+            KeyLookup::Queried => return Err(NotDirect::Later),
             KeyLookup::Absent => return Err(NotDirect::Ring),
         };
         // The description may be that of an earlier key. The target decides in the end.
@@ -237,7 +237,7 @@ mod tests {
             KeyLookup::Known(KeyWindow { entry, begin: 4096 * key, len: 4096, offset: 0 })
         };
         let (read, write) = (fi::FI_REMOTE_READ, fi::FI_REMOTE_WRITE);
-        let known = [(1, window(1, read | write)), (2, window(2, read)), (3, KeyLookup::Asked)];
+        let known = [(1, window(1, read | write)), (2, window(2, read)), (3, KeyLookup::Queried)];
         NotedWindows { known: HashMap::from(known), ..NotedWindows::default() }
     }
 

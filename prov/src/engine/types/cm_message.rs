@@ -17,9 +17,9 @@ pub(crate) struct CmMessage {
 /// Sends record `kind` for request `number` over a new connection, whose ring has space.
 pub(crate) fn send_msg(conn: &mut Connection, kind: u8, number: u64, data: &[u8]) -> bool {
     let head = Head::new().word(number);
-    let said = conn.tx().push_slice(kind, head.as_slice(), data).is_ok();
+    let is_sent = conn.tx().push_slice(kind, head.as_slice(), data).is_ok();
     conn.notify();
-    said
+    is_sent
 }
 
 /// Returns the next connection management record. Any other record is an error.
@@ -32,11 +32,11 @@ pub(crate) fn recv_msg(conn: &mut Connection) -> Result<Option<CmMessage>, ()> {
     }
     let mut data = vec![0; record.body.len()];
     record.body.copy_to_slice(&mut data);
-    let said = CmMessage {
+    let message = CmMessage {
         kind: record.kind,
         number: Words::new(&record.head, record.head_len).word(),
         data,
     };
     conn.rx().advance();
-    Ok(Some(said))
+    Ok(Some(message))
 }

@@ -107,27 +107,27 @@ impl ContextAttr {
     }
 
     /// Returns the attributes of one context, which may request less than the endpoint's.
-    pub(crate) fn narrowed(self, asked: Option<ContextAttr>) -> Result<ContextAttr, Errno> {
-        let Some(asked) = asked else { return Ok(self) };
+    pub(crate) fn narrowed(self, request: Option<ContextAttr>) -> Result<ContextAttr, Errno> {
+        let Some(request) = request else { return Ok(self) };
         // A context may name directions that the endpoint did not name.
         let known = self.caps
             | attr::TX_CAPS & !attr::RX_CAPS
             | attr::RX_CAPS & !attr::TX_CAPS & !attr::PRICED_CAPS;
-        if asked.caps & !known != 0
-            || asked.inject_size > self.inject_size
-            || asked.size > attr::MAX_SIZE
+        if request.caps & !known != 0
+            || request.inject_size > self.inject_size
+            || request.size > attr::MAX_SIZE
         {
             return Err(fi::FI_EINVAL);
         }
-        let or = |asked: u64, own: u64| if asked == 0 { own } else { asked };
-        let or_size = |asked: usize, own: usize| if asked == 0 { own } else { asked };
+        let or = |request: u64, own: u64| if request == 0 { own } else { request };
+        let or_size = |request: usize, own: usize| if request == 0 { own } else { request };
         Ok(ContextAttr {
-            caps: or(asked.caps, self.caps),
+            caps: or(request.caps, self.caps),
             // Default flags of the context, even if there are none.
-            op_flags: asked.op_flags,
-            msg_order: or(asked.msg_order, self.msg_order),
-            inject_size: or_size(asked.inject_size, self.inject_size),
-            size: or_size(asked.size, self.size),
+            op_flags: request.op_flags,
+            msg_order: or(request.msg_order, self.msg_order),
+            inject_size: or_size(request.inject_size, self.inject_size),
+            size: or_size(request.size, self.size),
         })
     }
 }

@@ -252,20 +252,20 @@ impl PepState {
     fn next_request(&mut self) -> Option<(Caller, u64, Vec<u8>)> {
         let mut at = 0;
         while let Some(call) = self.calls.get(at).copied() {
-            let heard = match self.sock.as_mut().and_then(|sock| sock.conn(call.conn)) {
+            let received = match self.sock.as_mut().and_then(|sock| sock.conn(call.conn)) {
                 Some(conn) if !call.reported => recv_msg(conn),
                 _ => {
                     at += 1;
                     continue;
                 }
             };
-            match heard {
+            match received {
                 Ok(None) => at += 1,
-                Ok(Some(said)) if said.kind == wire::CM_REQUEST => {
+                Ok(Some(message)) if message.kind == wire::CM_REQUEST => {
                     if let Some(call) = self.calls.get_mut(at) {
                         call.reported = true;
                     }
-                    return Some((call, said.number, said.data));
+                    return Some((call, message.number, message.data));
                 }
                 Ok(Some(_)) | Err(()) => {
                     self.calls.remove(at);

@@ -87,7 +87,7 @@ unsafe impl Argument for abi::FenceSignal {
 }
 
 /// Executes a call whose argument is a structure.
-pub(super) fn ask<T: Argument>(
+pub(super) fn call_with_struct<T: Argument>(
     fd: RawFd,
     encoding: Encoding,
     call: Call,
@@ -103,7 +103,7 @@ pub(super) fn ask<T: Argument>(
 }
 
 /// Executes a call whose argument is a number, or which has none.
-pub(super) fn tell(fd: RawFd, number: u32, value: c_int) -> Result<c_int, Errno> {
+pub(super) fn call_with_number(fd: RawFd, number: u32, value: c_int) -> Result<c_int, Errno> {
     // The driver uses the low half only.
     let value = c_ulong::from(value.cast_unsigned());
     // SAFETY: the call passes no address.

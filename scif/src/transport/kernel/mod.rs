@@ -176,13 +176,13 @@ impl Device {
         self.driver.encoding().number(call)
     }
 
-    fn ask<T: call::Argument>(
+    fn call_with_struct<T: call::Argument>(
         &self,
         fd: RawFd,
         call: Call,
         argument: &mut T,
     ) -> Result<(), Failure> {
-        call::ask(fd, self.driver.encoding(), call, argument)?;
+        call::call_with_struct(fd, self.driver.encoding(), call, argument)?;
         Ok(())
     }
 }
@@ -229,13 +229,13 @@ impl Device {
     /// `scif_bind`; returns the port.
     pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16, Failure> {
         let mut bind = abi::Bind { port: i32::from(port), pad: 0 };
-        self.ask(fd, Call::Bind, &mut bind)?;
+        self.call_with_struct(fd, Call::Bind, &mut bind)?;
         u16::try_from(bind.port).map_err(|_| Failure::Broken)
     }
 
     /// `scif_listen`
     pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Failure> {
-        call::tell(fd, self.number(Call::Listen), backlog)?;
+        call::call_with_number(fd, self.number(Call::Listen), backlog)?;
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl Device {
             own: abi::PortAddr::default(),
             peer: abi::PortAddr { node: dst.node, port: dst.port },
         };
-        self.ask(fd, Call::Connect, &mut connect)?;
+        self.call_with_struct(fd, Call::Connect, &mut connect)?;
         Ok(connect.own.port)
     }
 
@@ -269,9 +269,9 @@ impl Device {
             flags: if wait { abi::ACCEPT_SYNC } else { 0 },
             ..abi::Accept::default()
         };
-        self.ask(fd, Call::AcceptReq, &mut accept)?;
+        self.call_with_struct(fd, Call::AcceptReq, &mut accept)?;
         let mut cookie = abi::Cookie { cookie: accept.cookie };
-        self.ask(new, Call::AcceptReg, &mut cookie)?;
+        self.call_with_struct(new, Call::AcceptReg, &mut cookie)?;
         Ok(PortId::new(accept.peer.node, accept.peer.port))
     }
 
@@ -293,7 +293,7 @@ impl Device {
             out_len: 0,
             pad: 0,
         };
-        self.ask(fd, call, &mut msg)?;
+        self.call_with_struct(fd, call, &mut msg)?;
         usize::try_from(msg.out_len).map_err(|_| Failure::Broken)
     }
 
@@ -322,12 +322,12 @@ impl Device {
         let online = match self.driver.encoding() {
             Encoding::Struct => {
                 let mut ids = abi::NodeIds { nodes: first, own: me, len: room, pad: 0 };
-                self.ask(fd, Call::GetNodeIds, &mut ids)?;
+                self.call_with_struct(fd, Call::GetNodeIds, &mut ids)?;
                 ids.len
             }
             Encoding::Pointer => {
                 let mut ids = abi::NodeIds3 { nodes: first, len: room, pad: 0, own: me };
-                self.ask(fd, Call::GetNodeIds, &mut ids)?;
+                self.call_with_struct(fd, Call::GetNodeIds, &mut ids)?;
                 ids.len
             }
         };
@@ -371,7 +371,7 @@ impl Device {
     ) -> Result<i64, Failure> {
         let mut reg =
             abi::Reg { addr: address(addr), len: len as u64, offset, prot, flags, out_offset: 0 };
-        match self.ask(fd, Call::Reg, &mut reg) {
+        match self.call_with_struct(fd, Call::Reg, &mut reg) {
             Ok(()) => {}
             Err(Failure::Os(Errno::AGAIN)) => return Err(Failure::NoMemory),
             Err(failure) => return Err(failure),
@@ -386,7 +386,7 @@ impl Device {
     /// `scif_unregister`
     pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure> {
         let mut unreg = abi::Unreg { offset, len: len as u64 };
-        self.ask(fd, Call::Unreg, &mut unreg)
+        self.call_with_struct(fd, Call::Unreg, &mut unreg)
     }
 
     /// `scif_mmap`; returns the address.
@@ -414,7 +414,7 @@ impl Device {
 
     /// Executes one of the four RMA calls.
     fn transfer(&self, fd: RawFd, call: Call, mut transfer: abi::Transfer) -> Result<(), Failure> {
-        self.ask(fd, call, &mut transfer)
+        self.call_with_struct(fd, call, &mut transfer)
     }
 
     rma_calls! {
@@ -432,7 +432,7 @@ impl Device {
         let mut mark = 0i32;
         let mut fence =
             abi::FenceMark { flags, pad: 0, mark: address((&raw mut mark).expose_provenance()) };
-        self.ask(fd, Call::FenceMark, &mut fence)?;
+        self.call_with_struct(fd, Call::FenceMark, &mut fence)?;
         Ok(mark)
     }
 
@@ -443,7 +443,7 @@ impl Device {
 
     /// `scif_fence_wait`
     pub fn fence_wait(&self, fd: RawFd, mark: i32) -> Result<(), Failure> {
-        call::tell(fd, self.number(Call::FenceWait), mark)?;
+        call::call_with_number(fd, self.number(Call::FenceWait), mark)?;
         Ok(())
     }
 
@@ -467,7 +467,7 @@ impl Device {
                 | remote.map_or(0, |_| abi::SIGNAL_REMOTE),
             pad: 0,
         };
-        self.ask(fd, Call::FenceSignal, &mut fence)
+        self.call_with_struct(fd, Call::FenceSignal, &mut fence)
     }
 }
 
@@ -587,14 +587,14 @@ fn memory(addr: usize, len: usize, far: i64, flags: i32) -> abi::Transfer {
 /// Determines the kind of a driver.
 fn recognize(probe: &OwnedFd) -> Result<Driver, Failure> {
     let fd = probe.as_raw_fd();
-    match call::tell(fd, abi::GET_VERSION, 0) {
+    match call::call_with_number(fd, abi::GET_VERSION, 0) {
         Ok(abi::VERSION) => Ok(Driver::Mpss3),
         Ok(_) => Err(Failure::Os(Errno::NXIO)),
         Err(Errno::INVAL) => {
             // The port is free again when the probe is closed.
             let mut bind = abi::Bind::default();
-            call::ask(fd, Encoding::Struct, Call::Bind, &mut bind)?;
-            match call::tell(fd, Encoding::Struct.number(Call::Listen), 0) {
+            call::call_with_struct(fd, Encoding::Struct, Call::Bind, &mut bind)?;
+            match call::call_with_number(fd, Encoding::Struct.number(Call::Listen), 0) {
                 Err(Errno::INVAL) => Ok(Driver::Mpss4),
                 _ => Ok(Driver::Mainline),
             }

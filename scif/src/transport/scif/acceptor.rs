@@ -17,7 +17,7 @@ use scif_ring::AtomicFlag;
 
 use super::key_server::KeyServer;
 use super::link::PortShared;
-use super::relay::{Offer, RelayGreeting, Said};
+use super::relay::{GreetingKind, Offer, RelayGreeting};
 use super::sender::Wire;
 use super::stream::{Arriving, Stream};
 use super::windows::{Offered, Rings};
@@ -171,18 +171,19 @@ enum GreetingProgress {
 
 impl UngreetedPeer {
     /// Reads more of the greeting, and answers a hello with a window.
-    fn hear(mut self) -> GreetingProgress {
-        match (self.greeting.hear(&self.stream), self.offered.take()) {
+    fn read(mut self) -> GreetingProgress {
+        match (self.greeting.read(&self.stream), self.offered.take()) {
             (Ok(None), offered) => GreetingProgress::Incomplete(UngreetedPeer { offered, ..self }),
-            (Ok(Some(Said::Hello(port, offer))), None) => {
+            (Ok(Some(GreetingKind::Hello(port, offer))), None) => {
                 self.from.port = port;
                 self.answer(offer)
             }
-            (Ok(Some(Said::Ready(mapped))), Some(offered)) => match offered.confirm(mapped) {
+            (Ok(Some(GreetingKind::Ready(mapped))), Some(offered)) => match offered.confirm(mapped)
+            {
                 Ok(rings) => self.complete(rings),
                 Err(reason) => GreetingProgress::Invalid(self, Some(reason)),
             },
-            (Ok(Some(Said::KeyChannel)), None) => GreetingProgress::KeyChannel(self),
+            (Ok(Some(GreetingKind::KeyChannel)), None) => GreetingProgress::KeyChannel(self),
             (Ok(Some(_)), _) => GreetingProgress::Invalid(self, None),
             (Err(reason), _) => GreetingProgress::Invalid(self, Some(reason)),
         }
@@ -235,7 +236,7 @@ impl Acceptor {
             if called {
                 self.accept();
             }
-            self.hear();
+            self.read_hellos();
         }
         for ungreeted in std::mem::take(&mut self.ungreeted) {
             self.leave(ungreeted, Some(Refusal::Closed).filter(|_| !self.queue.silent.get()));
@@ -316,10 +317,10 @@ impl Acceptor {
 
     /// Reads hellos. Peers with a valid one are greeted; others are refused or dropped, also
     /// after the time limit.
-    fn hear(&mut self) {
+    fn read_hellos(&mut self) {
         let now = now_ns();
         for ungreeted in std::mem::take(&mut self.ungreeted) {
-            match ungreeted.hear() {
+            match ungreeted.read() {
                 GreetingProgress::Complete(greeted) => {
                     self.queue.greeted().push_back(greeted);
                     self.shared.signal();
@@ -490,7 +491,7 @@ mod tests {
             since_ns: 0,
         };
         let before = now_ns();
-        let GreetingProgress::Incomplete(peer) = peer.hear() else {
+        let GreetingProgress::Incomplete(peer) = peer.read() else {
             panic!("a hello with a window is answered");
         };
         assert!(peer.since_ns >= before);

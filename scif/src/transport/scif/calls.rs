@@ -5,7 +5,7 @@
 //! Non-blocking calls would not help. The driver executes all of them in one work item of the
 //! system, and completing or closing one waits for whichever comes next.
 //!
-//! Not about an established connection (`link`). The caller repeats `ask` until an attempt is
+//! Not about an established connection (`link`). The caller repeats `attempt` until an attempt is
 //! answered. An abandoned attempt ends when the driver answers it.
 
 use std::collections::HashMap;
@@ -98,7 +98,7 @@ impl<T: Send + 'static> Calls<T> {
     /// # Errors
     /// [`Error::Again`] soon after the start, [`Error::Unanswered`] later; the driver's answer;
     /// errors of `prepare`.
-    pub(super) fn ask<C>(
+    pub(super) fn attempt<C>(
         &mut self,
         dst: PortId,
         prepare: impl FnOnce() -> Result<C>,
@@ -118,11 +118,11 @@ impl<T: Send + 'static> Calls<T> {
             None => return Err(Error::Unanswered(dst)),
             // A refusal is told at least once, however late the caller asks.
             Some((at, Err(failure))) => {
-                let told = refused(failure, dst);
+                let answered = refused(failure, dst);
                 if now.saturating_sub(*at) >= REFUSED_PAUSE_NS {
                     self.open.remove(&dst);
                 }
-                return Err(told);
+                return Err(answered);
             }
             // The peer may have given up meanwhile.
             Some((at, Ok(_))) if now.saturating_sub(*at) >= UNCLAIMED_NS => {
@@ -168,7 +168,7 @@ impl<T: Send + 'static> Calls<T> {
             .answered
             .wait_timeout_while(outcome.lock(), FIRST_WAIT, |answer| answer.is_none())
             .unwrap_or_else(PoisonError::into_inner);
-        let told = match &mut *answer {
+        let answered = match &mut *answer {
             Some((_, Ok(_))) => match answer.take() {
                 Some((_, Ok(connected))) => return Ok(connected),
                 _ => Error::Again,
@@ -179,7 +179,7 @@ impl<T: Send + 'static> Calls<T> {
         drop(answer);
         let since_ns = now_ns();
         self.open.insert(dst, Attempt { since_ns, outcome });
-        Err(told)
+        Err(answered)
     }
 
     /// Drops answers that no caller takes.
@@ -239,16 +239,17 @@ mod tests {
         Calls::new(&Arc::new(AtomicCounter::new(0)), &Sender::start().unwrap())
     }
 
-    /// Repeats `ask` until the answer has arrived, for at most 10 s.
-    fn ask_until_answered(calls: &mut Calls<u32>) -> Result<u32> {
+    /// Repeats `attempt` until the answer has arrived, for at most 10 s.
+    fn attempt_until_answered(calls: &mut Calls<u32>) -> Result<u32> {
         let end = now_ns() + 10_000_000_000;
         loop {
-            let asked = calls.ask(DST, || -> Result<fn() -> _> { Err(Error::Forked) }, || ());
-            match asked {
+            let attempted =
+                calls.attempt(DST, || -> Result<fn() -> _> { Err(Error::Forked) }, || ());
+            match attempted {
                 Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => {
                     std::thread::yield_now()
                 }
-                told => return told,
+                answered => return answered,
             }
         }
     }
@@ -257,18 +258,18 @@ mod tests {
     fn an_unanswered_call_delays_no_other() {
         let mut calls = calls();
         let (answer, driver) = mpsc::channel::<std::result::Result<u32, Failure>>();
-        let (told, news) = mpsc::channel();
+        let (answered, news) = mpsc::channel();
         let begun = now_ns();
         let call = move || driver.recv().unwrap_or(Err(Failure::Refused));
-        let asked = calls.ask(DST, || Ok(call), move || told.send(()).unwrap());
-        assert_eq!(asked, Err(Error::Again));
+        let attempted = calls.attempt(DST, || Ok(call), move || answered.send(()).unwrap());
+        assert_eq!(attempted, Err(Error::Again));
         assert!(now_ns() - begun < 10_000_000_000, "not the 30 s of a driver");
         let other = PortId::new(1, 8);
-        let quick = ask_other(&mut calls, other);
+        let quick = attempt_other(&mut calls, other);
         assert_eq!(quick, Ok(8), "another call is not held up");
         answer.send(Ok(7)).unwrap();
         news.recv().unwrap();
-        assert_eq!(ask_until_answered(&mut calls), Ok(7));
+        assert_eq!(attempt_until_answered(&mut calls), Ok(7));
         assert_eq!(calls.under_way.get(), 0);
         assert!(calls.open.is_empty());
     }
@@ -278,24 +279,24 @@ mod tests {
         let mut calls = calls();
         let panics = || -> std::result::Result<u32, Failure> { panic!("on purpose") };
         let failed = Error::Os { call: "scif_connect", errno: Errno::IO };
-        let mut asked = calls.ask(DST, || Ok(panics), || ());
+        let mut attempted = calls.attempt(DST, || Ok(panics), || ());
         let end = now_ns() + 10_000_000_000;
-        while matches!(asked, Err(Error::Again | Error::Unanswered(_))) && now_ns() < end {
+        while matches!(attempted, Err(Error::Again | Error::Unanswered(_))) && now_ns() < end {
             std::thread::yield_now();
-            asked = calls.ask(DST, || Ok(panics), || ());
+            attempted = calls.attempt(DST, || Ok(panics), || ());
         }
-        assert_eq!(asked, Err(failed));
-        assert_eq!(ask_other(&mut calls, PortId::new(1, 8)), Ok(8));
+        assert_eq!(attempted, Err(failed));
+        assert_eq!(attempt_other(&mut calls, PortId::new(1, 8)), Ok(8));
     }
 
-    fn ask_other(calls: &mut Calls<u32>, dst: PortId) -> Result<u32> {
+    fn attempt_other(calls: &mut Calls<u32>, dst: PortId) -> Result<u32> {
         let end = now_ns() + 10_000_000_000;
         loop {
-            match calls.ask(dst, || Ok(|| Ok(8)), || ()) {
+            match calls.attempt(dst, || Ok(|| Ok(8)), || ()) {
                 Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => {
                     std::thread::yield_now()
                 }
-                told => return told,
+                answered => return answered,
             }
         }
     }
@@ -304,13 +305,13 @@ mod tests {
     fn answered() -> Calls<u32> {
         let mut calls = calls();
         let (answer, driver) = mpsc::channel::<()>();
-        let (told, news) = mpsc::channel();
+        let (answered, news) = mpsc::channel();
         let accepted = move || {
             let _ = driver.recv();
             Ok(7)
         };
-        let asked = calls.ask(DST, || Ok(accepted), move || told.send(()).unwrap());
-        assert_eq!(asked, Err(Error::Again));
+        let attempted = calls.attempt(DST, || Ok(accepted), move || answered.send(()).unwrap());
+        assert_eq!(attempted, Err(Error::Again));
         answer.send(()).unwrap();
         news.recv().unwrap();
         calls
@@ -321,7 +322,7 @@ mod tests {
         let mut calls = answered();
         calls.forget(DST);
         let again = || -> Result<fn() -> _> { Err(Error::Forked) };
-        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
+        assert_eq!(calls.attempt(DST, again, || ()), Err(Error::Forked), "a new call");
     }
 
     #[test]
@@ -330,20 +331,20 @@ mod tests {
         let outcome = Arc::clone(&calls.open.get(&DST).unwrap().outcome);
         outcome.lock().as_mut().unwrap().0 -= UNCLAIMED_NS;
         let again = || -> Result<fn() -> _> { Err(Error::Forked) };
-        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
+        assert_eq!(calls.attempt(DST, again, || ()), Err(Error::Forked), "a new call");
     }
 
     #[test]
     fn a_refusal_is_told_and_then_tried_again() {
         let mut calls = calls();
         let refuse = || Ok(|| Err(Failure::Refused));
-        let mut asked = calls.ask(DST, refuse, || ());
+        let mut attempted = calls.attempt(DST, refuse, || ());
         let end = now_ns() + 10_000_000_000;
-        while matches!(asked, Err(Error::Again | Error::Unanswered(_))) && now_ns() < end {
-            asked = calls.ask(DST, refuse, || ());
+        while matches!(attempted, Err(Error::Again | Error::Unanswered(_))) && now_ns() < end {
+            attempted = calls.attempt(DST, refuse, || ());
         }
-        assert_eq!(asked, Err(Error::Refused(DST)));
-        while calls.ask(DST, || -> Result<fn() -> _> { Err(Error::Forked) }, || ())
+        assert_eq!(attempted, Err(Error::Refused(DST)));
+        while calls.attempt(DST, || -> Result<fn() -> _> { Err(Error::Forked) }, || ())
             == Err(Error::Refused(DST))
         {
             assert!(now_ns() < end, "a new call is made soon");
@@ -355,21 +356,21 @@ mod tests {
     fn a_refusal_is_told_to_a_caller_that_asks_late() {
         let mut calls = calls();
         let (answer, driver) = mpsc::channel::<()>();
-        let (told, news) = mpsc::channel();
+        let (answered, news) = mpsc::channel();
         let refuse = move || {
             let _ = driver.recv();
             Err(Failure::Refused)
         };
         assert_eq!(
-            calls.ask(DST, || Ok(refuse), move || told.send(()).unwrap()),
+            calls.attempt(DST, || Ok(refuse), move || answered.send(()).unwrap()),
             Err(Error::Again)
         );
         answer.send(()).unwrap();
         news.recv().unwrap();
         std::thread::sleep(Duration::from_nanos(2 * REFUSED_PAUSE_NS));
         let again = || -> Result<fn() -> _> { Err(Error::Forked) };
-        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Refused(DST)));
-        assert_eq!(calls.ask(DST, again, || ()), Err(Error::Forked), "a new call");
+        assert_eq!(calls.attempt(DST, again, || ()), Err(Error::Refused(DST)));
+        assert_eq!(calls.attempt(DST, again, || ()), Err(Error::Forked), "a new call");
     }
 
     #[test]
@@ -386,11 +387,11 @@ mod tests {
             }
         };
         for i in 0..CALLS_MAX {
-            assert_eq!(calls.ask(port(i), || Ok(blocked(&wait)), || ()), Err(Error::Again));
+            assert_eq!(calls.attempt(port(i), || Ok(blocked(&wait)), || ()), Err(Error::Again));
         }
         assert_eq!(calls.open.len() as u64, CALLS_MAX);
         assert_eq!(
-            calls.ask(port(CALLS_MAX), || Ok(blocked(&wait)), || ()),
+            calls.attempt(port(CALLS_MAX), || Ok(blocked(&wait)), || ()),
             Err(Error::Again),
             "one too many"
         );

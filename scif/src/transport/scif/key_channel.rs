@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use scif_ring::Mem;
 
-use super::key_frames::{ANSWER, KeyQuestion, QUESTION, Told};
+use super::key_frames::{ANSWER, DecodedAnswer, KeyQuestion, QUESTION};
 use super::relay::RelayGreeting;
 use super::sender::Wire;
 use super::stream::Stream;
@@ -142,7 +142,7 @@ enum Cached {
 #[derive(Debug)]
 struct Answers {
     keys: HashMap<u64, Cached>,
-    asked: HashSet<u64>,
+    queried: HashSet<u64>,
     /// Next answer, as far as it has arrived.
     arriving: [u8; ANSWER],
     have: usize,
@@ -184,7 +184,7 @@ impl KeyChannel {
             stage: ChannelStage::Unused,
             answers: Answers {
                 keys: HashMap::new(),
-                asked: HashSet::new(),
+                queried: HashSet::new(),
                 arriving: [0; ANSWER],
                 have: 0,
                 notify: false,
@@ -234,7 +234,7 @@ impl KeyChannel {
             };
         }
         if let ChannelStage::Open(open) = &self.stage
-            && self.answers.hear(&open.stream).is_none()
+            && self.answers.receive(&open.stream).is_none()
         {
             self.lose();
         }
@@ -258,12 +258,12 @@ impl KeyChannel {
             }
         }
         self.answers.keys.clear();
-        self.answers.asked.clear();
+        self.answers.queried.clear();
     }
 
     /// Sends a question, once there is a channel with space for it. Returns false if there will be
     /// no answer.
-    fn ask(&mut self, key: u64) -> bool {
+    fn send_query(&mut self, key: u64) -> bool {
         if matches!(self.stage, ChannelStage::Unused) {
             self.connect();
         }
@@ -272,13 +272,13 @@ impl KeyChannel {
             ChannelStage::Connecting(_) => return true,
             ChannelStage::Unused | ChannelStage::Lost => return false,
         };
-        let asked = &mut self.answers.asked;
-        if asked.contains(&key) || asked.len() >= OPEN_MAX {
+        let queried = &mut self.answers.queried;
+        if queried.contains(&key) || queried.len() >= OPEN_MAX {
             return true;
         }
         match open.stream.send(&KeyQuestion::encode(key)) {
             Ok(QUESTION) => {
-                asked.insert(key);
+                queried.insert(key);
                 true
             }
             Ok(0) | Err(Failure::Interrupted) => true,
@@ -290,19 +290,19 @@ impl KeyChannel {
     }
 
     fn search(&mut self, key: u64) -> KeyLookup {
-        let is_asked = match self.answers.keys.get_mut(&key) {
+        let is_queried = match self.answers.keys.get_mut(&key) {
             Some(Cached::Window(window)) => return KeyLookup::Known(*window),
             Some(Cached::Absent(searches)) => {
                 *searches = searches.wrapping_add(1);
                 // The owner may have registered the key since.
                 if searches.is_power_of_two() {
-                    self.ask(key);
+                    self.send_query(key);
                 }
                 false
             }
-            None => self.ask(key),
+            None => self.send_query(key),
         };
-        if is_asked { KeyLookup::Asked } else { KeyLookup::Absent }
+        if is_queried { KeyLookup::Queried } else { KeyLookup::Absent }
     }
 
     fn transfer(
@@ -369,7 +369,7 @@ fn is_end(failure: &Failure) -> bool {
 
 impl Answers {
     /// Receives answers; `None` at the end of the channel.
-    fn hear(&mut self, stream: &Stream) -> Option<()> {
+    fn receive(&mut self, stream: &Stream) -> Option<()> {
         loop {
             let rest = self.arriving.get_mut(self.have..)?;
             match stream.receive(rest) {
@@ -381,8 +381,8 @@ impl Answers {
                 continue;
             }
             self.have = 0;
-            let Told { key, window, notify } = Told::decode(self.arriving)?;
-            if !self.asked.remove(&key) {
+            let DecodedAnswer { key, window, notify } = DecodedAnswer::decode(self.arriving)?;
+            if !self.queried.remove(&key) {
                 return None;
             }
             self.notify = notify;

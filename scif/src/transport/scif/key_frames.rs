@@ -62,14 +62,14 @@ impl KeyQuestion {
 
 /// Content of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Told {
+pub(super) struct DecodedAnswer {
     pub(super) key: u64,
     /// `None`: the owner has to execute operations on the key.
     pub(super) window: Option<KeyWindow>,
     pub(super) notify: bool,
 }
 
-impl Told {
+impl DecodedAnswer {
     pub(super) fn encode(&self) -> [u8; ANSWER] {
         let KeyWindow { entry, begin, len, offset } = self.window.unwrap_or(KeyWindow {
             entry: KeyEntry::default(),
@@ -93,7 +93,7 @@ impl Told {
     }
 
     /// Returns the content; `None` for any other bytes, or a key outside of its window.
-    pub(super) fn decode(bytes: [u8; ANSWER]) -> Option<Told> {
+    pub(super) fn decode(bytes: [u8; ANSWER]) -> Option<DecodedAnswer> {
         let answer: KeyAnswer = zerocopy::transmute!(bytes);
         if answer.magic != TELL || answer.flags & !(HAS_WINDOW | NOTIFY) != 0 {
             return None;
@@ -111,7 +111,7 @@ impl Told {
             return None;
         }
         let window = has_window.then_some(window);
-        Some(Told { key, window, notify: answer.flags & NOTIFY != 0 })
+        Some(DecodedAnswer { key, window, notify: answer.flags & NOTIFY != 0 })
     }
 }
 
@@ -129,15 +129,15 @@ mod tests {
     fn frames_survive() {
         assert_eq!(KeyQuestion::decode(KeyQuestion::encode(7)), Some(7));
         for (window, notify) in [(Some(window()), false), (Some(window()), true), (None, true)] {
-            let told = Told { key: 7, window, notify };
-            assert_eq!(Told::decode(told.encode()), Some(told));
+            let answer = DecodedAnswer { key: 7, window, notify };
+            assert_eq!(DecodedAnswer::decode(answer.encode()), Some(answer));
         }
     }
 
     #[test]
     fn other_bytes_are_refused() {
         assert_eq!(KeyQuestion::decode([0; QUESTION]), None);
-        assert_eq!(Told::decode([0; ANSWER]), None);
+        assert_eq!(DecodedAnswer::decode([0; ANSWER]), None);
         let refused = [
             KeyWindow { begin: 4101, ..window() },
             KeyWindow { len: 53, ..window() },
@@ -146,8 +146,8 @@ mod tests {
             KeyWindow { offset: i64::MAX - 1, ..window() },
         ];
         for window in refused {
-            let told = Told { key: 7, window: Some(window), notify: false };
-            assert_eq!(Told::decode(told.encode()), None, "{window:?}");
+            let answer = DecodedAnswer { key: 7, window: Some(window), notify: false };
+            assert_eq!(DecodedAnswer::decode(answer.encode()), None, "{window:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use scif_ring::{AtomicCounter, KeyEntry};
 
-use super::key_frames::{KeyQuestion, QUESTION, Told};
+use super::key_frames::{DecodedAnswer, KeyQuestion, QUESTION};
 use super::sender::{Sender, Wire};
 use super::stream::Stream;
 use crate::error::{Error, Result};
@@ -232,9 +232,9 @@ impl KeyServer {
             let key = KeyQuestion::decode(channel.question)?;
             let (found, notify) = self.keys.find(key);
             let window = found.and_then(|(slot, entry)| self.window(channel, slot, &entry));
-            let told = Told { key, window, notify }.encode();
+            let answer = DecodedAnswer { key, window, notify }.encode();
             // An initiator has fewer questions open than the queue has room for answers.
-            if channel.stream.send(&told).ok()? < told.len() {
+            if channel.stream.send(&answer).ok()? < answer.len() {
                 return None;
             }
         }

@@ -16,7 +16,7 @@ use scif_ring::{
 };
 
 use super::key_channel::{ChannelOwner, KeyChannel};
-use super::relay::{Heard, Incoming, Said, bells, relay};
+use super::relay::{GreetingKind, Incoming, ReceiveOutcome, bells, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
 use super::stream::{Arriving, Stream};
 use super::windows::Rings;
@@ -361,12 +361,12 @@ impl ScifLink {
         }
     }
 
-    fn hear(&mut self) -> Option<LinkUpdate> {
+    fn poll_update(&mut self) -> Option<LinkUpdate> {
         if let Some(keys) = self.ends.as_mut().and_then(|ends| ends.keys.as_mut()) {
             keys.poll();
         }
         let stream = &self.ends.as_ref()?.stream;
-        let heard = self.incoming.hear(|to| match stream.receive(to) {
+        let received = self.incoming.receive(|to| match stream.receive(to) {
             Err(Failure::Interrupted) => Ok(0),
             got => got,
         });
@@ -374,10 +374,10 @@ impl ScifLink {
             // No descriptor reports what was received and not taken.
             self.shared.post(self.id);
         }
-        match heard {
-            Ok(Heard::Nothing) => None,
-            Ok(Heard::Records) => Some(LinkUpdate::Wake),
-            Ok(Heard::End(reason)) => Some(self.closed(reason)),
+        match received {
+            Ok(ReceiveOutcome::Nothing) => None,
+            Ok(ReceiveOutcome::Records) => Some(LinkUpdate::Wake),
+            Ok(ReceiveOutcome::End(reason)) => Some(self.closed(reason)),
             Err(failure) => {
                 if failure.errno() != Errno::CONNRESET {
                     log::debug!("scif_recv: {failure}");
@@ -400,20 +400,20 @@ impl ScifLink {
             return Some(self.closed(Reason::Died));
         }
         match &mut self.stage {
-            Stage::Greeted(arriving) => match arriving.hear(stream) {
+            Stage::Greeted(arriving) => match arriving.read(stream) {
                 Ok(None) => None,
-                Ok(Some(Said::Welcome)) => {
+                Ok(Some(GreetingKind::Welcome)) => {
                     self.stage = Stage::Up;
                     Some(LinkUpdate::Up(Box::new(self.shared.remote(&self.rings))))
                 }
-                Ok(Some(Said::No(reason))) | Err(reason) => Some(self.closed(reason)),
+                Ok(Some(GreetingKind::No(reason))) | Err(reason) => Some(self.closed(reason)),
                 Ok(Some(_)) => Some(self.closed(Reason::Corrupt)),
             },
             Stage::Ended(reason) => {
                 let reason = *reason;
                 Some(self.closed(reason))
             }
-            Stage::Up => self.hear(),
+            Stage::Up => self.poll_update(),
         }
     }
 

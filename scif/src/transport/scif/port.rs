@@ -159,7 +159,7 @@ impl ScifPort {
             })
         };
         let shared = Arc::clone(&self.shared);
-        let greeted = self.calls.ask(dst, prepare, move || shared.signal())?;
+        let greeted = self.calls.attempt(dst, prepare, move || shared.signal())?;
         self.join(greeted, id, Side::Opener)
     }
 

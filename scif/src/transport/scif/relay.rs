@@ -83,7 +83,7 @@ pub(super) struct Offer {
 
 /// Content of a greeting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Said {
+pub(super) enum GreetingKind {
     /// Hello of the opener, which listens at that port, with its window.
     Hello(u16, Offer),
     /// Answer of the acceptor's thread to a hello with a window.
@@ -152,7 +152,7 @@ impl RelayGreeting {
     ///
     /// # Errors
     /// Reason for which the connection is not established.
-    pub(super) fn decode(bytes: [u8; GREETING]) -> Result<Said, Reason> {
+    pub(super) fn decode(bytes: [u8; GREETING]) -> Result<GreetingKind, Reason> {
         let greeting: RelayGreeting = zerocopy::transmute!(bytes);
         if greeting.magic != MAGIC {
             return Err(Reason::Corrupt);
@@ -163,15 +163,15 @@ impl RelayGreeting {
         };
         let alike = greeting.version == VERSION && greeting.layout == LAYOUT;
         match (greeting.kind, greeting.code) {
-            (NO, 1) => Ok(Said::No(Reason::Refused(Refusal::Closed))),
-            (NO, 2) => Ok(Said::No(Reason::Refused(Refusal::Version))),
-            (NO, 3) => Ok(Said::No(Reason::Refused(Refusal::Resources))),
+            (NO, 1) => Ok(GreetingKind::No(Reason::Refused(Refusal::Closed))),
+            (NO, 2) => Ok(GreetingKind::No(Reason::Refused(Refusal::Version))),
+            (NO, 3) => Ok(GreetingKind::No(Reason::Refused(Refusal::Resources))),
             _ if !alike => Err(Reason::Refused(Refusal::Version)),
-            (HELLO, 0) if greeting.port != 0 => Ok(Said::Hello(greeting.port, offer)),
-            (OFFER, 0) => Ok(Said::Offer(offer)),
-            (READY, mapped @ 0..=1) => Ok(Said::Ready(mapped == 1)),
-            (WELCOME, 0) => Ok(Said::Welcome),
-            (KEYS, 0) => Ok(Said::KeyChannel),
+            (HELLO, 0) if greeting.port != 0 => Ok(GreetingKind::Hello(greeting.port, offer)),
+            (OFFER, 0) => Ok(GreetingKind::Offer(offer)),
+            (READY, mapped @ 0..=1) => Ok(GreetingKind::Ready(mapped == 1)),
+            (WELCOME, 0) => Ok(GreetingKind::Welcome),
+            (KEYS, 0) => Ok(GreetingKind::KeyChannel),
             _ => Err(Reason::Corrupt),
         }
     }
@@ -179,7 +179,7 @@ impl RelayGreeting {
 
 /// Result of reading the stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum ReceiveOutcome {
     /// No progress is possible now.
     Nothing,
     /// Records were pushed into the ring.
@@ -309,26 +309,26 @@ impl Outgoing {
 impl Incoming {
     /// Receives data and pushes its records. `receive` returns the number of bytes filled, 0
     /// without data.
-    pub(super) fn hear<E>(
+    pub(super) fn receive<E>(
         &mut self,
         mut receive: impl FnMut(&mut [u8]) -> Result<usize, E>,
-    ) -> Result<Heard, E> {
-        let mut heard = Heard::Nothing;
+    ) -> Result<ReceiveOutcome, E> {
+        let mut received = ReceiveOutcome::Nothing;
         self.full = false;
         loop {
             match self.next_frame() {
-                Next::Pushed => heard = Heard::Records,
+                Next::Pushed => received = ReceiveOutcome::Records,
                 Next::Full => {
                     self.full = true;
-                    return Ok(heard);
+                    return Ok(received);
                 }
                 // Earlier records are reported first.
-                Next::End(_) if heard == Heard::Records => return Ok(heard),
-                Next::End(reason) => return Ok(Heard::End(reason)),
+                Next::End(_) if received == ReceiveOutcome::Records => return Ok(received),
+                Next::End(reason) => return Ok(ReceiveOutcome::End(reason)),
                 // One queue of doorbells for each call, so that a flooding peer cannot occupy us.
-                Next::Short if self.ring.is_none() && heard == Heard::Records => {
+                Next::Short if self.ring.is_none() && received == ReceiveOutcome::Records => {
                     self.full = self.bytes.len() >= QUEUE;
-                    return Ok(heard);
+                    return Ok(received);
                 }
                 Next::Short => {
                     self.bytes.drain(..self.used);
@@ -342,9 +342,9 @@ impl Incoming {
                     self.bytes.truncate(have + got.as_ref().map_or(0, |got| (*got).min(QUEUE)));
                     match got {
                         Ok(1..) => {}
-                        Ok(0) => return Ok(heard),
+                        Ok(0) => return Ok(received),
                         // The error will occur again.
-                        Err(_) if heard == Heard::Records => return Ok(heard),
+                        Err(_) if received == ReceiveOutcome::Records => return Ok(received),
                         Err(error) => return Err(error),
                     }
                 }
@@ -353,7 +353,7 @@ impl Incoming {
     }
 
     /// Whether a record has arrived for which the ring had no space, or more doorbells than one
-    /// call takes. [`hear`](Self::hear) must then be called again, although nothing more may
+    /// call takes. [`receive`](Self::receive) must then be called again, although nothing more may
     /// arrive.
     pub(super) fn is_full(&self) -> bool {
         self.full
@@ -479,7 +479,7 @@ mod tests {
                 pushed += 1;
             }
             from_a.flush(|bytes| queue.send(bytes)).unwrap();
-            to_b.hear(|to| queue.receive(to)).unwrap();
+            to_b.receive(|to| queue.receive(to)).unwrap();
             // Fewer than arrive, so that this ring becomes full too.
             for _ in 0..3 {
                 if let Some(record) = b.rx.peek().unwrap() {
@@ -493,7 +493,7 @@ mod tests {
         assert!(from_a.flush(|bytes| queue.send(bytes)).unwrap(), "nothing is left");
         from_a.end(true);
         assert!(from_a.flush(|bytes| queue.send(bytes)).unwrap());
-        assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Orderly)));
+        assert_eq!(to_b.receive(|to| queue.receive(to)), Ok(ReceiveOutcome::End(Reason::Orderly)));
     }
 
     #[test]
@@ -504,16 +504,16 @@ mod tests {
         a.ring_bell();
         assert!(a.flush(|bytes| queue.send(bytes)).unwrap());
         assert_eq!(queue.0.len(), FRAME, "one bell is enough");
-        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::Records));
-        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::Nothing));
+        assert_eq!(b.receive(|to| queue.receive(to)), Ok(ReceiveOutcome::Records));
+        assert_eq!(b.receive(|to| queue.receive(to)), Ok(ReceiveOutcome::Nothing));
         a.ring_bell();
         a.end(true);
         assert!(a.flush(|bytes| queue.send(bytes)).unwrap());
-        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::Records));
-        assert_eq!(b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Orderly)));
+        assert_eq!(b.receive(|to| queue.receive(to)), Ok(ReceiveOutcome::Records));
+        assert_eq!(b.receive(|to| queue.receive(to)), Ok(ReceiveOutcome::End(Reason::Orderly)));
         let mut record = Queue([RECORD, 1, 0, 0, 0, 0, 0, 0].into());
         let (_, mut c) = bells();
-        assert_eq!(c.hear(|to| record.receive(to)), Ok(Heard::End(Reason::Corrupt)));
+        assert_eq!(c.receive(|to| record.receive(to)), Ok(ReceiveOutcome::End(Reason::Corrupt)));
     }
 
     #[test]
@@ -522,7 +522,7 @@ mod tests {
         let flood = |at: usize| if at.is_multiple_of(FRAME) { BELL } else { 0 };
         let mut at = 0;
         for call in 1..10 {
-            let heard = incoming.hear(|to| -> Result<usize, ()> {
+            let received = incoming.receive(|to| -> Result<usize, ()> {
                 assert!(at < call * QUEUE, "more than one queue in a call");
                 for byte in to.iter_mut() {
                     *byte = flood(at);
@@ -530,10 +530,13 @@ mod tests {
                 }
                 Ok(to.len())
             });
-            assert_eq!(heard, Ok(Heard::Records));
+            assert_eq!(received, Ok(ReceiveOutcome::Records));
             assert!(incoming.is_full(), "the rest is not forgotten");
         }
-        assert_eq!(incoming.hear(|_| -> Result<usize, ()> { Ok(0) }), Ok(Heard::Nothing));
+        assert_eq!(
+            incoming.receive(|_| -> Result<usize, ()> { Ok(0) }),
+            Ok(ReceiveOutcome::Nothing)
+        );
         assert!(!incoming.is_full());
     }
 
@@ -546,11 +549,11 @@ mod tests {
         from_a.flush(|bytes| queue.send(bytes)).unwrap();
         from_a.end(false);
         from_a.flush(|bytes| queue.send(bytes)).unwrap();
-        assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::Records));
-        assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Reset)));
+        assert_eq!(to_b.receive(|to| queue.receive(to)), Ok(ReceiveOutcome::Records));
+        assert_eq!(to_b.receive(|to| queue.receive(to)), Ok(ReceiveOutcome::End(Reason::Reset)));
         let gone: Result<usize, &str> = Err("reset");
         let (_c, _, mut to_c) = side(Side::Acceptor);
-        assert_eq!(to_c.hear(|_| gone), Err("reset"));
+        assert_eq!(to_c.receive(|_| gone), Err("reset"));
     }
 
     #[test]
@@ -563,7 +566,10 @@ mod tests {
         ] {
             let (_b, _, mut to_b) = side(Side::Acceptor);
             let mut queue = Queue(frame.into());
-            assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Corrupt)));
+            assert_eq!(
+                to_b.receive(|to| queue.receive(to)),
+                Ok(ReceiveOutcome::End(Reason::Corrupt))
+            );
         }
     }
 
@@ -573,20 +579,23 @@ mod tests {
         let none = Offer { window: None, membarrier: false };
         for offer in [offer, none] {
             let hello = RelayGreeting::hello(7, offer).encode();
-            assert_eq!(RelayGreeting::decode(hello), Ok(Said::Hello(7, offer)));
+            assert_eq!(RelayGreeting::decode(hello), Ok(GreetingKind::Hello(7, offer)));
             let answer = RelayGreeting::offer(offer).encode();
-            assert_eq!(RelayGreeting::decode(answer), Ok(Said::Offer(offer)));
+            assert_eq!(RelayGreeting::decode(answer), Ok(GreetingKind::Offer(offer)));
         }
         for mapped in [true, false] {
             let ready = RelayGreeting::ready(mapped).encode();
-            assert_eq!(RelayGreeting::decode(ready), Ok(Said::Ready(mapped)));
+            assert_eq!(RelayGreeting::decode(ready), Ok(GreetingKind::Ready(mapped)));
         }
-        assert_eq!(RelayGreeting::decode(RelayGreeting::welcome(7).encode()), Ok(Said::Welcome));
+        assert_eq!(
+            RelayGreeting::decode(RelayGreeting::welcome(7).encode()),
+            Ok(GreetingKind::Welcome)
+        );
         let channel = RelayGreeting::key_channel().encode();
-        assert_eq!(RelayGreeting::decode(channel), Ok(Said::KeyChannel));
+        assert_eq!(RelayGreeting::decode(channel), Ok(GreetingKind::KeyChannel));
         for refusal in [Refusal::Closed, Refusal::Version, Refusal::Resources] {
-            let said = RelayGreeting::decode(RelayGreeting::no(refusal).encode());
-            assert_eq!(said, Ok(Said::No(Reason::Refused(refusal))));
+            let decoded = RelayGreeting::decode(RelayGreeting::no(refusal).encode());
+            assert_eq!(decoded, Ok(GreetingKind::No(Reason::Refused(refusal))));
         }
         assert_eq!(RelayGreeting::decode([0; GREETING]), Err(Reason::Corrupt));
         assert_eq!(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::relay::{GREETING, RelayGreeting, Said};
+use super::relay::{GREETING, GreetingKind, RelayGreeting};
 use super::sender::Wire;
 use crate::addr::PortId;
 use crate::error::Reason;
@@ -145,7 +145,10 @@ pub(super) struct Arriving {
 
 impl Arriving {
     /// Receives more of the greeting; returns its content once complete.
-    pub(super) fn hear(&mut self, stream: &Stream) -> std::result::Result<Option<Said>, Reason> {
+    pub(super) fn read(
+        &mut self,
+        stream: &Stream,
+    ) -> std::result::Result<Option<GreetingKind>, Reason> {
         while let Some(rest) = self.bytes.get_mut(self.have..).filter(|rest| !rest.is_empty()) {
             match stream.receive(rest) {
                 Ok(0) | Err(Failure::Interrupted) => return Ok(None),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::relay::{Offer, RelayGreeting, Said};
+use super::relay::{GreetingKind, Offer, RelayGreeting};
 use super::sender::Wire;
 use super::stream::{Arriving, Stream};
 use crate::error::Reason;
@@ -153,9 +153,9 @@ fn receive_offer(stream: &Stream) -> Result<Result<Offer, Reason>, Failure> {
     let mut arriving = Arriving::default();
     let begun = now_ns();
     loop {
-        match arriving.hear(stream) {
-            Ok(Some(Said::Offer(offered))) => return Ok(Ok(offered)),
-            Ok(Some(Said::No(reason))) | Err(reason) => return Ok(Err(reason)),
+        match arriving.read(stream) {
+            Ok(Some(GreetingKind::Offer(offered))) => return Ok(Ok(offered)),
+            Ok(Some(GreetingKind::No(reason))) | Err(reason) => return Ok(Err(reason)),
             Ok(Some(_)) => return Ok(Err(Reason::Corrupt)),
             Ok(None) if now_ns().saturating_sub(begun) > OFFER_NS => {
                 return Err(Failure::Os(Errno::TIMEDOUT));

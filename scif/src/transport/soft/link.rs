@@ -211,13 +211,13 @@ impl Link for SoftLink {
 
     fn close(&mut self, how: CloseKind) {
         if let Some(socket) = &self.socket {
-            let said = match how {
+            let sent = match how {
                 CloseKind::Graceful => unix::send(socket, &wire::bye(), &[]),
                 CloseKind::Reset => unix::send(socket, &wire::reset(), &[]),
                 CloseKind::Abandon => Ok(()),
             };
-            if let Err(errno) = said {
-                log::debug!("goodbye not heard: {errno}");
+            if let Err(errno) = sent {
+                log::debug!("goodbye not sent: {errno}");
             }
         }
         self.end();

@@ -38,7 +38,7 @@ pub(crate) struct Refusals(Mutex<BTreeMap<PortId, RefusalRecord>>);
 #[derive(Clone, Copy, Debug)]
 struct RefusalRecord {
     since_ns: u64,
-    told: bool,
+    is_reported: bool,
 }
 
 impl Refusals {
@@ -49,19 +49,20 @@ impl Refusals {
         if known.len() >= PORTS_MAX && !known.contains_key(&id) {
             return None;
         }
-        let refusal = known.entry(id).or_insert(RefusalRecord { since_ns: now_ns, told: false });
+        let refusal =
+            known.entry(id).or_insert(RefusalRecord { since_ns: now_ns, is_reported: false });
         let for_ns = now_ns.saturating_sub(refusal.since_ns);
-        if refusal.told || for_ns < PATIENCE_NS {
+        if refusal.is_reported || for_ns < PATIENCE_NS {
             return None;
         }
-        refusal.told = true;
+        refusal.is_reported = true;
         Some(for_ns / 1_000_000_000)
     }
 
     /// Forgets the refusals at a port, unless they were logged.
     fn forget(&self, id: PortId) {
         let mut known = lock(&self.0);
-        if known.get(&id).is_some_and(|refusal| !refusal.told) {
+        if known.get(&id).is_some_and(|refusal| !refusal.is_reported) {
             known.remove(&id);
         }
     }
@@ -246,11 +247,11 @@ mod tests {
     fn a_port_is_told_once_and_after_some_seconds() {
         const S: u64 = 1_000_000_000;
         let refusals = Refusals::default();
-        let told: Vec<_> =
+        let reported: Vec<_> =
             (0..60).filter_map(|tenth| refusals.note(ID, S * 5 + tenth * S / 10)).collect();
-        assert_eq!(told, [2]);
+        assert_eq!(reported, [2]);
         refusals.forget(ID);
-        assert_eq!(refusals.note(ID, S * 5000), None, "told already");
+        assert_eq!(refusals.note(ID, S * 5000), None, "reported already");
         let other = PortId::new(3, 78);
         assert_eq!(refusals.note(other, 0), None);
         refusals.forget(other);

@@ -38,15 +38,32 @@ pingpong() {
     wait "$server" && ((rc == 0))
 }
 
-# exchange NET RANKS RANKS_OF_A_HOST: the job that checks its data, under MPICH.
-exchange() {
-    local vars
+# mpich NET RANKS RANKS_OF_A_HOST SCRIPT ARG...: a job of mpi4py under MPICH. A rank that dies does
+# not end the others.
+mpich() {
+    local vars ranks=$2 each=$3
     mapfile -t vars < <(settings "$1")
+    shift 3
     nsenter -t "$HOSTS_SWITCH" -n env "${vars[@]}" timeout 150 \
-        "$BUILD/venv-mpich5/bin/mpiexec.hydra" -localhost "$HOSTS_NET.254" \
+        "$BUILD/venv-mpich5/bin/mpiexec.hydra" -disable-auto-cleanup -localhost "$HOSTS_NET.254" \
         -launcher ssh -launcher-exec "$HOSTS_RUN/start" \
-        -hosts "$HOSTS_NET.1,$HOSTS_NET.2" -n "$2" -ppn "$3" \
-        "$(stack_python mpich5)" "$ROOT/fabtests/mpi/jobs/exchange.py"
+        -hosts "$HOSTS_NET.1,$HOSTS_NET.2" -n "$ranks" -ppn "$each" \
+        "$(stack_python mpich5)" "$ROOT/fabtests/mpi/jobs/$1" "${@:2}"
+}
+
+# exchange NET RANKS RANKS_OF_A_HOST: the job that checks its data.
+exchange() {
+    mpich "$@" exchange.py
+}
+
+# silent MODE SECONDS: a rank that computes, is stopped, or dies. The job's status is that of the
+# killed rank, so the output decides.
+silent() {
+    local output
+    output=$(mpich tcp 2 1 death.py "$@" 2>&1)
+    printf '%s\n' "$output"
+    # MPICH may end the job before the rank prints the error that it received.
+    grep -q -e "^death: ok" -e "handle_cq_error.*Connection reset by peer" <<<"$output"
 }
 
 case_of "messages of all sizes between hosts, by fi_pingpong of Debian over net" net-pingpong \
@@ -67,6 +84,10 @@ for job in "2 1" "4 2"; do
     shows "^exchange: $ranks ranks, [1-9][0-9]* checks, errors 0" cat "$LOGS/$log.log" >/dev/null ||
         failed "the job has checked nothing ($LOGS/$log.log)"
 done
+# Longer than refusals of a network last until a peer counts as dead.
+case_of "a rank of another host that computes is not dead" net-computes silent computes 6
+case_of "a rank of another host that is stopped is not dead" net-stops silent stops 6
+case_of "the death of a rank of another host ends the send to it" net-dies silent dies 0
 if exchange none 2 1 >"$LOGS/net-none.log" 2>&1; then
     failed "without a network the job must fail ($LOGS/net-none.log)"
 elif grep -q FI_SCIF_NET "$LOGS/net-none.log"; then

@@ -574,6 +574,14 @@ impl Connection {
         &mut self.memory
     }
 
+    /// Verifies that the peer lives, where the transport does not notice its death. To be called
+    /// at intervals while the owner waits for the peer. The end of the connection reports a death.
+    pub fn probe(&mut self) {
+        if self.state == State::Up {
+            self.link.probe();
+        }
+    }
+
     /// Whether the peer's process still ran at most a millisecond ago. `true` also where that is
     /// not visible; the socket is then the only proof.
     pub fn alive(&mut self) -> bool {

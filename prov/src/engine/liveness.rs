@@ -26,7 +26,9 @@ pub(crate) fn check_liveness(ep: &mut Endpoint, env: &mut Env<'_>) {
             || ep.rndv.fetches_from(l.peer)
             || coll_run::collects_from(ep, l.peer)
             || ep.peers.at(l.peer).busy;
-        if waits && ep.links.sock.conn(l.conn).is_some_and(|c| c.is_up() && !c.alive()) {
+        let Some(c) = ep.links.sock.conn(l.conn).filter(|c| waits && c.is_up()) else { continue };
+        c.probe();
+        if !c.alive() {
             connections::on_conn_lost(ep, env, l.conn, Reason::Died);
         }
     }

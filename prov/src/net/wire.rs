@@ -340,6 +340,10 @@ impl NetWire for EndpointWire {
         }
     }
 
+    fn has_room(&self) -> bool {
+        !self.free_sends.is_empty()
+    }
+
     fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
         let objects = self.net.lock();
         let rules = objects.reads.filter(|rules| range.len() <= rules.len_max)?;

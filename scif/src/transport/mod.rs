@@ -220,6 +220,10 @@ pub(crate) trait Link: Debug + Send {
         None
     }
 
+    /// Verifies that the peer lives, where the transport does not notice its death. The result
+    /// comes as an event.
+    fn probe(&mut self) {}
+
     /// Returns the access to memory of a peer that is reached over a network.
     fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {
         None

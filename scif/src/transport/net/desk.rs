@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use scif_ring::{BELL_BYTES, Mem};
@@ -51,6 +52,8 @@ struct Book {
     requests: VecDeque<u64>,
     /// Greetings that are answered with a refusal.
     refused: Vec<(PortId, u64, Refusal)>,
+    /// Pings of connections that do not exist here, to be answered.
+    unknown: Vec<(SocketAddrV4, u64)>,
     /// Connections with changes.
     ready: Vec<u64>,
     reads: NetReads,
@@ -108,6 +111,9 @@ impl NetDesk {
         for (port, token, refusal) in std::mem::take(&mut self.book.refused) {
             self.refuse(port, token, refusal);
         }
+        for (name, token) in std::mem::take(&mut self.book.unknown) {
+            self.disown(name, token);
+        }
         for token in std::mem::take(&mut self.book.ready) {
             let Some(stream) = self.book.streams.get(&token) else { continue };
             // `accept` reports one that is not accepted yet.
@@ -137,19 +143,21 @@ impl NetDesk {
     /// Sends what waits in a connection. Removes one that this side has ended, once all is sent.
     pub(super) fn flush(&mut self, token: u64) {
         let Some(stream) = self.book.streams.get_mut(&token) else { return };
-        if stream.changes.end.is_none()
-            && let Err(error) = stream.flush(&mut *self.wire, self.node)
-        {
+        let was_open = stream.changes.end.is_none();
+        if was_open && let Err(error) = stream.flush(&mut *self.wire, self.node) {
             log::warn!(
                 "connection to {}: {} cannot send: {error}; connection reset",
                 stream.peer,
                 self.wire.provider()
             );
             stream.end(Reason::Exhausted);
-            self.book.ready.push(token);
         }
         if stream.left && (stream.is_finished() || stream.changes.end.is_some()) {
             self.remove(token);
+        } else if stream.changes.end.is_some() {
+            if was_open {
+                self.book.ready.push(token);
+            }
         } else if stream.is_restless() {
             self.book.list(token);
         }
@@ -163,6 +171,24 @@ impl NetDesk {
         seal(&mut message);
         if self.wire.send(to, message).is_err() {
             log::debug!("refusal of {port} was not sent; that peer waits until its own timeout");
+        }
+    }
+
+    /// Tells a peer that one of its connections does not exist here.
+    fn disown(&mut self, name: SocketAddrV4, token: u64) {
+        let Ok(to) = self.wire.peer(name) else { return };
+        let mut message = self.wire.buffer();
+        begin(&mut message, FrameHead::new(FrameKind::Unknown, token, 0, 0));
+        seal(&mut message);
+        // If it is lost, the peer asks again.
+        let _ = self.wire.send(to, message);
+    }
+
+    /// Asks the peer of a connection for a sign of life, if it has been silent.
+    pub(super) fn probe(&mut self, token: u64, now: u64) {
+        if let Some(stream) = self.book.streams.get_mut(&token) {
+            stream.probe(now);
+            self.flush(token);
         }
     }
 
@@ -341,13 +367,20 @@ impl Book {
             return self.on_greeting(head, rest);
         }
         let Some(stream) = self.streams.get_mut(&token) else {
-            // Of a connection that this side has ended.
+            // Of a connection that this side has ended, or of a former process.
+            if head.kind() == Some(FrameKind::Ping)
+                && let Some((_, from)) = NetGreeting::decode(rest)
+            {
+                self.unknown.extend(from.network_name().map(|name| (name, token)));
+            }
             return;
         };
         if stream.changes.end.is_some() {
             return;
         }
-        if let Err(reason) = stream.receive(head, rest) {
+        if head.kind() == Some(FrameKind::Unknown) {
+            stream.end(Reason::Died);
+        } else if let Err(reason) = stream.receive(head, rest) {
             stream.end(reason);
         }
         self.ready.push(token);
@@ -367,6 +400,7 @@ impl Book {
         if self.requests.len() >= BACKLOG {
             return self.refused.push((from, token, Refusal::Resources));
         }
+        self.doubt(from);
         match NetStream::new(token, from, Side::Acceptor) {
             Ok(mut stream) => {
                 stream.note_greeting();
@@ -378,6 +412,18 @@ impl Book {
                     "connection of {from} refused: {error}. Raise the limits of memory and files"
                 );
                 self.refused.push((from, token, Refusal::Resources));
+            }
+        }
+    }
+
+    /// Asks a peer that connects whether it still has its other connections: it may be a new
+    /// process at the address of a dead one.
+    fn doubt(&mut self, peer: PortId) {
+        let Book { streams, listed, .. } = self;
+        for stream in streams.values_mut().filter(|stream| stream.peer == peer) {
+            stream.ask();
+            if !std::mem::replace(&mut stream.listed, true) {
+                listed.push(stream.token);
             }
         }
     }

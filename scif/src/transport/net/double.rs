@@ -38,6 +38,8 @@ pub(super) struct NetState {
     pub(super) held: bool,
     /// Number of messages that the network still takes; `None`: no limit.
     pub(super) room: Option<usize>,
+    /// Whether the network has no space for any message.
+    pub(super) is_full: bool,
     /// Number of messages taken so far.
     pub(super) sent: usize,
     /// Memory that can be read, by key.
@@ -119,7 +121,7 @@ impl NetWire for EndDouble {
         assert!(message.len() <= MESSAGE_MAX);
         let to = usize::try_from(to.0).ok().and_then(|at| self.peers.get(at)).unwrap();
         let mut state = self.net.state();
-        if state.room == Some(0) {
+        if state.room == Some(0) || state.is_full {
             return Err(message);
         }
         let Some(end) = state.ends.get_mut(to) else {
@@ -152,6 +154,10 @@ impl NetWire for EndDouble {
             let is_done = memory.is_some_and(|memory| to.copy_from(&memory) == to.len());
             on(WireEvent::ReadEnded { number, is_done });
         }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.net.state().is_full
     }
 
     fn expose(&mut self, range: &Mem) -> Option<WireMemory> {

@@ -42,6 +42,11 @@ pub(super) enum FrameKind {
     Records,
     /// Credit alone, which is in the head.
     Credit,
+    /// Question whether the peer still has the connection. Contains a greeting.
+    Ping,
+    /// Answer to a ping: no such connection, since the process is another one. Its sequence number
+    /// has no meaning.
+    Unknown,
     /// Last message of a graceful close.
     Bye,
     /// Last message of a reset.
@@ -74,6 +79,8 @@ impl FrameHead {
             FrameKind::Refusal(Refusal::Resources) => (b'N', 3),
             FrameKind::Records => (b'D', 0),
             FrameKind::Credit => (b'C', 0),
+            FrameKind::Ping => (b'P', 0),
+            FrameKind::Unknown => (b'U', 0),
             FrameKind::Bye => (b'B', 0),
             FrameKind::Reset => (b'R', 0),
         };
@@ -114,6 +121,8 @@ impl FrameHead {
             (b'N', 3) => FrameKind::Refusal(Refusal::Resources),
             (b'D', 0) => FrameKind::Records,
             (b'C', 0) => FrameKind::Credit,
+            (b'P', 0) => FrameKind::Ping,
+            (b'U', 0) => FrameKind::Unknown,
             (b'B', 0) => FrameKind::Bye,
             (b'R', 0) => FrameKind::Reset,
             _ => return None,
@@ -246,6 +255,8 @@ mod tests {
             FrameKind::Refusal(Refusal::Resources),
             FrameKind::Records,
             FrameKind::Credit,
+            FrameKind::Ping,
+            FrameKind::Unknown,
             FrameKind::Bye,
             FrameKind::Reset,
         ];

@@ -11,6 +11,7 @@ use super::desk::NetDesk;
 use crate::remote_reads::{ReadBegun, ReadState, RemoteReads, WireMemory};
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::fork::Maker;
+use crate::sys::time::now_ns;
 use crate::transport::{CloseKind, Link, LinkUpdate};
 
 #[derive(Debug)]
@@ -42,6 +43,10 @@ impl Link for NetLink {
 
     fn is_direct(&self) -> bool {
         false
+    }
+
+    fn probe(&mut self) {
+        keep_errno(|| lock(&self.desk).probe(self.token, now_ns()));
     }
 
     fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {

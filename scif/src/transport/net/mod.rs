@@ -16,6 +16,7 @@ mod reads;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod window;
 mod wire;
 

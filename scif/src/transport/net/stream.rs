@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 use super::frame::{
     FrameHead, FrameKind, NetGreeting, begin, begin_record, next_record, record_size, seal,
 };
+use super::watch::PeerWatch;
 use super::window::{ReceiveWindow, SendWindow};
 use super::wire::{MESSAGE_MAX, NetWire, WirePeer};
 use crate::addr::PortId;
@@ -23,10 +24,6 @@ use crate::segment::{SEGMENT_BYTES, Side, Views, write_header};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
-
-/// Time in nanoseconds for which a network may refuse messages to a peer before a line of the log
-/// names that peer. A shorter one would log peers that compute and make no progress.
-const SLOW_NS: u64 = 10_000_000_000;
 
 /// Half of a connection from the ring that the endpoint fills to the network.
 #[derive(Debug)]
@@ -37,8 +34,6 @@ struct RecordSender {
     sequence: u32,
     /// Message that the network could not take.
     waiting: Option<Vec<u8>>,
-    /// Time since which messages wait; 0 while none does.
-    waiting_since_ns: u64,
 }
 
 /// Half of a connection from the network to the ring that the endpoint reads.
@@ -74,6 +69,9 @@ pub(super) struct NetStream {
     pub(super) changes: Changes,
     /// Whether the desk looks at it at each poll.
     pub(super) listed: bool,
+    watch: PeerWatch,
+    /// Message without records that is due: a ping, or the answer to one.
+    due: Option<FrameKind>,
     /// First message, until it is sent.
     opening: Option<FrameKind>,
     /// Last message, until it is sent.
@@ -98,6 +96,8 @@ impl NetStream {
             id: None,
             changes: Changes::default(),
             listed: false,
+            watch: PeerWatch::default(),
+            due: None,
             opening: Some(match side {
                 Side::Opener => FrameKind::Greeting,
                 Side::Acceptor => FrameKind::Welcome,
@@ -109,7 +109,6 @@ impl NetStream {
                 window: SendWindow::default(),
                 sequence: 0,
                 waiting: None,
-                waiting_since_ns: 0,
             },
             receiver: RecordReceiver {
                 ring: tx,
@@ -137,6 +136,7 @@ impl NetStream {
             return Err(Reason::Corrupt);
         }
         self.receiver.sequence = expected.wrapping_add(1);
+        self.watch.note_heard(now_ns());
         if !self.sender.window.note_credit(head.credit()) {
             return Err(Reason::Corrupt);
         }
@@ -144,11 +144,12 @@ impl NetStream {
             FrameKind::Welcome => self.changes.up = true,
             FrameKind::Records => self.receiver.take(rest)?,
             FrameKind::Credit => {}
+            FrameKind::Ping => self.due = Some(FrameKind::Credit),
             FrameKind::Bye => return Err(Reason::Orderly),
             FrameKind::Reset => return Err(Reason::Reset),
             FrameKind::Refusal(refusal) => return Err(Reason::Refused(refusal)),
-            // The desk has taken the only one.
-            FrameKind::Greeting => return Err(Reason::Corrupt),
+            // The desk has taken the only ones.
+            FrameKind::Greeting | FrameKind::Unknown => return Err(Reason::Corrupt),
         }
         self.changes.woken |= head.kind() == Some(FrameKind::Records);
         Ok(())
@@ -157,6 +158,7 @@ impl NetStream {
     /// Notes that the first message of the peer has arrived, a greeting.
     pub(super) fn note_greeting(&mut self) {
         self.receiver.sequence = 1;
+        self.watch.note_heard(now_ns());
     }
 
     /// Notes the end of the connection, unless one is noted.
@@ -187,6 +189,7 @@ impl NetStream {
         self.sender.waiting.is_some()
             || self.opening.is_some()
             || self.ending.is_some()
+            || self.due.is_some()
             || !self.receiver.stash.is_empty()
             || self.receiver.window.is_watched()
     }
@@ -198,6 +201,20 @@ impl NetStream {
         // A reset does not wait for records that the peer has no credit for.
         if !orderly {
             self.sender.discard();
+        }
+    }
+
+    /// Asks a peer that was heard whether it still has this connection.
+    pub(super) fn ask(&mut self) {
+        if self.is_open() && self.watch.was_heard() {
+            self.due = Some(FrameKind::Ping);
+        }
+    }
+
+    /// Asks a silent peer, for which the owner waits, for a sign of life.
+    pub(super) fn probe(&mut self, now: u64) {
+        if self.is_open() && self.due.is_none() && self.watch.take_ping(now) {
+            self.due = Some(FrameKind::Ping);
         }
     }
 
@@ -228,10 +245,21 @@ impl NetStream {
             };
             if let Err(message) = wire.send(to, message) {
                 self.sender.waiting = Some(message);
-                self.sender.note_slow(self.peer, wire.provider());
+                if wire.has_room() {
+                    self.note_refused(now_ns(), wire.provider());
+                }
                 return Ok(());
             }
-            self.sender.waiting_since_ns = 0;
+            self.watch.note_taken();
+        }
+    }
+
+    /// Notes that the network does not take a message. Ends the connection to a dead peer.
+    fn note_refused(&mut self, now: u64, provider: &str) {
+        if self.watch.note_refused(now, self.peer, provider) {
+            log::debug!("{provider} takes no message to {} any more: it has died", self.peer);
+            self.sender.waiting = None;
+            self.end(Reason::Died);
         }
     }
 
@@ -240,21 +268,29 @@ impl NetStream {
         let consumed = self.receiver.consumed();
         let kind = if let Some(opening) = self.opening.take() {
             opening
+        } else if self.due == Some(FrameKind::Ping) && !self.left {
+            FrameKind::Ping
         } else if self.sender.has_record() {
             FrameKind::Records
         } else if self.sender.is_empty() && self.ending.is_some() {
             self.ending.take()?
-        } else if self.receiver.window.is_due(consumed) && !self.left {
+        } else if self.left {
+            return None;
+        } else if let Some(due) = self.due {
+            due
+        } else if self.receiver.window.is_due(consumed) {
             FrameKind::Credit
         } else {
             return None;
         };
+        // Any message is a sign of life, and asks the network for its peer.
+        self.due = None;
         let credit = self.receiver.window.credit(consumed);
         let mut message = wire.buffer();
         begin(&mut message, FrameHead::new(kind, self.token, self.sender.sequence, credit));
         self.sender.sequence = self.sender.sequence.wrapping_add(1);
         match kind {
-            FrameKind::Greeting => {
+            FrameKind::Greeting | FrameKind::Ping => {
                 message.extend_from_slice(NetGreeting::new(node, wire.name()).as_bytes());
             }
             FrameKind::Records => self.sender.gather(&mut message),
@@ -308,24 +344,6 @@ impl RecordSender {
             self.ring.advance();
         }
         self.ring.flush();
-    }
-
-    /// Logs once that the network takes no messages to `peer`.
-    fn note_slow(&mut self, peer: PortId, provider: &str) {
-        let now = now_ns();
-        match self.waiting_since_ns {
-            0 => self.waiting_since_ns = now,
-            u64::MAX => {}
-            since if now.saturating_sub(since) > SLOW_NS => {
-                self.waiting_since_ns = u64::MAX;
-                log::warn!(
-                    "{provider} has taken no message to {peer} for {} s, and is tried again. \
-                     Check that its process runs and that no firewall is between the hosts",
-                    SLOW_NS / 1_000_000_000
-                );
-            }
-            _ => {}
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use scif_ring::Mem;
 use scif_ring::layout::{BODY_MAX, HEAD_MAX, RING_SLOTS};
 
+use super::desk::NetDesk;
 use super::double::NetDouble;
 use super::frame::{FrameHead, FrameKind, begin, open, seal};
 use crate::addr::PortId;
@@ -20,6 +21,8 @@ use crate::node::{Node, TransportKind};
 use crate::remote_reads::{ReadBegun, ReadState, WireMemory};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
+use crate::sys::time::now_ns;
+use crate::transport::LinkUpdate;
 
 /// Polls after which a test has waited in vain.
 const POLLS: usize = 100_000;
@@ -443,4 +446,108 @@ fn a_read_that_does_not_end_in_time_is_ended_with_the_network() {
     net.state().held = false;
     assert_eq!(reads.state(second), ReadState::Failed);
     assert_eq!(reads.read(exposed, &memory(vec![0; 8])), ReadBegun::Refused);
+}
+
+/// Probes the peer of a connection at a time in the future.
+fn probe(desk: &mut NetDesk, token: u64, now: u64) {
+    desk.probe(token, now);
+    desk.poll(&mut Vec::new());
+}
+
+struct DeskPair {
+    net: NetDouble,
+    a: NetDesk,
+    b: NetDesk,
+    token: u64,
+    names: [SocketAddrV4; 2],
+}
+
+fn desks() -> DeskPair {
+    let net = NetDouble::default();
+    let names = [1, 2].map(|host| SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, host), 77));
+    let [mut a, mut b] = names.map(|name| NetDesk::new(net.end(name), 0).unwrap());
+    let id = ConnId { index: 0, generation: 1 };
+    let (token, _) = a.connect(PortId::abroad(0, names[1]), id).unwrap();
+    b.poll(&mut Vec::new());
+    assert!(b.accept(id).is_some());
+    a.poll(&mut Vec::new());
+    assert!(matches!(a.next_event(token), Some(LinkUpdate::Up(_))));
+    DeskPair { net, a, b, token, names }
+}
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+#[test]
+fn a_living_peer_answers_pings_and_one_that_computes_is_not_dead() {
+    let DeskPair { net, mut a, mut b, token, .. } = desks();
+    let now = now_ns();
+    let before = net.state().sent;
+    a.probe(token, now);
+    assert_eq!(net.state().sent, before, "the peer was heard just now");
+    probe(&mut a, token, now + HOUR_NS);
+    b.poll(&mut Vec::new());
+    a.poll(&mut Vec::new());
+    assert_eq!(net.state().sent, before + 2, "ping and answer");
+    for minute in 1..=60 {
+        probe(&mut a, token, now + HOUR_NS + minute * HOUR_NS / 60);
+    }
+    assert!(a.next_event(token).is_none());
+    b.poll(&mut Vec::new());
+    a.poll(&mut Vec::new());
+    assert!(a.next_event(token).is_none() && b.next_event(token).is_none());
+}
+
+#[test]
+fn a_process_that_took_the_place_of_a_dead_one_says_so() {
+    let DeskPair { net, mut a, token, names, b, .. } = desks();
+    drop(b);
+    let mut other = NetDesk::new(net.end(names[1]), 0).unwrap();
+    probe(&mut a, token, now_ns() + HOUR_NS);
+    other.poll(&mut Vec::new());
+    let mut ready = Vec::new();
+    a.poll(&mut ready);
+    assert!(!ready.is_empty());
+    assert!(matches!(a.next_event(token), Some(LinkUpdate::Closed(Reason::Died))));
+}
+
+#[test]
+fn a_greeting_from_the_address_of_a_dead_process_ends_its_connections_only() {
+    let DeskPair { net, mut a, mut b, token, names } = desks();
+    let id = ConnId { index: 1, generation: 1 };
+    let (second, _) = b.connect(PortId::abroad(0, names[0]), id).unwrap();
+    let mut poll = |b: &mut NetDesk| {
+        for _ in 0..4 {
+            a.poll(&mut Vec::new());
+            a.accept(id);
+            b.poll(&mut Vec::new());
+        }
+        a.next_event(token)
+    };
+    assert!(poll(&mut b).is_none(), "a second connection of the same process");
+    drop(b);
+    let mut other = NetDesk::new(net.end(names[1]), 0).unwrap();
+    let (third, _) = other.connect(PortId::abroad(0, names[0]), id).unwrap();
+    assert!(matches!(poll(&mut other), Some(LinkUpdate::Closed(Reason::Died))));
+    assert!(matches!(a.next_event(second), Some(LinkUpdate::Closed(Reason::Died))));
+    assert!(a.next_event(third).is_none());
+}
+
+#[test]
+fn refusals_for_longer_than_a_failure_lasts_are_a_death() {
+    let (mut full, mut dead) = (desks(), desks());
+    full.net.state().is_full = true;
+    dead.net.state().room = Some(0);
+    for pair in [&mut full, &mut dead] {
+        probe(&mut pair.a, pair.token, now_ns() + HOUR_NS);
+        assert!(pair.a.is_expecting(u64::MAX), "the ping is tried again");
+    }
+    let mut ready = Vec::new();
+    while ready.is_empty() {
+        full.a.poll(&mut ready);
+        assert!(ready.is_empty(), "a network without space says nothing about a peer");
+        dead.a.poll(&mut ready);
+    }
+    let closed = dead.a.next_event(dead.token);
+    assert!(matches!(closed, Some(LinkUpdate::Closed(Reason::Died))));
+    assert!(full.a.next_event(full.token).is_none());
 }

@@ -71,6 +71,9 @@ pub trait NetWire: Debug + Send {
     /// The message, if the network cannot take it now.
     fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>>;
 
+    /// Whether the network has space for a message. If so, a refusal of one concerns its peer.
+    fn has_room(&self) -> bool;
+
     /// Lets peers read a range of memory, until `revoke`. `None` if the network cannot do that.
     fn expose(&mut self, range: &Mem) -> Option<WireMemory>;
 

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""MPI job of two ranks in which one does not answer.
+
+"computes": rank 1 computes for SECONDS without a call of MPI; the send to it must not fail.
+"stops":    the same, but the process is stopped, and continued by a child.
+"dies":     rank 1 kills itself; the send to it must fail. Prints the seconds until then.
+
+The last line of rank 0 is "death: ok". The only module is mpi4py.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from mpi4py import MPI
+
+mode, seconds = sys.argv[1], float(sys.argv[2])
+comm = MPI.COMM_WORLD
+comm.Set_errhandler(MPI.ERRORS_RETURN)
+message = bytearray(b"x" * 100_000)
+
+# Both are connected afterwards.
+comm.Sendrecv(message, 1 - comm.rank, 0, bytearray(len(message)), 1 - comm.rank, 0)
+
+if comm.rank == 1:
+    if mode == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif mode == "stops":
+        subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pass
+    into = bytearray(len(message))
+    comm.Recv(into, 0, 1)
+    assert into == message
+    sys.exit()
+
+begin = time.monotonic()
+try:
+    comm.Ssend(message, 1, 1)
+    failed = None
+except MPI.Exception as error:
+    failed = error
+taken = time.monotonic() - begin
+print(f"death: rank 1 {mode}: the send ended after {taken:.1f} s: {failed or 'done'}", flush=True)
+if (failed is not None) == (mode == "dies"):
+    print("death: ok", flush=True)
+if mode == "dies":
+    # MPI_Finalize would wait for the dead rank.
+    os._exit(0)

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Evidence that the peer of a connection lives.
+//!
+//! Not about the messages themselves (`stream`). A network reports the death of a peer only for
+//! what is in flight at that moment. Later it takes no message to that peer, for as long as it is
+//! asked. So an owner that waits for a peer sends pings: a network that takes them reaches a living
+//! host, even while the process computes. A process that is stopped or computes is not dead.
+
+use crate::addr::PortId;
+
+/// Time in nanoseconds without a message of the peer after which a ping is sent, and between two
+/// pings. A longer one delays the news of a death, a shorter one costs both sides messages.
+const PING_NS: u64 = 400_000_000;
+/// Number of pings without an answer after which they become rare, so that they do not fill the
+/// buffers of a peer that is stopped.
+const PINGS_OFTEN: u32 = 250;
+/// Time in nanoseconds between two rare pings.
+const PING_RARELY_NS: u64 = 10_000_000_000;
+/// Time in nanoseconds for which a network may refuse messages to a peer that was heard before. A
+/// shorter one would end connections during a short failure of the network.
+const REFUSED_NS: u64 = 2_000_000_000;
+/// Time in nanoseconds for which a network may refuse messages to a peer before a line of the log
+/// names that peer. A shorter one would log peers that compute and make no progress.
+const SLOW_NS: u64 = 10_000_000_000;
+
+/// Evidence of one peer.
+#[derive(Debug, Default)]
+pub(super) struct PeerWatch {
+    /// Time of the last message of the peer; 0 before the first.
+    heard_ns: u64,
+    /// Time of the last ping.
+    pinged_ns: u64,
+    unanswered: u32,
+    /// Time since which the network refuses messages; 0 while it takes them.
+    refused_ns: u64,
+    is_logged: bool,
+}
+
+impl PeerWatch {
+    pub(super) fn note_heard(&mut self, now: u64) {
+        self.heard_ns = now;
+        self.unanswered = 0;
+    }
+
+    pub(super) fn was_heard(&self) -> bool {
+        self.heard_ns != 0
+    }
+
+    /// Returns whether a ping is due, while the owner waits for the peer, and notes it.
+    pub(super) fn take_ping(&mut self, now: u64) -> bool {
+        let pause = if self.unanswered < PINGS_OFTEN { PING_NS } else { PING_RARELY_NS };
+        // Before the first message of the peer, the greeting is on its way.
+        if self.heard_ns == 0 || now < self.heard_ns.max(self.pinged_ns).saturating_add(pause) {
+            return false;
+        }
+        self.pinged_ns = now;
+        self.unanswered = self.unanswered.saturating_add(1);
+        true
+    }
+
+    /// Notes that the network has taken a message.
+    pub(super) fn note_taken(&mut self) {
+        (self.refused_ns, self.is_logged) = (0, false);
+    }
+
+    /// Notes that the network does not take a message to `peer`. Returns true if the peer is dead.
+    pub(super) fn note_refused(&mut self, now: u64, peer: PortId, provider: &str) -> bool {
+        if self.refused_ns == 0 {
+            self.refused_ns = now;
+        }
+        let refused = now.saturating_sub(self.refused_ns);
+        if self.heard_ns != 0 {
+            return refused > REFUSED_NS;
+        }
+        if refused > SLOW_NS && !std::mem::replace(&mut self.is_logged, true) {
+            log::warn!(
+                "{provider} has taken no message to {peer} for {} s, and is tried again. Check \
+                 that its process runs and that no firewall is between the hosts",
+                SLOW_NS / 1_000_000_000
+            );
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pings_follow_silence_and_become_rare() {
+        let mut watch = PeerWatch::default();
+        assert!(!watch.take_ping(u64::MAX), "nothing was heard yet");
+        let mut now = 1_000;
+        watch.note_heard(now);
+        assert!(!watch.take_ping(now));
+        for _ in 0..PINGS_OFTEN {
+            now += PING_NS;
+            assert!(watch.take_ping(now) && !watch.take_ping(now));
+        }
+        assert!(!watch.take_ping(now + PING_NS) && watch.take_ping(now + PING_RARELY_NS));
+        watch.note_heard(now + PING_RARELY_NS);
+        assert!(watch.take_ping(now + PING_RARELY_NS + PING_NS), "often again");
+    }
+
+    #[test]
+    fn only_a_peer_that_was_heard_dies_by_refusals() {
+        let peer = PortId::new(0, 1);
+        let mut watch = PeerWatch::default();
+        assert!(!watch.note_refused(5, peer, "double"));
+        assert!(!watch.note_refused(5 + 10 * SLOW_NS, peer, "double") && watch.is_logged);
+        watch.note_heard(7);
+        watch.note_taken();
+        assert!(!watch.note_refused(10, peer, "double"));
+        assert!(!watch.note_refused(10 + REFUSED_NS, peer, "double"));
+        watch.note_taken();
+        assert!(!watch.note_refused(11 + REFUSED_NS, peer, "double"), "it was taken in between");
+        assert!(watch.note_refused(12 + 2 * REFUSED_NS, peer, "double"));
+    }
+}

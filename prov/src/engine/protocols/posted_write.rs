@@ -34,6 +34,10 @@ use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
 
+/// Largest write in bytes that is posted. Longer ones, copied twice, take longer in the ring than
+/// the one copy of the system call.
+const POSTED_MAX: usize = 3072;
+const _: () = assert!(POSTED_MAX <= SHORT_BODY_MAX);
 /// Number of polls for which a withdrawal waits for the end of an execution, with the domain lock
 /// held. With fewer, a withdrawal often fails while the target copies, and is tried again.
 const EXECUTION_POLLS: u32 = 50;
@@ -60,7 +64,7 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
         return Ok(false);
     };
     let len = segment.len;
-    if len != payload.len() || len > SHORT_BODY_MAX || a.flags & fi::FI_FENCE != 0 {
+    if len != payload.len() || len > POSTED_MAX || a.flags & fi::FI_FENCE != 0 {
         return Ok(false);
     }
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
@@ -116,7 +120,7 @@ fn is_executing(ep: &mut Endpoint, peer: PeerId) -> bool {
 fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>) -> bool {
     let [segment] = a.rma else { return false };
     let len = segment.len;
-    if len > SHORT_BODY_MAX || total_len(a.iov) != len || a.flags & fi::FI_FENCE != 0 {
+    if len > POSTED_MAX || total_len(a.iov) != len || a.flags & fi::FI_FENCE != 0 {
         return false;
     }
     let p = ep.peers.at_mut(peer);
@@ -478,12 +482,12 @@ mod tests {
             }
             memory.copy_from_slice(&[0; 64]);
         }
-        write(&mut pair[0], 0, vec![4; SHORT_BODY_MAX], None);
+        write(&mut pair[0], 0, vec![4; POSTED_MAX], None);
         pair[1].run(progress::progress);
-        assert_eq!(completed(&mut pair, 0).len, SHORT_BODY_MAX);
+        assert_eq!(completed(&mut pair, 0).len, POSTED_MAX);
         let stats = &pair[0].ep.stats;
         assert_eq!((stats.writes.posted.ops, stats.writes.withdrawn.ops), (7, 0));
-        assert_eq!(bytes_of(&memory)[4095..4097], [4, 0]);
+        assert_eq!(bytes_of(&memory)[POSTED_MAX - 1..=POSTED_MAX], [4, 0]);
     }
 
     #[test]
@@ -537,7 +541,7 @@ mod tests {
 
     #[test]
     fn withdrawn_writes_leave_space_for_messages() {
-        for len in [8, SHORT_BODY_MAX] {
+        for len in [8, POSTED_MAX] {
             let (mut pair, _memory) = bed(5000);
             for _ in 0..400 {
                 write(&mut pair[0], 0, vec![1; len], None);

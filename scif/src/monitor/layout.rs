@@ -2,7 +2,7 @@
 //! Layout of monitoring memory: one page that describes the process, and one record for each
 //! endpoint. All fields are words of 64 bits, so a reader needs no check of alignment.
 //!
-//! `docs/monitoring.md` explains the fields to users.
+//! `scifctl(1)` explains the fields to users.
 
 use scif_ring::snapshot_words;
 

@@ -4,7 +4,7 @@
 //! A process keeps the records of its endpoints in one memfd, which readers find in
 //! `/proc/PID/fd`. The kernel shows that directory only to processes that may inspect this one. A
 //! reader maps the memory read-only, so that it also reads a process that is stopped or hangs.
-//! Nothing is sent, and the owner never waits.
+//! Monitoring sends no message, and the owner waits for no reader.
 //!
 //! Not about the meaning of operations and peers, which the provider stores.
 

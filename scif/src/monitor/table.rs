@@ -2,7 +2,7 @@
 //! Memory in which this process publishes the records of its endpoints.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use scif_ring::{SharedU64, SharedWords, SnapshotCell, SnapshotWriter};
 use zerocopy::{FromBytes, IntoBytes};
@@ -12,8 +12,8 @@ use super::layout::{
     TEXT_WORDS, UNKNOWN, process, record,
 };
 use crate::addr::PortId;
-use crate::sys::errno::keep_errno;
-use crate::sys::fork::{Maker, PrivateFd};
+use crate::sys::errno::{self, keep_errno};
+use crate::sys::fork::{self, Maker, PrivateFd};
 use crate::sys::mmap::Mapping;
 use crate::sys::process::{ProcessState, pid, state_of};
 use crate::sys::record::Record;
@@ -64,24 +64,27 @@ enum Publication {
 
 static PUBLICATION: Mutex<Publication> = Mutex::new(Publication::None);
 
-fn publication() -> MutexGuard<'static, Publication> {
-    PUBLICATION.lock().unwrap_or_else(PoisonError::into_inner)
+/// Runs `use_it` with the state of publication. No forked child finds the lock taken.
+fn with_publication<T>(use_it: impl FnOnce(&mut Publication) -> T) -> T {
+    let _section = fork::section();
+    use_it(&mut errno::lock(&PUBLICATION))
 }
 
 /// Publishes the description of this process, unless it is published.
 pub fn publish_process(identity: impl FnOnce() -> ProcessIdentity) {
-    let mut publication = publication();
-    let is_current = match &*publication {
-        Publication::None => false,
-        Publication::Table(table) => !table.creator.is_ancestor(),
-        Publication::Refused(creator) => !creator.is_ancestor(),
-    };
-    if !is_current {
-        *publication = match keep_errno(|| Table::create(&identity())) {
-            Some(table) => Publication::Table(Box::new(table)),
-            None => Publication::Refused(Maker::here()),
+    with_publication(|publication| {
+        let is_current = match publication {
+            Publication::None => false,
+            Publication::Table(table) => !table.creator.is_ancestor(),
+            Publication::Refused(creator) => !creator.is_ancestor(),
         };
-    }
+        if !is_current {
+            *publication = match keep_errno(|| Table::create(&identity())) {
+                Some(table) => Publication::Table(Box::new(table)),
+                None => Publication::Refused(Maker::here()),
+            };
+        }
+    });
 }
 
 fn put_text(words: SharedWords, at: usize, text: &str) {
@@ -108,15 +111,7 @@ impl Table {
         if memfd::file_limit() < BYTES as u64 {
             return None;
         }
-        let made = memfd::create(NAME, BYTES).and_then(|fd| {
-            memfd::restrict_to_owner(&fd)?;
-            let map = Mapping::shared(&fd, BYTES, true)?;
-            // Without FUTURE_WRITE, before Linux 5.1, the user's own processes may still write.
-            memfd::seal(&fd, memfd::FIXED_SIZE | memfd::READ_ONLY)
-                .or_else(|_| memfd::seal(&fd, memfd::FIXED_SIZE))?;
-            Ok((fd, map))
-        });
-        let (fd, map) = match made {
+        let (fd, map) = match memfd::create_to_show(NAME, BYTES) {
             Ok(made) => made,
             Err(errno) => {
                 logging::warn_about_call!(
@@ -197,16 +192,18 @@ impl Drop for Published {
         if self.creator.is_ancestor() {
             return;
         }
-        if let Publication::Table(table) = &mut *publication()
-            && table.creator == self.creator
-        {
-            if let Ok(number) = table.map.word64(Table::offset(self.at) + 8 * record::NUMBER) {
-                number.set(0);
+        with_publication(|publication| {
+            if let Publication::Table(table) = publication
+                && table.creator == self.creator
+            {
+                if let Ok(number) = table.map.word64(Table::offset(self.at) + 8 * record::NUMBER) {
+                    number.set(0);
+                }
+                if let Some(used) = table.used.get_mut(self.at) {
+                    *used = 0;
+                }
             }
-            if let Some(used) = table.used.get_mut(self.at) {
-                *used = 0;
-            }
-        }
+        });
     }
 }
 
@@ -232,10 +229,10 @@ impl<T: FromBytes + IntoBytes> EndpointRecord<T> {
     #[expect(clippy::missing_panics_doc, clippy::expect_used, reason = "offsets are constants")]
     pub fn open() -> EndpointRecord<T> {
         let () = Self::FITS;
-        let opened = match &mut *publication() {
+        let opened = with_publication(|publication| match publication {
             Publication::Table(table) if !table.creator.is_ancestor() => table.open::<T>(),
             _ => None,
-        };
+        });
         let (record, published) = match opened {
             Some((record, published)) => (record, Some(published)),
             None => {
@@ -325,5 +322,30 @@ impl<T> DerefMut for EndpointRecord<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scif_ring::AtomicFlag;
+
+    use super::*;
+    use crate::sys::children;
+
+    #[test]
+    fn a_forked_child_finds_the_table_unlocked() {
+        publish_process(ProcessIdentity::default);
+        let stop = AtomicFlag::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.get() {
+                    with_publication(|_| (0..1000).for_each(|_| std::hint::spin_loop()));
+                }
+            });
+            let child = || children::in_child(|| i32::from(PUBLICATION.try_lock().is_ok()));
+            let free = (0..20).all(|_| child().result() == 1);
+            stop.set(true);
+            assert!(free);
+        });
     }
 }

@@ -8,10 +8,10 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::errno::keep_errno;
+use super::file;
 use super::mmap::Mapping;
 
 /// Signals that end a program which does not handle them: errors of the program, and requests of
@@ -66,11 +66,10 @@ pub(crate) fn at_ending_signal(run: fn()) {
 /// signal handler.
 ///
 /// # Errors
-/// Errors of open(2) and write(2); INVAL: the mapping is shorter.
+/// Errors of [`file::create_own`] and write(2); INVAL: the mapping is shorter.
 pub(crate) fn write_file(path: &CStr, map: &Mapping, len: usize) -> Result<(), Errno> {
     let at = map.at(0, len, 1, false).map_err(|_| Errno::INVAL)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    let fd = file::create_own(path)?;
     let mut done = 0;
     while done < len {
         let from = at.cast_const().wrapping_add(done).cast();

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::logging::warn_of_denied;
 use super::maps::{FileId, file_id};
+use super::mmap::Mapping;
 
 /// Seals that fix the size: mapped memory stays backed.
 pub const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -34,13 +35,7 @@ pub fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
     if !may_reach(len as u64) {
         return Err(Errno::NOMEM);
     }
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // NOEXEC_SEAL is unknown before Linux 6.3.
-    let fd = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
-        other => other,
-    }
-    .inspect_err(|errno| {
+    let fd = create_empty(name).inspect_err(|errno| {
         let consequence = "endpoints cannot be opened";
         warn_of_denied(
             "memfd_create",
@@ -51,6 +46,35 @@ pub fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
     })?;
     rustix::fs::ftruncate(&fd, len as u64)?;
     Ok(fd)
+}
+
+fn create_empty(name: &str) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // NOEXEC_SEAL is unknown before Linux 6.3.
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        other => other,
+    }
+}
+
+/// Creates a memfd of `len` bytes with a writable mapping, which only processes of the same user
+/// may open, and only to read. Logs nothing, since no transfer needs the memory.
+///
+/// # Errors
+/// The errors of [`create`], of mmap(2) and of F_ADD_SEALS.
+pub(crate) fn create_to_show(name: &str, len: usize) -> Result<(OwnedFd, Mapping), Errno> {
+    if file_limit() < len as u64 {
+        return Err(Errno::NOMEM);
+    }
+    let fd = create_empty(name)?;
+    rustix::fs::ftruncate(&fd, len as u64)?;
+    rustix::fs::fchmod(&fd, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    let map = Mapping::shared(&fd, len, true)?;
+    // Without FUTURE_WRITE, before Linux 5.1, the user's own processes may still write.
+    let fixed = FIXED_SIZE | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&fd, fixed | READ_ONLY)
+        .or_else(|_| rustix::fs::fcntl_add_seals(&fd, fixed))?;
+    Ok((fd, map))
 }
 
 /// Whether files may have `len` bytes. Otherwise a write of the last one ends the program by
@@ -71,11 +95,6 @@ pub(crate) fn may_reach(len: u64) -> bool {
 pub(crate) fn file_limit() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
     limit.current.unwrap_or(u64::MAX)
-}
-
-/// Takes all rights of other users away from a memfd.
-pub(crate) fn restrict_to_owner(fd: impl AsFd) -> Result<(), Errno> {
-    rustix::fs::fchmod(fd, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
 }
 
 /// Opens the memfds of a process with a name, read-only.
@@ -225,6 +244,18 @@ mod tests {
         assert!(is_shared(&fd));
         drop(map);
         assert!(!is_shared(&fd));
+    }
+
+    #[test]
+    fn memory_to_show_can_be_opened_by_its_user_to_read_only() {
+        let (fd, map) = create_to_show("scif-test", 8192).unwrap();
+        assert_eq!(check(&fd, 8192, FIXED_SIZE | READ_ONLY), Ok(()));
+        assert_eq!(rustix::fs::fstat(&fd).unwrap().st_mode & 0o7777, 0o600);
+        assert!(rustix::io::write(&fd, &[1]).is_err());
+        map.bytes(0, 1).unwrap().copy_from_slice(&[7]);
+        let mut byte = [0];
+        assert_eq!(rustix::io::pread(&fd, &mut byte, 0), Ok(1));
+        assert_eq!(byte, [7]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod dontfork;
 pub mod epoll;
 pub(crate) mod errno;
 pub mod family;
-pub(crate) mod file;
+pub mod file;
 pub mod fork;
 pub mod futex;
 mod guard;

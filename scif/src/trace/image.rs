@@ -11,7 +11,7 @@ use crate::trace::layout::{
 use crate::trace::ring::clock;
 
 /// Bytes of the largest trace.
-pub const TRACE_MAX: usize = super::layout::TRACE_BYTES;
+pub const TRACE_MAX: u64 = super::layout::TRACE_BYTES as u64;
 
 /// Event with its time and endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ mod tests {
             let mut bytes = good.to_vec();
             for _ in 0..1 + random() % 8 {
                 let at = usize::try_from(random()).unwrap() % bytes.len();
-                let places = [at, at % 128, at % (8 * STATES_END)];
+                let places = [at, at % 128, at % (8 * RECORDS)];
                 let place = places[usize::try_from(random() % 3).unwrap()];
                 bytes[place] = random().to_le_bytes()[0];
             }
@@ -219,6 +219,4 @@ mod tests {
         }
         assert!(TraceImage::parse(&[]).is_err());
     }
-
-    const STATES_END: usize = RECORDS;
 }

@@ -36,7 +36,7 @@ pub(crate) enum Field {
     /// Rank plus 1; 0 without a rank.
     Rank = 2,
     Node = 3,
-    /// Clock of the records, and nanoseconds of CLOCK_MONOTONIC, at the same time: at the begin.
+    /// Clock of the records, and nanoseconds of CLOCK_MONOTONIC, at the same time: at the start.
     StartTicks = 4,
     StartNs = 5,
     /// Both clocks at the end; 0 while the process runs.

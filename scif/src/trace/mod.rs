@@ -10,15 +10,17 @@ mod layout;
 mod ring;
 
 use std::ffi::CString;
+use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::sys::{crash, thread};
+use crate::sys::{crash, memfd, thread};
 
 pub use event::{EventKind, TraceEvent};
 pub use image::{TRACE_MAX, TraceImage, TraceRecord, confirm};
-pub use ring::{MEMFD_NAME, TraceRing, TraceWriter};
+pub use ring::{TraceRing, TraceWriter};
 
 /// Trace of this process, and the file for it.
 static TRACE: OnceLock<(CString, TraceRing)> = OnceLock::new();
@@ -47,6 +49,15 @@ pub fn start(
         crash::at_ending_signal(write_now);
     }
     TRACE.get().map(|(_, ring)| ring).ok_or(rustix::io::Errno::NOMEM)
+}
+
+/// Opens the trace of a process to read, in its memory; `None` if it has none.
+///
+/// # Errors
+/// The process does not exist, or may not be inspected.
+pub fn of_process(pid: i32) -> io::Result<Option<File>> {
+    let found = memfd::open_named(pid, ring::MEMFD_NAME)?;
+    Ok(found.into_iter().next().map(File::from))
 }
 
 fn write() -> Result<(), rustix::io::Errno> {

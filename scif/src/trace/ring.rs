@@ -4,8 +4,6 @@
 //! The memory is a memfd, so that another process of the same user can read it at any time. Each
 //! writer fills a chunk of its own, so writers share no word but the number of chunks taken.
 
-use std::os::fd::OwnedFd;
-
 use rustix::io::Errno;
 use scif_ring::copy::ticks;
 use scif_ring::{SharedU64, SharedWords};
@@ -23,7 +21,7 @@ use crate::trace::layout::{
 };
 
 /// Name of the memfd, by which readers find it.
-pub const MEMFD_NAME: &str = "scif-trace";
+pub(crate) const MEMFD_NAME: &str = "scif-trace";
 
 /// Returns the clock of records.
 #[inline]
@@ -50,8 +48,7 @@ impl TraceRing {
     /// # Errors
     /// The memory cannot be allocated.
     pub fn new(command: &str, rank: Option<u64>, node: u16) -> Result<TraceRing, Errno> {
-        let fd: OwnedFd = memfd::create(MEMFD_NAME, TRACE_BYTES)?;
-        let map = Mapping::shared(&fd, TRACE_BYTES, true)?;
+        let (fd, map) = memfd::create_to_show(MEMFD_NAME, TRACE_BYTES)?;
         map.populate();
         let words = map.words(0, TRACE_BYTES / 8).map_err(|_| Errno::NOMEM)?;
         let ring = TraceRing { words, map, creator: Maker::here(), _fd: PrivateFd::new(fd) };

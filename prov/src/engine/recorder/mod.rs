@@ -9,8 +9,8 @@ mod traffic;
 
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
-use scif::PortId;
 use scif::trace::{self, TraceEvent, TraceRing, TraceWriter};
+use scif::{Maker, PortId};
 
 use crate::base::env::{self, StatsReport};
 use crate::base::log::{Subsys, warn};
@@ -23,6 +23,7 @@ use traffic::EndpointTraffic;
 pub(crate) struct Recorder {
     traffic: Option<Arc<Mutex<EndpointTraffic>>>,
     trace: Option<TraceWriter>,
+    creator: Maker,
 }
 
 impl Recorder {
@@ -33,7 +34,7 @@ impl Recorder {
         if trace.is_none() && traffic.is_none() {
             return None;
         }
-        Some(Box::new(Recorder { traffic, trace }))
+        Some(Box::new(Recorder { traffic, trace, creator: Maker::here() }))
     }
 
     /// Records an event with the peer at a port.
@@ -57,9 +58,12 @@ impl Recorder {
         self.change(|traffic| traffic.slept(now, now.saturating_sub(began)));
     }
 
-    /// Changes the traffic. Only a report at the exit of the program takes the lock as well.
+    /// Changes the traffic. Only the report of the process takes the lock as well. A forked child
+    /// leaves its copy alone, which may be locked for ever.
     fn change(&mut self, change: impl FnOnce(&mut EndpointTraffic)) {
-        if let Some(traffic) = &self.traffic {
+        if let Some(traffic) = &self.traffic
+            && !self.creator.is_ancestor()
+        {
             change(&mut traffic.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -102,7 +106,7 @@ fn trace(node: u16) -> Option<&'static TraceRing> {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.change(|traffic| traffic.close(scif::now_ns()));
-        if self.traffic.is_some() {
+        if self.traffic.is_some() && !self.creator.is_ancestor() {
             stats_file::on_close();
         }
     }

@@ -2,6 +2,8 @@
 //! Files of `FI_SCIF_STATS=json`. A file may have any content: members that are missing or wrong
 //! are an error of the file, with its name.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
@@ -73,11 +75,7 @@ pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<Process>> {
     for file in files {
         let file = file.as_ref();
         let failed = |why: String| Problem::Failed(format!("{}: {why}", file.display()));
-        let size = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?.len();
-        if size > FILE_MAX {
-            return Err(failed(format!("{size} bytes, at most {FILE_MAX} are read")));
-        }
-        let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+        let text = text_of(file, FILE_MAX).map_err(failed)?;
         processes.push(parse(&text).map_err(failed)?);
     }
     processes.sort_by_key(|process| (process.rank.is_none(), process.rank, process.pid));
@@ -86,6 +84,20 @@ pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<Process>> {
         return Err(Problem::Failed(format!("process {} has two files", first.pid)));
     }
     Ok(processes)
+}
+
+/// Returns the text of a file.
+///
+/// # Errors
+/// Text: the file cannot be read, or has more than `most` bytes.
+fn text_of(file: &Path, most: u64) -> std::result::Result<String, String> {
+    let mut text = String::new();
+    let read = File::open(file).and_then(|file| file.take(most + 1).read_to_string(&mut text));
+    match read {
+        Ok(size) if size as u64 > most => Err(format!("more than {most} bytes")),
+        Ok(_) => Ok(text),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// # Errors
@@ -189,6 +201,12 @@ mod tests {
         assert_eq!((process.pid, process.rank, process.name().as_str()), (103, Some(3), "3"));
         assert_eq!(process.peers[0].sent[2], Amount { ops: 1, bytes: 1 << 20 });
         assert_eq!((process.sizes[1], process.waiting_ns), (2, 500_000_000));
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let error = text_of(Path::new("/dev/zero"), 4096).unwrap_err();
+        assert_eq!(error, "more than 4096 bytes");
     }
 
     #[test]

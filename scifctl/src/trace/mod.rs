@@ -7,6 +7,7 @@ mod source;
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use scif::trace::{TraceImage, TraceRecord};
 
@@ -19,33 +20,37 @@ use crate::table::columns;
 /// # Errors
 /// A source has no trace, or the output cannot be written.
 pub(crate) fn run(options: &TraceOptions) -> Result<()> {
-    let mut out: Box<dyn Write> = match &options.output {
-        None => Box::new(io::stdout()),
-        Some(file) => {
-            let mut created = OpenOptions::new();
-            created.write(true).create(true).truncate(true).mode(0o600);
-            let opened = created.open(file);
-            Box::new(opened.map_err(|e| Problem::Failed(format!("{}: {e}", file.display())))?)
-        }
-    };
+    // The output may be one of the sources, so it is opened after all of them are read.
+    let sources: Vec<Vec<u8>> =
+        options.sources.iter().map(|source| source::bytes_of(source)).collect::<Result<_>>()?;
     if options.raw {
-        for source in &options.sources {
-            out.write_all(&source::bytes_of(source)?)?;
+        let mut out = output(options.output.as_deref())?;
+        for bytes in &sources {
+            out.write_all(bytes)?;
         }
         return Ok(out.flush()?);
     }
     let mut traces = Vec::new();
-    for source in &options.sources {
-        let trace = TraceImage::parse(&source::bytes_of(source)?);
+    for (source, bytes) in options.sources.iter().zip(sources) {
+        let trace = TraceImage::parse(&bytes);
         traces.push(trace.map_err(|why| Problem::Failed(format!("{source}: {why}")))?);
     }
-    let mut out = BufWriter::new(out);
+    let mut out = output(options.output.as_deref())?;
     if options.perfetto {
         perfetto::write(&traces, &mut out)?;
     } else {
         out.write_all(listing(&traces, options.last).as_bytes())?;
     }
     Ok(out.flush()?)
+}
+
+/// Opens the output: a file, or the standard output.
+fn output(file: Option<&Path>) -> Result<BufWriter<Box<dyn Write>>> {
+    let Some(file) = file else { return Ok(BufWriter::new(Box::new(io::stdout()))) };
+    let mut created = OpenOptions::new();
+    let opened = created.write(true).create(true).truncate(true).mode(0o600).open(file);
+    let opened = opened.map_err(|e| Problem::Failed(format!("{}: {e}", file.display())))?;
+    Ok(BufWriter::new(Box::new(opened)))
 }
 
 /// Returns a line for each of the last events of all traces.

@@ -299,19 +299,24 @@ impl Drop for NetDomain {
     }
 }
 
-/// Returns the provider of the network, if the user has chosen one and the transport permits it.
+/// Returns the reason for which a chosen network cannot be used, if there is one.
+fn why_ignored(node: &scif::Node) -> Option<&'static str> {
+    if node.kind() != scif::TransportKind::Soft {
+        return Some("FI_SCIF_TRANSPORT is not 'soft'");
+    }
+    // libkofi has no functions that open another provider.
+    host::openers().is_none().then_some("no libfabric with other providers has loaded this one")
+}
+
+/// Returns the provider of the network, if the user has chosen one and it is not ignored.
 pub(crate) fn chosen(node: &scif::Node) -> Option<&'static CStr> {
     let provider = env::env().net.provider()?;
-    if node.kind() == scif::TransportKind::Soft {
-        return Some(provider);
-    }
+    let Some(why) = why_ignored(node) else { return Some(provider) };
     static LOGGED: std::sync::Once = std::sync::Once::new();
     LOGGED.call_once(|| {
         warn(
             Subsys::Fabric,
-            format_args!(
-                "FI_SCIF_NET is ignored, since FI_SCIF_TRANSPORT is not 'soft': set one of them"
-            ),
+            format_args!("FI_SCIF_NET is ignored, since {why}. Set FI_SCIF_NET to 'none'"),
         );
     });
     None
@@ -324,6 +329,8 @@ mod tests {
     #[test]
     fn without_a_host_there_is_no_network() {
         assert_eq!(NetDomain::open(c"tcp").err(), Some(fi::FI_ENODATA));
+        let node = crate::state::fabric::open_node().unwrap();
+        assert!(why_ignored(&node).is_some_and(|why| why.contains("libfabric")));
     }
 
     #[test]

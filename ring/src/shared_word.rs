@@ -176,6 +176,28 @@ impl SharedWords {
             unsafe { SharedU64::new(at) }
         })
     }
+
+    /// Stores a record of four words from word `i` on, and returns whether it lies inside. The
+    /// first word, which is not 0, is 0 while the others change. Prefetches the line `ahead` words
+    /// behind it for writing.
+    ///
+    /// SYNC POINT: each store releases the ones before it. A reader that acquires a word of this
+    /// record therefore finds 0 or the new first word afterwards.
+    #[inline]
+    pub fn put_record(&self, i: usize, [first, rest @ ..]: [u64; 4], ahead: usize) -> bool {
+        let (Some(head), Some(_)) = (self.get(i), self.get(i.saturating_add(rest.len()))) else {
+            return false;
+        };
+        let at = |n: usize| self.base.map_addr(|at| at.saturating_add(8 * (i + n)));
+        crate::copy::prefetch_for_write(at(ahead).as_ptr());
+        head.set_relaxed(0);
+        for (n, value) in rest.into_iter().enumerate() {
+            // SAFETY: the last word is inside, so the contract of `new` covers this one.
+            unsafe { SharedU64::new(at(1 + n)) }.set(value);
+        }
+        head.set(first);
+        true
+    }
 }
 
 #[cfg(test)]
@@ -198,5 +220,18 @@ mod tests {
         full_fence();
         assert_eq!(narrow.get(), 4);
         assert_eq!(narrow.as_ptr().addr() - wide.as_ptr().addr(), 8);
+    }
+
+    #[test]
+    fn a_record_is_stored_whole_or_not_at_all() {
+        let mut memory = [7u64; 6];
+        let count = memory.len();
+        let at = NonNull::from(&mut memory).cast::<u8>();
+        // SAFETY: the array outlives the words, and is not used otherwise meanwhile.
+        let words = unsafe { SharedWords::new(at, count) };
+        assert!(words.put_record(1, [1, 2, 3, 4], 1000));
+        assert!(!words.put_record(3, [9; 4], 0) && !words.put_record(usize::MAX, [9; 4], 0));
+        let now: Vec<u64> = (0..count).filter_map(|i| Some(words.get(i)?.get())).collect();
+        assert_eq!(now, [7, 1, 2, 3, 4, 7]);
     }
 }

@@ -23,6 +23,10 @@ use crate::trace::layout::{
 /// Name of the memfd, by which readers find it.
 pub(crate) const MEMFD_NAME: &str = "scif-trace";
 
+/// Words between a record and the line that is prefetched with it: eight lines. A smaller number
+/// prefetches too late; then the next message waits behind the store of its record.
+const AHEAD: usize = 16 * RECORD_WORDS;
+
 /// Returns the clock of records.
 #[inline]
 pub(crate) fn clock() -> u64 {
@@ -141,21 +145,9 @@ impl TraceWriter {
         if self.left == 0 && !self.next_chunk() {
             return;
         }
-        let words = &self.ring.words;
-        let word = |n| words.get(self.at + n);
-        let (Some(time), Some(names), Some(tag), Some(size)) = (word(0), word(1), word(2), word(3))
-        else {
-            return;
-        };
-        let [w1, w2, w3] = encode(self.port, peer, event);
-        // SYNC POINT: pairs with the two reads of `TraceImage::confirm`. Each store releases the
-        // ones before it. A reader that finds a word of this record therefore finds time 0 or the
-        // new time afterwards.
-        time.set_relaxed(0);
-        names.set(w1);
-        tag.set(w2);
-        size.set(w3);
-        time.set(clock());
+        let [names, tag, size] = encode(self.port, peer, event);
+        // SYNC POINT: pairs with the two reads of `TraceImage::confirm`.
+        self.ring.words.put_record(self.at, [clock(), names, tag, size], AHEAD);
         self.at += RECORD_WORDS;
         self.left -= 1;
     }

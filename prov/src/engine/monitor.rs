@@ -11,8 +11,8 @@ use scif::monitor::layout::{
     CopyPath, OP_WORDS, OPS_LISTED, OpKind as Kind, OpState, PEER_WORDS, PEERS_LISTED,
     PeerState as Shown, UNKNOWN, op, ops, peer, peers,
 };
-use scif::monitor::port_word;
-use scif::{Access, now_ns};
+use scif::monitor::{keep_peers, port_word};
+use scif::{Access, Connection, now_ns};
 use scif_ring::SnapshotWriter;
 use zerocopy::IntoBytes;
 
@@ -278,6 +278,21 @@ struct Traffic {
     path: Option<CopyPath>,
 }
 
+/// Returns the path of large messages and RMA over a connection.
+fn path_of(conn: &mut Connection) -> CopyPath {
+    if conn.peer().network_name().is_some() {
+        return CopyPath::Network;
+    }
+    if conn.windows().is_some() {
+        return CopyPath::Window;
+    }
+    match conn.memory().access() {
+        Access::Mapped => CopyPath::Mapped,
+        Access::ProcessVm => CopyPath::ProcessVm,
+        Access::None => CopyPath::Ring,
+    }
+}
+
 /// Takes the snapshot of the peers: those with a connection first.
 fn put_peers(ep: &mut Endpoint, now: u64) {
     let known: Vec<PeerId> = ep.peers.in_use().collect();
@@ -289,11 +304,7 @@ fn put_peers(ep: &mut Endpoint, now: u64) {
             pid: conn.peer_pid(),
             sent: conn.tx().produced(),
             received: conn.rx().consumed(),
-            path: conn.is_up().then(|| match conn.memory().access() {
-                Access::Mapped => CopyPath::Mapped,
-                Access::ProcessVm => CopyPath::ProcessVm,
-                Access::None => CopyPath::Ring,
-            }),
+            path: conn.is_up().then(|| path_of(conn)),
         };
         match traffic.iter_mut().find(|(peer, _)| *peer == link.peer) {
             // After a simultaneous open there are two connections.
@@ -308,6 +319,9 @@ fn put_peers(ep: &mut Endpoint, now: u64) {
     let others = known.iter().filter(|peer| !connected.contains(peer)).take(PEERS_LISTED);
     traffic.extend(others.map(|peer| (*peer, Traffic::default())));
     traffic.truncate(PEERS_LISTED);
+    let pids: Vec<i32> =
+        traffic.iter().filter(|(_, seen)| seen.path.is_some()).map(|(_, seen)| seen.pid).collect();
+    keep_peers(&pids);
     let (table, ops) = (&ep.peers, &ep.ops);
     ep.stats.record().write_peers(|copy| {
         copy.put(peers::TIME_NS, now);

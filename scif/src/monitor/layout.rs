@@ -45,6 +45,8 @@ pub mod process {
     pub const LIBFABRIC: usize = 7;
     /// Number of endpoints opened without a free record.
     pub const UNPUBLISHED: usize = 8;
+    /// Number of open endpoints with a record.
+    pub const OPEN: usize = 9;
     /// Texts of [`super::TEXT_WORDS`] words each, padded with zeros: version of the provider.
     pub const PROVIDER: usize = 16;
     /// Launcher whose environment names the rank.
@@ -53,6 +55,8 @@ pub mod process {
     pub const JOB: usize = 32;
     /// Transport of the connections.
     pub const TRANSPORT: usize = 40;
+    /// Command, as the kernel shows it.
+    pub const COMMAND: usize = 48;
 }
 
 /// Words of a text. Longer texts are cut.
@@ -306,6 +310,10 @@ words! {
         Mapped = 3 "mapped",
         /// No connection yet.
         Unknown = 4 "-",
+        /// RMA on windows of the peer, over the calls of `scif.h` or a driver.
+        Window = 5 "window",
+        /// Copies by a network to another host.
+        Network = 6 "network",
     }
 }
 

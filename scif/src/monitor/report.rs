@@ -4,9 +4,11 @@
 //! The owner of the memory is not trusted. Every word is checked, and a wrong one is shown as
 //! unknown. The memory cannot shrink under the reader, because an unsealed one is refused.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
 
 use scif_ring::{SharedWords, SnapshotCell};
 
@@ -16,9 +18,12 @@ use super::layout::{
     RECORDS, TEXT_WORDS, UNKNOWN, op, ops, peer, peers, process, record,
 };
 use crate::addr::PortId;
+use crate::sys::maps::file_id;
 use crate::sys::memfd;
 use crate::sys::mmap::Mapping;
 
+/// State letter of a process that has ended, as in `/proc/PID/stat` before it disappears.
+pub const ENDED: char = 'X';
 /// Number of reads of a snapshot that is overwritten meanwhile, after which it counts as empty. The
 /// owner writes at most one each millisecond, besides those before a sleep.
 const TRIES: usize = 1000;
@@ -30,7 +35,7 @@ pub struct ProcessReport {
     pub pid: i32,
     /// Command, as the kernel shows it.
     pub command: String,
-    /// State as in `/proc/PID/stat`: `R`, `S`, `T`, `Z` or another letter; `?` if not known.
+    /// State as in `/proc/PID/stat`: `R`, `S`, `T`, `Z` or another letter; [`ENDED`] after the end.
     pub state: char,
     /// Error that prevented the inspection, if any.
     pub denied: Option<String>,
@@ -149,6 +154,7 @@ pub struct PeerReport {
 }
 
 /// Returns the processes with published state, as far as this user may see them, by process id.
+/// Behind them come those that ended with open endpoints, as far as a peer keeps their memory.
 ///
 /// # Errors
 /// There is no `/proc`.
@@ -157,25 +163,67 @@ pub fn processes() -> io::Result<Vec<ProcessReport>> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     pids.sort_unstable();
-    Ok(pids.into_iter().filter_map(|pid| process_at(pid).ok().flatten()).collect())
+    let (mut living, mut ended, mut known) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for pid in pids {
+        let Ok((own, others)) = memory_of(pid) else { continue };
+        living.extend(own);
+        let mut new = |fd: &OwnedFd| file_id(fd).is_ok_and(|id| known.insert((id.minor, id.ino)));
+        ended.extend(others.iter().filter(|fd| new(fd)).filter_map(ended_at));
+    }
+    ended.sort_by_key(|process| process.pid);
+    living.extend(ended);
+    Ok(living)
 }
 
 /// Returns the published state of a process, or `None` if it has published none.
 ///
 /// # Errors
-/// The process does not exist, or may not be inspected.
+/// The process does not exist, or may not be inspected, and no peer keeps its memory.
 pub fn process_at(pid: i32) -> io::Result<Option<ProcessReport>> {
-    for fd in memfd::open_named(pid, NAME)? {
-        if memfd::check(&fd, BYTES, memfd::FIXED_SIZE).is_err() {
-            continue;
-        }
-        let Ok(map) = Mapping::shared(&fd, BYTES, false) else { continue };
-        let Some(seen) = Seen::of(pid) else { continue };
-        if let Some(report) = parse(&map, &seen) {
-            return Ok(Some(report));
+    let living = memory_of(pid).map(|(own, _)| own);
+    if matches!(living, Ok(Some(_))) {
+        return living;
+    }
+    // The directory of descriptors of a killed process is gone, or empty until it is reaped.
+    let is_it = |process: &ProcessReport| process.pid == pid && process.state == ENDED;
+    processes()?.into_iter().find(is_it).map_or(living, |ended| Ok(Some(ended)))
+}
+
+/// Returns the state of a process, and the memory of other processes that it keeps.
+fn memory_of(pid: i32) -> io::Result<(Option<ProcessReport>, Vec<OwnedFd>)> {
+    let (mut own, mut others) = (None, Vec::new());
+    for fd in memfd::open_named(pid, NAME, usize::MAX)? {
+        let (Some(map), Some(seen)) = (map_of(&fd), Seen::of(pid)) else { continue };
+        match parse(&map, &seen) {
+            Some(report) => own = Some(report),
+            None => others.push(fd),
         }
     }
-    Ok(None)
+    Ok((own, others))
+}
+
+/// Maps the memory behind a descriptor, unless its owner could shrink it.
+pub(super) fn map_of(fd: impl AsFd) -> Option<Mapping> {
+    memfd::check(&fd, BYTES, memfd::FIXED_SIZE).ok()?;
+    Mapping::shared(&fd, BYTES, false).ok()
+}
+
+/// Returns the last state of a process that ended with open endpoints.
+fn ended_at(fd: &OwnedFd) -> Option<ProcessReport> {
+    if memfd::is_locked(fd) {
+        return None;
+    }
+    let map = map_of(fd)?;
+    let words = map.words(0, PROCESS_WORDS).ok()?;
+    let own_pid = at(words, process::PID);
+    let seen = Seen {
+        pid: i32::try_from(own_pid).ok()?,
+        own_pid,
+        start: at(words, process::START),
+        state: ENDED,
+        command: text_at(words, process::COMMAND),
+    };
+    parse(&map, &seen).filter(|report| !report.endpoints.is_empty())
 }
 
 /// Identity of a process, as the kernel shows it.
@@ -194,7 +242,17 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn of(pid: i32) -> Option<Seen> {
+    /// Whether the process owns a monitoring memory. A descriptor of the memory of another process
+    /// may have been passed to it.
+    pub(super) fn owns(&self, map: &Mapping) -> bool {
+        map.words(0, PROCESS_WORDS).is_ok_and(|words| {
+            at(words, process::PID) == self.own_pid
+                && [UNKNOWN, self.start].contains(&at(words, process::START))
+        })
+    }
+
+    /// Returns the identity of a process; `None` if there is none.
+    pub(super) fn of(pid: i32) -> Option<Seen> {
         let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let end = text.iter().rposition(|&byte| byte == b')')?;
         let begin = text.iter().position(|&byte| byte == b'(')?;
@@ -250,10 +308,7 @@ pub fn parse(map: &Mapping, seen: &Seen) -> Option<ProcessReport> {
     let words = map.words(0, PROCESS_WORDS).ok()?;
     let is_whole = at(words, process::MAGIC) == layout::MAGIC
         && at(words, process::VERSION) == layout::VERSION;
-    // A descriptor of the memory may have been passed to another process.
-    let is_own = at(words, process::PID) == seen.own_pid
-        && [UNKNOWN, seen.start].contains(&at(words, process::START));
-    if !is_whole || !is_own {
+    if !is_whole || !seen.owns(map) {
         return None;
     }
     let known = |index| Some(at(words, index)).filter(|value| *value != UNKNOWN);
@@ -400,19 +455,9 @@ mod tests {
     use crate::monitor::{EndpointRecord, ProcessIdentity, publish_process};
     use crate::sys::process::pid;
 
-    fn identity() -> ProcessIdentity {
-        ProcessIdentity {
-            rank: Some(3),
-            libfabric: 2 << 16 | 5,
-            provider: "0.1".to_owned(),
-            job: "job\x1b[2J".to_owned(),
-            ..ProcessIdentity::default()
-        }
-    }
-
     #[test]
     fn a_process_reads_its_own_endpoints() {
-        publish_process(identity);
+        publish_process(ProcessIdentity::of_tests);
         let mut record: EndpointRecord<[u64; 28]> = EndpointRecord::open();
         let port = PortId::new(4, 700);
         record.publish(port, 3);
@@ -454,7 +499,7 @@ mod tests {
     #[test]
     fn no_read_of_a_storm_is_torn() {
         const READS: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
-        publish_process(identity);
+        publish_process(ProcessIdentity::of_tests);
         let mut record: EndpointRecord<[u64; 28]> = EndpointRecord::open();
         record.publish(PortId::new(4, 701), 3);
         let words = record.words();

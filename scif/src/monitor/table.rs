@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use scif_ring::{SharedU64, SharedWords, SnapshotCell, SnapshotWriter};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::kept;
 use super::layout::{
     self, BYTES, COUNTER_WORDS, NAME, OPS_WORDS, PEERS_WORDS, PROCESS_WORDS, RECORD_WORDS, RECORDS,
     TEXT_WORDS, UNKNOWN, process, record,
 };
+use super::report::Seen;
 use crate::addr::PortId;
 use crate::sys::errno::{self, keep_errno};
 use crate::sys::fork::{self, Maker, PrivateFd};
@@ -18,7 +20,7 @@ use crate::sys::mmap::Mapping;
 use crate::sys::process::{ProcessState, pid, state_of};
 use crate::sys::record::Record;
 use crate::sys::time::now_ns;
-use crate::sys::{logging, memfd};
+use crate::sys::{file, logging, memfd};
 
 /// Description of a process, published with its first endpoint.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -39,11 +41,26 @@ pub struct ProcessIdentity {
     pub transport: String,
 }
 
+#[cfg(test)]
+impl ProcessIdentity {
+    /// Identity of the process of all tests. The first test publishes it.
+    pub(super) fn of_tests() -> ProcessIdentity {
+        ProcessIdentity {
+            rank: Some(3),
+            libfabric: 2 << 16 | 5,
+            provider: "0.1".to_owned(),
+            job: "job\x1b[2J".to_owned(),
+            ..ProcessIdentity::default()
+        }
+    }
+}
+
 /// Memory of the records of this process.
 #[derive(Debug)]
 struct Table {
     map: Arc<Mapping>,
-    /// Descriptor by which readers find the memory; closed in a forked child.
+    /// Descriptor by which readers find the memory; closed in a forked child. Its lock shows that
+    /// this process lives. It is not the one of the mapping, which a forked child has as well.
     _fd: PrivateFd,
     creator: Maker,
     /// Number of the endpoint in each record, 0 for a free one.
@@ -111,7 +128,13 @@ impl Table {
         if memfd::file_limit() < BYTES as u64 {
             return None;
         }
-        let (fd, map) = match memfd::create_to_show(NAME, BYTES) {
+        let made = memfd::create_to_show(NAME, BYTES).and_then(|(fd, map)| {
+            // Without /proc the lock also holds while a forked child lives.
+            let fd = file::reopen(&fd).unwrap_or(fd);
+            file::try_lock(&fd)?;
+            Ok((fd, map))
+        });
+        let (fd, map) = match made {
             Ok(made) => made,
             Err(errno) => {
                 logging::warn_about_call!(
@@ -137,6 +160,8 @@ impl Table {
         put_text(words, process::LAUNCHER, &identity.launcher);
         put_text(words, process::JOB, &identity.job);
         put_text(words, process::TRANSPORT, &identity.transport);
+        let command = Seen::of(pid()).map(|seen| seen.command).unwrap_or_default();
+        put_text(words, process::COMMAND, &command);
         put(words, process::MAGIC, layout::MAGIC);
         Some(Table {
             map: Arc::new(map),
@@ -158,7 +183,30 @@ impl Table {
             return None;
         };
         *self.used.get_mut(at)? = self.opened;
+        self.show_open();
         Some((at, self.opened))
+    }
+
+    /// Frees a record.
+    fn free(&mut self, at: usize) {
+        if let Ok(number) = self.map.word64(Table::offset(at) + 8 * record::NUMBER) {
+            number.set(0);
+        }
+        if let Some(used) = self.used.get_mut(at) {
+            *used = 0;
+        }
+        if self.show_open() == 0 {
+            kept::release_all();
+        }
+    }
+
+    /// Stores the number of open endpoints, and returns it.
+    fn show_open(&self) -> usize {
+        let open = self.used.iter().filter(|number| **number != 0).count();
+        if let Ok(word) = self.map.word64(8 * process::OPEN) {
+            word.set(open as u64);
+        }
+        open
     }
 
     fn offset(at: usize) -> usize {
@@ -196,12 +244,7 @@ impl Drop for Published {
             if let Publication::Table(table) = publication
                 && table.creator == self.creator
             {
-                if let Ok(number) = table.map.word64(Table::offset(self.at) + 8 * record::NUMBER) {
-                    number.set(0);
-                }
-                if let Some(used) = table.used.get_mut(self.at) {
-                    *used = 0;
-                }
+                table.free(self.at);
             }
         });
     }
@@ -334,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_finds_the_table_unlocked() {
-        publish_process(ProcessIdentity::default);
+        publish_process(ProcessIdentity::of_tests);
         let stop = AtomicFlag::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

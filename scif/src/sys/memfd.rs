@@ -97,18 +97,20 @@ pub(crate) fn file_limit() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Opens the memfds of a process with a name, read-only.
+/// Opens the memfds of a process with a name, read-only, among `most` of its descriptors.
 ///
 /// # Errors
 /// ENOENT: no such process. EACCES: the process may not be inspected.
-pub(crate) fn open_named(pid: i32, name: &str) -> Result<Vec<OwnedFd>, Errno> {
+pub(crate) fn open_named(pid: i32, name: &str, most: usize) -> Result<Vec<OwnedFd>, Errno> {
     let wanted = format!("/memfd:{name} (deleted)");
     let mut found = Vec::new();
     for entry in rustix::fs::Dir::new(rustix::fs::open(
         format!("/proc/{pid}/fd"),
         rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
-    )?)? {
+    )?)?
+    .take(most)
+    {
         let path = format!("/proc/{pid}/fd/{}", entry?.file_name().to_string_lossy());
         let is_it = rustix::fs::readlink(&path, Vec::new())
             .is_ok_and(|target| target.as_bytes() == wanted.as_bytes());
@@ -117,6 +119,13 @@ pub(crate) fn open_named(pid: i32, name: &str) -> Result<Vec<OwnedFd>, Errno> {
         }
     }
     Ok(found)
+}
+
+/// Returns 64-bit word `at` of a file; `None` beyond its end.
+pub(crate) fn word_of(fd: impl AsFd, at: usize) -> Option<u64> {
+    let mut word = [0; 8];
+    let read = rustix::io::pread(fd, &mut word, 8 * at as u64).ok()?;
+    (read == word.len()).then(|| u64::from_ne_bytes(word))
 }
 
 /// Adds `seals` and forbids any further one.
@@ -217,6 +226,14 @@ pub(crate) fn is_unshrinkable(fd: impl AsFd) -> bool {
 fn open_without_waiting(path: &str, access: rustix::fs::OFlags) -> Result<OwnedFd, Errno> {
     let flags = access | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+}
+
+/// Whether another description of the memfd has an exclusive lock.
+pub(crate) fn is_locked(fd: impl AsFd) -> bool {
+    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => rustix::fs::flock(&fd, FlockOperation::Unlock).is_err(),
+        Err(_) => true,
+    }
 }
 
 /// Whether a descriptor or mapping from `reopen_shared` of a memfd is left.

@@ -56,7 +56,7 @@ pub fn start(
 /// # Errors
 /// The process does not exist, or may not be inspected.
 pub fn of_process(pid: i32) -> io::Result<Option<File>> {
-    let found = memfd::open_named(pid, ring::MEMFD_NAME)?;
+    let found = memfd::open_named(pid, ring::MEMFD_NAME, usize::MAX)?;
     Ok(found.into_iter().next().map(File::from))
 }
 

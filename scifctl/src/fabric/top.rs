@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use scif::monitor::report::{EndpointReport, PeerReport, ProcessReport};
+use scif::monitor::report::{self, EndpointReport, PeerReport, ProcessReport};
 use serde_json::{Value, json};
 
 use super::activity::Activity;
@@ -27,7 +27,10 @@ struct Reading {
 
 impl Reading {
     fn now() -> Result<Reading> {
-        Ok(Reading { all: processes()?, at: Instant::now() })
+        // A process that has ended has no rates.
+        let mut all = processes()?;
+        all.retain(|process| process.state != report::ENDED);
+        Ok(Reading { all, at: Instant::now() })
     }
 }
 

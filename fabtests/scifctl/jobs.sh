@@ -84,10 +84,39 @@ hangs() {
     begun "$1" "$2" && found "${@:3}"
 }
 
+pid_of() { # RANK
+    sed -n "s/^hang: rank $1 pid //p" "$room/job"
+}
+
+# Rank 2 of the job is killed, and read at its peers. They and the launcher are stopped first, so
+# that no one reacts.
+killed() {
+    local killed keeper parent rank kept=0 status
+    killed=$(pid_of 2) keeper=$(pid_of 0)
+    parent=$(ps -o ppid= -p "$killed")
+    for _ in $(seq 300); do
+        kept=$(find "/proc/$keeper/fd" -lname '/memfd:scif-monitor*' | wc -l)
+        ((kept < 4)) || break
+        sleep 0.1
+    done
+    # shellcheck disable=SC2086 # a number with spaces
+    kill -STOP "$launcher" $parent
+    for rank in 0 1 3; do kill -STOP "$(pid_of "$rank")"; done
+    kill -KILL "$killed"
+    found "d[2]['activity'] == 'ended'" "d[0]['activity'] == 'stopped'" \
+        "re.search('rank 2 .* has ended', findings)" &&
+        prints "^process $killed (.*), ended$" 1 "$tool" dump "$killed" &&
+        prints connected 3 "$tool" peers "$killed"
+    status=$?
+    # shellcheck disable=SC2086
+    kill -CONT "$launcher" $parent
+    return $status
+}
+
 # Endpoints of other users are not shown. Needs root to become another user.
 hidden() {
     local pid
-    pid=$(sed -n 's/^hang: rank 0 pid //p' "$room/job")
+    pid=$(pid_of 0)
     cp "$tool" "$room/scifctl" && chmod 755 "$room" "$room/scifctl"
     setpriv --reuid=65534 --regid=65534 --clear-groups "$room/scifctl" dump "$pid" && return 1
     setpriv --reuid=65534 --regid=65534 --clear-groups "$room/scifctl" job --json >"$room/other" &&
@@ -98,7 +127,7 @@ hidden() {
 storm() {
     local pid
     begun "$1" storm || return 1
-    pid=$(sed -n 's/^hang: rank 0 pid //p' "$room/job")
+    pid=$(pid_of 0)
     "$tool" dump "$pid" --json --watch=0.01 --count=300 >"$room/documents" || return 1
     python3 - "$room/documents" <<'PYTHON'
 import json, sys
@@ -108,6 +137,17 @@ rest = {size - 8 * messages for messages, size in sent}
 print(f"{sent[-1][0] - sent[0][0]} messages, rest {rest}")
 sys.exit(0 if len(rest) == 1 and sent == sorted(sent) and sent[-1][0] - sent[0][0] > 300 else 1)
 PYTHON
+}
+
+# A rank that ends without the end of MPI prints the counters of its endpoints. The launcher may
+# kill the others before they do.
+exits() {
+    ended
+    PIN=0 FI_SCIF_STATS=1 run_mpi "$1" "$PROVIDER" 4 120 "$(stack_python "$1")" \
+        "$ROOT/fabtests/mpi/jobs/hang.py" exit >"$room/job" 2>&1
+    grep -qE '^(\[[^]]*\] *)?scif: endpoint .* peers 3 sent [1-9]' "$room/job" && return 0
+    cat "$room/job"
+    return 1
 }
 
 # prints PATTERN COUNT COMMAND...: as many lines of the output match.
@@ -120,7 +160,7 @@ prints() {
 # Each peer, counter and text of a process.
 shown() {
     local pid
-    pid=$(sed -n 's/^hang: rank 0 pid //p' "$room/job")
+    pid=$(pid_of 0)
     prints connected 3 "$tool" peers "$pid" &&
         prints '^waits: trecv from rank 2' 1 "$tool" dump "$pid" &&
         prints '^scif: endpoint .* sent [1-9]' 1 "$tool" stats "$pid" &&
@@ -142,7 +182,9 @@ for stack; do
         "re.search('rank 2 .* is stopped', findings)"
     case_of "$title: peers, dump, stats, endpoints, top" shown
     [ "$(id -u)" != 0 ] || case_of "$title: hidden from another user" hidden
+    case_of "$title: a killed rank, read at its peers" killed
     case_of "$title: a storm of messages, with no torn snapshot" storm "$stack"
+    case_of "$title: counters at an exit without the end of MPI" exits "$stack"
     ended
 done
 echo "$good passed; $bad failed"

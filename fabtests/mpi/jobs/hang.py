@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""MPI job of 4 ranks that hangs: hang.py unmatched | deadlock | stopped | loop | storm.
+"""MPI job of 4 ranks that hangs: hang.py unmatched | deadlock | stopped | loop | storm | exit.
 
 unmatched  rank 1 receives tag 77 from rank 2, which never sends it; the others wait in a barrier
 deadlock   ranks 0 and 3 send 4 MiB to each other, tags 5 and 6, before they receive
 stopped    rank 2 stops itself; rank 0 receives tag 9 from it
 loop       rank 3 computes forever; rank 0 receives tag 11 from it
 storm      exchanges 8-byte messages for 60 seconds
+exit       each rank calls exit(3) without the end of MPI
 
 Each rank first prints "hang: rank R pid P", after a barrier that connects all ranks.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -43,6 +45,8 @@ elif mode == "loop" and rank == 3:
         pass
 elif mode == "loop" and rank == 0:
     comm.Recv([buffer, 64, MPI.BYTE], 3, 11)
+elif mode == "exit":
+    ctypes.CDLL(None).exit(5)
 elif mode == "storm":
     word, out = bytearray(8), bytes(8)
     end = time.monotonic() + 60

@@ -6,6 +6,7 @@
 //!
 //! * `types`, `tables`, `channel`: values, tables without I/O, connections and their rings
 //! * `recorder`: events of an endpoint, for reports and traces
+//! * `exit_stats`: counters of open endpoints at the exit of the program
 //! * `endpoint`, `parts`: state of an endpoint, and what its operations work on
 //! * `peers`, `completions`: connect, control records, queues of pending operations; reports
 //! * `protocols`: messages, rendezvous, RMA, atomics, collectives, connection management
@@ -21,6 +22,7 @@ pub(crate) mod completions;
 pub(crate) mod connections;
 pub(crate) mod dispatch;
 pub(crate) mod endpoint;
+mod exit_stats;
 pub(crate) mod fast_path;
 pub(crate) mod liveness;
 pub(crate) mod loopback;

@@ -17,6 +17,7 @@ use scif_ring::SnapshotWriter;
 use zerocopy::IntoBytes;
 
 use crate::engine::endpoint::Endpoint;
+use crate::engine::exit_stats;
 use crate::engine::tables::monitor::QueuedOp;
 use crate::engine::tables::op_table::OpKind;
 use crate::engine::tables::peer::Peer;
@@ -33,6 +34,7 @@ const EXAMINED: usize = 256;
 
 /// Shows an enabled endpoint to other processes.
 pub(crate) fn publish(ep: &mut Endpoint) {
+    exit_stats::register();
     let ep_type = match (ep.cfg.connected, ep.cfg.datagram) {
         (true, _) => fi::FI_EP_MSG,
         (false, true) => fi::FI_EP_DGRAM,

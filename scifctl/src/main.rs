@@ -9,6 +9,8 @@ mod bandwidth;
 mod doctor;
 mod fabric;
 mod failure;
+#[cfg(test)]
+mod hostile;
 mod node;
 mod report;
 mod show;

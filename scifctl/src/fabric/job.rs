@@ -102,7 +102,7 @@ impl<'a> Job<'a> {
         let mut text = columns(&head, &rows);
         for (process, waits) in self.members.iter().filter(|(_, waits)| !waits.is_empty()) {
             for wait in waits.iter().take(SHOWN) {
-                let _ = writeln!(text, "{}: {}", name(process), describe(wait));
+                text.push_str(&texts::fold(&format!("{}: {}", name(process), describe(wait))));
             }
             if waits.len() > SHOWN {
                 let more = waits.len() - SHOWN;
@@ -111,7 +111,7 @@ impl<'a> Job<'a> {
             }
         }
         for finding in self.findings() {
-            let _ = writeln!(text, "{finding}");
+            text.push_str(&texts::fold(&finding));
         }
         text
     }

@@ -10,9 +10,32 @@ use super::activity::{Activity, duration, silence};
 use super::waits::{self, owner, state, tag};
 use crate::table::{bytes, columns};
 
+/// Columns of the output.
+const WIDTH: usize = 100;
+
 /// Returns at most `width` characters of a text.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
+}
+
+/// Returns a line, and another one behind each 100 columns. Breaks between words.
+pub(crate) fn fold(line: &str) -> String {
+    let (mut text, mut column) = (String::new(), 0);
+    for word in line.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > WIDTH {
+            text.push_str("\n   ");
+            column = 3;
+        }
+        if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += width;
+    }
+    text.push('\n');
+    text
 }
 
 /// Returns libfabric's name of an endpoint type.
@@ -46,7 +69,10 @@ pub(crate) fn endpoints(all: &[ProcessReport]) -> String {
                 bytes(endpoint.counter("received_bytes")),
                 ops.receives.to_string(),
                 ops.unexpected.to_string(),
-                (ops.outstanding + ops.pending + ops.incoming).to_string(),
+                ops.outstanding
+                    .saturating_add(ops.pending)
+                    .saturating_add(ops.incoming)
+                    .to_string(),
                 Activity::of(process, now).name().to_owned(),
                 duration(silence(endpoint, now)),
                 cut(&process.command, 12),
@@ -130,7 +156,7 @@ pub(crate) fn dump(process: &ProcessReport, all: &[ProcessReport]) -> String {
     }
     text.push_str(&peers(process, all));
     for wait in waits::of(process, all, now) {
-        let _ = writeln!(text, "waits: {}", waits::describe(&wait));
+        text.push_str(&fold(&format!("waits: {}", waits::describe(&wait))));
     }
     text
 }
@@ -208,4 +234,22 @@ pub(crate) fn stats(process: &ProcessReport) -> String {
         text.push_str(" (operations/bytes)\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        assert_eq!(fold("a short one"), "a short one\n");
+        let text = fold(&"word ".repeat(50));
+        assert!(
+            text.lines().count() == 3 && text.lines().all(|line| line.len() <= WIDTH),
+            "{text}"
+        );
+        assert!(text.lines().skip(1).all(|line| line.starts_with("    word")), "{text}");
+        let long = fold(&format!("a {} b", "x".repeat(150)));
+        assert_eq!(long.lines().count(), 3, "{long}");
+    }
 }

@@ -102,7 +102,7 @@ fn text_of(file: &Path, most: u64) -> std::result::Result<String, String> {
 
 /// # Errors
 /// Text about the first member that is wrong.
-fn parse(text: &str) -> std::result::Result<Process, String> {
+pub(super) fn parse(text: &str) -> std::result::Result<Process, String> {
     let document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if document.get("format").and_then(Value::as_str) != Some("scif-stats") {
         return Err("not a file of FI_SCIF_STATS=json".to_owned());

@@ -167,6 +167,7 @@ fn document(job: &TrafficJob) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostile::{INPUTS, Words};
 
     fn job() -> TrafficJob {
         let room = std::env::temp_dir().join(format!("scifctl-report-{}", std::process::id()));
@@ -189,6 +190,39 @@ mod tests {
         assert!(input::read(&twice).is_err(), "one process has two files");
         std::fs::remove_dir_all(room).unwrap();
         job
+    }
+
+    #[test]
+    fn any_files_are_reported_or_refused() {
+        let good = [
+            input::example(1, "0:8", ("0:7", 100), 3 << 20),
+            input::example(0, "0:7", ("0:8", 101), u64::MAX),
+        ];
+        let mut words = Words(0x0fed_cba9_8765_4321);
+        let mut read = 0;
+        for _ in 0..INPUTS {
+            let mut processes = Vec::new();
+            for text in &good {
+                // Replaces a number, or any bytes.
+                let mut bytes = text.clone().into_bytes();
+                for _ in 0..words.below(4) {
+                    let at = words.below(bytes.len());
+                    let digits = |byte: &u8| byte.is_ascii_digit();
+                    let first = bytes.iter().skip(at).position(digits).map_or(at, |n| at + n);
+                    let len = bytes.iter().skip(first).take_while(|byte| digits(byte)).count();
+                    bytes.splice(first..first + len, words.odd().to_string().into_bytes());
+                }
+                if words.below(4) == 0 {
+                    words.spoil(&mut bytes);
+                }
+                processes.extend(input::parse(&String::from_utf8_lossy(&bytes)));
+            }
+            read += processes.len();
+            let job = TrafficJob::new(processes);
+            assert!(!tables(&job).is_empty() && document(&job).is_object());
+            assert!(svg::draw(&job).ends_with("</svg>\n"));
+        }
+        assert!(read > INPUTS, "{read}");
     }
 
     #[test]

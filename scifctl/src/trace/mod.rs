@@ -90,9 +90,50 @@ fn row(trace: &TraceImage, record: &TraceRecord, first: u64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use scif::PortId;
-    use scif::trace::{EventKind, TraceEvent};
+    use scif::trace::{EventKind, TraceEvent, TraceRing};
 
     use super::*;
+    use crate::hostile::{INPUTS, Words};
+
+    /// Returns the bytes of a trace with one event of each kind, and the offset of the events.
+    fn good_trace() -> (Vec<u8>, usize) {
+        let ring = TraceRing::new("program", Some(5), 2).unwrap();
+        let empty = ring.end().unwrap().1;
+        let ring: &'static TraceRing = Box::leak(Box::new(ring));
+        let mut writer = ring.writer(PortId::new(2, 7));
+        for (at, kind) in EventKind::ALL.iter().enumerate() {
+            writer.record(PortId::new(2, 8), &TraceEvent::new(*kind, 5, at, 9));
+        }
+        let mut bytes = vec![0; empty + 32 * EventKind::ALL.len()];
+        let (map, _) = ring.end().unwrap();
+        map.bytes_to_read(0, bytes.len()).unwrap().copy_to_slice(&mut bytes);
+        (bytes, empty)
+    }
+
+    #[test]
+    fn any_trace_is_listed_and_converted() {
+        let (good, events) = good_trace();
+        assert_eq!(TraceImage::parse(&good).unwrap().records.len(), EventKind::ALL.len());
+        let mut words = Words(0x1234_5678_9abc_def1);
+        let mut read = 0;
+        for _ in 0..INPUTS {
+            let mut bytes = good.clone();
+            words.spoil(&mut bytes[events..]);
+            if words.below(2) == 0 {
+                words.spoil(&mut bytes[8..128]);
+            }
+            if words.below(16) == 0 {
+                words.spoil(&mut bytes);
+                bytes.truncate(words.below(good.len()));
+            }
+            let Ok(image) = TraceImage::parse(&bytes) else { continue };
+            read += 1;
+            let traces = [image];
+            assert!(!listing(&traces, 10).is_empty());
+            perfetto::write(&traces, &mut io::sink()).unwrap();
+        }
+        assert!(read > INPUTS / 2, "{read}");
+    }
 
     #[test]
     fn the_last_events_of_all_processes_are_listed_in_one_order() {

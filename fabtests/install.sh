@@ -55,6 +55,18 @@ lists_scif() { # PROVIDER_DIRECTORY
         grep -q 'provider: scif' "$build/info"
 }
 
+# Checks that pkg-config and scifctl of an installation state the version of Cargo.toml.
+one_version() { # PREFIX
+    local version package
+    version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+    for package in scif sisci; do
+        [ "$(PKG_CONFIG_PATH=$1/lib/pkgconfig pkg-config --modversion $package)" = "$version" ] ||
+            { echo "$package.pc has another version than $version" && return 1; }
+    done
+    [ "$("$1/bin/scifctl" --version)" = "scifctl $version" ] ||
+        { echo "scifctl has another version than $version" && return 1; }
+}
+
 has() { # DIRECTORY FILE...
     local file missing=0
     for file in "${@:2}"; do
@@ -89,6 +101,7 @@ case_of "configure --prefix, outside of the sources" configured install --prefix
 case_of "make install DESTDIR" made install install DESTDIR="$dest"
 case_of "everything is below the prefix" only_below "$dest" /usr/local
 case_of "libfabric lists the provider that was installed" lists_scif "$dest/usr/local/lib/libfabric"
+case_of "pkg-config and scifctl state the version of Cargo.toml" one_version "$dest/usr/local"
 case_of "licence, documents and examples" has "$dest/usr/local/share/doc/scif-fi" "${documents[@]}"
 case_of "make install-strip" made install install-strip DESTDIR="$build/dest-strip"
 case_of "no symbol tables are left" stripped "$build/dest-strip"

@@ -92,6 +92,7 @@ pid_of() { # RANK
 # that no one reacts.
 killed() {
     local killed keeper parent rank kept=0 status
+    begun "$1" unmatched || return 1
     killed=$(pid_of 2) keeper=$(pid_of 0)
     parent=$(ps -o ppid= -p "$killed")
     for _ in $(seq 300); do
@@ -133,9 +134,11 @@ storm() {
 import json, sys
 counters = [json.loads(line)["endpoints"][0]["snapshot"]["counters"] for line in open(sys.argv[1])]
 sent = [(c["sent_ops"], c["sent_bytes"]) for c in counters]
-rest = {size - 8 * messages for messages, size in sent}
-print(f"{sent[-1][0] - sent[0][0]} messages, rest {rest}")
-sys.exit(0 if len(rest) == 1 and sent == sorted(sent) and sent[-1][0] - sent[0][0] > 300 else 1)
+# The barrier before the storm has sent empty messages, perhaps after the first snapshot.
+rest = [8 * messages - size for messages, size in sent]
+print(f"{sent[-1][0] - sent[0][0]} messages, rest {set(rest)}")
+whole = rest == sorted(rest) and rest[-1] <= 32 and sent == sorted(sent)
+sys.exit(0 if whole and sent[-1][0] - sent[0][0] > 300 else 1)
 PYTHON
 }
 
@@ -145,7 +148,7 @@ exits() {
     ended
     PIN=0 FI_SCIF_STATS=1 run_mpi "$1" "$PROVIDER" 4 120 "$(stack_python "$1")" \
         "$ROOT/fabtests/mpi/jobs/hang.py" exit >"$room/job" 2>&1
-    grep -qE '^(\[[^]]*\] *)?scif: endpoint .* peers 3 sent [1-9]' "$room/job" && return 0
+    grep -qE '^(\[[^]]*\] *)?scif: endpoint .* peers [1-9] sent [1-9]' "$room/job" && return 0
     cat "$room/job"
     return 1
 }
@@ -182,7 +185,7 @@ for stack; do
         "re.search('rank 2 .* is stopped', findings)"
     case_of "$title: peers, dump, stats, endpoints, top" shown
     [ "$(id -u)" != 0 ] || case_of "$title: hidden from another user" hidden
-    case_of "$title: a killed rank, read at its peers" killed
+    case_of "$title: a killed rank, read at its peers" killed "$stack"
     case_of "$title: a storm of messages, with no torn snapshot" storm "$stack"
     case_of "$title: counters at an exit without the end of MPI" exits "$stack"
     ended

@@ -4,11 +4,13 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use crate::api::{Answer, Api, Case, Handle, PlainFunction};
 use crate::rig::{
-    CONTINUE, DONE, GATHER, IDLE, INFINITE, LONG, Node, OTHER, OWNER, PATIENCE, Told, View, code,
-    sleep_for_ever, told, two_with_kill,
+    CONTINUE, DONE, GATHER, IDLE, INFINITE, LONG, Node, OTHER, OWNER, PATIENCE, SHORT, Told, View,
+    code, sleep_for_ever, told, two_with_kill,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -17,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a vector moves its parts", vector),
     ("a vector has limits", vector_limits),
     ("a callback tells the end", callback),
+    ("a removed queue calls no callback", removed),
     ("transfers from memory of the program", user_memory),
     ("wrong offsets and sizes are refused", wrong_ranges),
     ("an unprepared segment is refused", unprepared),
@@ -157,6 +160,25 @@ fn callback(api: &Api) {
         bed.done();
     }
     bed.end();
+}
+
+unsafe extern "C" fn on_end_slowly(arg: *mut c_void, queue: Handle, status: u32) -> u32 {
+    std::thread::sleep(Duration::from_millis(SHORT.into()) / 2);
+    // SAFETY: the contract of `on_end`.
+    unsafe { on_end(arg, queue, status) }
+}
+
+fn removed(api: &Api) {
+    let bed = Bed::new(api);
+    let (arg, calls) = told::<(usize, u32)>(CONTINUE);
+    for _ in 0..3 {
+        bed.start_with((0, 4, 0), Some(on_end_slowly), arg, api.flag("USE_CALLBACK")).unwrap();
+        bed.done();
+    }
+    bed.end();
+    calls.try_iter().for_each(drop);
+    let late = calls.recv_timeout(Duration::from_millis((3 * SHORT).into()));
+    assert_eq!(late, Err(RecvTimeoutError::Timeout));
 }
 
 fn user_memory(api: &Api) {

@@ -2,7 +2,7 @@
 //! DMA queues: transfers that a thread of the library executes while the caller computes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use scif_ring::Mem;
 use scif_ring::counter::AtomicFlag;
@@ -75,6 +75,8 @@ impl Copy {
 struct QueueState {
     phase: QueuePhase,
     gathered: Vec<Copy>,
+    /// Callbacks of transfers, until they are called.
+    callbacks: Vec<Weak<Callback<SciError>>>,
 }
 
 /// DMA queue of the program.
@@ -106,7 +108,11 @@ impl DmaQueue {
             desc: Arc::clone(desc),
             adapter,
             max_entries: max_entries as usize,
-            state: Mutex::new(QueueState { phase: QueuePhase::Idle, gathered: Vec::new() }),
+            state: Mutex::new(QueueState {
+                phase: QueuePhase::Idle,
+                gathered: Vec::new(),
+                callbacks: Vec::new(),
+            }),
             changed: Condvar::new(),
             aborted: AtomicFlag::new(false),
         }))
@@ -117,16 +123,15 @@ impl DmaQueue {
         take(&self.state).phase
     }
 
-    /// Removes it (`SCIRemoveDMAQueue`).
+    /// Removes it (`SCIRemoveDMAQueue`). No callback is called afterwards.
     ///
     /// # Errors
     /// `IllegalOperation` during a transfer.
     pub(crate) fn remove(&self) -> Outcome<()> {
-        let mut state = take(&self.state);
-        if state.phase == QueuePhase::Posted {
-            return fail(SciError::IllegalOperation);
-        }
-        state.gathered.drain(..).for_each(|copy| copy.end());
+        self.reset()?;
+        // Without the lock: a callback may call functions of its queue.
+        let callbacks = std::mem::take(&mut take(&self.state).callbacks);
+        callbacks.iter().filter_map(Weak::upgrade).for_each(|callback| callback.close());
         self.desc.release();
         Ok(())
     }
@@ -206,7 +211,7 @@ impl DmaQueue {
     /// Adds a transfer to those of the next post (`SCIEnqueueDMATransfer`).
     ///
     /// # Errors
-    /// As [`DmaQueue::start`].
+    /// Errors of [`DmaQueue::start`].
     pub(crate) fn enqueue(
         &self,
         near: &Near,
@@ -253,6 +258,7 @@ impl DmaQueue {
     }
 
     fn launch(self: &Arc<DmaQueue>, callback: TransferCallback, wait: bool) -> Outcome<()> {
+        let callback = callback.map(Arc::new);
         let copies = {
             let mut state = take(&self.state);
             if state.phase == QueuePhase::Posted {
@@ -260,10 +266,11 @@ impl DmaQueue {
             }
             self.aborted.set(false);
             state.phase = QueuePhase::Posted;
+            state.callbacks.retain(|callback| callback.strong_count() > 0);
+            state.callbacks.extend(callback.as_ref().map(Arc::downgrade));
             std::mem::take(&mut state.gathered)
         };
         let queue = Arc::clone(self);
-        let callback = callback.map(Arc::new);
         if !wait {
             let task = Box::new(move || {
                 queue.run(copies.into(), callback);

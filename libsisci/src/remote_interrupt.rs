@@ -29,8 +29,21 @@ pub(crate) struct RemoteInterrupt {
     owners: Mutex<Vec<Owner>>,
 }
 
+/// Whether a descriptor of an owner is one to which a trigger can be written without blocking.
+fn takes_triggers(output: &OwnedFd, kind: Kind) -> bool {
+    match kind {
+        Kind::DataInterrupt => unix::is_packet_socket(output),
+        _ => epoll::is_event(output),
+    }
+}
+
 impl Owner {
-    fn connect(desc: &Desc, name: &str, adapter: u32, deadline: Deadline) -> Outcome<Owner> {
+    fn connect(
+        desc: &Desc,
+        (kind, name): (Kind, &str),
+        adapter: u32,
+        deadline: Deadline,
+    ) -> Outcome<Owner> {
         let context = &desc.context;
         let socket = context.connect(name, deadline)?;
         let request = Packet {
@@ -40,7 +53,8 @@ impl Owner {
         };
         request.send(&socket, &[])?;
         let (_, mut fds) = wire::answer(&socket, deadline)?;
-        Ok(Owner { socket, output: fds.pop().ok_or(SciError::ConnectionRefused)? })
+        let output = fds.pop().filter(|output| takes_triggers(output, kind));
+        Ok(Owner { socket, output: output.ok_or(SciError::ConnectionRefused)? })
     }
 
     fn is_alive(&self) -> bool {
@@ -52,7 +66,8 @@ impl RemoteInterrupt {
     /// Connects (`SCIConnectInterrupt`, `SCIConnectDataInterrupt`).
     ///
     /// # Errors
-    /// `NoSuchSegment`, which is also `SCI_ERR_NO_SUCH_INTNO`; `Timeout`; those of the numbers.
+    /// `NoSuchSegment`, which is also `SCI_ERR_NO_SUCH_INTNO`; `Timeout`; errors of the
+    /// numbers.
     pub(crate) fn connect(
         desc: &Arc<Desc>,
         kind: Kind,
@@ -62,12 +77,13 @@ impl RemoteInterrupt {
         desc.context.check_adapter(adapter)?;
         let node = NodeId::checked(node)?;
         let mut owners = Vec::new();
-        match Owner::connect(desc, &node::name_of(node, kind, number), adapter, deadline) {
+        let alone = node::name_of(node, kind, number);
+        match Owner::connect(desc, (kind, &alone), adapter, deadline) {
             Ok(owner) => owners.push(owner),
             Err(failure) if failure.code == SciError::NoSuchSegment => {
                 for owner in 0..OWNERS_MAX {
                     let name = node::shared_name(node, kind, number, owner);
-                    owners.extend(Owner::connect(desc, &name, adapter, deadline).ok());
+                    owners.extend(Owner::connect(desc, (kind, &name), adapter, deadline).ok());
                 }
             }
             Err(failure) => return Err(failure),
@@ -117,5 +133,27 @@ impl RemoteInterrupt {
             let _ = Packet::new(PacketKind::Bye).send(&owner.socket, &[]);
         }
         self.desc.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_of_another_kind_is_refused() {
+        let event = epoll::inherited_event().unwrap();
+        let (packets, _end) = unix::pair().unwrap();
+        let (_a, stream) = scif::sys::descriptor::pair(true).unwrap();
+        assert!(takes_triggers(&event, Kind::Interrupt));
+        assert!(takes_triggers(&packets, Kind::DataInterrupt));
+        for (wrong, kind) in [
+            (&packets, Kind::Interrupt),
+            (&stream, Kind::Interrupt),
+            (&event, Kind::DataInterrupt),
+            (&stream, Kind::DataInterrupt),
+        ] {
+            assert!(!takes_triggers(wrong, kind), "{kind:?}");
+        }
     }
 }

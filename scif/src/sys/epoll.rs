@@ -130,6 +130,15 @@ fn denied(call: &'static str, errno: Errno) {
     warn_of_denied(call, errno, consequence, "permit it in the profile of the container");
 }
 
+/// Whether a descriptor from a peer is an event that `signal` writes without blocking. Writes to
+/// other kinds may block, or raise SIGPIPE.
+pub fn is_event(fd: &OwnedFd) -> bool {
+    use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+    // Anonymous inodes have no type. Kinds that are no event refuse a write at once.
+    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Unknown)
+        && fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK | OFlags::RDWR))
+}
+
 /// Signals all waiters on an event.
 pub fn signal(event: &OwnedFd) {
     // EAGAIN only after 2^64 signals, which cannot happen.

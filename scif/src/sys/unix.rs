@@ -79,6 +79,13 @@ pub(crate) fn is_listener(fd: impl AsFd) -> bool {
         && rustix::net::sockopt::socket_acceptconn(fd) == Ok(true)
 }
 
+/// Whether it is a Unix socket for packets, to which [`send`] never blocks.
+pub fn is_packet_socket(fd: impl AsFd) -> bool {
+    let fd = fd.as_fd();
+    rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+        && rustix::net::sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
+}
+
 /// Sets whether calls on a socket block. The setting belongs to the description, shared by every
 /// process with a copy.
 pub(crate) fn set_waiting(fd: impl AsFd, waiting: bool) -> Result<(), Errno> {

@@ -146,6 +146,7 @@ fn illegal_flags(api: &Api) {
     let segment = node.export(1, 64, 0);
     let mut made = null_mut();
     let (at, none) = (&raw mut made, null_mut());
+    let group = api.flag("BROADCAST");
     let answers = [
         ("SCIOpen", api.SCIOpen(at, ALL)),
         ("SCICreateSegment", node.create(2, 64, ALL).map(drop)),
@@ -158,6 +159,7 @@ fn illegal_flags(api: &Api) {
         ("SCICacheSync", api.SCICacheSync(none, none, 0, ALL)),
         ("SCIMemWrite", api.SCIMemWrite(none, none, 0, ALL)),
         ("SCICreateDMAQueue", api.SCICreateDMAQueue(node.sd, at, 0, 1, ALL)),
+        ("a group without memory", node.create(2, 64, api.flag("EMPTY") | group).map(drop)),
         ("unicast without a group", node.create(2, 64, api.flag("ALLOW_UNICAST")).map(drop)),
     ];
     for (name, answer) in answers {

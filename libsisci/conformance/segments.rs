@@ -7,7 +7,10 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::api::{Api, Case};
-use crate::rig::{DISCONNECT, LONG, LOST, Node, OTHER, OWNER, View, code, two};
+use crate::rig::{
+    DISCONNECT, LONG, LOST, Node, OTHER, OWNER, SHORT, View, code, sleep_for_ever, two,
+    two_with_kill,
+};
 
 pub(crate) const CASES: &[Case] = &[
     ("a segment has its id and size", id_and_size),
@@ -25,6 +28,7 @@ pub(crate) const CASES: &[Case] = &[
     ("another process connects", connect),
     ("a connection outlives unavailability", unavailable),
     ("NOTIFY asks to disconnect", notify),
+    ("NOTIFY concerns one adapter", notify_of_adapter),
     ("FORCE_DISCONNECT ends connections", force_disconnect),
     ("a connected segment is not removed", busy),
     ("FORCE_REMOVE removes a connected segment", force_remove),
@@ -34,6 +38,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a group needs its flag and node", group_needs),
     ("a group is reachable by any available member", any_member),
     ("a member is reachable with ALLOW_UNICAST", unicast),
+    ("a stopped member does not stop others", stopped_member),
 ];
 
 fn id_and_size(api: &Api) {
@@ -262,6 +267,28 @@ fn notify(api: &Api) {
     node.leave();
 }
 
+fn notify_of_adapter(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let host = api.constant("SCI_LOCAL_HOST");
+    let segment = node.export(1, 64, 0);
+    api.SCIPrepareSegment(segment, host, 0).unwrap();
+    api.SCISetSegmentAvailable(segment, host, 0).unwrap();
+    let remote = node.connect(OWNER, 1).unwrap();
+    let mut other = null_mut();
+    let at = &raw mut other;
+    api.SCIConnectSegment(node.sd, at, OWNER, 1, host, None, null_mut(), LONG, 0).unwrap();
+    api.SCISetSegmentUnavailable(segment, 0, api.flag("NOTIFY")).unwrap();
+    assert_eq!(node.remote_event(remote, LONG), Ok((DISCONNECT, 0)));
+    assert_eq!(node.remote_event(other, SHORT), Err(code::TIMEOUT), "of another adapter");
+    api.SCISetSegmentUnavailable(segment, host, api.flag("NOTIFY")).unwrap();
+    assert_eq!(node.remote_event(other, LONG), Ok((DISCONNECT, 0)));
+    for remote in [remote, other] {
+        api.SCIDisconnectSegment(remote, 0).unwrap();
+    }
+    api.SCIRemoveSegment(segment, 0).unwrap();
+    node.leave();
+}
+
 fn force_disconnect(api: &Api) {
     let node = Node::join(api, OWNER);
     let segment = node.export(1, 64, 0);
@@ -413,4 +440,26 @@ fn unicast(api: &Api) {
     api.SCIDisconnectSegment(remote, 0).unwrap();
     api.SCIRemoveSegment(member, 0).unwrap();
     node.leave();
+}
+
+fn stopped_member(api: &Api) {
+    let broadcast = api.flag("BROADCAST");
+    two_with_kill(
+        api,
+        |node, cue, other| {
+            cue.wait();
+            other.stop();
+            assert_eq!(node.create(5, 64, broadcast), Err(code::TIMEOUT));
+            other.kill();
+            crate::rig::until_gone(other);
+            let member = node.create(5, 64, broadcast).unwrap();
+            api.SCIRemoveSegment(member, 0).unwrap();
+            node.leave();
+        },
+        |node, cue| {
+            node.export(5, 64, broadcast);
+            cue.notify();
+            sleep_for_ever();
+        },
+    );
 }

@@ -42,7 +42,7 @@ struct Presence {
 
 impl Source for Presence {
     fn ready(&self) {
-        while unix::accept(&self.socket).is_ok() {}
+        while wire::next_connection(unix::accept(&self.socket)).is_some() {}
     }
 }
 
@@ -118,7 +118,7 @@ impl Context {
     /// Connects to a name.
     ///
     /// # Errors
-    /// As [`wire::connect`].
+    /// Errors of [`wire::connect`].
     pub(crate) fn connect(&self, name: &str, deadline: Deadline) -> Outcome<PrivateFd> {
         let address = self.names.named(name)?;
         wire::connect(&address, |uid| self.trusts(uid), deadline).map(PrivateFd::new)

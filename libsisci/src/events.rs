@@ -2,8 +2,11 @@
 //! Events of segments, in a queue for a thread that waits or for a callback.
 
 use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex};
 
 use crate::error::{Outcome, SciError, fail};
+use crate::lock::{take, wait};
+use crate::wire::Deadline;
 
 /// Number of events that a segment keeps for a later wait. Further ones are lost, and the wait
 /// after the kept ones reports `SCI_ERR_OVERFLOW`.
@@ -62,6 +65,32 @@ impl<E> EventQueue<E> {
             None if std::mem::take(&mut self.overflown) => fail(SciError::Overflow),
             event => Ok(event),
         }
+    }
+}
+
+/// Waits for the next event of an object. `parts` tells whether the object has ended, and returns
+/// its queue.
+///
+/// # Errors
+/// `Timeout`; `Cancelled` by its end; `Overflow`.
+pub(crate) fn next_event<S, E>(
+    (state, changed): (&Mutex<S>, &Condvar),
+    parts: impl for<'a> Fn(&'a mut S) -> (bool, &'a mut EventQueue<E>),
+    deadline: Deadline,
+) -> Outcome<E> {
+    let (mut state, mut late) = (take(state), false);
+    loop {
+        let (ended, events) = parts(&mut state);
+        if ended {
+            return fail(SciError::Cancelled);
+        }
+        if let Some(event) = events.pop()? {
+            return Ok(event);
+        }
+        if late {
+            return fail(SciError::Timeout);
+        }
+        (state, late) = wait(changed, state, deadline);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::lock::take;
 use crate::node::{self, Kind};
 use crate::poller::Source;
 use crate::server::{Grant, Host, Server};
-use crate::wire::{Deadline, Packet, wait_readable};
+use crate::wire::{Deadline, Packet, is_past, wait_readable};
 
 /// Maximum length in bytes of the data of one interrupt. More is refused.
 pub(crate) const DATA_MAX: usize = 4096;
@@ -107,6 +107,19 @@ pub(crate) struct NewInterrupt {
     pub(crate) callback: Option<Callback<Delivery>>,
 }
 
+/// Takes data without waiting.
+///
+/// # Errors
+/// `NotConnected` if the socket was shut: no more data can arrive.
+fn next_data(rx: impl AsFd) -> Outcome<Option<Delivery>> {
+    let mut bytes = [0; DATA_MAX + 1];
+    match unix::receive(rx, &mut bytes) {
+        Ok(got) if got.bytes == 0 => fail(SciError::NotConnected),
+        Ok(got) if !got.cut => Ok(bytes.get(1..got.bytes).map(<[u8]>::to_vec)),
+        _ => Ok(None),
+    }
+}
+
 fn is_bound(context: &Context, name: &str) -> bool {
     context
         .connect(name, crate::wire::deadline(0))
@@ -141,7 +154,8 @@ impl Interrupt {
     /// Makes an interrupt (`SCICreateInterrupt`, `SCICreateDataInterrupt`).
     ///
     /// # Errors
-    /// `IntnoUsed` for a fixed number that is taken, `Nospc`, and those of the adapter number.
+    /// `IntnoUsed` for a fixed number that is taken, `Nospc`, and errors of the adapter
+    /// number.
     pub(crate) fn new(desc: &Arc<Desc>, new: NewInterrupt) -> Outcome<Arc<Interrupt>> {
         let context = &desc.context;
         context.check_adapter(new.adapter)?;
@@ -206,9 +220,7 @@ impl Interrupt {
         if std::mem::replace(&mut take(&self.state).removed, true) {
             return fail(SciError::IllegalParameter);
         }
-        if let Some(source) = self.source.get() {
-            self.desc.context.callbacks.remove(self.line.input(), *source);
-        }
+        self.unwatch();
         self.server.close();
         self.line.end();
         if let Some(callback) = &self.callback {
@@ -216,6 +228,13 @@ impl Interrupt {
         }
         self.desc.release();
         Ok(())
+    }
+
+    /// Ends the calls of the callback.
+    fn unwatch(&self) {
+        if let Some(source) = self.source.get() {
+            self.desc.context.callbacks.remove(self.line.input(), *source);
+        }
     }
 
     /// Takes a trigger without waiting.
@@ -240,13 +259,7 @@ impl Interrupt {
                 if let Some(data) = state.kept.take() {
                     return Ok(Some(data));
                 }
-                let mut bytes = [0; DATA_MAX + 1];
-                match unix::receive(rx, &mut bytes) {
-                    Ok(got) if got.bytes > 0 && !got.cut => {
-                        Ok(Some(bytes.get(1..got.bytes).unwrap_or_default().to_vec()))
-                    }
-                    _ => Ok(None),
-                }
+                next_data(rx)
             }
         }
     }
@@ -255,7 +268,8 @@ impl Interrupt {
     ///
     /// # Errors
     /// `Timeout`; `Cancelled` by its removal; `IllegalOperation` with a callback; `OutOfRange` for
-    /// data longer than `room`, which stays for the next wait.
+    /// data longer than `room`, which stays for the next wait; `NotConnected` if a client has shut
+    /// the socket of the data.
     pub(crate) fn wait(&self, room: usize, deadline: Deadline) -> Outcome<Delivery> {
         if self.callback.is_some() {
             return fail(SciError::IllegalOperation);
@@ -267,6 +281,7 @@ impl Interrupt {
                     return fail(SciError::OutOfRange);
                 }
                 Some(data) => return Ok(data),
+                None if is_past(deadline) => return fail(SciError::Timeout),
                 None => wait_readable(self.line.input(), deadline)?,
             }
         }
@@ -281,8 +296,12 @@ impl Interrupt {
 impl Source for Interrupt {
     fn ready(&self) {
         let Some(callback) = &self.callback else { return };
-        while let Ok(Some(data)) = self.poll() {
-            callback.call(&data);
+        loop {
+            match self.poll() {
+                Ok(Some(data)) => callback.call(&data),
+                Ok(None) => return,
+                Err(_) => return self.unwatch(),
+            }
         }
     }
 }
@@ -296,4 +315,23 @@ impl Host for Interrupt {
     fn joined(&self, _request: &Packet) {}
 
     fn left(&self, _request: &Packet, _gracefully: bool) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_ends_with_its_socket() {
+        let (tx, rx) = unix::pair().unwrap();
+        assert_eq!(next_data(&rx), Ok(None));
+        for (sent, data) in [(&[1, 7][..], Some(vec![7])), (&[1], Some(Vec::new()))] {
+            unix::send(&tx, sent, &[]).unwrap();
+            assert_eq!(next_data(&rx), Ok(data));
+        }
+        unix::send(&tx, &[1; DATA_MAX + 2], &[]).unwrap();
+        assert_eq!(next_data(&rx), Ok(None), "too long");
+        descriptor::shut(&tx);
+        assert_eq!(next_data(&rx), fail(SciError::NotConnected));
+    }
 }

@@ -11,9 +11,9 @@ use crate::callback::Callback;
 use crate::context::Context;
 use crate::desc::Desc;
 use crate::error::{Failure, Outcome, SciError, fail};
-use crate::events::{EventQueue, EventReason};
+use crate::events::{EventQueue, EventReason, next_event};
 use crate::flags;
-use crate::lock::{take, wait};
+use crate::lock::take;
 use crate::memory::Memory;
 use crate::node::{self, Kind, LOCAL_HOST};
 use crate::server::{Grant, Host, Server};
@@ -21,6 +21,9 @@ use crate::wire::{self, Deadline, Packet, PacketKind};
 
 /// Number of ids that `SCI_FLAG_AUTO_ID` tries.
 const AUTO_IDS: u32 = 128;
+/// Time in milliseconds in which a member of a group answers, and in which a process joins it. A
+/// group whose members give no memory is refused afterwards.
+const GROUP_MS: u32 = 1000;
 /// Maximum number of members of a reflective memory group.
 pub(crate) const MEMBERS_MAX: u32 = 32;
 
@@ -49,6 +52,17 @@ struct LocalState {
     uses: usize,
     shared: bool,
     removed: bool,
+}
+
+impl LocalState {
+    /// Whether a process may connect through an adapter. The own host reaches all adapters, and all
+    /// reach what is available at the own host.
+    fn is_available(&self, adapter: u32) -> bool {
+        self.adapters.iter().any(|(at, access)| {
+            *access == Access::Available
+                && (*at == adapter || *at == LOCAL_HOST || adapter == LOCAL_HOST)
+        })
+    }
 }
 
 /// Segment of this process.
@@ -93,14 +107,28 @@ fn listen(context: &Arc<Context>, id: u32, flags: u32) -> Outcome<(u32, Arc<Serv
 }
 
 /// Joins a reflective memory group. Returns its memory, if it has a member already.
+///
+/// # Errors
+/// `IllegalParameter` for another size than the group's; `Nospc`; the code of its members, if none
+/// gives its memory in time.
 fn join_group(
     context: &Arc<Context>,
     group: u32,
     size: usize,
 ) -> Outcome<(Arc<Server>, Option<Memory>)> {
+    let end = wire::deadline(GROUP_MS);
     loop {
         let names = || (0..MEMBERS_MAX).map(|member| node::member_name(group, member));
-        let memory = names().find_map(|name| member_memory(context, &name).ok());
+        let mut refusal = SciError::NoSuchSegment.into();
+        let memory = names().find_map(|name| match member_memory(context, &name) {
+            Ok(memory) => Some(memory),
+            Err(failure) => {
+                if failure.code != SciError::NoSuchSegment {
+                    refusal = failure;
+                }
+                None
+            }
+        });
         if memory.as_ref().is_some_and(|memory| memory.size() != size) {
             return fail(SciError::IllegalParameter);
         }
@@ -119,13 +147,16 @@ fn join_group(
         if memory.is_some() || !taken {
             return fail(SciError::Nospc);
         }
+        if wire::is_past(end) {
+            return Err(refusal);
+        }
         std::thread::yield_now();
     }
 }
 
 /// Asks a member of a group for the memory of the group.
 fn member_memory(context: &Context, name: &str) -> Outcome<Memory> {
-    let deadline = wire::deadline(1000);
+    let deadline = wire::deadline(GROUP_MS);
     let socket = context.connect(name, deadline)?;
     let request = Packet {
         node: context.settings.node.number(),
@@ -215,7 +246,7 @@ impl LocalSegment {
     /// Makes it reachable through an adapter (`SCIPrepareSegment`).
     ///
     /// # Errors
-    /// Those of the adapter number; `IllegalOperation` while it is empty.
+    /// Errors of the adapter number; `IllegalOperation` while it is empty.
     pub(crate) fn prepare(&self, adapter: u32) -> Outcome<()> {
         self.desc.context.check_adapter(adapter)?;
         let mut state = take(&self.state);
@@ -235,7 +266,8 @@ impl LocalSegment {
     /// Permits connections (`SCISetSegmentAvailable`).
     ///
     /// # Errors
-    /// Those of the adapter number; `SegmentNotPrepared`; `IllegalOperation` for a private segment.
+    /// Errors of the adapter number; `SegmentNotPrepared`; `IllegalOperation` for a private
+    /// segment.
     pub(crate) fn set_available(&self, adapter: u32) -> Outcome<()> {
         self.desc.context.check_adapter(adapter)?;
         self.check_connectable()?;
@@ -248,10 +280,11 @@ impl LocalSegment {
         }
     }
 
-    /// Refuses later connections (`SCISetSegmentUnavailable`); present ones get `event`.
+    /// Refuses later connections (`SCISetSegmentUnavailable`). Present ones of the adapter get
+    /// `event`.
     ///
     /// # Errors
-    /// Those of the adapter number; `IllegalOperation` if it was not available.
+    /// Errors of the adapter number; `IllegalOperation` if it was not available.
     pub(crate) fn set_unavailable(&self, adapter: u32, event: Option<EventReason>) -> Outcome<()> {
         self.desc.context.check_adapter(adapter)?;
         self.check_connectable()?;
@@ -259,12 +292,15 @@ impl LocalSegment {
             Some(access) if *access == Access::Available => *access = Access::Prepared,
             _ => return fail(SciError::IllegalOperation),
         }
+        let Some(event) = event else { return Ok(()) };
+        let is_affected = |request: &Packet| {
+            request.kind() == Some(PacketKind::Connect)
+                && (request.adapter == adapter || !take(&self.state).is_available(request.adapter))
+        };
         for server in &self.servers {
-            if let Some(event) = event {
-                server.announce(event);
-            }
-            if event == Some(EventReason::Lost) {
-                server.disconnect_all();
+            server.announce(event, is_affected);
+            if event == EventReason::Lost {
+                server.disconnect(is_affected);
             }
         }
         Ok(())
@@ -307,7 +343,7 @@ impl LocalSegment {
         }
         self.changed.notify_all();
         for server in &self.servers {
-            server.announce(EventReason::Lost);
+            server.announce(EventReason::Lost, |_| true);
             server.close();
         }
         if let Some(memory) = &take(&self.state).memory {
@@ -328,20 +364,11 @@ impl LocalSegment {
         if self.callback.is_some() {
             return fail(SciError::IllegalOperation);
         }
-        let mut state = take(&self.state);
-        loop {
-            if state.removed {
-                return fail(SciError::Cancelled);
-            }
-            if let Some(event) = state.events.pop()? {
-                return Ok(event);
-            }
-            let late;
-            (state, late) = wait(&self.changed, state, deadline);
-            if late && !state.removed {
-                return state.events.pop()?.ok_or(SciError::Timeout.into());
-            }
-        }
+        next_event(
+            (&self.state, &self.changed),
+            |state| (state.removed, &mut state.events),
+            deadline,
+        )
     }
 
     fn happened(&self, event: LocalEvent) {
@@ -357,8 +384,8 @@ impl LocalSegment {
     /// Gives an empty segment memory of the program (`SCIRegisterSegmentMemory`).
     ///
     /// # Errors
-    /// `IllegalOperation` unless it is empty; `OutOfRange` for another size than its own; those of
-    /// [`Memory::of_program`].
+    /// `IllegalOperation` unless it is empty; `OutOfRange` for another size than its own; errors
+    /// of [`Memory::of_program`].
     pub(crate) fn fill(&self, addr: usize, size: usize) -> Outcome<()> {
         let mut state = take(&self.state);
         if self.flags & flags::EMPTY == 0 || state.memory.is_some() || state.removed {
@@ -393,20 +420,16 @@ impl LocalSegment {
 impl Host for LocalSegment {
     fn admit(&self, request: &Packet) -> Outcome<Grant> {
         let state = take(&self.state);
-        let memory = state.memory.as_ref().ok_or(SciError::NoSuchSegment)?;
+        let memory = state.memory.as_ref().filter(|_| !state.removed);
+        let memory = memory.ok_or(SciError::NoSuchSegment)?;
         let is_of_group = self.flags & flags::BROADCAST != 0;
         if request.kind() == Some(PacketKind::Attach) {
             let to_group = request.value & flags::BROADCAST != 0 && is_of_group;
             if !to_group && !state.shared {
                 return fail(SciError::Access);
             }
-        } else {
-            let available = |adapter| state.adapters.get(&adapter) == Some(&Access::Available);
-            let at_host = request.adapter == LOCAL_HOST
-                && state.adapters.values().any(|access| *access == Access::Available);
-            if !available(request.adapter) && !available(LOCAL_HOST) && !at_host {
-                return fail(SciError::NoSuchSegment);
-            }
+        } else if !state.is_available(request.adapter) {
+            return fail(SciError::NoSuchSegment);
         }
         let fd: OwnedFd = memory.fd().try_clone_to_owned().map_err(|_| SciError::Nospc)?;
         Ok(Grant { size: memory.size() as u64, fd })

@@ -192,8 +192,9 @@ pub(crate) fn insert<T: Handled>(object: Arc<T>) -> Outcome<usize> {
 
 /// Ends a handle.
 pub(crate) fn remove(handle: usize) {
-    REMOVALS.add(1);
     let removed = write().as_mut().and_then(|library| library.objects.remove(id(handle)));
+    // After the removal: a copy of facts that was made before it has an earlier moment.
+    REMOVALS.add(1);
     // Dropped without the lock: the drop of an object may remove files.
     drop(removed);
 }

@@ -10,10 +10,10 @@ use crate::callback::Callback;
 use crate::context::Context;
 use crate::desc::Desc;
 use crate::error::{Outcome, SciError, fail};
-use crate::events::{EventQueue, EventReason};
+use crate::events::{EventQueue, EventReason, next_event};
 use crate::flags;
 use crate::local_segment::MEMBERS_MAX;
-use crate::lock::{take, wait};
+use crate::lock::take;
 use crate::memory::Memory;
 use crate::node::{self, BROADCAST_NODE, Kind, NodeId};
 use crate::poller::Source;
@@ -150,7 +150,7 @@ impl RemoteSegment {
     /// Begins to connect (`SCI_FLAG_ASYNCHRONOUS_CONNECT`). An event tells the result.
     ///
     /// # Errors
-    /// Those of the numbers.
+    /// Errors of the numbers.
     pub(crate) fn begin(
         desc: &Arc<Desc>,
         target: Target,
@@ -306,20 +306,11 @@ impl RemoteSegment {
         if self.callback.is_some() {
             return fail(SciError::IllegalOperation);
         }
-        let mut state = take(&self.state);
-        loop {
-            if state.closed {
-                return fail(SciError::Cancelled);
-            }
-            if let Some(event) = state.events.pop()? {
-                return Ok(event);
-            }
-            let late;
-            (state, late) = wait(&self.changed, state, deadline);
-            if late && !state.closed {
-                return state.events.pop()?.ok_or(SciError::Timeout.into());
-            }
-        }
+        next_event(
+            (&self.state, &self.changed),
+            |state| (state.closed, &mut state.events),
+            deadline,
+        )
     }
 
     /// Disconnects (`SCIDisconnectSegment`). Calls that wait for its events fail.

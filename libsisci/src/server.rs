@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Accepting side of connections to an object: its listening socket, and its guests, which are the
+//! Accepting side of connections to an object: its listening socket, and its clients, which are the
 //! processes connected to it.
 //!
-//! The service thread reads the sockets. A call that needs the current number of guests reads them
+//! The service thread reads the sockets. A call that needs the current number of clients reads them
 //! too ([`Server::refresh`]).
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,29 +18,30 @@ use crate::error::{Outcome, SciError};
 use crate::events::EventReason;
 use crate::lock::take;
 use crate::poller::Source;
-use crate::wire::{Input, Packet, PacketKind, receive};
+use crate::wire::{Input, Packet, PacketKind, next_connection, receive};
 
-/// Parts of an answer to an accepted guest: the size of the object and a descriptor.
+/// Parts of an answer to an accepted client: the size of the object and a descriptor.
 pub(crate) struct Grant {
     pub(crate) size: u64,
     pub(crate) fd: OwnedFd,
 }
 
-/// Object with guests.
+/// Object with clients.
 pub(crate) trait Host: Send + Sync {
     /// Decides about a request.
     ///
     /// # Errors
     /// The code that the connecting process gets.
     fn admit(&self, request: &Packet) -> Outcome<Grant>;
-    /// Records an admitted guest.
+    /// Records an admitted client.
     fn joined(&self, request: &Packet);
-    /// Records that an admitted guest has left, or died.
+    /// Records that an admitted client has left, or died.
     fn left(&self, request: &Packet, gracefully: bool);
 }
 
 /// Process connected to an object, or about to be.
-struct Guest {
+struct Client {
+    context: Arc<Context>,
     socket: PrivateFd,
     server: Weak<Server>,
     place: OnceLock<SlabId>,
@@ -51,7 +52,7 @@ struct Guest {
     reading: Mutex<()>,
 }
 
-/// Listening socket of an object, with its guests.
+/// Listening socket of an object, with its clients.
 pub(crate) struct Server {
     own: Weak<Server>,
     context: Arc<Context>,
@@ -60,11 +61,11 @@ pub(crate) struct Server {
     file: Option<SocketFile>,
     source: OnceLock<SlabId>,
     host: OnceLock<Weak<dyn Host>>,
-    guests: Mutex<Slab<Arc<Guest>, SlabId>>,
+    clients: Mutex<Slab<Arc<Client>, SlabId>>,
 }
 
 impl Server {
-    /// Listens at a name. Guests are admitted once [`Server::serve`] was called.
+    /// Listens at a name. Clients are admitted once [`Server::serve`] was called.
     ///
     /// # Errors
     /// `System` with `EADDRINUSE` if the name is taken.
@@ -77,11 +78,11 @@ impl Server {
             file,
             source: OnceLock::new(),
             host: OnceLock::new(),
-            guests: Mutex::new(Slab::with_generation(1)),
+            clients: Mutex::new(Slab::with_generation(1)),
         }))
     }
 
-    /// Begins to admit guests of `host`.
+    /// Begins to admit clients of `host`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -98,50 +99,53 @@ impl Server {
         self.host.get()?.upgrade()
     }
 
-    fn list(&self) -> Vec<Arc<Guest>> {
-        take(&self.guests).iter().map(|(_, guest)| Arc::clone(guest)).collect()
+    fn list(&self) -> Vec<Arc<Client>> {
+        take(&self.clients).iter().map(|(_, client)| Arc::clone(client)).collect()
     }
 
-    /// Returns the number of admitted guests.
+    /// Returns the number of admitted clients.
     pub(crate) fn admitted(&self) -> usize {
-        self.list().iter().filter(|guest| take(&guest.request).is_some()).count()
+        self.list().iter().filter(|client| take(&client.request).is_some()).count()
     }
 
-    /// Reads all sockets, so that guests which have left are no more counted.
+    /// Reads all sockets, so that clients which have left are no more counted.
     pub(crate) fn refresh(&self) {
-        self.list().iter().for_each(|guest| guest.ready());
+        self.list().iter().for_each(|client| client.ready());
     }
 
-    /// Sends an event to all guests.
-    pub(crate) fn announce(&self, reason: EventReason) {
+    /// Sends an event to admitted clients, chosen by their requests.
+    pub(crate) fn announce(&self, reason: EventReason, chosen: impl Fn(&Packet) -> bool) {
         let notice = Packet { value: reason as u32, ..Packet::new(PacketKind::Notice) };
-        for guest in self.list() {
-            if take(&guest.request).is_some() {
-                // A guest that does not read its events is disconnected.
-                if notice.send(&guest.socket, &[]).is_err() {
-                    self.drop_guest(&guest);
-                }
+        for client in self.list() {
+            let request = *take(&client.request);
+            // A client that does not read its events is disconnected.
+            if request.is_some_and(|request| chosen(&request))
+                && notice.send(&client.socket, &[]).is_err()
+            {
+                self.drop_client(&client);
             }
         }
     }
 
-    /// Disconnects all guests without an event at the owner.
-    pub(crate) fn disconnect_all(&self) {
-        for guest in self.list() {
-            take(&guest.request).take();
-            self.drop_guest(&guest);
+    /// Disconnects admitted clients, chosen by their requests, without an event at the owner.
+    pub(crate) fn disconnect(&self, chosen: impl Fn(&Packet) -> bool) {
+        for client in self.list() {
+            let request = *take(&client.request);
+            if request.is_some_and(|request| chosen(&request)) {
+                take(&client.request).take();
+                self.drop_client(&client);
+            }
         }
     }
 
-    fn drop_guest(&self, guest: &Guest) {
-        if let Some(source) = guest.source.get() {
-            self.context.service.remove(&guest.socket, *source);
-        }
-        scif::sys::descriptor::shut(&guest.socket);
-        if let Some(place) = guest.place.get() {
-            let dropped = take(&self.guests).remove(*place);
+    fn drop_client(&self, client: &Client) {
+        if let Some(place) = client.place.get() {
+            let dropped = take(&self.clients).remove(*place);
             drop(dropped);
         }
+        // After the removal from the list, at which `welcome` looks once the source is set.
+        client.unwatch();
+        scif::sys::descriptor::shut(&client.socket);
     }
 
     fn welcome(&self, socket: OwnedFd) {
@@ -152,7 +156,8 @@ impl Server {
             let _ = refusal.send(&socket, &[]);
             return;
         }
-        let guest = Arc::new(Guest {
+        let client = Arc::new(Client {
+            context: Arc::clone(&self.context),
             socket: PrivateFd::new(socket),
             server: self.own.clone(),
             place: OnceLock::new(),
@@ -160,28 +165,39 @@ impl Server {
             request: Mutex::new(None),
             reading: Mutex::new(()),
         });
-        if let Some(place) = take(&self.guests).insert(Arc::clone(&guest)) {
-            let _ = guest.place.set(place);
+        if let Some(place) = take(&self.clients).insert(Arc::clone(&client)) {
+            let _ = client.place.set(place);
         }
-        guest.ready();
-        if guest.is_listed() {
-            match self.context.service.add(&guest.socket, Arc::clone(&guest) as Arc<dyn Source>) {
+        client.ready();
+        if client.is_listed() {
+            match self.context.service.add(&client.socket, Arc::clone(&client) as Arc<dyn Source>) {
                 Ok(source) => {
-                    let _ = guest.source.set(source);
+                    let _ = client.source.set(source);
+                    // Another thread may have dropped the client meanwhile.
+                    if !client.is_listed() {
+                        client.unwatch();
+                    }
                 }
-                Err(_) => self.drop_guest(&guest),
+                Err(_) => self.drop_client(&client),
             }
+        }
+        // A close before the client was listed has not dropped it.
+        if take(&self.socket).is_none() {
+            self.drop_client(&client);
         }
     }
 
-    /// Stops to listen, and disconnects all guests.
+    /// Stops to listen, and disconnects all clients.
     pub(crate) fn close(&self) {
         if let Some(socket) = take(&self.socket).take()
             && let Some(source) = self.source.get()
         {
             self.context.service.remove(&socket, *source);
         }
-        self.disconnect_all();
+        self.list().iter().for_each(|client| {
+            take(&client.request).take();
+            self.drop_client(client);
+        });
         if let Some(file) = &self.file {
             file.remove();
         }
@@ -190,18 +206,26 @@ impl Server {
 
 impl Source for Server {
     fn ready(&self) {
-        let accept = || take(&self.socket).as_ref().and_then(|own| unix::accept(own).ok());
-        while let Some(socket) = accept() {
+        loop {
+            let accepted = take(&self.socket).as_ref().map(unix::accept);
+            let Some(socket) = accepted.and_then(next_connection) else { return };
             self.welcome(socket);
         }
     }
 }
 
-impl Guest {
+impl Client {
+    /// Ends the watch of its socket.
+    fn unwatch(&self) {
+        if let Some(source) = self.source.get() {
+            self.context.service.remove(&self.socket, *source);
+        }
+    }
+
     fn is_listed(&self) -> bool {
         let Some(server) = self.server.upgrade() else { return false };
-        let guests = take(&server.guests);
-        self.place.get().is_some_and(|place| guests.get(*place).is_some())
+        let clients = take(&server.clients);
+        self.place.get().is_some_and(|place| clients.get(*place).is_some())
     }
 
     /// Answers a request.
@@ -214,13 +238,13 @@ impl Guest {
         let Ok(grant) = &granted else {
             answer.value = granted.err().map_or(SciError::System, |failure| failure.code).number();
             let _ = answer.send(&self.socket, &[]);
-            return server.drop_guest(self);
+            return server.drop_client(self);
         };
         answer.size = grant.size;
         *take(&self.request) = Some(*request);
         if answer.send(&self.socket, &[grant.fd.as_fd()]).is_err() {
             take(&self.request).take();
-            return server.drop_guest(self);
+            return server.drop_client(self);
         }
         if let Some(host) = host {
             host.joined(request);
@@ -229,16 +253,16 @@ impl Guest {
 
     fn end(&self, server: &Server, gracefully: bool) {
         let request = take(&self.request).take();
-        server.drop_guest(self);
+        server.drop_client(self);
         if let (Some(request), Some(host)) = (request, server.host()) {
             host.left(&request, gracefully);
         }
     }
 }
 
-impl Source for Guest {
+impl Source for Client {
     fn ready(&self) {
-        let Some(server) = self.server.upgrade() else { return };
+        let Some(server) = self.server.upgrade() else { return self.unwatch() };
         let _reading = take(&self.reading);
         loop {
             match receive(&self.socket) {

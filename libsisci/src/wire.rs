@@ -17,6 +17,9 @@ use crate::error::{Outcome, SciError, fail};
 const MAGIC: u32 = 0x5349_0001;
 /// Interval at which a full backlog is tried again.
 const RETRY: Duration = Duration::from_millis(1);
+/// Pause of the service thread after a connection that it could not accept. A shorter one loads a
+/// processor while descriptors are short.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Kind of a packet: its second word.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -109,6 +112,20 @@ pub(crate) fn deadline(timeout_ms: u32) -> Deadline {
     (timeout_ms != u32::MAX).then(|| Instant::now() + Duration::from_millis(timeout_ms.into()))
 }
 
+/// Whether a deadline has passed.
+pub(crate) fn is_past(deadline: Deadline) -> bool {
+    deadline.is_some_and(|end| Instant::now() >= end)
+}
+
+/// Returns an accepted connection, if one waited. Pauses when descriptors are short: the listening
+/// socket remains readable.
+pub(crate) fn next_connection(accepted: Result<OwnedFd, Errno>) -> Option<OwnedFd> {
+    if matches!(accepted, Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
+        std::thread::sleep(ACCEPT_PAUSE);
+    }
+    accepted.ok()
+}
+
 /// Waits until a descriptor is readable.
 ///
 /// # Errors
@@ -144,9 +161,7 @@ pub(crate) fn connect(
         match unix::connect(&socket, address) {
             Ok(()) => break,
             Err(Errno::CONNREFUSED | Errno::NOENT) => return fail(SciError::NoSuchSegment),
-            Err(Errno::AGAIN) if deadline.is_some_and(|end| Instant::now() >= end) => {
-                return fail(SciError::Timeout);
-            }
+            Err(Errno::AGAIN) if is_past(deadline) => return fail(SciError::Timeout),
             Err(Errno::AGAIN | Errno::INTR) => std::thread::sleep(RETRY),
             Err(errno) => return Err(errno.into()),
         }

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "functions a C program calls by name, with pointers of its own")]
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use crate::callback::Callback;
 use crate::desc::Desc;
@@ -67,6 +68,29 @@ fn callback(
     }))))
 }
 
+/// Checked arguments of all functions that start a transfer.
+struct Start {
+    found: Arc<DmaQueue>,
+    far: Arc<RemoteSegment>,
+    callback: TransferCallback,
+}
+
+/// Checks the arguments that all functions that start a transfer have.
+///
+/// # Errors
+/// `IllegalParameter`, `IllegalFlag`.
+fn checked(
+    (queue, remote): (Handle, Handle),
+    function: DmaFunction,
+    arg: *mut c_void,
+    flags: u32,
+) -> Outcome<Start> {
+    let found = object::<DmaQueue>(queue)?;
+    let far = object::<RemoteSegment>(remote)?;
+    check_flags(flags, START)?;
+    Ok(Start { found, far, callback: callback(queue, function, arg, flags)? })
+}
+
 /// `void SCICreateDMAQueue(sci_desc_t sd, sci_dma_queue_t *queue, unsigned adapter, unsigned
 /// maxEntries, unsigned flags, sci_error_t *error)`
 // SAFETY: sisci_api.h declares this name with this signature.
@@ -89,7 +113,7 @@ unsafe extern "C" fn SCICreateDMAQueue(
         need(queue)?;
         let made = DmaQueue::new(&desc, adapter, max_entries)?;
         // SAFETY: by the caller's contract space for a handle.
-        unsafe { OwnHandle::default().publish(&made, queue) }.map(drop).inspect_err(|_| {
+        unsafe { OwnHandle::default().publish(&made, queue, || Ok(())) }.inspect_err(|_| {
             let _ = made.remove();
         })
     });
@@ -126,11 +150,8 @@ unsafe extern "C" fn SCIStartDmaTransfer(
     error: *mut u32,
 ) {
     guard(error, (), || {
-        let found = object::<DmaQueue>(queue)?;
         let near = Near::Segment(object::<LocalSegment>(local)?);
-        let far = object::<RemoteSegment>(remote)?;
-        check_flags(flags, START)?;
-        let callback = callback(queue, function, arg, flags)?;
+        let Start { found, far, callback } = checked((queue, remote), function, arg, flags)?;
         let part = Move { size, local: local_offset, remote: remote_offset };
         found.start((&near, &far), &[part], callback, flags)
     });
@@ -153,11 +174,8 @@ unsafe extern "C" fn SCIStartDmaTransferVec(
     error: *mut u32,
 ) {
     guard(error, (), || {
-        let found = object::<DmaQueue>(queue)?;
         let near = Near::Segment(object::<LocalSegment>(local)?);
-        let far = object::<RemoteSegment>(remote)?;
-        check_flags(flags, START)?;
-        let callback = callback(queue, function, arg, flags)?;
+        let Start { found, far, callback } = checked((queue, remote), function, arg, flags)?;
         need(vector)?;
         if count == 0 {
             return fail(SciError::IllegalParameter);
@@ -197,10 +215,7 @@ unsafe extern "C" fn SCIStartDmaTransferMem(
     error: *mut u32,
 ) {
     guard(error, (), || {
-        let found = object::<DmaQueue>(queue)?;
-        let far = object::<RemoteSegment>(remote)?;
-        check_flags(flags, START)?;
-        let callback = callback(queue, function, arg, flags)?;
+        let Start { found, far, callback } = checked((queue, remote), function, arg, flags)?;
         // SAFETY: by the caller's contract memory that stays valid until the end of the transfer.
         let near = Near::User(unsafe { memory(local, size) }?);
         let part = Move { size, local: 0, remote: remote_offset };

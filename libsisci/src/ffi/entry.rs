@@ -123,10 +123,11 @@ impl OwnHandle {
         std::ptr::without_provenance_mut(self.0.get().copied().unwrap_or(0))
     }
 
-    /// Makes the handle of an object and writes it for the program.
+    /// Makes the handle of an object, writes it for the program, and begins the object's work. No
+    /// handle is left after a failure.
     ///
     /// # Errors
-    /// `IllegalParameter` for NULL, `ApiNospc`.
+    /// `IllegalParameter` for NULL, `ApiNospc`, errors of `begin`.
     ///
     /// # Safety
     /// `at` is NULL or space for a handle.
@@ -134,13 +135,14 @@ impl OwnHandle {
         &self,
         object: &Arc<T>,
         at: *mut Handle,
-    ) -> Outcome<usize> {
+        begin: impl FnOnce() -> Outcome<()>,
+    ) -> Outcome<()> {
         let handle = objects::insert(Arc::clone(object))?;
         let _ = self.0.set(handle);
         // SAFETY: the caller's contract.
         unsafe { put(at, std::ptr::without_provenance_mut(handle)) }
-            .inspect_err(|_| objects::remove(handle))?;
-        Ok(handle)
+            .and_then(|()| begin())
+            .inspect_err(|_| objects::remove(handle))
     }
 }
 

@@ -46,7 +46,7 @@ unsafe extern "C" fn SCIOpen(sd: *mut Handle, flags: u32, error: *mut u32) {
         check_flags(flags, flags::THREAD_SAFE)?;
         need(sd)?;
         // SAFETY: by the caller's contract space for a handle.
-        unsafe { OwnHandle::default().publish(&Desc::new(context), sd) }.map(drop)
+        unsafe { OwnHandle::default().publish(&Desc::new(context), sd, || Ok(())) }
     });
 }
 

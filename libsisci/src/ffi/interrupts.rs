@@ -46,8 +46,7 @@ unsafe fn create(
         // SAFETY: the caller's contract.
         unsafe { put(number, made.number) }?;
         // SAFETY: the caller's contract.
-        unsafe { handle.publish(&made, at) }?;
-        made.serve()
+        unsafe { handle.publish(&made, at, || made.serve()) }
     };
     published().inspect_err(|_| {
         let _ = made.remove();
@@ -96,7 +95,7 @@ unsafe fn connect(
     need(at)?;
     let made = RemoteInterrupt::connect(&desc, kind, place, deadline(timeout))?;
     // SAFETY: the caller's contract.
-    unsafe { OwnHandle::default().publish(&made, at) }.map(drop).inspect_err(|_| {
+    unsafe { OwnHandle::default().publish(&made, at, || Ok(())) }.inspect_err(|_| {
         made.disconnect();
     })
 }

@@ -56,7 +56,7 @@ fn callback(
 /// Ends the use of a segment whose handle could not be written.
 unsafe fn publish(handle: &OwnHandle, segment: &Arc<LocalSegment>, at: *mut Handle) -> Outcome<()> {
     // SAFETY: the caller's contract.
-    unsafe { handle.publish(segment, at) }.map(drop).inspect_err(|_| {
+    unsafe { handle.publish(segment, at, || Ok(())) }.inspect_err(|_| {
         let _ = segment.remove(true);
     })
 }
@@ -80,7 +80,9 @@ unsafe extern "C" fn SCICreateSegment(
         check_flags(flags, CREATE)?;
         let has = |flag| flags & flag != 0;
         let group = has(flags::BROADCAST);
-        if (has(flags::PRIVATE) && group) || (has(flags::ALLOW_UNICAST) && !group) {
+        if ((has(flags::PRIVATE) || has(flags::EMPTY)) && group)
+            || (has(flags::ALLOW_UNICAST) && !group)
+        {
             return fail(SciError::IllegalFlag);
         }
         need(segment)?;

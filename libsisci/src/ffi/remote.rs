@@ -91,10 +91,9 @@ unsafe extern "C" fn SCIConnectSegment(
             RemoteSegment::begin(&desc, target, callback)?
         };
         // SAFETY: by the caller's contract space for a handle.
-        unsafe { handle.publish(&made, segment) }.inspect_err(|_| {
+        unsafe { handle.publish(&made, segment, || made.watch()) }.inspect_err(|_| {
             let _ = made.disconnect();
-        })?;
-        made.watch()
+        })
     });
 }
 
@@ -170,7 +169,7 @@ unsafe fn map(
     let writable = flags & flags::READONLY_MAP == 0;
     let map = Map::new(target, Part { offset, size, fixed, writable })?;
     // SAFETY: the caller's contract.
-    unsafe { OwnHandle::default().publish(&map, at) }.inspect_err(|_| {
+    unsafe { OwnHandle::default().publish(&map, at, || Ok(())) }.inspect_err(|_| {
         let _ = map.unmap();
     })?;
     Ok(std::ptr::with_exposed_provenance_mut(map.addr))

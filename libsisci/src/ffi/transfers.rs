@@ -37,7 +37,7 @@ unsafe extern "C" fn SCICreateMapSequence(
         need(sequence)?;
         let made = Sequence::new(map)?;
         // SAFETY: by the caller's contract space for a handle.
-        unsafe { OwnHandle::default().publish(&made, sequence) }.map(drop).inspect_err(|_| {
+        unsafe { OwnHandle::default().publish(&made, sequence, || Ok(())) }.inspect_err(|_| {
             made.remove();
         })
     });

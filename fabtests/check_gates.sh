@@ -199,6 +199,7 @@ libsisci() {
     cases_of "sisci-conformance" sisci-conformance sisci_conformance
     cases_of "programs in C and C++" sisci-conformance-c \
         libsisci/conformance/c/run.sh "$ROOT/build/lib"
+    cases_of "examples as C and C++" sisci-examples libsisci/examples/run.sh "$ROOT/build/lib"
 }
 
 # scif-conformance names the device that it cannot open, and fails.

@@ -170,6 +170,7 @@ rules() {
     cases_of "layers, names, doc comments, width" rules-tree \
         "${CARGO[@]}" run -q --locked -p rules -- --limits
     case_of "words of comments" rules-words "${CARGO[@]}" run -q --locked -p rules -- --words
+    cases_of "links and index of the documents" rules-docs fabtests/docs.py check
 }
 
 unit() {

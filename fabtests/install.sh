@@ -18,8 +18,8 @@ case_of() { # WHAT COMMAND...
     fi
 }
 
-# Configures a copy of the sources in place, as README.md describes, and checks the commands of
-# make.
+# Configures a copy of the sources in place, as docs/user/start.md describes, and checks the
+# commands of make.
 in_the_sources() (
     rm -rf "$build/in-tree" && mkdir -p "$build/in-tree" && cd "$root" &&
         find . \( -path ./target -o -path ./build -o -path ./.git \) -prune -o -type f -print0 |
@@ -58,7 +58,7 @@ lists_scif() { # PROVIDER_DIRECTORY
 # Checks that pkg-config and scifctl of an installation state the version of Cargo.toml.
 one_version() { # PREFIX
     local version package
-    version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+    version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml")
     for package in scif sisci; do
         [ "$(PKG_CONFIG_PATH=$1/lib/pkgconfig pkg-config --modversion $package)" = "$version" ] ||
             { echo "$package.pc has another version than $version" && return 1; }
@@ -91,9 +91,9 @@ stripped() { # DIRECTORY
 # skipped.
 without_libfabric() { PKG_CONFIG_LIBDIR=/nonexistent LIBCLANG_PATH=/nonexistent "$@"; }
 
-documents=(README.md CHANGELOG.md LICENSE LICENSES/BSD-2-Clause.txt docs/env.md libscif/README.md
-    examples/windows.c examples/kofi/exchange.c examples/rust/windows.rs)
-dest=$build/dest
+documents=(README.md CHANGELOG.md LICENSE LICENSES/BSD-2-Clause.txt docs/env.md
+    docs/user/start.md libscif/README.md examples/windows.c examples/kofi/exchange.c
+    examples/rust/windows.rs)
 rm -rf "$dest" "$build/dest-strip" "$build/dest-scif"
 
 case_of "autoconf, configure in the sources: the provider goes where libfabric looks" in_the_sources

@@ -94,6 +94,7 @@ without_libfabric() { PKG_CONFIG_LIBDIR=/nonexistent LIBCLANG_PATH=/nonexistent 
 documents=(README.md CHANGELOG.md LICENSE LICENSES/BSD-2-Clause.txt docs/env.md
     docs/user/start.md libscif/README.md examples/windows.c examples/kofi/exchange.c
     examples/rust/windows.rs)
+dest=$build/dest
 rm -rf "$dest" "$build/dest-strip" "$build/dest-scif"
 
 case_of "autoconf, configure in the sources: the provider goes where libfabric looks" in_the_sources

@@ -463,6 +463,11 @@ installation() {
         examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
 }
 
+docs() {
+    gate "the site of the documents"
+    cases_of "links of the sources and of the site" docs fabtests/docs.sh
+}
+
 conformance_debian() {
     gate "conformance, Debian's libfabric"
     cases_of "conformance" conformance-debian conformance "$debian"

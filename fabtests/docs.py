@@ -197,7 +197,9 @@ def stage(target):
     (source / "SUMMARY.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (pathlib.Path(target) / "book.toml").write_text(
         '[book]\ntitle = "scif"\nlanguage = "en"\nsrc = "src"\n\n'
-        '[build]\nbuild-dir = "book"\ncreate-missing = false\n', encoding="utf-8")
+        '[build]\nbuild-dir = "book"\ncreate-missing = false\n'
+        # The default ones rename README.md, but not in links to it.
+        'use-default-preprocessors = false\n', encoding="utf-8")
     print(f"{len(names)} files staged in {target}")
 
 

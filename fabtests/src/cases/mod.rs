@@ -22,6 +22,7 @@ mod cq;
 mod death;
 mod death_unaccepted;
 mod death_unmet;
+mod death_windows;
 mod deferred_work;
 mod degraded;
 mod denied;
@@ -143,6 +144,7 @@ const AREAS: &[&[Case]] = &[
     death::CASES,
     death_unaccepted::CASES,
     death_unmet::CASES,
+    death_windows::CASES,
     flood::CASES,
     coll_death::CASES,
     closing::CASES,

@@ -70,6 +70,28 @@ pub(super) fn replace(begin: usize) {
     });
 }
 
+/// Puts private memory in place of the entered mapping around an address, whose pages a driver has
+/// removed. Returns false without one. Safe in a signal handler of a thread that accessed the
+/// mapping: no thread does so with the lock. Another thread may access it too, so it stays entered.
+pub(super) fn replace_around(address: usize) -> bool {
+    for _ in 0..ATTEMPTS {
+        let entries = match ENTRIES.try_lock() {
+            Ok(entries) => entries,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+        };
+        let is_around = |entry: &&ExitMapping| {
+            !entry.maker.is_ancestor()
+                && address.checked_sub(entry.begin).is_some_and(|offset| offset < entry.len)
+        };
+        return entries.iter().find(is_around).inspect(|entry| put_private(entry)).is_some();
+    }
+    false
+}
+
 fn put_private(entry: &ExitMapping) {
     if entry.maker.is_ancestor() {
         // A forked child does not inherit the range: its addresses may be in other use.
@@ -96,7 +118,8 @@ extern "C" fn remove_all() {
     });
 }
 
-/// Number of attempts to take the lock at exit, and the pause between them: 100 ms in total.
+/// Number of attempts to take the lock at exit or in a handler of a signal, and the pause between
+/// them: 100 ms in total.
 const ATTEMPTS: u32 = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 

@@ -22,7 +22,7 @@ use scif_ring::{
 
 use super::fork::{self, Maker};
 use super::parts::parts;
-use super::{at_exit, large};
+use super::{at_exit, large, sigbus};
 
 /// Size in bytes of a small page.
 pub const PAGE: usize = 4096;
@@ -181,6 +181,14 @@ impl Mapping {
     pub fn detach(&self) {
         if self.is_temporary {
             at_exit::replace(self.base.addr().get());
+        }
+    }
+
+    /// Makes accesses to it have no effect once a driver has removed its pages, after
+    /// [`Mapping::detach_at_exit`]. Without this they raise SIGBUS.
+    pub fn detach_at_loss(&self) {
+        if self.is_temporary {
+            sigbus::install();
         }
     }
 

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::sys::{crash, memfd, thread};
+use crate::sys::{crash, ending_signal, memfd, thread};
 
 pub use event::{EventKind, TraceEvent};
 pub use image::{TRACE_MAX, TraceImage, TraceRecord, confirm};
@@ -46,7 +46,7 @@ pub fn start(
     let ring = TraceRing::new(command, rank, node)?;
     if TRACE.set((name, ring)).is_ok() {
         thread::at_exit(write_at_exit);
-        crash::at_ending_signal(write_now);
+        ending_signal::at_ending_signal(write_now);
     }
     TRACE.get().map(|(_, ring)| ring).ok_or(rustix::io::Errno::NOMEM)
 }

@@ -109,6 +109,7 @@ fn map(stream: &mut Stream, offset: i64, is_remote: bool) -> Option<PeerWindow> 
     let mapped = mapped.and_then(|mut map| {
         if kind == WindowKind::Pinned {
             map.detach_at_exit()?;
+            map.detach_at_loss();
         }
         let is_write_combined = kind == WindowKind::Pinned && is_remote;
         let copy = is_write_combined.then(ring_copy).transpose()?;

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Tests of a peer that ends in the middle of an access over windows: registration, stores to a
+//! mapped ring, DMA, fences, rendezvous. It is killed, stopped and killed later, or closes its
+//! endpoint.
+//!
+//! Rank 0 survives: each of its operations ends, nothing writes to its buffers afterwards, and its
+//! port is free after its close. No time is asserted. The same cases run on every transport.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use scif_fabtests::prelude::*;
+
+use super::rma::{REMOTE, from};
+
+/// Settings with which DMA executes all RMA over the calls of `scif.h`.
+const BY_DMA: &[(&str, &str)] = &[("SCIF_DMA_MIN", "0")];
+/// Setting with which the close of a region waits for less than a case may take.
+const SHORT: &[(&str, &str)] = &[("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
+const SHORT_BY_DMA: &[(&str, &str)] =
+    &[("SCIF_DMA_MIN", "0"), ("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
+
+pub(crate) const CASES: &[Case] = &[
+    case("death/register_killed", 2, |r| ends(r, Access::Register, End::Killed)),
+    case("death/register_stopped", 2, |r| ends(r, Access::Register, End::Stopped)),
+    case("death/register_closed", 2, |r| ends(r, Access::Register, End::Closed)),
+    case("death/store_killed", 2, |r| ends(r, Access::Store, End::Killed)),
+    case("death/store_stopped", 2, |r| ends(r, Access::Store, End::Stopped)),
+    case("death/store_closed", 2, |r| ends(r, Access::Store, End::Closed)),
+    case("death/dma_killed", 2, |r| ends(r, Access::Dma, End::Killed)).under(BY_DMA),
+    case("death/dma_stopped", 2, |r| ends(r, Access::Dma, End::Stopped)).under(BY_DMA),
+    case("death/dma_closed", 2, |r| ends(r, Access::Dma, End::Closed)).under(BY_DMA),
+    case("death/fence_killed", 2, |r| ends(r, Access::Fence, End::Killed)).under(BY_DMA),
+    case("death/fence_stopped", 2, |r| ends(r, Access::Fence, End::Stopped)).under(BY_DMA),
+    case("death/fence_closed", 2, |r| ends(r, Access::Fence, End::Closed)).under(BY_DMA),
+    case("death/rendezvous_killed", 2, |r| ends(r, Access::Rendezvous, End::Killed)),
+    case("death/rendezvous_stopped", 2, |r| ends(r, Access::Rendezvous, End::Stopped)),
+    case("death/rendezvous_closed", 2, |r| ends(r, Access::Rendezvous, End::Closed)),
+    case("death/node_lost", 2, node_lost),
+    case("death/region_written_by_a_stopped_peer", 2, stopped_in_a_region).under(SHORT).within(20),
+    case("death/region_written_by_a_stopped_peer_by_dma", 2, stopped_in_a_region)
+        .under(SHORT_BY_DMA)
+        .within(20),
+];
+
+const PAGE: usize = 4096;
+const LARGE: usize = 1 << 20;
+/// Regions of the victim, each with pages of its own.
+const REGIONS: usize = 256;
+/// Completions before the end, so that it comes in the middle.
+const BEFORE: usize = 40;
+/// Operations without a completion at any time.
+const DEPTH: usize = 8;
+const STREAM: usize = 0x100;
+/// Tag of the request to close, and of the messages of the stream.
+const CLOSE: u64 = 0xc105e;
+const TAG: u64 = 7;
+/// Time for which a stopped victim stays alive, and for which late writes are looked for.
+const STOPPED: Duration = Duration::from_millis(40);
+
+/// Access in progress at the end of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Writes to a region of its own each.
+    Register,
+    /// Small messages.
+    Store,
+    Dma,
+    /// Short writes, behind which fences are frequent.
+    Fence,
+    Rendezvous,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Killed,
+    Stopped,
+    Closed,
+}
+
+impl Access {
+    fn len(self) -> usize {
+        match self {
+            Access::Register | Access::Store | Access::Fence => 8,
+            Access::Dma | Access::Rendezvous => LARGE,
+        }
+    }
+}
+
+fn spec() -> Spec {
+    Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_DIRECTED_RECV)
+}
+
+fn ends(rank: &Rank, access: Access, end: End) -> Outcome {
+    let rig = Rig::open(rank, &spec())?;
+    let region = access.len().max(PAGE);
+    let memory = Buf::private(REGIONS * region.min(PAGE) + region)?;
+    let mut regions = Vec::new();
+    for n in 0..REGIONS {
+        regions.push(rig.share(memory.sub(n * region.min(PAGE), region), REMOTE)?);
+    }
+    let pids = rig.exchange(&std::process::id().to_le_bytes())?;
+    if rank.index == 1 {
+        return victim(rig, access, end);
+    }
+    let there = regions.iter().map(|(_, remotes)| from(remotes, 1, 0)).collect::<Outcome<_>>()?;
+    let survivor = SurvivorStream { rig: &rig, access, victim: pid_of(&pids)?, there };
+    survivor.stream(end)?;
+    drop(regions);
+    let name = rig.ep.name()?;
+    drop(rig);
+    rank.barrier(&mut || Ok(()))?;
+    // The port is free again, unless a thread still closes its connections.
+    rank.step("opening the port again");
+    loop {
+        match Rig::open_at(rank, &spec(), &name) {
+            Ok(_) => return Ok(()),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn pid_of(pids: &[Vec<u8>]) -> Outcome<Pid> {
+    let bytes = pids.get(1).and_then(|part| part.as_slice().try_into().ok());
+    let pid = bytes.map(i32::from_le_bytes).and_then(Pid::from_raw);
+    pid.ok_or_else(|| Fail::here("no process id"))
+}
+
+/// Keeps the stream going until it is killed, or is told to close.
+fn victim(rig: Rig<'_>, access: Access, end: End) -> Outcome {
+    let close = Buf::new(8);
+    rig.post(|| rig.ep.trecv(close, rig.to(0), CLOSE, 0, 1))?;
+    let bufs: Vec<Buf> = (0..DEPTH).map(|_| Buf::new(access.len())).collect();
+    let mut open = 0_usize;
+    rig.barrier()?;
+    loop {
+        rig.pump()?;
+        while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {
+            match ended {
+                Ok(entry) if entry.context == STREAM => open -= 1,
+                Ok(_) if end == End::Closed => {
+                    let rank = rig.rank;
+                    drop(rig);
+                    return rank.barrier(&mut || Ok(()));
+                }
+                other => return Err(Fail::here(format_args!("{other:?}"))),
+            }
+        }
+        if matches!(access, Access::Store | Access::Rendezvous) {
+            for &buf in bufs.iter().skip(open) {
+                match rig.ep.trecv(buf, rig.to(0), TAG, 0, STREAM) {
+                    Ok(()) => open += 1,
+                    Err(Errno::EAGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Side of the survivor.
+struct SurvivorStream<'a, 'r> {
+    rig: &'a Rig<'r>,
+    access: Access,
+    victim: Pid,
+    /// Regions of the victim.
+    there: Vec<Remote>,
+}
+
+impl SurvivorStream<'_, '_> {
+    /// Posts operation `number` of the stream.
+    fn step(&self, number: usize, buf: Buf) -> scif_fabtests::fi::Result {
+        let (ep, peer) = (&self.rig.ep, self.rig.peer());
+        let own = if self.access == Access::Register { number % REGIONS } else { 0 };
+        match (self.access, self.there.get(own)) {
+            (Access::Store | Access::Rendezvous, _) | (_, None) => ep.tsend(buf, peer, TAG, STREAM),
+            (_, Some(there)) if number % 2 == 1 && self.access == Access::Dma => {
+                ep.read(buf, peer, there.addr, there.key, STREAM)
+            }
+            (_, Some(there)) => ep.write(buf, peer, there.addr, there.key, STREAM),
+        }
+    }
+
+    /// Ends the victim, or its endpoint.
+    fn strike(&self, end: End) -> Outcome {
+        match end {
+            End::Killed => self.rig.rank.kill(1),
+            End::Stopped => Ok(kill_process(self.victim, Signal::STOP)?),
+            End::Closed => {
+                self.rig.post(|| self.rig.ep.tinject(Buf::new(8), self.rig.peer(), CLOSE))
+            }
+        }
+    }
+
+    /// Runs the stream until the end of the victim has ended all operations.
+    fn stream(&self, end: End) -> Outcome {
+        let guard = Buf::pattern(2 * PAGE, 9);
+        let len = self.access.len();
+        let all = Buf::new(DEPTH * len);
+        self.rig.barrier()?;
+        let (mut open, mut done, mut posted) = (0_usize, 0, 0);
+        let (mut failed, mut struck, mut is_alive) = (false, None, end == End::Stopped);
+        self.rig.wait("the end of all operations", || {
+            while let Some(ended) = self.rig.tx.take().or_else(|| self.rig.rx.take()) {
+                open -= 1;
+                match ended {
+                    Ok(entry) => check_eq!(entry.context, STREAM),
+                    Err(error) => {
+                        check!(struck.is_some(), "{error:?}");
+                        failed = true;
+                    }
+                }
+                done += 1;
+            }
+            if done >= BEFORE && struck.is_none() {
+                struck = Some(Instant::now());
+                self.strike(end)?;
+            }
+            if is_alive && struck.is_some_and(|at: Instant| at.elapsed() > STOPPED) {
+                is_alive = false;
+                self.rig.rank.kill(1)?;
+            }
+            while !failed && open < DEPTH {
+                match self.step(posted, all.sub(posted % DEPTH * len, len)) {
+                    Ok(()) => (open, posted) = (open + 1, posted + 1),
+                    Err(Errno::EAGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok((failed && open == 0).then_some(()))
+        })?;
+        // The buffers are the program's again.
+        all.fill_pattern(5);
+        self.rig.silence(STOPPED)?;
+        check_eq!(all.differs(all.len(), 5), None);
+        check_eq!(guard.differs(guard.len(), 9), None);
+        Ok(())
+    }
+}
+
+/// Tests that a region can be closed while a peer is stopped that writes to it. The peer is killed
+/// afterwards, and the memory is that of the program.
+fn stopped_in_a_region(rank: &Rank) -> Outcome {
+    if std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|name| name == "kernel") {
+        return Err(Fail::NotHere("no process is stopped inside a copy by a driver".into()));
+    }
+    let rig = Rig::open(rank, &spec())?;
+    let memory = Buf::private(4 * LARGE)?;
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let pids = rig.exchange(&std::process::id().to_le_bytes())?;
+    if rank.index == 1 {
+        let there = from(&remotes, 0, 0)?;
+        let buf = Buf::pattern(4 * LARGE, 3);
+        rig.barrier()?;
+        loop {
+            rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
+        }
+    }
+    let victim = pid_of(&pids)?;
+    rig.barrier()?;
+    rig.wait("the first write", || Ok((memory.differs(memory.len(), 3).is_none()).then_some(())))?;
+    kill_process(victim, Signal::STOP)?;
+    rank.step("closing the region of a stopped peer");
+    mr.close()?;
+    rank.kill(1)?;
+    memory.fill_pattern(5);
+    rig.silence(STOPPED)?;
+    check_eq!(memory.differs(memory.len(), 5), None);
+    Ok(())
+}
+
+/// Tests that processes survive the loss of a node while they store to rings there: a driver has
+/// removed the pages before the stream reports the end.
+fn node_lost(rank: &Rank) -> Outcome {
+    use scif_api::FailedNode;
+    let transport = std::env::var("FI_SCIF_TRANSPORT").unwrap_or_default();
+    if transport != "kernel" && transport != "scif" {
+        return Err(Fail::NotHere("no calls of scif.h".into()));
+    }
+    // Other cases of the run keep their nodes.
+    let domain = format!("lost-{}", rustix::process::getppid().map_or(0, Pid::as_raw_pid));
+    sandbox::set_env("SCIF_DOMAIN", &domain)?;
+    let rig = Rig::open(rank, &spec())?;
+    let [from, to] = [Buf::new(8), Buf::new(8)];
+    let (mut sends, mut receives, mut done, mut failed) = (0_usize, 0_usize, 0, false);
+    let mut lost = None;
+    rig.wait("the end of all sends", || {
+        while let Some(ended) = rig.tx.take() {
+            failed |= ended.is_err();
+            (sends, done) = (sends - 1, done + 1);
+        }
+        while rig.rx.take().is_some() {
+            receives -= 1;
+        }
+        if done >= BEFORE && lost.is_none() && rank.index == 0 {
+            let config = scif::Config::from_env();
+            lost = Some(std::thread::spawn(move || {
+                FailedNode::within(&config, config.node, Duration::from_secs(20))
+            }));
+        }
+        while !failed && receives < DEPTH {
+            rig.ep.trecv(to, rig.peer(), TAG, 0, 2)?;
+            receives += 1;
+        }
+        while !failed && sends < DEPTH {
+            match rig.ep.tsend(from, rig.peer(), TAG, STREAM) {
+                Ok(()) => sends += 1,
+                Err(Errno::EAGAIN) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok((failed && sends == 0).then_some(()))
+    })?;
+    let lost = lost.map(|thread| thread.join().map_err(|_| Fail::here("a panic")));
+    rank.barrier(&mut || rig.pump())?;
+    drop(lost);
+    Ok(())
+}

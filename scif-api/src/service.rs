@@ -103,7 +103,7 @@ fn end_unused(inner: &Inner) -> bool {
     let mut ended = false;
     for (since, epd) in closed {
         let waited = now_ns().saturating_sub(since);
-        if contained(|| registration::are_windows_in_use(&epd, waited)) == Some(true) {
+        if contained(|| registration::are_windows_in_use(inner, &epd, waited)) == Some(true) {
             take(&inner.service).in_use.push((since, epd));
         } else {
             ended |= ending::end_if_closed(inner, &epd);

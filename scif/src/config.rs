@@ -94,6 +94,9 @@ pub struct Config {
     pub node_lost_kill: bool,
     /// Number of threads that execute RMA without waiting (`SCIF_DMA_CHANNELS`).
     pub dma_channels: u64,
+    /// Nanoseconds for which the deletion of a window waits for RMAs on it. Only a stopped process
+    /// takes that long. Afterwards the deletion continues with a warning.
+    pub window_rest_ns: u64,
     /// Warnings about the environment, logged by the first node that is opened.
     pub warnings: Vec<String>,
 }
@@ -127,6 +130,7 @@ impl Default for Config {
             dma_min_is_set: false,
             node_lost_kill: false,
             dma_channels: 1,
+            window_rest_ns: 30_000_000_000,
             warnings: Vec::new(),
         }
     }

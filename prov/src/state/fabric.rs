@@ -74,7 +74,8 @@ pub(crate) fn publish_process(node: &Node) {
 
 /// Opens the node of the calls of `scif.h`.
 fn open_over_calls(config: &Config) -> scif::Result<Arc<Node>> {
-    let calls = Backend::new(config.clone())
+    let window_rest_ns = env::env().mr_close_timeout_ns;
+    let calls = Backend::new(Config { window_rest_ns, ..config.clone() })
         .map_err(|failure| scif::Error::Os { call: "scif_open", errno: failure.errno() })?;
     Node::open_over(Arc::new(calls), config)
 }

@@ -9,6 +9,7 @@
 pub(crate) mod page_restore;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use scif::logging::warn_about_peer;
@@ -42,9 +43,6 @@ const DEATH_NS: u64 = 5_000_000;
 /// Number of attempts of a registration when other threads register the same pages. After the last
 /// one the call fails.
 const TRIES: u32 = 64;
-/// Nanoseconds that RMAs on a deleted window may take. Afterwards the deletion continues with a
-/// warning.
-const REST_NS: u64 = 30_000_000_000;
 
 fn aligned(n: u64) -> bool {
     n.is_multiple_of(PAGE as u64)
@@ -343,7 +341,8 @@ fn retire(inner: &Inner, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
     scif_ring::full_fence();
     let begin = now_ns();
     // The service thread has waited before, and serves all endpoints.
-    let limit_ns = if thread::is_ours() { SERVICE_ANSWER_NS } else { REST_NS };
+    let rest_ns = inner.config.window_rest_ns;
+    let limit_ns = if thread::is_ours() { SERVICE_ANSWER_NS } else { rest_ns };
     loop {
         let long = now_ns() - begin;
         if is_at_rest(epd, link, long > DEATH_NS)? {
@@ -351,15 +350,15 @@ fn retire(inner: &Inner, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
         }
         if long > limit_ns {
             warn_about_peer!(
-                "endpoint at port {}: RMA on a deleted window has not ended after {} s; its \
+                "endpoint at port {}: RMA on a deleted window has not ended after {:?}; its \
                  pages are released. Look for a stopped process (state T in ps) among the \
                  users of the endpoint",
                 epd.sharer.port(),
-                REST_NS / 1_000_000_000
+                Duration::from_nanos(limit_ns)
             );
             break;
         }
-        std::thread::sleep(std::time::Duration::from_micros(20));
+        std::thread::sleep(Duration::from_micros(20));
     }
     sweep(inner, epd, link, answer_ns)
 }
@@ -374,8 +373,9 @@ fn is_at_rest(epd: &Epd, link: &Link, looks: bool) -> Result<bool> {
 
 /// Deletes all windows of a closed endpoint. Returns whether RMAs still use them after
 /// `waited_ns`, and the end of the endpoint has to wait.
-pub(crate) fn are_windows_in_use(epd: &Epd, waited_ns: u64) -> bool {
-    let Some(link) = epd.link().filter(|_| waited_ns < REST_NS) else { return false };
+pub(crate) fn are_windows_in_use(inner: &Inner, epd: &Epd, waited_ns: u64) -> bool {
+    let rest_ns = inner.config.window_rest_ns;
+    let Some(link) = epd.link().filter(|_| waited_ns < rest_ns) else { return false };
     let _held = epd.sharer.control.lock();
     let deleted = link.own.table.delete(0, OFFSET_MAX + 1);
     // SYNC POINT: as in `retire`.

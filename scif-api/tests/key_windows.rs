@@ -428,3 +428,48 @@ fn the_close_of_the_owner_removes_its_windows() {
     assert!(pair.write(&window, &[1; 8], RmaMode::Cpu).is_err());
     assert_eq!(pages.load(0), Ok(5));
 }
+
+/// A process without a connection gets no key channel, whatever claim it invents.
+#[test]
+fn a_foreign_process_gets_no_answer_about_keys() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("foreign");
+    let pages = Pages::new(PAGE).unwrap();
+    pair.key(7, &pages, (0, 64), READ | WRITE);
+    pair.find(7).expect("a window for the peer");
+    let to = pair.owner.as_ref().unwrap().id();
+    let domain = Some(format!("foreign-{}", std::process::id()));
+    let config = Config { carrier: Carrier::Soft, domain, ..Config::default() };
+    let foreign = Backend::new(config).unwrap();
+    for claim in [0_u64, 1, u64::MAX] {
+        let fd = ScifCalls::open(&foreign).unwrap();
+        ScifCalls::connect(&foreign, fd, to).unwrap();
+        let (version, zeros) = (3_u16.to_le_bytes(), [0; 8]);
+        let layout = scif_ring::layout::LAYOUT.to_le_bytes();
+        let greeting: [&[u8]; 9] = [
+            b"ScKe",
+            &version,
+            b"K\0",
+            &layout,
+            &zeros[..4],
+            &[0xff; 8],
+            &claim.to_le_bytes(),
+            &zeros,
+            &[],
+        ];
+        let question: [&[u8]; 3] = [b"ScKq", &zeros[..4], &7_u64.to_le_bytes()];
+        let bytes = [greeting.concat(), question.concat()].concat();
+        with_bytes(&bytes, |mem| ScifCalls::send(&foreign, fd, mem)).unwrap();
+        let mut heard = Vec::new();
+        until(|| {
+            let mut part = [0; 64];
+            match with_bytes_mut(&mut part, |mem| ScifCalls::receive(&foreign, fd, mem)) {
+                Ok(count) => heard.extend_from_slice(&part[..count]),
+                Err(_) => return Some(()),
+            }
+            heard.starts_with(b"ScKa").then_some(())
+        });
+        assert!(!heard.starts_with(b"ScKa"), "an answer for claim {claim:#x}");
+        ScifCalls::close(&foreign, fd);
+    }
+}

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use scif_ring::AtomicFlag;
 
+use super::channel_pass::{IssuedPass, Pass};
 use super::key_server::KeyServer;
 use super::link::PortShared;
 use super::relay::{GreetingKind, Offer, RelayGreeting};
@@ -49,6 +50,10 @@ pub(super) struct GreetedPeer {
     pub(super) stream: Stream,
     pub(super) from: PortId,
     pub(super) rings: Rings,
+    /// Pass of this end.
+    pub(super) pass: IssuedPass,
+    /// Pass of an opener.
+    pub(super) theirs: Option<Pass>,
 }
 
 /// State shared by the thread and the port.
@@ -157,6 +162,10 @@ struct UngreetedPeer {
     greeting: Arriving,
     /// Windows offered to it, after a hello with one.
     offered: Option<Offered>,
+    /// Pass of this end.
+    pass: IssuedPass,
+    /// Pass of the peer, after its hello.
+    theirs: Option<Pass>,
     /// Time since which its next greeting is due.
     since_ns: u64,
 }
@@ -165,7 +174,7 @@ struct UngreetedPeer {
 enum GreetingProgress {
     Incomplete(UngreetedPeer),
     Complete(GreetedPeer),
-    KeyChannel(UngreetedPeer),
+    KeyChannel(UngreetedPeer, u64),
     Invalid(UngreetedPeer, Option<Reason>),
 }
 
@@ -174,8 +183,9 @@ impl UngreetedPeer {
     fn read(mut self) -> GreetingProgress {
         match (self.greeting.read(&self.stream), self.offered.take()) {
             (Ok(None), offered) => GreetingProgress::Incomplete(UngreetedPeer { offered, ..self }),
-            (Ok(Some(GreetingKind::Hello(port, offer))), None) => {
+            (Ok(Some(GreetingKind::Hello(port, offer, pass))), None) => {
                 self.from.port = port;
+                self.theirs = Some(pass);
                 self.answer(offer)
             }
             (Ok(Some(GreetingKind::Ready(mapped))), Some(offered)) => match offered.confirm(mapped)
@@ -183,7 +193,9 @@ impl UngreetedPeer {
                 Ok(rings) => self.complete(rings),
                 Err(reason) => GreetingProgress::Invalid(self, Some(reason)),
             },
-            (Ok(Some(GreetingKind::KeyChannel)), None) => GreetingProgress::KeyChannel(self),
+            (Ok(Some(GreetingKind::KeyChannel(claim))), None) => {
+                GreetingProgress::KeyChannel(self, claim)
+            }
             (Ok(Some(_)), _) => GreetingProgress::Invalid(self, None),
             (Err(reason), _) => GreetingProgress::Invalid(self, Some(reason)),
         }
@@ -203,7 +215,8 @@ impl UngreetedPeer {
     }
 
     fn complete(self, rings: Rings) -> GreetingProgress {
-        GreetingProgress::Complete(GreetedPeer { stream: self.stream, from: self.from, rings })
+        let UngreetedPeer { stream, from, pass, theirs, .. } = self;
+        GreetingProgress::Complete(GreetedPeer { stream, from, rings, pass, theirs })
     }
 }
 
@@ -292,6 +305,8 @@ impl Acceptor {
                     is_remote: from.node != self.id.node,
                     greeting: Arriving::default(),
                     offered: None,
+                    pass: self.shared.passes.issue(),
+                    theirs: None,
                     since_ns: now_ns(),
                 });
                 if self.ungreeted.len() > UNGREETED_MAX
@@ -325,10 +340,21 @@ impl Acceptor {
                     self.queue.greeted().push_back(greeted);
                     self.shared.signal();
                 }
-                GreetingProgress::KeyChannel(peer) => match &self.key_server {
-                    Some(server) => server.admit(peer.stream),
-                    None => self.leave(peer, Some(Refusal::Closed)),
-                },
+                GreetingProgress::KeyChannel(peer, claim) => {
+                    let admitted = self.key_server.as_ref().zip(self.shared.passes.admit(claim));
+                    match admitted {
+                        Some((server, proof)) => server.admit(peer.stream, proof),
+                        None => {
+                            log::debug!(
+                                "{} connected a key channel to {} without the pass of a \
+                                 connection; refused",
+                                peer.from,
+                                self.id
+                            );
+                            self.leave(peer, Some(Refusal::Closed));
+                        }
+                    }
+                }
                 GreetingProgress::Incomplete(ungreeted)
                     if now.saturating_sub(ungreeted.since_ns) < GREETING_NS =>
                 {
@@ -370,6 +396,7 @@ mod tests {
     use crate::scif_calls::{ScifCalls, WindowKind};
     use crate::sys::errno::lock;
     use crate::sys::mmap::Mapping;
+    use crate::transport::scif::channel_pass::ChannelPasses;
     use crate::transport::scif::sender::Sender;
 
     type CallResult<T> = std::result::Result<T, Failure>;
@@ -481,13 +508,15 @@ mod tests {
     fn an_answered_peer_has_time_for_its_confirmation() {
         let (acceptor, gate, calls) = acceptor(0);
         let offer = Offer { window: Some(0), membarrier: false };
-        lock(&calls.said).extend(RelayGreeting::hello(ID.port, offer).encode());
+        lock(&calls.said).extend(RelayGreeting::hello(ID.port, offer, Pass::NONE).encode());
         let peer = UngreetedPeer {
             stream: stream(&calls),
             from: ID,
             is_remote: false,
             greeting: Arriving::default(),
             offered: None,
+            pass: acceptor.shared.passes.issue(),
+            theirs: None,
             since_ns: 0,
         };
         let before = now_ns();
@@ -515,7 +544,14 @@ mod tests {
     #[test]
     fn a_port_closes_without_waiting_for_its_greeted_peers() {
         let (acceptor, gate, calls) = acceptor(0);
-        let greeted = GreetedPeer { stream: stream(&calls), from: ID, rings: Rings::relayed() };
+        let passes: Arc<ChannelPasses> = Arc::default();
+        let greeted = GreetedPeer {
+            stream: stream(&calls),
+            from: ID,
+            rings: Rings::relayed(),
+            pass: passes.issue(),
+            theirs: None,
+        };
         lock(&calls.waiting).push(greeted.stream.raw());
         acceptor.queue.greeted().push_back(greeted);
         let (told, closed) = mpsc::channel();

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use scif_ring::Mem;
 
+use super::channel_pass::Pass;
 use super::key_frames::{ANSWER, DecodedAnswer, KeyQuestion, QUESTION};
 use super::relay::RelayGreeting;
 use super::sender::Wire;
@@ -103,10 +104,10 @@ struct OpenChannel {
 }
 
 impl OpenChannel {
-    /// Connects to the port of the peer. Waits for the driver.
-    fn connect(mut stream: Stream, dst: PortId) -> Result<OpenChannel, Failure> {
+    /// Connects to the port of the peer, with the claim of its pass. Waits for the driver.
+    fn connect(mut stream: Stream, dst: PortId, claim: u64) -> Result<OpenChannel, Failure> {
         stream.connect(dst)?;
-        stream.greet(&RelayGreeting::key_channel())?;
+        stream.greet(&RelayGreeting::key_channel(claim))?;
         let word = FenceWord::register(&mut stream);
         Ok(OpenChannel { stream, word })
     }
@@ -156,6 +157,8 @@ pub(super) struct KeyChannel {
     owner: Arc<dyn ChannelOwner>,
     id: ConnId,
     peer: PortId,
+    /// Pass of the peer, which it has told over the connection of the messages.
+    pass: Option<Pass>,
     /// Connection of the messages, of the same implementation.
     main: Arc<Stream>,
     stage: ChannelStage,
@@ -180,6 +183,7 @@ impl KeyChannel {
             owner: Arc::clone(owner),
             id,
             peer,
+            pass: None,
             main: Arc::clone(main),
             stage: ChannelStage::Unused,
             answers: Answers {
@@ -196,8 +200,14 @@ impl KeyChannel {
         }
     }
 
-    /// Starts the thread that connects.
+    /// Notes the pass of the peer, once it is known.
+    pub(super) fn set_pass(&mut self, pass: Option<Pass>) {
+        self.pass = self.pass.or(pass);
+    }
+
+    /// Starts the thread that connects, once the peer has told its pass.
     fn connect(&mut self) {
+        let Some(Pass { claim, .. }) = self.pass else { return };
         self.stage = ChannelStage::Lost;
         let stream = match self.main.another() {
             Ok(stream) => stream,
@@ -207,7 +217,7 @@ impl KeyChannel {
         let (outcome, owner) = (Arc::clone(&attempt), Arc::clone(&self.owner));
         let (peer, id) = (self.peer, self.id);
         let started = thread::spawn_quiet("scif-connect", move || {
-            let connected = thread::contained(|| OpenChannel::connect(stream, peer));
+            let connected = thread::contained(|| OpenChannel::connect(stream, peer, claim));
             *lock(&outcome) = Some(connected.unwrap_or(Err(Failure::Broken)));
             drop(outcome);
             owner.poll_later(id);
@@ -233,8 +243,9 @@ impl KeyChannel {
                 }
             };
         }
+        let proof = self.pass.map(|pass| pass.proof);
         if let ChannelStage::Open(open) = &self.stage
-            && self.answers.receive(&open.stream).is_none()
+            && self.answers.receive(&open.stream, proof).is_none()
         {
             self.lose();
         }
@@ -269,8 +280,8 @@ impl KeyChannel {
         }
         let open = match &self.stage {
             ChannelStage::Open(open) => open,
-            ChannelStage::Connecting(_) => return true,
-            ChannelStage::Unused | ChannelStage::Lost => return false,
+            ChannelStage::Unused | ChannelStage::Connecting(_) => return true,
+            ChannelStage::Lost => return false,
         };
         let queried = &mut self.answers.queried;
         if queried.contains(&key) || queried.len() >= OPEN_MAX {
@@ -368,8 +379,8 @@ fn is_end(failure: &Failure) -> bool {
 }
 
 impl Answers {
-    /// Receives answers; `None` at the end of the channel.
-    fn receive(&mut self, stream: &Stream) -> Option<()> {
+    /// Receives answers; `None` at the end of the channel, or if another process answers.
+    fn receive(&mut self, stream: &Stream, expected: Option<u64>) -> Option<()> {
         loop {
             let rest = self.arriving.get_mut(self.have..)?;
             match stream.receive(rest) {
@@ -381,8 +392,9 @@ impl Answers {
                 continue;
             }
             self.have = 0;
-            let DecodedAnswer { key, window, notify } = DecodedAnswer::decode(self.arriving)?;
-            if !self.queried.remove(&key) {
+            let DecodedAnswer { key, window, notify, proof } =
+                DecodedAnswer::decode(self.arriving)?;
+            if !self.queried.remove(&key) || Some(proof) != expected {
                 return None;
             }
             self.notify = notify;

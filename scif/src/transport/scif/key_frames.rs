@@ -39,6 +39,8 @@ pub(super) struct KeyAnswer {
     begin: u64,
     window_len: u64,
     offset: i64,
+    /// Proof of the pass of this connection.
+    proof: u64,
 }
 
 /// Size in bytes of a question.
@@ -46,7 +48,7 @@ pub(super) const QUESTION: usize = size_of::<KeyQuestion>();
 /// Size in bytes of an answer.
 pub(super) const ANSWER: usize = size_of::<KeyAnswer>();
 
-const _: () = assert!(QUESTION == 16 && ANSWER == 72);
+const _: () = assert!(QUESTION == 16 && ANSWER == 80);
 
 impl KeyQuestion {
     pub(super) fn encode(key: u64) -> [u8; QUESTION] {
@@ -67,6 +69,8 @@ pub(super) struct DecodedAnswer {
     /// `None`: the owner has to execute operations on the key.
     pub(super) window: Option<KeyWindow>,
     pub(super) notify: bool,
+    /// Proof of the pass: the answer is of the peer of the connection.
+    pub(super) proof: u64,
 }
 
 impl DecodedAnswer {
@@ -89,6 +93,7 @@ impl DecodedAnswer {
             begin,
             window_len: len,
             offset,
+            proof: self.proof,
         })
     }
 
@@ -111,7 +116,7 @@ impl DecodedAnswer {
             return None;
         }
         let window = has_window.then_some(window);
-        Some(DecodedAnswer { key, window, notify: answer.flags & NOTIFY != 0 })
+        Some(DecodedAnswer { key, window, notify: answer.flags & NOTIFY != 0, proof: answer.proof })
     }
 }
 
@@ -129,7 +134,7 @@ mod tests {
     fn frames_survive() {
         assert_eq!(KeyQuestion::decode(KeyQuestion::encode(7)), Some(7));
         for (window, notify) in [(Some(window()), false), (Some(window()), true), (None, true)] {
-            let answer = DecodedAnswer { key: 7, window, notify };
+            let answer = DecodedAnswer { key: 7, window, notify, proof: 5 };
             assert_eq!(DecodedAnswer::decode(answer.encode()), Some(answer));
         }
     }
@@ -146,7 +151,7 @@ mod tests {
             KeyWindow { offset: i64::MAX - 1, ..window() },
         ];
         for window in refused {
-            let answer = DecodedAnswer { key: 7, window: Some(window), notify: false };
+            let answer = DecodedAnswer { key: 7, window: Some(window), notify: false, proof: 5 };
             assert_eq!(DecodedAnswer::decode(answer.encode()), None, "{window:?}");
         }
     }

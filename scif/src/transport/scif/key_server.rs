@@ -91,6 +91,8 @@ struct ServedChannel {
     windows: ChannelWindows,
     question: [u8; QUESTION],
     have: usize,
+    /// Proof of the pass of its connection.
+    proof: u64,
 }
 
 #[derive(Debug, Default)]
@@ -129,8 +131,8 @@ impl KeyServer {
         Ok(server)
     }
 
-    /// Takes over the channel of an initiator.
-    pub(super) fn admit(self: &Arc<Self>, stream: Stream) {
+    /// Takes over the channel of an initiator. Its answers contain the proof of a pass.
+    pub(super) fn admit(self: &Arc<Self>, stream: Stream, proof: u64) {
         let channel = ServedChannel {
             stream,
             windows: ChannelWindows {
@@ -140,6 +142,7 @@ impl KeyServer {
             },
             question: [0; QUESTION],
             have: 0,
+            proof,
         };
         let mut served = lock(&self.served);
         if !served.is_running && !served.is_stopped {
@@ -232,7 +235,7 @@ impl KeyServer {
             let key = KeyQuestion::decode(channel.question)?;
             let (found, notify) = self.keys.find(key);
             let window = found.and_then(|(slot, entry)| self.window(channel, slot, &entry));
-            let answer = DecodedAnswer { key, window, notify }.encode();
+            let answer = DecodedAnswer { key, window, notify, proof: channel.proof }.encode();
             // An initiator has fewer questions open than the queue has room for answers.
             if channel.stream.send(&answer).ok()? < answer.len() {
                 return None;

@@ -15,6 +15,7 @@ use scif_ring::{
     AtomicCounter, AtomicFlag, Bell, BellHandle, Forwarder, publish_fence, store_fence,
 };
 
+use super::channel_pass::{ChannelPasses, IssuedPass, Pass};
 use super::key_channel::{ChannelOwner, KeyChannel};
 use super::relay::{GreetingKind, Incoming, ReceiveOutcome, bells, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
@@ -59,6 +60,8 @@ pub(super) struct PortShared {
     warned: AtomicFlag,
     /// Fences behind RMA by DMA.
     pub(super) fences: AtomicCounter,
+    /// Passes of the connections, for key channels.
+    pub(super) passes: Arc<ChannelPasses>,
 }
 
 /// Doorbells in the windows of peers, in which we publish our sleep.
@@ -112,6 +115,7 @@ impl PortShared {
             died: Mutex::default(),
             warned: AtomicFlag::new(false),
             fences: AtomicCounter::new(0),
+            passes: Arc::default(),
         })
     }
 
@@ -262,6 +266,20 @@ struct Ends {
     keys: Option<Box<KeyChannel>>,
     stream: Arc<Stream>,
     outlet: Arc<Outlet>,
+    /// Pass of this end: its end refuses the key channel of the peer.
+    _pass: IssuedPass,
+}
+
+/// Peer of a new link.
+#[derive(Debug)]
+pub(super) struct LinkPeer {
+    /// Epoll token of the connection.
+    pub(super) token: u64,
+    pub(super) peer: PortId,
+    /// Pass of this end.
+    pub(super) pass: IssuedPass,
+    /// Pass of the peer, once it is known.
+    pub(super) theirs: Option<Pass>,
 }
 
 #[derive(Debug)]
@@ -274,6 +292,8 @@ pub(super) struct ScifLink {
     forwarding: Option<Forwarding>,
     rings: Rings,
     peer: PortId,
+    /// Pass of the peer, once it is known.
+    theirs: Option<Pass>,
     shared: Arc<PortShared>,
     id: ConnId,
 }
@@ -286,7 +306,7 @@ impl ScifLink {
         stream: Stream,
         segment: &Arc<Mapping>,
         rings: Rings,
-        (token, peer): (u64, PortId),
+        LinkPeer { token, peer, pass, theirs }: LinkPeer,
         side: Side,
     ) -> std::result::Result<ScifLink, OutOfRange> {
         let mut forwarding = None;
@@ -320,6 +340,7 @@ impl ScifLink {
                     notify,
                 ),
                 stream,
+                _pass: pass,
             }),
             stage: match (rings.ended, side) {
                 (Some(reason), _) => Stage::Ended(reason),
@@ -330,6 +351,7 @@ impl ScifLink {
             forwarding,
             rings,
             peer,
+            theirs,
             shared: Arc::clone(shared),
             id,
         })
@@ -402,8 +424,9 @@ impl ScifLink {
         match &mut self.stage {
             Stage::Greeted(arriving) => match arriving.read(stream) {
                 Ok(None) => None,
-                Ok(Some(GreetingKind::Welcome)) => {
+                Ok(Some(GreetingKind::Welcome(pass))) => {
                     self.stage = Stage::Up;
+                    self.theirs = Some(pass);
                     Some(LinkUpdate::Up(Box::new(self.shared.remote(&self.rings))))
                 }
                 Ok(Some(GreetingKind::No(reason))) | Err(reason) => Some(self.closed(reason)),
@@ -477,7 +500,9 @@ impl Link for ScifLink {
         stream.parts().0.key_windows()?;
         let owner = Arc::clone(&self.shared) as Arc<dyn ChannelOwner>;
         let channel = || Box::new(KeyChannel::new(&owner, stream, self.id, self.peer));
-        Some(&mut **keys.get_or_insert_with(channel))
+        let keys = keys.get_or_insert_with(channel);
+        keys.set_pass(self.theirs);
+        Some(&mut **keys)
     }
 
     fn close(&mut self, how: CloseKind) {

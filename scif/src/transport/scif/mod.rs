@@ -7,6 +7,7 @@
 mod acceptor;
 mod calls;
 mod carry;
+mod channel_pass;
 mod key_channel;
 mod key_frames;
 mod key_server;

@@ -19,7 +19,7 @@ use super::Scif;
 use super::acceptor::{AcceptThread, GreetedPeer};
 use super::calls::Calls;
 use super::key_server::KeyServer;
-use super::link::{CONN, NEWS, PortShared, ScifLink};
+use super::link::{CONN, LinkPeer, NEWS, PortShared, ScifLink};
 use super::relay::RelayGreeting;
 use super::stream::Stream;
 use super::windows;
@@ -106,8 +106,8 @@ impl ScifPort {
     fn join(&self, greeted: GreetedPeer, id: ConnId, side: Side) -> Result<Opened> {
         let token = token(CONN, id);
         let greeting = match side {
-            Side::Opener => greeted.rings.confirmation(self.id.port),
-            Side::Acceptor => RelayGreeting::welcome(self.id.port),
+            Side::Opener => greeted.rings.confirmation(self.id.port, greeted.pass.get()),
+            Side::Acceptor => RelayGreeting::welcome(self.id.port, greeted.pass.get()),
         };
         let joined = self.segment().and_then(|segment| {
             greeted.stream.greet(&greeting).map_err(|failure| os("scif_send", &failure))?;
@@ -121,12 +121,13 @@ impl ScifPort {
                 return Err(error);
             }
         };
-        let GreetedPeer { stream, from: peer, rings } = greeted;
+        let GreetedPeer { stream, from: peer, rings, pass, theirs } = greeted;
         let windows = rings.windows.clone();
         let place = if windows.is_some() { "lie in windows" } else { "are relayed" };
         log::debug!("the rings between {} and {peer} {place}", self.id);
         let remote = (side == Side::Acceptor).then(|| self.shared.remote(&rings));
-        let link = ScifLink::new(&self.shared, stream, &segment, rings, (token, peer), side)?;
+        let ends = LinkPeer { token, peer, pass, theirs };
+        let link = ScifLink::new(&self.shared, stream, &segment, rings, ends, side)?;
         Ok(Opened {
             peer,
             side,
@@ -150,12 +151,14 @@ impl ScifPort {
         let calls = &self.scif.calls;
         let port = self.id.port;
         let is_remote = dst.node != self.id.node;
+        let passes = Arc::clone(&self.shared.passes);
         let prepare = || {
             let mut stream = Stream::open(calls).map_err(|failure| os("scif_open", &failure))?;
             Ok(move || {
                 stream.connect(dst)?;
-                let rings = windows::open(&mut stream, port, is_remote)?;
-                Ok(GreetedPeer { stream, from: dst, rings })
+                let pass = passes.issue();
+                let rings = windows::open(&mut stream, (port, pass.get()), is_remote)?;
+                Ok(GreetedPeer { stream, from: dst, rings, pass, theirs: None })
             })
         };
         let shared = Arc::clone(&self.shared);

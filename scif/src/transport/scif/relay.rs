@@ -14,12 +14,13 @@ use scif_ring::spsc::PushError;
 use scif_ring::{Consumer, Producer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::channel_pass::Pass;
 use crate::error::{Reason, Refusal};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 
 /// Version of greetings and frames. A peer with another one is refused.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const MAGIC: u32 = u32::from_le_bytes(*b"ScKe");
 
 const HELLO: u8 = b'H';
@@ -68,9 +69,11 @@ pub(super) struct RelayGreeting {
     flags: u16,
     /// Offset of the sender's window, for the peer to map.
     window: i64,
+    /// Pass of the sender for this connection; in the hello of a key channel the claim of the peer.
+    pass: Pass,
 }
 
-const _: () = assert!(GREETING == 24);
+const _: () = assert!(GREETING == 40);
 
 /// Window that one side offers to the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -84,15 +87,16 @@ pub(super) struct Offer {
 /// Content of a greeting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum GreetingKind {
-    /// Hello of the opener, which listens at that port, with its window.
-    Hello(u16, Offer),
+    /// Hello of the opener, which listens at that port, with its window and its pass.
+    Hello(u16, Offer, Pass),
     /// Answer of the acceptor's thread to a hello with a window.
     Offer(Offer),
     /// Answer of the opener to the offer: whether both sides use the windows.
     Ready(bool),
-    Welcome,
-    /// Hello of a key channel.
-    KeyChannel,
+    /// Answer of the acceptor's endpoint, with its pass.
+    Welcome(Pass),
+    /// Hello of a key channel, with the claim of the pass of its peer.
+    KeyChannel(u64),
     No(Reason),
 }
 
@@ -107,6 +111,7 @@ impl RelayGreeting {
             port,
             flags: 0,
             window: NO_WINDOW,
+            pass: Pass::NONE,
         }
     }
 
@@ -115,8 +120,8 @@ impl RelayGreeting {
         RelayGreeting { flags, window: offer.window.unwrap_or(NO_WINDOW), ..self }
     }
 
-    pub(super) fn hello(port: u16, offer: Offer) -> RelayGreeting {
-        RelayGreeting::new(HELLO, 0, port).with(offer)
+    pub(super) fn hello(port: u16, offer: Offer, pass: Pass) -> RelayGreeting {
+        RelayGreeting { pass, ..RelayGreeting::new(HELLO, 0, port).with(offer) }
     }
 
     pub(super) fn offer(offer: Offer) -> RelayGreeting {
@@ -127,12 +132,12 @@ impl RelayGreeting {
         RelayGreeting::new(READY, u8::from(mapped), 0)
     }
 
-    pub(super) fn welcome(port: u16) -> RelayGreeting {
-        RelayGreeting::new(WELCOME, 0, port)
+    pub(super) fn welcome(port: u16, pass: Pass) -> RelayGreeting {
+        RelayGreeting { pass, ..RelayGreeting::new(WELCOME, 0, port) }
     }
 
-    pub(super) fn key_channel() -> RelayGreeting {
-        RelayGreeting::new(KEYS, 0, 0)
+    pub(super) fn key_channel(claim: u64) -> RelayGreeting {
+        RelayGreeting { pass: Pass { claim, ..Pass::NONE }, ..RelayGreeting::new(KEYS, 0, 0) }
     }
 
     pub(super) fn no(reason: Refusal) -> RelayGreeting {
@@ -167,11 +172,13 @@ impl RelayGreeting {
             (NO, 2) => Ok(GreetingKind::No(Reason::Refused(Refusal::Version))),
             (NO, 3) => Ok(GreetingKind::No(Reason::Refused(Refusal::Resources))),
             _ if !alike => Err(Reason::Refused(Refusal::Version)),
-            (HELLO, 0) if greeting.port != 0 => Ok(GreetingKind::Hello(greeting.port, offer)),
+            (HELLO, 0) if greeting.port != 0 => {
+                Ok(GreetingKind::Hello(greeting.port, offer, greeting.pass))
+            }
             (OFFER, 0) => Ok(GreetingKind::Offer(offer)),
             (READY, mapped @ 0..=1) => Ok(GreetingKind::Ready(mapped == 1)),
-            (WELCOME, 0) => Ok(GreetingKind::Welcome),
-            (KEYS, 0) => Ok(GreetingKind::KeyChannel),
+            (WELCOME, 0) => Ok(GreetingKind::Welcome(greeting.pass)),
+            (KEYS, 0) => Ok(GreetingKind::KeyChannel(greeting.pass.claim)),
             _ => Err(Reason::Corrupt),
         }
     }
@@ -423,6 +430,8 @@ mod tests {
     use super::*;
     use crate::segment::SEGMENT_BYTES;
 
+    const PASS: Pass = Pass { claim: 3, proof: 4 };
+
     /// A stream with the capacity of a driver's queue.
     #[derive(Default)]
     struct Queue(VecDeque<u8>);
@@ -578,8 +587,8 @@ mod tests {
         let offer = Offer { window: Some(4096), membarrier: true };
         let none = Offer { window: None, membarrier: false };
         for offer in [offer, none] {
-            let hello = RelayGreeting::hello(7, offer).encode();
-            assert_eq!(RelayGreeting::decode(hello), Ok(GreetingKind::Hello(7, offer)));
+            let hello = RelayGreeting::hello(7, offer, PASS).encode();
+            assert_eq!(RelayGreeting::decode(hello), Ok(GreetingKind::Hello(7, offer, PASS)));
             let answer = RelayGreeting::offer(offer).encode();
             assert_eq!(RelayGreeting::decode(answer), Ok(GreetingKind::Offer(offer)));
         }
@@ -587,23 +596,21 @@ mod tests {
             let ready = RelayGreeting::ready(mapped).encode();
             assert_eq!(RelayGreeting::decode(ready), Ok(GreetingKind::Ready(mapped)));
         }
-        assert_eq!(
-            RelayGreeting::decode(RelayGreeting::welcome(7).encode()),
-            Ok(GreetingKind::Welcome)
-        );
-        let channel = RelayGreeting::key_channel().encode();
-        assert_eq!(RelayGreeting::decode(channel), Ok(GreetingKind::KeyChannel));
+        let welcome = RelayGreeting::welcome(7, PASS).encode();
+        assert_eq!(RelayGreeting::decode(welcome), Ok(GreetingKind::Welcome(PASS)));
+        let channel = RelayGreeting::key_channel(9).encode();
+        assert_eq!(RelayGreeting::decode(channel), Ok(GreetingKind::KeyChannel(9)));
         for refusal in [Refusal::Closed, Refusal::Version, Refusal::Resources] {
             let decoded = RelayGreeting::decode(RelayGreeting::no(refusal).encode());
             assert_eq!(decoded, Ok(GreetingKind::No(Reason::Refused(refusal))));
         }
         assert_eq!(RelayGreeting::decode([0; GREETING]), Err(Reason::Corrupt));
         assert_eq!(
-            RelayGreeting::decode(RelayGreeting::hello(0, none).encode()),
+            RelayGreeting::decode(RelayGreeting::hello(0, none, PASS).encode()),
             Err(Reason::Corrupt),
             "nobody listens at 0"
         );
-        let mut other = RelayGreeting::hello(7, none);
+        let mut other = RelayGreeting::hello(7, none, PASS);
         other.version += 1;
         assert_eq!(RelayGreeting::decode(other.encode()), Err(Reason::Refused(Refusal::Version)));
     }

@@ -137,10 +137,16 @@ impl Drop for Stream {
 }
 
 /// Part of a greeting received so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arriving {
     bytes: [u8; GREETING],
     have: usize,
+}
+
+impl Default for Arriving {
+    fn default() -> Arriving {
+        Arriving { bytes: [0; GREETING], have: 0 }
+    }
 }
 
 impl Arriving {

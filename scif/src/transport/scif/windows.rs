@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::channel_pass::Pass;
 use super::relay::{GreetingKind, Offer, RelayGreeting};
 use super::sender::Wire;
 use super::stream::{Arriving, Stream};
@@ -47,10 +48,10 @@ impl Rings {
     }
 
     /// Returns the opener's last greeting, after which the acceptor accepts.
-    pub(super) fn confirmation(&self, port: u16) -> RelayGreeting {
+    pub(super) fn confirmation(&self, port: u16, pass: Pass) -> RelayGreeting {
         match self.is_offered {
             true => RelayGreeting::ready(self.windows.is_some()),
-            false => RelayGreeting::hello(port, offer(None)),
+            false => RelayGreeting::hello(port, offer(None), pass),
         }
     }
 
@@ -136,10 +137,14 @@ fn offer(own: Option<&OwnWindow>) -> Offer {
 ///
 /// # Errors
 /// The acceptor does not answer, or errors of `scif_send`.
-pub(super) fn open(stream: &mut Stream, port: u16, is_remote: bool) -> Result<Rings, Failure> {
+pub(super) fn open(
+    stream: &mut Stream,
+    (port, pass): (u16, Pass),
+    is_remote: bool,
+) -> Result<Rings, Failure> {
     let Some(own) = OwnWindow::register(stream) else { return Ok(Rings::relayed()) };
     let hello = offer(Some(&own));
-    stream.greet(&RelayGreeting::hello(port, hello))?;
+    stream.greet(&RelayGreeting::hello(port, hello, pass))?;
     let offered = match receive_offer(stream)? {
         Ok(offered) => offered,
         Err(reason) => return Ok(Rings::ended(reason)),

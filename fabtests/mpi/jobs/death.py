@@ -3,9 +3,10 @@
 
 "computes": rank 1 computes for SECONDS without a call of MPI; the send to it must not fail.
 "stops":    the same, but the process is stopped, and continued by a child.
-"dies":     rank 1 kills itself; the send to it must fail. Prints the seconds until then.
+"dies":     rank 1 kills itself; the send to it must fail.
 
-The last line of rank 0 is "death: ok". The only module is mpi4py.
+Rank 0 writes the result, and the seconds until then, into FILE: a launcher drops output after the
+death of a rank. The first line is "death: ok". The only module is mpi4py.
 """
 
 import os
@@ -16,7 +17,7 @@ import time
 
 from mpi4py import MPI
 
-mode, seconds = sys.argv[1], float(sys.argv[2])
+mode, seconds, file = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 comm = MPI.COMM_WORLD
 comm.Set_errhandler(MPI.ERRORS_RETURN)
 message = bytearray(b"x" * 100_000)
@@ -46,9 +47,9 @@ try:
 except MPI.Exception as error:
     failed = error
 taken = time.monotonic() - begin
-print(f"death: rank 1 {mode}: the send ended after {taken:.1f} s: {failed or 'done'}", flush=True)
-if (failed is not None) == (mode == "dies"):
-    print("death: ok", flush=True)
+with open(file, "w") as out:
+    print("death:", "ok" if (failed is not None) == (mode == "dies") else "failed", file=out)
+    print(f"rank 1 {mode}: the send ended after {taken:.1f} s: {failed or 'done'}", file=out)
 if mode == "dies":
     # MPI_Finalize would wait for the dead rank.
     os._exit(0)

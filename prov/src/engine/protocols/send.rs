@@ -284,7 +284,8 @@ pub(crate) fn submit(
 
 /// Announces a message whose payload stays here until the receiver fetches it. The payload of a
 /// datagram is copied and the datagram completed: its sender must not wait for a receive that
-/// may never be posted.
+/// may never be posted. A network reads the payload only while the sender makes progress, so there
+/// the datagram completes later, and its sender knows until when to do so.
 fn send_rts(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
@@ -302,6 +303,7 @@ fn send_rts(
     };
     let owned = ep.cfg.datagram
         && message.flags & AWAITS_TARGET == 0
+        && conn.remote_reads().is_none()
         && ep.ops.kept().saturating_add(len) <= KEPT_MAX;
     let mut list = Vec::new();
     if iov.len() > 1 && !owned {

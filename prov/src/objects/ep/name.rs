@@ -75,7 +75,7 @@ fn set_name(core: &EpCore, name: &[u8]) -> Result<(), Errno> {
     let mut ip = ip_of(name);
     if wanted != now {
         let (old, av) = (core.idx(), cfg.av);
-        let networked = !cfg.connected && !cfg.datagram;
+        let networked = !cfg.connected;
         let sock = take_port(&core.dom, name, networked)?;
         ip = sock.network_name().map_or(ip, |name| *name.ip());
         let new = core.dom.add_ep(Endpoint::new(cfg, sock))?;

@@ -230,7 +230,7 @@ fn create(
 
 /// Whether endpoints of that type have a network to other hosts.
 fn type_is_networked(type_: u32) -> bool {
-    type_ == fi::FI_EP_RDM
+    matches!(type_, fi::FI_EP_RDM | fi::FI_EP_DGRAM)
 }
 
 /// Returns the configuration of an endpoint that is not bound yet.

@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 USER = ROOT / "docs/user"
 INDEX = USER / "index-of-names.md"
-NOT_DOCUMENTS = {".git", "build", "target", "autom4te.cache"}
+NOT_DOCUMENTS = {".git", ".github", "build", "target", "autom4te.cache"}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

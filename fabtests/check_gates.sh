@@ -453,10 +453,20 @@ loom_kofi() {
     grep -h ' schedules$' "$LOGS/loom-kofi.log"
 }
 
+# Two bills of one tree are equal, and list each package once.
+bill_of_materials() {
+    local cargo="${CARGO[*]}"
+    CARGO=$cargo fabtests/sbom.py "$BUILD/sbom.json" &&
+        CARGO=$cargo fabtests/sbom.py "$BUILD/sbom-again.json" &&
+        cmp "$BUILD/sbom.json" "$BUILD/sbom-again.json" &&
+        ! grep '"bom-ref"' "$BUILD/sbom.json" | sort | uniq -d | grep .
+}
+
 installation() {
     gate "the installation, and the examples against it"
     cases_of "configure, install, install-strip, uninstall, --disable-provider" install \
         fabtests/install.sh "$BUILD"
+    case_of "bill of materials (build/sbom.json)" sbom bill_of_materials
     case_of "cargo build --examples" examples \
         "${CARGO[@]}" build --release --locked -p scif-api --examples
     cases_of "examples in C, C++ and Rust, memcheck" scif-examples \

@@ -63,6 +63,11 @@ pub struct WindowCounts {
     pub unregistered: u64,
     /// Fences behind RMA by DMA that were ordered.
     pub fences: u64,
+    /// Sends on the streams of established connections: doorbells, last frames, and records where
+    /// the rings do not lie in windows.
+    pub stream_sends: u64,
+    /// Bytes of these sends.
+    pub stream_bytes: u64,
 }
 
 /// Windows of the keys of one peer. No function waits for the peer, except an RMA by the CPU.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use scif_fabtests::harness::sandbox;
+use scif_fabtests::harness::{sandbox, seccomp};
 use scif_fabtests::prelude::*;
 
 use super::atomic::spec;
@@ -32,6 +32,8 @@ pub(crate) const CASES: &[Case] = &[
     case("windows/one_fence_for_many", 2, one_fence_for_many).under(BY_DMA),
     case("windows/memory_used_again", 2, memory_used_again).under(BY_CPU),
     case("windows/memory_used_again_by_dma", 2, memory_used_again).under(BY_DMA),
+    case("windows/messages_between_pollers", 2, |r| pingpong(r, RingPlace::Windows)).under(BY_CPU),
+    case("windows/messages_without_windows", 2, |r| pingpong(r, RingPlace::Stream)).under(BY_CPU),
     case("windows/many_keys", 2, many_keys).under(BY_CPU).within(120),
 ];
 
@@ -157,6 +159,48 @@ fn memory_used_again(rank: &Rank) -> Outcome {
         if round % 2 == 0 { memory.renew()? } else { memory.drop_contents()? }
     }
     rig.barrier()
+}
+
+/// Place of the rings of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum RingPlace {
+    Windows,
+    Stream,
+}
+
+/// Exchanges short messages. Between ranks that poll, none crosses the stream if the rings lie in
+/// windows, and each one does where no page moves into a window.
+fn pingpong(rank: &Rank, place: RingPlace) -> Outcome {
+    const MESSAGES: u64 = 200;
+    /// Sends of the last frame, and of a doorbell before the ranks poll.
+    const OTHERS: u64 = 4;
+    rank.only_scif("its transport")?;
+    if place == RingPlace::Stream {
+        seccomp::deny(&[libc::SYS_userfaultfd])?;
+    }
+    let text = counted(|| {
+        let rig = Rig::open(rank, &spec())?;
+        let (from, to) = (Buf::new(8), Buf::new(8));
+        for number in 0..MESSAGES {
+            rig.post(|| rig.ep.recv(to, rig.peer(), 1))?;
+            if rank.index == 0 {
+                from.store_u64(0, number);
+                rig.complete(2, || rig.ep.send(from, rig.peer(), 2))?;
+                rig.received(1)?;
+                check_eq!(to.load_u64(0), number);
+            } else {
+                rig.received(1)?;
+                rig.complete(2, || rig.ep.send(to, rig.peer(), 2))?;
+            }
+        }
+        rig.barrier()
+    })?;
+    let sends = operations(&text, "stream")?;
+    match place {
+        RingPlace::Windows => check!(sends <= OTHERS, "{text}"),
+        RingPlace::Stream => check!(sends >= MESSAGES, "{text}"),
+    }
+    Ok(())
 }
 
 /// Registers, writes and closes many regions, each with its own window.

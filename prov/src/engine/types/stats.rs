@@ -86,8 +86,9 @@ impl Stats {
     pub(crate) fn line(&self, endpoint: &str, peers: usize, counts: WindowCounts) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
-            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{}{}{}{} fences {} \
-            windows {} unexpected {} fallbacks {} no_direct {} (operations/bytes)",
+            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{}{}{}{} \
+            stream {}/{} fences {} windows {} unexpected {} fallbacks {} no_direct {} \
+            (operations/bytes)",
             p("sent", &self.sent),
             p("received", &self.received),
             p("inline", &self.inline),
@@ -102,6 +103,8 @@ impl Stats {
             p("withdrawn", &self.writes.withdrawn),
             p("window_cpu", &self.windows.cpu),
             p("window_dma", &self.windows.dma),
+            counts.stream_sends,
+            counts.stream_bytes,
             counts.fences,
             counts.registered,
             self.unexpected,

@@ -174,7 +174,7 @@ impl KeyServer {
         WindowCounts {
             registered: self.registered.get(),
             unregistered: self.unregistered.get(),
-            fences: 0,
+            ..WindowCounts::default()
         }
     }
 

@@ -241,7 +241,8 @@ impl Port for ScifPort {
 
     fn window_counts(&self) -> WindowCounts {
         let counts = self.key_server.as_ref().map(|server| server.counts()).unwrap_or_default();
-        WindowCounts { fences: self.shared.fences.get(), ..counts }
+        let (stream_sends, stream_bytes) = self.shared.lingering.sent();
+        WindowCounts { fences: self.shared.fences.get(), stream_sends, stream_bytes, ..counts }
     }
 
     fn set_sleeping(&mut self, sleeping: bool) {

@@ -47,11 +47,14 @@ pub(super) trait Wire: std::fmt::Debug + Send + Sync {
     fn raw(&self) -> RawFd;
 }
 
-/// Connections of one port that were closed before all data was sent.
+/// Connections of one port that were closed before all data was sent, and the data that all its
+/// connections have sent.
 #[derive(Debug, Default)]
 pub(super) struct Lingering {
     over: Mutex<Vec<Arc<AtomicFlag>>>,
     changed: Condvar,
+    sends: AtomicCounter,
+    bytes: AtomicCounter,
 }
 
 impl Lingering {
@@ -59,6 +62,16 @@ impl Lingering {
         let mut all = lock(&self.over);
         all.retain(|over| !over.get());
         all.push(Arc::clone(over));
+    }
+
+    fn count(&self, bytes: usize) {
+        self.sends.add(1);
+        self.bytes.add(bytes as u64);
+    }
+
+    /// Returns the number of sends, and of their bytes.
+    pub(super) fn sent(&self) -> (u64, u64) {
+        (self.sends.get(), self.bytes.get())
     }
 
     fn notify(&self) {
@@ -247,8 +260,10 @@ impl Outlet {
             }
             let sent = records.flush(|bytes| match self.wire.send(bytes) {
                 Err(Failure::Interrupted) => Ok(0),
+                Ok(0) => Ok(0),
                 Ok(n) => {
-                    *moved |= n > 0;
+                    *moved = true;
+                    self.lingering.count(n);
                     Ok(n)
                 }
                 failed => failed,

@@ -11,6 +11,7 @@
 mod api;
 mod copies;
 mod events;
+mod faults;
 mod general;
 mod handles;
 mod interrupts;
@@ -42,6 +43,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("copies", copies::CASES),
     ("interrupts", interrupts::CASES),
     ("queues", queues::CASES),
+    ("faults", faults::CASES),
 ];
 
 /// Result of a run.

@@ -48,8 +48,9 @@ pub(crate) mod code {
 pub(crate) const CONNECT: u32 = 1;
 pub(crate) const DISCONNECT: u32 = 2;
 pub(crate) const LOST: u32 = 5;
-/// `SCI_SEQ_OK`, `SCI_SEQ_NOT_RETRIABLE`
+/// `SCI_SEQ_OK`, `SCI_SEQ_RETRIABLE`, `SCI_SEQ_NOT_RETRIABLE`
 pub(crate) const SEQ_OK: u32 = 0;
+pub(crate) const SEQ_RETRIABLE: u32 = 1;
 pub(crate) const SEQ_NOT_RETRIABLE: u32 = 2;
 /// `SCI_CALLBACK_CANCEL`, `SCI_CALLBACK_CONTINUE`
 pub(crate) const CANCEL: u32 = 1;

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use scif::{Config, unknown_settings};
 
+use crate::fault::{self, FaultPlan};
 use crate::node::{NodeId, default_node};
 
 /// Possible numbers of adapters of a node.
@@ -20,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) node: NodeId,
     /// Number of adapters of every node (`SISCI_ADAPTERS`); adapters have the numbers below it.
     pub(crate) adapters: u32,
+    /// Errors to inject (`SISCI_FAULT`).
+    pub(crate) faults: FaultPlan,
 }
 
 impl Settings {
@@ -28,7 +31,7 @@ impl Settings {
         let mut settings = Settings::from_lookup(Config::from_env(), |name| {
             env::var(name).ok().filter(|value| !value.is_empty())
         });
-        let names = ["SISCI_NODE", "SISCI_ADAPTERS"].map(str::to_owned);
+        let names = ["SISCI_NODE", "SISCI_ADAPTERS", "SISCI_FAULT"].map(str::to_owned);
         let set = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         settings.engine.warnings.extend(unknown_settings("SISCI_", &names, set));
         settings
@@ -36,7 +39,7 @@ impl Settings {
 
     fn from_lookup(engine: Config, lookup: impl Fn(&str) -> Option<String>) -> Settings {
         let node = default_node(engine.node);
-        let mut settings = Settings { engine, node, adapters: 1 };
+        let mut settings = Settings { engine, node, adapters: 1, faults: FaultPlan::default() };
         if let Some(value) = lookup("SISCI_NODE") {
             match value.parse().ok().and_then(NodeId::new) {
                 Some(node) => settings.node = node,
@@ -47,6 +50,12 @@ impl Settings {
             match value.parse() {
                 Ok(count) if ADAPTERS.contains(&count) => settings.adapters = count,
                 _ => settings.warn("SISCI_ADAPTERS", &value, "not a number from 1 to 16"),
+            }
+        }
+        if let Some(value) = lookup("SISCI_FAULT") {
+            match FaultPlan::parse(&value) {
+                Some(faults) => settings.faults = faults,
+                None => settings.warn("SISCI_FAULT", &value, fault::FORM),
             }
         }
         settings
@@ -77,5 +86,9 @@ mod tests {
         let settings = with(1, &[("SISCI_NODE", "6"), ("SISCI_ADAPTERS", "17")]);
         assert_eq!((settings.node.number(), settings.adapters), (8, 1));
         assert_eq!(settings.engine.warnings.len(), 2);
+        let settings = with(1, &[("SISCI_FAULT", "retriable:1/0")]);
+        assert_eq!(settings.faults, FaultPlan::default());
+        let warning = settings.engine.warnings.concat();
+        assert!(warning.contains("retriable:N/M") && warning.ends_with(": retriable:1/0"));
     }
 }

@@ -11,6 +11,7 @@ use scif::sys::{process, unix};
 
 use crate::config::Settings;
 use crate::error::{Outcome, SciError, fail};
+use crate::fault::Faults;
 use crate::lock::take;
 use crate::node::{self, Kind, NodeId, PROCESSES_MAX};
 use crate::poller::{Poller, Source};
@@ -29,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) callbacks: Arc<Poller>,
     /// Thread that executes transfers, started by the first queue.
     transfers: OnceLock<Arc<Poller>>,
+    pub(crate) faults: Faults,
     maker: Maker,
     uid: u32,
     presence: Mutex<Option<Arc<Presence>>>,
@@ -70,6 +72,7 @@ impl Context {
             service: Poller::start("sisci-service")?,
             callbacks: Poller::start("sisci-callback")?,
             transfers: OnceLock::new(),
+            faults: Faults::new(settings.faults.clone()),
             maker: Maker::here(),
             uid,
             presence: Mutex::new(None),
@@ -132,10 +135,16 @@ impl Context {
     /// Whether a process of a node exists.
     pub(crate) fn is_online(&self, node: NodeId) -> bool {
         node == self.settings.node
-            || (0..PROCESSES_MAX).any(|process| {
-                self.connect(&node::name_of(node, Kind::Process, process), wire::deadline(0))
-                    .map_or_else(|failure| failure.code == SciError::Timeout, |_| true)
-            })
+            || !self.is_lost(node.number())
+                && (0..PROCESSES_MAX).any(|process| {
+                    self.connect(&node::name_of(node, Kind::Process, process), wire::deadline(0))
+                        .map_or_else(|failure| failure.code == SciError::Timeout, |_| true)
+                })
+    }
+
+    /// Whether an injected fault separates this process from a node.
+    pub(crate) fn is_lost(&self, node: u32) -> bool {
+        NodeId::new(node).is_some_and(|node| self.faults.is_lost(self.settings.node, node))
     }
 
     /// Checks an adapter number.
@@ -166,6 +175,7 @@ impl Context {
     /// Leaves the node, and ends the threads.
     pub(crate) fn leave(&self) {
         take(&self.presence).take();
+        self.faults.stop();
         self.service.stop();
         self.callbacks.stop();
         if let Some(transfers) = self.transfers.get() {

@@ -310,6 +310,9 @@ impl DmaQueue {
     }
 
     fn execute(&self, copy: &Copy) -> SciError {
+        if self.desc.context.faults.take_retriable() {
+            return SciError::TransferFailed;
+        }
         let mut done = 0;
         while done < copy.to.len() {
             if self.aborted.get() {

@@ -12,6 +12,7 @@ mod desc;
 mod dma;
 mod error;
 mod events;
+mod fault;
 mod ffi;
 mod flags;
 mod interrupt;

@@ -371,6 +371,12 @@ impl LocalSegment {
         )
     }
 
+    /// Loses the connections of nodes that an injected fault cuts off.
+    pub(crate) fn lose(&self) {
+        let context = &self.desc.context;
+        self.servers.iter().for_each(|server| server.lose(|request| context.is_lost(request.node)));
+    }
+
     fn happened(&self, event: LocalEvent) {
         if let Some(callback) = &self.callback {
             let callback = Arc::clone(callback);
@@ -422,6 +428,9 @@ impl Host for LocalSegment {
         let state = take(&self.state);
         let memory = state.memory.as_ref().filter(|_| !state.removed);
         let memory = memory.ok_or(SciError::NoSuchSegment)?;
+        if self.desc.context.is_lost(request.node) {
+            return fail(SciError::NoSuchSegment);
+        }
         let is_of_group = self.flags & flags::BROADCAST != 0;
         if request.kind() == Some(PacketKind::Attach) {
             let to_group = request.value & flags::BROADCAST != 0 && is_of_group;

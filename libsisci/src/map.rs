@@ -149,6 +149,12 @@ impl Map {
         }
     }
 
+    /// Whether an injected fault has lost the transfers before this check.
+    pub(crate) fn take_retriable(&self) -> bool {
+        matches!(self.target, Mapped::Remote(_))
+            && self.target.desc().context.faults.take_retriable()
+    }
+
     fn status(&self) -> SequenceStatus {
         match &self.target {
             Mapped::Local(_) => SequenceStatus::Ok,
@@ -180,11 +186,13 @@ impl Map {
     }
 }
 
-/// `sci_sequence_status_t`; software never needs a retry.
+/// `sci_sequence_status_t`
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(crate) enum SequenceStatus {
     Ok = 0,
+    /// Reported by injected faults only.
+    Retriable = 1,
     NotRetriable = 2,
     Pending = 3,
 }
@@ -212,6 +220,14 @@ impl Sequence {
     pub(crate) fn remove(&self) {
         self.map.release();
         self.map.target.desc().release();
+    }
+
+    /// Ends the check of a program: the state, or an injected fault.
+    pub(crate) fn check(&self) -> SequenceStatus {
+        match self.map.status() {
+            SequenceStatus::Ok if self.map.take_retriable() => SequenceStatus::Retriable,
+            status => status,
+        }
     }
 
     /// Returns its state: all earlier accesses have succeeded, or the owner is gone.

@@ -4,8 +4,10 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use rustix::io::Errno;
 use scif::slab::{Slab, SlabId};
 use scif::sys::fork::Maker;
+use scif::sys::thread::spawn_quiet;
 use scif_ring::counter::AtomicCounter;
 
 use crate::config::Settings;
@@ -124,6 +126,7 @@ pub(crate) fn initialize() -> Outcome<()> {
     let settings = Settings::from_env();
     scif::logging::log_to_stderr("libsisci", settings.engine.log);
     let context = Context::new(settings)?;
+    start_faults(&context)?;
     let inherited =
         library.replace(Library { context, users: 1, objects: Slab::with_generation(1) });
     // Objects of the parent: their descriptors are closed in this process.
@@ -131,6 +134,45 @@ pub(crate) fn initialize() -> Outcome<()> {
         std::mem::drop(inherited);
     }
     Ok(())
+}
+
+/// Starts the thread that injects losses, if there are any.
+///
+/// # Errors
+/// Errors of the system when threads are short.
+fn start_faults(context: &Arc<Context>) -> Outcome<()> {
+    if context.faults.losses().is_empty() {
+        return Ok(());
+    }
+    let context = Arc::clone(context);
+    let inject = move || {
+        for loss in context.faults.losses() {
+            if !context.faults.wait(loss) {
+                return;
+            }
+            log::warn!("node {}: lost, as SISCI_FAULT demands", loss.node.number());
+            lose();
+        }
+    };
+    spawn_quiet("sisci-fault", inject)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
+    Ok(())
+}
+
+/// Loses the connections that injected faults cut off.
+fn lose() {
+    let found = |library: &Library| -> Vec<Object> {
+        library.objects.iter().map(|(_, object)| object.clone()).collect()
+    };
+    // Without the lock: the ends of connections are events of the program.
+    let objects = usable(&read()).map_or_else(|_| Vec::new(), found);
+    for object in objects {
+        match object {
+            Object::Local(segment) => segment.lose(),
+            Object::Remote(segment) => segment.lose(),
+            _ => {}
+        }
+    }
 }
 
 /// Ends one use of the library (`SCITerminate`). The last one leaves the node, if all objects were

@@ -26,6 +26,7 @@ struct Owner {
 pub(crate) struct RemoteInterrupt {
     desc: Arc<Desc>,
     pub(crate) kind: Kind,
+    node: NodeId,
     owners: Mutex<Vec<Owner>>,
 }
 
@@ -76,6 +77,9 @@ impl RemoteInterrupt {
     ) -> Outcome<Arc<RemoteInterrupt>> {
         desc.context.check_adapter(adapter)?;
         let node = NodeId::checked(node)?;
+        if desc.context.is_lost(node.number()) {
+            return fail(SciError::NoSuchSegment);
+        }
         let mut owners = Vec::new();
         let alone = node::name_of(node, kind, number);
         match Owner::connect(desc, (kind, &alone), adapter, deadline) {
@@ -92,7 +96,8 @@ impl RemoteInterrupt {
             return fail(SciError::NoSuchSegment);
         }
         desc.hold();
-        Ok(Arc::new(RemoteInterrupt { desc: Arc::clone(desc), kind, owners: Mutex::new(owners) }))
+        let (desc, owners) = (Arc::clone(desc), Mutex::new(owners));
+        Ok(Arc::new(RemoteInterrupt { desc, kind, node, owners }))
     }
 
     /// Triggers the interrupt at all live owners.
@@ -106,7 +111,7 @@ impl RemoteInterrupt {
         }
         let mut owners = take(&self.owners);
         owners.retain(Owner::is_alive);
-        if owners.is_empty() {
+        if owners.is_empty() || self.desc.context.is_lost(self.node.number()) {
             return fail(SciError::NotConnected);
         }
         if self.kind == Kind::Interrupt {

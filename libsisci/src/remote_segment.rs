@@ -94,6 +94,9 @@ impl Target {
 
     /// Sends a request to a name.
     fn request(&self, context: &Context, name: &str, deadline: Deadline) -> Outcome<PrivateFd> {
+        if context.is_lost(self.node) {
+            return fail(SciError::NoSuchSegment);
+        }
         let request = Packet {
             node: context.settings.node.number(),
             adapter: self.adapter,
@@ -232,6 +235,13 @@ impl RemoteSegment {
         };
         take(&self.state).phase = phase;
         self.happened(RemoteEvent { reason, status: SciError::Ok });
+    }
+
+    /// Loses a connection to a node that an injected fault cuts off.
+    pub(crate) fn lose(&self) {
+        if self.desc.context.is_lost(self.target.node) {
+            self.lost();
+        }
     }
 
     fn lost(&self) {

@@ -138,6 +138,16 @@ impl Server {
         }
     }
 
+    /// Disconnects admitted clients, chosen by their requests, as if they had died.
+    pub(crate) fn lose(&self, chosen: impl Fn(&Packet) -> bool) {
+        for client in self.list() {
+            let request = *take(&client.request);
+            if request.is_some_and(|request| chosen(&request)) {
+                client.end(self, false);
+            }
+        }
+    }
+
     fn drop_client(&self, client: &Client) {
         if let Some(place) = client.place.get() {
             let dropped = take(&self.clients).remove(*place);

@@ -79,7 +79,7 @@ extern "C" fn SCICheckSequence(sequence: Handle, flags: u32, error: *mut u32) ->
         if flags & flags::NO_STORE_BARRIER == 0 {
             full_fence();
         }
-        Ok(sequence.status() as u32)
+        Ok(sequence.check() as u32)
     })
 }
 
@@ -160,6 +160,14 @@ fn checked_place(sequence: Handle, map: Handle) -> Outcome<Place> {
     Ok(place)
 }
 
+/// Fails for an injected fault, if the flags ask for a check.
+fn check_faults(map: Handle, flags: u32) -> Outcome<()> {
+    if flags & flags::ERROR_CHECK != 0 && object::<Map>(map)?.take_retriable() {
+        return fail(SciError::TransferFailed);
+    }
+    Ok(())
+}
+
 /// Fails for an owner that is gone, if the flags ask for a check.
 fn check_errors(map: Handle, flags: u32) -> Outcome<()> {
     if flags & flags::ERROR_CHECK == 0 {
@@ -219,6 +227,7 @@ unsafe extern "C" fn SCIMemCpy(
     guard(error, (), || {
         let place = checked_place(sequence, map)?;
         check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
+        check_faults(map, flags)?;
         // SAFETY: by the caller's contract.
         unsafe { copy(place, local, offset, size, flags) }?;
         check_errors(map, flags)
@@ -258,6 +267,7 @@ unsafe extern "C" fn SCIMemCopy(
     guard(error, (), || {
         let place = checked_place(std::ptr::null_mut(), map)?;
         check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
+        check_faults(map, flags)?;
         // SAFETY: by the caller's contract.
         unsafe { copy(place, local, offset, size, flags) }?;
         check_errors(map, flags)
@@ -308,6 +318,7 @@ unsafe extern "C" fn SCITransferBlock(
         }
         let local =
             std::ptr::with_exposed_provenance_mut(Place::of(&source).at(source_offset, size)?);
+        check_faults(target, flags::ERROR_CHECK)?;
         // SAFETY: `at` checked the range of the source; by the caller's contract both mappings
         // remain mapped.
         unsafe { copy(Place::of(&found), local, target_offset, size, 0) }?;

@@ -122,6 +122,8 @@ pub struct Section(std::marker::PhantomData<*mut ()>);
 pub fn section() -> Section {
     let depth = SECTIONS.get();
     if depth == 0 {
+        // A fork waits for sections only if its handlers are registered.
+        install();
         // Without contention `errno` needs no protection.
         let guard = GATE
             .try_read()

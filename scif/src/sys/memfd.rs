@@ -2,6 +2,7 @@
 //! Anonymous memory with a descriptor for other processes, and the seals that make it safe to map
 //! memory from another process. See `memfd_create(2)`, F_ADD_SEALS in `fcntl(2)`.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Once;
 
@@ -97,13 +98,15 @@ pub(crate) fn file_limit() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Opens the memfds of a process with a name, read-only, among `most` of its descriptors.
+/// Opens the memfds of a process with a name, read-only, among `most` of its descriptors: each file
+/// once. Concurrent readers, which hold descriptors of the same files, would otherwise open more
+/// with each round.
 ///
 /// # Errors
 /// ENOENT: no such process. EACCES: the process may not be inspected.
 pub(crate) fn open_named(pid: i32, name: &str, most: usize) -> Result<Vec<OwnedFd>, Errno> {
     let wanted = format!("/memfd:{name} (deleted)");
-    let mut found = Vec::new();
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
     for entry in rustix::fs::Dir::new(rustix::fs::open(
         format!("/proc/{pid}/fd"),
         rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
@@ -114,7 +117,12 @@ pub(crate) fn open_named(pid: i32, name: &str, most: usize) -> Result<Vec<OwnedF
         let path = format!("/proc/{pid}/fd/{}", entry?.file_name().to_string_lossy());
         let is_it = rustix::fs::readlink(&path, Vec::new())
             .is_ok_and(|target| target.as_bytes() == wanted.as_bytes());
-        if is_it && let Ok(fd) = open_without_waiting(&path, rustix::fs::OFlags::RDONLY) {
+        let mut is_new =
+            || rustix::fs::stat(&path).is_ok_and(|file| known.insert((file.st_dev, file.st_ino)));
+        if is_it
+            && is_new()
+            && let Ok(fd) = open_without_waiting(&path, rustix::fs::OFlags::RDONLY)
+        {
             found.push(fd);
         }
     }
@@ -261,6 +269,19 @@ mod tests {
         assert!(is_shared(&fd));
         drop(map);
         assert!(!is_shared(&fd));
+    }
+
+    #[test]
+    fn each_file_is_opened_once() {
+        let name = "scif-test-once";
+        let (one, other) = (create(name, 4096).unwrap(), create(name, 4096).unwrap());
+        let copies: Vec<_> = (0..50).map(|_| one.try_clone().unwrap()).collect();
+        let own = crate::sys::process::pid();
+        let found = open_named(own, name, usize::MAX).unwrap();
+        assert_eq!(found.len(), 2);
+        // The descriptors of a reader are found by the next one.
+        assert_eq!(open_named(own, name, usize::MAX).unwrap().len(), 2);
+        drop((copies, other));
     }
 
     #[test]

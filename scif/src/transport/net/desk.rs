@@ -58,7 +58,7 @@ struct Book {
     ready: Vec<u64>,
     reads: NetReads,
     /// Time of the last message.
-    heard_ns: u64,
+    received_ns: u64,
 }
 
 impl NetDesk {
@@ -81,7 +81,7 @@ impl NetDesk {
         stream.flush(&mut *self.wire, self.node)?;
         self.book.streams.insert(token, stream);
         self.book.list(token);
-        self.book.heard_ns = now_ns();
+        self.book.received_ns = now_ns();
         Ok((token, segment))
     }
 
@@ -187,7 +187,7 @@ impl NetDesk {
     /// Asks the peer of a connection for a sign of life, if it has been silent.
     pub(super) fn probe(&mut self, token: u64, now: u64) {
         if let Some(stream) = self.book.streams.get_mut(&token) {
-            stream.probe(now);
+            stream.ping_if_silent(now);
             self.flush(token);
         }
     }
@@ -320,7 +320,7 @@ impl NetDesk {
 
     /// Whether a message is expected soon.
     pub(super) fn is_expecting(&self, now: u64) -> bool {
-        now.saturating_sub(self.book.heard_ns) < EXPECT_NS
+        now.saturating_sub(self.book.received_ns) < EXPECT_NS
             || !self.book.listed.is_empty()
             || self.book.reads.is_expecting()
     }
@@ -350,12 +350,12 @@ impl Book {
                     );
                     return;
                 };
-                self.heard_ns = now_ns();
+                self.received_ns = now_ns();
                 self.on_message(&head, rest);
             }
             WireEvent::Lost(peer) => self.on_lost(peer),
             WireEvent::ReadEnded { number, is_done } => {
-                self.heard_ns = now_ns();
+                self.received_ns = now_ns();
                 self.reads.note_ended(number, is_done);
             }
         }
@@ -421,7 +421,7 @@ impl Book {
     fn doubt(&mut self, peer: PortId) {
         let Book { streams, listed, .. } = self;
         for stream in streams.values_mut().filter(|stream| stream.peer == peer) {
-            stream.ask();
+            stream.ping();
             if !std::mem::replace(&mut stream.listed, true) {
                 listed.push(stream.token);
             }

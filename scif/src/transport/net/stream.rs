@@ -136,7 +136,7 @@ impl NetStream {
             return Err(Reason::Corrupt);
         }
         self.receiver.sequence = expected.wrapping_add(1);
-        self.watch.note_heard(now_ns());
+        self.watch.note_received(now_ns());
         if !self.sender.window.note_credit(head.credit()) {
             return Err(Reason::Corrupt);
         }
@@ -158,7 +158,7 @@ impl NetStream {
     /// Notes that the first message of the peer has arrived, a greeting.
     pub(super) fn note_greeting(&mut self) {
         self.receiver.sequence = 1;
-        self.watch.note_heard(now_ns());
+        self.watch.note_received(now_ns());
     }
 
     /// Notes the end of the connection, unless one is noted.
@@ -204,15 +204,15 @@ impl NetStream {
         }
     }
 
-    /// Asks a peer that was heard whether it still has this connection.
-    pub(super) fn ask(&mut self) {
-        if self.is_open() && self.watch.was_heard() {
+    /// Pings a peer that has answered before, which replies whether it has this connection.
+    pub(super) fn ping(&mut self) {
+        if self.is_open() && self.watch.has_received() {
             self.due = Some(FrameKind::Ping);
         }
     }
 
-    /// Asks a silent peer, for which the owner waits, for a sign of life.
-    pub(super) fn probe(&mut self, now: u64) {
+    /// Pings a silent peer for which the owner waits.
+    pub(super) fn ping_if_silent(&mut self, now: u64) {
         if self.is_open() && self.due.is_none() && self.watch.take_ping(now) {
             self.due = Some(FrameKind::Ping);
         }

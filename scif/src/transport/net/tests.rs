@@ -58,14 +58,14 @@ impl Host {
         self.endpoint.conn(id).unwrap()
     }
 
-    fn say(&mut self, id: ConnId, kind: u8, head: &[u8], body: &[u8]) -> bool {
+    fn send_record(&mut self, id: ConnId, kind: u8, head: &[u8], body: &[u8]) -> bool {
         let conn = self.conn(id);
         let pushed = conn.tx().push_slice(kind, head, body).is_ok();
         conn.notify();
         pushed
     }
 
-    fn hear(&mut self, id: ConnId) -> Option<(u8, Vec<u8>, Vec<u8>)> {
+    fn receive_record(&mut self, id: ConnId) -> Option<(u8, Vec<u8>, Vec<u8>)> {
         let rx = self.conn(id).rx();
         let record = rx.peek().unwrap()?;
         let mut body = vec![0; record.body.len()];
@@ -124,30 +124,30 @@ fn records_of_every_size_cross_in_order_in_both_directions() {
         let byte = u8::try_from(i % 251).unwrap();
         (byte, vec![byte; i % (HEAD_MAX + 1)], vec![!byte; sizes[i % sizes.len()]])
     };
-    let (mut sent, mut heard, mut answered) = (0, 0, 0);
+    let (mut sent, mut received, mut answered) = (0, 0, 0);
     let mut polls = 0;
     while answered < 3000 {
         polls += 1;
-        assert!(polls < POLLS, "{sent} sent, {heard} heard, {answered} answered");
+        assert!(polls < POLLS, "{sent} sent, {received} received, {answered} answered");
         // The network takes little at a time.
         net.state().room = Some(polls % 4);
         let (kind, head, body) = record(sent);
-        if sent < 3000 && a.say(ab, kind, &head, &body) {
+        if sent < 3000 && a.send_record(ab, kind, &head, &body) {
             sent += 1;
         }
         b.events();
-        while heard < sent
+        while received < sent
             && b.conn(ba).tx().room(BODY_MAX)
-            && let Some(got) = b.hear(ba)
+            && let Some(got) = b.receive_record(ba)
         {
-            assert_eq!(got, record(heard));
-            assert!(b.say(ba, got.0, &got.1, &got.2));
-            heard += 1;
+            assert_eq!(got, record(received));
+            assert!(b.send_record(ba, got.0, &got.1, &got.2));
+            received += 1;
         }
         b.conn(ba).rx().flush();
         b.conn(ba).notify();
         a.events();
-        while let Some(got) = a.hear(ab) {
+        while let Some(got) = a.receive_record(ab) {
             assert_eq!(got, record(answered));
             answered += 1;
         }
@@ -161,12 +161,12 @@ fn records_pushed_before_the_answer_arrive_after_the_greeting() {
     let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
     net.state().room = Some(0);
     let ab = a.endpoint.connect(b.id()).unwrap();
-    assert!(a.say(ab, 7, b"early", b""));
+    assert!(a.send_record(ab, 7, b"early", b""));
     assert!(b.events().is_empty(), "the network has taken nothing yet");
     net.state().room = None;
     assert!(!a.events().contains(&LinkEvent::Connected(ab)));
     let (ba, _) = b.accepted();
-    assert_eq!(b.hear(ba), Some((7, b"early".to_vec(), Vec::new())));
+    assert_eq!(b.receive_record(ba), Some((7, b"early".to_vec(), Vec::new())));
 }
 
 #[test]
@@ -175,26 +175,26 @@ fn a_receiver_that_does_not_read_stops_its_sender_and_keeps_at_most_one_ring() {
     let body = vec![5; BODY_MAX];
     let (mut pushed, before) = (0, net.state().sent);
     for _ in 0..1000 {
-        pushed += usize::from(a.say(ab, 1, b"", &body));
+        pushed += usize::from(a.send_record(ab, 1, b"", &body));
         a.events();
         b.events();
     }
     // One ring at the receiver, and one that waits at the sender.
     assert!(pushed <= 2 * 4, "{pushed} records of a quarter of a ring");
     assert!(net.state().sent - before <= 4);
-    let mut heard = 0;
+    let mut received = 0;
     for _ in 0..POLLS {
-        while b.hear(ba).is_some() {
-            heard += 1;
+        while b.receive_record(ba).is_some() {
+            received += 1;
         }
         b.conn(ba).rx().flush();
         b.events();
         a.events();
-        if heard == pushed {
+        if received == pushed {
             return;
         }
     }
-    panic!("{heard} of {pushed} arrived");
+    panic!("{received} of {pushed} arrived");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn gaps_repetitions_and_reordering_reset_the_connection() {
     for change in changes {
         let HostPair { net, mut a, mut b, ab, ba } = pair();
         net.state().held = true;
-        assert!(a.say(ab, 1, b"first", b"") && a.say(ab, 2, b"second", b""));
+        assert!(a.send_record(ab, 1, b"first", b"") && a.send_record(ab, 2, b"second", b""));
         net.change(b.name, change);
         net.state().held = false;
         assert_eq!(b.closed(ba), Reason::Corrupt);
@@ -236,7 +236,7 @@ fn messages_of_hostile_peers_end_their_connection_or_are_ignored() {
     ] {
         let HostPair { net, mut a, mut b, ab, ba } = pair();
         net.state().held = true;
-        assert!(a.say(ab, 1, b"", b""));
+        assert!(a.send_record(ab, 1, b"", b""));
         let token = token_of(&net, b.name);
         net.change(b.name, VecDeque::clear);
         let mut message = Vec::new();
@@ -260,16 +260,16 @@ fn messages_of_hostile_peers_end_their_connection_or_are_ignored() {
         net.forge(b.name, message);
     }
     assert!(b.events().is_empty());
-    assert!(a.say(ab, 3, b"still here", b""));
+    assert!(a.send_record(ab, 3, b"still here", b""));
     b.events();
-    assert_eq!(b.hear(ba), Some((3, b"still here".to_vec(), Vec::new())));
+    assert_eq!(b.receive_record(ba), Some((3, b"still here".to_vec(), Vec::new())));
 }
 
 #[test]
 fn more_records_than_credit_permits_end_the_connection() {
     let HostPair { net, mut a, mut b, ab, ba } = pair();
     net.state().held = true;
-    assert!(a.say(ab, 1, b"", b""));
+    assert!(a.send_record(ab, 1, b"", b""));
     let mut token = 0;
     net.change(b.name, |waiting| token = open(&waiting[0]).unwrap().0.token());
     net.state().held = false;
@@ -282,7 +282,7 @@ fn more_records_than_credit_permits_end_the_connection() {
         net.forge(b.name, &message);
     }
     assert_eq!(b.closed(ba), Reason::Corrupt);
-    let kept = std::iter::from_fn(|| b.hear(ba)).count();
+    let kept = std::iter::from_fn(|| b.receive_record(ba)).count();
     assert_eq!(kept, RING_SLOTS, "records that had credit remain to be read");
 }
 
@@ -290,12 +290,12 @@ fn more_records_than_credit_permits_end_the_connection() {
 fn a_close_delivers_earlier_records() {
     let HostPair { mut a, mut b, ab, ba, net } = pair();
     for i in 0..10 {
-        assert!(a.say(ab, i, b"last words", b""));
+        assert!(a.send_record(ab, i, b"last words", b""));
     }
     a.endpoint.close_conn(ab, CloseHow::Orderly);
     assert_eq!(b.closed(ba), Reason::Orderly);
     for i in 0..10 {
-        assert_eq!(b.hear(ba), Some((i, b"last words".to_vec(), Vec::new())));
+        assert_eq!(b.receive_record(ba), Some((i, b"last words".to_vec(), Vec::new())));
     }
     drop(net);
 }
@@ -342,28 +342,28 @@ fn both_may_connect_at_once_and_local_peers_do_without_the_network() {
     let ba = b.endpoint.connect(a.id()).unwrap();
     let (accepted_b, _) = b.accepted();
     let (accepted_a, _) = a.accepted();
-    assert!(a.say(ab, 1, b"over mine", b"") && b.say(ba, 2, b"over mine", b""));
+    assert!(a.send_record(ab, 1, b"over mine", b"") && b.send_record(ba, 2, b"over mine", b""));
     for _ in 0..3 {
         a.events();
         b.events();
     }
-    assert_eq!(b.hear(accepted_b).map(|(kind, ..)| kind), Some(1));
-    assert_eq!(a.hear(accepted_a).map(|(kind, ..)| kind), Some(2));
+    assert_eq!(b.receive_record(accepted_b).map(|(kind, ..)| kind), Some(1));
+    assert_eq!(a.receive_record(accepted_a).map(|(kind, ..)| kind), Some(2));
 
     let sent = net.state().sent;
     let own = a.endpoint.id();
     assert_eq!(own.place, 0);
     let to_self = a.endpoint.connect(own).unwrap();
     let (from_self, _) = a.accepted();
-    assert!(a.say(to_self, 9, b"near", b""));
-    assert_eq!(a.hear(from_self).map(|(kind, ..)| kind), Some(9));
+    assert!(a.send_record(to_self, 9, b"near", b""));
+    assert_eq!(a.receive_record(from_self).map(|(kind, ..)| kind), Some(9));
     assert_eq!(net.state().sent, sent);
 }
 
 #[test]
 fn a_message_is_expected_soon_after_one_came() {
     let HostPair { mut a, mut b, ab, .. } = pair();
-    assert!(a.say(ab, 1, b"", b""));
+    assert!(a.send_record(ab, 1, b"", b""));
     b.events();
     let now = crate::sys::time::now_ns();
     assert!(b.endpoint.is_expecting(now));
@@ -483,7 +483,7 @@ fn a_living_peer_answers_pings_and_one_that_computes_is_not_dead() {
     let now = now_ns();
     let before = net.state().sent;
     a.probe(token, now);
-    assert_eq!(net.state().sent, before, "the peer was heard just now");
+    assert_eq!(net.state().sent, before, "a message of the peer has just arrived");
     probe(&mut a, token, now + HOUR_NS);
     b.poll(&mut Vec::new());
     a.poll(&mut Vec::new());

@@ -16,7 +16,7 @@ const PING_NS: u64 = 400_000_000;
 const PINGS_OFTEN: u32 = 250;
 /// Time in nanoseconds between two rare pings.
 const PING_RARELY_NS: u64 = 10_000_000_000;
-/// Time in nanoseconds for which a network may refuse messages to a peer that was heard before. A
+/// Time in nanoseconds for which a network may refuse messages to a peer that has answered before. A
 /// shorter one would end connections during a short failure of the network.
 const REFUSED_NS: u64 = 2_000_000_000;
 /// Time in nanoseconds for which a network may refuse messages to a peer before a line of the log
@@ -27,7 +27,7 @@ const SLOW_NS: u64 = 10_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct PeerWatch {
     /// Time of the last message of the peer; 0 before the first.
-    heard_ns: u64,
+    received_ns: u64,
     /// Time of the last ping.
     pinged_ns: u64,
     unanswered: u32,
@@ -37,20 +37,21 @@ pub(super) struct PeerWatch {
 }
 
 impl PeerWatch {
-    pub(super) fn note_heard(&mut self, now: u64) {
-        self.heard_ns = now;
+    pub(super) fn note_received(&mut self, now: u64) {
+        self.received_ns = now;
         self.unanswered = 0;
     }
 
-    pub(super) fn was_heard(&self) -> bool {
-        self.heard_ns != 0
+    pub(super) fn has_received(&self) -> bool {
+        self.received_ns != 0
     }
 
     /// Returns whether a ping is due, while the owner waits for the peer, and notes it.
     pub(super) fn take_ping(&mut self, now: u64) -> bool {
         let pause = if self.unanswered < PINGS_OFTEN { PING_NS } else { PING_RARELY_NS };
         // Before the first message of the peer, the greeting is on its way.
-        if self.heard_ns == 0 || now < self.heard_ns.max(self.pinged_ns).saturating_add(pause) {
+        if self.received_ns == 0 || now < self.received_ns.max(self.pinged_ns).saturating_add(pause)
+        {
             return false;
         }
         self.pinged_ns = now;
@@ -69,7 +70,7 @@ impl PeerWatch {
             self.refused_ns = now;
         }
         let refused = now.saturating_sub(self.refused_ns);
-        if self.heard_ns != 0 {
+        if self.received_ns != 0 {
             return refused > REFUSED_NS;
         }
         if refused > SLOW_NS && !std::mem::replace(&mut self.is_logged, true) {
@@ -90,26 +91,26 @@ mod tests {
     #[test]
     fn pings_follow_silence_and_become_rare() {
         let mut watch = PeerWatch::default();
-        assert!(!watch.take_ping(u64::MAX), "nothing was heard yet");
+        assert!(!watch.take_ping(u64::MAX), "no message has arrived yet");
         let mut now = 1_000;
-        watch.note_heard(now);
+        watch.note_received(now);
         assert!(!watch.take_ping(now));
         for _ in 0..PINGS_OFTEN {
             now += PING_NS;
             assert!(watch.take_ping(now) && !watch.take_ping(now));
         }
         assert!(!watch.take_ping(now + PING_NS) && watch.take_ping(now + PING_RARELY_NS));
-        watch.note_heard(now + PING_RARELY_NS);
+        watch.note_received(now + PING_RARELY_NS);
         assert!(watch.take_ping(now + PING_RARELY_NS + PING_NS), "often again");
     }
 
     #[test]
-    fn only_a_peer_that_was_heard_dies_by_refusals() {
+    fn only_a_peer_that_has_answered_dies_by_refusals() {
         let peer = PortId::new(0, 1);
         let mut watch = PeerWatch::default();
         assert!(!watch.note_refused(5, peer, "double"));
         assert!(!watch.note_refused(5 + 10 * SLOW_NS, peer, "double") && watch.is_logged);
-        watch.note_heard(7);
+        watch.note_received(7);
         watch.note_taken();
         assert!(!watch.note_refused(10, peer, "double"));
         assert!(!watch.note_refused(10 + REFUSED_NS, peer, "double"));

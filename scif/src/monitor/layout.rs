@@ -11,7 +11,7 @@ pub const NAME: &str = "scif-monitor";
 /// First word of the memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SCIFmon\0");
 /// Version of this layout. A reader refuses other versions.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Words of the page of the process.
 pub const PROCESS_WORDS: usize = 512;

@@ -37,8 +37,9 @@ pub struct ProcessReport {
     pub command: String,
     /// State as in `/proc/PID/stat`: `R`, `S`, `T`, `Z` or another letter; [`ENDED`] after the end.
     pub state: char,
-    /// Error that prevented the inspection, if any.
-    pub denied: Option<String>,
+    /// Version of the published state, if it is not the one that this code reads. The report then
+    /// has no more than the identity of the process.
+    pub other_version: Option<u64>,
     /// Rank in its job.
     pub rank: Option<u64>,
     /// Number of ranks of the job.
@@ -300,16 +301,23 @@ fn port_of(word: u64) -> PortId {
     }
 }
 
-/// Reads the memory of the process `seen`. Returns `None` if it belongs to another process, or has
-/// another layout.
+/// Reads the memory of the process `seen`. Returns `None` if it belongs to another process.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
 pub fn parse(map: &Mapping, seen: &Seen) -> Option<ProcessReport> {
     let words = map.words(0, PROCESS_WORDS).ok()?;
-    let is_whole = at(words, process::MAGIC) == layout::MAGIC
-        && at(words, process::VERSION) == layout::VERSION;
-    if !is_whole || !seen.owns(map) {
+    if at(words, process::MAGIC) != layout::MAGIC || !seen.owns(map) {
         return None;
+    }
+    let version = at(words, process::VERSION);
+    if version != layout::VERSION {
+        return Some(ProcessReport {
+            pid: seen.pid,
+            command: seen.command.clone(),
+            state: seen.state,
+            other_version: Some(version),
+            ..ProcessReport::default()
+        });
     }
     let known = |index| Some(at(words, index)).filter(|value| *value != UNKNOWN);
     let libfabric = at(words, process::LIBFABRIC);
@@ -317,7 +325,7 @@ pub fn parse(map: &Mapping, seen: &Seen) -> Option<ProcessReport> {
         pid: seen.pid,
         command: seen.command.clone(),
         state: seen.state,
-        denied: None,
+        other_version: None,
         rank: known(process::RANK),
         size: known(process::SIZE),
         libfabric: ((libfabric >> 16) as u16, libfabric as u16),
@@ -563,6 +571,10 @@ mod tests {
                 assert!(endpoint.ops.listed.len() <= OPS_LISTED);
                 assert!(endpoint.peers.len() <= PEERS_LISTED);
             }
+            map.word64(8 * process::VERSION).unwrap().set(layout::VERSION + 1);
+            let other = parse(&map, &seen).unwrap();
+            assert_eq!(other.other_version, Some(layout::VERSION + 1));
+            assert!(other.endpoints.is_empty());
         }
     }
 }

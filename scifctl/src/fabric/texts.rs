@@ -8,6 +8,7 @@ use scif::monitor::report::{EndpointReport, PeerReport, ProcessReport};
 
 use super::activity::{Activity, duration, silence};
 use super::waits::{self, owner, state, tag};
+use super::watch;
 use crate::table::{bytes, columns};
 
 /// Columns of the output.
@@ -90,6 +91,9 @@ pub(crate) fn endpoints(all: &[ProcessReport]) -> String {
             "process {}: {} more endpoints were opened, which are not shown",
             process.pid, process.unpublished
         );
+    }
+    for reason in all.iter().filter_map(watch::other_version) {
+        let _ = writeln!(text, "{reason}");
     }
     text
 }
@@ -251,5 +255,12 @@ mod tests {
         assert!(text.lines().skip(1).all(|line| line.starts_with("    word")), "{text}");
         let long = fold(&format!("a {} b", "x".repeat(150)));
         assert_eq!(long.lines().count(), 3, "{long}");
+    }
+
+    #[test]
+    fn a_process_of_another_version_is_listed_with_the_remedy() {
+        let process = ProcessReport { pid: 7, other_version: Some(99), ..Default::default() };
+        let text = endpoints(&[process]);
+        assert!(text.contains("process 7 publishes state of version 99"), "{text}");
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::thread::sleep;
 use std::time::Duration;
 
+use scif::monitor::layout;
 use scif::monitor::report::{self, ProcessReport};
 use serde_json::Value;
 
@@ -19,10 +20,24 @@ pub(crate) fn processes() -> Result<Vec<ProcessReport>> {
     Ok(report::processes()?)
 }
 
+/// Returns the reason for which the state of a process cannot be read, and the remedy.
+pub(super) fn other_version(process: &ProcessReport) -> Option<String> {
+    let version = process.other_version?;
+    Some(format!(
+        "process {} publishes state of version {version}, this scifctl reads version {}: use the \
+         scifctl of its release",
+        process.pid,
+        layout::VERSION
+    ))
+}
+
 /// Returns the state of a process.
 pub(crate) fn process(pid: i32) -> Result<ProcessReport> {
     match report::process_at(pid) {
-        Ok(Some(process)) => Ok(process),
+        Ok(Some(process)) => match other_version(&process) {
+            Some(text) => Err(Problem::Failed(text)),
+            None => Ok(process),
+        },
         Ok(None) => Err(Problem::Failed(format!(
             "process {pid} has no endpoint of the provider: 'scifctl endpoints' lists those that do"
         ))),

@@ -16,8 +16,8 @@ const PING_NS: u64 = 400_000_000;
 const PINGS_OFTEN: u32 = 250;
 /// Time in nanoseconds between two rare pings.
 const PING_RARELY_NS: u64 = 10_000_000_000;
-/// Time in nanoseconds for which a network may refuse messages to a peer that has answered before. A
-/// shorter one would end connections during a short failure of the network.
+/// Time in nanoseconds for which a network may refuse messages to a peer that has answered before.
+/// A shorter one would end connections during a short failure of the network.
 const REFUSED_NS: u64 = 2_000_000_000;
 /// Time in nanoseconds for which a network may refuse messages to a peer before a line of the log
 /// names that peer. A shorter one would log peers that compute and make no progress.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Passes of key channels: random numbers that the two ends of a connection tell each other, and
-//! that bind a key channel to it.
+//! Passes of key channels: random numbers that the two ends of a connection exchange. They bind a
+//! key channel to the connection.
 //!
 //! The greeting of a connection contains the pass of its sender. An initiator connects its key
 //! channel to a port number, which another process may have by then. So the owner admits only a

@@ -157,7 +157,7 @@ pub(super) struct KeyChannel {
     owner: Arc<dyn ChannelOwner>,
     id: ConnId,
     peer: PortId,
-    /// Pass of the peer, which it has told over the connection of the messages.
+    /// Pass of the peer, received over the connection of the messages.
     pass: Option<Pass>,
     /// Connection of the messages, of the same implementation.
     main: Arc<Stream>,
@@ -205,7 +205,7 @@ impl KeyChannel {
         self.pass = self.pass.or(pass);
     }
 
-    /// Starts the thread that connects, once the peer has told its pass.
+    /// Starts the thread that connects, once the pass of the peer is known.
     fn connect(&mut self) {
         let Some(Pass { claim, .. }) = self.pass else { return };
         self.stage = ChannelStage::Lost;

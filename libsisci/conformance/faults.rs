@@ -3,10 +3,10 @@
 
 use std::ptr::null_mut;
 
-use crate::api::{Api, Case};
+use crate::api::{Api, Case, Handle};
 use crate::rig::{
     CONNECT, DONE, INFINITE, LONG, LOST, Node, OTHER, OWNER, SEQ_NOT_RETRIABLE, SEQ_OK,
-    SEQ_RETRIABLE, code, set_env, two,
+    SEQ_RETRIABLE, View, code, set_env, two,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -23,79 +23,84 @@ pub(crate) const CASES: &[Case] = &[
     ("SCITerminate does not wait for a loss", terminate),
 ];
 
+/// Node that has mapped a segment of its own by a connection.
+struct Path<'a> {
+    node: Node<'a>,
+    segment: Handle,
+    remote: Handle,
+    view: View,
+}
+
+impl<'a> Path<'a> {
+    fn open(api: &'a Api) -> Path<'a> {
+        let node = Node::join(api, OWNER);
+        let segment = node.export(1, 64, 0);
+        let remote = node.connect(OWNER, 1).unwrap();
+        let view = node.map(remote, 0, 64).unwrap();
+        Path { node, segment, remote, view }
+    }
+
+    fn close(self) {
+        self.node.api.SCIUnmapSegment(self.view.map, 0).unwrap();
+        self.node.api.SCIDisconnectSegment(self.remote, 0).unwrap();
+        self.node.api.SCIRemoveSegment(self.segment, 0).unwrap();
+        self.node.leave();
+    }
+}
+
 /// State `SCI_DMAQUEUE_ERROR`.
 const ERROR: u32 = 5;
 
 fn sequences(api: &Api) {
     set_env("SISCI_FAULT", "retriable:1/3");
-    let node = Node::join(api, OWNER);
-    let segment = node.export(1, 64, 0);
-    let remote = node.connect(OWNER, 1).unwrap();
-    let view = node.map(remote, 0, 64).unwrap();
+    let path = Path::open(api);
     let mut sequence = null_mut();
-    api.SCICreateMapSequence(view.map, &raw mut sequence, 0).unwrap();
+    api.SCICreateMapSequence(path.view.map, &raw mut sequence, 0).unwrap();
     let mut checks = Vec::new();
     for _ in 0..6 {
         assert_eq!(api.SCIStartSequence(sequence, 0), Ok(SEQ_OK));
-        view.store(0, 1);
+        path.view.store(0, 1);
         checks.push(api.SCICheckSequence(sequence, 0).unwrap());
     }
     let third = [SEQ_OK, SEQ_OK, SEQ_RETRIABLE];
     assert_eq!(checks, [third, third].concat());
     api.SCIRemoveSequence(sequence, 0).unwrap();
-    api.SCIUnmapSegment(view.map, 0).unwrap();
-    api.SCIDisconnectSegment(remote, 0).unwrap();
-    api.SCIRemoveSegment(segment, 0).unwrap();
-    node.leave();
+    path.close();
 }
 
 fn copies(api: &Api) {
     set_env("SISCI_FAULT", "retriable:1/2");
-    let node = Node::join(api, OWNER);
-    let segment = node.export(1, 64, 0);
-    let remote = node.connect(OWNER, 1).unwrap();
-    let view = node.map(remote, 0, 64).unwrap();
+    let path = Path::open(api);
     let check = api.flag("ERROR_CHECK");
     for round in 0..4_u32 {
         let mut word = round + 1;
         let at = (&raw mut word).cast();
         let failed = Err(code::TRANSFER_FAILED);
         let (expected, left) = if round % 2 == 0 { (Ok(()), round + 1) } else { (failed, round) };
-        assert_eq!(api.SCIMemCpy(null_mut(), at, view.map, 0, 4, check), expected);
-        assert_eq!(view.load(0), left);
+        assert_eq!(api.SCIMemCpy(null_mut(), at, path.view.map, 0, 4, check), expected);
+        assert_eq!(path.view.load(0), left);
     }
-    api.SCIUnmapSegment(view.map, 0).unwrap();
-    api.SCIDisconnectSegment(remote, 0).unwrap();
-    api.SCIRemoveSegment(segment, 0).unwrap();
-    node.leave();
+    path.close();
 }
 
 fn transfers(api: &Api) {
     set_env("SISCI_FAULT", "retriable:1/2");
-    let node = Node::join(api, OWNER);
-    let segment = node.export(1, 64, 0);
-    let remote = node.connect(OWNER, 1).unwrap();
-    let view = node.map(remote, 0, 64).unwrap();
-    let source = node.create(2, 64, api.flag("PRIVATE")).unwrap();
+    let path = Path::open(api);
+    let source = path.node.create(2, 64, api.flag("PRIVATE")).unwrap();
     api.SCIPrepareSegment(source, 0, 0).unwrap();
-    let from = node.map_local(source, 0, 64).unwrap();
+    let from = path.node.map_local(source, 0, 64).unwrap();
     let mut queue = null_mut();
-    api.SCICreateDMAQueue(node.sd, &raw mut queue, 0, 1, 0).unwrap();
+    api.SCICreateDMAQueue(path.node.sd, &raw mut queue, 0, 1, 0).unwrap();
     for (value, state, left) in [(1, DONE, 1), (2, ERROR, 1), (3, DONE, 3)] {
         from.store(0, value);
-        api.SCIStartDmaTransfer(queue, source, remote, 0, 4, 0, None, null_mut(), 0).unwrap();
+        api.SCIStartDmaTransfer(queue, source, path.remote, 0, 4, 0, None, null_mut(), 0).unwrap();
         assert_eq!(api.SCIWaitForDMAQueue(queue, INFINITE, 0), Ok(state));
-        assert_eq!(view.load(0), left);
+        assert_eq!(path.view.load(0), left);
     }
     api.SCIRemoveDMAQueue(queue, 0).unwrap();
-    for map in [from.map, view.map] {
-        api.SCIUnmapSegment(map, 0).unwrap();
-    }
-    api.SCIDisconnectSegment(remote, 0).unwrap();
-    for segment in [source, segment] {
-        api.SCIRemoveSegment(segment, 0).unwrap();
-    }
-    node.leave();
+    api.SCIUnmapSegment(from.map, 0).unwrap();
+    api.SCIRemoveSegment(source, 0).unwrap();
+    path.close();
 }
 
 fn unchecked(api: &Api) {
@@ -109,20 +114,14 @@ fn invalid(api: &Api) {
 }
 
 fn all_copies_succeed(api: &Api, flags: u32) {
-    let node = Node::join(api, OWNER);
-    let segment = node.export(1, 64, 0);
-    let remote = node.connect(OWNER, 1).unwrap();
-    let view = node.map(remote, 0, 64).unwrap();
+    let path = Path::open(api);
     let mut word = 7_u32;
     let at = (&raw mut word).cast();
     for _ in 0..3 {
-        api.SCIMemCpy(null_mut(), at, view.map, 0, 4, flags).unwrap();
+        api.SCIMemCpy(null_mut(), at, path.view.map, 0, 4, flags).unwrap();
     }
-    assert_eq!(view.load(0), 7);
-    api.SCIUnmapSegment(view.map, 0).unwrap();
-    api.SCIDisconnectSegment(remote, 0).unwrap();
-    api.SCIRemoveSegment(segment, 0).unwrap();
-    node.leave();
+    assert_eq!(path.view.load(0), 7);
+    path.close();
 }
 
 /// Connects node 8 to a segment of node 4, and waits for the loss of a node at both.

@@ -473,6 +473,12 @@ installation() {
         examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
 }
 
+packages() {
+    gate "packages of others"
+    cases_of "licences, sources, versions, advisories" packages fabtests/packages.sh
+    grep -h '^not tried here' "$LOGS/packages.log" | sed 's/^/     /'
+}
+
 docs() {
     gate "the site of the documents"
     cases_of "links of the sources and of the site" docs fabtests/docs.sh

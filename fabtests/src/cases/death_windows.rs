@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
@@ -99,12 +99,11 @@ fn ends(rank: &Rank, access: Access, end: End) -> Outcome {
     for n in 0..REGIONS {
         regions.push(rig.share(memory.sub(n * region.min(PAGE), region), REMOTE)?);
     }
-    let pids = rig.exchange(&std::process::id().to_le_bytes())?;
     if rank.index == 1 {
         return victim(rig, access, end);
     }
     let there = regions.iter().map(|(_, remotes)| from(remotes, 1, 0)).collect::<Outcome<_>>()?;
-    let survivor = SurvivorStream { rig: &rig, access, victim: pid_of(&pids)?, there };
+    let survivor = SurvivorStream { rig: &rig, access, there };
     survivor.stream(end)?;
     drop(regions);
     let name = rig.ep.name()?;
@@ -118,12 +117,6 @@ fn ends(rank: &Rank, access: Access, end: End) -> Outcome {
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-}
-
-fn pid_of(pids: &[Vec<u8>]) -> Outcome<Pid> {
-    let bytes = pids.get(1).and_then(|part| part.as_slice().try_into().ok());
-    let pid = bytes.map(i32::from_le_bytes).and_then(Pid::from_raw);
-    pid.ok_or_else(|| Fail::here("no process id"))
 }
 
 /// Keeps the stream going until it is killed, or is told to close.
@@ -163,7 +156,6 @@ fn victim(rig: Rig<'_>, access: Access, end: End) -> Outcome {
 struct SurvivorStream<'a, 'r> {
     rig: &'a Rig<'r>,
     access: Access,
-    victim: Pid,
     /// Regions of the victim.
     there: Vec<Remote>,
 }
@@ -186,7 +178,7 @@ impl SurvivorStream<'_, '_> {
     fn strike(&self, end: End) -> Outcome {
         match end {
             End::Killed => self.rig.rank.kill(1),
-            End::Stopped => Ok(kill_process(self.victim, Signal::STOP)?),
+            End::Stopped => self.rig.rank.stop(1),
             End::Closed => {
                 self.rig.post(|| self.rig.ep.tinject(Buf::new(8), self.rig.peer(), CLOSE))
             }
@@ -248,7 +240,6 @@ fn stopped_in_a_region(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &spec())?;
     let memory = Buf::private(4 * LARGE)?;
     let (mr, remotes) = rig.share(memory, REMOTE)?;
-    let pids = rig.exchange(&std::process::id().to_le_bytes())?;
     if rank.index == 1 {
         let there = from(&remotes, 0, 0)?;
         let buf = Buf::pattern(4 * LARGE, 3);
@@ -257,10 +248,9 @@ fn stopped_in_a_region(rank: &Rank) -> Outcome {
             rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
         }
     }
-    let victim = pid_of(&pids)?;
     rig.barrier()?;
     rig.wait("the first write", || Ok((memory.differs(memory.len(), 3).is_none()).then_some(())))?;
-    kill_process(victim, Signal::STOP)?;
+    rank.stop(1)?;
     rank.step("closing the region of a stopped peer");
     mr.close()?;
     rank.kill(1)?;

@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use rustix::process::{Pid, Signal, kill_process};
 use scif_fabtests::fi::{Buf, Entry, Errno, Ioc, Result};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Rng, case};
 use scif_fabtests::rig::{Remote, Rig, Spec};
@@ -56,9 +55,8 @@ struct MixSide<'r> {
     free: Vec<usize>,
     inbox: Vec<Buf>,
     pauses: bool,
-    /// Process of the peer, while it is stopped.
-    stopped: Option<(Pid, u64)>,
-    peer: Pid,
+    /// Operation before which the stopped peer continues; `None` while the peer runs.
+    stopped: Option<u64>,
     sums: u64,
     messages: u64,
     data: u64,
@@ -80,9 +78,6 @@ fn mix(rank: &Rank, both: bool) -> Outcome {
         }),
     )?;
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(AT + AREA), REMOTE)?;
-    let pids = rig.exchange(&std::process::id().to_le_bytes())?;
-    let pid = pids.get(rank.peer()).and_then(|pid| pid.as_slice().try_into().ok());
-    let pid = pid.and_then(|pid| Pid::from_raw(i32::from_le_bytes(pid)));
     let mut side = MixSide {
         rig: &rig,
         rng: rank.own_rng(),
@@ -94,7 +89,6 @@ fn mix(rank: &Rank, both: bool) -> Outcome {
         inbox: (0..RECEIVES).map(|_| Buf::new(16)).collect(),
         pauses: both || rank.index == 1,
         stopped: None,
-        peer: pid.ok_or_else(|| Fail::here("no process of the peer"))?,
         sums: 0,
         messages: 0,
         data: 0,
@@ -332,10 +326,10 @@ impl MixSide<'_> {
     /// Stops the peer for some operations at random.
     fn stop_or_continue(&mut self, operation: u64) -> Outcome {
         match self.stopped {
-            Some((_, end)) if operation >= end => self.go_on(),
+            Some(end) if operation >= end => self.go_on(),
             None if self.rng.one_in(3000) => {
-                self.stopped = Some((self.peer, operation + 1 + self.rng.next_u64() % 100));
-                Ok(kill_process(self.peer, Signal::STOP).map_err(Fail::here)?)
+                self.stopped = Some(operation + 1 + self.rng.next_u64() % 100);
+                self.rig.rank.stop(self.rig.rank.peer())
             }
             _ => Ok(()),
         }
@@ -343,7 +337,7 @@ impl MixSide<'_> {
 
     fn go_on(&mut self) -> Outcome {
         match self.stopped.take() {
-            Some((peer, _)) => Ok(kill_process(peer, Signal::CONT).map_err(Fail::here)?),
+            Some(_) => self.rig.rank.resume(self.rig.rank.peer()),
             None => Ok(()),
         }
     }

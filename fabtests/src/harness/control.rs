@@ -2,8 +2,8 @@
 //! Protocol between a rank and its parent, one SEQPACKET message each. Only the encoding is
 //! implemented in this file.
 //!
-//! For barriers, exchanges, kills and respawns a rank waits for a reply; all other messages have
-//! none.
+//! For barriers, exchanges, kills, stops and respawns a rank waits for a reply; all other messages
+//! have none.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -24,6 +24,10 @@ pub enum Say {
     Exchange(Vec<u8>),
     /// Request to kill that rank with SIGKILL.
     Kill(usize),
+    /// Request to stop that rank with SIGSTOP.
+    Stop(usize),
+    /// Request to continue that rank with SIGCONT.
+    Resume(usize),
     /// Request to start that rank again; it is dead.
     Respawn(usize),
     /// From now on the death of the sending rank is part of the case.
@@ -60,6 +64,8 @@ impl Say {
             Say::Barrier => (b'b', Vec::new()),
             Say::Exchange(part) => (b'x', part.clone()),
             Say::Kill(rank) => (b'k', rank.to_le_bytes().to_vec()),
+            Say::Stop(rank) => (b'h', rank.to_le_bytes().to_vec()),
+            Say::Resume(rank) => (b'c', rank.to_le_bytes().to_vec()),
             Say::Respawn(rank) => (b'r', rank.to_le_bytes().to_vec()),
             Say::ExpectDeath => (b'd', Vec::new()),
             Say::Step(text) => (b's', text.clone().into_bytes()),
@@ -81,6 +87,8 @@ impl Say {
             b'b' => Say::Barrier,
             b'x' => Say::Exchange(rest.to_vec()),
             b'k' => Say::Kill(rank()?),
+            b'h' => Say::Stop(rank()?),
+            b'c' => Say::Resume(rank()?),
             b'r' => Say::Respawn(rank()?),
             b'd' => Say::ExpectDeath,
             b's' => Say::Step(text()),
@@ -169,6 +177,8 @@ mod tests {
             Say::Barrier,
             Say::Exchange(vec![1, 2, 3]),
             Say::Kill(3),
+            Say::Stop(2),
+            Say::Resume(2),
             Say::Respawn(1),
             Say::ExpectDeath,
             Say::Step("here".into()),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::control::{Answer, Say};
 use super::rank::Target;
@@ -157,9 +157,9 @@ impl Run<'_> {
         })
     }
 
-    /// Returns the time limit of the case in seconds, ten times longer under a wrapper command.
+    /// Returns the time limit of the case in seconds, five times longer under a wrapper command.
     fn patience_secs(&self) -> u64 {
-        let factor = if self.target.wrap.is_empty() { 1 } else { 10 };
+        let factor = if self.target.wrap.is_empty() { 1 } else { 5 };
         self.case.timeout_secs * factor
     }
 
@@ -241,6 +241,14 @@ impl Run<'_> {
                 self.kill(victim)?;
                 self.answer(index, &Answer::Go);
             }
+            Some(Say::Stop(other)) => {
+                self.signal(other, Signal::STOP)?;
+                self.answer(index, &Answer::Go);
+            }
+            Some(Say::Resume(other)) => {
+                self.signal(other, Signal::CONT)?;
+                self.answer(index, &Answer::Go);
+            }
             Some(Say::Respawn(dead)) => {
                 self.respawn(dead)?;
                 self.answer(index, &Answer::Go);
@@ -318,6 +326,12 @@ impl Run<'_> {
             rank.waiting = Waiting::No;
         }
         Ok(())
+    }
+
+    /// Sends `signal` to a rank with its wrapper and children.
+    fn signal(&self, index: usize, signal: Signal) -> Outcome {
+        let group = self.ranks.get(index).and_then(|rank| group_of(rank.child.id()));
+        Ok(kill_process_group(group.ok_or_else(|| Fail::here("no such rank"))?, signal)?)
     }
 
     fn respawn(&mut self, index: usize) -> Outcome {

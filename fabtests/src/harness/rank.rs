@@ -131,6 +131,20 @@ impl Rank {
         self.answer(&mut || Ok(())).map(drop)
     }
 
+    /// Sends SIGSTOP to a rank until [`Rank::resume`] or [`Rank::kill`]. The parent sends it, since
+    /// a rank may live in another PID namespace. The rank stops at an arbitrary instruction, soon
+    /// after the return.
+    pub fn stop(&self, rank: usize) -> Outcome {
+        Say::Stop(rank).send(&self.control)?;
+        self.answer(&mut || Ok(())).map(drop)
+    }
+
+    /// Continues a stopped rank.
+    pub fn resume(&self, rank: usize) -> Outcome {
+        Say::Resume(rank).send(&self.control)?;
+        self.answer(&mut || Ok(())).map(drop)
+    }
+
     /// Starts a killed rank again, with a higher [`Rank::life`].
     pub fn respawn(&self, rank: usize) -> Outcome {
         Say::Respawn(rank).send(&self.control)?;

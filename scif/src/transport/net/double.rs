@@ -42,6 +42,8 @@ pub(super) struct NetState {
     pub(super) is_full: bool,
     /// Number of messages taken so far.
     pub(super) sent: usize,
+    /// Number of names in the address vectors of all ends.
+    pub(super) named: usize,
     /// Memory that can be read, by key.
     pub(super) exposed: HashMap<u64, Mem>,
     keys: u64,
@@ -108,6 +110,7 @@ impl NetWire for EndDouble {
     fn peer(&mut self, name: SocketAddrV4) -> error::Result<WirePeer> {
         let at = self.peers.iter().position(|peer| *peer == name).unwrap_or_else(|| {
             self.peers.push(name);
+            self.net.state().named += 1;
             self.peers.len() - 1
         });
         Ok(WirePeer(at as u64))

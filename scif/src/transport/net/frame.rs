@@ -157,7 +157,7 @@ pub(super) struct NetGreeting {
     magic: [u8; 4],
     order: [u8; 4],
     layout: U32,
-    version: U16,
+    pub(super) version: U16,
     node: U16,
     /// Port in the network, and the SCIF port.
     port: U16,
@@ -179,17 +179,27 @@ impl NetGreeting {
         }
     }
 
-    /// Returns the greeting and the port of its sender; `None` for bytes that are no greeting of
-    /// any version.
-    pub(super) fn decode(bytes: &[u8]) -> Option<(NetGreeting, PortId)> {
+    /// Returns the greeting; `None` for bytes that are no greeting of any version.
+    pub(super) fn decode(bytes: &[u8]) -> Option<NetGreeting> {
         let greeting = NetGreeting::read_from_bytes(bytes).ok()?;
-        let name = SocketAddrV4::new(greeting.ip.into(), greeting.port.get());
+        let name = greeting.name();
         let valid = greeting.magic == MAGIC && name.port() != 0 && !name.ip().is_unspecified();
-        valid.then(|| (greeting, PortId::abroad(greeting.node.get(), name)))
+        valid.then_some(greeting)
+    }
+
+    /// Returns the name of the sender.
+    pub(super) fn name(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.ip.into(), self.port.get())
+    }
+
+    /// Returns the port of the sender. Each new host takes memory until the process ends.
+    pub(super) fn sender(&self) -> PortId {
+        PortId::abroad(self.node.get(), self.name())
     }
 
     /// Whether both sides understand each other; logs the reason if not.
-    pub(super) fn is_understood(&self, from: PortId) -> bool {
+    pub(super) fn is_understood(&self) -> bool {
+        let from = self.name();
         let (version, layout) = (self.version.get(), self.layout.get());
         if self.order != ORDER {
             log::warn!(
@@ -282,16 +292,16 @@ mod tests {
     fn a_greeting_names_its_sender_and_others_are_refused() {
         let name = SocketAddrV4::new([10, 77, 0, 3].into(), 43697);
         let good = NetGreeting::new(2, name);
-        let from = PortId::abroad(2, name);
-        assert_eq!(NetGreeting::decode(good.as_bytes()), Some((good, from)));
-        assert!(good.is_understood(from));
+        assert_eq!(NetGreeting::decode(good.as_bytes()), Some(good));
+        assert!(good.is_understood());
+        assert_eq!((good.name(), good.sender()), (name, PortId::abroad(2, name)));
         for other in [
             NetGreeting { version: (VERSION + 1).into(), ..good },
             NetGreeting { layout: (LAYOUT - 1).into(), ..good },
             NetGreeting { order: [ORDER[3], ORDER[2], ORDER[1], ORDER[0]], ..good },
         ] {
-            assert_eq!(NetGreeting::decode(other.as_bytes()), Some((other, from)));
-            assert!(!other.is_understood(from));
+            assert_eq!(NetGreeting::decode(other.as_bytes()), Some(other));
+            assert!(!other.is_understood());
         }
         for bad in [
             NetGreeting { magic: *b"ScKe", ..good },

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! One connection over a network, as the engine sees it.
 //!
-//! Not about its records and messages (`stream`, `desk`).
+//! Not about its records and messages (`stream`, `mux`).
 
 use std::sync::{Arc, Mutex};
 
 use scif_ring::Mem;
 
-use super::desk::NetDesk;
+use super::mux::NetMux;
 use crate::remote_reads::{ReadBegun, ReadState, RemoteReads, WireMemory};
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::fork::Maker;
@@ -16,21 +16,21 @@ use crate::transport::{CloseKind, Link, LinkUpdate};
 
 #[derive(Debug)]
 pub(super) struct NetLink {
-    desk: Arc<Mutex<NetDesk>>,
+    mux: Arc<Mutex<NetMux>>,
     token: u64,
     maker: Maker,
 }
 
 impl NetLink {
-    pub(super) fn new(desk: &Arc<Mutex<NetDesk>>, token: u64) -> NetLink {
-        NetLink { desk: Arc::clone(desk), token, maker: Maker::here() }
+    pub(super) fn new(mux: &Arc<Mutex<NetMux>>, token: u64) -> NetLink {
+        NetLink { mux: Arc::clone(mux), token, maker: Maker::here() }
     }
 }
 
 // Calls of the network change errno, so each entry point restores it.
 impl Link for NetLink {
     fn next_event(&mut self) -> Option<LinkUpdate> {
-        keep_errno(|| lock(&self.desk).next_event(self.token))
+        keep_errno(|| lock(&self.mux).next_event(self.token))
     }
 
     fn unsent(&self) -> bool {
@@ -38,7 +38,7 @@ impl Link for NetLink {
     }
 
     fn wake(&mut self) {
-        keep_errno(|| lock(&self.desk).flush(self.token));
+        keep_errno(|| lock(&self.mux).flush(self.token));
     }
 
     fn is_direct(&self) -> bool {
@@ -46,7 +46,7 @@ impl Link for NetLink {
     }
 
     fn probe(&mut self) {
-        keep_errno(|| lock(&self.desk).probe(self.token, now_ns()));
+        keep_errno(|| lock(&self.mux).probe(self.token, now_ns()));
     }
 
     fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {
@@ -56,25 +56,25 @@ impl Link for NetLink {
     fn close(&mut self, how: CloseKind) {
         // A thread of the parent may have held the lock when a child was forked.
         if !self.maker.is_ancestor() {
-            keep_errno(|| lock(&self.desk).close(self.token, how));
+            keep_errno(|| lock(&self.mux).close(self.token, how));
         }
     }
 }
 
 impl RemoteReads for NetLink {
     fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
-        keep_errno(|| lock(&self.desk).expose(self.token, range))
+        keep_errno(|| lock(&self.mux).expose(self.token, range))
     }
 
     fn read(&mut self, from: WireMemory, to: &Mem) -> ReadBegun {
-        keep_errno(|| lock(&self.desk).read(self.token, from, to))
+        keep_errno(|| lock(&self.mux).read(self.token, from, to))
     }
 
     fn state(&mut self, number: u64) -> ReadState {
-        lock(&self.desk).read_state(number)
+        lock(&self.mux).read_state(number)
     }
 
     fn finish(&mut self, number: u64, end_ns: u64) {
-        keep_errno(|| lock(&self.desk).finish_read(number, end_ns));
+        keep_errno(|| lock(&self.mux).finish_read(number, end_ns));
     }
 }

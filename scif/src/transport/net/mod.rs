@@ -6,11 +6,11 @@
 //! ones, in private memory of either side, as over the calls of `scif.h`. Endpoints of this host
 //! meet over another transport, whose port a [`NetPort`] contains.
 
-mod desk;
 #[cfg(test)]
 mod double;
 mod frame;
 mod link;
+mod mux;
 mod port;
 mod reads;
 mod stream;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! A port that other hosts reach over a network, and this host over another transport.
 //!
-//! Not about the network's messages (`desk`). Both have the same port number. The place of a
+//! Not about the network's messages (`mux`). Both have the same port number. The place of a
 //! destination decides between them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::desk::NetDesk;
 use super::link::NetLink;
+use super::mux::NetMux;
 use super::wire::NetWire;
 use crate::addr::PortId;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ const AWAKE: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct NetPort {
     near: Box<dyn Port>,
-    desk: Arc<Mutex<NetDesk>>,
+    mux: Arc<Mutex<NetMux>>,
     epoll: Epoll,
     /// Event that prevents a sleep for which the network has no descriptor, or work.
     awake: Event,
@@ -57,8 +57,8 @@ impl NetPort {
             epoll.add(fd, FAR).map_err(Error::os("epoll_ctl"))?;
         }
         let provider = wire.provider().to_owned();
-        let desk = Arc::new(Mutex::new(NetDesk::new(wire, near.id().node)?));
-        Ok(NetPort { near, desk, epoll, awake, provider, maker: Maker::here(), closed: false })
+        let mux = Arc::new(Mutex::new(NetMux::new(wire, near.id().node)?));
+        Ok(NetPort { near, mux, epoll, awake, provider, maker: Maker::here(), closed: false })
     }
 
     fn opened(&self, (token, peer): (u64, PortId), side: Side, segment: Arc<Mapping>) -> Opened {
@@ -67,9 +67,9 @@ impl NetPort {
             side,
             segment,
             windows: None,
-            link: Box::new(NetLink::new(&self.desk, token)),
+            link: Box::new(NetLink::new(&self.mux, token)),
             liveness: ProcessProof::of(0),
-            remote: (side == Side::Acceptor).then(|| lock(&self.desk).remote()),
+            remote: (side == Side::Acceptor).then(|| lock(&self.mux).remote()),
         }
     }
 
@@ -78,12 +78,12 @@ impl NetPort {
         let end = now_ns() + LINGER_NS;
         let mut ended = Vec::new();
         loop {
-            let mut desk = lock(&self.desk);
-            desk.poll(&mut ended);
-            if desk.is_quiet() {
+            let mut mux = lock(&self.mux);
+            mux.poll(&mut ended);
+            if mux.is_quiet() {
                 return;
             }
-            drop(desk);
+            drop(mux);
             if now_ns() > end {
                 log::debug!(
                     "port {} closed; unsent data over {} is lost",
@@ -106,20 +106,20 @@ impl Port for NetPort {
         if dst.place == 0 {
             return self.near.connect(dst, id);
         }
-        let (token, segment) = keep_errno(|| lock(&self.desk).connect(dst, id))?;
+        let (token, segment) = keep_errno(|| lock(&self.mux).connect(dst, id))?;
         Ok(self.opened((token, dst), Side::Opener, segment))
     }
 
     fn poll(&mut self, ready: &mut Vec<ConnId>) {
         self.near.poll(ready);
-        keep_errno(|| lock(&self.desk).poll(ready));
+        keep_errno(|| lock(&self.mux).poll(ready));
     }
 
     fn accept(&mut self, id: ConnId) -> Option<Opened> {
         if let Some(opened) = self.near.accept(id) {
             return Some(opened);
         }
-        let (token, peer, segment) = keep_errno(|| lock(&self.desk).accept(id))?;
+        let (token, peer, segment) = keep_errno(|| lock(&self.mux).accept(id))?;
         Some(self.opened((token, peer), Side::Acceptor, segment))
     }
 
@@ -145,10 +145,10 @@ impl Port for NetPort {
     fn set_sleeping(&mut self, sleeping: bool) {
         self.near.set_sleeping(sleeping);
         keep_errno(|| {
-            let mut desk = lock(&self.desk);
+            let mut mux = lock(&self.mux);
             if !sleeping {
                 self.awake.drain();
-            } else if desk.wire().wait_fd().is_none() || !desk.may_sleep() {
+            } else if mux.wire().wait_fd().is_none() || !mux.may_sleep() {
                 self.awake.signal();
             }
         });
@@ -159,11 +159,11 @@ impl Port for NetPort {
     }
 
     fn revoke(&mut self, key: u64) {
-        keep_errno(|| lock(&self.desk).revoke(key));
+        keep_errno(|| lock(&self.mux).revoke(key));
     }
 
     fn is_expecting(&self, now: u64) -> bool {
-        lock(&self.desk).is_expecting(now)
+        lock(&self.mux).is_expecting(now)
     }
 
     fn close(&mut self, how: CloseKind) {
@@ -179,10 +179,10 @@ impl Port for NetPort {
             if how == CloseKind::Abandon {
                 return;
             }
-            let mut desk = lock(&self.desk);
-            desk.poll(&mut Vec::new());
-            desk.refuse_all();
-            drop(desk);
+            let mut mux = lock(&self.mux);
+            mux.poll(&mut Vec::new());
+            mux.refuse_all();
+            drop(mux);
             self.linger();
         });
     }

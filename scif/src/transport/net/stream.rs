@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! One connection over a network: records between its rings and messages.
 //!
-//! Not about the messages of other connections (`desk`). The endpoint has one end of each ring, the
+//! Not about the messages of other connections (`mux`). The endpoint has one end of each ring, the
 //! stream the other. A record is taken out of the ring only when the peer has credit for it and the
 //! message that carries it has space.
 
@@ -67,7 +67,7 @@ pub(super) struct NetStream {
     /// `None` until it is accepted.
     pub(super) id: Option<ConnId>,
     pub(super) changes: Changes,
-    /// Whether the desk looks at it at each poll.
+    /// Whether each poll services it.
     pub(super) listed: bool,
     watch: PeerWatch,
     /// Message without records that is due: a ping, or the answer to one.
@@ -148,7 +148,7 @@ impl NetStream {
             FrameKind::Bye => return Err(Reason::Orderly),
             FrameKind::Reset => return Err(Reason::Reset),
             FrameKind::Refusal(refusal) => return Err(Reason::Refused(refusal)),
-            // The desk has taken the only ones.
+            // The multiplexer has taken the only ones.
             FrameKind::Greeting | FrameKind::Unknown => return Err(Reason::Corrupt),
         }
         self.changes.woken |= head.kind() == Some(FrameKind::Records);
@@ -184,7 +184,7 @@ impl NetStream {
         self.receiver.stash.is_empty()
     }
 
-    /// Whether the desk must look at it although nothing arrives.
+    /// Whether each poll must service it although nothing arrives.
     pub(super) fn is_restless(&self) -> bool {
         self.sender.waiting.is_some()
             || self.opening.is_some()

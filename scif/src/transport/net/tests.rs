@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use scif_ring::Mem;
 use scif_ring::layout::{BODY_MAX, HEAD_MAX, RING_SLOTS};
+use zerocopy::IntoBytes;
 
-use super::desk::NetDesk;
 use super::double::NetDouble;
-use super::frame::{FrameHead, FrameKind, begin, open, seal};
+use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
+use super::mux::NetMux;
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::connection::Connection;
@@ -449,37 +450,37 @@ fn a_read_that_does_not_end_in_time_is_ended_with_the_network() {
 }
 
 /// Probes the peer of a connection at a time in the future.
-fn probe(desk: &mut NetDesk, token: u64, now: u64) {
-    desk.probe(token, now);
-    desk.poll(&mut Vec::new());
+fn probe(mux: &mut NetMux, token: u64, now: u64) {
+    mux.probe(token, now);
+    mux.poll(&mut Vec::new());
 }
 
-struct DeskPair {
+struct MuxPair {
     net: NetDouble,
-    a: NetDesk,
-    b: NetDesk,
+    a: NetMux,
+    b: NetMux,
     token: u64,
     names: [SocketAddrV4; 2],
 }
 
-fn desks() -> DeskPair {
+fn muxes() -> MuxPair {
     let net = NetDouble::default();
     let names = [1, 2].map(|host| SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, host), 77));
-    let [mut a, mut b] = names.map(|name| NetDesk::new(net.end(name), 0).unwrap());
+    let [mut a, mut b] = names.map(|name| NetMux::new(net.end(name), 0).unwrap());
     let id = ConnId { index: 0, generation: 1 };
     let (token, _) = a.connect(PortId::abroad(0, names[1]), id).unwrap();
     b.poll(&mut Vec::new());
     assert!(b.accept(id).is_some());
     a.poll(&mut Vec::new());
     assert!(matches!(a.next_event(token), Some(LinkUpdate::Up(_))));
-    DeskPair { net, a, b, token, names }
+    MuxPair { net, a, b, token, names }
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
 #[test]
 fn a_living_peer_answers_pings_and_one_that_computes_is_not_dead() {
-    let DeskPair { net, mut a, mut b, token, .. } = desks();
+    let MuxPair { net, mut a, mut b, token, .. } = muxes();
     let now = now_ns();
     let before = net.state().sent;
     a.probe(token, now);
@@ -498,10 +499,37 @@ fn a_living_peer_answers_pings_and_one_that_computes_is_not_dead() {
 }
 
 #[test]
+fn forged_names_take_bounded_memory() {
+    let MuxPair { net, mut a, mut b, names, .. } = muxes();
+    let before = net.state().named;
+    for number in 0..5000_u16 {
+        let name = SocketAddrV4::new(Ipv4Addr::new(10, 9, 9, 9), number + 1);
+        let kind = if number % 2 == 0 { FrameKind::Ping } else { FrameKind::Greeting };
+        let mut greeting = NetGreeting::new(0, name);
+        greeting.version = u16::MAX.into();
+        let mut message = Vec::new();
+        begin(&mut message, FrameHead::new(kind, u64::from(number), 0, 0));
+        message.extend(greeting.as_bytes());
+        seal(&mut message);
+        net.forge(names[0], &message);
+    }
+    a.poll(&mut Vec::new());
+    let named = net.state().named - before;
+    assert!((1..=1024).contains(&named), "{named} names");
+    // The peer of a connection gets its answers all the same.
+    let id = ConnId { index: 1, generation: 1 };
+    let (token, _) = b.connect(PortId::abroad(0, names[0]), id).unwrap();
+    a.poll(&mut Vec::new());
+    assert!(a.accept(id).is_some());
+    b.poll(&mut Vec::new());
+    assert!(matches!(b.next_event(token), Some(LinkUpdate::Up(_))));
+}
+
+#[test]
 fn a_process_that_took_the_place_of_a_dead_one_says_so() {
-    let DeskPair { net, mut a, token, names, b, .. } = desks();
+    let MuxPair { net, mut a, token, names, b, .. } = muxes();
     drop(b);
-    let mut other = NetDesk::new(net.end(names[1]), 0).unwrap();
+    let mut other = NetMux::new(net.end(names[1]), 0).unwrap();
     probe(&mut a, token, now_ns() + HOUR_NS);
     other.poll(&mut Vec::new());
     let mut ready = Vec::new();
@@ -512,10 +540,10 @@ fn a_process_that_took_the_place_of_a_dead_one_says_so() {
 
 #[test]
 fn a_greeting_from_the_address_of_a_dead_process_ends_its_connections_only() {
-    let DeskPair { net, mut a, mut b, token, names } = desks();
+    let MuxPair { net, mut a, mut b, token, names } = muxes();
     let id = ConnId { index: 1, generation: 1 };
     let (second, _) = b.connect(PortId::abroad(0, names[0]), id).unwrap();
-    let mut poll = |b: &mut NetDesk| {
+    let mut poll = |b: &mut NetMux| {
         for _ in 0..4 {
             a.poll(&mut Vec::new());
             a.accept(id);
@@ -525,7 +553,7 @@ fn a_greeting_from_the_address_of_a_dead_process_ends_its_connections_only() {
     };
     assert!(poll(&mut b).is_none(), "a second connection of the same process");
     drop(b);
-    let mut other = NetDesk::new(net.end(names[1]), 0).unwrap();
+    let mut other = NetMux::new(net.end(names[1]), 0).unwrap();
     let (third, _) = other.connect(PortId::abroad(0, names[0]), id).unwrap();
     assert!(matches!(poll(&mut other), Some(LinkUpdate::Closed(Reason::Died))));
     assert!(matches!(a.next_event(second), Some(LinkUpdate::Closed(Reason::Died))));
@@ -534,7 +562,7 @@ fn a_greeting_from_the_address_of_a_dead_process_ends_its_connections_only() {
 
 #[test]
 fn refusals_for_longer_than_a_failure_lasts_are_a_death() {
-    let (mut full, mut dead) = (desks(), desks());
+    let (mut full, mut dead) = (muxes(), muxes());
     full.net.state().is_full = true;
     dead.net.state().room = Some(0);
     for pair in [&mut full, &mut dead] {

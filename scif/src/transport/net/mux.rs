@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! All connections of a port over a network, and the port's end of that network.
+//! Multiplexer of the connections of a port over one endpoint of a network.
 //!
-//! Not about the records of a connection (`stream`). Whoever reaches the end of the network can
-//! greet, and names its own port. A random number of 64 bits in each message keeps others out of a
-//! connection.
+//! Not about the records of a connection (`stream`). Each process that reaches the network endpoint
+//! can send a greeting under any name. A random token of 64 bits in each message keeps others out
+//! of a connection.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -28,32 +28,38 @@ use crate::transport::{CloseKind, LinkUpdate, Remote};
 
 /// Maximum number of connections that wait to be accepted; further ones are refused.
 const BACKLOG: usize = 4096;
+/// Maximum number of names without a connection that get answers. Each takes memory in the address
+/// vector of the network until the endpoint closes. Peers at further names wait until their own
+/// timeout.
+const STRANGERS: usize = 1024;
 /// Time in nanoseconds after the last message for which more are expected. A longer one slows
 /// traffic inside the host, a shorter one delays answers of peers that compute in between.
 const EXPECT_NS: u64 = 200_000;
 
 /// State of a port over a network.
 #[derive(Debug)]
-pub(super) struct NetDesk {
+pub(super) struct NetMux {
     wire: Box<dyn NetWire>,
     node: u16,
     /// Doorbell whose owner always appears asleep, so that a producer calls the link, which sends.
     bell: Arc<Mapping>,
-    book: Book,
+    table: StreamTable,
 }
 
 /// Connections, without the network.
 #[derive(Debug, Default)]
-struct Book {
+struct StreamTable {
     streams: HashMap<u64, NetStream>,
-    /// Connections at which each poll looks.
+    /// Tokens of the connections that each poll services.
     listed: Vec<u64>,
     /// Connections to accept.
     requests: VecDeque<u64>,
     /// Greetings that are answered with a refusal.
-    refused: Vec<(PortId, u64, Refusal)>,
+    refused: Vec<(SocketAddrV4, u64, Refusal)>,
     /// Pings of connections that do not exist here, to be answered.
     unknown: Vec<(SocketAddrV4, u64)>,
+    /// Names that got one of these answers.
+    strangers: HashSet<SocketAddrV4>,
     /// Connections with changes.
     ready: Vec<u64>,
     reads: NetReads,
@@ -61,11 +67,11 @@ struct Book {
     received_ns: u64,
 }
 
-impl NetDesk {
-    pub(super) fn new(wire: Box<dyn NetWire>, node: u16) -> Result<NetDesk> {
+impl NetMux {
+    pub(super) fn new(wire: Box<dyn NetWire>, node: u16) -> Result<NetMux> {
         let bell = Arc::new(Mapping::private(BELL_BYTES).map_err(Error::os("mmap"))?);
         bell.bell()?.set_sleeping(true);
-        Ok(NetDesk { wire, node, bell, book: Book::default() })
+        Ok(NetMux { wire, node, bell, table: StreamTable::default() })
     }
 
     pub(super) fn wire(&mut self) -> &mut dyn NetWire {
@@ -79,20 +85,20 @@ impl NetDesk {
         stream.id = Some(id);
         let segment = Arc::clone(&stream.segment);
         stream.flush(&mut *self.wire, self.node)?;
-        self.book.streams.insert(token, stream);
-        self.book.list(token);
-        self.book.received_ns = now_ns();
+        self.table.streams.insert(token, stream);
+        self.table.list(token);
+        self.table.received_ns = now_ns();
         Ok((token, segment))
     }
 
     /// Accepts the next connection; returns its token, its peer and the memory of its rings.
     pub(super) fn accept(&mut self, id: ConnId) -> Option<(u64, PortId, Arc<Mapping>)> {
-        while let Some(token) = self.book.requests.pop_front() {
-            let Some(stream) = self.book.streams.get_mut(&token) else { continue };
+        while let Some(token) = self.table.requests.pop_front() {
+            let Some(stream) = self.table.streams.get_mut(&token) else { continue };
             stream.id = Some(id);
             let accepted = (token, stream.peer, Arc::clone(&stream.segment));
             if stream.changes.woken || stream.changes.end.is_some() {
-                self.book.ready.push(token);
+                self.table.ready.push(token);
             }
             self.flush(token);
             return Some(accepted);
@@ -102,47 +108,47 @@ impl NetDesk {
 
     /// Takes messages, sends what waits, and appends the connections with changes to `ready`.
     pub(super) fn poll(&mut self, ready: &mut Vec<ConnId>) {
-        let NetDesk { wire, book, .. } = self;
-        wire.poll(&mut |event| book.take(event));
-        for at in (0..self.book.listed.len()).rev() {
-            let Some(token) = self.book.listed.get(at).copied() else { continue };
-            self.look_at(token, at);
+        let NetMux { wire, table, .. } = self;
+        wire.poll(&mut |event| table.on_event(event));
+        for at in (0..self.table.listed.len()).rev() {
+            let Some(token) = self.table.listed.get(at).copied() else { continue };
+            self.service(token, at);
         }
-        for (port, token, refusal) in std::mem::take(&mut self.book.refused) {
-            self.refuse(port, token, refusal);
+        for (name, token, refusal) in std::mem::take(&mut self.table.refused) {
+            self.answer_stranger(name, token, FrameKind::Refusal(refusal));
         }
-        for (name, token) in std::mem::take(&mut self.book.unknown) {
-            self.disown(name, token);
+        for (name, token) in std::mem::take(&mut self.table.unknown) {
+            self.answer_stranger(name, token, FrameKind::Unknown);
         }
-        for token in std::mem::take(&mut self.book.ready) {
-            let Some(stream) = self.book.streams.get(&token) else { continue };
+        for token in std::mem::take(&mut self.table.ready) {
+            let Some(stream) = self.table.streams.get(&token) else { continue };
             // `accept` reports one that is not accepted yet.
             ready.extend(stream.id);
         }
     }
 
-    fn look_at(&mut self, token: u64, at: usize) {
-        let Some(stream) = self.book.streams.get_mut(&token) else {
-            self.book.listed.swap_remove(at);
+    fn service(&mut self, token: u64, at: usize) {
+        let Some(stream) = self.table.streams.get_mut(&token) else {
+            self.table.listed.swap_remove(at);
             return;
         };
         if !stream.has_delivered() {
             stream.unstash();
         }
         self.flush(token);
-        let Some(stream) = self.book.streams.get_mut(&token) else { return };
+        let Some(stream) = self.table.streams.get_mut(&token) else { return };
         if stream.changes.woken || stream.changes.end.is_some() {
-            self.book.ready.push(token);
+            self.table.ready.push(token);
         }
         if !stream.is_restless() {
             stream.listed = false;
-            self.book.listed.swap_remove(at);
+            self.table.listed.swap_remove(at);
         }
     }
 
     /// Sends what waits in a connection. Removes one that this side has ended, once all is sent.
     pub(super) fn flush(&mut self, token: u64) {
-        let Some(stream) = self.book.streams.get_mut(&token) else { return };
+        let Some(stream) = self.table.streams.get_mut(&token) else { return };
         let was_open = stream.changes.end.is_none();
         if was_open && let Err(error) = stream.flush(&mut *self.wire, self.node) {
             log::warn!(
@@ -156,37 +162,34 @@ impl NetDesk {
             self.remove(token);
         } else if stream.changes.end.is_some() {
             if was_open {
-                self.book.ready.push(token);
+                self.table.ready.push(token);
             }
         } else if stream.is_restless() {
-            self.book.list(token);
+            self.table.list(token);
         }
     }
 
-    fn refuse(&mut self, port: PortId, token: u64, refusal: Refusal) {
-        let Some(name) = port.network_name() else { return };
+    /// Answers a message with a token that no connection has: a refused greeting, or a ping.
+    fn answer_stranger(&mut self, name: SocketAddrV4, token: u64, answer: FrameKind) {
+        let strangers = &mut self.table.strangers;
+        if strangers.len() >= STRANGERS && !strangers.contains(&name) {
+            log::debug!("answer to {name} was not sent: too many names without a connection");
+            return;
+        }
+        strangers.insert(name);
         let Ok(to) = self.wire.peer(name) else { return };
         let mut message = self.wire.buffer();
-        begin(&mut message, FrameHead::new(FrameKind::Refusal(refusal), token, 0, 0));
+        begin(&mut message, FrameHead::new(answer, token, 0, 0));
         seal(&mut message);
+        // A ping is repeated.
         if self.wire.send(to, message).is_err() {
-            log::debug!("refusal of {port} was not sent; that peer waits until its own timeout");
+            log::debug!("answer to {name} was not sent; that peer waits until its own timeout");
         }
-    }
-
-    /// Tells a peer that one of its connections does not exist here.
-    fn disown(&mut self, name: SocketAddrV4, token: u64) {
-        let Ok(to) = self.wire.peer(name) else { return };
-        let mut message = self.wire.buffer();
-        begin(&mut message, FrameHead::new(FrameKind::Unknown, token, 0, 0));
-        seal(&mut message);
-        // If it is lost, the peer asks again.
-        let _ = self.wire.send(to, message);
     }
 
     /// Asks the peer of a connection for a sign of life, if it has been silent.
     pub(super) fn probe(&mut self, token: u64, now: u64) {
-        if let Some(stream) = self.book.streams.get_mut(&token) {
+        if let Some(stream) = self.table.streams.get_mut(&token) {
             stream.ping_if_silent(now);
             self.flush(token);
         }
@@ -195,7 +198,7 @@ impl NetDesk {
     /// Returns the next change of a connection.
     pub(super) fn next_event(&mut self, token: u64) -> Option<LinkUpdate> {
         self.flush(token);
-        let stream = self.book.streams.get_mut(&token)?;
+        let stream = self.table.streams.get_mut(&token)?;
         if std::mem::take(&mut stream.changes.up) {
             return Some(LinkUpdate::Up(Box::new(self.remote())));
         }
@@ -223,51 +226,51 @@ impl NetDesk {
 
     fn remove(&mut self, token: u64) {
         self.revoke_all(token);
-        self.book.streams.remove(&token);
+        self.table.streams.remove(&token);
     }
 
     fn revoke_all(&mut self, token: u64) {
-        for key in self.book.reads.revoke_all(token) {
+        for key in self.table.reads.revoke_all(token) {
             self.wire.revoke(key);
         }
     }
 
     /// Lets the peer of a connection read a range of memory.
     pub(super) fn expose(&mut self, token: u64, range: &Mem) -> Option<WireMemory> {
-        self.book.streams.get(&token).filter(|stream| stream.is_open())?;
+        self.table.streams.get(&token).filter(|stream| stream.is_open())?;
         let exposed = self.wire.expose(range)?;
-        self.book.reads.note_exposed(exposed.key, token);
+        self.table.reads.note_exposed(exposed.key, token);
         Some(exposed)
     }
 
     /// Ends the exposure of memory.
     pub(super) fn revoke(&mut self, key: u64) {
-        if self.book.reads.revoke(key) {
+        if self.table.reads.revoke(key) {
             self.wire.revoke(key);
         }
     }
 
     /// Begins to read memory of the peer of a connection.
     pub(super) fn read(&mut self, token: u64, from: WireMemory, to: &Mem) -> ReadBegun {
-        let NetDesk { wire, book, .. } = self;
-        let open = book.streams.get(&token).filter(|stream| stream.is_open());
+        let NetMux { wire, table, .. } = self;
+        let open = table.streams.get(&token).filter(|stream| stream.is_open());
         let Some(peer) = open.and_then(|stream| stream.to) else { return ReadBegun::Refused };
-        match wire.read(peer, from, to, book.reads.next_number()) {
-            ReadPosted::Taken => ReadBegun::Reading(book.reads.note_begun()),
+        match wire.read(peer, from, to, table.reads.next_number()) {
+            ReadPosted::Taken => ReadBegun::Reading(table.reads.note_begun()),
             ReadPosted::Later => ReadBegun::Later,
             ReadPosted::Refused => ReadBegun::Refused,
         }
     }
 
     pub(super) fn read_state(&mut self, number: u64) -> ReadState {
-        self.book.reads.state(number)
+        self.table.reads.state(number)
     }
 
     /// Waits for the end of a read. After `end_ns`, ends the network.
     pub(super) fn finish_read(&mut self, number: u64, end_ns: u64) {
-        let NetDesk { wire, book, .. } = self;
-        while book.reads.is_open(number) {
-            wire.poll(&mut |event| book.take(event));
+        let NetMux { wire, table, .. } = self;
+        while table.reads.is_open(number) {
+            wire.poll(&mut |event| table.on_event(event));
             if now_ns() < end_ns {
                 std::thread::yield_now();
                 continue;
@@ -278,15 +281,15 @@ impl NetDesk {
                 wire.provider()
             );
             wire.stop();
-            book.reads.note_stopped();
+            table.reads.note_stopped();
         }
-        book.reads.state(number);
+        table.reads.state(number);
     }
 
     /// Ends a connection by this side.
     pub(super) fn close(&mut self, token: u64, how: CloseKind) {
         self.revoke_all(token);
-        let Some(stream) = self.book.streams.get_mut(&token) else { return };
+        let Some(stream) = self.table.streams.get_mut(&token) else { return };
         match how {
             CloseKind::Abandon => {
                 let corrupt = stream.changes.end == Some(Reason::Corrupt);
@@ -306,32 +309,33 @@ impl NetDesk {
 
     /// Refuses the connections that were not accepted.
     pub(super) fn refuse_all(&mut self) {
-        for token in std::mem::take(&mut self.book.requests) {
-            if let Some(stream) = self.book.streams.remove(&token) {
-                self.refuse(stream.peer, token, Refusal::Closed);
+        for token in std::mem::take(&mut self.table.requests) {
+            let stream = self.table.streams.remove(&token);
+            if let Some(name) = stream.and_then(|stream| stream.peer.network_name()) {
+                self.answer_stranger(name, token, FrameKind::Refusal(Refusal::Closed));
             }
         }
     }
 
     /// Whether everything is sent, by all connections.
     pub(super) fn is_quiet(&self) -> bool {
-        self.wire.is_quiet() && self.book.streams.values().all(NetStream::is_finished)
+        self.wire.is_quiet() && self.table.streams.values().all(NetStream::is_finished)
     }
 
     /// Whether a message is expected soon.
     pub(super) fn is_expecting(&self, now: u64) -> bool {
-        now.saturating_sub(self.book.received_ns) < EXPECT_NS
-            || !self.book.listed.is_empty()
-            || self.book.reads.is_expecting()
+        now.saturating_sub(self.table.received_ns) < EXPECT_NS
+            || !self.table.listed.is_empty()
+            || self.table.reads.is_expecting()
     }
 
     /// Whether the owner may sleep until the network's descriptor is readable.
     pub(super) fn may_sleep(&mut self) -> bool {
-        self.book.listed.is_empty() && self.book.ready.is_empty() && self.wire.may_sleep()
+        self.table.listed.is_empty() && self.table.ready.is_empty() && self.wire.may_sleep()
     }
 }
 
-impl Book {
+impl StreamTable {
     fn list(&mut self, token: u64) {
         if let Some(stream) = self.streams.get_mut(&token)
             && !std::mem::replace(&mut stream.listed, true)
@@ -340,7 +344,7 @@ impl Book {
         }
     }
 
-    fn take(&mut self, event: WireEvent<'_>) {
+    fn on_event(&mut self, event: WireEvent<'_>) {
         match event {
             WireEvent::Message(message) => {
                 let Some((head, rest)) = open(message) else {
@@ -369,9 +373,9 @@ impl Book {
         let Some(stream) = self.streams.get_mut(&token) else {
             // Of a connection that this side has ended, or of a former process.
             if head.kind() == Some(FrameKind::Ping)
-                && let Some((_, from)) = NetGreeting::decode(rest)
+                && let Some(greeting) = NetGreeting::decode(rest)
             {
-                self.unknown.extend(from.network_name().map(|name| (name, token)));
+                self.unknown.push((greeting.name(), token));
             }
             return;
         };
@@ -390,17 +394,19 @@ impl Book {
 
     fn on_greeting(&mut self, head: &FrameHead, rest: &[u8]) {
         let token = head.token();
-        let Some((greeting, from)) = NetGreeting::decode(rest) else {
+        let Some(greeting) = NetGreeting::decode(rest) else {
             log::debug!("greeting from the network: invalid; ignored");
             return;
         };
-        if !greeting.is_understood(from) {
-            return self.refused.push((from, token, Refusal::Version));
+        let name = greeting.name();
+        if !greeting.is_understood() {
+            return self.refused.push((name, token, Refusal::Version));
         }
         if self.requests.len() >= BACKLOG {
-            return self.refused.push((from, token, Refusal::Resources));
+            return self.refused.push((name, token, Refusal::Resources));
         }
-        self.doubt(from);
+        let from = greeting.sender();
+        self.probe_others(from);
         match NetStream::new(token, from, Side::Acceptor) {
             Ok(mut stream) => {
                 stream.note_greeting();
@@ -409,17 +415,17 @@ impl Book {
             }
             Err(error) => {
                 log::warn!(
-                    "connection of {from} refused: {error}. Raise the limits of memory and files"
+                    "connection of {name} refused: {error}. Raise the limits of memory and files"
                 );
-                self.refused.push((from, token, Refusal::Resources));
+                self.refused.push((name, token, Refusal::Resources));
             }
         }
     }
 
-    /// Asks a peer that connects whether it still has its other connections: it may be a new
+    /// Probes the other connections of a peer that connects, since it may be a new
     /// process at the address of a dead one.
-    fn doubt(&mut self, peer: PortId) {
-        let Book { streams, listed, .. } = self;
+    fn probe_others(&mut self, peer: PortId) {
+        let StreamTable { streams, listed, .. } = self;
         for stream in streams.values_mut().filter(|stream| stream.peer == peer) {
             stream.ping();
             if !std::mem::replace(&mut stream.listed, true) {
@@ -429,7 +435,7 @@ impl Book {
     }
 
     fn on_lost(&mut self, peer: WirePeer) {
-        let Book { streams, ready, .. } = self;
+        let StreamTable { streams, ready, .. } = self;
         for stream in streams.values_mut().filter(|stream| stream.to == Some(peer)) {
             stream.end(Reason::Died);
             ready.push(stream.token);

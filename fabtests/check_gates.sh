@@ -479,6 +479,11 @@ packages() {
     grep -h '^not tried here' "$LOGS/packages.log" | sed 's/^/     /'
 }
 
+pip_wheel() {
+    gate "the wheel scif-fi, with three MPIs of PyPI"
+    cases_of "build, jobs, doctor" pip-wheel fabtests/wheel.sh staged
+}
+
 docs() {
     gate "the site of the documents"
     cases_of "links of the sources and of the site" docs fabtests/docs.sh

@@ -68,12 +68,24 @@ def component(package, sums):
     return entry
 
 
-def bill():
+def compiled_in():
+    """Packages by identifier, those of this tree by name, and what is compiled into INSTALLED."""
     data = metadata()
     packages = {package["id"]: package for package in data["packages"]}
     graph = {node["id"]: node for node in data["resolve"]["nodes"]}
     ours = {packages[at]["name"]: at for at in data["workspace_members"]}
-    found = linked(graph, [ours[name] for name in INSTALLED])
+    return packages, ours, linked(graph, [ours[name] for name in INSTALLED])
+
+
+def foreign_packages():
+    """Packages of others that are compiled into INSTALLED, in the order of the bill."""
+    packages, _, found = compiled_in()
+    return [packages[at] for at in sorted(found, key=lambda at: reference(packages[at]))
+            if packages[at]["source"]]
+
+
+def bill():
+    packages, ours, found = compiled_in()
     sums = checksums()
     order = sorted(found, key=lambda at: reference(packages[at]))
     foreign = [at for at in order if packages[at]["source"]]

@@ -83,8 +83,26 @@ stripped() { # DIRECTORY
         seen=$((seen + 1))
         ! readelf -SW "$file" | grep -E ' \.(symtab|debug_info) ' ||
             { echo "not stripped: $file" && fault=1; }
-    done < <(find "$1" -type f \( -name '*.so*' -o -path '*/bin/*' \))
+    done < <(find "$1" -type f -not -path '*/.debug/*' \( -name '*.so*' -o -path '*/bin/*' \))
     ((fault == 0 && seen >= 7))
+}
+
+# Checks that debuggers find lines of Rust for each program and library: nine addresses are tried.
+has_lines() { # PREFIX
+    local file address size i addresses seen=0
+    for file in "$1"/bin/scifctl "$1"/lib/libscif.so.0.* "$1"/lib/lib{scifdev,sisci,kofi}.so \
+        "$1"/lib/libfabric/libscif-fi.so; do
+        read -r address size < <(readelf -SW "$file" |
+            sed -n 's/.* \.text *PROGBITS *\([0-9a-f]*\) [0-9a-f]* \([0-9a-f]*\) .*/\1 \2/p')
+        addresses=()
+        for ((i = 1; i < 10; i++)); do
+            addresses+=("$(printf '%#x' $((0x$address + i * 0x$size / 10)))")
+        done
+        addr2line -e "$file" "${addresses[@]}" >"$build/lines"
+        grep -m 1 '\.rs:[0-9]' "$build/lines" || { echo "no line: $file" && return 1; }
+        seen=$((seen + 1))
+    done
+    ((seen == 6))
 }
 
 # pkg-config without packages acts as a system without libfabric; the search for libclang is
@@ -95,21 +113,32 @@ documents=(README.md CHANGELOG.md LICENSE LICENSES/BSD-2-Clause.txt docs/env.md
     docs/user/start.md libscif/README.md examples/windows.c examples/kofi/exchange.c
     examples/rust/windows.rs)
 dest=$build/dest
-rm -rf "$dest" "$build/dest-strip" "$build/dest-scif"
+rm -rf "$dest" "$build/dest-strip" "$build/dest-scif" "$build/dest-keep"
 
 case_of "autoconf, configure in the sources: the provider goes where libfabric looks" in_the_sources
 case_of "configure --prefix, outside of the sources" configured install --prefix=/usr/local
 case_of "make install DESTDIR" made install install DESTDIR="$dest"
+case_of "no symbol tables are left" stripped "$dest"
+case_of "debuggers find lines beside them" has_lines "$dest/usr/local"
 case_of "everything is below the prefix" only_below "$dest" /usr/local
 case_of "libfabric lists the provider that was installed" lists_scif "$dest/usr/local/lib/libfabric"
 case_of "pkg-config and scifctl state the version of Cargo.toml" one_version "$dest/usr/local"
 case_of "licence, documents and examples" has "$dest/usr/local/share/doc/scif-fi" "${documents[@]}"
 case_of "make install-strip" made install install-strip DESTDIR="$build/dest-strip"
 case_of "no symbol tables are left" stripped "$build/dest-strip"
+case_of "no debug information is beside them" \
+    sh -c '! find "$1" -name "*.debug" | grep .' sh "$build/dest-strip"
 case_of "libfabric lists the stripped provider" \
     lists_scif "$build/dest-strip/usr/local/lib/libfabric"
+case_of "make install over that" made install install DESTDIR="$build/dest-strip"
 case_of "make uninstall" made install uninstall DESTDIR="$build/dest-strip"
-case_of "nothing is left" sh -c '! find "$1" -not -type d | grep .' sh "$build/dest-strip"
+case_of "nothing is left, also in .debug" \
+    sh -c '! find "$1" -not -type d -o -name .debug | grep .' sh "$build/dest-strip"
+case_of "configure --disable-strip" configured install-keep --prefix=/usr/local --disable-strip
+case_of "make install of that" made install-keep install DESTDIR="$build/dest-keep"
+case_of "debug information is within the provider" \
+    sh -c 'readelf -SW "$1" | grep " \.debug_line "' sh \
+    "$build/dest-keep/usr/local/lib/libfabric/libscif-fi.so"
 case_of "configure needs libfabric" refuses_without_libfabric
 case_of "configure --disable-provider needs no libfabric" \
     without_libfabric configured install-scif --prefix=/usr --disable-provider

@@ -70,18 +70,26 @@ exchange() {
     mpich "$@" exchange.py
 }
 
-# silent MODE SECONDS: a rank that computes, is stopped, or dies. The job's status is that of the
-# killed rank, so the file that the other one writes decides. MPICH may end that rank before it can
-# write, because of the error completion.
+# silent MODE SECONDS: a rank that computes, is stopped, dies, or vanishes with its host. The job's
+# status is that of the killed rank, so the file that the other one writes decides. MPICH may end
+# that rank before it can write, because of the error completion.
 silent() {
     local output file=$HOSTS_RUN/silent-$1
     output=$(mpich tcp 2 1 death.py "$@" "$file" 2>&1)
     printf '%s\n' "$output"
     [ ! -e "$file" ] || cat "$file"
-    if [ "$1" = dies ] && grep -q "handle_cq_error.*Connection reset by peer" <<<"$output"; then
+    if [[ $1 = dies || $1 = vanishes ]] &&
+        grep -q "handle_cq_error.*Connection reset by peer" <<<"$output"; then
         return 0
     fi
     grep -q "^death: ok" "$file"
+}
+
+vanishes() {
+    local rc=0
+    FI_SCIF_NET_SILENCE=2s silent vanishes 20 || rc=$?
+    on_host 2 ip link set eth0 up
+    return $rc
 }
 
 case_of "messages of all sizes between hosts, by fi_pingpong of Debian over net" net-pingpong \
@@ -113,6 +121,8 @@ shows "^exchange: 4 ranks, [1-9][0-9]* checks, errors 0" \
 case_of "a rank of another host that computes is not dead" net-computes silent computes 6
 case_of "a rank of another host that is stopped is not dead" net-stops silent stops 6
 case_of "the death of a rank of another host ends the send to it" net-dies silent dies 0
+case_of "a host that vanishes ends the send to it, with a limit for its silence" net-vanishes \
+    vanishes
 if exchange none 2 1 >"$LOGS/net-none.log" 2>&1; then
     failed "without a network the job must fail ($LOGS/net-none.log)"
 elif grep -q FI_SCIF_NET "$LOGS/net-none.log"; then

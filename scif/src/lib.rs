@@ -84,7 +84,7 @@ pub use sys::process::memory_limit;
 pub use sys::thread::at_exit;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use transport::kernel::{Device, Driver, abi};
-pub use transport::net::{MESSAGE_MAX, NetWire, ReadPosted, WireEvent, WirePeer};
+pub use transport::net::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 #[doc(hidden)]
 pub use transport::soft::{names, whereabouts};
 pub use waiter::{Waiter, Woken};

@@ -89,7 +89,7 @@ pub(crate) struct LocalHost {
 
 impl LocalHost {
     pub(crate) fn of(node: &scif::Node) -> LocalHost {
-        let networked = env().net != NetChoice::None && node.kind() == TransportKind::Soft;
+        let networked = env().net.choice != NetChoice::None && node.kind() == TransportKind::Soft;
         LocalHost { node: node.id(), host: node.host_hash(), networked }
     }
 }

@@ -53,8 +53,18 @@ pub(crate) struct Settings {
     pub(crate) transport: TransportKind,
     /// Maximum number of bytes that the process keeps in unexpected messages.
     pub(crate) unexpected_max: usize,
-    /// Network to other hosts: the provider of libfabric that carries messages to them.
-    pub(crate) net: NetChoice,
+    pub(crate) net: NetSettings,
+}
+
+/// Settings of the network to other hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NetSettings {
+    /// Provider of libfabric that carries messages.
+    pub(crate) choice: NetChoice,
+    /// Time for which refusals of the network are tolerated.
+    pub(crate) timeout_ns: u64,
+    /// Time for which pings may stay unanswered; 0 for no limit.
+    pub(crate) silence_ns: u64,
 }
 
 /// Network to other hosts.
@@ -256,11 +266,26 @@ static TABLE: &[Param] = &[
     },
     Param {
         name: c"net",
-        kind: ParamKind::Net(|env| &mut env.net),
+        kind: ParamKind::Net(|env| &mut env.net.choice),
         default: "none",
         help: "Provider of libfabric that carries messages to other hosts: 'none', all peers are \
                on this host; 'tcp', libfabric 1.18 and later; 'net', the same of libfabric 1.17. \
                Only with FI_SCIF_TRANSPORT=soft, only for FI_EP_RDM, not complete yet",
+    },
+    Param {
+        name: c"net_timeout",
+        kind: ParamKind::Time(|env| &mut env.net.timeout_ns),
+        default: "2s",
+        help: "Time for which the network may refuse messages to a peer on another host that has \
+               answered before. Then the peer counts as dead, such as 2s or 500ms",
+    },
+    Param {
+        name: c"net_silence",
+        kind: ParamKind::Time(|env| &mut env.net.silence_ns),
+        default: "0s",
+        help: "Time for which a peer on another host may leave pings unanswered while an operation \
+               waits for it. Then it counts as dead, even if it computes or is stopped. '0s': no \
+               limit; the disappearance of a host is noticed when the network notices it",
     },
 ];
 
@@ -392,7 +417,7 @@ fn read(query: impl Fn(&Param) -> ParamAnswer, complain: impl Fn(&str, &str, &st
         rma: RmaPath::Direct,
         transport: TransportKind::Soft,
         unexpected_max: 0,
-        net: NetChoice::None,
+        net: NetSettings::default(),
     };
     for param in TABLE {
         let set = set(param, &mut env, param.default);
@@ -590,6 +615,7 @@ mod tests {
             (env.connect_timeout_ns, env.mr_close_timeout_ns),
             (3_000_000_000, 10_000_000_000)
         );
+        assert_eq!((env.net.timeout_ns, env.net.silence_ns), (2_000_000_000, 0));
     }
 
     #[test]
@@ -601,6 +627,8 @@ mod tests {
             ("eager_size", " 2k "),
             ("connect_timeout", "200ms"),
             ("mr_close_timeout", "2 s"),
+            ("net_timeout", "5s"),
+            ("net_silence", "90s"),
             ("transport", "Kernel"),
             ("mr_migrate", "Auto"),
             ("map", "Auto"),
@@ -614,6 +642,7 @@ mod tests {
         assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
         assert_eq!(env.unexpected_max, 64 << 20);
         assert_eq!((env.connect_timeout_ns, env.mr_close_timeout_ns), (200_000_000, 2_000_000_000));
+        assert_eq!((env.net.timeout_ns, env.net.silence_ns), (5_000_000_000, 90_000_000_000));
     }
 
     #[test]

@@ -310,7 +310,7 @@ fn why_ignored(node: &scif::Node) -> Option<&'static str> {
 
 /// Returns the provider of the network, if the user has chosen one and it is not ignored.
 pub(crate) fn chosen(node: &scif::Node) -> Option<&'static CStr> {
-    let provider = env::env().net.provider()?;
+    let provider = env::env().net.choice.provider()?;
     let Some(why) = why_ignored(node) else { return Some(provider) };
     static LOGGED: std::sync::Once = std::sync::Once::new();
     LOGGED.call_once(|| {

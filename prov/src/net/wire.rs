@@ -15,11 +15,12 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{MESSAGE_MAX, Maker, NetWire, ReadPosted, WireEvent, WireMemory, WirePeer};
+use scif::{MESSAGE_MAX, Maker, NetWire, PeerLimits, ReadPosted, WireEvent, WireMemory, WirePeer};
 use scif_ring::copy::Mem;
 
 use super::{NetDomain, call, call_fid, checked, close};
 use crate::base::addr::{ADDR_LEN, Addr};
+use crate::base::env;
 use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, info};
 
@@ -276,6 +277,11 @@ impl NetWire for EndpointWire {
 
     fn provider(&self) -> &str {
         &self.provider
+    }
+
+    fn limits(&self) -> PeerLimits {
+        let limits = env::env().net;
+        PeerLimits { refused_ns: limits.timeout_ns, silent_ns: limits.silence_ns }
     }
 
     fn peer(&mut self, name: SocketAddrV4) -> scif::Result<WirePeer> {

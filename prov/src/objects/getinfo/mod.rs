@@ -134,7 +134,7 @@ fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
     if addr.host == 0 && addr.port_id(bare, resolve::is_local).is_ok() {
         return Ok(());
     }
-    if addr.host == 0 && !named && env::env().net == NetChoice::None {
+    if addr.host == 0 && !named && env::env().net.choice == NetChoice::None {
         info(Subsys::Core, format_args!("{}", AddrError::OtherIp(addr.ip)));
         return Err(FI_ENODATA);
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use scif_ring::Mem;
 
-use super::wire::{MESSAGE_MAX, NetWire, ReadPosted, WireEvent, WirePeer};
+use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::error;
 use crate::remote_reads::WireMemory;
 use crate::sys::errno::lock;
@@ -44,6 +44,8 @@ pub(super) struct NetState {
     pub(super) sent: usize,
     /// Number of names in the address vectors of all ends.
     pub(super) named: usize,
+    /// Limit for unanswered pings of ends that are made later; 0 for none.
+    pub(super) silent_ns: u64,
     /// Memory that can be read, by key.
     pub(super) exposed: HashMap<u64, Mem>,
     keys: u64,
@@ -105,6 +107,11 @@ impl NetWire for EndDouble {
 
     fn provider(&self) -> &str {
         "double"
+    }
+
+    fn limits(&self) -> PeerLimits {
+        let silent_ns = self.net.state().silent_ns;
+        PeerLimits { refused_ns: 2_000_000_000, silent_ns }
     }
 
     fn peer(&mut self, name: SocketAddrV4) -> error::Result<WirePeer> {

@@ -21,4 +21,4 @@ mod window;
 mod wire;
 
 pub(crate) use port::NetPort;
-pub use wire::{MESSAGE_MAX, NetWire, ReadPosted, WireEvent, WirePeer};
+pub use wire::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};

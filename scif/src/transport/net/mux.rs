@@ -15,7 +15,7 @@ use scif_ring::{BELL_BYTES, Mem};
 use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
 use super::reads::NetReads;
 use super::stream::NetStream;
-use super::wire::{NetWire, ReadPosted, WireEvent, WirePeer};
+use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::memory::PeerMemory;
@@ -47,8 +47,9 @@ pub(super) struct NetMux {
 }
 
 /// Connections, without the network.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct StreamTable {
+    limits: PeerLimits,
     streams: HashMap<u64, NetStream>,
     /// Tokens of the connections that each poll services.
     listed: Vec<u64>,
@@ -71,7 +72,8 @@ impl NetMux {
     pub(super) fn new(wire: Box<dyn NetWire>, node: u16) -> Result<NetMux> {
         let bell = Arc::new(Mapping::private(BELL_BYTES).map_err(Error::os("mmap"))?);
         bell.bell()?.set_sleeping(true);
-        Ok(NetMux { wire, node, bell, table: StreamTable::default() })
+        let table = StreamTable::new(wire.limits());
+        Ok(NetMux { wire, node, bell, table })
     }
 
     pub(super) fn wire(&mut self) -> &mut dyn NetWire {
@@ -81,7 +83,7 @@ impl NetMux {
     /// Begins a connection to `dst`; returns its token and the memory of its rings.
     pub(super) fn connect(&mut self, dst: PortId, id: ConnId) -> Result<(u64, Arc<Mapping>)> {
         let token = RandomState::new().build_hasher().finish();
-        let mut stream = NetStream::new(token, dst, Side::Opener)?;
+        let mut stream = NetStream::new((token, dst), Side::Opener, self.table.limits)?;
         stream.id = Some(id);
         let segment = Arc::clone(&stream.segment);
         stream.flush(&mut *self.wire, self.node)?;
@@ -187,10 +189,15 @@ impl NetMux {
         }
     }
 
-    /// Asks the peer of a connection for a sign of life, if it has been silent.
+    /// Pings the peer of a connection if it has been silent, and ends the connection after too many
+    /// pings without an answer.
     pub(super) fn probe(&mut self, token: u64, now: u64) {
         if let Some(stream) = self.table.streams.get_mut(&token) {
+            let was_open = stream.changes.end.is_none();
             stream.ping_if_silent(now);
+            if was_open && stream.changes.end.is_some() {
+                self.table.ready.push(token);
+            }
             self.flush(token);
         }
     }
@@ -336,6 +343,21 @@ impl NetMux {
 }
 
 impl StreamTable {
+    fn new(limits: PeerLimits) -> StreamTable {
+        StreamTable {
+            limits,
+            streams: HashMap::new(),
+            listed: Vec::new(),
+            requests: VecDeque::new(),
+            refused: Vec::new(),
+            unknown: Vec::new(),
+            strangers: HashSet::new(),
+            ready: Vec::new(),
+            reads: NetReads::default(),
+            received_ns: 0,
+        }
+    }
+
     fn list(&mut self, token: u64) {
         if let Some(stream) = self.streams.get_mut(&token)
             && !std::mem::replace(&mut stream.listed, true)
@@ -407,7 +429,7 @@ impl StreamTable {
         }
         let from = greeting.sender();
         self.probe_others(from);
-        match NetStream::new(token, from, Side::Acceptor) {
+        match NetStream::new((token, from), Side::Acceptor, self.limits) {
             Ok(mut stream) => {
                 stream.note_greeting();
                 self.streams.insert(token, stream);

@@ -17,7 +17,7 @@ use super::frame::{
 };
 use super::watch::PeerWatch;
 use super::window::{ReceiveWindow, SendWindow};
-use super::wire::{MESSAGE_MAX, NetWire, WirePeer};
+use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, WirePeer};
 use crate::addr::PortId;
 use crate::error::{self, Error, Reason};
 use crate::segment::{SEGMENT_BYTES, Side, Views, write_header};
@@ -85,7 +85,11 @@ pub(super) struct NetStream {
 
 impl NetStream {
     /// Returns a connection with `peer`, with the opener's end for the endpoint or the acceptor's.
-    pub(super) fn new(token: u64, peer: PortId, side: Side) -> error::Result<NetStream> {
+    pub(super) fn new(
+        (token, peer): (u64, PortId),
+        side: Side,
+        limits: PeerLimits,
+    ) -> error::Result<NetStream> {
         let segment = Arc::new(Mapping::private(SEGMENT_BYTES).map_err(Error::os("mmap"))?);
         write_header(&segment)?;
         let Views { tx, rx, .. } = Views::new(Arc::clone(&segment), side.other())?;
@@ -96,7 +100,7 @@ impl NetStream {
             id: None,
             changes: Changes::default(),
             listed: false,
-            watch: PeerWatch::default(),
+            watch: PeerWatch::new(limits),
             due: None,
             opening: Some(match side {
                 Side::Opener => FrameKind::Greeting,
@@ -213,7 +217,12 @@ impl NetStream {
 
     /// Pings a silent peer for which the owner waits.
     pub(super) fn ping_if_silent(&mut self, now: u64) {
-        if self.is_open() && self.due.is_none() && self.watch.take_ping(now) {
+        if !self.is_open() {
+            return;
+        }
+        if self.watch.is_silent(now, self.peer) {
+            self.end(Reason::Died);
+        } else if self.due.is_none() && self.watch.take_ping(now) {
             self.due = Some(FrameKind::Ping);
         }
     }
@@ -406,7 +415,8 @@ mod tests {
     #[test]
     fn the_stash_of_a_slow_reader_has_less_than_a_ringful() {
         let peer = PortId::new(0, 1);
-        let mut stream = NetStream::new(1, peer, Side::Acceptor).unwrap();
+        let limits = PeerLimits { refused_ns: 1, silent_ns: 0 };
+        let mut stream = NetStream::new((1, peer), Side::Acceptor, limits).unwrap();
         let segment = Arc::clone(&stream.segment);
         let mut rx = Views::new(segment, Side::Acceptor).unwrap().rx;
         // The ring pads each body to whole lines, so it takes one less than the credits permit.

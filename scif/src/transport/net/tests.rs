@@ -464,7 +464,10 @@ struct MuxPair {
 }
 
 fn muxes() -> MuxPair {
-    let net = NetDouble::default();
+    muxes_over(NetDouble::default())
+}
+
+fn muxes_over(net: NetDouble) -> MuxPair {
     let names = [1, 2].map(|host| SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, host), 77));
     let [mut a, mut b] = names.map(|name| NetMux::new(net.end(name), 0).unwrap());
     let id = ConnId { index: 0, generation: 1 };
@@ -496,6 +499,32 @@ fn a_living_peer_answers_pings_and_one_that_computes_is_not_dead() {
     b.poll(&mut Vec::new());
     a.poll(&mut Vec::new());
     assert!(a.next_event(token).is_none() && b.next_event(token).is_none());
+}
+
+#[test]
+fn a_peer_that_answers_no_ping_is_dead_where_the_user_limits_that() {
+    let net = NetDouble::default();
+    net.state().silent_ns = HOUR_NS;
+    let MuxPair { net, mut a, mut b, token, .. } = muxes_over(net);
+    let now = now_ns();
+    for half in 1..=6 {
+        // An answer in between begins the time again.
+        probe(&mut a, token, now + half * HOUR_NS);
+        probe(&mut a, token, now + half * HOUR_NS + HOUR_NS / 2);
+        b.poll(&mut Vec::new());
+        a.poll(&mut Vec::new());
+        assert!(a.next_event(token).is_none());
+    }
+    let sent = net.state().sent;
+    let mut ready = Vec::new();
+    a.probe(token, now + 10 * HOUR_NS);
+    a.probe(token, now + 11 * HOUR_NS);
+    a.poll(&mut ready);
+    assert!(ready.is_empty() && net.state().sent > sent, "the limit itself is not above it");
+    a.probe(token, now + 11 * HOUR_NS + 1);
+    a.poll(&mut ready);
+    assert_eq!(ready.len(), 1);
+    assert!(matches!(a.next_event(token), Some(LinkUpdate::Closed(Reason::Died))));
 }
 
 #[test]

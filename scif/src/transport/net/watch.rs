@@ -4,8 +4,10 @@
 //! Not about the messages themselves (`stream`). A network reports the death of a peer only for
 //! what is in flight at that moment. Later it takes no message to that peer, for as long as it is
 //! asked. So an owner that waits for a peer sends pings: a network that takes them reaches a living
-//! host, even while the process computes. A process that is stopped or computes is not dead.
+//! host, even while the process computes. A process that is stopped or computes is not dead, unless
+//! the user has set a limit for answers.
 
+use super::wire::PeerLimits;
 use crate::addr::PortId;
 
 /// Time in nanoseconds without a message of the peer after which a ping is sent, and between two
@@ -16,27 +18,39 @@ const PING_NS: u64 = 400_000_000;
 const PINGS_OFTEN: u32 = 250;
 /// Time in nanoseconds between two rare pings.
 const PING_RARELY_NS: u64 = 10_000_000_000;
-/// Time in nanoseconds for which a network may refuse messages to a peer that has answered before.
-/// A shorter one would end connections during a short failure of the network.
-const REFUSED_NS: u64 = 2_000_000_000;
 /// Time in nanoseconds for which a network may refuse messages to a peer before a line of the log
 /// names that peer. A shorter one would log peers that compute and make no progress.
 const SLOW_NS: u64 = 10_000_000_000;
 
 /// Evidence of one peer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PeerWatch {
+    limits: PeerLimits,
     /// Time of the last message of the peer; 0 before the first.
     received_ns: u64,
     /// Time of the last ping.
     pinged_ns: u64,
+    /// Number of pings since the last message of the peer, and the time of the first of them.
     unanswered: u32,
+    unanswered_ns: u64,
     /// Time since which the network refuses messages; 0 while it takes them.
     refused_ns: u64,
     is_logged: bool,
 }
 
 impl PeerWatch {
+    pub(super) fn new(limits: PeerLimits) -> PeerWatch {
+        PeerWatch {
+            limits,
+            received_ns: 0,
+            pinged_ns: 0,
+            unanswered: 0,
+            unanswered_ns: 0,
+            refused_ns: 0,
+            is_logged: false,
+        }
+    }
+
     pub(super) fn note_received(&mut self, now: u64) {
         self.received_ns = now;
         self.unanswered = 0;
@@ -55,7 +69,25 @@ impl PeerWatch {
             return false;
         }
         self.pinged_ns = now;
+        if self.unanswered == 0 {
+            self.unanswered_ns = now;
+        }
         self.unanswered = self.unanswered.saturating_add(1);
+        true
+    }
+
+    /// Whether pings have been unanswered for longer than the limit. Logs it.
+    pub(super) fn is_silent(&self, now: u64, peer: PortId) -> bool {
+        let silence = now.saturating_sub(self.unanswered_ns);
+        if self.limits.silent_ns == 0 || self.unanswered == 0 || silence <= self.limits.silent_ns {
+            return false;
+        }
+        log::warn!(
+            "connection to {peer}: no answer to {} pings in {} ms; connection ended. Check the \
+             host of that process; if it computes for longer, raise FI_SCIF_NET_SILENCE",
+            self.unanswered,
+            silence / 1_000_000
+        );
         true
     }
 
@@ -71,7 +103,7 @@ impl PeerWatch {
         }
         let refused = now.saturating_sub(self.refused_ns);
         if self.received_ns != 0 {
-            return refused > REFUSED_NS;
+            return refused > self.limits.refused_ns;
         }
         if refused > SLOW_NS && !std::mem::replace(&mut self.is_logged, true) {
             log::warn!(
@@ -88,9 +120,30 @@ impl PeerWatch {
 mod tests {
     use super::*;
 
+    const REFUSED_NS: u64 = 2_000_000_000;
+    const LIMITS: PeerLimits = PeerLimits { refused_ns: REFUSED_NS, silent_ns: 0 };
+
+    #[test]
+    fn silence_has_a_limit_only_where_it_is_set() {
+        let peer = PortId::new(0, 1);
+        let limited = PeerLimits { silent_ns: 3 * PING_NS, ..LIMITS };
+        let [mut endless, mut watch] = [LIMITS, limited].map(PeerWatch::new);
+        let begin = 5;
+        for watch in [&mut endless, &mut watch] {
+            watch.note_received(begin);
+            assert!(!watch.is_silent(u64::MAX, peer), "no ping was sent");
+            assert!(watch.take_ping(begin + PING_NS) && watch.take_ping(begin + 2 * PING_NS));
+        }
+        assert!(!endless.is_silent(u64::MAX, peer));
+        assert!(!watch.is_silent(begin + 4 * PING_NS, peer));
+        assert!(watch.is_silent(begin + 4 * PING_NS + 1, peer));
+        watch.note_received(begin + 4 * PING_NS);
+        assert!(!watch.is_silent(u64::MAX, peer));
+    }
+
     #[test]
     fn pings_follow_silence_and_become_rare() {
-        let mut watch = PeerWatch::default();
+        let mut watch = PeerWatch::new(LIMITS);
         assert!(!watch.take_ping(u64::MAX), "no message has arrived yet");
         let mut now = 1_000;
         watch.note_received(now);
@@ -107,7 +160,7 @@ mod tests {
     #[test]
     fn only_a_peer_that_has_answered_dies_by_refusals() {
         let peer = PortId::new(0, 1);
-        let mut watch = PeerWatch::default();
+        let mut watch = PeerWatch::new(LIMITS);
         assert!(!watch.note_refused(5, peer, "double"));
         assert!(!watch.note_refused(5 + 10 * SLOW_NS, peer, "double") && watch.is_logged);
         watch.note_received(7);

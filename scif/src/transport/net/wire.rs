@@ -47,6 +47,17 @@ pub enum ReadPosted {
     Refused,
 }
 
+/// Time limits after which a peer counts as dead, in nanoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PeerLimits {
+    /// Time for which the network may refuse messages to a peer that has answered before. A shorter
+    /// one ends connections during a short failure of the network.
+    pub refused_ns: u64,
+    /// Time for which pings may stay unanswered, while the owner waits for the peer; 0 for no
+    /// limit. A limit also ends connections to processes that compute or are stopped for longer.
+    pub silent_ns: u64,
+}
+
 /// End of a network: carries messages to ends with other names. Messages between two ends arrive
 /// once and in order, or a loss is reported. Used by one thread at a time; no call blocks.
 pub trait NetWire: Debug + Send {
@@ -55,6 +66,9 @@ pub trait NetWire: Debug + Send {
 
     /// Returns the name of the network's provider, for lines of the log.
     fn provider(&self) -> &str;
+
+    /// Returns the limits for peers, the same ones at each call.
+    fn limits(&self) -> PeerLimits;
 
     /// Returns the number of the peer with that name.
     ///

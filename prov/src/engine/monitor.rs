@@ -68,13 +68,15 @@ pub(crate) fn note_sleep(ep: &mut Endpoint) {
     take(ep, now, with_peers);
 }
 
-/// Sets the times of operations posted since the reading `before` of the clock to `now`.
+/// Sets the times of operations posted since the reading `before` of the clock to just before
+/// `now`. The next call finds `now` only in operations posted since, so that it moves no time again
+/// where all polls are rare.
 #[cold]
 #[inline(never)]
 fn count_from(ep: &mut Endpoint, before: u64, now: u64) {
     let move_on = |since: &mut u64| {
         if *since == before {
-            *since = now;
+            *since = now - 1;
         }
     };
     for queue in [&mut ep.recv.msg, &mut ep.recv.tagged] {
@@ -343,4 +345,29 @@ fn put_peers(ep: &mut Endpoint, now: u64) {
             copy.put(first + peer::ERRNO, u64::from(errno.unsigned_abs()));
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Bed, buffer};
+
+    #[test]
+    fn the_age_of_a_receive_grows_between_rare_polls() {
+        let mut pair = Bed::pair();
+        pair[1].recv(&buffer(vec![0; 8]));
+        let ep = &mut pair[1].ep;
+        let first = ep.links.clock_ns();
+        let late: Vec<u64> = (1..4).map(|n| first + 2 * n * AWAY_NS).collect();
+        let since = |ep: &mut Endpoint| {
+            let posted = ep.recv.queue(true).posted.iter_mut().next();
+            posted.map(|posted| posted.since_ns)
+        };
+        note_tick(ep, first, late[0]);
+        let begun = since(ep);
+        assert!(begun > Some(late[0] - AWAY_NS), "the program was away before the poll");
+        note_tick(ep, late[0], late[1]);
+        note_tick(ep, late[1], late[2]);
+        assert_eq!(since(ep), begun);
+    }
 }

@@ -77,6 +77,19 @@ struct QueueState {
     gathered: Vec<Copy>,
     /// Callbacks of transfers, until they are called.
     callbacks: Vec<Weak<Callback<SciError>>>,
+    removed: bool,
+}
+
+impl QueueState {
+    /// Ends the transfers that were added.
+    fn reset(&mut self) -> Outcome<()> {
+        if self.phase == QueuePhase::Posted {
+            return fail(SciError::IllegalOperation);
+        }
+        self.gathered.drain(..).for_each(|copy| copy.end());
+        self.phase = QueuePhase::Idle;
+        Ok(())
+    }
 }
 
 /// DMA queue of the program.
@@ -112,6 +125,7 @@ impl DmaQueue {
                 phase: QueuePhase::Idle,
                 gathered: Vec::new(),
                 callbacks: Vec::new(),
+                removed: false,
             }),
             changed: Condvar::new(),
             aborted: AtomicFlag::new(false),
@@ -126,9 +140,16 @@ impl DmaQueue {
     /// Removes it (`SCIRemoveDMAQueue`). No callback is called afterwards.
     ///
     /// # Errors
-    /// `IllegalOperation` during a transfer.
+    /// `IllegalOperation` during a transfer; `IllegalParameter` if it was removed.
     pub(crate) fn remove(&self) -> Outcome<()> {
-        self.reset()?;
+        {
+            let mut state = take(&self.state);
+            if state.removed {
+                return fail(SciError::IllegalParameter);
+            }
+            state.reset()?;
+            state.removed = true;
+        }
         // Without the lock: a callback may call functions of its queue.
         let callbacks = std::mem::take(&mut take(&self.state).callbacks);
         callbacks.iter().filter_map(Weak::upgrade).for_each(|callback| callback.close());
@@ -188,7 +209,7 @@ impl DmaQueue {
         }
         {
             let mut state = take(&self.state);
-            if matches!(state.phase, QueuePhase::Posted | QueuePhase::Gather) {
+            if state.removed || matches!(state.phase, QueuePhase::Posted | QueuePhase::Gather) {
                 return fail(SciError::IllegalOperation);
             }
             let read = flags & flags::DMA_READ != 0;
@@ -220,7 +241,7 @@ impl DmaQueue {
         read: bool,
     ) -> Outcome<QueuePhase> {
         let mut state = take(&self.state);
-        if !matches!(state.phase, QueuePhase::Idle | QueuePhase::Gather) {
+        if state.removed || !matches!(state.phase, QueuePhase::Idle | QueuePhase::Gather) {
             return fail(SciError::IllegalOperation);
         }
         if state.gathered.len() >= self.max_entries {
@@ -248,13 +269,7 @@ impl DmaQueue {
     /// # Errors
     /// `IllegalOperation` during a transfer.
     pub(crate) fn reset(&self) -> Outcome<()> {
-        let mut state = take(&self.state);
-        if state.phase == QueuePhase::Posted {
-            return fail(SciError::IllegalOperation);
-        }
-        state.gathered.drain(..).for_each(|copy| copy.end());
-        state.phase = QueuePhase::Idle;
-        Ok(())
+        take(&self.state).reset()
     }
 
     fn launch(self: &Arc<DmaQueue>, callback: TransferCallback, wait: bool) -> Outcome<()> {

@@ -235,6 +235,32 @@ pub(crate) fn insert<T: Handled>(object: Arc<T>) -> Outcome<usize> {
 /// Ends a handle.
 pub(crate) fn remove(handle: usize) {
     let removed = write().as_mut().and_then(|library| library.objects.remove(id(handle)));
+    ended(removed);
+}
+
+/// Ends the handle of an object that passes a check, and returns the object. One of several threads
+/// that end the same handle gets it.
+///
+/// # Errors
+/// Errors of [`find`] and of the check.
+pub(crate) fn take_out<T: Handled>(
+    handle: usize,
+    check: impl FnOnce(&T) -> Outcome<()>,
+) -> Outcome<Arc<T>> {
+    let (found, removed) = {
+        let mut library = write();
+        usable(&library)?;
+        let Some(library) = library.as_mut() else { return fail(SciError::NotInitialized) };
+        let found = library.objects.get(id(handle)).and_then(T::of);
+        let found = found.ok_or(SciError::IllegalParameter)?;
+        check(&found)?;
+        (found, library.objects.remove(id(handle)))
+    };
+    ended(removed);
+    Ok(found)
+}
+
+fn ended(removed: Option<Object>) {
     // After the removal: a copy of facts that was made before it has an earlier moment.
     REMOVALS.add(1);
     // Dropped without the lock: the drop of an object may remove files.

@@ -55,11 +55,9 @@ unsafe extern "C" fn SCIOpen(sd: *mut Handle, flags: u32, error: *mut u32) {
 #[unsafe(no_mangle)]
 extern "C" fn SCIClose(sd: Handle, flags: u32, error: *mut u32) {
     guard(error, (), || {
-        let desc = object::<Desc>(sd)?;
+        object::<Desc>(sd)?;
         check_flags(flags, 0)?;
-        desc.check_unused()?;
-        objects::remove(sd.addr());
-        Ok(())
+        objects::take_out(sd.addr(), Desc::check_unused).map(drop)
     });
 }
 

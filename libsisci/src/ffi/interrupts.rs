@@ -73,10 +73,9 @@ fn remove(handle: Handle, kind: Kind, flags: u32) -> Outcome<()> {
 }
 
 fn disconnect(handle: Handle, kind: Kind, flags: u32) -> Outcome<()> {
-    let found = remote(handle, kind)?;
+    remote(handle, kind)?;
     check_flags(flags, 0)?;
-    objects::remove(handle.addr());
-    found.disconnect();
+    objects::take_out::<RemoteInterrupt>(handle.addr(), |_| Ok(()))?.disconnect();
     Ok(())
 }
 

@@ -48,10 +48,9 @@ unsafe extern "C" fn SCICreateMapSequence(
 #[unsafe(no_mangle)]
 extern "C" fn SCIRemoveSequence(sequence: Handle, flags: u32, error: *mut u32) {
     guard(error, (), || {
-        let found = object::<Sequence>(sequence)?;
+        object::<Sequence>(sequence)?;
         check_flags(flags, 0)?;
-        objects::remove(sequence.addr());
-        found.remove();
+        objects::take_out::<Sequence>(sequence.addr(), |_| Ok(()))?.remove();
         Ok(())
     });
 }

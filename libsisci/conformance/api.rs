@@ -22,6 +22,60 @@ const MASK: u32 = 0x4000_0000;
 /// Value of `error` before a call, which every call overwrites.
 const UNWRITTEN: u32 = 0xABCD;
 
+const HEADER: &str = include_str!("../include/sisci_api.h");
+/// Number of arguments with which functions are called by their prototype. A C function ignores
+/// further ones than its own.
+const ARGUMENTS: usize = 12;
+
+/// Function of the header.
+pub(crate) struct Prototype {
+    pub(crate) name: String,
+    /// Number of arguments before the place for the code.
+    arguments: usize,
+    /// Whether its last argument is the place for the code.
+    pub(crate) has_code: bool,
+}
+
+/// Returns the functions that the header declares.
+pub(crate) fn prototypes() -> Vec<Prototype> {
+    let declared = HEADER.split("SISCI_FUNCTION(").filter_map(|text| {
+        let (name, rest) = text.split_once(")(")?;
+        let (arguments, _) = rest.split_once(");")?;
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        (is_name && name != "name").then_some((name, arguments))
+    });
+    let prototype = |(name, arguments): (&str, &str)| {
+        let has_code = arguments.split_whitespace().collect::<String>().ends_with("*error");
+        let count = if arguments == "void" { 0 } else { arguments.split(',').count() };
+        assert!(count <= ARGUMENTS, "{name} has {count} arguments");
+        Prototype { name: name.to_owned(), arguments: count - usize::from(has_code), has_code }
+    };
+    declared.map(prototype).collect()
+}
+
+/// Returns the names of numbers of the header that begin so, without their beginning.
+pub(crate) fn numbers(begin: &str) -> Vec<&'static str> {
+    let begin = format!("extern const unsigned int _SISCI_PUBLIC_CONST_{begin}");
+    let names = HEADER.lines().filter_map(|line| line.strip_prefix(&begin)?.strip_suffix(';'));
+    names.collect()
+}
+
+/// Sets errno of this thread.
+pub(crate) fn set_errno(value: i32) {
+    // SAFETY: takes no argument.
+    let at = unsafe { libc::__errno_location() };
+    // SAFETY: the address of errno of this thread.
+    unsafe { at.write(value) };
+}
+
+/// Returns errno of this thread.
+pub(crate) fn errno() -> i32 {
+    // SAFETY: takes no argument.
+    let at = unsafe { libc::__errno_location() };
+    // SAFETY: the address of errno of this thread.
+    unsafe { at.read() }
+}
+
 /// Opened library.
 #[derive(Clone, Copy)]
 pub(crate) struct Api(*mut c_void);
@@ -86,12 +140,64 @@ impl Api {
         call();
     }
 
-    /// Orders all stores.
-    pub(crate) fn flush(&self) {
-        // SAFETY: the library promises this signature under this name.
-        let call: extern "C" fn(Handle, u32) =
-            unsafe { std::mem::transmute(self.function("SCIFlush")) };
-        call(std::ptr::null_mut(), 0);
+    /// Calls a function that orders stores.
+    pub(crate) fn order(&self, name: &str, sequence: Handle, flags: u32) {
+        // SAFETY: the library promises this signature, or one without the flags, under these names.
+        let call: extern "C" fn(Handle, u32) = unsafe { std::mem::transmute(self.function(name)) };
+        call(sequence, flags);
+    }
+
+    fn call_words(&self, function: &Prototype, words: [usize; ARGUMENTS]) {
+        let at = self.function(&function.name);
+        // SAFETY: all arguments of the header are integers or pointers of at most a word, in
+        // registers and on the stack as these words are.
+        let call: extern "C" fn(
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+        ) = unsafe { std::mem::transmute(at) };
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = words;
+        call(a, b, c, d, e, f, g, h, i, j, k, l);
+    }
+
+    /// Calls a function with one value for all arguments. Returns its code without the mask.
+    pub(crate) fn call_with(&self, function: &Prototype, value: usize) -> u32 {
+        let mut error = UNWRITTEN;
+        let mut words = [value; ARGUMENTS];
+        words[function.arguments] = (&raw mut error).expose_provenance();
+        self.call_words(function, words);
+        assert_ne!(error, UNWRITTEN, "{} wrote no code", function.name);
+        error & !MASK
+    }
+
+    /// Calls a function with zeros for all arguments, the place for its code too.
+    pub(crate) fn call_without_code(&self, function: &Prototype) {
+        self.call_words(function, [0; ARGUMENTS]);
+    }
+
+    /// Calls a function of one number without an error argument.
+    pub(crate) fn number(&self, name: &str, number: u32) -> usize {
+        // SAFETY: the callers name functions with this signature, or with a shorter one.
+        let call: extern "C" fn(u32) -> usize = unsafe { std::mem::transmute(self.function(name)) };
+        call(number)
+    }
+
+    /// Returns the text of an adapter's type or family.
+    pub(crate) fn text(&self, name: &str, number: u32) -> String {
+        // SAFETY: the library promises this signature under these names.
+        let call: extern "C" fn(u32) -> *const c_char =
+            unsafe { std::mem::transmute(self.function(name)) };
+        // SAFETY: the library returns a C string that it never changes.
+        unsafe { CStr::from_ptr(call(number)) }.to_str().unwrap().to_owned()
     }
 
     /// Calls a function of one handle without an error argument.

@@ -16,6 +16,8 @@ pub(crate) const CASES: &[Case] = &[
     ("SCICacheSync takes a map or none", cache),
     ("null memory is refused", null_memory),
     ("a copy to an unmapped map is refused", after_unmap),
+    ("SCIMemCopy needs no sequence", without_sequence),
+    ("the copy routine cannot be chosen", copy_routine),
 ];
 
 const SIZE: usize = 1 << 20;
@@ -163,4 +165,28 @@ fn after_unmap(api: &Api) {
     api.SCIDisconnectSegment(remote, 0).unwrap();
     api.SCIRemoveSegment(segment, 0).unwrap();
     node.leave();
+}
+
+fn without_sequence(api: &Api) {
+    with(api, |local, view| {
+        let (read, check) = (api.flag("BLOCK_READ"), api.flag("ERROR_CHECK"));
+        for (value, flags) in [(3_u32, 0), (4, check)] {
+            let (mut word, mut back) = (value, 0_u32);
+            api.SCIMemCopy((&raw mut word).cast(), view.map, 64, 4, flags).unwrap();
+            assert_eq!(local.load(64), value);
+            api.SCIMemCopy((&raw mut back).cast(), view.map, 64, 4, flags | read).unwrap();
+            assert_eq!(back, value);
+        }
+        let mut word = 0_u32;
+        let copied = api.SCIMemCopy((&raw mut word).cast(), view.map, 0, 4, 1 << 30);
+        assert_eq!(copied, Err(code::ILLEGAL_FLAG));
+    });
+}
+
+fn copy_routine(api: &Api) {
+    for number in [0, 5, u32::MAX] {
+        api.number("SetSciMemCopyFunction", number);
+        assert_eq!(api.number("GetSciMemCopyFunction", 0), 0, "one routine serves all");
+    }
+    with(api, |_, view| copy(api, null_mut(), view));
 }

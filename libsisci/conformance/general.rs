@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use scif_fabtests::harness::process::Process;
 
-use crate::api::{Api, Case, Handle};
+use crate::api::{Api, Case, Handle, numbers};
 use crate::rig::{LONG, Node, OTHER, OWNER, code, open, set_env, two, two_with_kill};
 
 pub(crate) const CASES: &[Case] = &[
@@ -27,6 +27,10 @@ pub(crate) const CASES: &[Case] = &[
     ("queries of the system and of transfers", query_system),
     ("unknown queries are refused", query_unknown),
     ("a forked child initializes for itself", forked_child),
+    ("descriptors own their objects", descriptors),
+    ("types and families of adapters have a text", adapter_texts),
+    ("each subcommand of the adapter has an answer", query_adapter_all),
+    ("devices are not queried", query_device),
 ];
 
 fn not_initialized(api: &Api) {
@@ -277,5 +281,68 @@ fn forked_child(api: &Api) {
     });
     child.wait();
     api.SCIRemoveSegment(segment, 0).unwrap();
+    node.leave();
+}
+
+fn descriptors(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let mut second = null_mut();
+    api.SCIOpen(&raw mut second, api.flag("THREAD_SAFE")).unwrap();
+    let (first, second) = (node, Node { api, sd: second });
+    let segment = first.create(1, 64, 0).unwrap();
+    assert_eq!(second.create(1, 64, 0), Err(code::SEGMENTID_USED), "one node");
+    assert_eq!(api.SCIClose(first.sd, 0), Err(code::BUSY));
+    api.SCIClose(second.sd, 0).unwrap();
+    assert_eq!(second.create(2, 64, 0), Err(code::ILLEGAL_PARAMETER), "closed");
+    api.SCIRemoveSegment(segment, 0).unwrap();
+    first.leave();
+}
+
+fn adapter_texts(api: &Api) {
+    for number in [0, 1, u32::MAX] {
+        assert_eq!(api.text("SCIGetAdapterTypeString", number), "SOFT");
+        assert_eq!(api.text("SCIGetAdapterFamilyString", number), "SOFT");
+    }
+}
+
+/// Subcommands that describe the SCI ring or the address tables of old adapters.
+const WITHOUT_MEANING: [&str; 12] = [
+    "ATT_AVAILABLE_ENTRIES",
+    "ATT_NUMBER_OF_ENTRIES",
+    "ATT_PAGE_SIZE",
+    "B_LINK_FREQUENCY",
+    "CONNECTED_TO_EXPECTED_SWITCH_PORT",
+    "IO_BUS_FREQUENCY",
+    "LINK_SPEED",
+    "LINK_UPTIME",
+    "LINK_WIDTH",
+    "LOCAL_SWITCH_PORT_NUMBER",
+    "LOCAL_SWITCH_TYPE",
+    "SCI_LINK_FREQUENCY",
+];
+
+fn query_adapter_all(api: &Api) {
+    let node = Node::join(api, OWNER);
+    for name in numbers("SCI_Q_ADAPTER_") {
+        let mut answer = u32::MAX;
+        let subcommand = api.constant(&format!("SCI_Q_ADAPTER_{name}"));
+        let mut query = QueryAdapter { adapter: 0, port: 0, subcommand, data: &raw mut answer };
+        let at: *mut QueryAdapter = &raw mut query;
+        let asked = api.SCIQuery(api.constant("SCI_Q_ADAPTER"), at.cast(), 0);
+        let streams = name.contains("STREAM") || name.starts_with("PHYS_");
+        if streams || WITHOUT_MEANING.contains(&name) {
+            assert_eq!((asked, answer), (Err(code::ILLEGAL_QUERY), u32::MAX), "{name}");
+        } else {
+            assert_eq!(asked, Ok(()), "{name}");
+        }
+    }
+    node.leave();
+}
+
+fn query_device(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let mut answer = 0_u64;
+    let asked = api.SCIQuery(api.constant("SCI_Q_DEVICE"), (&raw mut answer).cast(), 0);
+    assert_eq!(asked, Err(code::NOT_SUPPORTED));
     node.leave();
 }

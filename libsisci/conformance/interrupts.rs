@@ -30,6 +30,9 @@ pub(crate) const CASES: &[Case] = &[
     ("a data callback gets the bytes", data_callback),
     ("a trigger to a dead owner fails", dead_owner),
     ("a trigger to a removed interrupt fails", removed),
+    ("SHARED_INT reaches owners in several processes", shared_elsewhere),
+    ("COUNTING_INT is legal for a connection", counting_connection),
+    ("flags of other interrupts are refused", other_flags),
 ];
 
 fn create(node: &Node<'_>, fixed: Option<u32>, flags: u32) -> Answer<(Handle, u32)> {
@@ -423,5 +426,64 @@ fn removed(api: &Api) {
     api.SCIRemoveInterrupt(interrupt, 0).unwrap();
     assert_eq!(api.SCITriggerInterrupt(remote, 0), Err(code::NOT_CONNECTED));
     api.SCIDisconnectInterrupt(remote, 0).unwrap();
+    node.leave();
+}
+
+fn shared_elsewhere(api: &Api) {
+    let flag = api.flag("SHARED_INT");
+    two(
+        api,
+        |node, cue| {
+            let (interrupt, _) = create(&node, Some(11), flag).unwrap();
+            cue.meet();
+            let remote = connect(&node, OWNER, 11).unwrap();
+            api.SCITriggerInterrupt(remote, 0).unwrap();
+            api.SCIWaitForInterrupt(interrupt, LONG, 0).unwrap();
+            cue.wait();
+            api.SCIDisconnectInterrupt(remote, 0).unwrap();
+            api.SCIRemoveInterrupt(interrupt, 0).unwrap();
+            node.leave();
+        },
+        |node, cue| {
+            node.leave();
+            let same = Node::join(api, OWNER);
+            cue.wait();
+            let (interrupt, _) = create(&same, Some(11), flag).unwrap();
+            cue.notify();
+            api.SCIWaitForInterrupt(interrupt, LONG, 0).unwrap();
+            cue.notify();
+            api.SCIRemoveInterrupt(interrupt, 0).unwrap();
+            same.leave();
+        },
+    );
+}
+
+fn counting_connection(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let counting = api.flag("COUNTING_INT");
+    let (interrupt, number) = create(&node, None, counting).unwrap();
+    let mut remote = null_mut();
+    let at = &raw mut remote;
+    api.SCIConnectInterrupt(node.sd, at, OWNER, 0, number, LONG, counting).unwrap();
+    for _ in 0..3 {
+        api.SCITriggerInterrupt(remote, 0).unwrap();
+    }
+    let waits = (0..5).take_while(|_| api.SCIWaitForInterrupt(interrupt, 0, 0).is_ok()).count();
+    assert_eq!(waits, 3);
+    api.SCIDisconnectInterrupt(remote, 0).unwrap();
+    api.SCIRemoveInterrupt(interrupt, 0).unwrap();
+    node.leave();
+}
+
+fn other_flags(api: &Api) {
+    let node = Node::join(api, OWNER);
+    for name in ["CONDITIONAL_INTERRUPT", "SHARE_EXTERNAL"] {
+        assert_eq!(create(&node, None, api.flag(name)), Err(code::ILLEGAL_FLAG), "{name}");
+    }
+    let (mut interrupt, mut number) = (null_mut(), 0);
+    let (at, number_at, none) = (&raw mut interrupt, &raw mut number, null_mut());
+    let shared = api.flag("SHARED_INT");
+    let made = api.SCICreateDataInterrupt(node.sd, at, 0, number_at, None, none, shared);
+    assert_eq!(made, Err(code::ILLEGAL_FLAG), "data has one receiver");
     node.leave();
 }

@@ -2,49 +2,43 @@
 //! Suite of `sisci_api.h`: tests the built library through its C functions, in several processes.
 //!
 //! `sisci-conformance --lib PATH [FILTER]`. Each case runs in a process and a domain of its own,
-//! under a watchdog. The last line has the counts.
+//! under a watchdog. The last line has the counts. `--kills COUNT [--seed N]` kills as many
+//! processes instead, and prints how soon the others saw it.
 #![expect(clippy::unwrap_used, reason = "a case says what it expects by unwrapping it")]
 #![expect(clippy::panic, reason = "as above")]
 #![expect(clippy::print_stdout, reason = "a program")]
 #![expect(clippy::indexing_slicing, reason = "a case that is wrong about a length has failed")]
 
 mod api;
+mod calls;
 mod copies;
 mod events;
 mod faults;
 mod general;
+mod groups;
 mod handles;
 mod interrupts;
+mod kills;
 mod maps;
 mod names;
 mod queues;
+mod readme;
 mod rig;
 mod segments;
+mod tables;
+mod threads;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use scif_fabtests::harness::process::{Process, SIDE_FAILED, begin_case, kernel_places};
 
-use api::{Api, Case};
+use api::Api;
+use groups::GROUPS;
 use rig::set_env;
 
 /// Time after which a case counts as hanging.
 const WATCHDOG: Duration = Duration::from_secs(120);
-
-/// Groups of cases, in the order of a run.
-const GROUPS: &[(&str, &[Case])] = &[
-    ("names", names::CASES),
-    ("general", general::CASES),
-    ("handles", handles::CASES),
-    ("segments", segments::CASES),
-    ("events", events::CASES),
-    ("maps", maps::CASES),
-    ("copies", copies::CASES),
-    ("interrupts", interrupts::CASES),
-    ("queues", queues::CASES),
-    ("faults", faults::CASES),
-];
 
 /// Result of a run.
 #[derive(Default)]
@@ -77,20 +71,30 @@ fn run(sum: &mut Sum, library: &str, base: &str, name: &str, case: fn(&Api)) {
 
 fn main() -> ExitCode {
     let (mut library, mut filter, mut args) = (None, String::new(), std::env::args().skip(1));
+    let (mut kills, mut seed) = (None, u64::from(std::process::id()));
     while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|number| number.parse().ok());
         match arg.as_str() {
+            "--kills" => kills = number(),
+            "--seed" => seed = number().unwrap_or(seed),
             "--lib" => library = args.next(),
             _ => filter = arg,
         }
     }
     let Some(library) = library else {
-        println!("usage: sisci-conformance --lib PATH [FILTER]");
+        println!("usage: sisci-conformance --lib PATH [FILTER | --kills COUNT [--seed N]]");
         return ExitCode::from(2);
     };
     let base = std::env::var("SCIF_DOMAIN").unwrap_or_else(|_| "sisci".to_owned());
     let base: String = base.chars().take(16).collect();
+    if let Some(count) = kills.and_then(|count| u32::try_from(count).ok()) {
+        set_env("SCIF_DOMAIN", &format!("{base}-{}", std::process::id()));
+        begin_case();
+        kills::run(&Api::open_library(&library), count, seed);
+        return ExitCode::SUCCESS;
+    }
     let mut sum = Sum::default();
-    for (group, cases) in GROUPS {
+    for (group, cases) in GROUPS.iter().chain(&[("readme", readme::CASES)]) {
         for (name, case) in *cases {
             let full = format!("{group}/{name}");
             if full.contains(&filter) {

@@ -24,6 +24,9 @@ pub(crate) const CASES: &[Case] = &[
     ("a sequence needs a remote map", remote_only),
     ("a sequence of a live segment is OK", sequence_ok),
     ("a query tells maps of the own node", query_map),
+    ("flags of local maps", local_flags),
+    ("physical addresses are not told", no_physical_address),
+    ("barriers and flushes take a sequence or none", barriers),
 ];
 
 struct Pair<'a> {
@@ -157,12 +160,16 @@ fn hints(api: &Api) {
         "NO_MEMORY_LOOPBACK_MAP",
         "SHARED_MAP",
         "READ_PREFETCH_AGGR_HOLD_MAP",
+        "READ_PREFETCH_NO_HOLD_MAP",
         "WRITES_DISABLE_GATHER_MAP",
+        "DISABLE_128_BYTES_PACKETS",
+        "BROADCAST",
     ];
-    let maps: Vec<Handle> = names
-        .iter()
-        .map(|name| {
-            let view = pair.map_at(0, 0, api.flag(name)).unwrap();
+    let flags = names.iter().map(|name| api.flag(name));
+    let maps: Vec<Handle> = flags
+        .chain([api.constant("WRITE_BACK_CACHE_MAP")])
+        .map(|flag| {
+            let view = pair.map_at(0, 0, flag).unwrap();
             view.store(0, 1);
             view.map
         })
@@ -215,7 +222,7 @@ fn sequence_ok(api: &Api) {
     for flags in [0, api.flag("NO_FLUSH"), api.flag("NO_FLUSH") | api.flag("NO_STORE_BARRIER")] {
         assert_eq!(api.SCIStartSequence(sequence, 0), Ok(SEQ_OK));
         view.store(0, 1);
-        api.flush();
+        api.order("SCIFlush", sequence, 0);
         assert_eq!(api.SCICheckSequence(sequence, flags), Ok(SEQ_OK));
     }
     assert_eq!(api.SCIStartSequence(sequence, 1), Err(code::ILLEGAL_FLAG));
@@ -231,15 +238,17 @@ struct QueryObject {
     data: u64,
 }
 
+fn ask(api: &Api, command: &str, object: Handle, subcommand: &str) -> Answer<u64> {
+    let subcommand = api.constant(subcommand);
+    let mut query = QueryObject { object, subcommand, data: u64::MAX };
+    let at: *mut QueryObject = &raw mut query;
+    api.SCIQuery(api.constant(command), at.cast::<c_void>(), 0).map(|()| query.data)
+}
+
 fn query_map(api: &Api) {
     let pair = Pair::new(api, 4096);
     let view = pair.node.map(pair.remote, 0, 64).unwrap();
-    let ask = |command: &str, object, subcommand: &str| {
-        let subcommand = api.constant(subcommand);
-        let mut query = QueryObject { object, subcommand, data: u64::MAX };
-        let at: *mut QueryObject = &raw mut query;
-        api.SCIQuery(api.constant(command), at.cast::<c_void>(), 0).map(|()| query.data)
-    };
+    let ask = |command: &str, object, subcommand: &str| ask(api, command, object, subcommand);
     let own = "SCI_Q_MAP_MAPPED_TO_LOCAL_TARGET";
     assert_eq!(ask("SCI_Q_MAP", view.map, own), Ok(1));
     assert_eq!(ask("SCI_Q_MAP", pair.remote, own), Err(code::ILLEGAL_PARAMETER));
@@ -247,5 +256,65 @@ fn query_map(api: &Api) {
     assert_eq!(ask("SCI_Q_LOCAL_SEGMENT", pair.segment, address), Ok(0));
     let address = "SCI_Q_REMOTE_SEGMENT_IOADDR";
     assert_eq!(ask("SCI_Q_REMOTE_SEGMENT", pair.remote, address), Ok(0));
+    pair.end(&[view.map]);
+}
+
+fn local_flags(api: &Api) {
+    let pair = Pair::new(api, 4096);
+    let map = |addr: usize, flags| {
+        let mut map = null_mut();
+        let (at, addr) = (&raw mut map, std::ptr::with_exposed_provenance_mut(addr));
+        let at = api.SCIMapLocalSegment(pair.segment, at, 0, 4096, addr, flags)?;
+        Ok::<View, u32>(View { map, at: at.expose_provenance() })
+    };
+    let (place, fixed) = (reserve(), api.flag("FIXED_MAP_ADDR"));
+    let at_place = map(place, fixed).unwrap();
+    assert_eq!(at_place.at, place);
+    assert_eq!(map(reserve() + 4, fixed).err(), Some(code::ILLEGAL_ADDRESS));
+    let readonly = map(0, api.flag("READONLY_MAP")).unwrap();
+    at_place.store(8, 5);
+    assert_eq!(readonly.load(8), 5);
+    let mut word = [1_u8; 4];
+    let at = word.as_mut_ptr().cast();
+    assert_eq!(api.SCIMemCopy(at, readonly.map, 0, 4, 0), Err(code::ILLEGAL_OPERATION));
+    assert_eq!(map(0, api.flag("SHARED_MAP")).err(), Some(code::ILLEGAL_FLAG), "a remote map's");
+    pair.end(&[at_place.map, readonly.map]);
+}
+
+fn no_physical_address(api: &Api) {
+    let pair = Pair::new(api, 4096);
+    let view = pair.node.map(pair.remote, 0, 64).unwrap();
+    assert_eq!(api.ask::<u64>("SCIGetMapPhysAddr", view.map), 0);
+    assert_eq!(ask(api, "SCI_Q_MAP", view.map, "SCI_Q_MAP_IOADDR"), Ok(0));
+    for (command, object, subcommand) in [
+        ("SCI_Q_MAP", view.map, "SCI_Q_MAP_PHYS_ADDR"),
+        ("SCI_Q_LOCAL_SEGMENT", pair.segment, "SCI_Q_LOCAL_SEGMENT_PHYS_ADDR"),
+        ("SCI_Q_LOCAL_SEGMENT", pair.segment, "SCI_Q_LOCAL_SEGMENT_VIRTUAL_KERNEL_ADDR"),
+    ] {
+        let answer = ask(api, command, object, subcommand);
+        assert_eq!(answer, Err(code::ILLEGAL_QUERY), "{subcommand}");
+    }
+    pair.end(&[view.map]);
+}
+
+fn barriers(api: &Api) {
+    let pair = Pair::new(api, 4096);
+    let view = pair.node.map(pair.remote, 0, 64).unwrap();
+    let mut sequence = null_mut();
+    api.SCICreateMapSequence(view.map, &raw mut sequence, 0).unwrap();
+    let only = api.flag("FLUSH_CPU_BUFFERS_ONLY");
+    for sequence in [sequence, null_mut()] {
+        for (name, flags) in [
+            ("SCIStoreBarrier", 0),
+            ("SCIFlush", 0),
+            ("SCIFlush", only),
+            ("SCIFlushReadBuffers", 0),
+        ] {
+            view.store(0, flags);
+            api.order(name, sequence, flags);
+            assert_eq!(view.load(0), flags, "{name}");
+        }
+    }
+    api.SCIRemoveSequence(sequence, 0).unwrap();
     pair.end(&[view.map]);
 }

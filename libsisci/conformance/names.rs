@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{Api, Case};
+use crate::api::{Api, Case, numbers};
 
 pub(crate) const CASES: &[Case] = &[
     ("each function of the header has its three names", functions_have_three_names),
@@ -33,9 +33,7 @@ fn functions_have_three_names(api: &Api) {
 }
 
 fn numbers_are_exported(api: &Api) {
-    let begin = "extern const unsigned int _SISCI_PUBLIC_CONST_";
-    let names: Vec<&str> =
-        HEADER.lines().filter_map(|line| line.strip_prefix(begin)?.strip_suffix(';')).collect();
+    let names = numbers("");
     assert!(names.len() > 100, "{} numbers in the header", names.len());
     for name in names {
         api.constant(name);

@@ -27,6 +27,11 @@ pub(crate) const CASES: &[Case] = &[
     ("states without a transfer", states),
     ("a segment in a transfer is busy", in_use),
     ("a transfer to a lost segment fails", lost),
+    ("modes of a queue have no effect", modes),
+    ("a vector reads", vector_reads),
+    ("memory of the program is read to", user_memory_reads),
+    ("enqueued transfers read, and call back", chain_reads),
+    ("a broadcast transfer reaches a group", broadcast),
 ];
 
 const SIZE: usize = 8 << 20;
@@ -291,4 +296,79 @@ fn lost(api: &Api) {
             sleep_for_ever();
         },
     );
+}
+
+fn modes(api: &Api) {
+    let bed = Bed::new(api);
+    let names = ["DMA_ADAPTER", "DMA_GLOBAL", "DMA_SYSDMA"];
+    for (value, name) in (1..).zip(names) {
+        let mut queue = null_mut();
+        let flag = api.flag(name);
+        api.SCICreateDMAQueue(bed.node.sd, &raw mut queue, 0, 1, flag).unwrap();
+        api.SCIRemoveDMAQueue(queue, 0).unwrap();
+        bed.from.store(0, value);
+        bed.start(0, 4, 0, flag | api.flag("DMA_WAIT")).unwrap();
+        assert_eq!(bed.to.load(0), value, "{name}");
+    }
+    let mut queue = null_mut();
+    let physical = api.SCICreateDMAQueue(bed.node.sd, &raw mut queue, 0, 1, api.flag("DMA_PHDMA"));
+    assert_eq!(physical, Err(code::FLAG_NOT_IMPLEMENTED));
+    bed.end();
+}
+
+fn vector_reads(api: &Api) {
+    let bed = Bed::new(api);
+    bed.to.store(128, 8);
+    bed.to.store(512, 9);
+    let parts = [[4, 0, 128, 0], [4, 64, 512, 0]];
+    let (queue, local, remote) = (bed.queue, bed.local, bed.remote);
+    let (at, read) = (parts.as_ptr(), api.flag("DMA_READ"));
+    api.SCIStartDmaTransferVec(queue, local, remote, 2, at, None, null_mut(), read).unwrap();
+    bed.done();
+    assert_eq!((bed.from.load(0), bed.from.load(64)), (8, 9));
+    bed.end();
+}
+
+fn user_memory_reads(api: &Api) {
+    let bed = Bed::new(api);
+    bed.to.store(64, 0x0505_0505);
+    let mut bytes = [0_u8; 4];
+    let at = bytes.as_mut_ptr().cast();
+    let flags = api.flag("DMA_USER_MEM") | api.flag("DMA_READ");
+    let (queue, remote) = (bed.queue, bed.remote);
+    api.SCIStartDmaTransferMem(queue, at, remote, 4, 64, None, null_mut(), flags).unwrap();
+    bed.done();
+    assert_eq!(bytes, [5; 4]);
+    bed.end();
+}
+
+fn chain_reads(api: &Api) {
+    let bed = Bed::new(api);
+    let (queue, local, remote) = (bed.queue, bed.local, bed.remote);
+    bed.to.store(256, 77);
+    let read = api.flag("DMA_READ");
+    assert_eq!(api.SCIEnqueueDMATransfer(queue, local, remote, 8, 256, 4, read), Ok(GATHER));
+    let (arg, calls) = told::<(usize, u32)>(CONTINUE);
+    api.SCIPostDMAQueue(queue, Some(on_end), arg, api.flag("USE_CALLBACK")).unwrap();
+    assert_eq!(calls.recv_timeout(PATIENCE), Ok((queue.addr(), 0)));
+    bed.done();
+    assert_eq!(bed.from.load(8), 77);
+    bed.end();
+}
+
+fn broadcast(api: &Api) {
+    let bed = Bed::new(api);
+    let flag = api.flag("BROADCAST");
+    let member = bed.node.export(9, 4096, flag);
+    let view = bed.node.map_local(member, 0, 4096).unwrap();
+    let group = bed.node.connect_with(252, 9, flag).unwrap();
+    bed.from.store(0, 61);
+    let (queue, local) = (bed.queue, bed.local);
+    api.SCIStartDmaTransfer(queue, local, group, 0, 4, 16, None, null_mut(), flag).unwrap();
+    bed.done();
+    assert_eq!(view.load(16), 61);
+    api.SCIDisconnectSegment(group, 0).unwrap();
+    api.SCIUnmapSegment(view.map, 0).unwrap();
+    api.SCIRemoveSegment(member, 0).unwrap();
+    bed.end();
 }

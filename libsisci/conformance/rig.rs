@@ -39,6 +39,7 @@ pub(crate) mod code {
     pub(crate) const OVERFLOW: u32 = 0x91F;
     pub(crate) const NOT_INITIALIZED: u32 = 0x920;
     pub(crate) const ACCESS: u32 = 0x921;
+    pub(crate) const NOT_SUPPORTED: u32 = 0x922;
     pub(crate) const INTNO_USED: u32 = 0x926;
     pub(crate) const NO_SUCH_NODEID: u32 = 0xA00;
     pub(crate) const TRANSFER_FAILED: u32 = 0xA06;

@@ -39,6 +39,10 @@ pub(crate) const CASES: &[Case] = &[
     ("a group is reachable by any available member", any_member),
     ("a member is reachable with ALLOW_UNICAST", unicast),
     ("a stopped member does not stop others", stopped_member),
+    ("hints about memory have no effect", hints),
+    ("another process attaches to a shared segment", attach_elsewhere),
+    ("a segment is connected through its adapter", through_adapter),
+    ("a group is connected asynchronously", asynchronous_group),
 ];
 
 fn id_and_size(api: &Api) {
@@ -462,4 +466,104 @@ fn stopped_member(api: &Api) {
             sleep_for_ever();
         },
     );
+}
+
+fn hints(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let global = node.export(1, 4096, api.flag("DMA_GLOBAL"));
+    let empty = node.create(2, 4096, api.flag("EMPTY")).unwrap();
+    let lock = api.flag("LOCK_USER_MEM");
+    api.SCIRegisterSegmentMemory(pages(1), 4096, empty, lock).unwrap();
+    api.SCIPrepareSegment(empty, 0, api.flag("DMA_SOURCE_ONLY")).unwrap();
+    api.SCISetSegmentAvailable(empty, 0, 0).unwrap();
+    for id in [1, 2] {
+        let remote = node.connect(OWNER, id).unwrap();
+        let view = node.map(remote, 0, 4096).unwrap();
+        view.store(0, id);
+        assert_eq!(view.load(0), id);
+        api.SCIUnmapSegment(view.map, 0).unwrap();
+        api.SCIDisconnectSegment(remote, 0).unwrap();
+    }
+    for segment in [global, empty] {
+        api.SCIRemoveSegment(segment, 0).unwrap();
+    }
+    node.leave();
+}
+
+fn attach_elsewhere(api: &Api) {
+    two(
+        api,
+        |node, cue| {
+            let segment = node.export(3, 4096, 0);
+            let view = node.map_local(segment, 0, 64).unwrap();
+            api.SCIShareSegment(segment, 0).unwrap();
+            cue.meet();
+            assert_eq!(view.load(0), 41, "a store of the process that attached");
+            api.SCIUnmapSegment(view.map, 0).unwrap();
+            api.SCIRemoveSegment(segment, 0).unwrap();
+            node.leave();
+        },
+        |node, cue| {
+            node.leave();
+            cue.wait();
+            let same = Node::join(api, OWNER);
+            let (mut segment, mut size) = (null_mut(), 0);
+            let (at, size_at) = (&raw mut segment, &raw mut size);
+            api.SCIAttachLocalSegment(same.sd, at, 3, size_at, None, null_mut(), 0).unwrap();
+            assert_eq!(size, 4096);
+            assert_eq!(api.ask::<u32>("SCIGetLocalSegmentId", segment), 3);
+            let view = same.map_local(segment, 0, 64).unwrap();
+            view.store(0, 41);
+            api.SCIUnmapSegment(view.map, 0).unwrap();
+            api.SCIRemoveSegment(segment, 0).unwrap();
+            same.leave();
+            cue.notify();
+        },
+    );
+}
+
+fn through_adapter(api: &Api) {
+    crate::rig::set_env("SISCI_ADAPTERS", "2");
+    two(
+        api,
+        |node, cue| {
+            let segment = node.create(1, 64, 0).unwrap();
+            api.SCIPrepareSegment(segment, 1, 0).unwrap();
+            api.SCISetSegmentAvailable(segment, 1, 0).unwrap();
+            cue.notify();
+            let (mut from, mut adapter) = (0, 0);
+            let (from_at, adapter_at) = (&raw mut from, &raw mut adapter);
+            let reason = api.SCIWaitForLocalSegmentEvent(segment, from_at, adapter_at, LONG, 0);
+            assert_eq!((reason, from, adapter), (Ok(crate::rig::CONNECT), OTHER, 1));
+            cue.wait();
+            api.SCIRemoveSegment(segment, 0).unwrap();
+            node.leave();
+        },
+        |node, cue| {
+            cue.wait();
+            assert_eq!(node.connect(OWNER, 1), Err(code::NO_SUCH_SEGMENT), "adapter 0");
+            let mut remote = null_mut();
+            let at = &raw mut remote;
+            api.SCIConnectSegment(node.sd, at, OWNER, 1, 1, None, null_mut(), LONG, 0).unwrap();
+            api.SCIDisconnectSegment(remote, 0).unwrap();
+            node.leave();
+            cue.notify();
+        },
+    );
+}
+
+fn asynchronous_group(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let broadcast = api.flag("BROADCAST");
+    let member = node.export(5, 64, broadcast);
+    let flags = broadcast | api.flag("ASYNCHRONOUS_CONNECT");
+    let remote = node.connect_with(252, 5, flags).unwrap();
+    assert_eq!(node.remote_event(remote, LONG), Ok((crate::rig::CONNECT, 0)));
+    let mut map = null_mut();
+    let at = &raw mut map;
+    api.SCIMapRemoteSegment(remote, at, 0, 64, null_mut(), broadcast).unwrap();
+    api.SCIUnmapSegment(map, 0).unwrap();
+    api.SCIDisconnectSegment(remote, 0).unwrap();
+    api.SCIRemoveSegment(member, 0).unwrap();
+    node.leave();
 }

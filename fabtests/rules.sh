@@ -15,7 +15,7 @@ sources_named() { # SUFFIX...: sources under version control, and new ones
     find . \( "${BUILT[@]}" -o -name autom4te.cache -o -path ./configure \) -prune \
         -o -type f \( "${args[@]:1}" \) -print | sed 's,^\./,,' | sort
 }
-BUILT=(-path ./target -o -path ./build -o -path ./.git)
+BUILT=(-path ./target -o -path ./build -o -path ./vendor -o -path ./.git)
 CODE=(.rs .c .cc .h .sh .py)
 
 # rule WHAT: reads the offending lines from standard input.

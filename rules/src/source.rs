@@ -9,7 +9,7 @@ use crate::extract;
 use crate::facts::Facts;
 
 /// Directories that hold no sources, at any depth.
-const SKIPPED: [&str; 4] = ["target", "build", ".git", "autom4te.cache"];
+const SKIPPED: [&str; 5] = ["target", "build", "vendor", ".git", "autom4te.cache"];
 
 /// Suffixes of checked files.
 const SUFFIXES: [&str; 6] = [".rs", ".c", ".cc", ".h", ".sh", ".py"];

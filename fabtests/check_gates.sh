@@ -484,6 +484,17 @@ pip_wheel() {
     cases_of "build, jobs, doctor" pip-wheel fabtests/wheel.sh staged
 }
 
+debian_packages() {
+    gate "Debian packages in clean roots"
+    cases_of "lintian, installation, jobs, removal" debian fabtests/debian.sh staged
+    grep -h '^not tried here' "$LOGS/debian.log" | sed 's/^/     /'
+}
+
+distcheck() {
+    gate "the release, built without network"
+    cases_of "archive, build, tests, installation" distcheck fabtests/distcheck.sh
+}
+
 docs() {
     gate "the site of the documents"
     cases_of "links of the sources and of the site" docs fabtests/docs.sh

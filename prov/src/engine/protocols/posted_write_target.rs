@@ -22,6 +22,9 @@ use crate::state::mr_table::MrTable;
 
 /// Largest number of records in a batch. An initiator that withdraws waits for the batch.
 const BATCH: usize = 16;
+/// Number of bytes after which a batch ends. The initiator sees its writes end batch by batch. With
+/// more, it takes a target that copies for a silent one, and withdraws writes.
+const BATCH_BYTES: usize = 4096;
 
 /// Result of one write.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,8 +137,13 @@ pub(crate) fn execute(
     let handled = catch_unwind(AssertUnwindSafe(|| match begun {
         Execution::Execute => {
             let mut last = None;
-            while count < most.min(BATCH) && execute_one(ep, env, (conn, peer), &mut last) {
+            let mut bytes = 0;
+            while count < most.min(BATCH)
+                && bytes < BATCH_BYTES
+                && let Some(len) = execute_one(ep, env, (conn, peer), &mut last)
+            {
                 count += 1;
+                bytes += len;
             }
         }
         _ => {
@@ -180,27 +188,26 @@ fn note_written(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, written: Exe
     }
 }
 
-/// Executes the next posted write. Returns false if there is none.
+/// Executes the next posted write. Returns its length, or `None` if there is none.
 #[inline(always)]
 fn execute_one(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     (conn, peer): (ConnId, PeerId),
     last: &mut Option<LastRegion>,
-) -> bool {
+) -> Option<usize> {
     let mut executed = Executed::default();
-    let Some(c) = ep.links.conn(conn) else { return false };
+    let c = ep.links.conn(conn)?;
     let mut outcome = c.poll_inline(Executor { mrs: env.mrs, last, executed: &mut executed });
     if outcome == PollOutcome::Unhandled {
         outcome = c.poll_body(Executor { mrs: env.mrs, last, executed: &mut executed });
     }
     match outcome {
-        PollOutcome::Empty => return false,
+        PollOutcome::Empty => return None,
         PollOutcome::Consumed => {}
         PollOutcome::Unhandled => {
-            let Ok(Some(record)) = c.rx().peek() else { return false };
-            let Some(found) = execute_any(env.mrs, &record) else { return false };
-            executed = found;
+            let record = c.rx().peek().ok()??;
+            executed = execute_any(env.mrs, &record)?;
             c.rx().advance();
         }
     }
@@ -209,7 +216,7 @@ fn execute_one(
     } else {
         note_written(ep, env, peer, executed);
     }
-    true
+    Some(executed.len)
 }
 
 /// Reads a posted write of any shape, with its address. `None`: the record is no posted write.

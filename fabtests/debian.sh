@@ -3,46 +3,13 @@
 # Builds the Debian packages and installs them in clean roots of Debian 12 and 13 without a
 # compiler: a job of the distribution's Open MPI as an ordinary user, the doctor, a program that
 # loads libscif, and the removal. With `staged` the packages contain what is built already; SUITES
-# names other suites. Roots are made by debootstrap, which only root can do.
+# names other suites.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/mpi/jobs.sh"
 . "$(dirname "$0")/gates.sh"
+. "$(dirname "$0")/roots.sh"
 cd "$ROOT" || exit 1
-SUITES=${SUITES:-bookworm trixie}
-# The mirror of this system, in either form of apt's lists.
-MIRROR=$(grep -hoE '^(URIs:|deb) .*' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
-    grep -oE 'https?://[^ ]*/debian/?( |$)' | head -n 1 | tr -d ' ')
-ROOTS=$BUILD/roots
-USER_OF_JOBS=65534
-
-# in_root COMMAND...: in the root, with its own mounts, which end with the command.
-in_root() {
-    unshare --mount --pid --fork --kill-child sh -c '
-        root=$1 && shift && mount --make-rprivate / &&
-            mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
-            mount -t tmpfs tmpfs "$root/dev/shm" && exec chroot "$root" env -i \
-            PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 \
-            DEBIAN_FRONTEND=noninteractive "$@"' sh "$CLEAN" "$@"
-}
-
-as_user() {
-    in_root setpriv --reuid=$USER_OF_JOBS --regid=$USER_OF_JOBS --clear-groups --no-new-privs "$@"
-}
-
-# A clean root, copied from one that is kept.
-rooted() { # SUITE
-    local base=$ROOTS/$1
-    CLEAN=$ROOTS/clean
-    if [ ! -e "$base/.complete" ]; then
-        rm -rf "$base" && mkdir -p "$ROOTS" &&
-            debootstrap --variant=minbase "$1" "$base" "$MIRROR" &&
-            touch "$base/.complete" || return 1
-    fi
-    rm -rf "$CLEAN" && cp -a "$base" "$CLEAN" && cp /etc/resolv.conf "$CLEAN/etc/resolv.conf" &&
-        mkdir "$CLEAN/packages" && cp "$BUILD"/debian/*.deb fabtests/mpi/jobs/exchange.py \
-        "$CLEAN/packages" && rm "$CLEAN"/packages/*-dbgsym_*
-}
 
 installed() {
     in_root apt-get update && in_root apt-get install -y --no-install-recommends openmpi-bin \
@@ -65,11 +32,13 @@ over_scif() { # SUITE
 # Without the provider the command fails, so no other transport stepped in.
 control() { ! job "$1" FI_PROVIDER=nosuch && ! grep '^exchange:' "$LOGS/debian-job-$1"; }
 
+# The speed, which depends on the load of the machine, may be called broken.
 doctor() { # SUITE
     as_user env FI_PROVIDER=scif OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi scifctl doctor \
         >"$LOGS/debian-doctor-$1"
-    (($? < 2)) && grep -E '^ok +Open MPI ' "$LOGS/debian-doctor-$1" &&
-        grep -E '^ok +provider ' "$LOGS/debian-doctor-$1"
+    (($? < 3)) && grep -E '^ok +Open MPI ' "$LOGS/debian-doctor-$1" &&
+        grep -E '^ok +provider ' "$LOGS/debian-doctor-$1" &&
+        ! grep -E '^broken ' "$LOGS/debian-doctor-$1" | grep -vE '^broken +(latency|bandwidth) '
 }
 
 libraries() {
@@ -89,15 +58,14 @@ removed() {
 
 gate "Debian packages"
 case_of "they are built, and lintian finds no error" debian-build packaging/debian/build.sh "$@"
-if [ "$(id -u)" != 0 ] || ! unshare --mount --pid --fork true 2>/dev/null || [ -z "$MIRROR" ]; then
-    echo "not tried here: clean roots (as root, with debootstrap and mount namespaces)"
-    SUITES=
-else
-    need_packages debootstrap
-fi
+need_roots
 for suite in $SUITES; do
-    case_of "$suite: a clean root" "debian-root-$suite" rooted "$suite" || continue
-    CLEAN=$ROOTS/clean
+    packages=()
+    for package in "$BUILD"/debian/*.deb; do
+        [[ $package == *-dbgsym_* ]] || packages+=("$package")
+    done
+    case_of "$suite: a clean root" "debian-root-$suite" \
+        rooted "$suite" fabtests/mpi/jobs/exchange.py "${packages[@]}"
     multiarch=/usr/lib/$(dpkg-architecture -q DEB_HOST_MULTIARCH)
     case_of "$suite: install, without a compiler" "debian-install-$suite" installed
     case_of "$suite: 2 ranks of Open MPI as an ordinary user" "debian-over-$suite" \
@@ -107,6 +75,5 @@ for suite in $SUITES; do
     case_of "$suite: libscif, libsisci, libkofi" "debian-libraries-$suite" libraries "$multiarch"
     case_of "$suite: nothing is left after a purge" "debian-removed-$suite" removed
 done
-rm -rf "$ROOTS/clean"
 gate_end
 verdict

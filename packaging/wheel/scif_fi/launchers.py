@@ -81,11 +81,17 @@ def intel_paths(program, environment):
 
 
 def doctor_changes(environment):
-    """Variables for scifctl doctor, which examines every MPI that it finds."""
+    """Variables for scifctl doctor, which examines every MPI that it finds, and a libfabric."""
     chosen = changes([], environment)
+    if ctypes.util.find_library("fabric"):
+        return chosen
     program = shutil.which("mpiexec.hydra", path=environment.get("PATH"))
-    if program and not ctypes.util.find_library("fabric") and mpi_of(program) == "Intel MPI":
+    if program and mpi_of(program) == "Intel MPI":
         chosen.update(intel_paths(program, environment))
+    else:
+        # The doctor loads the provider by the wheel's libfabric where the system has none.
+        had = environment.get("LD_LIBRARY_PATH")
+        chosen["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [had, str(LIBFABRIC_DIRECTORY)]))
     return chosen
 
 

@@ -251,9 +251,14 @@ impl Client {
             return server.drop_client(self);
         };
         answer.size = grant.size;
-        *take(&self.request) = Some(*request);
-        if answer.send(&self.socket, &[grant.fd.as_fd()]).is_err() {
-            take(&self.request).take();
+        let sent = {
+            // Held so that no event of the object is sent before the answer.
+            let mut admitted = take(&self.request);
+            let sent = answer.send(&self.socket, &[grant.fd.as_fd()]);
+            *admitted = sent.is_ok().then_some(*request);
+            sent
+        };
+        if sent.is_err() {
             return server.drop_client(self);
         }
         if let Some(host) = host {

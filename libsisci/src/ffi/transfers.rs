@@ -142,6 +142,7 @@ thread_local! {
 }
 
 /// Checks the handles of a copy and returns the place of the mapping.
+#[inline]
 fn checked_place(sequence: Handle, map: Handle) -> Outcome<Place> {
     let (sequence_at, map_at, moment) = (sequence.addr(), map.addr(), Moment::now());
     if let Some(last) = LAST_COPY.get()
@@ -150,16 +151,24 @@ fn checked_place(sequence: Handle, map: Handle) -> Outcome<Place> {
     {
         return Ok(last.place);
     }
+    found_place(sequence, map, moment)
+}
+
+/// Looks up the handles of a copy, and remembers them for the next one.
+#[cold]
+fn found_place(sequence: Handle, map: Handle, moment: Moment) -> Outcome<Place> {
     let found = object::<Map>(map)?;
     if !sequence.is_null() {
         object::<Sequence>(sequence)?;
     }
     let place = Place::of(&found);
-    LAST_COPY.set(Some(LastCopy { sequence: sequence_at, map: map_at, moment, place }));
+    let (sequence, map) = (sequence.addr(), map.addr());
+    LAST_COPY.set(Some(LastCopy { sequence, map, moment, place }));
     Ok(place)
 }
 
 /// Fails for an injected fault, if the flags ask for a check.
+#[inline]
 fn check_faults(map: Handle, flags: u32) -> Outcome<()> {
     if flags & flags::ERROR_CHECK != 0 && object::<Map>(map)?.take_retriable() {
         return fail(SciError::TransferFailed);
@@ -168,6 +177,7 @@ fn check_faults(map: Handle, flags: u32) -> Outcome<()> {
 }
 
 /// Fails for an owner that is gone, if the flags ask for a check.
+#[inline]
 fn check_errors(map: Handle, flags: u32) -> Outcome<()> {
     if flags & flags::ERROR_CHECK == 0 {
         return Ok(());

@@ -145,6 +145,13 @@ sisci_conformance() {
     SCIF_DOMAIN=check timeout -k 10 1200 \
         "$TARGET/release/sisci-conformance" --lib "$ROOT/build/lib/libsisci.so"
 }
+# Groups of one process and thread: memcheck does not know userfaultfd, and runs threads in turn.
+sisci_memcheck() {
+    SCIF_DOMAIN=check timeout -k 10 900 valgrind -q --error-exitcode=99 \
+        --suppressions=fabtests/valgrind.supp --leak-check=full --show-leak-kinds=definite \
+        --errors-for-leak-kinds=definite "$TARGET/release/sisci-conformance" \
+        --lib "$ROOT/build/lib/libsisci.so" calls/ handles/ maps/ copies/ queues/
+}
 loom_tests() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
         timeout -k 10 1200 "${CARGO[@]}" test -p "$1" --release --locked --test loom
@@ -440,6 +447,7 @@ libscif_strict() {
 memcheck() {
     gate "conformance under memcheck: a sample"
     cases_of "conformance" conformance-memcheck timeout -k 10 600 fabtests/valgrind.sh --sample
+    cases_of "conformance of libsisci, one process and thread" sisci-memcheck sisci_memcheck
 }
 
 loom() {

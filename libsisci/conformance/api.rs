@@ -27,11 +27,28 @@ const HEADER: &str = include_str!("../include/sisci_api.h");
 /// further ones than its own.
 const ARGUMENTS: usize = 12;
 
+/// Argument of a function of the header.
+#[derive(Clone)]
+pub(crate) struct Argument {
+    /// Type in C; a pointer ends with ` *`.
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+impl Argument {
+    fn of(declared: &str) -> Argument {
+        let words = declared.replace('*', " * ");
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let (name, kind) = words.split_last().unwrap();
+        Argument { kind: kind.join(" "), name: (*name).to_owned() }
+    }
+}
+
 /// Function of the header.
 pub(crate) struct Prototype {
     pub(crate) name: String,
-    /// Number of arguments before the place for the code.
-    arguments: usize,
+    /// Arguments before the place for the code.
+    pub(crate) arguments: Vec<Argument>,
     /// Whether its last argument is the place for the code.
     pub(crate) has_code: bool,
 }
@@ -45,10 +62,15 @@ pub(crate) fn prototypes() -> Vec<Prototype> {
         (is_name && name != "name").then_some((name, arguments))
     });
     let prototype = |(name, arguments): (&str, &str)| {
-        let has_code = arguments.split_whitespace().collect::<String>().ends_with("*error");
-        let count = if arguments == "void" { 0 } else { arguments.split(',').count() };
-        assert!(count <= ARGUMENTS, "{name} has {count} arguments");
-        Prototype { name: name.to_owned(), arguments: count - usize::from(has_code), has_code }
+        let mut arguments: Vec<Argument> =
+            arguments.split(',').filter(|one| *one != "void").map(Argument::of).collect();
+        let is_code = |last: &Argument| last.kind == "sci_error_t *" && last.name == "error";
+        let has_code = arguments.last().is_some_and(is_code);
+        if has_code {
+            arguments.pop();
+        }
+        assert!(arguments.len() < ARGUMENTS, "{name} has {} arguments", arguments.len());
+        Prototype { name: name.to_owned(), arguments, has_code }
     };
     declared.map(prototype).collect()
 }
@@ -171,9 +193,16 @@ impl Api {
 
     /// Calls a function with one value for all arguments. Returns its code without the mask.
     pub(crate) fn call_with(&self, function: &Prototype, value: usize) -> u32 {
+        self.call_with_words(function, &[value; ARGUMENTS][..function.arguments.len()])
+    }
+
+    /// Calls a function with its arguments. Returns its code without the mask.
+    pub(crate) fn call_with_words(&self, function: &Prototype, arguments: &[usize]) -> u32 {
+        assert_eq!(arguments.len(), function.arguments.len(), "{}", function.name);
         let mut error = UNWRITTEN;
-        let mut words = [value; ARGUMENTS];
-        words[function.arguments] = (&raw mut error).expose_provenance();
+        let mut words = [0; ARGUMENTS];
+        words[..arguments.len()].copy_from_slice(arguments);
+        words[arguments.len()] = (&raw mut error).expose_provenance();
         self.call_words(function, words);
         assert_ne!(error, UNWRITTEN, "{} wrote no code", function.name);
         error & !MASK

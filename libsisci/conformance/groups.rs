@@ -4,7 +4,7 @@
 use crate::api::Case;
 use crate::{
     calls, copies, events, faults, general, handles, interrupts, kills, maps, names, queues,
-    segments, threads,
+    random, segments, threads,
 };
 
 /// Groups of cases, in the order of a run.
@@ -22,4 +22,5 @@ pub(crate) const GROUPS: &[(&str, &[Case])] = &[
     ("threads", threads::CASES),
     ("faults", faults::CASES),
     ("kills", kills::CASES),
+    ("random", random::CASES),
 ];

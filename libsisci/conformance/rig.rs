@@ -34,6 +34,7 @@ pub(crate) mod code {
     pub(crate) const ILLEGAL_OPERATION: u32 = 0x916;
     pub(crate) const ILLEGAL_QUERY: u32 = 0x917;
     pub(crate) const SEGMENTID_USED: u32 = 0x918;
+    pub(crate) const SYSTEM: u32 = 0x919;
     pub(crate) const CANCELLED: u32 = 0x91A;
     pub(crate) const NOT_CONNECTED: u32 = 0x91B;
     pub(crate) const OVERFLOW: u32 = 0x91F;

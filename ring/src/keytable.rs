@@ -168,14 +168,14 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         Some(slot_number(at))
     }
 
-    /// Removes a key from the table. The caller then waits until no [`HazardPointer`] of a live
-    /// peer names the slot.
-    pub fn remove(&mut self, slot: u32) {
+    /// Removes a key from the table. Returns the generation that its slot had. The caller then
+    /// waits until no [`HazardPointer`] of a live peer names the slot.
+    pub fn remove(&mut self, slot: u32) -> u64 {
         let slot = self.table.slot(slot as usize);
         let generation = slot.generation.load(Ordering::Relaxed);
         if !holds_key(generation) {
             debug_assert!(false, "a slot that holds no key is removed");
-            return;
+            return generation;
         }
         // SYNC POINT: pairs with `KeyReaderOf::revalidate`. The fields stay: a reader that mixes
         // them with this generation drops them.
@@ -184,6 +184,7 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         // side writes one word and reads the other's: only a total order of the two fences forbids
         // that both read the old value (loom test `hazard_needs_both_fences`).
         fence(Ordering::SeqCst);
+        generation
     }
 
     /// Sets whether the owner requests a notification of finished RMA.

@@ -196,7 +196,9 @@ fn a_key_table_between_threads() {
         s.spawn(|| {
             for n in 0..rounds {
                 let slots = [1, 65537].map(|key| owner.insert(entry(key, n * 10)).unwrap());
-                slots.into_iter().for_each(|slot| owner.remove(slot));
+                slots.into_iter().for_each(|slot| {
+                    owner.remove(slot);
+                });
             }
         });
         s.spawn(|| {

@@ -213,6 +213,11 @@ impl Pair {
         self.keys.insert(entry).expect("a free slot")
     }
 
+    /// Removes a key and its windows.
+    fn close_key(&self, slot: u32) {
+        self.keys.remove_windows(self.keys.remove(slot));
+    }
+
     /// Searches for a key until the owner has answered.
     fn find(&mut self, key: u64) -> Option<KeyWindow> {
         until(|| {
@@ -330,7 +335,7 @@ fn a_key_is_searched_again_after_many_removed_windows() {
     for _ in 0..REMOVED {
         let slot = pair.key(7, &pages, (0, 64), READ | WRITE);
         let window = until(|| pair.find(7));
-        pair.keys.remove(slot);
+        pair.close_key(slot);
         assert!(pair.write(&window, &[1; 8], RmaMode::Cpu).is_err());
     }
     pair.key(7, &pages, (0, 64), READ | WRITE);
@@ -346,7 +351,7 @@ fn a_closed_key_is_out_of_reach_at_once() {
     let pages = Pages::new(PAGE).unwrap();
     let slot = pair.key(7, &pages, (0, 64), READ | WRITE);
     let old = pair.find(7).expect("a window");
-    pair.keys.remove(slot);
+    pair.close_key(slot);
     assert_eq!(pair.log().last().map(String::as_str), Some("scif_unregister of 4096"));
     assert_eq!(pair.write(&old, &[1; 8], RmaMode::Cpu), Err(WindowError::Stale));
     assert_eq!(pair.find(7), None, "the owner has no such key");
@@ -362,6 +367,28 @@ fn a_closed_key_is_out_of_reach_at_once() {
 }
 
 #[test]
+fn windows_of_a_removed_key_are_not_those_of_a_later_key_in_its_slot() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("slots");
+    let pages = Pages::new(2 * PAGE).unwrap();
+    let slot = pair.key(7, &pages, (0, 64), READ | WRITE);
+    let old = pair.find(7).expect("a window");
+    let removed = pair.keys.remove(slot);
+    // Another thread registers memory before the windows are removed.
+    assert_eq!(pair.key(7, &pages, (PAGE, 64), READ | WRITE), slot);
+    assert_eq!(pair.write(&old, &[1; 8], RmaMode::Cpu), Ok(()), "its close has not returned");
+    pair.keys.remove_windows(removed);
+    assert_eq!(pair.write(&old, &[2; 8], RmaMode::Cpu), Err(WindowError::Stale));
+    let new = until(|| pair.find(7));
+    pair.keys.remove_windows(removed);
+    assert_eq!(pair.write(&new, &[3; 8], RmaMode::Cpu), Ok(()));
+    assert_eq!(
+        (pages.load(0), pages.load(PAGE)),
+        (Ok(0x0101_0101_0101_0101), Ok(0x0303_0303_0303_0303))
+    );
+}
+
+#[test]
 fn keys_of_the_same_pages_share_a_window_until_one_is_closed() {
     let _alone = scif::sys::children::none();
     let mut pair = Pair::new("shared");
@@ -373,7 +400,7 @@ fn keys_of_the_same_pages_share_a_window_until_one_is_closed() {
     let registered = |pair: &Pair| pair.owner.as_ref().unwrap().window_counts().registered;
     assert_eq!(registered(&pair), 2, "one for each access");
     assert_eq!(pair.write(&read_only, &[9; 8], RmaMode::Cpu), Err(WindowError::Stale));
-    pair.keys.remove(slot);
+    pair.close_key(slot);
     assert_eq!(pair.write(&first, &[1; 8], RmaMode::Cpu), Err(WindowError::Stale));
     assert_eq!(pair.write(&second, &[1; 8], RmaMode::Cpu), Err(WindowError::Stale));
     let second = pair.find(2).expect("a new window");
@@ -410,7 +437,7 @@ fn each_closed_key_loses_its_window() {
         let window = pair.find(key).expect("a window");
         pair.write(&window, &key.to_ne_bytes(), RmaMode::Cpu).unwrap();
         assert_eq!(pages.load(0), Ok(key));
-        pair.keys.remove(slot);
+        pair.close_key(slot);
     }
     let counts = pair.owner.as_ref().unwrap().window_counts();
     assert_eq!((counts.registered, counts.unregistered), (KEYS, KEYS));

@@ -33,11 +33,31 @@ pub struct KeyRights {
     pub write: u64,
 }
 
+/// Slot of a key, and the generation of the slot while it holds that key. No other key of the
+/// table ever has the same one.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct KeyPlace {
+    pub(crate) slot: u32,
+    pub(crate) generation: u64,
+}
+
+/// Key that was removed from a table, while peers may still access its memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RemovedKey(KeyPlace);
+
+impl RemovedKey {
+    /// Returns the slot that marks of peers may still name.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.0.slot
+    }
+}
+
 /// Holder of windows on the memory of keys.
 pub(crate) trait WindowRevoker: std::fmt::Debug + Send + Sync {
     /// Removes the windows on the memory of a key that was removed from the table. Returns after
     /// the accesses in progress.
-    fn revoke(&self, slot: u32);
+    fn revoke(&self, key: KeyPlace);
 
     /// Removes all windows, so that peers ask for their keys again.
     fn revoke_all(&self);
@@ -90,20 +110,31 @@ impl SharedKeys {
         self.table()?.insert(entry)
     }
 
-    /// Removes a key. Peers may still execute RMA on it until no mark names `slot`. Its windows
-    /// are removed before the return.
-    pub fn remove(&self, slot: u32) {
-        let Some(mut table) = self.table() else { return };
-        table.remove(slot);
-        drop(table);
-        self.revokers().iter().for_each(|revoker| revoker.revoke(slot));
+    /// Removes a key. Peers may still execute RMA on it until no mark names `slot`, and until
+    /// [`SharedKeys::remove_windows`] has returned.
+    pub fn remove(&self, slot: u32) -> RemovedKey {
+        // A forked child has no windows: no key has this generation.
+        let generation = self.table().map_or(0, |mut table| table.remove(slot));
+        RemovedKey(KeyPlace { slot, generation })
     }
 
-    /// Sets whether peers must notify the owner of each finished RMA.
+    /// Removes the windows on the memory of a removed key. Returns after the accesses in progress,
+    /// so the caller holds no lock that others need.
+    pub fn remove_windows(&self, key: RemovedKey) {
+        self.revokers().iter().for_each(|revoker| revoker.revoke(key.0));
+    }
+
+    /// Sets whether peers must notify the owner of each finished RMA. Peers with windows know it
+    /// after [`SharedKeys::remove_all_windows`].
     pub fn set_notify(&self, on: bool) {
-        let Some(mut table) = self.table() else { return };
-        table.set_notify(on);
-        drop(table);
+        if let Some(mut table) = self.table() {
+            table.set_notify(on);
+        }
+    }
+
+    /// Removes all windows, so that peers ask for their keys again. Returns after the accesses in
+    /// progress.
+    pub fn remove_all_windows(&self) {
         self.revokers().iter().for_each(|revoker| revoker.revoke_all());
     }
 
@@ -129,10 +160,11 @@ impl SharedKeys {
         lock(&self.revokers).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns the slot and the content of a key, and whether its owner requests notifications.
-    pub(crate) fn find(&self, key: u64) -> (Option<(u32, KeyEntry)>, bool) {
+    /// Returns the place and the content of a key, and whether its owner requests notifications.
+    pub(crate) fn find(&self, key: u64) -> (Option<(KeyPlace, KeyEntry)>, bool) {
         let Ok(reader) = self.shared.map.key_reader() else { return (None, false) };
-        let found = reader.find(key).map(|(slot, _, entry)| (slot, entry));
+        let found = reader.find(key);
+        let found = found.map(|(slot, generation, entry)| (KeyPlace { slot, generation }, entry));
         (found, reader.notify())
     }
 

@@ -65,7 +65,7 @@ pub use endpoint::{CloseHow, Endpoint, LinkEvent};
 pub use error::{Error, Reason, Refusal, Result, Scope};
 pub use failure::Failure;
 pub use fence::{FenceSide, Signal};
-pub use keys::{Exports, KeyRights, SharedKeys};
+pub use keys::{Exports, KeyRights, RemovedKey, SharedKeys};
 pub use mapped::{MapPolicy, MappedKey, Unmapped};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};

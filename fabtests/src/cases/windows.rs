@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! RMA on windows, over the calls of `scif.h`: without calls of the target, by the CPU and by DMA,
-//! and on memory that is used again after the close of its region.
+//! on memory that is used again after the close of its region, and beside a close that waits.
 //!
 //! Rank 1 owns the memory. The results of all operations are tested in `rma`.
 
@@ -25,6 +25,13 @@ const BY_DMA: &[(&str, &str)] = &[
     ("SCIF_DMA_MIN", "0"),
     ("FI_SCIF_STATS", "1"),
 ];
+/// Settings of a close that waits for a stopped peer, for long enough to poll beside it.
+const WAITING_CLOSE: &[(&str, &str)] = &[
+    ("FI_SCIF_TRANSPORT", "scif"),
+    ("SCIF_TRANSPORT", "soft"),
+    ("SCIF_DMA_MIN", "1000000000"),
+    ("FI_SCIF_MR_CLOSE_TIMEOUT", "1s"),
+];
 
 pub(crate) const CASES: &[Case] = &[
     case("windows/silent_target", 2, |r| silent_target(r, "window_cpu")).under(BY_CPU),
@@ -34,6 +41,7 @@ pub(crate) const CASES: &[Case] = &[
     case("windows/memory_used_again_by_dma", 2, memory_used_again).under(BY_DMA),
     case("windows/messages_between_pollers", 2, |r| pingpong(r, RingPlace::Windows)).under(BY_CPU),
     case("windows/messages_without_windows", 2, |r| pingpong(r, RingPlace::Stream)).under(BY_CPU),
+    case("windows/close_beside_polls", 2, close_beside_polls).under(WAITING_CLOSE),
     case("windows/many_keys", 2, many_keys).under(BY_CPU).within(120),
 ];
 
@@ -200,6 +208,56 @@ fn pingpong(rank: &Rank, place: RingPlace) -> Outcome {
         RingPlace::Windows => check!(sends <= OTHERS, "{text}"),
         RingPlace::Stream => check!(sends >= MESSAGES, "{text}"),
     }
+    Ok(())
+}
+
+/// Closes a region that a stopped peer is writing to, while another thread polls. The close waits
+/// for the peer, and the polls do not wait for the close.
+fn close_beside_polls(rank: &Rank) -> Outcome {
+    const WRITTEN: usize = 16 << 20;
+    const PAUSE: Duration = Duration::from_millis(5);
+    /// Polls beside the close, of about 200 that its limit has time for. A poll that waits for the
+    /// lock of the domain is the second one at most.
+    const POLLS: usize = 10;
+    rank.only_scif("its transport")?;
+    let spec = spec().with(|spec| spec.hints.threading = sys::FI_THREAD_SAFE);
+    let rig = Rig::open(rank, &spec)?;
+    let memory = Buf::private(WRITTEN)?;
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    rig.barrier()?;
+    if rank.index == 1 {
+        let (there, buf) = (from(&remotes, 0, 0)?, Buf::private(WRITTEN)?);
+        for round in 1.. {
+            buf.store_u64(0, round);
+            buf.store_u64(WRITTEN - 8, round);
+            rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
+        }
+    }
+    rank.step("stopping the writer in the middle of a copy");
+    loop {
+        rank.stop(1)?;
+        std::thread::sleep(PAUSE);
+        if memory.load_u64(0) != memory.load_u64(WRITTEN - 8) {
+            break;
+        }
+        rank.resume(1)?;
+        rig.pump()?;
+        std::thread::yield_now();
+    }
+    rank.step("polling beside the close");
+    let polls = std::thread::scope(|scope| -> Outcome<usize> {
+        let closing = scope.spawn(|| mr.close());
+        let mut polls = 0;
+        while !closing.is_finished() {
+            rig.pump()?;
+            polls += 1;
+            std::thread::sleep(PAUSE);
+        }
+        closing.join().map_err(|_| Fail::here("a panic"))??;
+        Ok(polls)
+    })?;
+    rank.kill(1)?;
+    check!(polls >= POLLS, "{polls} polls beside the close");
     Ok(())
 }
 

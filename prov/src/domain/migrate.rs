@@ -13,9 +13,11 @@ pub(crate) fn migrate_candidate(st: &mut DomainState) {
     let Some(index) = st.mrs.next_hot() else {
         return;
     };
-    let Some(slot) = st.mrs.revoke(index) else {
+    let Some(key) = st.mrs.revoke(index) else {
         return;
     };
+    // Peers that can map the memory have no windows on it.
+    let slot = key.slot();
     // From now on peers send requests for this key, which are served afterwards.
     let end = scif::now_ns() + LEAVE_NS;
     let mut polls = 0;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::slab::Slab;
-use scif::{Movable, SharedKeys, Unmoved};
+use scif::{Movable, RemovedKey, SharedKeys, Unmoved};
 use scif_ring::copy::Mem;
 use scif_ring::keytable::KeyEntry;
 
@@ -83,8 +83,8 @@ const ACCESS_HINT: u64 = 64;
 /// Remainder of a removed region that must wait for its peers.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// Slot through which peers may still access the memory.
-    pub(crate) slot: Option<u32>,
+    /// Key through which peers may still access the memory.
+    pub(crate) key: Option<RemovedKey>,
     /// Pages of the region, dropped after the last access so that they can move back.
     pages: Option<Box<MigrationCandidate>>,
 }
@@ -166,7 +166,8 @@ impl MrTable {
         self.entries.len()
     }
 
-    /// Makes peers notify this process of their direct accesses, since a counter counts them.
+    /// Makes peers notify this process of their direct accesses, since a counter counts them. The
+    /// caller removes all windows afterwards.
     pub(crate) fn request_access_events(&self) {
         if let Some(shared) = &self.shared {
             shared.set_notify(true);
@@ -283,12 +284,11 @@ impl MrTable {
         });
     }
 
-    /// Revokes a region from direct access: from now on peers use the ring. Returns the slot
+    /// Revokes a region from direct access: from now on peers use the ring. Returns the key
     /// through which peers may still access it.
-    pub(crate) fn revoke(&mut self, index: u32) -> Option<u32> {
+    pub(crate) fn revoke(&mut self, index: u32) -> Option<RemovedKey> {
         let slot = self.entries.get_mut(index)?.slot.take()?;
-        self.shared.as_ref()?.remove(slot);
-        Some(slot)
+        Some(self.shared.as_ref()?.remove(slot))
     }
 
     /// Whether regions move that peers access frequently.
@@ -379,7 +379,7 @@ impl MrTable {
         moved.is_ok()
     }
 
-    /// Removes a region. Peers may still access its memory through the returned slot. After that,
+    /// Removes a region. Peers may still access its memory through the returned key. After that,
     /// the result must be settled.
     ///
     /// # Errors
@@ -388,7 +388,7 @@ impl MrTable {
         if self.entries.get(index).ok_or(fi::FI_EINVAL)?.parts != 0 {
             return Err(fi::FI_EBUSY);
         }
-        let slot = self.revoke(index);
+        let key = self.revoke(index);
         self.hot.retain(|hot| *hot != index);
         let mut pages = None;
         if let Some(entry) = self.entries.remove(index) {
@@ -400,12 +400,12 @@ impl MrTable {
                 base.parts = base.parts.saturating_sub(1);
             }
         }
-        Ok(Left { slot, pages })
+        Ok(Left { key, pages })
     }
 
     /// Counts accesses to a region in counter `cntr`: reads with `FI_REMOTE_READ` among `flags`,
     /// modifications with `FI_REMOTE_WRITE`. Direct accesses would not be counted, so the region is
-    /// revoked. Returns the slot through which peers may still access it.
+    /// revoked. Returns the key through which peers may still access it.
     ///
     /// # Errors
     /// `FI_EINVAL`: no such region, or a counter counts these accesses already.
@@ -414,7 +414,7 @@ impl MrTable {
         index: u32,
         cntr: u32,
         flags: u64,
-    ) -> Result<Option<u32>, Errno> {
+    ) -> Result<Option<RemovedKey>, Errno> {
         self.can_bind_cntr(index, flags)?;
         let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
         for (_, place) in entry.counters().into_iter().filter(|(flag, _)| flags & flag != 0) {
@@ -614,11 +614,11 @@ mod tests {
         assert_eq!(user.register(&region(&iov, RW, 9)), Err(fi::FI_ENOKEY));
         let local = user.register(&region(&iov, fi::FI_SEND | fi::FI_READ, 9)).unwrap();
         assert_eq!(user.key(local), fi::FI_KEY_NOTAVAIL);
-        assert_eq!(user.remove(first).map(|left| left.slot), Ok(None));
-        assert_eq!(user.remove(first).map(|left| left.slot), Err(fi::FI_EINVAL));
+        assert_eq!(user.remove(first).map(|left| left.key), Ok(None));
+        assert_eq!(user.remove(first).map(|left| left.key), Err(fi::FI_EINVAL));
         assert_eq!(look(&user, 9, 0, 1, RW), Err(fi::FI_EINVAL));
         user.register(&region(&iov, RW, 9)).unwrap();
-        assert_eq!(user.remove(local).map(|left| left.slot), Ok(None));
+        assert_eq!(user.remove(local).map(|left| left.key), Ok(None));
         assert!(look(&user, 9, 0, 1, RW).is_ok());
 
         let mut prov = table(false, true);
@@ -649,7 +649,7 @@ mod tests {
         let part = |iov| Region { base: Some(base), ..region(iov, RW, 0) };
         assert_eq!(t.register(&part(&outside)), Err(fi::FI_EINVAL));
         let index = t.register(&part(&inside)).unwrap();
-        assert_eq!(t.remove(base).map(|left| left.slot), Err(fi::FI_EBUSY));
+        assert_eq!(t.remove(base).map(|left| left.key), Err(fi::FI_EBUSY));
         assert_eq!(look(&t, t.key(index), 0, 100, RW), Ok(vec![(5000, 100)]));
         t.remove(index).unwrap();
         t.remove(base).unwrap();

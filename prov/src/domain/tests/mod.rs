@@ -496,23 +496,24 @@ fn region_closes_despite_a_peer_with_a_hazard_pointer() {
     let (mut bad, _) = stage.peer();
     let conn = bad.connect();
     let shared = &stage.domain.shared;
-    let slot = shared.gate.lock().mrs.remove(index).unwrap().slot;
+    let key = shared.gate.lock().mrs.remove(index).unwrap().key;
     let mut mark = |on: bool| {
         let mine = bad.sock.conn(conn).unwrap().my_mark();
-        if on { mine.set(slot.unwrap()) } else { mine.clear() }
+        if on { mine.set(key.unwrap().slot()) } else { mine.clear() }
     };
     mark(true);
-    assert!(crate::domain::migrate::slot_in_use(&mut shared.gate.lock(), slot.unwrap()));
+    let slot = key.unwrap().slot();
+    assert!(crate::domain::migrate::slot_in_use(&mut shared.gate.lock(), slot));
     // A peer that leaves in time keeps its connection.
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| wait_until_left(shared, slot, u64::MAX));
+        let waiting = scope.spawn(|| wait_until_left(shared, key, u64::MAX));
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert!(!waiting.is_finished());
         mark(false);
     });
     assert_eq!(stage.with(|e| e.links.sock.conn_count()), 1);
     mark(true);
-    wait_until_left(shared, slot, 1_000_000);
+    wait_until_left(shared, key, 1_000_000);
     assert_eq!(stage.with(|e| e.links.sock.conn_count()), 0);
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
     bad.sock.close_conn(conn, scif::CloseHow::Orderly);

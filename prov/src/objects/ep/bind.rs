@@ -155,6 +155,7 @@ fn bind_cntr(core: &EpCore, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
     only(flags, CNTR_FLAGS, "a counter")?;
     // Allowed after fi_enable as well, as in other providers: OpenSHMEM binds its counters
     // then.
+    let counts_accesses = flags & (fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE) != 0;
     rebind(core, cntr.domain(), |st, idx| {
         if counters(config(st, idx)?).any(|(flag, place)| flags & flag != 0 && place.is_some()) {
             return Err(taken("a counter for this direction"));
@@ -162,14 +163,19 @@ fn bind_cntr(core: &EpCore, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
         if flags != 0 {
             core.dom.bind_cntr(st, idx, cntr.index())?;
         }
-        if flags & (fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE) != 0 {
+        if counts_accesses {
             st.mrs.request_access_events();
         }
         for (_, place) in counters(config(st, idx)?).filter(|(flag, _)| flags & flag != 0) {
             *place = Some(cntr.index());
         }
         Ok(())
-    })
+    })?;
+    if counts_accesses {
+        // Without the domain lock: it waits for accesses in progress.
+        core.dom.keys.remove_all_windows();
+    }
+    Ok(())
 }
 
 fn bind_av(core: &EpCore, av: &Av, flags: u64) -> Result<(), Errno> {

@@ -14,7 +14,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{cpu_relax_or_yield, now_ns};
+use scif::{RemovedKey, cpu_relax_or_yield, now_ns};
 use scif_ring::copy::Mem;
 
 use crate::base::errno::Errno;
@@ -305,11 +305,13 @@ fn attr_len(api: u32) -> usize {
     }
 }
 
-/// Waits until no peer is in an access that it began through `slot` before its revocation. Copies
+/// Waits until no peer is in an access that it began through a key before its revocation. Copies
 /// are short: a peer that is not done after `limit_ns` is stopped or faulty, and its connection is
-/// reset.
-pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u64) {
-    let Some(slot) = slot else { return };
+/// reset. The caller does not hold the domain lock, which other threads need meanwhile.
+pub(crate) fn wait_until_left(dom: &DomainShared, key: Option<RemovedKey>, limit_ns: u64) {
+    let Some(key) = key else { return };
+    dom.keys.remove_windows(key);
+    let slot = key.slot();
     let end = now_ns().saturating_add(limit_ns);
     let mut polls = 0;
     loop {
@@ -327,12 +329,17 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
 }
 
 /// Counts the accesses to region `mr` selected by `flags` in counter `cntr`, all of them or none.
-/// Returns the slot through which peers may still access the region.
+/// Returns the key through which peers may still access the region.
 ///
 /// # Errors
 /// `FI_EINVAL`: no such region or counter, or the region has one for these accesses. Errors of the
 /// system, when an endpoint cannot be watched.
-fn bind_cntr(st: &mut DomainState, mr: u32, cntr: u32, flags: u64) -> Result<Option<u32>, Errno> {
+fn bind_cntr(
+    st: &mut DomainState,
+    mr: u32,
+    cntr: u32,
+    flags: u64,
+) -> Result<Option<RemovedKey>, Errno> {
     st.mrs.can_bind_cntr(mr, flags)?;
     // Peers may access the region through any endpoint.
     bindings::widen(st, cntr)?;
@@ -387,7 +394,7 @@ impl Mr {
         if let Some(eq) = events {
             eq.purge_fid(fid);
         }
-        wait_until_left(&self.dom, left.slot, env::env().mr_close_timeout_ns);
+        wait_until_left(&self.dom, left.key, env::env().mr_close_timeout_ns);
         left.settle();
         Ok(())
     }
@@ -399,8 +406,8 @@ impl Mr {
         if !Arc::ptr_eq(cntr.domain(), &self.dom) {
             return Err(fi::FI_EINVAL);
         }
-        let slot = bind_cntr(&mut self.dom.gate.lock(), self.index, cntr.index(), flags)?;
-        wait_until_left(&self.dom, slot, env::env().mr_close_timeout_ns);
+        let key = bind_cntr(&mut self.dom.gate.lock(), self.index, cntr.index(), flags)?;
+        wait_until_left(&self.dom, key, env::env().mr_close_timeout_ns);
         Ok(())
     }
 

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use scif_ring::{AtomicCounter, KeyEntry};
@@ -23,7 +23,7 @@ use super::sender::{Sender, Wire};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::keys::{KeyRights, SharedKeys, WindowRevoker};
+use crate::keys::{KeyPlace, KeyRights, SharedKeys, WindowRevoker};
 use crate::peer_windows::{KeyWindow, WindowCounts};
 use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
@@ -72,8 +72,8 @@ impl WindowPages {
 #[derive(Debug)]
 struct RegisteredWindow {
     offset: i64,
-    /// Slots of the keys that share it.
-    slots: Vec<u32>,
+    /// Keys that share it.
+    keys: Vec<KeyPlace>,
 }
 
 /// Windows of one channel.
@@ -81,13 +81,29 @@ struct RegisteredWindow {
 struct ChannelWindows {
     next_offset: i64,
     by_pages: HashMap<WindowPages, RegisteredWindow>,
-    by_slot: HashMap<u32, WindowPages>,
+    by_key: HashMap<KeyPlace, WindowPages>,
+}
+
+/// Window that no description names any more, and that is unregistered without a lock.
+#[derive(Debug)]
+struct RemovedWindow {
+    stream: Arc<Stream>,
+    offset: i64,
+    len: usize,
+}
+
+/// Removed windows whose accesses may still be in progress.
+#[derive(Debug)]
+struct EndingWindows {
+    number: u64,
+    /// Keys that shared them.
+    keys: Vec<KeyPlace>,
 }
 
 /// Connected key channel of an initiator.
 #[derive(Debug)]
 struct ServedChannel {
-    stream: Stream,
+    stream: Arc<Stream>,
     windows: ChannelWindows,
     question: [u8; QUESTION],
     have: usize,
@@ -99,6 +115,9 @@ struct ServedChannel {
 struct Served {
     /// Channels, in the order of their arrival. Only the thread removes some.
     channels: Vec<ServedChannel>,
+    /// Windows that threads are unregistering, and the number of the next ones.
+    ending: Vec<EndingWindows>,
+    next_ending: u64,
     is_running: bool,
     is_stopped: bool,
 }
@@ -109,6 +128,8 @@ pub(super) struct KeyServer {
     keys: Arc<SharedKeys>,
     sender: Arc<Sender>,
     served: Mutex<Served>,
+    /// Signalled when an element of `Served::ending` is removed.
+    ended: Condvar,
     /// Readable while the thread must look at `served`.
     event: Event,
     registered: AtomicCounter,
@@ -122,6 +143,7 @@ impl KeyServer {
             keys: Arc::clone(keys),
             sender: Arc::clone(sender),
             served: Mutex::default(),
+            ended: Condvar::new(),
             event: Event::new().map_err(Error::os("eventfd"))?,
             registered: AtomicCounter::new(0),
             unregistered: AtomicCounter::new(0),
@@ -134,11 +156,11 @@ impl KeyServer {
     /// Takes over the channel of an initiator. Its answers contain the proof of a pass.
     pub(super) fn admit(self: &Arc<Self>, stream: Stream, proof: u64) {
         let channel = ServedChannel {
-            stream,
+            stream: Arc::new(stream),
             windows: ChannelWindows {
                 next_offset: FIRST_OFFSET,
                 by_pages: HashMap::new(),
-                by_slot: HashMap::new(),
+                by_key: HashMap::new(),
             },
             question: [0; QUESTION],
             have: 0,
@@ -234,7 +256,7 @@ impl KeyServer {
             channel.have = 0;
             let key = KeyQuestion::decode(channel.question)?;
             let (found, notify) = self.keys.find(key);
-            let window = found.and_then(|(slot, entry)| self.window(channel, slot, &entry));
+            let window = found.and_then(|(place, entry)| self.window(channel, place, &entry));
             let answer = DecodedAnswer { key, window, notify, proof: channel.proof }.encode();
             // An initiator has fewer questions open than the queue has room for answers.
             if channel.stream.send(&answer).ok()? < answer.len() {
@@ -248,7 +270,7 @@ impl KeyServer {
     fn window(
         &self,
         channel: &mut ServedChannel,
-        slot: u32,
+        place: KeyPlace,
         entry: &KeyEntry,
     ) -> Option<KeyWindow> {
         let pages = WindowPages::of(entry, self.keys.rights()?)?;
@@ -256,8 +278,8 @@ impl KeyServer {
         let windows = &mut channel.windows;
         let offset = match windows.by_pages.get_mut(&pages) {
             Some(window) => {
-                if !window.slots.contains(&slot) {
-                    window.slots.push(slot);
+                if !window.keys.contains(&place) {
+                    window.keys.push(place);
                 }
                 window.offset
             }
@@ -273,28 +295,73 @@ impl KeyServer {
                 log::trace!("scif_register({:#x}, {:#x}) = {offset:#x}", pages.begin, pages.len);
                 self.registered.add(1);
                 windows.next_offset = next;
-                windows.by_pages.insert(pages, RegisteredWindow { offset, slots: vec![slot] });
+                windows.by_pages.insert(pages, RegisteredWindow { offset, keys: vec![place] });
                 offset
             }
         };
-        windows.by_slot.insert(slot, pages);
+        windows.by_key.insert(place, pages);
         Some(KeyWindow { entry: *entry, begin: pages.begin as u64, len: pages.len as u64, offset })
     }
 
-    /// Unregisters one window of a channel, and forgets all keys that share it: peers ask again.
-    fn unregister(&self, channel: &mut ServedChannel, pages: &WindowPages) {
-        let Some(window) = channel.windows.by_pages.remove(pages) else { return };
-        for slot in &window.slots {
-            channel.windows.by_slot.remove(slot);
+    /// Removes windows from the descriptions, then unregisters them without the lock, since that
+    /// waits for accesses in progress. Returns after those of all windows that `is_awaited` names,
+    /// also of windows that another thread unregisters.
+    fn remove(
+        &self,
+        select: impl Fn(&ChannelWindows) -> Vec<WindowPages>,
+        is_awaited: impl Fn(&EndingWindows, u64) -> bool,
+    ) {
+        let mut served = lock(&self.served);
+        let (mut removed, mut keys) = (Vec::new(), Vec::new());
+        for channel in &mut served.channels {
+            for pages in select(&channel.windows) {
+                removed.extend(channel.take(&pages, &mut keys));
+            }
         }
+        let number = served.next_ending;
+        if !removed.is_empty() {
+            served.next_ending += 1;
+            served.ending.push(EndingWindows { number, keys });
+            drop(served);
+            removed.into_iter().for_each(|window| self.unregister(window));
+            served = lock(&self.served);
+            served.ending.retain(|ending| ending.number != number);
+            self.ended.notify_all();
+        }
+        let others =
+            |served: &mut Served| served.ending.iter().any(|ending| is_awaited(ending, number));
+        let served = self.ended.wait_while(served, others);
+        drop::<MutexGuard<'_, Served>>(served.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn unregister(&self, window: RemovedWindow) {
+        let RemovedWindow { stream, offset, len } = window;
         self.unregistered.add(1);
-        let (calls, fd) = channel.stream.parts();
-        let Some(calls) = calls.key_windows() else { return };
-        match calls.unregister(fd, window.offset, pages.len) {
-            Ok(()) => log::trace!("scif_unregister({:#x}, {:#x})", window.offset, pages.len),
+        let (calls, fd) = stream.parts();
+        match calls.key_windows().map(|calls| calls.unregister(fd, offset, len)) {
+            Some(Ok(())) => log::trace!("scif_unregister({offset:#x}, {len:#x})"),
             // The window ends with the channel.
-            Err(failure) => log::debug!("scif_unregister of the window of a key: {failure}"),
+            Some(Err(failure)) => {
+                log::debug!("scif_unregister of the window of a key: {failure}");
+            }
+            None => {}
         }
+        // The channel may have ended meanwhile: its close waits.
+        self.sender.dispose(stream);
+    }
+}
+
+impl ServedChannel {
+    /// Removes one window from the descriptions, and all keys that share it: peers ask again. Adds
+    /// these keys to `keys`.
+    fn take(&mut self, pages: &WindowPages, keys: &mut Vec<KeyPlace>) -> Option<RemovedWindow> {
+        let window = self.windows.by_pages.remove(pages)?;
+        for key in &window.keys {
+            self.windows.by_key.remove(key);
+        }
+        keys.extend(window.keys);
+        let stream = Arc::clone(&self.stream);
+        Some(RemovedWindow { stream, offset: window.offset, len: pages.len })
     }
 }
 
@@ -309,20 +376,17 @@ fn refuse(failure: &Failure) {
 }
 
 impl WindowRevoker for KeyServer {
-    fn revoke(&self, slot: u32) {
-        let mut served = lock(&self.served);
-        for channel in &mut served.channels {
-            if let Some(pages) = channel.windows.by_slot.get(&slot).copied() {
-                self.unregister(channel, &pages);
-            }
-        }
+    fn revoke(&self, key: KeyPlace) {
+        self.remove(
+            |windows| windows.by_key.get(&key).copied().into_iter().collect(),
+            |ending, _| ending.keys.contains(&key),
+        );
     }
 
     fn revoke_all(&self) {
-        let mut served = lock(&self.served);
-        for channel in &mut served.channels {
-            let all: Vec<WindowPages> = channel.windows.by_pages.keys().copied().collect();
-            all.iter().for_each(|pages| self.unregister(channel, pages));
-        }
+        self.remove(
+            |windows| windows.by_pages.keys().copied().collect(),
+            |ending, number| ending.number < number,
+        );
     }
 }

@@ -196,9 +196,16 @@ impl WindowCalls for Backend {
 
     fn transfer(&self, fd: RawFd, way: RmaWay, near: &Mem, far: i64, mode: RmaMode) -> Result<()> {
         let (addr, len) = (near.as_ptr().expose_provenance(), near.len());
-        match way {
-            RmaWay::Read => self.read_to_memory(fd, addr, len, far, mode.flags()),
-            RmaWay::Write => self.write_from_memory(fd, addr, len, far, mode.flags()),
+        match (self, way) {
+            (Backend::Soft(endpoints), _) => {
+                endpoints.transfer_lent(fd, way, near, far, mode.flags())
+            }
+            (Backend::Kernel(_), RmaWay::Read) => {
+                self.read_to_memory(fd, addr, len, far, mode.flags())
+            }
+            (Backend::Kernel(_), RmaWay::Write) => {
+                self.write_from_memory(fd, addr, len, far, mode.flags())
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use scif::sys::pages::PAGE;
 use scif::sys::slice;
 use scif::whereabouts::{note_answer, warn_of_silence};
-use scif::{Config, FenceSide, PortId, Signal, logging};
+use scif::{Config, FenceSide, PortId, RmaWay, Signal, logging};
 use scif_ring::Mem;
 
 use crate::endpoint::Epd;
@@ -287,6 +287,28 @@ impl Endpoints {
     ) -> Result<()> {
         self.with(fd, |epd| {
             rma::transfer(&self.0, epd, Way::Write, Near::Memory(addr), (far, len), flags)
+        })
+    }
+
+    /// Copies between memory that the caller answers for and windows of the peer. Without DMA this
+    /// takes one copy and no system call, so absent memory is a fault of this process.
+    ///
+    /// # Errors
+    /// As [`Endpoints::read_to_memory`].
+    pub(crate) fn transfer_lent(
+        &self,
+        fd: RawFd,
+        way: RmaWay,
+        near: &Mem,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
+        let way = match way {
+            RmaWay::Read => Way::Read,
+            RmaWay::Write => Way::Write,
+        };
+        self.with(fd, |epd| {
+            rma::transfer(&self.0, epd, way, Near::Lent(*near), (far, near.len()), flags)
         })
     }
 

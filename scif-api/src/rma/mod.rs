@@ -4,7 +4,8 @@
 //! Not about fences. The caller copies. Long transfers that need not be waited for are queued for a
 //! DMA thread, under a number that fences count. Plain memory of the program is touched before
 //! that, so that absent memory is reported at once. The thread accesses it through the kernel, so
-//! the program may unmap it meanwhile. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`,
+//! the program may unmap it meanwhile. The caller's own copies access memory that it answers for
+//! directly, and other memory through the kernel. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`,
 //! `scif_vwriteto`.
 
 pub(crate) mod fence;
@@ -14,6 +15,7 @@ mod spots;
 use std::sync::Arc;
 
 use scif::sys::{pages, process};
+use scif_ring::Mem;
 
 use self::spots::spots;
 use crate::dma::Work;
@@ -41,8 +43,21 @@ pub(crate) enum Way {
 pub(crate) enum Near {
     /// Offset in the registered address space.
     Window(i64),
-    /// Address in the program.
+    /// Address in the program, at which memory may be absent.
     Memory(usize),
+    /// Memory that the caller answers for, at an address of the program.
+    Lent(Mem),
+}
+
+impl Near {
+    /// Returns the address, of memory that is not registered.
+    fn addr(&self) -> Option<usize> {
+        match self {
+            Near::Window(_) => None,
+            Near::Memory(addr) => Some(*addr),
+            Near::Lent(mem) => Some(mem.addr()),
+        }
+    }
 }
 
 /// Copies `len` bytes between this side and `far` of the peer's registered address space.
@@ -59,12 +74,9 @@ pub(crate) fn transfer(
         return Err(Failure::Invalid);
     }
     let size = len as u64;
-    let target = match near {
-        Near::Memory(addr) if way == Way::Read => {
-            Some(inner.targets.target(&inner.moving, addr, len))
-        }
-        _ => None,
-    };
+    let written = near.addr().filter(|_| way == Way::Read);
+    let target = written.map(|addr| inner.targets.target(&inner.moving, addr, len));
+    let may_wait = flags & (USECPU | SYNC) == 0 && size >= inner.config.dma_min;
     let copying = link.own.table.copying()?;
     let near_spots = match near {
         Near::Window(offset) => {
@@ -72,7 +84,12 @@ pub(crate) fn transfer(
             let runs = link.own.table.runs(offset, size, way == Way::Write, way == Way::Read)?;
             spots(epd, link, false, &runs)?
         }
-        Near::Memory(addr) => vec![Spot::Of { pid: process::pid(), addr: addr as u64, len }],
+        // A thread copies it later, when it may be absent.
+        Near::Lent(mem) if !may_wait => vec![Spot::Own(mem)],
+        Near::Memory(_) | Near::Lent(_) => {
+            let addr = near.addr().ok_or(Failure::Broken)? as u64;
+            vec![Spot::Of { pid: process::pid(), addr, len }]
+        }
     };
     let far = u64::try_from(far).map_err(|_| Failure::NoWindow)?;
     let runs = link.peer.table.runs(far, size, way == Way::Read, way == Way::Write)?;
@@ -83,10 +100,9 @@ pub(crate) fn transfer(
     }?;
     epd.sharer.record.rma(way == Way::Read, len);
     let ordered = flags & ORDERED != 0;
-    let may_wait = flags & (USECPU | SYNC) == 0 && size >= inner.config.dma_min;
     let reachable = |spot: &Spot| spot.is_here() || spot.is_of(process::pid());
     if may_wait && pairs.iter().all(|(dst, src)| reachable(dst) && reachable(src)) {
-        if let Near::Memory(addr) = near {
+        if let Some(addr) = near.addr() {
             pages::touch(addr, len, way == Way::Read).map_err(|_| Failure::BadAddress)?;
         }
         let work = Work::Copy { pairs, ordered, target };

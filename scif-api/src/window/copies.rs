@@ -26,6 +26,8 @@ const BOUNCE: usize = 64 << 10;
 pub(crate) enum Spot {
     /// Mapped in this process, as long as the mapping is kept.
     Here { mem: Mem, map: Arc<Mapping>, at: usize },
+    /// Memory of this process that the caller answers for.
+    Own(Mem),
     /// Memory of a process, which may be this one.
     Of { pid: i32, addr: u64, len: usize },
 }
@@ -33,7 +35,7 @@ pub(crate) enum Spot {
 impl Spot {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Spot::Here { mem, .. } => mem.len(),
+            Spot::Here { mem, .. } | Spot::Own(mem) => mem.len(),
             Spot::Of { len, .. } => *len,
         }
     }
@@ -45,6 +47,7 @@ impl Spot {
                 map: Arc::clone(map),
                 at: at + skip,
             }),
+            Spot::Own(mem) => Ok(Spot::Own(mem.sub(skip, len).ok_or(Failure::Broken)?)),
             Spot::Of { pid, addr, .. } => {
                 Ok(Spot::Of { pid: *pid, addr: addr.wrapping_add(skip as u64), len })
             }
@@ -105,14 +108,17 @@ fn by_kernel(pid: i32, direction: Direction, mem: Mem, addr: u64) -> Result<()> 
 
 fn copy_one(dst: &Spot, src: &Spot) -> Result<()> {
     match (dst, src) {
-        (Spot::Here { mem: to, .. }, Spot::Here { mem: from, .. }) => {
+        (
+            Spot::Here { mem: to, .. } | Spot::Own(to),
+            Spot::Here { mem: from, .. } | Spot::Own(from),
+        ) => {
             to.copy_from(from);
             Ok(())
         }
-        (Spot::Here { mem, .. }, Spot::Of { pid, addr, .. }) => {
+        (Spot::Here { mem, .. } | Spot::Own(mem), Spot::Of { pid, addr, .. }) => {
             by_kernel(*pid, Direction::Read, *mem, *addr)
         }
-        (Spot::Of { pid, addr, .. }, Spot::Here { mem, .. }) => {
+        (Spot::Of { pid, addr, .. }, Spot::Here { mem, .. } | Spot::Own(mem)) => {
             by_kernel(*pid, Direction::Write, *mem, *addr)
         }
         (Spot::Of { pid: to, addr: at, len }, Spot::Of { pid: from, addr, .. }) => {
@@ -142,7 +148,7 @@ pub(crate) fn copy(pairs: &[(Spot, Spot)], ordered: bool) -> Result<()> {
         if ordered && i + 1 == pairs.len() && len > LINE {
             // The tail is the part in the cache line of the destination's last byte.
             let at = match dst {
-                Spot::Here { mem, .. } => mem.addr(),
+                Spot::Here { mem, .. } | Spot::Own(mem) => mem.addr(),
                 Spot::Of { addr, .. } => usize::try_from(*addr).unwrap_or(0),
             };
             let tail = ((at + len - 1) % LINE + 1).min(len - 1);
@@ -171,6 +177,7 @@ pub(crate) fn store(spot: &Spot, value: u64) -> Result<()> {
             }
             Ok(())
         }
+        Spot::Own(_) => Err(Failure::Broken),
         Spot::Of { pid, addr, .. } => {
             let buffer = Mapping::anonymous(4096)?;
             buffer.word64(0)?.set(value);
@@ -201,14 +208,18 @@ mod tests {
         Spot::Of { pid: process::pid(), addr: (map.address() + at) as u64, len }
     }
 
+    fn own(map: &Arc<Mapping>, at: usize, len: usize) -> Spot {
+        Spot::Own(map.bytes(at, len).unwrap())
+    }
+
     #[test]
     fn every_pair_of_places_and_every_cut_is_copied() {
         let map = Arc::new(Mapping::anonymous(1 << 20).unwrap());
         for i in 0..200_000usize {
             map.bytes(i, 1).unwrap().copy_from_slice(&[i.to_le_bytes()[0]]);
         }
-        for place in [here, of] {
-            for other in [here, of] {
+        for place in [here, of, own] {
+            for other in [here, of, own] {
                 for ordered in [false, true] {
                     let src =
                         [place(&map, 3, 1), place(&map, 4, 99_999), place(&map, 100_003, 70_001)];

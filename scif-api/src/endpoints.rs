@@ -18,7 +18,7 @@ use crate::poll::{PollFd, WaitsFor};
 use crate::registry::Inner;
 use crate::rma::{self, Near, Way, fence, map};
 use crate::state::State;
-use crate::{connect, ending, messages, poll, registration, service, sharing};
+use crate::{connect, ending, mainline, messages, poll, registration, service, sharing};
 
 /// Endpoints of this process.
 #[derive(Debug)]
@@ -37,7 +37,9 @@ impl Endpoints {
     /// Errors of the system when descriptors or threads are short.
     pub fn new(config: Config) -> Result<Endpoints> {
         config.warn();
-        Inner::new(config, service::serve).map(Endpoints)
+        let inner = Inner::new(config, service::serve)?;
+        mainline::report_kept_ports(&inner);
+        Ok(Endpoints(inner))
     }
 
     /// Opens an endpoint and returns its descriptor (`scif_open`).

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Surprising behaviour of mainline's driver with connects (`Config::device_traps`).
+//! Surprising behaviour of mainline's driver with connects, and at the exit of a program
+//! (`Config::device_traps`).
 //!
 //! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all
 //! processes of a node. It sends a request, waits up to 30 s for the answer, and takes the next
@@ -12,6 +13,9 @@
 //!
 //! A request that was given up stays with its listener. The driver never returns from accepting it,
 //! and locks up when the listener is closed. In this emulation both are errors.
+//!
+//! The driver keeps an endpoint for ever, with its port, if its process exits while it has a window
+//! and maps one of the peer. This emulation reports it, after the exit handlers of the program.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -194,12 +198,45 @@ pub(crate) fn look_for_lockup(inner: &Inner, epd: &Epd) -> bool {
     locks_up
 }
 
+/// Reports at each later exit of the process the ports that the driver would keep.
+pub(crate) fn report_kept_ports(inner: &Arc<Inner>) {
+    if !inner.config.device_traps {
+        return;
+    }
+    let inner = Arc::downgrade(inner);
+    thread::at_exit(move || {
+        if let Some(inner) = inner.upgrade() {
+            look_for_kept_ports(&inner);
+        }
+    });
+}
+
+/// Returns the number of endpoints that the driver would keep if the process exited now, and logs
+/// them.
+fn look_for_kept_ports(inner: &Inner) -> usize {
+    let has_window = |epd: &Epd| {
+        let windows = epd.link().map(|link| link.own.table.all());
+        windows.is_some_and(|all| all.is_ok_and(|all| all.iter().any(|window| !window.deleted)))
+    };
+    let every = inner.every();
+    let kept = every.iter().filter(|epd| has_window(epd) && epd.windows.is_anything_mapped());
+    kept.inspect(|epd| {
+        log::error!(
+            "exit with a window and a mapping of the peer's on the endpoint at port {}: mainline's \
+             driver would keep the port until the system restarts (SCIF_DEVICE_TRAPS). Unmap the \
+             window first",
+            epd.sharer.port()
+        );
+    })
+    .count()
+}
+
 #[cfg(test)]
 mod tests {
     use scif::Config;
 
     use super::*;
-    use crate::Endpoints;
+    use crate::{Endpoints, Pages, connected};
 
     fn endpoints(name: &str, device_traps: bool) -> Endpoints {
         Endpoints::new(Config {
@@ -231,6 +268,25 @@ mod tests {
         let scif = endpoints("no-wedge", false);
         let listener = left_alone(&scif);
         assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+    }
+
+    #[test]
+    fn a_window_and_a_mapping_on_one_endpoint_keep_its_port() {
+        const LEN: usize = 4096;
+        let _alone = scif::sys::children::none();
+        let scif = endpoints("kept", true);
+        let (a, b) = connected(&scif, &scif);
+        let [mine, theirs] = [(); 2].map(|()| Pages::new(LEN).unwrap());
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let at = scif.register(b, (theirs.addr(), LEN), 0, rights, 0).unwrap();
+        let mapped = scif.map(a, (0, LEN), at, rights, 0).unwrap();
+        assert_eq!(look_for_kept_ports(&scif.0), 0, "no window of its own");
+        scif.register(a, (mine.addr(), LEN), 0, rights, 0).unwrap();
+        assert_eq!(look_for_kept_ports(&scif.0), 1);
+        scif.unmap(mapped, LEN).unwrap();
+        assert_eq!(look_for_kept_ports(&scif.0), 0);
+        scif.close(a).unwrap();
+        scif.close(b).unwrap();
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod death_windows;
 mod deferred_work;
 mod degraded;
 mod denied;
+mod driver_exit;
 mod ep;
 mod eq;
 mod fence;
@@ -138,6 +139,7 @@ const AREAS: &[&[Case]] = &[
     threads::CASES,
     progress_auto::CASES,
     denied::CASES,
+    driver_exit::CASES,
     degraded::CASES,
     through_the_ring::CASES,
     many_peers::CASES,

@@ -234,6 +234,18 @@ pub fn lose_memory() {
     black_box(block);
 }
 
+/// Sends the standard error stream of this process to a file, until the process ends.
+///
+/// # Errors
+/// Errors of `dup2(2)`.
+pub fn send_stderr_to(file: &File) -> Outcome {
+    // SAFETY: both descriptors are open.
+    match unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(file), libc::STDERR_FILENO) } {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the result of `calls` and the text that this process wrote to standard error meanwhile.
 pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
     use std::io::{Read, Seek};

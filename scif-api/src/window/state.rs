@@ -188,6 +188,11 @@ impl WindowState {
         )
     }
 
+    /// Whether the program still maps a window of the peer in this process.
+    pub(crate) fn is_anything_mapped(&self) -> bool {
+        mappings(&take(&self.0).mapped).is_none_or(|areas| !areas.is_empty())
+    }
+
     /// Whether a part selected by `is_asked` is still mapped in this process, or another sharer has
     /// an area for which `shows` holds.
     fn maps_any(

@@ -190,6 +190,17 @@ impl WindowCalls for Backend {
         if at == offset { Ok(()) } else { Err(Failure::Broken) }
     }
 
+    fn lend_at(&self, fd: RawFd, memory: (usize, usize), offset: i64) -> Result<()> {
+        match self {
+            Backend::Soft(endpoints) => endpoints.lend(fd, memory, offset),
+            Backend::Kernel(device) => WindowCalls::lend_at(device, fd, memory, offset),
+        }
+    }
+
+    fn lends_addresses(&self) -> bool {
+        matches!(self, Backend::Soft(_))
+    }
+
     fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
         Backend::unregister(self, fd, offset, len)
     }

@@ -197,6 +197,15 @@ impl Endpoints {
         self.with(fd, |epd| registration::register(&self.0, epd, (addr, len), offset, prot, flags))
     }
 
+    /// Registers memory for reading at a free offset, without moving its pages. RMA of the peer
+    /// accesses the memory that the addresses have at that time.
+    ///
+    /// # Errors
+    /// As [`Endpoints::register`].
+    pub(crate) fn lend(&self, fd: RawFd, memory: (usize, usize), offset: i64) -> Result<()> {
+        self.with(fd, |epd| registration::lend(&self.0, epd, memory, offset))
+    }
+
     /// Deletes the windows of a range (`scif_unregister`).
     ///
     /// # Errors

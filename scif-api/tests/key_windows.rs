@@ -13,8 +13,8 @@ use scif::failure::Failure;
 use scif::sys::slice::{with_bytes, with_bytes_mut};
 use scif::{
     Carrier, Config, ConnId, Endpoint, Exports, KeyLookup, KeyRights, KeyWindow, LinkEvent, Node,
-    PeerWindows, PortId, RemoteMem, RmaMode, RmaWay, ScifCalls, SharedKeys, Signal, WindowAccess,
-    WindowCalls, WindowError, WindowKind,
+    PeerWindows, PortId, ReadBegun, ReadState, RemoteMem, RmaMode, RmaWay, ScifCalls, SharedKeys,
+    Signal, WindowAccess, WindowCalls, WindowError, WindowKind, WireMemory,
 };
 use scif_api::{Backend, Pages};
 use scif_ring::{KeyEntry, Mem};
@@ -36,6 +36,8 @@ struct Noted {
     log: Arc<Mutex<Vec<String>>>,
     /// Error of the next fence.
     fence_error: Arc<Mutex<Option<Failure>>>,
+    /// Whether lent windows are those of the engine, or pinned ones as of a driver.
+    lends_addresses: bool,
 }
 
 impl Noted {
@@ -118,6 +120,21 @@ impl WindowCalls for Noted {
         self.backend.register_at(fd, memory, offset, access)
     }
 
+    fn lend_at(&self, fd: RawFd, memory: (usize, usize), offset: i64) -> CallResult<()> {
+        self.note(format!("scif_register of {} of a payload", memory.1));
+        match self.lends_addresses {
+            true => self.backend.lend_at(fd, memory, offset),
+            false => {
+                let access = WindowAccess { read: true, write: false };
+                self.backend.register_at(fd, memory, offset, access)
+            }
+        }
+    }
+
+    fn lends_addresses(&self) -> bool {
+        self.lends_addresses
+    }
+
     fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> CallResult<()> {
         self.note(format!("scif_unregister of {len}"));
         WindowCalls::unregister(&self.backend, fd, offset, len)
@@ -172,6 +189,10 @@ fn until<T>(mut step: impl FnMut() -> Option<T>) -> T {
 
 impl Pair {
     fn new(name: &str) -> Pair {
+        Pair::with(name, true)
+    }
+
+    fn with(name: &str, lends_addresses: bool) -> Pair {
         let config = |suffix: &str| Config {
             carrier: Carrier::Soft,
             domain: Some(format!("{name}-{}{suffix}", std::process::id())),
@@ -183,7 +204,7 @@ impl Pair {
         let [mine, theirs] = ["-a", "-b"].map(|suffix| {
             let backend = Backend::new(config("")).unwrap();
             let fence_error = Arc::clone(&fence_error);
-            let noted = Noted { backend, log: Arc::clone(&log), fence_error };
+            let noted = Noted { backend, log: Arc::clone(&log), fence_error, lends_addresses };
             Node::open_over(Arc::new(noted), &config(suffix)).unwrap()
         });
         let keys = theirs.key_table().unwrap();
@@ -288,6 +309,58 @@ fn a_registration_a_write_and_its_completion_are_calls_of_scif_h() {
         "Read of 8 by Cpu".to_owned(),
     ];
     assert_eq!(log, expected, "first the page of fences, then the key");
+}
+
+/// Lends a payload of the owner to the initiator, until the owner can.
+fn lend(pair: &mut Pair, payload: &[u8]) -> WireMemory {
+    until(|| {
+        pair.initiator.poll_links(&mut Vec::new());
+        let owner = pair.owner.as_mut().unwrap();
+        let conn = owner.conns().next().unwrap();
+        let reads = owner.conn(conn).unwrap().remote_reads().unwrap();
+        with_bytes(payload, |mem| reads.expose(mem))
+    })
+}
+
+#[test]
+fn a_payload_is_read_from_a_window_of_its_sender() {
+    const LEN: usize = 3 * PAGE;
+    let _alone = scif::sys::children::none();
+    for lends_addresses in [true, false] {
+        let mut pair = Pair::with(&format!("payload-{lends_addresses}"), lends_addresses);
+        pair.initiator.conn(pair.conn).unwrap().remote_reads().unwrap().prepare();
+        let mut payload = vec![0; LEN];
+        for round in 1..=3_u8 {
+            payload.fill(round);
+            let from = lend(&mut pair, &payload);
+            assert_eq!(from.key == 0, lends_addresses);
+            let mut bytes = vec![0; LEN];
+            let reads = pair.initiator.conn(pair.conn).unwrap().remote_reads().unwrap();
+            with_bytes_mut(&mut bytes, |to| {
+                let ReadBegun::Reading(number) = reads.read(from, to) else {
+                    panic!("not begun");
+                };
+                until(|| (reads.state(number) == ReadState::Done).then_some(()));
+                assert_eq!(reads.state(number), ReadState::Failed, "forgotten");
+            });
+            assert_eq!(bytes, payload);
+            pair.owner.as_mut().unwrap().revoke(from.key);
+        }
+        let counted = |pair: &Pair, call: &str| {
+            pair.log().iter().filter(|line| line.starts_with(call)).count()
+        };
+        let (registered, unregistered) = if lends_addresses { (1, 0) } else { (3, 3) };
+        until(|| (counted(&pair, "scif_unregister") == unregistered).then_some(()));
+        let lent = pair.log().iter().filter(|line| line.ends_with("of a payload")).count();
+        assert_eq!(lent, registered, "{:?}", pair.log());
+        assert_eq!(counted(&pair, &format!("Read of {LEN} by Cpu")), 3, "{:?}", pair.log());
+        let outside = WireMemory { addr: 1 << 40, key: 0 };
+        let reads = pair.initiator.conn(pair.conn).unwrap().remote_reads().unwrap();
+        with_bytes_mut(&mut [0; 8], |to| {
+            let ReadBegun::Reading(number) = reads.read(outside, to) else { panic!("not begun") };
+            assert_eq!(reads.state(number), ReadState::Failed, "no such window");
+        });
+    }
 }
 
 #[test]

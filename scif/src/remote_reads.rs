@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Reads of memory that a peer on another host exposes, by the engine of the network.
+//! Reads of memory that a peer exposes: by the engine of a network, or by RMA on a window.
 //!
-//! Not about the network's operations (`transport::net`), nor about messages that announce memory.
+//! Not about the operations (`transport::net`, `transport::scif`), nor about messages that announce
+//! memory.
 
 use std::fmt::Debug;
 
 use scif_ring::Mem;
 
-/// Memory that one end of a network exposes to its peers, as they name it.
+/// Memory that one end of a connection exposes to its peer, as the peer names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WireMemory {
-    /// Address in its owner, or offset in the registration, as the network demands.
+    /// Address in its owner, or offset in the registration, as the network demands. Offset of a
+    /// window.
     pub addr: u64,
-    /// Key of its registration.
+    /// Key of its registration; 0 for a window that stays registered.
     pub key: u64,
 }
 
@@ -23,14 +25,14 @@ pub enum ReadBegun {
     Reading(u64),
     /// The network has no space for it now.
     Later,
-    /// The network cannot read this memory.
+    /// The memory cannot be read.
     Refused,
 }
 
 /// State of a read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReadState {
-    /// The network may write into the destination.
+    /// The destination may be written to.
     Reading,
     /// The destination contains the bytes.
     Done,
@@ -38,11 +40,19 @@ pub enum ReadState {
     Failed,
 }
 
-/// Access to memory of the peer of a connection over a network. A read goes on after the end of
-/// its connection.
+/// Access to memory of the peer of a connection. A read by a network goes on after the end of its
+/// connection.
 pub trait RemoteReads: Debug {
+    /// Whether reads need the progress of the owner of the memory. Others advance only in `state`.
+    fn need_owner(&self) -> bool {
+        true
+    }
+
+    /// Prepares for reads from a peer that has announced memory without exposing it.
+    fn prepare(&mut self) {}
+
     /// Lets the peer read a range of our memory, until `Endpoint::revoke` of its key or the end
-    /// of the connection. `None` if the network cannot read memory.
+    /// of the connection. `None` if the peer cannot read it now.
     fn expose(&mut self, range: &Mem) -> Option<WireMemory>;
 
     /// Begins to read memory that the peer exposes into `to`. Its owner must not reuse `to` before

@@ -71,6 +71,19 @@ pub trait WindowCalls: Debug + Send + Sync {
         access: WindowAccess,
     ) -> Result<(), Failure>;
 
+    /// `scif_register` like [`WindowCalls::register_at`], of memory that the peer reads for one
+    /// message.
+    fn lend_at(&self, fd: RawFd, memory: (usize, usize), offset: i64) -> Result<(), Failure> {
+        self.register_at(fd, memory, offset, WindowAccess { read: true, write: false })
+    }
+
+    /// Whether RMA on lent windows accesses the memory that the addresses have at that time.
+    /// Otherwise a window shows the pages of its registration, and serves no later message: the
+    /// program may have replaced them.
+    fn lends_addresses(&self) -> bool {
+        false
+    }
+
     /// `scif_unregister` of one window; returns after the RMAs in progress on it.
     fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure>;
 

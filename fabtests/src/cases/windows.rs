@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! RMA on windows, over the calls of `scif.h`: without calls of the target, by the CPU and by DMA,
-//! on memory that is used again after the close of its region, and beside a close that waits.
+//! on memory that is used again after the close of its region, and beside a close that waits. Also
+//! payloads of messages, which the receiver reads from windows.
 //!
 //! Rank 1 owns the memory. The results of all operations are tested in `rma`.
 
@@ -39,6 +40,10 @@ pub(crate) const CASES: &[Case] = &[
     case("windows/one_fence_for_many", 2, one_fence_for_many).under(BY_DMA),
     case("windows/memory_used_again", 2, memory_used_again).under(BY_CPU),
     case("windows/memory_used_again_by_dma", 2, memory_used_again).under(BY_DMA),
+    case("windows/local_buffer_used_again", 2, local_buffer_used_again).under(BY_CPU),
+    case("windows/local_buffer_used_again_by_dma", 2, local_buffer_used_again).under(BY_DMA),
+    case("windows/payload_read", 2, |r| payload_read(r, "window_cpu")).under(BY_CPU),
+    case("windows/payload_read_by_dma", 2, |r| payload_read(r, "window_dma")).under(BY_DMA),
     case("windows/messages_between_pollers", 2, |r| pingpong(r, RingPlace::Windows)).under(BY_CPU),
     case("windows/messages_without_windows", 2, |r| pingpong(r, RingPlace::Stream)).under(BY_CPU),
     case("windows/close_beside_polls", 2, close_beside_polls).under(WAITING_CLOSE),
@@ -167,6 +172,77 @@ fn memory_used_again(rank: &Rank) -> Outcome {
         if round % 2 == 0 { memory.renew()? } else { memory.drop_contents()? }
     }
     rig.barrier()
+}
+
+/// Writes from and reads into the same addresses, with new pages behind them in each round. No
+/// cache of local buffers serves the pages of an earlier round.
+fn local_buffer_used_again(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 21;
+    rank.only_scif("its transport")?;
+    let rig = Rig::open(rank, &spec())?;
+    let (_mr, remotes) = rig.share(Buf::private(LEN)?, REMOTE)?;
+    if rank.index == 1 {
+        return rig.barrier();
+    }
+    let (there, local) = (from(&remotes, 1, 0)?, Buf::private(LEN)?);
+    for round in 1..=ROUNDS {
+        let part = local.sub(100, LEN - 200);
+        let renew = |step: u64| -> Outcome {
+            match (round + step) % 3 {
+                0 => Ok(local.renew()?),
+                1 => Ok(local.drop_contents()?),
+                // Both processes get copies of the pages when they are written to.
+                _ => sandbox::in_child(|| 0).map(drop),
+            }
+        };
+        part.fill_pattern(round);
+        rig.complete(1, || rig.ep.write(part, rig.peer(), there.addr, there.key, 1))?;
+        renew(0)?;
+        part.fill(0);
+        rig.complete(2, || rig.ep.read(part, rig.peer(), there.addr, there.key, 2))?;
+        check_eq!(part.differs(part.len(), round), None, "round {round}");
+        renew(1)?;
+    }
+    rig.barrier()
+}
+
+/// Sends long messages from addresses with new pages in each round. The receiver reads them from
+/// windows of the sender, and never from pages of an earlier round.
+fn payload_read(rank: &Rank, path: &str) -> Outcome {
+    const ROUNDS: u64 = 40;
+    /// Messages that cross the ring all the same, since the sender registered memory for another
+    /// question at that time.
+    const OTHERS: u64 = 10;
+    rank.only_scif("its transport")?;
+    let text = counted(|| {
+        let rig = Rig::open(rank, &spec())?;
+        let memory = Buf::private(LEN)?;
+        let (_mr, remotes) = rig.share(Buf::new(8), REMOTE)?;
+        if rank.index == 1 {
+            // Its channel to the sender exists from then on.
+            let (there, word) = (from(&remotes, 0, 0)?, Buf::new(8));
+            rig.complete(1, || rig.ep.write(word, rig.peer(), there.addr, there.key, 1))?;
+        }
+        rig.barrier()?;
+        for round in 1..=ROUNDS {
+            let part = memory.sub(100, LEN - 200);
+            if rank.index == 0 {
+                part.fill_pattern(round);
+                rig.complete(2, || rig.ep.send(part, rig.peer(), 2))?;
+                // Alternately new pages at the same address, and the same without their contents.
+                if round % 2 == 0 { memory.renew()? } else { memory.drop_contents()? }
+            } else {
+                rig.post(|| rig.ep.recv(part, rig.peer(), 3))?;
+                rig.received(3)?;
+                check_eq!(part.differs(part.len(), round), None, "round {round}");
+            }
+        }
+        rig.barrier()
+    })?;
+    if rank.index == 1 {
+        check!(operations(&text, path)? + OTHERS >= ROUNDS, "{text}");
+    }
+    Ok(())
 }
 
 /// Place of the rings of a connection.

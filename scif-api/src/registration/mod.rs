@@ -145,6 +145,47 @@ pub(crate) fn register(
     }
 }
 
+/// Registers memory in place, for reading, at an offset where no window lies.
+pub(crate) fn lend(
+    inner: &Inner,
+    epd: &Arc<Epd>,
+    (addr, len): (usize, usize),
+    offset: i64,
+) -> Result<()> {
+    let at = u64::try_from(offset).map_err(|_| Failure::Invalid)?;
+    let size = len as u64;
+    let is_whole = aligned(size) && aligned(at) && addr.is_multiple_of(PAGE);
+    if len == 0 || !is_whole || addr.checked_add(len).is_none() || size > OFFSET_MAX - at {
+        return Err(Failure::Invalid);
+    }
+    let link = epd.connected()?;
+    let _held = epd.sharer.control.lock();
+    let table = &link.own.table;
+    if table.touches(at, size)? {
+        return Err(Failure::InUse);
+    }
+    if inner.config.memlock {
+        count_as_locked(inner, size)?;
+    }
+    let serial = table.next_serial()?;
+    // Another sharer that deletes the window must find this process.
+    table.take_place();
+    epd.windows.set_unmoved();
+    inner.unmoved.set(true);
+    // Pages that are being moved back are private again before the window exists.
+    let _moving = take(&inner.moving);
+    let place = leave_unmoved(inner, addr);
+    table.insert(Window {
+        offset: at,
+        len: size,
+        place,
+        read: true,
+        write: false,
+        deleted: false,
+        serial,
+    })
+}
+
 /// Returns the offset of a window for which the program named one: that one if `fixed`, else
 /// the free one nearest to it. The caller holds the control lock.
 fn place_at(inner: &Inner, epd: &Epd, link: &Link, at: u64, size: u64, fixed: bool) -> Result<u64> {

@@ -5,8 +5,8 @@
 //! DMA thread, under a number that fences count. Plain memory of the program is touched before
 //! that, so that absent memory is reported at once. The thread accesses it through the kernel, so
 //! the program may unmap it meanwhile. The caller's own copies access memory that it answers for
-//! directly, and other memory through the kernel. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`,
-//! `scif_vwriteto`.
+//! directly, and other memory through the kernel. Source: `scif_readfrom`, `scif_writeto`,
+//! `scif_vreadfrom`, `scif_vwriteto`.
 
 pub(crate) mod fence;
 pub(crate) mod map;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Payloads of large messages that the engine of a network reads from the sender's memory into the
-//! receive buffer, without a copy of this provider.
+//! Payloads of large messages that are read from the sender's memory into the receive buffer: by
+//! the engine of a network, or from a window over the calls of `scif.h`.
 //!
-//! Not here: the announcement (`send`), and the reply (`rendezvous`). A read that the network
-//! refuses, or that fails, is replaced by fragments through the ring.
+//! Not here: the announcement (`send`), and the reply (`rendezvous`). A read that is refused, or
+//! that fails, is replaced by fragments through the ring.
 
-use scif::{ConnId, Connection, ReadBegun, ReadState, WireMemory};
+use scif::{ConnId, Connection, ReadBegun, ReadState, RmaMode, WireMemory};
 use scif_ring::copy::Mem;
 
 use crate::engine::endpoint::Endpoint;
@@ -22,7 +22,7 @@ pub(crate) enum ReadStep {
     Failed,
 }
 
-/// Lets the peer of a connection over a network read the payload of a message.
+/// Lets the peer of a connection read the payload of a message.
 pub(crate) fn expose(conn: &mut Connection, payload: &Mem) -> Option<WireMemory> {
     conn.remote_reads()?.expose(payload)
 }
@@ -34,8 +34,13 @@ pub(crate) fn begin(
     target: &RecvTarget,
     want: usize,
 ) -> Option<RndvState> {
-    let (from, to) = (rts.network?, target.iov.contiguous()?.sub(0, want)?);
-    match ep.links.conn(rts.conn())?.remote_reads()?.read(from, &to) {
+    let to = target.iov.contiguous()?.sub(0, want)?;
+    let reads = ep.links.conn(rts.conn())?.remote_reads()?;
+    let Some(from) = rts.network else {
+        reads.prepare();
+        return None;
+    };
+    match reads.read(from, &to) {
         ReadBegun::Reading(number) => Some(RndvState::Reading { number: Some(number) }),
         ReadBegun::Later => Some(RndvState::Reading { number: None }),
         ReadBegun::Refused => None,
@@ -44,6 +49,26 @@ pub(crate) fn begin(
 
 /// Advances the read of incoming message `index`.
 pub(crate) fn step(ep: &mut Endpoint, index: u32) -> ReadStep {
+    let step = advance(ep, index);
+    let Some(m) = ep.rndv.incoming.get(index) else { return step };
+    let (conn, want) = (m.conn(), m.want);
+    let Some(c) = ep.links.sock.conn(conn) else { return step };
+    match step {
+        ReadStep::Waiting if c.remote_reads().is_some_and(|reads| !reads.need_owner()) => {
+            // No descriptor reports its end.
+            ep.throttle.more = true;
+        }
+        ReadStep::Done => match c.windows().map(|windows| windows.mode(want)) {
+            Some(RmaMode::Cpu) => ep.stats.windows.cpu.add(want),
+            Some(RmaMode::Dma) => ep.stats.windows.dma.add(want),
+            None => {}
+        },
+        ReadStep::Waiting | ReadStep::Failed => {}
+    }
+    step
+}
+
+fn advance(ep: &mut Endpoint, index: u32) -> ReadStep {
     let Some(m) = ep.rndv.incoming.get_mut(index) else { return ReadStep::Done };
     let RndvState::Reading { number } = &mut m.how else { return ReadStep::Failed };
     let reads = ep.links.sock.conn(m.rts.conn()).and_then(Connection::remote_reads);
@@ -71,7 +96,7 @@ pub(crate) fn step(ep: &mut Endpoint, index: u32) -> ReadStep {
     }
 }
 
-/// Returns whether the network may still write into the buffer of a read.
+/// Returns whether a read may still write into its buffer.
 pub(crate) fn is_writing(ep: &mut Endpoint, conn: ConnId, number: u64) -> bool {
     let reads = ep.links.conn(conn).and_then(Connection::remote_reads);
     reads.is_some_and(|reads| reads.state(number) == ReadState::Reading)

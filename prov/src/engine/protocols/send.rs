@@ -303,7 +303,7 @@ fn send_rts(
     };
     let owned = ep.cfg.datagram
         && message.flags & AWAITS_TARGET == 0
-        && conn.remote_reads().is_none()
+        && !conn.remote_reads().is_some_and(|reads| reads.need_owner())
         && ep.ops.kept().saturating_add(len) <= KEPT_MAX;
     let mut list = Vec::new();
     if iov.len() > 1 && !owned {

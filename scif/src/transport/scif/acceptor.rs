@@ -496,7 +496,7 @@ mod tests {
         let listener = stream(&calls);
         listener.listen(ID.port, 1).unwrap();
         let bell = Arc::new(Mapping::anonymous(BELL_BYTES).unwrap());
-        let shared = Arc::new(PortShared::new(bell, Sender::start().unwrap()).unwrap());
+        let shared = Arc::new(PortShared::new(bell, Sender::start().unwrap(), None).unwrap());
         (AcceptThread::open(ID, listener, &shared, None).unwrap(), gate, calls)
     }
 

@@ -200,6 +200,32 @@ impl KeyChannel {
         }
     }
 
+    /// Connects before the first question, since the peer can lend memory only to a channel.
+    pub(super) fn open_early(&mut self) {
+        if matches!(self.stage, ChannelStage::Unused) {
+            self.connect();
+        }
+    }
+
+    /// Whether RMAs can start.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.stage, ChannelStage::Open(_))
+    }
+
+    /// Starts a copy between memory and an offset of the peer. Returns its number if DMA executes
+    /// it.
+    pub(super) fn start_at(
+        &mut self,
+        way: RmaWay,
+        near: &Mem,
+        far: i64,
+        mode: RmaMode,
+    ) -> Result<Option<u64>, Failure> {
+        self.transfer(way, std::slice::from_ref(near), far, mode)?;
+        self.started += u64::from(mode == RmaMode::Dma);
+        Ok((mode == RmaMode::Dma).then_some(self.started))
+    }
+
     /// Notes the pass of the peer, once it is known.
     pub(super) fn set_pass(&mut self, pass: Option<Pass>) {
         self.pass = self.pass.or(pass);

@@ -11,12 +11,12 @@
 //!
 //! Not about the initiator's side (`key_channel`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use scif_ring::{AtomicCounter, KeyEntry};
+use scif_ring::{AtomicCounter, KeyEntry, Mem};
 
 use super::key_frames::{DecodedAnswer, KeyQuestion, QUESTION};
 use super::sender::{Sender, Wire};
@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::keys::{KeyPlace, KeyRights, SharedKeys, WindowRevoker};
 use crate::peer_windows::{KeyWindow, WindowCounts};
+use crate::remote_reads::WireMemory;
 use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
 use crate::sys::logging::OnceEach;
@@ -39,6 +40,9 @@ const ANSWERS_AT_ONCE: usize = 32;
 /// Maximum number of channels of a port, each with a descriptor. This process executes the RMAs of
 /// further initiators.
 const CHANNELS_MAX: usize = 1024;
+/// Maximum number of lent windows of a channel. With fewer of them, programs with many buffers
+/// register one for each message.
+const LENT_MAX: usize = 64;
 /// Pause in milliseconds after a failed poll(2), in which no question is answered.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -82,6 +86,8 @@ struct ChannelWindows {
     next_offset: i64,
     by_pages: HashMap<WindowPages, RegisteredWindow>,
     by_key: HashMap<KeyPlace, WindowPages>,
+    /// Lent windows that stay registered, the oldest first.
+    lent: VecDeque<LentWindow>,
 }
 
 /// Window that no description names any more, and that is unregistered without a lock.
@@ -90,6 +96,14 @@ struct RemovedWindow {
     stream: Arc<Stream>,
     offset: i64,
     len: usize,
+}
+
+/// Window on the payloads of messages, which the peer reads.
+#[derive(Clone, Copy, Debug)]
+struct LentWindow {
+    begin: usize,
+    len: usize,
+    offset: i64,
 }
 
 /// Removed windows whose accesses may still be in progress.
@@ -118,6 +132,11 @@ struct Served {
     /// Windows that threads are unregistering, and the number of the next ones.
     ending: Vec<EndingWindows>,
     next_ending: u64,
+    /// Lent windows that serve one message each, by their keys, and the last key.
+    lent_once: HashMap<u64, RemovedWindow>,
+    last_lent: u64,
+    /// Lent windows that the thread has to unregister.
+    expired: Vec<RemovedWindow>,
     is_running: bool,
     is_stopped: bool,
 }
@@ -161,6 +180,7 @@ impl KeyServer {
                 next_offset: FIRST_OFFSET,
                 by_pages: HashMap::new(),
                 by_key: HashMap::new(),
+                lent: VecDeque::new(),
             },
             question: [0; QUESTION],
             have: 0,
@@ -191,6 +211,61 @@ impl KeyServer {
         self.event.signal();
     }
 
+    /// Lets the peer of the connection with a proof read the payload of a message, until
+    /// [`KeyServer::end_loan`] of its key. `None`: the payload must come another way. Does not wait
+    /// for the thread.
+    pub(super) fn lend(&self, proof: u64, payload: &Mem) -> Option<WireMemory> {
+        let mut served = self.served.try_lock().ok()?;
+        if served.is_stopped {
+            return None;
+        }
+        let Served { channels, lent_once, last_lent, expired, .. } = &mut *served;
+        let channel = channels.iter_mut().find(|channel| channel.proof == proof)?;
+        let stream = Arc::clone(&channel.stream);
+        let (calls, _) = stream.parts();
+        let stays = calls.key_windows()?.lends_addresses();
+        let known = if stays { channel.lent_around(payload) } else { None };
+        let window = match known {
+            Some(window) => window,
+            None => {
+                let window = channel.lend(payload)?;
+                self.registered.add(1);
+                window
+            }
+        };
+        let within = payload.addr() - window.begin;
+        let addr = u64::try_from(window.offset).ok()?.checked_add(within as u64)?;
+        let LentWindow { offset, len, .. } = window;
+        if !stays {
+            *last_lent += 1;
+            let key = *last_lent;
+            lent_once.insert(key, RemovedWindow { stream, offset, len });
+            return Some(WireMemory { addr, key });
+        }
+        if known.is_none() {
+            channel.windows.lent.push_back(window);
+        }
+        if channel.windows.lent.len() > LENT_MAX
+            && let Some(LentWindow { offset, len, .. }) = channel.windows.lent.pop_front()
+        {
+            expired.push(RemovedWindow { stream, offset, len });
+            self.event.signal();
+        }
+        Some(WireMemory { addr, key: 0 })
+    }
+
+    /// Ends a loan for one message. The thread unregisters the window.
+    pub(super) fn end_loan(&self, key: u64) {
+        if key == 0 {
+            return;
+        }
+        let mut served = lock(&self.served);
+        if let Some(window) = served.lent_once.remove(&key) {
+            served.expired.push(window);
+            self.event.signal();
+        }
+    }
+
     /// Returns the numbers of windows.
     pub(super) fn counts(&self) -> WindowCounts {
         WindowCounts {
@@ -210,8 +285,11 @@ impl KeyServer {
                 let mut served = lock(&self.served);
                 if served.is_stopped {
                     let channels = std::mem::take(&mut served.channels);
+                    let lent = std::mem::take(&mut served.lent_once);
+                    let expired = std::mem::take(&mut served.expired);
                     drop(served);
-                    self.sender.dispose(channels);
+                    // Their windows end with them.
+                    self.sender.dispose((channels, lent, expired));
                     return;
                 }
                 entries.extend(served.channels.iter().map(|at| entry(at.stream.raw())));
@@ -222,6 +300,8 @@ impl KeyServer {
             }
             self.event.drain();
             self.serve(entries.get(1..).unwrap_or_default());
+            let expired = std::mem::take(&mut lock(&self.served).expired);
+            expired.into_iter().for_each(|window| self.unregister(window));
         }
     }
 
@@ -352,6 +432,29 @@ impl KeyServer {
 }
 
 impl ServedChannel {
+    /// Returns a lent window around a payload.
+    fn lent_around(&self, payload: &Mem) -> Option<LentWindow> {
+        let (from, to) = (payload.addr(), payload.addr().checked_add(payload.len())?);
+        let around = |window: &&LentWindow| window.begin <= from && to <= window.begin + window.len;
+        self.windows.lent.iter().rev().find(around).copied()
+    }
+
+    /// Registers the pages of a payload for the peer to read.
+    fn lend(&mut self, payload: &Mem) -> Option<LentWindow> {
+        let begin = payload.addr() - payload.addr() % PAGE;
+        let end = payload.addr().checked_add(payload.len())?.checked_next_multiple_of(PAGE)?;
+        let (len, offset) = (end - begin, self.windows.next_offset);
+        let next = offset.checked_add_unsigned(len as u64)?;
+        let (calls, fd) = self.stream.parts();
+        if let Err(failure) = calls.key_windows()?.lend_at(fd, (begin, len), offset) {
+            log::debug!("scif_register of a payload: {failure}; it crosses the ring");
+            return None;
+        }
+        log::trace!("scif_register({begin:#x}, {len:#x}) = {offset:#x} of a payload");
+        self.windows.next_offset = next;
+        Some(LentWindow { begin, len, offset })
+    }
+
     /// Removes one window from the descriptions, and all keys that share it: peers ask again. Adds
     /// these keys to `keys`.
     fn take(&mut self, pages: &WindowPages, keys: &mut Vec<KeyPlace>) -> Option<RemovedWindow> {

@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use scif_ring::{
-    AtomicCounter, AtomicFlag, Bell, BellHandle, Forwarder, publish_fence, store_fence,
+    AtomicCounter, AtomicFlag, Bell, BellHandle, Forwarder, Mem, publish_fence, store_fence,
 };
 
 use super::channel_pass::{ChannelPasses, IssuedPass, Pass};
 use super::key_channel::{ChannelOwner, KeyChannel};
+use super::key_server::KeyServer;
+use super::lent_reads::LentReads;
 use super::relay::{GreetingKind, Incoming, ReceiveOutcome, bells, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
 use super::stream::{Arriving, Stream};
@@ -26,6 +28,7 @@ use crate::error::{Error, Reason, Result};
 use crate::failure::Failure;
 use crate::memory::PeerMemory;
 use crate::peer_windows::PeerWindows;
+use crate::remote_reads::{ReadBegun, ReadState, RemoteReads, WireMemory};
 use crate::segment::{Side, Windows};
 use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
@@ -62,6 +65,8 @@ pub(super) struct PortShared {
     pub(super) fences: AtomicCounter,
     /// Passes of the connections, for key channels.
     pub(super) passes: Arc<ChannelPasses>,
+    /// Windows on own memory.
+    pub(super) key_server: Option<Arc<KeyServer>>,
 }
 
 /// Doorbells in the windows of peers, in which we publish our sleep.
@@ -99,7 +104,11 @@ impl SleepFlag {
 }
 
 impl PortShared {
-    pub(super) fn new(bell: Arc<Mapping>, sender: Arc<Sender>) -> Result<PortShared> {
+    pub(super) fn new(
+        bell: Arc<Mapping>,
+        sender: Arc<Sender>,
+        key_server: Option<Arc<KeyServer>>,
+    ) -> Result<PortShared> {
         let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
         let event = Event::new().map_err(Error::os("eventfd"))?;
         let none = ConnId { index: 0, generation: 0 };
@@ -116,6 +125,7 @@ impl PortShared {
             warned: AtomicFlag::new(false),
             fences: AtomicCounter::new(0),
             passes: Arc::default(),
+            key_server,
         })
     }
 
@@ -264,10 +274,11 @@ impl Forwarding {
 struct Ends {
     /// Windows of the peer's keys, once there was an RMA.
     keys: Option<Box<KeyChannel>>,
+    reads: LentReads,
     stream: Arc<Stream>,
     outlet: Arc<Outlet>,
     /// Pass of this end: its end refuses the key channel of the peer.
-    _pass: IssuedPass,
+    pass: IssuedPass,
 }
 
 /// Peer of a new link.
@@ -331,6 +342,7 @@ impl ScifLink {
         Ok(ScifLink {
             ends: Some(Ends {
                 keys: None,
+                reads: LentReads::default(),
                 outlet: Outlet::new(
                     wire,
                     peer,
@@ -340,7 +352,7 @@ impl ScifLink {
                     notify,
                 ),
                 stream,
-                _pass: pass,
+                pass,
             }),
             stage: match (rings.ended, side) {
                 (Some(reason), _) => Stage::Ended(reason),
@@ -440,6 +452,17 @@ impl ScifLink {
         }
     }
 
+    /// Returns the channel to the windows of the peer, created at the first call, and its reads.
+    fn key_channel(&mut self) -> Option<(&mut KeyChannel, &mut LentReads)> {
+        let Ends { stream, keys, reads, .. } = self.ends.as_mut()?;
+        stream.parts().0.key_windows()?;
+        let owner = Arc::clone(&self.shared) as Arc<dyn ChannelOwner>;
+        let channel = || Box::new(KeyChannel::new(&owner, stream, self.id, self.peer));
+        let keys = keys.get_or_insert_with(channel);
+        keys.set_pass(self.theirs);
+        Some((&mut **keys, reads))
+    }
+
     fn end(&mut self, how: CloseKind) {
         let Some(ends) = &self.ends else { return };
         match how {
@@ -496,16 +519,56 @@ impl Link for ScifLink {
     }
 
     fn windows(&mut self) -> Option<&mut dyn PeerWindows> {
-        let Ends { stream, keys, .. } = self.ends.as_mut()?;
-        stream.parts().0.key_windows()?;
-        let owner = Arc::clone(&self.shared) as Arc<dyn ChannelOwner>;
-        let channel = || Box::new(KeyChannel::new(&owner, stream, self.id, self.peer));
-        let keys = keys.get_or_insert_with(channel);
-        keys.set_pass(self.theirs);
-        Some(&mut **keys)
+        self.key_channel().map(|(keys, _)| keys as &mut dyn PeerWindows)
+    }
+
+    fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {
+        self.ends.as_ref()?.stream.parts().0.key_windows()?;
+        Some(self)
     }
 
     fn close(&mut self, how: CloseKind) {
         keep_errno(|| self.end(how));
+    }
+}
+
+// As for the link.
+impl RemoteReads for ScifLink {
+    fn need_owner(&self) -> bool {
+        false
+    }
+
+    fn prepare(&mut self) {
+        keep_errno(|| {
+            if let Some((keys, _)) = self.key_channel() {
+                keys.open_early();
+            }
+        });
+    }
+
+    fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
+        let proof = self.ends.as_ref()?.pass.get().proof;
+        keep_errno(|| self.shared.key_server.as_ref()?.lend(proof, range))
+    }
+
+    fn read(&mut self, from: WireMemory, to: &Mem) -> ReadBegun {
+        keep_errno(|| {
+            self.key_channel()
+                .map_or(ReadBegun::Refused, |(keys, reads)| reads.begin(keys, from, to))
+        })
+    }
+
+    fn state(&mut self, number: u64) -> ReadState {
+        keep_errno(|| {
+            self.key_channel().map_or(ReadState::Failed, |(keys, reads)| reads.state(keys, number))
+        })
+    }
+
+    fn finish(&mut self, number: u64, end_ns: u64) {
+        keep_errno(|| {
+            if let Some((keys, reads)) = self.key_channel() {
+                reads.finish(keys, number, end_ns);
+            }
+        });
     }
 }

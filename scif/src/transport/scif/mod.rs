@@ -11,6 +11,7 @@ mod channel_pass;
 mod key_channel;
 mod key_frames;
 mod key_server;
+mod lent_reads;
 mod link;
 mod port;
 mod relay;

@@ -79,7 +79,7 @@ impl ScifPort {
         let sender = scif.sender()?;
         let calls = Calls::new(&scif.attempts, &sender);
         let key_server = keys.map(|keys| KeyServer::new(&keys, &sender)).transpose()?;
-        let shared = Arc::new(PortShared::new(bell, sender)?);
+        let shared = Arc::new(PortShared::new(bell, sender, key_server.clone())?);
         let none = ConnId { index: 0, generation: 0 };
         shared.epoll.add(near.wait_fd(), token(NEAR, none)).map_err(Error::os("epoll_ctl"))?;
         Ok(ScifPort {
@@ -237,6 +237,12 @@ impl Port for ScifPort {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.shared.epoll.as_fd()
+    }
+
+    fn revoke(&mut self, key: u64) {
+        if let Some(server) = &self.key_server {
+            keep_errno(|| server.end_loan(key));
+        }
     }
 
     fn window_counts(&self) -> WindowCounts {

@@ -82,7 +82,7 @@ pub use sys::logging;
 pub use sys::pages::threads;
 pub use sys::process::memory_limit;
 pub use sys::thread::at_exit;
-pub use sys::time::{cpu_relax_or_yield, now_ns};
+pub use sys::time::{cpu_relax_or_yield, now_ns, thread_cpu_ns};
 pub use transport::kernel::{Device, Driver, abi};
 pub use transport::net::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 #[doc(hidden)]

@@ -27,6 +27,17 @@ pub(crate) fn tick_ns() -> u64 {
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()
 }
 
+/// Returns the number of this thread, and the nanoseconds that it has had a processor. Takes a
+/// system call each.
+#[must_use]
+pub fn thread_cpu_ns() -> (i32, u64) {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one live timespec; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut ts) };
+    let ns = ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned();
+    (rustix::thread::gettid().as_raw_nonzero().get(), ns)
+}
+
 /// Pauses a polling loop after its `n_empty_polls`-th consecutive empty poll. Early pauses keep the
 /// processor. Later ones yield it to other runnable threads, so that two ranks on one core do not
 /// wait for each other's time slice.
@@ -50,5 +61,9 @@ mod tests {
         cpu_relax_or_yield(0);
         cpu_relax_or_yield(RELAXED_POLLS);
         assert!(now_ns() >= a && a > 0);
+        let (thread, cpu) = thread_cpu_ns();
+        while now_ns() - a < 1_000_000 {}
+        let after = thread_cpu_ns();
+        assert!(after.0 == thread && after.1 > cpu && after.1 - cpu <= now_ns() - a);
     }
 }

@@ -49,7 +49,9 @@ impl Recorder {
 
     /// Notes a reading of the clock, as [`EndpointTraffic::tick`] does.
     pub(crate) fn tick(&mut self, now: u64, polls: u32, received: u64, outstanding: bool) {
-        self.change(|traffic| traffic.tick(now, polls, received, outstanding));
+        self.change(|traffic| {
+            traffic.tick(now, (polls, received), outstanding, scif::thread_cpu_ns)
+        });
     }
 
     /// Notes a sleep from `began` until now.

@@ -11,9 +11,12 @@ use crate::engine::types::stats::Path;
 
 /// Number of size classes: one for empty messages, and one for each power of two.
 const SIZE_CLASSES: usize = 65;
-/// Nanoseconds from one poll to the next above which the time between them is not waiting: the
-/// program computes.
+/// Nanoseconds of the processor from one poll to the next above which the time between them is not
+/// waiting: the program computes.
 const BUSY_POLL_NS: u64 = 10_000;
+/// Limit instead of it where the thread had a processor for less than a quarter of the time. A poll
+/// after the turn of another process takes longer: its yield, two switches, and cold caches.
+const COLD_POLL_NS: u64 = 100_000;
 
 /// Messages and accesses between an endpoint and one peer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +44,24 @@ struct WaitClock {
     last_ns: u64,
     polls: u32,
     received: u64,
+    /// Thread of the last reading of its processor time, and that time.
+    cpu: Option<(i32, u64)>,
+    /// Nanoseconds since that reading in which polls followed each other closely.
+    close_ns: u64,
+}
+
+impl WaitClock {
+    /// Returns the part of the last `time` nanoseconds in which this thread had a processor, which
+    /// `cpu` counts; all of them if the reading before is missing.
+    fn on_cpu(&mut self, time: u64, (thread, ns): (i32, u64)) -> u64 {
+        let close = std::mem::take(&mut self.close_ns);
+        match self.cpu.replace((thread, ns)) {
+            Some((same, before)) if same == thread => {
+                ns.saturating_sub(before).saturating_sub(close).min(time)
+            }
+            _ => time,
+        }
+    }
 }
 
 /// Traffic of one endpoint.
@@ -97,13 +118,27 @@ impl EndpointTraffic {
 
     /// Notes a reading of the clock after `polls` polls and `received` messages in all. With
     /// `outstanding` operations the share of the empty polls in the time since the last reading
-    /// was waiting.
-    pub(crate) fn tick(&mut self, now: u64, polls: u32, received: u64, outstanding: bool) {
+    /// was waiting. Time without a processor counts too: the polls of waiting processes yield. The
+    /// processor time of this thread, `cpu`, is read only where polls are rare.
+    pub(crate) fn tick(
+        &mut self,
+        now: u64,
+        (polls, received): (u32, u64),
+        outstanding: bool,
+        cpu: impl FnOnce() -> (i32, u64),
+    ) {
         let clock = &mut self.clock;
         let time = now.saturating_sub(clock.last_ns);
         let count = u64::from(polls.wrapping_sub(clock.polls));
         let empty = count.saturating_sub(received.saturating_sub(clock.received));
-        if outstanding && count > 0 && time / count <= BUSY_POLL_NS {
+        let used = if time <= BUSY_POLL_NS * count {
+            clock.close_ns += time;
+            time
+        } else {
+            clock.on_cpu(time, cpu())
+        };
+        let limit = if used < time / 4 { COLD_POLL_NS } else { BUSY_POLL_NS };
+        if outstanding && count > 0 && used <= limit * count {
             clock.waited_ns += time * empty / count;
         }
         (clock.last_ns, clock.polls, clock.received) = (now, polls, received);
@@ -207,7 +242,7 @@ mod tests {
     fn only_empty_polls_that_follow_each_other_closely_are_waiting() {
         let waited = |polls, received, outstanding, time| {
             let mut traffic = EndpointTraffic::new(OWN, "rdm", 0);
-            traffic.tick(time, polls, received, outstanding);
+            traffic.tick(time, (polls, received), outstanding, || (1, time));
             traffic.clock.waited_ns
         };
         assert_eq!(waited(10, 0, true, 1000), 1000);
@@ -217,7 +252,25 @@ mod tests {
         assert_eq!(waited(10, 0, true, 10 * BUSY_POLL_NS + 10), 0, "the program computed");
         let mut traffic = EndpointTraffic::new(OWN, "rdm", 0);
         traffic.slept(5_000_000, 4_000_000);
-        traffic.tick(5_001_000, 10, 0, true);
+        traffic.tick(5_001_000, (10, 0), true, || (1, 0));
         assert_eq!(traffic.clock.waited_ns, 4_001_000);
+    }
+
+    #[test]
+    fn the_turns_of_other_processes_between_polls_are_waiting() {
+        const MS: u64 = 1_000_000;
+        let mut traffic = EndpointTraffic::new(OWN, "rdm", 0);
+        let mut waited = |now, polls, cpu| {
+            let before = traffic.clock.waited_ns;
+            traffic.tick(now, (polls, 0), true, || cpu);
+            traffic.clock.waited_ns - before
+        };
+        assert_eq!(waited(20 * MS, 8, (1, 9 * MS)), 0, "its processor time is not known yet");
+        assert_eq!(waited(40 * MS, 16, (1, 9 * MS + 500_000)), 20 * MS);
+        assert_eq!(waited(60 * MS, 24, (1, 19 * MS)), 0, "the program computed");
+        assert_eq!(waited(61 * MS, 1024, (1, 20 * MS)), MS, "polls follow closely");
+        assert_eq!(waited(81 * MS, 1032, (1, 20 * MS + 50_000)), 20 * MS);
+        assert_eq!(waited(82 * MS, 1040, (1, 20 * MS + 550_000)), 0, "no turn of others");
+        assert_eq!(waited(102 * MS, 1048, (2, 20 * MS + 600_000)), 0, "another thread polled");
     }
 }

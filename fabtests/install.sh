@@ -105,6 +105,15 @@ has_lines() { # PREFIX
     ((seen == 6))
 }
 
+# Size that the provider may have where it is installed, in bytes. It has 3.2 MB; more shows that
+# debug information or a large package came in.
+PROVIDER_MAX=3500000
+fits() { # LIBRARY
+    local size
+    size=$(stat -c %s "$1") && echo "$size of at most $PROVIDER_MAX bytes" &&
+        ((size <= PROVIDER_MAX))
+}
+
 # pkg-config without packages acts as a system without libfabric; the search for libclang is
 # skipped.
 without_libfabric() { PKG_CONFIG_LIBDIR=/nonexistent LIBCLANG_PATH=/nonexistent "$@"; }
@@ -120,6 +129,7 @@ case_of "configure --prefix, outside of the sources" configured install --prefix
 case_of "make install DESTDIR" made install install DESTDIR="$dest"
 case_of "no symbol tables are left" stripped "$dest"
 case_of "debuggers find lines beside them" has_lines "$dest/usr/local"
+case_of "the provider is small" fits "$dest/usr/local/lib/libfabric/libscif-fi.so"
 case_of "everything is below the prefix" only_below "$dest" /usr/local
 case_of "libfabric lists the provider that was installed" lists_scif "$dest/usr/local/lib/libfabric"
 case_of "pkg-config and scifctl state the version of Cargo.toml" one_version "$dest/usr/local"

@@ -177,25 +177,66 @@ impl SharedWords {
         })
     }
 
-    /// Stores a record of four words from word `i` on, and returns whether it lies inside. The
-    /// first word, which is not 0, is 0 while the others change. Prefetches the line `ahead` words
-    /// behind it for writing.
+    /// Returns a cursor that stores `count` records from word `i` on, or `None` beyond the end.
+    pub fn records(&self, i: usize, count: usize) -> Option<RecordCursor> {
+        let end = count.checked_mul(RECORD_WORDS)?.checked_add(i)?;
+        (end <= self.count).then(|| RecordCursor {
+            next: self.base.map_addr(|at| at.saturating_add(8 * i)),
+            end: self.base.map_addr(|at| at.saturating_add(8 * end)),
+        })
+    }
+}
+
+/// Words of a record: two records fill a cache line.
+const RECORD_WORDS: usize = 4;
+
+/// Position in an array of words, from which on one writer stores records of four words.
+///
+/// A cursor is as long usable as the words of its array.
+#[derive(Debug)]
+pub struct RecordCursor {
+    next: NonNull<u8>,
+    /// Address behind the last record that it may store.
+    end: NonNull<u8>,
+}
+
+// SAFETY: only two addresses; the contract of `SharedWords::new` permits the accesses.
+unsafe impl Send for RecordCursor {}
+// SAFETY: as above.
+unsafe impl Sync for RecordCursor {}
+
+impl RecordCursor {
+    /// Returns a cursor without room.
+    #[must_use]
+    pub const fn full() -> RecordCursor {
+        RecordCursor { next: NonNull::dangling(), end: NonNull::dangling() }
+    }
+
+    /// Stores the next record, and returns whether there was room. The first word, which is not 0,
+    /// is 0 while the others change. Prefetches the line `ahead` bytes on for writing.
     ///
     /// SYNC POINT: each store releases the ones before it. A reader that acquires a word of this
     /// record therefore finds 0 or the new first word afterwards.
     #[inline]
-    pub fn put_record(&self, i: usize, [first, rest @ ..]: [u64; 4], ahead: usize) -> bool {
-        let (Some(head), Some(_)) = (self.get(i), self.get(i.saturating_add(rest.len()))) else {
+    pub fn put(&mut self, [first, rest @ ..]: [u64; RECORD_WORDS], ahead: usize) -> bool {
+        let at = self.next;
+        if at == self.end {
             return false;
-        };
-        let at = |n: usize| self.base.map_addr(|at| at.saturating_add(8 * (i + n)));
-        crate::copy::prefetch_for_write(at(ahead).as_ptr());
-        head.set_relaxed(0);
-        for (n, value) in rest.into_iter().enumerate() {
-            // SAFETY: the last word is inside, so the contract of `new` covers this one.
-            unsafe { SharedU64::new(at(1 + n)) }.set(value);
         }
-        head.set(first);
+        crate::copy::prefetch_for_write(at.as_ptr().wrapping_add(ahead));
+        let word = |n: usize| {
+            // SAFETY: `SharedWords::records` has found whole records up to `end` inside.
+            let at = unsafe { at.add(8 * n) };
+            // SAFETY: the contract of `SharedWords::new` covers the word.
+            unsafe { SharedU64::new(at) }
+        };
+        word(0).set_relaxed(0);
+        for (n, value) in rest.into_iter().enumerate() {
+            word(1 + n).set(value);
+        }
+        word(0).set(first);
+        // SAFETY: as above; the record ends at `end` or before.
+        self.next = unsafe { at.add(8 * RECORD_WORDS) };
         true
     }
 }
@@ -223,15 +264,17 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_stored_whole_or_not_at_all() {
-        let mut memory = [7u64; 6];
+    fn records_are_stored_as_far_as_there_is_room() {
+        let mut memory = [7u64; 10];
         let count = memory.len();
         let at = NonNull::from(&mut memory).cast::<u8>();
         // SAFETY: the array outlives the words, and is not used otherwise meanwhile.
         let words = unsafe { SharedWords::new(at, count) };
-        assert!(words.put_record(1, [1, 2, 3, 4], 1000));
-        assert!(!words.put_record(3, [9; 4], 0) && !words.put_record(usize::MAX, [9; 4], 0));
+        assert!(words.records(3, 2).is_none() && words.records(1, usize::MAX).is_none());
+        let mut cursor = words.records(1, 2).unwrap();
+        assert!(cursor.put([1, 2, 3, 4], 1000) && cursor.put([5, 6, 7, 8], 0));
+        assert!(!cursor.put([9; 4], 0));
         let now: Vec<u64> = (0..count).filter_map(|i| Some(words.get(i)?.get())).collect();
-        assert_eq!(now, [7, 1, 2, 3, 4, 7]);
+        assert_eq!(now, [7, 1, 2, 3, 4, 5, 6, 7, 8, 7]);
     }
 }

@@ -22,11 +22,12 @@ pub(crate) const RECORDS: usize = STATES + CHUNKS;
 /// Bytes of a trace in memory: about 32 MiB.
 pub(crate) const TRACE_BYTES: usize = 8 * (RECORDS + CHUNKS * CHUNK_WORDS);
 /// Value of [`Field::Magic`]: the kind of file and its version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFTRC1");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFTRC2");
 /// Number of words of the name of the program.
 pub(crate) const COMMAND_WORDS: usize = 4;
-/// Bits of the length in the last word of a record. Longer ones count as the longest.
-const LEN_BITS: u32 = 40;
+/// Bits of the number of an event in the last word of a record. The others are the length, which
+/// is thus known up to a TiB.
+const ID_BITS: u32 = 24;
 
 /// Words of the header, by index.
 #[derive(Clone, Copy, Debug)]
@@ -47,33 +48,31 @@ pub(crate) enum Field {
     Command = 9,
 }
 
-/// Number by which records of one message are found: 24 bits of a product.
+/// Number by which records of one message are found: the upper bits of a product.
+#[inline]
 pub(crate) fn short_id(id: u64) -> u32 {
-    let mixed = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> LEN_BITS;
+    let mixed = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - ID_BITS);
     u32::try_from(mixed).unwrap_or(0)
 }
 
 /// Returns the words of a record behind its time.
 #[inline]
 pub(crate) fn encode(own_port: u16, peer: PortId, event: &TraceEvent) -> [u64; 3] {
-    let names = event.kind as u64
-        | u64::from(event.err) << 8
-        | u64::from(own_port) << 16
-        | u64::from(peer.port) << 32
-        | u64::from(peer.node) << 48;
-    let len = event.len.min((1 << LEN_BITS) - 1);
-    [names, event.tag, len | u64::from(short_id(event.id)) << LEN_BITS]
+    // Node and port of the peer are neighbours in the argument too, so this is one operation.
+    let other = u64::from(peer.node) << 32 | u64::from(peer.port) << 48;
+    let names = other | event.kind as u64 | u64::from(event.err) << 8 | u64::from(own_port) << 16;
+    [names, event.tag, event.len << ID_BITS | u64::from(short_id(event.id))]
 }
 
 /// Returns own port, peer and event of a record. The number of the event is its short one.
 pub(crate) fn decode([names, tag, size]: [u64; 3]) -> Option<(u16, PortId, TraceEvent)> {
-    let [kind, err, o0, o1, p0, p1, n0, n1] = names.to_le_bytes();
+    let [kind, err, o0, o1, n0, n1, p0, p1] = names.to_le_bytes();
     let word = |low, high| u16::from_le_bytes([low, high]);
     let event = TraceEvent {
         kind: EventKind::of(kind)?,
         tag,
-        len: size & ((1 << LEN_BITS) - 1),
-        id: size >> LEN_BITS,
+        len: size >> ID_BITS,
+        id: size & ((1 << ID_BITS) - 1),
         err,
     };
     Some((word(o0, o1), PortId::new(word(n0, n1), word(p0, p1)), event))
@@ -91,8 +90,8 @@ mod tests {
         let (port, other, seen) = decode(encode(1089, peer, &event)).unwrap();
         assert_eq!((port, other, seen.id), (1089, peer, u64::from(short_id(77))));
         assert_eq!(TraceEvent { id: 77, ..seen }, event);
-        let long = TraceEvent::new(EventKind::Write, 0, 1 << 50, 0);
-        assert_eq!(decode(encode(0, peer, &long)).unwrap().2.len, (1 << LEN_BITS) - 1);
+        let long = TraceEvent::new(EventKind::Write, 0, (1 << 40) - 1, 0);
+        assert_eq!(decode(encode(0, peer, &long)).unwrap().2.len, long.len);
         assert!(decode([0, 0, 0]).is_none());
     }
 }

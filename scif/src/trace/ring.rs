@@ -6,7 +6,7 @@
 
 use rustix::io::Errno;
 use scif_ring::copy::ticks;
-use scif_ring::{SharedU64, SharedWords};
+use scif_ring::{RecordCursor, SharedU64, SharedWords};
 
 use crate::addr::PortId;
 use crate::sys::fork::{Maker, PrivateFd};
@@ -23,17 +23,15 @@ use crate::trace::layout::{
 /// Name of the memfd, by which readers find it.
 pub(crate) const MEMFD_NAME: &str = "scif-trace";
 
-/// Words between a record and the line that is prefetched with it: eight lines. A smaller number
+/// Bytes between a record and the line that is prefetched with it: eight lines. A smaller number
 /// prefetches too late; then the next message waits behind the store of its record.
-const AHEAD: usize = 16 * RECORD_WORDS;
+const AHEAD: usize = 512;
 
 /// Returns the clock of records.
 #[inline]
 pub(crate) fn clock() -> u64 {
-    match ticks() {
-        0 => now_ns(),
-        ticks => ticks,
-    }
+    // The counter of x86-64 is never 0 in practice; other targets have none.
+    if cfg!(all(target_arch = "x86_64", not(miri))) { ticks() } else { now_ns() }
 }
 
 /// Trace of this process.
@@ -87,7 +85,7 @@ impl TraceRing {
     /// Returns a writer for the endpoint at a port.
     #[must_use]
     pub fn writer(&'static self, own: PortId) -> TraceWriter {
-        TraceWriter { ring: self, port: own.port, chunk: None, at: 0, left: 0 }
+        TraceWriter { cursor: RecordCursor::full(), port: own.port, chunk: None, ring: self }
     }
 
     /// Whether the trace belongs to a process that has forked this one.
@@ -120,6 +118,11 @@ impl TraceRing {
         })
     }
 
+    /// Returns a cursor over the records of a chunk.
+    fn chunk(&self, chunk: usize) -> Option<RecordCursor> {
+        self.words.records(RECORDS + chunk * CHUNK_WORDS, CHUNK_RECORDS)
+    }
+
     fn release_chunk(&self, chunk: usize) {
         if let Some(state) = self.word(STATES + chunk) {
             state.set(0);
@@ -130,36 +133,37 @@ impl TraceRing {
 /// Writer of the events of one endpoint.
 #[derive(Debug)]
 pub struct TraceWriter {
-    ring: &'static TraceRing,
+    /// Records of the chunk that are not used yet.
+    cursor: RecordCursor,
     port: u16,
     chunk: Option<usize>,
-    /// Index of the first word of the next record, and number of records left in the chunk.
-    at: usize,
-    left: usize,
+    ring: &'static TraceRing,
 }
 
 impl TraceWriter {
     /// Records an event with the peer at a port, now.
     #[inline]
     pub fn record(&mut self, peer: PortId, event: &TraceEvent) {
-        if self.left == 0 && !self.next_chunk() {
-            return;
-        }
+        // First, since the rest does not need the time: both overlap.
+        let now = clock();
         let [names, tag, size] = encode(self.port, peer, event);
         // SYNC POINT: pairs with the two reads of `TraceImage::confirm`.
-        self.ring.words.put_record(self.at, [clock(), names, tag, size], AHEAD);
-        self.at += RECORD_WORDS;
-        self.left -= 1;
+        if !self.cursor.put([now, names, tag, size], AHEAD) {
+            self.begin_chunk([now, names, tag, size]);
+        }
     }
 
+    /// Stores a record at the begin of another chunk, if there is one.
     #[cold]
-    fn next_chunk(&mut self) -> bool {
+    #[inline(never)]
+    fn begin_chunk(&mut self, record: [u64; RECORD_WORDS]) {
         self.release();
-        let Some(chunk) = self.ring.take_chunk() else { return false };
-        self.chunk = Some(chunk);
-        self.at = RECORDS + chunk * CHUNK_WORDS;
-        self.left = CHUNK_RECORDS;
-        true
+        let chunk = self.ring.take_chunk();
+        let cursor = chunk.and_then(|chunk| self.ring.chunk(chunk));
+        if let Some(cursor) = cursor {
+            (self.chunk, self.cursor) = (chunk, cursor);
+            self.cursor.put(record, AHEAD);
+        }
     }
 
     fn release(&mut self) {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use libfabric_sys as fi;
 use scif::slab::Slab;
-use scif::trace::TraceEvent;
+use scif::trace::{EventKind, TraceEvent};
 use scif::{ConnId, PortId};
 
 use crate::engine::recorder::Recorder;
@@ -159,16 +159,32 @@ impl PeerTable {
     #[inline(always)]
     pub(crate) fn note(&mut self, peer: PeerId, event: impl FnOnce() -> TraceEvent) {
         if self.recorder.is_some() {
-            self.record(peer, event());
+            let event = event();
+            if event.err == 0 {
+                self.record(peer, event.kind, event.tag, event.len, event.id);
+            } else {
+                self.record_failed(peer, event);
+            }
         }
     }
 
+    /// Records an event. Its members are arguments, so that they stay in registers.
     #[cold]
     #[inline(never)]
-    fn record(&mut self, peer: PeerId, event: TraceEvent) {
-        let id = self.get(peer).map_or(NOWHERE, |p| p.id);
+    fn record(&mut self, peer: PeerId, kind: EventKind, tag: u64, len: u64, id: u64) {
+        let other = self.get(peer).map_or(NOWHERE, |p| p.id);
         if let Some(recorder) = &mut self.recorder {
-            recorder.record(id, event);
+            recorder.record(other, TraceEvent { kind, tag, len, id, err: 0 });
+        }
+    }
+
+    /// Records an event with an error.
+    #[cold]
+    #[inline(never)]
+    fn record_failed(&mut self, peer: PeerId, event: TraceEvent) {
+        let other = self.get(peer).map_or(NOWHERE, |p| p.id);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(other, event);
         }
     }
 

@@ -34,14 +34,28 @@ again() {
         cmp "$RELEASE" "$ROOM/source/build/dist/${RELEASE##*/}"
 }
 
+vendored() { (cd "$ROOM/source" && find vendor -type f | sort | sha256sum); }
+
+# The clean of a Debian build leaves vendor/ as it is: cargo verifies each of its files.
+debian_clean() {
+    local before debian=$ROOM/source/debian
+    before=$(vendored) && cp -r packaging/debian/debian "$debian" &&
+        sed -e 's/@VERSION@/0/' -e "s/@DATE@/$(date -R)/" "$debian/changelog.in" \
+            >"$debian/changelog" &&
+        (cd "$ROOM/source" && debian/rules clean) && rm -r "$debian" &&
+        [ "$(vendored)" = "$before" ]
+}
+
 find_cargo
 need_build_packages
+need_packages debhelper
 RELEASE=$BUILD/dist/scif-fi-$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml).tar.xz
 gate "release"
 [ ${#OFFLINE[@]} -gt 0 ] || echo "     cargo is offline; this user may not leave the network"
 case_of "make dist" dist packaging/dist.sh
 case_of "it unpacks, with configure" dist-unpack unpacked
 case_of "make dist of it gives the same bytes" dist-again again
+case_of "the clean of a Debian build leaves vendor/" dist-clean debian_clean
 case_of "configure" dist-configure offline ./configure --prefix=/usr
 case_of "make" dist-make offline make
 case_of "unit tests of the rings" dist-test offline "${CARGO[@]}" test --locked -p scif-ring

@@ -80,7 +80,7 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     c.notify();
     posted.only_writes_end = number + 1;
     posted.repeats += 1;
-    posted.writes.push_back(PostedWrite::new(number, a, segment, body));
+    posted.push(number, a, segment, body);
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
@@ -161,7 +161,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     posted.follows_operations |= is_behind;
     posted.only_writes_end = if follows { number + 1 } else { 0 };
     c.notify();
-    posted.writes.push_back(PostedWrite::new(number, a, segment, body));
+    posted.push(number, a, segment, body);
     let former = posted.last_region.replace(region);
     let repeats = std::mem::take(&mut posted.repeats);
     ep.peers.mark_busy(peer);
@@ -330,7 +330,7 @@ pub(crate) fn complete_executed(ep: &mut Endpoint, env: &mut Env<'_>, peer: Peer
         let Some(write) = posted.writes.front().filter(|write| write.number < executed) else {
             return has_moved;
         };
-        let (number, info) = (write.number, write.info);
+        let (number, info) = (write.number, write.info());
         posted.writes.pop_front();
         has_moved = true;
         let has_failures = posted.failures != failures;
@@ -396,7 +396,7 @@ fn execute(
     write: &PostedWrite,
 ) -> bool {
     let Some(c) = ep.links.conn(conn) else { return false };
-    let len = write.info.len;
+    let len = write.segment.len;
     let payload = match write.body {
         Some(position) => c.tx().published_body(position, len),
         None => c.tx().published_head(write.number).sub(words_before(write.data), len),
@@ -410,14 +410,14 @@ fn execute(
     }
     // The target frees the record, and then reports its data in the order of the ring.
     ep.stats.writes.withdrawn.add(len);
-    completion::tx_complete(ep, env, write.info, 0);
+    completion::tx_complete(ep, env, write.info(), 0);
     true
 }
 
 /// Fails the posted writes to `peer` with its connection.
 pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
     for write in std::mem::take(&mut ep.peers.at_mut(peer).rma.posted).writes {
-        completion::tx_complete(ep, env, write.info, err);
+        completion::tx_complete(ep, env, write.info(), err);
     }
 }
 

@@ -46,16 +46,25 @@ pub(crate) struct PostedWrite {
     /// Position of the body; `None` if the payload is in the head.
     pub(crate) body: Option<u64>,
     pub(crate) data: Option<u64>,
-    pub(crate) info: CompletionInfo,
+    context: usize,
+    flags: u64,
 }
 
 impl PostedWrite {
-    /// Describes write `a` to `segment`, which is record `number` of the ring.
+    const NONE: PostedWrite = PostedWrite {
+        number: 0,
+        segment: RmaIov { addr: 0, len: 0, key: 0 },
+        body: None,
+        data: None,
+        context: 0,
+        flags: 0,
+    };
+
+    /// Returns the properties that its completion reports.
     #[inline(always)]
-    pub(crate) fn new(number: u64, a: &RmaArgs<'_>, segment: &RmaIov, body: Option<u64>) -> Self {
-        let (context, flags, len) = (a.context, a.flags, segment.len);
-        let info = CompletionInfo { op_kind: OpKind::Write, context, flags, tag: 0, len };
-        PostedWrite { number, segment: *segment, body, data: a.data, info }
+    pub(crate) fn info(&self) -> CompletionInfo {
+        let PostedWrite { context, flags, segment, .. } = *self;
+        CompletionInfo { op_kind: OpKind::Write, context, flags, tag: 0, len: segment.len }
     }
 }
 
@@ -115,6 +124,29 @@ pub(crate) struct PostedWrites {
 }
 
 impl PostedWrites {
+    /// Appends write `a` to `segment`, which is record `number` of the ring.
+    ///
+    /// The fields are written in place. A new value that is moved here is read by wider loads than
+    /// its stores. Such a load waits until all earlier stores, those of the record too, have left
+    /// this core (store-forwarding stall).
+    #[inline(always)]
+    pub(crate) fn push(
+        &mut self,
+        number: u64,
+        a: &RmaArgs<'_>,
+        segment: &RmaIov,
+        body: Option<u64>,
+    ) {
+        self.writes.push_back(PostedWrite::NONE);
+        let Some(write) = self.writes.back_mut() else { return };
+        write.number = number;
+        write.segment = *segment;
+        write.body = body;
+        write.data = a.data;
+        write.context = a.context;
+        write.flags = a.flags;
+    }
+
     /// Whether no write is in the ring.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -297,9 +329,7 @@ mod tests {
     fn old_writes_end_before_their_failures_are_overwritten() {
         let mut posted = PostedWrites::default();
         assert!(!posted.is_full(u64::MAX));
-        let info = CompletionInfo { op_kind: OpKind::Write, context: 0, flags: 0, tag: 0, len: 0 };
-        let segment = RmaIov::default();
-        posted.writes.push_back(PostedWrite { number: 9, segment, body: None, data: None, info });
+        posted.writes.push_back(PostedWrite { number: 9, ..PostedWrite::NONE });
         assert!(!posted.is_full(8 + POSTED_MAX) && posted.is_full(9 + POSTED_MAX));
     }
 
@@ -312,9 +342,7 @@ mod tests {
             posted.is_repeated(&RmaIov { addr, len, key }, 10)
         };
         assert!(!repeats(&posted, 5, 100, 8), "no write is in the ring");
-        let info = CompletionInfo { op_kind: OpKind::Write, context: 0, flags: 0, tag: 0, len: 0 };
-        let segment = RmaIov::default();
-        posted.writes.push_back(PostedWrite { number: 9, segment, body: None, data: None, info });
+        posted.writes.push_back(PostedWrite { number: 9, ..PostedWrite::NONE });
         assert!(repeats(&posted, 5, 100, 8) && repeats(&posted, 5, 108, 8));
         assert!(!repeats(&posted, 6, 100, 8), "another key");
         for (addr, len) in [(99, 8), (109, 8), (117, 0), (u64::MAX, 8), (100, usize::MAX)] {

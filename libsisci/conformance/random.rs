@@ -237,13 +237,15 @@ impl<'a> RandomCaller<'a> {
         while !self.live.is_empty() {
             let before = self.live.len();
             ENDS.iter().for_each(|name| self.end_with(name));
-            assert!(self.live.len() < before, "{before} objects cannot be removed");
+            let left: Vec<&str> = self.live.iter().map(|object| object.kind.as_str()).collect();
+            assert!(self.live.len() < before, "{left:?} cannot be removed");
         }
     }
 }
 
 fn is_handle(kind: &str) -> bool {
-    kind.starts_with("sci_") && kind.ends_with("_t") && !kind.starts_with("sci_ioaddr")
+    let is_value = ["sci_ioaddr_t", "sci_error_t"].contains(&kind);
+    kind.starts_with("sci_") && kind.ends_with("_t") && !is_value
 }
 
 /// Returns the numbers of open descriptors, threads and mappings of this process.

@@ -14,7 +14,7 @@ const SIZE_CLASSES: usize = 65;
 /// Nanoseconds of the processor from one poll to the next above which the time between them is not
 /// waiting: the program computes.
 const BUSY_POLL_NS: u64 = 10_000;
-/// Limit instead of it where the thread had a processor for less than a quarter of the time. A poll
+/// Limit instead of it where others had the processor for more than a quarter of the time. A poll
 /// after the turn of another process takes longer: its yield, two switches, and cold caches.
 const COLD_POLL_NS: u64 = 100_000;
 
@@ -137,7 +137,7 @@ impl EndpointTraffic {
         } else {
             clock.on_cpu(time, cpu())
         };
-        let limit = if used < time / 4 { COLD_POLL_NS } else { BUSY_POLL_NS };
+        let limit = if used < time / 4 * 3 { COLD_POLL_NS } else { BUSY_POLL_NS };
         if outstanding && count > 0 && used <= limit * count {
             clock.waited_ns += time * empty / count;
         }
@@ -270,7 +270,8 @@ mod tests {
         assert_eq!(waited(60 * MS, 24, (1, 19 * MS)), 0, "the program computed");
         assert_eq!(waited(61 * MS, 1024, (1, 20 * MS)), MS, "polls follow closely");
         assert_eq!(waited(81 * MS, 1032, (1, 20 * MS + 50_000)), 20 * MS);
-        assert_eq!(waited(82 * MS, 1040, (1, 20 * MS + 550_000)), 0, "no turn of others");
-        assert_eq!(waited(102 * MS, 1048, (2, 20 * MS + 600_000)), 0, "another thread polled");
+        assert_eq!(waited(82 * MS, 1040, (1, 20 * MS + 950_000)), 0, "no turn of others");
+        assert_eq!(waited(83 * MS, 1048, (1, 21 * MS + 450_000)), MS, "a turn of half the time");
+        assert_eq!(waited(103 * MS, 1056, (2, 21 * MS + 500_000)), 0, "another thread polled");
     }
 }

@@ -17,6 +17,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 CARGO = os.environ.get("CARGO", "cargo").split()
+# Suffixes of files without a source in the package: reports and libraries of other systems. No
+# build on Linux reads them, and Debian's tools refuse them.
+SOURCELESS = (".dll", ".html")
 CONFIGURATION = """\
 [source.crates-io]
 replace-with = "vendored-sources"
@@ -65,14 +68,27 @@ def empty(package):
     (package / ".cargo-checksum.json").write_text(json.dumps(sums) + "\n", encoding="utf-8")
 
 
+def without_sourceless(package):
+    """Removes files without a source, also from the sums that cargo verifies."""
+    path = package / ".cargo-checksum.json"
+    sums = json.loads(path.read_text(encoding="utf-8"))
+    for name in [name for name in sums["files"] if name.endswith(SOURCELESS)]:
+        (package / name).unlink()
+        del sums["files"][name]
+    path.write_text(json.dumps(sums) + "\n", encoding="utf-8")
+
+
 def main():
     place = pathlib.Path(sys.argv[1])
     keep = needed()
     subprocess.run([*CARGO, "vendor", "--locked", "--versioned-dirs", place], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)
     emptied = [package for package in sorted(place.iterdir()) if identity(package) not in keep]
-    for package in emptied:
-        empty(package)
+    for package in place.iterdir():
+        if package in emptied:
+            empty(package)
+        else:
+            without_sourceless(package)
     kept = len(list(place.iterdir())) - len(emptied)
     if kept < 2:
         sys.exit("vendor.py: cargo vendor copied no package that is needed")

@@ -335,11 +335,17 @@ fn a_payload_is_read_from_a_window_of_its_sender() {
             let from = lend(&mut pair, &payload);
             assert_eq!(from.key == 0, lends_addresses);
             let mut bytes = vec![0; LEN];
-            let reads = pair.initiator.conn(pair.conn).unwrap().remote_reads().unwrap();
             with_bytes_mut(&mut bytes, |to| {
-                let ReadBegun::Reading(number) = reads.read(from, to) else {
-                    panic!("not begun");
-                };
+                // Reads are refused until this side knows that its channel is open.
+                let number = until(|| {
+                    pair.initiator.poll_links(&mut Vec::new());
+                    let conn = pair.initiator.conn(pair.conn).unwrap();
+                    match conn.remote_reads().unwrap().read(from, to) {
+                        ReadBegun::Reading(number) => Some(number),
+                        ReadBegun::Later | ReadBegun::Refused => None,
+                    }
+                });
+                let reads = pair.initiator.conn(pair.conn).unwrap().remote_reads().unwrap();
                 until(|| (reads.state(number) == ReadState::Done).then_some(()));
                 assert_eq!(reads.state(number), ReadState::Failed, "forgotten");
             });

@@ -163,7 +163,7 @@ fn member_memory(context: &Context, name: &str) -> Outcome<Memory> {
         value: flags::BROADCAST,
         ..Packet::new(PacketKind::Attach)
     };
-    request.send(&socket, &[])?;
+    request.send_first(&socket)?;
     let (answer, mut fds) = wire::answer(&socket, deadline)?;
     Memory::of_peer(fds.pop().ok_or(SciError::ConnectionRefused)?, answer.size)
 }
@@ -222,7 +222,7 @@ impl LocalSegment {
         let socket = context.connect(&name, None)?;
         let request =
             Packet { node: context.settings.node.number(), ..Packet::new(PacketKind::Attach) };
-        request.send(&socket, &[])?;
+        request.send_first(&socket)?;
         let (answer, mut fds) = wire::answer(&socket, None)?;
         let fd = fds.pop().ok_or(SciError::ConnectionRefused)?;
         let memory = Memory::of_peer(fd, answer.size)?;

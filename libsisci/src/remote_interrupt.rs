@@ -52,7 +52,7 @@ impl Owner {
             adapter,
             ..Packet::new(PacketKind::Connect)
         };
-        request.send(&socket, &[])?;
+        request.send_first(&socket)?;
         let (_, mut fds) = wire::answer(&socket, deadline)?;
         let output = fds.pop().filter(|output| takes_triggers(output, kind));
         Ok(Owner { socket, output: output.ok_or(SciError::ConnectionRefused)? })

@@ -104,7 +104,7 @@ impl Target {
             ..Packet::new(PacketKind::Connect)
         };
         let socket = context.connect(name, deadline)?;
-        request.send(&socket, &[])?;
+        request.send_first(&socket)?;
         Ok(socket)
     }
 

@@ -77,6 +77,19 @@ impl Packet {
     }
 }
 
+impl Packet {
+    /// Sends it as the first packet of a connection.
+    ///
+    /// # Errors
+    /// `NoSuchSegment` if the owner has ended since the connection; errors of the system.
+    pub(crate) fn send_first(&self, socket: impl AsFd) -> Outcome<()> {
+        match self.send(socket, &[]) {
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => fail(SciError::NoSuchSegment),
+            sent => Ok(sent?),
+        }
+    }
+}
+
 /// State of the input of a socket.
 #[derive(Debug)]
 pub(crate) enum Input {
@@ -212,6 +225,14 @@ mod tests {
         }
         drop(a);
         assert!(matches!(receive(&b), Input::End));
+    }
+
+    #[test]
+    fn a_request_to_an_owner_that_ended_finds_no_segment() {
+        let (a, b) = unix::pair().unwrap();
+        drop(b);
+        let failed = Packet::new(PacketKind::Connect).send_first(&a);
+        assert_eq!(failed, fail(SciError::NoSuchSegment));
     }
 
     #[test]

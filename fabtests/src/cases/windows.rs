@@ -239,7 +239,8 @@ fn payload_read(rank: &Rank, path: &str) -> Outcome {
         }
         rig.barrier()
     })?;
-    if rank.index == 1 {
+    // Pages that are lent in place are read by process_vm_readv. Without it, all crosses the ring.
+    if rank.index == 1 && sandbox::may_call_process_vm() {
         check!(operations(&text, path)? + OTHERS >= ROUNDS, "{text}");
     }
     Ok(())

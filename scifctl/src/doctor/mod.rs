@@ -36,7 +36,7 @@ static FAMILIES: [fn(&Scene) -> Vec<Finding>; 8] = [
     limits::check,
     devices::check,
     settings::check,
-    provider::check,
+    system_libfabric,
     mpi::check,
     domain::check,
     speed::check,
@@ -44,6 +44,11 @@ static FAMILIES: [fn(&Scene) -> Vec<Finding>; 8] = [
 
 /// Exit status if the findings cannot be printed, or the command line is invalid.
 pub(crate) const FAILED: u8 = 3;
+
+/// Checks the libfabric of the system, which an MPI with its own does not need.
+fn system_libfabric(scene: &Scene) -> Vec<Finding> {
+    provider::check(scene, mpi::has_own_libfabric(scene))
+}
 
 /// Runs all checks and prints their findings. The exit status is the worst state, also if the
 /// reader goes away.

@@ -67,6 +67,11 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
     found
 }
 
+/// Whether an MPI of this environment has a libfabric of its own or of its prefix.
+pub(crate) fn has_own_libfabric(scene: &Scene) -> bool {
+    installed(&scene.env).iter().any(|mpi| library_of(&scene.env, &mpi.prefix) != SONAME)
+}
+
 /// Returns the directory above that of a program, links resolved.
 fn prefix_of(program: &Path) -> Option<PathBuf> {
     Some(program.canonicalize().ok()?.parent()?.parent()?.to_owned())

@@ -75,17 +75,11 @@ fn document_in(text: &str) -> Option<Value> {
     serde_json::from_str(line).ok()
 }
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+/// Checks the libfabric of the system. `has_another`: whether an MPI has its own.
+pub(crate) fn check(scene: &Scene, has_another: bool) -> Vec<Finding> {
     let library = match Library::ask(SONAME) {
         Ok(library) => library,
-        Err(reason) => {
-            return vec![Finding::broken(
-                "libfabric",
-                format!("{reason}; only an MPI with its own libfabric can use the provider"),
-                "apt-get install libfabric1, or LD_LIBRARY_PATH with the directory of a \
-                 libfabric.so.1",
-            )];
-        }
+        Err(reason) => return vec![absent(&reason, has_another)],
     };
     let mut found =
         vec![Finding::ok("libfabric", format!("{} from {}", library.version, library.file))];
@@ -96,6 +90,21 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
         Finding::slower("settings", text, "correct or unset it; docs/env.md lists all settings")
     }));
     found
+}
+
+/// Returns the finding for a system without libfabric.
+fn absent(reason: &str, has_another: bool) -> Finding {
+    if has_another {
+        return Finding::ok(
+            "libfabric",
+            "none of the system; only MPIs with their own can use scif",
+        );
+    }
+    Finding::broken(
+        "libfabric",
+        format!("{reason}; only an MPI with its own libfabric can use the provider"),
+        "apt-get install libfabric1, or LD_LIBRARY_PATH with the directory of a libfabric.so.1",
+    )
 }
 
 /// Returns whether a libfabric lists scif, and first; otherwise the cause.
@@ -204,6 +213,14 @@ mod tests {
         };
         let log = log.iter().map(|line| (*line).to_owned()).collect();
         listed(&scene, "provider", &Library { log, ..Library::default() })
+    }
+
+    #[test]
+    fn the_system_needs_no_libfabric_where_an_mpi_has_its_own() {
+        assert_eq!(absent("not found", true).state, State::Ok);
+        let needed = absent("not found", false);
+        assert_eq!(needed.state, State::Broken);
+        assert!(needed.meaning.starts_with("not found") && !needed.action.is_empty());
     }
 
     #[test]

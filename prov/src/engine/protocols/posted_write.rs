@@ -28,7 +28,7 @@ use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
 use crate::engine::protocols::window_rma::RmaKind;
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
-use crate::engine::tables::posted_writes::{PostedWrite, PostedWrites, WritableRegion};
+use crate::engine::tables::posted_writes::{PostedWrite, WritableRegion};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
@@ -138,7 +138,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     if !by_ring {
         return false;
     }
-    wait_for(ep, env, peer, |posted| posted.is_full(produced));
+    wait_for(ep, env, peer, |ep| ep.peers.at(peer).rma.posted.is_full(produced));
     if ep.peers.at(peer).rma.posted.is_full(produced) {
         return false;
     }
@@ -288,7 +288,7 @@ fn must_stay(ep: &mut Endpoint, peer: PeerId) -> bool {
 /// Completes all posted writes to `peer` before a direct operation, if possible.
 #[inline]
 pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
-    wait_for(ep, env, peer, |posted| !posted.is_empty());
+    wait_for(ep, env, peer, |ep| !ep.peers.at(peer).rma.posted.is_empty());
 }
 
 /// Waits while `is_due` is true and the target executes writes or they can be withdrawn. Meanwhile
@@ -298,9 +298,9 @@ fn wait_for(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
-    is_due: impl Fn(&PostedWrites) -> bool,
+    is_due: impl Fn(&mut Endpoint) -> bool,
 ) {
-    while is_due(&ep.peers.at(peer).rma.posted) && !progress(ep, env, peer) {
+    while is_due(ep) && !progress(ep, env, peer) {
         if let Some(conn) = ep.peers.at(peer).tx {
             serve(ep, env, conn, peer);
         }
@@ -311,12 +311,10 @@ fn wait_for(
 /// wait until all of them are executed, and then take longer.
 #[inline]
 fn wait_for_reserve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
-    while !ep.peers.at(peer).rma.posted.is_empty()
-        && ep.links.conn(conn).is_some_and(|c| !c.tx().has_reserve())
-        && !progress(ep, env, peer)
-    {
-        serve(ep, env, conn, peer);
-    }
+    wait_for(ep, env, peer, |ep| {
+        !ep.peers.at(peer).rma.posted.is_empty()
+            && ep.links.conn(conn).is_some_and(|c| !c.tx().has_reserve())
+    });
 }
 
 /// Completes the writes that the target has executed. Returns whether there were any.

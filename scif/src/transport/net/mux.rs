@@ -31,7 +31,7 @@ const BACKLOG: usize = 4096;
 /// Maximum number of names without a connection that get answers. Each takes memory in the address
 /// vector of the network until the endpoint closes. Peers at further names wait until their own
 /// timeout.
-const STRANGERS: usize = 1024;
+const ANSWERED_MAX: usize = 1024;
 /// Time in nanoseconds after the last message for which more are expected. A longer one slows
 /// traffic inside the host, a shorter one delays answers of peers that compute in between.
 const EXPECT_NS: u64 = 200_000;
@@ -60,7 +60,7 @@ struct StreamTable {
     /// Pings of connections that do not exist here, to be answered.
     unknown: Vec<(SocketAddrV4, u64)>,
     /// Names that got one of these answers.
-    strangers: HashSet<SocketAddrV4>,
+    answered: HashSet<SocketAddrV4>,
     /// Connections with changes.
     ready: Vec<u64>,
     reads: NetReads,
@@ -117,10 +117,10 @@ impl NetMux {
             self.service(token, at);
         }
         for (name, token, refusal) in std::mem::take(&mut self.table.refused) {
-            self.answer_stranger(name, token, FrameKind::Refusal(refusal));
+            self.answer_unconnected(name, token, FrameKind::Refusal(refusal));
         }
         for (name, token) in std::mem::take(&mut self.table.unknown) {
-            self.answer_stranger(name, token, FrameKind::Unknown);
+            self.answer_unconnected(name, token, FrameKind::Unknown);
         }
         for token in std::mem::take(&mut self.table.ready) {
             let Some(stream) = self.table.streams.get(&token) else { continue };
@@ -172,13 +172,13 @@ impl NetMux {
     }
 
     /// Answers a message with a token that no connection has: a refused greeting, or a ping.
-    fn answer_stranger(&mut self, name: SocketAddrV4, token: u64, answer: FrameKind) {
-        let strangers = &mut self.table.strangers;
-        if strangers.len() >= STRANGERS && !strangers.contains(&name) {
+    fn answer_unconnected(&mut self, name: SocketAddrV4, token: u64, answer: FrameKind) {
+        let answered = &mut self.table.answered;
+        if answered.len() >= ANSWERED_MAX && !answered.contains(&name) {
             log::debug!("answer to {name} was not sent: too many names without a connection");
             return;
         }
-        strangers.insert(name);
+        answered.insert(name);
         let Ok(to) = self.wire.peer(name) else { return };
         let mut message = self.wire.buffer();
         begin(&mut message, FrameHead::new(answer, token, 0, 0));
@@ -319,7 +319,7 @@ impl NetMux {
         for token in std::mem::take(&mut self.table.requests) {
             let stream = self.table.streams.remove(&token);
             if let Some(name) = stream.and_then(|stream| stream.peer.network_name()) {
-                self.answer_stranger(name, token, FrameKind::Refusal(Refusal::Closed));
+                self.answer_unconnected(name, token, FrameKind::Refusal(Refusal::Closed));
             }
         }
     }
@@ -351,7 +351,7 @@ impl StreamTable {
             requests: VecDeque::new(),
             refused: Vec::new(),
             unknown: Vec::new(),
-            strangers: HashSet::new(),
+            answered: HashSet::new(),
             ready: Vec::new(),
             reads: NetReads::default(),
             received_ns: 0,

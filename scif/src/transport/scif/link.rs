@@ -532,7 +532,7 @@ impl Link for ScifLink {
     }
 }
 
-// As for the link.
+// Calls of the key channel change errno, so each entry point restores it.
 impl RemoteReads for ScifLink {
     fn need_owner(&self) -> bool {
         false

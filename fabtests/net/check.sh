@@ -72,14 +72,14 @@ exchange() {
 
 # silent MODE SECONDS: a rank that computes, is stopped, dies, or vanishes with its host. The job's
 # status is that of the killed rank, so the file that the other one writes decides. MPICH may end
-# that rank before it can write, because of the error completion.
+# that rank before it can write, because of the error completion. Its standard error then tells.
 silent() {
-    local output file=$HOSTS_RUN/silent-$1
-    output=$(mpich tcp 2 1 death.py "$@" "$file" 2>&1)
-    printf '%s\n' "$output"
-    [ ! -e "$file" ] || cat "$file"
+    local file=$HOSTS_RUN/silent-$1
+    rm -f "$file" "$file.err"
+    mpich tcp 2 1 death.py "$@" "$file"
+    cat "$file" "$file.err"
     if [[ $1 = dies || $1 = vanishes ]] &&
-        grep -q "handle_cq_error.*Connection reset by peer" <<<"$output"; then
+        grep -q "handle_cq_error.*Connection reset by peer" "$file.err"; then
         return 0
     fi
     grep -q "^death: ok" "$file"

@@ -7,7 +7,8 @@
 "vanishes": rank 1 takes the link of its host down; the send to it must fail within SECONDS.
 
 Rank 0 writes the result, and the seconds until then, into FILE: a launcher drops output after the
-death of a rank. The first line is "death: ok". The only module is mpi4py.
+death of a rank. The first line is "death: ok". Its standard error goes into FILE.err for the same
+reason. The only module is mpi4py.
 """
 
 import os
@@ -46,6 +47,8 @@ if comm.rank == 1:
     assert into == message
     sys.exit()
 
+with open(f"{file}.err", "w") as messages:
+    os.dup2(messages.fileno(), 2)
 begin = time.monotonic()
 try:
     comm.Ssend(message, 1, 1)

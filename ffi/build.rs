@@ -187,10 +187,10 @@ impl Declared {
                 current = Some(self.fields.entry(name.to_owned()).or_default());
             } else if line == "}" {
                 current = None;
-            } else if let Some(fields) = current.as_deref_mut()
-                && let Some((name, _)) =
-                    line.strip_prefix("    pub ").and_then(|l| l.split_once(':'))
-            {
+            } else if let (Some(fields), Some((name, _))) = (
+                current.as_deref_mut(),
+                line.strip_prefix("    pub ").and_then(|l| l.split_once(':')),
+            ) {
                 fields.insert(name.to_owned());
             } else {
                 let members = line.split(',').filter_map(|member| member.trim().split_once(" = "));

@@ -56,11 +56,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         for item in set {
             let mut byte = [0];
             if item.fd == listener {
-                if item.revents & IN != 0
-                    && let Ok((_, epd)) = scif.accept(listener, false)
-                {
-                    kept.push(entry(epd));
-                }
+                let called = item.revents & IN != 0;
+                let accepted = called.then(|| scif.accept(listener, false));
+                kept.extend(accepted.and_then(Result::ok).map(|(_, epd)| entry(epd)));
                 kept.push(item);
             } else if item.revents & IN != 0 && scif.receive_bytes(item.fd, &mut byte, false)? == 1
             {

@@ -78,6 +78,7 @@ need_build_packages() {
 }
 
 rust_needed() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml"; }
+rust_of_lints() { sed -n 's/^rust = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml"; }
 
 # Sets CARGO, an array with the command of a recent cargo.
 find_cargo() {

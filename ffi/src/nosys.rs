@@ -49,11 +49,11 @@ pub fn on_unsupported(listener: fn(&'static str)) {
 
 /// Returns the value for "not supported" from the slot of a call.
 pub(crate) fn answer<R: NotSupported>(call: &'static str) -> R {
-    if R::IS_ERROR
-        && let Some(listener) = LISTENER.get()
-    {
-        // A panic must not reach C.
-        let _ = catch_unwind(|| listener(call));
+    if R::IS_ERROR {
+        if let Some(listener) = LISTENER.get() {
+            // A panic must not reach C.
+            let _ = catch_unwind(|| listener(call));
+        }
     }
     R::ANSWER
 }

@@ -278,7 +278,7 @@ impl<'r> Attacker<'r> {
                 };
                 conn.my_mark().set(u32::try_from(slot).unwrap_or(0));
                 let _ = (conn.enter(), conn.is_up());
-                if slot.is_multiple_of(2) {
+                if slot % 2 == 0 {
                     conn.exit();
                 }
             }

@@ -177,7 +177,8 @@ fn session(attacker: &mut Attacker<'_>, scif: &Endpoints) -> Outcome {
     let pages = Pages::new(4 * PAGE);
     for _ in 0..10 + attacker.mutator.rng.below(300) {
         attacker.counts.records += 1;
-        let [one, other] = [attacker.mutator.word(), attacker.mutator.word()].map(u64::cast_signed);
+        let [one, other] =
+            [attacker.mutator.word(), attacker.mutator.word()].map(|word| word as i64);
         let place = attacker.mutator.rng.below(4096);
         let subject = attacker.mutator.rng.below(16);
         attacker.note(&format!("call {subject} {one:#x} {other:#x} {place}"));

@@ -7,7 +7,7 @@
 //! itself, addresses and keys of its memory, and ends of ranges.
 
 use scif_fabtests::harness::Rng;
-use scif_ring::{BODY_MAX, HEAD_MAX};
+use scif_ring::{BODY_MAX, HEAD_MAX, chunks};
 
 /// Ranges of kinds that are likely to be valid; others are drawn as well.
 const KINDS: [std::ops::RangeInclusive<u8>; 5] =
@@ -39,7 +39,7 @@ impl Mutator {
 
     /// Keeps the words of a header that the victim has sent.
     pub(crate) fn learn(&mut self, head: &[u8]) {
-        for word in head.as_chunks::<8>().0 {
+        for word in chunks(head) {
             if self.words.len() >= WORDS {
                 let at = self.rng.below(WORDS);
                 self.words.swap_remove(at);
@@ -213,7 +213,7 @@ mod tests {
             same += usize::from(packet == honest);
             for len in [8, 4096, 192_512] {
                 let at = mutator.place(len);
-                assert!(at + 8 <= len && at.is_multiple_of(8), "{at} of {len}");
+                assert!(at + 8 <= len && at % 8 == 0, "{at} of {len}");
             }
         }
         assert!(same > 100 && same < 2500, "{same}");

@@ -206,7 +206,7 @@ impl Victim<'_> {
         let posted = if at == 1 && self.args.target != Target::Dgram {
             let flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION;
             side.ep.recvmsg(&[buf], any, WILD + at, flags)
-        } else if at.is_multiple_of(2) {
+        } else if at % 2 == 0 {
             side.ep.recv(buf, any, WILD + at)
         } else {
             side.ep.trecv(buf, any, 0, !HONEST, WILD + at)

@@ -145,10 +145,10 @@ impl<P: Provider> Entry<P> {
     fn release(&self, call_of: Option<&ThreadId>) {
         let mut state = lock(&self.state);
         state.references = state.references.saturating_sub(1);
-        if let Some(thread) = call_of
-            && let Some(at) = state.inside.iter().position(|inside| inside == thread)
-        {
-            state.inside.swap_remove(at);
+        if let Some(thread) = call_of {
+            if let Some(at) = state.inside.iter().position(|inside| inside == thread) {
+                state.inside.swap_remove(at);
+            }
         }
         drop(state);
         self.finish();

@@ -68,10 +68,10 @@ impl<P: Provider> Registry<P> {
             return Err(RegisterError::Draining);
         }
         let older = inner.live.iter_mut().find(|entry| *entry.name == *name);
-        if let Some(older) = &older
-            && older.version >= offer.version
-        {
-            return Err(RegisterError::Exists(older.version));
+        if let Some(older) = &older {
+            if older.version >= offer.version {
+                return Err(RegisterError::Exists(older.version));
+            }
         }
         let new = Arc::new(Entry::new(CString::from(name), offer.version, offer.provider));
         let replaced = match older {

@@ -53,7 +53,7 @@ fn directory(name: &[u8]) {
         Err(error) => {
             return log::info(format_args!(
                 "directory {} cannot be read: {error}; none of its providers is loaded",
-                name.display()
+                Path::new(&name).display()
             ));
         }
     };

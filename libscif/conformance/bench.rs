@@ -409,7 +409,7 @@ fn kernel_copy(at: usize, offset: usize) -> f64 {
     let range =
         |at| libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(at), iov_len: LEN };
     let (to, from) = (range(at + LEN + offset), range(at));
-    let pid = std::process::id().cast_signed();
+    let pid = std::process::id() as i32;
     let time = || {
         let begin = Instant::now();
         // SAFETY: two ranges of the benchmark, which do not overlap.

@@ -5,7 +5,8 @@
 //! Not about the order of the measurements (`bench`).
 #![expect(clippy::cast_precision_loss, reason = "rates are printed")]
 
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::fs::File;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -20,7 +21,7 @@ const AT: i64 = 0x2_0000_0000;
 
 /// Streams of the system between the two processes, made before the fork.
 pub(crate) struct SystemStreams {
-    pipe: (PipeReader, PipeWriter),
+    pipe: (File, File),
     unix: (UnixStream, UnixStream),
     tcp: (TcpStream, TcpStream),
 }
@@ -71,8 +72,9 @@ impl SystemStreams {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
+        let (from, to) = rustix::pipe::pipe().unwrap();
         SystemStreams {
-            pipe: std::io::pipe().unwrap(),
+            pipe: (File::from(from), File::from(to)),
             unix: UnixStream::pair().unwrap(),
             tcp: (near, far),
         }

@@ -200,7 +200,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.send(epd, &[1], BLOCK), Ok(1));
             }
             cue.wait();
-            let other = std::os::unix::process::parent_id().cast_signed();
+            let other = std::os::unix::process::parent_id() as i32;
             until("it sleeps in its call", || sleeps(other));
             die_sending_to_a_socket();
             assert_eq!(api.send(epd, &[1], BLOCK), Ok(1));

@@ -171,7 +171,7 @@ pub(crate) const CASES: &[Case] = &[
             let mut closed = 0;
             for i in 1..=cycles {
                 round(true);
-                if i.is_multiple_of(KILLS) {
+                if i % KILLS == 0 {
                     round(false);
                     closed += 1;
                 }

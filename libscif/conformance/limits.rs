@@ -23,7 +23,7 @@ impl Writer {
         let told = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut n = 0u64;
-            while !n.is_multiple_of(64) || !*told.lock().unwrap() {
+            while n % 64 != 0 || !*told.lock().unwrap() {
                 for page in 0..pages {
                     assert_eq!(peek64(at + page * PAGE), n, "a store was lost");
                     poke64(at + page * PAGE, n + 1);

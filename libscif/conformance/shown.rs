@@ -65,7 +65,7 @@ pub(crate) const CASES: &[Case] = &[
             );
             let (peer, pid) = shown.peer.unwrap();
             assert_eq!(peer.node, 2);
-            let other = one(pid.cast_unsigned());
+            let other = one(pid.unsigned_abs());
             assert_eq!((other.sent, other.received), (7, 100));
             assert_eq!((other.own, other.peer.unwrap().0), (peer, shown.own));
             assert_eq!(other.reads, (2, 20));
@@ -118,11 +118,11 @@ pub(crate) const CASES: &[Case] = &[
         server(api, |epd, _| {
             let (_, pid) = one(std::process::id()).peer.unwrap();
             until("it is connected, and sleeps", || {
-                of(pid.cast_unsigned(), "CONNECTED").len() == 1 && sleeps(pid)
+                of(pid.unsigned_abs(), "CONNECTED").len() == 1 && sleeps(pid)
             });
             let before = switches(pid);
             for _ in 0..50 {
-                assert_eq!(one(pid.cast_unsigned()).own.node, 2);
+                assert_eq!(one(pid.unsigned_abs()).own.node, 2);
             }
             assert_eq!(switches(pid), before);
             assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));

@@ -379,7 +379,7 @@ pub(crate) const CASES: &[Case] = &[
                 std::thread::spawn(move || {
                     let mine = at + index * 8;
                     let mut n = 0u64;
-                    while !n.is_multiple_of(64) || !*stop.lock().unwrap() {
+                    while n % 64 != 0 || !*stop.lock().unwrap() {
                         for page in 0..64 {
                             assert_eq!(
                                 crate::rig::peek64(mine + page * PAGE),

@@ -132,9 +132,11 @@ fn exchange(api: &Api, node: &Node<'_>, remote: Handle, calls: &Receiver<u64>) -
             let status = api.SCICheckSequence(sequence, 0).unwrap();
             assert!([SEQ_OK, SEQ_NOT_RETRIABLE].contains(&status), "{status}");
         }
-        if triggers && let Err(dead) = api.SCITriggerInterrupt(trigger, 0) {
-            assert_eq!(dead, code::NOT_CONNECTED);
-            break calls.recv_timeout(PATIENCE).unwrap();
+        if triggers {
+            if let Err(dead) = api.SCITriggerInterrupt(trigger, 0) {
+                assert_eq!(dead, code::NOT_CONNECTED);
+                break calls.recv_timeout(PATIENCE).unwrap();
+            }
         }
         match calls.try_recv() {
             Ok(time) => break time,

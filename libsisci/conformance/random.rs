@@ -203,9 +203,7 @@ impl<'a> RandomCaller<'a> {
             assert!(documented, "{name} {words:x?}: {answer:#x}");
             return;
         }
-        if let Some(kind) = kind
-            && made != 0
-        {
+        if let Some(kind) = kind.filter(|_| made != 0) {
             self.live.push(Object { kind, handle: made });
         } else if ENDS.contains(&name.as_str()) && name != "SCIResetDMAQueue" {
             self.ended(words[0]);

@@ -100,7 +100,7 @@ impl Map {
         if part.size == 0 {
             return fail(SciError::SizeAlignment);
         }
-        if !part.offset.is_multiple_of(OFFSET_ALIGN) {
+        if part.offset % OFFSET_ALIGN != 0 {
             return fail(SciError::OffsetAlignment);
         }
         memory.check(part.offset, part.size)?;
@@ -108,7 +108,7 @@ impl Map {
         let begin = part.offset - inner;
         let len = (inner + part.size).next_multiple_of(PAGE);
         let hint = part.fixed.map_or(Some(0), |addr| addr.checked_sub(inner));
-        let hint = hint.filter(|hint| hint.is_multiple_of(PAGE)).ok_or(SciError::IllegalAddress)?;
+        let hint = hint.filter(|hint| hint % PAGE == 0).ok_or(SciError::IllegalAddress)?;
         if part.fixed.is_some() && hint == 0 {
             return fail(SciError::IllegalAddress);
         }

@@ -78,11 +78,11 @@ impl Memory {
     /// `SizeAlignment` for parts of pages; `IllegalAddress` for memory that is not plain private
     /// memory of the program; `NotAvailable` if the pages cannot move now.
     pub(crate) fn of_program(addr: usize, size: usize) -> Outcome<Memory> {
-        if size == 0 || !size.is_multiple_of(PAGE) {
+        if size == 0 || size % PAGE != 0 {
             return fail(SciError::SizeAlignment);
         }
         let end = addr.checked_add(size).ok_or(SciError::IllegalAddress)?;
-        if addr == 0 || !addr.is_multiple_of(PAGE) {
+        if addr == 0 || addr % PAGE != 0 {
             return fail(SciError::IllegalAddress);
         }
         let areas = pages::areas(addr, end).map_err(|_| SciError::Nospc)?;

@@ -24,9 +24,7 @@ pub(crate) struct NodeId(u32);
 impl NodeId {
     /// Returns the id with a number, if it is legal.
     pub(crate) fn new(number: u32) -> Option<NodeId> {
-        let legal = (4..=NODE_MAX).contains(&number)
-            && number.is_multiple_of(4)
-            && number != BROADCAST_NODE;
+        let legal = (4..=NODE_MAX).contains(&number) && number % 4 == 0 && number != BROADCAST_NODE;
         legal.then_some(NodeId(number))
     }
 

@@ -199,10 +199,10 @@ impl Server {
 
     /// Stops to listen, and disconnects all clients.
     pub(crate) fn close(&self) {
-        if let Some(socket) = take(&self.socket).take()
-            && let Some(source) = self.source.get()
-        {
-            self.context.service.remove(&socket, *source);
+        if let Some(socket) = take(&self.socket).take() {
+            if let Some(source) = self.source.get() {
+                self.context.service.remove(&socket, *source);
+            }
         }
         self.list().iter().for_each(|client| {
             take(&client.request).take();

@@ -9,7 +9,7 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use scif_ring::spsc::InlineRecord;
-use scif_ring::{Consumer, DIRECTION_BYTES, ElidableLock, Mem, Producer};
+use scif_ring::{Consumer, DIRECTION_BYTES, ElidableLock, Mem, Producer, chunks_mut};
 use std::alloc::{Layout, alloc_zeroed};
 use std::hint::{black_box, spin_loop};
 
@@ -66,7 +66,7 @@ fn one_thread(c: &mut Criterion) {
         b.iter(|| {
             let n = black_box(7u64);
             let _ = black_box(tx.push_with(1, 24, |h| {
-                for word in h.as_chunks_mut::<8>().0.iter_mut().take(3) {
+                for word in chunks_mut(h).take(3) {
                     *word = n.to_le_bytes();
                 }
             }));

@@ -75,7 +75,7 @@ impl Prober {
         if at < RUN - 1 {
             return;
         }
-        if run.is_multiple_of(2) {
+        if run % 2 == 0 {
             self.to_beat = self.lowest;
         } else if self.lowest >= self.to_beat {
             self.wait((self.misses + 1).min(MISSES_MAX));

@@ -8,6 +8,7 @@
 //! INVARIANT: a stamp other than 0 names the position after the bytes in this copy, and their
 //! number. No position is named twice (within 2^58 bytes). The stamp works as a seqlock.
 
+use crate::chunks::{chunks, chunks_mut};
 use crate::copy::Mem;
 use crate::shared_word::{SharedU64, SharedWords};
 use crate::sync::{Ordering, fence};
@@ -54,7 +55,7 @@ impl InlineCopy {
 
     #[inline]
     fn put(&self, head: u64, bytes: &InlineBytes, n: usize) {
-        for (i, word) in bytes.as_chunks::<8>().0.iter().enumerate().take(n.div_ceil(8)) {
+        for (i, word) in chunks(bytes).enumerate().take(n.div_ceil(8)) {
             if let Some(place) = self.words.get(i) {
                 place.set_relaxed(u64::from_ne_bytes(*word));
             }
@@ -74,8 +75,7 @@ impl InlineCopy {
             return None;
         }
         let mut bytes = [0; INLINE_BYTES];
-        let words = bytes.as_chunks_mut::<8>().0;
-        for (i, word) in words.iter_mut().enumerate().take(n.div_ceil(8)) {
+        for (i, word) in chunks_mut(&mut bytes).enumerate().take(n.div_ceil(8)) {
             *word = self.words.get(i)?.get_relaxed().to_ne_bytes();
         }
         // SYNC POINT: pairs with the fence in `publish`: words of another push are detected by

@@ -262,7 +262,7 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
         for _ in 0..READ_TRIES {
             // SYNC POINT: pairs with the last store in `KeyTableOf::insert`.
             let generation = slot.generation.load(Ordering::Acquire);
-            if generation.is_multiple_of(2) {
+            if generation % 2 == 0 {
                 if !holds_key(generation) || slot.key.load(Ordering::Relaxed) != key {
                     return None;
                 }

@@ -279,9 +279,7 @@ impl RingRegion {
         if len < DIRECTION_BYTES {
             return Err(LayoutError::TooShort { need: DIRECTION_BYTES, have: len });
         }
-        if !base.addr().is_multiple_of(DIRECTION_ALIGN)
-            || !credits.addr().is_multiple_of(DIRECTION_ALIGN)
-        {
+        if base.addr() % DIRECTION_ALIGN != 0 || credits.addr() % DIRECTION_ALIGN != 0 {
             return Err(LayoutError::Misaligned { need: DIRECTION_ALIGN });
         }
         Ok(RingRegion {
@@ -401,12 +399,10 @@ pub(crate) const fn next_lap(lap: u16) -> u16 {
 // The longest body fits an empty ring, even behind the longest skip at the end of the area. It fits
 // even while the consumer has not published that it freed the last quarter.
 const _: () = assert!(
-    RING_DATA_BYTES.is_power_of_two()
-        && RING_SLOTS.is_power_of_two()
-        && BODY_MAX.is_multiple_of(64)
+    RING_DATA_BYTES.is_power_of_two() && RING_SLOTS.is_power_of_two() && BODY_MAX % 64 == 0
 );
 const _: () = assert!(RING_DATA_BYTES / 4 + 2 * BODY_MAX <= RING_DATA_BYTES);
-const _: () = assert!(DIRECTION_BYTES == 86016 && DIRECTION_BYTES.is_multiple_of(4096));
+const _: () = assert!(DIRECTION_BYTES == 86016 && DIRECTION_BYTES % 4096 == 0);
 
 #[cfg(not(loom))]
 mod pins {
@@ -468,7 +464,7 @@ mod tests {
                 let offset = start % RING_DATA_BYTES as u64;
                 assert!(
                     start >= pos
-                        && start.is_multiple_of(64)
+                        && start % 64 == 0
                         && offset + len as u64 <= RING_DATA_BYTES as u64
                 );
                 assert!(body_end(start, len) - pos <= 2 * BODY_MAX as u64);

@@ -8,6 +8,7 @@
 //! every byte, `docs/memory-model.md` every ordering and its partner.
 
 pub mod adaptive;
+mod chunks;
 pub mod claim;
 pub mod copy;
 pub mod counter;
@@ -31,6 +32,7 @@ pub mod stream;
 mod sync;
 mod wake_word;
 
+pub use chunks::{chunks, chunks_mut};
 pub use claim::{Claim, ClaimShare, Offer};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
 pub use counter::{AtomicCounter, AtomicFlag};

@@ -97,7 +97,7 @@ word!(u64, AtomicU64);
 /// Returns the atomic at the beginning of `target`.
 #[inline(always)]
 fn atomic<T: AtomicPrimitive>(target: &Mem) -> Option<&T::Atomic> {
-    if target.len() < size_of::<T>() || !target.addr().is_multiple_of(size_of::<T>()) {
+    if target.len() < size_of::<T>() || target.addr() % size_of::<T>() != 0 {
         return None;
     }
     // SAFETY: length and alignment were checked above for an atomic, which has the size and

@@ -45,10 +45,10 @@ impl SnapshotWriter {
     /// Stores a word of the copy. An index beyond its end changes nothing.
     #[inline]
     pub fn put(&self, at: usize, value: u64) {
-        if at < self.len
-            && let Some(word) = self.words.get(self.first + at)
-        {
-            word.set_relaxed(value);
+        if at < self.len {
+            if let Some(word) = self.words.get(self.first + at) {
+                word.set_relaxed(value);
+            }
         }
     }
 }

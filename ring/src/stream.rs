@@ -281,10 +281,10 @@ impl StreamTx {
     /// last known one does not leave `enough`.
     #[inline]
     fn cached_room(&self, head: u64, enough: usize) -> Result<usize, BadPosition> {
-        if let Ok(waiting) = distance(head, self.seen.get_relaxed())
-            && plain_room(waiting) >= enough
-        {
-            return Ok(plain_room(waiting));
+        if let Ok(waiting) = distance(head, self.seen.get_relaxed()) {
+            if plain_room(waiting) >= enough {
+                return Ok(plain_room(waiting));
+            }
         }
         let tail = self.region.tail.get();
         let room = self.room_behind(head, tail)?;

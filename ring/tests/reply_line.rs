@@ -149,7 +149,7 @@ fn replies_keep_ring_order() {
     for _ in 0..ROUNDS {
         let dice = random(&mut seed);
         let [a, b] = &mut sides;
-        let (side, other) = if dice.is_multiple_of(2) { (a, b) } else { (b, a) };
+        let (side, other) = if dice % 2 == 0 { (a, b) } else { (b, a) };
         match dice / 2 % 16 {
             0..6 => {
                 side.send();
@@ -258,7 +258,7 @@ fn replies_between_threads() {
         s.spawn(move || {
             for round in 1..=rounds {
                 until(&mut || a.send().is_some());
-                if round.is_multiple_of(each) {
+                if round % each == 0 {
                     until(&mut || a.send_long());
                     until(&mut || a.take());
                 }
@@ -286,12 +286,12 @@ fn corrupt_reply_line_is_harmless() {
     b.send();
     for round in 0..ROUNDS {
         for at in 0..64 {
-            if random(&mut seed).is_multiple_of(4) {
+            if random(&mut seed) % 4 == 0 {
                 memory.scribble(LINE + at, random(&mut seed) as u8);
             }
         }
         // Most random numbers differ from the expected one; this one is set to it.
-        if round.is_multiple_of(3) {
+        if round % 3 == 0 {
             for (at, byte) in (a.rx.consumed() + 1).to_le_bytes().iter().take(5).enumerate() {
                 memory.scribble(LINE + 32 + at, *byte);
             }

@@ -28,7 +28,7 @@ fn body_len(i: u64) -> usize {
         4 => (i * 37 % 300) as usize,
         5 => (i * 7919 % 9000) as usize,
         _ => {
-            if i.is_multiple_of(5) {
+            if i % 5 == 0 {
                 BODY_MAX
             } else {
                 64
@@ -203,7 +203,7 @@ fn a_key_table_between_threads() {
         });
         s.spawn(|| {
             for n in 0..rounds {
-                let key = if n.is_multiple_of(2) { 1 } else { 65537 };
+                let key = if n % 2 == 0 { 1 } else { 65537 };
                 if let Some((_, _, e)) = reader.find(key) {
                     assert_eq!(e, entry(key, e.base));
                 }

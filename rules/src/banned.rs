@@ -15,12 +15,12 @@ pub(crate) fn check(source: &Source, table: &[Banned]) -> Vec<Violation> {
         let banned = table
             .iter()
             .find(|entry| source.path.starts_with(&entry.scope) && matches(entry, &declared.name));
-        if let Some(entry) = banned
-            && seen.insert(&declared.name)
-        {
-            let text = format!("`{}`: the glossary has {}", declared.name, entry.instead);
-            let (path, line) = (&source.path, declared.line);
-            found.push(Violation::new(Rule::BannedWord, path, line, &declared.name, text));
+        if let Some(entry) = banned {
+            if seen.insert(&declared.name) {
+                let text = format!("`{}`: the glossary has {}", declared.name, entry.instead);
+                let (path, line) = (&source.path, declared.line);
+                found.push(Violation::new(Rule::BannedWord, path, line, &declared.name, text));
+            }
         }
     }
     found

@@ -43,15 +43,15 @@ pub(crate) fn check(
                 None => continue,
             },
         };
-        if let (Some(from), Some(to)) = (from, to)
-            && to > from
-        {
-            let text = format!(
-                "layer {from} uses {name} of layer {to}: `{}` ({} uses, {} calls)",
-                arrow.name, arrow.uses, arrow.calls
-            );
-            let path = names.path(arrow.from);
-            found.push(Violation::new(Rule::Layer, path, arrow.line, &name, text));
+        if let (Some(from), Some(to)) = (from, to) {
+            if to > from {
+                let text = format!(
+                    "layer {from} uses {name} of layer {to}: `{}` ({} uses, {} calls)",
+                    arrow.name, arrow.uses, arrow.calls
+                );
+                let path = names.path(arrow.from);
+                found.push(Violation::new(Rule::Layer, path, arrow.line, &name, text));
+            }
         }
     }
     found

@@ -24,12 +24,12 @@ const COUNTED: [(&[&str], f64); 5] = [
 pub(crate) fn doc_words(source: &Source) -> Vec<Violation> {
     let mut found = Vec::new();
     for comment in doc_starts(&source.facts.comments) {
-        if let Some(word) = first_word(&comment.text)
-            && FIRST_WORDS.contains(&word.as_str())
-        {
-            let word = if word == "same" { "the same".to_owned() } else { word };
-            let text = format!("doc comment begins with \"{word}\": {}", comment.text);
-            found.push(Violation::new(Rule::DocWord, &source.path, comment.line, &word, text));
+        if let Some(word) = first_word(&comment.text) {
+            if FIRST_WORDS.contains(&word.as_str()) {
+                let word = if word == "same" { "the same".to_owned() } else { word };
+                let text = format!("doc comment begins with \"{word}\": {}", comment.text);
+                found.push(Violation::new(Rule::DocWord, &source.path, comment.line, &word, text));
+            }
         }
     }
     found

@@ -259,10 +259,10 @@ impl Workers {
         }
         // A worker sets `asleep`, and then checks the queue under the lock of `jobs`. If it missed
         // this job, the flag is visible here.
-        if channel.asleep.get()
-            && let Some(worker) = channel.worker.get()
-        {
-            worker.unpark();
+        if channel.asleep.get() {
+            if let Some(worker) = channel.worker.get() {
+                worker.unpark();
+            }
         }
         Ok(None)
     }

@@ -192,7 +192,7 @@ struct Descriptors {
 /// Opens the target of a descriptor `entry`, if it still is `target`. Does not block on another
 /// kind of file.
 fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
-    let only_look = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let only_look = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
     match File::options().read(true).custom_flags(only_look).open(entry.path()) {
         Ok(file) => {
             let now = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
@@ -262,7 +262,7 @@ fn endpoints(pid: i32) -> io::Result<Vec<Endpoint>> {
         for record in bytes.chunks_exact(RECORD).filter(|record| u32_at(record, 0) != 0) {
             let endpoint = endpoint(record, &found);
             // Endpoint of the parent process, closed in this one.
-            if !endpoint.descriptors.is_empty() || u32_at(&front, 12) == pid.cast_unsigned() {
+            if !endpoint.descriptors.is_empty() || u32_at(&front, 12) == pid.unsigned_abs() {
                 all.push(endpoint);
             }
         }
@@ -278,7 +278,7 @@ fn endpoint(record: &[u8], found: &Descriptors) -> Endpoint {
         descriptors: found.sockets.get(&u64_at(record, 16)).cloned().unwrap_or_default(),
         state: state_name(u32_at(record, 4)),
         own: port_id(u32_at(record, 8)),
-        peer: (peer != PortId::default()).then_some((peer, u32_at(record, 80).cast_signed())),
+        peer: (peer != PortId::default()).then_some((peer, u32_at(record, 80) as i32)),
         sent: u64_at(record, 32),
         received: u64_at(record, 40),
         reads: (u64_at(record, 48), u64_at(record, 56)),
@@ -311,7 +311,7 @@ fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
         file.read_exact_at(&mut entries, ENTRIES as u64)?;
         let mut again = [0; 8];
         file.read_exact_at(&mut again, 0)?;
-        if seq.is_multiple_of(2) && u64::from_le_bytes(again) == seq {
+        if seq % 2 == 0 && u64::from_le_bytes(again) == seq {
             let windows = merge(
                 entries
                     .chunks_exact(ENTRY_WORDS * 8)

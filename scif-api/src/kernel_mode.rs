@@ -115,7 +115,7 @@ impl Endpoints {
     /// memory at the address. [`Failure::NoMemory`]: pages that cannot be moved into shared memory.
     /// Examples are pages of a shared file mapping, and pages that RMAs write without a pause.
     pub fn pin_pages(&self, addr: usize, len: usize, prot: i32, flags: i32) -> Result<PinnedPages> {
-        let whole = len != 0 && len.is_multiple_of(PAGE) && addr.is_multiple_of(PAGE);
+        let whole = len != 0 && len % PAGE == 0 && addr % PAGE == 0;
         if flags != 0 || prot & !(READ | WRITE) != 0 || !whole {
             return Err(Failure::Invalid);
         }
@@ -233,7 +233,7 @@ impl Endpoints {
     /// one window contains the range, [`Failure::NotPermitted`] for a window without any access,
     /// [`Failure::NoMemory`] for one that cannot be mapped.
     pub fn get_pages(&self, fd: RawFd, offset: i64, len: usize) -> Result<PeerPages> {
-        if len == 0 || !len.is_multiple_of(PAGE) || offset % PAGE as i64 != 0 {
+        if len == 0 || len % PAGE != 0 || offset % PAGE as i64 != 0 {
             return Err(Failure::Invalid);
         }
         self.with(fd, |epd| {
@@ -480,7 +480,7 @@ pub(crate) mod tests {
         let child = children::in_child(|| {
             // One more descriptor, with which a start begins but fails.
             let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
-            let before = process::limit_nofile(u64::from(next.cast_unsigned()) + 1);
+            let before = process::limit_nofile(u64::from(next.unsigned_abs()) + 1);
             let failed = scif.open().is_err() && scif.open().is_err();
             process::limit_nofile(before);
             let opened = scif.open().is_ok();

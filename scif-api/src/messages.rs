@@ -103,11 +103,12 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
         }
         let full = || link.tx.room() == Ok(0) && !epd.over(link);
         // The descriptor shows space while this thread polls for it.
-        if poll_while(spin_ns, full)
-            && let Err(failure) =
+        if poll_while(spin_ns, full) {
+            if let Err(failure) =
                 settle_space(epd, link, fd).and_then(|()| sleep(epd, fd, link.tx.space(), full))
-        {
-            break Err(failure);
+            {
+                break Err(failure);
+            }
         }
     };
     if link.tx.appears_full() && !epd.over(link) {
@@ -157,10 +158,10 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
             continue;
         }
         let empty = || link.rx.ready() == Ok(0) && !epd.over(link);
-        if poll_while(spin_ns, empty)
-            && let Err(failure) = sleep(epd, fd, link.rx.data(), empty)
-        {
-            break Err(failure);
+        if poll_while(spin_ns, empty) {
+            if let Err(failure) = sleep(epd, fd, link.rx.data(), empty) {
+                break Err(failure);
+            }
         }
         link.rx.prefetch_wake_word();
     };
@@ -202,7 +203,7 @@ fn poll_while(spin_ns: u64, nothing: impl Fn() -> bool) -> bool {
     let mut since = None;
     let mut looks = 0u32;
     while nothing() {
-        if looks.is_multiple_of(LOOKS) {
+        if looks % LOOKS == 0 {
             let now = now_ns();
             if now.saturating_sub(*since.get_or_insert(now)) >= spin_ns {
                 break;

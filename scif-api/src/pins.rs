@@ -44,7 +44,7 @@ impl Pins {
         let is_other = |window: Option<Window>| window.and_then(begins) != Some(address as u64);
         let mut pinned = take(&self.windows);
         // A thread that deletes the window checks this list afterwards, or already did.
-        let at = |link: &Link| link.own.table.at(offset.cast_unsigned());
+        let at = |link: &Link| link.own.table.at(offset.unsigned_abs());
         if !epd.link().is_some_and(|link| at(link).is_ok_and(is_other)) {
             pinned.push(PinnedWindow { token: epd.token, offset, len, _pin: pin });
         }
@@ -57,8 +57,11 @@ impl Pins {
 
     /// Forgets the windows selected by `gone`. Their pages are released without the lock.
     fn take_out(&self, gone: impl Fn(&PinnedWindow) -> bool) {
-        let out: Vec<PinnedWindow> =
-            take(&self.windows).extract_if(.., |pinned| gone(pinned)).collect();
+        let mut windows = take(&self.windows);
+        let (out, kept) = std::mem::take(&mut *windows).into_iter().partition(gone);
+        *windows = kept;
+        drop(windows);
+        let out: Vec<PinnedWindow> = out;
         drop(out);
     }
 

@@ -279,14 +279,15 @@ fn reap_sharers(inner: &Inner, epd: &Arc<Epd>) {
             |slot: &Option<Arc<Epd>>| slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd));
         table.iter().position(of)
     };
-    if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
-        && let Err(failure) = messages::recover(epd, link, fd)
-    {
-        log::debug!(
-            "endpoint at port {}: its state could not be recovered after the death of a process \
-             that shared it: {failure}; a poll of its descriptor may miss data or space",
-            epd.sharer.port()
-        );
+    if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok()) {
+        if let Err(failure) = messages::recover(epd, link, fd) {
+            log::debug!(
+                "endpoint at port {}: its state could not be recovered after the death of a \
+                 process that shared it: {failure}; a poll of its descriptor may miss data or \
+                 space",
+                epd.sharer.port()
+            );
+        }
     }
 }
 

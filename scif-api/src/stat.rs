@@ -56,7 +56,7 @@ impl Shown {
         memfd::seal(&fd, memfd::FIXED_SIZE)?;
         let map = Mapping::shared(&fd, bytes, true)?;
         map.word32(8)?.set(VERSION);
-        map.word32(12)?.set(process::pid().cast_unsigned());
+        map.word32(12)?.set(process::pid().unsigned_abs());
         map.word32(16)?.set(u32::from(node));
         map.word32(20)?.set(u32::try_from(RECORD).unwrap_or(0));
         map.word64(0)?.set(MAGIC);
@@ -186,7 +186,7 @@ impl Record {
     /// Records the connection: the pid of the peer and the inode of the window table.
     pub(crate) fn set_link(&self, peer_pid: i32, windows: u64) {
         self.windows.set_relaxed(windows);
-        self.peer_pid.set_relaxed(peer_pid.cast_unsigned());
+        self.peer_pid.set_relaxed(u32::from_ne_bytes(peer_pid.to_ne_bytes()));
     }
 
     /// Counts one more message. The caller holds the sending lock.

@@ -6,6 +6,8 @@
 //! three arguments. An endpoint of the provider that connects to such a socket, or is connected to
 //! by one, reads another magic and is rejected.
 
+use scif_ring::{chunks, chunks_mut};
+
 const MAGIC: [u8; 8] = *b"SCIFepd3";
 
 /// Size of a packet in bytes.
@@ -131,19 +133,23 @@ impl Left {
     }
 
     pub(crate) fn encode(self) -> [u8; HANDOFF_BYTES] {
-        let words =
-            [self.number, self.kind as u32, self.peer_pid.cast_unsigned(), u32::from(self.counted)];
+        let words = [
+            self.number.to_le_bytes(),
+            (self.kind as u32).to_le_bytes(),
+            self.peer_pid.to_le_bytes(),
+            u32::from(self.counted).to_le_bytes(),
+        ];
         let mut bytes = [0; HANDOFF_BYTES];
-        for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
+        for (to, word) in chunks_mut(&mut bytes).zip(words) {
+            *to = word;
         }
         bytes
     }
 
     pub(crate) fn decode(bytes: [u8; HANDOFF_BYTES]) -> Option<Left> {
-        let [number, kind, peer_pid, counted] = *bytes.as_chunks::<4>().0 else {
-            return None;
-        };
+        let mut words = chunks(&bytes).copied();
+        let [number, kind, peer_pid, counted] =
+            [words.next()?, words.next()?, words.next()?, words.next()?];
         Some(Left {
             number: u32::from_le_bytes(number),
             kind: match u32::from_le_bytes(kind) {

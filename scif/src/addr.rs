@@ -35,7 +35,7 @@ pub fn dynamic_ports() -> impl Iterator<Item = u16> {
 /// two processes may begin in one millisecond.
 fn first_choice(nanoseconds: u64, pid: i32) -> usize {
     let milliseconds = nanoseconds / 1_000_000 % DYNAMIC_PORTS.len() as u64;
-    let place = milliseconds * 97 + u64::from(pid.cast_unsigned() % 97);
+    let place = milliseconds * 97 + u64::from(pid.unsigned_abs() % 97);
     usize::try_from(place).unwrap_or(0) % DYNAMIC_PORTS.len()
 }
 

@@ -95,7 +95,7 @@ mod tests {
         let mut me = ProcessProof::of(process::pid());
         assert!(me.alive() && me.start().is_some());
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
-        let mut liveness = ProcessProof::of(child.id().cast_signed());
+        let mut liveness = ProcessProof::of(child.id() as i32);
         assert!(liveness.alive());
         child.kill().unwrap();
         let begin = std::time::Instant::now();
@@ -105,7 +105,7 @@ mod tests {
         child.wait().unwrap();
         assert!(!liveness.alive());
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
-        let mut liveness = ProcessProof::of(child.id().cast_signed());
+        let mut liveness = ProcessProof::of(child.id() as i32);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!liveness.alive_now(), "the last answer still held");

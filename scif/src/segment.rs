@@ -53,9 +53,8 @@ const WINDOW_RING: usize = CREDITS + CREDITS_BYTES;
 /// Size in bytes of the window of one side.
 pub(crate) const WINDOW_BYTES: usize = WINDOW_RING + DIRECTION_BYTES;
 
-const _: () = assert!(WINDOW_BYTES == 94_208 && WINDOW_BYTES.is_multiple_of(4096));
-const _: () =
-    assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS.is_multiple_of(HAZARD_BYTES));
+const _: () = assert!(WINDOW_BYTES == 94_208 && WINDOW_BYTES % 4096 == 0);
+const _: () = assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS % HAZARD_BYTES == 0);
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 

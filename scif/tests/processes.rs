@@ -352,7 +352,7 @@ fn records_and_memory_of_another_process() {
     }
     assert_eq!(next_event(&mut endpoint), LinkEvent::Connected(id));
     let conn = endpoint.conn(id).unwrap();
-    assert_eq!(conn.peer_pid(), helper.child.id().cast_signed());
+    assert_eq!(conn.peer_pid(), helper.child.id() as i32);
     assert!(conn.alive() && conn.is_up());
     let (_, _, entry) = conn.keys().unwrap().find(KEY).unwrap();
     assert_eq!(entry.len, 1 << 20);
@@ -587,7 +587,7 @@ fn owner_of_a_port_is_distinguished_from_the_former_one() {
         let mut helper = Helper::start(&config, "serve", port, |_| {});
         port = helper.next_report().first().unwrap().parse().unwrap();
         let at = PortId::new(node.id(), port);
-        let pid = helper.child.id().cast_signed();
+        let pid = helper.child.id() as i32;
         assert_eq!(endpoint.listener(at), Some(pid));
         let id = endpoint.connect(at).unwrap();
         assert_eq!(next_event(&mut endpoint), LinkEvent::Connected(id));

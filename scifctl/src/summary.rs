@@ -105,7 +105,7 @@ mod tests {
             len: 4096,
             read: true,
             write: true,
-            mappable: i.is_multiple_of(2),
+            mappable: i % 2 == 0,
         };
         let endpoint = |port: u16| Endpoint {
             own: PortId::new(1, port),

@@ -55,8 +55,8 @@ pub(crate) fn serve(endpoints: &Endpoints, fd: RawFd, number: u32, argument: usi
 /// Converts an int argument.
 fn value(argument: usize) -> i32 {
     #[expect(clippy::cast_possible_truncation, reason = "the driver looks at the low half")]
-    let low = argument as u32;
-    low.cast_signed()
+    let low = argument as i32;
+    low
 }
 
 fn length(len: u64) -> Result<usize> {
@@ -173,7 +173,7 @@ static SENDS: AtomicCounter = AtomicCounter::new(0);
 fn stall(endpoints: &Endpoints) -> Result<()> {
     let config = endpoints.config();
     let nth = config.device_stall;
-    if !config.device_traps || nth == 0 || !(SENDS.add(1) + 1).is_multiple_of(nth) {
+    if !config.device_traps || nth == 0 || (SENDS.add(1) + 1) % nth != 0 {
         return Ok(());
     }
     std::thread::sleep(STALL);

@@ -237,13 +237,13 @@ fn copied(from: c_int, to: c_int) -> c_int {
     if to >= 0 && from != to && !ours::is_inside() {
         let ours = ours::is_marked(from);
         sets::forget(to);
-        if (ours::mark(to, ours) || ours)
-            && let Some(endpoints) = ours::endpoints()
-        {
-            let _ = inside(|| {
-                endpoints.forget(to);
-                Ok(())
-            });
+        if ours::mark(to, ours) || ours {
+            if let Some(endpoints) = ours::endpoints() {
+                let _ = inside(|| {
+                    endpoints.forget(to);
+                    Ok(())
+                });
+            }
         }
     }
     to
@@ -433,7 +433,7 @@ unsafe extern "C" fn select(
         let left = limit.saturating_sub(begin.elapsed());
         let left = timeval {
             tv_sec: c_long::try_from(left.as_secs()).unwrap_or(c_long::MAX),
-            tv_usec: c_long::from(left.subsec_micros().cast_signed()),
+            tv_usec: c_long::from(left.subsec_micros()),
         };
         // SAFETY: as above.
         unsafe { timeout.write_unaligned(left) };

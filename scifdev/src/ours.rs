@@ -130,9 +130,9 @@ pub(crate) fn keep(endpoints: &Endpoints, accepted: RawFd, listener: RawFd) -> R
     let from = endpoints.identifier(listener)? << LISTENER;
     endpoints.set_label(accepted, from | PENDING)?;
     waiting.set(true);
-    WAITING_END.max(u64::from(accepted.cast_unsigned()) + 1);
+    WAITING_END.max(u64::from(accepted.unsigned_abs()) + 1);
     WAITING_COUNT.add(1);
-    Ok(COOKIE | u64::from(accepted.cast_unsigned()))
+    Ok(COOKIE | u64::from(accepted.unsigned_abs()))
 }
 
 /// Upper half of a cookie; neither a kernel address nor a descriptor number.

@@ -24,13 +24,13 @@ use scif_api::{Endpoints, Failure, PollFd, Result, WaitsFor};
 
 use crate::{ours, real};
 
-const IN: u32 = libc::EPOLLIN.cast_unsigned();
-const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
-const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
-const EDGE: u32 = libc::EPOLLET.cast_unsigned();
-const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
+const IN: u32 = bits(libc::EPOLLIN);
+const OUT: u32 = bits(libc::EPOLLOUT);
+const ALWAYS: u32 = bits(libc::EPOLLERR | libc::EPOLLHUP);
+const EDGE: u32 = bits(libc::EPOLLET);
+const ONCE: u32 = bits(libc::EPOLLONESHOT);
 /// Bits that select the manner of reporting, not the events.
-const HOW: u32 = EDGE | ONCE | (libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE).cast_unsigned();
+const HOW: u32 = EDGE | ONCE | bits(libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE);
 /// Name of the inner set in the outer one; neither an address nor a descriptor number.
 const INNER: u64 = 0x5c1f_dead_e770_15e7;
 /// Number of events taken from the system per call. With fewer, sets with many ready descriptors
@@ -148,14 +148,22 @@ fn control(set: RawFd, op: c_int, fd: RawFd, events: u32, data: u64) -> Result<(
     if rc == 0 { Ok(()) } else { Err(failed()) }
 }
 
+/// Returns the unsigned form of event bits, which epoll uses.
+const fn bits(events: i32) -> u32 {
+    u32::from_ne_bytes(events.to_ne_bytes())
+}
+
 /// Returns the exact bits of an endpoint among the wanted ones.
 fn ready(endpoints: &Endpoints, fd: RawFd, wanted: u32) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "poll's bits are epoll's low ones")]
     let events = wanted as i16;
     let mut entry = [PollFd { fd, events, revents: 0 }];
     match ours::inside(|| endpoints.poll(&mut entry, 0)) {
-        Ok(_) => entry.iter().map(|entry| u32::from(entry.revents.cast_unsigned())).sum(),
-        Err(_) => ALWAYS & libc::EPOLLERR.cast_unsigned(),
+        Ok(_) => entry
+            .iter()
+            .map(|entry| u32::from(u16::from_ne_bytes(entry.revents.to_ne_bytes())))
+            .sum(),
+        Err(_) => ALWAYS & bits(libc::EPOLLERR),
     }
 }
 
@@ -193,7 +201,7 @@ impl EpollSet {
             return Ok(());
         };
         let due = interest.due(state(endpoints, fd));
-        let name = u64::from(fd.cast_unsigned());
+        let name = u64::from(fd.unsigned_abs());
         match (interest.real, due) {
             (None, Some(events)) => control(inner, libc::EPOLL_CTL_ADD, fd, events, name)?,
             (Some(_), None) => control(inner, libc::EPOLL_CTL_DEL, fd, 0, 0)?,
@@ -211,7 +219,7 @@ impl EpollSet {
     fn collect(&mut self, endpoints: &Endpoints, room: usize) -> Result<(Vec<epoll_event>, bool)> {
         for woken in waited(self.inner, EVENTS_PER_CALL, 0, std::ptr::null())? {
             #[expect(clippy::cast_possible_truncation, reason = "a descriptor's number")]
-            let fd = (woken.u64 as u32).cast_signed();
+            let fd = woken.u64 as RawFd;
             if let Some(interest) = self.interests.get_mut(&fd) {
                 interest.listed = true;
             }
@@ -280,10 +288,10 @@ pub(crate) fn change(
             return exists(rustix::io::Errno::NOENT);
         }
         (libc::EPOLL_CTL_DEL, _) => {
-            if let Some(set) = sets.get_mut(&outer)
-                && set.interests.remove(&fd).is_some_and(|was| was.real.is_some())
-            {
-                control(set.inner, libc::EPOLL_CTL_DEL, fd, 0, 0)?;
+            if let Some(set) = sets.get_mut(&outer) {
+                if set.interests.remove(&fd).is_some_and(|was| was.real.is_some()) {
+                    control(set.inner, libc::EPOLL_CTL_DEL, fd, 0, 0)?;
+                }
             }
             return Ok(());
         }

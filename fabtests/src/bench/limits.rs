@@ -145,7 +145,7 @@ impl Bounds {
                     std::hint::spin_loop();
                 }
                 std::hint::black_box(payload.get());
-                if (index + 1).is_multiple_of(TELL) || index + 1 == last {
+                if (index + 1) % TELL == 0 || index + 1 == last {
                     consumed.set(index + 1);
                 }
             }

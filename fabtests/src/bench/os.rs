@@ -19,7 +19,7 @@ pub(crate) fn involuntary_switches() -> u64 {
     let rc = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     // SAFETY: all zeroes is a valid rusage, and the call may have filled it.
     let usage = unsafe { usage.assume_init() };
-    if rc == 0 { usage.ru_nivcsw.cast_unsigned() } else { 0 }
+    if rc == 0 { usage.ru_nivcsw.unsigned_abs() } else { 0 }
 }
 
 /// Raises the soft limit of open descriptors to the hard limit.

@@ -407,9 +407,9 @@ impl<'a> Sampler<'a> {
 
 /// Returns a size with K or M as its unit.
 pub(crate) fn size_name(size: usize) -> String {
-    if size >= 1 << 20 && size.is_multiple_of(1 << 20) {
+    if size >= 1 << 20 && size % (1 << 20) == 0 {
         format!("{}M", size >> 20)
-    } else if size >= 1 << 10 && size.is_multiple_of(1 << 10) {
+    } else if size >= 1 << 10 && size % (1 << 10) == 0 {
         format!("{}K", size >> 10)
     } else {
         size.to_string()

@@ -44,7 +44,7 @@ impl ShmBarrier {
         while theirs.get() < turn {
             idle()?;
             spins = spins.wrapping_add(1);
-            if spins.is_multiple_of(1024) {
+            if spins % 1024 == 0 {
                 // If both ranks share a processor, the other one has to run.
                 std::thread::yield_now();
             }

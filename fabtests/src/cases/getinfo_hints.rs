@@ -131,7 +131,7 @@ fn parts(rank: &Rank) -> Outcome {
     // A program may store the value as an int, and treat a value that is not positive as
     // unspecified.
     for info in query.offers(|_| {})? {
-        check!(info.ep().protocol.cast_signed() > 0, "{:#x}", info.ep().protocol);
+        check!(info.ep().protocol as i32 > 0, "{:#x}", info.ep().protocol);
     }
     query.one(|hints| (hints.prov_version, hints.protocol_version) = (release, protocol))?;
     query.none("another release", |hints| hints.prov_version = release + 1)?;

@@ -145,8 +145,8 @@ pub(crate) fn after(
                 sys::FI_INT8 | sys::FI_INT16 | sys::FI_INT32 | sys::FI_INT64 | sys::FI_INT128
             );
             let value = if signed {
-                let wide = |bytes| extend(bytes, true).cast_signed();
-                whole(op, wide(target), wide(operand), wide(compare)).cast_unsigned()
+                let wide = |bytes| i128::of(extend(bytes, true));
+                whole(op, wide(target), wide(operand), wide(compare)).bits()
             } else {
                 let wide = |bytes| extend(bytes, false);
                 whole(op, wide(target), wide(operand), wide(compare))
@@ -214,10 +214,10 @@ impl Whole for i128 {
         self.wrapping_mul(other)
     }
     fn bits(self) -> u128 {
-        self.cast_unsigned()
+        u128::from_ne_bytes(self.to_ne_bytes())
     }
     fn of(bits: u128) -> i128 {
-        bits.cast_signed()
+        bits as i128
     }
 }
 

@@ -111,7 +111,7 @@ pub trait Fid {
         self.control_u64(sys::FI_GETWAIT, &mut fd)?;
         // The provider has written an int over the lower half.
         #[expect(clippy::cast_possible_truncation, reason = "the upper half was not written")]
-        let fd = fd.cast_signed() as i32;
+        let fd = fd as i32;
         if fd < 0 {
             return Err(Errno::EBADF);
         }

@@ -69,10 +69,10 @@ pub fn is_process_vm_permitted() -> bool {
     let len = size_of::<u64>();
     let local = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: len };
     let remote = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: len };
-    let pid = std::process::id().cast_signed();
+    let pid = std::process::id() as i32;
     // SAFETY: both ranges are words of this frame, and only `to` is written.
     let n = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
-    n == len.cast_signed()
+    n == len as isize
 }
 
 /// Returns the number of mappings of this process whose names contain `name`.

@@ -62,7 +62,7 @@ impl Word for u32 {
 impl Word for i32 {
     const POINTER: bool = false;
     fn of(word: usize) -> Self {
-        u32::of(word).cast_signed()
+        u32::of(word) as i32
     }
 }
 

@@ -25,7 +25,7 @@ pub fn begin_case() {
 fn end_case() {
     if let Some(&case) = CASE.get().filter(|&&case| case != std::process::id()) {
         // SAFETY: ends the process of the case, and with it all processes it started.
-        unsafe { libc::kill(case.cast_signed(), SIDE_FAILED) };
+        unsafe { libc::kill(case as i32, SIDE_FAILED) };
     }
 }
 
@@ -151,7 +151,7 @@ impl Process {
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let subject = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         // SAFETY: a child of ours that was not waited for, and room for its state.
-        unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, subject) };
+        unsafe { libc::waitid(libc::P_PID, self.0.unsigned_abs(), &raw mut info, subject) };
         info.si_signo != 0
     }
 

@@ -319,7 +319,7 @@ fn domain_attr(attr: &fi_domain_attr, to: &mut Yaml) {
     to.one("progress", names::PROGRESS, attr.data_progress);
     to.one("resource_mgmt", names::RESOURCE_MGMT, attr.resource_mgmt);
     to.one("av_type", names::AV_TYPE, attr.av_type);
-    to.flags("mr_mode", names::MR_MODE, u64::from(attr.mr_mode.cast_unsigned()));
+    to.flags("mr_mode", names::MR_MODE, u64::from(u32::from_ne_bytes(attr.mr_mode.to_ne_bytes())));
     fields!(to, attr: mr_key_size, cq_data_size, cq_cnt, ep_cnt, tx_ctx_cnt, rx_ctx_cnt);
     fields!(to, attr: max_ep_tx_ctx, max_ep_rx_ctx, max_ep_stx_ctx, max_ep_srx_ctx, cntr_cnt);
     fields!(to, attr: mr_iov_limit);

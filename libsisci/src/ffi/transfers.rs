@@ -145,11 +145,10 @@ thread_local! {
 #[inline]
 fn checked_place(sequence: Handle, map: Handle) -> Outcome<Place> {
     let (sequence_at, map_at, moment) = (sequence.addr(), map.addr(), Moment::now());
-    if let Some(last) = LAST_COPY.get()
-        && (last.sequence, last.map) == (sequence_at, map_at)
-        && last.moment == moment
-    {
-        return Ok(last.place);
+    if let Some(last) = LAST_COPY.get() {
+        if (last.sequence, last.map) == (sequence_at, map_at) && last.moment == moment {
+            return Ok(last.place);
+        }
     }
     found_place(sequence, map, moment)
 }
@@ -197,7 +196,7 @@ unsafe fn copy(
     size: usize,
     flags: u32,
 ) -> Outcome<()> {
-    if !offset.is_multiple_of(OFFSET_ALIGN) {
+    if offset % OFFSET_ALIGN != 0 {
         return fail(SciError::OffsetAlignment);
     }
     let remote = std::ptr::with_exposed_provenance_mut(place.at(offset, size)?);
@@ -322,7 +321,7 @@ unsafe extern "C" fn SCITransferBlock(
         let source = object::<Map>(source)?;
         let found = object::<Map>(target)?;
         check_flags(flags, 0)?;
-        if !source_offset.is_multiple_of(OFFSET_ALIGN) {
+        if source_offset % OFFSET_ALIGN != 0 {
             return fail(SciError::OffsetAlignment);
         }
         let local =

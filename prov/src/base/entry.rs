@@ -151,11 +151,10 @@ pub(crate) fn log_err<T>(
     call: fmt::Arguments<'_>,
     result: Result<T, Errno>,
 ) -> Result<T, Errno> {
-    if let Err(errno) = &result
-        && *errno != fi::FI_EAGAIN
-        && !reason::is_logged()
-    {
-        reason::log_line(subsys, call, *errno);
+    if let Err(errno) = &result {
+        if *errno != fi::FI_EAGAIN && !reason::is_logged() {
+            reason::log_line(subsys, call, *errno);
+        }
     }
     result
 }

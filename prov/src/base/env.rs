@@ -298,8 +298,10 @@ pub(crate) fn env() -> &'static Settings {
             warn(Subsys::Core, format_args!("{unknown}"));
         }
         read(query, |name, value, wanted| {
-            let text = format_args!("FI_SCIF_{name}={value}: invalid, default used. Set {wanted}");
-            warn(Subsys::Core, text);
+            warn(
+                Subsys::Core,
+                format_args!("FI_SCIF_{name}={value}: invalid, default used. Set {wanted}"),
+            );
         })
     })
 }

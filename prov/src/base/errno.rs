@@ -32,7 +32,7 @@ pub(crate) fn errno(error: &scif::Error) -> Errno {
 /// # Safety
 /// `buf` is null or has space for `len` bytes.
 pub(crate) unsafe fn strerror(errno: Errno, buf: *mut c_char, len: usize) -> *const c_char {
-    let errno = errno.unsigned_abs().cast_signed();
+    let errno = errno.wrapping_abs();
     let text = match own_text(errno) {
         Some(text) => text.as_ptr(),
         // SAFETY: any number is allowed; the result is a C string, valid at least until this

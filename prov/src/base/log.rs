@@ -239,11 +239,13 @@ pub(crate) fn connect_failed(peer: PortId, why: &dyn fmt::Display, errno: c_int)
         _ => "",
     };
     if LOGGED.first(errno) {
-        let text = format_args!(
-            "no connection to {peer}: {why}{advice}. Sends to it fail if that lasts for \
+        warn(
+            Subsys::EpCtrl,
+            format_args!(
+                "no connection to {peer}: {why}{advice}. Sends to it fail if that lasts for \
              FI_SCIF_CONNECT_TIMEOUT"
+            ),
         );
-        warn(Subsys::EpCtrl, text);
     }
 }
 

@@ -89,9 +89,11 @@ pub(crate) fn bind_ep(st: &mut DomainState, target: Target, ep: u32) -> Result<(
     if waits.watched {
         arm_ep(st, ep);
     }
-    if enabled && let Err(err) = watch_ep(st, ep) {
-        unbind_ep(st, target, ep);
-        return Err(err);
+    if enabled {
+        if let Err(err) = watch_ep(st, ep) {
+            unbind_ep(st, target, ep);
+            return Err(err);
+        }
     }
     Ok(())
 }

@@ -230,7 +230,7 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     guarded(st, ep, |st| match split(st, ep) {
         Ok((e, mut env)) => {
             progress::progress(e, &mut env);
-            if e.links.polls.is_multiple_of(TICK_POLLS) && env.mrs.has_hot() {
+            if e.links.polls % TICK_POLLS == 0 && env.mrs.has_hot() {
                 scif::keep_errno(|| migrate::migrate_candidate(st));
             }
         }
@@ -349,10 +349,10 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
         // no rings.
         e.links.activate_all();
         monitor::note_sleep(e);
-        if e.cm.is_some()
-            && let Ok((e, mut env)) = split(st, ep)
-        {
-            cm::progress(e, &mut env);
+        if e.cm.is_some() {
+            if let Ok((e, mut env)) = split(st, ep) {
+                cm::progress(e, &mut env);
+            }
         }
     }
 }

@@ -54,9 +54,11 @@ fn begin(
         State::Up => return Err(fi::FI_EISCONN),
         State::Down => {
             let call = if call.is_some() { "fi_accept" } else { "fi_connect" };
-            let text =
-                format_args!("{call} of an endpoint whose connection is over: it needs a new one");
-            return entry::refused(Subsys::EpCtrl, text, fi::FI_EOPBADSTATE);
+            return entry::refused(
+                Subsys::EpCtrl,
+                format_args!("{call} of an endpoint whose connection is over: it needs a new one"),
+                fi::FI_EOPBADSTATE,
+            );
         }
     }
     (cm.state, cm.to, cm.number, cm.data) = (state, to, number, data.to_vec());

@@ -138,7 +138,7 @@ pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Len
     let (read, write) = a.kind.blocks(members, is_root);
     let bytes = |blocks: usize| {
         let len = blocks.checked_mul(a.count)?.checked_mul(size)?;
-        isize::try_from(len).ok().map(isize::cast_unsigned)
+        isize::try_from(len).ok().map(isize::unsigned_abs)
     };
     // The working memory holds both buffers.
     bytes(2 * members).ok_or(fi::FI_EINVAL)?;

@@ -117,12 +117,15 @@ impl DomainShared {
             let (eps, avs, mrs) = (st.eps.len() + st.open.seps, st.avs.len(), st.mrs.len());
             let objects = queues + eps + avs + mrs;
             if objects != 0 {
-                let open = format_args!(
-                    "fi_close of a domain with {eps} endpoints, {avs} address vectors, {mrs} \
+                return entry::log_err(
+                    Subsys::Fabric,
+                    format_args!(
+                        "fi_close of a domain with {eps} endpoints, {avs} address vectors, {mrs} \
                     memory regions and {queues} \
                      queues, counters and shared contexts"
+                    ),
+                    Err(fi::FI_EBUSY),
                 );
-                return entry::log_err(Subsys::Fabric, open, Err(fi::FI_EBUSY));
             }
         }
         if let Some(auto) = &self.auto {

@@ -40,12 +40,13 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
     }
     let many = a.flags & fi::FI_MULTI_RECV != 0;
     for ep in &eps {
-        if let Ok((e, mut env)) = split(st, *ep)
-            && (!many && srx::has_unexpected_for(e, &mut env, a)?
-                || srx::source_is_dead(e, &mut env, a)?)
-        {
-            let flags = a.flags | e.cfg.rx_always;
-            return recv::post(e, &mut env, &RecvArgs { flags, ..*a });
+        if let Ok((e, mut env)) = split(st, *ep) {
+            if !many && srx::has_unexpected_for(e, &mut env, a)?
+                || srx::source_is_dead(e, &mut env, a)?
+            {
+                let flags = a.flags | e.cfg.rx_always;
+                return recv::post(e, &mut env, &RecvArgs { flags, ..*a });
+            }
         }
     }
     let state = st.srxs.get_mut(srx).ok_or(fi::FI_EINVAL)?;
@@ -132,10 +133,10 @@ pub(crate) fn cancel(st: &mut DomainState, srx: u32, context: usize) -> Result<(
         else {
             continue;
         };
-        if let Some(number) = multi
-            && state.multis.get(number).is_some_and(Multi::is_filling)
-        {
-            return Err(fi::FI_EAGAIN);
+        if let Some(number) = multi {
+            if state.multis.get(number).is_some_and(Multi::is_filling) {
+                return Err(fi::FI_EAGAIN);
+            }
         }
         let Some(waiting) = state.list(tagged).remove(at) else {
             continue;

@@ -44,16 +44,16 @@ pub(crate) fn cancel_operation(st: &mut DomainState, ep: u32, context: usize) ->
 /// # Errors
 /// `FI_EOPBADSTATE`: the endpoint is not enabled. Errors of the system: no descriptor to wait on.
 pub(crate) fn post(st: &mut DomainState, when: Condition, work: Work) -> Result<(), Errno> {
-    if let Some(ep) = work.ep
-        && !st.eps.get(ep).is_some_and(|e| e.enabled)
-    {
-        return Err(fi::FI_EOPBADSTATE);
+    if let Some(ep) = work.ep {
+        if !st.eps.get(ep).is_some_and(|e| e.enabled) {
+            return Err(fi::FI_EOPBADSTATE);
+        }
     }
     // A thread that waits for the changed counter must also progress the condition of this work.
-    if let Some(cntr) = work.changes()
-        && st.cntrs.get(cntr).is_some_and(|c| !c.waits.is_wide())
-    {
-        bindings::widen(st, cntr)?;
+    if let Some(cntr) = work.changes() {
+        if st.cntrs.get(cntr).is_some_and(|c| !c.waits.is_wide()) {
+            bindings::widen(st, cntr)?;
+        }
     }
     st.triggers.push(when, work);
     run(st);
@@ -127,10 +127,10 @@ fn start(st: &mut DomainState, work: &Work) -> Result<(), Errno> {
     });
     let note = note.ok_or(fi::FI_EAGAIN)?;
     let begun = operate(st, ep, &work.action, mark(note), work.flags | FLAG_DEFERRED_WORK);
-    if begun.is_err()
-        && let Some(e) = st.eps.get_mut(ep)
-    {
-        e.ops.notes.remove(note);
+    if begun.is_err() {
+        if let Some(e) = st.eps.get_mut(ep) {
+            e.ops.notes.remove(note);
+        }
     }
     begun
 }

@@ -142,7 +142,9 @@ impl Triggers {
     pub(crate) fn take(&mut self, mut choose: impl FnMut(u32, &Work) -> bool) -> Vec<Work> {
         let mut taken = Vec::new();
         for (place, list) in &mut self.waiting {
-            taken.extend(list.extract_if(.., |_, work| choose(place.0, work)).map(|(_, w)| w));
+            let chosen = list.iter().filter(|(_, work)| choose(place.0, work));
+            let turns: Vec<_> = chosen.map(|(turn, _)| *turn).collect();
+            taken.extend(turns.iter().filter_map(|turn| list.remove(turn)));
         }
         self.waiting.retain(|_, list| !list.is_empty());
         taken

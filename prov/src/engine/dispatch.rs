@@ -89,9 +89,8 @@ pub(crate) fn flush_peer(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> 
     }
     // An operation may leave a control record that found the ring full. The next operation must
     // not overtake that record.
-    while ep.peers.at(peer).queue.control.is_empty()
-        && let Some(mut op) = ep.peers.at_mut(peer).queue.pending.pop_front()
-    {
+    while ep.peers.at(peer).queue.control.is_empty() {
+        let Some(mut op) = ep.peers.at_mut(peer).queue.pending.pop_front() else { break };
         if try_op(ep, env, peer, &mut op) == Submit::Retry {
             ep.peers.at_mut(peer).queue.pending.push_front(op);
             break;
@@ -99,8 +98,10 @@ pub(crate) fn flush_peer(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> 
         pushed = true;
     }
     pushed |= fragment::progress(ep, peer, conn_id);
-    if pushed && let Some(conn) = ep.links.conn(conn_id) {
-        conn.notify();
+    if pushed {
+        if let Some(conn) = ep.links.conn(conn_id) {
+            conn.notify();
+        }
     }
     idle(ep.peers.at(peer))
 }
@@ -129,10 +130,10 @@ pub(crate) fn fail_pending(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, e
     let p = ep.peers.at_mut(peer);
     for op in std::mem::take(&mut p.queue.pending) {
         // A started operation has a number and is failed by it.
-        if op.started().is_none()
-            && let Some(l) = op.label()
-        {
-            completion::tx_complete(ep, env, l, err);
+        if op.started().is_none() {
+            if let Some(l) = op.label() {
+                completion::tx_complete(ep, env, l, err);
+            }
         }
         if let PendingOp::Coll(out) = op {
             coll_run::on_unsent(ep, env, peer, out.group(), err);

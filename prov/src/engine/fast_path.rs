@@ -129,21 +129,21 @@ impl<D: CompletionSink> InlineRecv<'_, '_, D> {
         if let Some(cntr) = cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             cntr.add(1);
         }
-        if flags & fi::FI_COMPLETION != 0
-            && let Some(cq) = cfg.rx_cq
-        {
-            let class = if is_tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-            let with_data = if has_data { fi::FI_REMOTE_CQ_DATA } else { 0 };
-            let c = Completion {
-                context,
-                flags: fi::FI_RECV | class | with_data,
-                len: len + cfg.prefix,
-                buf: to.addr(),
-                data,
-                tag,
-                src: source_in(cfg, self.peers, env.avs, peer),
-            };
-            self.to.deliver(env.cqs, cq, c);
+        if flags & fi::FI_COMPLETION != 0 {
+            if let Some(cq) = cfg.rx_cq {
+                let class = if is_tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+                let with_data = if has_data { fi::FI_REMOTE_CQ_DATA } else { 0 };
+                let c = Completion {
+                    context,
+                    flags: fi::FI_RECV | class | with_data,
+                    len: len + cfg.prefix,
+                    buf: to.addr(),
+                    data,
+                    tag,
+                    src: source_in(cfg, self.peers, env.avs, peer),
+                };
+                self.to.deliver(env.cqs, cq, c);
+            }
         }
         true
     }

@@ -92,10 +92,10 @@ pub(crate) fn post_peek(
     if data.is_some() {
         flags |= fi::FI_REMOTE_CQ_DATA;
     }
-    if a.flags & fi::FI_CLAIM != 0
-        && let Some(m) = ep.recv.queue(tagged).unexpected.remove(at)
-    {
-        ep.recv.claimed.insert(a.context, m);
+    if a.flags & fi::FI_CLAIM != 0 {
+        if let Some(m) = ep.recv.queue(tagged).unexpected.remove(at) {
+            ep.recv.claimed.insert(a.context, m);
+        }
     }
     let src = peer_conn::source_of(ep, env, peer);
     if let Some(cq) = ep.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {

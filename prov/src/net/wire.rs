@@ -190,7 +190,7 @@ impl EndpointWire {
     fn slot_of(&self, context: *mut c_void) -> Option<usize> {
         let behind = context.addr().checked_sub(self.contexts.as_ptr().addr())?;
         let at = behind / size_of::<Context>();
-        (at < self.contexts.len() && behind.is_multiple_of(size_of::<Context>())).then_some(at)
+        (at < self.contexts.len() && behind % size_of::<Context>() == 0).then_some(at)
     }
 
     fn post_receive(&mut self, slot: usize) -> Result<(), Errno> {

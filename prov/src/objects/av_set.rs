@@ -95,10 +95,10 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         // SAFETY: made by `open` and not used after fi_close.
         let set = unsafe { entry::take::<AvSet, _>(fid) }?;
         let mut st = set.dom.gate.lock();
-        if let Some(state) = st.av_sets.remove(set.index)
-            && let Some(av) = st.avs.get_mut(state.av)
-        {
-            av.sets = av.sets.saturating_sub(1);
+        if let Some(state) = st.av_sets.remove(set.index) {
+            if let Some(av) = st.avs.get_mut(state.av) {
+                av.sets = av.sets.saturating_sub(1);
+            }
         }
         Ok(())
     })

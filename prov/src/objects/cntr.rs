@@ -252,9 +252,11 @@ impl Cntr {
     fn read(&self) -> (u64, u64) {
         let (mut guard, unchanged) = self.dom.gate.lock_noting();
         let st = &mut *guard;
-        if unchanged && let Some(seen) = self.read_again(st) {
-            guard.release_unchanged();
-            return seen;
+        if unchanged {
+            if let Some(seen) = self.read_again(st) {
+                guard.release_unchanged();
+                return seen;
+            }
         }
         st.last_read.set(self.target());
         let waits = st.cntrs.get(self.index).map(|c| &c.waits).filter(|w| !w.fd_is_armed());

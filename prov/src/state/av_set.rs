@@ -33,8 +33,7 @@ pub(crate) fn in_range(av: &AvState, attr: &fi::fi_av_set_attr) -> Result<Vec<u6
     {
         return Err(fi::FI_EINVAL);
     }
-    let named =
-        |addr: &u64| (start..=end).contains(addr) && (addr - start).is_multiple_of(attr.stride);
+    let named = |addr: &u64| (start..=end).contains(addr) && (addr - start) % attr.stride == 0;
     Ok(av.addrs().filter(named).collect())
 }
 

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 
 use libfabric_sys as fi;
 use scif::{Node, PortId, SharedTable};
+use scif_ring::chunks;
 
 use super::port_range::PortRange;
 use crate::base::addr::{self, ADDR_LEN, LocalHost};
@@ -178,14 +179,13 @@ impl SharedAv {
         if at >= CAPACITY {
             return Err(fi::FI_ENOMEM);
         }
-        if at.is_multiple_of(PAGE_WORDS) {
+        if at % PAGE_WORDS == 0 {
             for place in at..at + PAGE_WORDS {
                 self.board.store(place, fi::FI_ADDR_NOTAVAIL);
             }
         }
         let place = ENTRIES + ENTRY_WORDS * at;
-        let (words, _) = bytes.as_chunks::<8>();
-        for (word, value) in words.iter().enumerate() {
+        for (word, value) in chunks(&bytes).enumerate() {
             self.board.store(place + 1 + word, u64::from_ne_bytes(*value));
         }
         self.board.store(place, 1);

@@ -205,14 +205,14 @@ impl AvState {
     }
 
     fn insert_own(&mut self, id: PortId, bytes: [u8; ADDR_LEN], user: Option<u64>) -> Option<u64> {
-        if let Some(index) = self.by_id.get(&id).copied()
-            && let Some(entry) = self.entries.get_mut(index as usize)
-        {
-            entry.refs = entry.refs.checked_add(1)?;
-            entry.user = user.or(entry.user);
-            self.version += 1;
-            entry.inserted = self.version;
-            return Some(u64::from(index));
+        if let Some(index) = self.by_id.get(&id).copied() {
+            if let Some(entry) = self.entries.get_mut(index as usize) {
+                entry.refs = entry.refs.checked_add(1)?;
+                entry.user = user.or(entry.user);
+                self.version += 1;
+                entry.inserted = self.version;
+                return Some(u64::from(index));
+            }
         }
         self.version += 1;
         let range = PortRange::of(&bytes, self.bits);

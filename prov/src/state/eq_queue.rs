@@ -182,22 +182,21 @@ impl EqShared {
 
     fn put(&self, state: &mut EqState, item: Item) {
         state.items.push_back(item);
-        if let Some(waiter) = &self.waiter
-            && !state.signalled
-        {
-            state.signalled = true;
-            waiter.signal();
+        if let Some(waiter) = &self.waiter {
+            if !state.signalled {
+                state.signalled = true;
+                waiter.signal();
+            }
         }
     }
 
     /// Makes the descriptor unreadable once the queue is empty.
     fn settle(&self, state: &mut EqState) {
-        if let Some(waiter) = &self.waiter
-            && state.signalled
-            && state.items.is_empty()
-        {
-            state.signalled = false;
-            waiter.drain();
+        if let Some(waiter) = &self.waiter {
+            if state.signalled && state.items.is_empty() {
+                state.signalled = false;
+                waiter.drain();
+            }
         }
     }
 

@@ -473,8 +473,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if let Some(after) = after {
             self.data = after;
         }
-        let ends_quarter = self.next.is_multiple_of((SLOTS as u64 / 4).max(1));
-        if ends_quarter && self.next.is_multiple_of(SLOTS as u64) {
+        let ends_quarter = self.next % (SLOTS as u64 / 4).max(1) == 0;
+        if ends_quarter && self.next % (SLOTS as u64) == 0 {
             self.lap = next_lap(self.lap);
         }
         if ends_quarter || after.is_some_and(|after| after - self.data_published >= DATA as u64 / 4)

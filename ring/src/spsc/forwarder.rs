@@ -149,7 +149,7 @@ impl<const SLOTS: usize, const DATA: usize> ForwarderOf<SLOTS, DATA> {
 
 /// Returns the lap of record number `index`, whose predecessor belongs to `lap`.
 fn lap_after(lap: u16, index: u64, slots: usize) -> u16 {
-    if index.is_multiple_of(slots as u64) { next_lap(lap) } else { lap }
+    if index % (slots as u64) == 0 { next_lap(lap) } else { lap }
 }
 
 impl<const SLOTS: usize, const DATA: usize> fmt::Debug for ForwarderOf<SLOTS, DATA> {

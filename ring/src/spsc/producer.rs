@@ -5,6 +5,7 @@
 
 use core::fmt;
 
+use crate::chunks::chunks;
 use crate::copy::{self, Mem};
 #[cfg(not(loom))]
 use crate::error::LayoutError;
@@ -408,8 +409,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         let mut head = [0; HEAD_MAX];
         fill(&mut head);
         self.publish(kind, head_len, 0, |p| {
-            let words = head.as_chunks::<8>().0;
-            for (i, word) in words.iter().enumerate().take(head_len.div_ceil(8)) {
+            for (i, word) in chunks(&head).enumerate().take(head_len.div_ceil(8)) {
                 // Word by word, so that a head with known fields stays in registers. SAFETY: i < 7,
                 // and p is the head of a slot, seven aligned words.
                 unsafe { p.cast::<u64>().wrapping_add(i).write(u64::from_ne_bytes(*word)) };

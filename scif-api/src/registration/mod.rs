@@ -45,7 +45,7 @@ const DEATH_NS: u64 = 5_000_000;
 const TRIES: u32 = 64;
 
 fn aligned(n: u64) -> bool {
-    n.is_multiple_of(PAGE as u64)
+    n % (PAGE as u64) == 0
 }
 
 /// Whether the kernel's name of an area is that of memory with movable pages.
@@ -72,7 +72,7 @@ pub(crate) fn register(
     if fixed && !u64::try_from(offset).is_ok_and(|at| aligned(at) && size <= OFFSET_MAX - at) {
         return Err(Failure::Invalid);
     }
-    if len == 0 || !aligned(size) || !addr.is_multiple_of(PAGE) {
+    if len == 0 || !aligned(size) || addr % PAGE != 0 {
         return Err(Failure::Invalid);
     }
     let link = epd.connected()?;
@@ -131,7 +131,7 @@ pub(crate) fn register(
         })
     });
     match made {
-        Ok(()) => Ok(at.cast_signed()),
+        Ok(()) => Ok(at as i64),
         Err(failure) => {
             epd.windows.end_loans(serial);
             if let Err(also) = undo(inner, epd, link, at, size, taken) {
@@ -154,7 +154,7 @@ pub(crate) fn lend(
 ) -> Result<()> {
     let at = u64::try_from(offset).map_err(|_| Failure::Invalid)?;
     let size = len as u64;
-    let is_whole = aligned(size) && aligned(at) && addr.is_multiple_of(PAGE);
+    let is_whole = aligned(size) && aligned(at) && addr % PAGE == 0;
     if len == 0 || !is_whole || addr.checked_add(len).is_none() || size > OFFSET_MAX - at {
         return Err(Failure::Invalid);
     }
@@ -474,11 +474,11 @@ fn is_mapped(inner: &Inner, epd: &Epd, link: &Link, window: &Window, deadline: u
     if epd.over(link) {
         return outlives();
     }
-    if link.peer_pid == process::pid()
-        && let Some(peer) = peer_here(inner, link)
-    {
-        // Its questions are answered by the service thread, which may be this thread.
-        return peer.link().is_none_or(|back| still_maps(&peer, back, window.serial, at, len));
+    if link.peer_pid == process::pid() {
+        if let Some(peer) = peer_here(inner, link) {
+            // Its questions are answered by the service thread, which may be this thread.
+            return peer.link().is_none_or(|back| still_maps(&peer, back, window.serial, at, len));
+        }
     }
     link.send_packet(Packet::MappedQuery { serial: window.serial, at, len });
     loop {

@@ -41,7 +41,7 @@ pub(crate) fn fence_mark(epd: &Epd, side: FenceSide) -> Result<i32> {
     let of_peer = side == FenceSide::Peer;
     let queued = table(link, of_peer).sharers.queued();
     let mark = u32::try_from(queued & MARK_BITS).map_err(|_| Failure::Broken)?;
-    Ok((mark | u32::from(of_peer) << 31).cast_signed())
+    Ok((mark | u32::from(of_peer) << 31) as i32)
 }
 
 /// Waits for the RMAs of a mark (`scif_fence_wait`).
@@ -49,7 +49,7 @@ pub(crate) fn fence_wait(inner: &Inner, epd: &Epd, mark: i32) -> Result<()> {
     let link = epd.connected()?;
     let of_peer = mark < 0;
     let queued = table(link, of_peer).sharers.queued();
-    let ticket = whole(u64::from(mark.cast_unsigned()) & MARK_BITS, queued)?;
+    let ticket = whole(u64::from((mark & i32::MAX).unsigned_abs()), queued)?;
     wait_finished(inner, epd, link, of_peer, ticket)
 }
 

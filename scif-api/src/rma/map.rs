@@ -29,7 +29,7 @@ pub(crate) fn map(
 ) -> Result<usize> {
     let size = len.checked_next_multiple_of(PAGE).ok_or(Failure::NoMemory)?;
     let fixed = flags & MAP_FIXED != 0;
-    if size == 0 || offset % PAGE as i64 != 0 || (fixed && !addr.is_multiple_of(PAGE)) {
+    if size == 0 || offset % PAGE as i64 != 0 || (fixed && addr % PAGE != 0) {
         return Err(Failure::Invalid);
     }
     let link = epd.connected()?;

@@ -63,7 +63,7 @@ impl Filled {
     pub(crate) fn unmap(&self, at: usize, len: usize) -> Result<(), Errno> {
         let mut ranges = take(&self.0);
         let end = len.checked_next_multiple_of(PAGE).and_then(|len| at.checked_add(len));
-        let end = end.filter(|&end| end > at && at.is_multiple_of(PAGE) && !ranges.all.is_empty());
+        let end = end.filter(|&end| end > at && at % PAGE == 0 && !ranges.all.is_empty());
         let Some(end) = end else {
             drop(ranges);
             return pages::unmap(at, len);

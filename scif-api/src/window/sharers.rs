@@ -45,12 +45,12 @@ fn process_token() -> u64 {
 }
 
 fn name(pid: i32, start: u64) -> u64 {
-    start << 32 | u64::from(pid.cast_unsigned())
+    start << 32 | u64::from(pid.unsigned_abs())
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
 fn pid_of(token: u64) -> i32 {
-    (token as u32).cast_signed()
+    token as i32
 }
 
 /// Whether the process of a token has ended.
@@ -295,10 +295,10 @@ mod tests {
         let first = own.queue(&all).unwrap().unwrap();
         // Second sharer: some process that exists.
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
-        let ProcessState::Seen(stat) = process::state_of(child.id().cast_signed()) else {
+        let ProcessState::Seen(stat) = process::state_of(child.id() as i32) else {
             panic!("cannot see a child")
         };
-        all.word(1, TOKEN).unwrap().set(name(child.id().cast_signed(), stat.start));
+        all.word(1, TOKEN).unwrap().set(name(child.id() as i32, stat.start));
         all.word(1, OLDEST).unwrap().set(2);
         all.queued.set(2);
         let third = own.queue(&all).unwrap().unwrap();
@@ -308,7 +308,7 @@ mod tests {
         assert!(!all.finished(2, true).unwrap(), "the other sharer copies");
         own.finish(&all, third).unwrap();
         assert!(!all.finished(3, true).unwrap() && !all.at_rest(true).unwrap());
-        assert_eq!(all.others(), [child.id().cast_signed()]);
+        assert_eq!(all.others(), [child.id() as i32]);
         assert!(all.shared());
         child.kill().unwrap();
         child.wait().unwrap();

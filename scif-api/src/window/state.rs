@@ -252,9 +252,13 @@ impl WindowState {
     /// Ends the loans to an own window.
     pub(crate) fn end_loans(&self, serial: u32) {
         let mut known = take(&self.0);
-        for loan in known.borrowed.extract_if(.., |loan| loan.is_of(serial)) {
-            loan.end();
-        }
+        known.borrowed.retain(|loan| {
+            let ends = loan.is_of(serial);
+            if ends {
+                loan.end();
+            }
+            !ends
+        });
     }
 
     /// Returns the parts of a range of the own arena that are lent.
@@ -274,13 +278,15 @@ impl WindowState {
         // The provider, which is on top of the calls, handles the end of its connections itself.
         for area in maps::except_parts(&mappings(&mapped).unwrap_or_default()) {
             found = true;
-            if replace && let Err(errno) = pages::make_absent(&area) {
-                log::warn!(
-                    "mapping at {:#x} of memory of a lost node could not be replaced: memfd_create \
-                     or mmap: {errno}; accesses raise no SIGBUS and see old data. Restart the \
-                     program",
-                    area.begin
-                );
+            if replace {
+                if let Err(errno) = pages::make_absent(&area) {
+                    log::warn!(
+                        "mapping at {:#x} of memory of a lost node could not be replaced: \
+                         memfd_create or mmap: {errno}; accesses raise no SIGBUS and see old data. \
+                         Restart the program",
+                        area.begin
+                    );
+                }
             }
         }
         found

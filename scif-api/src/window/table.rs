@@ -111,7 +111,7 @@ impl Window {
     fn encode(&self) -> [u64; ENTRY_WORDS] {
         let (place, kind, pid) = match self.place {
             Place::Arena(at) => (at, 0u64, 0u32),
-            Place::Unmoved { addr, pid } => (addr, 1, pid.cast_unsigned()),
+            Place::Unmoved { addr, pid } => (addr, 1, u32::from_ne_bytes(pid.to_ne_bytes())),
         };
         let flags = u64::from(self.read)
             | u64::from(self.write) << 1
@@ -125,7 +125,7 @@ impl Window {
     #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
     pub(crate) fn decode(words: [u64; ENTRY_WORDS]) -> Option<Window> {
         let [offset, len, place, flags, process] = words;
-        let whole = [offset, len, place].iter().all(|n| n.is_multiple_of(PAGE));
+        let whole = [offset, len, place].iter().all(|n| n % PAGE == 0);
         if !whole || len == 0 || offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX + 1) {
             return None;
         }
@@ -134,7 +134,7 @@ impl Window {
                 Place::Arena(place)
             }
             1 if place.checked_add(len).is_some() => {
-                Place::Unmoved { addr: place, pid: (process as u32).cast_signed() }
+                Place::Unmoved { addr: place, pid: process as i32 }
             }
             _ => return None,
         };

@@ -266,7 +266,7 @@ impl Seen {
         let own_pid = nested.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok());
         Some(Seen {
             pid,
-            own_pid: own_pid.unwrap_or_else(|| u64::from(pid.cast_unsigned())),
+            own_pid: own_pid.unwrap_or_else(|| u64::from(pid.unsigned_abs())),
             start,
             state,
             command: printable(text.get(begin + 1..end)?),

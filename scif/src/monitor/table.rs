@@ -150,7 +150,7 @@ impl Table {
             ProcessState::Gone | ProcessState::Hidden => UNKNOWN,
         };
         put(words, process::VERSION, layout::VERSION);
-        put(words, process::PID, u64::from(pid().cast_unsigned()));
+        put(words, process::PID, u64::from(pid().unsigned_abs()));
         put(words, process::START, start);
         put(words, process::OPENED_NS, now_ns());
         put(words, process::RANK, identity.rank.unwrap_or(UNKNOWN));
@@ -241,10 +241,10 @@ impl Drop for Published {
             return;
         }
         with_publication(|publication| {
-            if let Publication::Table(table) = publication
-                && table.creator == self.creator
-            {
-                table.free(self.at);
+            if let Publication::Table(table) = publication {
+                if table.creator == self.creator {
+                    table.free(self.at);
+                }
             }
         });
     }

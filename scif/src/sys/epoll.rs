@@ -33,7 +33,8 @@ impl Epoll {
     /// Calls epoll_ctl(2) through the C library, so that a preloaded stand-in for the device sees
     /// it.
     fn control(&self, op: i32, fd: impl AsFd, events: i32, token: u64) -> Result<(), Errno> {
-        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: token };
+        let events = u32::from_ne_bytes(events.to_ne_bytes());
+        let mut event = libc::epoll_event { events, u64: token };
         let (set, fd) = (self.0.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd());
         // SAFETY: both descriptors are borrowed for the call, and `event` is live.
         keep_errno(|| match unsafe { libc::epoll_ctl(set, op, fd, &raw mut event) } {

@@ -64,7 +64,7 @@ impl FdSet {
             while *word != 0 {
                 let bit = word.trailing_zeros();
                 *word &= *word - 1;
-                each(base + bit.cast_signed());
+                each(base + bit as RawFd);
             }
             base += 64;
         }

@@ -17,8 +17,8 @@ use super::process::last_errno;
 /// EAGAIN: `word` differed from `value` at the call. ETIMEDOUT: the time is over. EINTR: a signal.
 pub fn wait(word: &SharedU32, value: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
     let limit = timeout_ns.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
     });
     let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     keep_errno(|| {
@@ -73,8 +73,8 @@ pub fn wait_any(words: &[(SharedU32, u32)], timeout_ns: Option<u64>) {
     // The limit is an absolute time of CLOCK_MONOTONIC.
     let limit = timeout_ns.map(|ns| super::time::now_ns().saturating_add(ns));
     let limit = limit.map(|at| libc::timespec {
-        tv_sec: (at / 1_000_000_000).cast_signed(),
-        tv_nsec: (at % 1_000_000_000).cast_signed(),
+        tv_sec: (at / 1_000_000_000) as i64,
+        tv_nsec: (at % 1_000_000_000) as i64,
     });
     let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let denied = keep_errno(|| {

@@ -116,14 +116,14 @@ impl PageSizeHint {
         else {
             return;
         };
-        if let Err(errno) = collapse(begin, end - begin)
-            && !SAID.swap(true)
-        {
-            log::warn!(
-                "registered memory has lost its huge pages: MADV_COLLAPSE: {errno}; accesses may \
-                 be slower. Needs Linux 6.1 and free memory in blocks of 2 MiB; check \
-                 /sys/kernel/mm/transparent_hugepage"
-            );
+        if let Err(errno) = collapse(begin, end - begin) {
+            if !SAID.swap(true) {
+                log::warn!(
+                    "registered memory has lost its huge pages: MADV_COLLAPSE: {errno}; accesses \
+                     may be slower. Needs Linux 6.1 and free memory in blocks of 2 MiB; check \
+                     /sys/kernel/mm/transparent_hugepage"
+                );
+            }
         }
     }
 }

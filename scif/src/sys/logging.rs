@@ -15,6 +15,7 @@
 //! limited. No function of this file is on the path of a message: the clock is read only before a
 //! line is printed.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
@@ -125,9 +126,15 @@ pub fn log_to_stderr(library: &'static str, level: log::LevelFilter) {
     take_panics();
 }
 
+/// Returns the text of a panic, which is a string of either kind.
+fn payload_text(payload: &dyn Any) -> Option<&str> {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+}
+
 #[cold]
 fn log_panic(info: &PanicHookInfo<'_>) {
-    let message = info.payload_as_str().unwrap_or("no message");
+    let message = payload_text(info.payload()).unwrap_or("no message");
     let (file, line) = info.location().map_or(("", 0), |at: &Location<'_>| (at.file(), at.line()));
     if log::log_enabled!(log::Level::Error) && PANICS.allows(|report| log::error!("{report}")) {
         log::error!("internal error at {file}:{line}, please report it: {message}");

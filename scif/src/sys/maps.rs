@@ -161,10 +161,10 @@ fn listed(list: &str, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
 
 fn read(list: &str, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     let maps = std::fs::File::open(list)?;
-    if end != usize::MAX
-        && let Some(areas) = query(&maps, begin, end)
-    {
-        return Ok(areas);
+    if end != usize::MAX {
+        if let Some(areas) = query(&maps, begin, end) {
+            return Ok(areas);
+        }
     }
     parse_all(maps, begin, end)
 }

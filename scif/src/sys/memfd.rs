@@ -119,11 +119,10 @@ pub(crate) fn open_named(pid: i32, name: &str, most: usize) -> Result<Vec<OwnedF
             .is_ok_and(|target| target.as_bytes() == wanted.as_bytes());
         let mut is_new =
             || rustix::fs::stat(&path).is_ok_and(|file| known.insert((file.st_dev, file.st_ino)));
-        if is_it
-            && is_new()
-            && let Ok(fd) = open_without_waiting(&path, rustix::fs::OFlags::RDONLY)
-        {
-            found.push(fd);
+        if is_it && is_new() {
+            if let Ok(fd) = open_without_waiting(&path, rustix::fs::OFlags::RDONLY) {
+                found.push(fd);
+            }
         }
     }
     Ok(found)

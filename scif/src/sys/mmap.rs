@@ -218,7 +218,7 @@ impl Mapping {
         write: bool,
     ) -> Result<*mut u8, OutOfRange> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        if !inside || !offset.is_multiple_of(align) || (write && !self.writable) {
+        if !inside || offset % align != 0 || (write && !self.writable) {
             return Err(OutOfRange);
         }
         Ok(self.base.as_ptr().wrapping_add(offset))

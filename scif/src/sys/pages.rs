@@ -375,7 +375,7 @@ fn restore_each(
     file: Option<BorrowedFd<'_>>,
     frees: bool,
 ) -> Result<(), Errno> {
-    if !begin.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) {
+    if begin % PAGE != 0 || end % PAGE != 0 {
         // mremap(2) would round up.
         return Err(Errno::INVAL);
     }

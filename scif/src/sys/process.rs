@@ -64,7 +64,7 @@ pub fn kill_self() {
 
 /// Kills the process group that the process `leader` has made.
 pub fn kill_group(leader: u32) {
-    if let Some(group) = rustix::process::Pid::from_raw(leader.cast_signed()) {
+    if let Some(group) = rustix::process::Pid::from_raw(leader as i32) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
@@ -191,7 +191,7 @@ pub fn lockable() -> Option<u64> {
 /// number, so a low recent descriptor proves enough of them; otherwise a fresh one is tried.
 pub fn descriptors_short(recent: impl AsFd, spare: u64) -> bool {
     let limit = nofile();
-    let beyond = |fd: BorrowedFd<'_>| u64::from(fd.as_raw_fd().cast_unsigned()) + spare >= limit;
+    let beyond = |fd: BorrowedFd<'_>| u64::from(fd.as_raw_fd().unsigned_abs()) + spare >= limit;
     beyond(recent.as_fd())
         && rustix::io::fcntl_dupfd_cloexec(recent, 0).map_or(true, |fresh| beyond(fresh.as_fd()))
 }
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn ended_processes_are_noticed() {
         let mut child = crate::sys::children::spawn(&mut std::process::Command::new("true"));
-        let id = child.id().cast_signed();
+        let id = child.id() as i32;
         let start = std::time::Instant::now();
         // A zombie until it is reaped.
         while !matches!(state_of(id), ProcessState::Seen(Stat { ended: true, .. })) {

@@ -290,7 +290,7 @@ mod tests {
         );
         let mut child = crate::sys::children::spawn(&mut std::process::Command::new("true"));
         child.wait().unwrap();
-        let gone = child.id().cast_signed();
+        let gone = child.id() as i32;
         assert_eq!(
             copy(gone, Direction::Read, &[mem(&mut buf)], &[remote(&good)]),
             Err(AccessError::Gone)

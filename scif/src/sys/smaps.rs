@@ -118,8 +118,10 @@ fn wanted_in(smaps: impl BufRead, begin: usize, end: usize) -> PageSizeHint {
             if area.begin >= end {
                 break;
             }
-        } else if inside && let Some(size) = line.strip_prefix("AnonHugePages:") {
-            any = size.split_whitespace().next() != Some("0");
+        } else if inside {
+            if let Some(size) = line.strip_prefix("AnonHugePages:") {
+                any = size.split_whitespace().next() != Some("0");
+            }
         }
     }
     PageSizeHint::Any

@@ -2,6 +2,8 @@
 //! Trace of a process as a reader sees it. Its bytes may be anything: nothing in them is an index
 //! or a length.
 
+use scif_ring::{chunks, chunks_mut};
+
 use crate::addr::PortId;
 use crate::sys::time::now_ns;
 use crate::trace::event::TraceEvent;
@@ -39,20 +41,20 @@ pub struct TraceImage {
     pub records: Vec<TraceRecord>,
 }
 
+/// Number of bytes of a record.
+const RECORD_BYTES: usize = 8 * RECORD_WORDS;
+
 /// Removes from a copy of the trace of a running process every record that another copy, made
 /// later, shows differently: it was being written. Also notes the time of the copy.
 pub fn confirm(first: &mut [u8], second: &[u8]) {
-    let (records, _) = first.as_chunks_mut::<{ 8 * RECORD_WORDS }>();
-    let (again, _) = second.as_chunks::<{ 8 * RECORD_WORDS }>();
-    let begin = RECORDS / RECORD_WORDS;
-    for (at, record) in records.iter_mut().enumerate().skip(begin) {
-        if again.get(at) != Some(&*record) {
+    let mut again = second.chunks_exact(RECORD_BYTES).skip(RECORDS / RECORD_WORDS);
+    for record in first.chunks_exact_mut(RECORD_BYTES).skip(RECORDS / RECORD_WORDS) {
+        if again.next() != Some(&*record) {
             record.fill(0);
         }
     }
-    let (words, _) = first.as_chunks_mut::<8>();
     for (field, value) in [(Field::EndTicks, clock()), (Field::EndNs, now_ns())] {
-        if let Some(word) = words.get_mut(field as usize) {
+        if let Some(word) = chunks_mut(first).nth(field as usize) {
             *word = value.to_ne_bytes();
         }
     }
@@ -81,8 +83,8 @@ impl TraceImage {
     /// # Errors
     /// Text: the bytes are no trace, or one of another version.
     pub fn parse(bytes: &[u8]) -> Result<TraceImage, String> {
-        let (words, _) = bytes.as_chunks::<8>();
-        let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
+        let words: Vec<u64> = chunks(bytes).map(|word| u64::from_ne_bytes(*word)).collect();
+        let word = |at: usize| words.get(at).copied().unwrap_or(0);
         let field = |field: Field| word(field as usize);
         if field(Field::Magic) != MAGIC {
             return Err("no trace of FI_SCIF_TRACE, or one of another version".to_owned());
@@ -96,12 +98,9 @@ impl TraceImage {
         let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
         let command = String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect();
         let node = u16::try_from(field(Field::Node)).unwrap_or(0);
-        let (records, _) = words.get(RECORDS..).unwrap_or_default().as_chunks::<RECORD_WORDS>();
-        let mut records: Vec<TraceRecord> = records
-            .iter()
+        let mut records: Vec<TraceRecord> = chunks(words.get(RECORDS..).unwrap_or_default())
             .take(CHUNKS * CHUNK_WORDS / RECORD_WORDS)
-            .filter_map(|words| {
-                let [time, names, tag, size] = words.map(u64::from_ne_bytes);
+            .filter_map(|&[time, names, tag, size]: &[u64; RECORD_WORDS]| {
                 let (port, peer, event) = decode([names, tag, size]).filter(|_| time != 0)?;
                 Some(TraceRecord { ns: scale.ns(time)?, own: PortId::new(node, port), peer, event })
             })

@@ -106,7 +106,7 @@ fn matrix(page: &mut Page, job: &TrafficJob) {
     }
     for (row, amounts) in job.sent.iter().enumerate() {
         let y = top + row * cell;
-        if let Some(name) = names.get(row).filter(|_| row.is_multiple_of(every)) {
+        if let Some(name) = names.get(row).filter(|_| row % every == 0) {
             page.label((LEFT - 8, y + cell / 2 + 4), "end", name);
         }
         for (column, amount) in amounts.iter().take(names.len()).enumerate() {
@@ -174,7 +174,7 @@ fn waiting(page: &mut Page, job: &TrafficJob) {
         let percent = waiting_percent(process);
         page.bar((LEFT, y), (INNER, height - 2), "#eeeeee");
         page.bar((LEFT, y), (share(percent, 100, INNER), height - 2), "#d1803c");
-        if at.is_multiple_of(every) {
+        if at % every == 0 {
             page.label((LEFT - 8, y + height / 2 + 4), "end", &process.name());
             let text = format!("{percent}% of {}", seconds(process.open_ns));
             page.label((LEFT + 6, y + height / 2 + 4), "start", &text);

@@ -37,13 +37,12 @@ impl Storm<'_> {
 
     pub(super) fn serve_link(&mut self, id: RankId, link: &mut Link) -> Outcome<bool> {
         if let Some(gone) = link.gone {
-            if link.open > 0
+            let probes = link.open > 0
                 && !link.history.called
                 && !link.limits.broken
                 && link.ready
-                && (!link.limits.silent || now_ns().saturating_sub(gone) > SILENT_NS)
-                && let Some(ep) = link.ep.clone()
-            {
+                && (!link.limits.silent || now_ns().saturating_sub(gone) > SILENT_NS);
+            if let Some(ep) = link.ep.clone().filter(|_| probes) {
                 // For the provider a peer that died before the first attempt to connect has not
                 // started. A send ends the receives that name it.
                 check!(

@@ -184,7 +184,7 @@ pub(crate) fn apply(
         return Err(fi::FI_EOPNOTSUPP);
     }
     let len = target.len();
-    let agree = len.is_multiple_of(datatype.size())
+    let agree = len % datatype.size() == 0
         && (op == ElementOp::Read || operand.len() == len)
         && (!op.is_swap() || compare.len() == len)
         && (result.is_empty() || result.len() == len);
@@ -234,7 +234,7 @@ pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) ->
     else {
         return Err(fi::FI_EOPNOTSUPP);
     };
-    if target.len() != operand.len() || !target.len().is_multiple_of(datatype.size()) {
+    if target.len() != operand.len() || target.len() % datatype.size() != 0 {
         return Err(fi::FI_EINVAL);
     }
     match datatype {
@@ -277,7 +277,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn run<E: Element>(self) {
         // All elements have the alignment of the first: either all are aligned or none is.
-        let direct = E::SIZE <= 8 && self.target.addr().is_multiple_of(E::SIZE);
+        let direct = E::SIZE <= 8 && self.target.addr() % E::SIZE == 0;
         let guard = (!direct)
             .then(|| scif::keep_errno(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner)));
         for at in (0..self.target.len()).step_by(E::SIZE) {

@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use libfabric_sys as fi;
 use scif::{ConnId, Exports, LinkEvent, Reason};
+use scif_ring::chunks;
 use scif_ring::copy::Mem;
 
 use crate::domain::{calls, cm};
@@ -225,7 +226,7 @@ impl RawPeer<'_> {
     fn try_recv_msg(&mut self, conn: ConnId) -> Option<(u8, Vec<u64>, usize)> {
         let ring = self.sock.conn(conn).unwrap().rx();
         let record = ring.peek().unwrap()?;
-        let words = record.head().as_chunks::<8>().0.iter();
+        let words = chunks::<u8, 8>(record.head());
         let heard =
             (record.kind, words.map(|w| u64::from_ne_bytes(*w)).collect(), record.body.len());
         ring.advance();

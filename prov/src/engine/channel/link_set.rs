@@ -309,10 +309,10 @@ impl LinkSet {
             return false;
         };
         link.empty = link.empty.saturating_add(1);
-        if link.empty >= FLUSH_AFTER
-            && let Some(c) = self.sock.conn(link.conn)
-        {
-            c.rx().flush();
+        if link.empty >= FLUSH_AFTER {
+            if let Some(c) = self.sock.conn(link.conn) {
+                c.rx().flush();
+            }
         }
         if idle_after.is_none_or(|after| link.empty < after) {
             return false;
@@ -380,7 +380,7 @@ impl LinkSet {
     #[inline]
     pub(crate) fn sweep(&mut self) {
         let every = if self.sweep_left > 0 { SWEEP_EVERY } else { SWEEP_SLOW };
-        if self.polls.is_multiple_of(every) {
+        if self.polls % every == 0 {
             self.sweep_step();
         }
     }

@@ -46,11 +46,11 @@ pub(crate) fn tx_posted(ep: &mut Endpoint, env: &mut Env<'_>, op: CompletionInfo
     if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
         cntr.add(1);
     }
-    if op.flags & fi::FI_COMPLETION != 0
-        && let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
-    {
-        let c = Completion::new(op.context, op.op_kind.cq_flags(), op.tag);
-        cq.success(Completion { len: op.len, ..c });
+    if op.flags & fi::FI_COMPLETION != 0 {
+        if let Some(cq) = ep.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            let c = Completion::new(op.context, op.op_kind.cq_flags(), op.tag);
+            cq.success(Completion { len: op.len, ..c });
+        }
     }
 }
 

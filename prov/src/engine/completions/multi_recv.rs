@@ -52,10 +52,10 @@ pub(crate) fn unlist_many(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvI
 /// Notes that the list entry of a buffer is gone. Reports a release by a completion of its own.
 pub(crate) fn release(ep: &mut Endpoint, env: &mut Env<'_>, many: MultiRecvId) {
     let context = buffer(ep, env, many).map(|buffer| buffer.context);
-    if unlist_many(ep, env, many)
-        && let Some(context) = context
-    {
-        report_released_buffer(ep, env, context);
+    if unlist_many(ep, env, many) {
+        if let Some(context) = context {
+            report_released_buffer(ep, env, context);
+        }
     }
 }
 

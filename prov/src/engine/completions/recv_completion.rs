@@ -51,11 +51,11 @@ pub(crate) fn report_recv(
         flags |= fi::FI_REMOTE_CQ_DATA;
     }
     let mut wanted = target.flags & fi::FI_COMPLETION != 0;
-    if let Some(many) = target.multi
-        && multi_recv::end_piece(ep, env, many)
-    {
-        flags |= fi::FI_MULTI_RECV;
-        wanted = true;
+    if let Some(many) = target.multi {
+        if multi_recv::end_piece(ep, env, many) {
+            flags |= fi::FI_MULTI_RECV;
+            wanted = true;
+        }
     }
     if let Some(held) = &target.entry {
         give_back(ep, env, held.clone());
@@ -115,10 +115,10 @@ pub(crate) fn cancel_recv(
             continue;
         };
         let multi = ep.recv.queue(tagged).posted.get_mut(at).and_then(|p| p.multi);
-        if let Some(MultiRecvId::Own(number)) = multi
-            && ep.recv.multis.get(number).is_some_and(Multi::is_filling)
-        {
-            return Err(fi::FI_EAGAIN);
+        if let Some(MultiRecvId::Own(number)) = multi {
+            if ep.recv.multis.get(number).is_some_and(Multi::is_filling) {
+                return Err(fi::FI_EAGAIN);
+            }
         }
         if let Some(posted) = ep.recv.queue(tagged).posted.remove(at) {
             fail_posted(ep, env, tagged, posted, fi::FI_ECANCELED);
@@ -140,10 +140,10 @@ pub(crate) fn fail_posted(
         ep.recv.directed -= 1;
     }
     let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-    if let Some(many) = posted.multi
-        && multi_recv::unlist_many(ep, env, many)
-    {
-        flags |= fi::FI_MULTI_RECV;
+    if let Some(many) = posted.multi {
+        if multi_recv::unlist_many(ep, env, many) {
+            flags |= fi::FI_MULTI_RECV;
+        }
     }
     let src = if posted.src == ANY {
         fi::FI_ADDR_NOTAVAIL

@@ -170,12 +170,13 @@ fn control_or_queue(
 ) {
     let p = ep.peers.at_mut(peer);
     let Some(conn) = p.tx else { return };
-    if p.queue.control.is_empty()
-        && let Some(c) = ep.links.conn(conn)
-        && c.tx().push_slice(kind, head.as_slice(), body).is_ok()
-    {
-        c.notify();
-        return;
+    if p.queue.control.is_empty() {
+        if let Some(c) = ep.links.conn(conn) {
+            if c.tx().push_slice(kind, head.as_slice(), body).is_ok() {
+                c.notify();
+                return;
+            }
+        }
     }
     let Some(body) = copy_of(body).filter(|_| p.queue.control.try_reserve(1).is_ok()) else {
         return exhaust(ep, peer);

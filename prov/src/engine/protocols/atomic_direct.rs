@@ -7,7 +7,7 @@
 
 use libfabric_sys as fi;
 use scif::{Access, ConnId};
-use scif_ring::Mem;
+use scif_ring::{Mem, chunks};
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::engine::completions::completion;
@@ -55,12 +55,12 @@ pub(crate) fn try_direct(
     else {
         return false;
     };
-    let ([segment], Some((operand, compare))) =
-        (list.as_chunks::<SEGMENT>().0, operands.split_at_checked(op.len))
+    let (Ok(segment), Some((operand, compare))) =
+        (<&[u8; SEGMENT]>::try_from(list), operands.split_at_checked(op.len))
     else {
         return false;
     };
-    let mut words = segment.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w));
+    let mut words = chunks(segment).map(|w| u64::from_ne_bytes(*w));
     let (Some(addr), Some(_), Some(key)) = (words.next(), words.next(), words.next()) else {
         return false;
     };
@@ -172,7 +172,7 @@ fn execute_here(
     let keys = c.keys()?;
     let (slot, generation, entry) = keys.find(key)?;
     let remote = place(&entry, &op.segment, needed).ok()?;
-    if !remote.addr.is_multiple_of(size as u64) {
+    if remote.addr % (size as u64) != 0 {
         return None;
     }
     let target = if near {

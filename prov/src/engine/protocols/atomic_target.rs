@@ -5,6 +5,7 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
+use scif_ring::chunks;
 use scif_ring::copy::Mem;
 use scif_ring::spsc::Record;
 
@@ -82,12 +83,11 @@ pub(crate) fn execute(
         return (fi::FI_EOPNOTSUPP, 0);
     }
     let right = rights(op, kind != AtomicKind::Write);
-    let (segments, _) = list.as_chunks::<SEGMENT>();
     let mut targets: Vec<Mem> = Vec::new();
     let mut first_key = None;
     let mut total = 0usize;
-    for segment in segments {
-        let mut words = segment.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w));
+    for segment in list.chunks_exact(SEGMENT) {
+        let mut words = chunks(segment).map(|w| u64::from_ne_bytes(*w));
         let mut next = || words.next().unwrap_or(0);
         let (addr, len, key) = (next(), next(), next());
         first_key.get_or_insert(key);

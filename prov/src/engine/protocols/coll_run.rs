@@ -416,8 +416,10 @@ pub(crate) fn on_data(
     }
     ep.stats.received.add(body.len());
     ep.peers.note(peer, || TraceEvent::new(EventKind::Received, 0, body.len(), 0));
-    if whole && let Some(addr) = addr {
-        progress(ep, env, addr, seq);
+    if whole {
+        if let Some(addr) = addr {
+            progress(ep, env, addr, seq);
+        }
     }
     Ok(true)
 }
@@ -425,10 +427,10 @@ pub(crate) fn on_data(
 /// Stops reading from a member that is too far ahead.
 #[cold]
 fn pause(ep: &mut Endpoint, peer: PeerId) {
-    if let Some(coll) = &mut ep.coll
-        && !std::mem::replace(&mut ep.peers.at_mut(peer).ahead, true)
-    {
-        coll.held.push(peer);
+    if let Some(coll) = &mut ep.coll {
+        if !std::mem::replace(&mut ep.peers.at_mut(peer).ahead, true) {
+            coll.held.push(peer);
+        }
     }
 }
 
@@ -519,9 +521,10 @@ pub(crate) fn refuse(ep: &mut Endpoint, addr: u64, err: Errno) {
                 // The bound protects against a member that never sends its request.
                 if refused.len() >= READY_MAX
                     && refused.iter().filter(|r| r.peer == peer).count() >= READY_MAX
-                    && let Some(oldest) = refused.iter().position(|r| r.peer == peer)
                 {
-                    refused.remove(oldest);
+                    if let Some(oldest) = refused.iter().position(|r| r.peer == peer) {
+                        refused.remove(oldest);
+                    }
                 }
                 refused.push(Refused { peer, membership: group.membership, err });
             }

@@ -42,11 +42,13 @@ pub(crate) fn keep_bytes<T>(
             return Err(RecordError::NoMemory);
         }
         let short = held > SHARE_MIN && limits.process.get() + bytes > limits.max;
-        if !short && let Some(place) = allocate() {
-            load.add(bytes);
-            limits.process.add(bytes);
-            let charge = Charge { bytes, peer: load, process: limits.process };
-            return Ok((place, charge));
+        if !short {
+            if let Some(place) = allocate() {
+                load.add(bytes);
+                limits.process.add(bytes);
+                let charge = Charge { bytes, peer: load, process: limits.process };
+                return Ok((place, charge));
+            }
         }
         if !make_room(ep, env, peer) {
             return Err(RecordError::NoMemory);
@@ -125,9 +127,8 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, d
         let dead = departed.iter().filter(|d| d.died);
         dead.map(|d| d.load.get()).sum()
     };
-    while dead(&ep.recv.limits.departed) > DEAD_MAX
-        && let Some(first) = ep.recv.limits.departed.iter().position(|d| d.died)
-    {
+    while dead(&ep.recv.limits.departed) > DEAD_MAX {
+        let Some(first) = ep.recv.limits.departed.iter().position(|d| d.died) else { break };
         let first = ep.recv.limits.departed.remove(first);
         drop_unexpected(ep, env, &first.load);
     }

@@ -101,10 +101,10 @@ fn on_stream(
     }
     copy_iov(m.target.iov.as_slice(), *done, &[body], 0, body.len());
     *done += body.len();
-    if *done == m.want
-        && let Some(at) = ep.rndv.order.iter().position(|i| *i == index)
-    {
-        rendezvous::end_incoming(ep, env, at, index, 0);
+    if *done == m.want {
+        if let Some(at) = ep.rndv.order.iter().position(|i| *i == index) {
+            rendezvous::end_incoming(ep, env, at, index, 0);
+        }
     }
     Ok(())
 }

@@ -83,7 +83,7 @@ pub(crate) fn note_answer(port: PortId) {
 fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> bool) {
     let process = conn.peer_process();
     // Peers in this process are not remembered.
-    let foreign = process.0 != std::process::id().cast_signed();
+    let foreign = process.0 != std::process::id() as i32;
     let stuck = || STUCK.lock().unwrap_or_else(PoisonError::into_inner);
     let mut polls = 0;
     while busy(conn) && conn.may_be_copying() {
@@ -246,10 +246,11 @@ pub(crate) fn end_fetches(ep: &mut Endpoint) -> Vec<(RecvTarget, MsgEnvelope)> {
         if let RndvState::CoopCopy { block, .. }
         | RndvState::Draining { block }
         | RndvState::Ending { block, .. } = m.how
-            && let Some(conn) = ep.links.conn(m.conn())
         {
-            conn.rx_claim(block).close();
-            wait_for_peer(conn, end, |conn| conn.rx_claim(block).open_parts() > 0);
+            if let Some(conn) = ep.links.conn(m.conn()) {
+                conn.rx_claim(block).close();
+                wait_for_peer(conn, end, |conn| conn.rx_claim(block).open_parts() > 0);
+            }
         }
         fetched.push((m.target, m.arrival));
     }

@@ -130,7 +130,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let (path, produced) = (ep.cfg.rma_path, c.tx().produced());
     let posted = &mut p.rma.posted;
     let by_ring = posted.take_ring(|| c.polled_ns()) || path == RmaPath::Ring;
-    let is_served = ep.stats.rma.ops.is_multiple_of(SERVED_EVERY);
+    let is_served = ep.stats.rma.ops % SERVED_EVERY == 0;
     if !by_ring && is_served || posted.is_poll_due(produced) {
         serve(ep, env, conn, peer);
         progress(ep, env, peer);
@@ -238,12 +238,13 @@ fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
         return;
     }
     let mut left = SERVED_MAX;
-    while let Batch::Handled(count) = posted_write_target::execute(ep, env, (conn, peer), left)
-        && count < left
-    {
+    while let Batch::Handled(count) = posted_write_target::execute(ep, env, (conn, peer), left) {
+        if count >= left {
+            break;
+        }
         left -= count;
     }
-    if ep.stats.rma.ops.is_multiple_of(SHOWN_EVERY) {
+    if ep.stats.rma.ops % SHOWN_EVERY == 0 {
         ep.links.sock.bell().set_polled(scif::now_ns());
     }
 }

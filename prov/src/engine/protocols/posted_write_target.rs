@@ -138,10 +138,8 @@ pub(crate) fn execute(
         Execution::Execute => {
             let mut last = None;
             let mut bytes = 0;
-            while count < most.min(BATCH)
-                && bytes < BATCH_BYTES
-                && let Some(len) = execute_one(ep, env, (conn, peer), &mut last)
-            {
+            while count < most.min(BATCH) && bytes < BATCH_BYTES {
+                let Some(len) = execute_one(ep, env, (conn, peer), &mut last) else { break };
                 count += 1;
                 bytes += len;
             }
@@ -152,11 +150,11 @@ pub(crate) fn execute(
             }
         }
     }));
-    if begun == Execution::Execute
-        && let Some(c) = ep.links.conn(conn)
-    {
-        c.rx().publish_executed();
-        c.rx().end_execution();
+    if begun == Execution::Execute {
+        if let Some(c) = ep.links.conn(conn) {
+            c.rx().publish_executed();
+            c.rx().end_execution();
+        }
     }
     match (handled, count) {
         (Err(_), _) => Batch::Panicked,

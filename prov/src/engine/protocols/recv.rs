@@ -194,13 +194,13 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Re
         since_ns: ep.links.clock_ns(),
         multi,
     };
-    if multi.is_none()
-        && let Some(at) = sep_source::match_unexpected(ep, env, tagged, src, tag, ignore)
-    {
-        if let Some(m) = ep.recv.queue(tagged).unexpected.remove(at) {
-            receive_unexpected(ep, env, posted.into_target(tagged), m);
+    if multi.is_none() {
+        if let Some(at) = sep_source::match_unexpected(ep, env, tagged, src, tag, ignore) {
+            if let Some(m) = ep.recv.queue(tagged).unexpected.remove(at) {
+                receive_unexpected(ep, env, posted.into_target(tagged), m);
+            }
+            return Ok(());
         }
-        return Ok(());
     }
     if src != ANY
         && ep.cfg.watches_sources()
@@ -214,11 +214,10 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Re
     if let Some(many) = multi {
         fill(ep, env, many, tagged, (src, tag, ignore));
     }
-    if src != ANY
-        && ep.peers.at(src).state.has_failed()
-        && let Some(posted) = ep.recv.queue(tagged).posted.remove(at)
-    {
-        recv_completion::fail_posted(ep, env, tagged, posted, fi::FI_ECONNRESET);
+    if src != ANY && ep.peers.at(src).state.has_failed() {
+        if let Some(posted) = ep.recv.queue(tagged).posted.remove(at) {
+            recv_completion::fail_posted(ep, env, tagged, posted, fi::FI_ECONNRESET);
+        }
     }
     Ok(())
 }
@@ -254,9 +253,10 @@ pub(crate) fn fill(
     tagged: bool,
     (src, tag, ignore): (PeerId, u64, u64),
 ) {
-    while multi_recv::buffer(ep, env, many).is_some_and(|buffer| !buffer.retired)
-        && let Some(at) = sep_source::match_unexpected(ep, env, tagged, src, tag, ignore)
-    {
+    while multi_recv::buffer(ep, env, many).is_some_and(|buffer| !buffer.retired) {
+        let Some(at) = sep_source::match_unexpected(ep, env, tagged, src, tag, ignore) else {
+            break;
+        };
         let waiting = ep.recv.queue(tagged).unexpected.get_mut(at);
         let Some((peer, tag, len)) = waiting.map(|m| (m.peer, m.tag, m.len)) else {
             return;

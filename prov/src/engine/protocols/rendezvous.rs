@@ -10,7 +10,7 @@
 
 use libfabric_sys as fi;
 use scif::trace::{EventKind, TraceEvent};
-use scif::{Access, AccessError, RemoteMem};
+use scif::{Access, AccessError, ConnId, RemoteMem};
 use scif_ring::copy::Mem;
 
 use crate::engine::completions::recv_completion;
@@ -89,19 +89,14 @@ pub(crate) fn start(
         && want >= BOTH_SIDES_MIN
         && crate::base::env::env().coop_copy
         && !sends_to(ep, arrival.peer)
-        && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
     {
-        proto = select_proto(ep, arrival.peer, want);
-        let part = part_size(want, ep.rndv.order.is_empty());
-        let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
-        if proto != Some(RndvProto::Fragments)
-            && let (Some(c), Ok(part_len)) = (ep.links.conn(rts.conn()), u32::try_from(part))
-        {
-            if crate::base::env::env().migrate {
-                still = Some(scif::Arrival::new(to.addr(), to.len()));
-            }
-            c.rx_claim(block).offer(generation, to.addr() as u64, want as u64, part_len, parts);
-            how = RndvState::CoopCopy { block, generation, part, parts, repeated: false, own: 0 };
+        if let (Some(block), Some(to)) = (rts.block, target.iov.contiguous()) {
+            proto = select_proto(ep, arrival.peer, want);
+            let offered = match proto {
+                Some(RndvProto::Fragments) => None,
+                _ => offer_parts(ep, conn, block, &to, want),
+            };
+            (how, still) = offered.unwrap_or((how, None));
         }
     }
     let reading =
@@ -130,6 +125,26 @@ pub(crate) fn start(
         ep.stats.fallbacks += u64::from(denied);
         send_cts(ep, index, refused);
     }
+}
+
+/// Offers the parts of a message in a claim block, to be copied by both sides. Returns the state of
+/// the transfer, and the mark of a buffer into which the peer copies.
+fn offer_parts(
+    ep: &mut Endpoint,
+    conn: ConnId,
+    (block, generation): (usize, u32),
+    to: &Mem,
+    want: usize,
+) -> Option<(RndvState, Option<scif::Arrival>)> {
+    let part = part_size(want, ep.rndv.order.is_empty());
+    let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
+    let c = ep.links.conn(conn)?;
+    let part_len = u32::try_from(part).ok()?;
+    let migrates = crate::base::env::env().migrate;
+    let still = migrates.then(|| scif::Arrival::new(to.addr(), to.len()));
+    c.rx_claim(block).offer(generation, to.addr() as u64, want as u64, part_len, parts);
+    let how = RndvState::CoopCopy { block, generation, part, parts, repeated: false, own: 0 };
+    Some((how, still))
 }
 
 /// Records the begin of a copy by this side or by both.
@@ -421,11 +436,11 @@ fn run_coop_sends(ep: &mut Endpoint) {
             _ => HELP_DEPTH,
         };
         ep.rndv.coop_next = at + 1;
-        if let Some(id) = ep.rndv.coop_sends.get(at).copied()
-            && coop_copy(ep, id)
-        {
-            ep.rndv.coop_sends.remove(at);
-            ep.rndv.coop_next = at;
+        if let Some(id) = ep.rndv.coop_sends.get(at).copied() {
+            if coop_copy(ep, id) {
+                ep.rndv.coop_sends.remove(at);
+                ep.rndv.coop_next = at;
+            }
         }
     }
 }
@@ -461,9 +476,8 @@ fn coop_copy(ep: &mut Endpoint, id: u64) -> bool {
     let (most, share) = takes(offer.parts, more);
     // Bounds the work that a malicious receiver can cause in one call.
     let mut left = offer.parts;
-    while left > 0
-        && let Some(taken) = claim.claim_front(generation, offer.parts, most, share)
-    {
+    while left > 0 {
+        let Some(taken) = claim.claim_front(generation, offer.parts, most, share) else { break };
         let (off, count) = (taken.start as usize * part, taken.end - taken.start);
         left = left.saturating_sub(count);
         let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {

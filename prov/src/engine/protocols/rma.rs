@@ -187,26 +187,26 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
         if !ep.links.conn(conn).is_some_and(|c| c.is_up()) {
             return Submit::Retry;
         }
-        if !op.through_ring
-            && let Some(outcome) = attempt(ep, peer, op)
-        {
-            match outcome {
-                Ok(()) => {
-                    finish_direct(ep, env, peer, &op.rma, op.data, op.label());
-                    return Submit::Done;
-                }
-                Err(NotDirect::Failed(err)) => {
-                    completion::tx_complete(ep, env, op.label(), err);
-                    return Submit::Done;
-                }
-                Err(NotDirect::Later) => return Submit::Retry,
-                Err(NotDirect::Started(number)) => {
-                    op.dma = Some(number);
-                    return Submit::Retry;
-                }
-                Err(NotDirect::Ring) => {
-                    let denied = ep.links.conn(conn).is_some_and(|c| is_denied(c));
-                    ep.stats.fallbacks += u64::from(denied);
+        if !op.through_ring {
+            if let Some(outcome) = attempt(ep, peer, op) {
+                match outcome {
+                    Ok(()) => {
+                        finish_direct(ep, env, peer, &op.rma, op.data, op.label());
+                        return Submit::Done;
+                    }
+                    Err(NotDirect::Failed(err)) => {
+                        completion::tx_complete(ep, env, op.label(), err);
+                        return Submit::Done;
+                    }
+                    Err(NotDirect::Later) => return Submit::Retry,
+                    Err(NotDirect::Started(number)) => {
+                        op.dma = Some(number);
+                        return Submit::Retry;
+                    }
+                    Err(NotDirect::Ring) => {
+                        let denied = ep.links.conn(conn).is_some_and(|c| is_denied(c));
+                        ep.stats.fallbacks += u64::from(denied);
+                    }
                 }
             }
         }
@@ -397,16 +397,18 @@ pub(crate) fn reach(
             c.my_mark().clear();
             return Err(NotDirect::Ring);
         }
-        if !near && let Some(window) = c.mapped((slot, generation), &entry, &remote) {
-            match iov {
-                [one] if rma.len() == 1 && write => window.copy_from(one),
-                [one] if rma.len() == 1 => one.copy_from(&window),
-                _ if write => copy_iov(&[window], 0, iov, offset, segment.len),
-                _ => copy_iov(iov, offset, &[window], 0, segment.len),
-            };
-            c.my_mark().clear();
-            offset += segment.len;
-            continue;
+        if !near {
+            if let Some(window) = c.mapped((slot, generation), &entry, &remote) {
+                match iov {
+                    [one] if rma.len() == 1 && write => window.copy_from(one),
+                    [one] if rma.len() == 1 => one.copy_from(&window),
+                    _ if write => copy_iov(&[window], 0, iov, offset, segment.len),
+                    _ => copy_iov(iov, offset, &[window], 0, segment.len),
+                };
+                c.my_mark().clear();
+                offset += segment.len;
+                continue;
+            }
         }
         // The process id of a dead peer may belong to another process. The ring path detects a
         // dead peer.

@@ -73,10 +73,10 @@ impl Recorder {
     /// Changes the traffic. Only the report of the process takes the lock as well. A forked child
     /// leaves its copy alone, which may be locked for ever.
     fn change(&mut self, change: impl FnOnce(&mut EndpointTraffic)) {
-        if let Some(traffic) = &self.traffic
-            && !self.creator.is_ancestor()
-        {
-            change(&mut traffic.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(traffic) = &self.traffic {
+            if !self.creator.is_ancestor() {
+                change(&mut traffic.lock().unwrap_or_else(PoisonError::into_inner));
+            }
         }
     }
 }

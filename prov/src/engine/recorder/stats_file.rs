@@ -62,11 +62,11 @@ pub(crate) fn enter(traffic: EndpointTraffic) -> Arc<Mutex<EndpointTraffic>> {
         if all.creator.is_none_or(Maker::is_ancestor) {
             *all = Endpoints::of(Some(Maker::here()));
         }
-        if all.list.len() >= CLOSED_MAX
-            && let Some(at) = all.list.iter().position(|traffic| lock(traffic).is_closed())
-        {
-            all.list.remove(at);
-            all.dropped += 1;
+        if all.list.len() >= CLOSED_MAX {
+            if let Some(at) = all.list.iter().position(|traffic| lock(traffic).is_closed()) {
+                all.list.remove(at);
+                all.dropped += 1;
+            }
         }
         let traffic = Arc::new(Mutex::new(traffic));
         all.list.push(Arc::clone(&traffic));

@@ -109,10 +109,10 @@ impl EndpointTraffic {
         };
         path.ops += 1;
         path.bytes += len;
-        if matches!(kind, EventKind::SentInline | EventKind::SentRing | EventKind::RtsSent)
-            && let Some(class) = self.sizes.get_mut((u64::BITS - len.leading_zeros()) as usize)
-        {
-            *class += 1;
+        if matches!(kind, EventKind::SentInline | EventKind::SentRing | EventKind::RtsSent) {
+            if let Some(class) = self.sizes.get_mut((u64::BITS - len.leading_zeros()) as usize) {
+                *class += 1;
+            }
         }
     }
 

@@ -165,7 +165,7 @@ impl PostedWrites {
     pub(crate) fn is_repeated(&self, segment: &RmaIov, produced: u64) -> bool {
         self.last_region.is_some_and(|region| region.contains(segment))
             && self.only_writes_end == produced
-            && !produced.is_multiple_of(CHECKPOINT)
+            && produced % CHECKPOINT != 0
             && self
                 .writes
                 .front()
@@ -182,7 +182,7 @@ impl PostedWrites {
     /// Whether a poll is due before record number `produced` is pushed.
     #[inline]
     pub(crate) fn is_poll_due(&self, produced: u64) -> bool {
-        produced.is_multiple_of(CHECKPOINT) && !self.writes.is_empty()
+        produced % CHECKPOINT == 0 && !self.writes.is_empty()
     }
 
     /// Whether the next write takes the ring. If not, counts a direct access. `polled`: published

@@ -104,11 +104,11 @@ impl<T> List<T> {
     /// Drops an entry in place, without moving it out.
     #[inline(always)]
     pub(crate) fn forget(&mut self, at: u32) {
-        if let Some(node) = self.node_mut(at)
-            && node.value.is_some()
-        {
-            node.value = None;
-            self.unlink(at);
+        if let Some(node) = self.node_mut(at) {
+            if node.value.is_some() {
+                node.value = None;
+                self.unlink(at);
+            }
         }
     }
 
@@ -163,10 +163,10 @@ impl<T> List<T> {
     pub(crate) fn entry(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<(u32, &T)> {
         let mut at = self.head;
         while let Some(node) = self.node(at) {
-            if let Some(value) = &node.value
-                && wanted(value)
-            {
-                return Some((at, value));
+            if let Some(value) = &node.value {
+                if wanted(value) {
+                    return Some((at, value));
+                }
             }
             at = node.next;
         }

@@ -69,13 +69,13 @@ impl Rts {
 
     /// Decodes a scatter list of `len` bytes in total.
     fn list(body: Mem, len: u64) -> Result<Vec<RemoteMem>, RecordError> {
-        if !body.len().is_multiple_of(PIECE_BYTES) || body.len() / PIECE_BYTES > REMOTE_MAX {
+        if body.len() % PIECE_BYTES != 0 || body.len() / PIECE_BYTES > REMOTE_MAX {
             return Err(RecordError::ProtocolError);
         }
         let mut room = [0; REMOTE_MAX * PIECE_BYTES];
         let bytes = room.get_mut(..body.len()).ok_or(RecordError::ProtocolError)?;
         body.copy_to_slice(bytes);
-        let (pairs, _) = bytes.as_chunks::<PIECE_BYTES>();
+        let pairs = bytes.chunks_exact(PIECE_BYTES);
         let mut pieces = Vec::new();
         pieces.try_reserve_exact(pairs.len()).map_err(|_| RecordError::NoMemory)?;
         let mut sum = 0u64;

@@ -63,8 +63,11 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: null or a C string, by the contract of fi_av_open.
         let name = unsafe { entry::string(attr.name) };
         let (kind, flags) = (attr.type_, attr.flags);
-        let call = format_args!("fi_av_open of type {kind} with flags {flags:#x}");
-        let new = entry::log_err(Subsys::Av, call, Av::open(&domain.shared, attr, name, context))?;
+        let new = entry::log_err(
+            Subsys::Av,
+            format_args!("fi_av_open of type {kind} with flags {flags:#x}"),
+            Av::open(&domain.shared, attr, name, context),
+        )?;
         if attr.type_ == fi::FI_AV_UNSPEC {
             attr.type_ = fi::FI_AV_MAP;
         }

@@ -532,7 +532,7 @@ impl Cq {
                         let poll = calls::receive_at(st, at, out.count, to);
                         if let DirectPoll::Received(found @ 1..) = poll {
                             self.note_polled(st);
-                            return Ok(found.cast_signed());
+                            return Ok(found as isize);
                         }
                     }
                     _ => {}
@@ -544,27 +544,26 @@ impl Cq {
                 cq.detector.reset();
             }
             let mut poll = DirectPoll::Declined;
-            if cq.is_empty()
-                && let [ep] = *cq.waits.endpoints()
-            {
+            let watched = if cq.is_empty() { cq.waits.endpoints() } else { &[] };
+            if let [ep] = *watched {
                 let to = Reader { cq: self, out: *out, found: 0 };
                 poll = calls::poll_direct(st, ep, self.index, out.count, to);
                 if let DirectPoll::Received(found @ 1..) = poll {
                     self.note_polled(st);
-                    return Ok(found.cast_signed());
+                    return Ok(found as isize);
                 }
-            } else if out.count == 1
-                && let Some(c) = cq.pop_ready()
-            {
-                out.put(self.format, 0, c);
-                cq.detector.note_event();
-                return Ok(1);
+            } else if out.count == 1 {
+                if let Some(c) = cq.pop_ready() {
+                    out.put(self.format, 0, c);
+                    cq.detector.note_event();
+                    return Ok(1);
+                }
             }
             // Copies of `out` go there. A reference would force it out of its registers.
-            if poll != DirectPoll::Empty
-                && let Some(found) = self.read_with_progress(st, &{ *out })?
-            {
-                return found;
+            if poll != DirectPoll::Empty {
+                if let Some(found) = self.read_with_progress(st, &{ *out })? {
+                    return found;
+                }
             }
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
             let yields = cq.detector.note_empty();
@@ -693,7 +692,7 @@ impl Cq {
         let n = cq.drain(out.count, |at, c| out.put(self.format, at, c));
         if n > 0 {
             cq.detector.note_event();
-            return Some(Ok(n.cast_signed()));
+            return Some(Ok(n as isize));
         }
         if cq.error_is_next() {
             return Some(Err(fi::FI_EAVAIL));

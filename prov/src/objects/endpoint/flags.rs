@@ -40,12 +40,14 @@ pub(crate) const RX_MSG_FLAGS: u64 =
 #[cold]
 pub(crate) fn bad_flags(flags: u64, known: u64) -> Errno {
     let wrong = flags & !(known | CLASSES);
-    let why = if wrong == 0 {
-        format_args!("flags {flags:#x} contradict each other")
+    if wrong == 0 {
+        because(fi::FI_EBADFLAGS, format_args!("flags {flags:#x} contradict each other"))
     } else if wrong & fi::FI_COMMIT_COMPLETE != 0 {
-        format_args!("flags {wrong:#x}: there is no persistent memory for FI_COMMIT_COMPLETE")
+        because(
+            fi::FI_EBADFLAGS,
+            format_args!("flags {wrong:#x}: there is no persistent memory for FI_COMMIT_COMPLETE"),
+        )
     } else {
-        format_args!("flags {wrong:#x} are not supported in this call")
-    };
-    because(fi::FI_EBADFLAGS, why)
+        because(fi::FI_EBADFLAGS, format_args!("flags {wrong:#x} are not supported in this call"))
+    }
 }

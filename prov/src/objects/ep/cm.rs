@@ -113,8 +113,11 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
         // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
         let accepted = data.and_then(|data| accept_with(&ep.core, data));
-        let call = format_args!("fi_accept with {paramlen} bytes of data");
-        entry::log_err(Subsys::EpCtrl, call, accepted)
+        entry::log_err(
+            Subsys::EpCtrl,
+            format_args!("fi_accept with {paramlen} bytes of data"),
+            accepted,
+        )
     })
 }
 
@@ -129,13 +132,12 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
     guard_int("fi_shutdown", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
-        let call = format_args!("fi_shutdown with flags {flags:#x}");
         let ended = if flags == 0 {
             cm::shutdown(&mut ep.core.dom.gate.lock(), ep.core.idx())
         } else {
             Err(fi::FI_EBADFLAGS)
         };
-        entry::log_err(Subsys::EpCtrl, call, ended)
+        entry::log_err(Subsys::EpCtrl, format_args!("fi_shutdown with flags {flags:#x}"), ended)
     })
 }
 

@@ -34,11 +34,11 @@ pub(super) fn enable(core: &Arc<EpCore>) -> Result<(), Errno> {
     is_complete(&ep.cfg)?;
     if ep.cfg.connected {
         attach(core, ep)?;
-    } else if ep.cfg.caps & fi::FI_COLLECTIVE != 0
-        && let Some(eq) = &ep.eq
-    {
-        let source: Weak<EpCore> = Arc::downgrade(core);
-        eq.follow(source);
+    } else if ep.cfg.caps & fi::FI_COLLECTIVE != 0 {
+        if let Some(eq) = &ep.eq {
+            let source: Weak<EpCore> = Arc::downgrade(core);
+            eq.follow(source);
+        }
     }
     core.dom.enable_ep(&mut st, core.idx())
 }
@@ -86,8 +86,10 @@ fn is_complete(cfg: &EpConfig) -> Result<(), Errno> {
             _ => None,
         };
     if let Some(direction) = missing {
-        let why = format_args!("neither a completion queue nor a counter is bound for {direction}");
-        return Err(because(fi::FI_ENOCQ, why));
+        return Err(because(
+            fi::FI_ENOCQ,
+            format_args!("neither a completion queue nor a counter is bound for {direction}"),
+        ));
     }
     if cfg.av == u32::MAX && !cfg.connected {
         return Err(fi::FI_ENOAV);

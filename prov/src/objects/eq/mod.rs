@@ -70,11 +70,14 @@ pub(crate) unsafe extern "C" fn open(
             set = of;
             EqShared::new(Arc::clone(fabric.shared()), &attr, obj)
         });
-        let call = format_args!(
-            "fi_eq_open with flags {:#x} and wait object {}",
-            attr.flags, attr.wait_obj
-        );
-        let shared = Arc::new(entry::log_err(Subsys::Fabric, call, shared)?);
+        let shared = Arc::new(entry::log_err(
+            Subsys::Fabric,
+            format_args!(
+                "fi_eq_open with flags {:#x} and wait object {}",
+                attr.flags, attr.wait_obj
+            ),
+            shared,
+        )?);
         if let (Some(set), Some(fd)) = (&set, shared.fd()) {
             set.add(SetEntry::Eq(Arc::downgrade(&shared)), fd)?;
         }

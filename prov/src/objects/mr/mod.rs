@@ -152,8 +152,11 @@ unsafe extern "C" fn regattr(
         // SAFETY: a live domain, by the contract of fi_mr_regattr.
         let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         if attr.is_null() {
-            let call = format_args!("fi_mr_regattr without attributes");
-            return entry::log_err(Subsys::Mr, call, Err(fi::FI_EINVAL));
+            return entry::log_err(
+                Subsys::Mr,
+                format_args!("fi_mr_regattr without attributes"),
+                Err(fi::FI_EINVAL),
+            );
         }
         let mut local = MaybeUninit::<fi::fi_mr_attr>::zeroed();
         // SAFETY: the caller's attributes have at least this length in its interface version, and
@@ -179,8 +182,11 @@ unsafe extern "C" fn regattr(
         } else {
             // SAFETY: a live region, by the contract of fi_mr_regattr.
             let base = unsafe { entry::own::<Mr, _>(attr.base_mr) };
-            let call = format_args!("fi_mr_regattr with a base_mr that is no memory region");
-            Some(entry::log_err(Subsys::Mr, call, base)?)
+            Some(entry::log_err(
+                Subsys::Mr,
+                format_args!("fi_mr_regattr with a base_mr that is no memory region"),
+                base,
+            )?)
         };
         let request = RegisterArgs {
             iov,
@@ -205,17 +211,20 @@ unsafe fn register(
 ) -> Result<(), Errno> {
     // SAFETY: a live domain, by the caller's contract.
     let domain = unsafe { entry::own::<Domain, _>(fid) }?;
-    let call = format_args!(
-        "fi_mr_reg under key {:#x} for access {:#x} with offset {} and flags {:#x}",
-        request.requested_key, request.access, request.offset, request.flags
-    );
     let new = known(request.flags).and_then(|()| {
         if mr.is_null() {
             return Err(fi::FI_EINVAL);
         }
         Mr::open(&domain.shared, request)
     });
-    let new = entry::log_err(Subsys::Mr, call, new)?;
+    let new = entry::log_err(
+        Subsys::Mr,
+        format_args!(
+            "fi_mr_reg under key {:#x} for access {:#x} with offset {} and flags {:#x}",
+            request.requested_key, request.access, request.offset, request.flags
+        ),
+        new,
+    )?;
     let context = request.context;
     let given = entry::give::<Mr, fi::fid_mr>(new);
     // The result is written before the event that announces it. SAFETY: not null, with space for

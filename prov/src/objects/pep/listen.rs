@@ -169,9 +169,10 @@ impl PepShared {
                 if let Some(eq) = eq {
                     eq.detach(sock.wait_fd());
                 }
-                for call in calls.extract_if(.., |call| !call.reported) {
+                for call in calls.iter().filter(|call| !call.reported) {
                     sock.close_conn(call.conn, CloseHow::Orderly);
                 }
+                calls.retain(|call| call.reported);
             }
             state.fabric = None;
             state.leave();

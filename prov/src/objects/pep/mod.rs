@@ -165,8 +165,11 @@ unsafe extern "C" fn getopt(
             // SAFETY: null, or the caller's buffer and its length.
             unsafe { entry::put_option(attr::CM_DATA_SIZE, optval, optlen) }
         };
-        let call = format_args!("fi_getopt of option {optname} at level {level}");
-        entry::log_err(Subsys::EpCtrl, call, put)
+        entry::log_err(
+            Subsys::EpCtrl,
+            format_args!("fi_getopt of option {optname} at level {level}"),
+            put,
+        )
     })
 }
 
@@ -184,8 +187,11 @@ unsafe extern "C" fn setopt(
     guard_int("fi_setopt", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(fid) }?;
-        let call = format_args!("fi_setopt of option {optname} at level {level}");
-        entry::log_err(Subsys::EpCtrl, call, Err::<(), _>(fi::FI_ENOPROTOOPT))
+        entry::log_err(
+            Subsys::EpCtrl,
+            format_args!("fi_setopt of option {optname} at level {level}"),
+            Err::<(), _>(fi::FI_ENOPROTOOPT),
+        )
     })
 }
 
@@ -253,18 +259,28 @@ unsafe extern "C" fn reject(
             0..=attr::CM_DATA_SIZE => Ok(data),
             _ => Err(fi::FI_EINVAL),
         });
-        let call = format_args!("fi_reject with {paramlen} bytes of data");
-        let data = entry::log_err(Subsys::EpCtrl, call, data)?;
+        let data = entry::log_err(
+            Subsys::EpCtrl,
+            format_args!("fi_reject with {paramlen} bytes of data"),
+            data,
+        )?;
         // SAFETY: null, or the handle of a request.
         let request = unsafe { object::<ConnReq, _>(handle) };
-        let call = format_args!("fi_reject of a handle that is no connection request");
-        let request = entry::log_err(Subsys::EpCtrl, call, request)?;
+        let request = entry::log_err(
+            Subsys::EpCtrl,
+            format_args!("fi_reject of a handle that is no connection request"),
+            request,
+        )?;
         let (open, kept) = {
             let mut answer = request.answer();
             (answer.request.take(), answer.kept)
         };
-        let call = format_args!("fi_reject of a connection request that was answered");
-        entry::log_err(Subsys::EpCtrl, call, open.ok_or(fi::FI_EINVAL))?.refuse(data);
+        entry::log_err(
+            Subsys::EpCtrl,
+            format_args!("fi_reject of a connection request that was answered"),
+            open.ok_or(fi::FI_EINVAL),
+        )?
+        .refuse(data);
         if !kept {
             // SAFETY: made by `handle_of`; no endpoint has it, and C does not use it any more.
             drop(unsafe { entry::take::<ConnReq, _>(handle) }?);

@@ -105,7 +105,7 @@ pub(super) fn call_with_struct<T: Argument>(
 /// Executes a call whose argument is a number, or which has none.
 pub(super) fn call_with_number(fd: RawFd, number: u32, value: c_int) -> Result<c_int, Errno> {
     // The driver uses the low half only.
-    let value = c_ulong::from(value.cast_unsigned());
+    let value = c_ulong::from(u32::from_ne_bytes(value.to_ne_bytes()));
     // SAFETY: the call passes no address.
     answer(unsafe { libc::ioctl(fd, c_ulong::from(number), value) })
 }

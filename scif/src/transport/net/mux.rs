@@ -152,13 +152,15 @@ impl NetMux {
     pub(super) fn flush(&mut self, token: u64) {
         let Some(stream) = self.table.streams.get_mut(&token) else { return };
         let was_open = stream.changes.end.is_none();
-        if was_open && let Err(error) = stream.flush(&mut *self.wire, self.node) {
-            log::warn!(
-                "connection to {}: {} cannot send: {error}; connection reset",
-                stream.peer,
-                self.wire.provider()
-            );
-            stream.end(Reason::Exhausted);
+        if was_open {
+            if let Err(error) = stream.flush(&mut *self.wire, self.node) {
+                log::warn!(
+                    "connection to {}: {} cannot send: {error}; connection reset",
+                    stream.peer,
+                    self.wire.provider()
+                );
+                stream.end(Reason::Exhausted);
+            }
         }
         if stream.left && (stream.is_finished() || stream.changes.end.is_some()) {
             self.remove(token);
@@ -359,10 +361,10 @@ impl StreamTable {
     }
 
     fn list(&mut self, token: u64) {
-        if let Some(stream) = self.streams.get_mut(&token)
-            && !std::mem::replace(&mut stream.listed, true)
-        {
-            self.listed.push(token);
+        if let Some(stream) = self.streams.get_mut(&token) {
+            if !std::mem::replace(&mut stream.listed, true) {
+                self.listed.push(token);
+            }
         }
     }
 
@@ -394,10 +396,10 @@ impl StreamTable {
         }
         let Some(stream) = self.streams.get_mut(&token) else {
             // Of a connection that this side has ended, or of a former process.
-            if head.kind() == Some(FrameKind::Ping)
-                && let Some(greeting) = NetGreeting::decode(rest)
-            {
-                self.unknown.push((greeting.name(), token));
+            if head.kind() == Some(FrameKind::Ping) {
+                if let Some(greeting) = NetGreeting::decode(rest) {
+                    self.unknown.push((greeting.name(), token));
+                }
             }
             return;
         };

@@ -35,11 +35,11 @@ impl NetReads {
     }
 
     pub(super) fn note_ended(&mut self, number: u64, is_done: bool) {
-        if let Some(state) = self.reads.get_mut(&number)
-            && *state == ReadState::Reading
-        {
-            *state = if is_done { ReadState::Done } else { ReadState::Failed };
-            self.open -= 1;
+        if let Some(state) = self.reads.get_mut(&number) {
+            if *state == ReadState::Reading {
+                *state = if is_done { ReadState::Done } else { ReadState::Failed };
+                self.open -= 1;
+            }
         }
     }
 
@@ -74,7 +74,10 @@ impl NetReads {
 
     /// Removes the memory exposed to the peer of a connection, and returns its keys.
     pub(super) fn revoke_all(&mut self, token: u64) -> Vec<u64> {
-        self.exposed.extract_if(|_, to| *to == token).map(|(key, _)| key).collect()
+        let of_peer = self.exposed.iter().filter(|(_, to)| **to == token);
+        let keys: Vec<u64> = of_peer.map(|(key, _)| *key).collect();
+        self.exposed.retain(|_, to| *to != token);
+        keys
     }
 
     /// Whether an event is due: the end of a read, or a record that a peer has read our memory.

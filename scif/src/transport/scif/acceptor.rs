@@ -309,10 +309,10 @@ impl Acceptor {
                     theirs: None,
                     since_ns: now_ns(),
                 });
-                if self.ungreeted.len() > UNGREETED_MAX
-                    && let Some(oldest) = self.ungreeted.pop_front()
-                {
-                    self.leave(oldest, Some(Refusal::Resources));
+                if self.ungreeted.len() > UNGREETED_MAX {
+                    if let Some(oldest) = self.ungreeted.pop_front() {
+                        self.leave(oldest, Some(Refusal::Resources));
+                    }
                 }
             }
             Err(failure) => match failure.errno() {
@@ -423,7 +423,9 @@ mod tests {
         }
 
         fn close(&self, fd: RawFd) {
-            if lock(&self.waiting).extract_if(.., |waiting| *waiting == fd).count() > 0 {
+            let waits = lock(&self.waiting).contains(&fd);
+            lock(&self.waiting).retain(|waiting| *waiting != fd);
+            if waits {
                 let _ = lock(&self.gate).recv();
             }
             descriptor::close(fd).unwrap();

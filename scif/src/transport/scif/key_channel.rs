@@ -270,10 +270,10 @@ impl KeyChannel {
             };
         }
         let proof = self.pass.map(|pass| pass.proof);
-        if let ChannelStage::Open(open) = &self.stage
-            && self.answers.receive(&open.stream, proof).is_none()
-        {
-            self.lose();
+        if let ChannelStage::Open(open) = &self.stage {
+            if self.answers.receive(&open.stream, proof).is_none() {
+                self.lose();
+            }
         }
     }
 

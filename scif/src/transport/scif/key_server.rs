@@ -245,11 +245,11 @@ impl KeyServer {
         if known.is_none() {
             channel.windows.lent.push_back(window);
         }
-        if channel.windows.lent.len() > LENT_MAX
-            && let Some(LentWindow { offset, len, .. }) = channel.windows.lent.pop_front()
-        {
-            expired.push(RemovedWindow { stream, offset, len });
-            self.event.signal();
+        if channel.windows.lent.len() > LENT_MAX {
+            if let Some(LentWindow { offset, len, .. }) = channel.windows.lent.pop_front() {
+                expired.push(RemovedWindow { stream, offset, len });
+                self.event.signal();
+            }
         }
         Some(WireMemory { addr, key: 0 })
     }
@@ -312,10 +312,15 @@ impl KeyServer {
             return;
         }
         let mut entries = entries.iter();
-        let ended = served.channels.extract_if(.., |channel| {
+        let mut stays = |channel: &mut ServedChannel| {
             let is_ready = entries.next().is_some_and(|entry| entry.revents != 0);
-            is_ready && self.answer(channel).is_none()
-        });
+            !is_ready || self.answer(channel).is_some()
+        };
+        let mut ended = Vec::new();
+        for mut channel in std::mem::take(&mut served.channels) {
+            let list = if stays(&mut channel) { &mut served.channels } else { &mut ended };
+            list.push(channel);
+        }
         for channel in ended {
             self.sender.dispose(channel);
         }

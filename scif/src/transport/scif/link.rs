@@ -370,10 +370,10 @@ impl ScifLink {
     }
 
     fn closed(&mut self, reason: Reason) -> LinkUpdate {
-        if reason == Reason::Corrupt
-            && let Some(ends) = &self.ends
-        {
-            ends.outlet.reset();
+        if reason == Reason::Corrupt {
+            if let Some(ends) = &self.ends {
+                ends.outlet.reset();
+            }
         }
         if reason == Reason::Died {
             self.shared.died.lock().unwrap_or_else(PoisonError::into_inner).push(self.peer);

@@ -198,11 +198,11 @@ impl Outlet {
 
     /// Sends a reset if the driver has space, and nothing after it.
     pub(super) fn reset(&self) {
-        if let Ok(mut out) = self.out.try_lock()
-            && !self.over.get()
-        {
-            out.records.end(false);
-            let _ = out.records.flush(|bytes| self.wire.send(bytes));
+        if let Ok(mut out) = self.out.try_lock() {
+            if !self.over.get() {
+                out.records.end(false);
+                let _ = out.records.flush(|bytes| self.wire.send(bytes));
+            }
         }
         self.over.set(true);
     }
@@ -467,21 +467,29 @@ fn send_ready(blocked: &mut Vec<Arc<Outlet>>, entries: &[libc::pollfd]) {
     let (mut ready, mut moved) = (false, false);
     // The first entry is the event.
     let mut entries = entries.iter().skip(1);
-    let gone = blocked.extract_if(.., |outlet| {
+    let mut stays = |outlet: &Arc<Outlet>| {
         let reported = entries.next().is_some_and(|entry| entry.revents != 0);
         if outlet.expire(now) {
-            return true;
+            return false;
         }
         if !reported {
-            return outlet.over.get();
+            return !outlet.over.get();
         }
         let Some((stays, took)) = contained(|| outlet.resume()) else {
             outlet.end_after_panic();
-            return true;
+            return false;
         };
         ready = true;
         moved |= took;
-        !stays
+        stays
+    };
+    let mut gone = Vec::new();
+    blocked.retain(|outlet| {
+        let stays = stays(outlet);
+        if !stays {
+            gone.push(Arc::clone(outlet));
+        }
+        stays
     });
     // This thread may be the last user, and must not wait for the close.
     for outlet in gone {

@@ -202,10 +202,10 @@ impl Link for SoftLink {
     }
 
     fn request_arena(&mut self) {
-        if let Some(socket) = &self.socket
-            && unix::send(socket, &[wire::ARENA_REQUEST], &[]).is_ok()
-        {
-            self.asked += 1;
+        if let Some(socket) = &self.socket {
+            if unix::send(socket, &[wire::ARENA_REQUEST], &[]).is_ok() {
+                self.asked += 1;
+            }
         }
     }
 

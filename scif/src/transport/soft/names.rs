@@ -163,10 +163,10 @@ impl Names {
         let Names::Dir { dir, domain } = self else {
             return;
         };
-        if let (Ok(addr), Ok(_locked)) = (self.shared_table(name), lock(dir))
-            && is_stale(&addr)
-        {
-            let _ = file::unlink(&named_path(dir, domain, &format!("table/{name}")));
+        if let (Ok(addr), Ok(_locked)) = (self.shared_table(name), lock(dir)) {
+            if is_stale(&addr) {
+                let _ = file::unlink(&named_path(dir, domain, &format!("table/{name}")));
+            }
         }
     }
 

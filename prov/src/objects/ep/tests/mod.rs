@@ -256,7 +256,7 @@ fn bindings_are_checked() {
     assert_eq!(call!(ep, ops.rx_size_left()), too_early);
     assert_eq!(call!(ep, ops.cancel(null_mut())), too_early);
     assert_eq!(enable(ep), 0);
-    assert_eq!(call!(ep, ops.rx_size_left()), attr::DEFAULT_SIZE.cast_signed());
+    assert_eq!(call!(ep, ops.rx_size_left()), attr::DEFAULT_SIZE as isize);
     assert_eq!(call!(ep, ops.cancel(null_mut())), 0, "nothing to cancel");
     assert_eq!(enable(ep), 0);
     // A counter may be bound later to a direction without one; no other object may.

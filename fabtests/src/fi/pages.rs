@@ -55,6 +55,22 @@ impl Buf {
         Ok(Buf::at(at.cast(), len))
     }
 
+    /// Moves the pages to the range `to` with `mremap(2)`, and puts new private pages here.
+    pub fn move_to(&self, to: Buf) -> Result<()> {
+        let flags = MremapFlags::MAYMOVE;
+        // SAFETY: the pages of both ranges belong to this case, which has no reference to them.
+        unsafe {
+            rustix::mm::mremap_fixed(
+                self.ptr().cast(),
+                self.len(),
+                to.len(),
+                flags,
+                to.ptr().cast(),
+            )?;
+        }
+        self.renew()
+    }
+
     /// Locks the pages in memory (`mlock(2)`).
     pub fn lock(&self) -> Result<()> {
         // SAFETY: changes no byte.

@@ -21,13 +21,18 @@ use self::spots::spots;
 use crate::dma::Work;
 use crate::endpoint::Epd;
 use crate::failure::{Failure, Result};
+use crate::link::Link;
 use crate::registry::Inner;
 use crate::window::copies::{self, Spot};
+use crate::window::table::{Place, Window};
 
 const USECPU: i32 = 1;
 const SYNC: i32 = 4;
 const ORDERED: i32 = 8;
 const KNOWN: i32 = 15;
+/// Length in bytes up to which a window is looked up without lists of ranges. The time of a longer
+/// copy hides that of the lists.
+const SHORT_MAX: usize = 4096;
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,6 +78,13 @@ pub(crate) fn transfer(
     if (flags != 0 && flags & KNOWN == 0) || len == 0 {
         return Err(Failure::Invalid);
     }
+    if let Near::Lent(mem) = near
+        && flags == USECPU
+        && len <= SHORT_MAX
+        && copy_short(epd, link, way, &mem, far)?
+    {
+        return Ok(());
+    }
     let size = len as u64;
     let written = near.addr().filter(|_| way == Way::Read);
     let target = written.map(|addr| inner.targets.target(&inner.moving, addr, len));
@@ -113,4 +125,28 @@ pub(crate) fn transfer(
     copies::copy(&pairs, ordered)?;
     drop((copying, target));
     if flags & SYNC != 0 { fence::wait_own(inner, epd, link) } else { Ok(()) }
+}
+
+/// Copies between memory that the caller answers for and one window of the peer in its arena.
+/// Returns false, and has copied nothing, for other ranges.
+fn copy_short(epd: &Epd, link: &Link, way: Way, near: &Mem, far: i64) -> Result<bool> {
+    let Ok(at) = u64::try_from(far) else { return Ok(false) };
+    let copying = link.own.table.copying()?;
+    let is_whole = |window: &Window| {
+        let allowed = if way == Way::Read { window.read } else { window.write };
+        allowed && window.end() - at >= near.len() as u64
+    };
+    let Some(window) = link.peer.table.at(at)?.filter(is_whole) else { return Ok(false) };
+    let Place::Arena(base) = window.place else { return Ok(false) };
+    let map = epd.windows.mapping(link.spaces(), true, &window, base)?;
+    let skip = usize::try_from(at - window.offset).map_err(|_| Failure::NoWindow)?;
+    epd.sharer.record.rma(way == Way::Read, near.len());
+    // Memory of the program that moves meanwhile is protected from stores of this thread.
+    let (dst, src) = match way {
+        Way::Read => (*near, map.bytes_to_read(skip, near.len())?),
+        Way::Write => (map.bytes(skip, near.len())?, *near),
+    };
+    dst.copy_from(&src);
+    drop((map, copying));
+    Ok(true)
 }

@@ -9,7 +9,7 @@
 //! Not here: the protocol without windows (`rma`), and the windows themselves (crate `scif`).
 
 use libfabric_sys as fi;
-use scif::{ConnId, KeyLookup, PeerWindows, RmaMode, RmaWay, WindowError};
+use scif::{ConnId, KeyLookup, KeyWindow, PeerWindows, RemoteMem, RmaMode, RmaWay, WindowError};
 use scif_ring::copy::{Mem, total_len};
 
 use crate::base::errno::Errno;
@@ -103,35 +103,47 @@ fn run(
     rma: &[RmaIov],
 ) -> Result<(), NotDirect> {
     let way = if write { RmaWay::Write } else { RmaWay::Read };
+    if let ([_], [segment]) = (iov, rma) {
+        let (window, remote) = find(windows, write, segment)?;
+        return windows.start(way, iov, &window, &remote, mode).map_err(not_started);
+    }
     let mut ranges = Vec::with_capacity(rma.len());
     for segment in rma {
-        let window = match windows.find(segment.key) {
-            KeyLookup::Known(window) => window,
-            KeyLookup::Queried => return Err(NotDirect::Later),
-            KeyLookup::Absent => return Err(NotDirect::Ring),
-        };
-        // The description may be that of an earlier key. The target decides in the end.
-        let remote = place(&window.entry, segment, right(write)).map_err(|_| NotDirect::Ring)?;
-        ranges.push((window, remote));
+        ranges.push(find(windows, write, segment)?);
     }
     let mut offset = 0;
     for ((window, remote), segment) in ranges.iter().zip(rma) {
-        let started = match iov {
-            [one] if rma.len() == 1 => {
-                windows.start(way, std::slice::from_ref(one), window, remote, mode)
-            }
-            _ => windows.start(way, &sub_iov(iov, offset, segment.len), window, remote, mode),
-        };
-        started.map_err(|error| match error {
-            WindowError::Stale => NotDirect::Later,
-            WindowError::Failed(failure) => {
-                log::debug!(target: "ep_data", "RMA on a window: {failure}; left to the target");
-                NotDirect::Ring
-            }
-        })?;
+        let local = sub_iov(iov, offset, segment.len);
+        windows.start(way, &local, window, remote, mode).map_err(not_started)?;
         offset += segment.len;
     }
     Ok(())
+}
+
+/// Returns the window of a segment, and its range.
+fn find(
+    windows: &mut dyn PeerWindows,
+    write: bool,
+    segment: &RmaIov,
+) -> Result<(KeyWindow, RemoteMem), NotDirect> {
+    let window = match windows.find(segment.key) {
+        KeyLookup::Known(window) => window,
+        KeyLookup::Queried => return Err(NotDirect::Later),
+        KeyLookup::Absent => return Err(NotDirect::Ring),
+    };
+    // The description may be that of an earlier key. The target decides in the end.
+    let remote = place(&window.entry, segment, right(write)).map_err(|_| NotDirect::Ring)?;
+    Ok((window, remote))
+}
+
+fn not_started(error: WindowError) -> NotDirect {
+    match error {
+        WindowError::Stale => NotDirect::Later,
+        WindowError::Failed(failure) => {
+            log::debug!(target: "ep_data", "RMA on a window: {failure}; left to the target");
+            NotDirect::Ring
+        }
+    }
 }
 
 /// Whether an operation may start behind those that DMA executes, before they have ended.
@@ -179,7 +191,6 @@ pub(crate) fn state_of(ep: &mut Endpoint, conn: ConnId, number: u64) -> DmaState
 mod tests {
     use std::collections::HashMap;
 
-    use scif::{KeyWindow, RemoteMem};
     use scif_ring::KeyEntry;
 
     use super::*;

@@ -456,9 +456,10 @@ impl ScifLink {
     fn key_channel(&mut self) -> Option<(&mut KeyChannel, &mut LentReads)> {
         let Ends { stream, keys, reads, .. } = self.ends.as_mut()?;
         stream.parts().0.key_windows()?;
-        let owner = Arc::clone(&self.shared) as Arc<dyn ChannelOwner>;
-        let channel = || Box::new(KeyChannel::new(&owner, stream, self.id, self.peer));
-        let keys = keys.get_or_insert_with(channel);
+        let keys = keys.get_or_insert_with(|| {
+            let owner = Arc::clone(&self.shared) as Arc<dyn ChannelOwner>;
+            Box::new(KeyChannel::new(&owner, stream, self.id, self.peer))
+        });
         keys.set_pass(self.theirs);
         Some((&mut **keys, reads))
     }

@@ -9,12 +9,10 @@ const CALLERS: &str = "callers wait until the listener has descriptors";
 const FORK: &str = "a forked child keeps its parent's endpoints open in a driver";
 const NEXT_PROGRESS: &str = "an operation without a connection waits for the next progress";
 const NO_MEMORY: &str = "no process accesses the memory of another";
-const NOT_SHARED: &str = "named vectors are refused";
 const THREADS: &str = "a thread closes a driver's descriptors after the call";
 
 /// Prefixes of names, and the reasons.
 const OF_A_DRIVER: &[(&str, &str)] = &[
-    ("av/shared_", NOT_SHARED),
     ("peer/an_answered_request_", NEXT_PROGRESS),
     ("atomic/completes_without_the_target", NO_MEMORY),
     ("connected/atomic_completes_without_the_target", NO_MEMORY),

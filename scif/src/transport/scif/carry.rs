@@ -19,6 +19,8 @@ use crate::failure::Failure;
 use crate::scif_calls::ScifCalls;
 use crate::sys::fork;
 use crate::transport::local::Local;
+use crate::transport::soft::Soft;
+use crate::transport::{Hold, Init, Transport};
 
 /// State of a node that its ports over the calls share.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(crate) struct Scif {
     /// Thread that sends, while a port uses it.
     sender: Mutex<Weak<Sender>>,
     pub(super) host_hash: u32,
+    /// Settings of the names of shared tables.
+    config: Config,
 }
 
 /// Transport shared by the endpoints of a process on one node, also of several fabrics. Endpoints
@@ -82,7 +86,20 @@ impl Scif {
             attempts: Arc::new(AtomicCounter::new(0)),
             sender: Mutex::new(Weak::new()),
             host_hash,
+            // No process accesses the memory of this one.
+            config: Config { ptracer: false, ..config.clone() },
         })
+    }
+
+    /// Maps a shared table. The processes of a host share it without the calls, by the names of the
+    /// transport `soft`.
+    pub(super) fn table(
+        &self,
+        name: &str,
+        len: usize,
+        make: Option<Init<'_>>,
+    ) -> Result<Box<dyn Hold>> {
+        Arc::new(Soft::open(self.config.clone())?).shared_table(name, len, make)
     }
 
     /// Returns the thread that sends for all ports of the node.

@@ -34,7 +34,7 @@ use crate::slab::ConnId;
 use crate::sys::errno::keep_errno;
 use crate::sys::fork::Maker;
 use crate::sys::mmap::Mapping;
-use crate::transport::{CloseKind, Opened, Port, Shown, Transport, conn_of, token};
+use crate::transport::{CloseKind, Hold, Init, Opened, Port, Shown, Transport, conn_of, token};
 
 /// Length of the driver's queue of requests: the least maximum of all drivers.
 const BACKLOG: i32 = 1024;
@@ -280,6 +280,15 @@ impl Drop for ScifPort {
 }
 
 impl Transport for Scif {
+    fn shared_table(
+        self: Arc<Self>,
+        name: &str,
+        len: usize,
+        make: Option<Init<'_>>,
+    ) -> Result<Box<dyn Hold>> {
+        self.table(name, len, make)
+    }
+
     fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
         self.near.share(name, len, writers)
     }

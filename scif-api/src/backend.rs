@@ -205,6 +205,13 @@ impl WindowCalls for Backend {
         Backend::unregister(self, fd, offset, len)
     }
 
+    fn end_lent(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
+        match self {
+            Backend::Soft(endpoints) => endpoints.end_lent(fd, offset, len),
+            Backend::Kernel(device) => WindowCalls::end_lent(device, fd, offset, len),
+        }
+    }
+
     fn transfer(&self, fd: RawFd, way: RmaWay, near: &Mem, far: i64, mode: RmaMode) -> Result<()> {
         let (addr, len) = (near.as_ptr().expose_provenance(), near.len());
         match (self, way) {

@@ -211,9 +211,20 @@ impl Endpoints {
     /// # Errors
     /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::NoWindow`].
     pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
-        self.with(fd, |epd| registration::unregister(&self.0, epd, offset, len))?;
+        let limit_ns = self.0.config.window_rest_ns;
+        self.with(fd, |epd| registration::unregister(&self.0, epd, (offset, len), limit_ns))?;
         self.0.pins.forget(|| self.token(fd), offset, len);
         Ok(())
+    }
+
+    /// Deletes a window of [`Endpoints::lend`]. It has no pages to release, so a stopped reader
+    /// delays the caller for a short time only.
+    ///
+    /// # Errors
+    /// As [`Endpoints::unregister`].
+    pub(crate) fn end_lent(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
+        let limit_ns = registration::SERVICE_ANSWER_NS;
+        self.with(fd, |epd| registration::unregister(&self.0, epd, (offset, len), limit_ns))
     }
 
     /// Maps windows of the peer and returns the address (`scif_mmap`).

@@ -529,8 +529,10 @@ fn the_close_of_the_owner_removes_its_windows() {
     let pages = Pages::new(PAGE).unwrap();
     pair.key(7, &pages, (0, 64), READ | WRITE);
     let window = pair.find(7).expect("a window");
-    pages.store(0, 5).unwrap();
     drop(pair.owner.take());
+    // A thread of the owner removes them.
+    until(|| pair.write(&window, &[1; 8], RmaMode::Cpu).is_err().then_some(()));
+    pages.store(0, 5).unwrap();
     assert!(pair.write(&window, &[1; 8], RmaMode::Cpu).is_err());
     assert_eq!(pages.load(0), Ok(5));
 }

@@ -87,6 +87,11 @@ pub trait WindowCalls: Debug + Send + Sync {
     /// `scif_unregister` of one window; returns after the RMAs in progress on it.
     fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure>;
 
+    /// `scif_unregister` of a window of [`WindowCalls::lend_at`].
+    fn end_lent(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure> {
+        self.unregister(fd, offset, len)
+    }
+
     /// `scif_vreadfrom` or `scif_vwriteto` between memory of this process and offset `far` of the
     /// peer.
     fn transfer(

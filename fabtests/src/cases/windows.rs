@@ -5,6 +5,7 @@
 //!
 //! Rank 1 owns the memory. The results of all operations are tested in `rma`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use scif_fabtests::harness::{sandbox, seccomp};
@@ -46,8 +47,10 @@ pub(crate) const CASES: &[Case] = &[
     case("windows/payload_read_by_dma", 2, |r| payload_read(r, "window_dma")).under(BY_DMA),
     case("windows/messages_between_pollers", 2, |r| pingpong(r, RingPlace::Windows)).under(BY_CPU),
     case("windows/messages_without_windows", 2, |r| pingpong(r, RingPlace::Stream)).under(BY_CPU),
-    case("windows/close_beside_polls", 2, close_beside_polls).under(WAITING_CLOSE),
-    case("windows/many_keys", 2, many_keys).under(BY_CPU).within(120),
+    case("windows/close_beside_polls", 2, |r| close_beside_polls(r, false)).under(WAITING_CLOSE),
+    case("windows/endpoint_close_beside_polls", 2, |r| close_beside_polls(r, true))
+        .under(WAITING_CLOSE),
+    case("windows/many_keys", 2, many_keys).under(BY_CPU).within(300),
 ];
 
 const LEN: usize = (1 << 20) + 4096;
@@ -175,9 +178,10 @@ fn memory_used_again(rank: &Rank) -> Outcome {
 }
 
 /// Writes from and reads into the same addresses, with new pages behind them in each round. No
-/// cache of local buffers serves the pages of an earlier round.
+/// cache of local buffers serves the pages of an earlier round, nor the pages that are now at
+/// another address.
 fn local_buffer_used_again(rank: &Rank) -> Outcome {
-    const ROUNDS: u64 = 21;
+    const ROUNDS: u64 = 24;
     rank.only_scif("its transport")?;
     let rig = Rig::open(rank, &spec())?;
     let (_mr, remotes) = rig.share(Buf::private(LEN)?, REMOTE)?;
@@ -185,12 +189,14 @@ fn local_buffer_used_again(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     let (there, local) = (from(&remotes, 1, 0)?, Buf::private(LEN)?);
+    let other = Buf::private(LEN)?;
     for round in 1..=ROUNDS {
         let part = local.sub(100, LEN - 200);
         let renew = |step: u64| -> Outcome {
-            match (round + step) % 3 {
+            match (round + step) % 4 {
                 0 => Ok(local.renew()?),
                 1 => Ok(local.drop_contents()?),
+                2 => Ok(local.move_to(other)?),
                 // Both processes get copies of the pages when they are written to.
                 _ => sandbox::in_child(|| 0).map(drop),
             }
@@ -289,8 +295,9 @@ fn pingpong(rank: &Rank, place: RingPlace) -> Outcome {
 }
 
 /// Closes a region that a stopped peer is writing to, while another thread polls. The close waits
-/// for the peer, and the polls do not wait for the close.
-fn close_beside_polls(rank: &Rank) -> Outcome {
+/// for the peer, and the polls do not wait for the close. With `ep_first`, the endpoint is closed
+/// before: that close does not wait for the peer, and the close of the region still does.
+fn close_beside_polls(rank: &Rank, ep_first: bool) -> Outcome {
     const WRITTEN: usize = 16 << 20;
     const PAUSE: Duration = Duration::from_millis(5);
     /// Polls beside the close, of about 200 that its limit has time for. A poll that waits for the
@@ -323,7 +330,16 @@ fn close_beside_polls(rank: &Rank) -> Outcome {
     }
     rank.step("polling beside the close");
     let polls = std::thread::scope(|scope| -> Outcome<usize> {
-        let closing = scope.spawn(|| mr.close());
+        let ep = Arc::clone(&rig.ep);
+        let closing = scope.spawn(move || match ep_first {
+            true => {
+                ep.close()?;
+                // Another thread has begun to unregister the window by then.
+                std::thread::sleep(2 * PAUSE);
+                mr.close()
+            }
+            false => mr.close(),
+        });
         let mut polls = 0;
         while !closing.is_finished() {
             rig.pump()?;

@@ -36,7 +36,7 @@ const WRITE: i32 = 2;
 const ANSWER_NS: u64 = 1_000_000_000;
 /// Limit like `ANSWER_NS` on the service thread, in nanoseconds. Meanwhile every other endpoint of
 /// the process waits.
-const SERVICE_ANSWER_NS: u64 = 20_000_000;
+pub(crate) const SERVICE_ANSWER_NS: u64 = 20_000_000;
 /// Nanoseconds of waiting after which dead sharers in the middle of a copy are searched for. With
 /// less, a short wait pays for the system calls of the search.
 const DEATH_NS: u64 = 5_000_000;
@@ -218,7 +218,7 @@ fn undo(
     let table = &link.own.table;
     if table.touches(at, size)? {
         table.delete(at, size)?;
-        retire(inner, epd, link, ANSWER_NS)?;
+        retire(inner, epd, link, (ANSWER_NS, inner.config.window_rest_ns))?;
     }
     // A window that the peer has mapped already keeps its pages.
     page_restore::move_left(inner, epd, link)
@@ -345,8 +345,13 @@ fn leave_unmoved(inner: &Inner, addr: usize) -> Place {
     Place::Unmoved { addr: addr as u64, pid: process::pid() }
 }
 
-/// Deletes the windows of a range (`scif_unregister`).
-pub(crate) fn unregister(inner: &Inner, epd: &Arc<Epd>, offset: i64, len: usize) -> Result<()> {
+/// Deletes the windows of a range (`scif_unregister`). Waits up to `limit_ns` for RMA in progress.
+pub(crate) fn unregister(
+    inner: &Inner,
+    epd: &Arc<Epd>,
+    (offset, len): (i64, usize),
+    limit_ns: u64,
+) -> Result<()> {
     let at = u64::try_from(offset).map_err(|_| Failure::Invalid)?;
     let size = len as u64;
     if len == 0 || !aligned(size) || !aligned(at) || size > OFFSET_MAX - at {
@@ -367,7 +372,7 @@ pub(crate) fn unregister(inner: &Inner, epd: &Arc<Epd>, offset: i64, len: usize)
         return Err(Failure::NoWindow);
     }
     table.delete(at, size)?;
-    retire(inner, epd, link, ANSWER_NS)?;
+    retire(inner, epd, link, (ANSWER_NS, limit_ns))?;
     drop(held);
     // The window may have used pages of another connection in place.
     page_restore::take_back(inner);
@@ -375,15 +380,13 @@ pub(crate) fn unregister(inner: &Inner, epd: &Arc<Epd>, offset: i64, len: usize)
 }
 
 /// Finishes the deletion of windows that no RMA can find any more. Waits for RMAs that found
-/// them, then releases the pages unless the peer maps them. The caller holds the control lock.
-fn retire(inner: &Inner, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
+/// them, then releases the pages unless the peer maps them. The caller holds the control lock. The
+/// limits are those of the peer's answer and of RMA in progress, in nanoseconds.
+fn retire(inner: &Inner, epd: &Epd, link: &Link, (answer_ns, limit_ns): (u64, u64)) -> Result<()> {
     // SYNC POINT: pairs with `OwnTable::copying`. A call that does not see the deletion is seen
     // copying.
     scif_ring::full_fence();
     let begin = now_ns();
-    // The service thread has waited before, and serves all endpoints.
-    let rest_ns = inner.config.window_rest_ns;
-    let limit_ns = if thread::is_ours() { SERVICE_ANSWER_NS } else { rest_ns };
     loop {
         let long = now_ns() - begin;
         if is_at_rest(epd, link, long > DEATH_NS)? {
@@ -540,10 +543,14 @@ pub(crate) fn take_packet(epd: &Epd, link: &Link, packet: Packet) -> bool {
 pub(crate) fn end_windows(inner: &Inner, epd: &Epd) {
     let Some(link) = epd.link() else { return };
     let _held = epd.sharer.control.lock();
-    let answer_ns = if thread::is_ours() { SERVICE_ANSWER_NS } else { ANSWER_NS };
+    // The service thread has waited before, and serves all endpoints.
+    let limits = match thread::is_ours() {
+        true => (SERVICE_ANSWER_NS, SERVICE_ANSWER_NS),
+        false => (ANSWER_NS, inner.config.window_rest_ns),
+    };
     let table = &link.own.table;
     let deleted = table.delete(0, OFFSET_MAX + 1);
-    let deleted = deleted.and_then(|()| retire(inner, epd, link, answer_ns));
+    let deleted = deleted.and_then(|()| retire(inner, epd, link, limits));
     if let Err(failure) = deleted {
         log::debug!(
             "endpoint at port {}: deletion of its windows at its close failed: {failure}",

@@ -31,7 +31,7 @@ use crate::sys::errno::lock;
 use crate::sys::logging::OnceEach;
 use crate::sys::pages::PAGE;
 use crate::sys::{descriptor, thread};
-use crate::window_calls::WindowAccess;
+use crate::window_calls::{WindowAccess, WindowCalls};
 
 /// Offset of the first window of a channel, in bytes: below those that drivers choose themselves.
 const FIRST_OFFSET: i64 = 1 << 32;
@@ -104,6 +104,15 @@ struct LentWindow {
     begin: usize,
     len: usize,
     offset: i64,
+}
+
+/// Memory that a window shows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum WindowUse {
+    /// Pages of a key.
+    Key,
+    /// Payloads of messages.
+    Loan,
 }
 
 /// Removed windows whose accesses may still be in progress.
@@ -204,10 +213,11 @@ impl KeyServer {
         self.event.signal();
     }
 
-    /// Removes all windows and ends the thread. Peers reach no memory afterwards.
+    /// Ends the thread, which removes all windows first. Does not wait for it, since the caller has
+    /// the lock of its domain. The close of a region waits for the accesses in progress on it, also
+    /// while the thread unregisters its window.
     pub(super) fn close(&self) {
         lock(&self.served).is_stopped = true;
-        self.revoke_all();
         self.event.signal();
     }
 
@@ -284,6 +294,9 @@ impl KeyServer {
             {
                 let mut served = lock(&self.served);
                 if served.is_stopped {
+                    drop(served);
+                    self.revoke_all();
+                    served = lock(&self.served);
                     let channels = std::mem::take(&mut served.channels);
                     let lent = std::mem::take(&mut served.lent_once);
                     let expired = std::mem::take(&mut served.expired);
@@ -301,7 +314,7 @@ impl KeyServer {
             self.event.drain();
             self.serve(entries.get(1..).unwrap_or_default());
             let expired = std::mem::take(&mut lock(&self.served).expired);
-            expired.into_iter().for_each(|window| self.unregister(window));
+            expired.into_iter().for_each(|window| self.unregister(window, WindowUse::Loan));
         }
     }
 
@@ -408,7 +421,7 @@ impl KeyServer {
             served.next_ending += 1;
             served.ending.push(EndingWindows { number, keys });
             drop(served);
-            removed.into_iter().for_each(|window| self.unregister(window));
+            removed.into_iter().for_each(|window| self.unregister(window, WindowUse::Key));
             served = lock(&self.served);
             served.ending.retain(|ending| ending.number != number);
             self.ended.notify_all();
@@ -419,11 +432,15 @@ impl KeyServer {
         drop::<MutexGuard<'_, Served>>(served.unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn unregister(&self, window: RemovedWindow) {
+    fn unregister(&self, window: RemovedWindow, of: WindowUse) {
         let RemovedWindow { stream, offset, len } = window;
         self.unregistered.add(1);
         let (calls, fd) = stream.parts();
-        match calls.key_windows().map(|calls| calls.unregister(fd, offset, len)) {
+        let unregister = |calls: &dyn WindowCalls| match of {
+            WindowUse::Key => calls.unregister(fd, offset, len),
+            WindowUse::Loan => calls.end_lent(fd, offset, len),
+        };
+        match calls.key_windows().map(unregister) {
             Some(Ok(())) => log::trace!("scif_unregister({offset:#x}, {len:#x})"),
             // The window ends with the channel.
             Some(Err(failure)) => {

@@ -434,10 +434,32 @@ conformance_calls() {
         timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER" --over-driver
 }
 
+# All cases over the second generation of ioctls, and as an ordinary user.
+conformance_mpss() {
+    gate "conformance over the ioctls of MPSS 3"
+    cases_of "conformance, /dev/mic/scif" conformance-mpss-all over_driver /dev/mic/scif
+}
+
+conformance_device() {
+    gate "conformance over the driver's ioctls, as an ordinary user"
+    [ -z "$ORDINARY" ] || echo "     $ORDINARY"
+    DESCRIPTORS=8192 cases_of "conformance, no capabilities" conformance-driver-nobody \
+        as_nobody "$TARGET/release/conformance" "$wheel/libfabric.so.1" \
+        "$ROOT/build/lib/libscifdev.so" -- env SCIF_DOMAIN=nobody FI_SCIF_TRANSPORT=kernel \
+        SCIF_DEVICE=/dev/scif SCIF_DEVICE_TRAPS=1 LD_PRELOAD=./libscifdev.so \
+        timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER" --over-driver
+}
+
 driver_mpi() {
     gate "other MPIs over the driver's ioctls"
     need_stack openmpi5 mpich4 intel
     driver_jobs openmpi5 openmpi5-btl mpich4 intel
+}
+
+calls_mpi() {
+    gate "MPI over the calls of scif.h"
+    need_stack openmpi5 intel
+    calls_jobs debian debian-btl mpich5 openmpi5 intel
 }
 
 libscif_strict() {

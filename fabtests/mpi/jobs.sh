@@ -69,6 +69,34 @@ driver_jobs() {
     done
 }
 
+# calls_jobs STACK...: the job over the calls of scif.h, without a driver, with 2 and 4 ranks, on
+# one SCIF node and on two. As proof, endpoints count registered windows.
+calls_jobs() {
+    local stack ranks nodes by log rc job
+    for stack; do
+        for ranks in 2 4; do
+            for nodes in one two; do
+                by=()
+                [ $nodes = one ] || by=("$ROOT/fabtests/mpi/by_node.sh")
+                log=$LOGS/calls-$stack-$ranks-$nodes.log
+                job=("${by[@]}" "$(stack_python "$stack")" "$ROOT/fabtests/mpi/jobs/exchange.py")
+                SCIF_DOMAIN=check SCIF_TRANSPORT=soft FI_SCIF_TRANSPORT=scif FI_SCIF_STATS=1 \
+                    run_mpi "$stack" "$PROVIDER" "$ranks" 300 "${job[@]}" >"$log" 2>&1
+                rc=$?
+                if ((rc != 0)) ||
+                    ! grep -q "^exchange: $ranks ranks, [1-9][0-9]* checks, errors 0" "$log"; then
+                    failed "exchange over scif.h, $stack, $ranks ranks on $nodes (status $rc, $log)"
+                    tail -n 30 "$log"
+                elif (($(traffic "$log") < ranks)) || ! grep -q ' windows [1-9]' "$log"; then
+                    failed "exchange over scif.h, $stack, $ranks ranks: no windows ($log)"
+                else
+                    passed "$(grep '^exchange:' "$log"), over scif.h, $stack, nodes: $nodes"
+                fi
+            done
+        done
+    done
+}
+
 # Runs one benchmark program of Intel MPI as a case: LOG, RANKS, PROGRAM, arguments. Data errors are
 # reported in its output.
 imb_job() {

@@ -7,6 +7,7 @@
 use std::os::fd::RawFd;
 
 use scif::failure::Failure;
+use scif::sys::mmap::Mapping;
 use scif::{
     Carrier, Config, Device, PortId, RmaMode, RmaWay, ScifCalls, WindowAccess, WindowCalls,
     WindowKind,
@@ -154,12 +155,19 @@ impl ScifCalls for Backend {
         }
     }
 
-    fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64> {
-        Backend::register(self, fd, (addr, len), 0, libc::PROT_READ | libc::PROT_WRITE, 0)
+    fn share(&self, fd: RawFd, len: usize) -> Result<(Mapping, i64)> {
+        if let Backend::Kernel(device) = self {
+            return ScifCalls::share(device, fd, len);
+        }
+        let map = Mapping::private(len)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let offset = Backend::register(self, fd, (map.address(), len), 0, access, 0)?;
+        Ok((map, offset))
     }
 
-    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<usize> {
-        Backend::map(self, fd, (0, len), offset, libc::PROT_READ | libc::PROT_WRITE, 0)
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<Mapping> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        Mapping::for_library(len, true, || Backend::map(self, fd, (0, len), offset, access, 0))
     }
 
     fn key_windows(&self) -> Option<&dyn WindowCalls> {
@@ -244,7 +252,6 @@ mod tests {
     use scif::failure::Failure;
 
     use super::*;
-    use crate::Pages;
 
     #[test]
     fn a_peer_maps_memory_registered_by_the_calls() {
@@ -268,19 +275,20 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        let pages = Pages::new(LEN).unwrap();
-        pages.store(LEN - 8, 5).unwrap();
-        let offset = calls.register(opener, pages.addr(), LEN).unwrap();
-        let at = calls.map(place, LEN, offset).unwrap();
-        let mapped = Pages::adopt(at, LEN, true).unwrap();
-        assert_eq!(mapped.load(LEN - 8), Ok(5), "the content has moved with the pages");
-        mapped.store(0, 7).unwrap();
-        assert_eq!(pages.load(0), Ok(7));
+        let (own, offset) = calls.share(opener, LEN).unwrap();
+        let mapped = calls.map(place, LEN, offset).unwrap();
+        let (near, far) = (own.bytes(0, 4).unwrap(), mapped.bytes(0, 4).unwrap());
+        near.copy_from_slice(&[1, 2, 3, 4]);
+        let mut got = [0; 4];
+        far.copy_to_slice(&mut got);
+        assert_eq!(got, [1, 2, 3, 4], "one memory");
+        far.copy_from_slice(&[7; 4]);
         drop(mapped);
         for fd in [place, opener, listener] {
             calls.close(fd);
         }
-        assert_eq!(pages.load(0), Ok(7), "still memory of the owner");
+        near.copy_to_slice(&mut got);
+        assert_eq!(got, [7; 4], "still memory of the owner");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use scif::failure::Failure;
+use scif::sys::mmap::Mapping;
 use scif::sys::slice::{with_bytes, with_bytes_mut};
 use scif::{
     Carrier, Config, ConnId, Endpoint, Exports, KeyLookup, KeyRights, KeyWindow, LinkEvent, Node,
@@ -86,12 +87,12 @@ impl ScifCalls for Noted {
         None
     }
 
-    fn register(&self, fd: RawFd, addr: usize, len: usize) -> CallResult<i64> {
+    fn share(&self, fd: RawFd, len: usize) -> CallResult<(Mapping, i64)> {
         self.note(format!("scif_register of {len}"));
-        ScifCalls::register(&self.backend, fd, addr, len)
+        ScifCalls::share(&self.backend, fd, len)
     }
 
-    fn map(&self, fd: RawFd, len: usize, offset: i64) -> CallResult<usize> {
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> CallResult<Mapping> {
         ScifCalls::map(&self.backend, fd, len, offset)
     }
 

@@ -11,6 +11,7 @@ use scif_ring::Mem;
 
 use crate::addr::PortId;
 use crate::failure::Failure;
+use crate::sys::mmap::Mapping;
 use crate::window_calls::WindowCalls;
 
 /// Memory of windows, as far as an implementation of the calls leaves care for it to its user.
@@ -22,12 +23,15 @@ pub enum WindowKind {
     /// would move to another page. A mapping must be removed before its endpoint is closed, and
     /// before the process exits. Mappings of another node are write-combined.
     Pinned,
+    /// Memory of a segment. Mappings hold it and need no care, and peers keep what was mapped.
+    /// Mappings of another node are write-combined.
+    Segment,
 }
 
 /// Calls of `scif.h` on endpoints named by descriptors.
 ///
 /// `connect` waits for the peer, and `close` too if the endpoint has a window. `accept_into`,
-/// `register` and `map` may wait for the driver of the peer's node. No other call waits.
+/// `share` and `map` may wait for the driver of the peer's node. No other call waits.
 #[allow(clippy::missing_errors_doc, reason = "each returns the error of its call of scif.h")]
 pub trait ScifCalls: Debug + Send + Sync {
     /// `scif_open`; close-on-exec.
@@ -57,11 +61,12 @@ pub trait ScifCalls: Debug + Send + Sync {
     /// Returns the care that windows with rings need; `None`: rings may not lie in windows.
     fn window_kind(&self) -> Option<WindowKind>;
 
-    /// `scif_register` of whole pages for reading and writing; returns the offset.
-    fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64, Failure>;
+    /// `scif_register` of new, zeroed pages for reading and writing; returns them and the offset.
+    /// The caller keeps them until the endpoint is closed.
+    fn share(&self, fd: RawFd, len: usize) -> Result<(Mapping, i64), Failure>;
 
-    /// `scif_mmap` of a window of the peer for reading and writing; returns the address.
-    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<usize, Failure>;
+    /// `scif_mmap` of a window of the peer for reading and writing.
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<Mapping, Failure>;
 
     /// Returns the calls for windows of memory keys; `None`: the owner executes all operations.
     fn key_windows(&self) -> Option<&dyn WindowCalls> {

@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::fence::{FenceSide, Signal};
 use crate::scif_calls::{ScifCalls, WindowKind};
 use crate::sys::descriptor;
+use crate::sys::mmap::Mapping;
 use crate::window_calls::{RmaMode, RmaWay, WindowAccess, WindowCalls};
 
 /// Paths of the drivers' devices.
@@ -508,12 +509,16 @@ impl ScifCalls for Device {
         Some(WindowKind::Pinned)
     }
 
-    fn register(&self, fd: RawFd, addr: usize, len: usize) -> Result<i64, Failure> {
-        Device::register(self, fd, (addr, len), 0, libc::PROT_READ | libc::PROT_WRITE, 0)
+    fn share(&self, fd: RawFd, len: usize) -> Result<(Mapping, i64), Failure> {
+        let map = Mapping::private_for_library(len)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let offset = Device::register(self, fd, (map.address(), len), 0, access, 0)?;
+        Ok((map, offset))
     }
 
-    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<usize, Failure> {
-        Device::map(self, fd, (0, len), offset, libc::PROT_READ | libc::PROT_WRITE, 0)
+    fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<Mapping, Failure> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        Mapping::for_library(len, true, || Device::map(self, fd, (0, len), offset, access, 0))
     }
 
     fn key_windows(&self) -> Option<&dyn WindowCalls> {

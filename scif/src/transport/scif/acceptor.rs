@@ -467,11 +467,11 @@ mod tests {
             None
         }
 
-        fn register(&self, _: RawFd, _: usize, _: usize) -> CallResult<i64> {
+        fn share(&self, _: RawFd, _: usize) -> CallResult<(Mapping, i64)> {
             Err(Failure::NoMemory)
         }
 
-        fn map(&self, _: RawFd, _: usize, _: i64) -> CallResult<usize> {
+        fn map(&self, _: RawFd, _: usize, _: i64) -> CallResult<Mapping> {
             Err(Failure::NoMemory)
         }
 

@@ -78,9 +78,9 @@ impl FenceWord {
     /// Registers a page at the channel. `None`: no RMA by DMA, since its end is not reported.
     fn register(stream: &mut Stream) -> Option<FenceWord> {
         let (calls, fd) = stream.parts();
-        let map = Arc::new(Mapping::private(PAGE).ok()?);
-        match calls.register(fd, map.address(), PAGE) {
-            Ok(offset) => {
+        match calls.share(fd, PAGE) {
+            Ok((map, offset)) => {
+                let map = Arc::new(map);
                 stream.keep(&map);
                 Some(FenceWord { map, offset })
             }

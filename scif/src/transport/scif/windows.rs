@@ -71,13 +71,10 @@ impl OwnWindow {
     /// Registers memory at a connection; `None` where rings do not lie in windows.
     pub(super) fn register(stream: &mut Stream) -> Option<OwnWindow> {
         let (calls, fd) = stream.parts();
-        let map = match calls.window_kind()? {
-            WindowKind::Shared => Mapping::private(WINDOW_BYTES),
-            WindowKind::Pinned => Mapping::private_for_library(WINDOW_BYTES),
-        };
-        let map = Arc::new(map.ok()?);
-        match calls.register(fd, map.address(), WINDOW_BYTES) {
-            Ok(offset) => {
+        calls.window_kind()?;
+        match calls.share(fd, WINDOW_BYTES) {
+            Ok((map, offset)) => {
+                let map = Arc::new(map);
                 stream.keep(&map);
                 Some(OwnWindow { map, offset })
             }
@@ -106,13 +103,12 @@ struct PeerWindow {
 fn map(stream: &mut Stream, offset: i64, is_remote: bool) -> Option<PeerWindow> {
     let (calls, fd) = stream.parts();
     let kind = calls.window_kind()?;
-    let mapped = Mapping::for_library(WINDOW_BYTES, true, || calls.map(fd, WINDOW_BYTES, offset));
-    let mapped = mapped.and_then(|mut map| {
+    let mapped = calls.map(fd, WINDOW_BYTES, offset).and_then(|mut map| {
         if kind == WindowKind::Pinned {
             map.detach_at_exit()?;
             map.detach_at_loss();
         }
-        let is_write_combined = kind == WindowKind::Pinned && is_remote;
+        let is_write_combined = kind != WindowKind::Shared && is_remote;
         let copy = is_write_combined.then(ring_copy).transpose()?;
         Ok(PeerWindow { map: Arc::new(map), copy })
     });

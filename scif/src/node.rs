@@ -18,6 +18,7 @@ use crate::transport::Transport;
 use crate::transport::kernel::Device;
 use crate::transport::local::Local;
 use crate::transport::scif::Scif;
+use crate::transport::sisci::Sisci;
 use crate::transport::soft::Soft;
 
 /// Transport of a node's connections.
@@ -32,6 +33,8 @@ pub enum TransportKind {
     /// All processes that the calls of `scif.h` reach, over any implementation
     /// ([`Node::open_over`]).
     Scif,
+    /// All processes that a SISCI library of this system reaches.
+    Sisci,
     /// A working driver if one exists, otherwise `Soft`. [`Node::kind`] returns the choice.
     Auto,
 }
@@ -60,9 +63,14 @@ impl Node {
             let transport = Arc::new(Scif::open(Arc::new(Device::find(config)?), config)?);
             Ok((transport.node(), TransportKind::Kernel, transport))
         };
+        let sisci = |config: &Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
+            let transport = Arc::new(Scif::open(Arc::new(Sisci::open(config)?), config)?);
+            Ok((transport.node(), TransportKind::Sisci, transport))
+        };
         let (id, kind, transport) = match kind {
             TransportKind::Soft => soft(config)?,
             TransportKind::Kernel => driver(&config)?,
+            TransportKind::Sisci => sisci(&config)?,
             TransportKind::Auto => match driver(&config) {
                 Ok(opened) => opened,
                 Err(why) => {
@@ -126,6 +134,7 @@ impl Node {
         match self.kind {
             TransportKind::Kernel => Err("the driver carries everything".to_owned()),
             TransportKind::Scif => Err("the calls of scif.h carry everything".to_owned()),
+            TransportKind::Sisci => Err("the SISCI library carries everything".to_owned()),
             TransportKind::Local => Ok("in memory of this process".to_owned()),
             TransportKind::Soft | TransportKind::Auto => crate::denial::prospect(),
         }

@@ -261,8 +261,8 @@ static TABLE: &[Param] = &[
         default: "soft",
         help: "Transport of connections: 'soft', memory that the processes of one host share; \
                'scif', the calls of scif.h, over a driver or without (SCIF_TRANSPORT), not \
-               complete yet; 'kernel', the SCIF driver, also between its nodes; 'auto', the driver \
-               if there is one that works",
+               complete yet; 'kernel', the SCIF driver, also between its nodes; 'sisci', a SISCI \
+               library, also between its nodes; 'auto', the driver if there is one that works",
     },
     Param {
         name: c"net",
@@ -481,7 +481,8 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
             }
         }
         ParamKind::Transport(field) => {
-            *field(env) = parse_transport(text).ok_or("'soft', 'scif', 'kernel' or 'auto'")?
+            *field(env) =
+                parse_transport(text).ok_or("'soft', 'scif', 'kernel', 'sisci' or 'auto'")?
         }
         ParamKind::Net(field) => {
             *field(env) = match text {
@@ -523,6 +524,7 @@ fn parse_transport(text: &str) -> Option<TransportKind> {
         "soft" => Some(TransportKind::Soft),
         "kernel" => Some(TransportKind::Kernel),
         "scif" => Some(TransportKind::Scif),
+        "sisci" => Some(TransportKind::Sisci),
         "auto" => Some(TransportKind::Auto),
         _ => None,
     }

@@ -161,6 +161,7 @@ fn log_properties(node: &Node) {
     let transport = match node.kind() {
         TransportKind::Kernel => "kernel",
         TransportKind::Scif => "scif",
+        TransportKind::Sisci => "sisci",
         _ => "soft",
     };
     let copies = match node.copy_path() {

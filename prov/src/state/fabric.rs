@@ -49,8 +49,12 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
         domain: Some(format!("test-{}", std::process::id())),
         ..config
     };
+    let window_rest_ns = env::env().mr_close_timeout_ns;
     let opened = match env::env().transport {
-        TransportKind::Scif => open_over_calls(&config),
+        TransportKind::Scif => open_over_calls(&Config { window_rest_ns, ..config }),
+        TransportKind::Sisci => {
+            Node::open(Config { window_rest_ns, ..config }, TransportKind::Sisci)
+        }
         kind => Node::open(config, kind),
     };
     opened.map_err(|error| failed(&error))
@@ -74,8 +78,7 @@ pub(crate) fn publish_process(node: &Node) {
 
 /// Opens the node of the calls of `scif.h`.
 fn open_over_calls(config: &Config) -> scif::Result<Arc<Node>> {
-    let window_rest_ns = env::env().mr_close_timeout_ns;
-    let calls = Backend::new(Config { window_rest_ns, ..config.clone() })
+    let calls = Backend::new(config.clone())
         .map_err(|failure| scif::Error::Os { call: "scif_open", errno: failure.errno() })?;
     Node::open_over(Arc::new(calls), config)
 }

@@ -8,6 +8,7 @@
 //! `Link`, `Sharer` and `OwnTable`).
 #![expect(unsafe_code, reason = "mmap, and views of mapped memory whose range is checked here")]
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
@@ -37,6 +38,8 @@ pub struct Mapping {
     part: Option<Maker>,
     /// Whether it is removed when the process exits.
     is_temporary: bool,
+    /// Object that unmaps the range when it is dropped.
+    unmapper: Option<Box<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: the range is not tied to a thread; all access is through the ring crate's views, which
@@ -139,6 +142,20 @@ impl Mapping {
         Mapping::own(std::ptr::with_exposed_provenance_mut(at), len, writable)
     }
 
+    /// Takes over a range that is mapped for writing until `unmapper` is dropped.
+    ///
+    /// # Errors
+    /// EFAULT for a range at address 0.
+    pub(crate) fn held(
+        at: usize,
+        len: usize,
+        unmapper: Box<dyn Any + Send + Sync>,
+    ) -> Result<Mapping, Errno> {
+        let mut map = Mapping::own(std::ptr::with_exposed_provenance_mut(at), len, true)?;
+        map.unmapper = Some(unmapper);
+        Ok(map)
+    }
+
     /// Takes over the range that `map` maps for the library itself, and whose address it returns;
     /// not inherited by a forked child. From its beginning the mapping is unknown to
     /// `areas_of_program`.
@@ -194,7 +211,7 @@ impl Mapping {
 
     fn own(at: *mut u8, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let base = NonNull::new(at).ok_or(Errno::FAULT)?;
-        Ok(Mapping { base, len, writable, part: None, is_temporary: false })
+        Ok(Mapping { base, len, writable, part: None, is_temporary: false, unmapper: None })
     }
 
     /// Returns the start address, exposed for conversion to a pointer.
@@ -384,6 +401,9 @@ impl Claims {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.unmapper.is_some() {
+            return;
+        }
         if self.part.is_some_and(Maker::is_ancestor) {
             // A forked child does not inherit the range: its addresses may be in other use.
             return;

@@ -8,6 +8,7 @@ pub(crate) mod kernel;
 pub(crate) mod local;
 pub(crate) mod net;
 pub(crate) mod scif;
+pub(crate) mod sisci;
 pub(crate) mod soft;
 
 use std::fmt::Debug;

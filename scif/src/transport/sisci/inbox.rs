@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Target of the library's callbacks: endpoints by their tokens, and tasks of the service thread.
+//!
+//! A callback only changes memory of this process, and leaves to the service thread whatever needs
+//! a function of the library.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::callbacks::Listener;
+use super::endpoint::{SisciEndpoint, WindowNews};
+use super::frame::{ConnectRequest, Frame, FrameContent, ProcessId};
+use super::link::{LinkOwner, ProcessLink};
+use super::windows::PeerSegment;
+use crate::sys::errno::lock;
+
+/// Number of tasks that may wait. Requests beyond it are dropped: their callers repeat them.
+const TASKS_MAX: usize = 4096;
+
+/// Work of the service thread.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Lets a process connect to a listener.
+    Admit(ConnectRequest),
+    /// Maps a window of the peer of an endpoint.
+    Open(Arc<SisciEndpoint>, Arc<PeerSegment>),
+    /// Leaves a window of the peer of an endpoint, and answers.
+    Leave(Arc<SisciEndpoint>, i64),
+    /// Sends the frames that wait at a link.
+    Repeat(Arc<ProcessLink>),
+    /// Ends the connections to a process.
+    Lose(ProcessId),
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    endpoints: HashMap<u64, Arc<SisciEndpoint>>,
+    listeners: HashMap<u16, Arc<SisciEndpoint>>,
+    tasks: VecDeque<Task>,
+    is_stopped: bool,
+    /// Length of the payload of the last measuring frame.
+    measured: Option<usize>,
+}
+
+/// Endpoints and tasks.
+#[derive(Debug, Default)]
+pub(super) struct CallbackInbox {
+    entries: Mutex<Entries>,
+    changed: Condvar,
+}
+
+impl CallbackInbox {
+    /// Enters an endpoint under a token that none has.
+    pub(super) fn enter(
+        &self,
+        endpoint: &Arc<SisciEndpoint>,
+        mut tokens: impl FnMut() -> u64,
+    ) -> u64 {
+        let mut entries = lock(&self.entries);
+        loop {
+            let token = tokens();
+            if token != 0 && !entries.endpoints.contains_key(&token) {
+                entries.endpoints.insert(token, Arc::clone(endpoint));
+                return token;
+            }
+        }
+    }
+
+    pub(super) fn remove(&self, token: u64) {
+        lock(&self.entries).endpoints.remove(&token);
+    }
+
+    /// Enters the listener of a port.
+    pub(super) fn listen(&self, port: u16, listener: &Arc<SisciEndpoint>) {
+        lock(&self.entries).listeners.insert(port, Arc::clone(listener));
+    }
+
+    /// Removes an endpoint that may listen.
+    pub(super) fn unlisten(&self, endpoint: &Arc<SisciEndpoint>) {
+        lock(&self.entries).listeners.retain(|_, listener| !Arc::ptr_eq(listener, endpoint));
+    }
+
+    /// Returns the listener of a port.
+    pub(super) fn listener(&self, port: u16) -> Option<Arc<SisciEndpoint>> {
+        lock(&self.entries).listeners.get(&port).cloned()
+    }
+
+    fn push(&self, task: Task) {
+        let mut entries = lock(&self.entries);
+        if entries.tasks.len() < TASKS_MAX || !matches!(task, Task::Admit(_)) {
+            entries.tasks.push_back(task);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the service thread.
+    pub(super) fn stop(&self) {
+        lock(&self.entries).is_stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for tasks, at most `limit`, and takes them; `None` after the stop.
+    pub(super) fn tasks(&self, limit: Option<Duration>) -> Option<VecDeque<Task>> {
+        let entries = lock(&self.entries);
+        let is_idle = |entries: &mut Entries| entries.tasks.is_empty() && !entries.is_stopped;
+        let mut entries = match limit {
+            None => self.changed.wait_while(entries, is_idle),
+            Some(limit) => match self.changed.wait_timeout_while(entries, limit, is_idle) {
+                Ok((entries, _)) => Ok(entries),
+                Err(poisoned) => Ok(poisoned.into_inner().0),
+            },
+        }
+        .unwrap_or_else(PoisonError::into_inner);
+        (!entries.is_stopped).then(|| std::mem::take(&mut entries.tasks))
+    }
+
+    /// Waits for a measuring frame, at most `limit`; returns the length of its payload.
+    pub(super) fn measured(&self, limit: Duration) -> Option<usize> {
+        let entries = lock(&self.entries);
+        let waited = self.changed.wait_timeout_while(entries, limit, |at| at.measured.is_none());
+        let (mut entries, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        entries.measured.take()
+    }
+}
+
+impl LinkOwner for CallbackInbox {
+    fn lose(&self, peer: ProcessId) {
+        let endpoints: Vec<_> = lock(&self.entries).endpoints.values().cloned().collect();
+        endpoints.iter().for_each(|endpoint| endpoint.lose(peer));
+    }
+
+    fn lose_later(&self, peer: ProcessId) {
+        self.push(Task::Lose(peer));
+    }
+
+    fn repeat(&self, link: &Arc<ProcessLink>) {
+        self.push(Task::Repeat(Arc::clone(link)));
+    }
+}
+
+impl Listener for CallbackInbox {
+    fn data(&self, bytes: &[u8]) {
+        let Some(frame) = Frame::decode(bytes) else { return };
+        match frame.content {
+            FrameContent::Connect(request) => self.push(Task::Admit(request)),
+            FrameContent::Measure(len) => {
+                lock(&self.entries).measured = Some(len);
+                self.changed.notify_all();
+            }
+            _ => {
+                let found = lock(&self.entries).endpoints.get(&frame.token).cloned();
+                let Some(endpoint) = found else { return };
+                match endpoint.take(&frame) {
+                    Some(WindowNews::New(window)) => self.push(Task::Open(endpoint, window)),
+                    Some(WindowNews::Withdrawn(offset)) => {
+                        self.push(Task::Leave(endpoint, offset));
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn lost(&self) {}
+}

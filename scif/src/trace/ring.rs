@@ -30,8 +30,9 @@ const AHEAD: usize = 512;
 /// Returns the clock of records.
 #[inline]
 pub(crate) fn clock() -> u64 {
-    // The counter of x86-64 is never 0 in practice; other targets have none.
-    if cfg!(all(target_arch = "x86_64", not(miri))) { ticks() } else { now_ns() }
+    // These counters are never 0 in practice; other targets have none.
+    let counts = cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) && !cfg!(miri);
+    if counts { ticks() } else { now_ns() }
 }
 
 /// Trace of this process.

@@ -92,10 +92,10 @@ pub(super) unsafe extern "C" fn on_segment(
     _status: u32,
 ) -> u32 {
     contained(|| {
-        if matches!(reason, abi::CB_DISCONNECT | abi::CB_LOST)
-            && let Some(listener) = Listed::find(argument)
-        {
-            listener.lost();
+        if matches!(reason, abi::CB_DISCONNECT | abi::CB_LOST) {
+            if let Some(listener) = Listed::find(argument) {
+                listener.lost();
+            }
         }
     });
     abi::CALLBACK_CONTINUE

@@ -102,10 +102,10 @@ impl ProcessLink {
             return Ok(());
         }
         waiting.push_back(frame);
-        if waiting.len() == 1
-            && let Some(owner) = self.owner.upgrade()
-        {
-            owner.repeat(self);
+        if waiting.len() == 1 {
+            if let Some(owner) = self.owner.upgrade() {
+                owner.repeat(self);
+            }
         }
         Ok(())
     }

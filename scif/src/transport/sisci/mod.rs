@@ -215,7 +215,7 @@ impl WindowCalls for Sisci {
         let endpoint = self.endpoint(fd)?;
         let pages = PagesUse::new(&self.hub.pages, &self.hub.library, memory)?;
         let place = (pages.start, memory.1);
-        let segment = (pages.id, access.flags().cast_unsigned() | RMA);
+        let segment = (pages.id, access.flags().unsigned_abs() | RMA);
         endpoint.add_window(Some(offset), place, segment, OwnSegment::Program(pages)).map(drop)
     }
 

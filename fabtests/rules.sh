@@ -128,7 +128,15 @@ sources() {
         xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
         rule "no open task in a comment"
     # The lints find library calls that are newer than rust-version, but not this form.
-    sources_named .rs | code_lines '&& let ' | rule "no let chains, which need Rust 1.88"
+    sources_named .rs | xargs awk '
+        FNR == 1 { open = -1 }
+        { match($0, /^ */); indent = RLENGTH }
+        /&& let / || (open >= 0 && indent == open + 4 && /^ *&& /) {
+            print FILENAME ":" FNR ": " $0
+        }
+        /^ *(} else )?(if|while) let / { open = indent }
+        /\{$/ { open = -1 }
+    ' | rule "no let chains, which need Rust 1.88"
     sources_named .sh | xargs grep -nE '(^|[^|])[|] *grep -[a-zA-Z]*q' |
         rule "no script leaves a command that still prints (gates.sh: shows)"
     {

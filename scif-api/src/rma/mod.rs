@@ -78,12 +78,11 @@ pub(crate) fn transfer(
     if (flags != 0 && flags & KNOWN == 0) || len == 0 {
         return Err(Failure::Invalid);
     }
-    if let Near::Lent(mem) = near
-        && flags == USECPU
-        && len <= SHORT_MAX
-        && copy_short(epd, link, way, &mem, far)?
-    {
-        return Ok(());
+    if let Near::Lent(mem) = near {
+        let is_short = flags == USECPU && len <= SHORT_MAX;
+        if is_short && copy_short(epd, link, way, &mem, far)? {
+            return Ok(());
+        }
     }
     let size = len as u64;
     let written = near.addr().filter(|_| way == Way::Read);

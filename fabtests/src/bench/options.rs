@@ -197,6 +197,9 @@ impl Options {
         }
         if let Some(scif) = subjects.iter().find(|subject| subject.provider == "scif").cloned() {
             let denied = Subject { label: "scif-ring".into(), denied: true, ..scif.clone() };
+            let calls =
+                Subject { label: "scif-calls".into(), settings: OVER_CALLS, ..scif.clone() };
+            subjects.extend((!self.quick).then_some(calls));
             let shared = Subject { label: "scif-shared".into(), shared: true, ..scif };
             subjects.extend(self.also.deny_process_vm.then_some(denied));
             subjects.extend(self.also.shared_memory.then_some(shared));
@@ -214,6 +217,9 @@ impl Options {
     }
 }
 
+/// Settings of the provider over the calls of scif.h, without a driver.
+const OVER_CALLS: &[(&str, &str)] = &[("FI_SCIF_TRANSPORT", "scif"), ("SCIF_TRANSPORT", "soft")];
+
 fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
     // Cargo places the provider beside this program.
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
@@ -226,6 +232,7 @@ fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
         limit: false,
         denied: false,
         shared: false,
+        settings: &[],
         provider_path: beside
             .filter(|dir| unsaid && name == "scif" && dir.join("libscif_fi.so").exists()),
     }

@@ -35,6 +35,8 @@ pub(crate) struct Subject {
     pub(crate) denied: bool,
     /// Whether targets are shared memory that peers can map.
     pub(crate) shared: bool,
+    /// Environment variables of its ranks.
+    pub(crate) settings: &'static [(&'static str, &'static str)],
     /// Directory of providers, unless the environment sets one.
     pub(crate) provider_path: Option<PathBuf>,
 }
@@ -111,6 +113,7 @@ impl Pair {
             if subject.shared {
                 command.arg("--shared-memory");
             }
+            command.envs(subject.settings.iter().copied());
             if let Some(path) = &subject.provider_path {
                 command.env("FI_PROVIDER_PATH", path);
             }

@@ -111,6 +111,14 @@ over_calls() { # [CASES...] [OPTION...]
         --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "$@"
 }
 
+# Cases over libsisci.so.
+SISCI=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=sisci LD_LIBRARY_PATH="$ROOT/build/lib"
+    FI_PROVIDER_PATH="$PROVIDER_DIR")
+over_sisci() { # [CASES...] [OPTION...]
+    "${SISCI[@]}" timeout -k 10 900 "$TARGET/release/conformance" \
+        --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "$@"
+}
+
 # Runs a command under the limits of many containers: denied system calls (arguments of the program
 # deny), and 64 MiB of /dev/shm where a mount is permitted.
 confined() {
@@ -448,6 +456,17 @@ conformance_device() {
         "$ROOT/build/lib/libscifdev.so" -- env SCIF_DOMAIN=nobody FI_SCIF_TRANSPORT=kernel \
         SCIF_DEVICE=/dev/scif SCIF_DEVICE_TRAPS=1 LD_PRELOAD=./libscifdev.so \
         timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER" --over-driver
+}
+
+conformance_sisci() {
+    gate "conformance over libsisci"
+    cases_of "messages, tagged, RMA, cm, atomics, death" conformance-sisci over_sisci msg/ tagged/ \
+        rma/ bad_rma/ cm/ atomic/ cntr/ mr/ death/
+    cases_of "a node for each process, with store fences" conformance-sisci-nodes over_sisci \
+        --wrap "$ROOT/fabtests/by_node.sh" "${OVER_DRIVER_NODES[@]}"
+    case_of "rings lie in windows" sisci-windows shows 'lie in windows' \
+        "${SISCI[@]}" SHOW=1 FI_LOG_LEVEL=debug fabtests/pingpong.sh rdm 20 64
+    sisci_jobs debian mpich5
 }
 
 driver_mpi() {

@@ -97,6 +97,16 @@ calls_jobs() {
     done
 }
 
+# sisci_jobs STACK...: the job over libsisci.so.
+sisci_jobs() {
+    local stack
+    for stack; do
+        confined_job "$stack, over libsisci" "$stack" 2 ' process_vm 0/0 ' env SCIF_DOMAIN=check \
+            FI_SCIF_TRANSPORT=sisci LD_LIBRARY_PATH="$ROOT/build/lib" \
+            FI_PROVIDER_PATH="$PROVIDER_DIR"
+    done
+}
+
 # Runs one benchmark program of Intel MPI as a case: LOG, RANKS, PROGRAM, arguments. Data errors are
 # reported in its output.
 imb_job() {

@@ -84,7 +84,7 @@ fn survivor(rig: &Rig<'_>) -> Outcome {
     }
     rig.rank.barrier(&mut || Ok(()))?;
     let over_driver = std::env::var_os("FI_SCIF_TRANSPORT")
-        .is_some_and(|name| name == "kernel" || name == "scif");
+        .is_some_and(|name| name == "kernel" || name == "scif" || name == "sisci");
     let mut open = 3 * VICTIMS;
     rig.wait("the end of everything under way", || {
         while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {

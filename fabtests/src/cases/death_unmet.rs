@@ -58,7 +58,8 @@ fn is_connecting() -> Outcome<bool> {
 
 /// Whether the connections are those of a driver, whose listeners accept without polls.
 fn is_over_driver() -> bool {
-    std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|name| name == "kernel" || name == "scif")
+    std::env::var_os("FI_SCIF_TRANSPORT")
+        .is_some_and(|name| name == "kernel" || name == "scif" || name == "sisci")
 }
 
 fn never_met(rank: &Rank, survivor: Survivor) -> Outcome {

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Outcome<u64> {
         return Err(Fail::here(left.join("\n    ")));
     }
     let over_a_driver = std::env::var_os("FI_SCIF_TRANSPORT")
-        .is_some_and(|name| name == "kernel" || name == "scif");
+        .is_some_and(|name| name == "kernel" || name == "scif" || name == "sisci");
     let of_a_peer = if over_a_driver { OF_A_PEER_OVER_A_DRIVER } else { OF_A_PEER };
     if let Some(complaint) = growth(&parent.held, of_a_peer) {
         return Err(Fail::here(complaint));

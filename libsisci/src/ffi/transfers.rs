@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 
-use scif_ring::full_fence;
+use scif_ring::{Mem, full_fence};
 
 use crate::error::{Outcome, SciError, fail};
 use crate::ffi::entry::{
@@ -219,6 +219,42 @@ unsafe fn copy(
     Ok(())
 }
 
+/// Copies like [`copy`] if the handles are those of the last copy of this thread, and neither a
+/// check nor a failure is due. Returns whether it has. It makes no system call and cannot panic, so
+/// that it needs no [`guard`], which takes a quarter of the time of 4 KiB.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+unsafe fn copy_again(
+    (sequence, map): (Handle, Handle),
+    local: *mut c_void,
+    offset: usize,
+    size: usize,
+    flags: u32,
+) -> bool {
+    let Some(last) = LAST_COPY.get() else { return false };
+    let LastCopy { moment, place, .. } = last;
+    let is_last = (last.sequence, last.map) == (sequence.addr(), map.addr());
+    let read = flags == flags::BLOCK_READ;
+    let is_plain = (flags == 0 && place.writable || read) && offset.is_multiple_of(OFFSET_ALIGN);
+    let is_inside = offset <= place.len && size <= place.len - offset;
+    if !is_last || !is_plain || !is_inside || local.is_null() || moment != Moment::now() {
+        return false;
+    }
+    let remote = std::ptr::with_exposed_provenance_mut(place.addr + offset);
+    // SAFETY: checked that the range lies in the mapping; the rest is the caller's contract.
+    let remote = unsafe { Mem::new(remote, size) };
+    // SAFETY: not null, and no longer than the mapping; the rest is the caller's contract.
+    let local = unsafe { Mem::new(local.cast(), size) };
+    if read {
+        local.copy_from(&remote);
+    } else {
+        remote.copy_from(&local);
+    }
+    true
+}
+
 /// `void SCIMemCpy(sci_sequence_t sequence, void *memory, sci_map_t map, size_t offset, size_t
 /// size, unsigned flags, sci_error_t *error)`
 // SAFETY: as `SCICreateMapSequence`.
@@ -232,6 +268,14 @@ unsafe extern "C" fn SCIMemCpy(
     flags: u32,
     error: *mut u32,
 ) {
+    // SAFETY: by the caller's contract.
+    if unsafe { copy_again((sequence, map), local, offset, size, flags) } {
+        if !error.is_null() {
+            // SAFETY: not null; by the caller's contract space for a sci_error_t.
+            unsafe { error.write_unaligned(SciError::Ok.number()) };
+        }
+        return;
+    }
     guard(error, (), || {
         let place = checked_place(sequence, map)?;
         check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;

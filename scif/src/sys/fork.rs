@@ -287,6 +287,7 @@ pub struct Maker(u64);
 
 impl Maker {
     /// Returns this process.
+    #[inline]
     #[must_use]
     pub fn here() -> Maker {
         Maker(generation())

@@ -110,14 +110,14 @@ impl Target {
 
     /// Sends a request to the segment, or to members of a group until one accepts, and waits for
     /// the answer.
-    fn ask(&self, context: &Context, deadline: Deadline) -> Outcome<(PrivateFd, Arc<Memory>)> {
+    fn connect(&self, context: &Context, deadline: Deadline) -> Outcome<(PrivateFd, Arc<Memory>)> {
         let mut failed = SciError::NoSuchSegment.into();
         for name in self.names()? {
-            let asked = self.request(context, &name, deadline).and_then(|socket| {
+            let answered = self.request(context, &name, deadline).and_then(|socket| {
                 let (answer, fds) = wire::answer(&socket, deadline)?;
                 Ok((socket, granted(answer, fds)?))
             });
-            match asked {
+            match answered {
                 Err(failure) if failure.code == SciError::NoSuchSegment => failed = failure,
                 other => return other,
             }
@@ -145,7 +145,7 @@ impl RemoteSegment {
         deadline: Deadline,
     ) -> Outcome<Arc<RemoteSegment>> {
         target.check(&desc.context)?;
-        let (socket, memory) = target.ask(&desc.context, deadline)?;
+        let (socket, memory) = target.connect(&desc.context, deadline)?;
         let phase = Phase::Operational;
         Ok(RemoteSegment::over(desc, target, callback, (Some(socket), Some(memory), phase)))
     }

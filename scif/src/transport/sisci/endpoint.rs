@@ -299,7 +299,7 @@ impl SisciEndpoint {
     }
 
     /// Takes a request for the listener; returns whether it waits to be accepted.
-    pub(super) fn ask(&self, request: ConnectRequest, link: &Arc<ProcessLink>) -> bool {
+    pub(super) fn queue_request(&self, request: ConnectRequest, link: &Arc<ProcessLink>) -> bool {
         let mut state = self.lock();
         let is_taken = state.stage == SisciStage::Listening && state.requests.len() < REQUESTS_MAX;
         if is_taken {

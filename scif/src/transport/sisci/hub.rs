@@ -188,7 +188,7 @@ impl Hub {
     }
 
     /// Sends a request to connect.
-    pub(super) fn ask(
+    pub(super) fn send_request(
         &self,
         link: &Arc<ProcessLink>,
         token: u64,
@@ -204,7 +204,7 @@ impl Hub {
             Ok(link) => link,
             Err(code) => return log::debug!("a connecting process is gone: {code}"),
         };
-        if !listener.is_some_and(|listener| listener.ask(request, &link)) {
+        if !listener.is_some_and(|listener| listener.queue_request(request, &link)) {
             let refusal = Frame { token: request.token, number: 0, content: FrameContent::Close };
             // A peer that is gone needs none.
             let _ = link.post(refusal.encode());

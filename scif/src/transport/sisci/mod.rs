@@ -126,9 +126,9 @@ impl ScifCalls for Sisci {
         let link =
             self.hub.link(process, abi::INFINITE_TIMEOUT).map_err(abi::SciCode::of_connect)?;
         let token = self.hub.enter(&endpoint);
-        let ask = |from| self.hub.ask(&link, token, (dst.port, from));
+        let send = |from| self.hub.send_request(&link, token, (dst.port, from));
         let connected = endpoint
-            .connect(Arc::clone(&link), token, ask)
+            .connect(Arc::clone(&link), token, send)
             .and_then(|()| endpoint.connected(self.connect_limit));
         connected.inspect_err(|_| self.hub.inbox.remove(token))
     }

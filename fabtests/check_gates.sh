@@ -466,7 +466,8 @@ conformance_sisci() {
         --wrap "$ROOT/fabtests/by_node.sh" "${OVER_DRIVER_NODES[@]}"
     case_of "rings lie in windows" sisci-windows shows 'lie in windows' \
         "${SISCI[@]}" SHOW=1 FI_LOG_LEVEL=debug fabtests/pingpong.sh rdm 20 64
-    sisci_jobs debian mpich5
+    need_stack intel
+    sisci_jobs debian mpich5 intel
 }
 
 driver_mpi() {

@@ -97,12 +97,12 @@ calls_jobs() {
     done
 }
 
-# sisci_jobs STACK...: the job over libsisci.so.
+# sisci_jobs STACK...: the job over libsisci.so, preloaded since an MPI sets LD_LIBRARY_PATH itself.
 sisci_jobs() {
     local stack
     for stack; do
         confined_job "$stack, over libsisci" "$stack" 2 ' process_vm 0/0 ' env SCIF_DOMAIN=check \
-            FI_SCIF_TRANSPORT=sisci LD_LIBRARY_PATH="$ROOT/build/lib" \
+            FI_SCIF_TRANSPORT=sisci LD_PRELOAD="$ROOT/build/lib/libsisci.so" \
             FI_PROVIDER_PATH="$PROVIDER_DIR"
     done
 }

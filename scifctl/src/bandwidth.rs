@@ -137,9 +137,9 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
 }
 
 /// Process that is killed when dropped.
-pub(crate) struct Killed(pub(crate) Child);
+pub(crate) struct ChildGuard(pub(crate) Child);
 
-impl Drop for Killed {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
@@ -147,19 +147,19 @@ impl Drop for Killed {
     }
 }
 
-fn start_server() -> Result<(Killed, PortId)> {
+fn start_server() -> Result<(ChildGuard, PortId)> {
     let child = Command::new(std::env::current_exe()?)
         .args(["bw", "--serve"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut server = Killed(child);
+    let mut server = ChildGuard(child);
     let id = address_of(&mut server)?;
     Ok((server, id))
 }
 
 /// Reads the address that a server prints.
-pub(crate) fn address_of(server: &mut Killed) -> Result<PortId> {
+pub(crate) fn address_of(server: &mut ChildGuard) -> Result<PortId> {
     let mut line = String::new();
     if let Some(out) = server.0.stdout.take() {
         BufReader::new(out).read_line(&mut line)?;

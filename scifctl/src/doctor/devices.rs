@@ -4,29 +4,29 @@
 use scif::{Carrier, Device};
 
 use super::finding::Finding;
-use super::scene::Scene;
+use super::inputs::Inputs;
 
 const SUBJECT: &str = "driver";
 
 /// Returns the setting that requires a driver, if any.
-fn required(scene: &Scene) -> Option<&'static str> {
-    if scene.env.is("FI_SCIF_TRANSPORT", "kernel") {
+fn required(inputs: &Inputs) -> Option<&'static str> {
+    if inputs.env.is("FI_SCIF_TRANSPORT", "kernel") {
         return Some("FI_SCIF_TRANSPORT=kernel");
     }
-    (scene.config.carrier == Carrier::Kernel).then_some("SCIF_TRANSPORT=kernel")
+    (inputs.config.carrier == Carrier::Kernel).then_some("SCIF_TRANSPORT=kernel")
 }
 
 /// Whether a device that opens would be used.
-fn wanted(scene: &Scene) -> bool {
-    scene.env.is("FI_SCIF_TRANSPORT", "auto") || scene.config.carrier == Carrier::Auto
+fn wanted(inputs: &Inputs) -> bool {
+    inputs.env.is("FI_SCIF_TRANSPORT", "auto") || inputs.config.carrier == Carrier::Auto
 }
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
     let action = |setting: &str| {
         let name = setting.split('=').next().unwrap_or(setting);
         format!("load the driver and give access to its device (SCIF_DEVICE), or {name}=soft")
     };
-    let found = match (Device::open(&scene.config), required(scene)) {
+    let found = match (Device::open(&inputs.config), required(inputs)) {
         (Ok(device), setting) => {
             let name = format!("{:?} at {}", device.driver(), device.path().to_string_lossy());
             match (device.works(), setting) {
@@ -41,7 +41,7 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
                 }
             }
         }
-        (Err(failure), None) if failure.raw_os_error() != libc::ENOENT && wanted(scene) => {
+        (Err(failure), None) if failure.raw_os_error() != libc::ENOENT && wanted(inputs) => {
             Finding::slower(
                 SUBJECT,
                 format!("a device exists but does not open ({failure}): shared memory is used"),
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn a_missing_driver_matters_only_if_it_is_required() {
         let device = Some(PathBuf::from("/nonexistent"));
-        let scene = |env: &[(&str, &str)], carrier| Scene {
+        let inputs = |env: &[(&str, &str)], carrier| Inputs {
             root: PathBuf::from("/"),
             env: Environment::of(env),
             config: Config { device: device.clone(), carrier, ..Config::default() },
         };
-        assert_eq!(check(&scene(&[], Carrier::Auto))[0].state, State::Ok);
-        let other = |carrier| Scene {
+        assert_eq!(check(&inputs(&[], Carrier::Auto))[0].state, State::Ok);
+        let other = |carrier| Inputs {
             root: PathBuf::from("/"),
             env: Environment::default(),
             config: Config { device: Some("/dev/null".into()), carrier, ..Config::default() },
@@ -89,7 +89,7 @@ mod tests {
             (&[][..], Carrier::Kernel, "or SCIF_TRANSPORT=soft"),
             (&[("FI_SCIF_TRANSPORT", "kernel")][..], Carrier::Auto, "or FI_SCIF_TRANSPORT=soft"),
         ] {
-            let found = &check(&scene(env, carrier))[0];
+            let found = &check(&inputs(env, carrier))[0];
             assert_eq!(found.state, State::Broken);
             assert!(found.action.ends_with(name), "{}", found.action);
         }

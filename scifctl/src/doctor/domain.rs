@@ -12,15 +12,15 @@ use scif::sys::process;
 use scif_api::introspect;
 
 use super::finding::Finding;
-use super::scene::Scene;
+use super::inputs::Inputs;
 
 const SUBJECT: &str = "domain";
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
     let own_uid = process::uid();
-    let domain = scene.config.domain.clone().unwrap_or_else(|| own_uid.to_string());
-    let prefixes = prefixes(&domain, scene.config.runtime_dir.as_deref());
-    let read = || Some(sockets(&scene.read("/proc/net/unix")?, &prefixes));
+    let domain = inputs.config.domain.clone().unwrap_or_else(|| own_uid.to_string());
+    let prefixes = prefixes(&domain, inputs.config.runtime_dir.as_deref());
+    let read = || Some(sockets(&inputs.read("/proc/net/unix")?, &prefixes));
     let Some(sockets) = read() else {
         return vec![Finding::broken(
             SUBJECT,
@@ -28,23 +28,23 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
             "mount /proc",
         )];
     };
-    let owners = owners(scene, &sockets);
+    let owners = owners(inputs, &sockets);
     // A process that has ended meanwhile is not hidden.
     let left = read().unwrap_or_default();
     let unseen = sockets.intersection(&left).filter(|inode| !owners.contains_key(*inode)).count();
     let mut found = Vec::new();
     let pids: BTreeSet<i32> = owners.values().copied().collect();
     let processes = pids.iter().filter_map(|pid| process::owner(*pid));
-    let processes = processes.filter(|uid| !scene.config.allow_uids.contains(uid));
-    let files = scene.config.runtime_dir.iter().flat_map(|dir| owners_of_files(dir, &domain));
+    let processes = processes.filter(|uid| !inputs.config.allow_uids.contains(uid));
+    let files = inputs.config.runtime_dir.iter().flat_map(|dir| owners_of_files(dir, &domain));
     let others: BTreeSet<u32> = processes.chain(files).filter(|uid| *uid != own_uid).collect();
     if !others.is_empty() {
         found.push(foreign(&domain, &others));
     }
-    if unseen > 0 && scene.config.allow_uids.is_empty() {
+    if unseen > 0 && inputs.config.allow_uids.is_empty() {
         found.push(hidden(&domain, unseen));
     }
-    let stopped = pids.iter().filter(|pid| is_stopped(scene, **pid)).map(ToString::to_string);
+    let stopped = pids.iter().filter(|pid| is_stopped(inputs, **pid)).map(ToString::to_string);
     let stopped: Vec<String> = stopped.collect();
     if !stopped.is_empty() {
         found.push(Finding::slower(
@@ -53,7 +53,7 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
             format!("kill -CONT {}, or end them", stopped.join(" ")),
         ));
     }
-    for node in introspect::nodes(&scene.config).unwrap_or_default() {
+    for node in introspect::nodes(&inputs.config).unwrap_or_default() {
         if node.lost {
             found.push(Finding::broken(
                 SUBJECT,
@@ -130,12 +130,12 @@ fn owners_of_files(dir: &Path, domain: &str) -> BTreeSet<u32> {
 }
 
 /// Returns, for each socket (by inode) that a visible process has open, the id of one such process.
-fn owners(scene: &Scene, sockets: &BTreeSet<String>) -> BTreeMap<String, i32> {
+fn owners(inputs: &Inputs, sockets: &BTreeSet<String>) -> BTreeMap<String, i32> {
     let mut found = BTreeMap::new();
     if sockets.is_empty() {
         return found;
     }
-    let entries = fs::read_dir(scene.path("/proc")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(inputs.path("/proc")).into_iter().flatten().flatten();
     for entry in entries {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
         let descriptors = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
@@ -150,8 +150,8 @@ fn owners(scene: &Scene, sockets: &BTreeSet<String>) -> BTreeMap<String, i32> {
     found
 }
 
-fn is_stopped(scene: &Scene, pid: i32) -> bool {
-    let text = scene.read(&format!("/proc/{pid}/stat")).unwrap_or_default();
+fn is_stopped(inputs: &Inputs, pid: i32) -> bool {
+    let text = inputs.read(&format!("/proc/{pid}/stat")).unwrap_or_default();
     text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 

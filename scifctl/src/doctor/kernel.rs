@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use scif::denial::Denial;
 use scif::sys::pages::WriteFence;
 use scif::sys::process_vm::{AccessError, Direction, RemoteMem, copy};
-use scif::sys::{memfd, probe as ask, process, slice};
+use scif::sys::{self, memfd, process, slice};
 use serde_json::{Value, json};
 
 use super::finding::{Finding, State};
-use super::scene::{Scene, output, probe};
-use crate::bandwidth::Killed;
+use super::inputs::{Inputs, output, probe};
+use crate::bandwidth::ChildGuard;
 use crate::failure::Result;
 
 /// Length in bytes of the memory that is copied between processes.
@@ -23,14 +23,14 @@ const COPIED: usize = 1 << 20;
 const COPIES: usize = 16;
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let copy = process_vm(scene);
-    let yama = yama(scene, copy.state == State::Ok);
-    vec![version(scene), shared_memory(), userfaultfd(), pidfd(), yama, copy]
+pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
+    let copy = process_vm(inputs);
+    let yama = yama(inputs, copy.state == State::Ok);
+    vec![version(inputs), shared_memory(), userfaultfd(), pidfd(), yama, copy]
 }
 
-fn version(scene: &Scene) -> Finding {
-    match scene.read("/proc/sys/kernel/osrelease") {
+fn version(inputs: &Inputs) -> Finding {
+    match inputs.read("/proc/sys/kernel/osrelease") {
         Some(release) => Finding::ok("kernel", format!("Linux {release}")),
         None => Finding::broken(
             "kernel",
@@ -65,7 +65,7 @@ fn userfaultfd() -> Finding {
 }
 
 fn pidfd() -> Finding {
-    let meaning = match ask::pidfd() {
+    let meaning = match sys::probe::pidfd() {
         Ok(()) => "pidfd_open works".to_owned(),
         Err(errno) => format!("pidfd_open: {errno}; no part of scif needs it"),
     };
@@ -73,12 +73,12 @@ fn pidfd() -> Finding {
 }
 
 /// Judges the restriction by Yama, of which a capability exempts. `copies`: a copy has succeeded.
-fn yama(scene: &Scene, copies: bool) -> Finding {
-    let scope = scene.read(YAMA).and_then(|text| text.parse::<u32>().ok());
+fn yama(inputs: &Inputs, copies: bool) -> Finding {
+    let scope = inputs.read(YAMA).and_then(|text| text.parse::<u32>().ok());
     match scope {
         None => Finding::ok("Yama", "absent: it restricts no copies between processes"),
         Some(0) => Finding::ok("Yama", "ptrace_scope 0: no restriction"),
-        Some(1) if scene.permits_ptracer() => Finding::ok(
+        Some(1) if inputs.permits_ptracer() => Finding::ok(
             "Yama",
             "ptrace_scope 1: each process of scif permits copies by its peers (FI_SCIF_PTRACER)",
         ),
@@ -115,8 +115,8 @@ fn yama(scene: &Scene, copies: bool) -> Finding {
 }
 
 /// Starts two processes, and lets one copy from the other.
-fn process_vm(scene: &Scene) -> Finding {
-    let answer = match copied(scene.permits_ptracer()) {
+fn process_vm(inputs: &Inputs) -> Finding {
+    let answer = match copied(inputs.permits_ptracer()) {
         Ok(answer) => answer,
         Err(error) => json!({"error": format!("the probe has failed: {error}")}),
     };
@@ -150,7 +150,7 @@ fn copied(permits_ptracer: bool) -> io::Result<Value> {
     if permits_ptracer {
         command.arg("--ptracer");
     }
-    let mut owner = Killed(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    let mut owner = ChildGuard(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     let mut address = String::new();
     if let Some(out) = owner.0.stdout.take() {
         BufReader::new(out).read_line(&mut address)?;
@@ -223,9 +223,9 @@ mod tests {
         let file = root.join(YAMA.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, format!("{scope}\n")).unwrap();
-        let scene =
-            Scene { root: root.clone(), env: Environment::of(env), config: Config::default() };
-        let found = yama(&scene, copies);
+        let inputs =
+            Inputs { root: root.clone(), env: Environment::of(env), config: Config::default() };
+        let found = yama(&inputs, copies);
         fs::remove_dir_all(root).unwrap();
         found
     }

@@ -9,7 +9,7 @@ use scif::sys::probe::{self, Limits};
 
 use super::env::Environment;
 use super::finding::Finding;
-use super::scene::Scene;
+use super::inputs::Inputs;
 use crate::table::bytes;
 
 /// Descriptors of a rank without its peers: of the MPI, its launcher and one endpoint.
@@ -32,17 +32,17 @@ const SHM_MIN: u64 = 16 << 20;
 /// Inode numbers of the first namespaces (`include/linux/proc_ns.h`).
 const FIRST_NAMESPACES: [(&str, &str); 2] = [("pid", "4026531836"), ("user", "4026531837")];
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
     let limits = probe::limits();
     vec![
-        descriptors(&limits, &scene.env),
-        locked_memory(&limits, scene.config.memlock),
+        descriptors(&limits, &inputs.env),
+        locked_memory(&limits, inputs.config.memlock),
         address_space(&limits),
-        file_size(&limits, &scene.env),
+        file_size(&limits, &inputs.env),
         memory(scif::memory_limit()),
-        processors(probe::processors().len(), processor_quota(scene)),
-        dev_shm(scene),
-        namespaces(scene),
+        processors(probe::processors().len(), processor_quota(inputs)),
+        dev_shm(inputs),
+        namespaces(inputs),
     ]
 }
 
@@ -135,8 +135,8 @@ fn memory(limit: u64) -> Finding {
 
 /// Returns the processors that the control groups of this process may use, as a number with a
 /// fraction; `None` without limit. A limit of a group applies to all groups below it.
-fn processor_quota(scene: &Scene) -> Option<f64> {
-    let text = scene.read("/proc/self/cgroup").unwrap_or_default();
+fn processor_quota(inputs: &Inputs) -> Option<f64> {
+    let text = inputs.read("/proc/self/cgroup").unwrap_or_default();
     let mut least = None;
     // In a container the paths may be the host's, so the root is always checked too.
     for line in text.lines().chain(["0::/", "0:cpu:/"]) {
@@ -148,7 +148,7 @@ fn processor_quota(scene: &Scene) -> Option<f64> {
         }
         for group in Path::new(path).ancestors() {
             let group = group.to_string_lossy();
-            let quota = quota_of(scene, group.trim_end_matches('/'), first_version);
+            let quota = quota_of(inputs, group.trim_end_matches('/'), first_version);
             least = least.into_iter().chain(quota).reduce(f64::min);
         }
     }
@@ -156,14 +156,14 @@ fn processor_quota(scene: &Scene) -> Option<f64> {
 }
 
 /// Returns the processors that one control group may use, see cgroups(7).
-fn quota_of(scene: &Scene, group: &str, first_version: bool) -> Option<f64> {
+fn quota_of(inputs: &Inputs, group: &str, first_version: bool) -> Option<f64> {
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
     if first_version {
         let read =
-            |file| number(&scene.read(&format!("/sys/fs/cgroup/cpu{group}/cpu.cfs_{file}"))?);
+            |file| number(&inputs.read(&format!("/sys/fs/cgroup/cpu{group}/cpu.cfs_{file}"))?);
         return Some(read("quota_us")? / read("period_us")?);
     }
-    let text = scene.read(&format!("/sys/fs/cgroup{group}/cpu.max"))?;
+    let text = inputs.read(&format!("/sys/fs/cgroup{group}/cpu.max"))?;
     let (quota, period) = text.split_once(' ')?;
     Some(number(quota)? / number(period)?)
 }
@@ -189,9 +189,9 @@ fn processors(count: usize, quota: Option<f64>) -> Finding {
     Finding::ok(subject, format!("{count}"))
 }
 
-fn dev_shm(scene: &Scene) -> Finding {
+fn dev_shm(inputs: &Inputs) -> Finding {
     let action = "mount a larger tmpfs there (docker run --shm-size=1g)";
-    match probe::space(&scene.path("/dev/shm")) {
+    match probe::space(&inputs.path("/dev/shm")) {
         Ok((size, free)) if free >= SHM_MIN => {
             Finding::ok("/dev/shm", format!("{} of {} free", bytes(free), bytes(size)))
         }
@@ -212,9 +212,9 @@ fn dev_shm(scene: &Scene) -> Finding {
     }
 }
 
-fn namespaces(scene: &Scene) -> Finding {
+fn namespaces(inputs: &Inputs) -> Finding {
     let own = FIRST_NAMESPACES.iter().filter(|(name, first)| {
-        fs::read_link(scene.path(&format!("/proc/self/ns/{name}")))
+        fs::read_link(inputs.path(&format!("/proc/self/ns/{name}")))
             .is_ok_and(|link| !link.to_string_lossy().contains(first))
     });
     let own: Vec<&str> = own.map(|(name, _)| *name).collect();
@@ -292,17 +292,17 @@ mod tests {
     fn the_quotas_of_all_groups_above_hold() {
         let quota = |groups: &str, files: &[(&str, &str)]| {
             let root = std::env::temp_dir().join(format!("scifctl-{}-quota", std::process::id()));
-            let scene = Scene {
+            let inputs = Inputs {
                 root: root.clone(),
                 env: Environment::default(),
                 config: scif::Config::default(),
             };
             for (name, text) in [("/proc/self/cgroup", groups)].iter().chain(files) {
-                let file = scene.path(name);
+                let file = inputs.path(name);
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
                 fs::write(file, text).unwrap();
             }
-            let quota = processor_quota(&scene);
+            let quota = processor_quota(&inputs);
             fs::remove_dir_all(root).unwrap();
             quota
         };

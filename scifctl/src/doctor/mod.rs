@@ -9,13 +9,13 @@ mod devices;
 mod domain;
 mod env;
 mod finding;
+mod inputs;
 mod kernel;
 mod library;
 mod limits;
 mod mpi;
 mod provider;
 mod render;
-mod scene;
 mod settings;
 mod speed;
 
@@ -28,10 +28,10 @@ use crate::args::{DoctorOptions, Probe};
 use crate::failure::Result;
 use env::Environment;
 use finding::Finding;
-use scene::Scene;
+use inputs::Inputs;
 
 /// Families of checks, in the order of the report.
-static FAMILIES: [fn(&Scene) -> Vec<Finding>; 8] = [
+static FAMILIES: [fn(&Inputs) -> Vec<Finding>; 8] = [
     kernel::check,
     limits::check,
     devices::check,
@@ -46,19 +46,19 @@ static FAMILIES: [fn(&Scene) -> Vec<Finding>; 8] = [
 pub(crate) const FAILED: u8 = 3;
 
 /// Checks the libfabric of the system, which an MPI with its own does not need.
-fn system_libfabric(scene: &Scene) -> Vec<Finding> {
-    provider::check(scene, mpi::has_own_libfabric(scene))
+fn system_libfabric(inputs: &Inputs) -> Vec<Finding> {
+    provider::check(inputs, mpi::has_own_libfabric(inputs))
 }
 
 /// Runs all checks and prints their findings. The exit status is the worst state, also if the
 /// reader goes away.
 pub(crate) fn run(config: &Config, options: &DoctorOptions) -> ExitCode {
-    let scene = Scene {
+    let inputs = Inputs {
         root: options.root.clone(),
         env: Environment::of_process(),
         config: config.clone(),
     };
-    let findings: Vec<Finding> = FAMILIES.iter().flat_map(|check| check(&scene)).collect();
+    let findings: Vec<Finding> = FAMILIES.iter().flat_map(|check| check(&inputs)).collect();
     let mut out = io::stdout().lock();
     let printed = if options.json {
         writeln!(out, "{}", render::document(&findings))

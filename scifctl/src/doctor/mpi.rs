@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::env::Environment;
 use super::finding::{Finding, State};
+use super::inputs::{Inputs, find_in, output};
 use super::provider::{Library, SONAME, listed};
-use super::scene::{Scene, find_in, output};
 
 /// Names of launchers.
 const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "mpiexec.hydra"];
@@ -56,20 +56,20 @@ struct Mpi {
     prefix: PathBuf,
 }
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let all = installed(&scene.env);
+pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
+    let all = installed(&inputs.env);
     if all.is_empty() {
         let text = "none on PATH, in VIRTUAL_ENV or I_MPI_ROOT";
         return vec![Finding::ok("MPI", text)];
     }
-    let mut found: Vec<Finding> = all.iter().map(|mpi| check_one(scene, mpi)).collect();
-    found.extend(mixed(scene.env.get("PATH").unwrap_or_default()));
+    let mut found: Vec<Finding> = all.iter().map(|mpi| check_one(inputs, mpi)).collect();
+    found.extend(mixed(inputs.env.get("PATH").unwrap_or_default()));
     found
 }
 
 /// Whether an MPI of this environment has a libfabric of its own or of its prefix.
-pub(crate) fn has_own_libfabric(scene: &Scene) -> bool {
-    installed(&scene.env).iter().any(|mpi| library_of(&scene.env, &mpi.prefix) != SONAME)
+pub(crate) fn has_own_libfabric(inputs: &Inputs) -> bool {
+    installed(&inputs.env).iter().any(|mpi| library_of(&inputs.env, &mpi.prefix) != SONAME)
 }
 
 /// Returns the directory above that of a program, links resolved.
@@ -219,7 +219,7 @@ fn lacks_component(prefix: &Path) -> bool {
     })
 }
 
-fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
+fn check_one(inputs: &Inputs, mpi: &Mpi) -> Finding {
     let subject = mpi.kind.name();
     let launcher = mpi.launcher.display();
     let own = library_in(&mpi.prefix, &BUNDLED).is_some();
@@ -235,7 +235,7 @@ fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
             format!("another build, such as the wheel: pip install {wheel}"),
         );
     }
-    let library = match Library::ask(&library_of(&scene.env, &mpi.prefix)) {
+    let library = match Library::load(&library_of(&inputs.env, &mpi.prefix)) {
         Ok(library) => library,
         Err(reason) => {
             return Finding::broken(
@@ -245,9 +245,9 @@ fn check_one(scene: &Scene, mpi: &Mpi) -> Finding {
             );
         }
     };
-    let seen = listed(scene, subject, &library);
-    let missing = missing(&scene.env, mpi.kind);
-    let first = seen.state == State::Ok || names_scif(&scene.env, mpi.kind);
+    let seen = listed(inputs, subject, &library);
+    let missing = missing(&inputs.env, mpi.kind);
+    let first = seen.state == State::Ok || names_scif(&inputs.env, mpi.kind);
     if seen.state == State::Broken || (missing.is_empty() && !first) {
         let meaning = format!("{launcher}: {}", seen.meaning);
         return Finding::new(seen.state, subject, meaning, seen.action);

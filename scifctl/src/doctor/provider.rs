@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::finding::{Finding, State};
-use super::scene::{Scene, output, probe};
+use super::inputs::{Inputs, output, probe};
 
 /// Name by which programs load libfabric.
 pub(crate) const SONAME: &str = "libfabric.so.1";
@@ -43,7 +43,7 @@ impl Library {
     ///
     /// # Errors
     /// Reason for which it cannot be loaded, or does not answer.
-    pub(crate) fn ask(name: &str) -> Result<Library, String> {
+    pub(crate) fn load(name: &str) -> Result<Library, String> {
         let mut command = probe(&["libfabric", name]).map_err(|error| error.to_string())?;
         command.env("FI_LOG_LEVEL", "info").env_remove("FI_LOG_PROV").env_remove("FI_LOG_SUBSYS");
         let answer = output(&mut command, LIMIT).map_err(|error| error.to_string())?;
@@ -76,14 +76,14 @@ fn document_in(text: &str) -> Option<Value> {
 }
 
 /// Checks the libfabric of the system. `has_another`: whether an MPI has its own.
-pub(crate) fn check(scene: &Scene, has_another: bool) -> Vec<Finding> {
-    let library = match Library::ask(SONAME) {
+pub(crate) fn check(inputs: &Inputs, has_another: bool) -> Vec<Finding> {
+    let library = match Library::load(SONAME) {
         Ok(library) => library,
         Err(reason) => return vec![absent(&reason, has_another)],
     };
     let mut found =
         vec![Finding::ok("libfabric", format!("{} from {}", library.version, library.file))];
-    found.push(listed(scene, "provider", &library));
+    found.push(listed(inputs, "provider", &library));
     let invalid = library.log.iter().filter(|line| line.contains("invalid, default used"));
     found.extend(invalid.map(|line| {
         let text = line.find("FI_SCIF_").and_then(|at| line.get(at..)).unwrap_or(line);
@@ -108,9 +108,9 @@ fn absent(reason: &str, has_another: bool) -> Finding {
 }
 
 /// Returns whether a libfabric lists scif, and first; otherwise the cause.
-pub(crate) fn listed(scene: &Scene, subject: &str, library: &Library) -> Finding {
+pub(crate) fn listed(inputs: &Inputs, subject: &str, library: &Library) -> Finding {
     let Some(file) = &library.scif else {
-        let (cause, remedy) = cause(scene, library);
+        let (cause, remedy) = cause(inputs, library);
         let text =
             format!("{} (libfabric {}) does not list scif: {cause}", library.file, library.version);
         return Finding::broken(subject, text, remedy);
@@ -132,8 +132,8 @@ pub(crate) fn listed(scene: &Scene, subject: &str, library: &Library) -> Finding
 }
 
 /// Returns cause and remedy for a libfabric that does not list scif.
-fn cause(scene: &Scene, library: &Library) -> (String, String) {
-    if let Some(filter) = scene.env.get("FI_PROVIDER").filter(|filter| !selects(filter)) {
+fn cause(inputs: &Inputs, library: &Library) -> (String, String) {
+    if let Some(filter) = inputs.env.get("FI_PROVIDER").filter(|filter| !selects(filter)) {
         return (
             format!("FI_PROVIDER={filter} excludes it"),
             "FI_PROVIDER=scif in the environment of every rank".to_owned(),
@@ -147,7 +147,7 @@ fn cause(scene: &Scene, library: &Library) -> (String, String) {
         || format!("FI_PROVIDER_PATH=DIRECTORY, the one of {FILE}"),
         |dir| format!("FI_PROVIDER_PATH={}", dir.display()),
     );
-    match scene.env.get("FI_PROVIDER_PATH") {
+    match inputs.env.get("FI_PROVIDER_PATH") {
         None => {
             ("FI_PROVIDER_PATH is not set, and its own directory has no scif".to_owned(), place)
         }
@@ -206,13 +206,13 @@ mod tests {
     use crate::doctor::env::Environment;
 
     fn unlisted(env: &[(&str, &str)], log: &[&str]) -> Finding {
-        let scene = Scene {
+        let inputs = Inputs {
             root: PathBuf::from("/"),
             env: Environment::of(env),
             config: Config::default(),
         };
         let log = log.iter().map(|line| (*line).to_owned()).collect();
-        listed(&scene, "provider", &Library { log, ..Library::default() })
+        listed(&inputs, "provider", &Library { log, ..Library::default() })
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_provider_before_scif_is_named() {
-        let scene = Scene {
+        let inputs = Inputs {
             root: PathBuf::from("/"),
             env: Environment::default(),
             config: Config::default(),
@@ -272,8 +272,8 @@ mod tests {
             scif: Some("/x/libscif-fi.so".to_owned()),
             ..Library::default()
         };
-        assert_eq!(listed(&scene, "provider", &library(&["scif", "tcp"])).state, State::Ok);
-        let found = listed(&scene, "provider", &library(&["psm3", "scif"]));
+        assert_eq!(listed(&inputs, "provider", &library(&["scif", "tcp"])).state, State::Ok);
+        let found = listed(&inputs, "provider", &library(&["psm3", "scif"]));
         assert!(found.state == State::Slower && found.meaning.contains("takes psm3"));
     }
 }

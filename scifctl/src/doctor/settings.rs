@@ -4,7 +4,7 @@
 use scif::unknown_settings;
 
 use super::finding::Finding;
-use super::scene::Scene;
+use super::inputs::Inputs;
 
 /// Table of all settings.
 const TABLE: &str = include_str!("../../../docs/env.md");
@@ -17,28 +17,28 @@ fn known(prefix: &str) -> Vec<String> {
     names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
 }
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found = vec![present(scene)];
+pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
+    let mut found = vec![present(inputs)];
     let of_provider = known("FI_SCIF_");
-    let unknown = unknown_settings("FI_SCIF_", &of_provider, scene.env.names().cloned());
-    let warnings = unknown.chain(scene.config.warnings.iter().cloned());
+    let unknown = unknown_settings("FI_SCIF_", &of_provider, inputs.env.names().cloned());
+    let warnings = unknown.chain(inputs.config.warnings.iter().cloned());
     found.extend(warnings.map(|text| {
         Finding::slower(SUBJECT, text, "correct or unset it; docs/env.md lists all settings")
     }));
-    found.extend(contradictions(scene));
+    found.extend(contradictions(inputs));
     found
 }
 
-fn present(scene: &Scene) -> Finding {
+fn present(inputs: &Inputs) -> Finding {
     let known = [known("FI_SCIF_"), known("SCIF_")].concat();
     let set: Vec<String> =
-        known.iter().filter_map(|name| Some(format!("{name}={}", scene.env.get(name)?))).collect();
+        known.iter().filter_map(|name| Some(format!("{name}={}", inputs.env.get(name)?))).collect();
     let text = if set.is_empty() { "none: all defaults".to_owned() } else { set.join(" ") };
     Finding::ok(SUBJECT, text)
 }
 
-fn contradictions(scene: &Scene) -> Vec<Finding> {
-    let env = &scene.env;
+fn contradictions(inputs: &Inputs) -> Vec<Finding> {
+    let env = &inputs.env;
     let mut found = Vec::new();
     let mut slower = |meaning: &str, action: &str| {
         found.push(Finding::slower(SUBJECT, meaning, action));
@@ -49,7 +49,8 @@ fn contradictions(scene: &Scene) -> Vec<Finding> {
             "unset FI_SCIF_PROCESS_VM, unless this is a test",
         );
     }
-    if env.get("FI_SCIF_PTRACER").is_some() && env.is_off("FI_SCIF_PTRACER") == scene.config.ptracer
+    if env.get("FI_SCIF_PTRACER").is_some()
+        && env.is_off("FI_SCIF_PTRACER") == inputs.config.ptracer
     {
         slower(
             "FI_SCIF_PTRACER and SCIF_PTRACER differ: both must permit it, so it is not permitted",
@@ -63,10 +64,10 @@ fn contradictions(scene: &Scene) -> Vec<Finding> {
             "set both to one value",
         );
     }
-    if env.is("FI_SCIF_TRANSPORT", "kernel") && scene.config.runtime_dir.is_some() {
+    if env.is("FI_SCIF_TRANSPORT", "kernel") && inputs.config.runtime_dir.is_some() {
         slower("SCIF_RUNTIME_DIR has no effect with a driver", "unset SCIF_RUNTIME_DIR");
     }
-    if let Some(dir) = scene.config.runtime_dir.as_ref().filter(|dir| !dir.is_dir()) {
+    if let Some(dir) = inputs.config.runtime_dir.as_ref().filter(|dir| !dir.is_dir()) {
         let meaning = format!(
             "SCIF_RUNTIME_DIR={} is no directory: no endpoint can be opened",
             dir.display()
@@ -88,7 +89,7 @@ mod tests {
     use crate::doctor::finding::State;
 
     fn found(env: &[(&str, &str)], config: Config) -> Vec<Finding> {
-        check(&Scene { root: PathBuf::from("/"), env: Environment::of(env), config })
+        check(&Inputs { root: PathBuf::from("/"), env: Environment::of(env), config })
     }
 
     #[test]

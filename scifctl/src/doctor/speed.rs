@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use scif::sys::mmap::{Mapping, PAGE};
-use scif::sys::{probe as ask, process};
+use scif::sys::{self, process};
 use scif::{Carrier, Config};
 use serde_json::{Value, json};
 
 use super::finding::Finding;
-use super::scene::{Scene, output, probe};
-use crate::bandwidth::{self, Killed, SAMPLE_BYTES};
+use super::inputs::{Inputs, output, probe};
+use crate::bandwidth::{self, ChildGuard, SAMPLE_BYTES};
 use crate::failure::{Problem, Result};
 
 /// Time for which each limit of the machine is measured. A shorter one is less exact.
@@ -31,7 +31,7 @@ const LATENCY_MAX: (f64, f64) = (4.0, 300.0);
 /// Fraction of the machine's bandwidth below which it is not ok.
 const BANDWIDTH_MIN: f64 = 0.4;
 
-pub(crate) fn check(_: &Scene) -> Vec<Finding> {
+pub(crate) fn check(_: &Inputs) -> Vec<Finding> {
     let Some([first, second]) = cores() else {
         let text = "not measured: this process has one processor";
         return vec![Finding::ok("latency", text)];
@@ -90,7 +90,7 @@ fn cores() -> Option<[usize; 2]> {
         let place = format!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list");
         std::fs::read_to_string(place).unwrap_or_else(|_| cpu.to_string())
     };
-    let all = ask::processors();
+    let all = sys::probe::processors();
     let first = *all.first()?;
     let other = all.iter().skip(1).find(|cpu| core(**cpu) != core(first)).or(all.get(1))?;
     Some([first, *other])
@@ -107,11 +107,11 @@ pub(crate) fn measure(config: &Config, cpus: [usize; 2]) -> Result<()> {
         ..config.clone()
     };
     // The other side inherits the processor, and ends with this process.
-    ask::pin(second);
+    sys::probe::pin(second);
     let mut command = probe(&["serve", own.domain.as_deref().unwrap_or_default()])?;
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut server = Killed(child);
-    ask::pin(first);
+    let mut server = ChildGuard(child);
+    sys::probe::pin(first);
     let to = bandwidth::address_of(&mut server)?;
     let sample = bandwidth::sample(&own, to, BATCH)?;
     let document = json!({
@@ -141,7 +141,7 @@ fn hand_over(first: usize, second: usize) -> Result<f64> {
     let word = memory.word64(0).map_err(refused)?;
     let best = thread::scope(|scope| {
         scope.spawn(move || {
-            ask::pin(second);
+            sys::probe::pin(second);
             // Even values are answers.
             let mut last = 0;
             while last != u64::MAX {
@@ -153,7 +153,7 @@ fn hand_over(first: usize, second: usize) -> Result<f64> {
                 spin_loop();
             }
         });
-        ask::pin(first);
+        sys::probe::pin(first);
         let (begin, mut best, mut value) = (Instant::now(), Duration::MAX, 0);
         while begin.elapsed() < TIME {
             let batch = Instant::now();

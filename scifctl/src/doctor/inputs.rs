@@ -20,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Inputs of the checks.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Inputs {
     /// Directory below which files of the kernel are read; `/` except in tests.
     pub(crate) root: PathBuf,
     pub(crate) env: Environment,
     pub(crate) config: Config,
 }
 
-impl Scene {
+impl Inputs {
     /// Returns the path of a file of the kernel.
     pub(crate) fn path(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))

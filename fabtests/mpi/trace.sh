@@ -31,7 +31,7 @@ traced() {
 shows_wait() {
     local text
     text=$("$TARGET/release/scifctl" trace --last=2000000 "$@") || return 1
-    awk '/ post / { last = "post" } / (match|received) / { last = "" }
+    awk '/ post(ed)? / { last = "post" } / (match|received) / { last = "" }
         END { exit last != "post" }' <<<"$text" || { tail -n 20 <<<"$text" && return 1; }
 }
 

@@ -47,7 +47,9 @@ pub use layout::{
     RING_DATA_BYTES, RING_SLOTS, SHORT_BODY_MAX,
 };
 pub use limiter::Limiter;
-pub use shared_word::{RecordCursor, SharedU32, SharedU64, SharedWords, full_fence, store_fence};
+pub use shared_word::{
+    KEPT, RecordCursor, SharedU32, SharedU64, SharedWords, full_fence, store_fence,
+};
 pub use snapshot::{SnapshotCell, SnapshotWriter, snapshot_words};
 pub use spsc::{Consumer, Forwarder, Producer, Record};
 pub use stream::{STREAM_BYTES, STREAM_PART, STREAM_ROOM, StreamRx, StreamTx};

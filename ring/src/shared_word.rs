@@ -177,12 +177,19 @@ impl SharedWords {
         })
     }
 
-    /// Returns a cursor that stores `count` records from word `i` on, or `None` beyond the end.
+    /// Returns a cursor that stores `count` records from word `i` on, or `None` beyond the end. The
+    /// first one is the place of a record that it keeps.
     pub fn records(&self, i: usize, count: usize) -> Option<RecordCursor> {
         let end = count.checked_mul(RECORD_WORDS)?.checked_add(i)?;
-        (end <= self.count).then(|| RecordCursor {
-            next: self.base.map_addr(|at| at.saturating_add(8 * i)),
-            end: self.base.map_addr(|at| at.saturating_add(8 * end)),
+        if count < 2 || end > self.count {
+            return None;
+        }
+        let word = |n: usize| self.base.map_addr(|at| at.saturating_add(8 * n));
+        Some(RecordCursor {
+            next: word(i + RECORD_WORDS),
+            last: word(end - RECORD_WORDS),
+            keeper: word(i),
+            keeps: false,
         })
     }
 }
@@ -190,17 +197,25 @@ impl SharedWords {
 /// Words of a record: two records fill a cache line.
 const RECORD_WORDS: usize = 4;
 
+/// First word of a record that a cursor keeps.
+pub const KEPT: u64 = 1;
+
 /// Position in an array of words, from which on one writer stores records of four words.
+///
+/// It can keep one record in a place of its own, whose cache line is always present, until the
+/// first word is known.
 ///
 /// A cursor is as long usable as the words of its array.
 #[derive(Debug)]
 pub struct RecordCursor {
     next: NonNull<u8>,
-    /// Address behind the last record that it may store.
-    end: NonNull<u8>,
+    /// Address of the last record, which is left to a kept one.
+    last: NonNull<u8>,
+    keeper: NonNull<u8>,
+    keeps: bool,
 }
 
-// SAFETY: only two addresses; the contract of `SharedWords::new` permits the accesses.
+// SAFETY: only addresses and a flag; the contract of `SharedWords::new` permits the accesses.
 unsafe impl Send for RecordCursor {}
 // SAFETY: as above.
 unsafe impl Sync for RecordCursor {}
@@ -209,7 +224,22 @@ impl RecordCursor {
     /// Returns a cursor without room.
     #[must_use]
     pub const fn full() -> RecordCursor {
-        RecordCursor { next: NonNull::dangling(), end: NonNull::dangling() }
+        let nowhere = NonNull::dangling();
+        RecordCursor { next: nowhere, last: nowhere, keeper: nowhere, keeps: false }
+    }
+
+    /// Whether there is no room.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.next >= self.last
+    }
+
+    /// Whether a record is kept.
+    #[inline]
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.keeps
     }
 
     /// Stores the next record, and returns whether there was room. The first word, which is not 0,
@@ -218,27 +248,76 @@ impl RecordCursor {
     /// SYNC POINT: each store releases the ones before it. A reader that acquires a word of this
     /// record therefore finds 0 or the new first word afterwards.
     #[inline]
-    pub fn put(&mut self, [first, rest @ ..]: [u64; RECORD_WORDS], ahead: usize) -> bool {
-        let at = self.next;
-        if at == self.end {
+    pub fn put(&mut self, record: [u64; RECORD_WORDS], ahead: usize) -> bool {
+        if self.is_full() {
             return false;
         }
+        let at = self.next;
         crate::copy::prefetch_for_write(at.as_ptr().wrapping_add(ahead));
-        let word = |n: usize| {
-            // SAFETY: `SharedWords::records` has found whole records up to `end` inside.
-            let at = unsafe { at.add(8 * n) };
-            // SAFETY: the contract of `SharedWords::new` covers the word.
-            unsafe { SharedU64::new(at) }
-        };
-        word(0).set_relaxed(0);
-        for (n, value) in rest.into_iter().enumerate() {
-            word(1 + n).set(value);
-        }
-        word(0).set(first);
-        // SAFETY: as above; the record ends at `end` or before.
+        // SAFETY: `SharedWords::records` has found whole records up to `last` inside.
+        unsafe { store(at, record) };
+        // SAFETY: as above; the record ends at `last` or before.
         self.next = unsafe { at.add(8 * RECORD_WORDS) };
         true
     }
+
+    /// Keeps a record whose first word is not known yet, and returns whether there was room for it.
+    /// A record that is kept already is replaced.
+    #[inline]
+    pub fn keep(&mut self, [second, third, fourth]: [u64; RECORD_WORDS - 1]) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        // SAFETY: a cursor with room has its keeper inside, as `SharedWords::records` has found.
+        unsafe { store(self.keeper, [KEPT, second, third, fourth]) };
+        self.keeps = true;
+        true
+    }
+
+    /// Stores the kept record with its first word, also as the last one.
+    #[inline]
+    pub fn put_kept(&mut self, first: u64) {
+        if !core::mem::take(&mut self.keeps) || self.next > self.last {
+            return;
+        }
+        // SAFETY: a cursor that keeps a record had room for it.
+        let [kept, second, third, fourth] = [0, 1, 2, 3].map(|n| unsafe { word(self.keeper, n) });
+        let record = [first, second.get_relaxed(), third.get_relaxed(), fourth.get_relaxed()];
+        // SAFETY: `SharedWords::records` has found the last record inside.
+        unsafe { store(self.next, record) };
+        kept.set(0);
+        // SAFETY: as above; a record ends at the end of the array or before.
+        self.next = unsafe { self.next.add(8 * RECORD_WORDS) };
+    }
+}
+
+/// Returns word `n` of the record at `at`.
+///
+/// # Safety
+///
+/// The contract of [`SharedWords::new`] covers the record, and `n` is below [`RECORD_WORDS`].
+#[inline(always)]
+unsafe fn word(at: NonNull<u8>, n: usize) -> SharedU64 {
+    // SAFETY: the word is inside of the record.
+    let at = unsafe { at.add(8 * n) };
+    // SAFETY: by the contract of this function.
+    unsafe { SharedU64::new(at) }
+}
+
+/// Stores the record at `at`, the first word last.
+///
+/// # Safety
+///
+/// The contract of [`SharedWords::new`] covers the record.
+#[inline(always)]
+unsafe fn store(at: NonNull<u8>, [first, second, third, fourth]: [u64; RECORD_WORDS]) {
+    // SAFETY: by the contract of this function.
+    let words = [0, 1, 2, 3].map(|n| unsafe { word(at, n) });
+    words[0].set_relaxed(0);
+    words[1].set(second);
+    words[2].set(third);
+    words[3].set(fourth);
+    words[0].set(first);
 }
 
 #[cfg(test)]
@@ -265,16 +344,20 @@ mod tests {
 
     #[test]
     fn records_are_stored_as_far_as_there_is_room() {
-        let mut memory = [7u64; 10];
+        let mut memory = [7u64; 18];
         let count = memory.len();
         let at = NonNull::from(&mut memory).cast::<u8>();
         // SAFETY: the array outlives the words, and is not used otherwise meanwhile.
         let words = unsafe { SharedWords::new(at, count) };
-        assert!(words.records(3, 2).is_none() && words.records(1, usize::MAX).is_none());
-        let mut cursor = words.records(1, 2).unwrap();
-        assert!(cursor.put([1, 2, 3, 4], 1000) && cursor.put([5, 6, 7, 8], 0));
-        assert!(!cursor.put([9; 4], 0));
-        let now: Vec<u64> = (0..count).filter_map(|i| Some(words.get(i)?.get())).collect();
-        assert_eq!(now, [7, 1, 2, 3, 4, 5, 6, 7, 8, 7]);
+        assert!(words.records(0, 5).is_none() && words.records(1, usize::MAX).is_none());
+        assert!(words.records(0, 1).is_none());
+        let now = || (0..count).filter_map(|i| Some(words.get(i)?.get())).collect::<Vec<u64>>();
+        let mut cursor = words.records(1, 4).unwrap();
+        assert!(cursor.put([1, 2, 3, 4], 1000) && cursor.keep([6, 7, 8]) && cursor.keeps());
+        assert_eq!(now()[1..9], [KEPT, 6, 7, 8, 1, 2, 3, 4]);
+        assert!(cursor.put([9; 4], 0) && !cursor.put([10; 4], 0) && !cursor.keep([10; 3]));
+        cursor.put_kept(5);
+        cursor.put_kept(11);
+        assert_eq!(now()[1..], [0, 6, 7, 8, 1, 2, 3, 4, 9, 9, 9, 9, 5, 6, 7, 8, 7]);
     }
 }

@@ -9,7 +9,6 @@
 use libfabric_sys as fi;
 use scif::ConnId;
 use scif::slab::Slab;
-use scif::trace::{EventKind, TraceEvent};
 use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use crate::base::errno::Errno;
@@ -125,7 +124,7 @@ impl<D: CompletionSink> InlineRecv<'_, '_, D> {
         }
         recv.last_peek_missed = false;
         self.stats.received.add(len);
-        self.peers.note(peer, || TraceEvent::new(EventKind::Received, tag, len, context as u64));
+        self.peers.note_arrival(peer, tag, len, context);
         if let Some(cntr) = cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             cntr.add(1);
         }
@@ -424,7 +423,7 @@ pub(crate) fn post_recv_fast(
         multi: None,
     };
     ep.recv.queue(a.tag.is_some()).posted.push_back(posted);
-    ep.peers.note(src, || TraceEvent::new(EventKind::RecvPosted, tag, to.len(), a.context as u64));
+    ep.peers.note_posted(src, tag, to.len(), a.context);
     Ok(true)
 }
 

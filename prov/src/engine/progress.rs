@@ -4,9 +4,12 @@
 //!
 //! Not here: active and idle rings (`link_set`), and backpressure (`rx_throttle`).
 
+use scif::trace::{EventKind, TraceEvent};
+
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic_inline, parting, rendezvous, srx};
+use crate::engine::tables::tag_match::PostedRecv;
 use crate::engine::tables::unmet::ALIVE_NS;
 use crate::engine::{
     connections, dispatch, fast_path, liveness, monitor, peer_sweep, source_watch,
@@ -94,7 +97,7 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     let (before, expecting) = (ep.links.clock_ns(), ep.links.sock.is_expecting(now));
     ep.links.note_clock(now, expecting);
     if ep.peers.recorder.is_some() {
-        note_tick(ep, now);
+        note_tick(ep, before, now);
     }
     ep.links.sock.bell().set_polled(now);
     monitor::note_tick(ep, before, now);
@@ -114,12 +117,18 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
 
 /// Notes a reading of the clock in the recorder.
 #[cold]
-fn note_tick(ep: &mut Endpoint, now: u64) {
+fn note_tick(ep: &mut Endpoint, before: u64, now: u64) {
     let posted = ep.recv.tagged.posted.len() + ep.recv.msg.posted.len();
     let outstanding = posted > 0 || !ep.ops.is_empty() || !ep.peers.busy.is_empty();
     let (polls, received) = (ep.links.polls, ep.stats.received.ops);
-    if let Some(recorder) = &mut ep.peers.recorder {
-        recorder.tick(now, polls, received, outstanding);
+    let Some(recorder) = &mut ep.peers.recorder else { return };
+    let Some(times) = recorder.tick((before, now), (polls, received), outstanding) else { return };
+    for queue in [&ep.recv.tagged, &ep.recv.msg] {
+        let since = queue.posted.newest().take_while(|posted| posted.since_ns >= times.start);
+        for PostedRecv { src, tag, len, context, .. } in since.filter(|p| p.since_ns < times.end) {
+            let id = *context as u64;
+            ep.peers.note(*src, || TraceEvent::new(EventKind::RecvFound, *tag, *len, id));
+        }
     }
 }
 

@@ -82,6 +82,8 @@ kinds! {
     Atomic = 22, "atomic";
     /// Direct copy denied or failed: the payload takes the ring.
     Fallback = 23, "fallback";
+    /// Receive found posted. Its post was not recorded.
+    RecvFound = 24, "posted";
 }
 
 /// Event with one peer.

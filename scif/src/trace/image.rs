@@ -2,13 +2,13 @@
 //! Trace of a process as a reader sees it. Its bytes may be anything: nothing in them is an index
 //! or a length.
 
-use scif_ring::{chunks, chunks_mut};
+use scif_ring::{KEPT, chunks, chunks_mut};
 
 use crate::addr::PortId;
 use crate::sys::time::now_ns;
 use crate::trace::event::TraceEvent;
 use crate::trace::layout::{
-    CHUNK_WORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORD_WORDS, RECORDS, decode,
+    CHUNK_RECORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORD_WORDS, RECORDS, decode,
 };
 use crate::trace::ring::clock;
 
@@ -98,10 +98,22 @@ impl TraceImage {
         let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
         let command = String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect();
         let node = u16::try_from(field(Field::Node)).unwrap_or(0);
-        let mut records: Vec<TraceRecord> = chunks(words.get(RECORDS..).unwrap_or_default())
-            .take(CHUNKS * CHUNK_WORDS / RECORD_WORDS)
-            .filter_map(|&[time, names, tag, size]: &[u64; RECORD_WORDS]| {
-                let (port, peer, event) = decode([names, tag, size]).filter(|_| time != 0)?;
+        let records: Vec<&[u64; RECORD_WORDS]> =
+            chunks(words.get(RECORDS..).unwrap_or_default()).collect();
+        let mut records: Vec<TraceRecord> = records
+            .chunks(CHUNK_RECORDS)
+            .take(CHUNKS)
+            .flat_map(|chunk| {
+                // An arrival that is kept is the last event of its endpoint.
+                let newest = chunk.iter().map(|record| record[0]).max().unwrap_or(0);
+                let newest = if newest == KEPT { scale.start.0 } else { newest };
+                chunk.iter().skip(1).chain(chunk.first()).map(move |record| match **record {
+                    [KEPT, ref rest @ ..] => (newest, *rest),
+                    [time, ref rest @ ..] => (time, *rest),
+                })
+            })
+            .filter_map(|(time, rest)| {
+                let (port, peer, event) = decode(rest).filter(|_| time != 0)?;
                 Some(TraceRecord { ns: scale.ns(time)?, own: PortId::new(node, port), peer, event })
             })
             .collect();
@@ -115,7 +127,6 @@ impl TraceImage {
 mod tests {
     use super::*;
     use crate::trace::event::EventKind;
-    use crate::trace::layout::CHUNK_RECORDS;
     use crate::trace::ring::TraceRing;
 
     const OWN: PortId = PortId::new(2, 7);
@@ -181,12 +192,40 @@ mod tests {
         }
         let mut first = bytes(ring);
         let mut second = first.clone();
-        let torn = 8 * (RECORDS + 3 * RECORD_WORDS + 2);
+        let torn = 8 * (RECORDS + 4 * RECORD_WORDS + 2);
         second[torn] ^= 1;
         confirm(&mut first, &second);
         let tags: Vec<u64> =
             TraceImage::parse(&first).unwrap().records.iter().map(|r| r.event.tag).collect();
         assert_eq!(tags, [0, 1, 2, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn arrivals_share_one_reading_with_the_next_event() {
+        let ring = ring();
+        let mut writer = ring.writer(OWN);
+        let mut record = |kind, tag| writer.record(PEER, &TraceEvent::new(kind, tag, 8, 0));
+        record(EventKind::SentInline, 0);
+        writer.note_progress(true);
+        let mut record = |kind, tag| writer.record(PEER, &TraceEvent::new(kind, tag, 8, 0));
+        record(EventKind::Received, 1);
+        let image = || TraceImage::parse(&bytes(ring)).unwrap().records;
+        let kept = image();
+        assert_eq!((kept[1].event.tag, kept[1].ns), (1, kept[0].ns), "the time is not known yet");
+        record(EventKind::SentInline, 2);
+        (3..100).for_each(|tag| record(EventKind::Received, tag));
+        let after = image();
+        assert_eq!(after[1].ns, after[2].ns);
+        let tags: Vec<u64> = after.iter().map(|record| record.event.tag).collect();
+        assert_eq!(tags, (0..100).collect::<Vec<u64>>());
+        let mut times: Vec<u64> = after.iter().map(|record| record.ns).collect();
+        times.dedup();
+        assert_eq!(times.len(), 2 + 97 / 16, "a reading for 16 arrivals");
+        writer.note_progress(false);
+        writer.record(PEER, &TraceEvent::new(EventKind::Received, 100, 8, 0));
+        let last = image();
+        assert_eq!((last[99].event.tag, last.len()), (99, 101));
+        assert!(last[98].ns < last[99].ns && last[99].ns < last[100].ns);
     }
 
     #[test]

@@ -6,9 +6,10 @@ use crate::addr::PortId;
 use crate::trace::event::{EventKind, TraceEvent};
 
 /// Number of records in a chunk. One endpoint fills a chunk; a larger one leaves more records
-/// unused behind endpoints with few events.
+/// unused behind endpoints with few events. The first record is the place of an arrival whose time
+/// is not known yet.
 pub(crate) const CHUNK_RECORDS: usize = 512;
-/// Number of chunks. A process keeps its last 2^20 events, less the unused ends of chunks.
+/// Number of chunks. A process keeps its last 1,044,480 events, less the unused ends of chunks.
 pub(crate) const CHUNKS: usize = 2048;
 /// Words of a record.
 pub(crate) const RECORD_WORDS: usize = 4;
@@ -22,7 +23,7 @@ pub(crate) const RECORDS: usize = STATES + CHUNKS;
 /// Bytes of a trace in memory: about 32 MiB.
 pub(crate) const TRACE_BYTES: usize = 8 * (RECORDS + CHUNKS * CHUNK_WORDS);
 /// Value of [`Field::Magic`]: the kind of file and its version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFTRC2");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFTRC3");
 /// Number of words of the name of the program.
 pub(crate) const COMMAND_WORDS: usize = 4;
 /// Bits of the number of an event in the last word of a record. The others are the length, which

@@ -14,10 +14,10 @@ use crate::sys::memfd;
 use crate::sys::mmap::Mapping;
 use crate::sys::process;
 use crate::sys::time::now_ns;
-use crate::trace::event::TraceEvent;
+use crate::trace::event::{EventKind, TraceEvent};
 use crate::trace::layout::{
-    CHUNK_RECORDS, CHUNK_WORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORD_WORDS, RECORDS, STATES,
-    TRACE_BYTES, encode,
+    CHUNK_RECORDS, CHUNK_WORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORDS, STATES, TRACE_BYTES,
+    encode,
 };
 
 /// Name of the memfd, by which readers find it.
@@ -26,6 +26,10 @@ pub(crate) const MEMFD_NAME: &str = "scif-trace";
 /// Bytes between a record and the line that is prefetched with it: eight lines. A smaller number
 /// prefetches too late; then the next message waits behind the store of its record.
 const AHEAD: usize = 512;
+
+/// Number of arrivals that may have one time. A larger number saves little and makes more times
+/// inexact.
+const SHARERS: u32 = 16;
 
 /// Returns the clock of records.
 #[inline]
@@ -86,7 +90,15 @@ impl TraceRing {
     /// Returns a writer for the endpoint at a port.
     #[must_use]
     pub fn writer(&'static self, own: PortId) -> TraceWriter {
-        TraceWriter { cursor: RecordCursor::full(), port: own.port, chunk: None, ring: self }
+        TraceWriter {
+            cursor: RecordCursor::full(),
+            last: 0,
+            left: 0,
+            shares: false,
+            port: own.port,
+            chunk: None,
+            ring: self,
+        }
     }
 
     /// Whether the trace belongs to a process that has forked this one.
@@ -136,6 +148,11 @@ impl TraceRing {
 pub struct TraceWriter {
     /// Records of the chunk that are not used yet.
     cursor: RecordCursor,
+    /// Last reading of the clock, and number of arrivals that may have one time with the last one.
+    last: u64,
+    left: u32,
+    /// Whether arrivals share readings of the clock, with each other and with the next event.
+    shares: bool,
     port: u16,
     chunk: Option<usize>,
     ring: &'static TraceRing,
@@ -143,32 +160,87 @@ pub struct TraceWriter {
 
 impl TraceWriter {
     /// Records an event with the peer at a port, now.
-    #[inline]
     pub fn record(&mut self, peer: PortId, event: &TraceEvent) {
-        // First, since the rest does not need the time: both overlap.
-        let now = clock();
-        let [names, tag, size] = encode(self.port, peer, event);
-        // SYNC POINT: pairs with the two reads of `TraceImage::confirm`.
-        if !self.cursor.put([now, names, tag, size], AHEAD) {
-            self.begin_chunk([now, names, tag, size]);
+        let is_shared = event.kind == EventKind::Received && self.shares;
+        if self.cursor.keeps() {
+            self.put_kept();
+            if self.cursor.put(self.words(peer, event), AHEAD) {
+                self.left = if is_shared { SHARERS - 2 } else { 0 };
+                return;
+            }
+        }
+        let record =
+            if is_shared { TraceWriter::try_record_arrival } else { TraceWriter::try_record };
+        if !record(self, peer, event) {
+            self.begin_chunk();
+            record(self, peer, event);
         }
     }
 
-    /// Stores a record at the begin of another chunk, if there is one.
-    #[cold]
-    #[inline(never)]
-    fn begin_chunk(&mut self, record: [u64; RECORD_WORDS]) {
+    /// Records an event with the peer at a port, now. Returns false if it did nothing, since an
+    /// arrival is kept or the chunk is full: [`TraceWriter::record`] does the work.
+    #[inline]
+    pub fn try_record(&mut self, peer: PortId, event: &TraceEvent) -> bool {
+        if self.cursor.is_full() || self.cursor.keeps() {
+            return false;
+        }
+        (self.left, self.last) = (0, clock());
+        self.cursor.put(self.words(peer, event), AHEAD)
+    }
+
+    /// Records the arrival of a message in the same way, if arrivals share readings of the clock:
+    /// with the time of an arrival before it, or to be stored when the time is known.
+    #[inline]
+    pub fn try_record_arrival(&mut self, peer: PortId, event: &TraceEvent) -> bool {
+        if self.left != 0 {
+            self.left -= 1;
+            return self.cursor.put(self.words(peer, event), AHEAD);
+        }
+        if !self.shares || self.cursor.keeps() {
+            return false;
+        }
+        let [_, rest @ ..] = self.words(peer, event);
+        self.cursor.keep(rest)
+    }
+
+    /// Returns the record of an event with the time of the last reading.
+    #[inline]
+    fn words(&self, peer: PortId, event: &TraceEvent) -> [u64; 4] {
+        let [names, tag, size] = encode(self.port, peer, event);
+        // SYNC POINT: pairs with the two reads of `TraceImage::confirm`.
+        [self.last, names, tag, size]
+    }
+
+    /// Reads the clock, and stores the kept arrival with this time. A program answers an arrival
+    /// sooner where the clock is read later, behind its next message.
+    fn put_kept(&mut self) {
+        self.last = clock();
+        self.cursor.put_kept(self.last);
+    }
+
+    /// Notes that the endpoint makes progress. Determines whether arrivals share readings of the
+    /// clock until the next call, with each other and with the next event.
+    pub fn note_progress(&mut self, shares: bool) {
+        if self.cursor.keeps() {
+            self.put_kept();
+        }
+        (self.left, self.shares) = (0, shares);
+    }
+
+    /// Continues with another chunk, if there is one. No time is shared between chunks, since times
+    /// order them.
+    fn begin_chunk(&mut self) {
         self.release();
+        self.left = 0;
         let chunk = self.ring.take_chunk();
-        let cursor = chunk.and_then(|chunk| self.ring.chunk(chunk));
-        if let Some(cursor) = cursor {
+        if let Some(cursor) = chunk.and_then(|chunk| self.ring.chunk(chunk)) {
             (self.chunk, self.cursor) = (chunk, cursor);
-            self.cursor.put(record, AHEAD);
         }
     }
 
     fn release(&mut self) {
         if let Some(chunk) = self.chunk.take().filter(|_| !self.ring.creator.is_ancestor()) {
+            self.put_kept();
             self.ring.release_chunk(chunk);
         }
     }

@@ -104,7 +104,7 @@ mod tests {
         for (at, kind) in EventKind::ALL.iter().enumerate() {
             writer.record(PortId::new(2, 8), &TraceEvent::new(*kind, 5, at, 9));
         }
-        let mut bytes = vec![0; empty + 32 * EventKind::ALL.len()];
+        let mut bytes = vec![0; empty + 32 * (1 + EventKind::ALL.len())];
         let (map, _) = ring.end().unwrap();
         map.bytes_to_read(0, bytes.len()).unwrap().copy_to_slice(&mut bytes);
         (bytes, empty)

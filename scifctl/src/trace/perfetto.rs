@@ -3,8 +3,10 @@
 //! for each endpoint, an interval for each receive and each large message, and an arrow from the
 //! announcement of a message to its arrival.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
+use scif::PortId;
 use scif::trace::{EventKind, TraceImage, TraceRecord};
 use serde_json::{Value, json};
 
@@ -28,13 +30,39 @@ pub(super) fn write(traces: &[TraceImage], out: &mut impl Write) -> io::Result<(
         for name in names(trace) {
             put(&name)?;
         }
+        let mut receives = OpenReceives::default();
         for record in &trace.records {
-            for event in events(trace.pid, record, first) {
+            let ends_receive = receives.note(record);
+            for event in events(trace.pid, record, (first, ends_receive)) {
                 put(&event)?;
             }
         }
     }
     writeln!(out, "\n]}}")
+}
+
+/// Receives of a process that have begun, with their number. The trace of a busy endpoint does not
+/// show the begin of each.
+#[derive(Debug, Default)]
+struct OpenReceives(HashMap<(PortId, u64), usize>);
+
+impl OpenReceives {
+    /// Notes an event. Returns whether it ends a receive that has begun.
+    fn note(&mut self, record: &TraceRecord) -> bool {
+        let receive = (record.own, record.event.id);
+        match record.event.kind {
+            EventKind::RecvPosted | EventKind::RecvFound => {
+                *self.0.entry(receive).or_default() += 1;
+                false
+            }
+            EventKind::Received => self.0.get_mut(&receive).is_some_and(|count| {
+                let begun = *count > 0;
+                *count = count.saturating_sub(1);
+                begun
+            }),
+            _ => false,
+        }
+    }
 }
 
 /// Returns the names of the process and its tracks.
@@ -64,8 +92,9 @@ fn micros(ns: u64, first: u64) -> Value {
     text.parse::<f64>().map_or(Value::Null, |us| json!(us))
 }
 
-/// Returns the event itself, then the ends of intervals and arrows at it.
-fn events(pid: u64, record: &TraceRecord, first: u64) -> Vec<Value> {
+/// Returns the event itself, then the ends of intervals and arrows at it. `first`: time of the
+/// first event of all. `ends_receive`: whether it ends a receive whose begin is shown.
+fn events(pid: u64, record: &TraceRecord, (first, ends_receive): (u64, bool)) -> Vec<Value> {
     let TraceRecord { own, peer, event, .. } = record;
     let ts = micros(record.ns, first);
     let at = |ph: &str, name: &str, category: &str| {
@@ -101,8 +130,12 @@ fn events(pid: u64, record: &TraceRecord, first: u64) -> Vec<Value> {
         if ph == "f" { with(arrow, "bp", json!("e")) } else { arrow }
     };
     match event.kind {
-        EventKind::RecvPosted => all.push(interval("b", "receive", "receive", &receive)),
-        EventKind::Received => all.push(interval("e", "receive", "receive", &receive)),
+        EventKind::RecvPosted | EventKind::RecvFound => {
+            all.push(interval("b", "receive", "receive", &receive));
+        }
+        EventKind::Received if ends_receive => {
+            all.push(interval("e", "receive", "receive", &receive));
+        }
         EventKind::RtsSent => {
             all.push(interval("b", "large send", "send", &sent));
             all.push(arrow("s", &sent));
@@ -126,7 +159,6 @@ fn events(pid: u64, record: &TraceRecord, first: u64) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use scif::PortId;
     use scif::trace::TraceEvent;
 
     use super::*;

@@ -182,7 +182,7 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Re
     } else {
         None
     };
-    ep.peers.note(src, || TraceEvent::new(EventKind::RecvPosted, tag, len, a.context as u64));
+    ep.peers.note_posted(src, tag, len, a.context);
     let posted = PostedRecv {
         tag,
         ignore,

@@ -4,9 +4,11 @@
 //!
 //! The data path tests one pointer for it, and calls it out of line.
 
+mod pace;
 mod stats_file;
 mod traffic;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use scif::trace::{self, TraceEvent, TraceRing, TraceWriter};
@@ -16,13 +18,22 @@ use crate::base::env::{self, StatsReport};
 use crate::base::log::{Subsys, warn};
 use crate::engine::types::args::EpConfig;
 
+use pace::Pace;
 use traffic::EndpointTraffic;
+
+/// Nanoseconds after which a receive of a busy endpoint is recorded that still waits. With fewer,
+/// an endpoint that posts many receives records most of them; with more, a trace shows later for
+/// which messages an endpoint waits.
+const LATE_NS: u64 = 100_000;
 
 /// Recorder of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     traffic: Option<Arc<Mutex<EndpointTraffic>>>,
     trace: Option<TraceWriter>,
+    pace: Pace,
+    /// Reading of the clock since which posts of receives are not recorded; `None`: they are.
+    unrecorded_ns: Option<u64>,
     creator: Maker,
 }
 
@@ -34,34 +45,60 @@ impl Recorder {
         if trace.is_none() && traffic.is_none() {
             return None;
         }
-        Some(Box::new(Recorder { traffic, trace, creator: Maker::here() }))
+        let (pace, creator) = (Pace::default(), Maker::here());
+        Some(Box::new(Recorder { traffic, trace, pace, unrecorded_ns: None, creator }))
     }
 
-    /// Records an event with the peer at a port.
+    /// Records an event with the peer at a port, if that is simple: [`Recorder::record`] does it
+    /// otherwise. Returns whether it did.
     #[inline]
-    pub(crate) fn record(&mut self, peer: PortId, event: TraceEvent) {
-        if self.traffic.is_some() {
-            return self.count(peer, event);
-        }
-        if let Some(trace) = &mut self.trace {
-            trace.record(peer, &event);
+    pub(crate) fn try_record(&mut self, peer: PortId, event: TraceEvent) -> bool {
+        match &mut self.trace {
+            Some(trace) if self.traffic.is_none() => trace.try_record(peer, &event),
+            _ => false,
         }
     }
 
-    /// Records an event, and counts it. Apart from the trace alone, which has less to do.
-    #[inline(never)]
-    fn count(&mut self, peer: PortId, event: TraceEvent) {
+    /// Records the arrival of a message in the same way. Counted arrivals share no readings of the
+    /// clock, so [`Recorder::record`] gets them.
+    #[inline]
+    pub(crate) fn try_record_arrival(&mut self, peer: PortId, event: TraceEvent) -> bool {
+        self.trace.as_mut().is_some_and(|trace| trace.try_record_arrival(peer, &event))
+    }
+
+    /// Records an event with the peer at a port, and counts it.
+    pub(crate) fn record(&mut self, peer: PortId, event: TraceEvent) {
         if let Some(trace) = &mut self.trace {
             trace.record(peer, &event);
         }
         self.change(|traffic| traffic.count(peer, event.kind, event.len, event.id));
     }
 
-    /// Notes a reading of the clock, as [`EndpointTraffic::tick`] does.
-    pub(crate) fn tick(&mut self, now: u64, polls: u32, received: u64, outstanding: bool) {
+    /// Whether posts of receives are recorded when they happen.
+    #[inline]
+    pub(crate) fn records_posts(&self) -> bool {
+        self.unrecorded_ns.is_none()
+    }
+
+    /// Notes a reading of the clock, as [`EndpointTraffic::tick`] does. Returns the times of posts
+    /// that are to be recorded now, of receives that still wait.
+    pub(crate) fn tick(
+        &mut self,
+        (before, now): (u64, u64),
+        (polls, received): (u32, u64),
+        outstanding: bool,
+    ) -> Option<Range<u64>> {
         self.change(|traffic| {
             traffic.tick(now, (polls, received), outstanding, scif::thread_cpu_ns)
         });
+        let trace = self.trace.as_mut()?;
+        let is_busy =
+            self.pace.tick(now.saturating_sub(before), polls, received) && self.traffic.is_none();
+        trace.note_progress(is_busy);
+        let since = self.unrecorded_ns;
+        let end = if is_busy { now.saturating_sub(LATE_NS) } else { u64::MAX };
+        self.unrecorded_ns = is_busy.then(|| since.map_or(now, |since| since.max(end)));
+        since.filter(|since| *since < end).map(|since| since..end)
     }
 
     /// Notes a sleep from `began` until now.

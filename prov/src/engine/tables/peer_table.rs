@@ -168,10 +168,52 @@ impl PeerTable {
         }
     }
 
+    /// Records the arrival of a message for a posted receive.
+    #[inline(always)]
+    pub(crate) fn note_arrival(&mut self, peer: PeerId, tag: u64, len: usize, context: usize) {
+        if self.recorder.is_some() {
+            self.record_arrival(peer, tag, len as u64, context as u64);
+        }
+    }
+
+    /// Records the post of a receive. Not where messages follow each other so closely that only
+    /// receives which wait for longer are recorded, by the next ticks.
+    #[inline(always)]
+    pub(crate) fn note_posted(&mut self, src: PeerId, tag: u64, len: usize, context: usize) {
+        if self.recorder.as_ref().is_some_and(|recorder| recorder.records_posts()) {
+            self.record(src, EventKind::RecvPosted, tag, len as u64, context as u64);
+        }
+    }
+
+    /// Records the arrival of a message for a posted receive. Its members are arguments, so that
+    /// they stay in registers.
+    #[cold]
+    #[inline(never)]
+    fn record_arrival(&mut self, peer: PeerId, tag: u64, len: u64, id: u64) {
+        let other = self.get(peer).map_or(NOWHERE, |p| p.id);
+        let recorder = self.recorder.as_deref_mut();
+        let event = TraceEvent { kind: EventKind::Received, tag, len, id, err: 0 };
+        if !recorder.is_some_and(|recorder| recorder.try_record_arrival(other, event)) {
+            self.record(peer, EventKind::Received, tag, len, id);
+        }
+    }
+
     /// Records an event. Its members are arguments, so that they stay in registers.
     #[cold]
     #[inline(never)]
     fn record(&mut self, peer: PeerId, kind: EventKind, tag: u64, len: u64, id: u64) {
+        let other = self.get(peer).map_or(NOWHERE, |p| p.id);
+        let recorder = self.recorder.as_deref_mut();
+        let event = TraceEvent { kind, tag, len, id, err: 0 };
+        if !recorder.is_some_and(|recorder| recorder.try_record(other, event)) {
+            self.record_slow(peer, kind, tag, len, id);
+        }
+    }
+
+    /// Records an event in another way than [`PeerTable::record`], which has the same arguments so
+    /// that it need not save any of them.
+    #[inline(never)]
+    fn record_slow(&mut self, peer: PeerId, kind: EventKind, tag: u64, len: u64, id: u64) {
         let other = self.get(peer).map_or(NOWHERE, |p| p.id);
         if let Some(recorder) = &mut self.recorder {
             recorder.record(other, TraceEvent { kind, tag, len, id, err: 0 });

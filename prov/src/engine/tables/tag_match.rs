@@ -153,6 +153,16 @@ impl<T> List<T> {
         })
     }
 
+    /// Iterates over all entries, newest first.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &T> {
+        let mut at = self.tail;
+        std::iter::from_fn(move || {
+            let node = self.node(at)?;
+            at = node.prev;
+            node.value.as_ref()
+        })
+    }
+
     /// Iterates over all entries, to change them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.nodes.iter_mut().filter_map(|node| node.value.as_mut())

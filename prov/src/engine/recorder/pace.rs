@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Pace of an endpoint, by which its trace decides how much it records.
+
+/// Nanoseconds for each poll and message up to which a program does little else. With more, times
+/// of events become less exact; with fewer, a trace costs an endpoint with small messages more.
+const BUSY_NS: u64 = 125;
+/// Nanoseconds beside them, which interrupts take. With fewer, each interrupt makes a trace dearer
+/// for some time; with more, longer computations are not noticed.
+const PAUSE_NS: u64 = 20_000;
+/// Number of ticks behind one another at which a program must do little else. With fewer, a
+/// program that computes between its messages loses posts of receives from its trace.
+const BUSY_TICKS: u32 = 32;
+
+/// Pace of the polls and messages of one endpoint, measured at its ticks.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    polls: u32,
+    received: u64,
+    busy_ticks: u32,
+}
+
+impl Pace {
+    /// Notes a tick, `time` nanoseconds after the one before, with the numbers of polls and
+    /// received messages so far. Returns whether the program has done little else than to exchange
+    /// messages at all the last ticks.
+    pub(super) fn tick(&mut self, time: u64, polls: u32, received: u64) -> bool {
+        let done = u64::from(polls.wrapping_sub(self.polls))
+            .saturating_add(received.saturating_sub(self.received));
+        (self.polls, self.received) = (polls, received);
+        let is_busy = time <= BUSY_NS.saturating_mul(done).saturating_add(PAUSE_NS);
+        self.busy_ticks = if is_busy { self.busy_ticks.saturating_add(1) } else { 0 };
+        self.busy_ticks >= BUSY_TICKS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_busy_while_no_tick_is_late() {
+        let limit = 8 * BUSY_NS + PAUSE_NS;
+        let mut pace = Pace::default();
+        let (mut polls, mut received) = (u32::MAX - 100, 0);
+        let mut busy = |time, messages| {
+            (polls, received) = (polls.wrapping_add(8), received + messages);
+            pace.tick(time, polls, received)
+        };
+        let steady = (0..2 * BUSY_TICKS).filter(|_| busy(limit, 0)).count();
+        assert_eq!(steady, BUSY_TICKS as usize + 1);
+        assert!(busy(limit + 4 * BUSY_NS, 4) && !busy(limit + 4 * BUSY_NS, 3));
+        assert_eq!((0..BUSY_TICKS).filter(|_| busy(0, 0)).count(), 1);
+    }
+}

@@ -11,7 +11,7 @@ use scif_ring::{BODY_MAX, HEAD_MAX, chunks};
 
 /// Ranges of kinds that are likely to be valid; others are drawn as well.
 const KINDS: [std::ops::RangeInclusive<u8>; 5] =
-    [0x01..=0x05, 0x10..=0x17, 0x18..=0x1d, 0x20..=0x23, 0x40..=0x5f];
+    [0x01..=0x05, 0x10..=0x17, 0x18..=0x1e, 0x20..=0x23, 0x40..=0x5f];
 /// Number of words of the victim that are kept.
 const WORDS: usize = 64;
 

@@ -18,6 +18,7 @@ mod cntr_regions;
 mod coll;
 mod coll_death;
 mod coll_sets;
+mod coop_rma;
 mod cq;
 mod death;
 mod death_unaccepted;
@@ -100,6 +101,7 @@ const AREAS: &[&[Case]] = &[
     multi_recv::CASES,
     rma::CASES,
     rma_mix::CASES,
+    coop_rma::CASES,
     bad_rma::CASES,
     atomic::CASES,
     atomic_shared::CASES,

@@ -15,22 +15,33 @@ use scif_fabtests::{check, check_eq};
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
-    case("rma/mix_to_a_target_that_pauses", 2, |rank| mix(rank, false)),
-    case("rma/mix_in_both_directions", 2, |rank| mix(rank, true)),
+    case("rma/mix_to_a_target_that_pauses", 2, |rank| mix(rank, false, &SHORT)),
+    case("rma/mix_in_both_directions", 2, |rank| mix(rank, true, &SHORT)),
+    case("rma/large_mix_to_a_target_that_pauses", 2, |rank| mix(rank, false, &LARGE)),
+    case("rma/large_mix_in_both_directions", 2, |rank| mix(rank, true, &LARGE)),
 ];
 
-/// Number of operations of a side. A run takes about a second.
-const OPERATIONS: u64 = 100_000;
+/// Size of a mix. A run takes about a second.
+struct MixSize {
+    /// Number of operations of a side.
+    operations: u64,
+    /// Largest length of an operation, in bytes.
+    largest: usize,
+    /// One of this number of operations has any length up to `largest`. The others are short.
+    one_large_in: usize,
+}
+
+const SHORT: MixSize = MixSize { operations: 100_000, largest: 64 << 10, one_large_in: 16 };
+/// Mix with cooperative copies, which a target may be stopped in.
+const LARGE: MixSize = MixSize { operations: 3_000, largest: AREA, one_large_in: 3 };
 /// Bytes that are written and read at random, behind the words below.
-const AREA: usize = 256 << 10;
+const AREA: usize = 512 << 10;
 /// Offsets of the number of the last message, and of the sum of all atomics.
 const MAILBOX: usize = 0;
 const SUM: usize = 8;
 /// Offset of the area.
 const AT: usize = 64;
-/// Largest length of an operation, in bytes. Longer ones take the same path.
-const LARGEST: usize = 64 << 10;
-/// Largest number of operations in flight, each with a buffer of `LARGEST` bytes.
+/// Largest number of operations in flight, each with a buffer for the largest one.
 const SLOTS: usize = 48;
 /// Number of posted receives, so that messages seldom come unexpected.
 const RECEIVES: usize = 16;
@@ -46,6 +57,7 @@ struct Slot {
 /// One side of the mix.
 struct MixSide<'r> {
     rig: &'r Rig<'r>,
+    size: &'static MixSize,
     rng: Rng,
     to: Remote,
     mine: Buf,
@@ -66,7 +78,7 @@ struct MixSide<'r> {
     ended: Option<u64>,
 }
 
-fn mix(rank: &Rank, both: bool) -> Outcome {
+fn mix(rank: &Rank, both: bool, size: &'static MixSize) -> Outcome {
     let rma = sys::FI_ORDER_RAW | sys::FI_ORDER_WAR | sys::FI_ORDER_WAW;
     let atomics = sys::FI_ORDER_ATOMIC_RAR | sys::FI_ORDER_ATOMIC_RAW | sys::FI_ORDER_ATOMIC_WAR;
     let order = rma | atomics | sys::FI_ORDER_ATOMIC_WAW | sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
@@ -80,11 +92,14 @@ fn mix(rank: &Rank, both: bool) -> Outcome {
     let (mine, _mr, remotes) = rig.share_buf(Buf::new(AT + AREA), REMOTE)?;
     let mut side = MixSide {
         rig: &rig,
+        size,
         rng: rank.own_rng(),
         to: from(&remotes, rank.peer(), 0)?,
         mine,
         shadow: vec![0; AT + AREA],
-        slots: (0..SLOTS).map(|_| Slot { buf: Buf::new(LARGEST), expected: Vec::new() }).collect(),
+        slots: (0..SLOTS)
+            .map(|_| Slot { buf: Buf::new(size.largest), expected: Vec::new() })
+            .collect(),
         free: (0..SLOTS).collect(),
         inbox: (0..RECEIVES).map(|_| Buf::new(16)).collect(),
         pauses: both || rank.index == 1,
@@ -101,7 +116,7 @@ fn mix(rank: &Rank, both: bool) -> Outcome {
     }
     rig.barrier()?;
     if both || rank.index == 0 {
-        for operation in 0..OPERATIONS {
+        for operation in 0..size.operations {
             side.operate()?;
             side.pause();
             if !both {
@@ -224,12 +239,12 @@ impl MixSide<'_> {
     /// Returns a random range of the area.
     fn range(&mut self) -> (usize, usize) {
         let most = match self.rng.below(16) {
+            _ if self.rng.one_in(self.size.one_large_in) => self.size.largest,
             0..=8 => 64,
-            9..=14 => 4096,
-            _ => LARGEST,
+            _ => 4096,
         };
         let len = 1 + self.rng.below(most);
-        (AT + self.rng.below(AREA - len), len)
+        (AT + self.rng.below(AREA - len + 1), len)
     }
 
     fn remember(&mut self, at: usize, bytes: &[u8]) {
@@ -344,10 +359,11 @@ impl MixSide<'_> {
 
     /// Reads all of the peer's memory, once every operation is complete.
     fn check_memory(&mut self) -> Outcome {
-        for at in (AT..AT + AREA).step_by(LARGEST) {
+        for at in (AT..AT + AREA).step_by(self.size.largest) {
             let slot = self.slot()?;
-            self.expect_shadow(slot, at, LARGEST);
-            let (buf, addr) = (self.part(slot, 0, LARGEST), self.to.addr + at as u64);
+            let len = self.size.largest;
+            self.expect_shadow(slot, at, len);
+            let (buf, addr) = (self.part(slot, 0, len), self.to.addr + at as u64);
             let key = self.to.key;
             self.post(|side| side.rig.ep.read(buf, side.rig.peer(), addr, key, slot))?;
         }

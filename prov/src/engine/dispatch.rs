@@ -13,8 +13,8 @@ use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::send::OutgoingMsg;
 use crate::engine::protocols::{
-    atomic, atomic_inline, atomic_target, coll, coll_run, fragment, posted_write, recv, rma,
-    rma_target, send,
+    atomic, atomic_inline, atomic_target, coll, coll_run, coop_rma, fragment, posted_write, recv,
+    rma, rma_target, send,
 };
 use crate::engine::tables::peer::Peer;
 use crate::engine::tables::pending::PendingOp;
@@ -52,6 +52,7 @@ pub(crate) fn on_record(
         wire::WRITE | wire::READ | wire::RMA_EVENT | wire::ACCESS_HINT => {
             rma_target::on_record(ep, env, from, record)
         }
+        wire::COOP_RMA => coop_rma::on_record(ep, env, conn, record),
         wire::ATOMIC => atomic_target::on_record(ep, env, from, record),
         wire::ATOMIC_REPLY => atomic::on_record(ep, env, from, record),
         wire::ATOMIC_LINE | wire::DONE => atomic_inline::on_record(ep, env, from, record),

@@ -23,6 +23,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
+use crate::engine::protocols::coop_rma::{self, COOP_RMA_MIN};
 use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
 use crate::engine::protocols::window_rma::{self, DmaState, NotDirect, RmaKind};
@@ -55,7 +56,7 @@ pub(crate) fn post(
     }
     let quiet = ep.peers.at(peer).queue.is_quiet();
     let now = quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
-    let mut dma = None;
+    let (mut dma, mut block) = (None, None);
     let by_relay = window_rma::follows_relay(ep, peer, a.write, a.flags);
     if !quiet && !by_relay && window_rma::may_follow(ep, peer, a) {
         tx_queue::check_room(ep, peer)?;
@@ -77,6 +78,7 @@ pub(crate) fn post(
                 return Ok(());
             }
             Err(NotDirect::Started(number)) => dma = Some(number),
+            Err(NotDirect::Unfinished(unfinished)) => block = Some(unfinished),
             Err(NotDirect::Ring | NotDirect::Later) => {}
         }
     }
@@ -97,8 +99,9 @@ pub(crate) fn post(
         segment: 0,
         within: 0,
         offset: 0,
-        through_ring: by_relay,
+        through_ring: by_relay || block.is_some(),
         dma,
+        block,
     };
     if now && dma.is_none() && submit(ep, env, peer, &mut op) == Submit::Done {
         return Ok(());
@@ -203,6 +206,7 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
                         op.dma = Some(number);
                         return Submit::Retry;
                     }
+                    Err(NotDirect::Unfinished(block)) => op.block = Some(block),
                     Err(NotDirect::Ring) => {
                         let denied = ep.links.conn(conn).is_some_and(|c| is_denied(c));
                         ep.stats.fallbacks += u64::from(denied);
@@ -224,6 +228,7 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
         };
         op.id = Some(ep.ops.insert(OutstandingOp {
             left: op.len,
+            block: op.block,
             ring_rma: true,
             ..OutstandingOp::new(peer, op.label(), iov)
         }));
@@ -363,7 +368,17 @@ fn direct(
     if p.rma.is_outstanding() || rma_target::waits_for_messages(ep, conn_id, peer, kind.write) {
         return Err(NotDirect::Ring);
     }
-    reach(ep, peer, conn_id, kind, iov, rma)
+    if rma.iter().all(|segment| segment.len < COOP_RMA_MIN) {
+        return reach(ep, peer, conn_id, kind, iov, rma);
+    }
+    let done = match coop_rma::run(ep, (peer, conn_id), kind.write, (iov, rma)) {
+        Some(done) => done,
+        None => reach(ep, peer, conn_id, kind, iov, rma),
+    };
+    // The copy took longer than the interval between two polls, and the program probably polls
+    // next. Its peers should not take it for silent.
+    ep.links.sock.bell().set_polled(scif::now_ns());
+    done
 }
 
 /// Executes the operation in the memory of the target, whatever is outstanding.

@@ -28,6 +28,9 @@ pub(crate) enum NotDirect {
     Later,
     /// DMA executes it. It is complete once this number of DMA operations have ended.
     Started(u64),
+    /// The target has not finished its part of a cooperative copy. It has to execute the operation
+    /// again, which frees the claim block.
+    Unfinished((u8, u32)),
     /// The operation is impossible.
     Failed(Errno),
 }

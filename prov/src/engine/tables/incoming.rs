@@ -21,7 +21,7 @@ use crate::engine::types::stats::Stats;
 const PART_MAX: usize = scif_ring::CLAIM_PART_MAX;
 /// Smallest part of a cooperative copy in bytes. With smaller ones the fixed cost of a
 /// cross-process copy is noticeable.
-const PART_MIN: usize = 16 * 1024;
+pub(crate) const PART_MIN: usize = 16 * 1024;
 /// Largest number of parts in one claim. While much is left, larger claims need fewer system calls.
 const TAKE_MAX: u32 = 8;
 

@@ -5,6 +5,7 @@ pub(crate) mod cm_state;
 pub(crate) mod coll_group;
 pub(crate) mod coll_inbox;
 pub(crate) mod coll_plan;
+pub(crate) mod coop_choice;
 pub(crate) mod incoming;
 pub(crate) mod monitor;
 pub(crate) mod multi;

@@ -13,6 +13,7 @@ use libfabric_sys as fi;
 use scif::{ConnId, Connection, PortId};
 use scif_ring::AtomicCounter;
 
+use crate::engine::tables::coop_choice::CoopChoice;
 use crate::engine::tables::pending::{FragmentedSend, PendingOp};
 use crate::engine::tables::posted_writes::PostedWrites;
 use crate::engine::tables::rndv_select::RndvSelector;
@@ -169,6 +170,8 @@ pub(crate) struct RmaWindow {
     pub posted: PostedWrites,
     /// Counts of our accesses to keys of the peer by system calls, once there were any.
     pub uses: Option<Box<AccessCounter>>,
+    /// Choice of the method for large operations, once there was one.
+    pub(crate) coop: Option<Box<CoopChoice>>,
 }
 
 impl RmaWindow {
@@ -263,6 +266,7 @@ impl Peer {
         self.rma.outstanding = 0;
         self.rma.read_bytes = 0;
         self.rma.posted.reset_connection();
+        self.rma.coop = None;
         self.transfer.streamed = false;
         self.transfer.rndv_select = None;
         self.state.reset_attempts();

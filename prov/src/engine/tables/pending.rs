@@ -126,6 +126,8 @@ pub(crate) struct RmaOp {
     pub(crate) through_ring: bool,
     /// Number of DMA operations that have ended once this one has, if DMA executes it.
     pub(crate) dma: Option<u64>,
+    /// Claim block of an unfinished cooperative copy, and its generation.
+    pub(crate) block: Option<(u8, u32)>,
 }
 
 impl RmaOp {

@@ -70,6 +70,9 @@ pub(crate) const DONE: u8 = 0x05;
 /// Notice of frequent access to a key by an initiator that needs a system call each time: {key,
 /// count}.
 pub(crate) const ACCESS_HINT: u8 = 0x16;
+/// Offer to copy parts of a large RMA operation: {key, addr, address at the initiator, bytes, bytes
+/// of a part, claim block and generation, flags}.
+pub(crate) const COOP_RMA: u8 = 0x1e;
 /// Collectives: readiness of a member to join: {membership, its number of the group}.
 pub(crate) const COLL_JOIN: u8 = 0x18;
 /// Withdrawal of that readiness: {its number}.
@@ -90,6 +93,8 @@ pub(crate) const F_DATA: u64 = 2;
 pub(crate) const F_READ: u64 = 4;
 /// Flag of [`RMA_EVENT`]: the operation was a read that may also have stored a value.
 pub(crate) const F_MODIFY: u64 = 8;
+/// Flag of [`COOP_RMA`]: the operation is a write.
+pub(crate) const F_WRITE: u64 = 16;
 
 /// Header under construction, as 64-bit words.
 #[derive(Debug)]

@@ -50,7 +50,7 @@ impl CoopChoice {
     /// Chooses the method for an operation of `len` bytes. `polled`: published time of the last
     /// poll, unless the target sleeps.
     pub(crate) fn choose(&mut self, len: usize, polled: Option<u64>, now: u64) -> CoopMethod {
-        if !polled.is_some_and(|polled| now.saturating_sub(polled) < POLLED_NS) {
+        if polled.is_none_or(|polled| now.saturating_sub(polled) >= POLLED_NS) {
             return CoopMethod::Alone;
         }
         if self.alone_left > 0 {
@@ -92,13 +92,13 @@ mod tests {
         let mut choice = CoopChoice::default();
         assert_eq!(choice.choose(LEN, None, NOW), CoopMethod::Alone);
         assert_eq!(choice.choose(LEN, Some(NOW - POLLED_NS), NOW), CoopMethod::Alone);
-        for distance in [1, 2, 4, 8] {
+        for distance in [1_usize, 2, 4, 8] {
             assert_eq!(choice.choose(LEN, Some(NOW - 1), NOW), CoopMethod::Together);
             choice.note_end(LEN, None);
             let alone = (0..1000)
                 .take_while(|_| choice.choose(LEN, Some(NOW), NOW) == CoopMethod::Alone)
                 .count();
-            assert_eq!(alone, distance as usize);
+            assert_eq!(alone, distance);
         }
         choice.note_end(LEN, Some(1));
         choice.note_end(LEN, None);

@@ -237,7 +237,7 @@ unsafe fn copy_again(
     let LastCopy { moment, place, .. } = last;
     let is_last = (last.sequence, last.map) == (sequence.addr(), map.addr());
     let read = flags == flags::BLOCK_READ;
-    let is_plain = (flags == 0 && place.writable || read) && offset.is_multiple_of(OFFSET_ALIGN);
+    let is_plain = (flags == 0 && place.writable || read) && offset % OFFSET_ALIGN == 0;
     let is_inside = offset <= place.len && size <= place.len - offset;
     if !is_last || !is_plain || !is_inside || local.is_null() || moment != Moment::now() {
         return false;

@@ -7,8 +7,6 @@ use crate::cases;
 
 const CALLERS: &str = "callers wait until the listener has descriptors";
 const FORK: &str = "a forked child keeps its parent's endpoints open in a driver";
-const LARGE_ORDER: &str =
-    "open defect: a long read beside paused peers seldom misses a write that was posted before it";
 const NEXT_PROGRESS: &str = "an operation without a connection waits for the next progress";
 const NO_MEMORY: &str = "no process accesses the memory of another";
 const THREADS: &str = "a thread closes a driver's descriptors after the call";
@@ -20,9 +18,6 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
     ("connected/atomic_completes_without_the_target", NO_MEMORY),
     ("datagram/atomic_completes_without_the_target", NO_MEMORY),
     ("rma/domain_opened_for_messages", NO_MEMORY),
-    ("rma/large_mix_", LARGE_ORDER),
-    ("connected/rma_large_mix_", LARGE_ORDER),
-    ("datagram/rma_large_mix_", LARGE_ORDER),
     ("migrate/", "no memory moves"),
     ("mapped/", NO_MEMORY),
     ("cm/unread_requests", NEXT_PROGRESS),

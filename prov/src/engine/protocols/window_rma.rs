@@ -3,8 +3,8 @@
 //!
 //! An operation executed by the CPU is complete at its return. One executed by DMA stays at the
 //! head of the pending operations until a fence reports its end, so later operations keep their
-//! order. RMAs posted meanwhile start at once, also by DMA: one connection executes its RMAs in
-//! order. One fence follows all RMAs that were started since the last progress.
+//! order. RMAs to other memory posted meanwhile start at once, also by DMA. One fence follows all
+//! RMAs that were started since the last progress.
 //!
 //! Not here: the protocol without windows (`rma`), and the windows themselves (crate `scif`).
 
@@ -149,15 +149,29 @@ fn not_started(error: WindowError) -> NotDirect {
     }
 }
 
-/// Whether an operation may start behind those that DMA executes, before they have ended.
+/// Whether an operation may start behind those that DMA executes, before they have ended. Its
+/// memory must differ from theirs: `scif_writeto` and `scif_readfrom` promise no order.
 pub(crate) fn may_follow(ep: &Endpoint, peer: PeerId, a: &RmaArgs<'_>) -> bool {
     let queue = &ep.peers.at(peer).queue;
-    let is_dma = |op: &PendingOp| matches!(op, PendingOp::Rma(op) if op.dma.is_some());
+    let is_dma = |op: &PendingOp| match op {
+        PendingOp::Rma(op) => {
+            let read_only = !op.write && !a.write;
+            op.dma.is_some() && (read_only || are_disjoint(&op.rma, a.rma))
+        }
+        _ => false,
+    };
     a.flags & (fi::FI_FENCE | fi::FI_INJECT) == 0
         && is_one_part(a.iov, a.rma)
         && queue.control.is_empty()
         && !queue.pending.is_empty()
         && queue.pending.iter().all(is_dma)
+}
+
+/// Whether two lists of ranges at the target share no byte. Two keys may name the same memory.
+fn are_disjoint(ranges: &[RmaIov], others: &[RmaIov]) -> bool {
+    let end = |range: &RmaIov| range.addr.saturating_add(range.len as u64);
+    let differ = |a: &RmaIov, b: &RmaIov| a.key == b.key && (end(a) <= b.addr || end(b) <= a.addr);
+    ranges.iter().all(|a| others.iter().all(|b| differ(a, b)))
 }
 
 /// Starts an operation behind those that DMA executes. Returns its number, or `None` if it has to
@@ -301,5 +315,14 @@ mod tests {
         assert!(matches!(attempt(WindowError::Stale), Err(NotDirect::Later)));
         let failed = WindowError::Failed(scif::Failure::Broken);
         assert!(matches!(attempt(failed), Err(NotDirect::Ring)));
+    }
+
+    #[test]
+    fn ranges_of_other_keys_may_be_the_same_memory() {
+        let at = |addr, len, key| RmaIov { addr, len, key };
+        assert!(are_disjoint(&[at(0, 8, 1)], &[at(8, 8, 1), at(16, 0, 1)]));
+        for other in [at(7, 8, 1), at(0, 1, 1), at(100, 8, 2), at(u64::MAX, 1, 2)] {
+            assert!(!are_disjoint(&[at(0, 8, 1)], &[other]), "{other:?}");
+        }
     }
 }

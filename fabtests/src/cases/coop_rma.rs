@@ -6,11 +6,11 @@
 
 use std::time::{Duration, Instant};
 
-use scif_fabtests::harness::sandbox;
 use scif_fabtests::prelude::*;
 
 use super::atomic::spec;
 use super::rma::{REMOTE, announce, from, wait_for_announcement};
+use super::windows::{counted, counter};
 
 const STATS: &[(&str, &str)] = &[("FI_SCIF_STATS", "1")];
 
@@ -30,25 +30,16 @@ const OPERATIONS: usize = 10;
 const LENGTHS: [usize; 5] = [1 << 20, 100_000, 777_777, (5 << 20) + 1, 256 << 10];
 const LARGEST: usize = (5 << 20) + 1;
 
-/// Returns the bytes behind the name of a counter.
-fn bytes(text: &str, name: &str) -> Outcome<usize> {
-    let mut words = text.split_whitespace().skip_while(|word| *word != name);
-    let value = words.nth(1).and_then(|pair| pair.split('/').nth(1)?.parse().ok());
-    value.ok_or_else(|| Fail::here(format_args!("no counter {name} in {text}")))
-}
-
-/// Operations to a target that polls arrive whole, and the target copies a part of some. The
-/// initiator seldom asks a target that did not help, and asks the target of a new connection at
-/// once. So each connection is an attempt.
+/// Operations to a target that polls arrive whole, and the target copies a part of some. Attempts
+/// back off if the target takes no part, so each try has a connection of its own.
 fn shared_with_target(rank: &Rank, write: bool) -> Outcome {
     rank.only_scif("its counters")?;
     let begun = Instant::now();
     loop {
-        let (done, text) = sandbox::stderr_of(|| operate(rank, write))?;
-        done?;
-        let alone = bytes(&text, "process_vm")?;
-        let own = alone + bytes(&text, "both_sides")?;
-        let all = LENGTHS.iter().sum::<usize>() * (OPERATIONS / LENGTHS.len());
+        let text = counted(|| operate(rank, write))?;
+        let (_, alone) = counter(&text, "process_vm")?;
+        let own = alone + counter(&text, "both_sides")?.1;
+        let all = (LENGTHS.iter().sum::<usize>() * (OPERATIONS / LENGTHS.len())) as u64;
         // Without direct copies there is nothing to share.
         let is_shared = rank.index == 0 && (own < all || alone == 0);
         let answers = rank.exchange(&[u8::from(is_shared)], &mut || Ok(()))?;

@@ -27,7 +27,8 @@ struct MixSize {
     operations: u64,
     /// Largest length of an operation, in bytes.
     largest: usize,
-    /// One of this number of operations has any length up to `largest`. The others are short.
+    /// Number of operations of which one, on average, has a length up to `largest`. The others are
+    /// short.
     one_large_in: usize,
 }
 

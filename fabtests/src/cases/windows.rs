@@ -59,17 +59,24 @@ const PAGE: usize = 4096;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Runs `body` and returns the counters of the endpoint that it closes.
-fn counted(body: impl FnOnce() -> Outcome) -> Outcome<String> {
+pub(super) fn counted(body: impl FnOnce() -> Outcome) -> Outcome<String> {
     let (done, text) = sandbox::stderr_of(body)?;
     done?;
     Ok(text)
 }
 
-/// Returns the number of operations behind the name of a counter.
-fn operations(text: &str, name: &str) -> Outcome<u64> {
+/// Returns the value of a counter: operations, and bytes where it has them.
+pub(super) fn counter(text: &str, name: &str) -> Outcome<(u64, u64)> {
     let mut words = text.split_whitespace().skip_while(|word| *word != name);
-    let value = words.nth(1).and_then(|pair| pair.split('/').next()?.parse().ok());
+    let value = words.nth(1).and_then(|value| {
+        let (operations, bytes) = value.split_once('/').unwrap_or((value, "0"));
+        Some((operations.parse().ok()?, bytes.parse().ok()?))
+    });
     value.ok_or_else(|| Fail::here(format_args!("no counter {name} in {text}")))
+}
+
+fn operations(text: &str, name: &str) -> Outcome<u64> {
+    Ok(counter(text, name)?.0)
 }
 
 /// Writes and reads while the target makes no call: it only loads and stores words of its memory.

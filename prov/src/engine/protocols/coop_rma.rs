@@ -18,6 +18,7 @@ use scif_ring::spsc::Record;
 use crate::base::env::{self, RmaPath};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
+use crate::engine::protocols::coop_parts::{self, FrontCopy};
 use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::rma_target::{place, right};
 use crate::engine::protocols::window_rma::NotDirect;
@@ -94,16 +95,18 @@ pub(crate) fn run(
         CoopMethod::ProbedAlone => true,
         CoopMethod::Together => false,
     };
-    ep.links.conn(conn)?.my_mark().set(slot);
-    let is_open = ep.links.conn(conn)?.keys()?.revalidate(slot, generation);
+    let c = ep.links.conn(conn)?;
+    c.my_mark().set(slot);
+    let is_open = c.keys().is_some_and(|keys| keys.revalidate(slot, generation));
     let ranges = CoopRanges { write, local, segment, remote };
     let done = if is_open { copy(ep, (peer, conn), ranges, is_alone) } else { None };
     ep.links.conn(conn)?.my_mark().clear();
-    let done = done?;
     let taken = scif::now_ns().saturating_sub(begin);
-    if let (Some(choice), Ok(has_helped)) = (&mut ep.peers.at_mut(peer).rma.coop, &done) {
-        choice.note_end(segment.len, (is_alone || *has_helped).then_some(taken));
+    if let Some(choice) = &mut ep.peers.at_mut(peer).rma.coop {
+        let is_shared = matches!(done, Some(Ok(true)));
+        choice.note_end(segment.len, (is_alone || is_shared).then_some(taken));
     }
+    let done = done?;
     key_maps::note_use(ep, peer, segment.key, segment.len, UsePath::SystemCall(generation));
     Some(done.map(drop))
 }
@@ -128,7 +131,7 @@ fn copy(
         }
         match copy_round(ep, to, &ranges, (offset, n))? {
             RoundEnd::Copied(bytes) => {
-                // A target that did not help in this round will not do so in the next one.
+                // A target that has copied nothing in this round is not polling.
                 is_alone = bytes == n;
                 own += bytes;
             }
@@ -140,8 +143,8 @@ fn copy(
     Some(Ok(own < len))
 }
 
-/// Copies the `n` bytes at `offset` together with the target. Returns `None` if the target could
-/// not be asked.
+/// Copies the `n` bytes at `offset` together with the target. Returns `None` without space in the
+/// ring or a claim block.
 fn copy_round(
     ep: &mut Endpoint,
     (peer, conn): (PeerId, ConnId),
@@ -150,8 +153,14 @@ fn copy_round(
 ) -> Option<RoundEnd> {
     let part = part_size(n, true);
     let parts = u32::try_from(n.div_ceil(part)).ok()?;
+    let c = ep.links.conn(conn)?;
+    // A block that was reset for a record must not stay open without it: a record of an earlier
+    // generation with the same number could claim its parts.
+    if !c.tx().room(0) {
+        return None;
+    }
     let (block, generation) = ep.peers.at_mut(peer).blocks.take()?;
-    let way = if ranges.write { wire::F_WRITE } else { 0 };
+    let flags = if ranges.write { wire::F_WRITE } else { 0 };
     let head = Head::new()
         .word(ranges.segment.key)
         .word(ranges.segment.addr.wrapping_add(offset as u64))
@@ -159,11 +168,11 @@ fn copy_round(
         .word(n as u64)
         .word(part as u64)
         .word(u64::from(block) | u64::from(generation) << 32)
-        .word(way);
-    let c = ep.links.conn(conn)?;
+        .word(flags);
     let claim = c.tx_claim(usize::from(block));
     claim.reset(generation);
     if c.tx().push_head(wire::COOP_RMA, head.as_slice()).is_err() {
+        claim.close();
         ep.peers.at_mut(peer).blocks.give_back(block);
         return None;
     }
@@ -227,8 +236,8 @@ pub(crate) fn on_record(
 ) -> Result<(), RecordError> {
     let mut words = Words::new(&record.head, record.head_len);
     let (key, addr, source) = (words.word(), words.word(), words.word());
-    let (len, part, place, way) = (words.word(), words.word(), words.word(), words.word());
-    let write = way & wire::F_WRITE != 0;
+    let (len, part, place, flags) = (words.word(), words.word(), words.word(), words.word());
+    let write = flags & wire::F_WRITE != 0;
     let (Ok(n), Ok(part)) = (usize::try_from(len), usize::try_from(part)) else {
         return Err(RecordError::ProtocolError);
     };
@@ -241,39 +250,28 @@ pub(crate) fn on_record(
         return Err(RecordError::ProtocolError);
     };
     let parts = u32::try_from(n.div_ceil(part)).unwrap_or(u32::MAX);
-    // The initiator copies everything itself if this side cannot help.
+    // Without this side, the initiator copies everything. One poll copies for a bounded time.
+    if !ep.rma_target.coop.admits(ep.links.polls, n) {
+        return Ok(());
+    }
     let Ok(Some(memory)) = env.mrs.piece(key, addr, len, right(write)) else { return Ok(()) };
     let Some(c) = ep.links.conn(conn) else { return Ok(()) };
     if c.memory().access() != Access::ProcessVm || !env::env().process_vm || !c.enter() {
         return Ok(());
     }
-    let claim = c.rx_claim(block);
-    let (most, share) = takes(parts, false);
-    let mut left = parts;
-    while left > 0 {
-        let Some(taken) = claim.claim_front(generation, parts, most, share) else { break };
-        let (off, count) = (taken.start as usize * part, taken.end - taken.start);
-        left = left.saturating_sub(count);
-        let local = memory.sub(off, (taken.len() * part).min(n.saturating_sub(off)));
-        let copied = local.is_some_and(|local| {
-            let remote =
-                RemoteMem { addr: source.wrapping_add(off as u64), len: local.len() as u64 };
-            let memory = c.memory();
-            let copied = if write {
-                memory.read(&[local], &[remote])
-            } else {
-                memory.write(&[local], &[remote])
-            };
-            copied.is_ok()
-        });
-        claim.complete_front(count, copied);
-        if !copied {
-            break;
-        }
-        ep.stats.coop_copy.add(taken.len() * part);
-    }
+    let copy = FrontCopy {
+        generation,
+        part,
+        parts,
+        local: memory,
+        remote: source,
+        write: !write,
+        limits: takes(parts, false),
+    };
+    // The initiator copies the parts that failed here.
+    let _ = coop_parts::copy_front(c, &c.rx_claim(block), &copy, &mut ep.stats);
     c.exit();
-    // The next operation finds a target that polls, although it has copied for a while.
+    // This copy took longer than the interval between two polls.
     ep.links.sock.bell().set_polled(scif::now_ns());
     Ok(())
 }
@@ -297,7 +295,7 @@ mod tests {
             let conn = ConnId { index: 0, generation: 1 };
             bed.run(|ep, env| on_record(ep, env, conn, &record)).is_ok()
         };
-        assert!(offer(0, 2 * PART_MIN, PART_MIN), "no such connection: not helped");
+        assert!(offer(0, 2 * PART_MIN, PART_MIN), "no such connection: nothing is copied");
         for (source, len, part) in [
             (0, ROUND_MAX + 1, PART_MIN),
             (0, 2 * PART_MIN, PART_MIN - 1),

@@ -20,6 +20,7 @@ pub(crate) mod cm;
 pub(crate) mod coll;
 pub(crate) mod coll_join;
 pub(crate) mod coll_run;
+pub(crate) mod coop_parts;
 pub(crate) mod coop_rma;
 pub(crate) mod eviction;
 pub(crate) mod fragment;

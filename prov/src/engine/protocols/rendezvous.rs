@@ -17,6 +17,7 @@ use crate::engine::completions::recv_completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
+use crate::engine::protocols::coop_parts::{self, FrontCopy};
 use crate::engine::protocols::network_read::{self, ReadStep};
 use crate::engine::protocols::parting;
 use crate::engine::tables::incoming::{Rendezvous, RndvRecv, RndvState, part_size, takes};
@@ -469,41 +470,22 @@ fn coop_copy(ep: &mut Endpoint, id: u64) -> bool {
     let Some(offer) = claim.peer_offer(generation) else {
         return false;
     };
-    let (part, len) = (offer.part as usize, usize::try_from(offer.len).unwrap_or(0));
-    if len > from.len() {
+    let Some(local) = from.sub(0, usize::try_from(offer.len).unwrap_or(usize::MAX)) else {
         return true;
-    }
-    let (most, share) = takes(offer.parts, more);
-    // Bounds the work that a malicious receiver can cause in one call.
-    let mut left = offer.parts;
-    while left > 0 {
-        let Some(taken) = claim.claim_front(generation, offer.parts, most, share) else { break };
-        let (off, count) = (taken.start as usize * part, taken.end - taken.start);
-        left = left.saturating_sub(count);
-        let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
-            claim.complete_front(count, false);
-            conn.notify();
-            return true;
-        };
-        let remote =
-            RemoteMem { addr: offer.dst_addr.wrapping_add(off as u64), len: local.len() as u64 };
-        match conn.memory().write(&[local], &[remote]) {
-            Ok(()) => {
-                claim.complete_front(count, true);
-                // The receiver may sleep until the last part is in place.
-                conn.notify();
-                ep.stats.coop_copy.add(local.len());
-            }
-            Err(error) => {
-                claim.complete_front(count, false);
-                conn.notify();
-                if matches!(error, AccessError::Denied) {
-                    conn.memory_mut().deny();
-                    note_denial(conn, ep.peers.at_mut(to), &mut ep.stats);
-                }
-                return true;
-            }
-        }
+    };
+    let copy = FrontCopy {
+        generation,
+        part: offer.part as usize,
+        parts: offer.parts,
+        local,
+        remote: offer.dst_addr,
+        write: true,
+        limits: takes(offer.parts, more),
+    };
+    let copied = coop_parts::copy_front(conn, &claim, &copy, &mut ep.stats);
+    if matches!(copied, Err(AccessError::Denied)) {
+        conn.memory_mut().deny();
+        note_denial(conn, ep.peers.at_mut(to), &mut ep.stats);
     }
     true
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Choice for large RMA to one peer: a copy by the initiator alone, or together with the target.
 //!
-//! The target can help only while it polls. It publishes the time of a poll now and then. After a
-//! target did not help although it seemed to poll, the initiator copies some operations alone,
-//! twice as many each time. With a target that helps, both methods are measured at intervals
+//! The target takes part only while it polls. It publishes the time of a poll now and then. If it
+//! takes no part although it seemed to poll, the initiator copies the next operations alone, with
+//! exponential backoff. If it takes part, both methods are measured at intervals
 //! (`scif_ring::adaptive`).
 
 use scif_ring::adaptive::Prober;
@@ -15,9 +15,9 @@ const SECOND_CLASS: usize = 256 * 1024;
 /// Age in nanoseconds of the last published poll up to which a target counts as polling. With
 /// less, a target that has just copied for itself counts as silent.
 const POLLED_NS: u64 = 1_000_000;
-/// Largest number of operations without an attempt after the target did not help. An attempt in
-/// vain costs some percent of an operation. With more, a target that begins to poll helps late.
-const ALONE_MAX: u32 = 256;
+/// Largest backoff in operations. An attempt in which the target takes no part costs some percent of
+/// the operation. With a larger backoff, a target that begins to poll takes part late.
+const BACKOFF_MAX: u32 = 256;
 
 /// Method of one operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,10 +35,10 @@ pub(crate) enum CoopMethod {
 pub(crate) struct CoopChoice {
     /// Per length class: both sides, or as the alternative the initiator alone.
     probers: [Prober; CLASSES],
-    /// Operations left until the next attempt after one in vain.
-    alone_left: u32,
-    /// Last initial value of `alone_left`; 0 since the target helped.
-    distance: u32,
+    /// Operations left until the next attempt.
+    backoff_left: u32,
+    /// Backoff after the last attempt; 0 if the target took part.
+    backoff: u32,
 }
 
 impl CoopChoice {
@@ -53,8 +53,8 @@ impl CoopChoice {
         if polled.is_none_or(|polled| now.saturating_sub(polled) >= POLLED_NS) {
             return CoopMethod::Alone;
         }
-        if self.alone_left > 0 {
-            self.alone_left -= 1;
+        if self.backoff_left > 0 {
+            self.backoff_left -= 1;
             return CoopMethod::Alone;
         }
         match self.prober(len) {
@@ -64,14 +64,14 @@ impl CoopChoice {
     }
 
     /// Notes the end of an operation. `taken`: its nanoseconds; `None` if the target should have
-    /// helped and did not.
+    /// taken part and did not.
     pub(crate) fn note_end(&mut self, len: usize, taken: Option<u64>) {
         let Some(taken) = taken else {
-            self.distance = (self.distance * 2).clamp(1, ALONE_MAX);
-            self.alone_left = self.distance;
+            self.backoff = (self.backoff * 2).clamp(1, BACKOFF_MAX);
+            self.backoff_left = self.backoff;
             return;
         };
-        self.distance = 0;
+        self.backoff = 0;
         // The lengths of a class differ by a factor of two.
         let cost = (taken << 16) / len.max(1) as u64;
         if let Some(prober) = self.prober(len) {
@@ -88,17 +88,17 @@ mod tests {
     const NOW: u64 = 1 << 40;
 
     #[test]
-    fn silent_target_is_not_asked() {
+    fn attempts_with_a_silent_target_back_off() {
         let mut choice = CoopChoice::default();
         assert_eq!(choice.choose(LEN, None, NOW), CoopMethod::Alone);
         assert_eq!(choice.choose(LEN, Some(NOW - POLLED_NS), NOW), CoopMethod::Alone);
-        for distance in [1_usize, 2, 4, 8] {
+        for backoff in [1_usize, 2, 4, 8] {
             assert_eq!(choice.choose(LEN, Some(NOW - 1), NOW), CoopMethod::Together);
             choice.note_end(LEN, None);
             let alone = (0..1000)
                 .take_while(|_| choice.choose(LEN, Some(NOW), NOW) == CoopMethod::Alone)
                 .count();
-            assert_eq!(alone, distance);
+            assert_eq!(alone, backoff);
         }
         choice.note_end(LEN, Some(1));
         choice.note_end(LEN, None);

@@ -8,9 +8,35 @@ use scif::ConnId;
 use crate::base::errno::Errno;
 use crate::engine::types::peer_id::PeerId;
 
+/// Bytes after which a poll takes part in no further cooperative RMA. With more, a malicious peer
+/// delays the polls of other rings for longer.
+const COOP_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Cooperative RMA in which the current poll has taken part.
+#[derive(Debug, Default)]
+pub(crate) struct CoopBudget {
+    /// Number of the poll, and its bytes.
+    poll: u32,
+    bytes: usize,
+}
+
+impl CoopBudget {
+    /// Whether poll number `poll` may take part in an operation of `len` bytes, which are counted.
+    pub(crate) fn admits(&mut self, poll: u32, len: usize) -> bool {
+        if self.poll != poll {
+            *self = CoopBudget { poll, bytes: 0 };
+        }
+        let has_budget = self.bytes < COOP_BYTES_MAX;
+        self.bytes = self.bytes.saturating_add(len);
+        has_budget
+    }
+}
+
 /// State of an endpoint as the target of accesses.
 #[derive(Debug, Default)]
 pub(crate) struct RmaTarget {
+    /// Limit of the cooperative RMA of one poll.
+    pub(crate) coop: CoopBudget,
     /// Errors of writes whose fragments are still arriving, by connection.
     pub(crate) write_errors: HashMap<ConnId, Errno>,
     /// Reads of which a part failed and the last part has not arrived, by connection.
@@ -30,6 +56,13 @@ impl RmaTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_poll_takes_part_in_a_bounded_number_of_bytes() {
+        let mut budget = CoopBudget::default();
+        assert!(budget.admits(1, COOP_BYTES_MAX - 1) && budget.admits(1, 1));
+        assert!(!budget.admits(1, 1) && budget.admits(2, usize::MAX) && !budget.admits(2, 0));
+    }
 
     #[test]
     fn a_lost_connection_leaves_no_errors_behind() {

@@ -442,7 +442,7 @@ conformance_calls() {
         timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER" --over-driver
 }
 
-# All cases over the second generation of ioctls, and as an ordinary user.
+# All cases over the second generation of ioctls.
 conformance_mpss() {
     gate "conformance over the ioctls of MPSS 3"
     cases_of "conformance, /dev/mic/scif" conformance-mpss-all over_driver /dev/mic/scif

@@ -57,7 +57,7 @@ sources() {
         'ring/src/(domain_lock|sync|model|stream|shared_word)\.rs$' '(ring|scif)/(tests|benches)/'
         'libscif/(src|conformance)/' 'libsisci/(src/ffi|conformance)/' 'examples/rust/fork\.rs'
         'scif/src/(sys|transport/kernel)/'
-        'scif/src/transport/sisci/(functions|callbacks|library)\.rs'
+        'scif/src/transport/sisci/(functions|callbacks|library)\.rs$'
         scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(process|sandbox|seccomp)\.rs)'
         'fabtests/src/bench/(os|segment)\.rs' fuzz/ 'scifctl/src/doctor/library\.rs'
     )

@@ -55,6 +55,15 @@ static uint64_t now(void)
     return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
 }
 
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("" ::: "memory");
+#endif
+}
+
 static void pin(int index)
 {
     cpu_set_t allowed, one;
@@ -94,7 +103,7 @@ static void row(const char *what, double *ours, double *reference, size_t count)
 static void wait_for(volatile uint64_t *word, uint64_t value)
 {
     while (*word != value)
-        __builtin_ia32_pause();
+        relax();
 }
 
 /* Answers each number in `ping` by the same in `pong`, up to `last`. */
@@ -106,7 +115,7 @@ static void echo(volatile uint64_t *ping, volatile uint64_t *pong, uint64_t last
         if (n != seen)
             *pong = seen = n;
         else
-            __builtin_ia32_pause();
+            relax();
     }
 }
 
@@ -139,28 +148,38 @@ static void *sleeper(void *arg)
     return NULL;
 }
 
-/* Node 8: answers. */
-static int answer(int event)
-{
+/* One of the two nodes, with its segment and that of the other one. */
+struct side {
     sci_desc_t sd;
     sci_local_segment_t local;
     sci_remote_segment_t remote;
-    sci_local_data_interrupt_t interrupt;
     sci_map_t map, remote_map;
     volatile uint64_t *here, *there;
+};
+
+static void join(struct side *side, const char *node, int cpu, unsigned peer)
+{
+    setenv("SISCI_NODE", node, 1);
+    pin(cpu);
+    side->sd = example_open();
+    side->local = example_export(side->sd, SEGMENT, SIZE, 0);
+    side->here = example_map_local(side->local, &side->map, SIZE);
+    side->remote = example_connect(side->sd, peer, SEGMENT, 0);
+    side->there = example_map(side->remote, &side->remote_map, SIZE);
+}
+
+/* Node 8: returns what node 4 stores. */
+static int respond(int event)
+{
+    struct side side;
+    sci_local_data_interrupt_t interrupt;
     unsigned number = INTERRUPT;
     pthread_t thread;
     int turn;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setenv("SISCI_NODE", "8", 1);
-    pin(1);
-    sd = example_open();
-    local = example_export(sd, SEGMENT, SIZE, 0);
-    here = example_map_local(local, &map, SIZE);
-    remote = example_connect(sd, 4, SEGMENT, 0);
-    there = example_map(remote, &remote_map, SIZE);
-    CALL(SCICreateDataInterrupt, sd, &interrupt, ADAPTER, &number, arrived, NULL,
+    join(&side, "8", 1, 4);
+    CALL(SCICreateDataInterrupt, side.sd, &interrupt, ADAPTER, &number, arrived, NULL,
         SCI_FLAG_USE_CALLBACK | SCI_FLAG_FIXED_INTNO);
     if (pthread_create(&thread, NULL, sleeper, &event) != 0)
         return 1;
@@ -169,10 +188,10 @@ static int answer(int event)
     while (!shared->connected)
         usleep(PAUSE);
     for (turn = 1; turn <= TURNS; turn++) {
-        echo(here, there, (uint64_t)turn * TRIPS);
+        echo(side.here, side.there, (uint64_t)turn * TRIPS);
         echo(&shared->ping, &shared->pong, (uint64_t)turn * TRIPS);
     }
-    /* The threads of this process answer the rest. It is killed at the end. */
+    /* Threads of this process handle the rest. It is killed at the end. */
     for (;;)
         pause();
 }
@@ -189,7 +208,7 @@ static double wake(sci_remote_data_interrupt_t interrupt, int event)
     if (event < 0)
         CALL(SCITriggerDataInterrupt, interrupt, &one, sizeof one, 0);
     while (shared->arrived == 0)
-        __builtin_ia32_pause();
+        relax();
     return (double)(shared->arrived - begin);
 }
 
@@ -247,13 +266,9 @@ static void starts(sci_desc_t sd, sci_local_segment_t local, sci_remote_segment_
 int main(void)
 {
     double ours[TURNS * EVENTS], reference[TURNS * EVENTS];
-    sci_desc_t sd;
-    sci_local_segment_t local;
-    sci_remote_segment_t remote;
+    struct side side;
     sci_remote_data_interrupt_t interrupt;
     sci_sequence_t sequence;
-    sci_map_t map, remote_map;
-    volatile uint64_t *here, *there;
     int turn, n, event = eventfd(0, 0);
     pid_t child;
 
@@ -262,33 +277,27 @@ int main(void)
         return 1;
     child = fork();
     if (child <= 0)
-        return child < 0 ? 1 : answer(event);
-    setenv("SISCI_NODE", "4", 1);
-    pin(0);
-    sd = example_open();
-    local = example_export(sd, SEGMENT, SIZE, 0);
-    here = example_map_local(local, &map, SIZE);
-    remote = example_connect(sd, 8, SEGMENT, 0);
-    there = example_map(remote, &remote_map, SIZE);
-    CALL(SCICreateMapSequence, remote_map, &sequence, 0);
+        return child < 0 ? 1 : respond(event);
+    join(&side, "4", 0, 8);
+    CALL(SCICreateMapSequence, side.remote_map, &sequence, 0);
     while (!shared->ready)
         usleep(PAUSE);
-    CALL(SCIConnectDataInterrupt, sd, &interrupt, 8, ADAPTER, INTERRUPT, SCI_INFINITE_TIMEOUT, 0);
+    CALL(SCIConnectDataInterrupt, side.sd, &interrupt, 8, ADAPTER, INTERRUPT, SCI_INFINITE_TIMEOUT, 0);
     shared->connected = 1;
 
     for (turn = 0; turn < TURNS; turn++) {
-        ours[turn] = trips(there, here, (uint64_t)turn * TRIPS);
+        ours[turn] = trips(side.there, side.here, (uint64_t)turn * TRIPS);
         reference[turn] = trips(&shared->ping, &shared->pong, (uint64_t)turn * TRIPS);
     }
     row("8 bytes stored, then seen", ours, reference, TURNS);
-    copies(sequence, remote_map, there, 4096);
-    copies(sequence, remote_map, there, 65536);
+    copies(sequence, side.remote_map, side.there, 4096);
+    copies(sequence, side.remote_map, side.there, 65536);
     for (n = 0; n < TURNS * EVENTS; n++) {
         ours[n] = wake(interrupt, -1);
         reference[n] = wake(interrupt, event);
     }
     row("data interrupt to callback", ours, reference, TURNS * EVENTS);
-    starts(sd, local, remote);
+    starts(side.sd, side.local, side.remote);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     return 0;

@@ -185,6 +185,10 @@ fn check_errors(map: Handle, flags: u32) -> Outcome<()> {
     object::<Map>(map)?.check_alive()
 }
 
+fn move_bytes(local: &Mem, remote: &Mem, read: bool) {
+    let _ = if read { local.copy_from(remote) } else { remote.copy_from(local) };
+}
+
 /// Copies between memory of the program and a mapping.
 ///
 /// # Safety
@@ -211,20 +215,16 @@ unsafe fn copy(
     let local = unsafe { memory(local, size) }?;
     // SAFETY: `at` checked that the range lies in the mapping; the rest is the caller's contract.
     let remote = unsafe { memory(remote, size) }?;
-    if read {
-        local.copy_from(&remote);
-    } else {
-        remote.copy_from(&local);
-    }
+    move_bytes(&local, &remote, read);
     Ok(())
 }
 
-/// Copies like [`copy`] if the handles are those of the last copy of this thread, and neither a
-/// check nor a failure is due. Returns whether it has. It makes no system call and cannot panic, so
-/// that it needs no [`guard`], which takes a quarter of the time of 4 KiB.
+/// Fast path of [`copy`]: the handles are those of the last copy of this thread, and neither a check
+/// nor a failure is due. Returns whether it has copied. The path makes no system call and cannot
+/// panic, so [`guard`], a quarter of the time of 4 KiB, is not needed.
 ///
 /// # Safety
-/// As [`copy`].
+/// The contract of [`copy`].
 #[inline]
 unsafe fn copy_again(
     (sequence, map): (Handle, Handle),
@@ -247,11 +247,7 @@ unsafe fn copy_again(
     let remote = unsafe { Mem::new(remote, size) };
     // SAFETY: not null, and no longer than the mapping; the rest is the caller's contract.
     let local = unsafe { Mem::new(local.cast(), size) };
-    if read {
-        local.copy_from(&remote);
-    } else {
-        remote.copy_from(&local);
-    }
+    move_bytes(&local, &remote, read);
     true
 }
 

@@ -329,13 +329,13 @@ impl KeyServer {
             let is_ready = entries.next().is_some_and(|entry| entry.revents != 0);
             !is_ready || self.answer(channel).is_some()
         };
-        let mut ended = Vec::new();
-        for mut channel in std::mem::take(&mut served.channels) {
-            let list = if stays(&mut channel) { &mut served.channels } else { &mut ended };
-            list.push(channel);
-        }
-        for channel in ended {
-            self.sender.dispose(channel);
+        let mut at = 0;
+        while let Some(channel) = served.channels.get_mut(at) {
+            if stays(channel) {
+                at += 1;
+            } else {
+                self.sender.dispose(served.channels.remove(at));
+            }
         }
     }
 

@@ -58,7 +58,7 @@ codes! {
 
 impl SciCode {
     /// Returns the error of a connect.
-    pub(super) fn of_connect(self) -> Failure {
+    pub(super) fn connect_failure(self) -> Failure {
         match self {
             SciCode::ILLEGAL_NODEID
             | SciCode::NO_SUCH_NODEID
@@ -121,8 +121,8 @@ mod tests {
     fn codes_have_names_and_errors() {
         assert_eq!(SciCode::BUSY.to_string(), "SCI_ERR_BUSY");
         assert_eq!(SciCode(0x4000_0FFF).to_string(), "sci_error_t 0x40000fff");
-        assert_eq!(SciCode::NO_SUCH_NODEID.of_connect(), Failure::NoNode);
-        assert_eq!(SciCode::NO_SUCH_SEGMENT.of_connect(), Failure::Refused);
+        assert_eq!(SciCode::NO_SUCH_NODEID.connect_failure(), Failure::NoNode);
+        assert_eq!(SciCode::NO_SUCH_SEGMENT.connect_failure(), Failure::Refused);
         assert_eq!(Failure::from(SciCode::TRANSFER_FAILED), Failure::Reset);
         assert_eq!(Failure::from(SciCode::TIMEOUT), Failure::Broken);
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::abi::{self, SciCode};
 use super::functions::Handle;
 use crate::sys::errno::lock;
+use crate::sys::fork;
 use crate::sys::thread::contained;
 
 /// Receiver of callbacks. The library calls it on a thread of its own, in which no function of the
@@ -39,6 +40,7 @@ pub(super) struct Listed(usize);
 
 impl Listed {
     pub(super) fn enter(listener: Weak<dyn Listener>) -> Listed {
+        let _section = fork::section();
         let mut listeners = lock(&LISTENERS);
         let listeners = listeners.get_or_insert_default();
         listeners.last += 1;
@@ -51,6 +53,7 @@ impl Listed {
     }
 
     fn find(argument: *mut c_void) -> Option<Arc<dyn Listener>> {
+        let _section = fork::section();
         let listeners = lock(&LISTENERS);
         listeners.as_ref()?.by_number.get(&argument.addr())?.upgrade()
     }
@@ -58,6 +61,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
+        let _section = fork::section();
         if let Some(listeners) = lock(&LISTENERS).as_mut() {
             listeners.by_number.remove(&self.0);
         }

@@ -2,7 +2,7 @@
 //! An endpoint: its place in a connection, the bytes of its stream, and its windows.
 //!
 //! The descriptor of an endpoint is an event, readable while a call has something to return. It
-//! always reports space: a sender without credit tries again. A missing frame ends the connection.
+//! is always writable; without credit a sender retries after a backoff. A missing frame ends the connection.
 //! Not about the process at the other end (`link`).
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::abi::SciCode;
-use super::frame::{ConnectRequest, Frame, FrameContent, ProcessId, WindowCard};
+use super::frame::{ConnectRequest, Frame, FrameContent, WindowCard};
 use super::library::{Library, LocalMap};
 use super::link::ProcessLink;
 use super::windows::{OwnSegment, PeerSegment};
@@ -22,12 +22,14 @@ use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
 
 /// Bytes of a stream that may be under way or wait at the receiver. It holds more than the 4095 of
-/// a driver, on which greetings and questions rely.
+/// a driver, on which greetings and key requests rely.
 const CREDIT: usize = 16 << 10;
 /// First offset that the endpoint itself gives to a window, above all that its user chooses.
 const FIRST_OFFSET: i64 = 1 << 44;
 /// Number of requests that wait to be accepted. Further ones are refused.
 const REQUESTS_MAX: usize = 1024;
+/// Number of windows of a peer. A peer with more is malicious, and its connection is reset.
+const WINDOWS_MAX: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SisciStage {
@@ -78,8 +80,8 @@ struct SisciState {
     own_windows: BTreeMap<i64, OwnSegment>,
     next_offset: i64,
     peer_windows: BTreeMap<i64, Arc<PeerSegment>>,
-    /// Withdrawn windows that the peer has left.
-    left: HashSet<i64>,
+    /// Withdrawn windows that the peer has not left.
+    leaving: HashSet<i64>,
 }
 
 /// Parts of a closed endpoint, to be dropped outside of callbacks.
@@ -150,7 +152,7 @@ impl SisciEndpoint {
             own_windows: BTreeMap::new(),
             next_offset: FIRST_OFFSET,
             peer_windows: BTreeMap::new(),
-            left: HashSet::new(),
+            leaving: HashSet::new(),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Ok(Arc::new(SisciEndpoint { event: Event::new()?, state, changed }))
@@ -187,10 +189,10 @@ impl SisciEndpoint {
         }
     }
 
-    /// Ends the connection if the process at its other end is this one.
-    pub(super) fn lose(&self, peer: ProcessId) {
+    /// Ends the connection if its link is lost.
+    pub(super) fn lose(&self) {
         let mut state = self.lock();
-        if state.peer.as_ref().is_some_and(|at| at.link.peer() == peer) {
+        if state.peer.as_ref().is_some_and(|peer| peer.link.is_lost()) {
             self.end(&mut state);
         }
     }
@@ -225,21 +227,23 @@ impl SisciEndpoint {
             (SisciStage::Connected, FrameContent::Credit(bytes)) => {
                 state.in_flight = state.in_flight.saturating_sub(bytes as usize);
             }
-            (SisciStage::Connected, FrameContent::Window(card)) => {
+            (SisciStage::Connected, FrameContent::Window(card))
+                if state.peer_windows.len() < WINDOWS_MAX
+                    && !state.peer_windows.contains_key(&card.offset) =>
+            {
                 let node = state.peer.as_ref().map_or(0, |peer| peer.link.peer().node);
                 let window = Arc::new(PeerSegment::new(node, card));
                 if window.is_for_rma() {
                     state.unmapped += 1;
                     news = Some(WindowNews::New(Arc::clone(&window)));
                 }
-                // A present one is in use, and may not end in a callback.
-                state.peer_windows.entry(card.offset).or_insert(window);
+                state.peer_windows.insert(card.offset, window);
             }
             (SisciStage::Connected, FrameContent::Withdraw(offset)) => {
                 news = Some(WindowNews::Withdrawn(offset));
             }
             (SisciStage::Connected, FrameContent::Left(offset)) => {
-                state.left.insert(offset);
+                state.leaving.remove(&offset);
                 self.changed.notify_all();
             }
             _ => self.end(&mut state),
@@ -260,7 +264,7 @@ impl SisciEndpoint {
         self.show(&mut state);
     }
 
-    /// Leaves a window that the peer withdraws, and tells it.
+    /// Leaves a window that the peer withdraws, and confirms that.
     pub(super) fn leave_window(&self, offset: i64) {
         let window = self.lock().peer_windows.remove(&offset);
         if let Some(window) = window {
@@ -285,14 +289,13 @@ impl SisciEndpoint {
     pub(super) fn listen(
         &self,
         offer: impl FnOnce(&BoundPort) -> Result<(), Failure>,
-    ) -> Result<u16, Failure> {
+    ) -> Result<(), Failure> {
         let mut state = self.lock();
         match (&state.port, state.stage) {
             (Some(port), SisciStage::Unused) => {
-                let number = port.number;
                 offer(port)?;
                 state.stage = SisciStage::Listening;
-                Ok(number)
+                Ok(())
             }
             _ => Err(Failure::Invalid),
         }
@@ -416,8 +419,9 @@ impl SisciEndpoint {
         let mut state = self.lock();
         let window = state.own_windows.remove(&offset).ok_or(Failure::NoWindow)?;
         if state.post(FrameContent::Withdraw(offset)).is_ok() {
+            state.leaving.insert(offset);
             let is_used = |state: &mut SisciState| {
-                state.stage == SisciStage::Connected && !state.left.contains(&offset)
+                state.stage == SisciStage::Connected && state.leaving.contains(&offset)
             };
             let waited = self.changed.wait_timeout_while(state, limit, is_used);
             let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -428,7 +432,7 @@ impl SisciEndpoint {
                     limit.as_secs()
                 );
             }
-            state.left.remove(&offset);
+            state.leaving.remove(&offset);
         }
         Ok(window)
     }
@@ -453,10 +457,10 @@ impl SisciEndpoint {
         let mut state = self.lock();
         let _ = state.post(FrameContent::Close);
         for (request, link) in &state.requests {
-            let refusal = Frame { token: request.token, number: 0, content: FrameContent::Close };
-            let _ = link.post(refusal.encode());
+            link.refuse(request.token);
         }
         state.stage = SisciStage::Ended;
+        self.changed.notify_all();
         let parts = (state.port.take(), state.peer.take(), std::mem::take(&mut state.own_windows));
         Rest {
             token: state.token,

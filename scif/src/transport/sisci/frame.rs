@@ -14,13 +14,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"scif-sci");
 pub(super) const HEAD: usize = 16;
 /// Size in bytes of a card.
 pub(super) const CARD: usize = size_of::<Card>();
-/// Size in bytes of the longest frame besides those with data of a stream. Every library must carry
-/// it in one interrupt.
+/// Size in bytes of the longest frame without data of a stream. Every library must carry it in one
+/// interrupt.
 pub(super) const FRAME_MIN: usize = HEAD + size_of::<ConnectRequest>();
 
 const _: () = assert!(CARD == 32 && FRAME_MIN == 48 && size_of::<WindowCard>() == 32);
 
-/// FrameContent of the segment of a listening port.
+/// Content of the segment of a listening port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Card {
@@ -75,7 +75,7 @@ struct Head {
     len: u16,
 }
 
-/// ConnectRequest to connect.
+/// Request to connect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct ConnectRequest {
@@ -114,15 +114,15 @@ pub(super) struct WindowCard {
     pub(super) start: u64,
     /// Id of its segment.
     pub(super) segment: u32,
-    /// Permitted accesses: 1 to read, 2 to write.
+    /// Permitted accesses: 1 to read, 2 to write, 4 by RMA (`windows`).
     pub(super) access: u32,
 }
 
-/// FrameContent of a frame.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FrameContent<'a> {
     Connect(ConnectRequest),
-    /// Answer to a request: token of the accepting end.
+    /// Reply to a request: token of the accepting end.
     Accept(u64),
     /// Bytes of the stream.
     Data(&'a [u8]),
@@ -130,9 +130,9 @@ pub(super) enum FrameContent<'a> {
     Credit(u32),
     /// New window of the sender.
     Window(WindowCard),
-    /// Question to leave a window, by its offset.
+    /// Request to unmap a window, by its offset.
     Withdraw(i64),
-    /// Answer to that question.
+    /// Reply to that request.
     Left(i64),
     /// End of the connection, or refusal of a request.
     Close,
@@ -154,7 +154,7 @@ const DATA: u8 = 3;
 const CREDIT: u8 = 4;
 const WINDOW: u8 = 5;
 const WITHDRAW: u8 = 6;
-const VACATED: u8 = 7;
+const LEFT: u8 = 7;
 const CLOSE: u8 = 8;
 const MEASURE: u8 = 9;
 
@@ -168,7 +168,7 @@ impl Frame<'_> {
             FrameContent::Credit(bytes) => (CREDIT, bytes.as_bytes()),
             FrameContent::Window(card) => (WINDOW, card.as_bytes()),
             FrameContent::Withdraw(offset) => (WITHDRAW, offset.as_bytes()),
-            FrameContent::Left(offset) => (VACATED, offset.as_bytes()),
+            FrameContent::Left(offset) => (LEFT, offset.as_bytes()),
             FrameContent::Close => (CLOSE, &[]),
             FrameContent::Measure(len) => {
                 zeros = vec![0; *len];
@@ -196,7 +196,7 @@ impl Frame<'_> {
             CREDIT => FrameContent::Credit(u32::read_from_bytes(payload).ok()?),
             WINDOW => FrameContent::Window(WindowCard::read_from_bytes(payload).ok()?),
             WITHDRAW => FrameContent::Withdraw(i64::read_from_bytes(payload).ok()?),
-            VACATED => FrameContent::Left(i64::read_from_bytes(payload).ok()?),
+            LEFT => FrameContent::Left(i64::read_from_bytes(payload).ok()?),
             CLOSE if payload.is_empty() => FrameContent::Close,
             MEASURE => FrameContent::Measure(payload.len()),
             _ => return None,

@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, c_void};
 
 use super::abi::SciCode;
 
-/// Beginnings of the exported names: with threads, without, and plain.
+/// Prefixes of the exported names: with threads, without, and plain.
 const BEGINNINGS: [&str; 3] = ["_SISCI_PUBLIC_FUNC_MT_", "_SISCI_PUBLIC_FUNC_ST_", ""];
 
 /// Result of a function of the library.

@@ -119,7 +119,7 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Returns a new token.
+    /// Enters an endpoint under a new token, and returns the token.
     pub(super) fn enter(&self, endpoint: &Arc<SisciEndpoint>) -> u64 {
         self.inbox.enter(endpoint, || self.random.hash_one(self.count.add(1)))
     }
@@ -168,16 +168,17 @@ impl Hub {
         Ok(BoundPort { number, card })
     }
 
-    /// Finds the process that listens at a port.
-    pub(super) fn find(&self, node: u32, port: u16) -> Result<ProcessId, Failure> {
-        let segment = self.library.connect(node, PORTS | u32::from(port), None, INFINITE_TIMEOUT);
+    /// Finds the process that listens at a port. Waits for a stopped one, up to the limit in
+    /// milliseconds.
+    pub(super) fn find(&self, node: u32, port: u16, limit_ms: u32) -> Result<ProcessId, Failure> {
+        let segment = self.library.connect(node, PORTS | u32::from(port), None, limit_ms);
         let map = segment.and_then(|segment| {
             if segment.size() < CARD { Err(SciCode::ILLEGAL_PARAMETER) } else { segment.map() }
         });
-        let map = map.map_err(SciCode::of_connect)?;
+        let map = map.map_err(SciCode::connect_failure)?;
         let mut card = [0; CARD];
         map.read(&mut card);
-        Card::decode(card, map.node()).ok_or_else(|| {
+        Card::decode(card, node).ok_or_else(|| {
             log::warn!(
                 "segment {:#x} of node {node} is no port of this version of the library; \
                  connection refused. Use the same version in all processes",
@@ -205,9 +206,7 @@ impl Hub {
             Err(code) => return log::debug!("a connecting process is gone: {code}"),
         };
         if !listener.is_some_and(|listener| listener.queue_request(request, &link)) {
-            let refusal = Frame { token: request.token, number: 0, content: FrameContent::Close };
-            // A peer that is gone needs none.
-            let _ = link.post(refusal.encode());
+            link.refuse(request.token);
         }
     }
 }
@@ -220,11 +219,13 @@ impl Drop for Hub {
 
 /// Returns the length of the longest frame that arrives, sent by this process to itself.
 fn measure(library: &Arc<Library>, inbox: &Arc<CallbackInbox>, own: ProcessId) -> Option<usize> {
-    let interrupt = library.connect_interrupt(own.node, own.interrupt).ok()?;
-    FRAMES.into_iter().find(|length| {
+    let interrupt = library.connect_interrupt(own.node, own.interrupt, INFINITE_TIMEOUT).ok()?;
+    FRAMES.into_iter().find_map(|length| {
         let payload = length - HEAD;
         let frame = Frame { token: 0, number: 0, content: FrameContent::Measure(payload) };
-        interrupt.trigger(&frame.encode()).is_ok() && inbox.measured(MEASURE_LIMIT) == Some(payload)
+        interrupt.trigger(&frame.encode()).ok()?;
+        // A longer frame may arrive late.
+        Some(inbox.measured(payload, MEASURE_LIMIT)? + HEAD)
     })
 }
 
@@ -243,12 +244,14 @@ fn serve(inbox: &CallbackInbox, served: &Weak<Hub>) {
                     endpoint.open_window(&window, &hub.library, SERVE_LIMIT_MS)
                 }
                 Task::Repeat(link) => full.push(link),
-                Task::Lose(peer) => inbox.lose(peer),
+                Task::Lose => inbox.lose(),
             });
             if done.is_none() {
                 log::warn!("internal error in the SISCI transport; please report it");
             }
         }
-        full.retain(|link| link.flush());
+        if thread::contained(|| full.retain(|link| link.flush())).is_none() {
+            log::warn!("internal error in the SISCI transport; please report it");
+        }
     }
 }

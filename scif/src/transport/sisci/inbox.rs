@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::callbacks::Listener;
 use super::endpoint::{SisciEndpoint, WindowNews};
-use super::frame::{ConnectRequest, Frame, FrameContent, ProcessId};
+use super::frame::{ConnectRequest, Frame, FrameContent};
 use super::link::{LinkOwner, ProcessLink};
 use super::windows::PeerSegment;
 use crate::sys::errno::lock;
 
-/// Number of tasks that may wait. Requests beyond it are dropped: their callers repeat them.
+/// Number of tasks that may wait. Requests to connect beyond it are dropped; their connects time
+/// out, and the transport above tries again.
 const TASKS_MAX: usize = 4096;
 
 /// Work of the service thread.
@@ -29,8 +30,8 @@ pub(super) enum Task {
     Leave(Arc<SisciEndpoint>, i64),
     /// Sends the frames that wait at a link.
     Repeat(Arc<ProcessLink>),
-    /// Ends the connections to a process.
-    Lose(ProcessId),
+    /// Ends the connections over lost links.
+    Lose,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ struct Entries {
     listeners: HashMap<u16, Arc<SisciEndpoint>>,
     tasks: VecDeque<Task>,
     is_stopped: bool,
-    /// Length of the payload of the last measuring frame.
+    /// Length of the longest payload of a measuring frame.
     measured: Option<usize>,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct CallbackInbox {
 }
 
 impl CallbackInbox {
-    /// Enters an endpoint under a token that none has.
+    /// Enters an endpoint under an unused token.
     pub(super) fn enter(
         &self,
         endpoint: &Arc<SisciEndpoint>,
@@ -115,23 +116,25 @@ impl CallbackInbox {
         (!entries.is_stopped).then(|| std::mem::take(&mut entries.tasks))
     }
 
-    /// Waits for a measuring frame, at most `limit`; returns the length of its payload.
-    pub(super) fn measured(&self, limit: Duration) -> Option<usize> {
+    /// Waits for a measuring frame with a payload of at least this length, at most `limit`. Returns
+    /// the length of its payload.
+    pub(super) fn measured(&self, least: usize, limit: Duration) -> Option<usize> {
         let entries = lock(&self.entries);
-        let waited = self.changed.wait_timeout_while(entries, limit, |at| at.measured.is_none());
-        let (mut entries, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        entries.measured.take()
+        let is_missing = |at: &mut Entries| at.measured < Some(least);
+        let waited = self.changed.wait_timeout_while(entries, limit, is_missing);
+        let (entries, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        entries.measured.filter(|measured| *measured >= least)
     }
 }
 
 impl LinkOwner for CallbackInbox {
-    fn lose(&self, peer: ProcessId) {
+    fn lose(&self) {
         let endpoints: Vec<_> = lock(&self.entries).endpoints.values().cloned().collect();
-        endpoints.iter().for_each(|endpoint| endpoint.lose(peer));
+        endpoints.iter().for_each(|endpoint| endpoint.lose());
     }
 
-    fn lose_later(&self, peer: ProcessId) {
-        self.push(Task::Lose(peer));
+    fn lose_later(&self) {
+        self.push(Task::Lose);
     }
 
     fn repeat(&self, link: &Arc<ProcessLink>) {
@@ -145,7 +148,8 @@ impl Listener for CallbackInbox {
         match frame.content {
             FrameContent::Connect(request) => self.push(Task::Admit(request)),
             FrameContent::Measure(len) => {
-                lock(&self.entries).measured = Some(len);
+                let measured = &mut lock(&self.entries).measured;
+                *measured = (*measured).max(Some(len));
                 self.changed.notify_all();
             }
             _ => {

@@ -71,9 +71,12 @@ impl Library {
             }
             // Never unloaded: threads of the library run its code until the process ends.
             let found = Functions::find(at).and_then(|found| Ok((found, Flags::find(at)?)));
-            let (functions, flags) =
-                found.map_err(|missing| format!("{text} does not export {missing}"))?;
-            return Library::start(Arc::new(functions), flags, text, first_id);
+            match found {
+                Ok((functions, flags)) => {
+                    return Library::start(Arc::new(functions), flags, text, first_id);
+                }
+                Err(missing) => tried.push(format!("{text} does not export {missing}")),
+            }
         }
         Err(tried.join("; "))
     }
@@ -128,7 +131,7 @@ impl Library {
     /// Returns a descriptor with few enough objects.
     fn desc(self: &Arc<Self>) -> Sci<Arc<Desc>> {
         let mut descs = lock(&self.descs);
-        // Those with objects, and one without.
+        // Closes descriptors without objects.
         descs.retain(|desc| Arc::strong_count(desc) > 1);
         if let Some(desc) = descs.iter().find(|desc| Arc::strong_count(desc) <= OBJECTS_MAX) {
             return Ok(Arc::clone(desc));
@@ -225,7 +228,7 @@ impl Library {
                 code,
             );
         })?;
-        Ok(RemoteSegment { library: Arc::clone(self), _desc: desc, handle, node, _listed: listed })
+        Ok(RemoteSegment { library: Arc::clone(self), _desc: desc, handle, _listed: listed })
     }
 
     /// Makes a data interrupt whose data `listener` takes.
@@ -250,14 +253,16 @@ impl Library {
         Ok(LocalInterrupt { library, _desc: desc, handle, number, _listed: listed })
     }
 
-    /// Connects to a data interrupt.
+    /// Connects to a data interrupt. Waits for a stopped owner, up to the limit in milliseconds if
+    /// the library observes it.
     pub(super) fn connect_interrupt(
         self: &Arc<Self>,
         node: u32,
         number: u32,
+        limit_ms: u32,
     ) -> Sci<RemoteInterrupt> {
         let desc = self.desc()?;
-        let (mut handle, limit) = (std::ptr::null_mut(), abi::INFINITE_TIMEOUT);
+        let mut handle = std::ptr::null_mut();
         // SAFETY: as in `connect`.
         checked(|code| unsafe {
             let at = &raw mut handle;
@@ -267,7 +272,7 @@ impl Library {
                 node,
                 self.adapter,
                 number,
-                limit,
+                limit_ms,
                 0,
                 code,
             );
@@ -429,7 +434,6 @@ pub(super) struct RemoteSegment {
     library: Arc<Library>,
     _desc: Arc<Desc>,
     handle: Handle,
-    node: u32,
     _listed: Option<Listed>,
 }
 
@@ -485,11 +489,6 @@ impl RemoteMap {
 
     pub(super) fn size(&self) -> usize {
         self.size
-    }
-
-    /// Returns the node of its owner.
-    pub(super) fn node(&self) -> u32 {
-        self.segment.node
     }
 
     fn is_started(&self) -> bool {

@@ -11,7 +11,7 @@ use scif_ring::AtomicFlag;
 
 use super::abi::SciCode;
 use super::callbacks::Listener;
-use super::frame::ProcessId;
+use super::frame::{Frame, FrameContent, ProcessId};
 use super::functions::Sci;
 use super::library::{Library, RemoteInterrupt, RemoteSegment};
 use crate::failure::Failure;
@@ -19,11 +19,11 @@ use crate::sys::errno::lock;
 
 /// Owner of the links of a process.
 pub(super) trait LinkOwner: Send + Sync {
-    /// Ends the connections to a process that is gone.
-    fn lose(&self, peer: ProcessId);
+    /// Ends the connections over lost links.
+    fn lose(&self);
 
     /// Variant of [`LinkOwner::lose`] for a caller that holds locks of endpoints.
-    fn lose_later(&self, peer: ProcessId);
+    fn lose_later(&self);
 
     /// Flushes a link, now and until nothing waits there.
     fn repeat(&self, link: &Arc<ProcessLink>);
@@ -31,7 +31,6 @@ pub(super) trait LinkOwner: Send + Sync {
 
 /// Watch over the end of a process.
 struct Watch {
-    peer: ProcessId,
     owner: Weak<dyn LinkOwner>,
     is_lost: AtomicFlag,
 }
@@ -42,7 +41,7 @@ impl Listener for Watch {
     fn lost(&self) {
         self.is_lost.set(true);
         if let Some(owner) = self.owner.upgrade() {
-            owner.lose(self.peer);
+            owner.lose();
         }
     }
 }
@@ -73,10 +72,10 @@ impl ProcessLink {
         limit_ms: u32,
     ) -> Sci<Arc<ProcessLink>> {
         let is_lost = AtomicFlag::new(false);
-        let watch = Arc::new(Watch { peer, owner: Weak::clone(&owner), is_lost });
+        let watch = Arc::new(Watch { owner: Weak::clone(&owner), is_lost });
         let listener: Weak<Watch> = Arc::downgrade(&watch);
         let presence = library.connect(peer.node, peer.presence, Some(listener), limit_ms)?;
-        let interrupt = library.connect_interrupt(peer.node, peer.interrupt)?;
+        let interrupt = library.connect_interrupt(peer.node, peer.interrupt, limit_ms)?;
         let waiting = Mutex::default();
         Ok(Arc::new(ProcessLink { peer, interrupt, watch, waiting, owner, _presence: presence }))
     }
@@ -110,6 +109,12 @@ impl ProcessLink {
         Ok(())
     }
 
+    /// Refuses a request to connect, by its token.
+    pub(super) fn refuse(self: &Arc<Self>, token: u64) {
+        // A peer that is gone needs no refusal.
+        let _ = self.post(Frame { token, number: 0, content: FrameContent::Close }.encode());
+    }
+
     /// Sends frames that wait; returns whether some are left.
     pub(super) fn flush(&self) -> bool {
         let mut waiting = lock(&self.waiting);
@@ -135,7 +140,7 @@ impl ProcessLink {
                 );
                 self.watch.is_lost.set(true);
                 if let Some(owner) = self.owner.upgrade() {
-                    owner.lose_later(self.peer);
+                    owner.lose_later();
                 }
                 Err(Failure::Reset)
             }

@@ -83,6 +83,11 @@ impl Sisci {
         })
     }
 
+    /// Returns the limit of each wait for a process that may be stopped, in milliseconds.
+    fn limit_ms(&self) -> u32 {
+        u32::try_from(self.connect_limit.as_millis()).unwrap_or(abi::INFINITE_TIMEOUT)
+    }
+
     fn endpoint(&self, fd: RawFd) -> Result<Arc<SisciEndpoint>, Failure> {
         lock(&self.endpoints).get(&fd).cloned().ok_or(Failure::NotAnEndpoint)
     }
@@ -115,16 +120,18 @@ impl ScifCalls for Sisci {
 
     fn listen(&self, fd: RawFd, _backlog: i32) -> Result<(), Failure> {
         let endpoint = self.endpoint(fd)?;
-        let port = endpoint.listen(|port| Ok(port.card.offer()?))?;
-        self.hub.inbox.listen(port, &endpoint);
-        Ok(())
+        // Entered first: a peer may find the segment as soon as it is offered.
+        endpoint.listen(|port| {
+            self.hub.inbox.listen(port.number, &endpoint);
+            Ok(port.card.offer()?)
+        })
     }
 
     fn connect(&self, fd: RawFd, dst: PortId) -> Result<(), Failure> {
         let endpoint = self.endpoint(fd)?;
-        let process = self.hub.find(u32::from(dst.node), dst.port)?;
+        let process = self.hub.find(u32::from(dst.node), dst.port, self.limit_ms())?;
         let link =
-            self.hub.link(process, abi::INFINITE_TIMEOUT).map_err(abi::SciCode::of_connect)?;
+            self.hub.link(process, self.limit_ms()).map_err(abi::SciCode::connect_failure)?;
         let token = self.hub.enter(&endpoint);
         let send = |from| self.hub.send_request(&link, token, (dst.port, from));
         let connected = endpoint
@@ -136,12 +143,17 @@ impl ScifCalls for Sisci {
     fn accept_into(&self, fd: RawFd, new: RawFd) -> Result<PortId, Failure> {
         let (listener, endpoint) = (self.endpoint(fd)?, self.endpoint(new)?);
         let (request, link) = listener.next_request()?;
-        let node = u16::try_from(link.peer().node).map_err(|_| Failure::Again)?;
         let token = self.hub.enter(&endpoint);
-        let peer = Peer { link, token: request.token };
-        // A peer that is gone is noticed by the greeting.
-        endpoint.accept(peer, token)?;
-        Ok(PortId::new(node, request.from))
+        let peer = Peer { link: Arc::clone(&link), token: request.token };
+        let accepted = match u16::try_from(link.peer().node) {
+            // A peer that is gone is noticed by the greeting.
+            Ok(node) => endpoint.accept(peer, token).map(|()| PortId::new(node, request.from)),
+            Err(_) => Err(Failure::Again),
+        };
+        accepted.inspect_err(|_| {
+            self.hub.inbox.remove(token);
+            link.refuse(request.token);
+        })
     }
 
     fn send(&self, fd: RawFd, src: &Mem) -> Result<usize, Failure> {
@@ -184,7 +196,7 @@ impl ScifCalls for Sisci {
 
     fn map(&self, fd: RawFd, len: usize, offset: i64) -> Result<Mapping, Failure> {
         let window = self.endpoint(fd)?.peer_window_at(offset)?;
-        let map = window.map(&self.hub.library, abi::INFINITE_TIMEOUT)?;
+        let map = window.map(&self.hub.library, self.limit_ms())?;
         if map.size() < len || window.start() != 0 {
             return Err(Failure::NoWindow);
         }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Windows of an endpoint as segments: memory that this process offers, and windows of the peer,
-//! which are
-//! mapped once they are announced.
+//! Windows of an endpoint as segments: memory that this process offers, and windows of the peer.
 //!
 //! A segment grants reading and writing to whoever connects. The access of a window is checked by
 //! the initiator. Not about the frames that announce windows (`endpoint`).
@@ -23,11 +21,11 @@ const READ: u32 = 1;
 /// Bit of an access: the peer may write.
 const WRITE: u32 = 2;
 
-/// Bit of an access: the initiator copies, so that it maps the window when that is announced.
+/// Bit of an access: the window is for RMA, and the peer maps it when it is announced.
 pub(super) const RMA: u32 = 4;
 
-/// Segments on pages of the program, by their first address. Pages belong to one segment at most,
-/// which all windows on them share.
+/// Segments on pages of the program, by their first address. Windows on the same pages share a
+/// segment.
 #[derive(Debug, Default)]
 pub(super) struct PageTable {
     segments: Mutex<BTreeMap<usize, PageSegment>>,
@@ -61,9 +59,12 @@ impl PagesUse {
     ) -> Sci<PagesUse> {
         let mut segments = lock(&table.segments);
         let end = addr.checked_add(len).ok_or(SciCode::ILLEGAL_ADDRESS)?;
+        let is_taken = segments.contains_key(&addr);
         let found = segments.range_mut(..=addr).next_back();
         let (begin, segment) = match found.filter(|(begin, at)| **begin + at.len >= end) {
             Some((begin, segment)) => (*begin, segment),
+            // A shorter segment begins there. The target then executes RMA.
+            None if is_taken => return Err(SciCode::NOT_AVAILABLE),
             None => {
                 let segment = library.segment(None, len, Some(addr))?;
                 segment.offer()?;
